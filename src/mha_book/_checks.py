@@ -1,0 +1,130 @@
+"""Argument checks whose messages name the argument, its axes, what was expected and what came."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+__all__ = [
+    "check",
+    "check_axis",
+    "check_boolean",
+    "check_broadcastable",
+    "check_floating",
+    "check_operands",
+    "check_rank",
+]
+
+
+def check(condition: bool, name: str, expected: str, got: object) -> None:
+    """Raise ``ValueError`` unless ``condition`` holds.
+
+    Args:
+        condition: what must be true.
+        name: the argument, as the caller wrote it.
+        expected: what the argument should have been.
+        got: what it was.
+
+    Raises:
+        ValueError: ``name``, ``expected`` and ``got`` in one sentence.
+    """
+    if not condition:
+        raise ValueError(f"{name}: expected {expected}; got {got}")
+
+
+def _shape(array: Any, name: str) -> tuple[int, ...]:
+    check(hasattr(array, "shape") and hasattr(array, "dtype"), name, "an array", repr(type(array)))
+    return tuple(array.shape)
+
+
+def check_rank(array: Any, name: str, axes: str, at_least: int) -> None:
+    """Raise unless ``array`` has at least ``at_least`` axes; ``axes`` names them."""
+    shape = _shape(array, name)
+    check(
+        len(shape) >= at_least,
+        name,
+        f"axes {axes}, that is rank {at_least} or more",
+        f"rank {len(shape)}, shape {shape}",
+    )
+
+
+def check_floating(array: Any, name: str, like: Any = None, like_name: str = "") -> None:
+    """Raise unless ``array`` is floating point and, where ``like`` is given, of the same dtype."""
+    _shape(array, name)
+    check(jnp.issubdtype(array.dtype, jnp.floating), name, "a floating-point dtype", array.dtype)
+    if like is not None:
+        check(
+            array.dtype == like.dtype, name, f"the dtype of {like_name}, {like.dtype}", array.dtype
+        )
+
+
+def check_boolean(array: Any, name: str, expected: str) -> None:
+    """Raise unless ``array`` is an array of booleans; ``expected`` says what was wanted."""
+    dtype = getattr(array, "dtype", None)
+    got = type(array).__name__ if dtype is None else dtype
+    check(dtype is not None and jnp.issubdtype(dtype, jnp.bool_), name, expected, got)
+
+
+def check_axis(array: Any, name: str, axis: int, axes: str, size: int, whose: str) -> None:
+    """Raise unless axis number ``axis`` of ``array`` has ``size`` entries, as ``whose`` has."""
+    shape = _shape(array, name)
+    check(
+        shape[axis] == size,
+        name,
+        f"axis {axis} of {axes} to be {size}, as in {whose}",
+        f"{shape[axis]}, shape {shape}",
+    )
+
+
+def check_broadcastable(array: Any, name: str, shape: Sequence[int], axes: str) -> None:
+    """Raise unless ``array`` has the full rank of ``shape`` and each axis equals it or is 1."""
+    got = _shape(array, name)
+    fits = len(got) == len(shape) and all(g in (1, s) for g, s in zip(got, shape, strict=True))
+    check(
+        fits, name, f"axes {axes} = {tuple(shape)}, each equal or 1, none left out", f"shape {got}"
+    )
+
+
+def check_operands(query: Any, key: Any, value: Any = None) -> None:
+    """Raise unless query, key and value fit together as operands of attention, heads first.
+
+    Args:
+        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
+        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
+        value: ``(…, K, S, C)``; None where only weights are asked for.
+
+    Raises:
+        ValueError: a rank, dtype or axis does not fit.
+    """
+    check_rank(query, "query", "(…, N, T, H)", 2)
+    check_floating(query, "query")
+    for array, name, axes in ((key, "key", "(…, K, S, H)"), (value, "value", "(…, K, S, C)")):
+        if name == "value" and array is None:
+            continue
+        check_rank(array, name, axes, 2)
+        check_floating(array, name, query, "query")
+        check(
+            array.ndim == query.ndim,
+            name,
+            f"axes {axes}, rank {query.ndim} as query has",
+            f"rank {array.ndim}, shape {tuple(array.shape)}",
+        )
+        check(
+            array.shape[:-3] == query.shape[:-3],
+            name,
+            f"the leading axes of query, {tuple(query.shape[:-3])}",
+            f"{tuple(array.shape[:-3])}, shape {tuple(array.shape)}",
+        )
+    check_axis(key, "key", -1, "(…, K, S, H)", query.shape[-1], "query")
+    if query.ndim > 2:
+        num_heads, num_kv_heads = query.shape[-3], key.shape[-3]
+        check(
+            num_kv_heads > 0 and num_heads % num_kv_heads == 0,
+            "key",
+            f"a number of key heads K (axis -3) that divides the {num_heads} query heads N",
+            f"K = {num_kv_heads}, shape {tuple(key.shape)}",
+        )
+    if value is not None:
+        check_axis(value, "value", -2, "(…, K, S, C)", key.shape[-2], "key")
+        if query.ndim > 2:
+            check_axis(value, "value", -3, "(…, K, S, C)", key.shape[-3], "key")

@@ -1,0 +1,261 @@
+"""Which implementation of attention runs where, and why.
+
+The layers and models call :func:`attend` and nothing else. What it runs is decided by
+:func:`choose`, a pure function of shapes, dtypes, the kind of mask, the platform and what the
+caller wants; it also says why the others were passed over. A new implementation is one more entry
+of :data:`IMPLEMENTATIONS` and is held to the reference by the contract suite.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from mha_book import attention, jax_nn
+from mha_book._checks import check, check_operands
+from mha_book.heads import LAYOUTS, heads_first
+from mha_book.masks import Mask
+from mha_book.visibility import as_mask
+
+__all__ = [
+    "IMPLEMENTATIONS",
+    "Choice",
+    "Implementation",
+    "Request",
+    "attend",
+    "choose",
+    "describe",
+]
+
+
+class Request(NamedTuple):
+    """What is asked of an implementation, without the arrays: all that :func:`choose` looks at.
+
+    Args:
+        query_shape: ``(…, N, T, H)``, heads first whatever the layout of the arrays is.
+        key_shape: ``(…, K, S, H)``.
+        value_shape: ``(…, K, S, C)``.
+        dtype: the name of the dtype of the operands, for example ``"float32"``.
+        mask_kind: the :attr:`~mha_book.masks.Mask.parts` of the mask.
+        has_bias: whether an additive bias is given.
+        platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
+        wants: capabilities asked for, of ``"lse"`` and ``"forward_mode"``.
+    """
+
+    query_shape: tuple[int, ...]
+    key_shape: tuple[int, ...]
+    value_shape: tuple[int, ...]
+    dtype: str
+    mask_kind: frozenset[str] = frozenset()
+    has_bias: bool = False
+    platform: str = "cpu"
+    wants: frozenset[str] = frozenset()
+
+
+class Choice(NamedTuple):
+    """The implementation that serves a request, and why those preferred to it were refused.
+
+    Args:
+        name: a key of :data:`IMPLEMENTATIONS`.
+        refusals: pairs of a name and the reason it cannot serve.
+    """
+
+    name: str
+    refusals: tuple[tuple[str, str], ...]
+
+
+class Implementation(NamedTuple):
+    """One way to compute attention.
+
+    Args:
+        run: ``(query, key, value, mask, bias, scale, layout, return_lse)`` to the output.
+        refuse: a :class:`Request` to the reason it cannot be served, or None.
+        forward_mode: whether it can be differentiated in forward mode.
+    """
+
+    run: Callable[..., Any]
+    refuse: Callable[[Request], str | None]
+    forward_mode: bool
+
+
+def attend(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    layout: str = "NTH",
+    implementation: str | None = None,
+    return_lse: bool = False,
+) -> Any:
+    r"""Return $\operatorname{softmax}(Q K^\top \cdot \text{scale} + B)\, V$ for every head.
+
+    The same operation as :func:`~mha_book.attention.scaled_dot_product_attention`, computed by
+    whichever implementation suits the operands and the device.
+
+    Args:
+        query: ``(…, N, T, H)`` in layout "NTH", ``(…, T, N, H)`` in layout "TNH".
+        key: ``(…, K, S, H)`` or ``(…, S, K, H)``, with ``N`` a multiple of ``K``.
+        value: ``(…, K, S, C)`` or ``(…, S, K, C)``.
+        mask: a :class:`~mha_book.masks.Mask`, or a boolean array of the full rank
+            ``(…, N, T, S)`` (each axis equal or 1) in either layout, True = attend.
+        bias: added to the scaled scores, full rank ``(…, N, T, S)`` (each axis equal or 1).
+        is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+        layout: "NTH" (heads before positions) or "TNH" (positions before heads).
+        implementation: a name of :data:`IMPLEMENTATIONS`, or None for the choice of
+            :func:`choose`. A named implementation never falls back to another.
+        return_lse: whether to return the log-sum-exp of the scores too, ``(…, N, T)`` in float32
+            (float64 for float64 inputs). Not every implementation has it: ask
+            ``choose(describe(..., return_lse=True))`` which one serves.
+
+    Returns:
+        The output in the layout of the query, ``(…, N, T, C)`` or ``(…, T, N, C)``, in the dtype of
+        the inputs; with ``return_lse`` a pair of it and the log-sum-exp.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit, or a name is unknown.
+        NotImplementedError: the implementation that was named cannot serve; the message says why.
+
+    Differs from:
+        ``jax.nn.dot_product_attention``: heads first by default, a causal offset
+        (:func:`~mha_book.masks.causal`), empty rows give zero, any value width.
+
+    Example:
+        >>> q = k = v = jnp.ones((2, 3, 4))  # two heads, three positions, width 4
+        >>> attend(q, k, v, is_causal=True).shape
+        (2, 3, 4)
+    """
+    request = describe(
+        query,
+        key,
+        value,
+        mask=mask,
+        bias=bias,
+        is_causal=is_causal,
+        layout=layout,
+        return_lse=return_lse,
+    )
+    if implementation is None:
+        name = choose(request).name
+    else:
+        known = ", ".join(IMPLEMENTATIONS)
+        check(
+            implementation in IMPLEMENTATIONS, "implementation", f"one of {known}", implementation
+        )
+        name = implementation
+        reason = IMPLEMENTATIONS[name].refuse(request)
+        if reason is not None:
+            raise NotImplementedError(f"implementation {name!r} cannot serve: {reason}")
+    structure = as_mask(mask, is_causal, (*request.query_shape[:-1], request.key_shape[-2]))
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    return IMPLEMENTATIONS[name].run(query, key, value, structure, bias, scale, layout, return_lse)
+
+
+def choose(request: Request) -> Choice:
+    """Return the first implementation, in the order of preference, that serves the request.
+
+    Args:
+        request: what is asked; :func:`describe` makes one from arrays.
+
+    Returns:
+        The choice, with the reasons of those that were preferred and refused.
+
+    Example:
+        >>> choose(Request((2, 3, 4), (2, 3, 4), (2, 3, 4), "float64")).name
+        'reference'
+    """
+    refusals: list[tuple[str, str]] = []
+    for name, implementation in IMPLEMENTATIONS.items():
+        reason = implementation.refuse(request)
+        if reason is None:
+            return Choice(name, tuple(refusals))
+        refusals.append((name, reason))
+    raise NotImplementedError(f"no implementation serves {request}: {refusals}")
+
+
+def describe(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    layout: str = "NTH",
+    return_lse: bool = False,
+    forward_mode: bool = False,
+) -> Request:
+    """Return the request that a call of :func:`attend` with these arguments makes.
+
+    Args:
+        query: as in :func:`attend`.
+        key: as in :func:`attend`.
+        value: as in :func:`attend`.
+        mask: as in :func:`attend`.
+        bias: as in :func:`attend`.
+        is_causal: as in :func:`attend`.
+        layout: as in :func:`attend`.
+        return_lse: as in :func:`attend`.
+        forward_mode: whether the result is to be differentiated in forward mode.
+
+    Returns:
+        The request, for the platform that JAX runs on by default.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+
+    Example:
+        >>> q = jnp.ones((2, 3, 4))
+        >>> sorted(describe(q, q, q, is_causal=True).mask_kind)
+        ['causal']
+    """
+    check(layout in LAYOUTS, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
+    for array, name in ((query, "query"), (key, "key"), (value, "value")):
+        axes = "(…, N, T, H)" if layout == "NTH" else "(…, T, N, H)"
+        rank = jnp.ndim(array)
+        check(rank >= 3, name, f"axes {axes}, that is rank 3 or more", f"rank {rank}")
+    q, k, v = (jax.eval_shape(lambda x: heads_first(x, layout), x) for x in (query, key, value))
+    check_operands(q, k, v)
+    structure = as_mask(mask, is_causal, (*q.shape[:-1], k.shape[-2]))
+    wants = {"lse": return_lse, "forward_mode": forward_mode}
+    return Request(
+        q.shape,
+        k.shape,
+        v.shape,
+        str(q.dtype),
+        frozenset() if structure is None else structure.parts,
+        bias is not None,
+        jax.default_backend(),
+        frozenset(name for name, wanted in wants.items() if wanted),
+    )
+
+
+def _jax_nn_refuses(request: Request) -> str | None:
+    if "lse" in request.wants and request.dtype != "float32":
+        return "its log-sum-exp comes in the dtype of the output, not in float32"
+    if "lse" in request.wants:
+        return "its log-sum-exp has no gradient"
+    if request.dtype == "float64":
+        return "it computes the softmax of float64 scores in float32"
+    if request.value_shape[-1] != request.key_shape[-1]:
+        return "it takes no value width other than the key width"
+    return None
+
+
+def _reference_refuses(request: Request) -> str | None:
+    del request
+    return None  # it serves everything
+
+
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    "jax_nn": Implementation(jax_nn.run, _jax_nn_refuses, forward_mode=True),
+    "reference": Implementation(attention.run, _reference_refuses, forward_mode=True),
+}
+"""The implementations by name, in the order of preference."""

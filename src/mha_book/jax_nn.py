@@ -1,0 +1,71 @@
+"""``jax.nn.dot_product_attention`` (its XLA form) behind the contract of this package."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from mha_book.heads import heads_first
+from mha_book.masks import Mask
+from mha_book.visibility import silence, visibility
+
+__all__ = ["run"]
+
+
+def run(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Mask | None,
+    bias: Array | None,
+    scale: Any,
+    layout: str,
+    return_lse: bool,
+) -> Array:
+    """Serve :func:`mha_book.dispatch.attend` with ``jax.nn``, which wants ``(B, T, N, H)``.
+
+    Two things are added to keep the contract: operands that nothing attends to are emptied
+    before, and the output of an empty row is set to zero after; ``jax.nn`` gives it the mean of
+    the values.
+    """
+    del return_lse  # dispatch refuses it: it would come in the dtype of the output
+    batch = query.shape[:-3]
+    q, k, v = (heads_first(x, layout) for x in (query, key, value))
+    # A causal mask hides no query, and no key unless keys outnumber queries: nothing to empty.
+    is_causal = mask is not None and mask.parts == {"causal"}
+    plain_causal = is_causal and bias is None and k.shape[-2] <= q.shape[-2]
+    visible = None if plain_causal else visibility(q, k, mask=mask, bias=bias)
+    if visible is not None:
+        q, k, v = silence(q, k, v, visible)
+        bias = None if bias is None else jnp.where(visible, bias, jnp.zeros((), bias.dtype))
+
+    def positions_first(x: Array) -> Array:
+        x = heads_first(x, "TNH")  # exchanges the two axes; XLA cancels a double exchange
+        return jnp.reshape(x, (-1, *x.shape[-3:]))
+
+    output = jax.nn.dot_product_attention(
+        positions_first(q),
+        positions_first(k),
+        positions_first(v),
+        mask=_one_batch_axis(visible, batch),
+        bias=_one_batch_axis(bias, batch),
+        scale=scale,
+        is_causal=plain_causal,
+        implementation="xla",
+    )
+    output = heads_first(jnp.reshape(output, (*batch, *output.shape[1:])), "TNH")  # (…, N, T, H)
+    if visible is not None:
+        alive = jnp.any(visible, axis=-1)[..., None]  # (…, N, T, 1), each axis equal or 1
+        output = jnp.where(alive, output, jnp.zeros((), output.dtype))
+    return heads_first(output, layout)
+
+
+def _one_batch_axis(x: Array | None, batch: tuple[int, ...]) -> Array | None:
+    """Fold the batch axes of a mask or bias of full rank into one, of full size or 1."""
+    if x is None:
+        return None
+    if math.prod(x.shape[:-3]) != 1:
+        x = jnp.broadcast_to(x, (*batch, *x.shape[-3:]))
+    return jnp.reshape(x, (-1, *x.shape[-3:]))

@@ -1,0 +1,101 @@
+"""What a model needs around attention: normalisation, activation, affine maps."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mha_book._checks import check, check_axis, check_floating, check_rank
+
+__all__ = ["affine", "gelu", "layer_norm"]
+
+
+def affine(
+    x: Float[Array, "*batch D"], weight: Float[Array, "D F"], bias: Float[Array, " F"] | None = None
+) -> Float[Array, "*batch F"]:
+    r"""Return $x W + b$ for every row $x$.
+
+    Args:
+        x: ``(…, D)``.
+        weight: ``(D, F)``.
+        bias: ``(F,)`` or None.
+
+    Returns:
+        ``(…, F)``.
+
+    Raises:
+        ValueError: the axes do not fit.
+
+    Example:
+        >>> affine(jnp.ones((1, 2)), jnp.eye(2), jnp.array([0.0, 1.0])).tolist()
+        [[1.0, 2.0]]
+    """
+    check_rank(x, "x", "(…, D)", 1)
+    check(weight.ndim == 2, "weight", "axes (D, F), that is rank 2", f"shape {weight.shape}")
+    check_axis(weight, "weight", 0, "(D, F)", x.shape[-1], "x")
+    y = jnp.matmul(x, weight)
+    if bias is None:
+        return y
+    check(bias.ndim == 1, "bias", "axes (F,), that is rank 1", f"shape {bias.shape}")
+    check_axis(bias, "bias", 0, "(F,)", weight.shape[1], "weight")
+    return y + jnp.reshape(bias, (1,) * (y.ndim - 1) + bias.shape)
+
+
+def layer_norm(
+    x: Float[Array, "*batch D"],
+    weight: Float[Array, " D"],
+    bias: Float[Array, " D"],
+    epsilon: float = 1e-12,
+) -> Float[Array, "*batch D"]:
+    r"""Return $w (x - \bar x) / \sqrt{\operatorname{Var} x + \varepsilon} + b$ over the last axis.
+
+    Args:
+        x: ``(…, D)``.
+        weight: ``(D,)``.
+        bias: ``(D,)``.
+        epsilon: added to the variance; BERT-like models use 1e-12.
+
+    Returns:
+        ``(…, D)``; mean and variance are taken in float32 at least.
+
+    Raises:
+        ValueError: the axes do not fit, or ``epsilon`` is negative.
+
+    References:
+        Ba, Kiros and Hinton, Layer Normalization, 2016.
+
+    Example:
+        >>> print(layer_norm(jnp.array([1.0, 3.0]), jnp.ones(2), jnp.zeros(2)))
+        [-1.  1.]
+    """
+    check_rank(x, "x", "(…, D)", 1)
+    check_floating(x, "x")
+    for array, name in ((weight, "weight"), (bias, "bias")):
+        check(array.ndim == 1, name, "axes (D,), that is rank 1", f"shape {array.shape}")
+        check_axis(array, name, 0, "(D,)", x.shape[-1], "x")
+    check(epsilon >= 0, "epsilon", "a non-negative number", epsilon)
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+    normalised = (centred * jax.lax.rsqrt(variance + epsilon)).astype(x.dtype)
+    broadcast = (1,) * (x.ndim - 1) + weight.shape
+    return normalised * jnp.reshape(weight, broadcast) + jnp.reshape(bias, broadcast)
+
+
+def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    r"""Return $x\,\Phi(x)$ with $\Phi$ the normal distribution function: the exact form, by erf.
+
+    Args:
+        x: any shape.
+
+    Returns:
+        The same shape.
+
+    References:
+        Hendrycks and Gimpel, Gaussian Error Linear Units, 2016.
+
+    Example:
+        >>> float(gelu(jnp.array(0.0)))
+        0.0
+    """
+    check_floating(x, "x")
+    return jax.nn.gelu(x, approximate=False)
