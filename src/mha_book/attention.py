@@ -61,7 +61,7 @@ def attention_weights(
     """
     check_operands(query, key)
     visible = visibility(query, key, mask=mask, bias=bias, is_causal=is_causal)
-    query, key, _ = silence(query, key, None, visible)
+    query, key, _ = silence(query, key, key, visible)
     return _softmax(_scores(query, key, bias, scale), visible)[0]
 
 

@@ -4,7 +4,9 @@ Boolean throughout, True = attend. A query stands in row ``i`` of ``T``, a key i
 ``S``. ``torch.nn.MultiheadAttention`` has the opposite polarity (True = do not attend).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +101,9 @@ class Mask:
         return visible if self.array is None else _and(visible, self.array)
 
 
-def _both(mine, theirs, of_ints, of_arrays):
+def _both(
+    mine: Any, theirs: Any, of_ints: Callable[..., int], of_arrays: Callable[..., Array]
+) -> Any:
     """Combine two optional fields; two Python integers stay one."""
     if mine is None or theirs is None:
         return theirs if mine is None else mine
@@ -122,7 +126,7 @@ def _and(a: Bool[Array, "..."], b: Bool[Array, "..."]) -> Bool[Array, "..."]:
     return jnp.logical_and(a, b)
 
 
-def _check_integers(value, name: str, what: str) -> None:
+def _check_integers(value: object, name: str, what: str) -> None:
     is_int = isinstance(value, int) and not isinstance(value, bool)
     is_array = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.integer)
     check(is_int or is_array, name, what, repr(getattr(value, "dtype", value)))
@@ -205,8 +209,9 @@ def padding(
     """
     for name, value in (("key_lengths", key_lengths), ("query_lengths", query_lengths)):
         if value is not None or name == "key_lengths":
-            ok = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.integer)
-            got = getattr(value, "dtype", repr(value))
+            dtype = getattr(value, "dtype", None)
+            ok = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
+            got = repr(value) if dtype is None else dtype
             check(ok, name, "an array of integers, one length a batch entry", got)
     return Mask(key_lengths=key_lengths, query_lengths=query_lengths)
 

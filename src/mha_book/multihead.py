@@ -97,19 +97,18 @@ def multi_head_attention(
         >>> multi_head_attention(params, jnp.ones((2, 10, 64))).shape
         (2, 10, 64)
     """
-    fused = isinstance(params, FusedMultiHeadParams)
     separate = unfuse(params) if isinstance(params, FusedMultiHeadParams) else params
     check_params(separate)
     key = query if key is None else key
     value = key if value is None else value
     _check_inputs(separate, query, key, value, gates)
-    if fused and key is query and value is key:
+    if isinstance(params, FusedMultiHeadParams) and key is query and value is key:
         q, k, v = _project_fused(params, query)
     else:
         q = project_heads(query, separate.w_q, separate.b_q)  # (…, N, T, H)
         k = project_heads(key, separate.w_k, separate.b_k)  # (…, K, S, H)
         v = project_heads(value, separate.w_v, separate.b_v)  # (…, K, S, C)
-    structure = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
+    structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
     head_outputs = attend(q, k, v, implementation=implementation, **structure)  # (…, N, T, C)
     gated = head_outputs
     if gates is not None:

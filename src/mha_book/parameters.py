@@ -81,10 +81,9 @@ def fuse(params: MultiHeadParams) -> FusedMultiHeadParams:
     shapes = [(w.shape[0], w.shape[2]) for w in (params.w_q, params.w_k, params.w_v)]
     what = "w_q, w_k and w_v of one input width and one head width"
     check(len(set(shapes)) == 1, "params", what, f"(input, head) widths {shapes}")
-    biases = (params.b_q, params.b_k, params.b_v)
-    have = [b is not None for b in biases]
-    check(all(have) or not any(have), "params", "all of b_q, b_k, b_v or none", have)
-    b_qkv = jnp.concatenate(biases) if all(have) else None
+    biases = [b for b in (params.b_q, params.b_k, params.b_v) if b is not None]
+    check(len(biases) in (0, 3), "params", "all of b_q, b_k, b_v or none", f"{len(biases)} of them")
+    b_qkv = jnp.concatenate(biases) if biases else None
     w_qkv = jnp.concatenate((params.w_q, params.w_k, params.w_v), axis=1)
     return FusedMultiHeadParams(w_qkv, params.w_o, b_qkv, params.b_o)
 

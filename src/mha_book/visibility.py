@@ -95,9 +95,9 @@ def visibility(
 def silence(
     query: Float[Array, "*batch T H"],
     key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"] | None,
+    value: Float[Array, "*kv_batch S C"],
     visible: Bool[Array, "..."] | None,
-) -> tuple[Array, Array, Array | None]:
+) -> tuple[Array, Array, Array]:
     """Replace by zeros the queries that see no key, and the keys and values that no query sees.
 
     A masked score is thrown away after the product, but zero times NaN is NaN, forward and
@@ -106,7 +106,7 @@ def silence(
     Args:
         query: ``(…, N, T, H)``.
         key: ``(…, K, S, H)``.
-        value: ``(…, K, S, C)`` or None.
+        value: ``(…, K, S, C)``.
         visible: what :func:`visibility` gave.
 
     Returns:
@@ -114,7 +114,8 @@ def silence(
 
     Example:
         >>> visible = jnp.array([[True, False]])
-        >>> silence(jnp.ones((1, 1)), jnp.array([[1.0], [jnp.nan]]), None, visible)[1].tolist()
+        >>> key = value = jnp.array([[1.0], [jnp.nan]])
+        >>> silence(jnp.ones((1, 1)), key, value, visible)[2].tolist()
         [[1.0], [0.0]]
     """
     if visible is None:
@@ -127,7 +128,7 @@ def silence(
         shape = (*columns.shape[:-3], num_kv_heads, group, *columns.shape[-2:])
         columns = jnp.any(jnp.reshape(columns, shape), axis=-3)  # (…, K, S, 1)
 
-    def zero(array: Array | None, alive: Array) -> Array | None:
-        return None if array is None else jnp.where(alive, array, jnp.zeros((), array.dtype))
+    def zero(array: Array, alive: Array) -> Array:
+        return jnp.where(alive, array, jnp.zeros((), array.dtype))
 
     return zero(query, rows), zero(key, columns), zero(value, columns)
