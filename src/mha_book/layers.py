@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from mha_book._checks import check, check_axis, check_floating, check_rank
 
-__all__ = ["affine", "gelu", "layer_norm"]
+__all__ = ["affine", "gelu", "layer_norm", "rms_norm", "swiglu"]
 
 
 def affine(
@@ -99,3 +99,67 @@ def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """
     check_floating(x, "x")
     return jax.nn.gelu(x, approximate=False)
+
+
+def rms_norm(
+    x: Float[Array, "*batch D"], weight: Float[Array, " D"], epsilon: float = 1e-5
+) -> Float[Array, "*batch D"]:
+    r"""Return $w\, x / \sqrt{\overline{x^2} + \varepsilon}$ over the last axis.
+
+    Args:
+        x: ``(…, D)``.
+        weight: ``(D,)``.
+        epsilon: added to the mean square; Llama-like models use 1e-5.
+
+    Returns:
+        ``(…, D)``; the mean square is taken in float32 at least.
+
+    Raises:
+        ValueError: the axes do not fit, or ``epsilon`` is negative.
+
+    References:
+        Zhang and Sennrich, Root Mean Square Layer Normalization, 2019.
+
+    Example:
+        >>> rms_norm(jnp.array([5.0, -5.0]), jnp.ones(2), 0.0).tolist()
+        [1.0, -1.0]
+    """
+    check_rank(x, "x", "(…, D)", 1)
+    check_floating(x, "x")
+    check(weight.ndim == 1, "weight", "axes (D,), that is rank 1", f"shape {weight.shape}")
+    check_axis(weight, "weight", 0, "(D,)", x.shape[-1], "x")
+    check(epsilon >= 0, "epsilon", "a non-negative number", epsilon)
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+    normalised = (wide * jax.lax.rsqrt(mean_square + epsilon)).astype(x.dtype)
+    return normalised * jnp.reshape(weight, (1,) * (x.ndim - 1) + weight.shape)
+
+
+def swiglu(
+    x: Float[Array, "*batch D"],
+    w_gate: Float[Array, "D F"],
+    w_up: Float[Array, "D F"],
+    w_down: Float[Array, "F D"],
+) -> Float[Array, "*batch D"]:
+    r"""Return $(\operatorname{silu}(x W_\text{gate}) \circ x W_\text{up})\, W_\text{down}$.
+
+    Args:
+        x: ``(…, D)``.
+        w_gate: ``(D, F)``.
+        w_up: ``(D, F)``.
+        w_down: ``(F, D)``.
+
+    Returns:
+        ``(…, D)``; $\operatorname{silu}(z) = z / (1 + e^{-z})$.
+
+    Raises:
+        ValueError: the axes do not fit.
+
+    References:
+        Shazeer, GLU Variants Improve Transformer, 2020.
+
+    Example:
+        >>> swiglu(jnp.zeros((1, 2)), jnp.ones((2, 3)), jnp.ones((2, 3)), jnp.ones((3, 2))).tolist()
+        [[0.0, 0.0]]
+    """
+    return affine(jax.nn.silu(affine(x, w_gate)) * affine(x, w_up), w_down)

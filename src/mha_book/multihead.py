@@ -18,6 +18,7 @@ from mha_book.dispatch import attend
 from mha_book.heads import combine_heads, split_heads
 from mha_book.masks import Mask
 from mha_book.parameters import FusedMultiHeadParams, MultiHeadParams, check_params, unfuse
+from mha_book.rope import rotate
 
 __all__ = ["Intermediates", "multi_head_attention", "project_heads"]
 
@@ -26,8 +27,8 @@ class Intermediates(NamedTuple):
     """What happened inside a layer, as asked for by ``return_intermediates``.
 
     Args:
-        query: ``(…, N, T, H)``.
-        key: ``(…, K, S, H)``.
+        query: ``(…, N, T, H)``, rotated where the layer rotates.
+        key: ``(…, K, S, H)``, likewise.
         value: ``(…, K, S, C)``.
         weights: ``(…, N, T, S)``, never averaged over heads; computed beside the output.
         head_outputs: ``(…, N, T, C)``, before the gates and the output projection.
@@ -51,6 +52,7 @@ def multi_head_attention(
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
     gates: Float[Array, " N"] | None = None,
+    angles: Float[Array, "*angle_batch T pairs"] | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
 ) -> Any:
@@ -71,6 +73,9 @@ def multi_head_attention(
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         gates: ``(N,)``, one factor for the output of each head; None for ones. A gate of 0 removes
             its head, and the gradient of a gate says how much the loss depends on that head.
+        angles: ``(T, H/2)`` from :func:`~mha_book.rope.rotary_angles`, or ``(B, 1, T, H/2)``, by
+            which queries and keys are rotated after their projection; self-attention only. None
+            for no rotation.
         implementation: passed to :func:`~mha_book.dispatch.attend`.
         return_intermediates: whether to return what happened inside too. The weights then cost
             memory for ``N·T·S`` numbers; the output does not change.
@@ -108,6 +113,9 @@ def multi_head_attention(
         q = project_heads(query, separate.w_q, separate.b_q)  # (…, N, T, H)
         k = project_heads(key, separate.w_k, separate.b_k)  # (…, K, S, H)
         v = project_heads(value, separate.w_v, separate.b_v)  # (…, K, S, C)
+    if angles is not None:
+        check(key is query, "angles", "self-attention: no key", "a key beside the query")
+        q, k = rotate(q, angles), rotate(k, angles)
     structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
     head_outputs = attend(q, k, v, implementation=implementation, **structure)  # (…, N, T, C)
     gated = head_outputs

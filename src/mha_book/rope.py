@@ -1,0 +1,86 @@
+r"""Rotary position embedding: turn queries and keys by angles that grow with their position.
+
+The score of a rotated query at position $m$ and a rotated key at position $n$ depends on the
+positions through $m - n$ alone. Heads stand before positions, ``(…, T, H)``.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from mha_book._checks import check, check_axis, check_floating, check_rank
+
+__all__ = ["rotary_angles", "rotate"]
+
+
+def rotary_angles(
+    positions: Int[Array, "*batch T"], head_dim: int, theta: float = 10_000.0
+) -> Float[Array, "*batch T pairs"]:
+    r"""Return the angle of every pair of features at every position, $p\,\theta^{-2a/H}$.
+
+    Args:
+        positions: ``(…, T)``, integers.
+        head_dim: ``H``, even.
+        theta: base of the wavelengths, which run from $2\pi$ to nearly $2\pi\theta$ positions.
+
+    Returns:
+        ``(…, T, H/2)``, radians, float32.
+
+    Raises:
+        ValueError: ``positions`` are not integers, ``head_dim`` is not a positive even integer, or
+            ``theta`` is not positive.
+
+    Example:
+        >>> rotary_angles(jnp.arange(3), 2).tolist()
+        [[0.0], [1.0], [2.0]]
+    """
+    dtype = getattr(positions, "dtype", type(positions).__name__)
+    is_integer = hasattr(positions, "dtype") and jnp.issubdtype(positions.dtype, jnp.integer)
+    check(is_integer, "positions", "an array of integers", dtype)
+    is_even = isinstance(head_dim, int) and head_dim > 0 and head_dim % 2 == 0
+    check(is_even, "head_dim", "a positive even integer", repr(head_dim))
+    check(theta > 0, "theta", "a positive number", theta)
+    frequencies = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
+    return positions[..., None].astype(jnp.float32) * frequencies
+
+
+def rotate(
+    x: Float[Array, "*batch T H"], angles: Float[Array, "*angle_batch T pairs"]
+) -> Float[Array, "*batch T H"]:
+    r"""Turn each pair of adjacent features $(x_{2a}, x_{2a+1})$ by its angle.
+
+    Args:
+        x: ``(…, T, H)``, queries or keys.
+        angles: ``(T, H/2)`` from :func:`rotary_angles`, or with leading axes that broadcast against
+            those of ``x``, for example ``(B, 1, T, H/2)``.
+
+    Returns:
+        ``(…, T, H)`` in the dtype of ``x``; the rotation runs in float32 at least.
+
+    Raises:
+        ValueError: ``H`` is odd, or the axes of ``angles`` do not fit.
+
+    Differs from:
+        Implementations that pair feature ``a`` with ``a + H/2`` (GPT-NeoX, the Hugging Face form of
+        Llama): the same up to a fixed permutation of the columns of the projections.
+
+    References:
+        Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, 2021.
+
+    Example:
+        >>> x = jnp.array([[1.0, 0.0]])
+        >>> quarter_turn = jnp.array([[jnp.pi / 2]])
+        >>> rotate(x, quarter_turn).round(3).tolist()
+        [[-0.0, 1.0]]
+    """
+    check_rank(x, "x", "(…, T, H)", 2)
+    check_floating(x, "x")
+    check(x.shape[-1] % 2 == 0, "x", "an even last axis H", f"shape {x.shape}")
+    check_rank(angles, "angles", "(…, T, H/2)", 2)
+    check_axis(angles, "angles", -1, "(…, T, H/2)", x.shape[-1] // 2, "half of x")
+    check_axis(angles, "angles", -2, "(…, T, H/2)", x.shape[-2], "x")
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    angles = jnp.reshape(angles, (1,) * (x.ndim - angles.ndim) + angles.shape).astype(wide.dtype)
+    cosine, sine = jnp.cos(angles), jnp.sin(angles)
+    even, odd = wide[..., 0::2], wide[..., 1::2]
+    turned = jnp.stack((even * cosine - odd * sine, even * sine + odd * cosine), axis=-1)
+    return jnp.reshape(turned, x.shape).astype(x.dtype)
