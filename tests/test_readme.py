@@ -47,7 +47,7 @@ def test_commands_exist(text: str) -> None:
 def test_files_exist(text: str) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", text)
     local = {link for link in links if not link.startswith("https://")}
-    local |= set(re.findall(r"(?:book|tests|benchmarks|\.binder)/[\w./-]*", text))
+    local |= set(re.findall(r"(?<![\w/-])(?:book|tests|benchmarks|\.binder)/[\w./-]*", text))
     local |= {path.replace("\\", "/") for path in re.findall(r"book\\[\w\\.]+", text)}
     local = {path.rstrip(".") for path in local if "github" not in path}
     missing = {path for path in local if not (ROOT / path).exists()}
