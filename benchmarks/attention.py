@@ -33,6 +33,7 @@ from memory import peak_memory
 
 __all__ = ["main", "measure_case"]
 
+QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -129,6 +130,14 @@ def measure_case(
     }
 
 
+def _self_pairs(cases: Sequence[dict[str, Any]]) -> str:
+    """The range of the self-pair's median ratios, and what it says about the run."""
+    medians = [case["rows"][-1]["ratio"]["median"] for case in cases]
+    calm = max(abs(median - 1) for median in medians) <= QUIET
+    verdict = "quiet enough" if calm else "too noisy a run to be committed"
+    return f"{min(medians):.3f} to {max(medians):.3f}, {verdict}"
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the defaults that depend on --quick filled in."""
     parser = argparse.ArgumentParser(
@@ -189,10 +198,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = options.out
     if out is None and not options.quick:
         out = RESULTS / f"attention-{origin['platform']}.json"
+    print(f"self-pair medians: {_self_pairs(cases)}")
     if out is not None:
         settings = {"rounds": options.rounds, "quick": options.quick, "dtype": options.dtype}
-        name = out.stem
-        result = {"name": name, "provenance": origin, "settings": settings, "cases": cases}
+        origin["load_average_after"] = provenance.load_average()
+        result = {"name": out.stem, "provenance": origin, "settings": settings, "cases": cases}
         report.write_result(out, result)
         print(f"wrote {os.path.relpath(out)}")
     return int(any(row["status"] == "refused" for case in cases for row in case["rows"]))

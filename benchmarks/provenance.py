@@ -12,7 +12,15 @@ from typing import Any
 
 import jax
 
-__all__ = ["PACKAGES", "available_cores", "command_line", "git_state", "package_versions", "record"]
+__all__ = [
+    "PACKAGES",
+    "available_cores",
+    "command_line",
+    "git_state",
+    "load_average",
+    "package_versions",
+    "record",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("jax", "jaxlib", "numpy", "flax", "equinox", "tokamax", "torch")
@@ -42,6 +50,11 @@ def _memory_gib() -> float | None:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def load_average() -> list[float] | None:
+    """The system's load over 1, 5 and 15 minutes, None where it keeps none."""
+    return list(os.getloadavg()) if hasattr(os, "getloadavg") else None
 
 
 def package_versions() -> dict[str, str | None]:
@@ -96,7 +109,7 @@ def record() -> dict[str, Any]:
         "cpu_model": _cpu_model(),
         "cores": available_cores(),
         "memory_gib": _memory_gib(),
-        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "load_average": load_average(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": package_versions(),
