@@ -37,8 +37,8 @@ GOOD = [
         "chapter": "rain", "cell": "rain-wet", "test": "tests/test_rain.py::test_wet[3]",
     },
     {
-        "id": "C02", "note": ["N1", "N3"], "section": "cost", "claim": "Another.", "verdict": "open",
-        "condition": "", "reason": "", "chapter": "snow", "cell": "", "test": "",
+        "id": "C02", "note": ["N1", "N3"], "section": "cost", "claim": "Another.",
+        "verdict": "open", "condition": "", "reason": "", "chapter": "snow", "cell": "", "test": "",
     },
 ]  # fmt: skip
 PAGES = {"rain": ledger.Page({"rain-wet": "wet()"}, ("C01",)), "claims": ledger.Page()}

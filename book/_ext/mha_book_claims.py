@@ -43,7 +43,8 @@ def slug(verdict: str) -> str:
 
 def part(*children, classes, tag=nodes.container, **attributes):
     """Return a node with these children and classes."""
-    return tag("", *children, classes=classes, **attributes)
+    text = ("",) if issubclass(tag, nodes.TextElement) else ()
+    return tag("", *text, *children, classes=classes, **attributes)
 
 
 def badge(verdict: str) -> nodes.Node:
@@ -81,7 +82,7 @@ class _Base(SphinxDirective):
 
 
 class Claim(_Base):
-    """``:::{claim} C16``: the box of a claim that the chapter takes up; the body: the experiment."""
+    """``:::{claim} C16``: the box of a claim of this chapter; its body is the experiment."""
 
     required_arguments = 1
     has_content = True

@@ -89,14 +89,15 @@ def collect(app, doctree):
     """Note the labels of the displayed equations of the page just read."""
     labels = [node.get("label") for node in doctree.findall(nodes.math_block)]
     _store(app.env)[app.env.docname] = labels
-    kinds = load_kinds(Path(app.srcdir)).get(Path(app.env.docname).name, {})
+    page = Path(app.env.docname).name
+    app.env.note_dependency(str(Path(app.srcdir) / "book" / "equations" / f"{page}.yml"))
+    kinds = load_kinds(Path(app.srcdir)).get(page, {})
     for node in doctree.findall(nodes.math_block):
         label = node.get("label")
         if label is None or "amsmath" in node["classes"]:
             text = f"displayed equation without a label: {node.astext()[:50]!r}"
             logger.warning(text, location=node, type="mha_book")
         elif kinds.get(label, {}).get("kind") not in KINDS:
-            page = Path(app.env.docname).name
             text = f"equation {label} has no kind in book/equations/{page}.yml"
             logger.warning(text, location=node, type="mha_book")
 

@@ -41,7 +41,11 @@ REGISTRY: dict[str, Equation] = {}
 
 
 def tested(
-    label: str, *, latex: str, alterations: tuple[str, ...] = ("altered",), tolerance: float = 1e-5
+    label: str,
+    *,
+    latex: str,
+    alterations: tuple[str, ...] = ("altered",),
+    tolerance: float = 1e-5,
 ) -> Callable:
     """Register the decorated function as the test of the equation with this label."""
     if label in REGISTRY:
