@@ -20,6 +20,7 @@ LAYERS = (
     ("attention", "blockwise", "jax_nn", "kernels"),
     ("dispatch",),
     ("layers", "parameters"),
+    ("initialisers",),
     ("multihead",),
     ("gradients", "grouped", "kv_cache", "pruning", "specialization"),
     ("models",),

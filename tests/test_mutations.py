@@ -19,7 +19,9 @@ import pytest
 from tests import gates
 
 CHAPTERS = gates.chapters()
+MUTATED = Path("src", "mha_book", "attention.py")
 CONSTANT = ("1.0 / math.sqrt(", "1.1 / math.sqrt(")
+GATE = "tests/test_notebooks.py"
 DIGIT = re.compile(r"\d|True|False")
 
 
@@ -94,9 +96,11 @@ def test_unaltered_copy_passes(
     tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]
 ) -> None:
     chapter, notebook = shortest
-    result = run_pytest(tmp_path, copy_of_the_book(tmp_path, chapter, notebook))
+    path = copy_of_the_book(tmp_path, chapter, notebook)
+    result = run_pytest(tmp_path, path, GATE, "-k", "Cell or execution_problems")
     assert result.returncode == 0, result.stdout
-    assert f"{sum(cell.cell_type == 'code' for cell in notebook.cells)} passed" in result.stdout
+    cells = sum(cell.cell_type == "code" for cell in notebook.cells)
+    assert f"{cells + 1} passed" in result.stdout
 
 
 def test_altered_output_fails(tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]) -> None:
@@ -111,18 +115,10 @@ def test_altered_output_fails(tmp_path: Path, shortest: tuple[Path, nbformat.Not
 def test_nulled_count_fails(tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]) -> None:
     # nbval compares no cell whose count is null, so that a gate of its own has to see it.
     chapter, notebook = shortest
-    gate = "tests/test_notebooks.py"
-    select = ("-k", "execution_problems")
-    control = run_pytest(
-        tmp_path / "control",
-        gate if copy_of_the_book(tmp_path / "control", chapter, notebook) else "",
-        *select,
-    )
-    assert control.returncode == 0, control.stdout
     altered = copy.deepcopy(notebook)
     next(cell for cell in altered.cells if cell.cell_type == "code").execution_count = None
-    copy_of_the_book(tmp_path / "altered", chapter, altered)
-    result = run_pytest(tmp_path / "altered", gate, *select)
+    copy_of_the_book(tmp_path, chapter, altered)
+    result = run_pytest(tmp_path, GATE, "-k", "execution_problems")
     assert result.returncode == 1, result.stdout
     assert "execution count None" in result.stdout
 
@@ -220,43 +216,40 @@ def test_gates_catch(
 
 def break_the_package(root: Path) -> None:
     """Alter the factor of the scores in the reference implementation."""
-    path = root / "src" / "mha_book" / "attention.py"
+    path = root / MUTATED
     source = path.read_text(encoding="utf-8")
     assert source.count(CONSTANT[0]) == 1
     path.write_text(source.replace(*CONSTANT), encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def attention_chapter() -> tuple[Path, nbformat.NotebookNode]:
-    path = gates.ROOT / "book" / "scaled-attention.ipynb"
-    return path, gates.load(path)
+def failed_test(result: subprocess.CompletedProcess[str]) -> str:
+    """The first test that a run reports as failed."""
+    assert result.returncode == 1, result.stdout
+    found = re.search(r"^FAILED (\S+::(?:Cell \d+|[^\s]+))", result.stdout, flags=re.MULTILINE)
+    assert found is not None, result.stdout
+    return found[1]
 
 
 def test_altered_constant_fails_a_unit_test(tmp_path: Path) -> None:
-    trial = tmp_path / "book"
-    copy_of_the_book(trial, Path("none.ipynb"), nbformat.v4.new_notebook())
-    test = trial / "tests" / "test_attention.py"
-    control = run_pytest(trial, test, "--maxfail=1", "-k", "worked_example")
+    copy_of_the_book(tmp_path, Path("none.ipynb"), nbformat.v4.new_notebook())
+    source = (tmp_path / MUTATED).read_text(encoding="utf-8")
+    break_the_package(tmp_path)
+    failed = failed_test(run_pytest(tmp_path, "tests/test_attention.py"))
+    # The control: with the constant put back, the test that failed passes.
+    (tmp_path / MUTATED).write_text(source, encoding="utf-8")
+    control = run_pytest(tmp_path, failed)
     assert control.returncode == 0, control.stdout
-    break_the_package(trial)
-    result = run_pytest(trial, test, "-k", "worked_example")
-    assert result.returncode == 1, result.stdout
 
 
 @pytest.mark.needs_models
-def test_altered_constant_fails_a_chapter(
-    tmp_path: Path, attention_chapter: tuple[Path, nbformat.NotebookNode]
-) -> None:
-    chapter, notebook = attention_chapter
+def test_altered_constant_fails_a_chapter(tmp_path: Path) -> None:
+    chapter = gates.ROOT / "book" / "scaled-attention.ipynb"
+    notebook = gates.load(chapter)
     path = copy_of_the_book(tmp_path / "altered", chapter, notebook)
     break_the_package(tmp_path / "altered")
-    result = run_pytest(tmp_path / "altered", path)
-    assert result.returncode == 1, result.stdout
-    failed = re.search(r"::Cell (\d+)", result.stdout.partition("short test summary")[2])
-    assert failed is not None, result.stdout
+    failed = failed_test(run_pytest(tmp_path / "altered", path))
     # The control: the same cells pass with the package as it is.
-    short = cut(notebook, int(failed[1]) + 1)
-    control = run_pytest(
-        tmp_path / "control", copy_of_the_book(tmp_path / "control", chapter, short)
-    )
+    short = cut(notebook, int(failed.rpartition(" ")[2]) + 1)
+    path = copy_of_the_book(tmp_path / "control", chapter, short)
+    control = run_pytest(tmp_path / "control", path)
     assert control.returncode == 0, control.stdout

@@ -159,6 +159,7 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         record_timing=False,
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],  # its own notes are no output
         resources={"metadata": {"path": str(BOOK)}},
         on_cell_executed=progress,
     ).execute()

@@ -1,0 +1,199 @@
+"""The paired timer: interleaved samples, per-round ratios, checked outputs.
+
+Times taken one after another on a machine that does other things cannot be compared: the
+clock frequency, the caches and the neighbours change meanwhile.  Here every contender runs
+once in each round, the order of the rounds alternates, and only times of the *same round*
+are divided by each other.  The baseline also runs against itself; the spread of that
+self-pair is the smallest difference the run can resolve.
+"""
+
+import gc
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+__all__ = [
+    "SELF_PAIR_SUFFIX",
+    "Summary",
+    "Times",
+    "WrongOutput",
+    "interleave",
+    "largest_error",
+    "per_round_ratios",
+    "round_order",
+    "summarise",
+    "verify",
+    "with_self_pair",
+]
+
+SELF_PAIR_SUFFIX = " (again)"
+
+Run = Callable[[], Any]
+
+
+class Summary(NamedTuple):
+    """Order statistics of a sample; nothing is fitted, trimmed or assumed."""
+
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+    minimum: float
+    maximum: float
+
+
+class Times(NamedTuple):
+    """What `interleave` measured.
+
+    Attributes:
+        seconds: for each contender the seconds per call, one number for each round.
+        calls: for each contender how many calls a sample averages over.
+        outputs: for each contender the output of its last timed call.
+    """
+
+    seconds: dict[str, list[float]]
+    calls: dict[str, int]
+    outputs: dict[str, Any]
+
+
+class WrongOutput(ValueError):
+    """A contender's output differs from the float64 reference: its time means nothing."""
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Median, quartiles (linear interpolation) and range of a sample.
+
+    Example:
+        >>> summarise([3.0, 1.0, 2.0])
+        Summary(median=2.0, lower_quartile=1.5, upper_quartile=2.5, minimum=1.0, maximum=3.0)
+    """
+    if not values:
+        raise ValueError("values: expected at least one number, got none")
+    lower, median, upper = (float(q) for q in np.quantile(values, (0.25, 0.5, 0.75)))
+    return Summary(median, lower, upper, float(min(values)), float(max(values)))
+
+
+def per_round_ratios(seconds: Sequence[float], baseline: Sequence[float]) -> list[float]:
+    """Each round's time divided by the baseline's time of the same round (above 1: slower).
+
+    Example:
+        >>> per_round_ratios([2.0, 6.0], [1.0, 2.0])
+        [2.0, 3.0]
+    """
+    if len(seconds) != len(baseline):
+        raise ValueError(
+            f"seconds, baseline: expected one time a round in both, "
+            f"got {len(seconds)} and {len(baseline)} rounds"
+        )
+    return [ours / theirs for ours, theirs in zip(seconds, baseline, strict=True)]
+
+
+def round_order(names: Sequence[str], round_index: int) -> list[str]:
+    """The order of one round: as given in even rounds, reversed in odd ones."""
+    return list(names) if round_index % 2 == 0 else list(reversed(names))
+
+
+def with_self_pair(contenders: Mapping[str, Run], baseline: str) -> dict[str, Run]:
+    """The contenders with the baseline first and once more at the end, the A/A pair."""
+    if baseline not in contenders:
+        raise ValueError(f"baseline: expected one of {sorted(contenders)}, got {baseline!r}")
+    others = {name: run for name, run in contenders.items() if name != baseline}
+    again = {baseline + SELF_PAIR_SUFFIX: contenders[baseline]}
+    return {baseline: contenders[baseline], **others, **again}
+
+
+def _sample(run: Run, calls: int, clock: Callable[[], float], wait: Callable[[Any], Any]):
+    """Seconds per call over `calls` calls, each waited for, and the last output."""
+    output = None
+    start = clock()
+    for _ in range(calls):
+        output = wait(run())
+    return (clock() - start) / calls, output
+
+
+def interleave(
+    contenders: Mapping[str, Run],
+    *,
+    rounds: int,
+    shortest_sample: float = 0.01,
+    clock: Callable[[], float] = time.perf_counter,
+    wait: Callable[[Any], Any] = jax.block_until_ready,
+    progress: Callable[[int, int], None] | None = None,
+) -> Times:
+    """Times every contender once in each round, in alternating order.
+
+    Each contender is called twice before the first round: the first call compiles, the
+    second tells how many calls a sample needs to last `shortest_sample` seconds.  The
+    garbage collector is off while the clock runs.
+
+    Args:
+        contenders: functions without arguments, by name.
+        rounds: how many rounds; an even number balances the order.
+        shortest_sample: seconds that one sample should last at least.
+        clock: seconds, monotonic.
+        wait: blocks until an output has been computed, and returns it.
+        progress: called with (rounds done, rounds) after each round.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds: expected at least 1, got {rounds}")
+    calls = {}
+    for name, run in contenders.items():
+        wait(run())
+        once, _ = _sample(run, 1, clock, wait)
+        calls[name] = max(1, math.ceil(shortest_sample / once)) if once > 0 else 1
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    outputs: dict[str, Any] = {}
+    gc.collect()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for index in range(rounds):
+            for name in round_order(list(contenders), index):
+                elapsed, output = _sample(contenders[name], calls[name], clock, wait)
+                seconds[name].append(elapsed)
+                if index == rounds - 1:
+                    outputs[name] = output
+                del output
+            if progress is not None:
+                progress(index + 1, rounds)
+    finally:
+        if collecting:
+            gc.enable()
+    return Times(seconds, calls, outputs)
+
+
+def largest_error(outputs: Sequence[Any], expected: Sequence[np.ndarray]) -> float:
+    r"""Largest deviation from the expected arrays, each relative to its largest entry.
+
+    $$ \max_n \; \max |x_n - e_n| \,/\, \max |e_n| $$
+
+    Returns infinity where an output holds NaN or has another shape.
+    """
+    if len(outputs) != len(expected):
+        return math.inf
+    errors = [0.0]
+    for output, wanted in zip(outputs, expected, strict=True):
+        got = np.asarray(output).astype(np.float64)
+        if got.shape != wanted.shape or not np.isfinite(got).all():
+            return math.inf
+        errors.append(float(np.abs(got - wanted).max() / max(np.abs(wanted).max(), 1e-300)))
+    return max(errors)
+
+
+def verify(
+    name: str, outputs: Sequence[Any], expected: Sequence[np.ndarray], tolerance: float
+) -> float:
+    """The largest error of a contender's outputs.
+
+    Raises:
+        WrongOutput: when the error exceeds the tolerance.
+    """
+    error = largest_error(outputs, expected)
+    if not error <= tolerance:
+        raise WrongOutput(
+            f"{name}: expected outputs within {tolerance:g} of float64, got an error of {error:g}"
+        )
+    return error

@@ -1,0 +1,76 @@
+"""What there is to do and what the machine could do: exact work counts, measured rates.
+
+Shapes: T query length, S key length, H key width, C value width.
+"""
+
+import statistics
+from typing import Any
+
+import jax
+from harness import interleave
+
+__all__ = ["attention_flops", "measure_rates", "visible_pairs"]
+
+
+def visible_pairs(query_length: int, key_length: int, *, is_causal: bool) -> int:
+    """How many (query i, key j) pairs are visible: T·S, or those with j ≤ i when causal.
+
+    For T = S the causal count is T(T + 1)/2.
+
+    Example:
+        >>> visible_pairs(4, 4, is_causal=True)
+        10
+    """
+    if not is_causal:
+        return query_length * key_length
+    corner = min(query_length, key_length)
+    return corner * (corner + 1) // 2 + (query_length - corner) * key_length
+
+
+def attention_flops(
+    pairs: int, heads: int, key_width: int, value_width: int, *, backward: bool
+) -> int:
+    """Matmul FLOPs of attention over the visible pairs: 2(H + C) a pair and head.
+
+    The backward pass has twice as many matmuls (dV and dP, dQ and dK); what an
+    implementation computes a second time, or computes and masks, is not counted as work.
+    """
+    return (3 if backward else 1) * 2 * pairs * heads * (key_width + value_width)
+
+
+def measure_rates(
+    dtype: Any, *, matmul_size: int = 2048, copy_mib: int = 64, rounds: int = 7
+) -> dict[str, float | int]:
+    """The limits of this process: P, the rate of a large matmul, and W, of moving memory.
+
+    W is the rate of an update in place (each byte read once and written once).  The rate
+    of a copy into newly allocated memory stands beside it: on a CPU the page faults of
+    the new memory make it several times lower.
+
+    Returns:
+        `matmul_flops_per_s`, `stream_bytes_per_s`, `copy_bytes_per_s`: medians, with the sizes.
+    """
+    rng_key = jax.random.key(0)
+    square = jax.random.normal(rng_key, (matmul_size, matmul_size), dtype)
+    flat = jax.random.normal(rng_key, (copy_mib * 2**20 // square.dtype.itemsize,), dtype)
+    moved = 2 * flat.nbytes
+    multiply, copy = jax.jit(jax.numpy.matmul), jax.jit(jax.numpy.copy)
+    update = jax.jit(lambda x: x + 1, donate_argnums=0)
+    buffer = [copy(flat)]
+
+    def stream():
+        buffer[0] = update(buffer[0])
+        return buffer[0]
+
+    times = interleave(
+        {"matmul": lambda: multiply(square, square), "copy": lambda: copy(flat), "stream": stream},
+        rounds=rounds,
+    )
+    median = {name: statistics.median(seconds) for name, seconds in times.seconds.items()}
+    return {
+        "matmul_flops_per_s": 2 * matmul_size**3 / median["matmul"],
+        "stream_bytes_per_s": moved / median["stream"],
+        "copy_bytes_per_s": moved / median["copy"],
+        "matmul_size": matmul_size,
+        "copy_mib": copy_mib,
+    }

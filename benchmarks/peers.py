@@ -1,0 +1,111 @@
+"""The contenders of the attention benchmark and how each one is called.
+
+Layout NTH is (B, N, T, H), heads before positions; TNH is (B, T, N, H).  A peer runs on arrays
+in its own layout, and once more on heads-first arrays with the conversion inside the timed
+function.  Peers are imported when they are called, so that a missing one costs nothing.
+"""
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["BASELINE", "CONTENDERS", "Contender", "missing_package"]
+
+BASELINE = "reference"
+
+
+class Contender(NamedTuple):
+    """One row of the benchmark.
+
+    Attributes:
+        name: as printed and stored.
+        package: the distribution that it needs.
+        layout: of the arrays that it is given and returns, "NTH" or "TNH".
+        call: (query, key, value, is_causal) to the output.
+        remark: what a reader of the table must know.
+    """
+
+    name: str
+    package: str
+    layout: str
+    call: Callable[[jax.Array, jax.Array, jax.Array, bool], jax.Array]
+    remark: str
+
+
+def missing_package(contender: Contender) -> str | None:
+    """Why the contender cannot run here, None where its package is installed."""
+    if importlib.util.find_spec(contender.package) is None:
+        return f"{contender.package} is not installed"
+    return None
+
+
+def _attend(query, key, value, is_causal, *, implementation: str, layout: str):
+    from mha_book.dispatch import attend
+
+    return attend(
+        query, key, value, is_causal=is_causal, implementation=implementation, layout=layout
+    )
+
+
+def _jax_nn(query, key, value, is_causal):
+    return jax.nn.dot_product_attention(query, key, value, is_causal=is_causal)
+
+
+def _flax(query, key, value, is_causal):
+    from flax import nnx
+
+    return nnx.dot_product_attention(query, key, value, is_causal=is_causal)
+
+
+def _equinox(query, key, value, is_causal):
+    from equinox.nn._attention import dot_product_attention
+
+    mask = jnp.tril(jnp.ones((query.shape[1], key.shape[1]), bool)) if is_causal else None
+    one_head = functools.partial(dot_product_attention, mask=mask)
+    heads = jax.vmap(one_head, in_axes=1, out_axes=1)  # as equinox.nn.MultiheadAttention does
+    return jax.vmap(heads)(query, key, value)
+
+
+def _from_heads_first(call: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The same contender for NTH arrays, converting there and back."""
+
+    def converted(query, key, value, is_causal):
+        swapped = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))  # (B, T, N, H)
+        return jnp.swapaxes(call(*swapped, is_causal), 1, 2)  # (B, N, T, C)
+
+    return converted
+
+
+def _ours(name: str, implementation: str, layout: str) -> Contender:
+    """The package's `attend` with a named implementation."""
+    call = functools.partial(_attend, implementation=implementation, layout=layout)
+    return Contender(name, "mha_book", layout, call, f"attend, implementation={implementation!r}")
+
+
+def _peer(name: str, package: str, call: Callable[..., Any], remark: str) -> list[Contender]:
+    """A peer in its native layout, and with the conversion from heads-first arrays."""
+    return [
+        Contender(name, package, "TNH", call, remark),
+        Contender(
+            f"{name}, converted",
+            package,
+            "NTH",
+            _from_heads_first(call),
+            f"{remark}; with the conversion from NTH and back",
+        ),
+    ]
+
+
+CONTENDERS: tuple[Contender, ...] = (
+    _ours(BASELINE, "reference", "NTH"),
+    _ours("reference, TNH", "reference", "TNH"),
+    _ours("attend jax_nn", "jax_nn", "NTH"),
+    _ours("attend jax_nn, TNH", "jax_nn", "TNH"),
+    *_peer("jax.nn", "jax", _jax_nn, "jax.nn.dot_product_attention"),
+    *_peer("flax", "flax", _flax, "flax.nnx.dot_product_attention, which calls jax.nn's"),
+    *_peer("equinox", "equinox", _equinox, "equinox's one-head function under vmap"),
+)

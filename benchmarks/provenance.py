@@ -1,0 +1,121 @@
+"""Where a measurement comes from: device, versions, commit, date, command, environment."""
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+__all__ = [
+    "PACKAGES",
+    "available_cores",
+    "command_line",
+    "git_state",
+    "load_average",
+    "package_versions",
+    "record",
+]
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("jax", "jaxlib", "numpy", "flax", "equinox", "tokamax", "torch")
+ENVIRONMENT_PREFIXES = ("XLA_", "JAX_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_VISIBLE", "NVIDIA_TF32")
+
+
+def available_cores() -> int:
+    """How many cores this process may use (its affinity, not what the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_model() -> str:
+    """The processor's name, as the operating system gives it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory_gib() -> float | None:
+    """The machine's memory in GiB, None where the system does not tell."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def load_average() -> list[float] | None:
+    """The system's load over 1, 5 and 15 minutes, None where it keeps none."""
+    return list(os.getloadavg()) if hasattr(os, "getloadavg") else None
+
+
+def package_versions() -> dict[str, str | None]:
+    """The version of each package that matters here, None where it is not installed."""
+    versions: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def _git(*arguments: str) -> str | None:
+    """The output of a git command in the repository, None where there is none."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def git_state() -> dict[str, Any]:
+    """The commit, and whether tracked files other than results differ from it.
+
+    Both are None outside a git checkout.
+    """
+    commit = _git("rev-parse", "HEAD")
+    changes = _git(
+        "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results"
+    )
+    return {"commit": commit, "dirty": None if commit is None else bool(changes)}
+
+
+def command_line() -> str:
+    """The command that started this process, quoted for a shell, without the interpreter's path."""
+    return shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]])
+
+
+def record() -> dict[str, Any]:
+    """Everything that tells where and how a measurement was made."""
+    device = jax.devices()[0]
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": command_line(),
+        "git": git_state(),
+        "platform": device.platform,
+        "device": device.device_kind,
+        "device_count": jax.device_count(),
+        "cpu_model": _cpu_model(),
+        "cores": available_cores(),
+        "memory_gib": _memory_gib(),
+        "load_average": load_average(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": package_versions(),
+        "environment": {
+            name: os.environ[name]
+            for name in sorted(os.environ)
+            if name.startswith(ENVIRONMENT_PREFIXES)
+        },
+    }

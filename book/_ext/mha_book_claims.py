@@ -1,0 +1,200 @@
+"""Claim boxes and the ledger page, both rendered from ``book/claims.yml``."""
+
+from collections import Counter
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from mha_book_ledger import SECTIONS, VERDICTS, load_ledger
+from sphinx import addnodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+__all__ = ["cell_label", "load", "setup"]
+
+logger = logging.getLogger(__name__)
+
+# Each verdict has a word and an icon of its own, so that its colour is never the only sign.
+ICONS = {
+    "confirmed": "fa-solid fa-circle-check",
+    "holds if": "fa-solid fa-circle-half-stroke",
+    "corrected": "fa-solid fa-pen",
+    "refuted": "fa-solid fa-circle-xmark",
+    "open": "fa-regular fa-circle",
+}
+
+
+def cell_label(chapter: str, cell_id: str) -> str:
+    """Return the name under which a cell's anchor can be referred to."""
+    return f"cell:{chapter}:{cell_id}"
+
+
+def load(env) -> list[dict]:
+    """Read the ledger of the book being built and note that the page depends on it."""
+    path = Path(env.srcdir) / "book" / "claims.yml"
+    env.note_dependency(str(path))
+    return load_ledger(path)
+
+
+def slug(verdict: str) -> str:
+    """Return the CSS class of a verdict."""
+    return f"claim-{verdict.replace(' ', '-')}"
+
+
+def part(*children, classes, tag=nodes.container, **attributes):
+    """Return a node with these children and classes."""
+    text = ("",) if issubclass(tag, nodes.TextElement) else ()
+    return tag("", *text, *children, classes=classes, **attributes)
+
+
+def badge(verdict: str) -> nodes.Node:
+    """Return the verdict as an icon and a word."""
+    icon = nodes.raw("", f'<i class="{ICONS[verdict]}" aria-hidden="true"></i> ', format="html")
+    return part(icon, nodes.Text(verdict), tag=nodes.inline, classes=["verdict", slug(verdict)])
+
+
+def refer(label: str, text: str) -> nodes.Node:
+    """Return a cross-reference to a label of any page; a dead one is a warning."""
+    return addnodes.pending_xref(
+        "", nodes.inline(text, text), refdomain="std", reftype="ref", reftarget=label,
+        refexplicit=True, refwarn=True,
+    )  # fmt: skip
+
+
+def test_link(env, test: str) -> nodes.Node:
+    """Return the name of a test, linked to its file in the repository."""
+    theme = env.config.html_theme_options
+    file = test.split("::")[0]
+    uri = f"{theme['repository_url']}/blob/{theme['repository_branch']}/{file}"
+    return nodes.reference("", "", nodes.literal(test, test), refuri=uri)
+
+
+class _Base(SphinxDirective):
+    def markdown(self, text: str, classes: list[str]) -> nodes.Node:
+        """Parse Markdown into a container."""
+        box = part(classes=classes)
+        self.state.nested_parse(StringList(text.splitlines(), "book/claims.yml"), 0, box)
+        return box
+
+    def labelled(self, word: str, text: str, name: str) -> nodes.Node:
+        """Parse Markdown with a bold word before it."""
+        return self.markdown(f"**{word}** {text}", [f"claim-{name}"])
+
+
+class Claim(_Base):
+    """``:::{claim} C16``: the box of a claim of this chapter; its body is the experiment."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self):
+        """Render the box from the ledger's entry."""
+        name, chapter = self.arguments[0], Path(self.env.docname).name
+        entry = {e["id"]: e for e in load(self.env)}.get(name)
+        problem = None
+        if entry is None:
+            problem = f"claim {name} is not in book/claims.yml"
+        elif entry["verdict"] not in VERDICTS or entry["verdict"] == "open":
+            problem = f"claim {name} has no verdict in book/claims.yml: {entry['verdict']}"
+        elif entry["chapter"] != chapter:
+            problem = f"claim {name} belongs to the chapter {entry['chapter']}, not to {chapter}"
+        if problem:
+            logger.warning(problem, location=self.get_location(), type="mha_book")
+            return []
+        anchor = f"claim-{name.lower()}"
+        self.env.get_domain("std").note_hyperlink_target(
+            anchor, self.env.docname, anchor, f"Claim {name}"
+        )
+        label = part(
+            nodes.Text("Claim "), refer(f"ledger-{name.lower()}", name),
+            tag=nodes.inline, classes=["claim-id"],
+        )  # fmt: skip
+        head = nodes.paragraph("", "", label, badge(entry["verdict"]), classes=["claim-head"])
+        box = part(head, classes=["claim", slug(entry["verdict"])], ids=[anchor])
+        box += self.markdown(entry["claim"], ["claim-statement"])
+        if self.content:
+            experiment = part(classes=["claim-experiment"])
+            self.state.nested_parse(self.content, self.content_offset, experiment)
+            box += experiment
+        if entry["condition"]:
+            box += self.labelled("Holds if", entry["condition"], "condition")
+        if entry["reason"]:
+            box += self.labelled("Why:", entry["reason"], "reason")
+        box += evidence(self.env, entry)
+        return [box]
+
+
+def evidence(env, entry: dict, box: bool = False) -> nodes.Node:
+    """Return the line of links: the box if asked for, the cell, the test."""
+    line = nodes.paragraph("", "", classes=["claim-evidence"])
+    line += nodes.strong("Evidence:", "Evidence:")
+    if box:
+        line += [
+            nodes.Text(" "),
+            refer(f"claim-{entry['id'].lower()}", "the experiment"),
+            nodes.Text(","),
+        ]
+    line += [
+        nodes.Text(" "), refer(cell_label(entry["chapter"], entry["cell"]), "the cell"),
+        nodes.Text(", "), test_link(env, entry["test"]),
+    ]  # fmt: skip
+    return line
+
+
+class Ledger(_Base):
+    """``{claims-ledger}``: every claim, by section, with the counts of the verdicts."""
+
+    def run(self):
+        """Render the counts and one card a claim."""
+        entries = load(self.env)
+        out = [verdict_counts(entries)]
+        for key, title in SECTIONS.items():
+            section = nodes.section(ids=[f"ledger-{key}"])
+            section += nodes.title(title, title)
+            for entry in entries:
+                if entry["section"] == key:
+                    section += self.card(entry)
+            out.append(section)
+        return out
+
+    def card(self, entry: dict) -> nodes.Node:
+        """Render one claim."""
+        anchor = f"ledger-{entry['id'].lower()}"
+        self.env.get_domain("std").note_hyperlink_target(
+            anchor, self.env.docname, anchor, entry["id"]
+        )
+        notes = f"({', '.join(entry['note'])})"
+        head = nodes.paragraph(
+            "", "", part(nodes.Text(entry["id"]), tag=nodes.inline, classes=["claim-id"]),
+            part(nodes.Text(notes), tag=nodes.inline, classes=["claim-notes"]),
+            badge(entry["verdict"]), classes=["claim-head"],
+        )  # fmt: skip
+        card = part(head, classes=["claim", "claim-card", slug(entry["verdict"])], ids=[anchor])
+        card += self.markdown(entry["claim"], ["claim-statement"])
+        if entry["condition"]:
+            card += self.labelled("Holds if", entry["condition"], "condition")
+        if entry["reason"]:
+            card += self.labelled("Why:", entry["reason"], "reason")
+        if entry["verdict"] == "open":
+            planned = f"Planned for the chapter {entry['chapter']}."
+            card += nodes.paragraph(planned, planned, classes=["claim-evidence"])
+        else:
+            card += evidence(self.env, entry, box=True)
+        return card
+
+
+def verdict_counts(entries: list[dict]) -> nodes.Node:
+    """Return the counts by verdict as one line of badges."""
+    counts = Counter(entry["verdict"] for entry in entries)
+    line = nodes.paragraph("", "", classes=["claim-counts"])
+    for verdict in VERDICTS:
+        line += [badge(verdict), nodes.Text(f" {counts[verdict]} ")]
+    total = f"of {len(entries)} claims"
+    line += nodes.inline(total, total, classes=["claim-total"])
+    return line
+
+
+def setup(app):
+    """Register the directives."""
+    app.add_directive("claim", Claim)
+    app.add_directive("claims-ledger", Ledger)

@@ -1,0 +1,176 @@
+"""The classification of displayed equations, and the census of them.
+
+Every displayed equation of the book has a label, and ``book/equations/<page>.yml`` says of each
+label on that page what holds the equation:
+
+* ``tested``: a function registered under the label in ``tests/equations/`` evaluates both sides;
+* ``definition``: it gives a name to something, and there is nothing to check;
+* ``executed``: a cell of the page runs the page's own text. ``{kind: executed, cell: <cell id>}``.
+"""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import yaml
+from docutils import nodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+__all__ = ["KINDS", "displayed_equations", "load_kinds", "normalise", "setup"]
+
+logger = logging.getLogger(__name__)
+
+KINDS = ("executed", "tested", "definition")
+_FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*(\{?[\w-]*\}?)[^\n]*\n(.*?)^\1[ \t]*$", re.M | re.S)
+_COLON_MATH = re.compile(r"^(:{3,})[ \t]*\{math\}[^\n]*\n(.*?)^\1[ \t]*$", re.M | re.S)
+_OPTION = re.compile(r"^:(\w+):[ \t]*(.*)\n?", re.M)
+_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
+_DOLLARS = re.compile(r"\$\$(.+?)\$\$(?:[ \t]*\(([^()\n]+)\))?", re.S)
+_BARE = re.compile(r"^\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.M | re.S)
+
+
+def normalise(latex: str) -> str:
+    """Return LaTeX without white space, so that the same formula compares equal."""
+    return re.sub(r"\s+", "", latex)
+
+
+def displayed_equations(markdown: str) -> list[tuple[str | None, str]]:
+    r"""Return (label or None, LaTeX) of every displayed equation in the text of a page.
+
+    ``$$ … $$ (label)``, ``{math}`` directives with ``:label:``, and bare ``\\begin{…}`` blocks,
+    which cannot carry a label.
+    """
+    found = []
+
+    def directive(body: str) -> str:
+        options = dict(_OPTION.findall(body))
+        found.append((options.get("label"), _OPTION.sub("", body).strip()))
+        return "\n"
+
+    text = _COLON_MATH.sub(lambda m: directive(m[2]), markdown)
+    text = _FENCE.sub(lambda m: directive(m[3]) if m[2] == "{math}" else "\n", text)
+    text = _CODE.sub("", text)
+
+    def dollars(m) -> str:
+        found.append((m[2], m[1].strip()))
+        return "\n"
+
+    text = _DOLLARS.sub(dollars, text)
+    found += [(None, m[0]) for m in _BARE.finditer(text)]
+    return found
+
+
+def load_kinds(root: Path) -> dict[str, dict[str, dict]]:
+    """Read the classification: page -> label -> ``{kind, …}``."""
+    pages = {}
+    for path in sorted((root / "book" / "equations").glob("*.yml")):
+        table = yaml.safe_load(path.read_text(encoding="utf8")) or {}
+        pages[path.stem] = {
+            label: {"kind": value} if isinstance(value, str) else value
+            for label, value in table.items()
+        }
+    return pages
+
+
+class census(nodes.General, nodes.Element):
+    """Stands where the table of counts goes, until every page has been read."""
+
+
+class Census(SphinxDirective):
+    """``{equation-census}``: how many displayed equations of each page are of which kind."""
+
+    def run(self):
+        """Leave a placeholder."""
+        return [census()]
+
+
+def collect(app, doctree):
+    """Note the labels of the displayed equations of the page just read."""
+    labels = [node.get("label") for node in doctree.findall(nodes.math_block)]
+    _store(app.env)[app.env.docname] = labels
+    page = Path(app.env.docname).name
+    app.env.note_dependency(str(Path(app.srcdir) / "book" / "equations" / f"{page}.yml"))
+    kinds = load_kinds(Path(app.srcdir)).get(page, {})
+    for node in doctree.findall(nodes.math_block):
+        label = node.get("label")
+        if label is None or "amsmath" in node["classes"]:
+            text = f"displayed equation without a label: {node.astext()[:50]!r}"
+            logger.warning(text, location=node, type="mha_book")
+        elif kinds.get(label, {}).get("kind") not in KINDS:
+            text = f"equation {label} has no kind in book/equations/{page}.yml"
+            logger.warning(text, location=node, type="mha_book")
+
+
+def _store(env) -> dict[str, list]:
+    if not hasattr(env, "mha_book_equations"):
+        env.mha_book_equations = {}
+    return env.mha_book_equations
+
+
+def _purge(app, env, docname):
+    _store(env).pop(docname, None)
+
+
+def _merge(app, env, docnames, other):
+    _store(env).update({d: labels for d, labels in _store(other).items() if d in docnames})
+
+
+def _always_reread(app, env, added, changed, removed):
+    """Read the pages that depend on all others again in every build."""
+    return {d for d in env.found_docs if Path(d).name in ("status", "claims", "api")}
+
+
+def counts(app) -> list[tuple[str, Counter]]:
+    """Return (page, counts by kind) of every page that displays an equation."""
+    kinds = load_kinds(Path(app.srcdir))
+    rows = []
+    for docname in app.config.external_site_map:
+        name = docname.removesuffix(".ipynb").removesuffix(".md")
+        labels = _store(app.env).get(name, [])
+        table = kinds.get(Path(name).name, {})
+        kind = Counter(table.get(label, {}).get("kind", "none") for label in labels)
+        if labels:
+            rows.append((name, kind))
+    return rows
+
+
+def fill(app, doctree, docname):
+    """Replace the placeholder by the table."""
+    for node in list(doctree.findall(census)):
+        rows = counts(app)
+        total = sum((kind for _, kind in rows), Counter())
+        body = [
+            (app.env.titles[name].astext(), *(str(kind[k]) for k in KINDS), str(kind.total()))
+            for name, kind in rows
+        ]
+        body.append(("all pages", *(str(total[k]) for k in KINDS), str(total.total())))
+        node.replace_self(table(("page", *KINDS, "all"), body))
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> nodes.Node:
+    """Return a plain table, numbers to the right."""
+    group = nodes.tgroup(cols=len(head))
+    group += [nodes.colspec(colwidth=1) for _ in head]
+
+    def row(cells):
+        out = nodes.row()
+        for cell in cells:
+            classes = ["text-right"] if cell.isdigit() else []
+            out += nodes.entry("", nodes.paragraph(cell, cell), classes=classes)
+        return out
+
+    group += nodes.thead("", row(head))
+    group += nodes.tbody("", *(row(r) for r in rows))
+    return nodes.container("", nodes.table("", group), classes=["wide-table"])
+
+
+def setup(app):
+    """Register the directive and the events."""
+    app.add_node(census)
+    app.add_directive("equation-census", Census)
+    app.connect("doctree-read", collect)
+    app.connect("env-purge-doc", _purge)
+    app.connect("env-merge-info", _merge)
+    app.connect("env-get-outdated", _always_reread)
+    app.connect("doctree-resolved", fill)

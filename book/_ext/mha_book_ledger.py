@@ -1,0 +1,189 @@
+"""The claims ledger as data: reading ``book/claims.yml`` and finding what is wrong with it.
+
+Nothing here needs Sphinx: the book's extension and the tests call the same functions.
+"""
+
+import ast
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+__all__ = [
+    "SECTIONS",
+    "VERDICTS",
+    "Page",
+    "entry_problems",
+    "evidence_tests",
+    "ledger_problems",
+    "load_ledger",
+    "read_pages",
+    "toc_pages",
+]
+
+SECTIONS = {
+    "structure": "Structure and algebra",
+    "interfaces": "Interfaces and code",
+    "cost": "Cost, shapes and hardware",
+    "learning": "Learning: specialization, pruning, grouping, dropout",
+}
+VERDICTS = ("confirmed", "holds if", "corrected", "refuted", "open")
+_FIELDS = {
+    "id", "note", "section", "claim", "verdict", "condition", "reason", "chapter", "cell", "test",
+}  # fmt: skip
+_BOX = re.compile(r"^:{3,}\{claim\}[ \t]+(\S+)[ \t]*$", re.MULTILINE)
+_SKIPS = {"skip", "skipif", "xfail", "importorskip"}
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the ledger needs to know of a page: the cells it shows and the claims boxed on it."""
+
+    cells: dict[str, str] = field(default_factory=dict)  # id of a code cell -> its source
+    boxes: tuple[str, ...] = ()
+
+
+def load_ledger(path: Path) -> list[dict]:
+    """Read the ledger, every optional field filled with the empty string."""
+    entries = yaml.safe_load(path.read_text(encoding="utf8"))
+    empty = dict.fromkeys(("condition", "reason", "chapter", "cell", "test"), "")
+    return [{**empty, **{k: v for k, v in e.items() if v is not None}} for e in entries]
+
+
+def entry_problems(entry: dict) -> list[str]:
+    """Return what is wrong with one entry taken alone."""
+    name, found = entry.get("id", "(no id)"), []
+    for key in sorted(set(entry) - _FIELDS):
+        found.append(f"{name}: unknown field {key}")
+    for key in ("id", "note", "section", "claim", "verdict", "chapter"):
+        if not entry.get(key):
+            found.append(f"{name}: {key} is missing")
+    if entry.get("verdict") not in VERDICTS:
+        found.append(f"{name}: verdict {entry.get('verdict')!r} is none of {', '.join(VERDICTS)}")
+    if entry.get("section") not in SECTIONS:
+        found.append(f"{name}: section {entry.get('section')!r} is none of {', '.join(SECTIONS)}")
+    if not isinstance(entry.get("note"), list) or not set(entry["note"]) <= {
+        f"N{n}" for n in range(5)
+    }:
+        found.append(f"{name}: note must list some of N0 to N4")
+    if entry.get("verdict") == "open":
+        for key in ("condition", "reason", "cell", "test"):
+            if entry.get(key):
+                found.append(f"{name}: open, yet has {key}")
+    else:
+        for key in ("reason", "cell", "test"):
+            if not entry.get(key):
+                found.append(f"{name}: {entry.get('verdict')}, without {key}")
+    if bool(entry.get("condition")) != (entry.get("verdict") == "holds if"):
+        found.append(f"{name}: a condition belongs to the verdict 'holds if' and to no other")
+    return found
+
+
+def ledger_problems(
+    entries: list[dict], ids: tuple[str, ...], pages: dict[str, Page], tests: dict[str, str]
+) -> list[str]:
+    """Return every problem of the ledger: entries, ids, links to chapters, cells and tests.
+
+    Args:
+        entries: the ledger, as :func:`load_ledger` returns it.
+        ids: the ids that must be there, each once.
+        pages: the pages of the book by short name, as :func:`read_pages` returns them.
+        tests: name of every test -> why it may not run, as :func:`evidence_tests` returns them.
+
+    Returns:
+        One line a problem; empty if all is well.
+    """
+    found = [line for entry in entries for line in entry_problems(entry)]
+    have = [entry.get("id") for entry in entries]
+    found += [f"{i}: missing from the ledger" for i in ids if i not in have]
+    found += [f"{i}: not a known id" for i in have if i not in ids]
+    found += [f"{i}: appears twice" for i in sorted({i for i in have if have.count(i) > 1})]
+    by_id = {entry.get("id"): entry for entry in entries}
+    for entry in entries:
+        if entry.get("verdict") == "open" or not entry.get("chapter"):
+            continue
+        name, chapter = entry["id"], entry["chapter"]
+        if chapter not in pages:
+            found.append(f"{name}: chapter {chapter} is not in _toc.yml")
+            continue
+        if name not in pages[chapter].boxes:
+            found.append(f"{name}: no claim box in {chapter}")
+        if entry["cell"] and entry["cell"] not in pages[chapter].cells:
+            found.append(f"{name}: {chapter} has no code cell with the id {entry['cell']}")
+        test = entry["test"].split("[")[0]
+        if test and test not in tests:
+            found.append(f"{name}: test {test} does not exist")
+        elif test and tests[test]:
+            found.append(f"{name}: test {test} may not run: {tests[test]}")
+    for chapter, page in pages.items():
+        for box in page.boxes:
+            entry = by_id.get(box)
+            if entry is None:
+                found.append(f"{chapter}: box of an unknown claim {box}")
+            elif entry.get("verdict") == "open":
+                found.append(f"{chapter}: box of the open claim {box}")
+            elif entry.get("chapter") != chapter:
+                found.append(f"{chapter}: box of {box}, whose chapter is {entry.get('chapter')}")
+        for box in sorted({b for b in page.boxes if page.boxes.count(b) > 1}):
+            found.append(f"{chapter}: two boxes of {box}")
+    return found
+
+
+def toc_pages(root: Path) -> list[str]:
+    """Return the pages that ``_toc.yml`` names, in order, without suffix: ``book/…``."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
+    return [toc["root"]] + [c["file"] for part in toc["parts"] for c in part["chapters"]]
+
+
+def read_pages(root: Path) -> dict[str, Page]:
+    """Read every page of the book that exists: its code cells by id, and its claim boxes."""
+    pages = {}
+    for name in toc_pages(root):
+        notebook, text = root / f"{name}.ipynb", root / f"{name}.md"
+        cells, markdown = {}, ""
+        if notebook.exists():
+            for cell in json.loads(notebook.read_text(encoding="utf8"))["cells"]:
+                source = "".join(cell["source"])
+                if cell["cell_type"] == "code":
+                    cells[cell.get("id", "")] = source
+                elif cell["cell_type"] == "markdown":
+                    markdown += source + "\n\n"
+        elif text.exists():
+            markdown = text.read_text(encoding="utf8")
+        pages[Path(name).name] = Page(cells, tuple(_BOX.findall(markdown)))
+    return pages
+
+
+def evidence_tests(root: Path) -> dict[str, str]:
+    """Return the name of every test function -> why it may not run ('' if it runs).
+
+    The ``needs_…`` markers of the suite skip only outside CI, and so do not count here; ``skip``,
+    ``skipif``, ``xfail`` and a call of one of them, or of ``importorskip``, do.
+    """
+    tests = {}
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf8"))
+        module_marks = [n for n in tree.body if isinstance(n, ast.Assign | ast.Expr)]
+        whole = _why_skipped(module_marks)
+        for node, prefix in _test_functions(tree.body, ""):
+            why = whole or _why_skipped([*node.decorator_list, *node.body])
+            tests[f"{path.relative_to(root).as_posix()}::{prefix}{node.name}"] = why
+    return tests
+
+
+def _test_functions(body, prefix):
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield node, prefix
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from _test_functions(node.body, f"{prefix}{node.name}::")
+
+
+def _why_skipped(statements) -> str:
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute) and node.attr in _SKIPS:
+                return f"{ast.unparse(node)} on line {node.lineno}"
+    return ""

@@ -1,0 +1,54 @@
+"""The book's own Sphinx extension: claim boxes, the ledger, equations, API and status pages.
+
+Directives: ``:::{claim} C16`` in a chapter, whose body tells the experiment; ``{claims-ledger}``,
+``{equation-census}``, ``{api-reference}``, ``{claims-count}``, ``{chapter-table}`` and
+``{locked-versions}`` on the pages of the back matter.
+Each code cell of a chapter gets the anchor ``cell-<its id>``.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import mha_book_api
+import mha_book_claims
+import mha_book_equations
+import mha_book_status
+from docutils import nodes
+
+__all__ = ["setup"]
+
+
+def add_cell_anchors(app, doctree):
+    """Put a target before each code cell of a notebook: ``cell-<id>``, which links can name."""
+    path = Path(app.env.doc2path(app.env.docname))
+    if path.suffix != ".ipynb":
+        return
+    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+    domain = app.env.get_domain("std")
+    for node in list(doctree.findall(nodes.container)):
+        if node.get("nb_element") != "cell_code":
+            continue
+        cell_id = cells[node["cell_index"]].get("id")
+        if cell_id:
+            anchor = f"cell-{cell_id}"
+            node.parent.insert(node.parent.index(node), nodes.target("", "", ids=[anchor]))
+            name = mha_book_claims.cell_label(path.stem, cell_id)
+            domain.note_hyperlink_target(name, app.env.docname, anchor, anchor)
+
+
+def setup(app):
+    """Register the parts of the extension."""
+    # Jupyter Book sets this value for sphinx_comments, which this book does not load.
+    app.add_config_value("comments_config", {}, "env")
+    app.connect("doctree-read", add_cell_anchors)
+    for part in (mha_book_claims, mha_book_equations, mha_book_api, mha_book_status):
+        part.setup(app)
+    # Another version of the extension's own source makes Sphinx read every page again.
+    source = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return {
+        "version": "1",
+        "env_version": int(hashlib.sha256(source).hexdigest()[:7], 16),
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

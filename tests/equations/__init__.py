@@ -1,0 +1,65 @@
+r"""The tested equations of the book: one module a chapter, one function an equation.
+
+A displayed equation ``$$ … $$ (split-rows)`` that ``book/equations/<page>.yml`` calls ``tested``
+has a function here, registered under its label with the LaTeX that it tests::
+
+    @tested("split-rows", latex=r"X'^{hia} = X^{i(hH+a)}")
+    def split_rows(rng, altered):
+        x = rng.normal(size=(3, 10))  # T = 3 positions, N = 5 heads, H = 2 features a head
+        left = split_heads(x, 5)
+        shift = 1 if altered else 0
+        right = [
+            [[x[i, (h * 2 + a + shift) % 10] for a in range(2)] for i in range(3)] for h in range(5)
+        ]
+        return left, right
+
+The function gets a NumPy generator and the name of an alteration, or None. It returns both sides,
+evaluated: equal within ``tolerance`` when nothing is altered, and far from equal when a sign or an
+index is (at least one alteration; ``alterations=("sign", "index")`` for more). The LaTeX must be
+that of the page, white space aside. Small dimensions, all different primes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["REGISTRY", "Equation", "tested"]
+
+
+@dataclass(frozen=True)
+class Equation:
+    """A displayed equation and the function that evaluates its two sides."""
+
+    label: str
+    latex: str
+    sides: Callable
+    alterations: tuple[str, ...]
+    tolerance: float
+    module: str
+
+
+REGISTRY: dict[str, Equation] = {}
+
+
+def tested(
+    label: str,
+    *,
+    latex: str,
+    alterations: tuple[str, ...] = ("altered",),
+    tolerance: float = 1e-5,
+) -> Callable:
+    """Register the decorated function as the test of the equation with this label."""
+    if label in REGISTRY:
+        raise ValueError(f"label: expected one function an equation, got a second for {label!r}")
+    if not alterations:
+        raise ValueError("alterations: expected at least one name, got none")
+
+    def register(sides: Callable) -> Callable:
+        REGISTRY[label] = Equation(
+            label, latex, sides, tuple(alterations), tolerance, sides.__module__
+        )
+        return sides
+
+    return register
+
+
+tested.__test__ = False  # not a test itself, whatever pytest thinks of its name
