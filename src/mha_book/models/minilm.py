@@ -26,8 +26,9 @@ from mha_book.models.minilm_params import (
     MiniLMParams,
     from_checkpoint,
 )
+from mha_book.models.records import LayerRecord
 from mha_book.models.tokens import token_strings, tokenize
-from mha_book.multihead import Intermediates, multi_head_attention
+from mha_book.multihead import multi_head_attention
 
 __all__ = ["LayerRecord", "MiniLM", "embed", "encode", "load_minilm", "mean_pool"]
 __all__ += ["token_strings", "tokenize"]  # of the module tokens
@@ -51,19 +52,6 @@ class MiniLM(NamedTuple):
     params: MiniLMParams
     config: MiniLMConfig
     tokenizer: Any
-
-
-class LayerRecord(NamedTuple):
-    """What one layer saw, and what happened inside its attention.
-
-    Args:
-        inputs: ``(B, T, D)``, what the attention was applied to.
-        intermediates: its queries, keys, values, weights ``(B, N, T, T)`` and per-head outputs
-            ``(B, N, T, H)``.
-    """
-
-    inputs: Array
-    intermediates: Intermediates
 
 
 def load_minilm() -> MiniLM:

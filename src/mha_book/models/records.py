@@ -1,0 +1,22 @@
+"""What the models say of each of their layers when asked for intermediates."""
+
+from typing import NamedTuple
+
+from jaxtyping import Array
+
+from mha_book.multihead import Intermediates
+
+__all__ = ["LayerRecord"]
+
+
+class LayerRecord(NamedTuple):
+    """What one layer saw, and what happened inside its attention.
+
+    Args:
+        inputs: ``(B, T, D)``, what the attention was applied to.
+        intermediates: its queries, keys, values, weights ``(B, N, T, T)`` and per-head outputs
+            ``(B, N, T, H)``.
+    """
+
+    inputs: Array
+    intermediates: Intermediates
