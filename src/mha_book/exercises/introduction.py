@@ -63,3 +63,4 @@ CHECKS: dict[str, Check] = {
     "mean-distance": _mean_distance,
     "previous-share": _previous_share,
 }
+"""The checks of this chapter's exercises, by name."""
