@@ -46,7 +46,7 @@ SOURCE = '''
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["bare", "Bare", "Pair", "Data", "CONSTANT", "said", "Said", "TOLD"]
+__all__ = ["bare", "Bare", "Pair", "Data", "CONSTANT", "said", "Said", "TOLD", "Alias"]
 
 def bare(): ...
 
@@ -73,6 +73,9 @@ class Said(NamedTuple):
     first: int
 
 TOLD = 3
+"""What this is."""
+
+Alias = list[int]
 """What this is."""
 '''
 

@@ -52,6 +52,8 @@ def undocumented(module_name: str) -> list[str]:
     for name in module.__all__:
         value = getattr(module, name)
         full = f"{module_name}.{name}"
+        if ("", name) in attributes:
+            continue  # a constant or an alias, with a string below it that says what it is
         if inspect.isclass(value):
             # A NamedTuple or a dataclass without a docstring gets its signature as one.
             doc = value.__dict__.get("__doc__") or ""
@@ -61,10 +63,7 @@ def undocumented(module_name: str) -> list[str]:
                 own = inspect.isfunction(function) and function.__module__ == module_name
                 if own and not method.startswith("_") and not (function.__doc__ or "").strip():
                     missing.append(f"{full}.{method}")
-        elif callable(value) and hasattr(value, "__module__") and hasattr(value, "__qualname__"):
-            if not (value.__doc__ or "").strip():
-                missing.append(full)
-        elif ("", name) not in attributes:
+        elif not (callable(value) and (value.__doc__ or "").strip()):
             missing.append(full)
     return missing
 

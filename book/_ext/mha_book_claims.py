@@ -189,7 +189,7 @@ def verdict_counts(entries: list[dict]) -> nodes.Node:
     line = nodes.paragraph("", "", classes=["claim-counts"])
     for verdict in VERDICTS:
         line += [badge(verdict), nodes.Text(f" {counts[verdict]} ")]
-    total = f"of {len(entries)} claims"
+    total = f"in all {len(entries)} claims"
     line += nodes.inline(total, total, classes=["claim-total"])
     return line
 

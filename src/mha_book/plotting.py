@@ -1,0 +1,270 @@
+"""Figures of attention: the map of one head, and grids of many.
+
+In every map a row is a query and a column a key: row ``i`` shows how query ``i`` shares its
+attention of 1 among the keys. The darker a cell, the greater the weight. The palettes are readable
+with every common kind of colour blindness, and in grey.
+
+Shapes: ``N`` heads, ``T`` queries, ``S`` keys. This module imports nothing of the package.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+try:
+    import matplotlib.pyplot as plt
+    from matplotlib.axes import Axes
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+except ModuleNotFoundError as error:
+    if error.name != "matplotlib":
+        raise
+    message = 'matplotlib is not installed; install it with\n  pip install -e ".[book]"'
+    raise ModuleNotFoundError(message, name="matplotlib") from None
+
+__all__ = ["PALETTE", "WEIGHT_COLOURS", "attention_map", "head_grid", "use_book_style"]
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Colours for things without an order (Okabe and Ito, without the yellow, too faint on white)."""
+
+WEIGHT_COLOURS = LinearSegmentedColormap.from_list(
+    "mha_weights",
+    [
+        "#f4f9f9",
+        "#b5e4e6",
+        "#79cdd4",
+        "#36b4cb",
+        "#0098bf",
+        "#0079ac",
+        "#2f5b8c",
+        "#344164",
+        "#2b2a3a",
+    ],
+)
+"""Colours for weights: near white is 0, near black is 1, lightness falls in equal steps."""
+
+_SPECIAL_COLOUR = "#A04000"
+_FAINT = "#E3E6EA"
+_WIDEST = 8.0  # inches: what a page of the book shows without making the labels too small
+
+
+def use_book_style() -> None:
+    """Set the look of the book's figures: a light card, sizes that survive a phone, no chance.
+
+    Call it once at the top of a chapter. Two runs then draw the same picture: the font comes with
+    matplotlib, and nothing depends on the time.
+
+    Example:
+        >>> with plt.rc_context():
+        ...     use_book_style()
+        ...     plt.rcParams["savefig.transparent"]
+        False
+    """
+    plt.style.use(Path(__file__).with_name("book.mplstyle"))
+    plt.rc("axes", prop_cycle=plt.cycler(color=PALETTE))
+
+
+def attention_map(
+    weights: Float[Any, "T S"],
+    query_tokens: Sequence[str],
+    key_tokens: Sequence[str] | None = None,
+    *,
+    ax: Axes | None = None,
+    title: str | None = None,
+    vmax: float | int = 1.0,
+    show_values: bool = False,
+    colour_bar: bool = True,
+) -> Axes:
+    """Draw the weights of one head: queries down, keys across.
+
+    Args:
+        weights: ``(T, S)``, numbers from 0 to 1; any array that NumPy can read.
+        query_tokens: ``T`` labels. A special token, such as ``[CLS]``, is set in another colour.
+        key_tokens: ``S`` labels; None for those of the queries.
+        ax: where to draw; None for a figure of its own.
+        title: above the map.
+        vmax: the weight that gets the darkest colour; the bar says if there are greater ones.
+        show_values: whether to write each weight into its cell, for maps of a few tokens.
+        colour_bar: whether to draw the bar that says what the colours mean.
+
+    Returns:
+        The axes; their ``figure`` is the picture.
+
+    Raises:
+        ValueError: the rank, dtype or values of the weights, the number of labels or ``vmax`` do
+            not fit.
+
+    Example:
+        >>> ax = attention_map(np.eye(2), ["to", "be"], title="Each token to itself")
+        >>> ax.get_xlabel(), [label.get_text() for label in ax.get_yticklabels()]
+        ('key (attended to)', ['to', 'be'])
+        >>> plt.close(ax.figure)
+    """
+    array = _check_weights(weights, "(T, S)", vmax)
+    labels = _labels(array, query_tokens, key_tokens)
+    cell, points = _sizes(array, 0.34, _WIDEST - 2.0, 9)
+    if ax is None:
+        width, height = (cell * size for size in reversed(array.shape))
+        _, ax = plt.subplots(figsize=(width + 2.0, max(height, 1.6) + 1.2), layout="compressed")
+    image = _draw(ax, array, vmax, labels, points)
+    if title is not None:
+        ax.set_title(title)
+    if show_values:
+        for (i, j), weight in np.ndenumerate(array):
+            colour = "white" if weight > 0.5 * vmax else "#222222"
+            ax.text(j, i, f"{weight:.2f}", ha="center", va="center", color=colour, fontsize=8)
+    if colour_bar:
+        _add_bar(image, [ax], array, vmax)
+    return ax
+
+
+def head_grid(
+    weights: Float[Any, "N T S"],
+    query_tokens: Sequence[str],
+    key_tokens: Sequence[str] | None = None,
+    *,
+    columns: int = 4,
+    titles: Sequence[str] | None = None,
+    title: str | None = None,
+    vmax: float | int = 1.0,
+) -> Figure:
+    """Draw the weights of several heads side by side, with one scale of colours for all.
+
+    Args:
+        weights: ``(N, T, S)``, numbers from 0 to 1, never averaged over heads.
+        query_tokens: ``T`` labels, written at the left of each row of maps.
+        key_tokens: ``S`` labels, written below each column of maps; None for those of the queries.
+        columns: maps side by side.
+        titles: ``N`` titles; None for "head 0", "head 1" and so on.
+        title: above the whole figure.
+        vmax: the weight that gets the darkest colour; the bar says if there are greater ones.
+
+    Returns:
+        The figure. In a notebook, assign it: a figure that is the last expression of a cell is
+        shown twice.
+
+    Raises:
+        ValueError: the rank, dtype or values of the weights, the number of labels or titles,
+            ``columns`` or ``vmax`` do not fit.
+
+    Example:
+        >>> figure = head_grid(np.full((3, 2, 2), 0.5), ["to", "be"], columns=2)
+        >>> [ax.get_title() for ax in figure.axes[:3]]
+        ['head 0', 'head 1', 'head 2']
+        >>> plt.close(figure)
+    """
+    array = _check_weights(weights, "(N, T, S)", vmax)
+    row_labels, column_labels = _labels(array, query_tokens, key_tokens)
+    is_count = isinstance(columns, int) and columns > 0
+    _check(is_count, "columns", "a positive integer", repr(columns))
+    number = array.shape[0]
+    names = [f"head {h}" for h in range(number)] if titles is None else list(titles)
+    _check(len(names) == number, "titles", f"{number} titles, axis N of weights", len(names))
+    columns = min(columns, number)
+    rows = math.ceil(number / columns)
+    cell, points = _sizes(array, 0.24, (_WIDEST - 1.7) / columns, 8)
+    height, width = (cell * size for size in array.shape[1:])
+    figure, grid = plt.subplots(
+        rows,
+        columns,
+        squeeze=False,
+        layout="compressed",
+        figsize=(columns * width + 1.7, rows * (max(height, 0.6) + 0.3) + 1.2),
+    )
+    maps = list(grid.flat)
+    for position, ax in enumerate(maps):
+        if position >= number:
+            ax.set_axis_off()
+            continue
+        at_left, at_bottom = position % columns == 0, position + columns >= number
+        labels = (row_labels if at_left else None, column_labels if at_bottom else None)
+        image = _draw(ax, array[position], vmax, labels, points)
+        ax.set_title(names[position], fontsize=10, pad=4)
+    if title is not None:
+        figure.suptitle(title)
+    _add_bar(image, maps, array, vmax)
+    return figure
+
+
+def _draw(
+    ax: Axes, array: np.ndarray, vmax: float | int, labels: tuple[Any, Any], size: float
+) -> Any:
+    """Draw one map; where the labels of an axis are None, the axis stays bare."""
+    image = ax.imshow(array, cmap=WEIGHT_COLOURS, vmin=0.0, vmax=vmax, interpolation="nearest")
+    meanings = ("query (attends)", "key (attended to)")
+    for axis, length, tokens, meaning in zip(
+        (ax.yaxis, ax.xaxis), array.shape, labels, meanings, strict=True
+    ):
+        axis.set_ticks(np.arange(length), [""] * length if tokens is None else tokens)
+        axis.set_ticks(np.arange(1, length) - 0.5, minor=True)
+        axis.set_label_text("" if tokens is None else meaning, fontsize=size + 1)
+        for label in axis.get_ticklabels():
+            label.set(fontsize=size, parse_math=False)
+            if label.get_text()[:1] + label.get_text()[-1:] in ("[]", "<>"):
+                label.set(color=_SPECIAL_COLOUR, fontstyle="italic")
+    ax.grid(which="minor", color=_FAINT, linewidth=0.5)
+    ax.grid(which="major", visible=False)
+    ax.tick_params(which="both", length=0)
+    ax.tick_params(axis="x", rotation=90)
+    ax.spines[:].set(visible=True, color="#888888", linewidth=0.6)
+    return image
+
+
+def _sizes(array: np.ndarray, widest: float, room: float, largest: int) -> tuple[float, float]:
+    """Return the side of a cell in inches, and the points at which its labels do not touch."""
+    cell = min(widest, room / array.shape[-1])
+    return cell, max(4.0, min(float(largest), 66.0 * cell))
+
+
+def _add_bar(image: Any, axes: list[Axes], array: np.ndarray, vmax: float | int) -> None:
+    figure = axes[0].figure
+    extend = "max" if array.max() > vmax + 1e-6 else "neither"
+    bar = figure.colorbar(image, ax=axes, extend=extend, fraction=0.05, shrink=0.8, aspect=22)
+    bar.set_label("attention weight", fontsize=9)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _labels(
+    array: np.ndarray, query_tokens: Sequence[str], key_tokens: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Check the labels of both axes; return them as they are shown."""
+    keys = query_tokens if key_tokens is None else key_tokens
+    keys_name = "query_tokens (for the keys too)" if key_tokens is None else "key_tokens"
+    for tokens, name, axis in ((query_tokens, "query_tokens", -2), (keys, keys_name, -1)):
+        is_list = not isinstance(tokens, str) and all(isinstance(token, str) for token in tokens)
+        _check(is_list, name, "a list of strings", repr(tokens))
+        size = array.shape[axis]
+        what = f"{size} labels, one for each entry of axis {'TS'[axis]} of weights"
+        _check(len(tokens) == size, name, what, len(tokens))
+    return [_shown(token) for token in query_tokens], [_shown(token) for token in keys]
+
+
+def _shown(token: str) -> str:
+    """Make white space visible, and cut a token that is too long for a label."""
+    shown = token.translate({ord(" "): "␣", ord("\n"): "⏎", ord("\t"): "⇥"})
+    return shown if len(shown) <= 16 else shown[:15] + "…"
+
+
+def _check_weights(weights: Any, axes: str, vmax: float | int) -> np.ndarray:
+    array = np.asarray(weights)
+    rank = axes.count(",") + 1
+    what = f"axes {axes}, that is rank {rank}"
+    _check(array.ndim == rank, "weights", what, f"rank {array.ndim}, shape {array.shape}")
+    _check(array.size > 0, "weights", f"axes {axes}, none of them empty", f"shape {array.shape}")
+    is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+    _check(is_float, "weights", "a floating-point dtype", array.dtype)
+    array = array.astype(np.float64)
+    in_range = bool(np.all((array >= 0) & (array <= 1.01)))  # False for NaN
+    _check(in_range, "weights", "numbers from 0 to 1", f"{array.min()} to {array.max()}")
+    _check(isinstance(vmax, int | float) and 0 < vmax <= 1, "vmax", "a number in (0, 1]", vmax)
+    return array
+
+
+def _check(condition: bool, name: str, expected: str, got: object) -> None:
+    if not condition:
+        raise ValueError(f"{name}: expected {expected}; got {got}")

@@ -1,0 +1,65 @@
+"""The tested equations of the introduction, held to the functions that its cells define."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import scaled_dot_product_attention
+from tests.book_ext import ROOT
+from tests.equations import tested
+
+T, C = 5, 3
+
+
+def measures():
+    """The functions that the page itself defines, run from its text."""
+    notebook = json.loads((ROOT / "book" / "introduction.ipynb").read_text(encoding="utf8"))
+    source = next("".join(c["source"]) for c in notebook["cells"] if c["id"] == "measures")
+    namespace = {"np": np}
+    exec(source.partition("\nmeasures = {")[0], namespace)  # the definitions before the table
+    return namespace
+
+
+def row_stochastic(rng):
+    weights = rng.uniform(size=(T, T))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@tested(
+    "intro-offset",
+    latex=r"m_k = \frac{1}{T - |k|} \sum_{i} A^{i,\,i+k}",
+    alterations=("sign", "count"),
+)
+def offset(rng, altered):
+    weights, k = row_stochastic(rng), -2
+    left = measures()["offset_share"](weights, k)
+    step = -k if altered == "sign" else k
+    places = [i for i in range(T) if 0 <= i + step < T]
+    total = sum(weights[i, i + step] for i in places)
+    return left, total / (T if altered == "count" else T - abs(k))
+
+
+@tested(
+    "intro-entropy",
+    latex=r"e = \frac{1}{T \log T} \sum_{i} \sum_{j} A^{ij} \log \frac{1}{A^{ij}}",
+    alterations=("sign", "index"),
+)
+def entropy(rng, altered):
+    weights = row_stochastic(rng)
+    left = measures()["spread"](weights)
+    other = weights.T if altered == "index" else weights
+    terms = [weights[i, j] * np.log(1 / other[i, j]) for i in range(T) for j in range(T)]
+    total = sum(terms) / (T * np.log(T))
+    return left, -total if altered == "sign" else total
+
+
+@tested("intro-average", latex=r"O^{ic} = \sum_{j} A^{ij} V^{jc}", alterations=("index",))
+def average(rng, altered):
+    weights, value = row_stochastic(rng), rng.normal(size=(T, C))
+    # Scores log A give the weights A: the query is the identity, the key holds the scores.
+    query, key = jnp.eye(T, dtype=jnp.float32), jnp.asarray(np.log(weights).T, jnp.float32)
+    left = scaled_dot_product_attention(query, key, jnp.asarray(value, jnp.float32), scale=1.0)
+    a = weights.T if altered == "index" else weights
+    right = [[sum(a[i, j] * value[j, c] for j in range(T)) for c in range(C)] for i in range(T)]
+    return left, right
