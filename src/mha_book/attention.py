@@ -150,7 +150,7 @@ def run(
 
 def _scores(query: Array, key: Array, bias: Array | None, scale: Any) -> Array:
     """Return the scaled, biased scores ``(…, N, T, S)``, in float32 at least."""
-    dtype = jnp.promote_types(query.dtype, jnp.float32)
+    dtype = query.dtype if jnp.finfo(query.dtype).bits >= 32 else jnp.float32
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     shape = (*query.shape[:-1], key.shape[-2])
     grouped = _fold_groups(query, key).astype(dtype)  # (…, K, G·T, H)

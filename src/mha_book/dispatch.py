@@ -132,16 +132,8 @@ def attend(
         >>> attend(q, k, v, is_causal=True).shape
         (2, 3, 4)
     """
-    request = describe(
-        query,
-        key,
-        value,
-        mask=mask,
-        bias=bias,
-        is_causal=is_causal,
-        layout=layout,
-        return_lse=return_lse,
-    )
+    kinds = {"mask": mask, "bias": bias, "is_causal": is_causal}
+    request = describe(query, key, value, **kinds, layout=layout, return_lse=return_lse)
     if implementation is None:
         name = choose(request).name
     else:
@@ -150,7 +142,7 @@ def attend(
             implementation in IMPLEMENTATIONS, "implementation", f"one of {known}", implementation
         )
         name = implementation
-        reason = IMPLEMENTATIONS[name].refuse(request)
+        reason = _refusal(name, request)
         if reason is not None:
             raise NotImplementedError(f"implementation {name!r} cannot serve: {reason}")
     structure = as_mask(mask, is_causal, (*request.query_shape[:-1], request.key_shape[-2]))
@@ -172,8 +164,8 @@ def choose(request: Request) -> Choice:
         'reference'
     """
     refusals: list[tuple[str, str]] = []
-    for name, implementation in IMPLEMENTATIONS.items():
-        reason = implementation.refuse(request)
+    for name in IMPLEMENTATIONS:
+        reason = _refusal(name, request)
         if reason is None:
             return Choice(name, tuple(refusals))
         refusals.append((name, reason))
@@ -237,6 +229,13 @@ def describe(
     )
 
 
+def _refusal(name: str, request: Request) -> str | None:
+    """Return why the implementation cannot serve the request, or None."""
+    if "forward_mode" in request.wants and not IMPLEMENTATIONS[name].forward_mode:
+        return "it cannot be differentiated in forward mode"
+    return IMPLEMENTATIONS[name].refuse(request)
+
+
 def _jax_nn_refuses(request: Request) -> str | None:
     if "lse" in request.wants and request.dtype != "float32":
         return "its log-sum-exp comes in the dtype of the output, not in float32"
@@ -244,18 +243,15 @@ def _jax_nn_refuses(request: Request) -> str | None:
         return "its log-sum-exp has no gradient"
     if request.dtype == "float64":
         return "it computes the softmax of float64 scores in float32"
+    if request.dtype == "float16" and request.platform != "gpu":
+        return f"its float16 products do not compile on {request.platform}"
     if request.value_shape[-1] != request.key_shape[-1]:
         return "it takes no value width other than the key width"
     return None
 
 
-def _reference_refuses(request: Request) -> str | None:
-    del request
-    return None  # it serves everything
-
-
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "jax_nn": Implementation(jax_nn.run, _jax_nn_refuses, forward_mode=True),
-    "reference": Implementation(attention.run, _reference_refuses, forward_mode=True),
+    "reference": Implementation(attention.run, lambda request: None, forward_mode=True),
 }
 """The implementations by name, in the order of preference."""
