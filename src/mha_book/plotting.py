@@ -21,7 +21,7 @@ try:
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 except ModuleNotFoundError as error:
-    if error.name != "matplotlib":
+    if (error.name or "").partition(".")[0] != "matplotlib":
         raise
     message = 'matplotlib is not installed; install it with\n  pip install -e ".[book]"'
     raise ModuleNotFoundError(message, name="matplotlib") from None
@@ -102,7 +102,7 @@ def attention_map(
         ax.set_title(title)
     if show_values:
         for (i, j), weight in np.ndenumerate(array):
-            colour = "white" if weight > 0.5 * vmax else "#222222"
+            colour = "white" if weight > 0.62 * vmax else "black"
             ax.text(j, i, f"{weight:.2f}", ha="center", va="center", color=colour, fontsize=8)
     if colour_bar:
         _add_bar(image, [ax], array, vmax)
