@@ -132,7 +132,7 @@ def attend(
         >>> attend(q, k, v, is_causal=True).shape
         (2, 3, 4)
     """
-    kinds = {"mask": mask, "bias": bias, "is_causal": is_causal}
+    kinds: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal}
     request = describe(query, key, value, **kinds, layout=layout, return_lse=return_lse)
     if implementation is None:
         name = choose(request).name

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, Integer
 
 from mha_book._checks import check, check_boolean
 
@@ -197,7 +197,7 @@ def sliding_window(
 
 
 def padding(
-    key_lengths: Int[Array, "*batch"], query_lengths: Int[Array, "*batch"] | None = None
+    key_lengths: Integer[Array, "*batch"], query_lengths: Integer[Array, "*batch"] | None = None
 ) -> Mask:
     """Hide the positions at and after each sequence's length.
 
