@@ -84,9 +84,11 @@ def matrix(rng, altered):
 
 @tested(
     "sdpa-moments",
-    latex=r"""\operatorname{E}\Big[\sum_a q_a k_a\Big] = 0, \qquad
+    latex=r"""\begin{aligned}
+\operatorname{E}\Big[\sum_a q_a k_a\Big] &= 0, \\
 \operatorname{Var}\Big[\sum_a q_a k_a\Big]
-= \sum_a \operatorname{E}[q_a^2]\, \operatorname{E}[k_a^2] = d_k""",
+&= \sum_a \operatorname{E}[q_a^2]\, \operatorname{E}[k_a^2] = d_k
+\end{aligned}""",
     alterations=("mean", "root", "square"),
     tolerance=1e-9,
 )
@@ -165,8 +167,10 @@ def shift(rng, altered):
 
 @tested(
     "sdpa-lse",
-    latex=r"""L^i = m^i + \log \sum_j \exp\left( S^{ij} - m^i \right), \qquad
-A^{ij} = \exp\left( S^{ij} - L^i \right)""",
+    latex=r"""\begin{aligned}
+L^i &= m^i + \log \sum_j \exp\left( S^{ij} - m^i \right), \\
+A^{ij} &= \exp\left( S^{ij} - L^i \right)
+\end{aligned}""",
     alterations=("sign", "maximum"),
 )
 def lse(rng, altered):
@@ -185,10 +189,12 @@ def lse(rng, altered):
 
 @tested(
     "sdpa-bias",
-    latex=r"""A^{ij} = \frac{\exp\left( S^{ij} + B^{ij} \right)}
-{\sum_{j'} \exp\left( S^{ij'} + B^{ij'} \right)}, \qquad
-B^{ij} = \begin{cases} 0 & \text{if query } i \text{ may attend to key } j \\
--\infty & \text{if not} \end{cases}""",
+    latex=r"""\begin{gathered}
+A^{ij} = \frac{\exp\left( S^{ij} + B^{ij} \right)}
+{\sum_{j'} \exp\left( S^{ij'} + B^{ij'} \right)}, \\[1ex]
+B^{ij} = \begin{cases} 0 & \text{if } i \text{ may attend to } j \\
+-\infty & \text{if not} \end{cases}
+\end{gathered}""",
     alterations=("polarity",),
 )
 def bias(rng, altered):
@@ -201,7 +207,7 @@ def bias(rng, altered):
 
 @tested(
     "sdpa-causal",
-    latex=r"\text{query } i \text{ may attend to key } j \quad\text{if}\quad j \le i + t_0",
+    latex=r"j \le i + t_0",
     alterations=("offset", "sign"),
 )
 def causal_offset(rng, altered):
