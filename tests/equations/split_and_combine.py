@@ -39,7 +39,10 @@ def split_columns(rng, altered):
 
 @tested(
     "split-projection",
-    latex=r"Q^{hia} = \sum_{b=0}^{D-1} X^{ib}\, W_Q^{hba}, \qquad W_Q^{hba} = W_Q^{b(hH+a)}",
+    latex=r"""\begin{aligned}
+        Q^{hia} &= \sum_{b=0}^{D-1} X^{ib}\, W_Q^{hba}, \\
+        W_Q^{hba} &= W_Q^{b(hH+a)}
+        \end{aligned}""",
     alterations=("sum", "index", "transpose"),
 )
 def split_projection(rng, altered):
@@ -73,9 +76,9 @@ def split_index(rng, altered):
 
 @tested(
     "split-identity",
-    latex=r"""X = \begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}
-        \quad\text{splits into}\quad
-        X'^0 = \begin{pmatrix} 1 \\ 0 \end{pmatrix}, \quad
+    latex=r"""\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}
+        \;\longmapsto\;
+        X'^0 = \begin{pmatrix} 1 \\ 0 \end{pmatrix}, \;
         X'^1 = \begin{pmatrix} 0 \\ 1 \end{pmatrix}""",
 )
 def split_identity(rng, altered):
@@ -85,8 +88,11 @@ def split_identity(rng, altered):
 
 @tested(
     "split-wrong",
-    latex=r"""\widetilde X^{hia} = X^{j(gH+a)}, \qquad
-        j = \left\lfloor \frac{hT+i}{N} \right\rfloor, \quad g = (hT+i) \bmod N""",
+    latex=r"""\begin{aligned}
+        \widetilde X^{hia} &= X^{j(gH+a)}, \\
+        j &= \left\lfloor \frac{hT+i}{N} \right\rfloor, \\
+        g &= (hT+i) \bmod N
+        \end{aligned}""",
     alterations=("right", "offset"),
 )
 def split_wrong(rng, altered):
@@ -104,7 +110,7 @@ def split_wrong(rng, altered):
 
 @tested(
     "split-agree",
-    latex=r"""\#\left\{(h, i) : \widetilde X^{hi} = X'^{hi} \text{ for every } X\right\}
+    latex=r"""\#\left\{(h, i) : \widetilde X^{hi} = X'^{hi}\right\}
         = \gcd(T-1,\, N-1) + 1""",
 )
 def split_agree(rng, altered):
@@ -118,8 +124,10 @@ def split_agree(rng, altered):
 
 @tested(
     "split-inverse",
-    latex=r"""X^{im} = X'^{hia}, \qquad
-        h = \left\lfloor \frac{m}{H} \right\rfloor, \quad a = m \bmod H""",
+    latex=r"""\begin{aligned}
+        X^{im} &= X'^{hia}, \\
+        h &= \left\lfloor \frac{m}{H} \right\rfloor, \quad a = m \bmod H
+        \end{aligned}""",
     alterations=("interleaved", "straight"),
 )
 def split_inverse(rng, altered):
