@@ -24,7 +24,7 @@ def wrong_split(x, num_heads):
 
 @tested(
     "split-columns",
-    latex=r"X W_Q = \begin{pmatrix} X W_Q^0 & X W_Q^1 & \cdots & X W_Q^{N-1} \end{pmatrix}",
+    latex=r"X W_Q = \begin{pmatrix} X W_Q^0 & \cdots & X W_Q^{N-1} \end{pmatrix}",
     alterations=("order", "interleaved"),
 )
 def split_columns(rng, altered):
@@ -78,8 +78,8 @@ def split_index(rng, altered):
     "split-identity",
     latex=r"""\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}
         \;\longmapsto\;
-        X'^0 = \begin{pmatrix} 1 \\ 0 \end{pmatrix}, \;
-        X'^1 = \begin{pmatrix} 0 \\ 1 \end{pmatrix}""",
+        \begin{pmatrix} 1 \\ 0 \end{pmatrix},
+        \begin{pmatrix} 0 \\ 1 \end{pmatrix}""",
 )
 def split_identity(rng, altered):
     right = [[[1.0], [0.0]], [[0.0], [1.0]]]
@@ -110,8 +110,10 @@ def split_wrong(rng, altered):
 
 @tested(
     "split-agree",
-    latex=r"""\#\left\{(h, i) : \widetilde X^{hi} = X'^{hi}\right\}
-        = \gcd(T-1,\, N-1) + 1""",
+    latex=r"""\begin{aligned}
+        &\#\left\{(h, i) : \widetilde X^{hi} = X'^{hi}\right\} \\
+        &\qquad = \gcd(T-1,\, N-1) + 1
+        \end{aligned}""",
 )
 def split_agree(rng, altered):
     left, right = [], []
