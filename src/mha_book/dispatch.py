@@ -11,11 +11,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from mha_book import attention, jax_nn
-from mha_book._checks import check, check_operands
+from mha_book._checks import check, check_bias, check_operands, check_rank
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
 from mha_book.visibility import as_mask
@@ -128,6 +127,7 @@ def attend(
         (:func:`~mha_book.masks.causal`), empty rows give zero, any value width.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> q = k = v = jnp.ones((2, 3, 4))  # two heads, three positions, width 4
         >>> attend(q, k, v, is_causal=True).shape
         (2, 3, 4)
@@ -204,18 +204,21 @@ def describe(
         ValueError: an argument's rank, dtype or axes do not fit.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> q = jnp.ones((2, 3, 4))
         >>> sorted(describe(q, q, q, is_causal=True).mask_kind)
         ['causal']
     """
     check(layout in LAYOUTS, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
+    axes = "(…, N, T, H)" if layout == "NTH" else "(…, T, N, H)"
     for array, name in ((query, "query"), (key, "key"), (value, "value")):
-        axes = "(…, N, T, H)" if layout == "NTH" else "(…, T, N, H)"
-        rank = jnp.ndim(array)
-        check(rank >= 3, name, f"axes {axes}, that is rank 3 or more", f"rank {rank}")
+        check_rank(array, name, axes, 3)
     q, k, v = (jax.eval_shape(lambda x: heads_first(x, layout), x) for x in (query, key, value))
     check_operands(q, k, v)
-    structure = as_mask(mask, is_causal, (*q.shape[:-1], k.shape[-2]))
+    scores_shape = (*q.shape[:-1], k.shape[-2])
+    structure = as_mask(mask, is_causal, scores_shape)
+    if bias is not None:
+        check_bias(bias, scores_shape)
     wants = {"lse": return_lse, "forward_mode": forward_mode}
     return Request(
         q.shape,
