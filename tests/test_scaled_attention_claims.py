@@ -278,6 +278,20 @@ def test_true_means_attend_in_jax_nn_and_flax(small):
     assert np.allclose(flax_out[0, :, 0], want, atol=1e-5)
 
 
+@pytest.mark.loose_promotion
+def test_jax_nn_reads_a_mask_of_two_axes_as_queries_by_keys():
+    rng = np.random.default_rng(16)
+    q, k, v = (jnp.asarray(rng.normal(size=(2, n, 1, 4)), jnp.float32) for n in (2, 6, 6))
+    mask = jnp.asarray(np.tri(2, 6, 3, dtype=bool))  # B = T = 2
+    got = jax.nn.dot_product_attention(q, k, v, mask=mask)
+    as_queries, as_batch = (
+        jax.nn.dot_product_attention(q, k, v, mask=m)
+        for m in (mask[None, None], mask[:, None, None])
+    )
+    assert np.allclose(got, as_queries, atol=1e-6)
+    assert not np.allclose(got, as_batch, atol=1e-2)
+
+
 @pytest.mark.needs_torch
 def test_torch_has_both_polarities(small):
     import torch

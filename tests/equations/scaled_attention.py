@@ -87,7 +87,8 @@ def matrix(rng, altered):
     latex=r"""\begin{aligned}
 \operatorname{E}\Big[\sum_a q_a k_a\Big] &= 0, \\
 \operatorname{Var}\Big[\sum_a q_a k_a\Big]
-&= \sum_a \operatorname{E}[q_a^2]\, \operatorname{E}[k_a^2] = d_k
+&= \sum_a \operatorname{E}[q_a^2]\, \operatorname{E}[k_a^2] \\
+&= d_k
 \end{aligned}""",
     alterations=("mean", "root", "square"),
     tolerance=1e-9,
