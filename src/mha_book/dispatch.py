@@ -6,7 +6,6 @@ caller wants; it also says why the others were passed over. A new implementation
 of :data:`IMPLEMENTATIONS` and is held to the reference by the contract suite.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -146,12 +145,14 @@ def attend(
         if reason is not None:
             raise NotImplementedError(f"implementation {name!r} cannot serve: {reason}")
     structure = as_mask(mask, is_causal, (*request.query_shape[:-1], request.key_shape[-2]))
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     return IMPLEMENTATIONS[name].run(query, key, value, structure, bias, scale, layout, return_lse)
 
 
 def choose(request: Request) -> Choice:
-    """Return the first implementation, in the order of preference, that serves the request.
+    """Return the first implementation that serves, in the order of preference on the platform.
+
+    On a CPU the reference goes first: it is the faster one there (``benchmarks/``). Elsewhere
+    ``jax.nn`` does, since it keeps half-precision products in half precision.
 
     Args:
         request: what is asked; :func:`describe` makes one from arrays.
@@ -160,11 +161,12 @@ def choose(request: Request) -> Choice:
         The choice, with the reasons of those that were preferred and refused.
 
     Example:
-        >>> choose(Request((2, 3, 4), (2, 3, 4), (2, 3, 4), "float64")).name
+        >>> choose(Request((2, 3, 4), (2, 3, 4), (2, 3, 4), "float64", platform="gpu")).name
         'reference'
     """
     refusals: list[tuple[str, str]] = []
-    for name in IMPLEMENTATIONS:
+    order = sorted(IMPLEMENTATIONS, key=lambda name: name != _FIRST.get(request.platform, "jax_nn"))
+    for name in order:
         reason = _refusal(name, request)
         if reason is None:
             return Choice(name, tuple(refusals))
@@ -257,4 +259,6 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "jax_nn": Implementation(jax_nn.run, _jax_nn_refuses, forward_mode=True),
     "reference": Implementation(attention.run, lambda request: None, forward_mode=True),
 }
-"""The implementations by name, in the order of preference."""
+"""The implementations by name."""
+
+_FIRST = {"cpu": "reference"}
