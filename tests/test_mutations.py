@@ -234,7 +234,7 @@ def test_altered_constant_fails_a_unit_test(tmp_path: Path) -> None:
     copy_of_the_book(tmp_path, Path("none.ipynb"), nbformat.v4.new_notebook())
     source = (tmp_path / MUTATED).read_text(encoding="utf-8")
     break_the_package(tmp_path)
-    failed = failed_test(run_pytest(tmp_path, "tests/test_attention.py"))
+    failed = failed_test(run_pytest(tmp_path, "tests/test_worked_example.py"))
     # The control: with the constant put back, the test that failed passes.
     (tmp_path / MUTATED).write_text(source, encoding="utf-8")
     control = run_pytest(tmp_path, failed)

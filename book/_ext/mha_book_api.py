@@ -21,8 +21,9 @@ logger = logging.getLogger(__name__)
 
 # Reading order; a module that is not named here comes after these, alphabetically.
 ORDER = (
-    "heads", "masks", "attention", "dispatch", "multihead", "layers", "models.minilm",
-    "plotting", "exercises",
+    "heads", "masks", "visibility", "attention", "jax_nn", "dispatch", "parameters", "initialisers",
+    "multihead", "layers", "models.minilm", "models.minilm_params", "models.tokens", "plotting",
+    "exercises",
 )  # fmt: skip
 
 

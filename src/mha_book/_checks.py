@@ -8,6 +8,7 @@ import jax.numpy as jnp
 __all__ = [
     "check",
     "check_axis",
+    "check_bias",
     "check_boolean",
     "check_broadcastable",
     "check_floating",
@@ -83,6 +84,12 @@ def check_broadcastable(array: Any, name: str, shape: Sequence[int], axes: str) 
     check(
         fits, name, f"axes {axes} = {tuple(shape)}, each equal or 1, none left out", f"shape {got}"
     )
+
+
+def check_bias(bias: Any, scores_shape: Sequence[int]) -> None:
+    """Raise unless ``bias`` is floating point and has the full rank of the scores."""
+    check_floating(bias, "bias")
+    check_broadcastable(bias, "bias", scores_shape, "(…, N, T, S)")
 
 
 def check_operands(query: Any, key: Any, value: Any = None) -> None:

@@ -62,7 +62,8 @@ def attention_weights(
     check_operands(query, key)
     visible = visibility(query, key, mask=mask, bias=bias, is_causal=is_causal)
     query, key, _ = silence(query, key, key, visible)
-    return _softmax(_scores(query, key, bias, scale), visible)[0]
+    exponentials, total, _ = _exponentials(_scores(query, key, bias, scale), visible)
+    return exponentials / total
 
 
 def scaled_dot_product_attention(
@@ -121,10 +122,12 @@ def scaled_dot_product_attention(
     check_operands(query, key, value)
     visible = visibility(query, key, mask=mask, bias=bias, is_causal=is_causal)
     query, key, value = silence(query, key, value, visible)
-    weights, lse = _softmax(_scores(query, key, bias, scale), visible)  # (…, N, T, S), (…, N, T)
-    grouped = _fold_groups(weights, value)  # (…, K, G·T, S)
-    output = jnp.matmul(grouped, value.astype(weights.dtype))  # (…, K, G·T, C)
-    output = jnp.reshape(output, (*weights.shape[:-1], value.shape[-1])).astype(query.dtype)
+    exponentials, total, lse = _exponentials(_scores(query, key, bias, scale), visible)
+    grouped = _fold_groups(exponentials, value)  # (…, K, G·T, S)
+    output = jnp.matmul(grouped, value.astype(exponentials.dtype))  # (…, K, G·T, C)
+    output = jnp.reshape(output, (*exponentials.shape[:-1], value.shape[-1]))  # (…, N, T, C)
+    # The row's sum divides C numbers here, where it would divide S weights before the product.
+    output = (output / total).astype(query.dtype)
     return (output, lse) if return_lse else output
 
 
@@ -150,7 +153,7 @@ def run(
 
 def _scores(query: Array, key: Array, bias: Array | None, scale: Any) -> Array:
     """Return the scaled, biased scores ``(…, N, T, S)``, in float32 at least."""
-    dtype = jnp.promote_types(query.dtype, jnp.float32)
+    dtype = query.dtype if jnp.finfo(query.dtype).bits >= 32 else jnp.float32
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     shape = (*query.shape[:-1], key.shape[-2])
     grouped = _fold_groups(query, key).astype(dtype)  # (…, K, G·T, H)
@@ -167,8 +170,11 @@ def _fold_groups(rows: Array, key: Array) -> Array:
     return jnp.reshape(rows, (*key.shape[:-2], group * rows.shape[-2], rows.shape[-1]))
 
 
-def _softmax(scores: Array, visible: Array | None) -> tuple[Array, Array]:
-    """Return the weights and the log-sum-exp of each row, zero and -inf for an empty row."""
+def _exponentials(scores: Array, visible: Array | None) -> tuple[Array, Array, Array]:
+    """Return what the softmax divides, what it divides by, and the log-sum-exp of each row.
+
+    Shapes ``(…, N, T, S)``, ``(…, N, T, 1)`` and ``(…, N, T)``. An empty row has zeros, 1 and -inf.
+    """
     if visible is not None:
         scores = jnp.where(visible, scores, -jnp.inf)
     # Subtracting the row maximum changes nothing but the range: exp never exceeds 1. The maximum
@@ -181,4 +187,4 @@ def _softmax(scores: Array, visible: Array | None) -> tuple[Array, Array]:
     empty = total == 0.0
     total = jnp.where(empty, 1.0, total)
     lse = jnp.where(empty, -jnp.inf, maximum + jnp.log(total))
-    return exponentials / total, lse[..., 0]
+    return exponentials, total, lse[..., 0]

@@ -6,16 +6,14 @@ caller wants; it also says why the others were passed over. A new implementation
 of :data:`IMPLEMENTATIONS` and is held to the reference by the contract suite.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from mha_book import attention, jax_nn
-from mha_book._checks import check, check_operands
+from mha_book._checks import check, check_bias, check_operands, check_rank
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
 from mha_book.visibility import as_mask
@@ -128,20 +126,13 @@ def attend(
         (:func:`~mha_book.masks.causal`), empty rows give zero, any value width.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> q = k = v = jnp.ones((2, 3, 4))  # two heads, three positions, width 4
         >>> attend(q, k, v, is_causal=True).shape
         (2, 3, 4)
     """
-    request = describe(
-        query,
-        key,
-        value,
-        mask=mask,
-        bias=bias,
-        is_causal=is_causal,
-        layout=layout,
-        return_lse=return_lse,
-    )
+    kinds: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal}
+    request = describe(query, key, value, **kinds, layout=layout, return_lse=return_lse)
     if implementation is None:
         name = choose(request).name
     else:
@@ -150,16 +141,18 @@ def attend(
             implementation in IMPLEMENTATIONS, "implementation", f"one of {known}", implementation
         )
         name = implementation
-        reason = IMPLEMENTATIONS[name].refuse(request)
+        reason = _refusal(name, request)
         if reason is not None:
             raise NotImplementedError(f"implementation {name!r} cannot serve: {reason}")
     structure = as_mask(mask, is_causal, (*request.query_shape[:-1], request.key_shape[-2]))
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     return IMPLEMENTATIONS[name].run(query, key, value, structure, bias, scale, layout, return_lse)
 
 
 def choose(request: Request) -> Choice:
-    """Return the first implementation, in the order of preference, that serves the request.
+    """Return the first implementation that serves, in the order of preference on the platform.
+
+    On a CPU the reference goes first: it is the faster one there (``benchmarks/``). Elsewhere
+    ``jax.nn`` does, since it keeps half-precision products in half precision.
 
     Args:
         request: what is asked; :func:`describe` makes one from arrays.
@@ -168,12 +161,13 @@ def choose(request: Request) -> Choice:
         The choice, with the reasons of those that were preferred and refused.
 
     Example:
-        >>> choose(Request((2, 3, 4), (2, 3, 4), (2, 3, 4), "float64")).name
+        >>> choose(Request((2, 3, 4), (2, 3, 4), (2, 3, 4), "float64", platform="gpu")).name
         'reference'
     """
     refusals: list[tuple[str, str]] = []
-    for name, implementation in IMPLEMENTATIONS.items():
-        reason = implementation.refuse(request)
+    order = sorted(IMPLEMENTATIONS, key=lambda name: name != _FIRST.get(request.platform, "jax_nn"))
+    for name in order:
+        reason = _refusal(name, request)
         if reason is None:
             return Choice(name, tuple(refusals))
         refusals.append((name, reason))
@@ -212,18 +206,21 @@ def describe(
         ValueError: an argument's rank, dtype or axes do not fit.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> q = jnp.ones((2, 3, 4))
         >>> sorted(describe(q, q, q, is_causal=True).mask_kind)
         ['causal']
     """
     check(layout in LAYOUTS, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
+    axes = "(…, N, T, H)" if layout == "NTH" else "(…, T, N, H)"
     for array, name in ((query, "query"), (key, "key"), (value, "value")):
-        axes = "(…, N, T, H)" if layout == "NTH" else "(…, T, N, H)"
-        rank = jnp.ndim(array)
-        check(rank >= 3, name, f"axes {axes}, that is rank 3 or more", f"rank {rank}")
+        check_rank(array, name, axes, 3)
     q, k, v = (jax.eval_shape(lambda x: heads_first(x, layout), x) for x in (query, key, value))
     check_operands(q, k, v)
-    structure = as_mask(mask, is_causal, (*q.shape[:-1], k.shape[-2]))
+    scores_shape = (*q.shape[:-1], k.shape[-2])
+    structure = as_mask(mask, is_causal, scores_shape)
+    if bias is not None:
+        check_bias(bias, scores_shape)
     wants = {"lse": return_lse, "forward_mode": forward_mode}
     return Request(
         q.shape,
@@ -237,6 +234,13 @@ def describe(
     )
 
 
+def _refusal(name: str, request: Request) -> str | None:
+    """Return why the implementation cannot serve the request, or None."""
+    if "forward_mode" in request.wants and not IMPLEMENTATIONS[name].forward_mode:
+        return "it cannot be differentiated in forward mode"
+    return IMPLEMENTATIONS[name].refuse(request)
+
+
 def _jax_nn_refuses(request: Request) -> str | None:
     if "lse" in request.wants and request.dtype != "float32":
         return "its log-sum-exp comes in the dtype of the output, not in float32"
@@ -244,18 +248,17 @@ def _jax_nn_refuses(request: Request) -> str | None:
         return "its log-sum-exp has no gradient"
     if request.dtype == "float64":
         return "it computes the softmax of float64 scores in float32"
+    if request.dtype == "float16" and request.platform != "gpu":
+        return f"its float16 products do not compile on {request.platform}"
     if request.value_shape[-1] != request.key_shape[-1]:
         return "it takes no value width other than the key width"
     return None
 
 
-def _reference_refuses(request: Request) -> str | None:
-    del request
-    return None  # it serves everything
-
-
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "jax_nn": Implementation(jax_nn.run, _jax_nn_refuses, forward_mode=True),
-    "reference": Implementation(attention.run, _reference_refuses, forward_mode=True),
+    "reference": Implementation(attention.run, lambda request: None, forward_mode=True),
 }
-"""The implementations by name, in the order of preference."""
+"""The implementations by name."""
+
+_FIRST = {"cpu": "reference"}

@@ -45,16 +45,17 @@ def run(
         x = heads_first(x, "TNH")  # exchanges the two axes; XLA cancels a double exchange
         return jnp.reshape(x, (-1, *x.shape[-3:]))
 
-    output = jax.nn.dot_product_attention(
-        positions_first(q),
-        positions_first(k),
-        positions_first(v),
-        mask=_one_batch_axis(visible, batch),
-        bias=_one_batch_axis(bias, batch),
-        scale=scale,
-        is_causal=plain_causal,
-        implementation="xla",
-    )
+    with jax.numpy_dtype_promotion("standard"):  # its code promotes; so does its gradient
+        output = jax.nn.dot_product_attention(
+            positions_first(q),
+            positions_first(k),
+            positions_first(v),
+            mask=_one_batch_axis(visible, batch),
+            bias=_one_batch_axis(bias, batch),
+            scale=scale,
+            is_causal=plain_causal,
+            implementation="xla",
+        )
     output = heads_first(jnp.reshape(output, (*batch, *output.shape[1:])), "TNH")  # (…, N, T, H)
     if visible is not None:
         alive = jnp.any(visible, axis=-1)[..., None]  # (…, N, T, 1), each axis equal or 1

@@ -23,18 +23,21 @@ def affine(
         ``(…, F)``.
 
     Raises:
-        ValueError: the axes do not fit.
+        ValueError: an argument's rank, dtype or axes do not fit.
 
     Example:
         >>> affine(jnp.ones((1, 2)), jnp.eye(2), jnp.array([0.0, 1.0])).tolist()
         [[1.0, 2.0]]
     """
     check_rank(x, "x", "(…, D)", 1)
+    check_floating(x, "x")
+    check_floating(weight, "weight", x, "x")
     check(weight.ndim == 2, "weight", "axes (D, F), that is rank 2", f"shape {weight.shape}")
     check_axis(weight, "weight", 0, "(D, F)", x.shape[-1], "x")
     y = jnp.matmul(x, weight)
     if bias is None:
         return y
+    check_floating(bias, "bias", x, "x")
     check(bias.ndim == 1, "bias", "axes (F,), that is rank 1", f"shape {bias.shape}")
     check_axis(bias, "bias", 0, "(F,)", weight.shape[1], "weight")
     return y + jnp.reshape(bias, (1,) * (y.ndim - 1) + bias.shape)
@@ -58,7 +61,7 @@ def layer_norm(
         ``(…, D)``; mean and variance are taken in float32 at least.
 
     Raises:
-        ValueError: the axes do not fit, or ``epsilon`` is negative.
+        ValueError: an argument's rank, dtype or axes do not fit, or ``epsilon`` is negative.
 
     References:
         Ba, Kiros and Hinton, Layer Normalization, 2016.
@@ -70,10 +73,11 @@ def layer_norm(
     check_rank(x, "x", "(…, D)", 1)
     check_floating(x, "x")
     for array, name in ((weight, "weight"), (bias, "bias")):
+        check_floating(array, name, x, "x")
         check(array.ndim == 1, name, "axes (D,), that is rank 1", f"shape {array.shape}")
         check_axis(array, name, 0, "(D,)", x.shape[-1], "x")
     check(epsilon >= 0, "epsilon", "a non-negative number", epsilon)
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    wide = x if jnp.finfo(x.dtype).bits >= 32 else x.astype(jnp.float32)
     centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
     normalised = (centred * jax.lax.rsqrt(variance + epsilon)).astype(x.dtype)

@@ -10,14 +10,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, Integer
 
 from mha_book._checks import check, check_boolean
 
 __all__ = ["Mask", "causal", "explicit", "padding", "sliding_window"]
 
-_Bound = int | Int[Array, "*batch"] | None
-_Lengths = Int[Array, "*batch"] | None
+# What the fields hold, and what else JAX puts there: it builds pytrees of whatever it likes (axes
+# for vmap, shapes, tracers), so the fields are not checked; `as_mask` checks them on use.
+_Bound = Any  # int | Int[Array, "*batch"] | None
+_Lengths = Any  # Int[Array, "*batch"] | None
 
 
 @jax.tree_util.register_dataclass
@@ -47,11 +49,15 @@ class Mask:
     upper: _Bound = None
     key_lengths: _Lengths = None
     query_lengths: _Lengths = None
-    array: Bool[Array, "..."] | None = None
+    array: Any = None  # Bool[Array, "..."] | None
 
     def __and__(self, other: "Mask") -> "Mask":
-        """Return the mask that allows what both allow."""
+        """Return the mask that allows what both allow; two arrays must have one rank."""
         check(isinstance(other, Mask), "other (right of &)", "a Mask", repr(type(other)))
+        if self.array is not None and other.array is not None:
+            what = f"an array of rank {self.array.ndim}, as the left one has"
+            got = f"rank {other.array.ndim}, shape {other.array.shape}"
+            check(self.array.ndim == other.array.ndim, "other (right of &)", what, got)
         return Mask(
             lower=_both(self.lower, other.lower, max, jnp.maximum),
             upper=_both(self.upper, other.upper, min, jnp.minimum),
@@ -90,14 +96,14 @@ class Mask:
         i = jnp.arange(query_length)[:, None]  # (T, 1)
         j = jnp.arange(key_length)[None, :]  # (1, S)
         visible = jnp.ones((query_length, key_length), bool)
-        for bound, holds in (
-            (self.lower, lambda b: j - i >= b),
-            (self.upper, lambda b: j - i <= b),
-            (self.key_lengths, lambda b: (j < b) & (i >= 0)),
-            (self.query_lengths, lambda b: (i < b) & (j >= 0)),
+        for position, holds, bound in (
+            (j - i, jnp.greater_equal, self.lower),
+            (j - i, jnp.less_equal, self.upper),
+            (j, jnp.less, self.key_lengths),
+            (i, jnp.less, self.query_lengths),
         ):
             if bound is not None:
-                visible = _and(visible, holds(_over_scores(bound)))
+                visible = _and(visible, holds(*_against(position, bound)))
         return visible if self.array is None else _and(visible, self.array)
 
 
@@ -112,11 +118,13 @@ def _both(
     return of_arrays(mine, theirs)
 
 
-def _over_scores(bound: int | Int[Array, "*batch"]) -> int | Int[Array, "..."]:
-    """Give a bound of the batch axes three axes more, to stand against ``(N, T, S)``."""
-    if isinstance(bound, int) or jnp.ndim(bound) == 0:
-        return bound
-    return jnp.reshape(bound, (*jnp.shape(bound), 1, 1, 1))
+def _against(position: Array, bound: _Bound) -> tuple[Array, Array]:
+    """Give positions and a bound of the batch axes the axes ``(…, N, T, S)`` in one dtype."""
+    bound = jnp.asarray(bound, position.dtype)
+    if bound.ndim:
+        bound = jnp.reshape(bound, (*bound.shape, 1, 1, 1))
+        position = jnp.reshape(position, (1,) * (bound.ndim - 2) + position.shape)
+    return position, bound
 
 
 def _and(a: Bool[Array, "..."], b: Bool[Array, "..."]) -> Bool[Array, "..."]:
@@ -128,7 +136,7 @@ def _and(a: Bool[Array, "..."], b: Bool[Array, "..."]) -> Bool[Array, "..."]:
 
 def _check_integers(value: object, name: str, what: str) -> None:
     is_int = isinstance(value, int) and not isinstance(value, bool)
-    is_array = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.integer)
+    is_array = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.signedinteger)
     check(is_int or is_array, name, what, repr(getattr(value, "dtype", value)))
 
 
@@ -178,7 +186,8 @@ def sliding_window(
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
     for name, value in (("left", left), ("right", right)):
-        ok = value is None or (isinstance(value, int) and value >= 0)
+        is_int = isinstance(value, int) and not isinstance(value, bool)
+        ok = value is None or (is_int and value >= 0)
         check(ok, name, "a non-negative integer or None", repr(value))
     _check_integers(query_offset, "query_offset", "an integer or an array of integers")
     return Mask(
@@ -188,7 +197,7 @@ def sliding_window(
 
 
 def padding(
-    key_lengths: Int[Array, "*batch"], query_lengths: Int[Array, "*batch"] | None = None
+    key_lengths: Integer[Array, "*batch"], query_lengths: Integer[Array, "*batch"] | None = None
 ) -> Mask:
     """Hide the positions at and after each sequence's length.
 

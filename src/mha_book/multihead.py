@@ -193,7 +193,7 @@ def _check_inputs(
         check(got == batch, name, f"the leading axes of query, {batch}", f"{got}, shape {x.shape}")
     check_axis(value, "value", -2, "(…, S, D)", key.shape[-2], "key")
     if gates is not None:
-        check_floating(gates, "gates")
+        check_floating(gates, "gates", params.w_q, "the weights")
         expected = (params.w_q.shape[1],)
         what = f"one number for each head, shape {expected}"
         check(gates.shape == expected, "gates", what, f"shape {gates.shape}")

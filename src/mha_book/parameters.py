@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from mha_book._checks import check, check_floating
+from mha_book._checks import check, check_floating, check_rank
 
 __all__ = [
     "FusedMultiHeadParams",
@@ -98,13 +98,15 @@ def unfuse(params: FusedMultiHeadParams) -> MultiHeadParams:
         The separate parameters.
 
     Raises:
-        ValueError: the head count of ``w_qkv`` is not ``N + 2K``.
+        ValueError: an array's rank or axes do not fit, or ``w_qkv`` has not ``N + 2K`` heads.
 
     Example:
         >>> fused = FusedMultiHeadParams(jnp.ones((4, 6, 2)), jnp.ones((2, 2, 4)))
         >>> unfuse(fused).w_k.shape
         (4, 2, 2)
     """
+    for name, axes in (("w_qkv", "(D, N + 2K, H)"), ("w_o", "(N, H, D)")):
+        check_rank(getattr(params, name), name, axes, 3)
     num_heads, total = params.w_o.shape[0], params.w_qkv.shape[1]
     rest = total - num_heads
     what = f"N + 2K heads on axis 1, with N = {num_heads} as in w_o"
@@ -113,6 +115,8 @@ def unfuse(params: FusedMultiHeadParams) -> MultiHeadParams:
     w_q, w_k, w_v = jnp.split(params.w_qkv, cuts, axis=1)
     b_q = b_k = b_v = None
     if params.b_qkv is not None:
+        expected = (total, params.w_qkv.shape[2])
+        check(params.b_qkv.shape == expected, "b_qkv", f"shape {expected}", params.b_qkv.shape)
         b_q, b_k, b_v = jnp.split(params.b_qkv, cuts, axis=0)
     return MultiHeadParams(w_q, w_k, w_v, params.w_o, b_q, b_k, b_v, params.b_o)
 
@@ -152,4 +156,5 @@ def check_params(params: MultiHeadParams) -> None:
     ):
         bias = getattr(params, name)
         if bias is not None:
+            check_floating(bias, name, params.w_q, "w_q")
             check(bias.shape == shape, name, f"shape {tuple(shape)}", f"shape {bias.shape}")

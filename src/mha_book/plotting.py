@@ -21,7 +21,7 @@ try:
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 except ModuleNotFoundError as error:
-    if error.name != "matplotlib":
+    if (error.name or "").partition(".")[0] != "matplotlib":
         raise
     message = 'matplotlib is not installed; install it with\n  pip install -e ".[book]"'
     raise ModuleNotFoundError(message, name="matplotlib") from None
@@ -31,20 +31,8 @@ __all__ = ["PALETTE", "WEIGHT_COLOURS", "attention_map", "head_grid", "use_book_
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Colours for things without an order (Okabe and Ito, without the yellow, too faint on white)."""
 
-WEIGHT_COLOURS = LinearSegmentedColormap.from_list(
-    "mha_weights",
-    [
-        "#f4f9f9",
-        "#b5e4e6",
-        "#79cdd4",
-        "#36b4cb",
-        "#0098bf",
-        "#0079ac",
-        "#2f5b8c",
-        "#344164",
-        "#2b2a3a",
-    ],
-)
+_LIGHT_TO_DARK = "#f4f9f9 #b5e4e6 #79cdd4 #36b4cb #0098bf #0079ac #2f5b8c #344164 #2b2a3a"
+WEIGHT_COLOURS = LinearSegmentedColormap.from_list("mha_weights", _LIGHT_TO_DARK.split())
 """Colours for weights: near white is 0, near black is 1, lightness falls in equal steps."""
 
 _SPECIAL_COLOUR = "#A04000"
@@ -95,8 +83,7 @@ def attention_map(
         The axes; their ``figure`` is the picture.
 
     Raises:
-        ValueError: the rank, dtype or values of the weights, the number of labels or ``vmax`` do
-            not fit.
+        ValueError: the weights' rank, dtype or values, the labels or ``vmax`` do not fit.
 
     Example:
         >>> ax = attention_map(np.eye(2), ["to", "be"], title="Each token to itself")
@@ -115,7 +102,7 @@ def attention_map(
         ax.set_title(title)
     if show_values:
         for (i, j), weight in np.ndenumerate(array):
-            colour = "white" if weight > 0.5 * vmax else "#222222"
+            colour = "white" if weight > 0.62 * vmax else "black"
             ax.text(j, i, f"{weight:.2f}", ha="center", va="center", color=colour, fontsize=8)
     if colour_bar:
         _add_bar(image, [ax], array, vmax)
@@ -148,8 +135,7 @@ def head_grid(
         shown twice.
 
     Raises:
-        ValueError: the rank, dtype or values of the weights, the number of labels or titles,
-            ``columns`` or ``vmax`` do not fit.
+        ValueError: as in :func:`attention_map`, or ``titles`` or ``columns`` do not fit.
 
     Example:
         >>> figure = head_grid(np.full((3, 2, 2), 0.5), ["to", "be"], columns=2)

@@ -5,7 +5,7 @@ from dataclasses import fields
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_boolean, check_broadcastable, check_floating
+from mha_book._checks import check, check_bias, check_boolean, check_broadcastable
 from mha_book.masks import Mask, causal
 
 __all__ = ["as_mask", "silence", "visibility"]
@@ -85,8 +85,7 @@ def visibility(
         visible = structure.materialise(shape[-2], shape[-1])
         visible = jnp.reshape(visible, (1,) * (len(shape) - visible.ndim) + visible.shape)
     if bias is not None:
-        check_floating(bias, "bias")
-        check_broadcastable(bias, "bias", shape, "(…, N, T, S)")
+        check_bias(bias, shape)
         unhidden = bias > -jnp.inf
         visible = unhidden if visible is None else jnp.logical_and(visible, unhidden)
     return visible

@@ -35,14 +35,21 @@ def test_every_pair_occurs(implementation: str, refused: bool) -> None:
     def of_this_kind(some: object) -> list[Case]:
         return [case for case in some if (cases.refusal(case) is not None) == refused]
 
-    riders = [levels for levels in itertools.product(cases.BATCHES, cases.SCALES)]
+    riders = list(itertools.product(cases.BATCHES, cases.SCALES))
     short = {name: levels[:2] for name, levels in cases.FACTORS.items()}
     every = [
         Case(implementation, *levels, *rider)
         for levels in itertools.product(*short.values())
         for rider in riders
     ]
+    assert cases.MODES[2] == "eager"  # which has one shape only, and is held below
     assert pairs(of_this_kind(every)) <= pairs(of_this_kind(cases.pairwise(implementation)))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_every_kind_of_mask_occurs_eagerly(implementation: str) -> None:
+    served = [case for case in cases.pairwise(implementation) if cases.refusal(case) is None]
+    assert {case.mask for case in served if case.mode == "eager"} == set(cases.MASKS)
 
 
 def test_product_is_full() -> None:

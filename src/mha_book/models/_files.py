@@ -98,10 +98,11 @@ def import_extra(module: str, extra: str) -> ModuleType:
         >>> import_extra("json", "models").dumps([1])
         '[1]'
     """
+    package = module.partition(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
+        if (error.name or "").partition(".")[0] != package:
             raise
-        message = f'{error.name} is not installed; install it with\n  pip install -e ".[{extra}]"'
-        raise ModuleNotFoundError(message, name=error.name) from None
+        message = f'{package} is not installed; install it with\n  pip install -e ".[{extra}]"'
+        raise ModuleNotFoundError(message, name=package) from None

@@ -30,7 +30,8 @@ def tokenize(model: Any, sentences: Sequence[str]) -> tuple[Int[Array, "B T"], I
         ValueError: ``sentences`` is one string or empty, or a sentence is too long for the model:
             nothing is cut off silently.
     """
-    is_list = not isinstance(sentences, str) and len(sentences) > 0
+    is_list = isinstance(sentences, Sequence) and not isinstance(sentences, str)
+    is_list = is_list and len(sentences) > 0 and all(isinstance(s, str) for s in sentences)
     check(is_list, "sentences", "a list of at least one string", repr(sentences))
     rows = [model.tokenizer.encode(sentence).ids for sentence in sentences]
     for number, row in enumerate(rows):
@@ -56,8 +57,13 @@ def token_strings(model: Any, token_ids: Int[Array, " T"]) -> list[str]:
     Raises:
         ValueError: ``token_ids`` has not one axis, or an id is not in the vocabulary.
     """
-    rank = jnp.ndim(token_ids)
-    check(rank == 1, "token_ids", "axes (T,), that is rank 1", f"rank {rank}")
+    dtype = getattr(token_ids, "dtype", None)
+    is_integer = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
+    got = type(token_ids).__name__ if dtype is None else dtype
+    check(is_integer, "token_ids", "an array of integers", got)
+    shape = tuple(token_ids.shape)
+    what = "axes (T,), that is rank 1"
+    check(len(shape) == 1, "token_ids", what, f"rank {len(shape)}, shape {shape}")
     ids = [int(number) for number in token_ids]
     size = model.config.vocab_size
     for number in ids:

@@ -1,0 +1,85 @@
+"""Normalisation, activation and affine maps."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.layers import affine, gelu, layer_norm
+
+
+def draw(*shape: int, dtype: str = "float32") -> jax.Array:
+    return jnp.asarray(np.random.default_rng([7, *shape]).standard_normal(shape), dtype)
+
+
+def test_affine_by_hand() -> None:
+    x, weight = jnp.array([[1.0, 2.0]]), jnp.array([[1.0, 0.0, 3.0], [0.0, 1.0, -1.0]])
+    assert affine(x, weight).tolist() == [[1.0, 2.0, 1.0]]
+    assert affine(x, weight, jnp.array([1.0, 1.0, 1.0])).tolist() == [[2.0, 3.0, 2.0]]
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_affine_of_every_row(batch: tuple[int, ...]) -> None:
+    x, weight, bias = draw(*batch, 5), draw(5, 7), draw(7)
+    got = affine(x, weight, bias)
+    assert got.shape == (*batch, 7)
+    for place in np.ndindex(*batch):
+        np.testing.assert_allclose(got[place], np.asarray(x[place]) @ weight + bias, rtol=1e-5)
+
+
+def test_layer_norm_by_hand() -> None:
+    """Mean 2, variance 1; then mean 3, variance 4 with weight and bias."""
+    one, zero = jnp.ones(2), jnp.zeros(2)
+    np.testing.assert_allclose(layer_norm(jnp.array([1.0, 3.0]), one, zero), [-1.0, 1.0])
+    got = layer_norm(jnp.array([1.0, 5.0]), jnp.array([2.0, 3.0]), jnp.array([10.0, 0.0]))
+    np.testing.assert_allclose(got, [8.0, 3.0], rtol=1e-6)
+
+
+def test_layer_norm_epsilon_stands_under_the_root() -> None:
+    x, one, zero = jnp.array([-1.0, 1.0]), jnp.ones(2), jnp.zeros(2)
+    np.testing.assert_allclose(layer_norm(x, one, zero, 3.0), [-0.5, 0.5], rtol=1e-6)
+    np.testing.assert_array_equal(layer_norm(jnp.full(2, 7.0), one, zero), [0.0, 0.0])
+
+
+def test_layer_norm_against_numpy() -> None:
+    x, weight, bias = draw(2, 3, 11), draw(11), draw(11) + 1.0
+    wide = np.asarray(x, np.float64)
+    deviation = np.sqrt(wide.var(-1, keepdims=True) + 1e-12)
+    normalised = (wide - wide.mean(-1, keepdims=True)) / deviation
+    expected = normalised * np.asarray(weight) + np.asarray(bias)
+    np.testing.assert_allclose(layer_norm(x, weight, bias), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_layer_norm_takes_half_precision_sums_in_float32() -> None:
+    """The square of 300 is beyond float16."""
+    x = jnp.array([-300.0, 300.0], jnp.float16)
+    got = layer_norm(x, jnp.ones(2, jnp.float16), jnp.zeros(2, jnp.float16))
+    assert got.dtype == jnp.float16
+    assert got.tolist() == [-1.0, 1.0]
+
+
+def test_gelu_is_the_exact_form() -> None:
+    x = jnp.linspace(-4.0, 4.0, 17)
+    expected = [float(v) * 0.5 * (1 + math.erf(float(v) / math.sqrt(2))) for v in x]
+    np.testing.assert_allclose(gelu(x), expected, rtol=1e-5, atol=1e-6)
+    tanh_form = jax.nn.gelu(x, approximate=True)
+    assert float(abs(tanh_form - jnp.asarray(expected)).max()) > 1e-4  # the two can be told apart
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_dtypes_stay(dtype: str) -> None:
+    x = draw(3, 5, dtype=dtype)
+    one, zero = jnp.ones(5, dtype), jnp.zeros(5, dtype)
+    assert layer_norm(x, one, zero).dtype == dtype
+    assert affine(x, draw(5, 7, dtype=dtype)).dtype == dtype
+    assert gelu(x).dtype == dtype
+
+
+def test_float64_stays() -> None:
+    with jax.enable_x64(True):
+        x = draw(3, 5, dtype="float64")
+        got = layer_norm(x, jnp.ones(5, jnp.float64), jnp.zeros(5, jnp.float64))
+        assert got.dtype == jnp.float64
+        np.testing.assert_allclose(got.std(-1), np.ones(3), rtol=1e-11)

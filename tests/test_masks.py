@@ -1,0 +1,184 @@
+"""Masks as structure: what they allow, how they combine, how they travel."""
+
+import functools
+import operator
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import Mask, causal, explicit, padding, sliding_window
+
+T, S = 5, 7
+
+
+def drawn(mask: Mask, rows: int = 3, columns: int = 4) -> list[str]:
+    return ["".join(".x"[int(v)] for v in row) for row in mask.materialise(rows, columns).tolist()]
+
+
+@pytest.mark.parametrize(
+    "mask, expected",
+    [
+        (Mask(), ["xxxx", "xxxx", "xxxx"]),
+        (causal(), ["x...", "xx..", "xxx."]),
+        (causal(1), ["xx..", "xxx.", "xxxx"]),
+        (causal(-1), ["....", "x...", "xx.."]),
+        (sliding_window(1, 0), ["x...", "xx..", ".xx."]),
+        (sliding_window(0, 1), ["xx..", ".xx.", "..xx"]),
+        (sliding_window(1), ["xxxx", "xxxx", ".xxx"]),
+        (sliding_window(None, 1), ["xx..", "xxx.", "xxxx"]),
+        (sliding_window(None), ["xxxx", "xxxx", "xxxx"]),
+        (sliding_window(1, 0, query_offset=1), ["xx..", ".xx.", "..xx"]),
+        (sliding_window(1) & causal(), ["x...", "xx..", ".xx."]),
+        (padding(jnp.array(2)), ["xx..", "xx..", "xx.."]),
+        (padding(jnp.array(4), jnp.array(1)), ["xxxx", "....", "...."]),
+        (padding(jnp.array(0)), ["....", "....", "...."]),
+        (explicit(jnp.array([[True, False, True, True]])), ["x.xx", "x.xx", "x.xx"]),
+    ],
+)
+def test_by_hand(mask: Mask, expected: list[str]) -> None:
+    assert drawn(mask) == expected
+
+
+def test_causal_with_an_offset_is_the_end_of_a_longer_square() -> None:
+    whole = causal().materialise(S, S)
+    np.testing.assert_array_equal(causal(S - 2).materialise(2, S), whole[-2:])
+
+
+def test_lengths_and_bounds_of_a_batch() -> None:
+    lengths, offsets = jnp.array([3, 0]), jnp.array([0, 2])
+    mask = padding(lengths, jnp.array([2, 5])) & causal(offsets) & sliding_window(1, 1, offsets)
+    array = mask.materialise(T, S)
+    assert array.shape == (2, 1, T, S)
+    for b, i, j in np.ndindex(2, T, S):
+        position = i + int(offsets[b])
+        inside = position - 1 <= j <= position
+        expected = inside and j < lengths[b] and i < (2, 5)[b]
+        assert bool(array[b, 0, i, j]) == expected
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32"])
+def test_lengths_of_any_integer_dtype(dtype: str) -> None:
+    array = padding(jnp.array([1, 3], dtype)).materialise(1, 4)
+    assert array[:, 0, 0].tolist() == [[True, False, False, False], [True, True, True, False]]
+
+
+def test_more_batch_axes() -> None:
+    lengths = jnp.array([[1, 2, 3], [4, 5, 6]])
+    array = padding(lengths).materialise(T, S)
+    assert array.shape == (2, 3, 1, T, S)
+    np.testing.assert_array_equal(array.sum(-1)[..., 0, 0], lengths)
+
+
+masks = st.one_of(
+    st.builds(causal, st.integers(-2, 3)),
+    st.builds(sliding_window, st.integers(0, 3) | st.none(), st.integers(0, 3) | st.none()),
+    st.builds(lambda n: padding(jnp.array([n, 2])), st.integers(0, S)),
+    st.builds(lambda k, q: padding(jnp.array([1, k]), jnp.array([q, 3])), *[st.integers(0, 6)] * 2),
+    st.builds(lambda n: causal(jnp.array([n, 0])), st.integers(-2, 2)),
+    st.builds(
+        lambda seed: explicit(jax.random.bernoulli(jax.random.key(seed), 0.7, (2, 3, T, S))),
+        st.integers(0, 9),
+    ),
+)
+
+
+@hypothesis.given(st.lists(masks, min_size=1, max_size=4))
+@hypothesis.settings(max_examples=30)
+def test_combining_is_the_and_of_the_arrays(some: list[Mask]) -> None:
+    shape = (2, 3, T, S)
+    arrays = [np.broadcast_to(mask.materialise(T, S), shape) for mask in some]
+    combined = functools.reduce(operator.and_, some).materialise(T, S)
+    np.testing.assert_array_equal(np.broadcast_to(combined, shape), np.all(arrays, axis=0))
+    backwards = functools.reduce(operator.and_, some[::-1]).materialise(T, S)
+    np.testing.assert_array_equal(combined, backwards)
+
+
+def test_python_bounds_stay_python() -> None:
+    mask = causal() & sliding_window(3, 2)
+    assert (mask.lower, mask.upper) == (-3, 0)
+    assert (causal() & causal()).parts == {"causal"}
+
+
+@pytest.mark.parametrize(
+    "mask, parts",
+    [
+        (Mask(), set()),
+        (causal(), {"causal"}),
+        (causal(2), {"band"}),
+        (causal(jnp.array(0)), {"band"}),  # not known before it runs
+        (sliding_window(2, 0), {"band"}),
+        (padding(jnp.array([2])), {"lengths"}),
+        (Mask(query_lengths=jnp.array([2])), {"lengths"}),
+        (explicit(jnp.ones((1, 1), bool)), {"array"}),
+        (causal() & padding(jnp.array([2])), {"causal", "lengths"}),
+        (sliding_window(1) & explicit(jnp.ones((1, 1), bool)), {"band", "array"}),
+    ],
+)
+def test_parts(mask: Mask, parts: set[str]) -> None:
+    assert mask.parts == parts
+
+
+EVERYTHING = (
+    causal(jnp.array([1, 0]))
+    & sliding_window(2, 1)
+    & padding(jnp.array([3, 6]), jnp.array([5, 2]))
+    & explicit(jnp.ones((2, 3, T, S), bool))
+)
+
+
+def test_crosses_jit_as_an_argument() -> None:
+    materialise = jax.jit(lambda mask: mask.materialise(T, S))
+    for mask in (causal(), causal(2), EVERYTHING):
+        np.testing.assert_array_equal(materialise(mask), mask.materialise(T, S))
+
+
+def test_one_compilation_serves_every_offset() -> None:
+    traces = []
+
+    @jax.jit
+    def materialise(mask: Mask) -> jax.Array:
+        traces.append(mask)
+        return mask.materialise(T, S)
+
+    for offset in range(4):
+        np.testing.assert_array_equal(materialise(causal(offset)), causal(offset).materialise(T, S))
+    assert len(traces) == 1
+
+
+def test_vmap_over_lengths() -> None:
+    lengths = jnp.array([3, 0, 7])
+    mapped = jax.vmap(lambda mask: mask.materialise(T, S))(padding(lengths))
+    np.testing.assert_array_equal(mapped, padding(lengths).materialise(T, S)[:, 0])
+
+
+def test_vmap_over_one_field_alone() -> None:
+    mask = causal(1) & padding(jnp.array([3, 0, 7]))
+    axes = Mask(upper=None, key_lengths=0)
+    mapped = jax.vmap(lambda mask: mask.materialise(T, S), in_axes=(axes,))(mask)
+    np.testing.assert_array_equal(mapped, mask.materialise(T, S)[:, 0])
+
+
+@pytest.mark.parametrize("placeholder", [object(), None, "name", 0.5, (1, 2)])
+def test_any_leaf_may_stand_in_a_tree(placeholder: object) -> None:
+    leaves, structure = jax.tree.flatten(EVERYTHING)
+    assert len(leaves) == 5
+    rebuilt = jax.tree.unflatten(structure, [placeholder] * len(leaves))
+    assert isinstance(rebuilt, Mask)
+    assert rebuilt.array is placeholder
+
+
+def test_tree_map_and_shapes() -> None:
+    assert jax.tree.map(jnp.shape, EVERYTHING).array == (2, 3, T, S)
+    shapes = jax.eval_shape(lambda mask: mask & causal(), EVERYTHING)
+    assert shapes.key_lengths.shape == (2,)
+    named = jax.tree_util.tree_flatten_with_path(EVERYTHING)[0]
+    assert [str(path[0]) for path, _ in named][-1] == ".array"
+
+
+def test_frozen() -> None:
+    with pytest.raises(AttributeError):
+        causal().upper = 3

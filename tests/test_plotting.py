@@ -1,0 +1,326 @@
+"""The figures of attention: what they show, in which colours, and what they refuse."""
+
+import io
+import itertools
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.colors import to_rgb
+
+from mha_book.plotting import PALETTE, WEIGHT_COLOURS, attention_map, head_grid, use_book_style
+
+TOKENS = ["[CLS]", "attention", "[SEP]"]
+# (N, T, S) = (5, 2, 3), rows sum to 1
+WEIGHTS = np.random.default_rng(0).dirichlet(np.ones(3), size=(5, 2))
+QUERIES = ["who", "asks"]
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with plt.rc_context():
+        yield
+    plt.close("all")
+
+
+def png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+# --- what is shown --------------------------------------------------------------------------
+
+
+def test_a_map_shows_the_weights_queries_down_and_keys_across() -> None:
+    ax = attention_map(WEIGHTS[0], QUERIES, TOKENS, title="one head")
+    np.testing.assert_array_equal(ax.images[0].get_array(), WEIGHTS[0])
+    assert [label.get_text() for label in ax.get_yticklabels()] == QUERIES
+    assert [label.get_text() for label in ax.get_xticklabels()] == TOKENS
+    assert ax.get_ylabel() == "query (attends)"
+    assert ax.get_xlabel() == "key (attended to)"
+    assert ax.get_title() == "one head"
+    assert ax.yaxis_inverted()  # the first query is at the top
+    assert ax.images[0].get_clim() == (0, 1)
+    assert [other.get_ylabel() for other in ax.figure.axes if other is not ax] == [
+        "attention weight"
+    ]
+
+
+def test_special_tokens_look_different_and_no_token_is_read_as_mathematics() -> None:
+    ax = attention_map(np.eye(4), ["[CLS]", "$x_1$", "a b", "<|end|>"])
+    labels = ax.get_yticklabels()
+    assert [label.get_text() for label in labels] == ["[CLS]", "$x_1$", "a␣b", "<|end|>"]
+    assert [label.get_fontstyle() == "italic" for label in labels] == [True, False, False, True]
+    assert labels[0].get_color() != labels[1].get_color()
+    assert not any(label.get_parse_math() for label in labels)
+    png(ax.figure)
+
+
+def test_a_long_token_is_cut() -> None:
+    ax = attention_map(np.ones((1, 1)), ["x" * 40])
+    assert ax.get_yticklabels()[0].get_text() == "x" * 15 + "…"
+
+
+def test_values_are_written_on_request_and_legible() -> None:
+    ax = attention_map(np.array([[0.73105858, 0.26894142]]), ["q"], ["a", "b"], show_values=True)
+    assert [text.get_text() for text in ax.texts] == ["0.73", "0.27"]
+    for text, weight in zip(ax.texts, (0.73105858, 0.26894142), strict=True):
+        assert contrast(to_rgb(text.get_color()), WEIGHT_COLOURS(weight)[:3]) > 4.5
+    assert not attention_map(np.eye(2), QUERIES).texts
+
+
+@pytest.mark.parametrize("vmax", [0.5, 1])
+def test_written_values_are_legible_in_every_colour(vmax: float) -> None:
+    weights = np.linspace(0, 1, 41)
+    ax = attention_map(weights[:, None], [""] * 41, ["k"], show_values=True, vmax=vmax)
+    for text, weight in zip(ax.texts, weights, strict=True):
+        background = WEIGHT_COLOURS(min(1.0, weight / vmax))[:3]
+        assert contrast(to_rgb(text.get_color()), background) > 4.5, weight
+
+
+def test_a_map_draws_where_it_is_told() -> None:
+    figure, axes = plt.subplots(1, 2)
+    assert attention_map(WEIGHTS[0], QUERIES, TOKENS, ax=axes[1], colour_bar=False) is axes[1]
+    assert len(figure.axes) == 2
+    assert not axes[0].images
+
+
+def test_a_grid_has_a_map_for_every_head_and_one_bar() -> None:
+    figure = head_grid(WEIGHTS, QUERIES, TOKENS, columns=2, title="five heads")
+    maps = [ax for ax in figure.axes if ax.images]
+    assert [ax.get_title() for ax in maps] == [f"head {h}" for h in range(5)]
+    for ax, weights in zip(maps, WEIGHTS, strict=True):
+        np.testing.assert_array_equal(ax.images[0].get_array(), weights)
+        assert ax.images[0].get_clim() == (0, 1)
+    assert sum(ax.get_ylabel() == "attention weight" for ax in figure.axes) == 1
+    assert figure.get_suptitle() == "five heads"
+    # Labels at the left of each row and at the foot of each column, the short one included.
+    assert [ax.get_ylabel() != "" for ax in maps] == [True, False, True, False, True]
+    assert [ax.get_xlabel() != "" for ax in maps] == [False, False, False, True, True]
+    for ax in maps:
+        shown = [label.get_text() for label in ax.get_xticklabels()]
+        assert shown == (TOKENS if ax.get_xlabel() else [""] * 3)
+
+
+def test_a_grid_takes_titles_and_is_no_wider_than_its_heads() -> None:
+    figure = head_grid(WEIGHTS[:2], QUERIES, TOKENS, columns=7, titles=["first", "second"])
+    assert [ax.get_title() for ax in figure.axes[:2]] == ["first", "second"]
+    assert len([ax for ax in figure.axes if ax.axison]) == 3
+
+
+def test_a_scale_that_cuts_off_says_so() -> None:
+    cut = attention_map(np.eye(2), QUERIES, vmax=0.5)
+    whole = attention_map(np.eye(2) / 2, QUERIES, vmax=0.5)
+    assert cut.images[0].colorbar.extend == "max"
+    assert whole.images[0].colorbar.extend == "neither"
+
+
+@pytest.mark.parametrize("heads, size", [(1, 1), (5, 2), (12, 13), (1, 40)])
+def test_figures_fit_a_page_and_draw_without_a_warning(heads: int, size: int) -> None:
+    use_book_style()
+    weights = np.full((heads, size, size), 1 / size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = head_grid(weights, [f"tok{i}" for i in range(size)])
+        png(figure)
+        assert figure.get_figwidth() <= 8.01
+        ax = attention_map(weights[0], [f"tok{i}" for i in range(size)])
+        png(ax.figure)
+        assert ax.figure.get_figwidth() <= 8.01
+
+
+def test_labels_do_not_overlap_at_the_sizes_of_the_book() -> None:
+    use_book_style()
+    figure = head_grid(np.full((12, 13, 13), 1 / 13), ["[CLS]", *["because"] * 12])
+    figure.canvas.draw()
+    corner = figure.axes[8]  # the lower left
+    # The boxes hold room for descenders; a fifth of a line may be shared.
+    down = [label.get_window_extent() for label in corner.get_yticklabels()]
+    for upper, lower in itertools.pairwise(down):
+        assert lower.y1 - upper.y0 < 0.2 * upper.height
+    across = [label.get_window_extent() for label in corner.get_xticklabels()]
+    for left, right in itertools.pairwise(across):
+        assert left.x1 - right.x0 < 0.2 * left.width
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_arrays_of_jax_are_drawn(dtype: Any) -> None:
+    ax = attention_map(jnp.eye(2, dtype=dtype), QUERIES)
+    np.testing.assert_array_equal(ax.images[0].get_array(), np.eye(2))
+
+
+# --- style ----------------------------------------------------------------------------------
+
+
+def test_two_runs_draw_the_same_picture() -> None:
+    use_book_style()
+    first = png(head_grid(WEIGHTS, QUERIES, TOKENS))
+    assert png(head_grid(WEIGHTS, QUERIES, TOKENS)) == first
+    assert b"tIME" not in first
+    other = WEIGHTS.copy()
+    other[3] = other[3][::-1]
+    assert png(head_grid(other, QUERIES, TOKENS)) != first
+
+
+def test_the_style_is_a_light_card() -> None:
+    use_book_style()
+    assert plt.rcParams["figure.dpi"] == plt.rcParams["savefig.dpi"] == 150
+    assert to_rgb(plt.rcParams["savefig.facecolor"]) == (1, 1, 1)
+    assert plt.rcParams["savefig.transparent"] is False
+    assert plt.rcParams["axes.prop_cycle"].by_key()["color"] == list(PALETTE)
+    assert plt.imread(io.BytesIO(png(plt.figure())))[0, 0].tolist() == [1, 1, 1, 1]
+
+
+# --- colours --------------------------------------------------------------------------------
+
+# Machado, Oliveira and Fernandes 2009, severity 1, for linear RGB.
+BLINDNESS = {
+    "none": np.eye(3),
+    "protan": np.array(
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
+    ),
+    "deutan": np.array(
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
+    ),
+    "tritan": np.array(
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ]
+    ),
+}
+
+
+def linear(rgb: Any) -> np.ndarray:
+    rgb = np.asarray(rgb, float)
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(a: Any, b: Any) -> float:
+    """The contrast ratio of WCAG 2."""
+    weights = np.array([0.2126, 0.7152, 0.0722])
+    low, high = sorted((float(linear(a) @ weights), float(linear(b) @ weights)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(rgb: Any, blindness: str = "none") -> np.ndarray:
+    """CIE L*a*b* of sRGB colours as they are seen."""
+    seen = np.clip(linear(rgb) @ BLINDNESS[blindness].T, 0, 1)
+    to_xyz = np.array(
+        [
+            [0.4124564, 0.3575761, 0.1804375],
+            [0.2126729, 0.7151522, 0.0721750],
+            [0.0193339, 0.1191920, 0.9503041],
+        ]
+    )
+    xyz = seen @ to_xyz.T / np.array([0.95047, 1.0, 1.08883])
+    f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
+    x, y, z = np.moveaxis(f, -1, 0)
+    return np.stack((116 * y - 16, 500 * (x - y), 200 * (y - z)), -1)
+
+
+@pytest.mark.parametrize("blindness", BLINDNESS)
+def test_greater_weights_look_darker_to_everyone(blindness: str) -> None:
+    lightness = lab(WEIGHT_COLOURS(np.linspace(0, 1, 33))[:, :3], blindness)[:, 0]
+    steps = -np.diff(lightness)
+    assert (steps > 0).all()
+    assert lightness[0] - lightness[-1] > 70
+    if blindness == "none":
+        assert steps.max() < 1.25 * steps.min(), "equal steps of weight look unequal"
+
+
+@pytest.mark.parametrize("blindness", BLINDNESS)
+def test_the_palette_can_be_told_apart_by_everyone(blindness: str) -> None:
+    colours = lab([to_rgb(colour) for colour in PALETTE], blindness)
+    distances = np.linalg.norm(colours[:, None] - colours[None], axis=-1)
+    assert distances[np.triu_indices(len(PALETTE), 1)].min() > 10
+    # And a pair that the colour-blind take for one shows that this can fail.
+    if blindness == "deutan":
+        pair = lab([to_rgb("#c0504d"), to_rgb("#7a7a3a")], blindness)
+        assert np.linalg.norm(pair[0] - pair[1]) < np.linalg.norm(
+            lab(to_rgb("#c0504d")) - lab(to_rgb("#7a7a3a"))
+        )
+
+
+def test_the_palette_stands_out_from_the_card() -> None:
+    assert all(contrast(to_rgb(colour), (1, 1, 1)) > 2 for colour in PALETTE)
+
+
+# --- bad input ------------------------------------------------------------------------------
+
+BAD: list[tuple[Any, Any, dict[str, Any], str]] = [
+    (WEIGHTS, QUERIES, {}, r"weights: expected axes \(T, S\), that is rank 2; got rank 3, shape"),
+    (np.ones((0, 2)), [], {}, r"weights: expected axes \(T, S\), none of them empty; got shape"),
+    (np.ones((2, 2), int), QUERIES, {}, "weights: expected a floating-point dtype; got int64"),
+    (np.eye(2) * 3, QUERIES, {}, "weights: expected numbers from 0 to 1; got 0.0 to 3.0"),
+    (np.eye(2) - 0.5, QUERIES, {}, "weights: expected numbers from 0 to 1; got -0.5 to 0.5"),
+    (np.eye(2) * np.nan, QUERIES, {}, "weights: expected numbers from 0 to 1; got nan"),
+    (np.eye(2), ["a"], {}, "query_tokens: expected 2 labels, one .* axis T of weights; got 1"),
+    (np.ones((1, 2)) / 2, ["a"], {}, r"query_tokens \(for the keys too\): expected 2 .*; got 1"),
+    (np.eye(2), QUERIES, {"key_tokens": ["a"]}, "key_tokens: expected 2 labels, .*S .*; got 1"),
+    (np.eye(2), "ab", {}, "query_tokens: expected a list of strings; got 'ab'"),
+    (np.eye(2), [1, 2], {}, r"query_tokens: expected a list of strings; got \[1, 2\]"),
+    (np.eye(2), QUERIES, {"vmax": 0}, r"vmax: expected a number in \(0, 1\]; got 0"),
+    (np.eye(2), QUERIES, {"vmax": "1"}, r"vmax: expected a number in \(0, 1\]; got 1"),
+]
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize("weights, tokens, options, message", BAD)
+def test_a_map_names_bad_input(
+    weights: Any, tokens: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        attention_map(weights, tokens, **options)
+    assert not plt.get_fignums(), "a figure was left behind"
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize(
+    "weights, options, message",
+    [
+        (WEIGHTS[0], {}, r"weights: expected axes \(N, T, S\), that is rank 3; got rank 2"),
+        (WEIGHTS, {"columns": 0}, "columns: expected a positive integer; got 0"),
+        (WEIGHTS, {"columns": 2.0}, r"columns: expected a positive integer; got 2\.0"),
+        (WEIGHTS, {"titles": ["one"]}, "titles: expected 5 titles, axis N of weights; got 1"),
+        (WEIGHTS, {"vmax": 2}, r"vmax: expected a number in \(0, 1\]; got 2"),
+        (WEIGHTS[:0], {}, "weights: expected .* none of them empty"),
+    ],
+)
+def test_a_grid_names_bad_input(weights: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        head_grid(weights, QUERIES, TOKENS, **options)
+    assert not plt.get_fignums(), "a figure was left behind"
+
+
+def test_a_missing_matplotlib_is_named() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['matplotlib'] = None\n"
+        "try:\n    import mha_book.plotting\n"
+        "except ModuleNotFoundError as error:\n    print(error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    assert run.stdout.splitlines() == [
+        "matplotlib is not installed; install it with",
+        '  pip install -e ".[book]"',
+    ]

@@ -1,0 +1,337 @@
+"""Evidence for the claims that the chapter on scaled dot-product attention takes up.
+
+Each experiment is run again here, on other random numbers and other text than in the chapter.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from mha_book import (
+    attention_weights,
+    causal,
+    init_multi_head,
+    multi_head_attention,
+    scaled_dot_product_attention,
+)
+
+TEXT = (
+    "We hold these truths to be self-evident, that all men are created equal, that they are "
+    "endowed by their Creator with certain unalienable Rights, that among these are Life, Liberty "
+    "and the pursuit of Happiness. That to secure these rights, Governments are instituted among "
+    "Men, deriving their just powers from the consent of the governed."
+)
+
+
+def softmax(scores):
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def entropy_share(weights):
+    w = np.asarray(weights, np.float64)
+    logs = np.log(np.where(w > 0, w, 1.0))
+    return float(-(w * logs).sum(-1).mean() / math.log(w.shape[-1]))
+
+
+def sensitivity(weights):
+    return float((1 - (np.asarray(weights, np.float64) ** 2).sum(-1)).mean())
+
+
+@pytest.fixture(scope="module")
+def heads(needs_models):
+    """Queries, keys, scaled scores, weights (layer, head, …) and the layers' parameters."""
+    from mha_book.models.minilm import encode, load_minilm, tokenize
+
+    model = load_minilm()
+    _, records = encode(model.params, *tokenize(model, [TEXT]), return_intermediates=True)
+    inside = [record.intermediates for record in records]
+    q, k, a = (np.stack([getattr(x, f)[0] for x in inside]) for f in ("query", "key", "weights"))
+    scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
+    return q, k, scores, a, records, [layer.attention for layer in model.params.layers]
+
+
+def pairs(rng, width, cosine):
+    """64 queries and 64 keys; with a cosine, that of each query and its own key."""
+    q, k = rng.normal(size=(2, 64, width))
+    if cosine is not None:
+        k /= np.linalg.norm(k, axis=-1, keepdims=True)
+        aside = q - (q * k).sum(-1, keepdims=True) * k
+        aside /= np.linalg.norm(aside, axis=-1, keepdims=True)
+        q = (cosine * k + math.sqrt(1 - cosine**2) * aside) * math.sqrt(width)
+        k *= math.sqrt(width)
+    return jnp.asarray(q, jnp.float32), jnp.asarray(k, jnp.float32)
+
+
+def test_c19_independent_vectors_saturate_alike_at_every_width():
+    rng = np.random.default_rng(11)
+    weights = {width: attention_weights(*pairs(rng, width, None)) for width in (64, 512)}
+    assert abs(entropy_share(weights[64]) - entropy_share(weights[512])) < 0.03
+    assert abs(sensitivity(weights[64]) - sensitivity(weights[512])) < 0.03
+    assert entropy_share(weights[512]) > 0.8
+
+
+def test_c19_aligned_vectors_saturate_with_the_width():
+    rng = np.random.default_rng(12)
+    weights = {width: attention_weights(*pairs(rng, width, 0.3)) for width in (64, 512)}
+    assert entropy_share(weights[64]) > 0.8 > 0.3 > entropy_share(weights[512])
+    assert sensitivity(weights[64]) > 0.9 > 0.3 > sensitivity(weights[512])
+    q, k = pairs(rng, 512, 0.3)
+    assert np.allclose((q * k).sum(-1) / math.sqrt(512), 0.3 * math.sqrt(512), rtol=1e-4)
+
+
+@pytest.mark.needs_models
+def test_c19_real_heads_saturate_when_merged_and_not_in_the_control(heads):
+    scores = heads[2]
+    layers, number, *rest = scores.shape
+    assert np.median(scores.std(-1).mean(-1)) > 1  # independent vectors would give 1
+
+    def merged(s, count):
+        return s.reshape(layers, number // count, count, *rest).sum(2) / math.sqrt(count)
+
+    rng = np.random.default_rng(13)
+    control = scores.copy()
+    for layer in range(layers):
+        for head in range(number):
+            control[layer, head] = scores[layer, head][:, rng.permutation(rest[-1])]
+    narrow, wide = (softmax(merged(scores, n)) for n in (1, 12))
+    wide_control = softmax(merged(control, 12))
+    assert entropy_share(wide) < 0.25 * entropy_share(narrow)
+    assert sensitivity(wide) < 0.25 * sensitivity(narrow)
+    assert entropy_share(wide_control) > 0.8 * entropy_share(narrow)
+    assert sensitivity(wide_control) > 0.9 * sensitivity(narrow)
+
+
+def test_the_sensitivity_bounds_the_gradient():
+    rng = np.random.default_rng(14)
+    for spread in (0.3, 1.0, 4.0):
+        row = jnp.asarray(spread * rng.normal(size=13), jnp.float32)
+        jacobian = np.asarray(jax.jacobian(jax.nn.softmax)(row), np.float64)
+        eigenvalues = np.linalg.eigvalsh((jacobian + jacobian.T) / 2)
+        assert eigenvalues.min() > -1e-6
+        assert eigenvalues.max() <= np.trace(jacobian) + 1e-6
+        assert np.isclose(np.trace(jacobian), sensitivity(jax.nn.softmax(row)), atol=1e-5)
+
+
+@pytest.mark.needs_models
+def test_a_factor_of_the_scores_is_a_factor_of_w_q(heads):
+    *_, records, layers = heads
+    layer, x = layers[2], records[2].inputs
+    louder = layer._replace(w_q=layer.w_q * 2.0, b_q=layer.b_q * 2.0)
+    same = multi_head_attention(louder, x, scale=0.5 / math.sqrt(32))
+    assert np.allclose(same, multi_head_attention(layer, x), atol=1e-5)
+
+
+def test_c38_token_matrix_and_per_head_forms_agree():
+    with jax.enable_x64(True):
+        params = init_multi_head(
+            jax.random.key(1), d_model=15, num_heads=3, use_bias=True, dtype=jnp.float64
+        )
+        x = jax.random.normal(jax.random.key(2), (7, 15), jnp.float64)
+        layer = np.asarray(multi_head_attention(params, x, implementation="reference"))
+    p = {name: np.asarray(array) for name, array in params._asdict().items()}
+    x = np.asarray(x)
+    by_token = []
+    for i in range(7):
+        y = p["b_o"].copy()
+        for h in range(3):
+            q, k, v = (x @ p[f"w_{n}"][:, h] + p[f"b_{n}"][h] for n in "qkv")
+            a = softmax(np.array([q[i] @ k[j] for j in range(7)]) / math.sqrt(5))
+            y += sum(a[j] * v[j] for j in range(7)) @ p["w_o"][h]
+        by_token.append(y)
+    by_head = []
+    for h in range(3):
+        q, k, v = (x @ p[f"w_{n}"][:, h] + p[f"b_{n}"][h] for n in "qkv")
+        by_head.append(softmax(q @ k.T / math.sqrt(5)) @ v)
+    per_head = np.concatenate(by_head, -1) @ p["w_o"].reshape(15, 15) + p["b_o"]
+    flat = (x @ p[f"w_{n}"].reshape(15, 15) + p[f"b_{n}"].reshape(15) for n in "qkv")
+    q, k, v = (f.reshape(7, 3, 5).transpose(1, 0, 2) for f in flat)
+    o = softmax(q @ k.transpose(0, 2, 1) / math.sqrt(5)) @ v
+    matrices = o.transpose(1, 0, 2).reshape(7, 15) @ p["w_o"].reshape(15, 15) + p["b_o"]
+    for other in (per_head, matrices, layer):
+        assert np.abs(np.stack(by_token) - other).max() < 1e-12
+
+
+@pytest.mark.needs_models
+def test_c41_rows_are_stochastic_unless_empty(heads):
+    weights = heads[3].astype(np.float64)
+    assert ((weights >= 0) & (weights <= 1)).all()
+    assert np.abs(weights.sum(-1) - 1).max() < 1e-5
+    narrow = weights.astype(ml_dtypes.bfloat16).astype(np.float64)
+    assert np.abs(narrow.sum(-1) - 1).max() > 1e-3
+    # The ends of the interval are reached by rounding alone.
+    q, k = jnp.array([[1.0]]), jnp.array([[0.0], [200.0]])
+    assert attention_weights(q, k, scale=1.0).tolist() == [[0.0, 1.0]]
+    assert 0 < softmax(np.array([0.0, 200.0]))[0] < 1e-80
+    empty = attention_weights(q, k, mask=jnp.zeros((1, 2), bool))
+    assert empty.tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.needs_models
+def test_c42_a_head_averages_values_of_visible_tokens(heads):
+    *_, records, layers = heads
+    record, params = records[4], layers[4]
+    x, w_v, b_v = (np.asarray(a, np.float64) for a in (record.inputs[0], params.w_v, params.b_v))
+    a = np.asarray(record.intermediates.weights[0], np.float64)
+    of_average = np.einsum("hij,jb,bhc->hic", a, x, w_v) + b_v[:, None]
+    outputs = np.asarray(record.intermediates.head_outputs[0])
+    assert outputs.shape[-1] != x.shape[-1]
+    assert np.allclose(of_average, outputs, atol=1e-4)
+    # An average lies between the least and the greatest of the values, entry by entry.
+    v = np.asarray(record.intermediates.value[0])
+    assert (outputs <= v.max(1, keepdims=True) + 1e-5).all()
+    assert (outputs >= v.min(1, keepdims=True) - 1e-5).all()
+    changed = np.array(record.inputs)
+    changed[:, 30:] = 9.0
+    same = [
+        np.asarray(multi_head_attention(params, jnp.asarray(y), is_causal=True))[:, :30]
+        for y in (record.inputs, changed)
+    ]
+    assert (same[0] == same[1]).all()
+    weights = attention_weights(
+        record.intermediates.query, record.intermediates.key, is_causal=True
+    )
+    assert (np.triu(np.asarray(weights)[0, 0], 1) == 0).all()
+
+
+def naive(scores):
+    e = jnp.exp(scores)
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def is_right(weights, scores):
+    want = softmax(np.asarray(scores).astype(np.float64))
+    return bool(np.allclose(np.asarray(weights).astype(np.float64), want, atol=1e-2))
+
+
+@pytest.mark.parametrize(
+    "dtype, row, right",
+    [
+        ("float32", [0.0, 80.0], True),
+        ("float32", [0.0, 89.0], False),
+        ("float32", [88.0] * 4, False),  # the sum overflows, the terms do not
+        ("float32", [-200.0, -200.0], False),
+        ("bfloat16", [0.0, 80.0], True),
+        ("bfloat16", [0.0, 89.0], False),
+        ("float16", [0.0, 11.0], True),
+        ("float16", [0.0, 12.0], False),
+        ("float32", [0.0, -math.inf], True),
+    ],
+)
+def test_c45_exponential_by_sum_fails_out_of_range(dtype, row, right):
+    scores = jnp.asarray([row], dtype)
+    assert is_right(naive(scores), scores) == right
+    assert is_right(naive(scores - scores.max(-1, keepdims=True)), scores)
+
+
+def test_c45_the_limit_is_the_logarithm_of_the_largest_number():
+    for name, limit in (("float32", 88.7228), ("bfloat16", 88.7189), ("float16", 11.0899)):
+        assert math.isclose(math.log(float(jnp.finfo(name).max)), limit, abs_tol=1e-4)
+        below, above = jnp.asarray([limit - 0.5, limit + 0.5], name)
+        assert jnp.isfinite(jnp.exp(below))
+        assert jnp.isinf(jnp.exp(above))
+
+
+@pytest.mark.needs_models
+def test_c45_real_scores_overflow_float16(heads):
+    q, k, scores, weights, *_ = heads
+    half = jnp.asarray(scores, jnp.float16)
+    assert not is_right(naive(half), half)
+    assert is_right(naive(jnp.asarray(scores)), scores)
+    wide = attention_weights(*(jnp.asarray(x, jnp.float16) for x in (q, k)))
+    assert wide.dtype == jnp.float32
+    assert np.allclose(wide, weights, atol=2e-2)
+
+
+def test_c45_a_row_without_a_visible_key_is_nan_by_the_formula():
+    hidden = jnp.full((1, 3), -jnp.inf)
+    assert jnp.isnan(naive(jnp.ones((1, 3)) + hidden)).all()
+    assert (attention_weights(jnp.ones((1, 2)), jnp.ones((3, 2)), bias=hidden) == 0).all()
+
+
+# What the chapter says about other libraries.
+
+
+@pytest.fixture
+def small():
+    rng = np.random.default_rng(15)
+    q, k, v = (rng.normal(size=s).astype(np.float32) for s in ((3, 4), (5, 4), (5, 4)))
+    return q, k, v, np.tri(3, 5, 1, dtype=bool)
+
+
+@pytest.mark.loose_promotion
+def test_true_means_attend_in_jax_nn_and_flax(small):
+    import flax.linen
+
+    q, k, v, mask = small
+    want = scaled_dot_product_attention(*map(jnp.asarray, (q, k, v)), mask=jnp.asarray(mask))
+    middle = [jnp.asarray(x)[:, None] for x in (q, k, v)]  # (T, N, H)
+    jax_nn = jax.nn.dot_product_attention(*middle, mask=jnp.asarray(mask)[None])
+    flax_out = flax.linen.dot_product_attention(
+        *(x[None] for x in middle), mask=jnp.asarray(mask)[None, None]
+    )
+    assert np.allclose(jax_nn[:, 0], want, atol=1e-5)
+    assert np.allclose(flax_out[0, :, 0], want, atol=1e-5)
+
+
+@pytest.mark.loose_promotion
+def test_jax_nn_reads_a_mask_of_two_axes_as_queries_by_keys():
+    rng = np.random.default_rng(16)
+    q, k, v = (jnp.asarray(rng.normal(size=(2, n, 1, 4)), jnp.float32) for n in (2, 6, 6))
+    mask = jnp.asarray(np.tri(2, 6, 3, dtype=bool))  # B = T = 2
+    got = jax.nn.dot_product_attention(q, k, v, mask=mask)
+    as_queries, as_batch = (
+        jax.nn.dot_product_attention(q, k, v, mask=m)
+        for m in (mask[None, None], mask[:, None, None])
+    )
+    assert np.allclose(got, as_queries, atol=1e-6)
+    assert not np.allclose(got, as_batch, atol=1e-2)
+
+
+@pytest.mark.needs_torch
+def test_torch_has_both_polarities(small):
+    import torch
+
+    q, k, v, mask = small
+    want = scaled_dot_product_attention(*map(jnp.asarray, (q, k, v)), mask=jnp.asarray(mask))
+    tensors = [torch.tensor(x)[None] for x in (q, k, v)]
+    attend = torch.nn.functional.scaled_dot_product_attention(
+        *tensors, attn_mask=torch.tensor(mask)
+    )
+    assert np.allclose(attend[0].numpy(), want, atol=1e-5)
+
+    module = torch.nn.MultiheadAttention(4, 1, bias=False, batch_first=True)
+    with torch.no_grad():  # identity projections: the module is the plain operation
+        module.in_proj_weight.copy_(torch.eye(4).repeat(3, 1))
+        module.out_proj.weight.copy_(torch.eye(4))
+        inverted, _ = module(*tensors, attn_mask=torch.tensor(~mask))
+        as_it_is, _ = module(*tensors, attn_mask=torch.tensor(mask))
+        hide, _ = module(*tensors, key_padding_mask=torch.tensor([[False] * 4 + [True]]))
+    assert np.allclose(inverted[0].numpy(), want, atol=1e-5)
+    assert not np.allclose(as_it_is[0].numpy(), want, atol=1e-2)
+    four = scaled_dot_product_attention(*map(jnp.asarray, (q, k[:4], v[:4])))
+    assert np.allclose(hide[0].numpy(), four, atol=1e-5)
+
+
+@pytest.mark.needs_torch
+def test_a_late_query_sees_one_key_without_the_offset(small):
+    import torch
+
+    q, k, v, _ = small
+    late = torch.nn.functional.scaled_dot_product_attention(
+        *(torch.tensor(x)[None] for x in (q[:1], k, v)), is_causal=True
+    )
+    in_jax = jax.nn.dot_product_attention(
+        *(jnp.asarray(x)[:, None] for x in (q[:1], k, v)), is_causal=True
+    )
+    assert np.allclose(late[0].numpy(), v[:1], atol=1e-6)
+    assert np.allclose(in_jax[:, 0], v[:1], atol=1e-6)
+    right = scaled_dot_product_attention(
+        *map(jnp.asarray, (q[:1], k, v)), mask=causal(query_offset=4)
+    )
+    everything = scaled_dot_product_attention(*map(jnp.asarray, (q[:1], k, v)))
+    assert np.allclose(right, everything, atol=1e-6)
