@@ -57,8 +57,10 @@ def spare(rng):
 
 @tested(
     "layer-spare",
-    latex=r"""y_{ab} - y_z = \lambda\, (y_a - y_z) + \mu\, (y_b - y_z), \qquad
-\lambda = \frac{1 + w_a}{1 + w_a + w_b}, \quad \mu = \frac{1 + w_b}{1 + w_a + w_b}""",
+    latex=r"""\begin{aligned}
+y_{ab} - y_z &= \lambda\, (y_a - y_z) + \mu\, (y_b - y_z), \\
+\lambda &= \frac{1 + w_a}{1 + w_a + w_b}, \quad \mu = \frac{1 + w_b}{1 + w_a + w_b}
+\end{aligned}""",
     alterations=("exchange", "one"),
 )
 def spare_token(rng, altered):
@@ -72,8 +74,7 @@ def spare_token(rng, altered):
 
 @tested(
     "layer-repeat",
-    latex=r"""y_{aa} - y_z = \kappa\, (y_a - y_z), \qquad
-\kappa = \frac{2\,(1 + w_a)}{1 + 2 w_a}""",
+    latex=r"""y_{aa} - y_z = \kappa\, (y_a - y_z), \quad \kappa = \frac{2\,(1 + w_a)}{1 + 2 w_a}""",
     alterations=("factor",),
 )
 def repeated_token(rng, altered):
@@ -84,10 +85,12 @@ def repeated_token(rng, altered):
 
 @tested(
     "layer-two-heads",
-    latex=r"""W_Q = \begin{pmatrix} 1 & 1 \\ 1 & 1 \end{pmatrix}, \quad
-W_K = \beta \begin{pmatrix} 1 & -1 \\ -1 & 1 \end{pmatrix}, \quad
-W_V = \begin{pmatrix} 1 & -\tfrac13 \\ -\tfrac13 & 1 \end{pmatrix}, \quad
-W_O = \tfrac38 \begin{pmatrix} 3 & 1 \\ 1 & 3 \end{pmatrix}""",
+    latex=r"""\begin{aligned}
+W_Q &= \begin{pmatrix} 1 & 1 \\ 1 & 1 \end{pmatrix}, &
+W_K &= \beta \begin{pmatrix} 1 & -1 \\ -1 & 1 \end{pmatrix}, \\
+W_V &= \begin{pmatrix} 1 & -\tfrac13 \\ -\tfrac13 & 1 \end{pmatrix}, &
+W_O &= \tfrac38 \begin{pmatrix} 3 & 1 \\ 1 & 3 \end{pmatrix}
+\end{aligned}""",
     alterations=("beta", "sign", "output"),
 )
 def two_heads(rng, altered):
@@ -106,8 +109,11 @@ def two_heads(rng, altered):
 
 @tested(
     "layer-projections",
-    latex=r"""Q^{hia} = X^{ib} W_Q^{hba}, \qquad K^{hja} = X^{jb} W_K^{hba}, \qquad
-V^{hjc} = X^{jb} W_V^{hbc}""",
+    latex=r"""\begin{aligned}
+Q^{hia} &= X^{ib}\, W_Q^{hba} \\
+K^{hja} &= X^{jb}\, W_K^{hba} \\
+V^{hjc} &= X^{jb}\, W_V^{hbc}
+\end{aligned}""",
     alterations=("head", "exchange"),
 )
 def projections(rng, altered):
@@ -147,7 +153,7 @@ def scores(rng, altered):
 
 @tested(
     "layer-heads",
-    latex=r"""A^{hij} = \frac{\exp S^{hij}}{\sum_{j'} \exp S^{hij'}}, \qquad
+    latex=r"""A^{hij} = \frac{\exp S^{hij}}{\sum_{j'} \exp S^{hij'}}, \quad
 O^{hic} = A^{hij} V^{hjc}""",
     alterations=("axis", "head"),
 )
@@ -200,8 +206,10 @@ def bilinear(rng, altered):
 
 @tested(
     "layer-fused",
-    latex=r"""X \begin{pmatrix} W_Q & W_K & W_V \end{pmatrix}
-= \begin{pmatrix} X W_Q & X W_K & X W_V \end{pmatrix}""",
+    latex=r"""\begin{aligned}
+& X \begin{pmatrix} W_Q & W_K & W_V \end{pmatrix} \\
+&\quad = \begin{pmatrix} X W_Q & X W_K & X W_V \end{pmatrix}
+\end{aligned}""",
     alterations=("order",),
 )
 def fused(rng, altered):
@@ -236,9 +244,11 @@ def head_sum(rng, altered):
 
 @tested(
     "layer-example",
-    latex=r"""A^0 = \begin{pmatrix} p & 1 - p \\ \tfrac12 & \tfrac12 \end{pmatrix}, \qquad
-A^1 = \begin{pmatrix} \tfrac12 & \tfrac12 \\ 1 - p & p \end{pmatrix}, \qquad
-Y = \begin{pmatrix} p & \tfrac12 \\ \tfrac12 & p \end{pmatrix}""",
+    latex=r"""\begin{aligned}
+A^0 &= \begin{pmatrix} p & 1 - p \\ \tfrac12 & \tfrac12 \end{pmatrix}, \quad
+A^1 = \begin{pmatrix} \tfrac12 & \tfrac12 \\ 1 - p & p \end{pmatrix}, \\
+Y &= \begin{pmatrix} p & \tfrac12 \\ \tfrac12 & p \end{pmatrix}
+\end{aligned}""",
     alterations=("heads", "value"),
 )
 def example(rng, altered):
@@ -263,7 +273,7 @@ def qr(rng, altered):
 @tested(
     "layer-swap",
     latex=r"""\frac{\partial L}{\partial W^0} = \frac{\partial L}{\partial W^1}
-\qquad \text{where } W^0 = W^1""",
+\quad \text{where } W^0 = W^1""",
     alterations=("start",),
 )
 def swap(rng, altered):

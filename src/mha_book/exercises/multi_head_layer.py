@@ -106,3 +106,4 @@ CHECKS: dict[str, Check] = {
     "reorder": _reorder,
     "from-gpt2": _from_gpt2,
 }
+"""The checks of the chapter, by the name of the exercise."""
