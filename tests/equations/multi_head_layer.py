@@ -59,7 +59,8 @@ def spare(rng):
     "layer-spare",
     latex=r"""\begin{aligned}
 y_{ab} - y_z &= \lambda\, (y_a - y_z) + \mu\, (y_b - y_z), \\
-\lambda &= \frac{1 + w_a}{1 + w_a + w_b}, \quad \mu = \frac{1 + w_b}{1 + w_a + w_b}
+\lambda &= \frac{1 + w_a}{1 + w_a + w_b}, \\
+\mu &= \frac{1 + w_b}{1 + w_a + w_b}
 \end{aligned}""",
     alterations=("exchange", "one"),
 )
@@ -74,7 +75,10 @@ def spare_token(rng, altered):
 
 @tested(
     "layer-repeat",
-    latex=r"""y_{aa} - y_z = \kappa\, (y_a - y_z), \quad \kappa = \frac{2\,(1 + w_a)}{1 + 2 w_a}""",
+    latex=r"""\begin{aligned}
+y_{aa} - y_z &= \kappa\, (y_a - y_z), \\
+\kappa &= \frac{2\,(1 + w_a)}{1 + 2 w_a}
+\end{aligned}""",
     alterations=("factor",),
 )
 def repeated_token(rng, altered):
@@ -86,9 +90,9 @@ def repeated_token(rng, altered):
 @tested(
     "layer-two-heads",
     latex=r"""\begin{aligned}
-W_Q &= \begin{pmatrix} 1 & 1 \\ 1 & 1 \end{pmatrix}, &
+W_Q &= \begin{pmatrix} 1 & 1 \\ 1 & 1 \end{pmatrix}, \\
 W_K &= \beta \begin{pmatrix} 1 & -1 \\ -1 & 1 \end{pmatrix}, \\
-W_V &= \begin{pmatrix} 1 & -\tfrac13 \\ -\tfrac13 & 1 \end{pmatrix}, &
+W_V &= \begin{pmatrix} 1 & -\tfrac13 \\ -\tfrac13 & 1 \end{pmatrix}, \\
 W_O &= \tfrac38 \begin{pmatrix} 3 & 1 \\ 1 & 3 \end{pmatrix}
 \end{aligned}""",
     alterations=("beta", "sign", "output"),
@@ -153,8 +157,10 @@ def scores(rng, altered):
 
 @tested(
     "layer-heads",
-    latex=r"""A^{hij} = \frac{\exp S^{hij}}{\sum_{j'} \exp S^{hij'}}, \quad
-O^{hic} = A^{hij} V^{hjc}""",
+    latex=r"""\begin{aligned}
+A^{hij} &= \frac{\exp S^{hij}}{\sum_{j'} \exp S^{hij'}} \\
+O^{hic} &= A^{hij} V^{hjc}
+\end{aligned}""",
     alterations=("axis", "head"),
 )
 def heads(rng, altered):
@@ -245,8 +251,8 @@ def head_sum(rng, altered):
 @tested(
     "layer-example",
     latex=r"""\begin{aligned}
-A^0 &= \begin{pmatrix} p & 1 - p \\ \tfrac12 & \tfrac12 \end{pmatrix}, \quad
-A^1 = \begin{pmatrix} \tfrac12 & \tfrac12 \\ 1 - p & p \end{pmatrix}, \\
+A^0 &= \begin{pmatrix} p & 1 - p \\ \tfrac12 & \tfrac12 \end{pmatrix}, \\
+A^1 &= \begin{pmatrix} \tfrac12 & \tfrac12 \\ 1 - p & p \end{pmatrix}, \\
 Y &= \begin{pmatrix} p & \tfrac12 \\ \tfrac12 & p \end{pmatrix}
 \end{aligned}""",
     alterations=("heads", "value"),
