@@ -14,7 +14,7 @@ HEAVY = ("matplotlib", "optax", "safetensors", "tokenizers", "gguf", "networkx")
 # A module imports from the rows above its own, and from no other. A package with what lies in
 # it counts as one entry.
 LAYERS = (
-    ("_checks",),
+    ("_checks", "_dtypes"),
     ("heads", "masks", "notation", "rope"),
     ("visibility",),
     ("attention", "blockwise", "jax_nn", "kernels"),

@@ -38,12 +38,12 @@ def test_altered_text_is_refused(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "1862-Lincoln-1.txt").write_text("Fellow-citizens", encoding="utf8")
     monkeypatch.setattr(text, "find_package", lambda package: tmp_path)
-    with pytest.raises(ValueError, match="sha256 of .*speeches: expected"):
+    with pytest.raises(ValueError, match=r"sha256 of .*speeches: expected"):
         text.load_speeches()
 
 
 def test_missing_text_says_what_to_install(monkeypatch):
     monkeypatch.setattr(text, "PACKAGE", "no_such_package_of_text")
-    with pytest.raises(ModuleNotFoundError, match="requirements-models.txt"):
+    with pytest.raises(ModuleNotFoundError, match=r"requirements-models\.txt"):
         text.load_speeches()
     assert "requirements-models.txt" in _files.INSTALL_LINE

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import check_operands
+from mha_book._dtypes import wide
 from mha_book.heads import heads_first
 from mha_book.masks import Mask
 from mha_book.visibility import silence, visibility
@@ -153,7 +154,7 @@ def run(
 
 def _scores(query: Array, key: Array, bias: Array | None, scale: Any) -> Array:
     """Return the scaled, biased scores ``(…, N, T, S)``, in float32 at least."""
-    dtype = query.dtype if jnp.finfo(query.dtype).bits >= 32 else jnp.float32
+    dtype = wide(query.dtype)
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     shape = (*query.shape[:-1], key.shape[-2])
     grouped = _fold_groups(query, key).astype(dtype)  # (…, K, G·T, H)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mha_book._checks import check, check_axis, check_floating, check_rank
+from mha_book._dtypes import wide
 
 __all__ = ["affine", "gelu", "layer_norm", "rms_norm", "swiglu"]
 
@@ -77,8 +78,8 @@ def layer_norm(
         check(array.ndim == 1, name, "axes (D,), that is rank 1", f"shape {array.shape}")
         check_axis(array, name, 0, "(D,)", x.shape[-1], "x")
     check(epsilon >= 0, "epsilon", "a non-negative number", epsilon)
-    wide = x if jnp.finfo(x.dtype).bits >= 32 else x.astype(jnp.float32)
-    centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
+    widened = x.astype(wide(x.dtype))
+    centred = widened - jnp.mean(widened, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
     normalised = (centred * jax.lax.rsqrt(variance + epsilon)).astype(x.dtype)
     broadcast = (1,) * (x.ndim - 1) + weight.shape
@@ -133,9 +134,9 @@ def rms_norm(
     check(weight.ndim == 1, "weight", "axes (D,), that is rank 1", f"shape {weight.shape}")
     check_axis(weight, "weight", 0, "(D,)", x.shape[-1], "x")
     check(epsilon >= 0, "epsilon", "a non-negative number", epsilon)
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
-    normalised = (wide * jax.lax.rsqrt(mean_square + epsilon)).astype(x.dtype)
+    widened = x.astype(wide(x.dtype))
+    mean_square = jnp.mean(jnp.square(widened), axis=-1, keepdims=True)
+    normalised = (widened * jax.lax.rsqrt(mean_square + epsilon)).astype(x.dtype)
     return normalised * jnp.reshape(weight, (1,) * (x.ndim - 1) + weight.shape)
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import check, check_axis, check_floating, check_rank
+from mha_book._dtypes import wide
 
 __all__ = ["rotary_angles", "rotate"]
 
@@ -40,6 +41,7 @@ def rotary_angles(
     check(is_even, "head_dim", "a positive even integer", repr(head_dim))
     check(theta > 0, "theta", "a positive number", theta)
     frequencies = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
+    frequencies = jnp.reshape(frequencies, (1,) * positions.ndim + (-1,))
     return positions[..., None].astype(jnp.float32) * frequencies
 
 
@@ -78,9 +80,9 @@ def rotate(
     check_rank(angles, "angles", "(…, T, H/2)", 2)
     check_axis(angles, "angles", -1, "(…, T, H/2)", x.shape[-1] // 2, "half of x")
     check_axis(angles, "angles", -2, "(…, T, H/2)", x.shape[-2], "x")
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    angles = jnp.reshape(angles, (1,) * (x.ndim - angles.ndim) + angles.shape).astype(wide.dtype)
+    widened = x.astype(wide(x.dtype))
+    angles = jnp.reshape(angles, (1,) * (x.ndim - angles.ndim) + angles.shape).astype(widened.dtype)
     cosine, sine = jnp.cos(angles), jnp.sin(angles)
-    even, odd = wide[..., 0::2], wide[..., 1::2]
+    even, odd = widened[..., 0::2], widened[..., 1::2]
     turned = jnp.stack((even * cosine - odd * sine, even * sine + odd * cosine), axis=-1)
     return jnp.reshape(turned, x.shape).astype(x.dtype)

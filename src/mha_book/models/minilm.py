@@ -19,6 +19,7 @@ from mha_book._checks import check, check_floating
 from mha_book.layers import affine, gelu, layer_norm
 from mha_book.masks import padding
 from mha_book.models._files import import_extra, installed_file
+from mha_book.models._inputs import check_gates, check_lengths, check_tokens
 from mha_book.models.minilm_params import (
     CONFIG,
     EmbeddingParams,
@@ -124,7 +125,8 @@ def encode(
         >>> len(hidden), hidden[-1].shape
         (3, (2, 4, 6))
     """
-    _check_inputs(params, token_ids, lengths, gates)
+    check_tokens(token_ids, lengths, longest=params.embeddings.position.shape[0])
+    check_gates(gates, len(params.layers), params.layers[0].attention.w_q.shape[1])
     mask = padding(lengths)
     hidden = [_embed_tokens(params.embeddings, token_ids)]  # (B, T, D)
     records = []
@@ -176,7 +178,7 @@ def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float
     """
     check(jnp.ndim(hidden) == 3, "hidden", "axes (B, T, D), that is rank 3", hidden.shape)
     check_floating(hidden, "hidden")
-    _check_lengths(lengths, hidden, "hidden")
+    check_lengths(lengths, hidden, "hidden")
     is_real = jnp.arange(hidden.shape[1])[None, :] < lengths[:, None]  # (B, T)
     kept = jnp.where(is_real[..., None], hidden, jnp.zeros((), hidden.dtype))
     total = jnp.sum(kept, axis=1)  # (B, D); its direction is the mean's
@@ -217,32 +219,3 @@ def embed(
     """
     hidden = encode(params, token_ids, lengths, gates=gates, implementation=implementation)
     return mean_pool(hidden[-1], lengths)
-
-
-def _check_lengths(lengths: Any, like: Any, like_name: str) -> None:
-    _check_integers(lengths, "lengths")
-    expected = (like.shape[0],)
-    what = f"one length for each row of {like_name}, axes (B,) = {expected}"
-    check(tuple(lengths.shape) == expected, "lengths", what, f"shape {tuple(lengths.shape)}")
-
-
-def _check_inputs(params: MiniLMParams, token_ids: Any, lengths: Any, gates: Any) -> None:
-    _check_integers(token_ids, "token_ids")
-    shape = tuple(token_ids.shape)
-    check(len(shape) == 2, "token_ids", "axes (B, T), that is rank 2", f"shape {shape}")
-    longest = params.embeddings.position.shape[0]
-    check(shape[1] <= longest, "token_ids", f"at most {longest} tokens, axis T", f"shape {shape}")
-    _check_lengths(lengths, token_ids, "token_ids")
-    if gates is not None:
-        check_floating(gates, "gates")
-        expected = (len(params.layers), params.layers[0].attention.w_q.shape[1])
-        what = f"one number for each head of each layer, axes (L, N) = {expected}"
-        check(tuple(gates.shape) == expected, "gates", what, f"shape {tuple(gates.shape)}")
-
-
-def _check_integers(array: Any, name: str) -> None:
-    dtype = getattr(array, "dtype", None)
-    is_integer = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
-    check(
-        is_integer, name, "an array of integers", type(array).__name__ if dtype is None else dtype
-    )

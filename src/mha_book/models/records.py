@@ -13,7 +13,7 @@ class LayerRecord(NamedTuple):
     """What one layer saw, and what happened inside its attention.
 
     Args:
-        inputs: ``(B, T, D)``, what the attention was applied to.
+        inputs: ``(B, T, D)``, the hidden states before the layer; SmolLM2 normalises them first.
         intermediates: its queries, keys, values, weights ``(B, N, T, T)`` and per-head outputs
             ``(B, N, T, H)``.
     """

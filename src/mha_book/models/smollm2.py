@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check
 from mha_book.layers import affine, rms_norm, swiglu
 from mha_book.masks import padding
 from mha_book.models._files import import_extra, installed_file
+from mha_book.models._inputs import check_gates, check_tokens
 from mha_book.models.records import LayerRecord
 from mha_book.models.smollm2_params import (
     CONFIG,
@@ -92,7 +92,7 @@ def forward(
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)``.
+        token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
         lengths: ``(B,)``, the number of real tokens; None for all. Since attention is causal, they
             only silence the padding.
         config: the sizes and constants.
@@ -108,13 +108,12 @@ def forward(
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
     """
-    check(token_ids.ndim == 2, "token_ids", "axes (B, T), that is rank 2", token_ids.shape)
-    expected = (config.num_layers, config.num_heads)
-    shape = expected if gates is None else gates.shape
-    check(shape == expected, "gates", f"axes (L, N) = {expected}", f"shape {shape}")
+    check_tokens(token_ids, lengths, longest=config.max_length)
+    check_gates(gates, config.num_layers, config.num_heads)
     mask = None if lengths is None else padding(lengths, lengths)
     angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
-    x = params.token_embedding[token_ids]  # (B, T, D)
+    embedding = params.token_embedding.at[token_ids]
+    x = embedding.get(mode="fill", fill_value=jnp.nan)  # (B, T, D)
     records = []
     for i, layer in enumerate(params.layers):
         attended = multi_head_attention(
@@ -165,4 +164,4 @@ def loss(
     if lengths is None:
         return jnp.mean(nll)
     real = jnp.arange(1, token_ids.shape[1])[None, :] < lengths[:, None]
-    return jnp.sum(jnp.where(real, nll, 0.0)) / jnp.sum(real)
+    return jnp.sum(jnp.where(real, nll, 0.0)) / jnp.sum(real, dtype=nll.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from mha_book._checks import check
+from mha_book.models._inputs import check_integers
 
 __all__ = ["token_strings", "tokenize"]
 
@@ -52,15 +53,13 @@ def token_strings(model: Any, token_ids: Int[Array, " T"]) -> list[str]:
         token_ids: ``(T,)``, one row of what :func:`tokenize` gave, cut to its length.
 
     Returns:
-        ``T`` strings; MiniLM marks one that continues a word by ``##`` at its start.
+        ``T`` strings. MiniLM marks a token that continues a word by ``##`` at its start, SmolLM2
+        one that begins a word by a space.
 
     Raises:
         ValueError: ``token_ids`` has not one axis, or an id is not in the vocabulary.
     """
-    dtype = getattr(token_ids, "dtype", None)
-    is_integer = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
-    got = type(token_ids).__name__ if dtype is None else dtype
-    check(is_integer, "token_ids", "an array of integers", got)
+    check_integers(token_ids, "token_ids")
     shape = tuple(token_ids.shape)
     what = "axes (T,), that is rank 1"
     check(len(shape) == 1, "token_ids", what, f"rank {len(shape)}, shape {shape}")
@@ -68,4 +67,6 @@ def token_strings(model: Any, token_ids: Int[Array, " T"]) -> list[str]:
     size = model.config.vocab_size
     for number in ids:
         check(0 <= number < size, "token_ids", f"numbers from 0 to {size - 1}", number)
+    if type(model.tokenizer.decoder).__name__ == "ByteLevel":  # its own names are coded bytes
+        return [model.tokenizer.decode([number], skip_special_tokens=False) for number in ids]
     return [model.tokenizer.id_to_token(number) for number in ids]
