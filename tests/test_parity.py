@@ -300,9 +300,7 @@ def test_torch_layer_has_the_opposite_polarity() -> None:
         )
         return output.detach().numpy()
 
-    ours = multi_head_attention(
-        params, x, z, mask=padding(lengths) & sliding_window(None), bias=None,
-    )  # fmt: skip
+    ours = multi_head_attention(params, x, z, mask=padding(lengths))
     close(ours, theirs(jnp.zeros((T, S), bool)))
     mask = attend_to.reshape(1, 1, T, S) & ~padded.reshape(B, 1, 1, S)
     ours = multi_head_attention(params, x, z, mask=mask)

@@ -157,9 +157,12 @@ def _scores(query: Array, key: Array, bias: Array | None, scale: Any) -> Array:
     dtype = wide(query.dtype)
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     shape = (*query.shape[:-1], key.shape[-2])
-    grouped = _fold_groups(query, key).astype(dtype)  # (…, K, G·T, H)
+    # The queries are scaled, not the scores: a compiler may join a product with the subtraction of
+    # the row maximum, without rounding between them, and then a huge score exceeds its maximum.
+    query = query.astype(dtype) * jnp.asarray(scale, dtype)
+    grouped = _fold_groups(query, key)  # (…, K, G·T, H)
     scores = jnp.matmul(grouped, jnp.swapaxes(key, -1, -2).astype(dtype))  # (…, K, G·T, S)
-    scores = jnp.reshape(scores, shape) * jnp.asarray(scale, dtype)
+    scores = jnp.reshape(scores, shape)
     return scores if bias is None else scores + bias.astype(dtype)
 
 

@@ -242,7 +242,8 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "mode": MODES,
     "lse": (False, True),
 }
-EAGER_SHAPE = {"heads": "G = 3", "lengths": "T > S", "batch": (2,)}
+EAGER = {"heads": "G = 3", "lengths": "T > S", "batch": (2,)}
+"""What eager pairwise cases do not vary."""
 RIDERS: dict[str, tuple[Any, ...]] = {"batch": BATCHES, "scale": SCALES}
 """Varied in the pairwise cases; in the full product they take their levels in turn."""
 
@@ -288,7 +289,7 @@ def pairwise(implementation: str) -> tuple[Case, ...]:
     grid = grid.reshape(len(every), -1)  # (factors, combinations)
     names = list(every)
     eager = grid[names.index("mode")] == MODES.index("eager")
-    for name, level in EAGER_SHAPE.items():
+    for name, level in EAGER.items():
         grid = grid[:, ~eager | (grid[names.index(name)] == every[name].index(level))]
         eager = grid[names.index("mode")] == MODES.index("eager")
     refused = _refused(implementation, list(every.values()), grid)
