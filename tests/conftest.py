@@ -16,6 +16,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[1]
 HTML = ROOT / "_build" / "html"
@@ -128,6 +129,12 @@ def newest_source() -> float:
 def built_book() -> Path:
     """The folder of the built HTML, built as `make book` does if it is missing or stale."""
     complete = HTML / ".complete"
+    with FileLock(ROOT / "_build.lock"):  # the workers of one run share the folder
+        build_if_stale(complete)
+    return HTML
+
+
+def build_if_stale(complete: Path) -> None:
     if not complete.exists() or complete.stat().st_mtime < newest_source():
         command = [str(Path(sys.executable).with_name("jupyter-book")), "build", "."]
         command += ["-W", "--keep-going"]
@@ -136,4 +143,3 @@ def built_book() -> Path:
             shutil.rmtree(ROOT / "_build" / ".doctrees", ignore_errors=True)
             pytest.fail(f"the book does not build:\n{run.stdout[-4000:]}{run.stderr[-4000:]}")
         complete.touch()
-    return HTML

@@ -40,7 +40,7 @@ def copy_of_the_book(target: Path, chapter: Path, notebook: nbformat.NotebookNod
 
 def run_pytest(root: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the copy's pytest against the copy's package."""
-    command = [sys.executable, "-m", "pytest", "--nbval", "-x", "-q", "--color=no"]
+    command = [sys.executable, "-m", "pytest", "--nbval", "-n0", "-x", "-q", "--color=no"]
     command += ["-p", "no:cacheprovider", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
