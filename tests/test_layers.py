@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.layers import affine, gelu, layer_norm
+from mha_book.layers import affine, gelu, layer_norm, rms_norm, swiglu
 
 
 def draw(*shape: int, dtype: str = "float32") -> jax.Array:
@@ -83,3 +83,60 @@ def test_float64_stays() -> None:
         got = layer_norm(x, jnp.ones(5, jnp.float64), jnp.zeros(5, jnp.float64))
         assert got.dtype == jnp.float64
         np.testing.assert_allclose(got.std(-1), np.ones(3), rtol=1e-11)
+
+
+def test_rms_norm_against_plain_loops() -> None:
+    rng = np.random.default_rng(5)
+    x, weight = rng.normal(size=(2, 3, 5)), rng.normal(size=5)
+    expected = np.empty_like(x)
+    for row in np.ndindex(2, 3):
+        mean_square = sum(v * v for v in x[row]) / 5
+        expected[row] = weight * x[row] / math.sqrt(mean_square + 1e-3)
+    got = rms_norm(jnp.asarray(x, jnp.float32), jnp.asarray(weight, jnp.float32), 1e-3)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_swiglu_against_plain_loops() -> None:
+    rng = np.random.default_rng(6)
+    x, w_gate, w_up = (rng.normal(size=s) for s in ((3, 2), (2, 7), (2, 7)))
+    w_down = rng.normal(size=(7, 2))
+    expected = np.zeros((3, 2))
+    for i, f, d in np.ndindex(3, 7, 2):
+        gate, up = (sum(x[i, b] * w[b, f] for b in range(2)) for w in (w_gate, w_up))
+        expected[i, d] += gate / (1 + math.exp(-gate)) * up * w_down[f, d]
+    got = swiglu(*(jnp.asarray(a, jnp.float32) for a in (x, w_gate, w_up, w_down)))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_rms_norm_takes_its_mean_in_float32() -> None:
+    x = jnp.full((1, 512), 300.0, jnp.float16)  # the squares overflow float16
+    got = rms_norm(x, jnp.ones(512, jnp.float16))
+    assert got.dtype == jnp.float16
+    np.testing.assert_allclose(got.astype(jnp.float32), 1.0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rms_norm(jnp.ones((2, 3)), jnp.ones(4)), "weight: expected axis 0 .* 3"),
+        (lambda: rms_norm(jnp.ones((2, 3)), jnp.ones((1, 3))), "weight: expected axes"),
+        (lambda: rms_norm(jnp.ones((2, 3), int), jnp.ones(3)), "x: expected a floating"),
+        (lambda: rms_norm(jnp.ones((2, 3)), jnp.ones(3), -1.0), "epsilon: expected a non-neg"),
+        (lambda: rms_norm(jnp.ones(()), jnp.ones(3)), "x: expected axes"),
+        (
+            lambda: swiglu(jnp.ones((2, 3)), jnp.ones((4, 5)), jnp.ones((3, 5)), jnp.ones((5, 3))),
+            "w_gate: expected axis 0 .* 3",
+        ),
+        (
+            lambda: swiglu(jnp.ones((2, 3)), jnp.ones((3, 5)), jnp.ones((3, 4)), jnp.ones((5, 3))),
+            "w_up: expected axis 1 .* 5",
+        ),
+        (
+            lambda: swiglu(jnp.ones((2, 3)), jnp.ones((3, 5)), jnp.ones((3, 5)), jnp.ones((4, 3))),
+            "w_down: expected axis 0 .* 5",
+        ),
+    ],
+)
+def test_bad_input_of_rms_norm_and_swiglu(no_type_checks: None, call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

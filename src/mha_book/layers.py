@@ -167,4 +167,12 @@ def swiglu(
         >>> swiglu(jnp.zeros((1, 2)), jnp.ones((2, 3)), jnp.ones((2, 3)), jnp.ones((3, 2))).tolist()
         [[0.0, 0.0]]
     """
+    for array, name in ((w_gate, "w_gate"), (w_up, "w_up"), (w_down, "w_down")):
+        check(
+            array.ndim == 2, name, "axes (D, F) or (F, D), that is rank 2", f"shape {array.shape}"
+        )
+    for array, name in ((w_gate, "w_gate"), (w_up, "w_up")):
+        check_axis(array, name, 0, "(D, F)", x.shape[-1], "x")
+    check_axis(w_up, "w_up", 1, "(D, F)", w_gate.shape[1], "w_gate")
+    check_axis(w_down, "w_down", 0, "(F, D)", w_gate.shape[1], "w_gate")
     return affine(jax.nn.silu(affine(x, w_gate)) * affine(x, w_up), w_down)

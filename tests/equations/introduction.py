@@ -17,7 +17,7 @@ def measures():
     notebook = json.loads((ROOT / "book" / "introduction.ipynb").read_text(encoding="utf8"))
     source = next("".join(c["source"]) for c in notebook["cells"] if c["id"] == "measures")
     namespace = {"np": np}
-    exec(source.partition("\nmeasures = {")[0], namespace)  # the definitions before the table
+    exec(source, namespace)
     return namespace
 
 
@@ -42,15 +42,24 @@ def offset(rng, altered):
 
 @tested(
     "intro-entropy",
-    latex=r"e = \frac{1}{T \log T} \sum_{i} \sum_{j} A^{ij} \log \frac{1}{A^{ij}}",
-    alterations=("sign", "index"),
+    latex=r"e = \frac{1}{|R|} \sum_{i \in R} \frac{1}{\log n_i} "
+    r"\sum_{j} A^{ij} \log \frac{1}{A^{ij}}",
+    alterations=("sign", "index", "count"),
 )
 def entropy(rng, altered):
-    weights = row_stochastic(rng)
-    left = measures()["spread"](weights)
-    other = weights.T if altered == "index" else weights
-    terms = [weights[i, j] * np.log(1 / other[i, j]) for i in range(T) for j in range(T)]
-    total = sum(terms) / (T * np.log(T))
+    visible = np.tri(T, dtype=bool)
+    weights = row_stochastic(rng) * visible
+    weights = weights / weights.sum(axis=-1, keepdims=True)
+    left = measures()["spread"](weights, visible)
+    total = 0.0
+    for i in range(1, T):  # position 0 sees itself alone
+        n = T if altered == "count" else i + 1
+        row = [
+            (weights[i, j], weights[i, i - j] if altered == "index" else weights[i, j])
+            for j in range(i + 1)
+        ]
+        total += sum(a * np.log(1 / b) for a, b in row) / np.log(n)
+    total /= T - 1
     return left, -total if altered == "sign" else total
 
 
