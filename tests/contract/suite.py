@@ -219,7 +219,12 @@ def _serve(case: Case) -> Outcome:
         wanted = np.asarray(getattr(expected_gradients, name))
         got = heads_first(gradient) if name in ("query", "key", "value") else gradient
         zero = unused_by.get(name)
-        compare(f"gradient of {name}", got, wanted, gradient.dtype, operands[name].dtype, zero)
+        # The scale has one gradient, summed over all pairs, whose terms cancel.
+        terms = float(np.linalg.norm(problem.query * expected_gradients.query))
+        compare(
+            f"gradient of {name}", got, wanted, gradient.dtype, operands[name].dtype, zero,
+            terms if name == "scale" else 0.0,
+        )  # fmt: skip
     if describe(**_without_scale({**others, **operands})) != request(case):
         compare.complaints.append("describe does not give the request expected")
     return Outcome(case, False, compare.worst, tuple(compare.complaints))
@@ -247,8 +252,12 @@ class Comparison:
         dtype: Any,
         wanted: Any,
         zero: np.ndarray | None = None,
+        terms: float = 0.0,
     ) -> None:
-        """Hold ``got`` to ``expected``, its dtype to ``wanted``, and to exact zeros at ``zero``."""
+        """Hold ``got`` to ``expected``, its dtype to ``wanted``, and to exact zeros at ``zero``.
+
+        ``terms`` is the size of what was summed up, where the sum may be much less.
+        """
         got = np.asarray(got).astype(np.float64)
         if dtype != wanted:
             self.complaints.append(f"{name}: dtype {dtype}, expected {wanted}")
@@ -262,7 +271,7 @@ class Comparison:
         finite = np.isfinite(expected)  # an empty row's log-sum-exp is -inf on both sides
         if zero is not None and got[zero].any():
             self.complaints.append(f"{name}: {np.count_nonzero(got[zero])} should be zero")
-        size = max(1.0, np.abs(expected[finite]).max(initial=0.0))
+        size = max(1.0, terms, np.abs(expected[finite]).max(initial=0.0))
         error = np.abs(got[finite] - expected[finite]).max(initial=0.0) / size
         self.worst = max(self.worst, error / self.tolerance)
         if error > self.tolerance:
