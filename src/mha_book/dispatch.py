@@ -241,22 +241,8 @@ def _refusal(name: str, request: Request) -> str | None:
     return IMPLEMENTATIONS[name].refuse(request)
 
 
-def _jax_nn_refuses(request: Request) -> str | None:
-    if "lse" in request.wants and request.dtype != "float32":
-        return "its log-sum-exp comes in the dtype of the output, not in float32"
-    if "lse" in request.wants:
-        return "its log-sum-exp has no gradient"
-    if request.dtype == "float64":
-        return "it computes the softmax of float64 scores in float32"
-    if request.dtype == "float16" and request.platform != "gpu":
-        return f"its float16 products do not compile on {request.platform}"
-    if request.value_shape[-1] != request.key_shape[-1]:
-        return "it takes no value width other than the key width"
-    return None
-
-
 IMPLEMENTATIONS: dict[str, Implementation] = {
-    "jax_nn": Implementation(jax_nn.run, _jax_nn_refuses, forward_mode=True),
+    "jax_nn": Implementation(jax_nn.run, jax_nn.refuse, forward_mode=True),
     "reference": Implementation(attention.run, lambda request: None, forward_mode=True),
 }
 """The implementations by name."""

@@ -11,7 +11,7 @@ from mha_book.heads import heads_first
 from mha_book.masks import Mask
 from mha_book.visibility import silence, visibility
 
-__all__ = ["run"]
+__all__ = ["refuse", "run"]
 
 
 def run(
@@ -61,6 +61,21 @@ def run(
         alive = jnp.any(visible, axis=-1)[..., None]  # (…, N, T, 1), each axis equal or 1
         output = jnp.where(alive, output, jnp.zeros((), output.dtype))
     return heads_first(output, layout)
+
+
+def refuse(request: Any) -> str | None:
+    """Return why ``jax.nn`` cannot serve a :class:`~mha_book.dispatch.Request`, or None."""
+    if "lse" in request.wants and request.dtype != "float32":
+        return "its log-sum-exp comes in the dtype of the output, not in float32"
+    if "lse" in request.wants:
+        return "its log-sum-exp has no gradient"
+    if request.dtype == "float64":
+        return "it computes the softmax of float64 scores in float32"
+    if request.dtype == "float16" and request.platform != "gpu":
+        return f"its float16 products do not compile on {request.platform}"
+    if request.value_shape[-1] != request.key_shape[-1]:
+        return "it takes no value width other than the key width"
+    return None
 
 
 def _one_batch_axis(x: Array | None, batch: tuple[int, ...]) -> Array | None:
