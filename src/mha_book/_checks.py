@@ -12,6 +12,7 @@ __all__ = [
     "check_boolean",
     "check_broadcastable",
     "check_floating",
+    "check_integers",
     "check_operands",
     "check_rank",
 ]
@@ -64,6 +65,14 @@ def check_boolean(array: Any, name: str, expected: str) -> None:
     dtype = getattr(array, "dtype", None)
     got = type(array).__name__ if dtype is None else dtype
     check(dtype is not None and jnp.issubdtype(dtype, jnp.bool_), name, expected, got)
+
+
+def check_integers(array: Any, name: str) -> None:
+    """Raise unless ``array`` is an array of integers."""
+    dtype = getattr(array, "dtype", None)
+    is_integer = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
+    got = type(array).__name__ if dtype is None else dtype
+    check(is_integer, name, "an array of integers", got)
 
 
 def check_axis(array: Any, name: str, axis: int, axes: str, size: int, whose: str) -> None:

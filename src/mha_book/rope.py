@@ -7,7 +7,7 @@ positions through $m - n$ alone. Heads stand before positions, ``(…, T, H)``.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check, check_axis, check_floating, check_rank
+from mha_book._checks import check, check_axis, check_floating, check_integers, check_rank
 from mha_book._dtypes import wide
 
 __all__ = ["rotary_angles", "rotate"]
@@ -34,9 +34,7 @@ def rotary_angles(
         >>> rotary_angles(jnp.arange(3), 2).tolist()
         [[0.0], [1.0], [2.0]]
     """
-    dtype = getattr(positions, "dtype", type(positions).__name__)
-    is_integer = hasattr(positions, "dtype") and jnp.issubdtype(positions.dtype, jnp.integer)
-    check(is_integer, "positions", "an array of integers", dtype)
+    check_integers(positions, "positions")
     is_even = isinstance(head_dim, int) and head_dim > 0 and head_dim % 2 == 0
     check(is_even, "head_dim", "a positive even integer", repr(head_dim))
     check(theta > 0, "theta", "a positive number", theta)

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import jax.numpy as jnp
+from mha_book._checks import check, check_floating, check_integers
 
-from mha_book._checks import check, check_floating
-
-__all__ = ["check_gates", "check_integers", "check_lengths", "check_tokens"]
+__all__ = ["check_gates", "check_lengths", "check_tokens"]
 
 
 def check_tokens(token_ids: Any, lengths: Any, longest: int) -> None:
@@ -34,11 +32,3 @@ def check_gates(gates: Any, num_layers: int, num_heads: int) -> None:
         expected = (num_layers, num_heads)
         what = f"one number for each head of each layer, axes (L, N) = {expected}"
         check(tuple(gates.shape) == expected, "gates", what, f"shape {tuple(gates.shape)}")
-
-
-def check_integers(array: Any, name: str) -> None:
-    """Raise unless ``array`` is an array of integers."""
-    dtype = getattr(array, "dtype", None)
-    is_integer = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
-    got = type(array).__name__ if dtype is None else dtype
-    check(is_integer, name, "an array of integers", got)

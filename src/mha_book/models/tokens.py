@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from mha_book._checks import check
-from mha_book.models._inputs import check_integers
+from mha_book._checks import check, check_integers
 
 __all__ = ["token_strings", "tokenize"]
 
