@@ -1,0 +1,355 @@
+r"""The typed form of index notation: what an equation is, apart from how it is written.
+
+The parser makes this form from LaTeX; evaluation, loops, gradients and diagrams work on it alone.
+In it every sum is a node of its own (:class:`Sum`), whether the page writes it or implies it, so
+that what lies below a node has a meaning that no other part of the equation can change.
+
+An index is a string, a letter with its primes: ``"i"``, ``"j'"``. The value of an expression is
+an array with one axis for each of its free indices.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+
+__all__ = [
+    "Add",
+    "Affine",
+    "Delta",
+    "Derivative",
+    "Expression",
+    "Function",
+    "Index",
+    "Number",
+    "Power",
+    "Product",
+    "Quotient",
+    "Softmax",
+    "Span",
+    "Sum",
+    "Tensor",
+    "children",
+    "free_indices",
+    "fresh",
+    "key",
+    "leaves",
+    "rebuild",
+    "rename",
+]
+
+# Where in the source an expression stands, from the first character to behind the last. Derived
+# expressions stand nowhere. It takes no part in comparisons.
+Span = tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Affine:
+    r"""A computed position, such as :math:`hH + a` in :math:`X^{i(hH+a)}`.
+
+    Attributes:
+        terms: pairs of a factor and an index: ``(("H", "h"), (1, "a"))``. A factor is an integer
+            or the name of a scalar.
+        offset: an integer, or the name of a scalar, added to the sum of the terms.
+    """
+
+    terms: tuple[tuple[int | str, str], ...]
+    offset: int | str = 0
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        """The indices from which the position is computed."""
+        return tuple(index for _, index in self.terms)
+
+
+Index = str | Affine
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of the page: exact where it is written as digits or as a fraction of integers."""
+
+    value: Fraction
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    r"""A named array with its indices: :math:`W_Q^{hba}`; without indices, a named scalar.
+
+    Attributes:
+        name: the name as LaTeX writes it, without spaces: ``W_Q``, ``X'``, ``\lambda``, ``d_k``.
+        indices: one for each axis, in the order of the axes.
+    """
+
+    name: str
+    indices: tuple[Index, ...] = ()
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Derivative:
+    r"""A partial derivative: an array with the axes of both tensors, those of the upper first.
+
+    :math:`\partial L / \partial Q^{hia}` has axes h, i, a;
+    :math:`\partial Q^{h'i'a'} / \partial W_Q^{hba}` has axes h', i', a', h, b, a.
+    """
+
+    upper: Tensor
+    lower: Tensor
+    span: Span = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The name under which the array is given: ``dL/dQ``."""
+        return f"d{self.upper.name}/d{self.lower.name}"
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """The indices of both tensors."""
+        return self.upper.indices + self.lower.indices
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Kronecker's delta: one where both indices are equal, zero elsewhere."""
+
+    first: str
+    second: str
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of its factors, entry by entry: an index that they share is one index."""
+
+    factors: tuple["Expression", ...]
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Add:
+    """The sum of its terms. A difference has a term with the factor -1."""
+
+    terms: tuple["Expression", ...]
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """Numerator divided by denominator, entry by entry."""
+
+    numerator: "Expression"
+    denominator: "Expression"
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Power:
+    """A constant power, entry by entry."""
+
+    base: "Expression"
+    exponent: Fraction
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function applied to each entry: ``exp``, ``log``, ``sqrt``, ``tanh``, ``sin``, ``cos``."""
+
+    name: str
+    argument: "Expression"
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Sum:
+    r"""The sum of the body over indices that are free in it.
+
+    Attributes:
+        indices: the indices summed over. Outside this node they mean nothing.
+        body: what is summed.
+        written: whether the page writes the :math:`\sum`; an implied sum is drawn without.
+    """
+
+    indices: tuple[str, ...]
+    body: "Expression"
+    written: bool = False
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    r"""A quotient :math:`\exp E^j / \sum_{j'} \exp E^{j'}`, known for what it is.
+
+    It is evaluated with the maximum subtracted and has a derivative without quotients. As LaTeX
+    and as loops it is the quotient that it stands for.
+
+    Attributes:
+        argument: E, in which ``index`` is free.
+        index: j, which is free in the softmax.
+        bound: j', the name of the index of the denominator's sum.
+    """
+
+    argument: "Expression"
+    index: str
+    bound: str
+    span: Span = field(default=None, compare=False)
+
+
+Expression = (
+    Number | Tensor | Derivative | Delta | Product | Add | Quotient | Power | Function | Sum | Softmax
+)
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    """Return the expressions directly below a node."""
+    match node:
+        case Product(factors):
+            return factors
+        case Add(terms):
+            return terms
+        case Quotient(numerator, denominator):
+            return numerator, denominator
+        case Power(base):
+            return (base,)
+        case Function(_, argument) | Softmax(argument):
+            return (argument,)
+        case Sum(_, body):
+            return (body,)
+    return ()
+
+
+def rebuild(node: Expression, transform: Callable[[Expression], Expression]) -> Expression:
+    """Return the node with ``transform`` applied to each expression directly below it."""
+    match node:
+        case Product(factors):
+            return replace(node, factors=tuple(transform(factor) for factor in factors))
+        case Add(terms):
+            return replace(node, terms=tuple(transform(term) for term in terms))
+        case Quotient(numerator, denominator):
+            return replace(
+                node, numerator=transform(numerator), denominator=transform(denominator)
+            )
+        case Power(base):
+            return replace(node, base=transform(base))
+        case Function(_, argument) | Softmax(argument):
+            return replace(node, argument=transform(argument))
+        case Sum(_, body):
+            return replace(node, body=transform(body))
+    return node
+
+
+def leaves(node: Expression) -> Iterator[Tensor | Derivative | Delta | Number]:
+    """Yield the leaves from left to right."""
+    if isinstance(node, Tensor | Derivative | Delta | Number):
+        yield node
+    for child in children(node):
+        yield from leaves(child)
+
+
+def _own(node: Expression) -> Iterator[str]:
+    if isinstance(node, Tensor | Derivative):
+        for index in node.indices:
+            yield from index.indices if isinstance(index, Affine) else (index,)
+    elif isinstance(node, Delta):
+        yield from (node.first, node.second)
+
+
+def free_indices(node: Expression) -> tuple[str, ...]:
+    """Return the free indices in the order in which they first stand."""
+    found = dict.fromkeys(_own(node))
+    for child in children(node):
+        found |= dict.fromkeys(free_indices(child))
+    bound = node.indices if isinstance(node, Sum) else ()
+    return tuple(index for index in found if index not in bound)
+
+
+def all_indices(node: Expression) -> set[str]:
+    """Return every index that stands anywhere in the expression, bound or free."""
+    found = set(_own(node)).union(*(all_indices(child) for child in children(node)))
+    if isinstance(node, Sum):
+        found |= set(node.indices)
+    if isinstance(node, Softmax):
+        found |= {node.index, node.bound}
+    return found
+
+
+def fresh(index: str, taken: set[str] | frozenset[str]) -> str:
+    """Return the index with as many more primes as make it new: ``j``, ``j'``, ``j''``."""
+    while index in taken:
+        index += "'"
+    return index
+
+
+def rename(node: Expression, names: dict[str, str]) -> Expression:
+    """Return the expression with its free indices renamed, all at once.
+
+    Bound indices that would capture a new name get another.
+    """
+    names = {old: new for old, new in names.items() if old != new}
+    if not names:
+        return node
+
+    def index(old: Index) -> Index:
+        if isinstance(old, Affine):
+            return replace(old, terms=tuple((k, names.get(i, i)) for k, i in old.terms))
+        return names.get(old, old)
+
+    def bound(body: Expression, own: tuple[str, ...]) -> dict[str, str]:
+        """How the bound indices have to be called, and which renamings still reach the body."""
+        inner = {old: new for old, new in names.items() if old not in own}
+        taken = all_indices(body) | set(inner.values())
+        for old in own:
+            if old in inner.values():
+                inner[old] = fresh(old, taken)
+                taken.add(inner[old])
+        return inner
+
+    match node:
+        case Tensor():
+            return replace(node, indices=tuple(index(i) for i in node.indices))
+        case Derivative(upper, lower):
+            return replace(node, upper=rename(upper, names), lower=rename(lower, names))
+        case Delta(first, second):
+            return replace(
+                node, first=names.get(first, first), second=names.get(second, second)
+            )
+        case Sum(own, body):
+            inner = bound(body, own)
+            return replace(
+                node, indices=tuple(inner.get(i, i) for i in own), body=rename(body, inner)
+            )
+        case Softmax(argument, own, other):
+            new = names.get(own, own)
+            argument = rename(argument, names)
+            if other in names.values():
+                other = fresh(other, all_indices(argument) | {new})
+            return replace(node, argument=argument, index=new, bound=other)
+    return rebuild(node, lambda child: rename(child, names))
+
+
+def key(name: str) -> str:
+    r"""Return the Python name of an array: what a call's keyword is.
+
+    ``W_Q`` stays; ``X'`` becomes ``X_prime``, ``\lambda`` becomes ``lambda_``, ``\widetilde{X}``
+    becomes ``X_widetilde``, ``dL/dW_Q`` becomes ``dL_dW_Q``.
+
+    Example:
+        >>> key("X'"), key("dL/dW_Q"), key(r"\lambda")
+        ('X_prime', 'dL_dW_Q', 'lambda_')
+    """
+    from keyword import iskeyword
+
+    if name.startswith("d") and "/d" in name:
+        upper, _, lower = name[1:].partition("/d")
+        return f"d{key(upper)}_d{key(lower)}"
+    for accent in ("widetilde", "widehat", "tilde", "hat", "bar", "overline"):
+        start = f"\\{accent}{{"
+        if name.startswith(start):
+            inner, _, rest = name[len(start) :].partition("}")
+            name = f"{inner}_{accent}{rest}"
+    for command in ("text", "mathrm", "operatorname"):
+        name = name.replace(f"\\{command}", "")
+    plain = name.replace("'", "_prime").replace("\\", "").replace("{", "").replace("}", "")
+    plain = "".join(c if c.isalnum() or c == "_" else "_" for c in plain)
+    return f"{plain}_" if iskeyword(plain) else plain
