@@ -1,0 +1,10 @@
+r"""Executable index notation: the equation on the page is the program that runs.
+
+``Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")`` reads LaTeX, and is called with arrays. What an index
+means is said in :mod:`mha_book.notation.rules`.
+"""
+
+from mha_book.notation.equation import Equation
+from mha_book.notation.loops import run_loops
+
+__all__ = ["Equation", "run_loops"]
