@@ -1,36 +1,31 @@
-r"""Contractions: which tensors a product multiplies, over what it sums, and in which order.
+r"""Contractions: which tensors a product multiplies, and over what it sums.
 
 A product and the sums around it are one contraction. Numbers and named scalars stand apart from
-its tensors, Kronecker deltas with a summed index vanish, and what is left is contracted two
-tensors at a time.
+its tensors, and Kronecker deltas with a summed index vanish.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
-from math import prod
 from string import ascii_letters as _LETTERS
-
-import opt_einsum
 
 from mha_book.notation.expression import (
     Delta,
+    Derivative,
     Expression,
     Number,
     Product,
     Quotient,
     Sum,
+    Tensor,
     all_indices,
+    children,
     free_indices,
     fresh,
     rename,
 )
 
-__all__ = ["Contraction", "Step", "flatten", "order", "signed", "subscripts"]
-
-# Above so many tensors all orders are too many to try.
-_MOST_BY_SEARCH = 7
+__all__ = ["Contraction", "einsums", "flatten", "own_indices", "signed", "subscripts"]
 
 
 @dataclass(frozen=True)
@@ -122,121 +117,6 @@ def flatten(node: Expression) -> Contraction:
     )
 
 
-@dataclass(frozen=True)
-class Step:
-    """One operation of a contraction.
-
-    Attributes:
-        operands: one or two positions. The tensors have the first ones; the result of each step
-            has the next.
-        result: the indices of the result, in the order of its axes.
-        summed: the indices that the step sums over.
-    """
-
-    operands: tuple[int, ...]
-    result: tuple[str, ...]
-    summed: tuple[str, ...]
-
-
-def _size(labels: Iterable[str], sizes: Mapping[str, int]) -> int:
-    return prod(sizes[label] for label in {*labels})
-
-
-_Terms = tuple[frozenset[str], ...]
-
-
-def _pairs(path: Sequence[tuple[int, ...]], terms: _Terms, output: frozenset[str]) -> list[_Terms]:
-    """Return for each contraction of a path its two tensors and its result."""
-    left = list(terms)
-    found = []
-    for positions in path:
-        taken = [left.pop(position) for position in sorted(positions, reverse=True)]
-        kept = frozenset().union(*taken) & output.union(*left)
-        left.append(kept)
-        found.append((*taken, kept))
-    return found
-
-
-def _search(
-    terms: _Terms, output: frozenset[str], sizes: Mapping[str, int], limit: int
-) -> tuple[int, list[tuple[int, ...]]] | None:
-    """Return the cheapest path without a result above the limit, by trying all; None without."""
-    if len(terms) == 1:
-        return 0, []
-    best = None
-    for pair in combinations(range(len(terms)), 2):
-        first, second, result = _pairs([pair], terms, output)[0]
-        if _size(result, sizes) > limit:
-            continue
-        rest = tuple(term for at, term in enumerate(terms) if at not in pair)
-        below = _search((*rest, result), output, sizes, limit)
-        if below is not None:
-            cost = below[0] + _size(first | second, sizes)
-            if best is None or cost < best[0]:
-                best = cost, [pair, *below[1]]
-    return best
-
-
-def _path(
-    terms: _Terms, output: frozenset[str], sizes: Mapping[str, int]
-) -> Sequence[tuple[int, ...]]:
-    """Return the cheapest order; one without a large intermediate result where there is one."""
-    if len(terms) > _MOST_BY_SEARCH:
-        path: Sequence[tuple[int, ...]] = opt_einsum.paths.auto(list(terms), output, sizes)
-        return path
-    path = opt_einsum.paths.optimal(list(terms), output, sizes)
-    limit = max(_size(term, sizes) for term in (*terms, output))
-    largest = max(_size(result, sizes) for *_, result in _pairs(path, terms, output))
-    if largest > limit and (found := _search(terms, output, sizes, limit)) is not None:
-        path = found[1]
-    return path
-
-
-def order(
-    terms: Sequence[tuple[str, ...]], output: tuple[str, ...], sizes: Mapping[str, int]
-) -> tuple[Step, ...]:
-    """Return the steps that contract the tensors, two at a time.
-
-    The order needs the fewest multiplications (``opt_einsum``'s optimal path) among those whose
-    intermediate results are no larger than the largest tensor or the result; among all, where
-    every order has a larger one. An index that only one tensor has is summed first.
-
-    Args:
-        terms: the indices of each tensor, none twice.
-        output: the indices of the result, each in some term; all others are summed over.
-        sizes: the size of each index.
-
-    Example:
-        >>> sizes = {"i": 7, "b": 5, "h": 3, "a": 2}
-        >>> for step in order([("i", "b"), ("b", "h", "a"), ("h",)], ("i", "a"), sizes):
-        ...     print(step.operands, step.result, step.summed)
-        (1, 2) ('b', 'a') ('h',)
-        (0, 3) ('i', 'a') ('b',)
-    """
-    steps: list[Step] = []
-    current = []
-    for at, term in enumerate(terms):
-        elsewhere = {*output}.union(*(other for o, other in enumerate(terms) if o != at))
-        alone = tuple(label for label in term if label not in elsewhere)
-        if alone:
-            kept = tuple(label for label in term if label in elsewhere)
-            current.append((len(terms) + len(steps), kept))
-            steps.append(Step((at,), kept, alone))
-        else:
-            current.append((at, tuple(term)))
-    if len(current) > 1:
-        path = _path(tuple(frozenset(term) for _, term in current), frozenset(output), sizes)
-        for positions in path:
-            second, first = (current.pop(at) for at in sorted(positions, reverse=True))
-            needed = {*output}.union(*(term for _, term in current))
-            both = tuple(dict.fromkeys(first[1] + second[1]))
-            kept = tuple(label for label in both if label in needed) if current else output
-            gone = tuple(label for label in both if label not in needed)
-            current.append((len(terms) + len(steps), kept))
-            steps.append(Step((first[0], second[0]), kept, gone))
-    return tuple(steps)
-
-
 def signed(term: Expression) -> tuple[bool, Expression]:
     """Return whether a term of a sum is subtracted, and what is added or subtracted."""
     match term:
@@ -269,3 +149,32 @@ def subscripts(terms: Sequence[tuple[str, ...]], output: tuple[str, ...]) -> str
             letters[label] = new
     written = ["".join(letters[label] for label in term) for term in (*terms, output)]
     return ",".join(written[:-1]) + "->" + written[-1]
+
+
+def own_indices(factor: Expression) -> tuple[str, ...]:
+    """Return an operand's indices as einsum has them: of a tensor, as often as they stand."""
+    if isinstance(factor, Tensor | Derivative):
+        plain = tuple(index for index in factor.indices if isinstance(index, str))
+        if len(plain) == len(factor.indices):
+            return plain
+    return free_indices(factor)
+
+
+def einsums(node: Expression, output: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """Return every contraction in an expression as einsum writes it, the outermost first.
+
+    Args:
+        node: the expression.
+        output: its free indices in the order of the result's axes; None for their own order.
+    """
+    parts = flatten(node)
+    found: tuple[str, ...] = ()
+    if len(parts.factors) > 1 or (parts.factors and parts.summed):
+        terms = [own_indices(factor) for factor in parts.factors]
+        present = {index for term in terms for index in term}
+        whole = parts.output if output is None else output
+        found = (subscripts(terms, tuple(index for index in whole if index in present)),)
+    for factor in (*parts.factors, *parts.scalars):
+        for child in children(factor):
+            found += einsums(child)
+    return found

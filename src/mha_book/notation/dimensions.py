@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from mha_book.notation.errors import notation_error
 from mha_book.notation.expression import (
@@ -20,6 +19,7 @@ from mha_book.notation.expression import (
     Expression,
     Index,
     Softmax,
+    Span,
     Tensor,
     all_indices,
     children,
@@ -27,17 +27,18 @@ from mha_book.notation.expression import (
     leaves,
 )
 
-__all__ = ["collect", "extent", "index_sizes", "operands", "positions", "shape_of"]
+__all__ = ["Named", "axes_text", "collect", "index_sizes", "operands", "whole_number"]
 
-Leaf = Tensor | Derivative
+Named = Tensor | Derivative
+"""What is given as an array."""
 
 
-def operands(sides: Iterable[Expression]) -> dict[str, Leaf]:
+def operands(sides: Iterable[Expression]) -> dict[str, Named]:
     """Return the arrays of the expressions by their Python names, each where it first stands.
 
     The named scalars of computed positions are among them.
     """
-    found: dict[str, Leaf] = {}
+    found: dict[str, Named] = {}
     for leaf in (leaf for side in sides for leaf in leaves(side)):
         if isinstance(leaf, Tensor | Derivative):
             found.setdefault(key(leaf.name), leaf)
@@ -46,7 +47,7 @@ def operands(sides: Iterable[Expression]) -> dict[str, Leaf]:
     return found
 
 
-def _scalars(leaf: Leaf) -> tuple[str, ...]:
+def _scalars(leaf: Named) -> tuple[str, ...]:
     """The names in the computed positions of a tensor."""
     found: list[int | str] = []
     for index in leaf.indices:
@@ -56,7 +57,7 @@ def _scalars(leaf: Leaf) -> tuple[str, ...]:
 
 
 def collect(
-    required: Mapping[str, Leaf],
+    required: Mapping[str, Named],
     allowed: Iterable[str],
     mapping: Mapping[str, Any] | None,
     arrays: Mapping[str, Any],
@@ -83,9 +84,9 @@ def collect(
         found = key(name.replace(" ", ""))
         if found not in allowed:
             expected = ", ".join(sorted(allowed)) or "none"
-            raise notation_error(f"unexpected array {name!r}; expected {expected}", source, None)
+            raise notation_error(f"unexpected array {name!r}; expected {expected}", source)
         if found in given:
-            raise notation_error(f"{found}: given twice", source, None)
+            raise notation_error(f"{found}: given twice", source)
         given[found] = value
     for name, leaf in required.items():
         if name not in given:
@@ -101,15 +102,15 @@ def _array(name: str, value: Any, source: str) -> Any:
         return jnp.asarray(value)
     except (TypeError, ValueError):
         message = f"{name}: expected an array or a number; got {type(value).__name__}"
-        raise notation_error(message, source, None) from None
+        raise notation_error(message, source) from None
 
 
-def axes_text(leaf: Leaf) -> str:
-    """Name the axes of a tensor as an error says them: ``(h, b, a)``."""
-    return "(" + ", ".join(index_text(index) for index in leaf.indices) + ")"
+def axes_text(leaf: Named, brackets: str = "()") -> str:
+    """Name the axes of a tensor: ``(h, b, a)``."""
+    return ", ".join(_index_text(index) for index in leaf.indices).join(brackets)
 
 
-def index_text(index: Index) -> str:
+def _index_text(index: Index) -> str:
     """Write an index as an error says it."""
     if isinstance(index, str):
         return index
@@ -139,7 +140,7 @@ def index_sizes(
     for index in names:
         given = dims.get(index, dims.get(key(index)))
         if given is not None:
-            found[index] = (_integer(given, f"dims[{index!r}]", source), "as given")
+            found[index] = (whole_number(given, f"dims[{index!r}]", source), "as given")
     for leaf in (leaf for side in sides for leaf in leaves(side)):
         if isinstance(leaf, Tensor | Derivative) and key(leaf.name) in shapes:
             _read(leaf, shapes[key(leaf.name)], found, source)
@@ -152,7 +153,7 @@ def index_sizes(
 
 
 def _read(
-    leaf: Leaf, shape: tuple[int, ...], found: dict[str, tuple[int, str]], source: str
+    leaf: Named, shape: tuple[int, ...], found: dict[str, tuple[int, str]], source: str
 ) -> None:
     """Take the sizes of a tensor's axes, or compare them."""
     name = key(leaf.name)
@@ -218,68 +219,10 @@ def _where(index: str, sides: Iterable[Expression]) -> tuple[int, int] | None:
     return None
 
 
-def _integer(value: Any, name: str, source: str, span: tuple[int, int] | None = None) -> int:
+def whole_number(value: Any, name: str, source: str, span: Span = None) -> int:
+    """Return a Python integer; raise ``ValueError`` for anything else."""
     try:
         return operator.index(value)
     except TypeError:
         message = f"{name}: expected a Python integer, known before the arrays are; got {value!r}"
         raise notation_error(message, source, span) from None
-
-
-def positions(
-    leaf: Leaf,
-    axes: Sequence[str],
-    sizes: Mapping[str, int],
-    scalars: Mapping[str, Any],
-    source: str,
-) -> tuple[np.ndarray, ...]:
-    """Return for each axis of a tensor the positions that its indices reach.
-
-    Args:
-        leaf: the tensor.
-        axes: the indices in the order of the axes along which the positions lie.
-        sizes: the size of each index.
-        scalars: the values of the names in computed positions, by their Python names.
-        source: the equation.
-
-    Returns:
-        Arrays of integers of one rank, that of ``axes``, to index the tensor with.
-    """
-    grid = {
-        index: np.arange(sizes[index]).reshape([-1 if other == index else 1 for other in axes])
-        for index in axes
-    }
-
-    def value(factor: int | str) -> int:
-        if isinstance(factor, int):
-            return factor
-        name = key(factor)
-        if name not in scalars:
-            raise notation_error(f"{name}: missing; expected an integer", source, leaf.span)
-        return _integer(scalars[name], name, source, leaf.span)
-
-    found = []
-    for index in leaf.indices:
-        if isinstance(index, str):
-            found.append(grid[index])
-        else:
-            terms = (value(factor) * grid[own] for factor, own in index.terms)
-            found.append(sum(terms, np.zeros([1] * len(axes), int)) + value(index.offset))
-    return tuple(found)
-
-
-def extent(at: tuple[np.ndarray, ...]) -> tuple[int, ...]:
-    """Return the smallest shape of an array that has all of the positions."""
-    return tuple(int(axis.max(initial=-1)) + 1 for axis in at)
-
-
-def shape_of(
-    leaf: Leaf, sizes: Mapping[str, int], scalars: Mapping[str, Any], source: str
-) -> tuple[int, ...]:
-    """Return the shape of a tensor, for computed positions the least that has them all."""
-    axes = tuple(dict.fromkeys(free for i in leaf.indices for free in _own(i)))
-    return extent(positions(leaf, axes, sizes, scalars, source))
-
-
-def _own(index: Index) -> tuple[str, ...]:
-    return index.indices if isinstance(index, Affine) else (index,)

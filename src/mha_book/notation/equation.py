@@ -4,26 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from mha_book.notation.contraction import flatten, subscripts
-from mha_book.notation.dimensions import Leaf, collect, index_sizes, index_text, operands, shape_of
+from mha_book.notation import describe
+from mha_book.notation.contraction import einsums
 from mha_book.notation.errors import notation_error
 from mha_book.notation.evaluate import Evaluation
 from mha_book.notation.expression import (
-    Add,
     Affine,
-    Delta,
-    Derivative,
     Expression,
-    Function,
-    Power,
-    Quotient,
-    Softmax,
-    Tensor,
-    all_indices,
-    children,
     free_indices,
     key,
 )
@@ -31,6 +19,7 @@ from mha_book.notation.latex import render
 from mha_book.notation.loops import loops
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind
+from mha_book.notation.sides import Sides
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Equation"]
 
 
-class Equation:
+class Equation(Sides):
     r"""One equation in index notation, typed as LaTeX, that computes what it says.
 
     An index on the left is free; one that stands only on the right is summed over, within the
@@ -47,7 +36,7 @@ class Equation:
     side is no tensor, the equation is an identity between values.
 
     Attributes:
-        latex: the source.
+        text: the source, which errors show.
         sides: the expressions between the equals signs, with every sum made explicit.
         free: the free indices, in the order of the left side.
         broadcast: indices that a term of the right side may lack.
@@ -56,6 +45,7 @@ class Equation:
         >>> project = Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")
         >>> project.einsum
         'ib,hba->hia'
+        >>> import jax.numpy as jnp
         >>> project(X=jnp.ones((3, 5)), W_Q=jnp.ones((2, 5, 7))).shape
         (2, 3, 7)
         >>> project.flops(h=2, i=3, a=7, b=5)
@@ -80,7 +70,7 @@ class Equation:
             message = f"expected one equation; got {len(statements)}"
             raise notation_error(message, latex, statements[1].span if statements else None)
         bound = bind(statements[0], strict=strict, broadcast=tuple(broadcast))
-        self._set(latex, bound.sides, bound.free, broadcast)
+        super().__init__(latex, bound.sides, bound.free, broadcast)
 
     @classmethod
     def from_sides(
@@ -94,73 +84,16 @@ class Equation:
         """
         equation = cls.__new__(cls)
         latex = " = ".join(render(side) for side in sides)
-        equation._set(latex, sides, free_indices(sides[0]), broadcast)
+        Sides.__init__(equation, latex, sides, free_indices(sides[0]), broadcast)
         return equation
 
-    def _set(
-        self,
-        latex: str,
-        sides: Sequence[Expression],
-        free: Sequence[str],
-        broadcast: Sequence[str],
-    ) -> None:
-        self.latex = latex.strip()
-        self._source = latex
-        self.sides = tuple(sides)
-        self.free = tuple(free)
-        self.broadcast = tuple(broadcast)
-        left = self.sides[0]
-        if len(self.sides) < 2:
-            message = "expected an equation, with a left and a right side; got one expression"
-            raise notation_error(message, latex, left.span)
-        if isinstance(left, Tensor | Derivative) and len(free_indices(left)) != sum(
-            len(index.indices) if isinstance(index, Affine) else 1 for index in left.indices
-        ):
-            message = "expected each index of the left side once"
-            raise notation_error(message, latex, left.span)
+    @property
+    def latex(self) -> str:
+        """The source, without the space around it."""
+        return self.text.strip()
 
     def __repr__(self) -> str:
         return f"Equation(r{self.latex!r})".replace("\\\\", "\\")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Equation) and self.sides == other.sides
-
-    def __hash__(self) -> int:
-        return hash(self.sides)
-
-    @property
-    def left(self) -> Expression:
-        """The left side."""
-        return self.sides[0]
-
-    @property
-    def right(self) -> Expression:
-        """The first right side."""
-        return self.sides[1]
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether the left side is no tensor, so that the equation defines none."""
-        return not isinstance(self.left, Tensor | Derivative)
-
-    @property
-    def target(self) -> Leaf | None:
-        """The tensor that the equation defines; None for an identity."""
-        return self.left if isinstance(self.left, Tensor | Derivative) else None
-
-    @property
-    def computed(self) -> Expression:
-        """The expression that a call computes: the first right side, of an identity the left."""
-        return self.left if self.is_identity else self.right
-
-    @property
-    def operands(self) -> dict[str, Leaf]:
-        """The arrays that the equation is computed from, by their Python names."""
-        return operands(self._values)
-
-    @property
-    def _values(self) -> tuple[Expression, ...]:
-        return self.sides if self.is_identity else self.sides[1:]
 
     def __call__(
         self,
@@ -186,8 +119,8 @@ class Equation:
             ValueError: an array is missing, unexpected or of the wrong rank; an index has two
                 sizes.
         """
-        given, sizes = self.read(mapping, dims, arrays)
-        evaluation = Evaluation(given, sizes, self._source)
+        given, sizes = self.read((self.computed,), mapping, dims, arrays)
+        evaluation = Evaluation(given, sizes, self.text)
         value = evaluation(self.computed, self.free)
         target = self.target
         if target is not None and any(isinstance(index, Affine) for index in target.indices):
@@ -212,47 +145,12 @@ class Equation:
         """
         names = {key(name) for name in (*(mapping or {}), *arrays)}
         target = self.target
-        sides = self._values
+        sides = self.right_sides
         if target is not None and key(target.name) in names:
             sides = self.sides
-        given, sizes = self._read(sides, mapping, dims, arrays)
-        evaluation = Evaluation(given, sizes, self._source)
+        given, sizes = self.read(sides, mapping, dims, arrays)
+        evaluation = Evaluation(given, sizes, self.text)
         return tuple(evaluation(side, self.free) for side in sides)
-
-    def read(
-        self,
-        mapping: Mapping[str, Any] | None,
-        dims: Mapping[str, int] | None,
-        arrays: Mapping[str, Any],
-    ) -> tuple[dict[str, Any], dict[str, int]]:
-        """Check the arrays of a call; return them, and the size of every index."""
-        return self._read((self.computed,), mapping, dims, arrays)
-
-    def _read(
-        self,
-        sides: Sequence[Expression],
-        mapping: Mapping[str, Any] | None,
-        dims: Mapping[str, int] | None,
-        arrays: Mapping[str, Any],
-    ) -> tuple[dict[str, Any], dict[str, int]]:
-        required = {**self._scalars(), **operands(sides)}
-        given = collect(required, self.operands, mapping, arrays, self._source)
-        self._check_dims(dims or {})
-        shapes = {name: np.shape(array) for name, array in given.items()}
-        return given, index_sizes(sides, shapes, dims or {}, self._source)
-
-    def _scalars(self) -> dict[str, Leaf]:
-        """The named scalars of the left side's computed positions."""
-        found = operands(self.sides[:1])
-        return {name: leaf for name, leaf in found.items() if leaf != self.target}
-
-    def _check_dims(self, dims: Mapping[str, int], scalars: Sequence[str] = ()) -> None:
-        indices = set().union(*(all_indices(side) for side in self.sides))
-        for name in dims:
-            if name not in {*indices, *map(key, indices), *scalars}:
-                expected = ", ".join(sorted({*indices, *scalars}))
-                message = f"dims: expected sizes of the indices {expected}; got {name!r}"
-                raise notation_error(message, self._source, None)
 
     @property
     def einsum(self) -> str:
@@ -261,25 +159,12 @@ class Equation:
         Raises:
             ValueError: the right side is not one contraction of tensors.
         """
-        reason = "no einsum says this alone: "
-        parts = flatten(self.computed)
-        for factor in parts.factors:
-            if not isinstance(factor, Tensor | Derivative) or not _plain(factor):
-                what = _KINDS.get(type(factor), "a computed position")
-                raise notation_error(reason + what, self._source, factor.span)
-        terms = [_own(factor) for factor in parts.factors]
-        present = {index for term in terms for index in term}
-        for index in (*self.free, *parts.summed):
-            if index not in present:
-                raise notation_error(f"{reason}no tensor has the index {index}", self._source, None)
-        if self.target is not None and not _plain(self.target):
-            raise notation_error(f"{reason}a computed position", self._source, self.target.span)
-        return subscripts(terms, self.free)
+        return describe.einsum(self)
 
     @property
     def einsums(self) -> tuple[str, ...]:
         """All contractions of the right side, the outermost first."""
-        return tuple(_einsums(self.computed, self.free))
+        return einsums(self.computed, self.free)
 
     def shapes(self, **dims: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of every array, that of the left side first.
@@ -288,13 +173,7 @@ class Equation:
             **dims: the size of each index (``j_prime`` for j'), and the value of each name in a
                 computed position.
         """
-        scalars = self._dims_scalars(dims)
-        sizes = index_sizes(self.sides, {}, dims, self._source)
-        leaves = {**operands(self.sides[:1]), **self.operands}
-        return {
-            name: shape_of(leaf, sizes, scalars, self._source) if leaf.indices else ()
-            for name, leaf in leaves.items()
-        }
+        return describe.shapes(self, dims)
 
     def flops(self, **dims: int) -> int:
         """Return how many operations on numbers a call makes.
@@ -306,32 +185,7 @@ class Equation:
         Args:
             **dims: as in :meth:`shapes`.
         """
-        scalars = self._dims_scalars(dims)
-        needed = operands((self.computed,))
-        shapes = self.shapes(**dims)
-        abstract = {
-            name: jax.ShapeDtypeStruct(shapes[name], jnp.float32)
-            for name in needed
-            if name not in scalars
-        }
-        sizes = index_sizes(self.sides, {}, dims, self._source)
-        operations = 0
-
-        def run(arrays: dict[str, Any]) -> jax.Array:
-            nonlocal operations
-            evaluation = Evaluation({**arrays, **scalars}, sizes, self._source)
-            value = evaluation(self.computed, self.free)
-            operations = evaluation.operations
-            return value
-
-        jax.eval_shape(run, abstract)
-        return operations
-
-    def _dims_scalars(self, dims: Mapping[str, int]) -> dict[str, int]:
-        leaves = {**self._scalars(), **self.operands}
-        scalars = {name: dims[name] for name in dims if name in leaves}
-        self._check_dims(dims, [name for name, leaf in leaves.items() if not leaf.indices])
-        return scalars
+        return describe.flops(self, dims)
 
     def source(self) -> tuple[str, dict[str, str]]:
         """Return the loops, and for each index without an array the argument that is its size."""
@@ -389,51 +243,4 @@ class Equation:
         return draw([self])
 
     def _repr_markdown_(self) -> str:
-        leaves = {**operands(self.sides[:1]), **self.operands}
-        told = {name: f"`{name}{_brackets(leaf)}`" for name, leaf in leaves.items()}
-        target = told.pop(key(self.target.name)) if self.target is not None else None
-        shapes = ", ".join(told.values()) + (f" → {target}" if target else "")
-        einsums = ", ".join(f"`{text}`" for text in self.einsums)
-        below = " · ".join(filter(None, (einsums, shapes.strip())))
-        return f"$$\n{self.latex}\n$$\n\n{below}"
-
-
-_KINDS: dict[type, str] = {
-    Add: "terms that are added",
-    Delta: "a Kronecker delta of two free indices",
-    Function: "a function",
-    Power: "a power",
-    Quotient: "a quotient",
-    Softmax: "a softmax",
-}
-
-
-def _plain(leaf: Leaf) -> bool:
-    return all(isinstance(index, str) for index in leaf.indices)
-
-
-def _own(factor: Expression) -> tuple[str, ...]:
-    """The indices of an operand as einsum wants them: of a tensor, as often as they stand."""
-    if isinstance(factor, Tensor | Derivative) and _plain(factor):
-        return tuple(index for index in factor.indices if isinstance(index, str))
-    return free_indices(factor)
-
-
-def _einsums(node: Expression, output: tuple[str, ...] | None = None) -> list[str]:
-    parts = flatten(node)
-    found = []
-    if len(parts.factors) > 1 or (parts.factors and parts.summed):
-        terms = [_own(factor) for factor in parts.factors]
-        present = {index for term in terms for index in term}
-        whole = parts.output if output is None else output
-        found = [subscripts(terms, tuple(index for index in whole if index in present))]
-    for factor in (*parts.factors, *parts.scalars):
-        for child in children(factor):
-            found += _einsums(child)
-    return found
-
-
-def _brackets(leaf: Leaf) -> str:
-    if not leaf.indices:
-        return ""
-    return f"[{', '.join(index_text(index) for index in leaf.indices)}]"
+        return describe.markdown(self)

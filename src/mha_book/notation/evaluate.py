@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from mha_book.notation.contraction import Step, flatten, order, signed, subscripts
-from mha_book.notation.dimensions import Leaf, extent, positions
-from mha_book.notation.errors import notation_error
+from mha_book.notation.contraction import flatten, own_indices, signed, subscripts
+from mha_book.notation.dimensions import Named
 from mha_book.notation.expression import (
     Add,
     Affine,
@@ -33,6 +31,8 @@ from mha_book.notation.expression import (
     free_indices,
     key,
 )
+from mha_book.notation.order import Step, order
+from mha_book.notation.positions import all_once, inside, positions
 
 __all__ = ["Evaluation", "Value", "FUNCTIONS"]
 
@@ -91,17 +91,10 @@ class Evaluation:
         array = value.array
         return array if hasattr(array, "dtype") else jnp.asarray(array, self.dtype)
 
-    def assign(self, leaf: Leaf, axes: Sequence[str], array: jax.Array) -> jax.Array:
+    def assign(self, leaf: Named, axes: Sequence[str], array: jax.Array) -> jax.Array:
         """Write values to the positions that the indices of the left side name."""
         at = positions(leaf, axes, self.sizes, self.given, self.source)
-        shape = extent(at)
-        flat = np.ravel_multi_index(np.broadcast_arrays(*at), shape) if at else np.zeros(())
-        if len(np.unique(flat)) != flat.size or flat.size != prod(shape):
-            message = (
-                f"{key(leaf.name)}: expected indices that reach each position once; got "
-                f"{flat.size} for {prod(shape)} positions, {len(np.unique(flat))} of them distinct"
-            )
-            raise notation_error(message, self.source, leaf.span)
+        shape = all_once(leaf, at, self.source)
         return jnp.zeros(shape, array.dtype).at[at].set(array)
 
     def count(self, axes: Sequence[str], each: int = 1) -> None:
@@ -146,27 +139,17 @@ class Evaluation:
                 return Value(jax.nn.softmax(inner.array, axis=axis), inner.axes)
         return self.contraction(node)
 
-    def leaf(self, leaf: Leaf) -> Value:
+    def leaf(self, leaf: Named) -> Value:
         """Return a named array: a diagonal where an index stands twice, a gather if computed."""
         array = self.arrays[key(leaf.name)]
         axes = free_indices(leaf)
         if any(isinstance(index, Affine) for index in leaf.indices):
-            return Value(array[self.inside(leaf, axes, array.shape)], axes)
+            at = positions(leaf, axes, self.sizes, self.given, self.source)
+            inside(leaf, at, array.shape, self.source)
+            return Value(array[at], axes)
         if len(axes) < len(leaf.indices):
-            return Value(jnp.einsum(subscripts([leaf.indices], axes), array), axes)  # type: ignore[list-item]
+            return Value(jnp.einsum(subscripts([own_indices(leaf)], axes), array), axes)
         return Value(array, axes)
-
-    def inside(
-        self, leaf: Leaf, axes: Sequence[str], shape: tuple[int, ...]
-    ) -> tuple[np.ndarray, ...]:
-        """Return the positions of a tensor that its indices reach; all have to exist."""
-        at = positions(leaf, axes, self.sizes, self.given, self.source)
-        for axis, (where, size) in enumerate(zip(at, shape, strict=True)):
-            low, high = int(where.min(initial=0)), int(where.max(initial=-1))
-            if low < 0 or high >= size:
-                message = f"{key(leaf.name)}: axis {axis}: expected positions {low} to {high}"
-                raise notation_error(f"{message}; got size {size}", self.source, leaf.span)
-        return at
 
     def elementwise(
         self, function: Callable[..., Any], node: Expression, *arguments: Expression
