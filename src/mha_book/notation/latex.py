@@ -28,7 +28,8 @@ from mha_book.notation.expression import (
     rename,
 )
 from mha_book.notation.parser import parse
-from mha_book.notation.rules import bind, recognise_softmax
+from mha_book.notation.rules import bind
+from mha_book.notation.softmax import recognise_softmax
 
 __all__ = ["render", "render_equation", "render_indices"]
 
@@ -144,7 +145,8 @@ def _term(node: Expression) -> tuple[bool, str]:
         case Sum(_, Product() as body, False):
             return _term(body)
         case Product((Number(value), *others)) if value < 0:
-            if value == -1 and others and not isinstance(others[0], Number):
+            bare = len(others) == 1 and isinstance(others[0], Product)  # -(a b) would be -a b
+            if value == -1 and others and not bare and not isinstance(others[0], Number):
                 return True, _factors(others)
             return True, _factors([Number(-value), *others])
         case Product(factors):
@@ -157,15 +159,18 @@ def _factors(factors: Sequence[Expression]) -> str:
     for number, factor in enumerate(factors):
         piece = _factor(factor, last=number == len(factors) - 1)
         if text:
-            word = factors[number - 1]
-            reads_as_function = (
-                isinstance(word, Tensor) and not word.indices and word.name.endswith("}")
-            ) and piece.startswith(r"\left(")
-            dot = piece[0].isdigit() or reads_as_function
+            call = _is_word(factors[number - 1]) and piece.startswith(r"\left(")
+            dot = piece[0].isdigit() or call
             text += rf" \cdot {piece}" if dot else f" {piece}"
         else:
             text = piece
     return text
+
+
+def _is_word(node: Expression) -> bool:
+    """Whether a bracket behind it would read as its argument."""
+    words = (r"\text", r"\mathrm", r"\operatorname")
+    return isinstance(node, Tensor) and not node.indices and node.name.startswith(words)
 
 
 def _factor(node: Expression, *, last: bool) -> str:
@@ -184,9 +189,9 @@ def _factor(node: Expression, *, last: bool) -> str:
             return rf"\frac{{{_terms(numerator)}}}{{{_terms(_write_sums(denominator))}}}"
         case Power(base, exponent):
             base = _write_sums(base)
-            simple = isinstance(base, Tensor) and not base.indices
-            below = _factor(base, last=True) if simple else _bracket(base)
-            return f"{below}^{{{exponent}}}"
+            simple = isinstance(base, Tensor) and not base.indices and not _is_word(base)
+            text = _factor(base, last=True) if simple else _bracket(base)
+            return f"{text}^{{{exponent}}}"
         case Function("sqrt", argument):
             return rf"\sqrt{{{_terms(_write_sums(argument))}}}"
         case Function(name, argument):
@@ -195,8 +200,8 @@ def _factor(node: Expression, *, last: bool) -> str:
             inner = " " + _factor(argument, last=True) if short else _bracket(argument)
             return rf"\{name}{inner}"
         case Softmax(argument, index, bound):
-            below = Sum((bound,), Function("exp", rename(argument, {index: bound})), True)
-            return _factor(Quotient(Function("exp", argument), below), last=True)
+            total = Sum((bound,), Function("exp", rename(argument, {index: bound})), True)
+            return _factor(Quotient(Function("exp", argument), total), last=True)
         case Sum(indices, body, True):
             if not last:
                 return _bracket(node)

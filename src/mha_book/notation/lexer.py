@@ -11,17 +11,28 @@ from mha_book.notation.errors import notation_error
 
 __all__ = ["CAPITAL_GREEK", "GREEK", "Cursor", "Token", "tokenize"]
 
-GREEK = frozenset(
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+GREEK = _set(
     r"\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \vartheta \iota \kappa "
-    r"\lambda \mu \nu \xi \pi \rho \sigma \tau \upsilon \phi \varphi \chi \psi \omega".split()
+    r"\lambda \mu \nu \xi \pi \rho \sigma \tau \upsilon \phi \varphi \chi \psi \omega"
 )
-CAPITAL_GREEK = frozenset(
-    r"\Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega".split()
+CAPITAL_GREEK = _set(r"\Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega")
+KNOWN = (
+    GREEK
+    | CAPITAL_GREEK
+    | _set(
+        r"\frac \tfrac \dfrac \sqrt \sum \exp \log \ln \tanh \sin \cos \cdot \times \qquad "
+        r"\widetilde \widehat \tilde \hat \bar \overline"
+    )
 )
-LAYOUT = frozenset(
+LAYOUT = {"\\ "} | _set(
     r"\, \: \; \! \> \quad \left \right \displaystyle \textstyle \limits "
-    r"\big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr".split()
-) | {"\\ "}
+    r"\big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr"
+)
 
 _TOKEN = re.compile(
     r"""
@@ -151,12 +162,6 @@ class Cursor:
             name = token.text.partition("{")[2].rstrip("}")
             reason = "cases are no part of the notation" if name == "cases" else ""
             reason = _MATRIX if name.endswith(("matrix", "array")) else reason
-        if not reason and token.kind == "command" and not _is_known(token.text):
+        if not reason and token.kind == "command" and token.text not in KNOWN:
             reason = f"the command {token.text} is unknown"
         self.fail(f"expected {expected}, found {token}" + f": {reason}" * bool(reason), token)
-
-
-def _is_known(text: str) -> bool:
-    return text in GREEK | CAPITAL_GREEK or text in (r"\frac", r"\tfrac", r"\dfrac", r"\sum",
-        r"\exp", r"\log", r"\ln", r"\tanh", r"\sin", r"\cos", r"\sqrt", r"\cdot", r"\times",
-        r"\qquad")  # fmt: skip
