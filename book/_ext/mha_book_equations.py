@@ -5,7 +5,8 @@ label on that page what holds the equation:
 
 * ``tested``: a function registered under the label in ``tests/equations/`` evaluates both sides;
 * ``definition``: it gives a name to something, and there is nothing to check;
-* ``executed``: a cell of the page runs the page's own text. ``{kind: executed, cell: <cell id>}``.
+* ``executed``: the page's own text is parsed and run, and compared with the package: a function
+  registered under the label in ``tests/equations/`` gives the arrays.
 """
 
 import re
@@ -87,12 +88,13 @@ class Census(SphinxDirective):
 
 def collect(app, doctree):
     """Note the labels of the displayed equations of the page just read."""
-    labels = [node.get("label") for node in doctree.findall(nodes.math_block)]
+    displayed = [node for node in doctree.findall(nodes.math_block) if not _is_output(node)]
+    labels = [node.get("label") for node in displayed]
     _store(app.env)[app.env.docname] = labels
     page = Path(app.env.docname).name
     app.env.note_dependency(str(Path(app.srcdir) / "book" / "equations" / f"{page}.yml"))
     kinds = load_kinds(Path(app.srcdir)).get(page, {})
-    for node in doctree.findall(nodes.math_block):
+    for node in displayed:
         label = node.get("label")
         if label is None or "amsmath" in node["classes"]:
             text = f"displayed equation without a label: {node.astext()[:50]!r}"
@@ -100,6 +102,15 @@ def collect(app, doctree):
         elif kinds.get(label, {}).get("kind") not in KINDS:
             text = f"equation {label} has no kind in book/equations/{page}.yml"
             logger.warning(text, location=node, type="mha_book")
+
+
+def _is_output(node: nodes.Node) -> bool:
+    """Whether a cell printed it: such an equation has no text on the page but its program's."""
+    while node is not None:
+        if "cell_output" in node.get("classes", ()):
+            return True
+        node = node.parent
+    return False
 
 
 def _store(env) -> dict[str, list]:
@@ -145,7 +156,10 @@ def fill(app, doctree, docname):
             for name, kind in rows
         ]
         body.append(("all pages", *(str(total[k]) for k in KINDS), str(total.total())))
-        node.replace_self(table(("page", *KINDS, "all"), body))
+        held = total.total() - total["definition"]
+        share = f"{total['executed'] / held:.0%}" if held else "none"
+        text = f"Of the {held} that are no definitions, {total['executed']} are executed: {share}."
+        node.replace_self([table(("page", *KINDS, "all"), body), nodes.paragraph(text, text)])
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> nodes.Node:
