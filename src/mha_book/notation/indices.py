@@ -5,7 +5,7 @@ Positions that are computed stand in parentheses or between commas: ``X^{i(hH+a)
 """
 
 from mha_book.notation.expression import Affine, Index
-from mha_book.notation.lexer import Cursor, Token
+from mha_book.notation.lexer import REASONS, Cursor, Token
 from mha_book.notation.pieces import (
     ACCENTS,
     is_index,
@@ -18,7 +18,6 @@ from mha_book.notation.pieces import (
 
 __all__ = ["read_index", "read_indices", "read_sum_indices"]
 
-_ORDER = "write the indices in the other order"
 _HEAD = (
     "a head in parentheses leaves the axis of the features unnamed: "
     "write every axis as an upper index, as in Q^{hia}"
@@ -29,7 +28,7 @@ def read_index(cursor: Cursor) -> str:
     """Read one index: a lower-case letter or a Greek one, with its primes."""
     token = cursor.peek()
     if token.text == "T":
-        cursor.fail(f"expected an index, found 'T': there is no transpose, {_ORDER}", token)
+        cursor.fail("expected an index, found 'T': " + REASONS[r"\top"], token)
     if token.kind == "letter" and token.text.isupper():
         cursor.fail(f"expected an index, found {token}: indices are lower-case letters", token)
     if token.kind == "word":

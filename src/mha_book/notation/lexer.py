@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 
 from mha_book.notation.errors import notation_error
 
-__all__ = ["CAPITAL_GREEK", "GREEK", "Cursor", "Token", "tokenize"]
+__all__ = ["CAPITAL_GREEK", "GREEK", "REASONS", "Cursor", "Token", "tokenize"]
 
 
 def _set(words: str) -> frozenset[str]:

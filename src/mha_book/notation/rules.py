@@ -85,10 +85,10 @@ def bind(statement: Statement, *, strict: bool = False, broadcast: Iterable[str]
     free = free_indices(left)
     identity = not _is_target(left)
     checks = Checks(statement.source, left, free, identity, tuple(broadcast))
-    checks.left_side(right)
-    sides = [left]
     for side in statement.sides:
         checks.sums(side, frozenset(free))
+    checks.left_side(right)
+    sides = [left]
     for side in right:
         for term in side.terms if isinstance(side, Add) else (side,):
             checks.term(term, strict)
