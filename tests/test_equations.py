@@ -4,7 +4,6 @@ How a chapter adds a tested equation: ``tests/equations/__init__.py``.
 """
 
 import importlib
-import json
 import pkgutil
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import tests.equations
+from mha_book.notation.page import displayed_equations, page_text
 from tests.book_ext import ROOT, equations, ledger
 from tests.equations import EXECUTED, REGISTRY, Equation, tested
 
@@ -24,15 +24,8 @@ def page_equations(root: Path) -> dict[str, list[tuple[str | None, str]]]:
     found = {}
     for page in ledger.toc_pages(root):
         notebook, text = root / f"{page}.ipynb", root / f"{page}.md"
-        source = ""
-        if notebook.exists():
-            cells = json.loads(notebook.read_text(encoding="utf8"))["cells"]
-            source = "\n\n".join(
-                "".join(c["source"]) for c in cells if c["cell_type"] == "markdown"
-            )
-        elif text.exists():
-            source = text.read_text(encoding="utf8")
-        found[Path(page).name] = equations.displayed_equations(source)
+        source = page_text(notebook if notebook.exists() else text)
+        found[Path(page).name] = displayed_equations(source)
     return found
 
 
@@ -218,7 +211,7 @@ s = "$$ no $$"
 m &= n
 \end{align}
 """
-    found = equations.displayed_equations(text)
+    found = displayed_equations(text)
     assert sorted(label or "" for label, _ in found) == [
         "",
         "",

@@ -18,48 +18,16 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["KINDS", "displayed_equations", "load_kinds", "normalise", "setup"]
+__all__ = ["KINDS", "load_kinds", "normalise", "setup"]
 
 logger = logging.getLogger(__name__)
 
 KINDS = ("executed", "tested", "definition")
-_FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*(\{?[\w-]*\}?)[^\n]*\n(.*?)^\1[ \t]*$", re.M | re.S)
-_COLON_MATH = re.compile(r"^(:{3,})[ \t]*\{math\}[^\n]*\n(.*?)^\1[ \t]*$", re.M | re.S)
-_OPTION = re.compile(r"^:(\w+):[ \t]*(.*)\n?", re.M)
-_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
-_DOLLARS = re.compile(r"\$\$(.+?)\$\$(?:[ \t]*\(([^()\n]+)\))?", re.S)
-_BARE = re.compile(r"^\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.M | re.S)
 
 
 def normalise(latex: str) -> str:
     """Return LaTeX without white space, so that the same formula compares equal."""
     return re.sub(r"\s+", "", latex)
-
-
-def displayed_equations(markdown: str) -> list[tuple[str | None, str]]:
-    r"""Return (label or None, LaTeX) of every displayed equation in the text of a page.
-
-    ``$$ … $$ (label)``, ``{math}`` directives with ``:label:``, and bare ``\\begin{…}`` blocks,
-    which cannot carry a label.
-    """
-    found = []
-
-    def directive(body: str) -> str:
-        options = dict(_OPTION.findall(body))
-        found.append((options.get("label"), _OPTION.sub("", body).strip()))
-        return "\n"
-
-    text = _COLON_MATH.sub(lambda m: directive(m[2]), markdown)
-    text = _FENCE.sub(lambda m: directive(m[3]) if m[2] == "{math}" else "\n", text)
-    text = _CODE.sub("", text)
-
-    def dollars(m) -> str:
-        found.append((m[2], m[1].strip()))
-        return "\n"
-
-    text = _DOLLARS.sub(dollars, text)
-    found += [(None, m[0]) for m in _BARE.finditer(text)]
-    return found
 
 
 def load_kinds(root: Path) -> dict[str, dict[str, dict]]:
