@@ -4,7 +4,7 @@ A product and the sums around it are one contraction. Numbers and named scalars 
 its tensors, and Kronecker deltas with a summed index vanish.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from string import ascii_letters as _LETTERS
@@ -38,6 +38,7 @@ class Contraction:
         factors: the factors with indices.
         summed: the indices that are summed over.
         output: the indices that stay, in the order in which they first stand.
+        renamed: for each index that has a new name the one it had.
     """
 
     number: Fraction
@@ -45,18 +46,20 @@ class Contraction:
     factors: tuple[Expression, ...]
     summed: tuple[str, ...]
     output: tuple[str, ...]
+    renamed: dict[str, str]
 
 
 class _Collector:
     """Gathers the factors of nested products, sums and quotients by scalars."""
 
-    def __init__(self, node: Expression) -> None:
+    def __init__(self, node: Expression, taken: Iterable[str]) -> None:
         self.number = Fraction(1)
         self.scalars: list[Expression] = []
         self.factors: list[Expression] = []
         self.summed: list[str] = []
         self.output = free_indices(node)
-        self.everywhere = all_indices(node)
+        self.everywhere = all_indices(node) | {*taken}
+        self.renamed: dict[str, str] = {}
         self.add(node)
         self.drop_deltas()
 
@@ -71,14 +74,15 @@ class _Collector:
                 taken = {*self.output, *self.summed}
                 names = {i: fresh(i, self.everywhere) for i in indices if i in taken}
                 self.everywhere |= {*names.values()}
+                self.renamed |= {new: old for old, new in names.items()}
                 self.summed += [names.get(i, i) for i in indices]
                 self.add(rename(body, names))
-            case Quotient(Number(), denominator) if not all_indices(denominator):
+            case Quotient(Number(), denominator) if not free_indices(denominator):
                 self.scalars.append(node)
-            case Quotient(numerator, denominator) if not all_indices(denominator):
+            case Quotient(numerator, denominator) if not free_indices(denominator):
                 self.add(numerator)
                 self.add(Quotient(Number(Fraction(1)), denominator))
-            case _ if all_indices(node):
+            case _ if free_indices(node):
                 self.factors.append(node)
             case _:
                 self.scalars.append(node)
@@ -102,18 +106,24 @@ class _Collector:
         self.factors = kept
 
 
-def flatten(node: Expression) -> Contraction:
+def flatten(node: Expression, taken: Iterable[str] = ()) -> Contraction:
     """Take a product, a sum, or any other expression apart as one contraction.
 
-    Nested products and sums become one; a sum whose index has the name of another is renamed.
+    Nested products and sums become one; the index of a sum that has the name of another gets a
+    new one.
+
+    Args:
+        node: the expression.
+        taken: indices elsewhere, whose names no index may get.
     """
-    found = _Collector(node)
+    found = _Collector(node, taken)
     return Contraction(
         found.number,
         tuple(found.scalars),
         tuple(found.factors),
         tuple(found.summed),
         found.output,
+        found.renamed,
     )
 
 

@@ -6,10 +6,8 @@ that of its letter with fewer primes, or has to be given.
 """
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-
-import jax.numpy as jnp
 
 from mha_book.notation.errors import notation_error
 from mha_book.notation.expression import (
@@ -62,6 +60,7 @@ def collect(
     mapping: Mapping[str, Any] | None,
     arrays: Mapping[str, Any],
     source: str,
+    convert: Callable[[Any], Any],
 ) -> dict[str, Any]:
     """Return the given arrays by their Python names: none missing, none that the equation lacks.
 
@@ -71,6 +70,7 @@ def collect(
         mapping: arrays by the names that LaTeX gives them, or by their Python names.
         arrays: arrays by their Python names.
         source: the equation.
+        convert: makes an array of what is no number.
 
     Returns:
         Numbers as they came; anything else as an array.
@@ -92,14 +92,14 @@ def collect(
         if name not in given:
             what = f"an array with axes {axes_text(leaf)}" if leaf.indices else "a number"
             raise notation_error(f"{name}: missing; expected {what}", source, leaf.span)
-    return {name: _array(name, value, source) for name, value in given.items()}
+    return {name: _array(name, value, source, convert) for name, value in given.items()}
 
 
-def _array(name: str, value: Any, source: str) -> Any:
+def _array(name: str, value: Any, source: str, convert: Callable[[Any], Any]) -> Any:
     if type(value) in (int, float):
         return value
     try:
-        return jnp.asarray(value)
+        return convert(value)
     except (TypeError, ValueError):
         message = f"{name}: expected an array or a number; got {type(value).__name__}"
         raise notation_error(message, source) from None
@@ -121,7 +121,7 @@ def _index_text(index: Index) -> str:
 def index_sizes(
     sides: Sequence[Expression],
     shapes: Mapping[str, tuple[int, ...]],
-    dims: Mapping[str, int],
+    dims: Mapping[str, Any],
     source: str,
 ) -> dict[str, int]:
     """Return the size of every index of the expressions.
@@ -166,7 +166,7 @@ def _read(
             known, why = found.setdefault(index, (size, f"as in axis {axis} of {name}"))
             if known != size:
                 message = (
-                    f"{name}: index {index} (axis {axis}): expected {known}, {why}; got {size}"
+                    f"{name}: index {index} (axis {axis}): expected {known}, {why}"
                 )
                 raise notation_error(f"{message}; got {size}, shape {shape}", source, leaf.span)
 

@@ -6,8 +6,10 @@ numbers and named scalars multiplied into the smallest tensor that arises. A sof
 computed in the dtype of its argument, with the maximum subtracted before the exponential.
 """
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import reduce
 from math import prod
 from typing import Any, NamedTuple
 
@@ -54,6 +56,15 @@ class Value(NamedTuple):
     axes: tuple[str, ...]
 
 
+class _Sizes(dict[str, int]):
+    """The sizes of indices; one that has been renamed has that of its name with fewer primes."""
+
+    def __missing__(self, index: str) -> int:
+        if not index.endswith("'"):
+            raise KeyError(index)
+        return self[index.removesuffix("'")]
+
+
 class Evaluation:
     """Computes the expressions of one equation on given arrays.
 
@@ -68,22 +79,19 @@ class Evaluation:
         if not tensors:
             tensors = [array for array in arrays.values() if hasattr(array, "dtype")]
         self.dtype = jnp.result_type(*tensors) if tensors else jnp.result_type(float)
+        self.floating = jnp.issubdtype(self.dtype, jnp.inexact)
         self.given = arrays
         self.arrays = {name: self._cast(array) for name, array in arrays.items()}
-        self.sizes = sizes
+        self.sizes = _Sizes(sizes)
         self.source = source
         self.operations = 0
 
     def _cast(self, array: Any) -> Any:
         """Return the array in the dtype of all; Python numbers take it where they are used."""
         if not hasattr(array, "dtype"):
-            floating = jnp.issubdtype(self.dtype, jnp.inexact)
-            return jnp.asarray(float(array) if floating else array)
-        if array.dtype == self.dtype:
-            return array
-        if array.ndim == 0 and not jnp.issubdtype(self.dtype, jnp.inexact):
-            return array
-        return array.astype(self.dtype)
+            return jnp.asarray(float(array) if self.floating else array)
+        same = array.dtype == self.dtype or (array.ndim == 0 and not self.floating)
+        return array if same else array.astype(self.dtype)
 
     def __call__(self, node: Expression, axes: Sequence[str]) -> jax.Array:
         """Return the value of an expression with its axes in the given order."""
@@ -179,7 +187,9 @@ class Evaluation:
 
     def contraction(self, node: Expression, axes: tuple[str, ...] | None = None) -> Value:
         """Compute products and sums; the axes in the given order, where some order is given."""
-        parts = flatten(node)
+        parts = flatten(node, self.sizes)
+        for new, old in parts.renamed.items():
+            self.sizes[new] = self.sizes[old]
         output = parts.output if axes is None else axes
         number = parts.number
         values = [self.value(factor) for factor in parts.factors]
@@ -241,10 +251,7 @@ def _number(value: Fraction) -> int | float:
 
 
 def _product(factors: Sequence[Any]) -> Any:
-    total = None
-    for factor in factors:
-        total = factor if total is None else total * factor
-    return total
+    return reduce(operator.mul, factors) if factors else None
 
 
 def _power(base: Any, exponent: Fraction) -> Any:

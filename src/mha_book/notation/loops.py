@@ -104,18 +104,20 @@ def run_loops(
     Returns:
         What calling the equation returns, element by element.
     """
-    given, sizes = equation.read((equation.computed,), mapping, dims, arrays)
+    given, sizes = equation.read((equation.computed,), mapping, dims, arrays, _float64)
     source, extra = equation.source()
     scope: dict[str, Any] = {"np": np, "math": math}
     exec(source, scope)
     (function,) = (value for name, value in scope.items() if name.startswith("compute_"))
-    wide = {
-        name: np.asarray(array, np.float64) if hasattr(array, "shape") and array.shape else array
-        for name, array in given.items()
-    }
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     result = function(
-        **{name: array for name, array in wide.items() if name in names},
+        **{name: array for name, array in given.items() if name in names},
         **{name: sizes[index] for index, name in extra.items()},
     )
     return np.asarray(result)
+
+
+def _float64(array: Any) -> Any:
+    """A scalar as it came: one that is an integer may be a size."""
+    found = np.asarray(array)
+    return found.astype(np.float64) if found.ndim else found[()]

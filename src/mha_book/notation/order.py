@@ -9,7 +9,7 @@ import opt_einsum
 
 __all__ = ["Step", "order"]
 
-_MOST_BY_SEARCH = 7  # tensors: above that, all orders are too many to try
+_MOST_BY_SEARCH = 5  # tensors: above that, all orders are too many to try
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _pairs(path: Sequence[tuple[int, ...]], terms: _Terms, output: frozenset[str
 
 
 def _search(
-    terms: _Terms, output: frozenset[str], sizes: Mapping[str, int], limit: int
+    terms: _Terms, output: frozenset[str], sizes: Mapping[str, int], limit: int | None
 ) -> tuple[int, list[tuple[int, ...]]] | None:
     """Return the cheapest path without a result above the limit, by trying all; None without."""
     if len(terms) == 1:
@@ -56,12 +56,13 @@ def _search(
     best = None
     for pair in combinations(range(len(terms)), 2):
         first, second, result = _pairs([pair], terms, output)[0]
-        if _size(result, sizes) > limit:
+        if limit is not None and _size(result, sizes) > limit:
             continue
         rest = tuple(term for at, term in enumerate(terms) if at not in pair)
         below = _search((*rest, result), output, sizes, limit)
         if below is not None:
-            cost = below[0] + _size(first | second, sizes)
+            summed = result != first | second
+            cost = below[0] + _size(first | second, sizes) * (2 if summed else 1)
             if best is None or cost < best[0]:
                 best = cost, [pair, *below[1]]
     return best
@@ -74,12 +75,10 @@ def _path(
     if len(terms) > _MOST_BY_SEARCH:
         path: Sequence[tuple[int, ...]] = opt_einsum.paths.auto(list(terms), output, sizes)
         return path
-    path = opt_einsum.paths.optimal(list(terms), output, sizes)
     limit = max(_size(term, sizes) for term in (*terms, output))
-    largest = max(_size(result, sizes) for *_, result in _pairs(path, terms, output))
-    if largest > limit and (found := _search(terms, output, sizes, limit)) is not None:
-        path = found[1]
-    return path
+    found = _search(terms, output, sizes, limit) or _search(terms, output, sizes, None)
+    assert found is not None
+    return found[1]
 
 
 def order(
@@ -87,9 +86,10 @@ def order(
 ) -> tuple[Step, ...]:
     """Return the steps that contract the tensors, two at a time.
 
-    The order needs the fewest multiplications (``opt_einsum``'s optimal path) among those whose
-    intermediate results are no larger than the largest tensor or the result; among all, where
-    every order has a larger one. An index that only one tensor has is summed first.
+    Of up to five tensors, the order needs the fewest operations among those whose intermediate
+    results are no larger than the largest tensor or the result; among all, where every order has
+    a larger one. Of more tensors, it is one that ``opt_einsum`` finds. An index that only one
+    tensor has is summed first.
 
     Args:
         terms: the indices of each tensor, none twice.

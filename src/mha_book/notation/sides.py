@@ -1,8 +1,9 @@
 r"""What an equation consists of: its sides, its free indices, the arrays that it needs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from mha_book.notation.dimensions import Named, collect, index_sizes, operands
@@ -53,7 +54,7 @@ class Sides:
             raise notation_error(message, text, left.span)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Equation) and self.sides == other.sides
+        return isinstance(other, Sides) and self.sides == other.sides
 
     def __hash__(self) -> int:
         return hash(self.sides)
@@ -105,6 +106,7 @@ class Sides:
         mapping: Mapping[str, Any] | None,
         dims: Mapping[str, int] | None,
         arrays: Mapping[str, Any],
+        convert: Callable[[Any], Any] = jnp.asarray,
     ) -> tuple[dict[str, Any], dict[str, int]]:
         """Check the arrays from which some sides are to be computed.
 
@@ -112,7 +114,7 @@ class Sides:
             The arrays by their Python names, and the size of every index of the sides.
         """
         required = {**self.scalars, **operands(sides)}
-        given = collect(required, self.operands, mapping, arrays, self.text)
+        given = collect(required, self.operands, mapping, arrays, self.text, convert)
         self.check_dims(dims or {})
         shapes = {name: np.shape(array) for name, array in given.items()}
         return given, index_sizes(sides, shapes, dims or {}, self.text)

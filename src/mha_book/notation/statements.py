@@ -47,16 +47,18 @@ class Writer:
         self.everywhere = set().union(*(all_indices(side) for side in sides))
         for index in sorted(self.everywhere):
             self.index(index)
+            self.sizes[index] = self.free(f"size_{key(index)}")
 
     def index(self, index: str) -> str:
         """Return the loop variable of an index: its name, where no array has it."""
         if index not in self.indices:
             self.indices[index] = self.free(key(index))
-            self.sizes[index] = self.free(f"size_{key(index)}")
         return self.indices[index]
 
     def size(self, index: str) -> str:
         """Return the variable that is the size of an index."""
+        while index not in self.sizes:
+            index = index.removesuffix("'")  # a sum inside got a new name
         self.measured.add(index)
         return self.sizes[index]
 
