@@ -35,6 +35,7 @@ from mha_book.notation.expression import (
 )
 from mha_book.notation.order import Step, order
 from mha_book.notation.positions import all_once, inside, positions
+from mha_book.notation.products import contract
 
 __all__ = ["Evaluation", "Value", "FUNCTIONS"]
 
@@ -76,8 +77,7 @@ class Evaluation:
     def __init__(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], source: str) -> None:
         """Take arrays and numbers by their Python names, and the size of each index."""
         tensors = [array for array in arrays.values() if getattr(array, "ndim", 0)]
-        if not tensors:
-            tensors = [array for array in arrays.values() if hasattr(array, "dtype")]
+        tensors = tensors or [array for array in arrays.values() if hasattr(array, "dtype")]
         self.dtype = jnp.result_type(*tensors) if tensors else jnp.result_type(float)
         self.floating = jnp.issubdtype(self.dtype, jnp.inexact)
         self.given = arrays
@@ -95,9 +95,12 @@ class Evaluation:
 
     def __call__(self, node: Expression, axes: Sequence[str]) -> jax.Array:
         """Return the value of an expression with its axes in the given order."""
-        value = self.contraction(node, tuple(axes))
-        array = value.array
-        return array if hasattr(array, "dtype") else jnp.asarray(array, self.dtype)
+        if isinstance(node, Add):
+            value = self.add(node.terms, tuple(axes))
+        else:
+            array = self.contraction(node, tuple(axes)).array
+        fits = hasattr(array, "dtype") and (array.dtype == self.dtype or not self.floating)
+        return array if fits else jnp.asarray(array, self.dtype)
 
     def assign(self, leaf: Named, axes: Sequence[str], array: jax.Array) -> jax.Array:
         """Write values to the positions that the indices of the left side name."""
@@ -173,7 +176,9 @@ class Evaluation:
         total: Any = None
         for term in terms:
             minus, rest = signed(term)
-            array = self.align(self.contraction(rest), axes)
+            own = set(free_indices(rest))
+            value = self.contraction(rest, tuple(index for index in axes if index in own))
+            array = self.align(value, axes)
             if total is None:
                 total = -array if minus else array
             else:
@@ -220,8 +225,7 @@ class Evaluation:
         """Return the value with all of the axes, in their order."""
         if value.axes == axes:
             return value
-        array = jnp.broadcast_to(self.align(value, axes), self.shape(axes))
-        return Value(array, axes)
+        return Value(jnp.broadcast_to(self.align(value, axes), self.shape(axes)), axes)
 
     def smallest(self, values: Sequence[Value], steps: Sequence[Step]) -> int:
         """Return the position of the tensor or intermediate result with the fewest elements."""
@@ -240,10 +244,9 @@ class Evaluation:
             return Value(jnp.sum(value.array, axis=summed), kept)
         self.count(everything, 2 if step.summed else 1)
         if step.summed:
-            written = subscripts([value.axes for value in taken], step.result)
-            return Value(jnp.einsum(written, *(value.array for value in taken)), step.result)
-        first, second = (self.align(value, step.result) for value in taken)
-        return Value(first * second, step.result)
+            left, right = taken
+            return Value(contract(left, right, step.result), step.result)
+        return Value(operator.mul(*(self.align(v, step.result) for v in taken)), step.result)
 
 
 def _number(value: Fraction) -> int | float:
