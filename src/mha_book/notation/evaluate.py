@@ -98,7 +98,8 @@ class Evaluation:
         if isinstance(node, Add):
             value = self.add(node.terms, tuple(axes))
         else:
-            array = self.contraction(node, tuple(axes)).array
+            value = self.contraction(node, tuple(axes))
+        array = value.array
         fits = hasattr(array, "dtype") and (array.dtype == self.dtype or not self.floating)
         return array if fits else jnp.asarray(array, self.dtype)
 
