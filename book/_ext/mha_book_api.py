@@ -22,7 +22,9 @@ logger = logging.getLogger(__name__)
 # Reading order; a module that is not named here comes after these, alphabetically.
 ORDER = (
     "heads", "masks", "rope", "visibility", "attention", "jax_nn", "dispatch", "parameters",
-    "initialisers", "layers", "multihead", "models.tokens", "models.text", "models.records",
+    "initialisers", "layers", "multihead", "notation.equation", "notation.system",
+    "notation.layer", "notation.page", "notation.loops", "notation.rules", "notation.diagram",
+    "models.tokens", "models.text", "models.records",
     "models.minilm", "models.minilm_params", "models.smollm2", "models.smollm2_params",
     "plotting", "exercises",
 )  # fmt: skip
@@ -70,16 +72,25 @@ def undocumented(module_name: str) -> list[str]:
     return missing
 
 
+def shown_modules() -> list[str]:
+    """Return the public modules that the page has a section for.
+
+    The notation is a package of small steps: its users meet those that ``ORDER`` names.
+    """
+    inside = "mha_book.notation."
+    return [m for m in public_modules() if not m.startswith(inside) or m[9:] in ORDER]
+
+
 class ApiReference(SphinxDirective):
     """``{api-reference}``: one section a module, every public name in it."""
 
     def run(self):
         """Return the sections."""
         sections = []
-        for module in public_modules():
-            for name in undocumented(module):
-                text = f"public name without a docstring: {name}"
-                logger.warning(text, location=self.get_location(), type="mha_book")
+        for name in [name for module in public_modules() for name in undocumented(module)]:
+            text = f"public name without a docstring: {name}"
+            logger.warning(text, location=self.get_location(), type="mha_book")
+        for module in shown_modules():
             anchor = f"api-{module.split('.', 1)[1].replace('.', '-')}"
             section = nodes.section(ids=[anchor])
             section += nodes.title("", "", nodes.literal(module, module))

@@ -5,7 +5,16 @@ means is said in :mod:`mha_book.notation.rules`.
 """
 
 from mha_book.notation.equation import Equation, parse_equations
+from mha_book.notation.layer import multi_head_layer
 from mha_book.notation.loops import run_loops
 from mha_book.notation.page import page_equations
+from mha_book.notation.system import System
 
-__all__ = ["Equation", "page_equations", "parse_equations", "run_loops"]
+__all__ = [
+    "Equation",
+    "System",
+    "multi_head_layer",
+    "page_equations",
+    "parse_equations",
+    "run_loops",
+]

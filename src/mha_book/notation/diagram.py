@@ -56,7 +56,7 @@ def draw(equations: Sequence[Sides]) -> Figure:
     xs, ys = zip(*places.values(), *(p for route in edges.values() for p in route), strict=True)
     wide, high = max(xs) - min(xs) + 1.4, max(ys) - min(ys) + 1
     scale = min(0.9, _WIDEST / wide)
-    font = plt.rcParams["font.size"] * min(1.0, max(0.75, scale / 0.85))
+    font = plt.rcParams["font.size"] * min(1.0, max(0.9, scale / 0.85))
     with plt.rc_context({"font.size": font}):
         size = max(scale * wide, 4.8), 0.62 * high + 0.4
         figure = plt.figure(figsize=size, layout="constrained")

@@ -17,13 +17,13 @@ from mha_book.notation.expression import (
     Expression,
     Index,
     Softmax,
-    Span,
     Tensor,
     all_indices,
     children,
     key,
     leaves,
 )
+from mha_book.notation.nodes import Span
 
 __all__ = ["Named", "axes_text", "collect", "index_sizes", "operands", "whole_number"]
 
@@ -165,9 +165,7 @@ def _read(
         if isinstance(index, str):
             known, why = found.setdefault(index, (size, f"as in axis {axis} of {name}"))
             if known != size:
-                message = (
-                    f"{name}: index {index} (axis {axis}): expected {known}, {why}"
-                )
+                message = f"{name}: index {index} (axis {axis}): expected {known}, {why}"
                 raise notation_error(f"{message}; got {size}, shape {shape}", source, leaf.span)
 
 

@@ -24,7 +24,7 @@ from mha_book.notation.sides import Sides
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Equation"]
+__all__ = ["Equation", "parse_equations"]
 
 
 class Equation(Sides):
@@ -244,3 +244,26 @@ class Equation(Sides):
 
     def _repr_markdown_(self) -> str:
         return describe.markdown(self)
+
+
+def parse_equations(latex: str, *, broadcast: Sequence[str] = ()) -> tuple[Equation, ...]:
+    r"""Read a piece of LaTeX with any number of equations, one to a row or with commas between.
+
+    Args:
+        latex: the equations, in ``aligned`` or without.
+        broadcast: indices that a term may lack in any of them, such as those of a bias.
+
+    Raises:
+        ValueError: an equation cannot be read; the message has a caret at the place.
+
+    Example:
+        >>> [e.einsum for e in parse_equations(r"q^a = x^b W^{ba}, \qquad s = q^a k^a")]
+        ['b,ba->a', 'a,a->']
+    """
+    found = []
+    for statement in parse(latex):
+        free = free_indices(statement.sides[0])
+        start, end = statement.span or (0, len(latex))
+        own = tuple(index for index in broadcast if index in free)
+        found.append(Equation(latex[start:end], broadcast=own))
+    return tuple(found)

@@ -1,6 +1,6 @@
 """Errors that show the equation with a caret at the place."""
 
-from mha_book.notation.expression import Span
+from mha_book.notation.nodes import Span
 
 __all__ = ["notation_error"]
 

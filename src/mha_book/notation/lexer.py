@@ -20,7 +20,11 @@ GREEK = _set(
     r"\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \vartheta \iota \kappa "
     r"\lambda \mu \nu \xi \pi \rho \sigma \tau \upsilon \phi \varphi \chi \psi \omega"
 )
+"""The commands of small Greek letters, which may be names and indices."""
+
 CAPITAL_GREEK = _set(r"\Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega")
+"""The commands of capital Greek letters, which may be names."""
+
 KNOWN = (
     GREEK
     | CAPITAL_GREEK
@@ -69,6 +73,7 @@ REASONS = {
     ";": r"a ';' puts arrays side by side: let an upper index count them",
     "{": r"braces do not show on the page: write \left( and \right)",
 }
+"""What the notation does not have, and why: the words of the error."""
 REASONS |= dict.fromkeys((r"\le", r"\leq", r"\ge", r"\geq", "<", ">", r"\neq", r"\approx"), _ORDER)
 REASONS |= dict.fromkeys((r"\dots", r"\ldots", r"\cdots", r"\vdots", r"\ddots"), _LIST)
 REASONS |= dict.fromkeys((r"\lfloor", r"\lceil", r"\bmod", r"\mod", r"\gcd"), _ROUND)

@@ -30,9 +30,11 @@ __all__ = [
     "Tensor",
 ]
 
-# Where in the source an expression stands, from the first character to behind the last. Derived
-# expressions stand nowhere. It takes no part in comparisons.
 Span = tuple[int, int] | None
+"""Where in the source an expression stands, from the first character to behind the last.
+
+Derived expressions stand nowhere. It takes no part in comparisons.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Affine:
 
 
 Index = str | Affine
+"""What stands at an axis of a tensor: a letter with its primes, or a computed position."""
 
 
 @dataclass(frozen=True)
@@ -190,4 +193,7 @@ class Softmax:
 
 
 Leaf = Number | Tensor | Derivative | Delta
+"""An expression without others below it."""
+
 Expression = Leaf | Product | Add | Quotient | Power | Function | Sum | Softmax
+"""Any node."""

@@ -10,8 +10,8 @@ The parser goes through the tokens once, from left to right. Implied sums are no
 
 from dataclasses import dataclass, field
 
-from mha_book.notation.expression import Expression, Span
 from mha_book.notation.lexer import Token
+from mha_book.notation.nodes import Expression, Span
 from mha_book.notation.terms import Terms
 
 __all__ = ["Parser", "Statement", "parse"]

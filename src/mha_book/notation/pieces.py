@@ -15,6 +15,8 @@ __all__ = [
 ]
 
 ACCENTS = (r"\widetilde", r"\widehat", r"\tilde", r"\hat", r"\bar", r"\overline")
+"""The commands that put an accent on a name."""
+
 _DIGITS = 30  # of one number
 
 

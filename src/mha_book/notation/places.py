@@ -9,11 +9,11 @@ from mha_book.notation.expression import (
     Delta,
     Derivative,
     Expression,
-    Span,
     Sum,
     Tensor,
     children,
 )
+from mha_book.notation.nodes import Span
 
 __all__ = ["fail_at", "index_span", "written_indices"]
 

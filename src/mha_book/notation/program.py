@@ -13,6 +13,7 @@ from mha_book.notation.expression import Derivative, Tensor, all_indices, key
 __all__ = ["WIDTH_OF_HEADS", "Program"]
 
 WIDTH_OF_HEADS = {"d_k": "a"}
+"""The named scalars that are sizes, unless others are given: ``d_k`` is the size of ``a``."""
 
 
 class Program:
@@ -198,6 +199,6 @@ class Program:
 
     def _repr_markdown_(self) -> str:
         rows = (equation.latex.replace("=", "&=", 1) for equation in self.equations)
-        body = " \\\\\n".join(rows)
+        body = " \\\\[1ex]\n".join(rows)
         inputs = ", ".join(f"`{name}`" for name in self.inputs)
         return f"$$\n\\begin{{aligned}}\n{body}\n\\end{{aligned}}\n$$\n\nfrom {inputs}"
