@@ -349,7 +349,7 @@ def vmap() -> Result:
 
     def scores(q: torch.Tensor) -> torch.Tensor:
         own = {queries: q, keys: given[keys].rename(None)}  # unnamed: in the variables' order
-        return program(own, DIMS).rename(None)
+        return program(own, DIMS).align_to(*"hij").rename(None)
 
     assert close(scores(given[queries].rename(None)), tasks.arrays()["S"])
     stacked = torch.stack([given[queries].rename(None)] * 2)
