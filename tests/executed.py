@@ -45,18 +45,19 @@ def run(latex: str, registered: Executed) -> list[Pair]:
         waiting.remove(equation)
         left = key(equation.left.name) if _assigns(equation) else None
         own = {name: arrays[name] for name in {*equation.operands, *equation.scalars}}
+        assigned = np.asarray(equation(own, dims=dims))
         values = [np.asarray(value) for value in equation.values(own, dims=dims)]
         loops = run_loops(equation, own, dims=dims)
-        pairs.append((f"{left or 'identity'}: loops", values[0], loops))
+        pairs.append((f"{left or 'identity'}: loops", assigned, loops))
         for value in values[1:]:
             pairs.append((f"{left or 'identity'}: sides", values[0], value))
         if left is not None:
             if left in expected:
                 given = _double(expected[left])
-                pairs.append((f"{left}: the package's", values[0], given))
+                pairs.append((f"{left}: the package's", assigned, given))
                 arrays[left] = given
             else:
-                arrays[left] = values[0]
+                arrays[left] = assigned
     return pairs
 
 
@@ -109,6 +110,8 @@ def alterations(latex: str) -> Iterator[tuple[str, str]]:
         for place in range(len(letters) - 1):
             swapped = [*letters]
             swapped[place : place + 2] = swapped[place + 1], swapped[place]
+            if swapped == letters:
+                continue
             new = f"^{{{''.join(swapped)}}}"
             what = f"{match[0]} becomes {new} at {match.start()}"
             yield what, latex[: match.start()] + new + latex[match.end() :]
