@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import jax
 import pytest
 from filelock import FileLock
 
@@ -72,6 +73,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             require(need)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled_programs() -> Iterator[None]:
+    """Drop what JAX compiled for a file of tests: a worker would gather gigabytes of it."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def needs_models() -> None:
     require("needs_models")
@@ -97,8 +105,6 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("loose_promotion"):
         yield
         return
-    import jax
-
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield
 

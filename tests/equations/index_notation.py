@@ -153,3 +153,17 @@ def gradient_softmax(rng):
     scores = jnp.asarray(rng.normal(size=(2, 3, 5)), jnp.float32)
     above, (slope,) = slopes(jax.nn.softmax, scores)
     return {"A": jax.nn.softmax(scores), "dL_dA": above}, {"dL_dS": slope}
+
+
+@executed("index-match")
+def match(rng):
+    arrays, _ = layer(rng)
+    w_q, w_k = arrays["W_Q"], arrays["W_K"]
+    return {"W_Q": w_q, "W_K": w_k}, {"G": jnp.matmul(w_q, jnp.swapaxes(w_k, -1, -2))}
+
+
+@executed("index-linear")
+def linear(rng):
+    _, computed = layer(rng)
+    q, k, v = (computed[name] for name in "QKV")
+    return {"Q": q, "K": k, "V": v}, {"O": jnp.matmul(q, jnp.matmul(jnp.swapaxes(k, -1, -2), v))}
