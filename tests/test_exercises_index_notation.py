@@ -5,15 +5,15 @@ import pytest
 from mha_book.exercises import verdict
 from mha_book.exercises.index_notation import CHECKS
 
-VALUES = r"\frac{\partial L}{\partial V^{hjc}} = A^{hij} \frac{\partial L}{\partial O^{hic}}"
+QUERY = r"\frac{\partial L}{\partial W_Q^{hba}} = W_K^{hb'a} \frac{\partial L}{\partial G^{hbb'}}"
 KEYS = (
-    r"\frac{\partial L}{\partial K^{hja}} = "
-    r"\frac{1}{\sqrt{d_k}} Q^{hia} \frac{\partial L}{\partial S^{hij}}"
+    r"\frac{\partial L}{\partial K^{kja}} = "
+    r"\frac{1}{\sqrt{d_k}} Q^{kgia} \frac{\partial L}{\partial S^{kgij}}"
 )
 RIGHT = {
     "read": lambda: "hba,hBa->hbB",
     "write": lambda: r"M^{ij} = \frac{1}{N} \sum_h A^{hij}",
-    "gradient": lambda: (VALUES, KEYS),
+    "gradient": lambda: (QUERY, KEYS),
     "linear": lambda: 8 * 4096 * 64 * 64 * 4,
 }
 
@@ -50,9 +50,9 @@ def test_a_solution_passes(name):
         ("write", r"M^{ij} = \frac{1}{N} A^{hij} B^{hij}", "uses B"),
         ("write", r"M^{ij} = \frac{2}{N} A^{hij}", "other numbers"),
         ("write", r"M^{ij} = \frac{1}{N} A^{hi}", "stands nowhere on the right"),
-        ("gradient", VALUES, "two equations"),
-        ("gradient", (KEYS, VALUES), "expected the left side"),
-        ("gradient", (VALUES, KEYS.replace(r"\frac{1}{\sqrt{d_k}} ", "")), "does not use d_k"),
+        ("gradient", QUERY, "two equations"),
+        ("gradient", (KEYS, QUERY), "expected the left side"),
+        ("gradient", (QUERY, KEYS.replace(r"\frac{1}{\sqrt{d_k}} ", "")), "does not use d_k"),
         ("linear", 8 * 4096 * 4096 * 64 * 4, "order that makes scores"),
         ("linear", 8 * 4096 * 64 * 64 * 2, "two operations"),
         ("linear", 1, "expected the flops"),
