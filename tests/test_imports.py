@@ -19,7 +19,7 @@ LAYERS = (
     ("visibility",),
     ("attention", "blockwise", "jax_nn", "kernels"),
     ("dispatch",),
-    ("layers", "parameters"),
+    ("dropout", "layers", "parameters"),
     ("initialisers",),
     ("multihead",),
     ("gradients", "grouped", "kv_cache", "pruning", "specialization"),
