@@ -18,6 +18,8 @@ LAYERS = (
     ("heads", "masks", "notation", "rope"),
     ("visibility",),
     ("attention", "blockwise", "jax_nn", "kernels"),
+    ("attention_vjp",),
+    ("manual",),
     ("dispatch",),
     ("dropout", "layers", "parameters"),
     ("initialisers",),

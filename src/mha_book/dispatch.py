@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Bool, Float
 
-from mha_book import attention, jax_nn
+from mha_book import attention, jax_nn, manual
 from mha_book._checks import check, check_bias, check_factors, check_operands, check_rank
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
@@ -261,6 +261,13 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "jax_nn": Implementation(jax_nn.run, jax_nn.refuse, forward_mode=True),
     "reference": Implementation(
         attention.run, lambda request: None, forward_mode=True, weight_factors=True
+    ),
+    # The backward pass by hand. The reference serves all that these do, so they run by name alone.
+    "manual": Implementation(
+        manual.run_manual, lambda request: None, forward_mode=False, weight_factors=True
+    ),
+    "recompute": Implementation(
+        manual.run_recompute, lambda request: None, forward_mode=False, weight_factors=True
     ),
 }
 """The implementations by name."""
