@@ -1,4 +1,4 @@
-r"""The backward pass of attention, written out by hand: softmax, values, scores, bias, scale.
+r"""The backward pass of attention, written out by hand: values, scores, bias and scale.
 
 A gradient is called ``d_`` and the name of what it belongs to: ``d_output`` is
 $\partial L / \partial O$ for a loss $L$. Each function here takes the gradient of a result and
@@ -15,15 +15,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mha_book.attention import _fold_groups
+from mha_book.softmax_vjp import row_products, softmax_vjp
 
 __all__ = [
     "AttentionGradients",
     "attention_vjp",
     "broadcast_vjp",
-    "row_products",
     "scores_vjp",
-    "softmax_jacobian",
-    "softmax_vjp",
     "values_vjp",
 ]
 
@@ -46,75 +44,6 @@ class AttentionGradients(NamedTuple):
     bias: Array | None
     scale: Array
     weight_factors: Array | None
-
-
-def softmax_jacobian(weights: Float[Array, "*batch S"]) -> Float[Array, "*batch S S"]:
-    r"""Return how each weight of a row depends on each score of that row.
-
-    $\partial A^{j} / \partial S^{j'} = A^{j} (\delta^{jj'} - A^{j'})$. The matrix is symmetric, and
-    its rows sum to zero: adding one number to all scores changes nothing.
-
-    Args:
-        weights: ``(…, S)``, the softmax of a row of scores.
-
-    Returns:
-        ``(…, S, S)``.
-
-    Example:
-        >>> softmax_jacobian(jnp.array([0.25, 0.75])).tolist()
-        [[0.1875, -0.1875], [-0.1875, 0.1875]]
-    """
-    delta = jnp.eye(weights.shape[-1], dtype=weights.dtype)
-    delta = jnp.reshape(delta, (1,) * (weights.ndim - 1) + delta.shape)
-    return weights[..., :, None] * (delta - weights[..., None, :])
-
-
-def softmax_vjp(
-    weights: Float[Array, "*batch S"],
-    d_weights: Float[Array, "*batch S"],
-    inner: Float[Array, "*batch 1"] | None = None,
-) -> Float[Array, "*batch S"]:
-    r"""Return the gradient of the scores: the Jacobian's product, without the Jacobian.
-
-    $dS^{j} = A^{j} \bigl(dA^{j} - \sum_{j'} A^{j'} dA^{j'}\bigr)$. Where a weight is zero, a masked
-    key or an empty row, the gradient is zero.
-
-    Args:
-        weights: ``(…, S)``.
-        d_weights: ``(…, S)``.
-        inner: ``(…, 1)``, the sum over $j'$ where it is known already (:func:`row_products`).
-
-    Returns:
-        ``(…, S)``.
-
-    Example:
-        >>> softmax_vjp(jnp.array([0.25, 0.75]), jnp.array([1.0, 0.0])).tolist()
-        [0.1875, -0.1875]
-    """
-    if inner is None:
-        inner = row_products(weights, d_weights)
-    return weights * (d_weights - inner)
-
-
-def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> Array:
-    r"""Return $D^{i} = \sum_c x^{ic}\, dx^{ic}$ for every row, the last axis kept.
-
-    For attention the sum over the keys that :func:`softmax_vjp` subtracts equals one over the width
-    of the values, $\sum_j A^{ij} dA^{ij} = \sum_{jc} A^{ij} V^{jc} dO^{ic} = \sum_c O^{ic} dO^{ic}$:
-    ``C`` products a row instead of ``S``, and no need of the weights.
-
-    Args:
-        x: ``(…, C)``, the output or the weights.
-        d_x: ``(…, C)``, its gradient.
-
-    Returns:
-        ``(…, 1)``.
-
-    Example:
-        >>> row_products(jnp.array([[1.0, 2.0]]), jnp.array([[3.0, 4.0]])).tolist()
-        [[11.0]]
-    """
-    return jnp.sum(x * d_x, axis=-1, keepdims=True)
 
 
 def values_vjp(
@@ -206,10 +135,12 @@ def attention_vjp(
     scale: float | Float[Array, ""] | None = None,
     weight_factors: Float[Array, "..."] | None = None,
 ) -> AttentionGradients:
-    r"""Return all gradients of $O = (f \circ A)\, V$, $A = \operatorname{softmax}(s\,Q K^\top + B)$.
+    r"""Return all gradients of attention, from its weights and its output.
 
-    $dA = f \circ dO\,V^\top$, $dS = A \circ (dA - D + d\ell)$ with $D$ of :func:`row_products`, from
-    there :func:`scores_vjp`, and $dB = dS$. The log-sum-exp $\ell^{hi}$ of a row has the gradient
+    $O = (f \circ A)\, V$ with $A = \operatorname{softmax}(s\,Q K^\top + B)$ has the gradients
+    $dA = f \circ dO\,V^\top$, $dS = A \circ (dA - D + d\ell)$ with $D$ of
+    :func:`~mha_book.softmax_vjp.row_products`, from there :func:`scores_vjp`, and $dB = dS$. The
+    log-sum-exp $\ell^{hi}$ of a row has the gradient
     $\partial \ell^{hi} / \partial S^{hij} = A^{hij}$. Masks need no line of their own: what they
     hide has weight zero.
 
@@ -278,6 +209,7 @@ def _times(rows: Array, matrix: Array) -> Array:
 
 
 def _transposed_times(left: Array, right: Array, like: Any) -> Array:
-    """Return ``(…, N, T, X)`` transposed times ``(…, N, T, Y)``, groups summed: ``(…, K, X, Y)``."""
+    """Return ``(…, N, T, X)`` transposed times ``(…, N, T, Y)``, summed to ``(…, K, X, Y)``."""
     left, right = _fold_groups(left, like), _fold_groups(right, like)
-    return jnp.matmul(jnp.swapaxes(left, -1, -2), right)
+    # In this order the small result is turned, (Y, X) to (X, Y); never the many weights.
+    return jnp.swapaxes(jnp.einsum("...tx,...ty->...yx", left, right), -1, -2)

@@ -137,7 +137,8 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         d_lse = None if d_lse is None else d_lse / saved.total[..., 0]
     return attention_vjp(
         saved.query, saved.key, saved.value, weights, saved.output, d_output,
-        d_lse=d_lse, bias=saved.bias, scale=saved.scale, weight_factors=saved.weight_factors,
+        d_lse=d_lse, bias=saved.bias, scale=jnp.asarray(saved.scale),
+        weight_factors=saved.weight_factors,
     )  # fmt: skip
 
 
