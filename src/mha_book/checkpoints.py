@@ -112,12 +112,15 @@ def save_arrays(
             ``provenance``; a digest ``sha256`` over all of it is added.
 
     Raises:
+        ValueError: an array has a dtype that cannot be read back, such as bfloat16.
         ModuleNotFoundError: safetensors is missing; the message says how to install it.
     """
     safetensors = import_extra("safetensors.numpy", "training")
     described = {
         name: json.dumps(value, sort_keys=True) for name, value in (metadata or {}).items()
     }
+    for name, array in arrays.items():  # the reader of safetensors for numpy has no bfloat16
+        check(array.dtype.kind in "fiub", name, "float16 or wider, integers, booleans", array.dtype)
     ordered = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
     digest = _digest(ordered, described)
     write_atomic(path, safetensors.save(ordered, {**described, "sha256": digest}))

@@ -20,7 +20,7 @@ from mha_book._checks import check
 from mha_book.checkpoints import load_arrays, load_tree, provenance, save_arrays, tree_arrays
 from mha_book.models._files import import_extra
 
-__all__ = ["Trained", "TrainState", "init_state", "make_step", "train"]
+__all__ = ["Trained", "TrainState", "descend", "init_state", "make_step", "train"]
 
 
 class TrainState(NamedTuple):
@@ -68,6 +68,27 @@ def init_state(params: Any, optimiser: Any, rng_key: Key[Array, ""]) -> TrainSta
     return TrainState(jnp.zeros((), jnp.int32), params, optimiser.init(params), rng_key)
 
 
+def descend(optimiser: Any, gradient: Any, opt_state: Any, params: Any) -> tuple[Any, Any]:
+    """Return the parameters and the state of the optimiser after one update.
+
+    Args:
+        optimiser: an ``optax.GradientTransformation``.
+        gradient: a tree like ``params``.
+        opt_state: its state before.
+        params: the parameters before.
+
+    Returns:
+        The parameters, each in the dtype it had, and the state of the optimiser.
+
+    Raises:
+        ModuleNotFoundError: optax is missing; the message says how to install it.
+    """
+    optax = import_extra("optax", "training")
+    with jax.numpy_dtype_promotion("standard"):  # optax multiplies by its count of steps
+        updates, opt_state = optimiser.update(gradient, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+
 def make_step(
     loss: Callable[..., Array], batch: Callable[..., Any], optimiser: Any
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
@@ -81,19 +102,14 @@ def make_step(
     Returns:
         ``(state, data)`` to the next state and a dictionary with the ``"loss"`` before the step.
         For one run each of several keys: ``jax.vmap(step, in_axes=(0, None))``.
-
-    Raises:
-        ModuleNotFoundError: optax is missing; the message says how to install it.
     """
-    optax = import_extra("optax", "training")
 
     def step(state: TrainState, data: Any) -> tuple[TrainState, dict[str, Array]]:
         key = jax.random.fold_in(state.rng_key, state.step)
         batch_key, loss_key = jax.random.split(key)
         examples = batch(data, batch_key)
         value, gradient = jax.value_and_grad(loss)(state.params, examples, loss_key)
-        updates, opt_state = optimiser.update(gradient, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+        params, opt_state = descend(optimiser, gradient, state.opt_state, state.params)
         return TrainState(state.step + 1, params, opt_state, state.rng_key), {"loss": value}
 
     return step
