@@ -295,6 +295,20 @@ def test_poison_that_nobody_sees(implementation: str, jitted: bool) -> None:
     assert not any(gradient[1].any() for gradient in gradients.values())
 
 
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_an_empty_row_takes_any_gradient_of_its_log_sum_exp(implementation: str) -> None:
+    """It is -inf there, so that the gradient which comes back may be infinite or NaN."""
+
+    def call(x: dict[str, jax.Array]) -> Any:
+        return attend(**x, mask=causal(-2), implementation=implementation, return_lse=True)[1]
+
+    d_lse = draw(B, N, T).at[..., :2].set(jnp.nan)
+    lse, pull = jax.vjp(call, operands())
+    assert jnp.isneginf(lse[..., :2]).all()
+    (gradients,) = pull(d_lse)
+    close(gradients, pull(d_lse.at[..., :2].set(0.0))[0], 1e-15)
+
+
 # --- the implementations ------------------------------------------------------------------------
 
 
@@ -383,6 +397,26 @@ def test_recomputation_is_not_undone_by_the_compiler() -> None:
         return text.count(f"f64[{B},{N},{T},{S}]{{3,2,1,0}} exponential(")
 
     assert exponentials("recompute") >= 2 * exponentials("manual") > 0
+
+
+def test_recomputation_takes_less_memory_in_a_stack() -> None:
+    """Of four calls one after another: no weights wait, in the compiled program either."""
+
+    def peak(implementation: str) -> int:
+        def stack(x: jax.Array) -> jax.Array:
+            for _ in range(4):
+                x = x + attend(x, x, x, is_causal=True, implementation=implementation)
+            return x
+
+        def both(x: jax.Array) -> Any:
+            output, pull = jax.vjp(stack, x)
+            return output, pull(jnp.sin(output))
+
+        compiled = jax.jit(both).lower(draw(2, 257, 5, dtype="float32")).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    weights = 2 * 257 * 257 * 4
+    assert peak("recompute") < 4 * weights < peak("manual")
 
 
 @pytest.mark.parametrize("recompute", [False, True])

@@ -12,7 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from mha_book.attention import _fold_groups
 from mha_book.softmax_vjp import row_products, softmax_vjp
@@ -131,6 +131,7 @@ def attention_vjp(
     d_output: Float[Array, "*batch T C"],
     *,
     d_lse: Float[Array, "*batch T"] | None = None,
+    empty: Bool[Array, "*batch T"] | None = None,
     bias: Float[Array, "..."] | None = None,
     scale: float | Float[Array, ""] | None = None,
     weight_factors: Float[Array, "..."] | None = None,
@@ -157,6 +158,8 @@ def attention_vjp(
         output: ``(…, N, T, C)``, likewise.
         d_output: ``(…, N, T, C)``.
         d_lse: ``(…, N, T)``, the gradient of the log-sum-exp; None for zeros.
+        empty: ``(…, N, T)``, which rows are empty: there ``d_lse`` may be anything, as the gradient
+            of something that is -inf may well be. None where no row is.
         bias: the bias that was added, or None; only its shape and dtype matter.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         weight_factors: the factors $f$ of the weights, or None.
@@ -186,6 +189,8 @@ def attention_vjp(
         d_weights = d_weights * weight_factors.astype(dtype)
     inner = row_products(output, d_output)  # (…, N, T, 1)
     inner = inner if d_lse is None else inner - d_lse.astype(dtype)[..., None]
+    if empty is not None:
+        inner = jnp.where(empty[..., None], jnp.zeros((), dtype), inner)
     d_scores = softmax_vjp(weights, d_weights, inner)
     d_query, d_key, d_scale = scores_vjp(q, k, d_scores, scale)
     return AttentionGradients(

@@ -149,8 +149,8 @@ def multi_head_attention_vjp(
         d_value, d_w_v, d_b_v = project_heads_vjp(value_input, separate.w_v, d_v)
         found = MultiHeadParams(d_w_q, d_w_k, d_w_v, d_w_o, d_b_q, d_b_k, d_b_v, d_b_o)
         # A bias that is not there has no gradient.
-        absent: dict[str, Any] = {name: None for name in separate._fields if getattr(separate, name) is None}
-        d_params = found._replace(**absent)
+        absent = [name for name, x in separate._asdict().items() if x is None]
+        d_params = found._replace(**{name: None for name in absent})  # type: ignore[arg-type]
         if value is None:  # two paths meet, and a third one where the query is the key too
             d_key = d_key + d_value
         if key is None:

@@ -126,10 +126,7 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         (2, 3, 4)
     """
     if saved.exponentials is None or saved.total is None:
-        # The barrier makes the computation below wait for d_output: a compiler that sees the same
-        # scores in both passes would keep them from the first, which is what is to be avoided.
-        saved, d_output = jax.lax.optimization_barrier((saved, d_output))
-        weights = _weights(saved)
+        weights = _weights(saved._replace(query=_not_before(d_output, saved.query)))
     else:
         # The sum of a row divides the few numbers of d_output, not the many of the weights.
         weights = saved.exponentials
@@ -137,9 +134,22 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         d_lse = None if d_lse is None else d_lse / saved.total[..., 0]
     return attention_vjp(
         saved.query, saved.key, saved.value, weights, saved.output, d_output,
-        d_lse=d_lse, bias=saved.bias, scale=jnp.asarray(saved.scale),
+        d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=saved.bias, scale=jnp.asarray(saved.scale),
         weight_factors=saved.weight_factors,
     )  # fmt: skip
+
+
+def _not_before(awaited: Array, x: Array) -> Array:
+    """Return ``x`` so that it, and what is computed from it, has to wait for ``awaited``.
+
+    A compiler that sees the same scores in both passes keeps them from the first, and one that
+    does not may compute them long before they are needed: either way they take the memory that
+    the second computation was to spare. (XLA drops ``jax.lax.optimization_barrier`` on a CPU
+    before it orders the operations.) So a zero is added that it cannot know to be one.
+    """
+    summed = jnp.sum(awaited)
+    never = jnp.logical_and(jnp.isnan(summed), jnp.isinf(summed))
+    return x + never.astype(x.dtype)
 
 
 def _weights(saved: Saved) -> Array:
