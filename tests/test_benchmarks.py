@@ -419,7 +419,7 @@ def test_committed_results_are_readable(benchmark_modules):
         assert found["provenance"]["git"]["dirty"] is False
         quiet = benchmark_modules["attention"].QUIET
         for case in found["cases"]:
-            assert case["rows"][-1]["name"] == "reference (again)"
+            assert case["rows"][-1]["name"] == f"{case['baseline']} (again)"
             assert abs(case["rows"][-1]["ratio"]["median"] - 1) <= quiet
 
 

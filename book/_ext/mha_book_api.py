@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 ORDER = (
     "heads", "masks", "rope", "visibility", "attention", "softmax_vjp", "attention_vjp",
     "manual", "jax_nn", "dispatch", "parameters", "initialisers", "layers", "dropout", "multihead",
-    "layer_vjp", "gradients", "models.tokens", "models.text", "models.records",
+    "layer_vjp", "gradients", "notation.equation", "notation.system", "notation.layer",
+    "notation.page", "notation.loops", "notation.rules", "notation.diagram",
+    "models.tokens", "models.text", "models.records",
     "models.minilm", "models.minilm_params", "models.smollm2", "models.smollm2_params",
     "models.characters", "models.tiny", "models.tiny_params", "checkpoints", "training",
     "plotting", "exercises",
@@ -72,16 +74,25 @@ def undocumented(module_name: str) -> list[str]:
     return missing
 
 
+def shown_modules() -> list[str]:
+    """Return the public modules that the page has a section for.
+
+    The notation is a package of small steps: its users meet those that ``ORDER`` names.
+    """
+    inside = "mha_book.notation."
+    return [m for m in public_modules() if not m.startswith(inside) or m[9:] in ORDER]
+
+
 class ApiReference(SphinxDirective):
     """``{api-reference}``: one section a module, every public name in it."""
 
     def run(self):
         """Return the sections."""
         sections = []
-        for module in public_modules():
-            for name in undocumented(module):
-                text = f"public name without a docstring: {name}"
-                logger.warning(text, location=self.get_location(), type="mha_book")
+        for name in [name for module in public_modules() for name in undocumented(module)]:
+            text = f"public name without a docstring: {name}"
+            logger.warning(text, location=self.get_location(), type="mha_book")
+        for module in shown_modules():
             anchor = f"api-{module.split('.', 1)[1].replace('.', '-')}"
             section = nodes.section(ids=[anchor])
             section += nodes.title("", "", nodes.literal(module, module))

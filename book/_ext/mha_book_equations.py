@@ -5,7 +5,8 @@ label on that page what holds the equation:
 
 * ``tested``: a function registered under the label in ``tests/equations/`` evaluates both sides;
 * ``definition``: it gives a name to something, and there is nothing to check;
-* ``executed``: a cell of the page runs the page's own text. ``{kind: executed, cell: <cell id>}``.
+* ``executed``: the page's own text is parsed and run, and compared with the package: a function
+  registered under the label in ``tests/equations/`` gives the arrays.
 """
 
 import re
@@ -17,48 +18,16 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["KINDS", "displayed_equations", "load_kinds", "normalise", "setup"]
+__all__ = ["KINDS", "load_kinds", "normalise", "setup"]
 
 logger = logging.getLogger(__name__)
 
 KINDS = ("executed", "tested", "definition")
-_FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*(\{?[\w-]*\}?)[^\n]*\n(.*?)^\1[ \t]*$", re.M | re.S)
-_COLON_MATH = re.compile(r"^(:{3,})[ \t]*\{math\}[^\n]*\n(.*?)^\1[ \t]*$", re.M | re.S)
-_OPTION = re.compile(r"^:(\w+):[ \t]*(.*)\n?", re.M)
-_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.S)
-_DOLLARS = re.compile(r"\$\$(.+?)\$\$(?:[ \t]*\(([^()\n]+)\))?", re.S)
-_BARE = re.compile(r"^\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.M | re.S)
 
 
 def normalise(latex: str) -> str:
     """Return LaTeX without white space, so that the same formula compares equal."""
     return re.sub(r"\s+", "", latex)
-
-
-def displayed_equations(markdown: str) -> list[tuple[str | None, str]]:
-    r"""Return (label or None, LaTeX) of every displayed equation in the text of a page.
-
-    ``$$ … $$ (label)``, ``{math}`` directives with ``:label:``, and bare ``\\begin{…}`` blocks,
-    which cannot carry a label.
-    """
-    found = []
-
-    def directive(body: str) -> str:
-        options = dict(_OPTION.findall(body))
-        found.append((options.get("label"), _OPTION.sub("", body).strip()))
-        return "\n"
-
-    text = _COLON_MATH.sub(lambda m: directive(m[2]), markdown)
-    text = _FENCE.sub(lambda m: directive(m[3]) if m[2] == "{math}" else "\n", text)
-    text = _CODE.sub("", text)
-
-    def dollars(m) -> str:
-        found.append((m[2], m[1].strip()))
-        return "\n"
-
-    text = _DOLLARS.sub(dollars, text)
-    found += [(None, m[0]) for m in _BARE.finditer(text)]
-    return found
 
 
 def load_kinds(root: Path) -> dict[str, dict[str, dict]]:
@@ -87,12 +56,13 @@ class Census(SphinxDirective):
 
 def collect(app, doctree):
     """Note the labels of the displayed equations of the page just read."""
-    labels = [node.get("label") for node in doctree.findall(nodes.math_block)]
+    displayed = [node for node in doctree.findall(nodes.math_block) if not _is_output(node)]
+    labels = [node.get("label") for node in displayed]
     _store(app.env)[app.env.docname] = labels
     page = Path(app.env.docname).name
     app.env.note_dependency(str(Path(app.srcdir) / "book" / "equations" / f"{page}.yml"))
     kinds = load_kinds(Path(app.srcdir)).get(page, {})
-    for node in doctree.findall(nodes.math_block):
+    for node in displayed:
         label = node.get("label")
         if label is None or "amsmath" in node["classes"]:
             text = f"displayed equation without a label: {node.astext()[:50]!r}"
@@ -100,6 +70,15 @@ def collect(app, doctree):
         elif kinds.get(label, {}).get("kind") not in KINDS:
             text = f"equation {label} has no kind in book/equations/{page}.yml"
             logger.warning(text, location=node, type="mha_book")
+
+
+def _is_output(node: nodes.Node) -> bool:
+    """Whether a cell printed it: such an equation has no text on the page but its program's."""
+    while node is not None:
+        if "cell_output" in node.get("classes", ()):
+            return True
+        node = node.parent
+    return False
 
 
 def _store(env) -> dict[str, list]:
@@ -145,7 +124,10 @@ def fill(app, doctree, docname):
             for name, kind in rows
         ]
         body.append(("all pages", *(str(total[k]) for k in KINDS), str(total.total())))
-        node.replace_self(table(("page", *KINDS, "all"), body))
+        held = total.total() - total["definition"]
+        share = f"{total['executed'] / held:.0%}" if held else "none"
+        text = f"Of the {held} that are no definitions, {total['executed']} are executed: {share}."
+        node.replace_self([table(("page", *KINDS, "all"), body), nodes.paragraph(text, text)])
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> nodes.Node:

@@ -1,4 +1,19 @@
-r"""The tested equations of the book: one module a chapter, one function an equation.
+r"""The executed and the tested equations of the book: one module a chapter, one function each.
+
+A displayed equation that the notation of :mod:`mha_book.notation` reaches is *executed*: its text
+is taken out of the page, parsed and run. The function registered under its label returns the
+arrays to run it on and what the package computes for its names::
+
+    @executed("layer-output")
+    def output(rng):
+        params, y, inside = layer(rng)
+        return {"O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
+
+A name that the text itself gives a value (``A^{ij} = …``) is computed by it, and is compared with
+the package's; an identity has equal sides. The rest is automatic: every statement agrees with its
+plain loops, and altered texts (a sign, an index, a function) are noticed.
+
+An equation that the notation does not reach is *tested*.
 
 A displayed equation ``$$ … $$ (split-rows)`` that ``book/equations/<page>.yml`` calls ``tested``
 has a function here, registered under its label with the LaTeX that it tests::
@@ -22,7 +37,7 @@ that of the page, white space aside. Small dimensions, all different primes.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["REGISTRY", "Equation", "tested"]
+__all__ = ["EXECUTED", "REGISTRY", "Equation", "Executed", "executed", "tested"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +52,37 @@ class Equation:
     module: str
 
 
+@dataclass(frozen=True)
+class Executed:
+    """A displayed equation that is run from the text of its page.
+
+    Attributes:
+        label: its label on the page.
+        arrays: a NumPy generator to (arrays by Python name, the package's values by Python name).
+        broadcast: indices that a term of the right side may lack.
+        tolerance: the largest difference allowed, relative to the largest entry.
+    """
+
+    label: str
+    arrays: Callable
+    broadcast: tuple[str, ...]
+    tolerance: float
+
+
 REGISTRY: dict[str, Equation] = {}
+EXECUTED: dict[str, Executed] = {}
+
+
+def executed(label: str, *, broadcast: tuple[str, ...] = (), tolerance: float = 1e-5) -> Callable:
+    """Register the decorated function as the one that feeds the equation with this label."""
+    if label in EXECUTED or label in REGISTRY:
+        raise ValueError(f"label: expected one function an equation, got a second for {label!r}")
+
+    def register(arrays: Callable) -> Callable:
+        EXECUTED[label] = Executed(label, arrays, broadcast, tolerance)
+        return arrays
+
+    return register
 
 
 def tested(
@@ -48,7 +93,7 @@ def tested(
     tolerance: float = 1e-5,
 ) -> Callable:
     """Register the decorated function as the test of the equation with this label."""
-    if label in REGISTRY:
+    if label in REGISTRY or label in EXECUTED:
         raise ValueError(f"label: expected one function an equation, got a second for {label!r}")
     if not alterations:
         raise ValueError("alterations: expected at least one name, got none")

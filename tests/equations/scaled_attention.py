@@ -1,4 +1,4 @@
-"""The tested equations of the chapter on scaled dot-product attention."""
+"""The executed and the tested equations of the chapter on scaled dot-product attention."""
 
 from itertools import product
 
@@ -8,12 +8,11 @@ import numpy as np
 
 from mha_book import (
     attention_weights,
-    causal,
     init_multi_head,
     multi_head_attention,
     scaled_dot_product_attention,
 )
-from tests.equations import tested
+from tests.equations import executed, tested
 
 T, S, D_K, C = 3, 5, 2, 7
 
@@ -30,45 +29,6 @@ def exact_scores(q, k):
 
 def exact_weights(scores):
     return np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-
-
-@tested(
-    "sdpa-scores",
-    latex=r"S^{ij} = \frac{1}{\sqrt{d_k}} \sum_a Q^{ia} K^{ja}",
-    alterations=("scale", "index"),
-    tolerance=1e-5,
-)
-def scores(rng, altered):
-    q, k, v = operands(rng)
-    # What the package normalises: log A + L, with L the log-sum-exp of the row.
-    lse = scaled_dot_product_attention(q, k, v, return_lse=True)[1]
-    left = jnp.log(attention_weights(q, k)) + lse[:, None]
-    q, k = np.asarray(q), np.asarray(k)
-    if altered == "index":
-        k = np.roll(k, 1, axis=0)
-    return left, exact_scores(q, k) / (D_K if altered == "scale" else np.sqrt(D_K))
-
-
-@tested(
-    "sdpa-softmax",
-    latex=r"A^{ij} = \frac{\exp S^{ij}}{\sum_{j'} \exp S^{ij'}}",
-    alterations=("axis", "sign"),
-)
-def softmax(rng, altered):
-    q, k, _ = operands(rng)
-    s = exact_scores(np.asarray(q), np.asarray(k)) / np.sqrt(D_K)
-    e = np.exp(-s if altered == "sign" else s)
-    return attention_weights(q, k), e / e.sum(0 if altered == "axis" else 1, keepdims=True)
-
-
-@tested("sdpa-output", latex=r"O^{ic} = \sum_j A^{ij}\, V^{jc}", alterations=("index",))
-def output(rng, altered):
-    q, k, v = operands(rng)
-    a, x = np.asarray(attention_weights(q, k)), np.asarray(v)
-    if altered:
-        x = np.roll(x, 1, axis=0)
-    right = [[sum(a[i, j] * x[j, c] for j in range(S)) for c in range(C)] for i in range(T)]
-    return scaled_dot_product_attention(q, k, v), right
 
 
 @tested(
@@ -108,39 +68,53 @@ def moments(rng, altered):
     return [np.mean(dots), np.var(dots), products], [0.0, variance, variance]
 
 
-@tested(
-    "sdpa-jacobian",
-    latex=r"\frac{\partial A^{ij}}{\partial S^{im}} = A^{ij} \left( \delta^{jm} - A^{im} \right)",
-    alterations=("sign", "index"),
-)
-def jacobian(rng, altered):
-    s = jnp.asarray(rng.normal(size=S), jnp.float32)
-    a = np.asarray(jax.nn.softmax(s))
-    delta = np.roll(np.eye(S), 1, axis=0) if altered == "index" else np.eye(S)
-    right = a[:, None] * (delta - (-a if altered == "sign" else a)[None, :])
-    return jax.jacobian(jax.nn.softmax)(s), right
+def package_scores(q, k, v):
+    """What the package's softmax is taken of: log A + L, with L the log-sum-exp of the row."""
+    _, lse = scaled_dot_product_attention(q, k, v, return_lse=True)
+    return np.log(attention_weights(q, k)) + lse[:, None]
 
 
-@tested(
-    "sdpa-sensitivity",
-    latex=r"""g^i = \sum_j \frac{\partial A^{ij}}{\partial S^{ij}}
-= 1 - \sum_j \left( A^{ij} \right)^2""",
-    alterations=("power",),
-)
-def sensitivity(rng, altered):
+@executed("sdpa-scores")
+def scores(rng):
+    q, k, v = operands(rng)
+    return {"Q": q, "K": k, "d_k": D_K}, {"S": package_scores(q, k, v)}
+
+
+@executed("sdpa-softmax")
+def softmax(rng):
+    q, k, v = operands(rng)
+    return {"S": package_scores(q, k, v)}, {"A": attention_weights(q, k)}
+
+
+@executed("sdpa-output")
+def output(rng):
+    q, k, v = operands(rng)
+    return {"A": attention_weights(q, k), "V": v}, {"O": scaled_dot_product_attention(q, k, v)}
+
+
+@executed("sdpa-entropy")
+def entropy(rng):
+    a = attention_weights(*operands(rng)[:2])
+    return {"A": a}, {"H": -np.sum(a * np.log(a), axis=-1)}
+
+
+@executed("sdpa-jacobian")
+def jacobian(rng):
     s = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
-    left = [jnp.trace(jax.jacobian(jax.nn.softmax)(row)) for row in s]
-    a = np.asarray(jax.nn.softmax(s))
-    return left, 1 - (a ** (3 if altered else 2)).sum(-1)
+    slopes = jax.jacobian(jax.nn.softmax)(s)  # (T, S, T, S)
+    return {"A": jax.nn.softmax(s)}, {"dA_dS": slopes}
 
 
-@tested(
-    "sdpa-aligned",
-    latex=r"""S^{ij} = \frac{\rho\, \lVert q^i \rVert\, \lVert k^j \rVert}{\sqrt{d_k}}
-= \rho \sqrt{d_k}""",
-    alterations=("scale", "sine"),
-)
-def aligned(rng, altered):
+@executed("sdpa-sensitivity")
+def sensitivity(rng):
+    s = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
+    slopes = jax.jacobian(jax.nn.softmax)(s)  # (T, S, T, S)
+    traces = [jnp.trace(jax.jacobian(jax.nn.softmax)(row)) for row in s]
+    return {"A": jax.nn.softmax(s), "dA_dS": slopes}, {"g": traces}
+
+
+@executed("sdpa-aligned")
+def aligned(rng):
     d_k, rho = 11, 0.3
     q = rng.normal(size=d_k)
     q *= np.sqrt(d_k) / np.linalg.norm(q)
@@ -148,118 +122,46 @@ def aligned(rng, altered):
     aside -= aside @ q / d_k * q
     aside *= np.sqrt(d_k) / np.linalg.norm(aside)
     k = rho * q + np.sqrt(1 - rho**2) * aside
-    score = q @ k / np.sqrt(d_k)
-    norms = np.linalg.norm(q) * np.linalg.norm(k) / (1 if altered == "scale" else np.sqrt(d_k))
-    cosine = np.sqrt(1 - rho**2) if altered == "sine" else rho
-    return [score, score], [cosine * norms, cosine * np.sqrt(d_k)]
+    return {"rho": rho, "d_k": d_k}, {"s": q @ k / np.sqrt(d_k)}
 
 
-@tested(
-    "sdpa-shift",
-    latex=r"""\frac{\exp S^{ij}}{\sum_{j'} \exp S^{ij'}}
-= \frac{\exp\left( S^{ij} - m^i \right)}{\sum_{j'} \exp\left( S^{ij'} - m^i \right)}""",
-    alterations=("column",),
-)
-def shift(rng, altered):
+@executed("sdpa-shift")
+def shift(rng):
     s = rng.normal(size=(T, S))
-    m = s.max(0 if altered else 1, keepdims=True)
-    return exact_weights(s), exact_weights(s - m)
+    return {"S": s, "m": s.max(-1)}, {}
 
 
-@tested(
-    "sdpa-lse",
-    latex=r"""\begin{aligned}
-L^i &= m^i + \log \sum_j \exp\left( S^{ij} - m^i \right), \\
-A^{ij} &= \exp\left( S^{ij} - L^i \right)
-\end{aligned}""",
-    alterations=("sign", "maximum"),
-)
-def lse(rng, altered):
+@executed("sdpa-lse")
+def lse(rng):
     q, k, v = operands(rng)
-    s = exact_scores(np.asarray(q), np.asarray(k)) / np.sqrt(D_K)
-    m = s.max(-1)
-    total = np.log(np.exp(s - m[:, None]).sum(-1))
-    value = {"sign": m - total, "maximum": total}.get(altered, m + total)
-    left = scaled_dot_product_attention(q, k, v, return_lse=True)[1]
-    weights = attention_weights(q, k)
-    return (
-        np.concatenate([np.asarray(left)[:, None], weights], axis=1),
-        np.concatenate([value[:, None], np.exp(s - value[:, None])], axis=1),
-    )
+    s = package_scores(q, k, v)
+    _, total = scaled_dot_product_attention(q, k, v, return_lse=True)
+    return {"S": s, "m": s.max(-1)}, {"L": total, "A": attention_weights(q, k)}
 
 
-@tested(
-    "sdpa-bias",
-    latex=r"""\begin{gathered}
-A^{ij} = \frac{\exp\left( S^{ij} + B^{ij} \right)}
-{\sum_{j'} \exp\left( S^{ij'} + B^{ij'} \right)}, \\[1ex]
-B^{ij} = \begin{cases} 0 & \text{if } i \text{ may attend to } j \\
--\infty & \text{if not} \end{cases}
-\end{gathered}""",
-    alterations=("polarity",),
-)
-def bias(rng, altered):
-    q, k, _ = operands(rng)
-    visible = np.tri(T, S, 1, dtype=bool)
-    s = exact_scores(np.asarray(q), np.asarray(k)) / np.sqrt(D_K)
-    b = np.where(~visible if altered else visible, 0.0, -np.inf)
-    return attention_weights(q, k, mask=jnp.asarray(visible)), exact_weights(s + b)
-
-
-@tested(
-    "sdpa-causal",
-    latex=r"j \le i + t_0",
-    alterations=("offset", "sign"),
-)
-def causal_offset(rng, altered):
-    t_0 = S - T
-    left = causal(query_offset=t_0).materialise(T, S)
-    first = {"offset": 0, "sign": -t_0}.get(altered, t_0)
-    return left, [[j <= i + first for j in range(S)] for i in range(T)]
+@executed("sdpa-bias")
+def bias(rng):
+    q, k, v = operands(rng)
+    b = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
+    return {"S": package_scores(q, k, v), "B": b}, {"A": attention_weights(q, k, bias=b)}
 
 
 def layer(rng):
     params = init_multi_head(jax.random.key(3), d_model=10, num_heads=5)
     x = jnp.asarray(rng.normal(size=(T, 10)), jnp.float32)
     y, inside = multi_head_attention(params, x, return_intermediates=True)
-    return params, np.asarray(x), y, np.asarray(inside.weights)
+    return params, x, y, inside
 
 
-@tested(
-    "sdpa-average",
-    latex=r"""\sum_j A^{hij}\, V^{hj} = \sum_j A^{hij} \left( x^j W_V^h \right)
-= \Big( \sum_j A^{hij} x^j \Big) W_V^h""",
-    alterations=("token",),
-)
-def average(rng, altered):
-    params, x, _, a = layer(rng)
-    inside = multi_head_attention(params, jnp.asarray(x), return_intermediates=True)[1]
-    w_v = np.asarray(params.w_v)
-    middle = np.array(
-        [
-            [sum(a[h, i, j] * (x[j] @ w_v[:, h]) for j in range(T)) for i in range(T)]
-            for h in range(5)
-        ]
-    )
-    mixed = np.einsum("hij,jb->hib", a, np.roll(x, 1, axis=0) if altered else x)
-    right = np.einsum("hib,bhc->hic", mixed, w_v)
-    return np.stack([inside.head_outputs] * 2), np.stack([middle, right])
+@executed("sdpa-average")
+def average(rng):
+    params, x, _, inside = layer(rng)
+    w_v = jnp.swapaxes(params.w_v, 0, 1)
+    return {"X": x, "A": inside.weights, "V": inside.value, "W_V": w_v}, {}
 
 
-@tested(
-    "sdpa-token",
-    latex=r"y^i = \sum_h \Big( \sum_j A^{hij}\, x^j W_V^h \Big) W_O^h",
-    alterations=("head", "transpose"),
-)
-def token(rng, altered):
-    params, x, y, a = layer(rng)
-    w_v, w_o = np.asarray(params.w_v), np.asarray(params.w_o)
-    if altered == "head":
-        w_o = np.roll(w_o, 1, axis=0)
-    if altered == "transpose":
-        a = np.swapaxes(a, -1, -2)
-    right = [
-        sum(sum(a[h, i, j] * (x[j] @ w_v[:, h]) for j in range(T)) @ w_o[h] for h in range(5))
-        for i in range(T)
-    ]
-    return y, right
+@executed("sdpa-token")
+def token(rng):
+    params, x, y, inside = layer(rng)
+    w_v = jnp.swapaxes(params.w_v, 0, 1)
+    return {"X": x, "A": inside.weights, "W_V": w_v, "W_O": params.w_o}, {"y": y}

@@ -1,4 +1,4 @@
-"""The displayed equations of the chapter on splitting and combining heads."""
+"""The executed and the tested equations of the chapter on splitting and combining heads."""
 
 import math
 
@@ -7,7 +7,7 @@ import numpy as np
 
 from mha_book.heads import combine_heads, split_heads
 from mha_book.multihead import project_heads
-from tests.equations import tested
+from tests.equations import executed, tested
 
 T, N, H, D = 3, 5, 2, 7  # positions, heads, features a head, features of the input
 SIZES = [(length, heads) for length in (1, 2, 3, 5, 7, 9) for heads in (1, 2, 3, 4, 6, 7)]
@@ -20,70 +20,6 @@ def draw(rng, *shape):
 def wrong_split(x, num_heads):
     length, features = x.shape
     return x.reshape(num_heads, length, features // num_heads)
-
-
-@tested(
-    "split-columns",
-    latex=r"X W_Q = \begin{pmatrix} X W_Q^0 & \cdots & X W_Q^{N-1} \end{pmatrix}",
-    alterations=("order", "interleaved"),
-)
-def split_columns(rng, altered):
-    x, w_q = draw(rng, T, D), draw(rng, D, N * H)
-    blocks = [w_q[:, h * H : (h + 1) * H] for h in range(N)]
-    if altered == "order":
-        blocks = blocks[::-1]
-    if altered == "interleaved":
-        blocks = [w_q[:, h::N] for h in range(N)]
-    return x @ w_q, np.concatenate([x @ block for block in blocks], axis=1)
-
-
-@tested(
-    "split-projection",
-    latex=r"""\begin{aligned}
-        Q^{hia} &= \sum_{b=0}^{D-1} X^{ib}\, W_Q^{hba}, \\
-        W_Q^{hba} &= W_Q^{b(hH+a)}
-        \end{aligned}""",
-    alterations=("sum", "index", "transpose"),
-)
-def split_projection(rng, altered):
-    x, w_q = draw(rng, T, D), draw(rng, D, N * H)
-    left = project_heads(jnp.asarray(x), jnp.asarray(w_q.reshape(D, N, H)))
-    w = np.asarray(split_heads(jnp.asarray(w_q), N))  # W_Q^{hba}
-    if altered == "index":
-        w = np.stack([w_q[:, h::N] for h in range(N)])
-    if altered == "transpose":
-        w = wrong_split(w_q, N)
-    features = D - 1 if altered == "sum" else D
-    right = np.zeros((N, T, H))
-    for h, i, a in np.ndindex(N, T, H):
-        right[h, i, a] = sum(x[i, b] * w[h, b, a] for b in range(features))
-    return left, right
-
-
-@tested(
-    "split-index", latex=r"X'^{hia} = X^{i(hH+a)}", alterations=("shift", "interleaved", "straight")
-)
-def split_index(rng, altered):
-    x = draw(rng, T, N * H)
-    right = np.zeros((N, T, H))
-    for h, i, a in np.ndindex(N, T, H):
-        feature = {None: h * H + a, "shift": (h * H + a + 1) % (N * H), "interleaved": a * N + h}
-        right[h, i, a] = x[i, feature.get(altered, 0)]
-    if altered == "straight":
-        right = wrong_split(x, N)
-    return split_heads(jnp.asarray(x), N), right
-
-
-@tested(
-    "split-identity",
-    latex=r"""\begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix}
-        \;\longmapsto\;
-        \begin{pmatrix} 1 \\ 0 \end{pmatrix},
-        \begin{pmatrix} 0 \\ 1 \end{pmatrix}""",
-)
-def split_identity(rng, altered):
-    right = [[[1.0], [0.0]], [[0.0], [1.0]]]
-    return split_heads(jnp.eye(2), 2), right[::-1] if altered else right
 
 
 @tested(
@@ -124,27 +60,6 @@ def split_agree(rng, altered):
     return left, right
 
 
-@tested(
-    "split-inverse",
-    latex=r"""\begin{aligned}
-        X^{im} &= X'^{hia}, \\
-        h &= \left\lfloor \frac{m}{H} \right\rfloor, \quad a = m \bmod H
-        \end{aligned}""",
-    alterations=("interleaved", "straight"),
-)
-def split_inverse(rng, altered):
-    heads = draw(rng, N, T, H)
-    right = np.zeros((T, N * H))
-    for i, m in np.ndindex(T, N * H):
-        h, a = divmod(m, H)
-        if altered == "interleaved":
-            a, h = divmod(m, N)
-        right[i, m] = heads[h, i, a]
-    if altered == "straight":
-        right = heads.reshape(T, N * H)
-    return combine_heads(jnp.asarray(heads)), right
-
-
 def addresses(array):
     """Where each entry lies, in entries from the first, as the strides have it."""
     steps = [step // array.itemsize for step in array.strides]
@@ -173,3 +88,23 @@ def split_address_copy(rng, altered):
     h, i, a = np.indices((N, T, H))
     right = {None: (h * T + i) * H + a, "view": (i * N + h) * H + a, "heads": (h * N + i) * H + a}
     return addresses(copy), right[altered]
+
+
+@executed("split-projection")
+def split_projection(rng):
+    x, w_q = draw(rng, T, D), draw(rng, D, N * H)
+    queries = project_heads(jnp.asarray(x), jnp.asarray(w_q.reshape(D, N, H)))
+    return {"X": x, "W_Q": w_q, "H": H, "dims": {"h": N, "a": H}}, {"Q": queries}
+
+
+@executed("split-index")
+def split_index(rng):
+    x = draw(rng, T, N * H)
+    heads = split_heads(jnp.asarray(x), N)
+    return {"X": x, "H": H, "dims": {"h": N, "a": H}}, {"X_prime": heads}
+
+
+@executed("split-inverse")
+def split_inverse(rng):
+    heads = draw(rng, N, T, H)
+    return {"X_prime": heads, "H": H}, {"X": combine_heads(jnp.asarray(heads))}

@@ -1,0 +1,229 @@
+"""Tensor networks: their nodes, edges and open legs; diagrams: that everything is drawn."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+from mha_book.notation import Equation
+from mha_book.notation.arrangement import arrange
+from mha_book.notation.layer import GROUPED_LAYER, LAYER, multi_head_layer
+from mha_book.notation.network import network
+from mha_book.notation.system import System
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with plt.rc_context():
+        yield
+    assert plt.get_fignums() == []
+
+
+def nodes(graph: Any, kind: str) -> list[str]:
+    return [data["label"] for _, data in graph.nodes(data=True) if data["kind"] == kind]
+
+
+def edges(graph: Any) -> Counter[tuple[str, ...]]:
+    """The edges as (label of an end, label of the other, index, kind), ends by the alphabet."""
+    found = []
+    for first, second, data in graph.edges(data=True):
+        ends = sorted(
+            ("." if graph.nodes[n]["kind"] == "open" else graph.nodes[n]["label"])
+            for n in (first, second)
+        )
+        found.append((*ends, data["index"], data["kind"]))
+    return Counter(found)
+
+
+def test_the_network_of_a_projection() -> None:
+    graph = network([Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")])
+    assert nodes(graph, "tensor") == ["X", "W_Q"]
+    assert sorted(nodes(graph, "open")) == ["a", "h", "i"]
+    assert edges(graph) == {
+        ("W_Q", "X", "b", "summed"): 1,
+        (".", "W_Q", "h", "free"): 1,
+        (".", "W_Q", "a", "free"): 1,
+        (".", "X", "i", "free"): 1,
+    }
+
+
+def test_a_repeated_free_index_is_a_dot_of_batch_like_edges() -> None:
+    graph = network([Equation(r"S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja}")])
+    assert nodes(graph, "dot") == ["h"]
+    (scalar,) = nodes(graph, "scalar")
+    assert scalar.replace(" ", "") == r"\frac{1}{\sqrt{d_k}}"
+    assert edges(graph) == {
+        ("K", "Q", "a", "summed"): 1,
+        ("Q", "h", "h", "batch"): 1,
+        ("K", "h", "h", "batch"): 1,
+        (".", "h", "h", "batch"): 1,
+        (".", "Q", "i", "free"): 1,
+        (".", "K", "j", "free"): 1,
+    }
+
+
+def test_a_softmax_is_a_box_between_two_sets_of_indices() -> None:
+    graph = network([Equation(r"A^{ij} = \frac{\exp(S^{ij})}{\sum_{j'} \exp(S^{ij'})}")])
+    (box,) = nodes(graph, "box")
+    assert box == r"\mathrm{softmax}_{j}"
+    assert edges(graph) == {
+        ("S", box, "i", "free"): 1,
+        ("S", box, "j", "free"): 1,
+        (".", box, "i", "free"): 1,
+        (".", box, "j", "free"): 1,
+    }
+
+
+def test_two_summed_indices_are_two_edges() -> None:
+    graph = network([Equation(r"Y^{id} = O^{hic} W_O^{hcd}")])
+    between = [data["index"] for *_, data in graph.edges(0, data=True) if data["kind"] == "summed"]
+    assert sorted(between) == ["c", "h"]
+
+
+@pytest.mark.parametrize(
+    "latex, dots, boxes",
+    [
+        (r"t = A^{ii}", ["i"], []),  # both ends of one tensor
+        (r"t^i = A^{ij}", ["j"], []),  # summed over alone
+        (r"t = x^i y^i z^i", ["i"], []),
+        (r"y^i = x^i + z^i", [], ["+"]),
+        (r"y^i = \exp(x^i)", [], [r"\mathrm{exp}"]),
+        (r"y^i = \left(x^i\right)^2", [], [r"(\cdot)^{2}"]),
+        (r"y^i = \frac{x^i}{z^i}", [], [r"\div"]),
+        (r"y^i = \delta^{ij} x^j", [], []),
+        (r"y = 3", [], []),
+    ],
+)
+def test_other_nodes(latex: str, dots: list[str], boxes: list[str]) -> None:
+    equation = Equation(latex)
+    graph = network([equation])
+    assert nodes(graph, "dot") == dots
+    assert nodes(graph, "box") == boxes
+    assert sorted(nodes(graph, "open")) == sorted(equation.free)
+    equation.diagram()
+
+
+def test_derivatives_and_deltas_have_labels() -> None:
+    graph = network([Equation(r"y^{ij} = \delta^{ij} \frac{\partial L}{\partial x^i}")])
+    assert nodes(graph, "tensor") == [r"\delta", r"\partial L / \partial x"]
+
+
+def test_the_whole_layer_is_one_network_with_a_softmax_as_its_only_box() -> None:
+    graph = network(System.parse(LAYER).equations)
+    assert Counter(nodes(graph, "tensor")) == {"X": 3, "W_Q": 1, "W_K": 1, "W_V": 1, "W_O": 1}
+    (softmax,) = nodes(graph, "box")
+    assert sorted(nodes(graph, "open")) == ["d", "i"]
+    assert nodes(graph, "dot") == ["h", "h"]
+    assert edges(graph) == {
+        ("W_Q", "X", "b", "summed"): 1,
+        ("W_K", "X", "b", "summed"): 1,
+        ("W_V", "X", "b", "summed"): 1,
+        ("W_K", "W_Q", "a", "summed"): 1,
+        # The head is batch-like in the scores, and summed over in the output.
+        ("W_Q", "h", "h", "batch"): 1,
+        ("W_K", "h", "h", "batch"): 1,
+        (softmax, "h", "h", "batch"): 1,
+        (softmax, "h", "h", "summed"): 1,
+        ("W_V", "h", "h", "summed"): 1,
+        ("W_O", "h", "h", "summed"): 1,
+        # Queries and keys go into the softmax; the keys come out to meet the values.
+        ("X", softmax, "i", "free"): 1,
+        ("X", softmax, "j", "free"): 1,
+        ("X", softmax, "j", "summed"): 1,
+        ("W_O", "W_V", "c", "summed"): 1,
+        (".", softmax, "i", "free"): 1,
+        (".", "W_O", "d", "free"): 1,
+    }
+    completed = {data["value"] for _, data in graph.nodes(data=True)} - {""}
+    assert completed == {"Q", "K", "V", "A", "Y"}
+
+
+def test_what_is_used_twice_is_drawn_by_itself() -> None:
+    graph = network(System.parse(r"y^i = W^{ij} x^j \\ z = y^i y^i").equations)
+    assert Counter(nodes(graph, "tensor")) == {"W": 1, "x": 1, "y": 2}
+    assert nodes(graph, "open") == ["i"]
+
+
+@pytest.mark.parametrize("options", [{}, {"grouped": True}, {"use_bias": True}])
+def test_columns_run_from_the_input_to_the_output(options: dict[str, bool]) -> None:
+    graph = network(multi_head_layer(**options).equations)
+    column = {data["label"]: data["column"] for _, data in graph.nodes(data=True)}
+    assert column["X"] < column["W_Q"] < column[r"\mathrm{softmax}_{j}"] < column["W_O"]
+    assert column["W_O"] < column["d"] == max(column.values())
+    places, routes = arrange(graph)
+    across = {label: places[node][0] for node, label in graph.nodes(data="label")}
+    assert across["X"] < across["W_Q"] < across["W_O"] < across["d"]
+    assert set(places) == set(graph)
+    for first, second, number in graph.edges(keys=True):
+        route = routes[first, second, number]
+        assert {route[0], route[-1]} == {places[first], places[second]}
+        assert all(a[0] <= b[0] for a, b in pairwise(route))
+
+
+def test_boxes_of_a_column_do_not_touch() -> None:
+    graph = network(System.parse(GROUPED_LAYER).equations)
+    places, _ = arrange(graph)
+    drawn = [
+        places[node] for node, data in graph.nodes(data=True) if data["kind"] in ("tensor", "box")
+    ]
+    for at, (x, y) in enumerate(drawn):
+        assert all(abs(y - other) > 0.99 for o, other in drawn[:at] if o == x)
+    assert arrange(graph) == arrange(graph)  # the same picture each time
+
+
+def test_a_diagram_shows_every_tensor_and_index() -> None:
+    figure = System.parse(LAYER).diagram()
+    (ax,) = figure.axes
+    shown = Counter(text.get_text().strip("$") for text in ax.texts)
+    assert shown["X"] == 3
+    assert shown["h"] == 2
+    assert {"W_Q", "W_K", "W_V", "W_O", "i", "j", "d", "a", "b", "c", "Y"} <= set(shown)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "summed over",
+        "free",
+        "batch-like: repeated, and free",
+    ]
+    assert max(figure.get_size_inches()) < 8
+
+
+def test_the_diagram_of_one_kind_of_index_needs_no_legend() -> None:
+    assert Equation(r"y^i = \exp(x^i)").diagram().legends == []
+
+
+@pytest.mark.parametrize("name", ["networkx", "matplotlib"])
+def test_without_its_packages_a_diagram_says_what_to_install(name: str) -> None:
+    code = (
+        "import sys\n"
+        f"sys.modules[{name!r}] = None\n"
+        "from mha_book.notation import Equation\n"
+        "equation = Equation('y^i = A^{ij} x^j')\n"
+        "try:\n"
+        "    equation.diagram()\n"
+        "except ModuleNotFoundError as error:\n"
+        f"    assert error.name == {name!r}, error\n"
+        "    assert 'mha-book[notation]' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_reading_and_running_need_neither_networkx_nor_matplotlib() -> None:
+    code = (
+        "import sys\n"
+        "from mha_book.notation import Equation\n"
+        "Equation('y^i = A^{ij} x^j').einsum\n"
+        "assert not {'networkx', 'matplotlib'} & set(sys.modules)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr

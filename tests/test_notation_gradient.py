@@ -1,0 +1,345 @@
+"""Gradients of equations: the notes' form, and the numbers of jax.vjp in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mha_book.notation import Equation, run_loops
+from mha_book.notation.dependencies import within
+from mha_book.notation.equation import key
+from mha_book.notation.expression import Delta, Derivative, Tensor, leaves
+from mha_book.notation.gradient import adjoint, lacking
+from mha_book.notation.jacobian import jacobian
+
+SIZES = dict(zip("hijabcdk", (2, 3, 5, 7, 11, 13, 17, 19), strict=True)) | {"g": 2, "m": 3}
+
+# The layer: per-head projections, scores, softmax, outputs, combination; grouped; with biases.
+LAYER = [
+    (r"Q^{hia} = X^{ib} W_Q^{hba}", ""),
+    (r"K^{hja} = X^{jb} W_K^{hba}", ""),
+    (r"V^{hjc} = X^{jb} W_V^{hbc}", ""),
+    (r"Q^{hia} = X^{ib} W_Q^{hba} + b_Q^{ha}", "i"),
+    (r"V^{hjc} = X^{jb} W_V^{hbc} + b_V^{hc}", "j"),
+    (r"S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja}", ""),
+    (r"S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja} + M^{ij}", "h"),
+    (r"A^{hij} = \frac{\exp(S^{hij})}{\sum_{j'} \exp(S^{hij'})}", ""),
+    (r"O^{hic} = A^{hij} V^{hjc}", ""),
+    (r"Y^{id} = O^{hic} W_O^{hcd}", ""),
+    (r"Y^{id} = O^{hic} W_O^{hcd} + b_O^d", "i"),
+    (r"Q^{kgia} = X^{ib} W_Q^{kgba}", ""),
+    (r"S^{kgij} = \frac{1}{\sqrt{d_k}} Q^{kgia} K^{kja}", ""),
+    (r"O^{kgic} = A^{kgij} V^{kjc}", ""),
+    (r"Y^{id} = O^{kgic} W_O^{kgcd}", ""),
+]
+
+# Everything else that the grammar has.
+GENERAL = [
+    (r"y^i = \exp(x^i) + \log(x^i) z^i", ""),
+    (r"y^i = \sqrt{x^i} \tanh(x^i z^i) - \sin(x^i) \cos(z^i)", ""),
+    (r"y^i = \frac{x^i + 2}{\left(z^i\right)^2 + 1}", ""),
+    (r"y^{ij} = \frac{x^i}{z^j}", ""),
+    (r"y^i = \left(x^i\right)^3 - 2 \left(x^i\right)^{-2} + \left(x^i\right)^{1/2}", ""),
+    (r"y = x^i x^i x^i", ""),
+    (r"y^i = x^j x^k B^{ijk}", ""),
+    (r"G^{ij} = X^{ki} X^{kj}", ""),
+    (r"y = A^{ii}", ""),
+    (r"y^i = A^{ii} x^i", ""),
+    (r"y^i = A^{ij} A^{ji}", ""),
+    (r"y^{ij} = \delta^{ij} x^i", ""),
+    (r"y^i = \delta^{ij} x^j z^i", ""),
+    (r"y = \sum_i x^i", ""),
+    (r"y^i = \log \sum_j \exp(X^{ij})", ""),
+    (r"y^i = x^i \sum_j \exp(X^{ij}) z^j", ""),
+    (r"y^i = \tanh\left(\sum_j W^{ij} \tanh\left(\sum_k U^{jk} x^k\right)\right)", ""),
+    (r"y^i = x^i \left(z^i - \sum_j x^j z^j\right)", ""),
+    (r"y^i = \lambda x^i + \lambda^2 z^i", ""),
+    (r"y^{ij} = x^i + z^j", "ij"),
+    (r"y^i = \left(\sum_j x^j\right) \left(\sum_j z^j\right) w^i", ""),
+    (r"y^i = \frac{\exp(x^i - z^i)}{\sum_{i'} \exp(x^{i'} - z^{i'})} z^i", ""),
+    (
+        (
+            r"O^{hic} = \frac{\exp\left(\sum_a Q^{hia} K^{hja}\right)}"
+            r"{\sum_{j'} \exp\left(\sum_a Q^{hia} K^{hj'a}\right)} V^{hjc}"
+        ),
+        "",
+    ),
+    (r"y^i = \frac{x^i}{\sqrt{\sum_j x^j x^j}}", ""),
+    (r"y^i = \frac{\exp(x^i)}{\sum_j \exp(z^j)}", ""),
+    (r"y^i = \left(x^i - \frac{1}{D} \sum_{j} x^j\right)^2", ""),
+]
+
+# Each equation with each of its operands.
+CASES = [
+    pytest.param(latex, broadcast, name, id=f"{latex} by {name}")
+    for latex, broadcast in LAYER + GENERAL
+    for name in Equation(latex, broadcast=broadcast).operands
+]
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def fitting(equation, sizes=SIZES):
+    """The sizes, with one for all indices that stand at the same axis of some tensor."""
+    sizes = dict(sizes)
+    found = [leaf for side in equation.sides for leaf in leaves(side)]
+    axes = [((d.first,), (d.second,)) for d in found if isinstance(d, Delta)]
+    named = [leaf for leaf in found if isinstance(leaf, Tensor)]
+    axes += [(a.indices, b.indices) for a in named for b in named if a.name == b.name]
+    for first, second in axes * 2:
+        for one, other in zip(map(letter, first), map(letter, second), strict=True):
+            sizes[other] = sizes[one] = min(sizes[one], sizes[other])
+    return sizes
+
+
+def letter(index):
+    return index.rstrip("'")
+
+
+def arrays_of(equation, rng, sizes):
+    """A positive random array for each operand."""
+    shapes = equation.shapes(**within(equation, sizes))
+    return {n: jnp.asarray(rng.uniform(0.5, 1.5, shapes[n])) for n in equation.operands}
+
+
+def error(got, expected):
+    assert got.shape == expected.shape
+    return np.abs(np.asarray(got) - expected).max() / max(np.abs(expected).max(), 1e-300)
+
+
+def left_name(equation):
+    return key(equation.left.name)
+
+
+def given_to(derived, equation, values, cotangent):
+    """Which of the arrays a derived equation uses."""
+    known = {**values, f"dL_d{left_name(equation)}": cotangent}
+    return {name: known[name] for name in derived.operands}
+
+
+def gradient_errors(equation, name, rng, sizes=SIZES, *, loops=False):
+    """How far the derived equation, and the same read back from its LaTeX, are from jax.vjp."""
+    sizes = fitting(equation, sizes)
+    arrays = arrays_of(equation, rng, sizes)
+
+    def forward(array):
+        return equation(**{**arrays, name: array}, dims=within(equation, sizes))
+
+    value, pull = jax.vjp(forward, arrays[name])
+    cotangent = jnp.asarray(rng.standard_normal(value.shape))
+    (expected,) = pull(cotangent)
+    derived = equation.gradient(name)
+    values = given_to(derived, equation, {**arrays, left_name(equation): value}, cotangent)
+    again = Equation(derived.latex, broadcast=lacking(*derived.sides))
+    dims = within(derived, sizes)
+    different = (derived,) if derived == again else (derived, again)
+    errors = [error(e(**values, dims=within(e, sizes)), expected) for e in different]
+    if loops:
+        errors.append(error(run_loops(derived, **values, dims=dims), expected))
+    return max(errors)
+
+
+@pytest.mark.parametrize("latex, broadcast, name", CASES)
+def test_the_gradient_is_that_of_jax(latex, broadcast, name):
+    equation = Equation(latex, broadcast=broadcast)
+    assert gradient_errors(equation, name, np.random.default_rng(7)) < 1e-12
+
+
+@pytest.mark.parametrize("latex, broadcast, name", CASES)
+def test_the_jacobian_is_that_of_jax(latex, broadcast, name):
+    sizes = dict.fromkeys(SIZES, 2) | {"i": 2, "j": 3, "k": 2, "a": 3}
+    equation = Equation(latex, broadcast=broadcast)
+    sizes = fitting(equation, sizes)
+    arrays = arrays_of(equation, np.random.default_rng(5), sizes)
+
+    def forward(array):
+        return equation(**{**arrays, name: array}, dims=within(equation, sizes))
+
+    value, expected = forward(arrays[name]), jax.jacrev(forward)(arrays[name])
+    derived = equation.jacobian(name)
+    values = {**arrays, left_name(equation): value}
+    again = Equation(derived.latex, broadcast=lacking(*derived.sides))
+    for one in (derived, again):
+        given = {operand: values[operand] for operand in one.operands}
+        assert error(one(**given, dims=within(one, sizes)), expected) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "latex, name, expected",
+    [
+        (LAYER[0][0], "W_Q", (r"\frac{\partial L}{\partial W_Q^{hba}} = X^{ib} "
+         r"\frac{\partial L}{\partial Q^{hia}}")),
+        (LAYER[9][0], "W_O", (r"\frac{\partial L}{\partial W_O^{hcd}} = O^{hic} "
+         r"\frac{\partial L}{\partial Y^{id}}")),
+        (LAYER[5][0], "Q", (r"\frac{\partial L}{\partial Q^{hia}} = \frac{1}{\sqrt{d_k}} K^{hja} "
+         r"\frac{\partial L}{\partial S^{hij}}")),
+        (LAYER[8][0], "V", (r"\frac{\partial L}{\partial V^{hjc}} = A^{hij} "
+         r"\frac{\partial L}{\partial O^{hic}}")),
+        (LAYER[7][0], "S", (r"\frac{\partial L}{\partial S^{hij}} = A^{hij} \left( "
+         r"\frac{\partial L}{\partial A^{hij}} - "
+         r"\sum_{j'} A^{hij'} \frac{\partial L}{\partial A^{hij'}} \right)")),
+    ],
+)  # fmt: skip
+def test_gradients_have_the_form_of_the_notes(latex, name, expected):
+    derived = Equation(latex).gradient(name)
+    assert squeezed(derived.latex) == squeezed(expected)
+    assert Equation(expected) == Equation(derived.latex)
+
+
+@pytest.mark.parametrize(
+    "latex, name, expected",
+    [
+        (LAYER[0][0], "W_Q", (r"\frac{\partial Q^{h'i'a'}}{\partial W_Q^{hba}} = "
+         r"\delta^{h'h} X^{i'b} \delta^{a'a}")),
+        (LAYER[9][0], "W_O", (r"\frac{\partial Y^{i'd'}}{\partial W_O^{hcd}} = "
+         r"O^{hi'c} \delta^{d'd}")),
+        (LAYER[7][0], "S", (r"\frac{\partial A^{h'i'j'}}{\partial S^{hij}} = \delta^{h'h} "
+         r"\delta^{i'i} A^{hij'} \left( \delta^{j'j} - A^{hij} \right)")),
+    ],
+)  # fmt: skip
+def test_jacobians_have_the_form_of_the_notes(latex, name, expected):
+    assert squeezed(Equation(latex).jacobian(name).latex) == squeezed(expected)
+
+
+def squeezed(latex):
+    """LaTeX without its blanks and the brackets' sizes."""
+    return latex.replace(r"\left", "").replace(r"\right", "").replace(" ", "")
+
+
+@pytest.mark.parametrize("latex, broadcast", LAYER)
+def test_loops_of_a_gradient_agree(latex, broadcast):
+    """Plain Python loops of the derived equation, without any array operation."""
+    equation = Equation(latex, broadcast=broadcast)
+    sizes = dict.fromkeys("hikgm", 2) | {"j": 3, "a": 2, "b": 3, "c": 2, "d": 3}
+    rng = np.random.default_rng(3)
+    for name in equation.operands:
+        assert gradient_errors(equation, name, rng, sizes, loops=True) < 1e-12
+
+
+def test_a_gradient_is_traceable():
+    derived = Equation(LAYER[7][0]).gradient("S")
+    rng = np.random.default_rng(1)
+    weights, change = (jnp.asarray(rng.random((4, 2, 3, 5))) for _ in range(2))
+    run = jax.jit(jax.vmap(lambda a, c: derived(A=a, dL_dA=c)))
+    expected = jnp.stack([derived(A=a, dL_dA=c) for a, c in zip(weights, change, strict=True)])
+    np.testing.assert_allclose(run(weights, change), expected, rtol=1e-12)
+
+
+def test_a_computed_position_says_why_it_has_no_gradient():
+    equation = Equation(r"Q^{hia} = X^{i(hH+a)}")
+    with pytest.raises(ValueError, match="X: a computed position has no index of its own"):
+        equation.gradient("X")
+
+
+def test_a_computed_position_elsewhere_does_not_matter():
+    equation = Equation(r"y^{hia} = X^{i(hH+a)} z^a")
+    rng = np.random.default_rng(0)
+    x, z = jnp.asarray(rng.random((3, 10))), jnp.asarray(rng.random(5))
+    cotangent = jnp.asarray(rng.random((2, 3, 5)))
+    dims = {"h": 2}
+    value, pull = jax.vjp(lambda z: equation(X=x, z=z, H=5, dims=dims), z)
+    assert value.shape == (2, 3, 5)
+    found = equation.gradient("z")(X=x, dL_dy=cotangent, H=5)
+    assert error(found, pull(cotangent)[0]) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "latex, name, message",
+    [
+        (r"y^i = A^{ij} x^j", "B", r"B: expected a tensor of the right side \(A, x\)"),
+        (r"\sum_j A^{ij} x^j = y^i", "A", "A: expected an equation with a tensor on its left"),
+        (
+            r"\frac{\partial L}{\partial x^j} = A^{ij} \frac{\partial L}{\partial y^i}",
+            "A",
+            "A: expected an equation with a tensor on its left, got a derivative",
+        ),
+        (r"z^j = A^{ij} \frac{\partial L}{\partial y^i}", "dL/dy", "dL/dy: expected a tensor"),
+    ],
+)
+@pytest.mark.parametrize("derive", [adjoint, jacobian])
+def test_what_has_no_derivative_says_so(latex, name, message, derive):
+    with pytest.raises(ValueError, match=message):
+        derive(Equation(latex), name)
+
+
+def test_another_loss():
+    left, right = adjoint(Equation(r"y^i = A^{ij} x^j"), "x", loss="E")
+    assert left == Derivative(Tensor("E"), Tensor("x", ("j",)))
+    assert right.body.factors[-1].name == "dE/dy"
+
+
+# Random contractions and nestings: tensors of up to three indices in products, sums, functions
+# and quotients, four deep.
+LETTERS = "ijkm"
+
+
+@st.composite
+def expressions(draw, free, depth=3):
+    """LaTeX whose free indices are among those given; positive arrays keep it smooth."""
+
+    def tensor():
+        own = "".join(draw(st.permutations(sorted(free))))[: draw(st.integers(0, 3))]
+        name = draw(st.sampled_from("xyzw")) + f"_{len(own)}"  # one rank for each name
+        return name if not own else f"{name}^{{{own}}}"
+
+    kind = draw(st.sampled_from(("leaf", "product", "sum", "add", "function", "quotient", "power")))
+    if depth == 0 or kind == "leaf":
+        return tensor()
+    inner = expressions(free, depth - 1)
+    if kind == "product":
+        return " ".join(rf"\left({draw(inner)}\right)" for _ in range(draw(st.integers(2, 3))))
+    if kind == "add":
+        return f"{draw(inner)} {draw(st.sampled_from('+-'))} {draw(inner)}"
+    if kind == "function":
+        name = draw(st.sampled_from(("tanh", "sin", "cos")))
+        return rf"\{name}\left({draw(inner)}\right)"
+    if kind == "quotient":
+        return rf"\frac{{{draw(inner)}}}{{3 + \left({draw(inner)}\right)^2}}"
+    if kind == "power":
+        return rf"\left({draw(inner)}\right)^{{{draw(st.sampled_from('23'))}}}"
+    missing = [letter for letter in LETTERS if letter not in free]
+    if not missing:
+        return tensor()
+    new = draw(st.sampled_from(missing))
+    body = draw(expressions(free | {new}, depth - 1))
+    return rf"\sum_{new} v^{new} \left({body}\right)"
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_random_nestings(data):
+    free = data.draw(st.sampled_from(("", "i", "ij")))
+    latex = data.draw(expressions(frozenset(free)))
+    left = f"f^{{{free}}}" if free else "f"
+    ones = "".join(f" u_{letter}^{letter}" for letter in free)
+    equation = Equation(rf"{left} ={ones} \left({latex}\right)")
+    sizes = dict.fromkeys(LETTERS, 3)  # a name may have any letters: one size fits all
+    rng = np.random.default_rng(11)
+    name = data.draw(st.sampled_from(sorted(equation.operands)))
+    assert gradient_errors(equation, name, rng, sizes) < 1e-11
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_random_contractions(data):
+    letters = "hijabc"
+    count = data.draw(st.integers(1, 4))
+    groups = [
+        "".join(data.draw(st.lists(st.sampled_from(letters), min_size=1, max_size=3, unique=True)))
+        for _ in range(count)
+    ]
+    used = sorted(set("".join(groups)))
+    free = "".join(data.draw(st.lists(st.sampled_from(used), max_size=3, unique=True)))
+    left = f"f^{{{free}}}" if free else "f"
+    latex = " ".join(f"T_{n}^{{{group}}}" for n, group in enumerate(groups))
+    equation = Equation(f"{left} = {latex}")
+    rng = np.random.default_rng(13)
+    sizes = dict(zip(letters, (2, 3, 5, 2, 3, 5), strict=True))
+    name = data.draw(st.sampled_from(sorted(equation.operands)))
+    assert gradient_errors(equation, name, rng, sizes) < 1e-12

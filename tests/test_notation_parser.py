@@ -1,0 +1,457 @@
+"""LaTeX to expressions and back: what parses, what is refused and where the caret stands."""
+
+import re
+import sys
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mha_book.notation.expression import (
+    Add,
+    Affine,
+    Delta,
+    Derivative,
+    Function,
+    Number,
+    Power,
+    Product,
+    Quotient,
+    Sum,
+    Tensor,
+    key,
+)
+from mha_book.notation.latex import render
+from mha_book.notation.parser import Parser, Statement, parse
+from mha_book.notation.rules import bind
+from tests.test_notation_notes import BOOK, PARSED, REJECTED
+
+A = Tensor("A", ("i", "j"))
+x, y = Tensor("x"), Tensor("y")
+ONE = Number(Fraction(1))
+
+
+def number(value) -> Number:
+    return Number(Fraction(value))
+
+
+def right(latex: str):
+    """The right side of an equation."""
+    (statement,) = parse(f"z = {latex}")
+    return statement.sides[1]
+
+
+def marked(error: BaseException) -> str:
+    """What the carets of an error stand under."""
+    *_, line, carets = str(error).split("\n")
+    assert set(carets) <= {" ", "^"}
+    assert "^" in carets
+    return line[carets.index("^") : carets.rindex("^") + 1]
+
+
+READ = {
+    r"A^{ij}": A,
+    r"A^{i j}": A,
+    r"A^{i,j}": A,
+    r"A^{i,\,j}": A,
+    r"A^{{i}j}": A,
+    r"X'^{hia}": Tensor("X'", ("h", "i", "a")),
+    r"W_Q^{h'b'a''}": Tensor("W_Q", ("h'", "b'", "a''")),
+    r"W^{hba}_Q": Tensor("W_Q", ("h", "b", "a")),
+    r"W_{Q}'": Tensor("W_Q'"),
+    r"\widetilde X^i": Tensor(r"\widetilde{X}", ("i",)),
+    r"\widehat{O}^{im}": Tensor(r"\widehat{O}", ("i", "m")),
+    r"\text{score}_{ij}": Tensor(r"\text{score}_{ij}"),
+    r"Y_\text{concat}": Tensor(r"Y_{\text{concat}}"),
+    r"x_{\alpha b}": Tensor(r"x_{\alpha b}"),
+    r"x_{12}": Tensor("x_{12}"),
+    r"\lambda^\alpha": Tensor(r"\lambda", (r"\alpha",)),
+    r"X^{i(hH+a)}": Tensor("X", ("i", Affine((("H", "h"), (1, "a"))))),
+    r"X^{i(H h + a)}": Tensor("X", ("i", Affine((("H", "h"), (1, "a"))))),
+    r"X^{i(hd_k+a-1)}": Tensor("X", ("i", Affine((("d_k", "h"), (1, "a")), -1))),
+    r"X^{(2i-j+T)}": Tensor("X", (Affine(((2, "i"), (-1, "j")), "T"),)),
+    r"X^{(-i+3)}": Tensor("X", (Affine(((-1, "i"),), 3),)),
+    r"A^{i,\,i+k}": Tensor("A", ("i", Affine(((1, "i"), (1, "k"))))),
+    r"A^{i-1,j}": Tensor("A", (Affine(((1, "i"),), -1), "j")),
+    "12": number(12),
+    "0.25": number("1/4"),
+    r"\frac12": number("1/2"),
+    r"\tfrac{3}{6}": number("1/2"),
+    "1/2": number("1/2"),
+    r"-\frac12": number("-1/2"),
+    r"x^2": Power(x, Fraction(2)),
+    r"\sigma_a^4": Power(Tensor(r"\sigma_a"), Fraction(4)),
+    r"x^{-1}": Power(x, Fraction(-1)),
+    r"x^{1/2}": Power(x, Fraction(1, 2)),
+    r"\left(A^{ij}\right)^2": Power(A, Fraction(2)),
+    r"A^{ij} x": Product((A, x)),
+    r"A^{ij} \cdot x \times y": Product((A, x, y)),
+    r"2 x": Product((number(2), x)),
+    r"x (x + y)": Product((x, Add((x, y)))),
+    r"\Big[ x - y \Big]": Add((x, Product((number(-1), y)))),
+    r"-2 x": Product((number(-2), x)),
+    r"x - 2 y - 1": Add((x, Product((number(-2), y)), number(-1))),
+    r"(x y) A^{ij}": Product((Product((x, y)), A)),
+    r"x / y": Quotient(x, y),
+    r"x y / 2": Quotient(Product((x, y)), number(2)),
+    r"\frac x y": Quotient(x, y),
+    r"\dfrac{x}{1 + y}": Quotient(x, Add((ONE, y))),
+    r"\frac{1}{\sqrt{d_k}}": Quotient(ONE, Function("sqrt", Tensor("d_k"))),
+    r"\sqrt x y": Product((Function("sqrt", x), y)),
+    r"\exp A^{ij}": Function("exp", A),
+    r"\ln(x) y": Product((Function("log", x), y)),
+    r"x \log \frac{x}{y}": Product((x, Function("log", Quotient(x, y)))),
+    r"\tanh\left(x + y\right)": Function("tanh", Add((x, y))),
+    r"\log \sum_j A^{ij}": Function("log", Sum(("j",), A, True)),
+    r"\sum_{j} A^{ij} x + y": Add((Sum(("j",), Product((A, x)), True), y)),
+    r"x \sum_{i,j} A^{ij}": Product((x, Sum(("i", "j"), A, True))),
+    r"\sum_{ij} A^{ij}": Sum(("i", "j"), A, True),
+    r"\sum_{j'} x^{j'}": Sum(("j'",), Tensor("x", ("j'",)), True),
+    r"\sum_{j=1}^T A^{ij}": Sum(("j",), A, True),
+    r"\sum_{j=0}^{T-1} A^{ij}": Sum(("j",), A, True),
+    r"\sum_{j=1}^{d_k} A^{ij}": Sum(("j",), A, True),
+    r"\delta^{ij}": Delta("i", "j"),
+    r"\delta_{ij}": Delta("i", "j"),
+    r"\delta^{h'}_h": Delta("h'", "h"),
+    r"\delta_i^j": Delta("i", "j"),
+    r"\frac{\partial L}{\partial A^{ij}}": Derivative(Tensor("L"), A),
+    r"\tfrac{\partial x^{i'}}{\partial A^{ij}}": Derivative(Tensor("x", ("i'",)), A),
+}
+
+
+@pytest.mark.parametrize("latex", READ)
+def test_read(latex):
+    assert right(latex) == READ[latex]
+    assert right(render(READ[latex])) == READ[latex]
+
+
+# (LaTeX, what the caret marks, the reason)
+REFUSED = [
+    ("", "", "expected an equation, found nothing"),
+    ("x", "", "expected '=', found the end"),
+    ("x = ", "", "expected a factor, found the end"),
+    (" = x", "=", "expected a factor"),
+    ("x = y +", "", "expected a factor"),
+    ("x = + y", "+", "expected a factor"),
+    ("x = y - - y", "-", "expected a factor"),
+    ("x = (y", "", r"expected an operator, a factor or '\)', found the end"),
+    ("x = (y]", "]", r"or '\)'"),
+    ("x = y)", ")", "the end of the equation"),
+    ("x = y}", "}", "the end of the equation"),
+    ("x = {y}", "{", "braces do not show on the page"),
+    ("x = (y, z)", ",", "a list has no index"),
+    ("x = [y; z]", ";", "side by side"),
+    (r"x = \foo y", r"\foo", r"the command \\foo is unknown"),
+    (r"x = y \foo", r"\foo", r"the command \\foo is unknown"),
+    ("x = €", "€", "expected a factor"),
+    ("x = y \\", "\\", "unknown"),
+    ("x = A^T", "T", "there is no transpose: write the indices in the other order"),
+    (r"x = A^\top", r"\top", "there is no transpose"),
+    (r"x = A^{h\top}", r"\top", "there is no transpose"),
+    ("x = A^{hT}", "T", "there is no transpose"),
+    ("x = A^{iJ}", "J", "indices are lower-case letters"),
+    ("x = A^{(h)}", "(h)", "a head in parentheses leaves the axis of the features unnamed"),
+    ("x = A^{i(h)}", "(h)", "a head in parentheses"),
+    ("x = A^(h)", "(", "a head in parentheses"),
+    ("x = A^{(1)}", "1", "a fixed position is no index"),
+    (r"x = A^{\text{concat}}", r"\text{concat}", "a word is part of a name"),
+    ("x = A^{i2}", "2", "expected an index"),
+    ("x = A^{2i}", "i", "a computed position would stand in parentheses"),
+    ("x = A^{i+j}", "+", "in parentheses or between commas"),
+    ("x = A^{}", "}", "an empty group"),
+    ("x = A^{i", "", "expected an index"),
+    ("x = A^{(ij+a)}", "j", "no product of indices"),
+    ("x = A^{(HKh+a)}", "K", "one factor"),
+    ("x = A^{(i-T)}", "T", "not subtracted"),
+    ("x = A^{(i+i)}", "i", "stands twice"),
+    ("x = A^{(i+1.5)}", "1.5", "whole number"),
+    ("x = A^i^j", "^", "one group of each kind"),
+    ("x = A_i_j", "_", "one group of each kind"),
+    ("x = A^i'", "'", "primes stand before indices"),
+    ("x = A_", "", "in a subscript"),
+    ("x = A^{1/0}", "0", "divided by zero"),
+    ("x = A^{-i}", "i", "a number as the power"),
+    ("x = (y)^i", "^i", "indices belong to names"),
+    ("x = (y)_i", "_", "indices belong to names"),
+    (r"x = \frac{y}{z}^2", "^", "bracket a fraction"),
+    (r"x = \exp(y)^2", "^", "before a power"),
+    (r"x = \exp^2 y", "^", "takes no index and no power"),
+    (r"x = \exp A^{ij} B^{jc}", r"\exp", "ambiguous: what does .* reach"),
+    (r"x = \log y \cdot z", r"\log", "ambiguous: what does .* reach"),
+    ("x = a / b c", "/", "ambiguous: what does '/' reach"),
+    ("x = a / b / c", "/", "ambiguous: what does '/' reach"),
+    (r"x = \frac{1}{0}", r"\frac{1}{0}", "division by zero"),
+    (r"x = \frac{y}", "", "an argument in braces"),
+    ("x = 2 3", "3", r"expected \\cdot before a number"),
+    ("x = y 2", "2", r"expected \\cdot before a number"),
+    ("x = " + "1" * 31, "1" * 31, "at most 30 digits"),
+    (r"x = \delta", r"\delta", "a delta with two indices"),
+    (r"x = \delta^{ijk}", r"\delta^{ijk}", "a delta with two indices"),
+    (r"x = \partial y", r"\partial", "a derivative is a fraction"),
+    (r"x = \frac{\partial}{\partial y}", "}", "a tensor behind"),
+    (r"x = \frac{\partial L}{\partial y^2}", "y^2", "without powers"),
+    (r"x = \sum y", "y", "a sum names its index"),
+    (r"x = \sum_{j} ", "", "expected a factor"),
+    (r"x = \sum_{j,j} A^{ij}", r"\sum_{j,j}", "each index once"),
+    (r"x = \sum_{j=2}^T A^{ij}", "2", "from 0 or from 1"),
+    (r"x = \sum_{j=0}^T A^{ij}", "T", "a whole axis"),
+    (r"x = \sum_{j=1}^{T-1} A^{ij}", "T", "a whole axis"),
+    (r"x = \sum_{j}^T A^{ij}", "^", "a lower bound"),
+    (r"x = \sum_{i \in R} A^{ij}", r"\in", "no order or membership"),
+    (r"x = \operatorname{softmax}(A^{ij})", r"\operatorname{softmax}", "quotient of exponentials"),
+    (r"x = \softmax(A^{ij})", r"\softmax", "softmax is written out"),
+    (r"x = \text{if not } y", r"\text{if not }", "prose"),
+    (r"x = \begin{cases} y \end{cases}", r"\begin{cases}", "cases are no part"),
+    (r"x = \begin{pmatrix} y \end{pmatrix}", r"\begin{pmatrix}", "a matrix written by rows"),
+    (r"\begin{aligned} x = y", r"\begin{aligned}", "is not ended"),
+    (r"x = y \end{aligned}", r"\end{aligned}", "no environment that is open"),
+    (r"j \le i", r"\le", "no order or membership"),
+    (r"x = \lVert y \rVert", r"\lVert", "absolute values and norms"),
+    (r"x = \left\lfloor y \right\rfloor", r"\lfloor", "rounding"),
+    (r"x = y_1 \dots y_T", r"\dots", "a list with dots"),
+    (r"x \in \mathbb{R}", r"\in", "no order or membership"),
+    (r"x = \mathbb{R}", r"\mathbb", "a set of numbers"),
+]
+
+
+@pytest.mark.parametrize("latex, place, reason", REFUSED)
+def test_refused_with_a_caret_at_the_place(latex, place, reason):
+    with pytest.raises(ValueError, match=reason) as caught:
+        parse(latex)
+    assert marked(caught.value) == place
+
+
+def test_error_shows_the_line_and_cuts_a_long_one():
+    latex = "a = b \\\\\nc = " + "d + " * 60 + r"\foo" + " + e" * 60
+    with pytest.raises(ValueError, match="unknown") as caught:
+        parse(latex)
+    assert marked(caught.value) == r"\foo"
+    assert max(map(len, str(caught.value).splitlines())) <= 110
+
+
+def test_statements_are_divided():
+    latex = r"""
+    \begin{aligned}
+    a &= b, \\[1ex]
+    c &= d \\
+      &= e \qquad f = g.
+    \end{aligned}
+    """
+    names = [[side.name for side in statement.sides] for statement in parse(latex)]
+    assert names == [["a", "b"], ["c", "d", "e"], ["f", "g"]]
+    spans = [latex[slice(*statement.span)].split()[0] for statement in parse(latex)]
+    assert spans == ["a", "c", "f"]
+
+
+def test_keys():
+    names = [r"\widetilde{X}", "X'", "W_Q'", r"\text{score}_{ij}", r"\lambda", "dL/dW_Q"]
+    keys = ["X_widetilde", "X_prime", "W_Q_prime", "score_ij", "lambda_", "dL_dW_Q"]
+    assert [key(name) for name in names] == keys
+
+
+# Properties
+
+LETTERS = st.sampled_from("abchijkm")
+INDEX = st.builds(
+    lambda letter, primes: letter + "'" * primes,
+    LETTERS | st.sampled_from([r"\alpha", r"\beta"]),
+    st.integers(0, 2),
+)
+FACTOR = st.sampled_from(["H", "d_k", r"N_{\text{kv}}", 1, 2, -1, -3, 12])
+AFFINE = st.builds(
+    lambda indices, factors, offset: (
+        Affine,
+        tuple(zip(factors, indices, strict=False)),
+        offset if len(indices) > 1 else 7,
+    ),
+    st.lists(INDEX, min_size=1, max_size=3, unique=True),
+    st.lists(FACTOR, min_size=3, max_size=3),
+    st.sampled_from([0, 1, -4, "T", "d_k"]),
+)
+NAME = st.builds(
+    lambda base, subscript, primes: base + subscript + primes,
+    st.sampled_from(["A", "x", r"\lambda", r"\Omega", r"\widetilde{X}", r"\text{score}"]),
+    st.sampled_from(["", "_Q", "_{ab}", r"_\alpha", r"_{\text{kv}}", "_0"]),
+    st.sampled_from(["", "'", "''"]),
+)
+TENSOR = st.tuples(st.just(Tensor), NAME, st.lists(INDEX | AFFINE, max_size=3).map(tuple))
+NUMBER = st.tuples(st.just(Number), st.fractions(-20, 20, max_denominator=9))
+DELTA = st.tuples(st.just(Delta), INDEX, INDEX)
+LEAF = TENSOR | NUMBER | DELTA | st.tuples(st.just(Derivative), TENSOR, TENSOR)
+
+
+@st.composite
+def expressions(draw, depth: int = 3):
+    """Plans of expressions: a class and what it is called with (see ``build``)."""
+    kinds = (Tensor, Product, Add, Quotient, Power, Function, Sum)
+    kind = draw(st.sampled_from(kinds)) if depth else Tensor
+    inner = expressions(depth - 1)
+    if kind is Tensor:
+        return draw(LEAF)
+    if kind in (Product, Add):
+        return kind, tuple(draw(st.lists(inner, min_size=2, max_size=3)))
+    if kind is Quotient:
+        return kind, draw(inner), draw(inner.filter(lambda plan: plan[0] is not Number))
+    if kind is Power:
+        return kind, draw(inner), draw(st.fractions(-5, 5, max_denominator=4))
+    if kind is Function:
+        return (
+            kind,
+            draw(st.sampled_from(["exp", "log", "sqrt", "tanh", "sin", "cos"])),
+            draw(inner),
+        )
+    indices = draw(st.lists(INDEX, min_size=1, max_size=2, unique=True))
+    return kind, tuple(indices), draw(inner), True
+
+
+def build(plan):
+    """The expression of a plan; the types are checked here, outside of the drawing."""
+    if not isinstance(plan, tuple):
+        return plan
+    if plan and isinstance(plan[0], type):
+        return plan[0](*map(build, plan[1:]))
+    return tuple(map(build, plan))
+
+
+@given(st.lists(expressions(), min_size=2, max_size=3))
+def test_what_is_rendered_reads_the_same(plans):
+    sides = tuple(map(build, plans))
+    latex = " = ".join(map(render, sides))
+    assert parse(latex) == (Statement(sides),)
+    assert " = ".join(map(render, parse(latex)[0].sides)) == latex
+
+
+VALID = [row[0] for row in (*PARSED.values(), *REJECTED.values())] + [*BOOK.values(), *READ]
+PIECES = sorted(
+    {piece for latex in VALID for piece in re.findall(r"\\[A-Za-z]+|\\.|\S", latex)}
+    | {"\\", "\n", "é", "²", "\x00", "%", "#", "$", "3", "\u2028", r"\text{", r"\begin{aligned}"}
+)
+
+
+@st.composite
+def mutated(draw):
+    text = draw(st.sampled_from(VALID))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(text)))
+        end = min(len(text), start + draw(st.integers(0, 3)))
+        piece = draw(st.sampled_from(["", *PIECES]))
+        text = text[:start] + piece + text[end:]
+    return text
+
+
+def read_or_refuse(latex: str) -> None:
+    caught = None
+    try:
+        for statement in parse(latex):
+            bind(statement)
+            bind(statement, strict=True)
+    except ValueError as error:
+        caught = error
+    if caught:
+        assert type(caught) is ValueError
+        marked(caught)
+
+
+@settings(max_examples=400)
+@given(mutated() | st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text())
+def test_malformed_text_gives_an_error_with_a_caret_and_no_other(latex):
+    read_or_refuse(latex)
+
+
+NESTED = {
+    "(": ")",
+    r"\left[": r"\right]",
+    r"\frac{1}{": "}",
+    r"\frac{": "}{x}",
+    r"\sqrt{": "}",
+    r"\sum_j ": "",
+    r"\exp(": ")",
+    r"\log \sum_j ": "",
+    "x^{": "}",
+    "x^{i(": ")}",
+    "{": "}",
+    r"\begin{aligned}": r"\end{aligned}",
+    "-": "",
+    r"\exp ": "",
+    r"\widehat{": "}",
+    "x_{": "}",
+    r"\text{": "}",
+}
+
+
+@pytest.mark.parametrize("opening", NESTED)
+def test_deep_nesting_is_refused(opening):
+    read_or_refuse("x = " + opening * 10_000 + "y" + NESTED[opening] * 10_000)
+    read_or_refuse(opening * 10_000)
+
+
+@pytest.mark.parametrize("opening", ["(", r"\frac{1}{", r"\sqrt{", r"\exp(", r"\sum_j (A^{ij} + "])
+def test_nesting_to_the_bound_is_read_bound_and_written(opening):
+    closing = NESTED.get(opening, ")")
+    latex = "x = " + opening * 9 + "y" + closing * 9
+    (statement,) = parse(latex)
+    assert parse(" = ".join(map(render, statement.sides))) == (statement,)
+    read_or_refuse(latex)
+    with pytest.raises(ValueError, match="at most 20 levels") as caught:
+        parse("x = " + opening * 21 + "y" + closing * 21)
+    marked(caught.value)
+
+
+LONG = {
+    "terms": ("x^i = y^i", " + A^{ij} z^j"),
+    "factors": ("x = y", r" \exp(z)"),
+    "functions": ("x = y", r" + \frac{1}{\sqrt{d_k}} \log \sum_j \exp A^{j}"),
+    "rows": ("x = y", "\\\\\n x^i = A^{ij} y^j"),
+    "sides": ("x = y", " = z^j w^j"),
+    "primes": ("x = y", "'"),
+    "indices": ("x = A^{i", "i"),
+    "subscript": ("x = A_{i", "i"),
+    "commas": ("x = A^{i", ","),
+    "words": ("x = y", r" \text{word}"),
+    "spaces": ("x = y", " \t\n"),
+    "open words": ("x = y", r"\text{"),
+    "rows with openings": ("x = y", r"\\ ["),
+    "deltas": ("x = y", r" \delta^{ij} \delta_i^j"),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_tokens_visited_grow_linearly(name):
+    start, piece = LONG[name]
+    visited = []
+    for count in (100, 200, 400):
+        latex = start + piece * count
+        parser = Parser(latex)
+        try:
+            parser.statements()
+        except ValueError as error:
+            marked(error)
+        assert parser.visited <= 20 * len(latex)
+        visited.append(parser.visited)
+    first, second = visited[1] - visited[0], visited[2] - visited[1]
+    assert second <= 2 * first + 20
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_calls_grow_linearly(name, no_type_checks):
+    """Reading and binding together: calls of Python functions, which no clock disturbs."""
+    start, piece = LONG[name]
+
+    def calls(count: int) -> int:
+        made = 0
+
+        def profile(frame, event, argument):
+            nonlocal made
+            made += event in ("call", "c_call")
+
+        latex = start + piece * count
+        sys.setprofile(profile)
+        try:
+            read_or_refuse(latex)
+        finally:
+            sys.setprofile(None)
+        return made
+
+    base, double = calls(200), calls(400)
+    assert double <= 2.2 * base + 200

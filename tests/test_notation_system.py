@@ -1,0 +1,344 @@
+"""Systems of equations: the layer runs, differentiates itself, counts, and costs no more."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import MultiHeadParams, multi_head_attention
+from mha_book.initialisers import init_multi_head
+from mha_book.notation import Equation, System
+from mha_book.notation.expression import all_indices
+from mha_book.notation.layer import layer_arrays, multi_head_layer
+
+SIZES = {"num_heads": 3, "head_dim": 7, "value_dim": 5}
+LENGTH, WIDTH = 11, 13
+
+VARIANTS = {
+    "plain": {},
+    "biases": {"use_bias": True},
+    "grouped": {"grouped": True},
+    "causal": {"additive_mask": True},
+    "causal with biases": {"use_bias": True, "additive_mask": True},
+    "causal, grouped": {"grouped": True, "additive_mask": True},
+}
+
+
+@pytest.fixture
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def case(variant, dtype=jnp.float64):
+    """A system, its operands, and the package's layer with its parameters, input and bias."""
+    options = VARIANTS[variant]
+    heads = {**SIZES, "num_heads": 6, "num_kv_heads": 3} if options.get("grouped") else SIZES
+    params = init_multi_head(
+        jax.random.key(0), WIDTH, **heads, use_bias=options.get("use_bias", False), dtype=dtype
+    )
+    keys = iter(jax.random.split(jax.random.key(1), 9))
+    params = jax.tree.map(lambda x: x + 0.1 * jax.random.normal(next(keys), x.shape, dtype), params)
+    x, cotangent = jax.random.normal(jax.random.key(2), (2, LENGTH, WIDTH), dtype)
+    arrays = layer_arrays(params, x)
+    bias = None
+    if options.get("additive_mask"):
+        hidden = np.triu(np.full((LENGTH, LENGTH), -1e3), 1)
+        arrays["M"] = jnp.asarray(hidden, dtype)
+        bias = arrays["M"][None]
+    return multi_head_layer(**options), arrays, params, x, cotangent, bias
+
+
+def relative(got, expected, scale=None):
+    """The largest deviation, relative to the largest entry (of ``scale``, where given)."""
+    assert got.shape == expected.shape
+    largest = np.abs(np.asarray(expected if scale is None else scale)).max()
+    return np.abs(np.asarray(got) - np.asarray(expected)).max() / max(largest, 1e-300)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.usefixtures("float64")
+def test_the_system_is_the_layer(variant):
+    system, arrays, params, x, _, bias = case(variant)
+    expected = jax.jit(multi_head_attention)(params, x, bias=bias)
+    assert relative(jax.jit(system)(arrays)["Y"], expected) < 1e-12
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.usefixtures("float64")
+def test_the_derived_backward_pass_is_that_of_the_layer(variant):
+    """All gradients of a loss that is not linear in the output, against jax.grad."""
+    system, arrays, params, x, weights, bias = case(variant)
+
+    def loss(params, x):
+        return jnp.sum(weights * jnp.sin(multi_head_attention(params, x, bias=bias)))
+
+    of_params, of_x = jax.jit(jax.grad(loss, argnums=(0, 1)))(params, x)
+    expected = layer_arrays(of_params, of_x)
+
+    @jax.jit
+    def derived(arrays):
+        output, pull = system.vjp(arrays)
+        return pull(weights * jnp.cos(output))
+
+    found = derived(arrays)
+    assert found.keys() == {*system.inputs}
+    for name, gradient in expected.items():
+        # The scores do not change with the keys' bias: its gradient is zero up to rounding.
+        scale = expected["b_Q"] if name == "b_K" else None
+        assert relative(found[name], gradient, scale) < 1e-10, name
+
+
+@pytest.mark.usefixtures("float64")
+def test_an_additive_mask_has_its_gradient_too():
+    system, arrays, params, x, cotangent, bias = case("causal")
+    expected = jax.grad(
+        lambda bias: jnp.sum(cotangent * multi_head_attention(params, x, bias=bias))
+    )(bias)
+    assert relative(system.gradients(cotangent, arrays)["M"], expected[0]) < 1e-10
+
+
+@pytest.mark.usefixtures("float64")
+def test_the_backward_pass_is_a_system_that_runs_by_itself():
+    """Parsed again from its own LaTeX, it gives the same numbers."""
+    system, arrays, _, _, cotangent, _ = case("plain")
+    backward = system.backward()
+    again = System.parse(backward.latex)
+    values = {**arrays, **system(arrays), "dL_dY": cotangent}
+    for one in (backward, again):
+        assert "d_k" not in one.inputs
+        found = one({name: values[name] for name in one.inputs})
+        for name, gradient in system.gradients(cotangent, arrays).items():
+            assert relative(found[f"dL_d{name}"], gradient) < 1e-12
+
+
+def test_the_backward_pass_reads_as_the_notes_have_it():
+    latex = [equation.latex for equation in multi_head_layer().backward().equations]
+    assert latex == [
+        r"\frac{\partial L}{\partial O^{hic}} = W_O^{hcd} \frac{\partial L}{\partial Y^{id}}",
+        r"\frac{\partial L}{\partial W_O^{hcd}} = O^{hic} \frac{\partial L}{\partial Y^{id}}",
+        r"\frac{\partial L}{\partial A^{hij}} = V^{hjc} \frac{\partial L}{\partial O^{hic}}",
+        r"\frac{\partial L}{\partial V^{hjc}} = A^{hij} \frac{\partial L}{\partial O^{hic}}",
+        (
+            r"\frac{\partial L}{\partial S^{hij}} = A^{hij} "
+            r"\left(\frac{\partial L}{\partial A^{hij}} - "
+            r"\sum_{j'} A^{hij'} \frac{\partial L}{\partial A^{hij'}}\right)"
+        ),
+        (
+            r"\frac{\partial L}{\partial Q^{hia}} = \frac{1}{\sqrt{d_k}} K^{hja} "
+            r"\frac{\partial L}{\partial S^{hij}}"
+        ),
+        (
+            r"\frac{\partial L}{\partial K^{hja}} = \frac{1}{\sqrt{d_k}} Q^{hia} "
+            r"\frac{\partial L}{\partial S^{hij}}"
+        ),
+        r"\frac{\partial L}{\partial W_V^{hbc}} = X^{jb} \frac{\partial L}{\partial V^{hjc}}",
+        r"\frac{\partial L}{\partial W_K^{hba}} = X^{jb} \frac{\partial L}{\partial K^{hja}}",
+        (
+            r"\frac{\partial L}{\partial X^{ib}} = W_Q^{hba} \frac{\partial L}{\partial Q^{hia}} + "
+            r"W_K^{hba} \frac{\partial L}{\partial K^{hia}} + "
+            r"W_V^{hbc} \frac{\partial L}{\partial V^{hic}}"
+        ),
+        r"\frac{\partial L}{\partial W_Q^{hba}} = X^{ib} \frac{\partial L}{\partial Q^{hia}}",
+    ]
+
+
+@pytest.mark.usefixtures("float64")
+def test_some_inputs_alone():
+    system, arrays, _, _, cotangent, _ = case("plain")
+    backward = system.backward("Y", wrt=["W_V"])
+    assert backward.names == ("dL_dO", "dL_dV", "dL_dW_V")
+    _, pull = system.vjp(arrays, wrt=["W_V"])
+    found = pull(cotangent)
+    assert list(found) == ["W_V"]
+    assert relative(found["W_V"], system.gradients(cotangent, arrays)["W_V"]) < 1e-12
+    inner = system.backward("S")
+    assert inner.names == ("dL_dQ", "dL_dK", "dL_dW_K", "dL_dX", "dL_dW_Q")
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_network_with_shared_tensors_and_scalars():
+    r"""A tensor in three equations, a bias, a named scalar, a sum over a broadcast index."""
+    latex = r"""\begin{aligned}
+        u^j &= \tanh\left(\sum_i W^{ij} x^i\right) + b^j \\
+        v^i &= W^{ij} u^j + \lambda x^i \\
+        w^{ij} &= v^i u^j - x^i \\
+        L_0 &= \sum_{i,j} w^{ij} \left(w^{ij} + 2\right) \frac{1}{N}
+    \end{aligned}"""
+    system = System.parse(latex, broadcast="ij", scalars={"N": "i"})
+    assert system.inputs == ("W", "x", "b", "lambda_")
+    rng = np.random.default_rng(0)
+    arrays = {n: jnp.asarray(rng.standard_normal(s)) for n, s in
+              {"W": (3, 5), "x": (3,), "b": (5,), "lambda_": ()}.items()}  # fmt: skip
+
+    def by_hand(arrays):
+        u = jnp.tanh(arrays["x"] @ arrays["W"]) + arrays["b"]
+        v = arrays["W"] @ u + arrays["lambda_"] * arrays["x"]
+        w = jnp.outer(v, u) - arrays["x"][:, None]
+        return jnp.sum(w * (w + 2)) / 3
+
+    assert relative(system(arrays)["L_0"], by_hand(arrays)) < 1e-12
+    expected = jax.grad(by_hand)(arrays)
+    found = system.gradients(jnp.asarray(1.0), arrays)
+    for name, gradient in expected.items():
+        assert relative(found[name], gradient) < 1e-10, name
+    given = system.gradients(jnp.asarray(1.0), {**arrays, "N": 7.0})
+    assert relative(given["x"], expected["x"] * 3 / 7) < 1e-10
+
+
+def test_counts():
+    layer = multi_head_layer()
+    sizes = {"h": 8, "b": 512, "d": 512, "a": 64, "c": 64, "i": 100, "j": 100}
+    weights = ["W_Q", "W_K", "W_V", "W_O"]
+    assert layer.parameters(weights, **sizes) == dict.fromkeys(weights, 512 * 512)
+    flops = layer.flops(**sizes)
+    assert list(flops) == list(layer.names)
+    projection = 2 * 100 * 512 * 512
+    for name in ("Q", "K", "V", "Y"):
+        assert flops[name] == projection
+    assert flops["O"] == 2 * 8 * 100 * 100 * 64
+    assert flops["S"] == 2 * 8 * 100 * 100 * 64 + 8 * 100 * 64  # the scale, on the smallest tensor
+    with pytest.raises(ValueError, match=r"names: expected some of Q, X, W_Q.*got 'W_X'"):
+        layer.parameters(["W_X"], **sizes)
+    with pytest.raises(ValueError, match="W_Q: expected the size of each index"):
+        layer.parameters(["W_Q"], h=8)
+
+
+def test_equations_in_any_order():
+    system = System(["z^i = y^i y^i", "y^i = A^{ij} x^j"])
+    assert system.names == ("y", "z")
+    assert system.outputs == ("z",)
+
+
+@pytest.mark.parametrize(
+    "equations, message",
+    [
+        ([], "at least one"),
+        (["y^i = x^i", "y^i = z^i"], "y: expected one equation that defines it, got two"),
+        (["y^i = x^i z^i", "x^i = w^i y^i"], "got a circle: y uses x uses y"),
+        (["x^i = x^i z^i"], "got a circle: x uses x"),
+        (["y^i = A^{ij} x^j", "z = A^i x^i"], "A: expected 2 indices as in"),
+        ([r"\sum_j A^{ij} x^j = y^i"], "expected a tensor on the left side"),
+    ],
+)
+def test_what_is_no_system(equations, message):
+    with pytest.raises(ValueError, match=message):
+        System(equations)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"x": None}, r"x: missing, expected an array with axes \(j\)"),
+        ({"u": 1.0}, "u: expected one of A, x"),
+        ({"y": np.ones(2, np.float32)}, "y: expected inputs alone, got a tensor that is computed"),
+        ({"x": np.ones(5, np.float32)}, "index j: expected 3 as in A, got 5 in x"),
+        ({"outputs": ["w"]}, "outputs: expected some of y, z, got"),
+    ],
+)
+def test_what_does_not_run(change, message):
+    system = System(["y^i = A^{ij} x^j", "z^i = y^i y^i"])
+    arrays = {"A": jnp.ones((2, 3)), "x": jnp.ones(3), **change}
+    with pytest.raises(ValueError, match=message):
+        system(**{name: value for name, value in arrays.items() if value is not None})
+
+
+def test_what_has_no_backward_pass():
+    system = System(["y^i = A^{ij} x^j", "z^i = B^{ij} x^j"])
+    with pytest.raises(ValueError, match="output: expected one of y, z, got None"):
+        system.backward()
+    with pytest.raises(ValueError, match="output: expected one of y, z, got 'w'"):
+        system.backward("w")
+    with pytest.raises(ValueError, match="B: expected names on which y depends"):
+        system.backward("y", wrt=["B"])
+    with pytest.raises(ValueError, match="wrt: expected some of A, x, B, got"):
+        system.backward("y", wrt=["C"])
+    assert system.backward("y").names == ("dL_dA", "dL_dx")
+
+
+def test_only_what_is_needed_runs():
+    system = System(["y^i = A^{ij} x^j", "z^i = B^{ij} x^j"])
+    found = system({"A": jnp.ones((2, 3)), "x": jnp.ones(3)}, outputs=["y"])
+    assert list(found) == ["y"]
+
+
+def largest(jaxpr):
+    """The number of elements of the largest array that a program makes, calls included."""
+    sizes = [0]
+    for equation in jaxpr.eqns:
+        sizes += [variable.aval.size for variable in equation.outvars]
+        for value in equation.params.values():
+            if hasattr(value, "jaxpr"):
+                sizes.append(largest(value.jaxpr))
+    return max(sizes)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("backward", [False, True])
+def test_no_copy_with_all_heads_and_no_outer_product(grouped, backward):
+    """No array of an equation's program is larger than the largest operand or the result."""
+    layer = multi_head_layer(grouped=grouped)
+    sizes = {"h": 4, "k": 2, "g": 3, "i": 31, "j": 31, "a": 5, "c": 7, "b": 29, "d": 29}
+    for equation in (layer.backward() if backward else layer).equations:
+        used = {i.rstrip("'") for side in equation.sides for i in all_indices(side)}
+        dims = {i: sizes[i] for i in used}
+        shapes = equation.shapes(**dims)
+        operands = {
+            name: jax.ShapeDtypeStruct(shapes[name], jnp.float32) for name in equation.operands
+        }
+        program = jax.make_jaxpr(lambda arrays, e=equation: e(arrays))(operands)
+        assert largest(program.jaxpr) <= max(np.prod(shape) for shape in shapes.values())
+
+
+def test_shown_in_a_notebook():
+    shown = multi_head_layer()._repr_markdown_()
+    assert shown.count(r"\\") == 6
+    assert r"Y^{id} &= O^{hic} W_O^{hcd}" in shown
+    assert "`W_Q`" in shown
+
+
+def test_arrays_of_the_layer():
+    params = init_multi_head(jax.random.key(0), 12, 6, num_kv_heads=2)
+    arrays = layer_arrays(params, jnp.ones((5, 12)))
+    assert arrays["W_Q"].shape == (2, 3, 12, 2)
+    assert arrays["W_K"].shape == (2, 12, 2)
+    assert isinstance(params, MultiHeadParams)
+    found = jax.jit(multi_head_layer(grouped=True))(arrays)["Y"]
+    expected = jax.jit(multi_head_attention)(params, arrays["X"])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="grouped, use_bias: expected one of them"):
+        multi_head_layer(grouped=True, use_bias=True)
+
+
+def test_equations_may_be_given_read():
+    system = System([Equation("y^i = A^{ij} x^j")])
+    assert repr(system) == "System(A, x -> y)"
+    assert system.latex == "y^i = A^{ij} x^j"
+
+
+def test_the_benchmark_runs(tmp_path):
+    """Outputs are compared with float64 before anything is timed."""
+    root = Path(__file__).parents[1]
+    out = tmp_path / "quick.json"
+    command = [sys.executable, str(root / "benchmarks" / "notation.py"), "--quick"]
+    env = {**os.environ, "PYTHONPATH": str(root / "src")}
+    done = subprocess.run(
+        [*command, "--rounds", "2", "--out", str(out)],
+        capture_output=True, text=True, check=False, env=env, timeout=300,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    cases = json.loads(out.read_text())["cases"]
+    assert [case["case"]["backward"] for case in cases] == [False, True]
+    for case in cases:
+        assert [row["name"] for row in case["rows"]] == [
+            "mha_book layer",
+            "mha_book notation",
+            "mha_book layer, heads first",
+            "mha_book layer (again)",
+        ]
