@@ -150,7 +150,7 @@ def multi_head_attention_vjp(
         found = MultiHeadParams(d_w_q, d_w_k, d_w_v, d_w_o, d_b_q, d_b_k, d_b_v, d_b_o)
         # A bias that is not there has no gradient.
         absent = [name for name, x in separate._asdict().items() if x is None]
-        d_params = found._replace(**{name: None for name in absent})  # type: ignore[arg-type]
+        d_params = found._replace(**dict.fromkeys(absent))  # type: ignore[arg-type]
         if value is None:  # two paths meet, and a third one where the query is the key too
             d_key = d_key + d_value
         if key is None:
