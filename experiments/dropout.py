@@ -3,7 +3,7 @@
     python -m experiments.dropout [--quick]
 
 Trains a tiny transformer with every setting of dropout and from every seed (all seeds at once),
-on the whole text and on ten thousand characters of it. Then, on years that were not trained on:
+on the whole text and on two thousand characters of it. Then, on years that were not trained on:
 the loss; what each place adds to a layer's output; the loss without each set of heads. Stores
 book/data/gradients-dropout.json and, of some models, the weights beside it.
 """
@@ -47,21 +47,22 @@ class Sizes(NamedTuple):
     """How large the experiment is."""
 
     seeds: int = 5
-    steps: int = 600
+    steps: int = 400
+    scarce_steps: int = 250
     batch: int = 16
-    context: int = 64
+    context: int = 32
     d_model: int = 64
     num_layers: int = 2
     num_heads: int = 4
     learning_rate: float = 3e-3
-    scarce: int = 10  # thousands of characters of the second text
+    scarce: int = 2  # thousands of characters of the second text
     windows: int = 256  # of the years not trained on, for the loss at the end
     removal_windows: int = 24
-    draws: int = 400
-    draw_windows: int = 4
+    draws: int = 200
+    draw_windows: int = 8
 
 
-QUICK = Sizes(2, 4, 2, 12, 16, 2, 2, windows=8, removal_windows=2, draws=20, draw_windows=2)
+QUICK = Sizes(2, 4, 4, 2, 12, 16, 2, 2, windows=8, removal_windows=2, draws=20, draw_windows=2)
 
 
 def texts(text: Text, sizes: Sizes) -> dict[str, jax.Array]:
@@ -73,14 +74,15 @@ def texts(text: Text, sizes: Sizes) -> dict[str, jax.Array]:
 def fit(
     config: tiny.TinyConfig,
     sizes: Sizes,
+    steps: int,
     data: jax.Array,
     validation: jax.Array,
     name: str,
     checkpoint: Path,
 ) -> Trained:
     """Train one model for each seed; the same seed starts and sees the same in every setting."""
-    warm_up = (0.0, sizes.learning_rate, sizes.steps // 12)
-    optimiser = optax.adamw(optax.warmup_cosine_decay_schedule(*warm_up, sizes.steps))
+    warm_up = (0.0, sizes.learning_rate, steps // 12)
+    optimiser = optax.adamw(optax.warmup_cosine_decay_schedule(*warm_up, steps))
     step = make_step(
         lambda params, batch, key: tiny.loss(params, batch, config=config, rng_key=key),
         lambda data, key: draw_windows(data, key, sizes.batch, sizes.context + 1),
@@ -97,10 +99,11 @@ def fit(
     return train(
         jax.vmap(step, in_axes=(0, None)),
         state,
-        sizes.steps,
+        steps,
         data=data,
         checkpoint=checkpoint,
         evaluate=evaluate,
+        evaluate_every=50,
         config={**sizes._asdict(), "name": name},
         name=name,
     )
@@ -129,6 +132,7 @@ def noise(
         output, drawn and by formula; and the loss with dropout on in training's way, a number.
     """
     _, records = tiny.forward(params, token_ids, config=config, return_intermediates=True)
+    attention: dict[str, Any] = {"is_causal": True, "angles": tiny.angles(config, token_ids)}
     found: dict[str, Any] = {}
     for number, place in enumerate(PLACES):
         rates = Dropout(**{place: RATE})
@@ -136,10 +140,10 @@ def noise(
         rows = []
         for layer, record in zip(params.layers, records, strict=True):
             inputs = layer_norm(record.inputs, *layer.attention_norm, config.epsilon)
-            plain = multi_head_attention(layer.attention, inputs, is_causal=True)
+            plain = multi_head_attention(layer.attention, inputs, **attention)
 
             def deviation(key: jax.Array, layer=layer, inputs=inputs, plain=plain, rates=rates):
-                options = {"dropout": rates, "rng_key": key, "is_causal": True}
+                options = {"dropout": rates, "rng_key": key, **attention}
                 return multi_head_attention(layer.attention, inputs, **options) - plain
 
             def add(sums: tuple, key: jax.Array, deviation=deviation) -> tuple:
@@ -225,9 +229,8 @@ def main(given: list[str] | None = None) -> Path:
     sizes = QUICK if options.quick else Sizes()
     command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
     text = load_text()
-    base = tiny.TinyConfig(
-        len(text.characters) + 1, sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads
-    )
+    widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)
+    base = tiny.TinyConfig(len(text.characters) + 1, *widths, positions="rotary")
     final = even_windows(text.validation, sizes.windows, sizes.context + 1)
     few = even_windows(text.validation, sizes.removal_windows, sizes.context + 1)
     settings = {name: SETTINGS[name] for name in (KEPT if options.quick else SETTINGS)}
@@ -250,7 +253,8 @@ def main(given: list[str] | None = None) -> Path:
             config = dataclasses.replace(base, dropout=rates)
             checkpoint = options.work / f"dropout-{name.replace(', ', '-').replace(' ', '-')}"
             checkpoint = checkpoint.with_suffix(".safetensors")
-            trained = fit(config, sizes, data, text.validation, name, checkpoint)
+            steps = sizes.steps if regime == "whole text" else sizes.scarce_steps
+            trained = fit(config, sizes, steps, data, text.validation, name, checkpoint)
             params = trained.state.params
             document[regime][setting] = {
                 "validation": score(params, final),

@@ -28,7 +28,12 @@ def limits(document, steps):
             found = record[f"gradient_{name}"]
             assert len(found["relative_by_step"]) == steps
             assert max(found["relative_by_step"]) < allowed
-            assert max(record["gradient_to_float64"][f"{name}_by_step"]) < allowed
+            # Neither is further from the gradient in float64 than autodiff itself is.
+            rounding = record["gradient_to_float64"]
+            assert max(rounding[f"{name}_by_step"]) < 3 * gradient
+            if dtype == "float32":
+                own = np.array(rounding[f"{name}_by_step"])
+                assert np.median(own / rounding["reference_by_step"]) < 1.5
             assert max(found["key_bias_absolute_by_step"]) < 1e-6
         if losses is not None:
             assert record["largest_difference_of_losses"] < losses

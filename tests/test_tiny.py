@@ -20,6 +20,9 @@ CONFIG = TinyConfig(
     head_dim=4, d_hidden=7,
 )  # fmt: skip
 B, T = 2, 5
+forward = jax.jit(tiny.forward, static_argnames=("implementation", "return_intermediates"))
+token_losses = jax.jit(tiny.token_losses)
+draw = jax.jit(init_tiny)
 
 
 def tokens(length: int = T, vocab: int = CONFIG.vocab_size) -> jax.Array:
@@ -29,11 +32,18 @@ def tokens(length: int = T, vocab: int = CONFIG.vocab_size) -> jax.Array:
 
 def model(config: TinyConfig = CONFIG, seed: int = 0):
     """Parameters, biases and norms included, that are all different from zero and one."""
-    params = init_tiny(jax.random.key(seed), config)
-    leaves, form = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
-    moved = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(form, moved)
+    rng = np.random.default_rng(seed)
+
+    def leaf(path, like):
+        is_scale = "norm.weight" in jax.tree_util.keystr(path)
+        return jnp.asarray(is_scale + 0.4 * rng.standard_normal(like.shape), like.dtype)
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes(config))
+
+
+def shapes(config: TinyConfig):
+    """The form of the parameters, without drawing any."""
+    return jax.eval_shape(lambda: init_tiny(jax.random.key(0), config))
 
 
 def norm(x, p):
@@ -73,7 +83,7 @@ def by_hand(params, token_ids, config=CONFIG):
 def test_against_loops(changes):
     config = dataclasses.replace(CONFIG, **changes)
     params = model(config)
-    got = tiny.forward(params, tokens(), config=config)
+    got = forward(params, tokens(), config=config)
     np.testing.assert_allclose(got, by_hand(params, tokens(), config), rtol=1e-4, atol=1e-4)
     assert (params.layers[0].widen is None) == (config.d_hidden == 0)
 
@@ -83,21 +93,22 @@ def test_the_loss_by_hand():
     logits = by_hand(params, tokens()[:, :-1])
     logits -= logits.max(-1, keepdims=True)
     chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    wanted = [
-        [-math.log(chances[b, i, tokens()[b, i + 1]]) for i in range(T - 1)] for b in range(B)
-    ]
-    got = tiny.token_losses(params, tokens(), config=CONFIG)
+    ids = np.asarray(tokens())
+    wanted = [[-math.log(chances[b, i, ids[b, i + 1]]) for i in range(T - 1)] for b in range(B)]
+    got = token_losses(params, tokens(), config=CONFIG)
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
-    assert tiny.loss(params, tokens(), config=CONFIG) == pytest.approx(np.mean(wanted), rel=1e-5)
+    assert jax.jit(tiny.loss)(params, tokens(), config=CONFIG) == pytest.approx(
+        np.mean(wanted), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
 def test_no_position_sees_a_later_one(positions):
     config = dataclasses.replace(CONFIG, positions=positions)
     params, token_ids = model(config), tokens()
-    logits = tiny.forward(params, token_ids, config=config)
+    logits = forward(params, token_ids, config=config)
     changed = token_ids.at[:, 3:].set((token_ids[:, 3:] + 1) % 11)
-    after = tiny.forward(params, changed, config=config)
+    after = forward(params, changed, config=config)
     np.testing.assert_allclose(logits[:, :3], after[:, :3], rtol=1e-5, atol=1e-5)
     assert not np.allclose(logits[:, 3:], after[:, 3:], atol=1e-2)
 
@@ -107,7 +118,7 @@ def test_positions_matter_where_the_model_has_them():
         config = dataclasses.replace(CONFIG, positions=positions, num_layers=1)
         params = model(config)
         swapped = tokens()[:, jnp.array([1, 0, 2, 3, 4])]
-        last = [tiny.forward(params, t, config=config)[:, -1] for t in (tokens(), swapped)]
+        last = [forward(params, t, config=config)[:, -1] for t in (tokens(), swapped)]
         assert np.allclose(*last, atol=1e-5) != matters
 
 
@@ -135,8 +146,8 @@ def test_a_gate_of_zero_is_a_head_without_output_weights():
     cut = layer.attention._replace(w_o=layer.attention.w_o.at[4].set(0.0))
     pruned = params._replace(layers=(params.layers[0], layer._replace(attention=cut)))
     np.testing.assert_allclose(
-        tiny.forward(params, tokens(), config=CONFIG, gates=gates),
-        tiny.forward(pruned, tokens(), config=CONFIG),
+        forward(params, tokens(), config=CONFIG, gates=gates),
+        forward(pruned, tokens(), config=CONFIG),
         rtol=1e-5,
         atol=1e-5,
     )
@@ -145,18 +156,16 @@ def test_a_gate_of_zero_is_a_head_without_output_weights():
 def test_dropout_needs_a_key_and_acts_in_every_layer():
     config = dataclasses.replace(CONFIG, dropout=Dropout(0.2, 0.2, 0.2))
     params = model()
-    off = tiny.forward(params, tokens(), config=config)
-    np.testing.assert_array_equal(off, tiny.forward(params, tokens(), config=CONFIG))
+    off = forward(params, tokens(), config=config)
+    np.testing.assert_array_equal(off, forward(params, tokens(), config=CONFIG))
     keys = [jax.random.key(1), jax.random.key(2)]
-    on = [tiny.forward(params, tokens(), config=config, rng_key=key) for key in keys]
+    on = [forward(params, tokens(), config=config, rng_key=key) for key in keys]
     assert not np.allclose(*on, atol=1e-2)
-    again = tiny.forward(params, tokens(), config=config, rng_key=keys[0])
+    again = forward(params, tokens(), config=config, rng_key=keys[0])
     np.testing.assert_array_equal(on[0], again)
-    np.testing.assert_array_equal(
-        off, tiny.forward(params, tokens(), config=CONFIG, rng_key=keys[0])
-    )
+    np.testing.assert_array_equal(off, forward(params, tokens(), config=CONFIG, rng_key=keys[0]))
     gates = jnp.ones((2, 6)).at[0].set(0.0)  # the second layer alone still drops
-    alone = [tiny.forward(params, tokens(), config=config, rng_key=k, gates=gates) for k in keys]
+    alone = [forward(params, tokens(), config=config, rng_key=k, gates=gates) for k in keys]
     assert not np.allclose(*alone, atol=1e-2)
 
 
@@ -177,9 +186,9 @@ def test_it_trains_with_every_implementation(name):
 
 def test_seeds_under_vmap_are_the_models_one_by_one():
     keys = jax.random.split(jax.random.key(0), 3)
-    several = jax.vmap(lambda key: init_tiny(key, CONFIG))(keys)
-    losses = jax.vmap(lambda p: tiny.loss(p, tokens(), config=CONFIG))(several)
-    alone = [tiny.loss(init_tiny(key, CONFIG), tokens(), config=CONFIG) for key in keys]
+    several = jax.jit(jax.vmap(lambda key: init_tiny(key, CONFIG)))(keys)
+    losses = jax.jit(jax.vmap(lambda p: tiny.loss(p, tokens(), config=CONFIG)))(several)
+    alone = [jnp.mean(token_losses(draw(key, CONFIG), tokens(), config=CONFIG)) for key in keys]
     np.testing.assert_allclose(losses, alone, rtol=1e-5)
     assert len(set(np.asarray(losses).tolist())) == 3
 
@@ -196,7 +205,7 @@ def test_the_start_is_the_same_in_every_precision():
 def test_the_config_is_no_leaf():
     logits = jax.jit(lambda p, t, c: tiny.forward(p, t, config=c))(model(), tokens(), CONFIG)
     np.testing.assert_allclose(
-        logits, tiny.forward(model(), tokens(), config=CONFIG), rtol=1e-4, atol=1e-5
+        logits, forward(model(), tokens(), config=CONFIG), rtol=1e-4, atol=1e-5
     )
 
 
@@ -214,11 +223,11 @@ def test_bad_sizes_are_refused():
         init_tiny(jax.random.key(0), dataclasses.replace(CONFIG, head_dim=None))
     params = model()
     with pytest.raises(ValueError, match="token_ids: expected at most 13 tokens"):
-        tiny.forward(params, tokens(14), config=CONFIG)
+        forward(params, tokens(14), config=CONFIG)
     with pytest.raises(ValueError, match="token_ids: expected two tokens or more"):
         tiny.loss(params, tokens(1), config=CONFIG)
     with pytest.raises(ValueError, match="gates: expected one number for each head"):
-        tiny.forward(params, tokens(), config=CONFIG, gates=jnp.ones((6,)))
+        forward(params, tokens(), config=CONFIG, gates=jnp.ones((6,)))
 
 
 def test_characters_there_and_back():
@@ -259,6 +268,7 @@ def test_kv_heads_and_widths_are_free():
         config = dataclasses.replace(
             CONFIG, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim
         )
-        params = init_tiny(jax.random.key(0), config)
+        params = shapes(config)
         assert params.layers[0].attention.w_k.shape == (10, kv_heads or heads, head_dim)
-        assert tiny.forward(params, tokens(), config=config).shape == (B, T, 11)
+        logits = jax.eval_shape(lambda p, c=config: tiny.forward(p, tokens(), config=c), params)
+        assert logits.shape == (B, T, 11)

@@ -22,7 +22,7 @@ from mha_book.models.tiny_params import TinyConfig, TinyLayer, TinyParams, init_
 from mha_book.multihead import multi_head_attention
 from mha_book.rope import rotary_angles
 
-__all__ = ["forward", "loss", "token_losses"]
+__all__ = ["angles", "forward", "loss", "token_losses"]
 __all__ += ["TinyConfig", "TinyParams", "init_tiny"]  # of the module tiny_params
 
 
@@ -66,7 +66,7 @@ def forward(
     check_tokens(token_ids, None, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
     options: dict[str, Any] = {
-        "angles": _angles(params, token_ids.shape[1], config),
+        "angles": angles(config, token_ids),
         "dropout": None if rng_key is None else config.dropout,
         "implementation": implementation,
         "return_intermediates": return_intermediates,
@@ -93,6 +93,29 @@ def forward(
     x = layer_norm(x, *params.output_norm, config.epsilon)
     logits = affine(x, params.unembedding)  # (B, T, V)
     return (logits, tuple(records)) if return_intermediates else logits
+
+
+def angles(config: TinyConfig, token_ids: Int[Array, "B T"]) -> Float[Array, "T pairs"] | None:
+    """Return the angles that every layer rotates queries and keys by.
+
+    Args:
+        config: the sizes.
+        token_ids: ``(B, T)``, of which only the length is used.
+
+    Returns:
+        ``(T, H/2)``, or None where positions are not rotary.
+
+    Raises:
+        ValueError: the width of a head is odd.
+
+    Example:
+        >>> angles(TinyConfig(vocab_size=7, positions="rotary"), jnp.zeros((1, 5), int)).shape
+        (5, 8)
+    """
+    if config.positions != "rotary":
+        return None
+    head_dim = config.head_dim or config.d_model // config.num_heads
+    return rotary_angles(jnp.arange(token_ids.shape[1]), head_dim, config.rope_theta)
 
 
 def token_losses(
@@ -150,14 +173,6 @@ def loss(
         True
     """
     return jnp.mean(token_losses(params, token_ids, config=config, **options))
-
-
-def _angles(params: TinyParams, length: int, config: TinyConfig) -> Array | None:
-    """Return the rotary angles ``(T, H/2)``, or None where positions are not rotary."""
-    if config.positions != "rotary":
-        return None
-    head_dim = params.layers[0].attention.w_q.shape[-1]
-    return rotary_angles(jnp.arange(length), head_dim, config.rope_theta)
 
 
 def _split(rng_key: Array, count: int) -> list[Array]:
