@@ -103,6 +103,8 @@ def _peer(name: str, package: str, call: Callable[..., Any], remark: str) -> lis
 CONTENDERS: tuple[Contender, ...] = (
     _ours(BASELINE, "reference", "NTH"),
     _ours("reference, TNH", "reference", "TNH"),
+    _ours("manual", "manual", "NTH"),
+    _ours("recompute", "recompute", "NTH"),
     _ours("attend jax_nn", "jax_nn", "NTH"),
     _ours("attend jax_nn, TNH", "jax_nn", "TNH"),
     *_peer("jax.nn", "jax", _jax_nn, "jax.nn.dot_product_attention"),

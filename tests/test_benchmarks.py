@@ -19,6 +19,7 @@ BENCHMARKS = ROOT / "benchmarks"
 MODULES = (
     "attention",
     "cases",
+    "gradients",
     "harness",
     "limits",
     "memory",
@@ -334,8 +335,8 @@ def test_memory_reports_a_failing_process(benchmark_modules):
         benchmark_modules["memory"].peak_memory("memory:no_such_function")
 
 
-def run_script(*arguments):
-    command = [sys.executable, str(BENCHMARKS / "attention.py"), *arguments]
+def run_script(*arguments, script="attention.py"):
+    command = [sys.executable, str(BENCHMARKS / script), *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=env, timeout=300
@@ -365,6 +366,34 @@ def test_quick_run_end_to_end(benchmark_modules, tmp_path):
             assert row["status"] == "measured"
             assert row["error"] <= case["tolerance"]
             assert len(row["seconds_per_round"]) == 2
+
+
+def test_quick_run_of_gradients(benchmark_modules, tmp_path):
+    out = tmp_path / "quick.json"
+    options = ("--quick", "--rounds", "2", "--depths", "0", "2", "--out", str(out))
+    done = run_script(*options, script="gradients.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found = benchmark_modules["report"].read_result(out)
+    assert [case["case"]["label"] for case in found["cases"]] == [
+        "T=32 full forward+backward",
+        "T=32 full 2 layers",
+        "T=32 causal forward+backward",
+        "T=32 causal 2 layers",
+    ]
+    for case in found["cases"]:
+        names = [row["name"] for row in case["rows"]]
+        assert names == ["reference", "manual", "recompute", "reference (again)"]
+        for row in case["rows"]:
+            assert row["status"] == "measured"
+            assert row["error"] <= case["tolerance"]
+
+
+def test_memory_of_a_stack(benchmark_modules):
+    case = list(benchmark_modules["gradients"].Stack(32, True, 2, 2, 16))
+    target = {"name": "recompute", "case": case}
+    found = benchmark_modules["memory"].peak_memory("gradients:prepare_stack", target)
+    assert found["increase_bytes"] > 0
 
 
 def test_peers_that_are_installed_pass_the_check(benchmark_modules):

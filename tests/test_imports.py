@@ -15,15 +15,18 @@ HEAVY = ("matplotlib", "optax", "safetensors", "tokenizers", "gguf", "networkx")
 # it counts as one entry.
 LAYERS = (
     ("_checks", "_dtypes"),
-    ("heads", "masks", "notation", "rope"),
+    ("heads", "masks", "notation", "rope", "softmax_vjp"),
     ("visibility",),
     ("attention", "blockwise", "jax_nn", "kernels"),
+    ("attention_vjp",),
+    ("manual",),
     ("dispatch",),
-    ("layers", "parameters"),
+    ("dropout", "layer_vjp", "layers", "parameters"),
     ("initialisers",),
     ("multihead",),
     ("gradients", "grouped", "kv_cache", "pruning", "specialization"),
     ("models",),
+    ("checkpoints",),
     ("exercises", "training"),
 )
 # These import nothing of the package, and stand beside it.

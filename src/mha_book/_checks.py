@@ -11,6 +11,7 @@ __all__ = [
     "check_bias",
     "check_boolean",
     "check_broadcastable",
+    "check_factors",
     "check_floating",
     "check_integers",
     "check_operands",
@@ -99,6 +100,12 @@ def check_bias(bias: Any, scores_shape: Sequence[int]) -> None:
     """Raise unless ``bias`` is floating point and has the full rank of the scores."""
     check_floating(bias, "bias")
     check_broadcastable(bias, "bias", scores_shape, "(…, N, T, S)")
+
+
+def check_factors(factors: Any, scores_shape: Sequence[int]) -> None:
+    """Raise unless ``factors`` are floating point and have the full rank of the scores."""
+    check_floating(factors, "weight_factors")
+    check_broadcastable(factors, "weight_factors", scores_shape, "(…, N, T, S)")
 
 
 def check_operands(query: Any, key: Any, value: Any = None) -> None:

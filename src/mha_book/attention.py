@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check_operands
+from mha_book._checks import check_factors, check_operands
 from mha_book._dtypes import wide
 from mha_book.heads import heads_first
 from mha_book.masks import Mask
@@ -77,6 +77,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
     return_lse: bool = False,
+    weight_factors: Float[Array, "..."] | None = None,
 ) -> Any:
     r"""Return, for every head and query, the average of the values under the attention weights.
 
@@ -97,6 +98,8 @@ def scaled_dot_product_attention(
         is_causal: as in :func:`attention_weights`.
         scale: as in :func:`attention_weights`.
         return_lse: whether to return $\log \sum_j \exp S^{hij}$ too.
+        weight_factors: multiplies the weights after the softmax, as dropout does; full rank
+            ``(…, N, T, S)`` (each axis equal or 1). None for ones.
 
     Returns:
         ``(…, N, T, C)`` in the dtype of the inputs; with ``return_lse`` a pair of it and the
@@ -124,6 +127,9 @@ def scaled_dot_product_attention(
     visible = visibility(query, key, mask=mask, bias=bias, is_causal=is_causal)
     query, key, value = silence(query, key, value, visible)
     exponentials, total, lse = _exponentials(_scores(query, key, bias, scale), visible)
+    if weight_factors is not None:
+        check_factors(weight_factors, exponentials.shape)
+        exponentials = exponentials * weight_factors.astype(exponentials.dtype)
     grouped = _fold_groups(exponentials, value)  # (…, K, G·T, S)
     output = jnp.matmul(grouped, value.astype(exponentials.dtype))  # (…, K, G·T, C)
     output = jnp.reshape(output, (*exponentials.shape[:-1], value.shape[-1]))  # (…, N, T, C)
@@ -141,11 +147,13 @@ def run(
     scale: Any,
     layout: str,
     return_lse: bool,
+    weight_factors: Array | None = None,
 ) -> Any:
     """Serve :func:`mha_book.dispatch.attend` with :func:`scaled_dot_product_attention`."""
     query, key, value = (heads_first(x, layout) for x in (query, key, value))
+    options: dict[str, Any] = {"return_lse": return_lse, "weight_factors": weight_factors}
     result = scaled_dot_product_attention(
-        query, key, value, mask=mask, bias=bias, scale=scale, return_lse=return_lse
+        query, key, value, mask=mask, bias=bias, scale=scale, **options
     )
     if return_lse:
         return heads_first(result[0], layout), result[1]

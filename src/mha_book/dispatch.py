@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Bool, Float
 
-from mha_book import attention, jax_nn
-from mha_book._checks import check, check_bias, check_operands, check_rank
+from mha_book import attention, jax_nn, manual
+from mha_book._checks import check, check_bias, check_factors, check_operands, check_rank
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
 from mha_book.visibility import as_mask
@@ -40,7 +40,7 @@ class Request(NamedTuple):
         mask_kind: the :attr:`~mha_book.masks.Mask.parts` of the mask.
         has_bias: whether an additive bias is given.
         platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
-        wants: capabilities asked for, of ``"lse"`` and ``"forward_mode"``.
+        wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"weight_factors"``.
     """
 
     query_shape: tuple[int, ...]
@@ -69,14 +69,17 @@ class Implementation(NamedTuple):
     """One way to compute attention.
 
     Args:
-        run: ``(query, key, value, mask, bias, scale, layout, return_lse)`` to the output.
+        run: ``(query, key, value, mask, bias, scale, layout, return_lse)`` to the output; with
+            ``weight_factors`` as one more argument where these are given.
         refuse: a :class:`Request` to the reason it cannot be served, or None.
         forward_mode: whether it can be differentiated in forward mode.
+        weight_factors: whether it can multiply the weights, as dropout does.
     """
 
     run: Callable[..., Any]
     refuse: Callable[[Request], str | None]
     forward_mode: bool
+    weight_factors: bool = False
 
 
 def attend(
@@ -91,6 +94,7 @@ def attend(
     layout: str = "NTH",
     implementation: str | None = None,
     return_lse: bool = False,
+    weight_factors: Float[Array, "..."] | None = None,
 ) -> Any:
     r"""Return $\operatorname{softmax}(Q K^\top \cdot \text{scale} + B)\, V$ for every head.
 
@@ -112,6 +116,8 @@ def attend(
         return_lse: whether to return the log-sum-exp of the scores too, ``(…, N, T)`` in float32
             (float64 for float64 inputs). Not every implementation has it: ask
             ``choose(describe(..., return_lse=True))`` which one serves.
+        weight_factors: multiplies the weights after the softmax, as dropout does; full rank
+            ``(…, N, T, S)`` (each axis equal or 1). None for ones. Not every implementation can.
 
     Returns:
         The output in the layout of the query, ``(…, N, T, C)`` or ``(…, T, N, C)``, in the dtype of
@@ -132,7 +138,9 @@ def attend(
         (2, 3, 4)
     """
     kinds: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal}
-    request = describe(query, key, value, **kinds, layout=layout, return_lse=return_lse)
+    extra = {} if weight_factors is None else {"weight_factors": weight_factors}
+    wanted: dict[str, Any] = {"layout": layout, "return_lse": return_lse, **extra}
+    request = describe(query, key, value, **kinds, **wanted)
     if implementation is None:
         name = choose(request).name
     else:
@@ -145,7 +153,8 @@ def attend(
         if reason is not None:
             raise NotImplementedError(f"implementation {name!r} cannot serve: {reason}")
     structure = as_mask(mask, is_causal, (*request.query_shape[:-1], request.key_shape[-2]))
-    return IMPLEMENTATIONS[name].run(query, key, value, structure, bias, scale, layout, return_lse)
+    run = IMPLEMENTATIONS[name].run
+    return run(query, key, value, structure, bias, scale, layout, return_lse, **extra)
 
 
 def choose(request: Request) -> Choice:
@@ -185,6 +194,7 @@ def describe(
     layout: str = "NTH",
     return_lse: bool = False,
     forward_mode: bool = False,
+    weight_factors: Float[Array, "..."] | None = None,
 ) -> Request:
     """Return the request that a call of :func:`attend` with these arguments makes.
 
@@ -198,6 +208,7 @@ def describe(
         layout: as in :func:`attend`.
         return_lse: as in :func:`attend`.
         forward_mode: whether the result is to be differentiated in forward mode.
+        weight_factors: as in :func:`attend`.
 
     Returns:
         The request, for the platform that JAX runs on by default.
@@ -221,7 +232,10 @@ def describe(
     structure = as_mask(mask, is_causal, scores_shape)
     if bias is not None:
         check_bias(bias, scores_shape)
+    if weight_factors is not None:
+        check_factors(weight_factors, scores_shape)
     wants = {"lse": return_lse, "forward_mode": forward_mode}
+    wants["weight_factors"] = weight_factors is not None
     return Request(
         q.shape,
         k.shape,
@@ -238,12 +252,23 @@ def _refusal(name: str, request: Request) -> str | None:
     """Return why the implementation cannot serve the request, or None."""
     if "forward_mode" in request.wants and not IMPLEMENTATIONS[name].forward_mode:
         return "it cannot be differentiated in forward mode"
+    if "weight_factors" in request.wants and not IMPLEMENTATIONS[name].weight_factors:
+        return "it cannot multiply the weights by factors, as dropout on them does"
     return IMPLEMENTATIONS[name].refuse(request)
 
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "jax_nn": Implementation(jax_nn.run, jax_nn.refuse, forward_mode=True),
-    "reference": Implementation(attention.run, lambda request: None, forward_mode=True),
+    "reference": Implementation(
+        attention.run, lambda request: None, forward_mode=True, weight_factors=True
+    ),
+    # The backward pass by hand. The reference serves all that these do, so they run by name alone.
+    "manual": Implementation(
+        manual.run_manual, lambda request: None, forward_mode=False, weight_factors=True
+    ),
+    "recompute": Implementation(
+        manual.run_recompute, lambda request: None, forward_mode=False, weight_factors=True
+    ),
 }
 """The implementations by name."""
 

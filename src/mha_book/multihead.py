@@ -10,11 +10,12 @@ parameters say how many heads there are and how wide they are; nothing else does
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Key
 
 from mha_book._checks import check, check_axis, check_floating, check_rank
 from mha_book.attention import attention_weights
 from mha_book.dispatch import attend
+from mha_book.dropout import Dropout, draw_factors
 from mha_book.heads import combine_heads, split_heads
 from mha_book.masks import Mask
 from mha_book.parameters import FusedMultiHeadParams, MultiHeadParams, check_params, unfuse
@@ -30,8 +31,9 @@ class Intermediates(NamedTuple):
         query: ``(…, N, T, H)``, rotated where the layer rotates.
         key: ``(…, K, S, H)``, likewise.
         value: ``(…, K, S, C)``.
-        weights: ``(…, N, T, S)``, never averaged over heads; computed beside the output.
-        head_outputs: ``(…, N, T, C)``, before the gates and the output projection.
+        weights: ``(…, N, T, S)``, never averaged over heads, before any dropout; computed beside
+            the output.
+        head_outputs: ``(…, N, T, C)``, before their dropout, the gates and the output projection.
     """
 
     query: Array
@@ -53,6 +55,8 @@ def multi_head_attention(
     scale: float | Float[Array, ""] | None = None,
     gates: Float[Array, " N"] | None = None,
     angles: Float[Array, "*angle_batch T pairs"] | None = None,
+    dropout: Dropout | None = None,
+    rng_key: Key[Array, ""] | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
 ) -> Any:
@@ -76,6 +80,9 @@ def multi_head_attention(
         angles: ``(T, H/2)`` from :func:`~mha_book.rope.rotary_angles`, or ``(B, 1, T, H/2)``, by
             which queries and keys are rotated after their projection; self-attention only. None
             for no rotation.
+        dropout: rates at the three places; None for no dropout.
+        rng_key: PRNG key of the dropout, needed where a rate is not 0; see
+            :func:`~mha_book.dropout.draw_factors`.
         implementation: passed to :func:`~mha_book.dispatch.attend`.
         return_intermediates: whether to return what happened inside too. The weights then cost
             memory for ``N·T·S`` numbers; the output does not change.
@@ -117,15 +124,19 @@ def multi_head_attention(
         check(key is query, "angles", "self-attention: no key", "a key beside the query")
         q, k = rotate(q, angles), rotate(k, angles)
     structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
-    head_outputs = attend(q, k, v, implementation=implementation, **structure)  # (…, N, T, C)
-    gated = head_outputs
+    shapes = ((*q.shape[:-1], k.shape[-2]), v.shape[-1], separate.w_o.shape[-1], query.dtype)
+    factors = draw_factors(dropout, rng_key, *shapes)
+    choice: dict[str, Any] = {"implementation": implementation, "weight_factors": factors.weights}
+    head_outputs = attend(q, k, v, **choice, **structure)  # (…, N, T, C)
+    gated = head_outputs if factors.heads is None else head_outputs * factors.heads
     if gates is not None:
-        gated = head_outputs * jnp.reshape(gates, (1,) * (q.ndim - 3) + (-1, 1, 1))
+        gated = gated * jnp.reshape(gates, (1,) * (q.ndim - 3) + (-1, 1, 1))
     num_heads, width, d_model = separate.w_o.shape
     output = jnp.matmul(
         combine_heads(gated), jnp.reshape(separate.w_o, (num_heads * width, d_model))
     )
     output = _add(output, separate.b_o)  # (…, T, D)
+    output = output if factors.output is None else output * factors.output
     if not return_intermediates:
         return output
     weights = attention_weights(q, k, **structure)

@@ -1,0 +1,247 @@
+"""Gradients: the backward pass by hand against automatic differentiation of the reference.
+
+    PYTHONPATH=src python3 benchmarks/gradients.py --quick
+
+Forward and backward together, compiled: of attention alone (depth 0), and of a stack of
+multi-head layers y = x + attend(x) with no weights shared.  In a stack the layer's own backward
+pass is by hand too.  The rules are in README.md beside this file.
+"""
+
+import argparse
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import attention
+import harness
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import peers
+import provenance
+import report
+from limits import attention_flops, measure_rates, visible_pairs
+from memory import peak_memory
+
+__all__ = ["NAMES", "Stack", "main", "measure_stack", "prepare_stack"]
+
+RESULTS = Path(__file__).resolve().parent / "results"
+NAMES = (peers.BASELINE, "manual", "recompute")
+TOLERANCE = 1e-4  # of float32 against float64, relative to the largest entry; layers add up errors
+REMARKS = {
+    "reference": "jax.vjp of the reference",
+    "manual": "by hand, from the exponentials of the forward pass",
+    "recompute": "by hand, the weights computed again",
+}
+
+
+class Stack(NamedTuple):
+    """Self-attention layers one after another, x + layer(x), of width N·H."""
+
+    length: int
+    is_causal: bool
+    depth: int
+    heads: int = 8
+    head_dim: int = 64
+
+    @property
+    def label(self) -> str:
+        """A short title."""
+        layers = "1 layer" if self.depth == 1 else f"{self.depth} layers"
+        return f"T={self.length} {'causal' if self.is_causal else 'full'} {layers}"
+
+
+def inputs_of(case: Stack) -> tuple[list[tuple[np.ndarray, ...]], np.ndarray, np.ndarray]:
+    """Random weights (w_q, w_k, w_v, w_o) of each layer, input and cotangent (T, D)."""
+    rng = np.random.default_rng(case.length)
+    width = case.heads * case.head_dim
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    outer, inner = (width, case.heads, case.head_dim), (case.heads, case.head_dim, width)
+    scale = np.float32(1 / np.sqrt(width))
+    weights = [
+        tuple(scale * draw(*shape) for shape in (outer, outer, outer, inner))
+        for _ in range(case.depth)
+    ]
+    return weights, draw(case.length, width), draw(case.length, width)
+
+
+def expected_of(case: Stack, weights: Any, x: np.ndarray, d_x: np.ndarray) -> list[np.ndarray]:
+    """Output, gradient of the input, gradients of the weights, in float64 by NumPy."""
+    attend = functools.partial(oracle.attention_float64, is_causal=case.is_causal)
+    x, d_x, kept = x.astype(np.float64), d_x.astype(np.float64), []
+    for layer in weights:
+        w_q, w_k, w_v, w_o = (w.astype(np.float64) for w in layer)
+        q, k, v = (np.einsum("ib,bha->hia", x, w)[None] for w in (w_q, w_k, w_v))
+        (heads,) = attend(q, k, v)
+        kept.append((x, q, k, v, heads[0], w_q, w_k, w_v, w_o))
+        x = x + np.einsum("hic,hcd->id", heads[0], w_o)
+    gradients: list[list[np.ndarray]] = []
+    for before, q, k, v, heads, *projections, w_o in reversed(kept):
+        d_heads = np.einsum("id,hcd->hic", d_x, w_o)
+        _, *d_projected = attend(q, k, v, cotangent=d_heads[None])
+        d_w_o = np.einsum("hic,id->hcd", heads, d_x)
+        d_weights = [np.einsum("ib,hia->bha", before, d[0]) for d in d_projected]
+        gradients.append([*d_weights, d_w_o])
+        for d, w in zip(d_projected, projections, strict=True):
+            d_x = d_x + np.einsum("hia,bha->ib", d[0], w)
+    flat = [gradient for layer in reversed(gradients) for gradient in layer]
+    return [x, d_x, *flat]
+
+
+def timed_function(name: str, case: Stack) -> Callable[..., Any]:
+    """(weights, x, cotangent) to output, gradient of the input, gradients of the weights."""
+    from mha_book import MultiHeadParams, multi_head_attention
+    from mha_book.gradients import multi_head_attention_vjp
+
+    def by_hand(weights, x, d_x):
+        pulls, gradients = [], []
+        for layer in weights:
+            options = {"is_causal": case.is_causal, "implementation": name}
+            y, pull = multi_head_attention_vjp(MultiHeadParams(*layer), x, **options)
+            x = x + y
+            pulls.append(pull)
+        for pull in reversed(pulls):
+            found = pull(d_x)
+            d_x = d_x + found.query
+            gradients.append(found.params[:4])
+        return x, d_x, tuple(reversed(gradients))
+
+    def forward(weights, x):
+        for layer in weights:
+            x = x + multi_head_attention(
+                MultiHeadParams(*layer), x, is_causal=case.is_causal, implementation=name
+            )
+        return x
+
+    def automatic(weights, x, d_x):
+        output, pull = jax.vjp(forward, weights, x)
+        gradients, d_x = pull(d_x)
+        return output, d_x, gradients
+
+    return jax.jit(automatic if name == peers.BASELINE else by_hand)
+
+
+def prepare_stack(name: str, case: Sequence[Any]) -> Callable[[], Any]:
+    """One contender, compiled, as a function to call once (the target of `memory`)."""
+    setting = Stack(*case)
+    arguments = jax.block_until_ready(jax.tree.map(jnp.asarray, inputs_of(setting)))
+    compiled = timed_function(name, setting).lower(*arguments).compile()
+    return lambda: compiled(*arguments)
+
+
+def measure_stack(
+    case: Stack, *, rounds: int, matmul_size: int = 2048, with_memory: bool = False
+) -> dict[str, Any]:
+    """All contenders on one stack: checked, timed in interleaved rounds, checked again.
+
+    Raises:
+        WrongOutput: when an output is wrong.
+    """
+    inputs = inputs_of(case)
+    expected = expected_of(case, *inputs)
+    arguments = jax.block_until_ready(jax.tree.map(jnp.asarray, inputs))
+    runs = {name: functools.partial(timed_function(name, case), *arguments) for name in NAMES}
+    errors = {}
+    for name, run in runs.items():
+        errors[name] = harness.verify(name, jax.tree.leaves(run()), expected, TOLERANCE)
+    rates = measure_rates("float32", matmul_size=matmul_size)
+    times = harness.interleave(
+        harness.with_self_pair(runs, peers.BASELINE),
+        rounds=rounds,
+        progress=report.progress_line(case.label),
+    )
+    pairs, width = visible_pairs(case.length, case.length, is_causal=case.is_causal), case.head_dim
+    flops = attention_flops(pairs, case.heads, width, width, backward=True)
+    flops += 3 * 4 * 2 * case.length * (case.heads * width) ** 2  # the four projections
+    flops *= case.depth
+    rows = []
+    for name in times.seconds:
+        contender = name.removesuffix(harness.SELF_PAIR_SUFFIX)
+        outputs = jax.tree.leaves(times.outputs[name])
+        error = max(errors[contender], harness.verify(name, outputs, expected, TOLERANCE))
+        numbers = attention._timings(name, times, flops, float(rates["matmul_flops_per_s"]))
+        remark = REMARKS[contender] if name == contender else "the A/A self-pair"
+        identity = {"name": name, "package": "mha_book", "layout": "NTH", "remark": remark}
+        rows.append({**identity, "status": "measured", "error": error, **numbers})
+        if with_memory and name == contender:
+            target = {"name": name, "case": list(case)}
+            rows[-1]["memory"] = peak_memory("gradients:prepare_stack", target)
+    return {
+        "case": {**case._asdict(), "label": case.label},
+        "visible_pairs": pairs,
+        "matmul_flops": flops,
+        "tolerance": TOLERANCE,
+        "rates": rates,
+        "baseline": peers.BASELINE,
+        "rows": rows,
+    }
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line, with the defaults that depend on --quick filled in."""
+    parser = argparse.ArgumentParser(
+        description="The backward pass by hand against automatic differentiation.",
+        epilog="Ratios are to the reference's time of the same round; above 1 is slower.",
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
+    add("--rounds", type=int, help="rounds a case (default 20, quick 4; even balances the order)")
+    add("--lengths", type=int, nargs="+", help="sequence lengths (default 128 512 2048)")
+    add("--depths", type=int, nargs="+", default=[0, 1, 4], help="layers; 0 is attention alone")
+    add("--out", type=Path, help="result file (default results/gradients-PLATFORM.json)")
+    add(
+        "--memory",
+        action=argparse.BooleanOptionalAction,
+        help="measure peak memory at the longest length (default yes, with --quick no)",
+    )
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (4 if options.quick else 20)
+    options.lengths = options.lengths or ([32] if options.quick else [128, 512, 2048])
+    options.memory = (not options.quick) if options.memory is None else options.memory
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark; a wrong output ends it with an error."""
+    options = _options(arguments)
+    origin = provenance.record()
+    shape = {"heads": 2, "head_dim": 16} if options.quick else {}
+    contenders = [one for one in peers.CONTENDERS if one.name in NAMES]
+    cases = []
+    for length, causal, depth in itertools.product(options.lengths, (False, True), options.depths):
+        settings: dict[str, Any] = {
+            "rounds": options.rounds,
+            "matmul_size": 256 if options.quick else 2048,
+            "with_memory": options.memory and length == max(options.lengths),
+        }
+        if depth:
+            found = measure_stack(Stack(length, causal, depth, **shape), **settings)
+        else:
+            case = attention.Case(length, causal, True, **shape)
+            found = attention.measure_case(case, contenders, **settings)
+        cases.append(found)
+        print(f"{found['case']['label']}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s")
+        print(report.table(found["rows"]), end="\n\n", flush=True)
+    out = options.out
+    if out is None and not options.quick:
+        out = RESULTS / f"gradients-{origin['platform']}.json"
+    print(f"self-pair medians: {attention._self_pairs(cases)}")
+    if out is not None:
+        settings = {"rounds": options.rounds, "quick": options.quick, "dtype": "float32"}
+        origin["load_average_after"] = provenance.load_average()
+        result = {"name": out.stem, "provenance": origin, "settings": settings, "cases": cases}
+        report.write_result(out, result)
+        print(f"wrote {os.path.relpath(out)}")
+    return int(any(row["status"] == "refused" for case in cases for row in case["rows"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

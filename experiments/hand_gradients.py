@@ -1,0 +1,194 @@
+"""Train a tiny transformer with gradients by hand and, from the same start, with autodiff.
+
+    python -m experiments.hand_gradients [--quick]
+
+At every step of both trainings the gradients are compared at the same parameters, those of the
+training by hand. In float32 and in float64; in float32 also with the gradient in float64 at the
+same parameters, which tells whose rounding it is. Stores book/data/gradients-training.json.
+"""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.shared import Text, arguments, load_text, store
+from mha_book.models import tiny
+from mha_book.models.characters import draw_windows
+from mha_book.training import Trained, TrainState, descend, train
+
+__all__ = ["Sizes", "main", "run"]
+
+COMMAND = "python -m experiments.hand_gradients"
+HAND, AUTODIFF = "manual", "reference"
+OTHERS = ("recompute",)  # whose gradients are compared too, without training
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    steps: int = 200
+    batch: int = 16
+    context: int = 64
+    d_model: int = 64
+    learning_rate: float = 3e-3
+    seed: int = 0
+
+
+QUICK = Sizes(steps=4, batch=2, context=12, d_model=16)
+
+
+def run(text: Text, sizes: Sizes, dtype: Any, checkpoint: Path | None) -> tuple[Trained, list[str]]:
+    """Train twice side by side, and say how far the gradients and the parameters are apart.
+
+    Args:
+        text: the text to train on.
+        sizes: how large it is.
+        dtype: dtype of the parameters. Either needs ``jax.enable_x64``.
+        checkpoint: where to keep the state, and to go on from.
+
+    Returns:
+        The result of both runs, and the names of the leaves of the parameters.
+    """
+    config = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
+    optimiser = optax.adam(sizes.learning_rate)
+    start = tiny.init_tiny(jax.random.key(sizes.seed), config, dtype)
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(start)]
+    is_key_bias = np.array([name.endswith(".b_k") for name in names])
+
+    def gradient(params: Any, batch: jax.Array, name: str) -> tuple[jax.Array, Any]:
+        def loss(params: Any) -> jax.Array:
+            return tiny.loss(params, batch, config=config, implementation=name)
+
+        return jax.value_and_grad(loss)(params)
+
+    def step(state: TrainState, data: jax.Array) -> tuple[TrainState, dict[str, jax.Array]]:
+        key = jax.random.fold_in(state.rng_key, state.step)
+        batch = draw_windows(data, key, sizes.batch, sizes.context + 1)
+        report, params, opt_state, gradients = {}, {}, {}, {}
+        for name in (HAND, AUTODIFF):
+            before = state.params[name]
+            report[f"loss {name}"], gradients[name] = gradient(before, batch, name)
+            params[name], opt_state[name] = descend(
+                optimiser, gradients[name], state.opt_state[name], before
+            )
+        same = gradient(state.params[HAND], batch, AUTODIFF)[1]
+        exact = gradient(widen(state.params[HAND]), batch, AUTODIFF)[1]
+        report[f"to float64 {AUTODIFF}"] = leaf_norms(widen(same), exact) / leaf_norms(exact)
+        for name in (HAND, *OTHERS):
+            own = gradients[HAND] if name == HAND else gradient(state.params[HAND], batch, name)[1]
+            apart, size = leaf_norms(own, same), leaf_norms(same)
+            report[f"relative {name}"] = apart / size
+            report[f"to float64 {name}"] = leaf_norms(widen(own), exact) / leaf_norms(exact)
+            biases = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), own, same))
+            report[f"absolute {name}"] = jnp.stack(biases)
+        report["norm of the gradient"] = leaf_norms(same)
+        report["parameters apart"] = leaf_norms(params[HAND], params[AUTODIFF])
+        report["norm of the parameters"] = leaf_norms(params[AUTODIFF])
+        return TrainState(state.step + 1, params, opt_state, state.rng_key), report
+
+    both = {HAND: start, AUTODIFF: start}
+    state = TrainState(
+        jnp.zeros((), jnp.int32),
+        both,
+        {name: optimiser.init(start) for name in both},
+        jax.random.key(sizes.seed + 1),
+    )
+    result = train(
+        step,
+        state,
+        sizes.steps,
+        data=text.train,
+        checkpoint=checkpoint,
+        every=20,
+        config={**sizes._asdict(), "dtype": jnp.dtype(dtype).name},
+        name=f"by hand and by autodiff, {jnp.dtype(dtype).name}",
+    )
+    assert is_key_bias.any()
+    return result, names
+
+
+def widen(tree: Any) -> Any:
+    """Return a tree in float64."""
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float64), tree)
+
+
+def leaf_norms(tree: Any, other: Any = None) -> jax.Array:
+    """Return the norm of every leaf of a tree, or of the difference of two trees."""
+    if other is not None:
+        tree = jax.tree.map(jnp.subtract, tree, other)
+    return jnp.stack([jnp.linalg.norm(leaf.ravel()) for leaf in jax.tree.leaves(tree)])
+
+
+def summary(result: Trained, names: list[str]) -> dict[str, Any]:
+    """Return what the chapter needs of one run: numbers for each step, or for each leaf."""
+    metrics = {name: np.asarray(array, np.float64) for name, array in result.metrics.items()}
+    is_key_bias = np.array([name.endswith(".b_k") for name in names])
+    document: dict[str, Any] = {
+        "losses": {name: metrics[f"loss {name}"] for name in (HAND, AUTODIFF)},
+        "largest_difference_of_losses": np.abs(
+            metrics[f"loss {HAND}"] - metrics[f"loss {AUTODIFF}"]
+        ).max(),
+    }
+    for name in (HAND, *OTHERS):
+        relative, absolute = metrics[f"relative {name}"], metrics[f"absolute {name}"]
+        document[f"gradient_{name}"] = {
+            "relative_by_step": relative[:, ~is_key_bias].max(1),
+            "relative_by_leaf": dict(
+                zip(
+                    np.array(names)[~is_key_bias].tolist(),
+                    relative[:, ~is_key_bias].max(0),
+                    strict=True,
+                )
+            ),
+            "key_bias_absolute_by_step": absolute[:, is_key_bias].max(1),
+        }
+    document["gradient_to_float64"] = {
+        f"{name}_by_step": metrics[f"to float64 {name}"][:, ~is_key_bias].max(1)
+        for name in (HAND, *OTHERS, AUTODIFF)
+    }
+    norms, apart = metrics["norm of the parameters"], metrics["parameters apart"]
+    document["norm_of_the_gradient"] = {
+        "key_bias_by_step": np.linalg.norm(metrics["norm of the gradient"][:, is_key_bias], axis=1),
+        "rest_by_step": np.linalg.norm(metrics["norm of the gradient"][:, ~is_key_bias], axis=1),
+    }
+    document["parameters_apart"] = {
+        "key_bias_by_step": np.linalg.norm(apart[:, is_key_bias], axis=1),
+        "rest_by_step": np.linalg.norm(apart[:, ~is_key_bias], axis=1),
+        "norm_of_the_key_bias_by_step": np.linalg.norm(norms[:, is_key_bias], axis=1),
+        "norm_of_the_rest_by_step": np.linalg.norm(norms[:, ~is_key_bias], axis=1),
+    }
+    return document
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    text, start = load_text(), time.monotonic()
+    document: dict[str, Any] = {"config": sizes._asdict()}
+    for dtype in ("float32", "float64"):
+        with jax.enable_x64(True):
+            checkpoint = options.work / f"hand-gradients-{dtype}.safetensors"
+            document[dtype] = summary(*run(text, sizes, jnp.dtype(dtype), checkpoint))
+        record = document[dtype]
+        print(
+            f"{dtype}: losses at most {record['largest_difference_of_losses']:.1e} apart; "
+            f"gradients {max(record['gradient_manual']['relative_by_step']):.1e} of a leaf's norm, "
+            f"key bias {max(record['gradient_manual']['key_bias_absolute_by_step']):.1e}"
+        )
+    model = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
+    document["model"] = dataclasses.asdict(model)
+    path = options.out / "gradients-training.json"
+    store(path, COMMAND + (" --quick" if options.quick else ""), document)
+    print(f"{path}: {time.monotonic() - start:.0f} s")
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""What the experiments share: the text by character, the command line, stored results."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from mha_book.checkpoints import provenance, write_atomic
+from mha_book.models.characters import alphabet, encode
+from mha_book.models.text import load_speeches
+
+__all__ = ["Text", "arguments", "load_text", "store"]
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Text(NamedTuple):
+    """The State of the Union addresses by character.
+
+    Args:
+        characters: the alphabet of the training years.
+        train: ``(P,)``, the tokens of the training years, in order of time.
+        validation: ``(P',)``, those of the validation years.
+    """
+
+    characters: str
+    train: jax.Array
+    validation: jax.Array
+
+
+def load_text() -> Text:
+    """Read the addresses; the characters that occur in training are the vocabulary."""
+    train, validation = (
+        "\n".join(speech.text for speech in load_speeches(split))
+        for split in ("train", "validation")
+    )
+    characters = alphabet(train)
+    return Text(characters, encode(train, characters), encode(validation, characters))
+
+
+def arguments(description: str, given: list[str] | None) -> argparse.Namespace:
+    """Parse the command line that all experiments have.
+
+    Args:
+        description: what the experiment is.
+        given: the arguments; None for those of this process.
+
+    Returns:
+        ``quick``, ``out`` (where results go) and ``work`` (where checkpoints are kept).
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="a short form, to see that it runs")
+    parser.add_argument("--out", type=Path, help="folder of the results (default book/data)")
+    parser.add_argument("--work", type=Path, help="folder of checkpoints, to go on from")
+    options = parser.parse_args(given)
+    form = "quick" if options.quick else "full"
+    options.work = options.work or ROOT / "_build" / "experiments" / form
+    options.out = options.out or (options.work if options.quick else ROOT / "book" / "data")
+    return options
+
+
+def store(path: Path, command: str, result: dict[str, Any], digits: int | None = None) -> None:
+    """Write a result as JSON with its provenance, atomically.
+
+    Args:
+        path: the file.
+        command: how to make it again.
+        result: dictionaries, lists, numbers and arrays.
+        digits: significant digits that numbers are rounded to; None for all.
+    """
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(entry) for name, entry in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(entry) for entry in value]
+        if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+            return plain(np.asarray(value).tolist())
+        if isinstance(value, float) and digits is not None:
+            return float(f"{value:.{digits}g}")
+        return value
+
+    document = {"provenance": provenance(command), **plain(result)}
+    content = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    # One entry a line at the first two levels: a change can be read.
+    lines = ["{"]
+    for name, value in json.loads(content).items():
+        last = "" if name == list(document)[-1] else ","
+        if isinstance(value, dict):
+            inner = [
+                f"  {json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in value.items()
+            ]
+            lines.append(f" {json.dumps(name)}: {{\n" + ",\n".join(inner) + f"\n }}{last}")
+        else:
+            lines.append(f" {json.dumps(name)}: {json.dumps(value)}{last}")
+    write_atomic(path, ("\n".join([*lines, "}"]) + "\n").encode())
