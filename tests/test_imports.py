@@ -18,16 +18,18 @@ LAYERS = (
     ("heads", "masks", "notation", "rope"),
     ("visibility",),
     ("attention", "blockwise", "jax_nn", "kernels"),
+    ("decode",),
     ("dispatch",),
     ("layers", "parameters"),
     ("initialisers",),
     ("multihead",),
-    ("gradients", "grouped", "kv_cache", "pruning", "specialization"),
+    ("gradients", "grouped", "kv_cache", "latent", "pruning", "specialization"),
+    ("cached_attention",),
     ("models",),
     ("exercises", "training"),
 )
 # These import nothing of the package, and stand beside it.
-ALONE = ("costs", "plotting")
+ALONE = ("costs", "counting", "plotting")
 
 
 def entry(path: Path) -> str:
