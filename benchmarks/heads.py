@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--out", type=Path, help="result file (default results/heads-PLATFORM.json)")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (4 if options.quick else 20)
-    length, width = (16, 64) if options.quick else (1024, 512)
+    length, width = (16, 64) if options.quick else (512, 512)
     counts = [2**n for n in range(4 if options.quick else 7)]
     origin = provenance.record()
     cases = []
