@@ -127,7 +127,7 @@ def measure(
     expected[again] = expected[BASELINE]
     for name, run in runs.items():
         harness.verify(name, [run()], [expected[name]], TOLERANCE)
-    rates = measure_rates("float32", matmul_size=matmul_size)
+    rates = measure_rates("float32", matmul_size=matmul_size, clock=CLOCKS[clock])
     times = harness.interleave(
         harness.with_self_pair(runs, BASELINE),
         rounds=rounds,

@@ -111,7 +111,7 @@ def measure(
 
     for name, run in runs.items():
         checked(name, run())
-    rates = measure_rates("float32", matmul_size=matmul_size)
+    rates = measure_rates("float32", matmul_size=matmul_size, clock=CLOCKS[clock])
     times = harness.interleave(
         harness.with_self_pair(runs, BASELINE),
         rounds=rounds,
