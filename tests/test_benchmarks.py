@@ -19,6 +19,8 @@ BENCHMARKS = ROOT / "benchmarks"
 MODULES = (
     "attention",
     "cases",
+    "decode",
+    "decode_cases",
     "harness",
     "limits",
     "memory",
@@ -334,8 +336,8 @@ def test_memory_reports_a_failing_process(benchmark_modules):
         benchmark_modules["memory"].peak_memory("memory:no_such_function")
 
 
-def run_script(*arguments):
-    command = [sys.executable, str(BENCHMARKS / "attention.py"), *arguments]
+def run_script(*arguments, script="attention.py"):
+    command = [sys.executable, str(BENCHMARKS / script), *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=env, timeout=300
@@ -367,6 +369,38 @@ def test_quick_run_end_to_end(benchmark_modules, tmp_path):
             assert len(row["seconds_per_round"]) == 2
 
 
+def test_decoding_runs_end_to_end(benchmark_modules, tmp_path):
+    out = tmp_path / "quick.json"
+    done = run_script("--quick", "--rounds", "2", "--out", str(out), script="decode.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found = benchmark_modules["report"].read_result(out)
+    (case,) = found["cases"]
+    names = [row["name"] for row in case["rows"]]
+    assert {"cache", "cache, step", "jax.nn", "torch", "read"} < set(names)
+    assert names[-1] == "cache (again)"
+    for row in case["rows"]:
+        if row["status"] == "measured":
+            assert row["error"] <= case["tolerance"]
+            assert len(row["seconds_per_round"]) == 2
+        else:
+            assert row["name"] == "torch"
+    line = found["growth"]["attention"]
+    assert len(line["lengths"]) == len(line["seconds"]) == 8
+    assert line["largest_residual"] >= 0
+
+
+def test_the_line_through_steps(benchmark_modules, monkeypatch):
+    decode = benchmark_modules["decode"]
+    seconds = {"1": [3.0, 3.0], "2": [5.0, 5.0], "3": [7.0, 7.0]}
+    times = benchmark_modules["harness"].Times(seconds, {}, {})
+    monkeypatch.setattr(decode.harness, "interleave", lambda *_, **__: times)
+    found = decode.grow(lambda length: None, [1, 2, 3], rounds=2)
+    assert found["slope_s_per_token"] == pytest.approx(2)
+    assert found["intercept_s"] == pytest.approx(1)
+    assert found["largest_residual"] == pytest.approx(0, abs=1e-9)
+
+
 def test_peers_that_are_installed_pass_the_check(benchmark_modules):
     """Each contender in both passes against the oracle, without a clock."""
     peers, cases = benchmark_modules["peers"], benchmark_modules["cases"]
@@ -396,7 +430,7 @@ def test_committed_results_are_readable(benchmark_modules):
         assert found["provenance"]["git"]["dirty"] is False
         quiet = benchmark_modules["attention"].QUIET
         for case in found["cases"]:
-            assert case["rows"][-1]["name"] == "reference (again)"
+            assert case["rows"][-1]["name"] == case["baseline"] + " (again)"
             assert abs(case["rows"][-1]["ratio"]["median"] - 1) <= quiet
 
 
