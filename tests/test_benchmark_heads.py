@@ -81,4 +81,10 @@ def test_quick_run_over_lengths(modules, tmp_path):
     assert [case["case"]["length"] for case in found["cases"]] == [8, 16]
     for case in found["cases"]:
         names = [row["name"] for row in case["rows"]]
-        assert names == ["projections", "attention", "feed-forward", "projections (again)"]
+        assert names == [
+            "projections",
+            "feed-forward",
+            "attention",
+            "feed-forward (again)",
+            "projections (again)",
+        ]
