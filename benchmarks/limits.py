@@ -4,6 +4,8 @@ Shapes: T query length, S key length, H key width, C value width.
 """
 
 import statistics
+import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -39,7 +41,12 @@ def attention_flops(
 
 
 def measure_rates(
-    dtype: Any, *, matmul_size: int = 2048, copy_mib: int = 64, rounds: int = 7
+    dtype: Any,
+    *,
+    matmul_size: int = 2048,
+    copy_mib: int = 64,
+    rounds: int = 7,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float | int]:
     """The limits of this process: P, the rate of a large matmul, and W, of moving memory.
 
@@ -65,6 +72,7 @@ def measure_rates(
     times = interleave(
         {"matmul": lambda: multiply(square, square), "copy": lambda: copy(flat), "stream": stream},
         rounds=rounds,
+        clock=clock,
     )
     median = {name: statistics.median(seconds) for name, seconds in times.seconds.items()}
     return {

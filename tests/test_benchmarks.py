@@ -20,6 +20,8 @@ MODULES = (
     "attention",
     "cases",
     "gradients",
+    "decode",
+    "decode_cases",
     "harness",
     "limits",
     "memory",
@@ -394,6 +396,36 @@ def test_memory_of_a_stack(benchmark_modules):
     target = {"name": "recompute", "case": case}
     found = benchmark_modules["memory"].peak_memory("gradients:prepare_stack", target)
     assert found["increase_bytes"] > 0
+def test_decoding_runs_end_to_end(benchmark_modules, tmp_path):
+    out = tmp_path / "quick.json"
+    done = run_script("--quick", "--rounds", "2", "--out", str(out), script="decode.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found = benchmark_modules["report"].read_result(out)
+    (case,) = found["cases"]
+    names = [row["name"] for row in case["rows"]]
+    assert {"cache", "cache, step", "jax.nn", "torch", "read"} < set(names)
+    assert names[-1] == "cache (again)"
+    for row in case["rows"]:
+        if row["status"] == "measured":
+            assert row["error"] <= case["tolerance"]
+            assert len(row["seconds_per_round"]) == 2
+        else:
+            assert row["name"] == "torch"
+    line = found["growth"]["attention"]
+    assert len(line["lengths"]) == len(line["seconds"]) == 8
+    assert line["largest_residual"] >= 0
+
+
+def test_the_line_through_steps(benchmark_modules, monkeypatch):
+    decode = benchmark_modules["decode"]
+    seconds = {"1": [3.0, 3.0], "2": [5.0, 5.0], "3": [7.0, 7.0]}
+    times = benchmark_modules["harness"].Times(seconds, {}, {})
+    monkeypatch.setattr(decode.harness, "interleave", lambda *_, **__: times)
+    found = decode.grow(lambda length: None, [1, 2, 3], rounds=2)
+    assert found["slope_s_per_token"] == pytest.approx(2)
+    assert found["intercept_s"] == pytest.approx(1)
+    assert found["largest_residual"] == pytest.approx(0, abs=1e-9)
 
 
 def test_peers_that_are_installed_pass_the_check(benchmark_modules):

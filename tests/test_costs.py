@@ -1,0 +1,221 @@
+"""The arithmetic of costs: by hand, against counted parameters, traces and compiled programs."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
+from mha_book.costs import (
+    attention_size,
+    cache_bytes,
+    feed_forward_parameter_count,
+    forward_matmul_flops,
+    latent_size,
+    pair_matmul_flops,
+    projection_matmul_flops,
+    score_bytes,
+    training_matmul_flops,
+    visible_pair_count,
+)
+from mha_book.counting import compiled_matmul_flops, entry_count, traced_matmul_flops
+from mha_book.latent import absorbed_attention, compress, expanded_attention, init_latent
+from mha_book.rope import rotary_angles
+
+SIZES = {  # D, N, K, H, C
+    "multi-head": (35, 5, 5, 7, 7),
+    "grouped": (33, 6, 2, 13, 13),
+    "multi-query": (21, 3, 1, 7, 7),
+    "other values": (29, 6, 3, 5, 11),
+}
+B, T = 2, 17
+
+
+def layer(name):
+    d, n, k, h, c = SIZES[name]
+    params = jax.eval_shape(
+        lambda key: init_multi_head(key, d, n, num_kv_heads=k, head_dim=h, value_dim=c),
+        jax.random.key(0),
+    )
+    return attention_size(d, n, k, h, c), params, jax.ShapeDtypeStruct((B, T, d), jnp.float32)
+
+
+def causal_layer(params, x):
+    return multi_head_attention(params, x, is_causal=True)
+
+
+# By hand.
+
+
+def test_four_times_the_square_of_the_width():
+    for num_heads in (1, 2, 8, 512):
+        assert attention_size(512, num_heads).parameter_count == 4 * 512**2 == 1_048_576
+
+
+def test_a_layer_small_enough_to_count_on_paper():
+    size = attention_size(6, 4, 2, 3, 5, has_input_biases=True, has_output_bias=True)
+    assert size.weight_count == 6 * 12 + 6 * 6 + 6 * 10 + 20 * 6
+    assert size.bias_count == 12 + 6 + 10 + 6
+    assert size.parameter_count == 288 + 34
+    assert projection_matmul_flops(size, token_count=7) == 2 * 7 * 288
+    assert pair_matmul_flops(size, pair_count=49) == 2 * 49 * 4 * 8
+    assert cache_bytes(size, position_count=7, bytes_per_number=4) == 7 * 2 * 8 * 4
+    assert score_bytes(size, pair_count=49, bytes_per_number=4) == 4 * 49 * 4
+    assert feed_forward_parameter_count(6, 10, is_gated=True) == 180
+
+
+@pytest.mark.parametrize(("t", "s", "window"), [(5, 5, None), (3, 7, None), (1, 7, 4), (7, 7, 3)])
+def test_visible_pairs_one_by_one(t, s, window):
+    limit = s if window is None else window
+    pairs = [(i, j) for i in range(s - t, s) for j in range(s) if j <= i and j > i - limit]
+    assert visible_pair_count(t, s, window) == len(pairs)
+
+
+# Against what is really there.
+
+
+@pytest.mark.parametrize("name, use_bias", [*zip(SIZES, (False, True, False, True), strict=True)])
+def test_parameters_of_a_real_layer(name, use_bias):
+    d, n, k, h, c = SIZES[name]
+    params = jax.jit(
+        lambda key: init_multi_head(
+            key, d, n, num_kv_heads=k, head_dim=h, value_dim=c, use_bias=use_bias
+        )
+    )(jax.random.key(0))
+    size = attention_size(d, n, k, h, c, has_input_biases=use_bias, has_output_bias=use_bias)
+    assert (
+        size.parameter_count == entry_count(params) == sum(p.size for p in jax.tree.leaves(params))
+    )
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_products_of_the_layer(name):
+    size, params, x = layer(name)
+    expected = forward_matmul_flops(size, token_count=B * T, pair_count=B * T * T)
+    assert traced_matmul_flops(causal_layer, params, x) == expected
+    assert compiled_matmul_flops(causal_layer, params, x) == expected
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_products_of_its_gradient(name):
+    size, params, x = layer(name)
+
+    def squared(params, x):
+        return jnp.sum(jnp.square(causal_layer(params, x)))
+
+    expected = training_matmul_flops(size, token_count=B * T, pair_count=B * T * T)
+    gradient = jax.value_and_grad(squared, argnums=(0, 1))
+    assert traced_matmul_flops(gradient, params, x) == expected
+    assert compiled_matmul_flops(gradient, params, x) == expected
+
+
+def test_one_more_token():
+    size, params, _ = layer("grouped")
+    d, _, k, h, _ = SIZES["grouped"]
+    key = jax.ShapeDtypeStruct((B, k, 30, h), jnp.float32)
+
+    def step(params, x, keys, values):
+        from mha_book import attend
+        from mha_book.multihead import project_heads
+
+        q = project_heads(x, params.w_q)
+        new = [project_heads(x, w) for w in (params.w_k, params.w_v)]
+        keys, values = (
+            jnp.concatenate(pair, axis=-2) for pair in zip((keys, values), new, strict=True)
+        )
+        return jnp.einsum("bnth,nhd->btd", attend(q, keys, values), params.w_o)
+
+    x = jax.ShapeDtypeStruct((B, 1, d), jnp.float32)
+    expected = forward_matmul_flops(size, token_count=B, pair_count=B * 31)
+    assert traced_matmul_flops(step, params, x, key, key) == expected
+
+
+@pytest.mark.parametrize("query_latent_dim", [None, 12])
+@pytest.mark.parametrize("is_absorbed", [False, True])
+def test_latent_attention(is_absorbed, query_latent_dim):
+    sizes = {"latent_dim": 10, "head_dim": 7, "rotary_dim": 4, "value_dim": 3}
+    params = jax.eval_shape(
+        lambda key: init_latent(key, 22, 5, **sizes, query_latent_dim=query_latent_dim),
+        jax.random.key(0),
+    )
+    size = latent_size(22, 5, *sizes.values(), query_latent_dim, is_absorbed=is_absorbed)
+    norms = 10 + (query_latent_dim or 0)
+    assert size.parameter_count == entry_count(params) - norms
+
+    def run(params, x):
+        angles = rotary_angles(jnp.arange(T), 4)
+        attention = absorbed_attention if is_absorbed else expanded_attention
+        return attention(params, x, compress(params, x, angles), angles, is_causal=True)
+
+    x = jax.ShapeDtypeStruct((B, T, 22), jnp.float32)
+    expected = forward_matmul_flops(size, token_count=B * T, pair_count=B * T * T)
+    assert traced_matmul_flops(run, params, x) == expected
+    assert compiled_matmul_flops(run, params, x) == expected
+    kept = jax.eval_shape(lambda p, x: compress(p, x, rotary_angles(jnp.arange(T), 4)), params, x)
+    assert cache_bytes(size, position_count=B * T, bytes_per_number=4) == 4 * entry_count(kept)
+
+
+# The counters themselves.
+
+
+def test_the_counters_see_through_calls_and_loops():
+    x = jnp.ones((3, 3))
+
+    @jax.custom_vjp
+    def product(x):
+        return x @ x
+
+    product.defvjp(lambda x: (product(x), x), lambda x, g: (g @ x.T + x.T @ g,))
+    assert traced_matmul_flops(jax.jit(lambda x: product(x) @ x), x) == 2 * 54
+    assert traced_matmul_flops(jax.grad(lambda x: product(x).sum()), x) == 3 * 54
+
+    def loop(x):
+        return jax.lax.scan(lambda c, _: (c @ x, None), x, length=5)[0]
+
+    assert traced_matmul_flops(loop, x) == 5 * 54
+    with pytest.raises(NotImplementedError, match="while"):
+        traced_matmul_flops(lambda x: jax.lax.while_loop(lambda c: False, lambda c: c @ c, x), x)
+    with pytest.raises(NotImplementedError, match="cond"):
+        traced_matmul_flops(lambda x: jax.lax.cond(x.sum() > 0, lambda: x @ x, lambda: x), x)
+    with pytest.raises(NotImplementedError, match="while"):
+        compiled_matmul_flops(loop, x)
+
+
+def test_a_product_too_many_is_noticed():
+    size, params, x = layer("grouped")
+    expected = forward_matmul_flops(size, token_count=B * T, pair_count=B * T * T)
+
+    def repeated(params, x):
+        wide = MultiHeadParams(
+            params.w_q, *(jnp.repeat(w, 3, axis=1) for w in params[1:3]), params.w_o
+        )
+        return causal_layer(wide, x)
+
+    assert traced_matmul_flops(repeated, params, x) > expected
+    assert compiled_matmul_flops(repeated, params, x) > expected
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10, 3), "num_heads: expected a divisor of d_model = 10; got 3"),
+        ((12, 6, 4), "num_kv_heads: expected a divisor of num_heads = 6; got 4"),
+        ((0, 1), "d_model: expected a positive integer; got 0"),
+        ((12, 6, 3, -2), "head_dim: expected a positive integer; got -2"),
+        ((12, 6, 3, 2, 0), "value_dim: expected a positive integer; got 0"),
+    ],
+)
+def test_sizes_that_do_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        attention_size(*arguments)
+
+
+def test_bad_latent_and_bad_pairs(no_type_checks):
+    with pytest.raises(ValueError, match="rotary_dim: expected a positive integer; got 0"):
+        latent_size(8, 2, 4, 4, 0, 4, is_absorbed=True)
+    with pytest.raises(ValueError, match=r"latent_dim: expected a positive integer; got 2\.5"):
+        latent_size(8, 2, 2.5, 4, 2, 4, is_absorbed=True)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least 5 keys; got 4"):
+        visible_pair_count(5, 4)
