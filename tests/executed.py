@@ -53,7 +53,7 @@ def run(latex: str, registered: Executed) -> list[Pair]:
             pairs.append((f"{left or 'identity'}: sides", values[0], value))
         if left is not None:
             if left in expected:
-                given = _double(expected[left])
+                given = np.asarray(expected[left], np.float64)
                 pairs.append((f"{left}: the package's", assigned, given))
                 arrays[left] = given
             else:

@@ -396,6 +396,8 @@ def test_memory_of_a_stack(benchmark_modules):
     target = {"name": "recompute", "case": case}
     found = benchmark_modules["memory"].peak_memory("gradients:prepare_stack", target)
     assert found["increase_bytes"] > 0
+
+
 def test_decoding_runs_end_to_end(benchmark_modules, tmp_path):
     out = tmp_path / "quick.json"
     done = run_script("--quick", "--rounds", "2", "--out", str(out), script="decode.py")

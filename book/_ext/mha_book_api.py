@@ -22,11 +22,13 @@ logger = logging.getLogger(__name__)
 # Reading order; a module that is not named here comes after these, alphabetically.
 ORDER = (
     "heads", "masks", "rope", "visibility", "attention", "softmax_vjp", "attention_vjp",
-    "manual", "jax_nn", "dispatch", "parameters", "initialisers", "layers", "dropout", "multihead",
-    "layer_vjp", "gradients", "notation.equation", "notation.system", "notation.layer",
-    "notation.page", "notation.loops", "notation.rules", "notation.diagram",
+    "manual", "jax_nn", "decode", "dispatch", "parameters", "initialisers", "layers", "dropout",
+    "multihead", "layer_vjp", "gradients", "grouped", "latent", "kv_cache", "cached_attention",
+    "notation.equation", "notation.system", "notation.layer", "notation.page",
+    "notation.loops", "notation.rules", "notation.diagram", "costs", "counting",
     "models.tokens", "models.text", "models.records",
     "models.minilm", "models.minilm_params", "models.smollm2", "models.smollm2_params",
+    "models.smollm2_cached", "models.generation",
     "models.characters", "models.tiny", "models.tiny_params", "checkpoints", "training",
     "plotting", "exercises",
 )  # fmt: skip
