@@ -188,7 +188,8 @@ def gates(rng):
 @executed("grad-rotation")
 def rotation(rng):
     angles = rotary_angles(jnp.arange(T), 4)
-    matrices = jnp.stack([rotate(jnp.eye(4), one[None]).T for one in angles])  # R^{iaa'}
+    # Row a' is where R takes the a'-th unit vector: the transpose of R^{iaa'}.
+    matrices = jnp.stack([rotate(jnp.eye(4)[:, None], one[None])[:, 0].T for one in angles])
     query = draw(rng, N, T, 4)
     above, (found,) = slopes(rng, lambda q: rotate(q, angles), query)
     return {"R": matrices, "dL_dQ_tilde": above}, {"dL_dQ": found}

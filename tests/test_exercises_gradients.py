@@ -1,0 +1,67 @@
+"""The exercises on gradients: stubs fail, solutions pass, mistakes get an answer."""
+
+import jax.numpy as jnp
+import pytest
+
+from mha_book.exercises import verdict
+from mha_book.exercises.gradients import CHECKS
+
+VALUES = r"\frac{\partial L}{\partial V^{kjc}} = A^{kgij} \frac{\partial L}{\partial O^{kgic}}"
+
+
+def sink(a, d_a):
+    return a * (d_a - (a * d_a).sum(axis=-1, keepdims=True))
+
+
+def block(q, k, v, d_out, lse, inner, scale=0.5):
+    a = jnp.exp(scale * q @ k.T - lse[:, None])
+    d_s = a * (d_out @ v.T - inner[:, None])
+    return scale * d_s @ k, scale * d_s.T @ q, a.T @ d_out
+
+
+def slope(f, x):
+    step = 6e-6 * x
+    return (f(x + step) - f(x - step)) / (2 * step)
+
+
+RIGHT = {"values": lambda: VALUES, "sink": sink, "block": block, "slope": slope}
+
+
+def ask(name, attempt):
+    return verdict(f"gradients/{name}", attempt)
+
+
+def test_every_check_is_covered():
+    assert set(RIGHT) == set(CHECKS)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_stub_is_not_attempted(name):
+    assert ask(name, lambda *_: ...) == "not attempted"
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_solution_passes(name):
+    assert ask(name, RIGHT[name]) == "passed"
+
+
+@pytest.mark.parametrize(
+    "name, attempt, feedback",
+    [
+        ("values", lambda: 3, "LaTeX as a string"),
+        ("values", lambda: VALUES.replace("V^{kjc}", "V^{jc}"), "expected the left side"),
+        ("values", lambda: VALUES + r" W^{g}", "the weights and dL/dO"),
+        ("values", lambda: VALUES + r" \cdot 2", "other numbers"),
+        ("sink", lambda a, d_a: a * (1 - a) * d_a, "diagonal of the Jacobian"),
+        ("sink", lambda a, d_a: a * d_a, "depend on score j"),
+        ("sink", lambda a, d_a: a[0], "array of shape"),
+        ("block", lambda *given: given[0], "three arrays"),
+        ("block", lambda *given: block(*given)[::-1], "d_q of shape"),
+        ("block", lambda *given: block(*given, scale=0.25), "is not that of all keys"),
+        ("slope", lambda f, x: (f(x + 1e-6) - f(x - 1e-6)) / 2e-6, "on the scale of x"),
+    ],
+)
+def test_a_wrong_attempt_is_told_why(name, attempt, feedback):
+    said = ask(name, attempt)
+    assert said.startswith("not yet: ")
+    assert feedback in said
