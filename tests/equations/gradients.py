@@ -107,9 +107,7 @@ def softmax(rng):
 def attention(rng):
     """Scores, weights, values, output and log-sum-exp, and the gradients of all of them."""
     scores, value = draw(rng, *sized("hij")), draw(rng, *sized("hjc"))
-    above, (d_scores, _) = slopes(
-        rng, lambda s, v: jax.nn.softmax(s, axis=-1) @ v, scores, value
-    )
+    above, (d_scores, _) = slopes(rng, lambda s, v: jax.nn.softmax(s, axis=-1) @ v, scores, value)
     weights = jax.nn.softmax(scores, axis=-1)
     arrays = {"S": scores, "A": weights, "V": value, "O": weights @ value, "dL_dO": above}
     arrays |= {"dL_dA": above @ jnp.swapaxes(value, -1, -2), "dL_dS": d_scores}
