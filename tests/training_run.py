@@ -23,7 +23,7 @@ from mha_book.training import Trained, init_state, make_step, train
 
 STEPS, EVERY, SEEDS = 40, 7, 2
 CONFIG = tiny.TinyConfig(
-    vocab_size=7, max_length=12, d_model=12, num_layers=1, dropout=Dropout(0.1, 0.1, 0.1)
+    vocab_size=7, max_length=12, d_model=12, num_layers=1, dropout=Dropout(weights=0.1)
 )
 
 

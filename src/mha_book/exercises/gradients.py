@@ -82,7 +82,8 @@ def _block(attempt: Attempt) -> str | None:
     first, second = parts
     if any(np.shape(one) != q.shape for one in (first[0], second[0])):
         return f"expected d_q of shape {q.shape}; got {np.shape(first[0])}"
-    found = first[0] + second[0], *(jnp.concatenate(pair) for pair in list(zip(*parts))[1:])
+    of_keys = (jnp.concatenate((first[at], second[at])) for at in (1, 2))
+    found = (first[0] + second[0], *of_keys)
     for name, got, want in zip(("d_q", "d_k", "d_v"), found, pull(d_out), strict=True):
         if not _close(got, want):
             return f"{name} of two blocks together is not that of all keys"
