@@ -47,7 +47,8 @@ format: env  ## put the code into the format that lint checks
 	$(BIN)/ruff format .
 
 bench: env  ## measure speed and memory
-	$(BIN)/python -m benchmarks
+	@for name in attention gradients notation heads parts decode; do \
+	  $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 peers: env  ## install torch and transformers, for the parity tests
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-peers.txt
