@@ -38,7 +38,7 @@ def _values(attempt: Attempt) -> str | None:
         return f"expected the weights and dL/dO on the right; got {', '.join(own.operands)}"
     weights, above = _draw(1, (2, 3, 5, 7), (2, 3, 5, 4))
     arrays = {"A": weights, "dL_dO": above}
-    if not _close(own(**arrays), want(**arrays)):
+    if not _close(own(arrays), want(arrays)):
         return f"{own.latex} runs and gives other numbers: which indices are summed?"
     return None
 
