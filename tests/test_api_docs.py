@@ -35,6 +35,15 @@ def test_every_public_name_is_documented(module):
 
 
 @pytest.mark.parametrize("module", MODULES)
+def test_displayed_formulas_are_directives(module):
+    """Between two dollar signs at the start of a line, Sphinx would show the bare source."""
+    loaded = importlib.import_module(module)
+    documented = [loaded, *(getattr(loaded, name) for name in loaded.__all__)]
+    lines = [line for each in documented for line in (each.__doc__ or "").splitlines()]
+    assert [line for line in lines if line.strip().startswith("$$")] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_all_names_exist_and_are_sorted_out_once(module):
     names = importlib.import_module(module).__all__
     assert len(names) == len(set(names))

@@ -142,6 +142,14 @@ def test_c32_dropout_between_is_like_the_others(stored):
             assert sign * middle > half, (regime, name)
         middle, half = middle_and_half(validation["all three"] - validation["weights and output"])
         assert sign * middle > half, regime
+    # Stopped where each was best, no setting differs detectably from none.
+    curves = {
+        name: np.array(row["curve_validation"]).min(axis=1)
+        for name, row in stored["scarce text"].items()
+    }
+    for name in curves.keys() - {"none"}:
+        middle, half = middle_and_half(curves[name] - curves["none"])
+        assert abs(middle) < half, name
     places = ("weights", "heads", "output")
     noise = {place: np.array(stored["noise"][place]["variance"]) for place in places}
     assert (noise["heads"] < 0.9 * noise["weights"]).mean() > 0.5

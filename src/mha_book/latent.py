@@ -8,7 +8,7 @@ to be kept of a position.
 Two forms compute the same output. The *expanded* form makes keys and values and is multi-head
 attention. The *absorbed* form moves $W_{UK}$ to the queries and $W_{UV}$ to the output,
 
-$$ q^{hi} \cdot (c^j W_{UK}^h) = (q^{hi} W_{UK}^{h\top}) \cdot c^j, $$
+.. math:: q^{hi} \cdot (c^j W_{UK}^h) = (q^{hi} W_{UK}^{h\top}) \cdot c^j,
 
 and is multi-query attention: its only key, and its only value, is the latent itself.
 
