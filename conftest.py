@@ -1,10 +1,20 @@
 """What pytest needs to know about the notebooks; the tests' own fixtures are in tests/."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent
+
+# Most of the time of the tests is XLA's: compiled programs are kept, for the other workers, the
+# notebooks' kernels and the next run. Set before JAX is imported; JAX keys them by version.
+for name, value in {
+    "JAX_COMPILATION_CACHE_DIR": str(ROOT / "_build" / "compiled"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}.items():
+    os.environ.setdefault(name, value)
 
 # Compared in no cell: what the interpreter says on stderr (the stored notebooks have none,
 # which tests/test_notebooks.py holds), and glued pictures (png, as nbval does for others).
