@@ -90,8 +90,10 @@ def fit(rng):
 
 @tested(
     "gqa-agreement",
-    latex=r"""\frac{1}{T} \sum_{i} \sum_{j} \min\!\left(A^{hij}, A^{h'ij}\right)
-= 1 - \frac{1}{2\,T} \sum_{i,j} \left| A^{hij} - A^{h'ij} \right|""",
+    latex=r"""\begin{aligned}
+& \frac{1}{T} \sum_{i,j} \min\!\left(A^{hij}, A^{h'ij}\right) \\
+&\qquad = 1 - \frac{1}{2\,T} \sum_{i,j} \left| A^{hij} - A^{h'ij} \right|
+\end{aligned}""",
     alterations=("half", "sign", "positions"),
 )
 def agreement(rng, altered):
