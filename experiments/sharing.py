@@ -10,7 +10,6 @@ on years that were not trained on. Stores book/data/sharing.json.
 """
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,10 +37,10 @@ __all__ = ["CONVERSIONS", "FULL", "QUICK", "change_layers", "fit_values", "main"
 COMMAND = "python -m experiments.sharing"
 FULL = "multi-head"
 CONVERSIONS: dict[str, Callable[..., MultiHeadParams]] = {
-    "mean": lambda attention, heads, key: mean_pool_groups(attention, heads),
-    "pick": lambda attention, heads, key: pick_from_groups(attention, heads),
     "fit": lambda attention, heads, key: fit_groups(attention, heads),
     "fit values": lambda attention, heads, key: fit_values(attention, heads),
+    "mean": lambda attention, heads, key: mean_pool_groups(attention, heads),
+    "pick": lambda attention, heads, key: pick_from_groups(attention, heads),
     "redraw": lambda attention, heads, key: redraw_groups(key, attention, heads),
 }
 QUICK = Sizes(2, 3, 2, 8, 8, 1, 4, (2,), uptraining=(1, 2), windows=2)
@@ -92,11 +91,14 @@ def change_layers(
     return params._replace(layers=tuple(layers))
 
 
-@functools.partial(jax.jit, static_argnames="heads")
 def convert_all(
     params: tiny.TinyParams, rng_keys: jax.Array, heads: int
 ) -> dict[str, tiny.TinyParams]:
-    """Give the layers of the model of every seed ``heads`` key/value heads, in every way."""
+    """Give the layers of the model of every seed ``heads`` key/value heads, in every way.
+
+    Not compiled as one program: on few cores jaxlib can wait for ever where such a program has
+    several decompositions of stacked matrices that do not need each other.
+    """
 
     def one(params: tiny.TinyParams, rng_key: jax.Array) -> dict[str, tiny.TinyParams]:
         keys = jax.random.split(rng_key, len(params.layers))
@@ -153,8 +155,9 @@ def converted(
     """
     name, sizes = f"{heads}, width", study.sizes
     curves = {}
-    for way, start in convert_all(models[FULL], study.keys, heads).items():
-        curves[way] = study.uptrain(configs[name], start, f"on {heads} {way}")
+    starts = convert_all(models[FULL], study.keys, heads)
+    for way in CONVERSIONS:
+        curves[way] = study.uptrain(configs[name], starts[way], f"on {heads} {way}")
     curves["trained so"] = study.uptrain(configs[name], models[name], f"on {name}")
     recipe = (sizes.uptraining, sizes.learning_rate, f"fresh {heads}")
     curves["fresh"] = study.fit(configs[name], None, *recipe)[1]
