@@ -171,6 +171,9 @@ def fit_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
         A layer of the same shapes as from :func:`mean_pool_groups`; queries and output changed too.
         Where queries and keys are rotated, the fit holds for equal positions alone.
 
+    Not for use under ``jit``: on a CPU, jaxlib 0.10 can wait for ever where one program has several
+    batched factorisations that do not depend on each other.
+
     Raises:
         ValueError: ``num_kv_heads`` does not divide the number of key/value heads.
 
