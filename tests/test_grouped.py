@@ -169,7 +169,7 @@ CONVERSIONS = {
     "mean": jax.jit(mean_pool_groups, static_argnums=1),
     "pick": jax.jit(pick_from_groups, static_argnums=1),
     "redraw": jax.jit(functools.partial(redraw_groups, jax.random.key(3)), static_argnums=1),
-    "fit": jax.jit(fit_groups, static_argnums=1),
+    "fit": fit_groups,
 }
 
 
