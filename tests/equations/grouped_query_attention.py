@@ -60,7 +60,7 @@ def repeat(rng):
     params, x, _, inside = layer(rng)
     chosen = np.eye(K)[np.asarray(key_head_of(N, K))]
     own = project_heads(x, repeat_key_heads(params).w_k)
-    return {"R": chosen, "K": inside.key}, {"K_N": own}
+    return {"J": chosen, "K": inside.key}, {"K_N": own}
 
 
 @executed("gqa-ratio")
