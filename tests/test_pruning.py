@@ -1,6 +1,7 @@
 """Removing heads: smaller parameters, importance of every kind, orders, learned gates."""
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,13 @@ from mha_book.cached_attention import cached_multi_head_attention
 from mha_book.kv_cache import init_cache
 from mha_book.parameters import check_params
 from mha_book.pruning import hard_concrete, importance
-from mha_book.pruning.order import iterative_order, keep_without, removal_order
-from mha_book.pruning.removal import prune_heads, prune_model
+from mha_book.pruning.order import (
+    iterative_order,
+    keep_without,
+    rank_correlation,
+    removal_order,
+)
+from mha_book.pruning.removal import prune_heads, prune_model, with_mean_outputs
 from tests import oracles
 
 D, N, H, C, T = 11, 6, 3, 5, 7
@@ -79,12 +85,32 @@ def test_a_layer_without_heads_adds_its_bias():
     assert cache.lengths.tolist() == [1, 1]
 
 
-def test_prune_model_needs_a_row_for_each_layer(no_type_checks):
-    class Model:
-        layers = (1, 2)
+class Model(NamedTuple):
+    layers: tuple
 
+
+class Layer(NamedTuple):
+    attention: MultiHeadParams
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_means_in_the_place_of_heads_change_nothing_on_average(use_bias):
+    params, keep = layer(2, use_bias), np.array([[1, 0, 1, 1, 0, 1]], np.float32)
+    whole, inside = run(params, X, return_intermediates=True)
+    means = inside.head_outputs.mean((0, 2))
+    changed = with_mean_outputs(Model((Layer(params),)), jnp.asarray(keep), means[None])
+    found = run(changed.layers[0].attention, X, gates=jnp.asarray(keep[0]))
+    np.testing.assert_allclose(found.mean((0, 1)), whole.mean((0, 1)), atol=1e-5)
+    # Position by position: the kept heads as they are, the others at their mean.
+    outputs = np.where(keep[0][None, :, None, None], inside.head_outputs, means[None, :, None])
+    bias = 0 if params.b_o is None else params.b_o
+    wanted = np.einsum("bntc,ncd->btd", outputs, params.w_o) + np.asarray(bias)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_prune_model_needs_a_row_for_each_layer(no_type_checks):
     with pytest.raises(ValueError, match="keep: expected a row for each of the 2 layers"):
-        prune_model(Model(), np.ones((3, 4), bool))
+        prune_model(Model((1, 2)), np.ones((3, 4), bool))
 
 
 WORTH = jnp.asarray(rng.normal(size=(2, 3)), jnp.float32)
@@ -162,9 +188,26 @@ def test_ranking_again_keeps_one_of_two_that_are_alike():
     assert loss(again) < loss(once) - 3
 
 
+def test_rank_correlation():
+    one, other = rng.normal(size=(2, 30, 9))
+    assert rank_correlation(one, np.exp(3 * one)) == 1
+    assert rank_correlation(one, -one) == -1
+    assert abs(rank_correlation(one, other)) < 4 / math.sqrt(269)
+    # By hand: the ranks are 0, 1.5, 1.5, 3 and 1, 0, 2, 3.
+    ranks = np.array([0, 1.5, 1.5, 3]), np.array([1, 0, 2, 3])
+    wanted = np.corrcoef(*ranks)[0, 1]
+    assert rank_correlation([5, 7, 7, 9], [2, 1, 3, 4]) == pytest.approx(wanted, abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: rank_correlation(np.ones(2), np.ones(3)), r"other: expected shape \(2,\)"),
+        (lambda: rank_correlation(np.ones(2), np.arange(2)), "one: expected two different values"),
+        (
+            lambda: with_mean_outputs(Model((1,)), jnp.ones((1, 2)), jnp.ones((1, 3, 4))),
+            "head_means: expected axes",
+        ),
         (lambda: removal_order(np.ones(3)), r"importance: expected axes \(L, N\)"),
         (lambda: removal_order(np.full((1, 2), np.nan)), "importance: expected finite numbers"),
         (lambda: removal_order(np.ones((1, 4)), 3), "group_size: expected a positive divisor"),

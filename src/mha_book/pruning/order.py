@@ -7,6 +7,7 @@ Shapes: ``L`` layers, ``N`` heads, ``R`` heads to remove.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,7 @@ from jaxtyping import Array, Float
 
 from mha_book._checks import check
 
-__all__ = ["iterative_order", "keep_without", "removal_order"]
+__all__ = ["iterative_order", "keep_without", "rank_correlation", "removal_order"]
 
 
 def removal_order(importance: Array | np.ndarray, group_size: int = 1) -> np.ndarray:
@@ -122,6 +123,39 @@ def keep_without(order: np.ndarray, num_removed: int, shape: tuple[int, int]) ->
     layers, heads = np.asarray(order[:num_removed], int).reshape(-1, 2).T
     keep[layers, heads] = False
     return keep
+
+
+def rank_correlation(one: Any, other: Any) -> float:
+    """Return how far two importances put the same heads in the same order (Spearman).
+
+    The correlation of the ranks; equal values share the mean of their ranks.
+
+    Args:
+        one: any shape.
+        other: of the same shape.
+
+    Returns:
+        From -1 to 1; 0 on average for unrelated importances, with a standard deviation of
+        ``1 / sqrt(heads - 1)``.
+
+    Raises:
+        ValueError: the shapes differ, or all values of one are alike.
+
+    References:
+        Spearman, The proof and measurement of association between two things, 1904.
+
+    Example:
+        >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 99.0]))
+        1.0
+    """
+    check(np.shape(one) == np.shape(other), "other", f"shape {np.shape(one)}", np.shape(other))
+    ranks = []
+    for values, name in ((one, "one"), (other, "other")):
+        _, place, counts = np.unique(np.ravel(values), return_inverse=True, return_counts=True)
+        check(len(counts) > 1, name, "two different values or more", f"{len(counts)}")
+        ranks.append((np.cumsum(counts) - (counts + 1) / 2)[place.ravel()])
+    a, b = (rank - rank.mean() for rank in ranks)
+    return float(np.round((a @ b) / np.sqrt((a @ a) * (b @ b)), 12))
 
 
 def _groups(shape: tuple[int, ...], group_size: int) -> np.ndarray:

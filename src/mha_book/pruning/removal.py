@@ -8,12 +8,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from mha_book._checks import check, check_boolean
 from mha_book.parameters import MultiHeadParams, check_params
 
-__all__ = ["UNEVEN", "prune_heads", "prune_model"]
+__all__ = ["UNEVEN", "prune_heads", "prune_model", "with_mean_outputs"]
 
 UNEVEN = ("raise", "repeat", "pad")
 """What :func:`prune_heads` can do where groups are left with different numbers of query heads."""
@@ -114,6 +114,47 @@ def prune_model(params: Any, keep: Array | np.ndarray, *, uneven: str = "raise")
         for layer, row in zip(params.layers, rows, strict=True)
     )
     return params._replace(layers=layers)
+
+
+def with_mean_outputs(
+    params: Any, keep: Float[Array, "L N"], head_means: Float[Array, "L N C"]
+) -> Any:
+    r"""Return a model that, with its gates ``keep``, puts means in the place of closed heads.
+
+    Mean ablation: the output bias of each layer grows by $\sum_h (1 - g_h)\, \bar O^h W_O^h$, what
+    the closed heads add on average. A head that does the same everywhere is not missed then, while
+    closing it alone would shift what later layers read.
+
+    Args:
+        params: of a model of this package: its ``layers`` have parameters ``attention``.
+        keep: ``(L, N)``, the gates that the model will be run with.
+        head_means: ``(L, N, C)``, the mean output of every head over text.
+
+    Returns:
+        The model, every layer with an output bias.
+
+    Raises:
+        ValueError: the axes do not fit.
+
+    Example:
+        >>> from mha_book.models.tiny_params import TinyLayer, TinyParams
+        >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
+        >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
+        >>> means = jnp.array([[[3.0], [5.0]]])
+        >>> without = with_mean_outputs(params, jnp.array([[1.0, 0.0]]), means)
+        >>> without.layers[0].attention.b_o.tolist()
+        [5.0, 5.0, 5.0, 5.0]
+    """
+    what = f"axes (L, N, C) with L, N = {keep.shape}, L = {len(params.layers)}"
+    fits = head_means.shape[:2] == keep.shape and len(keep) == len(params.layers)
+    check(fits, "head_means", what, f"shape {head_means.shape}")
+    layers = []
+    for layer, gates, means in zip(params.layers, keep, head_means, strict=True):
+        added = jnp.einsum("n,nc,ncd->d", 1 - gates, means, layer.attention.w_o)
+        bias = layer.attention.b_o
+        bias = added if bias is None else bias + added
+        layers.append(layer._replace(attention=layer.attention._replace(b_o=bias)))
+    return params._replace(layers=tuple(layers))
 
 
 def _selection(kept: np.ndarray, uneven: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
