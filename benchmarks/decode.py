@@ -2,9 +2,10 @@
 
     PYTHONPATH=src python3 benchmarks/decode.py --quick
 
-B sequences, N query heads, K key/value heads, S cached tokens of width H = C.  Two questions: how
-long one step takes beside the peers and beside reading the cache once, and how the time of a step
-grows with S.  The rules are in README.md beside this file.
+B sequences, N query heads, K key/value heads, S cached tokens of width H = C.  Three questions: how
+long one step takes beside the peers and beside reading the cache once, how the time of a step grows
+with S, and how it changes with K, beside a pass over many queries at once.  The rules are in
+README.md beside this file.
 """
 
 import argparse
@@ -28,10 +29,11 @@ from decode_cases import (
     expected_of,
     inputs_of,
     model_step,
+    reading,
     stepping,
 )
 
-__all__ = ["grow", "main", "measure"]
+__all__ = ["grow", "main", "measure", "share"]
 
 TOLERANCE = 1e-5  # largest deviation from float64, relative to the largest entry
 QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
@@ -134,6 +136,38 @@ def grow(
     }
 
 
+def share(
+    prepare: Callable[[Setting], Callable[[], Any]], setting: Setting, *, rounds: int
+) -> dict[str, Any]:
+    """The time against the number of key/value heads, all else equal.
+
+    Args:
+        prepare: from a setting, a function that runs once.
+        setting: its `kv_heads` are replaced by every divisor of its query heads.
+        rounds: how many rounds.
+
+    Returns:
+        The raw times, the medians and the bytes of the cache; `ratio` is to as many key/value as
+        query heads, of the same round.
+    """
+    heads = setting.heads
+    settings = [setting._replace(kv_heads=k) for k in range(1, heads + 1) if heads % k == 0]
+    runs = {str(one.kv_heads): prepare(one) for one in settings}
+    progress = report.progress_line("time against key/value heads")
+    times = harness.interleave(runs, rounds=rounds, progress=progress).seconds
+    ratios = {
+        k: harness.per_round_ratios(seconds, times[str(heads)]) for k, seconds in times.items()
+    }
+    return {
+        "case": setting._asdict(),
+        "kv_heads": [one.kv_heads for one in settings],
+        "cache_bytes": [one.cache_bytes for one in settings],
+        "seconds_per_round": list(times.values()),
+        "seconds": [harness.summarise(seconds).median for seconds in times.values()],
+        "ratio": [harness.summarise(ratio)._asdict() for ratio in ratios.values()],
+    }
+
+
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     """The rows of the comparison as aligned text."""
     lines = [f"{'':<20}{'keys':<6}{'ms':>9}{'ratio':>8}{'quartiles':>16}{'GB/s':>7}{'of read':>9}"]
@@ -192,6 +226,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{name}: {line['intercept_s'] * 1e3:.2f} ms + {line['slope_s_per_token'] * 1e9:.0f} ns"
             f" a cached token, largest residual {line['largest_residual']:.1%}"
         )
+    shorter = setting._replace(length=setting.length // 4)
+    prompt = shorter._replace(length=setting.length // 8, batch=1)
+    sharing = {
+        "decode": share(lambda one: stepping(inputs_of(one)), shorter, rounds=options.rounds),
+        "prefill": share(reading, prompt, rounds=options.rounds),
+    }
+    for name, found_shared in sharing.items():
+        ratios = ", ".join(
+            f"{k}: {ratio['median']:.2f}"
+            for k, ratio in zip(found_shared["kv_heads"], found_shared["ratio"], strict=True)
+        )
+        print(f"{name}, time over that of {setting.heads} key/value heads: {ratios}")
     distance = abs(found["rows"][-1]["ratio"]["median"] - 1)
     print("quiet enough" if distance <= QUIET else "too noisy a run to be committed")
     out = options.out
@@ -201,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = {"rounds": options.rounds, "quick": options.quick, "dtype": "float32"}
         origin["load_average_after"] = provenance.load_average()
         result = {"name": out.stem, "provenance": origin, "settings": settings}
-        report.write_result(out, {**result, "cases": [found], "growth": growth})
+        report.write_result(out, {**result, "cases": [found], "growth": growth, "sharing": sharing})
         print(f"wrote {os.path.relpath(out)}")
     return int(any(row["status"] == "refused" for row in found["rows"]))
 

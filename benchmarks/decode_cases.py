@@ -26,6 +26,7 @@ __all__ = [
     "filled_cache",
     "inputs_of",
     "model_step",
+    "reading",
     "stepping",
 ]
 
@@ -125,6 +126,15 @@ def stepping(inputs: Inputs) -> Run:
         return output
 
     return run
+
+
+def reading(setting: Setting) -> Run:
+    """A causal pass over as many queries as keys, as when a prompt is read."""
+    _, key, value = inputs_of(setting)
+    shape = (setting.batch, setting.heads, setting.length, setting.head_dim)
+    query = np.random.default_rng(1).standard_normal(shape, np.float32)
+    call = jax.jit(functools.partial(attend, is_causal=True))
+    return functools.partial(call, *map(jnp.asarray, (query, key, value)))
 
 
 def _jax_nn(inputs: Inputs, *, convert: bool) -> Run:

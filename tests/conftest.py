@@ -109,6 +109,22 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def optimisation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile as always, or without optimisation where a file says ``unoptimised``.
+
+    Of a program that runs once, on small arrays, half the time is its optimisation. A test in
+    such a file that is about the optimised program says ``unoptimised(False)``.
+    """
+    marker = request.node.get_closest_marker("unoptimised")
+    if marker is None or marker.args == (False,):
+        yield
+        return
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture
 def no_type_checks() -> Iterator[None]:
     """Switch the runtime type checks off, so that bad input reaches the package's own."""

@@ -25,6 +25,8 @@ from mha_book.attention_vjp import attention_vjp, broadcast_vjp, scores_vjp, val
 from mha_book.softmax_vjp import row_products, softmax_jacobian, softmax_vjp
 from tests import oracles
 
+pytestmark = pytest.mark.unoptimised
+
 B, N, K, T, S, H, C = 3, 10, 5, 7, 11, 13, 17  # N = 2 K; else distinct primes
 BY_HAND = ("manual", "recompute")
 
@@ -384,6 +386,7 @@ def test_what_is_kept_between_the_passes() -> None:
     assert B * N * T in kept_sizes("recompute")
 
 
+@pytest.mark.unoptimised(False)
 def test_recomputation_is_not_undone_by_the_compiler() -> None:
     """Compiled forward and backward have the exponentials computed twice."""
 
@@ -399,6 +402,7 @@ def test_recomputation_is_not_undone_by_the_compiler() -> None:
     assert exponentials("recompute") >= 2 * exponentials("manual") > 0
 
 
+@pytest.mark.unoptimised(False)
 def test_recomputation_takes_less_memory_in_a_stack() -> None:
     """Of four calls one after another: no weights wait, in the compiled program either."""
 

@@ -417,6 +417,11 @@ def test_decoding_runs_end_to_end(benchmark_modules, tmp_path):
     line = found["growth"]["attention"]
     assert len(line["lengths"]) == len(line["seconds"]) == 8
     assert line["largest_residual"] >= 0
+    for shared in found["sharing"].values():
+        assert shared["kv_heads"] == [1, 2, 3, 6]
+        assert shared["cache_bytes"][-1] == 6 * shared["cache_bytes"][0]
+        assert shared["ratio"][-1]["median"] == 1
+        assert all(len(seconds) == 2 for seconds in shared["seconds_per_round"])
 
 
 def test_the_line_through_steps(benchmark_modules, monkeypatch):

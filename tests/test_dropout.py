@@ -14,6 +14,8 @@ from mha_book.masks import padding
 from mha_book.multihead import multi_head_attention
 from mha_book.parameters import fuse
 
+pytestmark = pytest.mark.unoptimised
+
 B, T, S, D, N, K, H, C = 2, 5, 7, 12, 6, 3, 4, 11
 
 

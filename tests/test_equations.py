@@ -15,6 +15,8 @@ from mha_book.notation.page import displayed_equations, page_text
 from tests.book_ext import ROOT, equations, ledger
 from tests.equations import EXECUTED, REGISTRY, Equation, tested
 
+pytestmark = pytest.mark.unoptimised
+
 for _module in pkgutil.iter_modules(tests.equations.__path__):
     importlib.import_module(f"tests.equations.{_module.name}")
 

@@ -8,6 +8,8 @@ from tests.equations import EXECUTED, Executed
 from tests.executed import alterations, compare
 from tests.test_equations import page_equations
 
+pytestmark = pytest.mark.unoptimised
+
 PAGES = {label: latex for shown in page_equations(ROOT).values() for label, latex in shown}
 
 

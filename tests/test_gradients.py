@@ -29,6 +29,8 @@ from mha_book.gradients import (
 from mha_book.layer_vjp import combine_outputs_vjp, gates_vjp, project_heads_vjp, rotate_vjp
 from mha_book.rope import rotary_angles, rotate
 
+pytestmark = pytest.mark.unoptimised
+
 # Distinct primes, except that N = 2 K; the width of rotated heads is even, and 2 the even prime.
 B, N, K, T, S, H, C, D, D_K, D_V = 3, 10, 5, 7, 11, 2, 23, 13, 17, 19
 BY_HAND = ("manual", "recompute")

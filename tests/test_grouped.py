@@ -20,6 +20,8 @@ from mha_book.grouped import (
 from mha_book.heads import combine_heads
 from tests import oracles
 
+pytestmark = pytest.mark.unoptimised
+
 D, N, H, C, T = 22, 6, 5, 7, 11
 
 

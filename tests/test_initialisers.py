@@ -11,6 +11,8 @@ from mha_book import identity_params, init_multi_head
 from mha_book.initialisers import normal, xavier_uniform
 from mha_book.parameters import check_params
 
+pytestmark = pytest.mark.unoptimised
+
 
 def test_xavier_bounds_and_variance() -> None:
     """Uniform on ±L has the variance L²/3."""

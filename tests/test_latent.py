@@ -11,6 +11,8 @@ from mha_book.latent import Latent, absorbed_attention, compress, expanded_atten
 from mha_book.masks import causal, padding
 from mha_book.rope import rotary_angles, rotate
 
+pytestmark = pytest.mark.unoptimised
+
 D, N, T = 22, 5, 7
 SIZES = {"latent_dim": 10, "head_dim": 3, "rotary_dim": 4, "value_dim": 6}
 FORMS = {"expanded": expanded_attention, "absorbed": absorbed_attention}

@@ -39,8 +39,11 @@ def random_layer(seed, d_model=6, num_heads=3, **sizes):
     return jax.tree.map(lambda p: jax.random.normal(next(keys), p.shape), params)
 
 
+attention = jax.jit(multi_head_attention)
+
+
 def pair_error(params):
-    return float(np.abs(multi_head_attention(params, narrow(PAIRS)) - PAIR_TARGET).max())
+    return float(np.abs(attention(params, narrow(PAIRS)) - PAIR_TARGET).max())
 
 
 def z_error(params):
@@ -48,7 +51,7 @@ def z_error(params):
     errors = []
     for tokens in ((Z,), (Z, A), (Z, B), (Z, A, B), (Z, A, A), (Z, B, B)):
         x = np.stack(tokens)
-        errors.append(np.abs(multi_head_attention(params, narrow(x))[0] - x.max(axis=0)).max())
+        errors.append(np.abs(attention(params, narrow(x))[0] - x.max(axis=0)).max())
     return float(max(errors))
 
 

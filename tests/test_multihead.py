@@ -21,6 +21,8 @@ from mha_book.multihead import project_heads
 from mha_book.parameters import MultiHeadParams
 from tests import oracles
 
+pytestmark = pytest.mark.unoptimised
+
 B, T, S, D, N, K, H, C = 2, 5, 7, 10, 6, 2, 3, 11
 
 # Jitted, since one by one the operations of each new shape compile anew, which takes longer.

@@ -14,6 +14,8 @@ from mha_book.notation.expression import Delta, Derivative, Tensor, leaves
 from mha_book.notation.gradient import adjoint, lacking
 from mha_book.notation.jacobian import jacobian
 
+pytestmark = pytest.mark.unoptimised
+
 SIZES = dict(zip("hijabcdk", (2, 3, 5, 7, 11, 13, 17, 19), strict=True)) | {"g": 2, "m": 3}
 
 # The layer: per-head projections, scores, softmax, outputs, combination; grouped; with biases.

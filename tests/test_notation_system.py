@@ -17,6 +17,8 @@ from mha_book.notation import Equation, System
 from mha_book.notation.expression import all_indices
 from mha_book.notation.layer import layer_arrays, multi_head_layer
 
+pytestmark = pytest.mark.unoptimised
+
 SIZES = {"num_heads": 3, "head_dim": 7, "value_dim": 5}
 LENGTH, WIDTH = 11, 13
 

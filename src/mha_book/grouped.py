@@ -156,10 +156,8 @@ def fit_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
     r"""Share key and value heads so that the products of each head change least.
 
     A head acts through $W_Q^h W_K^{h\top}$ and $W_V^h W_O^h$ alone. For each group this minimises
-
-    .. math:: \sum_h \lVert \hat W_Q^h \hat W_K^\top - W_Q^h W_K^{h\top} \rVert^2, \qquad
-        \sum_h \lVert \hat W_V \hat W_O^h - W_V^h W_O^h \rVert^2
-
+    $\sum_h \lVert \hat W_Q^h \hat W_K^\top - W_Q^h W_K^{h\top} \rVert^2$ and
+    $\sum_h \lVert \hat W_V \hat W_O^h - W_V^h W_O^h \rVert^2$
     over one $\hat W_K$ and $\hat W_V$ for the group and $\hat W_Q^h$, $\hat W_O^h$ for each head.
     The best (Eckart and Young) are the leading left singular vectors of the $W_K^h W_Q^{h\top}$, or
     $W_V^h W_O^h$, side by side. Biases of queries and values count as one more row of their

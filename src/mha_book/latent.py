@@ -7,10 +7,8 @@ to be kept of a position.
 
 Two forms compute the same output. The *expanded* form makes keys and values and is multi-head
 attention. The *absorbed* form moves $W_{UK}$ to the queries and $W_{UV}$ to the output,
-
-.. math:: q^{hi} \cdot (c^j W_{UK}^h) = (q^{hi} W_{UK}^{h\top}) \cdot c^j,
-
-and is multi-query attention: its only key, and its only value, is the latent itself.
+$q^{hi} \cdot (c^j W_{UK}^h) = (q^{hi} W_{UK}^{h\top}) \cdot c^j$, and is multi-query attention: its
+only key, and its only value, is the latent itself.
 
 Shapes: ``D`` width of the model, ``N`` heads, ``T`` queries, ``S`` keys, ``R`` width of the latent,
 ``H`` width of the part of queries and keys that is not rotated, ``P`` width of the rotated part,

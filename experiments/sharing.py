@@ -1,0 +1,210 @@
+"""What sharing keys and values among heads costs in loss, trained from scratch and converted.
+
+    python -m experiments.sharing [--quick]
+
+Trains a tiny transformer with a key/value head for each query head, and with fewer: as wide as the
+first, and with what the keys and values saved given to the feed-forward part. Then takes the
+trained multi-head models, gives each layer fewer key/value heads in every way that
+mha_book.grouped has, and trains on for a tenth of the steps. The loss is that of the next character
+on years that were not trained on. Stores book/data/sharing.json.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.shared import arguments, store
+from experiments.sharing_training import Sizes, Study
+from mha_book.costs import attention_size, cache_bytes
+from mha_book.counting import entry_count
+from mha_book.grouped import (
+    fit_groups,
+    mean_pool_groups,
+    pick_from_groups,
+    redraw_groups,
+    repeat_key_heads,
+)
+from mha_book.models import tiny
+from mha_book.parameters import MultiHeadParams
+
+__all__ = ["CONVERSIONS", "FULL", "QUICK", "change_layers", "fit_values", "main", "variants"]
+
+COMMAND = "python -m experiments.sharing"
+FULL = "multi-head"
+CONVERSIONS: dict[str, Callable[..., MultiHeadParams]] = {
+    "fit": lambda attention, heads, key: fit_groups(attention, heads),
+    "fit values": lambda attention, heads, key: fit_values(attention, heads),
+    "mean": lambda attention, heads, key: mean_pool_groups(attention, heads),
+    "pick": lambda attention, heads, key: pick_from_groups(attention, heads),
+    "redraw": lambda attention, heads, key: redraw_groups(key, attention, heads),
+}
+QUICK = Sizes(2, 3, 2, 8, 8, 1, 4, (2,), uptraining=(1, 2), windows=2)
+
+
+def fit_values(attention: MultiHeadParams, heads: int) -> MultiHeadParams:
+    """Fit the values of each group and average its keys, whose fit rotary positions do not keep."""
+    fitted = fit_groups(attention, heads)
+    return mean_pool_groups(attention, heads)._replace(w_v=fitted.w_v, w_o=fitted.w_o)
+
+
+def variants(base: tiny.TinyConfig, shared: tuple[int, ...]) -> dict[str, tiny.TinyConfig]:
+    """Return the models that are trained from scratch, by name.
+
+    Args:
+        base: the multi-head model.
+        shared: numbers of key/value heads.
+
+    Returns:
+        The multi-head model, and for every number two with so many heads: ``"4, width"`` is
+        otherwise the same; ``"4, parameters"`` has a wider feed-forward part, so that it has
+        as many parameters as the multi-head model, up to half a hidden unit a layer.
+    """
+    found = {FULL: base}
+    for heads in shared:
+        narrow = dataclasses.replace(base, num_kv_heads=heads)
+        saved = (parameter_count(base) - parameter_count(narrow)) / base.num_layers
+        hidden = 4 * base.d_model if base.d_hidden is None else base.d_hidden
+        hidden += round(saved / (2 * base.d_model + 1))  # a column, a bias, a row
+        found[f"{heads}, width"] = narrow
+        found[f"{heads}, parameters"] = dataclasses.replace(narrow, d_hidden=hidden)
+    return found
+
+
+def parameter_count(config: tiny.TinyConfig) -> int:
+    """Return how many parameters a model has."""
+    return entry_count(jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config)))
+
+
+def change_layers(
+    params: tiny.TinyParams, change: Callable[[MultiHeadParams, int], MultiHeadParams]
+) -> tiny.TinyParams:
+    """Return the model with ``change(attention, number)`` in place of every layer's attention."""
+    layers = (
+        layer._replace(attention=change(layer.attention, i))
+        for i, layer in enumerate(params.layers)
+    )
+    return params._replace(layers=tuple(layers))
+
+
+def convert_all(
+    params: tiny.TinyParams, rng_keys: jax.Array, heads: int
+) -> dict[str, tiny.TinyParams]:
+    """Give the layers of the model of every seed ``heads`` key/value heads, in every way.
+
+    Not compiled as one program: on few cores jaxlib can wait for ever where such a program has
+    several decompositions of stacked matrices that do not need each other.
+    """
+
+    def one(params: tiny.TinyParams, rng_key: jax.Array) -> dict[str, tiny.TinyParams]:
+        keys = jax.random.split(rng_key, len(params.layers))
+        return {
+            way: change_layers(params, lambda layer, i, f=change: f(layer, heads, keys[i]))
+            for way, change in CONVERSIONS.items()
+        }
+
+    return jax.vmap(one)(params, rng_keys)
+
+
+def repeat_all(params: tiny.TinyParams) -> tiny.TinyParams:
+    """Return the same model with a key/value head for each query head."""
+    return change_layers(params, lambda layer, i: repeat_key_heads(layer))
+
+
+def from_scratch(
+    study: Study, configs: dict[str, tiny.TinyConfig]
+) -> tuple[dict[str, tiny.TinyParams], dict[str, Any]]:
+    """Train every variant and return the models and what is stored of them, by name."""
+    sizes, models, found = study.sizes, {}, {}
+    stops = tuple(sorted({max(sizes.steps * part // 8, 1) for part in range(1, 9)}))
+    for name, config in configs.items():
+        params, curve = study.fit(config, None, stops, sizes.learning_rate, f"scratch {name}")
+        heads = config.num_kv_heads or config.num_heads
+        size = attention_size(config.d_model, config.num_heads, heads)
+        cached = cache_bytes(size, position_count=1, bytes_per_number=1)
+        models[name] = params
+        found[name] = {
+            "num_kv_heads": heads,
+            "d_hidden": params.layers[0].widen.weight.shape[-1],
+            "parameters": parameter_count(config),
+            "cache_numbers": config.num_layers * cached,
+            "last": curve["losses"][:, -1],
+            "best": curve["losses"].min(axis=1),
+            **curve,
+        }
+        say(name, curve["losses"])
+    return models, found
+
+
+def converted(
+    study: Study,
+    configs: dict[str, tiny.TinyConfig],
+    models: dict[str, tiny.TinyParams],
+    heads: int,
+) -> dict[str, Any]:
+    """Convert the multi-head models to ``heads`` key/value heads and train them on.
+
+    Returns:
+        The curve of every conversion, from directly after it; beside them, for as many steps,
+        that of the models trained with ``heads`` from the start (``"trained so"``), and that of
+        new models (``"fresh"``, at the rate of training from scratch).
+    """
+    name, sizes = f"{heads}, width", study.sizes
+    curves = {}
+    starts = convert_all(models[FULL], study.keys, heads)
+    for way in CONVERSIONS:
+        curves[way] = study.uptrain(configs[name], starts[way], f"on {heads} {way}")
+    curves["trained so"] = study.uptrain(configs[name], models[name], f"on {name}")
+    recipe = (sizes.uptraining, sizes.learning_rate, f"fresh {heads}")
+    curves["fresh"] = study.fit(configs[name], None, *recipe)[1]
+    for way, curve in curves.items():
+        say(f"{heads} heads, {way}", curve["losses"])
+    return {
+        "steps": curves["fresh"]["steps"],
+        **{way: curve["losses"] for way, curve in curves.items()},
+    }
+
+
+def say(name: str, losses: np.ndarray) -> None:
+    """Print a curve, the mean over seeds."""
+    print(f"{name}: {' '.join(f'{loss:.4f}' for loss in losses.mean(axis=0))}", flush=True)
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    begin, study = time.monotonic(), Study(sizes, options.work)
+    configs = variants(study.base, sizes.shared)
+    if options.quick:
+        configs = {name: config for name, config in configs.items() if "parameters" not in name}
+    models, scratch = from_scratch(study, configs)
+    curve = study.uptrain(study.base, models[FULL], f"on {FULL}")
+    say(f"{FULL}, trained on", curve["losses"])
+    conversion = {FULL: {"steps": curve["steps"], FULL: curve["losses"]}}
+    back = {}
+    for heads in sizes.shared:
+        conversion[str(heads)] = converted(study, configs, models, heads)
+        name = f"{heads}, width"
+        repeated = jax.vmap(repeat_all)(models[name])
+        losses = {"shared": scratch[name]["last"], "repeated": study.score(repeated, study.base)}
+        back[str(heads)] = losses
+    document = {
+        "config": sizes._asdict(),
+        "model": dataclasses.asdict(study.base),
+        "scratch": scratch,
+        "conversion": conversion,
+        "back": back,
+    }
+    path = options.out / "sharing.json"
+    store(path, COMMAND + (" --quick" if options.quick else ""), document, digits=7)
+    print(f"{path}: {time.monotonic() - begin:.0f} s")
+    return path
+
+
+if __name__ == "__main__":
+    main()
