@@ -1,11 +1,8 @@
 r"""Gates that are learned: random, differentiable, and exactly 0 or 1 much of the time.
 
-A hard concrete gate is a sigmoid of noise, stretched beyond 0 and 1 and cut off there,
-
-.. math:: s = \operatorname{sigmoid}\Big(\frac{\log u - \log(1 - u) + \log\alpha}{\beta}\Big),
-    \qquad g = \min\big(1, \max(0, s\,(\zeta - \gamma) + \gamma)\big)
-
-with $u$ uniform on (0, 1) and $\gamma < 0$, $\zeta > 1$. It is open, $g \ne 0$, with the
+A hard concrete gate is a sigmoid of noise, stretched beyond 0 and 1 and cut off there:
+$g = \min(1, \max(0, s\,(\zeta - \gamma) + \gamma))$ with
+$s = \operatorname{sigmoid}((\log u - \log(1 - u) + \log\alpha)/\beta)$, $u$ uniform on (0, 1) and $\gamma < 0$, $\zeta > 1$. It is open, $g \ne 0$, with the
 probability $\operatorname{sigmoid}(\log\alpha - \beta \log(-\gamma/\zeta))$, which has a gradient:
 a training minimises the loss with drawn gates plus $\lambda$ times the expected number of open
 gates. Pure functions of $\log\alpha$, which has any shape: ``(L, N)`` for the heads of a model.

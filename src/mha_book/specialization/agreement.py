@@ -1,12 +1,10 @@
 r"""How far two heads attend alike, and which heads form groups.
 
-.. math:: D^{hh'} = \frac{1}{|R|} \sum_{i \in R} \Big[ \operatorname{H}\big(\tfrac{1}{2}(A^{hi}
-    + A^{h'i})\big) - \tfrac{1}{2} \operatorname{H}(A^{hi}) - \tfrac{1}{2} \operatorname{H}(A^{h'i})
-    \Big]
-
-is the mean Jensen-Shannon divergence of the rows $A^{hi}$ and $A^{h'i}$ of two heads, in bits, with
-$\operatorname{H}$ the entropy and $R$ the rows that see two keys or more: 0 where the heads attend
-alike, 1 where no key has attention from both. Two uninformed heads have 0.
+The divergence of two heads is the mean over rows of the Jensen-Shannon divergence of their rows of
+weights, $\operatorname{H}(\tfrac{1}{2}(A^{hi} + A^{h'i})) - \tfrac{1}{2} \operatorname{H}(A^{hi})
+- \tfrac{1}{2} \operatorname{H}(A^{h'i})$ with $\operatorname{H}$ the entropy in bits, over the rows
+that see two keys or more: 0 where the heads attend alike, 1 where no key has attention from both.
+Two uninformed heads have 0.
 
 Shapes: ``B`` texts, ``M`` heads of any number of layers, ``T`` queries, ``S`` keys.
 """

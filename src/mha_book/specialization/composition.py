@@ -1,12 +1,9 @@
 r"""Which heads can build on which, from the weights alone, and how large a head's weights are.
 
 A head $h$ writes $x\, W_V^h W_O^h$ to the residual stream. A later head $h'$ reads it through its
-queries, keys or values; how far their subspaces meet is
-
-.. math:: q^{hh'} = \frac{\lVert W_V^h W_O^h \cdot W_Q^{h'} W_K^{h'\top} \rVert}
-    {\lVert W_V^h W_O^h \rVert\, \lVert W_Q^{h'} W_K^{h'\top} \rVert}
-
-and likewise with $W_K^{h'} W_Q^{h'\top}$ and $W_V^{h'} W_O^{h'}$, in Frobenius norms: from 0 to 1.
+queries, keys or values; how far their subspaces meet is $\lVert W_V^h W_O^h \cdot W_Q^{h'}
+W_K^{h'\top} \rVert$ over $\lVert W_V^h W_O^h \rVert\, \lVert W_Q^{h'} W_K^{h'\top} \rVert$, and
+likewise with $W_K^{h'} W_Q^{h'\top}$ and $W_V^{h'} W_O^{h'}$, in Frobenius norms: from 0 to 1.
 Between matrices turned at random against each other the root mean square is $1/\sqrt{D}$.
 
 Shapes: ``D`` width of the model, ``N`` and ``M`` query heads of the earlier and the later layer.
