@@ -2,10 +2,11 @@ r"""Gates that are learned: random, differentiable, and exactly 0 or 1 much of t
 
 A hard concrete gate is a sigmoid of noise, stretched beyond 0 and 1 and cut off there:
 $g = \min(1, \max(0, s\,(\zeta - \gamma) + \gamma))$ with
-$s = \operatorname{sigmoid}((\log u - \log(1 - u) + \log\alpha)/\beta)$, $u$ uniform on (0, 1) and $\gamma < 0$, $\zeta > 1$. It is open, $g \ne 0$, with the
-probability $\operatorname{sigmoid}(\log\alpha - \beta \log(-\gamma/\zeta))$, which has a gradient:
-a training minimises the loss with drawn gates plus $\lambda$ times the expected number of open
-gates. Pure functions of $\log\alpha$, which has any shape: ``(L, N)`` for the heads of a model.
+$s = \operatorname{sigmoid}((\log u - \log(1 - u) + \log\alpha)/\beta)$, $u$ uniform on (0, 1),
+$\gamma < 0$ and $\zeta > 1$. It is open, $g \ne 0$, with the probability
+$\operatorname{sigmoid}(\log\alpha - \beta \log(-\gamma/\zeta))$, which has a gradient: a training
+minimises the loss with drawn gates plus a price times the expected number of open gates. Pure
+functions of $\log\alpha$, which has any shape: ``(L, N)`` for the heads of a model.
 
 References:
     Louizos et al., Learning sparse neural networks through L0 regularization, 2018;

@@ -2,11 +2,13 @@ r"""Measures of attention patterns, each a mean over rows of the weights, with i
 
 A measure that is linear in the weights is a :class:`Pattern`: a score for every pair of query and
 key, and the rows that count. The measure of head $h$ is
-$m^h = \frac{1}{|R|} \sum_{i \in R} \sum_j A^{hij} s^{ij}$ over the counted rows $R$. Where $s$ is 1 on some *target* keys and 0 elsewhere, this is the mean
-attention on the target, from 0 to 1, and a row counts if it sees a target and another key: with one
-of the two there is nothing to choose. The null value is the same mean for a head that attends
-evenly to the $n_i$ keys that row $i$ sees, $\frac{1}{|R|} \sum_{i \in R} \sum_j s^{ij} / n_i$ over
-visible $j$: for one target key, the mean of $1/n_i$.
+$m^h = \frac{1}{|R|} \sum_{i \in R} \sum_j A^{hij} s^{ij}$ over the counted rows $R$. Where $s$ is 1
+on some *target* keys and 0 elsewhere, this is the mean attention on the target, from 0 to 1, and a
+row counts if it sees a target and another key: with one of the two there is nothing to choose.
+
+The null value is the same mean for a head that attends evenly to the $n_i$ keys that row $i$ sees,
+$\frac{1}{|R|} \sum_{i \in R} \sum_j s^{ij} / n_i$ over visible $j$: for one target key, the mean of
+$1/n_i$.
 
 Shapes: ``B`` texts, ``N`` heads, ``T`` queries, ``S`` keys.
 """
