@@ -25,11 +25,11 @@ LAYERS = (
     ("dropout", "layer_vjp", "layers", "parameters"),
     ("initialisers",),
     ("multihead",),
-    ("gradients", "grouped", "kv_cache", "latent", "pruning", "specialization"),
-    ("cached_attention",),
-    ("models",),
+    ("gradients", "grouped", "kv_cache", "latent"),
+    ("cached_attention", "specialization"),
+    ("models", "pruning"),
     ("checkpoints",),
-    ("exercises", "training"),
+    ("exercises", "tables", "training"),
 )
 # These import nothing of the package, and stand beside it.
 ALONE = ("costs", "counting", "plotting")

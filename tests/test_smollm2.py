@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.models import smollm2
+from mha_book.models import smollm2, smollm2_cached
 from mha_book.models.smollm2_params import CONFIG
 from mha_book.models.tokens import token_strings, tokenize
+from mha_book.pruning.removal import prune_model
 
 pytestmark = pytest.mark.needs_models
 
@@ -130,6 +131,44 @@ def test_implementations_agree_and_gates_close_heads(short):
     np.testing.assert_allclose(open_, by_name[0], atol=1e-4)
     closed = run(short, token_ids, gates=gates.at[0, 3].set(0.0))
     assert float(abs(closed - open_).max()) > 0.01
+
+
+def test_removed_heads_are_closed_gates(model):
+    whole = model.params
+    config = CONFIG._replace(num_layers=2, vocab_size=1100)
+    keep = np.ones((2, 9), bool)
+    keep[0, [0, 3, 4, 5]] = False  # of the groups of three, 2, 0 and 3 are left
+    keep[1] = False  # a whole layer
+    ids = jnp.array([[0, 504, 1050, 980, 418]], jnp.int32)
+    with jax.enable_x64(True):  # rounding aside, removed is closed
+        embedding = whole.token_embedding[: config.vocab_size]
+        params = jax.tree.map(
+            lambda x: jnp.asarray(np.asarray(x, np.float64)),
+            whole._replace(layers=whole.layers[:2], token_embedding=embedding),
+        )
+
+        @jax.jit
+        def logits(params, gates):
+            return smollm2.forward(params, ids, config=config, gates=gates)
+
+        gated = np.asarray(logits(params, jnp.asarray(keep, jnp.float64)))
+        pruned = prune_model(params, keep, uneven="pad")
+        assert [x.attention.w_q.shape[1] for x in pruned.layers] == [6, 0]
+        np.testing.assert_allclose(logits(pruned, None), gated, atol=1e-5, rtol=0)
+    # Reading a prompt into caches, then one token: the caches are as wide as each layer is.
+    pruned = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, np.float32)), pruned)
+    caches = smollm2_cached.init_caches(1, 8, config=config, params=pruned)
+    assert [cache.keys.shape[1] for cache in caches] == [2, 0]
+
+    @jax.jit
+    def decoded(params, caches):
+        given = params, ids[:, :4], jnp.array([4], jnp.int32)
+        first, caches = smollm2_cached.prefill(*given, caches, config=config)
+        return first, smollm2_cached.decode_step(params, ids[:, 4], caches, config=config)[0]
+
+    first, second = decoded(pruned, caches)
+    np.testing.assert_allclose(first, gated[:, 3], atol=1e-3)
+    np.testing.assert_allclose(second, gated[:, 4], atol=1e-3)
 
 
 def test_weights_are_arguments_not_constants(short):

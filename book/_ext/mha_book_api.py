@@ -24,12 +24,16 @@ ORDER = (
     "heads", "masks", "rope", "visibility", "attention", "softmax_vjp", "attention_vjp",
     "manual", "jax_nn", "decode", "dispatch", "parameters", "initialisers", "layers", "dropout",
     "multihead", "layer_vjp", "gradients", "grouped", "latent", "kv_cache", "cached_attention",
+    "specialization.patterns", "specialization.targets", "specialization.measures",
+    "specialization.streaming", "specialization.repeats", "specialization.agreement",
+    "specialization.composition", "specialization.contribution",
+    "pruning.importance", "pruning.order", "pruning.removal", "pruning.hard_concrete",
     "notation.equation", "notation.system", "notation.layer", "notation.page",
     "notation.loops", "notation.rules", "notation.diagram", "costs", "counting",
     "models.tokens", "models.text", "models.records",
     "models.minilm", "models.minilm_params", "models.smollm2", "models.smollm2_params",
     "models.smollm2_cached", "models.generation",
-    "models.characters", "models.tiny", "models.tiny_params", "checkpoints", "training",
+    "models.characters", "models.tiny", "models.tiny_params", "checkpoints", "tables", "training",
     "plotting", "exercises",
 )  # fmt: skip
 

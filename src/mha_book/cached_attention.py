@@ -147,6 +147,9 @@ def cached_multi_head_attention(
     if angles is not None:
         query, key = rotate(query, angles), rotate(key, angles)
     cache = append(cache, key, value, counts)
-    heads = attend_cached(query, cache, counts, scale=scale, implementation=implementation)
+    if params.w_q.shape[1]:
+        heads = attend_cached(query, cache, counts, scale=scale, implementation=implementation)
+    else:  # all removed, see mha_book.pruning
+        heads = jnp.zeros((*query.shape[:-1], params.w_o.shape[1]), query.dtype)
     w_o = jnp.reshape(params.w_o, (-1, params.w_o.shape[-1]))  # (N·C, D)
     return affine(combine_heads(heads), w_o, params.b_o), cache

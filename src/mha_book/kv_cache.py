@@ -61,7 +61,7 @@ def init_cache(
 
     Args:
         batch: ``B``.
-        num_kv_heads: ``K``.
+        num_kv_heads: ``K``; 0 for a layer without heads, of which only the lengths are kept.
         capacity: ``S``, the most tokens of a sequence; with ``left`` at least ``left + 1``, and
             ``left + T`` to let ``T`` new tokens attend at once.
         head_dim: ``H``.
@@ -73,8 +73,8 @@ def init_cache(
         The cache.
 
     Raises:
-        ValueError: a size is not a positive integer, ``left`` is negative, or the capacity does not
-            hold the window.
+        ValueError: a size is no integer or too small, ``left`` is negative, or the capacity does
+            not hold the window.
 
     Example:
         >>> init_cache(2, 3, capacity=16, head_dim=4).keys.shape
@@ -83,7 +83,9 @@ def init_cache(
     value_dim = head_dim if value_dim is None else value_dim
     sizes = {"batch": batch, "num_kv_heads": num_kv_heads, "capacity": capacity}
     for name, size in {**sizes, "head_dim": head_dim, "value_dim": value_dim}.items():
-        check(isinstance(size, int) and size > 0, name, "a positive integer", repr(size))
+        least = 0 if name == "num_kv_heads" else 1
+        what = "a positive integer" if least else "a non-negative integer"
+        check(isinstance(size, int) and size >= least, name, what, repr(size))
     if left is not None:
         check(isinstance(left, int) and left >= 0, "left", "a non-negative integer", repr(left))
         check(capacity > left, "capacity", f"left + 1 = {left + 1} slots or more", capacity)

@@ -124,14 +124,18 @@ def multi_head_attention(
         check(key is query, "angles", "self-attention: no key", "a key beside the query")
         q, k = rotate(q, angles), rotate(k, angles)
     structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
-    shapes = ((*q.shape[:-1], k.shape[-2]), v.shape[-1], separate.w_o.shape[-1], query.dtype)
+    num_heads, width, d_model = separate.w_o.shape
+    scores_shape = (*q.shape[:-1], k.shape[-2])
+    shapes = (scores_shape, width, d_model, query.dtype)
     factors = draw_factors(dropout, rng_key, *shapes)
     choice: dict[str, Any] = {"implementation": implementation, "weight_factors": factors.weights}
-    head_outputs = attend(q, k, v, **choice, **structure)  # (…, N, T, C)
+    if num_heads:
+        head_outputs = attend(q, k, v, **choice, **structure)  # (…, N, T, C)
+    else:  # all removed, see mha_book.pruning
+        head_outputs = jnp.zeros((*q.shape[:-1], width), q.dtype)
     gated = head_outputs if factors.heads is None else head_outputs * factors.heads
     if gates is not None:
         gated = gated * jnp.reshape(gates, (1,) * (q.ndim - 3) + (-1, 1, 1))
-    num_heads, width, d_model = separate.w_o.shape
     output = jnp.matmul(
         combine_heads(gated), jnp.reshape(separate.w_o, (num_heads * width, d_model))
     )
@@ -139,7 +143,10 @@ def multi_head_attention(
     output = output if factors.output is None else output * factors.output
     if not return_intermediates:
         return output
-    weights = attention_weights(q, k, **structure)
+    if num_heads:
+        weights = attention_weights(q, k, **structure)
+    else:
+        weights = jnp.zeros(scores_shape, q.dtype)
     return output, Intermediates(q, k, v, weights, head_outputs)
 
 
@@ -169,6 +176,8 @@ def project_heads(
     check(weight.ndim == 3, "weight", "axes (D, N, H), that is rank 3", f"shape {weight.shape}")
     check_axis(weight, "weight", 0, "(D, N, H)", x.shape[-1], "x")
     d_model, num_heads, width = weight.shape
+    if num_heads == 0:
+        return jnp.zeros((*x.shape[:-2], 0, x.shape[-2], width), x.dtype)
     flat_bias = None if bias is None else jnp.reshape(bias, (num_heads * width,))
     flat = jnp.matmul(x, jnp.reshape(weight, (d_model, num_heads * width)))
     return split_heads(_add(flat, flat_bias), num_heads)

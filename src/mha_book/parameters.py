@@ -146,7 +146,8 @@ def check_params(params: MultiHeadParams) -> None:
     check(fits, "w_o", what, f"shape {params.w_o.shape}")
     what = f"axes (D, K, H) = (any, {num_kv_heads}, {head_dim})"
     check(params.w_k.shape[1:] == (num_kv_heads, head_dim), "w_k", what, params.w_k.shape)
-    divides = num_kv_heads > 0 and num_heads % num_kv_heads == 0
+    is_empty = num_heads == num_kv_heads == 0  # all heads removed: the output bias is left
+    divides = is_empty or (num_kv_heads > 0 and num_heads % num_kv_heads == 0)
     check(divides, "w_k", f"a number of heads that divides N = {num_heads}", num_kv_heads)
     for name, shape in (
         ("b_q", (num_heads, head_dim)),

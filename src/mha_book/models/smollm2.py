@@ -35,6 +35,7 @@ __all__ = [
     "hidden_states",
     "load_smollm2",
     "loss",
+    "token_losses",
     "visible_tokens",
 ]
 
@@ -175,6 +176,27 @@ def hidden_states(
     return rms_norm(x, params.output_norm, config.epsilon)
 
 
+def token_losses(
+    params: SmolLM2Params, token_ids: Int[Array, "B T"], **options: Any
+) -> Float[Array, "B T-1"]:
+    """Return the negative log-likelihood of each token given those before it, in nats.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted.
+        **options: passed to :func:`forward`.
+
+    Returns:
+        ``(B, T - 1)``.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+    """
+    logits = forward(params, token_ids, **options)
+    log_probabilities = jax.nn.log_softmax(logits[:, :-1], axis=-1)
+    return -jnp.take_along_axis(log_probabilities, token_ids[:, 1:, None], axis=-1)[..., 0]
+
+
 def loss(
     params: SmolLM2Params,
     token_ids: Int[Array, "B T"],
@@ -195,10 +217,7 @@ def loss(
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
     """
-    logits = forward(params, token_ids, lengths, **options)
-    log_probabilities = jax.nn.log_softmax(logits[:, :-1], axis=-1)
-    targets = token_ids[:, 1:, None]
-    nll = -jnp.take_along_axis(log_probabilities, targets, axis=-1)[..., 0]  # (B, T - 1)
+    nll = token_losses(params, token_ids, lengths=lengths, **options)  # (B, T - 1)
     if lengths is None:
         return jnp.mean(nll)
     real = jnp.arange(1, token_ids.shape[1])[None, :] < lengths[:, None]

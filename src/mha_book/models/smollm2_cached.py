@@ -22,7 +22,12 @@ __all__ = ["decode_step", "init_caches", "prefill"]
 
 
 def init_caches(
-    batch: int, capacity: int, *, left: int | None = None, config: SmolLM2Config = CONFIG
+    batch: int,
+    capacity: int,
+    *,
+    left: int | None = None,
+    config: SmolLM2Config = CONFIG,
+    params: SmolLM2Params | None = None,
 ) -> tuple[KVCache, ...]:
     """Return an empty cache for every layer.
 
@@ -32,6 +37,8 @@ def init_caches(
             ``left + 1``, whatever the sequences grow to.
         left: how many tokens before its own each token sees; None for all.
         config: the sizes.
+        params: a model whose layers say how many key/value heads each has, as after
+            :func:`~mha_book.pruning.removal.prune_model`; None for those of ``config``.
 
     Returns:
         The caches.
@@ -39,8 +46,10 @@ def init_caches(
     Raises:
         ValueError: as in :func:`~mha_book.kv_cache.init_cache`.
     """
-    sizes = (batch, config.num_kv_heads, capacity, config.head_dim)
-    return tuple(init_cache(*sizes, left=left) for _ in range(config.num_layers))
+    heads = [config.num_kv_heads] * config.num_layers
+    if params is not None:
+        heads = [layer.attention.w_k.shape[1] for layer in params.layers]
+    return tuple(init_cache(batch, k, capacity, config.head_dim, left=left) for k in heads)
 
 
 def prefill(

@@ -1,0 +1,328 @@
+"""What the heads of SmolLM2 and MiniLM do, how much SmolLM2 needs them, and induction heads.
+
+    python -m experiments.heads [--quick]
+
+Measures all heads of both models on addresses (heads-smollm2.csv, heads-minilm.csv); scores the 270
+heads of SmolLM2 by the gradient of their gates and by ablation; removes some; closes the heads with
+the highest induction scores, and as many others of the same layers. Heads are ranked on the
+training years and on one set of random sequences, and scored on the validation years and another.
+Stores book/data/heads.json; the ablation, the long part, goes on where it was stopped.
+"""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.shared import arguments, store
+from mha_book.checkpoints import write_atomic
+from mha_book.masks import padding
+from mha_book.models import minilm, smollm2
+from mha_book.models.text import load_speeches
+from mha_book.models.tokens import tokenize
+from mha_book.pruning import importance
+from mha_book.pruning.order import keep_without, rank_correlation, removal_order
+from mha_book.pruning.removal import prune_model, with_mean_outputs
+from mha_book.specialization.measures import text_patterns
+from mha_book.specialization.patterns import visible_pairs
+from mha_book.specialization.repeats import copied_positions, repeated_tokens
+from mha_book.specialization.streaming import (
+    add_texts,
+    bootstrap,
+    head_table,
+    mean,
+    measure_heads,
+    null_mean,
+)
+from mha_book.tables import write_table
+
+__all__ = ["QUICK", "Sizes", "controls", "main"]
+
+COMMAND = "python -m experiments.heads"
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    layers: int = 30
+    measured: int = 24  # windows that attention is measured on
+    gradients: int = 24  # windows that importance is averaged over, one a gradient
+    ablations: int = 4  # windows of the ablation, each closed head on all of them
+    context: int = 101  # tokens of a window, the first one included
+    sequences: int = 4  # repeated sequences, of (context - 1) / 2 tokens twice
+    top: int = 8
+    draws: int = 10
+    fraction: float = 0.3
+
+
+QUICK = Sizes(1, 2, 2, 1, 13, 2, 2, 1)
+
+
+def windows(model: Any, split: str, count: int, length: int) -> jax.Array:
+    """Return the beginnings of evenly spaced addresses of a split, ``(B, T)``."""
+    speeches = load_speeches(split)
+    chosen = [speeches[i] for i in np.linspace(0, len(speeches) - 1, count).astype(int)]
+    rows = [model.tokenizer.encode(speech.text[: 12 * length]).ids[:length] for speech in chosen]
+    return jnp.asarray(np.array(rows, np.int32))
+
+
+def smollm2_tallies(model: Any) -> Callable[[Any, jax.Array], dict[str, Any]]:
+    """Return a compiled function from parameters and tokens to the tallies of each text."""
+
+    @jax.jit
+    def tallies(params: Any, ids: jax.Array) -> dict[str, Any]:
+        options = {"config": model.config, "return_intermediates": True}
+        _, records = smollm2.forward(params, ids, **options)
+        pairs = visible_pairs(smollm2.visible_tokens(None), *ids.shape)
+        weights = [record.intermediates.weights for record in records]
+        return measure_heads(weights, pairs, text_patterns(pairs, ids))
+
+    return tallies
+
+
+def minilm_tallies() -> Callable[[Any, jax.Array, jax.Array], dict[str, Any]]:
+    """Return a compiled function likewise; its special tokens are the first and the last."""
+
+    @jax.jit
+    def tallies(params: Any, ids: jax.Array, lengths: jax.Array) -> dict[str, Any]:
+        _, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        pairs = visible_pairs(padding(lengths, lengths), *ids.shape)
+        place = jnp.arange(ids.shape[1])[None, :]
+        special = (place == 0) | (place == lengths[:, None] - 1)
+        weights = [record.intermediates.weights for record in records]
+        return measure_heads(weights, pairs, text_patterns(pairs, ids, special))
+
+    return tallies
+
+
+def text_by_text(tallies: Callable[..., Any], params: Any, *batches: jax.Array) -> dict[str, Any]:
+    """Return tallies with an axis of texts, from one text at a time."""
+    rows = zip(*(np.asarray(batch)[:, None] for batch in batches), strict=True)
+    found = [tallies(params, *(jnp.asarray(x) for x in row)) for row in rows]
+    return jax.tree.map(lambda *texts: jnp.concatenate(texts), *found)
+
+
+def sentences(count: int) -> list[str]:
+    """Return a sentence of middling length from each of evenly spaced validation addresses."""
+    speeches = load_speeches("validation")
+    chosen = [speeches[i] for i in np.linspace(0, len(speeches) - 1, count).astype(int)]
+    every = [[s.strip() for s in speech.text.replace("\n", " ").split(". ")] for speech in chosen]
+    return [next(s for s in found[3:] if 100 < len(s) < 240) + "." for found in every]
+
+
+def write_heads(path: Path, tallies: dict[str, Any], extra: dict[str, Any]) -> None:
+    """Write the table of all heads, with intervals by resampling texts."""
+    columns = head_table(add_texts(tallies))
+    for number, (name, tally) in enumerate(tallies.items()):
+        low, high = jax.jit(bootstrap)(tally, jax.random.key(number))
+        columns[f"{name} (low)"], columns[f"{name} (high)"] = (np.ravel(x) for x in (low, high))
+    write_table(path, {**columns, **{name: np.ravel(x) for name, x in extra.items()}})
+
+
+def gated_loss(config: Any) -> Callable[[Any, jax.Array, jax.Array], jax.Array]:
+    """Return the loss of one batch of tokens with gates."""
+
+    def loss(params: Any, gates: jax.Array, ids: jax.Array) -> jax.Array:
+        return smollm2.loss(params, ids, config=config, gates=gates)
+
+    return loss
+
+
+def ablation(loss: Any, params: Any, ids: jax.Array, shape: Any, path: Path) -> np.ndarray:
+    """Return the rise of the loss without each head, layer by layer, kept in a file."""
+    run = jax.jit(loss)
+    state = json.loads(path.read_text()) if path.exists() else {"ids": ids.tolist(), "rows": []}
+    assert state["ids"] == ids.tolist(), f"{path} is of other texts: remove it"
+    rows, gates = state["rows"], np.ones(shape, np.float32)
+    base = float(run(params, jnp.asarray(gates), ids))
+    for layer in range(len(rows), shape[0]):
+        row = []
+        for head in range(shape[1]):
+            gates[layer, head] = 0
+            row.append(float(run(params, jnp.asarray(gates), ids)) - base)
+            gates[layer, head] = 1
+        rows.append(row)
+        write_atomic(path, json.dumps(state).encode())
+        if sys.stderr.isatty():
+            print(f"\rablation: layer {layer + 1} of {shape[0]}", end="", file=sys.stderr)
+    return np.array(rows)
+
+
+def controls(top: np.ndarray, shape: tuple[int, int], draws: int, seed: int) -> list[np.ndarray]:
+    """Return sets of random heads: as many of each layer as ``top`` has, none of them its own."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(draws):
+        heads = []
+        for layer in sorted(set(top[:, 0].tolist())):
+            own = top[top[:, 0] == layer, 1]
+            free = np.setdiff1d(np.arange(shape[1]), own)
+            chosen = rng.choice(free, min(len(own), len(free)), replace=False)
+            heads += [(layer, int(head)) for head in chosen]
+        found.append(np.array(heads))
+    return found
+
+
+def head_means(model: Any, params: Any, ids: jax.Array) -> jax.Array:
+    """Return the mean output of every head over text, ``(L, N, C)``."""
+
+    @jax.jit
+    def means(params: Any, ids: jax.Array) -> jax.Array:
+        options = {"config": model.config, "return_intermediates": True}
+        _, records = smollm2.forward(params, ids, **options)
+        return jnp.stack([r.intermediates.head_outputs.mean((0, 2)) for r in records])
+
+    return jnp.mean(jnp.stack([means(params, row[None]) for row in ids]), 0)
+
+
+def induction(
+    model: Any, params: Any, scores: np.ndarray, repeated: jax.Array, text: jax.Array, sizes: Sizes
+) -> dict[str, Any]:
+    """Return the losses with the induction heads closed, and with others of the same layers."""
+    shape, period = scores.shape, (sizes.context - 1) // 2
+    copied = np.asarray(copied_positions(repeated, period))[:, 1:]
+    run = jax.jit(
+        lambda params, ids, gates: smollm2.token_losses(
+            params, ids, config=model.config, gates=gates
+        )
+    )
+    top = removal_order(-scores)[: sizes.top]
+    means = head_means(model, params, text)
+
+    def losses(heads: np.ndarray | Sequence[Any], by_mean: bool = False) -> dict[str, float]:
+        gates = jnp.asarray(keep_without(np.asarray(heads), len(heads), shape), jnp.float32)
+        changed = with_mean_outputs(params, gates, means * float(by_mean))
+        on_repeats = np.asarray(run(changed, repeated, gates))
+        return {
+            "copied": float(on_repeats[copied].mean()),
+            "first copy": float(on_repeats[:, : period - 1].mean()),
+            "text": float(np.asarray(run(changed, text, gates)).mean()),
+        }
+
+    others = controls(top, shape, sizes.draws, seed=0)
+    return {
+        "top": top,
+        "scores of the top": scores[tuple(top.T)],
+        "whole": losses(top[:0]),
+        "zero": losses(top),
+        "mean": losses(top, by_mean=True),
+        "controls": others,
+        "zero controls": [losses(heads) for heads in others],
+        "mean controls": [losses(heads, by_mean=True) for heads in others],
+    }
+
+
+def removed(
+    config: Any, params: Any, order: np.ndarray, ids: jax.Array, sizes: Sizes
+) -> dict[str, Any]:
+    """Return how far removal is from closed gates, and the losses."""
+    shape = (config.num_layers, config.num_heads)
+    keep = keep_without(order, round(sizes.fraction * config.num_layers * shape[1]), shape)
+    gates = jnp.asarray(keep, jnp.float32)
+    run = jax.jit(lambda params, gates: smollm2.forward(params, ids, config=config, gates=gates))
+    gated = np.asarray(run(params, gates))
+    found: dict[str, Any] = {"heads": int((~keep).sum()), "largest logit": abs(gated).max()}
+    for uneven in ("pad", "repeat"):
+        pruned = prune_model(params, keep, uneven=uneven)
+        found[f"largest difference, {uneven}"] = abs(np.asarray(run(pruned, None)) - gated).max()
+        attention = [layer.attention for layer in pruned.layers]
+        found[f"query heads, {uneven}"] = [x.w_q.shape[1] for x in attention]
+        found[f"key heads, {uneven}"] = [x.w_k.shape[1] for x in attention]
+    return found
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+    model = smollm2.load_smollm2()
+    config = model.config._replace(num_layers=sizes.layers)
+    model = model._replace(config=config)
+    params = model.params._replace(layers=model.params.layers[: sizes.layers])
+    shape, period = (sizes.layers, config.num_heads), (sizes.context - 1) // 2
+    ranking = windows(model, "train", sizes.gradients, sizes.context)
+    scoring = windows(model, "validation", sizes.measured, sizes.context)
+    document: dict[str, Any] = {"config": sizes._asdict()}
+
+    def report(what: str) -> None:
+        print(f"{what}: {time.monotonic() - start:.0f} s", flush=True)
+
+    loss, gates = gated_loss(config), jnp.ones(shape)
+    begun = time.monotonic()
+    step = jax.jit(lambda *given: importance.taylor(loss, *given))
+    signed = np.stack([np.asarray(step(params, gates, row[None])) for row in ranking])
+    document["gradient"] = {
+        "seconds": time.monotonic() - begun,
+        "peak memory in GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "tokens": int(ranking.size),
+    }
+    scores = {
+        "gate gradient": abs(signed).mean(0),
+        "taylor": signed.mean(0),
+        "weight norm": np.asarray(jax.jit(importance.weight_norm)(params)),
+        "random": np.asarray(importance.random_importance(jax.random.key(0), shape)),
+    }
+    report("gradients")
+
+    vocabulary = jnp.arange(1000, 40_000, dtype=jnp.int32)
+    draw = jax.jit(
+        lambda key: repeated_tokens(
+            key, sizes.sequences, period, vocabulary, first_id=config.pad_id
+        )
+    )
+    tallies = smollm2_tallies(model)
+    on_text = text_by_text(tallies, params, scoring)
+    on_repeats = add_texts(text_by_text(tallies, params, draw(jax.random.key(0))))
+    scored = {
+        f"{name} on repeats": np.asarray(mean(on_repeats[name]))
+        for name in ("induction", "same token")
+    }
+    document["nulls on repeats"] = {
+        name: float(null_mean(on_repeats[name])) for name in ("induction", "same token")
+    }
+    write_heads(options.out / "heads-smollm2.csv", on_text, scored)
+    report("measures of SmolLM2")
+    if not options.quick:
+        encoder = minilm.load_minilm()
+        batch = tokenize(encoder, sentences(sizes.measured))
+        on_sentences = text_by_text(minilm_tallies(), encoder.params, *batch)
+        write_heads(options.out / "heads-minilm.csv", on_sentences, {})
+        report("measures of MiniLM")
+
+    arguments_ = (params, scored["induction on repeats"], draw(jax.random.key(1)))
+    text = scoring[:: max(1, len(scoring) // sizes.sequences)][: sizes.sequences]
+    document["induction"] = induction(model, *arguments_, text, sizes)
+    report("induction heads")
+    order = removal_order(scores["gate gradient"])
+    document["removal"] = removed(config, params, order, text, sizes)
+    report("removal")
+
+    begun = time.monotonic()
+    path = options.work / "heads-ablation.json"
+    scores["ablation"] = ablation(loss, params, ranking[: sizes.ablations], shape, path)
+    document["ablation"] = {
+        "seconds": time.monotonic() - begun,
+        "tokens": int(ranking[: sizes.ablations].size),
+    }
+    scores["taylor on the windows of the ablation"] = signed[: sizes.ablations].mean(0)
+    document["importance"] = scores
+    document["rank correlation with ablation"] = {
+        name: rank_correlation(score, scores["ablation"])
+        for name, score in scores.items()
+        if name != "ablation"
+    }
+    path = options.out / "heads.json"
+    store(path, command, document, digits=6)
+    report(str(path))
+    return path
+
+
+if __name__ == "__main__":
+    main()

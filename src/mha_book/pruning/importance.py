@@ -1,0 +1,244 @@
+r"""How much a model needs each of its heads: by ablation, by gradient, by weights, by chance.
+
+Every head has a gate $g$, a factor of its output, that is 1 in the model as it is. A ``loss`` here
+is a function of the parameters, the gates ``(L, N)`` and one example, which may be a batch. The
+greater an importance, the more the loss would rise without the head.
+
+What a score costs, in forward passes of an example: ablation $LN + 1$, a gradient of the gates
+about 3, the norm of the weights and chance none.
+
+Shapes: ``L`` layers, ``N`` heads.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from mha_book._checks import check
+from mha_book.specialization.composition import block_norms
+
+__all__ = [
+    "Importance",
+    "ablation",
+    "gate_gradient",
+    "mean_importance",
+    "normalise_layers",
+    "random_importance",
+    "taylor",
+    "weight_norm",
+]
+
+Loss = Callable[[Any, Array, Any], Array]
+
+
+class Importance(NamedTuple):
+    """A score of every head over examples; a pytree, the running state of its own sum.
+
+    Args:
+        mean: ``(L, N)``, the mean over examples.
+        squares: ``(L, N)``, the sum of squared deviations from it.
+        examples: how many examples there were, a scalar.
+    """
+
+    mean: Array
+    squares: Array
+    examples: Array
+
+    @property
+    def error(self) -> Array:
+        """The standard error of the mean, ``(L, N)``; NaN for one example."""
+        return jnp.sqrt(self.squares / (self.examples - 1) / self.examples)
+
+
+def ablation(
+    loss: Loss, params: Any, gates: Float[Array, "L N"], example: Any
+) -> Float[Array, "L N"]:
+    r"""Return what the loss is without each head, less what it is: $L(g_h = 0) - L(g)$.
+
+    Positive for a head that helps. Heads are closed one at a time, at the memory of one forward
+    pass; a head whose gate is 0 already has the importance 0.
+
+    Args:
+        loss: of parameters, gates and example.
+        params: of the model.
+        gates: ``(L, N)``, where the model stands; ones for the whole model.
+        example: what the loss is of.
+
+    Returns:
+        ``(L, N)``, in the unit of the loss.
+
+    Example:
+        >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
+        >>> params, gates = jnp.array([[1.0, -2.0]]), jnp.ones((1, 2))
+        >>> ablation(loss, params, gates, 3.0).tolist()
+        [[3.0, -6.0]]
+    """
+    heads = jnp.eye(gates.size, dtype=bool).reshape(-1, *gates.shape)
+
+    def without(head: Array) -> Array:
+        return loss(params, jnp.where(head, 0.0, gates), example)
+
+    return jax.lax.map(without, heads).reshape(gates.shape) - loss(params, gates, example)
+
+
+def gate_gradient(
+    loss: Loss, params: Any, gates: Float[Array, "L N"], example: Any
+) -> Float[Array, "L N"]:
+    r"""Return how sensitive the loss of an example is to each gate, $|\partial L / \partial g_h|$.
+
+    The mean is to be taken over examples of one sequence each: within a batch, effects of opposite
+    sign would cancel before the absolute value is taken.
+
+    Args:
+        loss: of parameters, gates and example.
+        params: of the model.
+        gates: ``(L, N)``.
+        example: what the loss is of.
+
+    Returns:
+        ``(L, N)``, 0 or more.
+
+    References:
+        Michel et al., Are sixteen heads really better than one?, 2019, section 4.1.
+
+    Example:
+        >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
+        >>> params, gates = jnp.array([[1.0, -2.0]]), jnp.ones((1, 2))
+        >>> gate_gradient(loss, params, gates, 3.0).tolist()
+        [[3.0, 6.0]]
+    """
+    return jnp.abs(jax.grad(loss, argnums=1)(params, gates, example))
+
+
+def taylor(
+    loss: Loss, params: Any, gates: Float[Array, "L N"], example: Any
+) -> Float[Array, "L N"]:
+    r"""Return the first-order estimate of :func:`ablation`, $-g_h\, \partial L / \partial g_h$.
+
+    With all gates 1, :func:`gate_gradient` is the absolute value of this, example by example.
+
+    Args:
+        loss: of parameters, gates and example.
+        params: of the model.
+        gates: ``(L, N)``.
+        example: what the loss is of.
+
+    Returns:
+        ``(L, N)``, in the unit of the loss, of either sign.
+
+    References:
+        Molchanov et al., Pruning convolutional neural networks for resource efficient inference,
+        2017.
+
+    Example:
+        >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
+        >>> params, gates = jnp.array([[1.0, -2.0]]), jnp.ones((1, 2))
+        >>> taylor(loss, params, gates, 3.0).tolist()
+        [[3.0, -6.0]]
+    """
+    return -gates * jax.grad(loss, argnums=1)(params, gates, example)
+
+
+def mean_importance(
+    score: Callable[..., Array],
+    loss: Loss,
+    params: Any,
+    gates: Float[Array, "L N"],
+    examples: Iterable[Any],
+) -> Importance:
+    """Return the mean of a score over examples, one at a time, compiled once.
+
+    Args:
+        score: :func:`ablation`, :func:`gate_gradient`, :func:`taylor`, or another of their form.
+        loss: of parameters, gates and example.
+        params: of the model; an argument of the compiled function, not a constant in it.
+        gates: ``(L, N)``.
+        examples: at least one, all of the same shapes.
+
+    Returns:
+        Mean, spread and number.
+
+    Raises:
+        ValueError: there is no example.
+
+    Example:
+        >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
+        >>> params, gates = jnp.array([[1.0, -2.0]]), jnp.ones((1, 2))
+        >>> found = mean_importance(taylor, loss, params, gates, jnp.array([1.0, 3.0]))
+        >>> found.mean.tolist(), found.error.tolist()
+        ([[2.0, -4.0]], [[1.0, 2.0]])
+    """
+
+    @jax.jit
+    def step(before: Importance, params: Any, gates: Array, example: Any) -> Importance:
+        found = score(loss, params, gates, example)
+        count = before.examples + 1
+        moved = found - before.mean
+        mean = before.mean + moved / count
+        return Importance(mean, before.squares + moved * (found - mean), count)
+
+    state = Importance(jnp.zeros_like(gates), jnp.zeros_like(gates), jnp.zeros((), gates.dtype))
+    for example in examples:
+        state = step(state, params, gates, example)
+    check(float(state.examples) > 0, "examples", "at least one", "none")
+    return state
+
+
+def normalise_layers(importance: Float[Array, "L N"]) -> Float[Array, "L N"]:
+    """Divide the importance of each layer by its Euclidean norm, as Michel et al. do.
+
+    Args:
+        importance: ``(L, N)``.
+
+    Returns:
+        ``(L, N)``; a layer of zeros stays one.
+
+    References:
+        Michel et al., Are sixteen heads really better than one?, 2019, section 4.1.
+
+    Example:
+        >>> normalise_layers(jnp.array([[3.0, 4.0], [0.0, 0.0]])).round(3).tolist()
+        [[0.6..., 0.8...], [0.0, 0.0]]
+    """
+    norm = jnp.linalg.norm(importance, axis=1, keepdims=True)
+    return importance / jnp.where(norm > 0, norm, 1.0)
+
+
+def weight_norm(params: Any) -> Float[Array, "L N"]:
+    r"""Return $\lVert W_V^h W_O^h \rVert$ of every head: an importance that needs no data.
+
+    Args:
+        params: of a model: its ``layers`` have parameters ``attention``.
+
+    Returns:
+        ``(L, N)``.
+
+    Example:
+        >>> from mha_book.models.tiny_params import TinyLayer, TinyParams
+        >>> from mha_book.parameters import MultiHeadParams
+        >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
+        >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
+        >>> weight_norm(params).tolist()
+        [[4.0, 4.0]]
+    """
+    return jnp.stack([block_norms(layer.attention).w_v_w_o for layer in params.layers])
+
+
+def random_importance(rng_key: Key[Array, ""], shape: tuple[int, int]) -> Float[Array, "L N"]:
+    """Return numbers drawn evenly from 0 to 1: the control of every other importance.
+
+    Args:
+        rng_key: PRNG key.
+        shape: ``(L, N)``.
+
+    Returns:
+        ``(L, N)``.
+
+    Example:
+        >>> random_importance(jax.random.key(0), (2, 3)).shape
+        (2, 3)
+    """
+    return jax.random.uniform(rng_key, shape)

@@ -1,0 +1,165 @@
+"""In which order heads go: from the least important, ranked once or again after each removal.
+
+An order is an array ``(R, 2)`` of layer and head, the first to go first. With ``group_size`` the
+neighbours that share a key/value head go together, ranked by the sum of their importance.
+
+Shapes: ``L`` layers, ``N`` heads, ``R`` heads to remove.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from mha_book._checks import check
+
+__all__ = ["iterative_order", "keep_without", "rank_correlation", "removal_order"]
+
+
+def removal_order(importance: Array | np.ndarray, group_size: int = 1) -> np.ndarray:
+    """Return all heads from the least to the most important.
+
+    It is the importance that is sorted. To sort pairs of number and importance, as
+    ``sorted(enumerate(importance))`` does, sorts by number: the heads would go in the order in
+    which they stand in the model.
+
+    Args:
+        importance: ``(L, N)``.
+        group_size: how many neighbours go together; 1 for each head on its own.
+
+    Returns:
+        ``(L·N, 2)`` integers; equally important heads in the order of the model.
+
+    Raises:
+        ValueError: the importance has not two axes or is not finite, or the groups do not fit.
+
+    Example:
+        >>> removal_order(np.array([[0.3, 0.1], [0.2, 0.9]])).tolist()
+        [[0, 1], [1, 0], [0, 0], [1, 1]]
+        >>> removal_order(np.array([[0.3, 0.1], [0.2, 0.9]]), group_size=2).tolist()
+        [[0, 0], [0, 1], [1, 0], [1, 1]]
+    """
+    scores = np.asarray(importance, np.float64)
+    check(scores.ndim == 2, "importance", "axes (L, N)", f"shape {scores.shape}")
+    check(bool(np.isfinite(scores).all()), "importance", "finite numbers", "NaN or inf")
+    groups = _groups(scores.shape, group_size)
+    return groups[np.argsort(scores.reshape(-1, group_size).sum(1), kind="stable")].reshape(-1, 2)
+
+
+def iterative_order(
+    score: Callable[[Float[Array, "L N"]], Array],
+    shape: tuple[int, int],
+    num_removed: int,
+    *,
+    per_round: int = 1,
+    group_size: int = 1,
+) -> np.ndarray:
+    """Return an order in which the heads that are left are scored again after each round.
+
+    What a head is worth depends on the others: of two that do the same, neither is missed alone.
+
+    Args:
+        score: from gates ``(L, N)``, 0 for the heads that are gone, to the importance ``(L, N)``
+            of the model with these gates.
+        shape: ``(L, N)``.
+        num_removed: ``R``, how many heads are to go, a multiple of ``group_size``.
+        per_round: how many go before the others are scored again, a multiple of ``group_size``.
+        group_size: how many neighbours go together.
+
+    Returns:
+        ``(R, 2)`` integers.
+
+    Raises:
+        ValueError: the numbers do not fit, or a score is not finite.
+
+    References:
+        Michel et al., Are sixteen heads really better than one?, 2019, section 4.
+
+    Example:
+        >>> alike = lambda gates: jnp.where(gates.sum() > 1, jnp.array([[0.0, 0.1]]), 9.0)
+        >>> iterative_order(alike, (1, 2), 1).tolist()
+        [[0, 0]]
+    """
+    total = shape[0] * shape[1]
+    _groups(shape, group_size)
+    for count, name in ((num_removed, "num_removed"), (per_round, "per_round")):
+        fits = 0 <= count <= total and count % group_size == 0
+        what = f"a multiple of {group_size} up to the {total} heads"
+        check(fits and (count > 0 or name == "num_removed"), name, what, count)
+    order = np.zeros((0, 2), int)
+    while len(order) < num_removed:
+        keep = keep_without(order, len(order), shape)
+        importance = np.asarray(score(jnp.asarray(keep, jnp.float32)), np.float64)
+        check(importance.shape == tuple(shape), "score", f"axes (L, N) = {shape}", importance.shape)
+        ranked = removal_order(importance, group_size)
+        ranked = ranked[keep[ranked[:, 0], ranked[:, 1]]]
+        order = np.concatenate([order, ranked[: min(per_round, num_removed - len(order))]])
+    return order
+
+
+def keep_without(order: np.ndarray, num_removed: int, shape: tuple[int, int]) -> np.ndarray:
+    """Return which heads are left after the first of an order are gone.
+
+    Args:
+        order: ``(R, 2)``, as :func:`removal_order` gives it.
+        num_removed: how many of them go.
+        shape: ``(L, N)``.
+
+    Returns:
+        ``(L, N)`` booleans, True for what stays. As numbers they are gates; for the smaller model
+        give them to :func:`~mha_book.pruning.removal.prune_model`.
+
+    Raises:
+        ValueError: the order has fewer heads.
+
+    Example:
+        >>> keep_without(np.array([[0, 1], [1, 0]]), 1, (2, 2)).tolist()
+        [[True, False], [True, True]]
+    """
+    check(0 <= num_removed <= len(order), "num_removed", f"from 0 to {len(order)}", num_removed)
+    keep = np.ones(shape, bool)
+    layers, heads = np.asarray(order[:num_removed], int).reshape(-1, 2).T
+    keep[layers, heads] = False
+    return keep
+
+
+def rank_correlation(one: Any, other: Any) -> float:
+    """Return how far two importances put the same heads in the same order (Spearman).
+
+    The correlation of the ranks; equal values share the mean of their ranks.
+
+    Args:
+        one: any shape.
+        other: of the same shape.
+
+    Returns:
+        From -1 to 1; 0 on average for unrelated importances, with a standard deviation of
+        ``1 / sqrt(heads - 1)``.
+
+    Raises:
+        ValueError: the shapes differ, or all values of one are alike.
+
+    References:
+        Spearman, The proof and measurement of association between two things, 1904.
+
+    Example:
+        >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 99.0]))
+        1.0
+    """
+    check(np.shape(one) == np.shape(other), "other", f"shape {np.shape(one)}", np.shape(other))
+    ranks = []
+    for values, name in ((one, "one"), (other, "other")):
+        _, place, counts = np.unique(np.ravel(values), return_inverse=True, return_counts=True)
+        check(len(counts) > 1, name, "two different values or more", f"{len(counts)}")
+        ranks.append((np.cumsum(counts) - (counts + 1) / 2)[place.ravel()])
+    a, b = (rank - rank.mean() for rank in ranks)
+    return float(np.round((a @ b) / np.sqrt((a @ a) * (b @ b)), 12))
+
+
+def _groups(shape: tuple[int, ...], group_size: int) -> np.ndarray:
+    """Return the heads of each group, ``(L·N / group_size, group_size, 2)``."""
+    what = f"a positive divisor of N = {shape[1]}"
+    check(group_size > 0 and shape[1] % group_size == 0, "group_size", what, group_size)
+    return np.moveaxis(np.indices(shape), 0, -1).reshape(-1, group_size, 2)

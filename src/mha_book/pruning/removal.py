@@ -1,0 +1,178 @@
+r"""Removing heads from the parameters: a smaller layer with the output that closed gates give.
+
+Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``L`` layers.
+"""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from mha_book._checks import check, check_boolean
+from mha_book.parameters import MultiHeadParams, check_params
+
+__all__ = ["UNEVEN", "prune_heads", "prune_model", "with_mean_outputs"]
+
+UNEVEN = ("raise", "repeat", "pad")
+"""What :func:`prune_heads` can do where groups are left with different numbers of query heads."""
+
+
+def prune_heads(
+    params: MultiHeadParams, keep: Array | np.ndarray, *, uneven: str = "raise"
+) -> MultiHeadParams:
+    """Return the layer without some of its heads; the output is that of gates of 0.
+
+    A key/value head goes when the last query head of its group does. The groups that are left must
+    have one size, as the grouped layer has it. Where they have not:
+
+    - ``"raise"``: an error.
+    - ``"repeat"``: key/value heads are copied until each copy has as many query heads as the
+      others: fewest query heads, at the price of a larger cache.
+    - ``"pad"``: smaller groups are filled up to the largest with query heads that are not read:
+      fewest key/value heads.
+
+    Args:
+        params: the layer, separate parameters.
+        keep: ``(N,)`` booleans, True for the heads that stay; none may be True: the layer that is
+            left adds its output bias alone. Needed outside ``jax.jit``, since it decides shapes.
+        uneven: one of :data:`UNEVEN`.
+
+    Returns:
+        The smaller layer. With groups of one size its heads are those kept, in their order.
+
+    Raises:
+        ValueError: ``keep`` is not boolean or has other axes, or groups are left uneven and
+            ``uneven`` is ``"raise"`` or unknown.
+
+    Example:
+        >>> w_q, w_k, w_o = jnp.ones((8, 4, 2)), jnp.ones((8, 2, 2)), jnp.ones((4, 2, 8))
+        >>> params = MultiHeadParams(w_q, w_k, w_k, w_o)
+        >>> prune_heads(params, np.array([True, True, False, False])).w_k.shape
+        (8, 1, 2)
+        >>> prune_heads(params, np.array([True, True, False, True]), uneven="repeat").w_k.shape
+        (8, 3, 2)
+        >>> prune_heads(params, np.array([True, True, False, True]), uneven="pad").w_q.shape
+        (8, 4, 2)
+    """
+    check_params(params)
+    check(uneven in UNEVEN, "uneven", f"one of {', '.join(UNEVEN)}", repr(uneven))
+    check_boolean(keep, "keep", "booleans, True for the heads that stay")
+    num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
+    kept = np.asarray(keep)
+    what = f"one for each head, axes (N,) = ({num_heads},)"
+    check(kept.shape == (num_heads,), "keep", what, f"shape {kept.shape}")
+    group = num_heads // max(num_kv_heads, 1)
+    queries, keys, is_read = _selection(np.reshape(kept, (num_kv_heads, group)), uneven)
+
+    def take(array: Array | None, heads: np.ndarray, axis: int) -> Array | None:
+        return None if array is None else jnp.take(array, heads, axis=axis)
+
+    w_o = jnp.take(params.w_o, queries, axis=0)
+    if not is_read.all():
+        w_o = w_o * jnp.asarray(is_read, w_o.dtype)[:, None, None]
+    return MultiHeadParams(
+        w_q=jnp.take(params.w_q, queries, axis=1),
+        w_k=jnp.take(params.w_k, keys, axis=1),
+        w_v=jnp.take(params.w_v, keys, axis=1),
+        w_o=w_o,
+        b_q=take(params.b_q, queries, 0),
+        b_k=take(params.b_k, keys, 0),
+        b_v=take(params.b_v, keys, 0),
+        b_o=params.b_o,
+    )
+
+
+def prune_model(params: Any, keep: Array | np.ndarray, *, uneven: str = "raise") -> Any:
+    """Return a model without some of its heads; each layer as :func:`prune_heads` does it.
+
+    Args:
+        params: of a model of this package: its ``layers`` have parameters ``attention``.
+        keep: ``(L, N)`` booleans, True for the heads that stay.
+        uneven: as in :func:`prune_heads`.
+
+    Returns:
+        The smaller model, to be run without gates. Its layers may differ in their numbers of heads.
+
+    Raises:
+        ValueError: ``keep`` has not a row for each layer, or as in :func:`prune_heads`.
+
+    Example:
+        >>> from mha_book.models.tiny_params import TinyLayer, TinyParams
+        >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
+        >>> params = TinyParams(None, None, (TinyLayer(None, layer),) * 2, None, None)
+        >>> smaller = prune_model(params, np.array([[True, False], [False, False]]))
+        >>> [layer.attention.w_q.shape[1] for layer in smaller.layers]
+        [1, 0]
+    """
+    rows = np.asarray(keep)
+    what = f"a row for each of the {len(params.layers)} layers, axes (L, N)"
+    check(rows.ndim == 2 and len(rows) == len(params.layers), "keep", what, f"shape {rows.shape}")
+    layers = tuple(
+        layer._replace(attention=prune_heads(layer.attention, row, uneven=uneven))
+        for layer, row in zip(params.layers, rows, strict=True)
+    )
+    return params._replace(layers=layers)
+
+
+def with_mean_outputs(
+    params: Any, keep: Float[Array, "L N"], head_means: Float[Array, "L N C"]
+) -> Any:
+    r"""Return a model that, with its gates ``keep``, puts means in the place of closed heads.
+
+    Mean ablation: the output bias of each layer grows by $\sum_h (1 - g_h)\, \bar O^h W_O^h$, what
+    the closed heads add on average. A head that does the same everywhere is not missed then, while
+    closing it alone would shift what later layers read.
+
+    Args:
+        params: of a model of this package: its ``layers`` have parameters ``attention``.
+        keep: ``(L, N)``, the gates that the model will be run with.
+        head_means: ``(L, N, C)``, the mean output of every head over text.
+
+    Returns:
+        The model, every layer with an output bias.
+
+    Raises:
+        ValueError: the axes do not fit.
+
+    Example:
+        >>> from mha_book.models.tiny_params import TinyLayer, TinyParams
+        >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
+        >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
+        >>> means = jnp.array([[[3.0], [5.0]]])
+        >>> without = with_mean_outputs(params, jnp.array([[1.0, 0.0]]), means)
+        >>> without.layers[0].attention.b_o.tolist()
+        [5.0, 5.0, 5.0, 5.0]
+    """
+    what = f"axes (L, N, C) with L, N = {keep.shape}, L = {len(params.layers)}"
+    fits = head_means.shape[:2] == keep.shape and len(keep) == len(params.layers)
+    check(fits, "head_means", what, f"shape {head_means.shape}")
+    layers = []
+    for layer, gates, means in zip(params.layers, keep, head_means, strict=True):
+        added = jnp.einsum("n,nc,ncd->d", 1 - gates, means, layer.attention.w_o)
+        bias = layer.attention.b_o
+        bias = added if bias is None else bias + added
+        layers.append(layer._replace(attention=layer.attention._replace(b_o=bias)))
+    return params._replace(layers=tuple(layers))
+
+
+def _selection(kept: np.ndarray, uneven: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the query heads, the key/value heads, and which of the query heads are read.
+
+    ``kept`` is ``(K, G)``.
+    """
+    queries = np.arange(kept.size).reshape(kept.shape)
+    sizes = kept.sum(1)
+    keys = np.flatnonzero(sizes)
+    if len(set(sizes[keys].tolist())) > 1:
+        what = "key/value heads left with equally many query heads each"
+        check(uneven != "raise", "keep", what, f"{sizes.tolist()}; see uneven")
+        if uneven == "repeat":
+            keys = np.repeat(keys, sizes[keys] // math.gcd(*sizes[keys].tolist()))
+        else:  # the heads that stay first, then as many others as are needed
+            first = np.argsort(~kept, axis=1, kind="stable")[:, : sizes.max()]
+            filled = np.sort(np.take_along_axis(queries, first, 1)[keys], axis=1).ravel()
+            return filled, keys, kept.ravel()[filled]
+    chosen = queries[kept]
+    return chosen, keys, np.ones(chosen.shape, bool)

@@ -1,0 +1,221 @@
+r"""Measures of attention patterns, each a mean over rows of the weights, with its null value.
+
+A measure that is linear in the weights is a :class:`Pattern`: a score for every pair of query and
+key, and the rows that count. The measure of head $h$ is
+$m^h = \frac{1}{|R|} \sum_{i \in R} \sum_j A^{hij} s^{ij}$ over the counted rows $R$. Where $s$ is 1
+on some *target* keys and 0 elsewhere, this is the mean attention on the target, from 0 to 1, and a
+row counts if it sees a target and another key: with one of the two there is nothing to choose.
+
+The null value is the same mean for a head that attends evenly to the $n_i$ keys that row $i$ sees,
+$\frac{1}{|R|} \sum_{i \in R} \sum_j s^{ij} / n_i$ over visible $j$: for one target key, the mean of
+$1/n_i$.
+
+Shapes: ``B`` texts, ``N`` heads, ``T`` queries, ``S`` keys.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from mha_book._checks import check, check_boolean, check_floating
+from mha_book.masks import Mask
+
+__all__ = [
+    "Pattern",
+    "distance",
+    "entropy_rows",
+    "mean_score",
+    "offsets",
+    "on_target",
+    "uniform_weights",
+    "visible_pairs",
+]
+
+
+class Pattern(NamedTuple):
+    """A measure that is linear in the weights.
+
+    Args:
+        score: ``(B, T, S)``, what all of a row's attention on one key counts; 0 where not visible.
+        counted: ``(B, T)``, boolean: the rows that the mean is over.
+    """
+
+    score: Array
+    counted: Array
+
+
+def visible_pairs(
+    mask: Mask, batch: int, query_length: int, key_length: int | None = None
+) -> Bool[Array, "B T S"]:
+    """Return which key each query sees, the same for all heads.
+
+    Give lengths of the queries too, ``padding(lengths, lengths)``: the rows of padding would count.
+
+    Args:
+        mask: the mask of the model.
+        batch: ``B``.
+        query_length: ``T``.
+        key_length: ``S``; None for ``T``.
+
+    Returns:
+        ``(B, T, S)``.
+
+    Raises:
+        ValueError: the mask differs between heads or does not fit the sizes.
+
+    Example:
+        >>> from mha_book import causal
+        >>> visible_pairs(causal(), 1, 2).tolist()
+        [[[True, False], [True, True]]]
+    """
+    shape = (batch, 1, query_length, query_length if key_length is None else key_length)
+    pairs = mask.materialise(*shape[2:])
+    pairs = jnp.reshape(pairs, (1,) * (4 - pairs.ndim) + pairs.shape)
+    fits = all(got in (1, size) for got, size in zip(pairs.shape, shape, strict=True))
+    what = f"one for all heads, axes (B, 1, T, S) = {shape}"
+    check(fits, "mask", what, f"shape {pairs.shape}")
+    return jnp.broadcast_to(pairs, shape)[:, 0]
+
+
+def on_target(visible: Bool[Array, "B T S"], target: Bool[Array, "#B #T #S"]) -> Pattern:
+    """Return the mean attention on target keys: from 0 to 1, a share.
+
+    Args:
+        visible: ``(B, T, S)``.
+        target: ``(B, T, S)``, each axis equal or 1.
+
+    Returns:
+        The pattern; a row counts if it sees a target and another key.
+
+    Raises:
+        ValueError: an argument is not boolean, or the axes do not fit.
+
+    Example:
+        >>> pattern = on_target(jnp.ones((1, 1, 2), bool), jnp.array([[[True, False]]]))
+        >>> pattern.score.tolist(), pattern.counted.tolist()
+        ([[[1.0, 0.0]]], [[True]])
+    """
+    for array, name in ((visible, "visible"), (target, "target")):
+        check_boolean(array, name, "booleans")
+        check(array.ndim == 3, name, "axes (B, T, S), that is rank 3", f"shape {array.shape}")
+    target = jnp.broadcast_to(target, visible.shape)
+    hit = visible & target
+    return Pattern(hit.astype(jnp.float32), hit.any(-1) & (visible & ~target).any(-1))
+
+
+def distance(visible: Bool[Array, "B T S"]) -> Pattern:
+    r"""Return the mean distance attended over, $\sum_j A^{ij} |i - j|$.
+
+    Args:
+        visible: ``(B, T, S)``.
+
+    Returns:
+        A number of tokens, from 0 to the greatest visible distance; null value of a causal row:
+        ``i / 2``. Rows that see one key do not count.
+
+    Example:
+        >>> distance(jnp.ones((1, 1, 3), bool)).score.tolist()
+        [[[0.0, 1.0, 2.0]]]
+    """
+    score = jnp.where(visible, jnp.abs(offsets(visible)).astype(jnp.float32)[None], 0.0)
+    return Pattern(score, visible.sum(-1) > 1)
+
+
+def offsets(visible: Bool[Array, "B T S"]) -> Int[Array, "T S"]:
+    """Return how far each key stands after each query, $j - i$.
+
+    Args:
+        visible: ``(B, T, S)``, of which only the sizes are used.
+
+    Returns:
+        ``(T, S)``.
+
+    Example:
+        >>> offsets(jnp.ones((1, 2, 2), bool)).tolist()
+        [[0, 1], [-1, 0]]
+    """
+    queries, keys = visible.shape[1:]
+    return jnp.arange(keys)[None, :] - jnp.arange(queries)[:, None]
+
+
+def uniform_weights(visible: Bool[Array, "B T S"]) -> Float[Array, "B 1 T S"]:
+    """Return the weights of an uninformed head: the same on every visible key.
+
+    Args:
+        visible: ``(B, T, S)``.
+
+    Returns:
+        ``(B, 1, T, S)``; rows that see nothing are zero.
+
+    Example:
+        >>> uniform_weights(jnp.array([[[True, True, False]]])).tolist()
+        [[[[0.5, 0.5, 0.0]]]]
+    """
+    count = jnp.maximum(visible.sum(-1, keepdims=True), 1)
+    return (visible.astype(jnp.float32) / count.astype(jnp.float32))[:, None]
+
+
+def entropy_rows(
+    weights: Float[Array, "B N T S"], visible: Bool[Array, "B T S"]
+) -> tuple[Float[Array, "B N T"], Bool[Array, "B T"]]:
+    r"""Return the entropy of each row over the greatest it can have, $-\sum_j A \log A / \log n_i$.
+
+    Args:
+        weights: ``(B, N, T, S)``.
+        visible: ``(B, T, S)``.
+
+    Returns:
+        ``(B, N, T)``, from 0 (one key alone) to 1, the null value (all visible keys alike), and the
+        rows that count, ``(B, T)``: those that see two keys or more. Others are 0.
+
+    Raises:
+        ValueError: the axes do not fit.
+
+    Example:
+        >>> visible = jnp.ones((1, 1, 4), bool)
+        >>> entropy_rows(uniform_weights(visible), visible)[0].round(3).tolist()
+        [[[1.0]]]
+    """
+    _check_weights(weights, visible.shape)
+    count = visible.sum(-1)  # (B, T)
+    counted = count > 1
+    entropy = -jnp.sum(jnp.where(weights > 0, weights * jnp.log(_positive(weights)), 0.0), -1)
+    greatest = jnp.log(jnp.where(counted, count, 2).astype(weights.dtype))[:, None]
+    return jnp.where(counted[:, None], entropy / greatest, 0.0), counted
+
+
+def mean_score(weights: Float[Array, "B N T S"], pattern: Pattern) -> Float[Array, " N"]:
+    """Return a measure of each head: the mean over all counted rows of all texts.
+
+    Args:
+        weights: ``(B, N, T, S)``.
+        pattern: what is measured.
+
+    Returns:
+        ``(N,)``; NaN where no row counts.
+
+    Raises:
+        ValueError: the axes do not fit.
+
+    Example:
+        >>> visible = jnp.ones((1, 4, 4), bool)
+        >>> mean_score(uniform_weights(visible), distance(visible)).tolist()
+        [1.25]
+    """
+    _check_weights(weights, pattern.score.shape)
+    rows = jnp.where(pattern.counted[..., None], pattern.score, 0.0).astype(weights.dtype)
+    total = jnp.einsum("bnts,bts->n", weights, rows)
+    return total / pattern.counted.sum().astype(weights.dtype)
+
+
+def _positive(x: Array) -> Array:
+    return jnp.where(x > 0, x, 1.0)
+
+
+def _check_weights(weights: Array, pairs: tuple[int, ...]) -> None:
+    check_floating(weights, "weights")
+    got = tuple(weights.shape)
+    fits = len(got) == 4 and (got[0], *got[2:]) == tuple(pairs)
+    what = f"axes (B, N, T, S) = ({pairs[0]}, N, {pairs[1]}, {pairs[2]})"
+    check(fits, "weights", what, f"shape {got}")
