@@ -65,11 +65,16 @@ class Sizes(NamedTuple):
 QUICK = Sizes(1, 2, 2, 1, 13, 2, 2, 1)
 
 
+def addresses(split: str, count: int) -> list[str]:
+    """Return the texts of evenly spaced addresses of a split."""
+    speeches = load_speeches(split)
+    return [speeches[i].text for i in np.linspace(0, len(speeches) - 1, count).astype(int)]
+
+
 def windows(model: Any, split: str, count: int, length: int) -> jax.Array:
     """Return the beginnings of evenly spaced addresses of a split, ``(B, T)``."""
-    speeches = load_speeches(split)
-    chosen = [speeches[i] for i in np.linspace(0, len(speeches) - 1, count).astype(int)]
-    rows = [model.tokenizer.encode(speech.text[: 12 * length]).ids[:length] for speech in chosen]
+    texts = addresses(split, count)
+    rows = [model.tokenizer.encode(text[: 12 * length]).ids[:length] for text in texts]
     return jnp.asarray(np.array(rows, np.int32))
 
 
@@ -111,9 +116,8 @@ def text_by_text(tallies: Callable[..., Any], params: Any, *batches: jax.Array) 
 
 def sentences(count: int) -> list[str]:
     """Return a sentence of middling length from each of evenly spaced validation addresses."""
-    speeches = load_speeches("validation")
-    chosen = [speeches[i] for i in np.linspace(0, len(speeches) - 1, count).astype(int)]
-    every = [[s.strip() for s in speech.text.replace("\n", " ").split(". ")] for speech in chosen]
+    texts = addresses("validation", count)
+    every = [[s.strip() for s in text.replace("\n", " ").split(". ")] for text in texts]
     return [next(s for s in found[3:] if 100 < len(s) < 240) + "." for found in every]
 
 
@@ -221,7 +225,7 @@ def induction(
 def removed(
     config: Any, params: Any, order: np.ndarray, ids: jax.Array, sizes: Sizes
 ) -> dict[str, Any]:
-    """Return how far removal is from closed gates, and the losses."""
+    """Return how far removal is from closed gates, and how many heads each layer keeps."""
     shape = (config.num_layers, config.num_heads)
     keep = keep_without(order, round(sizes.fraction * config.num_layers * shape[1]), shape)
     gates = jnp.asarray(keep, jnp.float32)

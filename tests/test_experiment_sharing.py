@@ -50,16 +50,9 @@ def complete(document, sizes, names):
         np.testing.assert_allclose(back["repeated"], back["shared"], **same)
 
 
-@pytest.fixture
-def fast_compilation():
-    """Compile in less time what runs only a few steps."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.mark.needs_models
-def test_the_short_form(tmp_path, fast_compilation, capsys):
+@pytest.mark.unoptimised
+def test_the_short_form(tmp_path, capsys):
     path = sharing.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())
     complete(document, sharing.QUICK, [sharing.FULL, "2, width"])

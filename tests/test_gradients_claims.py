@@ -16,9 +16,9 @@ from mha_book.multihead import project_heads
 from mha_book.notation import Equation, multi_head_layer
 from mha_book.notation.layer import layer_arrays
 from tests.book_ext import ROOT
+from tests.oracles import interval
 
 T, N, H, C, D, B = 3, 5, 2, 7, 11, 13
-INTERVAL = 2.776 / 5**0.5  # Student's t, 95%, five seeds
 
 
 def relative(one, other):
@@ -130,17 +130,13 @@ def stored():
     return json.loads(path.read_text(encoding="utf8"))
 
 
-def middle_and_half(values):
-    return values.mean(), INTERVAL * values.std(ddof=1)
-
-
 def test_c32_dropout_between_is_like_the_others(stored):
     for regime, sign in (("whole text", 1), ("scarce text", -1)):
         validation = {name: np.array(row["validation"]) for name, row in stored[regime].items()}
         for name in ("weights", "heads", "output", "weights and output", "all three"):
-            middle, half = middle_and_half(validation[name] - validation["none"])
+            middle, half = interval(validation[name] - validation["none"])
             assert sign * middle > half, (regime, name)
-        middle, half = middle_and_half(validation["all three"] - validation["weights and output"])
+        middle, half = interval(validation["all three"] - validation["weights and output"])
         assert sign * middle > half, regime
     # Stopped where each was best, no setting differs detectably from none.
     curves = {
@@ -148,7 +144,7 @@ def test_c32_dropout_between_is_like_the_others(stored):
         for name, row in stored["scarce text"].items()
     }
     for name in curves.keys() - {"none"}:
-        middle, half = middle_and_half(curves[name] - curves["none"])
+        middle, half = interval(curves[name] - curves["none"])
         assert abs(middle) < half, name
     places = ("weights", "heads", "output")
     noise = {place: np.array(stored["noise"][place]["variance"]) for place in places}

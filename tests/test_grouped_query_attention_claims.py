@@ -20,6 +20,7 @@ from mha_book.counting import traced_matmul_flops
 from mha_book.grouped import key_head_of, repeat_key_heads
 from mha_book.kv_cache import init_cache
 from tests.book_ext import ROOT
+from tests.oracles import interval
 
 B, T, N, K, H, D = 2, 5, 6, 3, 7, 11
 run = jax.jit(multi_head_attention)
@@ -205,11 +206,6 @@ def test_c31_measured_steps():
 def study():
     path = ROOT / "book" / "data" / "sharing.json"
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def interval(values):
-    """The mean and half the interval of 95%, Student's t for five seeds."""
-    return values.mean(), 2.776 * values.std(ddof=1) / np.sqrt(len(values))
 
 
 def test_c30_within_two_percent_with_half_the_key_heads(study):
