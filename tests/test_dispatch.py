@@ -16,7 +16,8 @@ from mha_book import (
     padding,
     scaled_dot_product_attention,
 )
-from mha_book.dispatch import IMPLEMENTATIONS, Choice, Implementation, Request
+from mha_book.dispatch import IMPLEMENTATIONS, Choice, Implementation
+from mha_book.request import Request
 
 B, N, K, T, S, H = 2, 6, 2, 5, 7, 3
 
@@ -28,6 +29,7 @@ def request(**changes: object) -> Request:
 
 
 LSE, FORWARD = frozenset({"lse"}), frozenset({"forward_mode"})
+LONG = {"key_shape": (B, K, 600, H), "value_shape": (B, K, 600, H)}  # more keys than a block has
 OTHER_DTYPE = "its log-sum-exp comes in the dtype of the output, not in float32"
 
 TABLE = [
@@ -40,6 +42,25 @@ TABLE = [
     (request(platform="gpu", query_shape=(B, N, 1, H)), "jax_nn", ()),
     (request(platform="cpu", query_shape=(B, N, 1, H), key_shape=(B, K, 4, H)), "reference", ()),
     (request(platform="cpu", wants=LSE), "reference", ()),
+    (request(platform="cpu", **LONG), "blockwise", ()),
+    (request(platform="tpu", **LONG), "blockwise", ()),
+    (request(platform="gpu", **LONG), "jax_nn", ()),
+    (request(platform="cpu", query_shape=(B, N, 1, H), key_shape=(B, K, 600, H)), "decode", ()),
+    (
+        request(platform="cpu", wants=FORWARD, **LONG),
+        "reference",
+        (("blockwise", "it cannot be differentiated in forward mode"),),
+    ),
+    (
+        request(platform="cpu", has_bias=True, **LONG),
+        "reference",
+        (
+            (
+                "blockwise",
+                "a bias and its gradient are as large as the scores, which blocks are to avoid",
+            ),
+        ),
+    ),
     (
         request(dtype="float16", platform="tpu"),
         "reference",
@@ -241,7 +262,7 @@ def test_under_vmap_and_jit_with_lengths(name: str) -> None:
 
 
 @pytest.mark.loose_promotion
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", sorted(set(IMPLEMENTATIONS) - {"blockwise"}))
 def test_a_bias_in_half_precision(name: str) -> None:
     query, key, value = operands()
     bias = jnp.asarray(np.random.default_rng(4).standard_normal((1, N, T, S)), jnp.bfloat16)

@@ -9,48 +9,21 @@ of :data:`IMPLEMENTATIONS` and is held to the reference by the contract suite.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 from jaxtyping import Array, Bool, Float
 
-from mha_book import attention, decode, jax_nn, manual
-from mha_book._checks import check, check_bias, check_factors, check_operands, check_rank
-from mha_book.heads import LAYOUTS, heads_first
+from mha_book import attention, blocks, blockwise, decode, jax_nn, manual
+from mha_book._checks import check
 from mha_book.masks import Mask
+from mha_book.request import Request, describe
 from mha_book.visibility import as_mask
 
 __all__ = [
     "IMPLEMENTATIONS",
     "Choice",
     "Implementation",
-    "Request",
     "attend",
     "choose",
-    "describe",
 ]
-
-
-class Request(NamedTuple):
-    """What is asked of an implementation, without the arrays: all that :func:`choose` looks at.
-
-    Args:
-        query_shape: ``(…, N, T, H)``, heads first whatever the layout of the arrays is.
-        key_shape: ``(…, K, S, H)``.
-        value_shape: ``(…, K, S, C)``.
-        dtype: the name of the dtype of the operands, for example ``"float32"``.
-        mask_kind: the :attr:`~mha_book.masks.Mask.parts` of the mask.
-        has_bias: whether an additive bias is given.
-        platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
-        wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"weight_factors"``.
-    """
-
-    query_shape: tuple[int, ...]
-    key_shape: tuple[int, ...]
-    value_shape: tuple[int, ...]
-    dtype: str
-    mask_kind: frozenset[str] = frozenset()
-    has_bias: bool = False
-    platform: str = "cpu"
-    wants: frozenset[str] = frozenset()
 
 
 class Choice(NamedTuple):
@@ -112,7 +85,8 @@ def attend(
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         layout: "NTH" (heads before positions) or "TNH" (positions before heads).
         implementation: a name of :data:`IMPLEMENTATIONS`, or None for the choice of
-            :func:`choose`. A named implementation never falls back to another.
+            :func:`choose`. A named implementation never falls back to another. For forward mode
+            (``jax.jvp``, ``jax.hessian``) name "reference"; some others have none.
         return_lse: whether to return the log-sum-exp of the scores too, ``(…, N, T)`` in float32
             (float64 for float64 inputs). Not every implementation has it: ask
             ``choose(describe(..., return_lse=True))`` which one serves.
@@ -160,9 +134,10 @@ def attend(
 def choose(request: Request) -> Choice:
     """Return the first implementation that serves, in the order of preference on the platform.
 
-    On a CPU the reference goes first, and for few queries over many keys ``decode``: each is the
-    faster one there (``benchmarks/``). Elsewhere ``jax.nn`` does, since it keeps half-precision
-    products in half precision.
+    On a CPU the reference goes first; for more keys than a block has, ``blockwise``, and for few
+    queries over many keys ``decode``: each is the fastest there (``benchmarks/``). Elsewhere
+    ``jax.nn`` does, since it keeps half-precision products in half precision; on a TPU, for more
+    keys than a block has, ``blockwise``, which needs no memory for the scores (not measured).
 
     Args:
         request: what is asked; :func:`describe` makes one from arrays.
@@ -175,7 +150,7 @@ def choose(request: Request) -> Choice:
         'reference'
     """
     refusals: list[tuple[str, str]] = []
-    for name in sorted(IMPLEMENTATIONS, key=lambda name: name != _first(request)):
+    for name in _preferred(request):
         reason = _refusal(name, request)
         if reason is None:
             return Choice(name, tuple(refusals))
@@ -183,77 +158,18 @@ def choose(request: Request) -> Choice:
     raise NotImplementedError(f"no implementation serves {request}: {refusals}")
 
 
-def describe(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    layout: str = "NTH",
-    return_lse: bool = False,
-    forward_mode: bool = False,
-    weight_factors: Float[Array, "..."] | None = None,
-) -> Request:
-    """Return the request that a call of :func:`attend` with these arguments makes.
-
-    Args:
-        query: as in :func:`attend`.
-        key: as in :func:`attend`.
-        value: as in :func:`attend`.
-        mask: as in :func:`attend`.
-        bias: as in :func:`attend`.
-        is_causal: as in :func:`attend`.
-        layout: as in :func:`attend`.
-        return_lse: as in :func:`attend`.
-        forward_mode: whether the result is to be differentiated in forward mode.
-        weight_factors: as in :func:`attend`.
-
-    Returns:
-        The request, for the platform that JAX runs on by default.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> q = jnp.ones((2, 3, 4))
-        >>> sorted(describe(q, q, q, is_causal=True).mask_kind)
-        ['causal']
-    """
-    check(layout in LAYOUTS, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
-    axes = "(…, N, T, H)" if layout == "NTH" else "(…, T, N, H)"
-    for array, name in ((query, "query"), (key, "key"), (value, "value")):
-        check_rank(array, name, axes, 3)
-    q, k, v = (jax.eval_shape(lambda x: heads_first(x, layout), x) for x in (query, key, value))
-    check_operands(q, k, v)
-    scores_shape = (*q.shape[:-1], k.shape[-2])
-    structure = as_mask(mask, is_causal, scores_shape)
-    if bias is not None:
-        check_bias(bias, scores_shape)
-    if weight_factors is not None:
-        check_factors(weight_factors, scores_shape)
-    wants = {"lse": return_lse, "forward_mode": forward_mode}
-    wants["weight_factors"] = weight_factors is not None
-    return Request(
-        q.shape,
-        k.shape,
-        v.shape,
-        str(q.dtype),
-        frozenset() if structure is None else structure.parts,
-        bias is not None,
-        jax.default_backend(),
-        frozenset(name for name, wanted in wants.items() if wanted),
-    )
-
-
-def _first(request: Request) -> str:
-    """Return which implementation is preferred."""
+def _preferred(request: Request) -> list[str]:
+    """Return the names of implementations, best first; the reference, the last, serves all."""
+    queries, keys = request.query_shape[-2], request.key_shape[-2]
+    few = queries <= decode.FEW_QUERIES < keys
+    names = []
+    if request.platform != "gpu" and keys > blocks.KEYS and not few:
+        names.append("blockwise")
     if request.platform != "cpu":
-        return "jax_nn"
-    few = request.query_shape[-2] <= decode.FEW_QUERIES < request.key_shape[-2]
-    return "decode" if few else "reference"
+        names.append("jax_nn")
+    elif few:
+        names.append("decode")
+    return [*names, "reference"]
 
 
 def _refusal(name: str, request: Request) -> str | None:
@@ -277,6 +193,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "recompute": Implementation(
         manual.run_recompute, lambda request: None, forward_mode=False, weight_factors=True
     ),
+    "blockwise": Implementation(blockwise.run, blockwise.refuse, forward_mode=False),
     "decode": Implementation(decode.run, lambda request: None, forward_mode=True),
 }
 """The implementations by name."""

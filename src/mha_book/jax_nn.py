@@ -1,6 +1,5 @@
 """``jax.nn.dot_product_attention`` (its XLA form) behind the contract of this package."""
 
-import math
 from typing import Any
 
 import jax
@@ -9,7 +8,7 @@ from jaxtyping import Array
 
 from mha_book.heads import heads_first
 from mha_book.masks import Mask
-from mha_book.visibility import silence, visibility
+from mha_book.visibility import one_batch_axis, silence, visibility
 
 __all__ = ["refuse", "run"]
 
@@ -50,8 +49,8 @@ def run(
             positions_first(q),
             positions_first(k),
             positions_first(v),
-            mask=_one_batch_axis(visible, batch),
-            bias=_one_batch_axis(bias, batch),
+            mask=one_batch_axis(visible, batch),
+            bias=one_batch_axis(bias, batch),
             scale=scale,
             is_causal=plain_causal,
             implementation="xla",
@@ -64,7 +63,7 @@ def run(
 
 
 def refuse(request: Any) -> str | None:
-    """Return why ``jax.nn`` cannot serve a :class:`~mha_book.dispatch.Request`, or None."""
+    """Return why ``jax.nn`` cannot serve a :class:`~mha_book.request.Request`, or None."""
     if "lse" in request.wants and request.dtype != "float32":
         return "its log-sum-exp comes in the dtype of the output, not in float32"
     if "lse" in request.wants:
@@ -76,12 +75,3 @@ def refuse(request: Any) -> str | None:
     if request.value_shape[-1] != request.key_shape[-1]:
         return "it takes no value width other than the key width"
     return None
-
-
-def _one_batch_axis(x: Array | None, batch: tuple[int, ...]) -> Array | None:
-    """Fold the batch axes of a mask or bias of full rank into one, of full size or 1."""
-    if x is None:
-        return None
-    if math.prod(x.shape[:-3]) != 1:
-        x = jnp.broadcast_to(x, (*batch, *x.shape[-3:]))
-    return jnp.reshape(x, (-1, *x.shape[-3:]))

@@ -1,14 +1,15 @@
 """What a query may see: every way of hiding a key, as one structure and as one array."""
 
+import math
 from dataclasses import fields
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from mha_book._checks import check, check_bias, check_boolean, check_broadcastable
 from mha_book.masks import Mask, causal
 
-__all__ = ["as_mask", "silence", "visibility"]
+__all__ = ["as_mask", "one_batch_axis", "silence", "visibility"]
 
 
 def as_mask(
@@ -131,3 +132,26 @@ def silence(
         return jnp.where(alive, array, jnp.zeros((), array.dtype))
 
     return zero(query, rows), zero(key, columns), zero(value, columns)
+
+
+def one_batch_axis(
+    array: Shaped[Array, "..."] | None, batch: tuple[int, ...]
+) -> Shaped[Array, "..."] | None:
+    """Fold the batch axes of a mask or bias of full rank into one, of full size or 1.
+
+    Args:
+        array: ``(*batch, N, T, S)``, each axis equal or 1; None stays None.
+        batch: the batch axes of the operands.
+
+    Returns:
+        ``(B, N, T, S)``, where ``B`` is the product of the batch axes, or 1.
+
+    Example:
+        >>> one_batch_axis(jnp.ones((3, 1, 1, 4, 5)), (3, 2)).shape
+        (6, 1, 4, 5)
+    """
+    if array is None:
+        return None
+    if math.prod(array.shape[:-3]) != 1:
+        array = jnp.broadcast_to(array, (*batch, *array.shape[-3:]))
+    return jnp.reshape(array, (-1, *array.shape[-3:]))

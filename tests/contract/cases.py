@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.dispatch import IMPLEMENTATIONS, Request
+from mha_book.dispatch import IMPLEMENTATIONS
 from mha_book.masks import causal, explicit, padding, sliding_window
+from mha_book.request import Request
 
 __all__ = ["FACTORS", "MASKS", "Case", "MaskKind", "Sizes", "pairwise", "product", "refusal"]
 

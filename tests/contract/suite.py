@@ -3,12 +3,13 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attend, choose, describe
+from mha_book import attend, blocks, choose, describe
 from tests import oracles
 from tests.contract.cases import MASKS, SCALES, Case, Sizes, refusal, request, sizes
 
@@ -54,7 +55,8 @@ def numerics(case: Case) -> Iterator[None]:
     """Set JAX up for a case, and back: float64 where it is asked for, nothing promoted unseen.
 
     Matrix products of float32 are computed in float32 (accelerators would take less by default).
-    The gradient of jax.nn in half precision promotes inside JAX, so that it cannot be strict.
+    The gradient of jax.nn in half precision promotes inside JAX, so that it cannot be strict. The
+    operands are small, and so are blocks here: several to each axis, the last of them partly empty.
     """
     wide = case.dtype in ("float32", "float64")
     with (
@@ -64,6 +66,7 @@ def numerics(case: Case) -> Iterator[None]:
         ),
         jax.numpy_rank_promotion("raise"),
         jax.default_matmul_precision("highest" if wide else None),
+        mock.patch.multiple(blocks, ROWS=4, KEYS=5, SCORES=45),
     ):
         yield
 
