@@ -1,4 +1,4 @@
-"""Attention: the reference against jax.nn, Flax and Equinox.
+"""Attention: the package's implementations against jax.nn, Flax, Equinox and torch.
 
     PYTHONPATH=src python3 benchmarks/attention.py --quick
 
@@ -7,7 +7,6 @@ with backward.  The rules are in README.md beside this file.
 """
 
 import argparse
-import functools
 import itertools
 import os
 import sys
@@ -22,11 +21,10 @@ import report
 from cases import (
     TOLERANCES,
     Case,
-    arguments_of,
     checked_error,
     expected_of,
     inputs_of,
-    timed_function,
+    run_of,
 )
 from limits import attention_flops, measure_rates, visible_pairs
 from memory import peak_memory
@@ -34,6 +32,8 @@ from memory import peak_memory
 __all__ = ["main", "measure_case"]
 
 QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
+LONG = 4096  # from here on: causal alone, few contenders, few rounds; a call takes seconds
+LONG_ROUNDS = 6
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -89,8 +89,7 @@ def measure_case(
         if (reason := peers.missing_package(contender)) is not None:
             rows[contender.name] = _blank(contender, "not measured", reason)
             continue
-        function, arguments = timed_function(contender, case), arguments_of(contender, inputs)
-        run = functools.partial(function, *arguments)
+        run = run_of(contender, case, inputs)
         try:
             errors[contender.name] = checked_error(contender, run(), expected, case)
         except NotImplementedError as refusal:
@@ -141,13 +140,13 @@ def _self_pairs(cases: Sequence[dict[str, Any]]) -> str:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the defaults that depend on --quick filled in."""
     parser = argparse.ArgumentParser(
-        description="Attention: the reference against jax.nn, Flax and Equinox.",
+        description="Attention: the package's implementations against their peers.",
         epilog="Ratios are to the reference's time of the same round; above 1 is slower.",
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
     add("--rounds", type=int, help="rounds a case (default 20, quick 4; even balances the order)")
-    add("--lengths", type=int, nargs="+", help="sequence lengths (default 128 512 2048)")
+    add("--lengths", type=int, nargs="+", help="sequence lengths (default 128 512 2048 8192)")
     add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of inputs and outputs")
     add("--only", nargs="+", metavar="TEXT", help="contenders whose name contains one of these")
     add(
@@ -163,7 +162,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (4 if options.quick else 20)
-    options.lengths = options.lengths or ([32] if options.quick else [128, 512, 2048])
+    options.lengths = options.lengths or ([32] if options.quick else [128, 512, 2048, 8192])
     options.memory = (not options.quick) if options.memory is None else options.memory
     return options
 
@@ -184,11 +183,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for length, causal, backward in itertools.product(
         options.lengths, (False, True), (False, True)
     ):
+        is_long = length >= LONG
+        if is_long and not causal:
+            continue
         case = Case(length, causal, backward, dtype=options.dtype, **shape)
         found = measure_case(
             case,
-            chosen,
-            rounds=options.rounds,
+            [one for one in chosen if not is_long or one.name in peers.LONG],
+            rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
             matmul_size=256 if options.quick else 2048,
             with_memory=options.memory and length == max(options.lengths),
         )

@@ -4,6 +4,7 @@ T = S positions, N heads, widths H = C.  Inputs are drawn heads first and rounde
 setting's dtype before the float64 reference sees them.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ __all__ = [
     "expected_of",
     "inputs_of",
     "prepare_row",
+    "run_of",
     "timed_function",
 ]
 
@@ -92,10 +94,21 @@ def checked_error(
     return harness.verify(contender.name, arrays, expected, TOLERANCES[case.dtype])
 
 
+def run_of(
+    contender: peers.Contender, case: Case, inputs: Sequence[np.ndarray]
+) -> Callable[[], Any]:
+    """What is timed, with its arguments: a function of nothing to the outputs."""
+    if contender.prepare is not None:
+        return contender.prepare(inputs, case.is_causal, case.backward)
+    return functools.partial(timed_function(contender, case), *arguments_of(contender, inputs))
+
+
 def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
     """One contender, compiled, as a function to call once (the target of `memory`)."""
     contender = next(one for one in peers.CONTENDERS if one.name == name)
     setting = Case(*case)
+    if contender.prepare is not None:
+        return run_of(contender, setting, inputs_of(setting))
     arguments = arguments_of(contender, inputs_of(setting))
     compiled = timed_function(contender, setting).lower(*arguments).compile()
     return lambda: compiled(*arguments)

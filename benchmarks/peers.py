@@ -7,13 +7,15 @@ function.  Peers are imported when they are called, so that a missing one costs 
 
 import functools
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import provenance
 
-__all__ = ["BASELINE", "CONTENDERS", "Contender", "missing_package"]
+__all__ = ["BASELINE", "CONTENDERS", "LONG", "Contender", "missing_package"]
 
 BASELINE = "reference"
 
@@ -27,13 +29,16 @@ class Contender(NamedTuple):
         layout: of the arrays that it is given and returns, "NTH" or "TNH".
         call: (query, key, value, is_causal) to the output.
         remark: what a reader of the table must know.
+        prepare: for a peer that is no function of JAX arrays, in place of `call`: from the inputs
+            as NumPy arrays in its layout, is_causal and backward, the function to time.
     """
 
     name: str
     package: str
     layout: str
-    call: Callable[[jax.Array, jax.Array, jax.Array, bool], jax.Array]
+    call: Callable[[jax.Array, jax.Array, jax.Array, bool], jax.Array] | None
     remark: str
+    prepare: Callable[[Sequence[np.ndarray], bool, bool], Callable[[], Any]] | None = None
 
 
 def missing_package(contender: Contender) -> str | None:
@@ -70,6 +75,24 @@ def _equinox(query, key, value, is_causal):
     return jax.vmap(heads)(query, key, value)
 
 
+def _torch(inputs: Sequence[np.ndarray], is_causal: bool, backward: bool) -> Callable[[], Any]:
+    import torch
+
+    torch.set_num_threads(provenance.available_cores())
+    attention = torch.nn.functional.scaled_dot_product_attention
+    *operands, cotangent = (torch.from_numpy(x).requires_grad_(backward) for x in inputs)
+
+    def forward() -> Any:
+        with torch.inference_mode():
+            return (attention(*operands, is_causal=is_causal),)
+
+    def forward_backward() -> Any:
+        output = attention(*operands, is_causal=is_causal)
+        return (output.detach(), *torch.autograd.grad(output, operands, cotangent.detach()))
+
+    return forward_backward if backward else forward
+
+
 def _from_heads_first(call: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """The same contender for NTH arrays, converting there and back."""
 
@@ -103,6 +126,8 @@ def _peer(name: str, package: str, call: Callable[..., Any], remark: str) -> lis
 CONTENDERS: tuple[Contender, ...] = (
     _ours(BASELINE, "reference", "NTH"),
     _ours("reference, TNH", "reference", "TNH"),
+    _ours("blockwise", "blockwise", "NTH"),
+    _ours("blockwise, TNH", "blockwise", "TNH"),
     _ours("manual", "manual", "NTH"),
     _ours("recompute", "recompute", "NTH"),
     _ours("attend jax_nn", "jax_nn", "NTH"),
@@ -110,4 +135,7 @@ CONTENDERS: tuple[Contender, ...] = (
     *_peer("jax.nn", "jax", _jax_nn, "jax.nn.dot_product_attention"),
     *_peer("flax", "flax", _flax, "flax.nnx.dot_product_attention, which calls jax.nn's"),
     *_peer("equinox", "equinox", _equinox, "equinox's one-head function under vmap"),
+    Contender("torch", "torch", "NTH", None, "torch's scaled_dot_product_attention", _torch),
 )
+LONG = (BASELINE, "blockwise", "jax.nn", "torch")
+"""The rows of lengths at which a call takes seconds."""
