@@ -22,7 +22,6 @@ from mha_book.online_softmax import finish, nothing, update
 __all__ = ["attention_over_blocks"]
 
 
-@jax.custom_vjp
 def attention_over_blocks(
     query: Array, key: Array, value: Array, hidden: BlockMask
 ) -> tuple[Array, Array]:
@@ -37,6 +36,11 @@ def attention_over_blocks(
     Returns:
         The pair, in the dtype of the query.
     """
+    return _attention(query, key, value, hidden)
+
+
+@jax.custom_vjp
+def _attention(query: Array, key: Array, value: Array, hidden: BlockMask) -> tuple[Array, Array]:
     chunks, count, heads, rows, _ = query.shape
     block = (rows, key.shape[-2])
 
@@ -59,7 +63,7 @@ def attention_over_blocks(
 
 
 def _forward(query: Array, key: Array, value: Array, hidden: BlockMask) -> tuple[Any, Any]:
-    output, lse = attention_over_blocks(query, key, value, hidden)
+    output, lse = _attention(query, key, value, hidden)
     return (output, lse), (query, key, value, hidden, output, lse)
 
 
@@ -104,7 +108,7 @@ def _backward(saved: Any, cotangents: tuple[Array, Array]) -> tuple[Array, Array
     return *jax.lax.map(of_chunk, jnp.arange(chunks)), None
 
 
-attention_over_blocks.defvjp(_forward, _backward)
+_attention.defvjp(_forward, _backward)
 
 
 def _entry(hidden: BlockMask, chunks: int, x: Array) -> tuple[Array, Array]:
