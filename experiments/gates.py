@@ -74,9 +74,7 @@ def learned(
     runs = Runs.of(seeds, np.repeat(sizes.prices, sizes.seeds))
     start = jnp.broadcast_to(init_log_alpha(study.shape), (len(seeds), *study.shape))
     models = repeat(base, count)
-    weights, losses = study.tune(
-        Weights(models, start), runs, "learned", learning=sizes.learning
-    )
+    weights, losses = study.tune(Weights(models, start), runs, "learned", learning=sizes.learning)
     gates = np.asarray(final_gates(weights.log_alpha))
 
     def table(values: Any) -> Any:
@@ -86,7 +84,9 @@ def learned(
         "prices": sizes.prices,
         "losses": table(losses),
         "gates": table(gates),
-        "difference of the smaller model": physical(study, weights, range(0, len(seeds), sizes.seeds)),
+        "difference of the smaller model": physical(
+            study, weights, range(0, len(seeds), sizes.seeds)
+        ),
     }
     say("learned", losses)
     left, others = (gates > 0).sum((1, 2)), {}
@@ -127,9 +127,7 @@ def again(study: Study, base: tiny.TinyParams) -> dict[str, Any]:
     }
 
 
-def recovery(
-    study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray]
-) -> dict[str, Any]:
+def recovery(study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray]) -> dict[str, Any]:
     """Remove fractions of the heads and train on, beside the whole model trained on as long.
 
     Returns:
@@ -203,9 +201,7 @@ def physical(study: Study, weights: Weights, runs: Any) -> float:
         gates = final_gates(log_alpha)
         scaled = tuple(
             layer._replace(
-                attention=layer.attention._replace(
-                    w_o=layer.attention.w_o * factors[:, None, None]
-                )
+                attention=layer.attention._replace(w_o=layer.attention.w_o * factors[:, None, None])
             )
             for layer, factors in zip(model.layers, gates, strict=True)
         )

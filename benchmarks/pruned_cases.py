@@ -1,0 +1,353 @@
+"""The settings of the benchmark of removed heads: the models, what is timed, what is expected."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+
+from mha_book import MultiHeadParams, costs, multi_head_attention
+from mha_book.cached_attention import cached_multi_head_attention
+from mha_book.kv_cache import KVCache
+from mha_book.masks import causal
+from mha_book.models import smollm2
+from mha_book.models.smollm2_cached import decode_step, init_caches, prefill
+from mha_book.models.smollm2_params import SmolLM2Config, SmolLM2Layer, SmolLM2Params
+from mha_book.pruning.order import keep_without, removal_order
+from mha_book.pruning.removal import prune_heads, prune_model
+from mha_book.rope import rotary_angles
+
+__all__ = [
+    "BASELINE",
+    "Subject",
+    "Variant",
+    "Workload",
+    "attention_expected",
+    "attention_run",
+    "cost_of",
+    "made_up",
+    "model_expected",
+    "model_run",
+    "trained",
+    "variants_of",
+]
+
+BASELINE = "whole"
+FRACTION = 0.3
+HEADS = Path(__file__).resolve().parents[1] / "book" / "data" / "heads.json"
+Run = Callable[[], Any]
+
+
+class Workload(NamedTuple):
+    """How much is computed: a prompt of `length` tokens, or one more token after as many."""
+
+    phase: str  # "prefill" or "decode"
+    batch: int
+    length: int
+
+
+class Subject(NamedTuple):
+    """A model, and how much its heads matter: importance (L, N)."""
+
+    params: SmolLM2Params
+    config: SmolLM2Config
+    importance: np.ndarray
+
+
+class Variant(NamedTuple):
+    """A form of the model: its parameters, which heads are left, and which key heads it caches.
+
+    `closed` is the whole model with the rows of W_O of removed heads at zero, `key_heads` the
+    number of the key head of `closed` that each key head is, layer by layer.
+    """
+
+    params: SmolLM2Params
+    keep: np.ndarray
+    closed: SmolLM2Params
+    key_heads: list[np.ndarray]
+    remark: str
+
+
+def trained() -> Subject:
+    """SmolLM2, its heads ranked by the stored gradients of their gates."""
+    model = smollm2.load_smollm2()
+    scores = json.loads(HEADS.read_text())["importance"]["gate gradient"]
+    return Subject(model.params, model.config, np.array(scores))
+
+
+def made_up() -> Subject:
+    """Two small layers of random numbers, to see that all of it runs."""
+    config = SmolLM2Config(2, 6, 2, 4, 12, 11, 64)
+    rng = np.random.default_rng(0)
+
+    def draw(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=shape) / 3, jnp.float32)
+
+    n, k, h, d = config.num_heads, config.num_kv_heads, config.head_dim, config.d_model
+
+    def layer() -> SmolLM2Layer:
+        attention = MultiHeadParams(draw(d, n, h), draw(d, k, h), draw(d, k, h), draw(n, h, d))
+        return SmolLM2Layer(draw(d), attention, draw(d), draw(d, 20), draw(d, 20), draw(20, d))
+
+    params = SmolLM2Params(draw(config.vocab_size, d), (layer(), layer()), draw(d))
+    # One head of a group of three, and a whole group: left uneven and left even.
+    return Subject(params, config, np.array([[0.1, 9, 9, 9, 9, 9], [9, 9, 9, 0.1, 0.1, 0.1]]))
+
+
+def variants_of(subject: Subject) -> dict[str, Variant]:
+    """All forms of a model: whole, closed by W_O, three smaller ones.
+
+    30% of the heads go: one by one in `heads`, uneven groups being padded or their key heads
+    repeated, and with all query heads of a key head in `groups`.
+    """
+    params, config, importance = subject
+    group = config.num_heads // config.num_kv_heads
+    keeps = {
+        size: keep_without(
+            removal_order(importance, size),
+            round(FRACTION * importance.size / size) * size,
+            importance.shape,
+        )
+        for size in (1, group)
+    }
+    keys = np.arange(config.num_kv_heads, dtype=np.float32)[None, :, None]
+    numbered = MultiHeadParams(
+        *(jnp.ones((1, config.num_heads, 1)), jnp.asarray(keys), jnp.asarray(keys)),
+        jnp.ones((config.num_heads, 1, 1)),
+    )
+
+    def closed(keep: np.ndarray) -> SmolLM2Params:
+        layers = tuple(
+            layer._replace(
+                attention=layer.attention._replace(
+                    w_o=layer.attention.w_o * jnp.asarray(row, jnp.float32)[:, None, None]
+                )
+            )
+            for layer, row in zip(params.layers, keep, strict=True)
+        )
+        return params._replace(layers=layers)
+
+    def smaller(keep: np.ndarray, uneven: str, remark: str) -> Variant:
+        key_heads = [
+            np.asarray(prune_heads(numbered, row, uneven=uneven).w_k)[0, :, 0].astype(int)
+            for row in keep
+        ]
+        pruned = prune_model(params, keep, uneven=uneven)
+        return Variant(pruned, keep, closed(keep), key_heads, remark)
+
+    every = np.ones_like(keeps[1])
+    all_keys = [np.arange(config.num_kv_heads)] * config.num_layers
+    single = closed(keeps[1])
+    return {
+        BASELINE: Variant(params, every, params, all_keys, "all heads"),
+        "masked": Variant(single, keeps[1], single, all_keys, "rows of W_O at zero"),
+        "heads, pad": smaller(keeps[1], "pad", "removed; smaller groups padded"),
+        "heads, repeat": smaller(keeps[1], "repeat", "removed; key heads repeated"),
+        "groups": smaller(keeps[group], "raise", "removed with their key heads"),
+    }
+
+
+def cost_of(
+    variant: Variant, config: SmolLM2Config, workload: Workload, layers: list[int]
+) -> dict[str, int]:
+    """What a form of the model computes and reads, as arithmetic.
+
+    Returns:
+        FLOPs and bytes, of the attention of the given layers and of the whole model: every weight
+        read once, and every cached number where there is a cache. All pairs are counted, those that
+        a causal mask hides too, since they are computed.
+    """
+    batch, length = workload.batch, workload.length
+    is_prompt = workload.phase == "prefill"
+    tokens = batch * (length if is_prompt else 1)
+    found = {"attention_flops": 0, "attention_bytes": 0}
+    for number in layers:
+        w_q, w_k = variant.params.layers[number].attention[:2]
+        if not w_q.shape[1]:
+            continue
+        size = costs.attention_size(config.d_model, w_q.shape[1], w_k.shape[1], config.head_dim)
+        found["attention_flops"] += costs.forward_matmul_flops(
+            size, token_count=tokens, pair_count=tokens * length
+        )
+        cached = 0 if is_prompt else batch * length
+        found["attention_bytes"] += 4 * size.weight_count
+        found["attention_bytes"] += costs.cache_bytes(
+            size, position_count=cached, bytes_per_number=4
+        )
+    hidden = variant.params.layers[0].w_gate.shape[1]
+    forward = costs.feed_forward_parameter_count(config.d_model, hidden, is_gated=True)
+    forward *= config.num_layers
+    embedding = config.vocab_size * config.d_model
+    others = 2 * (tokens * forward + batch * embedding)
+    found["model_flops"] = found["attention_flops"] + others
+    found["model_bytes"] = found["attention_bytes"] + 4 * (forward + embedding)
+    return found
+
+
+def inputs_of(config: SmolLM2Config, workload: Workload) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Random features (B, T, D), and keys and values (2, B, K, S, H) of the tokens before."""
+    rng = np.random.default_rng(workload.length + workload.batch)
+    is_prompt = workload.phase == "prefill"
+    new, held = (workload.length, 0) if is_prompt else (1, workload.length - 1)
+    features = rng.standard_normal((workload.batch, new, config.d_model), np.float32)
+    shape = (2, workload.batch, config.num_kv_heads, held, config.head_dim)
+    return features, [rng.standard_normal(shape, np.float32) for _ in range(config.num_layers)]
+
+
+def caches_of(variant: Variant, past: list[np.ndarray]) -> tuple[KVCache, ...]:
+    """Caches with one slot to spare, that hold the keys and values of the heads that are left."""
+
+    def one(held: np.ndarray, heads: np.ndarray) -> KVCache:
+        keys, values = np.pad(held[:, :, heads], [(0, 0)] * 3 + [(0, 1), (0, 0)])
+        lengths = jnp.full((held.shape[1],), held.shape[3], jnp.int32)
+        keys = np.ascontiguousarray(np.swapaxes(keys, 2, 3))
+        return KVCache(jnp.asarray(keys), jnp.asarray(values), lengths)
+
+    return tuple(one(*pair) for pair in zip(past, variant.key_heads, strict=True))
+
+
+def again(compiled: Callable[..., Any], caches: tuple[KVCache, ...], *given: Any) -> Run:
+    """The same step every time: caches are donated, then counted back by the compiled step."""
+    held = [caches]
+
+    def run():
+        output, held[0] = compiled(*given, held[0])
+        return output
+
+    return run
+
+
+def counted_back(grown: tuple[KVCache, ...], caches: tuple[KVCache, ...]) -> tuple[KVCache, ...]:
+    """The caches after a step, with the lengths of before."""
+    pairs = zip(grown, caches, strict=True)
+    return tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
+
+
+def attention_run(
+    variant: Variant, config: SmolLM2Config, workload: Workload, layers: list[int]
+) -> Run:
+    """The attention of some layers, one after the other, of the same features; their sum."""
+    features, past = inputs_of(config, workload)
+    attention = [variant.params.layers[number].attention for number in layers]
+    x = jnp.asarray(features)
+    if workload.phase == "prefill":
+        return functools.partial(_attention_prompt(config), attention, x)
+    chosen = [past[number] for number in layers]
+    heads = [variant.key_heads[number] for number in layers]
+    return again(
+        _attention_step(config), caches_of(variant._replace(key_heads=heads), chosen), attention, x
+    )
+
+
+@functools.cache
+def _attention_prompt(config: SmolLM2Config) -> Callable[..., Any]:
+    def call(attention: list[MultiHeadParams], x: jax.Array) -> jax.Array:
+        angles = rotary_angles(jnp.arange(x.shape[1]), config.head_dim, config.rope_theta)
+        options: dict[str, Any] = {"mask": causal(), "angles": angles}
+        return sum(multi_head_attention(params, x, **options) for params in attention)
+
+    return jax.jit(call)
+
+
+@functools.cache
+def _attention_step(config: SmolLM2Config) -> Callable[..., Any]:
+    def call(attention: list[MultiHeadParams], x: jax.Array, caches: Any) -> Any:
+        positions = caches[0].lengths[:, None, None]
+        angles = rotary_angles(positions, config.head_dim, config.rope_theta)
+        pairs = zip(attention, caches, strict=True)
+        steps = [cached_multi_head_attention(p, x, c, angles=angles) for p, c in pairs]
+        outputs, grown = zip(*steps, strict=True)
+        return sum(outputs), counted_back(grown, caches)
+
+    return jax.jit(call, donate_argnums=2)
+
+
+def attention_expected(
+    variant: Variant, config: SmolLM2Config, workload: Workload, layers: list[int]
+) -> np.ndarray:
+    """The same in float64 without the package, of the heads that are left."""
+    features, past = inputs_of(config, workload)
+    x, group = features.astype(np.float64), config.num_heads // config.num_kv_heads
+    first = 0 if workload.phase == "prefill" else workload.length - 1
+    rates = config.rope_theta ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
+    turns = np.exp(1j * (first + np.arange(x.shape[1]))[:, None] * rates)
+
+    def turned(heads: np.ndarray) -> np.ndarray:
+        pairs = (heads[..., 0::2] + 1j * heads[..., 1::2]) * turns
+        return np.stack([pairs.real, pairs.imag], -1).reshape(heads.shape)
+
+    total = np.zeros_like(x)
+    for number in layers:
+        params = variant.closed.layers[number].attention
+        w_q, w_k, w_v, w_o = (np.asarray(w, np.float64) for w in params[:4])
+        query, key, value = (np.einsum("btd,dnh->bnth", x, w) for w in (w_q, w_k, w_v))
+        new = np.stack([turned(key), value])
+        held = np.concatenate([past[number], new], axis=3).repeat(group, axis=2)
+        left = np.flatnonzero(variant.keep[number])
+        if len(left):
+            heads = (turned(query)[:, left], *held[:, :, left])
+            (output,) = oracle.attention_float64(*heads, is_causal=first == 0)
+            total += np.einsum("bnth,nhd->btd", output, w_o[left])
+    return total
+
+
+def tokens_of(config: SmolLM2Config, workload: Workload) -> jax.Array:
+    """Random tokens: (B, T) of a prompt, (B,) of a step."""
+    rng = np.random.default_rng(workload.length)
+    shape = (workload.batch, workload.length)[: 2 if workload.phase == "prefill" else 1]
+    return jnp.asarray(rng.integers(1, config.vocab_size, shape), jnp.int32)
+
+
+def model_run(variant: Variant, config: SmolLM2Config, workload: Workload) -> Run:
+    """The whole model: a prompt read into empty caches, or one more token of each sequence."""
+    ids = tokens_of(config, workload)
+    if workload.phase == "prefill":
+        lengths = jnp.full((workload.batch,), workload.length, jnp.int32)
+        caches = init_caches(workload.batch, workload.length, config=config, params=variant.params)
+        return functools.partial(_model_prompt(config), variant.params, ids, lengths, caches)
+    caches = caches_of(variant, inputs_of(config, workload)[1])
+    return again(_model_step(config, None), caches, variant.params, ids)
+
+
+@functools.cache
+def _model_prompt(config: SmolLM2Config) -> Callable[..., Any]:
+    return jax.jit(functools.partial(prefill, config=config))
+
+
+@functools.cache
+def _model_step(config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
+    def call(params: SmolLM2Params, ids: jax.Array, caches: tuple[KVCache, ...]) -> Any:
+        options: dict[str, Any] = {"config": config, "implementation": implementation}
+        logits, grown = decode_step(params, ids, caches, **options)
+        return logits, counted_back(grown, caches)
+
+    return jax.jit(call, donate_argnums=2)
+
+
+@functools.cache
+def _model_forward(config: SmolLM2Config) -> Callable[..., Any]:
+    options: dict[str, Any] = {"config": config, "implementation": "reference"}
+    return jax.jit(lambda params, ids, gates: smollm2.forward(params, ids, gates=gates, **options))
+
+
+def model_expected(
+    whole: Variant, variant: Variant, config: SmolLM2Config, workload: Workload
+) -> np.ndarray:
+    """The logits of the whole model with closed heads, in float32, by another path.
+
+    A prompt with gates and without a cache, a step with rows of W_O at zero; both by the reference
+    implementation of attention.
+    """
+    ids = tokens_of(config, workload)
+    if workload.phase == "prefill":
+        gates = jnp.asarray(variant.keep, jnp.float32)
+        return np.asarray(_model_forward(config)(whole.params, ids, gates)[:, -1])
+    caches = caches_of(whole, inputs_of(config, workload)[1])
+    step = _model_step(config, "reference")
+    return np.asarray(step(variant.closed, ids, caches)[0])
