@@ -67,7 +67,8 @@ def learned(
     """Learn gates at every price; train as many heads chosen otherwise, and from scratch.
 
     Returns:
-        Of the learned gates, and of the others by name: losses ``(prices, seeds, 1 + stops)``.
+        Of the learned gates, and of the others by name: losses ``(prices, seeds, 1 + stops)``; of
+        the others for all prices but the first, from scratch for every second of these.
     """
     sizes, count = study.sizes, len(study.sizes.prices)
     seeds = np.tile(np.arange(sizes.seeds), count)
@@ -78,7 +79,7 @@ def learned(
     gates = np.asarray(final_gates(weights.log_alpha))
 
     def table(values: Any) -> Any:
-        return np.reshape(values, (count, sizes.seeds, *np.shape(values)[1:]))
+        return np.reshape(values, (-1, sizes.seeds, *np.shape(values)[1:]))
 
     found = {
         "prices": sizes.prices,
@@ -89,16 +90,22 @@ def learned(
         ),
     }
     say("learned", losses)
-    left, others = (gates > 0).sum((1, 2)), {}
-    for order, importance in importances(study, scores, count).items():
-        keep = masks(importance, gates[0].size - left)
+    # Without a price all heads stay, as in the whole model trained on: nothing to compare.
+    kept, models, others = gates[sizes.seeds :] > 0, repeat(base, count - 1), {}
+    left, seeds = kept.sum((1, 2)), seeds[sizes.seeds :]
+    for order, importance in importances(study, scores, count - 1).items():
+        keep = masks(importance, kept[0].size - left)
         weights, losses = study.tune(Weights(models, fixed(keep)), Runs.of(seeds), order)
         others[order] = {"losses": table(losses), "left": table(keep.sum(2))}
         say(order, losses)
-    new = 100 + np.arange(sizes.seeds)  # other seeds: no head starts as one that was kept did
+    # From scratch at every other price, with heads in the layers where they were kept; from other
+    # seeds, so that no head starts as one that was kept did.
+    new = 100 + np.arange(sizes.seeds)
+    like = table(kept)[::2].reshape(-1, *study.shape)
+    times = len(like) // sizes.seeds
+    scratch = Weights(repeat(study.fresh(new), times), fixed(like))
     stops = (sizes.steps + sizes.tuning,)
-    scratch = Weights(repeat(study.fresh(new), count), fixed(gates > 0))
-    runs = Runs.of(np.tile(new, count))
+    runs = Runs.of(np.tile(new, times))
     _, losses = study.fit(scratch, runs, "scratch", rate=sizes.learning_rate, stops=stops)
     others["scratch"] = {"losses": table(losses)}
     say("scratch", losses)
