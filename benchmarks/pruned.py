@@ -19,17 +19,14 @@ import harness
 import numpy as np
 import provenance
 import report
-from pruned_cases import (
+from pruned_cases import attention_expected, attention_run, model_expected, model_run
+from pruned_models import (
     BASELINE,
     FRACTION,
     Subject,
     Workload,
-    attention_expected,
-    attention_run,
     cost_of,
     made_up,
-    model_expected,
-    model_run,
     trained,
     variants_of,
 )

@@ -4,11 +4,10 @@ import importlib
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-SIBLINGS = ("harness", "oracle", "provenance", "pruned", "pruned_cases", "report")
+SIBLINGS = ("harness", "oracle", "provenance", "pruned", "pruned_cases", "pruned_models", "report")
 STORED = BENCHMARKS / "results" / "pruned-cpu.json"
 NAMES = ["whole", "masked", "heads, pad", "heads, repeat", "groups", "whole (again)"]
 pytestmark = pytest.mark.unoptimised
@@ -26,7 +25,7 @@ def modules():
 
 
 def test_what_is_left_of_the_made_up_model(modules):
-    cases = modules["pruned_cases"]
+    cases = modules["pruned_models"]
     variants = cases.variants_of(cases.made_up())
     heads = {
         name: [(len(k), p.w_q.shape[1]) for k, p in zip(v.key_heads, attention(v), strict=True)]
@@ -51,7 +50,7 @@ def attention(variant):
 
 def test_the_arithmetic_by_hand(modules):
     """D = 12, H = 4, F = 20, V = 11; three query heads and one key head are left of layer 1."""
-    cases = modules["pruned_cases"]
+    cases = modules["pruned_models"]
     subject = cases.made_up()
     groups = cases.variants_of(subject)["groups"]
     weights = 12 * 4 * (2 * 3 + 2 * 1)
@@ -96,13 +95,11 @@ def test_quick_run(modules, tmp_path, capsys):
 
 
 def test_a_wrong_output_is_refused(modules, monkeypatch):
-    pruned, cases = modules["pruned"], modules["pruned_cases"]
+    pruned, cases = modules["pruned"], modules["pruned_models"]
     right = pruned.attention_expected
     monkeypatch.setattr(pruned, "attention_expected", lambda *given: right(*given) * 1.01)
     with pytest.raises(modules["harness"].WrongOutput):
-        pruned.measure(
-            cases.made_up(), "one layer", cases.Workload("prefill", 1, 8), rounds=2
-        )
+        pruned.measure(cases.made_up(), "one layer", cases.Workload("prefill", 1, 8), rounds=2)
 
 
 def test_the_plan_of_a_result(modules):
