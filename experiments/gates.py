@@ -99,15 +99,19 @@ def learned(
         others[order] = {"losses": table(losses), "left": table(keep.sum(2))}
         say(order, losses)
     # From scratch at every other price, with heads in the layers where they were kept; from other
-    # seeds, so that no head starts as one that was kept did.
+    # seeds, so that no head starts as one that was kept did. And with all heads: one long schedule
+    # is not the two of the others.
     new = 100 + np.arange(sizes.seeds)
     like = table(kept)[::2].reshape(-1, *study.shape)
     times = len(like) // sizes.seeds
     scratch = Weights(repeat(study.fresh(new), times), fixed(like))
     stops = (sizes.steps + sizes.tuning,)
     runs = Runs.of(np.tile(new, times))
-    _, losses = study.fit(scratch, runs, "scratch", rate=sizes.learning_rate, stops=stops)
-    others["scratch"] = {"losses": table(losses)}
+    recipe: dict[str, Any] = {"rate": sizes.learning_rate, "stops": stops}
+    _, losses = study.fit(scratch, runs, "scratch", **recipe)
+    whole = Weights(study.fresh(new), fixed(np.ones((sizes.seeds, *study.shape), bool)))
+    _, all_heads = study.fit(whole, Runs.of(new), "scratch-whole", **recipe)
+    others["scratch"] = {"losses": table(losses), "whole": all_heads}
     say("scratch", losses)
     return found, others
 

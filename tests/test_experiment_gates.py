@@ -45,6 +45,7 @@ def complete(document, sizes):
         assert np.shape(compared[order]["losses"]) == (runs[0] - 1, sizes.seeds, stops)
         np.testing.assert_array_equal(np.sum(compared[order]["left"], 2), left[1:])
     assert np.shape(compared["scratch"]["losses"]) == (runs[0] // 2, sizes.seeds, 2)
+    assert np.shape(compared["scratch"]["whole"]) == (sizes.seeds, 2)
     again = document["again"]
     assert np.shape(again["gates"]) == (sizes.noises, sizes.seeds, *shape)
     for found in (recovery, learned):
