@@ -33,7 +33,7 @@ __all__ = ["ORDERS", "QUICK", "main", "masks", "physical"]
 COMMAND = "python -m experiments.gates"
 ORDERS = ("ablation", "gradient", "random")
 QUICK = Sizes(
-    2, 3, 3, 2, 2, 8, 8, 2, 2, prices=(0.0, 30.0), noises=2, noisy_price=30.0, gate_rate=2.0,
+    2, 3, 3, 2, 2, 8, 8, 1, 4, prices=(0.0, 30.0), noises=2, noisy_price=30.0, gate_rate=2.0,
     fractions=(0.25, 0.5), stops=(1, 3), rounds=(0, 1), windows=2, ranking_windows=2,
 )  # fmt: skip
 

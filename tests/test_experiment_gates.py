@@ -80,7 +80,7 @@ def test_fixed_gates_do_not_move_and_learned_ones_do():
     assert (np.asarray(final_gates(fixed(keep))) == keep).all()
     slope = jax.grad(lambda x: sample_gates(keys[0], x).sum())(fixed(keep))
     assert not np.asarray(slope).any()
-    assert float(jax.grad(expected_open)(jnp.array(1.0))) > 0.1
+    assert float(jax.grad(expected_open)(jnp.array(1.0))) > 0.05
     assert float(jnp.abs(fixed(keep)).min()) == FIXED
 
 
