@@ -1,0 +1,263 @@
+"""Gates that are learned, and what a removal of heads costs after a short training.
+
+    python -m experiments.gates [--quick]
+
+Trains a tiny transformer, five seeds. Then trains each on with hard concrete gates, at several
+prices of an open head; and, for as many steps and with as many heads, with heads removed by
+ablation, by the gradient of the gates and by chance, and new models that never had more heads.
+Learns the gates of the same models again with other draws. Removes three fractions of the heads, at
+once or in three rounds, and follows the loss. Last, a training of the attention of SmolLM2, a few
+steps long, with 30% of its heads removed and with all. The loss is that of years that were not
+trained on, the rankings are of those that were. Stores book/data/gates.json.
+"""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import gates_smollm2
+from experiments.gates_training import Runs, Sizes, Study, Weights, fixed
+from experiments.shared import arguments, store
+from mha_book.models import tiny
+from mha_book.pruning.hard_concrete import final_gates, init_log_alpha
+from mha_book.pruning.order import keep_without, removal_order
+from mha_book.pruning.removal import prune_model
+
+__all__ = ["ORDERS", "QUICK", "main", "masks", "physical"]
+
+COMMAND = "python -m experiments.gates"
+ORDERS = ("ablation", "gradient", "random")
+QUICK = Sizes(
+    2, 3, 3, 2, 2, 8, 8, 1, 4, prices=(0.0, 30.0), noises=2, noisy_price=30.0, gate_rate=2.0,
+    fractions=(0.25, 0.5), stops=(1, 3), rounds=(0, 1), windows=2, ranking_windows=2,
+)  # fmt: skip
+
+
+def masks(importance: np.ndarray, removed: np.ndarray) -> np.ndarray:
+    """Return which heads stay, ``(R, L, N)``, where each run loses its least important ones.
+
+    Args:
+        importance: ``(R, L, N)``.
+        removed: ``(R,)``, how many heads go.
+    """
+    pairs = zip(importance, np.ravel(removed), strict=True)
+    return np.stack([keep_without(removal_order(i), int(n), i.shape) for i, n in pairs])
+
+
+def repeat(models: tiny.TinyParams, times: int) -> tiny.TinyParams:
+    """Return all models ``times`` over, seed after seed each time."""
+    return jax.tree.map(lambda leaf: jnp.tile(leaf, (times,) + (1,) * (leaf.ndim - 1)), models)
+
+
+def importances(study: Study, scores: dict[str, np.ndarray], times: int) -> dict[str, np.ndarray]:
+    """Return a score of every head for every run, ``(R, L, N)``; chance has one for each run."""
+    found = {name: np.tile(score, (times, 1, 1)) for name, score in scores.items()}
+    rng = np.random.default_rng(0)
+    return found | {"random": rng.random((times * study.sizes.seeds, *study.shape))}
+
+
+def learned(
+    study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Learn gates at every price; train as many heads chosen otherwise, and from scratch.
+
+    Returns:
+        Of the learned gates, and of the others by name: losses ``(prices, seeds, 1 + stops)``; of
+        the others for all prices but the first, from scratch for every second of these.
+    """
+    sizes, count = study.sizes, len(study.sizes.prices)
+    seeds = np.tile(np.arange(sizes.seeds), count)
+    runs = Runs.of(seeds, np.repeat(sizes.prices, sizes.seeds))
+    start = jnp.broadcast_to(init_log_alpha(study.shape), (len(seeds), *study.shape))
+    models = repeat(base, count)
+    weights, losses = study.tune(Weights(models, start), runs, "learned", learning=sizes.learning)
+    gates = np.asarray(final_gates(weights.log_alpha))
+
+    def table(values: Any) -> Any:
+        return np.reshape(values, (-1, sizes.seeds, *np.shape(values)[1:]))
+
+    found = {
+        "prices": sizes.prices,
+        "losses": table(losses),
+        "gates": table(gates),
+        "difference of the smaller model": physical(
+            study, weights, range(0, len(seeds), sizes.seeds)
+        ),
+    }
+    say("learned", losses)
+    # Without a price all heads stay, as in the whole model trained on: nothing to compare.
+    kept, models, others = gates[sizes.seeds :] > 0, repeat(base, count - 1), {}
+    left, seeds = kept.sum((1, 2)), seeds[sizes.seeds :]
+    for order, importance in importances(study, scores, count - 1).items():
+        keep = masks(importance, kept[0].size - left)
+        weights, losses = study.tune(Weights(models, fixed(keep)), Runs.of(seeds), order)
+        others[order] = {"losses": table(losses), "left": table(keep.sum(2))}
+        say(order, losses)
+    # From scratch at every other price, with heads in the layers where they were kept; from other
+    # seeds, so that no head starts as one that was kept did. And with all heads: one long schedule
+    # is not the two of the others.
+    new = 100 + np.arange(sizes.seeds)
+    like = table(kept)[::2].reshape(-1, *study.shape)
+    times = len(like) // sizes.seeds
+    scratch = Weights(repeat(study.fresh(new), times), fixed(like))
+    stops = (sizes.steps + sizes.tuning,)
+    runs = Runs.of(np.tile(new, times))
+    recipe: dict[str, Any] = {"rate": sizes.learning_rate, "stops": stops}
+    _, losses = study.fit(scratch, runs, "scratch", **recipe)
+    whole = Weights(study.fresh(new), fixed(np.ones((sizes.seeds, *study.shape), bool)))
+    _, all_heads = study.fit(whole, Runs.of(new), "scratch-whole", **recipe)
+    others["scratch"] = {"losses": table(losses), "whole": all_heads}
+    say("scratch", losses)
+    return found, others
+
+
+def again(study: Study, base: tiny.TinyParams) -> dict[str, Any]:
+    """Learn the gates of every model with other draws, the batches being the same.
+
+    Returns:
+        Losses ``(draws, seeds, 1 + stops)`` and gates ``(draws, seeds, L, N)``.
+    """
+    sizes = study.sizes
+    seeds = np.tile(np.arange(sizes.seeds), sizes.noises)
+    runs = Runs.of(seeds, sizes.noisy_price, np.repeat(1 + np.arange(sizes.noises), sizes.seeds))
+    start = jnp.broadcast_to(init_log_alpha(study.shape), (len(seeds), *study.shape))
+    weights = Weights(repeat(base, sizes.noises), start)
+    weights, losses = study.tune(weights, runs, "again", learning=sizes.learning)
+    say("again", losses)
+    shape = (sizes.noises, sizes.seeds)
+    gates = np.asarray(final_gates(weights.log_alpha))
+    return {
+        "price": sizes.noisy_price,
+        "losses": losses.reshape(*shape, -1),
+        "gates": gates.reshape(*shape, *study.shape),
+    }
+
+
+def recovery(study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Remove fractions of the heads and train on, beside the whole model trained on as long.
+
+    Returns:
+        Losses ``(seeds, 1 + stops)`` of the whole model, ``(fractions, seeds, 1 + stops)`` by way.
+    """
+    sizes, total = study.sizes, study.shape[0] * study.shape[1]
+    removed = [round(fraction * total) for fraction in sizes.fractions]
+    ways, count = ("at once", "random", "in rounds"), len(removed)
+    number = sizes.seeds * count
+    seeds = np.tile(np.arange(sizes.seeds), 1 + count * len(ways))
+    heads = np.repeat(removed, sizes.seeds)
+    scored = importances(study, scores, count)
+    per_round = np.array([sizes.rounds.index(r) + 1 for r in sizes.rounds]) / len(sizes.rounds)
+    first = np.round(heads * per_round[0]).astype(int)
+    keep = np.concatenate(
+        [
+            np.ones((sizes.seeds, *study.shape), bool),
+            masks(scored["ablation"], heads),
+            masks(scored["random"], heads),
+            masks(scored["ablation"], first),
+        ]
+    )
+
+    def between(stop: int, weights: Weights) -> Weights:
+        """Remove the next heads of the runs in rounds, the last third of all but the whole."""
+        if stop not in sizes.rounds:
+            return weights
+        last = jax.tree.map(lambda leaf: leaf[-number:], weights)
+        gone = np.asarray(last.log_alpha) < 0
+        score = np.where(gone, -np.inf, study.scores(last)["ablation"])
+        score[gone] = score[~gone].min() - 1.0  # what is gone stays so
+        due = np.round(heads * per_round[sizes.rounds.index(stop)]).astype(int)
+        changed = weights.log_alpha.at[-number:].set(fixed(masks(score, due)))
+        return weights._replace(log_alpha=changed)
+
+    models = repeat(base, len(seeds) // sizes.seeds)
+    weights, losses = study.tune(
+        Weights(models, fixed(keep)), Runs.of(seeds), "recovery", between=between
+    )
+    say("recovery", losses)
+    left = np.asarray(weights.log_alpha > 0).sum((1, 2))
+    found: dict[str, Any] = {
+        "steps": (0, *sizes.stops),
+        "removed": removed,
+        "heads": total,
+        "whole": losses[: sizes.seeds],
+        "difference of the smaller model": physical(
+            study, weights, range(0, len(seeds), sizes.seeds)
+        ),
+    }
+    for place, way in enumerate(ways):
+        rows = slice(sizes.seeds + place * number, sizes.seeds + (place + 1) * number)
+        found[way] = losses[rows].reshape(count, sizes.seeds, -1)
+        assert (total - left[rows] == heads).all()
+    return found
+
+
+def physical(study: Study, weights: Weights, runs: Any) -> float:
+    """Return how far removal is from closed gates at most, over the logits of some runs.
+
+    A gate between 0 and 1 becomes part of the head's output projection.
+    """
+    ids, largest = study.data["validation"][:4, :-1], 0.0
+
+    @jax.jit
+    def logits(model: tiny.TinyParams, gates: jax.Array | None) -> jax.Array:
+        return tiny.forward(model, ids, config=study.config, gates=gates)
+
+    for run in runs:
+        model, log_alpha = jax.tree.map(lambda leaf, run=run: leaf[run], weights)
+        gates = final_gates(log_alpha)
+        scaled = tuple(
+            layer._replace(
+                attention=layer.attention._replace(w_o=layer.attention.w_o * factors[:, None, None])
+            )
+            for layer, factors in zip(model.layers, gates, strict=True)
+        )
+        smaller = prune_model(model._replace(layers=scaled), np.asarray(gates) > 0)
+        difference = jnp.abs(logits(smaller, None) - logits(model, gates))
+        largest = max(largest, float(difference.max()))
+    return largest
+
+
+def say(name: str, losses: np.ndarray) -> None:
+    """Print the mean loss at the end."""
+    print(f"{name}: {losses[:, 0].mean():.4f} to {losses[:, -1].mean():.4f}", flush=True)
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    begin, study = time.monotonic(), Study(sizes, options.work)
+    seeds = np.arange(sizes.seeds)
+    every_head = fixed(np.ones((sizes.seeds, *study.shape), bool))
+    weights, losses = study.fit(
+        Weights(study.fresh(seeds), every_head),
+        Runs.of(seeds),
+        "base",
+        rate=sizes.learning_rate,
+        stops=(sizes.steps,),
+    )
+    say("base", losses)
+    scores = study.scores(weights)
+    document: dict[str, Any] = {
+        "config": sizes._asdict(),
+        "model": dataclasses.asdict(study.config),
+        "base": {"losses": losses, **scores},
+    }
+    document["recovery"] = recovery(study, weights.model, scores)
+    document["learned"], document["compared"] = learned(study, weights.model, scores)
+    document["again"] = again(study, weights.model)
+    real = gates_smollm2.QUICK if options.quick else gates_smollm2.Sizes()
+    document["smollm2"] = gates_smollm2.run(real, options.work)
+    path = options.out / "gates.json"
+    store(path, COMMAND + (" --quick" if options.quick else ""), document, digits=6)
+    print(f"{path}: {time.monotonic() - begin:.0f} s")
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A few steps of training for SmolLM2 without 30% of its heads, and for the whole model.
+
+Only the attention layers are trained: the norms, the feed-forward parts and the embedding stay. The
+heads that go are those with the least gate gradient (book/data/heads.json).
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.heads import windows
+from experiments.shared import ROOT
+from mha_book.checkpoints import write_atomic
+from mha_book.models import smollm2
+from mha_book.pruning.order import keep_without, removal_order
+from mha_book.training import descend
+
+__all__ = ["QUICK", "Sizes", "kept_heads", "run"]
+
+
+class Sizes(NamedTuple):
+    """How large the training is."""
+
+    layers: int = 30
+    steps: int = 16
+    batch: int = 2
+    context: int = 101  # tokens of a window, the first one included
+    measured: int = 24  # windows of the validation years
+    rate: float = 1e-4
+    fraction: float = 0.3
+
+
+QUICK = Sizes(1, 1, 1, 13, 2)
+
+
+def kept_heads(layers: int, fraction: float) -> np.ndarray:
+    """Return which heads stay, ``(L, N)``, when those of the least gate gradient go."""
+    stored = json.loads((ROOT / "book" / "data" / "heads.json").read_text())
+    scores = np.array(stored["importance"]["gate gradient"])[:layers]
+    return keep_without(removal_order(scores), round(fraction * scores.size), scores.shape)
+
+
+def run(sizes: Sizes, work: Path) -> dict[str, Any]:
+    """Train both models and return the losses of every validation window before and after.
+
+    What was done once is kept in ``work`` and not done again.
+    """
+    path = work / "gates-smollm2.json"
+    config = json.loads(json.dumps(sizes._asdict()))
+    if path.exists():
+        found = json.loads(path.read_text())
+        assert found["config"] == config, f"{path} is of other sizes: remove it"
+        return found
+    begun, cpu = time.monotonic(), time.process_time()
+    model = smollm2.load_smollm2()
+    form = model.config._replace(num_layers=sizes.layers)
+    whole = model.params._replace(layers=model.params.layers[: sizes.layers])
+    trained = windows(model, "train", sizes.steps * sizes.batch, sizes.context)
+    batches = trained.reshape(sizes.batch, sizes.steps, -1).swapaxes(0, 1)  # all years in each
+    measured = windows(model, "validation", sizes.measured, sizes.context)
+    optimiser = optax.adam(sizes.rate)
+
+    def with_attention(params: Any, attention: Any) -> Any:
+        pairs = zip(params.layers, attention, strict=True)
+        return params._replace(layers=tuple(old._replace(attention=new) for old, new in pairs))
+
+    def loss(attention: Any, params: Any, gates: jax.Array, ids: jax.Array) -> jax.Array:
+        return smollm2.loss(with_attention(params, attention), ids, config=form, gates=gates)
+
+    @jax.jit
+    def step(attention: Any, state: Any, params: Any, gates: jax.Array, ids: jax.Array) -> Any:
+        value, gradient = jax.value_and_grad(loss)(attention, params, gates, ids)
+        return *descend(optimiser, gradient, state, attention), value
+
+    score = jax.jit(loss)
+
+    def scored(attention: Any, gates: jax.Array) -> list[float]:
+        return [float(score(attention, whole, gates, row[None])) for row in measured]
+
+    keep = kept_heads(sizes.layers, sizes.fraction)
+    found = {"config": config, "removed": int((~keep).sum()), "heads": keep.size}
+    for name, gates in (
+        ("whole", jnp.ones(keep.shape)),
+        ("removed heads", jnp.asarray(keep, jnp.float32)),
+    ):
+        attention = tuple(layer.attention for layer in whole.layers)
+        before, state, values = scored(attention, gates), optimiser.init(attention), []
+        for ids in batches:
+            attention, state, value = step(attention, state, whole, gates, ids)
+            values.append(float(value))
+        found[name] = {"before": before, "after": scored(attention, gates), "training": values}
+        print(f"SmolLM2, {name}: {np.mean(before):.3f} to {np.mean(found[name]['after']):.3f}")
+    found["seconds"] = time.monotonic() - begun
+    found["processor seconds"] = time.process_time() - cpu
+    write_atomic(path, json.dumps(found).encode())
+    return found

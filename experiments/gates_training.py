@@ -1,0 +1,230 @@
+"""The trainings of the study of gates: one compiled program for all runs of one length.
+
+A run has the weights of a model and the logits of its hard concrete gates. Learned gates are drawn
+in the first part of a training and paid for; then they stay where they are. Fixed ones are no other
+program: at a logit of plus or minus :data:`FIXED` every draw is 1 or 0 and has no gradient.
+
+Shapes: ``R`` runs, stacked along the first axis of every leaf; ``L`` layers, ``N`` heads.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.shared import load_text
+from mha_book.models import tiny
+from mha_book.models.characters import draw_windows, even_windows
+from mha_book.pruning import importance
+from mha_book.pruning.hard_concrete import expected_open, final_gates, sample_gates
+from mha_book.training import TrainState, init_state, make_step, train
+
+__all__ = ["FIXED", "Runs", "Sizes", "Study", "Weights", "fixed"]
+
+FIXED = 20.0
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    seeds: int = 5
+    steps: int = 600
+    tuning: int = 240  # steps after a removal, or with gates that are learned
+    learning: int = 160  # the first of these, in which learned gates are drawn
+    batch: int = 16
+    context: int = 32
+    d_model: int = 64
+    num_layers: int = 2
+    num_heads: int = 8
+    learning_rate: float = 6e-3
+    tuning_rate: float = 2e-3
+    gate_rate: float = 0.1
+    prices: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.3)  # of an open head, in nats
+    noises: int = 5  # how often the gates of one model are learned again
+    noisy_price: float = 0.1
+    fractions: tuple[float, ...] = (0.3, 0.5, 0.7)  # of the heads that go
+    stops: tuple[int, ...] = (15, 30, 60, 120, 240)  # steps after which the loss is measured
+    rounds: tuple[int, ...] = (0, 60, 120)  # steps at which a third of these goes
+    windows: int = 256  # of the years not trained on
+    ranking_windows: int = 64  # of those trained on
+
+
+class Weights(NamedTuple):
+    """What a run trains.
+
+    Args:
+        model: the parameters of the transformer.
+        log_alpha: ``(L, N)``, the logits of its gates.
+    """
+
+    model: tiny.TinyParams
+    log_alpha: jax.Array
+
+
+class Runs(NamedTuple):
+    """What distinguishes the runs of one training, each ``(R,)``.
+
+    Args:
+        seeds: which batches are drawn.
+        prices: of an expected open head.
+        noises: which gates are drawn.
+    """
+
+    seeds: jax.Array
+    prices: jax.Array
+    noises: jax.Array
+
+    @classmethod
+    def of(cls, seeds: Any, prices: Any = 0.0, noises: Any = 0) -> "Runs":
+        """Return runs of several seeds; a single price or noise is that of all."""
+        shape = np.shape(seeds)
+        return cls(
+            jnp.asarray(seeds, jnp.int32),
+            jnp.broadcast_to(jnp.asarray(prices, jnp.float32), shape),
+            jnp.broadcast_to(jnp.asarray(noises, jnp.int32), shape),
+        )
+
+
+def fixed(keep: Any) -> jax.Array:
+    """Return the logits with which gates are 1 where ``keep`` is true, else 0, in every draw."""
+    return jnp.where(jnp.asarray(keep), FIXED, -FIXED).astype(jnp.float32)
+
+
+@functools.cache
+def program(config: tiny.TinyConfig, sizes: Sizes, steps: int, rate: float, learning: int) -> Any:
+    """Return step and start of all trainings of one length; their runs go one after the other.
+
+    On a CPU that takes about half the time of running them side by side.
+    """
+    warm_up = optax.warmup_cosine_decay_schedule(0.0, rate, steps // 12, steps)
+    rates = {
+        "model": optax.adam(warm_up),
+        "gates": optax.adam(lambda count: jnp.where(count < learning, sizes.gate_rate, 0.0)),
+    }
+    optimiser = optax.partition(rates, Weights("model", "gates"))
+
+    def loss(weights: Weights, given: dict[str, jax.Array], key: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(key, given["noise"])
+        drawn = sample_gates(key, weights.log_alpha)
+        gates = jnp.where(given["is_drawn"], drawn, final_gates(weights.log_alpha))
+        due = given["price"] * expected_open(weights.log_alpha)
+        return tiny.loss(weights.model, given["windows"], config=config, gates=gates) + due
+
+    def batch(data: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
+        return data | {"windows": draw_windows(data["train"], key, sizes.batch, sizes.context + 1)}
+
+    one_step = make_step(loss, batch, optimiser)
+
+    def step(state: TrainState, data: dict[str, Any]) -> tuple[TrainState, dict[str, jax.Array]]:
+        def one(of_run: tuple[TrainState, Runs]) -> Any:
+            now, run = of_run
+            given = {"price": run.prices, "noise": run.noises, "is_drawn": now.step < learning}
+            return one_step(now, {"train": data["train"], **given})
+
+        return jax.lax.map(one, (state, data["runs"]))
+
+    def start(weights: Weights, seeds: jax.Array) -> TrainState:
+        keys = jax.vmap(jax.random.key)(seeds)
+        return jax.vmap(lambda w, key: init_state(w, optimiser, key))(weights, keys)
+
+    return step, jax.jit(start)
+
+
+class Study:
+    """The text, the sizes, and how runs are trained on the one, scored and ranked."""
+
+    def __init__(self, sizes: Sizes, work: Path) -> None:
+        text = load_text()
+        self.sizes, self.work = sizes, work
+        widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)
+        self.config = tiny.TinyConfig(
+            len(text.characters) + 1, *widths, positions="rotary", use_bias=False
+        )
+        validation = even_windows(text.validation, sizes.windows, sizes.context + 1)
+        self.data = {"train": text.train, "validation": validation}
+        self.ranking = even_windows(text.train, sizes.ranking_windows, sizes.context + 1)
+        self.shape = (sizes.num_layers, sizes.num_heads)
+
+        def evaluate(weights: Weights, data: dict[str, jax.Array]) -> dict[str, jax.Array]:
+            def one(weights: Weights) -> jax.Array:
+                gates = final_gates(weights.log_alpha)
+                return tiny.loss(weights.model, data["validation"], config=self.config, gates=gates)
+
+            return {"validation": jax.lax.map(one, weights)}
+
+        self.evaluate = evaluate
+
+    def fresh(self, seeds: Any) -> tiny.TinyParams:
+        """Return an untrained model for each seed."""
+        keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
+        return jax.jit(jax.vmap(lambda key: tiny.init_tiny(key, self.config)))(keys)
+
+    def fit(
+        self,
+        weights: Weights,
+        runs: Runs,
+        name: str,
+        *,
+        rate: float,
+        stops: tuple[int, ...],
+        learning: int = 0,
+        between: Callable[[int, Weights], Weights] | None = None,
+    ) -> tuple[Weights, np.ndarray]:
+        """Train all runs and score them before the first step and at each stop.
+
+        Args:
+            weights: where they start.
+            runs: what distinguishes them.
+            name: of the training, that of its checkpoints.
+            rate: the highest learning rate of the weights.
+            stops: numbers of steps, the last being the length of the training.
+            learning: in how many of the first steps gates are drawn.
+            between: changes the weights at a stop, before the training goes on.
+
+        Returns:
+            The weights, and the losses ``(R, 1 + stops)``.
+        """
+        step, start = program(self.config, self.sizes, stops[-1], rate, learning)
+        state, losses = start(weights, runs.seeds), []
+        for stop in stops:
+            trained = train(
+                step,
+                state,
+                stop,
+                data=self.data | {"runs": runs},
+                checkpoint=self.work / f"gates-{name}-{stop}.safetensors",
+                every=stops[-1],
+                evaluate=self.evaluate,
+                evaluate_every=stops[-1],
+                config={**self.sizes._asdict(), "name": name},
+                name=name,
+            )
+            state = trained.state
+            losses.append(trained.evaluations["validation"])
+            if between is not None:
+                state = state._replace(params=between(stop, state.params))
+        return state.params, np.concatenate(losses).T
+
+    def tune(self, weights: Weights, runs: Runs, name: str, **options: Any) -> Any:
+        """Train runs for the steps of tuning, as :meth:`fit`."""
+        tuning = {"rate": self.sizes.tuning_rate, "stops": self.sizes.stops}
+        return self.fit(weights, runs, name, **(tuning | options))
+
+    def scores(self, weights: Weights) -> dict[str, np.ndarray]:
+        """Return the importance of all heads of all runs on the years trained on, ``(R, L, N)``."""
+
+        def loss(model: tiny.TinyParams, gates: jax.Array, ids: jax.Array) -> jax.Array:
+            return tiny.loss(model, ids, config=self.config, gates=gates)
+
+        def one(weights: Weights, ids: jax.Array) -> dict[str, jax.Array]:
+            given = (loss, weights.model, final_gates(weights.log_alpha))
+            slopes = jax.lax.map(lambda row: importance.gate_gradient(*given, row[None]), ids)
+            return {"ablation": importance.ablation(*given, ids), "gradient": slopes.mean(0)}
+
+        every = jax.jit(lambda all_runs, ids: jax.lax.map(lambda w: one(w, ids), all_runs))
+        return jax.tree.map(np.asarray, every(weights, self.ranking))

@@ -1,0 +1,123 @@
+"""The benchmark of removed heads: its forms of a model, its arithmetic, a quick run."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SIBLINGS = ("harness", "oracle", "provenance", "pruned", "pruned_cases", "pruned_models", "report")
+STORED = BENCHMARKS / "results" / "pruned-cpu.json"
+NAMES = ["whole", "masked", "heads, pad", "heads, repeat", "groups", "whole (again)"]
+pytestmark = pytest.mark.unoptimised
+
+
+@pytest.fixture(scope="module")
+def modules():
+    """The modules as the script imports them; gone afterwards."""
+    sys.path.insert(0, str(BENCHMARKS))
+    loaded = {name: importlib.import_module(name) for name in SIBLINGS}
+    yield loaded
+    sys.path.remove(str(BENCHMARKS))
+    for name in SIBLINGS:
+        sys.modules.pop(name, None)
+
+
+def test_what_is_left_of_the_made_up_model(modules):
+    cases = modules["pruned_models"]
+    variants = cases.variants_of(cases.made_up())
+    heads = {
+        name: [(len(k), p.w_q.shape[1]) for k, p in zip(v.key_heads, attention(v), strict=True)]
+        for name, v in variants.items()
+    }
+    assert heads == {
+        "whole": [(2, 6), (2, 6)],
+        "masked": [(2, 6), (2, 6)],
+        "heads, pad": [(2, 6), (1, 3)],
+        "heads, repeat": [(5, 5), (1, 3)],
+        "groups": [(2, 6), (1, 3)],
+    }
+    assert variants["heads, repeat"].key_heads[0].tolist() == [0, 0, 1, 1, 1]
+    assert variants["groups"].key_heads[1].tolist() == [0]
+    assert variants["heads, pad"].keep.sum() == 8
+    assert variants["groups"].keep.sum() == 9  # 30% of four groups is one
+
+
+def attention(variant):
+    return [layer.attention for layer in variant.params.layers]
+
+
+def test_the_arithmetic_by_hand(modules):
+    """D = 12, H = 4, F = 20, V = 11; three query heads and one key head are left of layer 1."""
+    cases = modules["pruned_models"]
+    subject = cases.made_up()
+    groups = cases.variants_of(subject)["groups"]
+    weights = 12 * 4 * (2 * 3 + 2 * 1)
+    prompt = cases.cost_of(groups, subject.config, cases.Workload("prefill", 2, 5), [1])
+    assert prompt["attention_flops"] == 2 * 10 * weights + 2 * (2 * 5 * 5) * 3 * 8
+    assert prompt["attention_bytes"] == 4 * weights
+    others = 2 * (3 * 12 * 20), 11 * 12
+    assert prompt["model_flops"] - prompt["attention_flops"] == 2 * (10 * others[0] + 2 * others[1])
+    step = cases.cost_of(groups, subject.config, cases.Workload("decode", 2, 5), [1])
+    assert step["attention_flops"] == 2 * 2 * weights + 2 * (2 * 5) * 3 * 8
+    assert step["attention_bytes"] == 4 * weights + 4 * 2 * 5 * 8
+    assert step["model_bytes"] - step["attention_bytes"] == 4 * sum(others)
+
+
+def consistent(found, quick):
+    """What holds of the quick form and of a result."""
+    for case in found["cases"]:
+        rows = {row["name"]: row for row in case["rows"]}
+        assert sorted(rows) == sorted(NAMES)
+        for name, row in rows.items():
+            assert row["error"] <= case["tolerance"]
+            ratio = row["ratio"]
+            assert 0 < ratio["lower_quartile"] <= ratio["median"] <= ratio["upper_quartile"]
+            smaller = name in ("heads, pad", "groups")
+            for what in ("attention_flops", "attention_bytes", "model_flops", "model_bytes"):
+                assert row["predicted"][what] <= 1 or not smaller
+                assert name not in ("masked", "whole (again)") or row["predicted"][what] == 1
+        again = rows["whole (again)"]["ratio"]["median"]
+        assert quick or abs(again - 1) <= 0.1
+        assert rows["groups"]["heads_left"] < rows["whole"]["heads_left"]
+
+
+def test_quick_run(modules, tmp_path, capsys):
+    out = tmp_path / "quick.json"
+    assert modules["pruned"].main(["--quick", "--out", str(out)]) == 0
+    assert "model, decode of 1" in capsys.readouterr().out
+    found = modules["report"].read_result(out)
+    consistent(found, quick=True)
+    parts = [(case["case"]["part"], case["case"]["phase"]) for case in found["cases"]]
+    every = [(part, phase) for part in ("one layer", "model") for phase in ("prefill", "decode")]
+    assert parts == every
+
+
+def test_a_wrong_output_is_refused(modules, monkeypatch):
+    pruned, cases = modules["pruned"], modules["pruned_models"]
+    right = pruned.attention_expected
+    monkeypatch.setattr(pruned, "attention_expected", lambda *given: right(*given) * 1.01)
+    with pytest.raises(modules["harness"].WrongOutput):
+        pruned.measure(cases.made_up(), "one layer", cases.Workload("prefill", 1, 8), rounds=2)
+
+
+def test_the_plan_of_a_result(modules):
+    plan = modules["pruned"].plan(False, None)
+    assert len(plan) == 12
+    assert all(rounds % 2 == 0 for _, _, rounds in plan)
+    assert {workload[:2] for _, workload, _ in plan} == {
+        ("prefill", 1), ("prefill", 4), ("decode", 1), ("decode", 8)
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(not STORED.exists(), reason="not measured on a calm machine yet")
+def test_the_stored_result(modules):
+    found = modules["report"].read_result(STORED)
+    consistent(found, quick=False)
+    assert len(found["cases"]) == 12
+    for case in found["cases"]:
+        rows = {row["name"]: row for row in case["rows"]}
+        if case["case"]["part"] != "one layer":
+            assert rows["whole"]["heads_left"] == 270
+            assert rows["heads, pad"]["heads_left"] == rows["groups"]["heads_left"] == 189
