@@ -187,17 +187,26 @@ def together(
 
 
 def sums_of_stored(
-    losses: Callable[[np.ndarray], np.ndarray], alone: np.ndarray, draws: int, sizes: Any
+    losses: Callable[[np.ndarray], np.ndarray], alone: np.ndarray, draws: int
 ) -> dict[str, Any]:
-    """Return joint effects of random heads, with the sums of what each does on the same text."""
-    found, whole = [], float(losses(np.ones(alone.shape, bool)))
-    for seed in range(draws):
-        shuffled = removal_order(importance.random_importance(jax.random.key(seed), alone.shape))
-        for size in sizes:
-            keep = keep_without(shuffled, size, alone.shape)
-            joint = float(losses(keep)) - whole
-            found.append({"size": size, "sum": float(alone[~keep].sum()), "joint": joint})
-    return {"loss": whole, "sets": found}
+    """Return joint effects of sets of heads, with the sums of what each does on the same text.
+
+    The sets have the heads that are missed least alone, and are drawn from all heads as a control.
+    """
+    whole = float(losses(np.ones(alone.shape, bool)))
+
+    def rises(order: np.ndarray, size: int) -> dict[str, float]:
+        keep = keep_without(order, size, alone.shape)
+        joint = float(losses(keep)) - whole
+        return {"size": size, "sum": float(alone[~keep].sum()), "joint": joint}
+
+    least = removal_order(abs(alone))
+    found = {"loss": whole, "least": [rises(least, size) for size in (16, 32, 64, 128)]}
+    drawn = [
+        importance.random_importance(jax.random.key(seed), alone.shape) for seed in range(draws)
+    ]
+    found["random"] = [rises(removal_order(d), size) for d in drawn for size in (16, 64)]
+    return found
 
 
 def in_float64(params: Any, config: Any, ids: jax.Array, keep: np.ndarray) -> dict[str, float]:
@@ -297,6 +306,10 @@ def of_smollm2(
 
     unmissed = removal_order(abs(stored["ablation"]))[: sizes.missed]
     found["together"] = together(scores, unmissed, shape, sizes.orders)
+    order = removal_order(abs(stored["ablation"]))
+    found["together"]["more"] = curve(
+        scores, order, [min(size, total) for size in (64, 128)], shape
+    )
     report("SmolLM2, heads that are not missed alone")
     keep = keep_without(orders["gate gradient"], counts_of(sizes, total)[_thirty(sizes)], shape)
     found["removal in float64"] = in_float64(params, config, text[:1, :17], keep)
@@ -309,7 +322,7 @@ def of_smollm2(
             work / "pruning-sets.json",
             ids.tolist(),
         )
-        found["random together"] = sums_of_stored(losses, stored["ablation"], sizes.draws, (8, 32))
+        found["random together"] = sums_of_stored(losses, stored["ablation"], sizes.draws)
     return found
 
 
