@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mha_book import MultiHeadParams, multi_head_attention
+from mha_book.costs import attention_size, feed_forward_parameter_count
 from mha_book.pruning.importance import ablation
 from mha_book.pruning.order import removal_order
 
@@ -91,3 +92,51 @@ def test_c50_the_printed_code_removes_what_is_needed_most(stored, rises):
     ]
     assert right[2] < min(draws)
     assert wrong[1] > max(draws)
+
+
+def removable(line, base, threshold):
+    """The share of heads, in percent, at which the rise first passes a threshold."""
+    rises = np.array([0, *((np.array(line["scores"])[:, 0] - base).mean(1) / base.mean())])
+    gone = np.array([0, *line["heads"]])
+    n = int(np.flatnonzero(rises > threshold)[0])
+    part = (threshold - rises[n - 1]) / (rises[n] - rises[n - 1])
+    return 100 * (gone[n - 1] + part * (gone[n] - gone[n - 1])) / 270
+
+
+def test_c23_the_shares_depend_on_threshold_and_model(stored, rises):
+    smol, mini = stored["smollm2"], stored["minilm"]
+    base = np.array(smol["whole"])[0]
+    alone = rises / smol["random together"]["loss"]
+    line = smol["curves"]["gate gradient"]
+    matter, gone = {}, {}
+    for threshold in (0.005, 0.01, 0.05):
+        matter[threshold] = 100 * (alone > threshold).mean()
+        gone[threshold] = removable(line, base, threshold)
+    assert max(matter.values()) < 20  # nowhere do 30% matter
+    assert 19 < gone[0.01] < 31  # a fifth, or somewhat more, can go within 1%
+    assert gone[0.05] - gone[0.005] > 10
+    assert matter[0.005] - matter[0.05] > 10
+    apart = 1 - np.array(mini["curves"]["ablation"]["scores"])[:, 0].mean(1)
+    tenth = mini["curves"]["ablation"]["heads"].index(14)
+    assert apart[tenth] > 0.01  # in MiniLM a fifth cannot
+    chance = [
+        (np.array(smol["curves"][f"random {i}"]["scores"])[0, 0] - base).mean() for i in range(5)
+    ]
+    assert min(chance) / base.mean() > 0.02  # of random heads not even a tenth
+
+
+def test_c25_more_than_one_point_of_accuracy_is_lost(stored):
+    longer = {name: np.array(scores) for name, scores in stored["smollm2"]["longer"].items()}
+    for name in ("gate gradient", "iterative", "ablation"):
+        lost = interval(100 * (longer[name] - longer["whole"])[1])
+        more = interval((longer[name] - longer["whole"])[0] / longer["whole"][0].mean())
+        assert lost[2] < -1  # points, of about 32
+        assert more[1] > 0.05  # of the loss
+
+
+def test_c25_attention_is_too_small_a_part_of_the_model():
+    layers, width, hidden, vocabulary = 30, 576, 1536, 49_152  # SmolLM2
+    attention = layers * attention_size(width, 9, 3, 64).weight_count
+    feed = layers * feed_forward_parameter_count(width, hidden, is_gated=True)
+    saved = 0.3 * attention / (attention + feed + vocabulary * width)
+    assert saved < 0.07  # of the weights that a step of writing reads: a time of 0.93, not 0.7
