@@ -1,4 +1,4 @@
-"""The executed equations of the chapter on removing heads."""
+"""The executed and the tested equations of the chapter on removing heads."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.models.minilm import mean_pool
 from mha_book.pruning.importance import normalise_layers
 from mha_book.specialization.composition import block_norms
-from tests.equations import executed
+from tests.equations import executed, tested
 
 T, N, H, C, D, L = 7, 5, 3, 2, 11, 13  # positions, heads, widths, layers
 
@@ -39,18 +39,26 @@ def slope(rng):
     return given, {"dL_dg": pull(above)[0]}
 
 
-@executed("prune-expansion")
-def expansion(rng):
+@tested(
+    "prune-expansion",
+    latex=r"R = -p^{h} v^{h} + \frac{1}{2} v^{h} B^{hk} v^{k}",
+    alterations=("sign", "half", "pairs"),
+)
+def expansion(rng, altered):
     # One position, a squared error: quadratic in the gates, so that the second order is the last.
     written, target = draw(rng, N, D), draw(rng, D)
 
     def loss(g):
         return jnp.sum((g @ written - target) ** 2) / 2
 
-    g, closed = draw(rng, N), jnp.asarray(rng.integers(0, 2, N), jnp.float64)
-    moved = closed * g  # what each closed gate loses
-    given = {"p": jax.grad(loss)(g), "B": jax.hessian(loss)(g), "v": moved}
-    return given, {"R": loss(g - moved) - loss(g)}
+    g, closed = draw(rng, N), jnp.array([1.0, 0.0, 1.0, 1.0, 0.0])
+    moved = closed * g  # how far each gate is moved
+    slope, curved = jax.grad(loss)(g), jax.hessian(loss)(g)
+    if altered == "pairs":
+        curved = jnp.diag(jnp.diag(curved))
+    first = slope @ moved if altered == "sign" else -slope @ moved
+    half = 1.0 if altered == "half" else 0.5
+    return loss(g - moved) - loss(g), first + half * moved @ curved @ moved
 
 
 @executed("prune-layers")
