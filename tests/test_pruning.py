@@ -20,6 +20,7 @@ from mha_book.pruning.order import (
     removal_order,
 )
 from mha_book.pruning.removal import prune_heads, prune_model, with_mean_outputs
+from mha_book.pruning.second_order import curvature
 from tests import oracles
 
 D, N, H, C, T = 11, 6, 3, 5, 7
@@ -261,3 +262,22 @@ def test_learned_gates_close_what_is_not_needed():
     gates = np.asarray(hard_concrete.final_gates(found))
     assert gates[[1, 3]].tolist() == [0, 0]
     assert gates[[0, 2]].min() > 0.9
+
+
+@pytest.mark.unoptimised
+def test_first_and_second_order_are_all_there_is_to_a_quadratic_loss():
+    half = rng.normal(size=(6, 6))
+    curved, slope = jnp.asarray(half @ half.T), jnp.asarray(rng.normal(size=6))
+
+    def loss(params, gates, x):
+        closed = 1 - jnp.ravel(gates)
+        return x * (closed @ params @ closed / 2 + slope @ closed)
+
+    gates = jnp.asarray(rng.uniform(size=(2, 3)))
+    without, first, second = (
+        np.asarray(jax.jit(score, static_argnums=0)(loss, curved, gates, 3.0))
+        for score in (importance.ablation, importance.taylor, curvature)
+    )
+    np.testing.assert_allclose(first + second, without, rtol=1e-5, atol=1e-5)
+    wanted = 1.5 * np.asarray(gates) ** 2 * np.diag(curved).reshape(2, 3)
+    np.testing.assert_allclose(second, wanted, rtol=1e-5)

@@ -1,0 +1,404 @@
+"""How far SmolLM2 and MiniLM get without heads: curves for each importance, and random control.
+
+    python -m experiments.pruning [--quick]
+
+Heads go in the order of an importance that was measured on addresses of the training years, as
+heads.json has it, or is measured here; what the model does without them is scored on other
+addresses, of the validation years, each text on its own. Also: whether heads of which none is
+missed alone are not missed together. Stores book/data/pruning.json; every evaluation is kept, so
+that the experiment goes on where it stopped.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.heads import addresses, gated_loss, windows
+from experiments.shared import ROOT, arguments, store
+from mha_book.checkpoints import write_atomic
+from mha_book.models import minilm, smollm2
+from mha_book.models.tokens import tokenize
+from mha_book.pruning import importance
+from mha_book.pruning.order import (
+    iterative_order,
+    keep_without,
+    rank_correlation,
+    removal_order,
+)
+from mha_book.pruning.removal import prune_model
+from mha_book.pruning.second_order import curvature
+
+__all__ = ["QUICK", "Remembered", "Sizes", "main", "sentences"]
+
+COMMAND = "python -m experiments.pruning"
+START = 2000  # characters of an address before the passage that is scored
+GROUP = 3  # query heads of SmolLM2 that share a key head
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    layers: int = 30  # of SmolLM2
+    texts: int = 24  # passages that SmolLM2 is scored on
+    context: int = 33  # tokens of such a passage
+    longer: int = 129  # tokens of the passages on which a few points are scored again
+    ranking: int = 8  # windows that heads are ranked on again after each round
+    ranking_context: int = 101
+    rounds: int = 6
+    sentence_layers: int = 6  # of MiniLM
+    sentences: int = 6  # of an address, scored; one of each address for the ranking
+    fractions: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+    draws: int = 5
+    missed: int = 16  # heads of which none is missed alone
+    orders: int = 1  # in which these are put together
+
+
+QUICK = Sizes(
+    1, 2, 9, 17, 1, 9, 2, sentence_layers=1, sentences=2, fractions=(0.34,), draws=1,
+    missed=4, orders=1,
+)  # fmt: skip
+
+
+class Remembered:
+    """A function of which heads stay, whose values are kept in a file.
+
+    Args:
+        function: from booleans ``(L, N)`` to an array.
+        path: the file.
+        key: what else the values depend on; a file of another key is not read.
+    """
+
+    def __init__(self, function: Callable[[np.ndarray], Any], path: Path, key: Any) -> None:
+        """Read what is there."""
+        self.function, self.path = function, path
+        self.key = json.loads(json.dumps(key))
+        state = json.loads(path.read_text()) if path.exists() else {"key": self.key, "values": {}}
+        assert state["key"] == self.key, f"{path} is of another experiment: remove it"
+        self.values: dict[str, Any] = state["values"]
+        self.computed = 0
+
+    def __call__(self, keep: np.ndarray) -> np.ndarray:
+        """Return the value, computed at most once."""
+        name = np.packbits(np.asarray(keep, bool)).tobytes().hex()
+        if name not in self.values:
+            self.values[name] = np.asarray(self.function(np.asarray(keep)), np.float64).tolist()
+            self.computed += 1
+            write_atomic(self.path, json.dumps({"key": self.key, "values": self.values}).encode())
+            if sys.stderr.isatty():
+                done = f"\r{self.path.stem}: {len(self.values)} evaluations"
+                print(done, end="", file=sys.stderr)
+        return np.array(self.values[name])
+
+
+def sentences(split: str, count: int, each: int) -> list[str]:
+    """Return ``each`` sentences of middling length from each of ``count`` addresses of a split."""
+    found = []
+    for text in addresses(split, count):
+        every = [s.strip() + "." for s in text.replace("\n", " ").split(". ")]
+        every = [s for s in every if 60 < len(s) < 240]
+        found += [every[i] for i in np.linspace(3, len(every) - 1, each).astype(int)]
+    return found
+
+
+def passages(model: Any, split: str, count: int, length: int) -> jax.Array:
+    """Return what stands some way into evenly spaced addresses of a split, ``(B, T)``.
+
+    Their beginnings, by which heads are ranked, are alike: they greet the same houses.
+    """
+    rows = []
+    for text in addresses(split, count):
+        inside = text[text.index(" ", START) + 1 :]
+        rows.append(model.tokenizer.encode(inside[: 12 * length]).ids[:length])
+    return jnp.asarray(np.array(rows, np.int32))
+
+
+def smollm2_scores(
+    model: Any, params: Any, ids: jax.Array, at_once: int | None = None
+) -> Callable[[np.ndarray], Any]:
+    """Return a function from heads kept to loss and accuracy of each text, ``(2, B)``."""
+
+    @jax.jit
+    def scores(params: Any, gates: jax.Array, ids: jax.Array) -> jax.Array:
+        logits = smollm2.forward(params, ids, config=model.config, gates=gates)[:, :-1]
+        log_p = jax.nn.log_softmax(logits)
+        losses = -jnp.take_along_axis(log_p, ids[:, 1:, None], -1)[..., 0]
+        return jnp.stack([losses.mean(1), (logits.argmax(-1) == ids[:, 1:]).mean(1)])
+
+    def batches(keep: np.ndarray) -> np.ndarray:
+        gates, step = jnp.asarray(keep, jnp.float32), at_once or len(ids)
+        found = [scores(params, gates, ids[i : i + step]) for i in range(0, len(ids), step)]
+        return np.concatenate(found, axis=1)
+
+    return batches
+
+
+def minilm_scores(params: Any, *batch: jax.Array) -> Callable[[np.ndarray], Any]:
+    """Return a function from heads kept to the likeness of each sentence to itself, ``(2, B)``.
+
+    The cosine of its embedding with that of the whole model, and whether the nearest of the other
+    sentences is the same one.
+    """
+    embed = jax.jit(minilm.embed)
+    whole = np.asarray(embed(params, *batch), np.float64)
+
+    def nearest(embeddings: np.ndarray) -> np.ndarray:
+        return np.argmax(embeddings @ embeddings.T - 2 * np.eye(len(embeddings)), axis=1)
+
+    def scores(keep: np.ndarray) -> np.ndarray:
+        gates = jnp.asarray(keep, jnp.float32)
+        without = np.asarray(embed(params, *batch, gates=gates), np.float64)
+        return np.stack([(whole * without).sum(1), nearest(whole) == nearest(without)])
+
+    return scores
+
+
+def curve(
+    scores: Callable[[np.ndarray], np.ndarray], order: np.ndarray, counts: Any, shape: Any
+) -> dict[str, Any]:
+    """Return the scores of every text with the first heads of an order removed."""
+    found = np.stack([scores(keep_without(order, count, shape)) for count in counts])
+    return {"heads": list(counts), "scores": found}
+
+
+def together(
+    scores: Callable[[np.ndarray], np.ndarray], heads: np.ndarray, shape: Any, orders: int
+) -> dict[str, Any]:
+    """Return the rise of the loss of every text without each head, and without sets of them."""
+
+    def rise(chosen: np.ndarray) -> np.ndarray:
+        return (scores(keep_without(chosen, len(chosen), shape)) - scores(np.ones(shape, bool)))[0]
+
+    sets = []
+    for seed in range(orders):
+        shuffled = np.random.default_rng(seed).permutation(len(heads))
+        size = 2
+        while size < len(heads) or (size == len(heads) and seed == 0):
+            members = shuffled[:size]
+            sets.append({"members": members, "rise": rise(heads[members])})
+            size *= 2
+    return {"heads": heads, "alone": [rise(head[None]) for head in heads], "sets": sets}
+
+
+def sums_of_stored(
+    losses: Callable[[np.ndarray], np.ndarray], alone: np.ndarray, draws: int
+) -> dict[str, Any]:
+    """Return joint effects of sets of heads, with the sums of what each does on the same text.
+
+    The sets have the heads that are missed least alone, and are drawn from all heads as a control.
+    """
+    whole = float(losses(np.ones(alone.shape, bool)))
+
+    def rises(order: np.ndarray, size: int) -> dict[str, float]:
+        keep = keep_without(order, size, alone.shape)
+        joint = float(losses(keep)) - whole
+        return {"size": size, "sum": float(alone[~keep].sum()), "joint": joint}
+
+    least = removal_order(abs(alone))
+    found = {"loss": whole, "least": [rises(least, size) for size in (16, 32, 64, 128)]}
+    drawn = [
+        importance.random_importance(jax.random.key(seed), alone.shape) for seed in range(draws)
+    ]
+    found["random"] = [rises(removal_order(d), size) for d in drawn for size in (16, 64)]
+    return found
+
+
+def in_float64(params: Any, config: Any, ids: jax.Array, keep: np.ndarray) -> dict[str, float]:
+    """Return how far the logits of the smaller model are from closed gates, in float64."""
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, np.float64)), params)
+        run = jax.jit(
+            lambda params, gates: smollm2.forward(params, ids, config=config, gates=gates)
+        )
+        gated = np.asarray(run(wide, jnp.asarray(keep, jnp.float64)))
+        pruned = np.asarray(run(prune_model(wide, keep, uneven="pad"), None))
+    assert gated.dtype == pruned.dtype == np.float64
+    return {"difference": float(abs(pruned - gated).max()), "largest": float(abs(gated).max())}
+
+
+def counts_of(sizes: Sizes, total: int, group_size: int = 1) -> list[int]:
+    """Return how many of all heads go at each point of a curve."""
+    return [group_size * round(f * total / group_size) for f in sizes.fractions]
+
+
+def _thirty(sizes: Sizes) -> int:
+    """Return which point of a curve has 30% of the heads removed; the first where none has."""
+    return sizes.fractions.index(0.3) if 0.3 in sizes.fractions else 0
+
+
+def of_smollm2(
+    sizes: Sizes, heads: dict[str, Any], work: Path, report: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return all that is measured on SmolLM2."""
+    model = smollm2.load_smollm2()
+    config = model.config._replace(num_layers=sizes.layers)
+    model = model._replace(config=config)
+    params = model.params._replace(layers=model.params.layers[: sizes.layers])
+    shape, total = (sizes.layers, config.num_heads), sizes.layers * config.num_heads
+    text = passages(model, "validation", sizes.texts, sizes.context)
+    scores = Remembered(
+        smollm2_scores(model, params, text), work / "pruning-smollm2.json", text.tolist()
+    )
+    whole = np.ones(shape, bool)
+    found: dict[str, Any] = {"whole": scores(whole)}
+
+    stored = {name: np.array(score)[: sizes.layers] for name, score in heads["importance"].items()}
+    basic = {name: stored[name] for name in ("ablation", "gate gradient", "taylor", "weight norm")}
+    by_layer = {
+        f"{name}, by layer": np.asarray(importance.normalise_layers(jnp.asarray(basic[name])))
+        for name in ("ablation", "gate gradient")
+    }
+    draws = [importance.random_importance(jax.random.key(i), shape) for i in range(sizes.draws)]
+    orders = {name: removal_order(score) for name, score in (basic | by_layer).items()}
+    orders |= {f"random {i}": removal_order(score) for i, score in enumerate(draws)}
+    # What sorting "the loss with it minus the loss without it" in descending order removes.
+    orders["sign of the loss without it"] = removal_order(-stored["ablation"])
+
+    ranking = windows(model, "train", sizes.ranking, sizes.ranking_context)
+    gradient = jax.jit(lambda *given: importance.gate_gradient(gated_loss(config), *given))
+
+    def sensitivity(keep: np.ndarray) -> np.ndarray:
+        gates = jnp.asarray(keep, jnp.float32)
+        return np.mean([np.asarray(gradient(params, gates, row[None])) for row in ranking], axis=0)
+
+    again = Remembered(sensitivity, work / "pruning-gradients.json", ranking.tolist())
+    for name, group_size in (("iterative", 1), ("iterative groups", GROUP)):
+        counts = counts_of(sizes, total, group_size)
+        per_round = group_size * -(-max(counts) // sizes.rounds // group_size)
+        orders[name] = iterative_order(
+            again, shape, max(counts), per_round=per_round, group_size=group_size
+        )
+    orders["groups"] = removal_order(basic["gate gradient"], GROUP)
+    orders |= {f"random groups {i}": removal_order(s, GROUP) for i, s in enumerate(draws[:2])}
+    report("orders of SmolLM2")
+
+    every, at = tuple(range(len(sizes.fractions))), _thirty(sizes)
+    found["curves"] = {}
+    for name, order in orders.items():
+        counts = counts_of(sizes, total, GROUP if "groups" in name else 1)
+        points = every if name in ("ablation", "gate gradient", "taylor") else every[1::2] or every
+        if "groups" in name:
+            points = tuple(sorted({at, every[-1]}))
+        if name in ("ablation, by layer", "sign of the loss without it"):
+            points = (at,)
+        found["curves"][name] = curve(scores, order, [counts[i] for i in points], shape)
+        report(f"SmolLM2, {name}")
+    more = passages(model, "validation", sizes.texts, sizes.longer)
+    again_longer = Remembered(
+        smollm2_scores(model, params, more, at_once=max(1, sizes.texts // 4)),
+        work / "pruning-longer.json",
+        more.tolist(),
+    )
+    count = counts_of(sizes, total)[at]
+    found["longer"] = {"whole": again_longer(whole)} | {
+        name: again_longer(keep_without(orders[name], count, shape))
+        for name in ("gate gradient", "iterative", "ablation", "random 1")
+        if name in orders
+    }
+    report("SmolLM2, longer passages")
+    found["orders"] = {name: orders[name] for name in ("iterative", "iterative groups")}
+
+    unmissed = removal_order(abs(stored["ablation"]))[: sizes.missed]
+    found["together"] = together(scores, unmissed, shape, sizes.orders)
+    order = removal_order(abs(stored["ablation"]))
+    found["together"]["more"] = curve(
+        scores, order, [min(size, total) for size in (64, 128)], shape
+    )
+    report("SmolLM2, heads that are not missed alone")
+    keep = keep_without(orders["gate gradient"], counts_of(sizes, total)[_thirty(sizes)], shape)
+    found["removal in float64"] = in_float64(params, config, text[:1, :17], keep)
+    if sizes.layers == len(model.params.layers):
+        ids = windows(model, "train", heads["config"]["gradients"], heads["config"]["context"])
+        ids = ids[: heads["config"]["ablations"]]
+        loss = jax.jit(gated_loss(config))
+        losses = Remembered(
+            lambda keep: loss(params, jnp.asarray(keep, jnp.float32), ids),
+            work / "pruning-sets.json",
+            ids.tolist(),
+        )
+        found["random together"] = sums_of_stored(losses, stored["ablation"], sizes.draws)
+    return found
+
+
+def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[str, Any]:
+    """Return all that is measured on MiniLM."""
+    model = minilm.load_minilm()
+    params = model.params._replace(layers=model.params.layers[: sizes.sentence_layers])
+    shape = (sizes.sentence_layers, model.config.num_heads)
+    total = shape[0] * shape[1]
+    texts = sentences("validation", sizes.texts, sizes.sentences)
+    per_sentence = minilm_scores(params, *tokenize(model, texts))
+
+    def per_text(keep: np.ndarray) -> np.ndarray:
+        return per_sentence(keep).reshape(2, sizes.texts, sizes.sentences).mean(-1)
+
+    scores = Remembered(per_text, work / "pruning-minilm.json", texts)
+    ids, lengths = tokenize(model, sentences("train", sizes.texts, 1))
+    whole = jax.jit(minilm.embed)(params, ids, lengths)
+
+    def distance(params: Any, gates: jax.Array, example: Any) -> jax.Array:
+        ids, lengths, whole = example
+        return 1 - jnp.mean(jnp.sum(minilm.embed(params, ids, lengths, gates=gates) * whole, -1))
+
+    found: dict[str, Any] = {"importance": {}, "seconds": {}}
+    measures = {
+        "ablation": importance.ablation,
+        "curvature": curvature,
+        "taylor": importance.taylor,
+    }
+    for name, measure in measures.items():
+        run = jax.jit(lambda *given, measure=measure: measure(distance, *given))
+        begun = time.monotonic()
+        score = run(params, jnp.ones(shape), (ids, lengths, whole))
+        found["importance"][name] = np.asarray(score)
+        found["seconds"][name] = time.monotonic() - begun
+        report(f"MiniLM, {name}")
+    found["importance"]["weight norm"] = np.asarray(jax.jit(importance.weight_norm)(params))
+    found["rank correlation with ablation"] = {
+        name: rank_correlation(found["importance"][name], found["importance"]["ablation"])
+        for name in ("curvature", "taylor", "weight norm")
+    }
+    orders = {
+        name: removal_order(found["importance"][name])
+        for name in ("ablation", "curvature", "weight norm")
+    }
+    for i in range(sizes.draws):
+        draw = importance.random_importance(jax.random.key(i), shape)
+        orders[f"random {i}"] = removal_order(draw)
+    orders["ablation, by layer"] = removal_order(
+        importance.normalise_layers(jnp.asarray(found["importance"]["ablation"]))
+    )
+    counts = counts_of(sizes, total)
+    found["curves"] = {n: curve(scores, order, counts, shape) for n, order in orders.items()}
+    report("MiniLM, curves")
+    return found
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+    options.work.mkdir(parents=True, exist_ok=True)
+    heads = json.loads((ROOT / "book" / "data" / "heads.json").read_text())
+
+    def report(what: str) -> None:
+        print(f"{what}: {time.monotonic() - start:.0f} s", flush=True)
+
+    document: dict[str, Any] = {"config": sizes._asdict()}
+    document["smollm2"] = of_smollm2(sizes, heads, options.work, report)
+    document["minilm"] = of_minilm(sizes, options.work, report)
+    path = options.out / "pruning.json"
+    store(path, command, document, digits=5)
+    report(str(path))
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The executed and the tested equations of the chapter on removing heads."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import MultiHeadParams, multi_head_attention
+from mha_book.models.minilm import mean_pool
+from mha_book.pruning.importance import normalise_layers
+from mha_book.specialization.composition import block_norms
+from tests.equations import executed, tested
+
+T, N, H, C, D, L = 7, 5, 3, 2, 11, 13  # positions, heads, widths, layers
+
+
+def draw(rng, *shape):
+    return jnp.asarray(rng.normal(size=shape))
+
+
+def layer(rng):
+    params = MultiHeadParams(*(draw(rng, *s) for s in ((D, N, H), (D, N, H), (D, N, C), (N, C, D))))
+    return params, draw(rng, T, D), draw(rng, N)
+
+
+@executed("prune-gates")
+def gates(rng):
+    params, x, g = layer(rng)
+    y, inside = multi_head_attention(params, x, gates=g, return_intermediates=True)
+    return {"g": g, "O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
+
+
+@executed("prune-slope")
+def slope(rng):
+    params, x, g = layer(rng)
+    inside = multi_head_attention(params, x, return_intermediates=True)[1]
+    y, pull = jax.vjp(lambda g: multi_head_attention(params, x, gates=g), g)
+    above = draw(rng, *y.shape)
+    given = {"O": inside.head_outputs, "W_O": params.w_o, "dL_dY": above}
+    return given, {"dL_dg": pull(above)[0]}
+
+
+@tested(
+    "prune-expansion",
+    latex=r"R = -p^{h} v^{h} + \frac{1}{2} v^{h} B^{hk} v^{k}",
+    alterations=("sign", "half", "pairs"),
+)
+def expansion(rng, altered):
+    # One position, a squared error: quadratic in the gates, so that the second order is the last.
+    written, target = draw(rng, N, D), draw(rng, D)
+
+    def loss(g):
+        return jnp.sum((g @ written - target) ** 2) / 2
+
+    g, closed = draw(rng, N), jnp.array([1.0, 0.0, 1.0, 1.0, 0.0])
+    moved = closed * g  # how far each gate is moved
+    slope, curved = jax.grad(loss)(g), jax.hessian(loss)(g)
+    if altered == "pairs":
+        curved = jnp.diag(jnp.diag(curved))
+    first = slope @ moved if altered == "sign" else -slope @ moved
+    half = 1.0 if altered == "half" else 0.5
+    return loss(g - moved) - loss(g), first + half * moved @ curved @ moved
+
+
+@executed("prune-layers")
+def layers(rng):
+    scores = draw(rng, L, N)
+    return {"I": scores}, {"I_hat": normalise_layers(scores)}
+
+
+@executed("prune-norm")
+def norm(rng):
+    params, _, _ = layer(rng)
+    heads_first = jnp.swapaxes(params.w_v, 0, 1)
+    return {"W_V": heads_first, "W_O": params.w_o}, {"I": block_norms(params).w_v_w_o}
+
+
+@executed("prune-distance")
+def distance(rng):
+    lengths = jnp.array([T, T])
+    e, f = (np.asarray(x) for x in mean_pool(draw(rng, 2, T, D), lengths))
+    return {"e": e, "f": f}, {"c": 1 - e @ f}
