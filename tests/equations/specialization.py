@@ -12,7 +12,7 @@ from mha_book.specialization.patterns import (
     uniform_weights,
     visible_pairs,
 )
-from tests.equations import executed
+from tests.equations import executed, tested
 
 N, T, C, D, H = 3, 7, 5, 11, 2  # heads, positions, three widths
 
@@ -81,15 +81,29 @@ def composed(rng):
     writes = one.w_v[:, 0] @ one.w_o[0]
     reads = other.w_q[:, 0] @ other.w_k[:, 0].T
     found = composition.composition(one, other).key[0, 0]
-    return {"M": writes, "R": reads}, {"gamma": float(found)}
+    return {"M": writes, "R": reads}, {"P": writes @ reads.T, "gamma": float(found)}
 
 
-@executed("spec-divergence")
-def divergence(rng):
+@tested(
+    "spec-divergence",
+    latex=r"""\begin{aligned}
+\bar A^{hgij} &= \frac{1}{2} \left(A^{hij} + A^{gij}\right) \\
+f^{hi} &= \sum_j A^{hij} \log A^{hij} \\
+\bar f^{hgi} &= \sum_j \bar A^{hgij} \log \bar A^{hgij} \\
+d^{hg} &= \frac{r^i}{2\, n \log 2} \left( f^{hi} + f^{gi} - 2 \bar f^{hgi} \right)
+\end{aligned}""",
+    alterations=("sign", "half", "head"),
+)
+def divergence(rng, altered):
     drawn = weights(rng).astype(jnp.float32)
     sums, rows = agreement.divergence_sums(drawn, jnp.ones((1, T, T), bool))
-    given = {"A": drawn[0], "r": np.ones(T), "n": float(rows)}
-    return given, {"d": sums / rows}
+    a = np.asarray(drawn[0], np.float64)
+    middle = (a[:, None] + a[None, :]) / (1 if altered == "half" else 2)
+    f, between = (a * np.log(a)).sum(-1), (middle * np.log(middle)).sum(-1)
+    other = f[None, ::-1] if altered == "head" else f[None, :]
+    sign = -1 if altered == "sign" else 1
+    found = (f[:, None] + sign * other - 2 * between).sum(-1) / (2 * float(rows) * np.log(2))
+    return sums / rows, found
 
 
 @executed("spec-mixing")
