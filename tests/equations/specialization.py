@@ -90,7 +90,8 @@ def composed(rng):
 \bar A^{hgij} &= \frac{1}{2} \left(A^{hij} + A^{gij}\right) \\
 f^{hi} &= \sum_j A^{hij} \log A^{hij} \\
 \bar f^{hgi} &= \sum_j \bar A^{hgij} \log \bar A^{hgij} \\
-d^{hg} &= \frac{r^i}{2\, n \log 2} \left( f^{hi} + f^{gi} - 2 \bar f^{hgi} \right)
+w^{hgi} &= f^{hi} + f^{gi} - 2 \bar f^{hgi} \\
+d^{hg} &= \frac{r^i\, w^{hgi}}{2\, n \log 2}
 \end{aligned}""",
     alterations=("sign", "half", "head"),
 )
