@@ -9,7 +9,7 @@ import pytest
 
 from mha_book import MultiHeadParams, causal, padding
 from mha_book.models import tiny
-from mha_book.specialization import agreement, patterns, streaming, targets
+from mha_book.specialization import agreement, patterns, streaming, targets, words
 from mha_book.specialization.composition import block_norms, composition
 from mha_book.specialization.contribution import (
     logit_directions,
@@ -390,3 +390,68 @@ PAIRS, IDS = jnp.ones((1, 2, 2), bool), jnp.zeros((1, 2), jnp.int32)
 def test_bad_input(no_type_checks, call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_excess_is_zero_for_the_uninformed_and_one_for_the_pure():
+    pairs = visible(batch=2)
+    pure = jnp.zeros((2, 1, T, T)).at[:, :, jnp.arange(1, T), jnp.arange(T - 1)].set(1.0)
+    pure = pure.at[:, :, 0, 0].set(1.0)
+    even = patterns.uniform_weights(pairs)
+    ids = jnp.zeros((2, T), jnp.int32)
+    found = measured([jnp.concatenate([pure, even], 1)], pairs, ids, ids == 0)
+    excess = streaming.excess(streaming.add_texts(found)["previous"])
+    np.testing.assert_allclose(excess, [[1.0, 0.0]], atol=1e-6)
+    assert streaming.excess(found["previous"]).shape == (2, 1, 2)  # text by text
+
+
+def test_resampled_tallies_add_up_the_texts_that_were_drawn():
+    tally = streaming.Tally(
+        jnp.array([[[1.0]], [[10.0]], [[100.0]]]), jnp.array([1.0, 2.0, 4.0]), jnp.ones(3)
+    )
+    drawn = jax.jit(streaming.resampled, static_argnums=2)(tally, jax.random.key(0), 50)
+    assert drawn.total.shape == (50, 1, 1)
+    np.testing.assert_allclose(drawn.rows, 3)
+    for total, null in zip(drawn.total[:, 0, 0].tolist(), drawn.null.tolist(), strict=True):
+        times = [int(total) // 10**k % 10 for k in range(3)]
+        assert sum(times) == 3
+        assert null == times[0] + 2 * times[1] + 4 * times[2]
+    low, high = jax.jit(streaming.bootstrap)(tally, jax.random.key(0))
+    assert 1 <= float(low[0, 0]) < 37 < float(high[0, 0]) <= 100
+
+
+def test_attention_between_words(no_type_checks):
+    owner = np.array([-1, 0, 0, 1, 2, -1])
+    weights = rng.dirichlet(np.ones(6), size=(3, 6))
+    between = words.word_weights(weights, owner)
+    assert between.shape == (3, 3, 3)
+    wanted = weights[1, [1, 2]].mean(0)
+    np.testing.assert_allclose(between[1, 0], [wanted[1] + wanted[2], wanted[3], wanted[4]])
+    special = weights[:, :, [0, 5]].sum(-1)
+    rows = np.stack([special[:, [1, 2]].mean(-1), special[:, 3], special[:, 4]], -1)
+    np.testing.assert_allclose(between.sum(-1) + rows, 1)
+    with pytest.raises(ValueError, match="weights: expected axes"):
+        words.word_weights(weights[:, :5], owner)
+
+
+def test_the_most_attended_other_word():
+    between = np.array([[[0.9, 0.5, 0.1], [0.2, 0.7, 0.1], [0.3, 0.2, 0.5]]])
+    assert words.most_attended(between, 0, is_causal=False).tolist() == [1]
+    assert words.most_attended(between, 2, is_causal=True).tolist() == [0]
+    assert words.most_attended(between, 1, is_causal=True).tolist() == [0]
+    with pytest.raises(ValueError, match="word: expected one that sees another"):
+        words.most_attended(between, 0, is_causal=True)
+
+
+def test_words_of_tokens_with_a_tokenizer_that_cuts_words():
+    class Encoding:
+        offsets = ((0, 0), (0, 2), (2, 5), (5, 6), (6, 10), (10, 11), (0, 0))
+
+    class Model:
+        class tokenizer:
+            encode = staticmethod(lambda text: Encoding)
+
+    given = ["Kings", ",", "now", "."]
+    assert words.join_words(given) == "Kings, now."
+    assert words.word_of_tokens(Model, given).tolist() == [-1, 0, 0, 1, 2, 3, -1]
+    with pytest.raises(ValueError, match="none for words"):
+        words.word_of_tokens(Model, [*given, "then", "."])

@@ -63,7 +63,7 @@ def divergence_sums(
 
     mixed = jax.lax.map(against_all, jnp.moveaxis(rows, 1, 0))  # (M, M)
     sums = jnp.maximum(mixed - (own[:, None] + own[None, :]) / 2, 0.0)  # rounding is no divergence
-    return sums * (1 - jnp.eye(sums.shape[0])), counted.sum().astype(jnp.float32)
+    return sums * (1 - jnp.eye(sums.shape[0], dtype=sums.dtype)), counted.sum().astype(jnp.float32)
 
 
 def _bits(probabilities: Array) -> Array:

@@ -26,10 +26,12 @@ __all__ = [
     "Tally",
     "add_texts",
     "bootstrap",
+    "excess",
     "head_table",
     "mean",
     "measure_heads",
     "null_mean",
+    "resampled",
 ]
 
 
@@ -153,6 +155,29 @@ def null_mean(tally: Tally) -> Float[Array, "*texts"]:
     return tally.null / tally.rows
 
 
+def excess(tally: Tally) -> Float[Array, "*texts L N"]:
+    r"""Return how far each head is from the uninformed towards one with all its attention there.
+
+    $(m^h - m_0) / (1 - m_0)$ with $m^h$ the measure and $m_0$ its null value, for measures whose
+    greatest value is 1.
+
+    Args:
+        tally: of one measure.
+
+    Returns:
+        ``(…, L, N)``: 0 for the uninformed head, 1 for the greatest value, negative below the null.
+
+    References:
+        Cohen, A coefficient of agreement for nominal scales, 1960.
+
+    Example:
+        >>> excess(Tally(jnp.array([[6.0]]), jnp.array(4.0), jnp.array(8.0))).item()
+        0.5
+    """
+    null = null_mean(tally)[..., None, None]
+    return (mean(tally) - null) / (1 - null)
+
+
 def bootstrap(
     tally: Tally, rng_key: Key[Array, ""], draws: int = 1000, level: float = 0.95
 ) -> Float[Array, "2 L N"]:
@@ -178,13 +203,37 @@ def bootstrap(
         >>> jax.jit(bootstrap)(tally, jax.random.key(0)).tolist()
         [[[0.5]], [[0.5]]]
     """
-    check(tally.rows.ndim == 1, "tally", "one axis of texts", f"rows {tally.rows.shape}")
     check(0 < level < 1, "level", "a number between 0 and 1", level)
+    means = mean(resampled(tally, rng_key, draws))
+    return jnp.quantile(means, jnp.array([(1 - level) / 2, (1 + level) / 2]), axis=0)
+
+
+def resampled(tally: Tally, rng_key: Key[Array, ""], draws: int = 1000) -> Tally:
+    """Return the tallies of texts drawn anew with replacement, for intervals of what follows.
+
+    With the same key the same texts are drawn for every measure.
+
+    Args:
+        tally: of one measure, with a leading axis of texts.
+        rng_key: PRNG key.
+        draws: how often as many texts are drawn.
+
+    Returns:
+        A tally with a leading axis of draws in the place of the texts.
+
+    Raises:
+        ValueError: the tally has no axis of texts.
+
+    Example:
+        >>> tally = Tally(jnp.ones((5, 1, 1)), jnp.ones(5), jnp.full(5, 2.0))
+        >>> jax.jit(resampled, static_argnums=2)(tally, jax.random.key(0), 3).rows.tolist()
+        [10.0, 10.0, 10.0]
+    """
+    check(tally.rows.ndim == 1, "tally", "one axis of texts", f"rows {tally.rows.shape}")
     texts = tally.rows.shape[0]
     drawn = jax.random.randint(rng_key, (draws, texts), 0, texts)
     times = jax.nn.one_hot(drawn, texts).sum(1)  # (draws, texts): how often each was drawn
-    means = jnp.einsum("db,bln->dln", times, tally.total) / (times @ tally.rows)[:, None, None]
-    return jnp.quantile(means, jnp.array([(1 - level) / 2, (1 + level) / 2]), axis=0)
+    return jax.tree.map(lambda x: jnp.tensordot(times, x, 1), tally)
 
 
 def head_table(tallies: Mapping[str, Tally]) -> dict[str, np.ndarray]:

@@ -1,0 +1,119 @@
+r"""From tokens to words: attention between the words of an annotated sentence.
+
+A tokenizer may cut a word into several tokens. Attention on a word is the sum over its tokens, and
+attention from a word the mean over its tokens, so that a row still adds up to 1 together with what
+it gives to special tokens.
+
+Shapes: ``T`` tokens, ``W`` words.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from mha_book._checks import check
+
+__all__ = ["join_words", "most_attended", "word_of_tokens", "word_weights"]
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Return a sentence of words, with no space before a full stop or a comma.
+
+    Args:
+        words: full stops and commas are words of their own.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> join_words(["Now", ",", "the", "bell", "rings", "."])
+        'Now, the bell rings.'
+    """
+    return " ".join(words).replace(" .", ".").replace(" ,", ",")
+
+
+def word_of_tokens(model: Any, words: Sequence[str]) -> Int[np.ndarray, " T"]:
+    """Return to which word each token of the joined words belongs.
+
+    Args:
+        model: a loaded model with a tokenizer.
+        words: as for :func:`join_words`.
+
+    Returns:
+        ``(T,)``, numbers of words; -1 for special tokens.
+
+    Raises:
+        ValueError: a word has no token.
+    """
+    text, ends, at = join_words(words), [], 0
+    for word in words:
+        at = text.index(word, at) + len(word)
+        ends.append(at)
+    offsets = model.tokenizer.encode(text).offsets
+    owner = [int(np.searchsorted(ends, end)) if end > start else -1 for start, end in offsets]
+    without = sorted(set(range(len(words))) - set(owner))
+    check(not without, "words", "a token for each", f"none for words {without}")
+    return np.array(owner)
+
+
+def word_weights(
+    weights: Float[Any, "*heads T T"], owner: Int[np.ndarray, " T"]
+) -> Float[np.ndarray, "*heads W W"]:
+    """Return the attention between words: summed over the key's tokens, averaged over the query's.
+
+    Args:
+        weights: ``(…, T, T)``.
+        owner: ``(T,)``, from :func:`word_of_tokens`.
+
+    Returns:
+        ``(…, W, W)``; rows add up to 1 less what goes to special tokens.
+
+    Raises:
+        ValueError: the axes do not fit.
+
+    References:
+        Clark et al., What does BERT look at?, 2019, section 4.1.
+
+    Example:
+        >>> weights = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+        >>> word_weights(weights, np.array([-1, 0, 0])).round(2).tolist()
+        [[0.65]]
+    """
+    length = owner.shape[0]
+    fits = np.ndim(weights) >= 2 and np.shape(weights)[-2:] == (length, length)
+    check(fits, "weights", f"axes (…, T, T), T = {length}", f"shape {np.shape(weights)}")
+    member = (owner[:, None] == np.arange(owner.max() + 1)).astype(float)  # (T, W)
+    return np.swapaxes(member / member.sum(0), 0, 1) @ np.asarray(weights, float) @ member
+
+
+def most_attended(
+    between: Float[np.ndarray, "*heads W W"], word: int, *, is_causal: bool
+) -> Int[np.ndarray, "*heads"]:
+    """Return which other word has most attention from a word, for every head.
+
+    Args:
+        between: ``(…, W, W)``, from :func:`word_weights`.
+        word: the number of the query.
+        is_causal: whether only words before it can be meant.
+
+    Returns:
+        ``(…)``, numbers of words.
+
+    Raises:
+        ValueError: there is no other word to choose.
+
+    Example:
+        >>> between = np.array([[0.0, 0.0, 0.0], [0.1, 0.9, 0.0], [0.4, 0.5, 0.1]])
+        >>> int(most_attended(between, 2, is_causal=True))
+        1
+    """
+    number = between.shape[-1]
+    others = word if is_causal else number - 1
+    check(0 <= word < number and others > 0, "word", "one that sees another", word)
+    row = between[..., word, :].copy()
+    row[..., word] = -1.0
+    if is_causal:
+        row[..., word + 1 :] = -1.0
+    return np.asarray(row.argmax(-1))
