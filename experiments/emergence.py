@@ -1,0 +1,346 @@
+"""How heads come to their roles, and how wide a head has to be.
+
+    python -m experiments.emergence [--quick]
+
+Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its place
+and another by content, and follows what every head attends to. Then changes the start: other data,
+another start with the same data, heads exchanged, their scores alone exchanged, one head nudged
+towards a role, all heads alike; and the number of heads. Trains heads of many widths on a task that
+needs content alone. Measures the rank of the scores of the heads of SmolLM2 and MiniLM, and what
+both models lose where it is cut. Stores book/data/emergence.json, and the weights of the first runs
+in emergence.safetensors.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.emergence_training import ROLES, Program, measure, program
+from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
+from experiments.shared import arguments, store
+from mha_book.checkpoints import provenance, save_arrays, tree_arrays
+from mha_book.models import tiny
+from mha_book.pruning.order import rank_correlation
+from mha_book.specialization.probes import ProbeTask, probe_sequences
+from mha_book.training import Trained, train
+
+__all__ = ["QUICK", "Sizes", "foretold", "main", "mean_interval", "share_interval"]
+
+COMMAND = "python -m experiments.emergence"
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    seeds: int = 16
+    steps: int = 250
+    every: int = 5  # steps between two looks at the heads
+    batch: int = 64
+    pool: int = 2**15  # sequences that batches are picked from
+    evaluated: int = 256
+    rate: float = 2e-3
+    d_model: int = 32
+    num_heads: int = 4
+    other_heads: tuple[int, ...] = (2, 1)  # as wide together
+    nudges: tuple[float, ...] = (0.2,)  # of the norm of a head's W_Q and W_K
+    alike: tuple[float, ...] = (0.0, 1e-3)  # noise on heads that start the same, likewise
+    width_seeds: int = 5
+    width_steps: int = 400
+    width_rate: float = 3e-3
+    # colours, width of the model, heads, widths of a head
+    widths: tuple[tuple[int, int, int, tuple[int, ...]], ...] = (
+        (16, 64, 1, (2, 4, 8, 16, 32, 64, 128)),
+        (64, 64, 1, (2, 4, 8, 16, 64, 128)),
+        (64, 32, 1, (16, 64)),
+        (64, 64, 4, (4, 16)),
+    )
+    kept: int = 64  # colours of the runs whose first models are stored, of one head, D = 64
+
+
+QUICK = Sizes(
+    2, 4, 2, 4, 16, 8, other_heads=(1,), nudges=(0.1,), alike=(0.0,), width_seeds=2, width_steps=2,
+    widths=((16, 8, 1, (2, 4)),), kept=0,
+)  # fmt: skip
+
+
+def share_interval(hits: int, trials: int) -> tuple[float, float, float]:
+    """Return a share with the interval of Wilson for 95%."""
+    z, share = 1.96, hits / trials
+    middle = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    half = z * np.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2) / (1 + z**2 / trials)
+    return share, float(middle - half), float(middle + half)
+
+
+def mean_interval(values: np.ndarray, draws: int = 10_000) -> tuple[float, float, float]:
+    """Return the mean over seeds with the interval of 95% from drawing seeds anew."""
+    values = np.asarray(values, float)
+    drawn = np.random.default_rng(0).integers(0, len(values), (draws, len(values)))
+    low, high = np.quantile(values[drawn].mean(1), [0.025, 0.975])
+    return float(values.mean()), float(low), float(high)
+
+
+def foretold(early: np.ndarray, final: np.ndarray) -> dict[str, Any]:
+    """Return how far early role scores tell the final ones, ``(seeds, N, 2)`` each.
+
+    For each role, and for the difference of the two (place minus content): the rank correlation
+    over heads, mean over seeds; and how often the head that is first early is first in the end,
+    by chance once in ``N``.
+    """
+
+    def both(scores: np.ndarray) -> np.ndarray:
+        return np.concatenate([scores, scores[..., :1] - scores[..., 1:]], -1)
+
+    one, other, found = both(early), both(final), {}
+    for number, name in enumerate((*ROLES, "difference")):
+        a, b = one[..., number], other[..., number]
+        correlations = np.array([rank_correlation(x, y) for x, y in zip(a, b, strict=True)])
+        same = a.argmax(1) == b.argmax(1)
+        found[name] = {
+            "rank correlation": mean_interval(correlations),
+            "same leader": share_interval(int(same.sum()), len(same)),
+        }
+    return found
+
+
+class SeedStudy:
+    """The trainings from many seeds: all runs of one form share a program."""
+
+    def __init__(self, sizes: Sizes, work: Path) -> None:
+        self.sizes, self.work, self.task = sizes, work, ProbeTask()
+        self.program = self.of_heads(sizes.num_heads)
+        self.own, self.other = (
+            jax.vmap(jax.random.key)(jnp.arange(sizes.seeds) + first) for first in (0, 10_000)
+        )
+        self.start = self.program.fresh(self.own)
+
+    def of_heads(self, num_heads: int) -> Program:
+        """Return the program of layers of the same size with another number of heads."""
+        s = self.sizes
+        widths = (s.d_model, num_heads, s.d_model // num_heads)
+        return program(self.task, *widths, s.rate, s.batch, s.pool, s.evaluated)
+
+    def run(
+        self,
+        name: str,
+        params: tiny.TinyParams,
+        data: jax.Array | None = None,
+        compiled: Program | None = None,
+        often: bool = False,
+    ) -> Trained:
+        """Train the models of all seeds and measure them before and after, or often."""
+        s, used = self.sizes, compiled or self.program
+        return train(
+            used.step,
+            used.start(params, self.own if data is None else data),
+            s.steps,
+            data=used.data,
+            checkpoint=self.work / f"emergence-{name.replace(' ', '-')}.safetensors",
+            every=max(1, s.steps // 5),
+            evaluate=used.evaluate,
+            evaluate_every=s.every if often else s.steps,
+            config={"name": name, "sizes": s[:9]},
+            name=name,
+        )
+
+    def change_heads(
+        self, change: Callable[[Any, jax.Array], Any], params: tiny.TinyParams, *more: jax.Array
+    ) -> tiny.TinyParams:
+        """Return the models with ``change(attention, …)`` in place of the attention of each."""
+
+        def one(params: tiny.TinyParams, *more: jax.Array) -> tiny.TinyParams:
+            layer = params.layers[0]
+            return params._replace(
+                layers=(layer._replace(attention=change(layer.attention, *more)),)
+            )
+
+        return jax.vmap(one)(params, *more)
+
+    def nudged(self, role: int | None, strength: float) -> tiny.TinyParams:
+        """Move W_Q and W_K of the first head by a part of their norm.
+
+        Args:
+            role: along the gradient of the head's score in this role; None for a random direction.
+            strength: the part of the norm.
+        """
+        drawn = probe_sequences(jax.random.key(2**21), self.task, 4 * self.sizes.batch)
+        config = self.program.config
+
+        def score(params: tiny.TinyParams) -> jax.Array:
+            return measure(params, config, self.task, drawn)["roles"][0, role]
+
+        def one(params: tiny.TinyParams, key: jax.Array) -> tiny.TinyParams:
+            attention = params.layers[0].attention
+
+            def moved(pair: Any) -> tiny.TinyParams:
+                w_q, w_k = (
+                    w.at[:, 0].add(d)
+                    for w, d in zip((attention.w_q, attention.w_k), pair, strict=True)
+                )
+                changed = attention._replace(w_q=w_q, w_k=w_k)
+                return params._replace(layers=(params.layers[0]._replace(attention=changed),))
+
+            shape = attention.w_q[:, 0].shape
+            if role is None:
+                way = tuple(jax.random.normal(k, shape) for k in jax.random.split(key))
+            else:
+                zero = (jnp.zeros(shape), jnp.zeros(shape))
+                way = jax.grad(lambda pair: score(moved(pair)))(zero)
+            own = jnp.sqrt(sum(jnp.sum(w[:, 0] ** 2) for w in (attention.w_q, attention.w_k)))
+            length = jnp.sqrt(sum(jnp.sum(w**2) for w in way))
+            return moved(tuple(strength * own / length * w for w in way))
+
+        return jax.jit(jax.vmap(one))(self.start, self.other)
+
+    def alike(self, noise: float) -> tiny.TinyParams:
+        """Give every head the weights of the first, and noise of a part of their size."""
+
+        def change(attention: Any, key: jax.Array) -> Any:
+            axes = {"w_q": 1, "w_k": 1, "w_v": 1, "w_o": 0}
+            keys = jax.random.split(key, len(axes))
+            same = {}
+            for (name, axis), k in zip(axes.items(), keys, strict=True):
+                weight = getattr(attention, name)
+                first = jnp.take(weight, jnp.zeros(weight.shape[axis], int), axis)
+                size = noise * jnp.sqrt(jnp.mean(first**2))
+                same[name] = first + size * jax.random.normal(k, weight.shape)
+            return attention._replace(**same)
+
+        return self.change_heads(change, self.start, self.other)
+
+
+def ends(trained: Trained) -> dict[str, Any]:
+    """Return what is stored of a run: the measures before and after."""
+    found = trained.evaluations
+    return {
+        "first roles": found["roles"][0],
+        "last roles": found["roles"][-1],
+        "last loss": found["loss"][-1],
+        "last losses": found["losses"][-1],
+    }
+
+
+def swap(attention: Any, one: jax.Array, other: jax.Array, names: tuple[str, ...]) -> Any:
+    """Exchange the weights of these names between two heads."""
+    changed = {}
+    for name in names:
+        weight = getattr(attention, name)
+        axis = 0 if name == "w_o" else 1
+        order = jnp.arange(weight.shape[axis])
+        order = order.at[one].set(other).at[other].set(one)
+        changed[name] = jnp.take(weight, order, axis)
+    return attention._replace(**changed)
+
+
+def seed_study(study: SeedStudy) -> tuple[dict[str, Any], tiny.TinyParams]:
+    """Run all trainings of the seed study; return what is stored, and the first models."""
+    s = study.sizes
+    base = study.run("base", study.start, often=True)
+    curve = base.evaluations
+    roles = np.moveaxis(curve["roles"], 0, 1)  # (seeds, evaluations, N, 2)
+    final = roles[:, -1]
+    runs = {"base": ends(base)}
+    runs["other data"] = ends(study.run("other data", study.start, study.other))
+    runs["other start"] = ends(study.run("other start", study.program.fresh(study.other)))
+    # The heads that lead in the two roles exchange their scores and keep their values.
+    lead = jnp.asarray(np.stack([(final[..., 0] - final[..., 1]).argmax(1),
+                                 (final[..., 1] - final[..., 0]).argmax(1)]))  # fmt: skip
+    crossed = study.change_heads(lambda *x: swap(*x, ("w_q", "w_k")), study.start, *lead)
+    runs["scores exchanged"] = ends(study.run("scores exchanged", crossed))
+    for strength in s.nudges:
+        for number, role in ((0, ROLES[0]), (1, ROLES[1]), (None, "random")):
+            name = f"nudge {role} {strength}"
+            runs[name] = ends(study.run(name, study.nudged(number, strength)))
+    for noise in s.alike:
+        name = f"alike {noise:g}"
+        trained = study.run(name, study.alike(noise), often=True)
+        spread = np.ptp(trained.evaluations["roles"], axis=2).max(-1)  # (evaluations, seeds)
+        runs[name] = {**ends(trained), "spread": spread.T}
+    found = {
+        "steps": curve["step"],
+        "roles": roles,
+        "losses": np.moveaxis(curve["losses"], 0, 1),
+        "foretold": {
+            str(int(step)): foretold(roles[:, i], final) for i, step in enumerate(curve["step"])
+        },
+        "runs": runs,
+        "of other data": foretold(runs["other data"]["last roles"], final),
+        "of another start": foretold(runs["other start"]["last roles"], final),
+        "number of heads": {},
+    }
+    for num_heads in s.other_heads:
+        compiled = study.of_heads(num_heads)
+        name = f"{num_heads} heads"
+        trained = study.run(name, compiled.fresh(study.own), compiled=compiled, often=True)
+        losses = np.moveaxis(trained.evaluations["losses"], 0, 1)
+        found["number of heads"][str(num_heads)] = {**ends(trained), "losses": losses}
+    return found, base.state.params
+
+
+def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Train heads of many widths; return the losses, and the first models of some."""
+    found, kept, s = {}, {}, sizes
+    keys = jax.vmap(jax.random.key)(jnp.arange(s.width_seeds))
+    for colours, d_model, num_heads, widths in s.widths:
+        task = ProbeTask(colours, before=8, by_place=False)
+        row: dict[str, Any] = {"widths": widths, "loss": [], "attention": []}
+        for width in widths:
+            name = f"width {colours} {d_model} {num_heads} {width}"
+            sizes_of_heads = (num_heads, width, s.width_rate, s.batch, s.pool, s.evaluated)
+            used = program(task, d_model, *sizes_of_heads, s.width_steps, 16 // num_heads)
+            trained = train(
+                used.step, used.start(used.fresh(keys), keys), s.width_steps, data=used.data,
+                checkpoint=work / f"emergence-{name.replace(' ', '-')}.safetensors",
+                every=s.width_steps, evaluate=used.evaluate, evaluate_every=s.width_steps,
+                config={"name": name, "steps": s.width_steps, "rate": s.width_rate, "pool": s.pool},
+                name=name,
+            )  # fmt: skip
+            last = trained.evaluations
+            row["loss"].append(last["loss"][-1])
+            row["attention"].append(last["roles"][-1].max(1)[:, 1])
+            print(f"{name}: {last['loss'][-1].round(4)}", flush=True)
+            if (colours, d_model, num_heads) == (s.kept, 64, 1):
+                first = jax.tree.map(lambda leaf: leaf[0], trained.state.params)
+                arrays = tree_arrays(first, f"width-{width}")
+                kept |= {key: array.astype(np.float16) for key, array in arrays.items()}
+        found[f"{colours} colours, width {d_model}, {num_heads} heads"] = row
+    return found, kept
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    command, begin = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+    study = SeedStudy(sizes, options.work)
+
+    def report(what: str) -> None:
+        print(f"{what}: {time.monotonic() - begin:.0f} s", flush=True)
+
+    seeds, params = seed_study(study)
+    report("seeds")
+    widths, kept = width_study(sizes, options.work)
+    report("widths")
+    document = {
+        "config": sizes._asdict(),
+        "task": study.task._asdict(),
+        "seeds": seeds,
+        "widths": widths,
+        "ranks": rank_study(QUICK_RANKS if options.quick else Ranks(), options.work),
+    }
+    report("ranks")
+    described = {"config": sizes._asdict(), "provenance": provenance(command)}
+    arrays = tree_arrays(params, "base") | kept
+    save_arrays(options.out / "emergence.safetensors", arrays, described)
+    path = options.out / "emergence.json"
+    store(path, command, document, digits=4)
+    report(str(path))
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""How models of all seeds are trained on sequences that need heads of two kinds, and measured.
+
+The loss is that of the answers alone. Shapes: the models of all seeds are stacked along the first
+axis of every leaf, ``seeds``; ``N`` heads, ``R`` probes of a sequence.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mha_book.initialisers import init_multi_head
+from mha_book.masks import causal
+from mha_book.models import tiny
+from mha_book.specialization.patterns import mean_score, visible_pairs
+from mha_book.specialization.probes import Probes, ProbeTask, probe_patterns, probe_sequences
+from mha_book.training import TrainState, init_state, make_step
+
+__all__ = ["ROLES", "Program", "measure", "program"]
+
+ROLES = ("place", "content")
+"""What a head can find at a probe: the item before it, or the item of the colour named."""
+
+
+def measure(
+    params: tiny.TinyParams, config: tiny.TinyConfig, task: ProbeTask, batch: Probes
+) -> dict[str, jax.Array]:
+    """Return the loss of the answers, of each symbol, and the role scores of every head.
+
+    Returns:
+        ``loss``, a scalar in nats; ``losses`` ``(2,)``, that of the symbol by place and that of the
+        symbol by content, from the sums of the probabilities of the answers that have them;
+        ``roles`` ``(N, 2)``, the mean attention at the probes on the item before, and on the item
+        of the colour named: shares from 0 to 1.
+    """
+    seen, rows = batch.tokens[:, :-1], task.rows
+    options = {"config": config, "return_intermediates": True}
+    logits, records = tiny.forward(params, seen, **options)
+    logarithms = jax.nn.log_softmax(logits[:, rows])
+    answers = logarithms[..., task.first_answer :]
+    of_answers = answers.reshape(*answers.shape[:2], -1, task.symbols)  # (B, R, near, far)
+
+    def nats(logarithms: jax.Array, symbol: jax.Array) -> jax.Array:
+        return -jnp.mean(jnp.take_along_axis(logarithms, symbol[..., None], -1))
+
+    losses = (
+        nats(jax.nn.logsumexp(of_answers, -1), batch.near),
+        nats(jax.nn.logsumexp(of_answers, -2), batch.far),
+    )
+    visible = visible_pairs(causal(), *seen.shape)
+    weights = records[0].intermediates.weights
+    scores = [mean_score(weights, x) for x in probe_patterns(task, batch, visible)]
+    return {
+        "loss": nats(logarithms, batch.tokens[:, rows + 1]),
+        "losses": jnp.stack(losses),
+        "roles": jnp.stack(scores, -1),
+    }
+
+
+class Program(NamedTuple):
+    """What is compiled once for all trainings of models of one form.
+
+    Args:
+        fresh: parameters from one key.
+        start: the state before the first step, from stacked parameters and keys of data.
+        step: ``(state, data)`` to the next state and metrics, as ``training.train`` has it.
+        evaluate: ``(params, data)`` to the measures of every model on the same sequences.
+        data: sequences to train on, of which every step picks some, and others to measure on.
+        config: the sizes of the models.
+    """
+
+    fresh: Callable[[jax.Array], tiny.TinyParams]
+    start: Callable[[tiny.TinyParams, jax.Array], TrainState]
+    step: Callable[..., tuple[TrainState, dict[str, jax.Array]]]
+    evaluate: Callable[..., dict[str, jax.Array]]
+    data: dict[str, Probes]
+    config: tiny.TinyConfig
+
+
+@functools.cache
+def program(
+    task: ProbeTask,
+    d_model: int,
+    num_heads: int,
+    head_dim: int,
+    rate: float,
+    batch: int,
+    pool: int,
+    evaluated: int,
+    steps: int | None = None,
+    value_dim: int | None = None,
+) -> Program:
+    """Return the program of one layer of attention alone, without biases.
+
+    Args:
+        task: the sequences.
+        d_model: ``D``.
+        num_heads: ``N``.
+        head_dim: ``H``.
+        rate: the learning rate of Adam.
+        batch: sequences of a step.
+        pool: how many sequences there are to train on.
+        evaluated: sequences that every model is measured on.
+        steps: over how many the rate falls to 0 as a cosine; None for a rate that stays.
+        value_dim: ``C``; None for ``H``.
+    """
+    config = tiny.TinyConfig(
+        task.vocabulary, task.length, d_model, 1, num_heads, head_dim=head_dim, d_hidden=0,
+        positions="rotary" if task.by_place else "none", use_bias=False, rope_theta=100.0,
+    )  # fmt: skip
+    schedule = rate if steps is None else optax.cosine_decay_schedule(rate, steps)
+    optimiser = optax.adam(schedule)
+    rows = task.rows
+
+    def loss(params: tiny.TinyParams, given: Probes, key: jax.Array) -> jax.Array:
+        logits = tiny.forward(params, given.tokens[:, :-1], config=config)[:, rows]
+        logarithms = jax.nn.log_softmax(logits)
+        answers = given.tokens[:, rows + 1, None]
+        return -jnp.mean(jnp.take_along_axis(logarithms, answers, -1))
+
+    def pick(data: dict[str, Probes], key: jax.Array) -> Probes:
+        rows = jax.random.randint(key, (batch,), 0, pool)
+        return jax.tree.map(lambda leaf: leaf[rows], data["train"])
+
+    step = make_step(loss, pick, optimiser)
+
+    def fresh(key: jax.Array) -> tiny.TinyParams:
+        params = tiny.init_tiny(key, config)
+        if value_dim is None:
+            return params
+        options = {"head_dim": head_dim, "value_dim": value_dim}
+        attention = init_multi_head(jax.random.fold_in(key, 1), d_model, num_heads, **options)
+        return params._replace(layers=(params.layers[0]._replace(attention=attention),))
+
+    def evaluate(params: tiny.TinyParams, data: Any) -> dict[str, jax.Array]:
+        return jax.lax.map(lambda one: measure(one, config, task, data["evaluated"]), params)
+
+    draw = jax.jit(probe_sequences, static_argnums=(1, 2))
+    data = {
+        "train": draw(jax.random.key(2**20), task, pool),
+        "evaluated": draw(jax.random.key(2**20 + 1), task, evaluated),
+    }
+
+    return Program(
+        jax.jit(jax.vmap(fresh)),
+        jax.jit(jax.vmap(lambda params, key: init_state(params, optimiser, key))),
+        lambda state, data: jax.lax.map(lambda one: step(one, data), state),
+        evaluate,
+        data,
+        config,
+    )

@@ -1,0 +1,283 @@
+r"""What rank the scores of real heads have, and what the models lose where it is cut.
+
+The scores of a head are $q^i \cdot k^j$. Their *weights* have the singular values of
+$W_Q W_K^\top$, gains of the norm included; their values *on text* those of
+$\Sigma_q^{1/2} \Sigma_k^{1/2}$, with $\Sigma_q$ the second moments of the queries and $\Sigma_k$
+the covariance of the keys, both after the rotation where there is one: a vector added to all keys
+changes no weight of attention. With $U_r$ the first $r$ left singular vectors of that product, the
+scores of rank $r$ that are nearest in the mean square are those of the queries
+$q\, \Sigma_q^{-1/2} U_r U_r^\top \Sigma_q^{1/2}$.
+
+Shapes: ``L`` layers, ``N`` heads, ``H`` width of a head, ``D`` of the model.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.heads import sentences, windows
+from experiments.shared import store
+from mha_book.dispatch import attend
+from mha_book.grouped import repeat_key_heads
+from mha_book.initialisers import init_multi_head
+from mha_book.layers import rms_norm
+from mha_book.models import minilm, smollm2
+from mha_book.models.tokens import tokenize
+from mha_book.multihead import project_heads
+from mha_book.parameters import MultiHeadParams
+from mha_book.rope import rotary_angles, rotate
+
+__all__ = ["QUICK_RANKS", "Moments", "Ranks", "cut", "rank_study", "spectrum", "widths_of"]
+
+
+class Ranks(NamedTuple):
+    """How large the study of ranks is."""
+
+    layers: int = 30
+    fitted: int = 16  # windows that the directions are found on
+    scored: int = 8  # windows, of other years, that the loss is measured on
+    context: int = 101
+    smollm2: tuple[int, ...] = (2, 4, 8, 16, 24, 32, 48, 64)
+    minilm: tuple[int, ...] = (1, 2, 4, 8, 12, 16, 24, 32)
+    sentences: int = 48  # half to find directions on, half to score
+
+
+QUICK_RANKS = Ranks(1, 2, 2, 9, (4, 64), (4, 32), 8)
+
+
+class Moments(NamedTuple):
+    """Sums over positions; ``(…, H, H)`` and ``(…, H)``.
+
+    Args:
+        queries: of the outer products of queries.
+        keys: of those of keys.
+        key: of keys.
+        count: how many positions.
+    """
+
+    queries: Any
+    keys: Any
+    key: Any
+    count: Any
+
+
+def moments(query: jax.Array, key: jax.Array, real: jax.Array) -> Moments:
+    """Return the sums of a batch, ``(B, N, T, H)`` each; only ``real`` ``(B, T)`` positions."""
+    shown = real[:, None, :, None]
+    q, k = jnp.where(shown, query, 0.0), jnp.where(shown, key, 0.0)
+    outer = "bnti,bntj->nij"
+    count = real.sum().astype(jnp.float32)
+    return Moments(jnp.einsum(outer, q, q), jnp.einsum(outer, k, k), k.sum((0, 2)), count)
+
+
+def roots(found: Moments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Return $\Sigma_q^{1/2}$, its inverse and $\Sigma_k^{1/2}$ in float64."""
+    count = np.asarray(found.count, np.float64)
+    mean = np.asarray(found.key, np.float64) / count
+    of_queries = np.asarray(found.queries, np.float64) / count
+    of_keys = np.asarray(found.keys, np.float64) / count - mean[..., :, None] * mean[..., None, :]
+
+    def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
+        values, vectors = np.linalg.eigh(matrix)
+        values = np.maximum(values, 1e-6 * values.max(-1, keepdims=True))
+        return (vectors * values[..., None, :] ** exponent) @ np.swapaxes(vectors, -1, -2)
+
+    return power(of_queries, 0.5), power(of_queries, -0.5), power(of_keys, 0.5)
+
+
+def cut(found: Moments, rank: int) -> np.ndarray:
+    """Return by what to multiply queries for the nearest scores of a rank, ``(…, H, H)``."""
+    root, inverse, of_keys = roots(found)
+    left = np.linalg.svd(root @ of_keys)[0][..., :rank]
+    return inverse @ left @ np.swapaxes(left, -1, -2) @ root
+
+
+def random_cut(shape: tuple[int, ...], rank: int, seed: int) -> np.ndarray:
+    """Return projections on random subspaces, of the same rank."""
+    normal = np.random.default_rng(seed).normal(size=shape)
+    basis = np.linalg.qr(normal)[0][..., :rank]
+    return basis @ np.swapaxes(basis, -1, -2)
+
+
+def spectrum(params: MultiHeadParams, gain: Any = None) -> np.ndarray:
+    r"""Return the singular values of $W_Q^h W_K^{h\top}$ of each head, ``(N, H)``."""
+    full = repeat_key_heads(params)
+    scale = 1.0 if gain is None else np.asarray(gain, np.float64)[:, None, None]
+    q, k = (np.moveaxis(scale * np.asarray(w, np.float64), 1, 0) for w in (full.w_q, full.w_k))
+    return np.linalg.svd(np.linalg.qr(q)[1] @ np.swapaxes(np.linalg.qr(k)[1], -1, -2))[1]
+
+
+def widths_of(singular: np.ndarray) -> dict[str, np.ndarray]:
+    r"""Return three numbers of dimensions in use from singular values ``(…, H)``.
+
+    With the energies $\sigma^2$: the participation ratio $(\sum \sigma^2)^2 / \sum \sigma^4$, and
+    how many of the largest hold 90% and 99% of the sum.
+    """
+    energy = np.sort(np.asarray(singular) ** 2, -1)[..., ::-1]
+    share = np.cumsum(energy, -1) / energy.sum(-1, keepdims=True)
+    counts = {f"{part}%": (share < part / 100).sum(-1) + 1 for part in (90, 99)}
+    return {"participation": energy.sum(-1) ** 2 / (energy**2).sum(-1), **counts}
+
+
+def drawn_like(params: MultiHeadParams, seed: int) -> MultiHeadParams:
+    """Return a layer of the same shape as it is before training, without biases."""
+    d_model, num_heads, head_dim = params.w_q.shape
+    key, kv = jax.random.key(seed), params.w_k.shape[1]
+    return init_multi_head(key, d_model, num_heads, num_kv_heads=kv, head_dim=head_dim)
+
+
+def of_model(
+    layers: list[MultiHeadParams], gains: list[Any], real: list[Moments], drawn: list[Moments]
+) -> dict[str, Any]:
+    """Return the dimensions in use by every head, ``(L, N)`` each, and by heads drawn at random."""
+    untrained = [drawn_like(layer, seed) for seed, layer in enumerate(layers)]
+
+    def on_text(found: list[Moments]) -> np.ndarray:
+        singular = []
+        for each in found:
+            root, _, of_keys = roots(each)
+            singular.append(np.linalg.svd(root @ of_keys)[1])
+        return np.stack(singular)
+
+    of_weights = np.stack([spectrum(x, g) for x, g in zip(layers, gains, strict=True)])
+    return {
+        "weights": widths_of(of_weights),
+        "weights, untrained": widths_of(np.stack([spectrum(x) for x in untrained])),
+        "text": widths_of(on_text(real)),
+        "text, untrained": widths_of(on_text(drawn)),
+    }
+
+
+def group(x: jax.Array, times: int) -> jax.Array:
+    """Return a copy of each key head for each of its query heads, ``(B, N, T, H)``."""
+    return jnp.repeat(x, times, axis=1)
+
+
+def of_smollm2(sizes: Ranks) -> dict[str, Any]:
+    """Return the ranks of SmolLM2's heads, and its loss with the scores of all heads cut."""
+    model = smollm2.load_smollm2()
+    config = model.config._replace(num_layers=sizes.layers)
+    params = model.params._replace(layers=model.params.layers[: sizes.layers])
+    times = config.num_heads // config.num_kv_heads
+    untrained = [drawn_like(x.attention, i) for i, x in enumerate(params.layers)]
+    given = windows(model, "train", sizes.fitted, sizes.context)
+    angles = rotary_angles(jnp.arange(sizes.context), config.head_dim, config.rope_theta)
+
+    def scores(layer: MultiHeadParams, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        q, k = (rotate(project_heads(x, w), angles) for w in (layer.w_q, layer.w_k))
+        return q, group(k, times)
+
+    @jax.jit
+    def sums(params: Any, untrained: Any, ids: jax.Array) -> Any:
+        _, records = smollm2.forward(params, ids, config=config, return_intermediates=True)
+        real, drawn = [], []
+        for layer, other, record in zip(params.layers, untrained, records, strict=True):
+            x = rms_norm(record.inputs, layer.attention_norm, config.epsilon)
+            shown = jnp.ones(ids.shape, bool)
+            inside = record.intermediates
+            real.append(moments(inside.query, group(inside.key, times), shown))
+            drawn.append(moments(*scores(other, x), shown))
+        return real, drawn
+
+    each = [sums(params, untrained, ids[None]) for ids in given]
+    real, drawn = jax.tree.map(lambda *x: sum(np.asarray(y, np.float64) for y in x), *each)
+
+    @jax.jit
+    def losses(params: Any, cuts: jax.Array, ids: jax.Array) -> jax.Array:
+        def attention(number: int, layer: Any, x: jax.Array, normalised: jax.Array) -> jax.Array:
+            weights = layer.attention
+            q, k = scores(weights, normalised)
+            q = jnp.einsum("bnth,nhg->bntg", q, cuts[number])
+            v = group(project_heads(normalised, weights.w_v), times)
+            return jnp.einsum("bntc,ncd->btd", attend(q, k, v, is_causal=True), weights.w_o)
+
+        x = smollm2.hidden_states(params, ids, attention, config)
+        logits = jax.nn.log_softmax(x[:, :-1] @ params.token_embedding.T)
+        return -jnp.take_along_axis(logits, ids[:, 1:, None], -1).mean((1, 2))
+
+    scored = windows(model, "validation", sizes.scored, sizes.context)
+    shape = (sizes.layers, config.num_heads, config.head_dim, config.head_dim)
+    whole = np.asarray(jax.jit(smollm2.token_losses, static_argnames="config")(
+        params, scored, config=config)).mean(1)  # fmt: skip
+    loss: dict[str, Any] = {"whole": whole, "fitted": {}, "random": {}}
+    for rank in sizes.smollm2:
+        ways = {
+            "fitted": np.stack([cut(found, rank) for found in real]),
+            "random": random_cut(shape, rank, rank),
+        }
+        for way, cuts in ways.items():
+            loss[way][str(rank)] = losses(params, jnp.asarray(cuts, jnp.float32), scored)
+            print(f"SmolLM2, rank {rank}, {way}: {loss[way][str(rank)].mean():.3f}", flush=True)
+    layers = [layer.attention for layer in params.layers]
+    gains = [layer.attention_norm for layer in params.layers]
+    return {**of_model(layers, gains, real, drawn), "loss": loss}
+
+
+def of_minilm(sizes: Ranks) -> dict[str, Any]:
+    """Return the ranks of MiniLM's heads, and how far its embeddings turn where they are cut."""
+    model = minilm.load_minilm()
+    layers = [layer.attention for layer in model.params.layers]
+    untrained = [drawn_like(layer, i) for i, layer in enumerate(layers)]
+    ids, lengths = tokenize(model, sentences(sizes.sentences))
+    half = sizes.sentences // 2
+
+    @jax.jit
+    def sums(params: Any, untrained: Any, ids: jax.Array, lengths: jax.Array) -> Any:
+        _, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        shown = jnp.arange(ids.shape[1])[None] < lengths[:, None]
+        real, drawn = [], []
+        for other, record in zip(untrained, records, strict=True):
+            real.append(moments(record.intermediates.query, record.intermediates.key, shown))
+            pair = (project_heads(record.inputs, w) for w in (other.w_q, other.w_k))
+            drawn.append(moments(*pair, shown))
+        return real, drawn
+
+    real, drawn = jax.tree.map(
+        np.asarray, sums(model.params, untrained, ids[:half], lengths[:half])
+    )
+
+    @jax.jit
+    def embedded(params: Any, cuts: jax.Array, ids: jax.Array, lengths: jax.Array) -> jax.Array:
+        changed = []
+        for layer, each in zip(params.layers, cuts, strict=True):
+            own = layer.attention
+            w_q = jnp.einsum("dnh,nhg->dng", own.w_q, each)
+            b_q = jnp.einsum("nh,nhg->ng", own.b_q, each)
+            changed.append(layer._replace(attention=own._replace(w_q=w_q, b_q=b_q)))
+        return minilm.embed(params._replace(layers=tuple(changed)), ids, lengths)
+
+    shape = (len(layers), *real[0].queries.shape)
+    others = (ids[half:], lengths[half:])
+    whole = np.asarray(jax.jit(minilm.embed)(model.params, *others))
+    cosine: dict[str, Any] = {"of another sentence": (whole * np.roll(whole, 1, 0)).sum(1)}
+    cosine |= {"fitted": {}, "random": {}}
+    for rank in sizes.minilm:
+        ways = {
+            "fitted": np.stack([cut(found, rank) for found in real]),
+            "random": random_cut(shape, rank, rank),
+        }
+        for way, cuts in ways.items():
+            turned = embedded(model.params, jnp.asarray(cuts, jnp.float32), *others)
+            cosine[way][str(rank)] = (np.asarray(turned) * whole).sum(1)
+            print(f"MiniLM, rank {rank}, {way}: {cosine[way][str(rank)].mean():.3f}", flush=True)
+    return {**of_model(layers, [None] * len(layers), real, drawn), "cosine": cosine}
+
+
+def rank_study(sizes: Ranks, work: Path) -> dict[str, Any]:
+    """Return the ranks of the scores of the heads of both models, and what cutting them costs.
+
+    What was measured of a model is kept in ``work``, to go on from.
+    """
+    found = {}
+    for name, study in (("SmolLM2", of_smollm2), ("MiniLM", of_minilm)):
+        path, config = work / f"head-rank-{name}.json", json.loads(json.dumps(sizes))
+        if not path.exists():
+            store(path, name, {"config": config, "found": study(sizes)}, digits=5)
+        kept = json.loads(path.read_text())
+        assert kept["config"] == config, f"{path} is of other sizes: remove it"
+        found[name] = kept["found"]
+    return found
