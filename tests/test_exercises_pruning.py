@@ -1,5 +1,7 @@
 """The exercises on removing heads: stubs fail, solutions pass, mistakes get an answer."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -35,9 +37,35 @@ def excess(loss, n, heads):
     return single(loss, n, heads) - sum(single(loss, n, h) for h in heads)
 
 
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def open_and_full(a, b, g, z):
+    def above(threshold):
+        return sigmoid(a - b * math.log(threshold / (1 - threshold)))
+
+    return above(-g / (z - g)), above((1 - g) / (z - g))
+
+
+OPEN_GATE = [
+    (open_and_full, "passed"),
+    (lambda *given: ..., "not attempted"),
+    (lambda a, b, g, z: (sigmoid(a), 0.5), "stretched"),
+    (lambda a, b, g, z: (sigmoid(a + b * math.log(-g / z)), 0.5), "other sign"),
+    (lambda a, b, g, z: (sigmoid(a - math.log(-g / z)), 0.5), "factor beta"),
+    (lambda *given: (1 - open_and_full(*given)[0], 0.5), "closed"),
+    (lambda *given: (open_and_full(*given)[0], 1 - open_and_full(*given)[1]), "below 1"),
+    (lambda *given: (0.3, 0.5), "P(g > 0) is"),
+    (lambda *given: (open_and_full(*given)[0], 0.123), "P(g = 1) is"),
+    (lambda *given: 0.5, "two probabilities"),
+]
+
+
 @pytest.mark.parametrize(
     ("exercise", "attempt", "expected"),
     [
+        *(("open-gate", *case) for case in OPEN_GATE),
         ("sensitivity", lambda o, s: abs(gates_of(o, s)).mean(0), "passed"),
         ("sensitivity", lambda o, s: ..., "not attempted"),
         ("sensitivity", lambda o, s: o * s, "one number for each head"),
