@@ -55,9 +55,9 @@ class Sizes(NamedTuple):
     # colours, width of the model, heads, widths of a head
     widths: tuple[tuple[int, int, int, tuple[int, ...]], ...] = (
         (16, 64, 1, (2, 4, 8, 16, 32, 64, 128)),
-        (64, 64, 1, (2, 4, 8, 16, 64, 128)),
-        (64, 32, 1, (16, 64)),
-        (64, 64, 4, (4, 16)),
+        (64, 64, 1, (2, 4, 8, 16, 32, 64, 128)),
+        (64, 32, 1, (4, 16, 64)),
+        (64, 64, 4, (1, 4, 16)),
     )
     kept: int = 64  # colours of the runs whose first models are stored, of one head, D = 64
 
