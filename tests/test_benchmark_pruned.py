@@ -111,7 +111,6 @@ def test_the_plan_of_a_result(modules):
     }  # fmt: skip
 
 
-@pytest.mark.skipif(not STORED.exists(), reason="not measured on a calm machine yet")
 def test_the_stored_result(modules):
     found = modules["report"].read_result(STORED)
     consistent(found, quick=False)

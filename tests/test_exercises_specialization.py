@@ -24,9 +24,22 @@ def drawn(top, num_heads, generator):
     return found
 
 
+def around(n, factor):
+    turn = 2 * np.pi * np.arange(n) / n
+    keys = np.stack([np.cos(turn), np.sin(turn)], -1)
+    return factor * keys, keys
+
+
 @pytest.mark.parametrize(
     ("exercise", "attempt", "expected"),
     [
+        ("two-wide", lambda n: around(n, n**2), "passed"),
+        ("two-wide", lambda n: ..., "not attempted"),
+        ("two-wide", lambda n: around(n, 50.0), "make the queries longer"),
+        ("two-wide", lambda n: (np.ones((n, 2)), np.ones((n, 2))), "prefers key 0"),
+        ("two-wide", lambda n: around(n + 1, n**2), "expected queries of shape (2, 2); got (3, 2)"),
+        ("two-wide", lambda n: np.ones((n, 2)), "expected a pair"),
+        ("two-wide", lambda n: (np.full((n, 2), np.nan), np.ones((n, 2))), "not finite"),
         ("null-value", null_value, "passed"),
         ("null-value", lambda n: ..., "not attempted"),
         ("null-value", lambda n: np.mean([1 / (i + 1) for i in range(n)]), "does not count"),

@@ -105,10 +105,42 @@ def _controls(attempt: Attempt) -> str | None:
     return None
 
 
+def _two_wide(attempt: Attempt) -> str | None:
+    for n in (2, 3, 8, 37, 100):
+        got = attempt(n)
+        if got is ...:
+            return None
+        where = f"for n = {n}"
+        if not isinstance(got, (tuple, list)) or len(got) != 2:
+            return f"{where} expected a pair, queries and keys; got {type(got).__name__}"
+        query, key = (np.asarray(x, np.float64) for x in got)
+        for x, name in ((query, "queries"), (key, "keys")):
+            if x.shape != (n, 2):
+                return f"{where} expected {name} of shape ({n}, 2); got {x.shape}"
+            if not np.isfinite(x).all():
+                return f"{where} the {name} are not finite"
+        scores = query @ key.T / np.sqrt(2)
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        own = np.diag(weights / weights.sum(1, keepdims=True))
+        best = scores.argmax(1)
+        if (best != np.arange(n)).any():
+            i = int(np.argmax(best != np.arange(n)))
+            return (
+                f"{where} query {i} prefers key {best[i]}: keys of one length, all around a circle?"
+            )
+        if own.min() < 0.9:
+            return (
+                f"{where} every query prefers its own key, with {own.min():.2f} of the weight at "
+                "least: make the queries longer, the more keys the longer"
+            )
+    return None
+
+
 CHECKS: dict[str, Check] = {
     "null-value": _null,
     "induction-targets": _induction,
     "excess": _kind,
     "controls": _controls,
+    "two-wide": _two_wide,
 }
 """The exercises of the chapter and their checks."""
