@@ -2,13 +2,13 @@
 
     python -m experiments.emergence [--quick]
 
-Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its place
-and another by content, and follows what every head attends to. Then changes the start: other data,
-another start with the same data, heads exchanged, their scores alone exchanged, one head nudged
-towards a role, all heads alike; and the number of heads. Trains heads of many widths on a task that
-needs content alone. Measures the rank of the scores of the heads of SmolLM2 and MiniLM, and what
-both models lose where it is cut. Stores book/data/emergence.json, and the weights of the first runs
-in emergence.safetensors.
+Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its
+place and another by content, and follows what every head attends to. Then changes the start: other
+batches, another start with the same batches, heads exchanged, their scores alone exchanged, one
+head nudged towards a role, all heads alike; and the number of heads. Trains heads of many widths
+on a task that needs content alone. Measures the rank of the scores of the heads of SmolLM2 and
+MiniLM, and what both models lose where it is cut. Stores book/data/emergence.json, and the weights
+of the first runs in emergence.safetensors.
 """
 
 import time
