@@ -443,7 +443,7 @@ def test_peers_that_are_installed_pass_the_check(benchmark_modules):
             continue
         case = cases.Case(7, True, True, batch=2, heads=3, head_dim=5)
         inputs = cases.inputs_of(case)
-        outputs = cases.timed_function(contender, case)(*cases.arguments_of(contender, inputs))
+        outputs = cases.run_of(contender, case, inputs)()
         assert len(outputs) == 4
         error = cases.checked_error(contender, outputs, cases.expected_of(case, inputs), case)
         assert error <= cases.TOLERANCES["float32"]

@@ -79,4 +79,4 @@ def test_answers(exercise, attempt, expected):
 
 
 def test_every_exercise_is_tried():
-    assert set(CHECKS) == {"null-value", "induction-targets", "excess", "controls"}
+    assert set(CHECKS) == {"null-value", "induction-targets", "excess", "controls", "two-wide"}
