@@ -8,7 +8,6 @@ with backward.  The rules are in README.md beside this file.
 
 import argparse
 import itertools
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,10 +30,8 @@ from memory import peak_memory
 
 __all__ = ["main", "measure_case"]
 
-QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
 LONG = 4096  # from here on: causal alone, few contenders, few rounds; a call takes seconds
 LONG_ROUNDS = 6
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def _memory(name: str, case: Case) -> dict[str, Any]:
@@ -54,16 +51,9 @@ def _identity(contender: peers.Contender) -> dict[str, Any]:
 
 def _timings(name: str, times: harness.Times, flops: int, matmul_rate: float) -> dict[str, Any]:
     """The numbers of one row: raw times, their summary, ratios, rates."""
-    seconds, baseline = times.seconds[name], times.seconds[peers.BASELINE]
-    summary = harness.summarise(seconds)
-    return {
-        "calls_per_sample": times.calls[name],
-        "seconds_per_round": seconds,
-        "seconds": summary._asdict(),
-        "ratio": harness.summarise(harness.per_round_ratios(seconds, baseline))._asdict(),
-        "flops_per_s": flops / summary.median,
-        "fraction_of_matmul_rate": flops / summary.median / matmul_rate,
-    }
+    measured = harness.timings(name, times, peers.BASELINE)
+    rate = flops / measured["seconds"]["median"]
+    return {**measured, "flops_per_s": rate, "fraction_of_matmul_rate": rate / matmul_rate}
 
 
 def measure_case(
@@ -129,14 +119,6 @@ def measure_case(
     }
 
 
-def _self_pairs(cases: Sequence[dict[str, Any]]) -> str:
-    """The range of the self-pair's median ratios, and what it says about the run."""
-    medians = [case["rows"][-1]["ratio"]["median"] for case in cases]
-    calm = max(abs(median - 1) for median in medians) <= QUIET
-    verdict = "quiet enough" if calm else "too noisy a run to be committed"
-    return f"{min(medians):.3f} to {max(medians):.3f}, {verdict}"
-
-
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the defaults that depend on --quick filled in."""
     parser = argparse.ArgumentParser(
@@ -197,16 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases.append(found)
         print(f"{case.label}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
         print(report.table(found["rows"]), end="\n\n", flush=True)
-    out = options.out
-    if out is None and not options.quick:
-        out = RESULTS / f"attention-{origin['platform']}.json"
-    print(f"self-pair medians: {_self_pairs(cases)}")
-    if out is not None:
-        settings = {"rounds": options.rounds, "quick": options.quick, "dtype": options.dtype}
-        origin["load_average_after"] = provenance.load_average()
-        result = {"name": out.stem, "provenance": origin, "settings": settings, "cases": cases}
-        report.write_result(out, result)
-        print(f"wrote {os.path.relpath(out)}")
+    print(f"self-pair medians: {report.self_pairs(cases)}")
+    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": options.dtype}
+    report.keep("attention", options.out, origin, settings, cases=cases)
     return int(any(row["status"] == "refused" for case in cases for row in case["rows"]))
 
 

@@ -10,7 +10,6 @@ README.md beside this file.
 
 import argparse
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,8 +35,6 @@ from decode_cases import (
 __all__ = ["grow", "main", "measure", "share"]
 
 TOLERANCE = 1e-5  # largest deviation from float64, relative to the largest entry
-QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def _error(contender: Contender, output: Any, expected: np.ndarray) -> float:
@@ -83,14 +80,11 @@ def measure(setting: Setting, contenders: Sequence[Contender], *, rounds: int) -
     )
     for name, seconds in times.seconds.items():
         ours, read = times.seconds[BASELINE], times.seconds[READ]
-        summary = harness.summarise(seconds)
+        measured = harness.timings(name, times, BASELINE)
         rows[name] |= {
-            "calls_per_sample": times.calls[name],
-            "seconds_per_round": seconds,
-            "seconds": summary._asdict(),
-            "ratio": harness.summarise(harness.per_round_ratios(seconds, ours))._asdict(),
+            **measured,
             "cache_over_this": harness.summarise(harness.per_round_ratios(ours, seconds))._asdict(),
-            "cache_bytes_per_s": setting.cache_bytes / summary.median,
+            "cache_bytes_per_s": setting.cache_bytes / measured["seconds"]["median"],
             "fraction_of_read_rate": harness.summarise(
                 harness.per_round_ratios(read, seconds)
             ).median,
@@ -239,16 +233,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         print(f"{name}, time over that of {setting.heads} key/value heads: {ratios}")
     distance = abs(found["rows"][-1]["ratio"]["median"] - 1)
-    print("quiet enough" if distance <= QUIET else "too noisy a run to be committed")
-    out = options.out
-    if out is None and not options.quick:
-        out = RESULTS / f"decode-{origin['platform']}.json"
-    if out is not None:
-        settings = {"rounds": options.rounds, "quick": options.quick, "dtype": "float32"}
-        origin["load_average_after"] = provenance.load_average()
-        result = {"name": out.stem, "provenance": origin, "settings": settings}
-        report.write_result(out, {**result, "cases": [found], "growth": growth, "sharing": sharing})
-        print(f"wrote {os.path.relpath(out)}")
+    print("quiet enough" if distance <= report.QUIET else "too noisy a run to be committed")
+    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": "float32"}
+    report.keep(
+        "decode", options.out, origin, settings, cases=[found], growth=growth, sharing=sharing
+    )
     return int(any(row["status"] == "refused" for row in found["rows"]))
 
 

@@ -10,7 +10,6 @@ pass is by hand too.  The rules are in README.md beside this file.
 import argparse
 import functools
 import itertools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,7 +29,6 @@ from memory import peak_memory
 
 __all__ = ["NAMES", "Stack", "main", "measure_stack", "prepare_stack"]
 
-RESULTS = Path(__file__).resolve().parent / "results"
 NAMES = (peers.BASELINE, "manual", "recompute")
 TOLERANCE = 1e-4  # of float32 against float64, relative to the largest entry; layers add up errors
 REMARKS = {
@@ -230,16 +228,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases.append(found)
         print(f"{found['case']['label']}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s")
         print(report.table(found["rows"]), end="\n\n", flush=True)
-    out = options.out
-    if out is None and not options.quick:
-        out = RESULTS / f"gradients-{origin['platform']}.json"
-    print(f"self-pair medians: {attention._self_pairs(cases)}")
-    if out is not None:
-        settings = {"rounds": options.rounds, "quick": options.quick, "dtype": "float32"}
-        origin["load_average_after"] = provenance.load_average()
-        result = {"name": out.stem, "provenance": origin, "settings": settings, "cases": cases}
-        report.write_result(out, result)
-        print(f"wrote {os.path.relpath(out)}")
+    print(f"self-pair medians: {report.self_pairs(cases)}")
+    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": "float32"}
+    report.keep("gradients", options.out, origin, settings, cases=cases)
     return int(any(row["status"] == "refused" for case in cases for row in case["rows"]))
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "per_round_ratios",
     "round_order",
     "summarise",
+    "timings",
     "verify",
     "with_self_pair",
 ]
@@ -89,6 +90,24 @@ def per_round_ratios(seconds: Sequence[float], baseline: Sequence[float]) -> lis
             f"got {len(seconds)} and {len(baseline)} rounds"
         )
     return [ours / theirs for ours, theirs in zip(seconds, baseline, strict=True)]
+
+
+def timings(name: str, times: Times, baseline: str) -> dict[str, Any]:
+    """What a row of a result holds of its times: raw, summarised, and against the baseline's.
+
+    Example:
+        >>> times = Times({"a": [1.0], "b": [3.0]}, {"a": 1, "b": 2}, {})
+        >>> timings("b", times, "a")["ratio"]["median"]
+        3.0
+    """
+    seconds = times.seconds[name]
+    ratios = per_round_ratios(seconds, times.seconds[baseline])
+    return {
+        "calls_per_sample": times.calls[name],
+        "seconds_per_round": seconds,
+        "seconds": summarise(seconds)._asdict(),
+        "ratio": summarise(ratios)._asdict(),
+    }
 
 
 def round_order(names: Sequence[str], round_index: int) -> list[str]:

@@ -9,7 +9,6 @@ masked.  The baseline is D/64 heads of width 64.  The rules are in README.md bes
 
 import argparse
 import functools
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,8 +29,6 @@ from mha_book import MultiHeadParams, attend, multi_head_attention
 __all__ = ["Setting", "contender", "expected_of", "main", "measure"]
 
 BASELINE = "reference"
-QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
-RESULTS = Path(__file__).resolve().parent / "results"
 # On a machine that others use too, the processor's time of this process, all threads together,
 # says more than the time on the wall.
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
@@ -136,8 +133,8 @@ def measure(
     )
     flops, rows = flops_of(setting), []
     for count, name in [*names.items(), (base, again)]:
-        seconds = harness.summarise(times.seconds[name])
-        ratios = harness.per_round_ratios(times.seconds[name], times.seconds[BASELINE])
+        measured = harness.timings(name, times, BASELINE)
+        rate = flops / measured["seconds"]["median"]
         error = harness.verify(name, [times.outputs[name]], [expected[name]], TOLERANCE)
         rows.append(
             {
@@ -150,12 +147,9 @@ def measure(
                 "head_dim": setting.d_model // count,
                 "score_count": count * setting.length**2,
                 "error": error,
-                "calls_per_sample": times.calls[name],
-                "seconds_per_round": times.seconds[name],
-                "seconds": seconds._asdict(),
-                "ratio": harness.summarise(ratios)._asdict(),
-                "flops_per_s": flops / seconds.median,
-                "fraction_of_matmul_rate": flops / seconds.median / rates["matmul_flops_per_s"],
+                **measured,
+                "flops_per_s": rate,
+                "fraction_of_matmul_rate": rate / rates["matmul_flops_per_s"],
             }
         )
     return {
@@ -202,24 +196,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases.append(found)
         print(f"{setting.label}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
         print(report.table(found["rows"]), end="\n\n", flush=True)
-    medians = [case["rows"][-1]["ratio"]["median"] for case in cases]
-    quiet = max(abs(median - 1) for median in medians) <= QUIET
-    verdict = "quiet enough" if quiet else "too noisy a run to be committed"
-    print(f"self-pair medians: {min(medians):.3f} to {max(medians):.3f}, {verdict}")
-    out = options.out
-    if out is None and not options.quick:
-        out = RESULTS / f"heads-{origin['platform']}.json"
-    if out is not None:
-        settings = {
-            "rounds": rounds,
-            "quick": options.quick,
-            "dtype": "float32",
-            "clock": options.clock,
-        }
-        origin["load_average_after"] = provenance.load_average()
-        result = {"name": out.stem, "provenance": origin, "settings": settings, "cases": cases}
-        report.write_result(out, result)
-        print(f"wrote {os.path.relpath(out)}")
+    print(f"self-pair medians: {report.self_pairs(cases)}")
+    settings = {
+        "rounds": rounds,
+        "quick": options.quick,
+        "dtype": "float32",
+        "clock": options.clock,
+    }
+    report.keep("heads", options.out, origin, settings, cases=cases)
     return 0
 
 

@@ -11,7 +11,6 @@ conversion there and back included. The rules are in README.md beside this file.
 
 import argparse
 import functools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,8 +32,6 @@ __all__ = ["Setting", "contenders_of", "main", "measure"]
 BASELINE = "mha_book layer"
 SYSTEM = "mha_book notation"
 CONVERTED = "mha_book layer, heads first"
-QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
-RESULTS = Path(__file__).resolve().parent / "results"
 TOLERANCE = 2e-5  # largest deviation from float64, relative to the largest entry
 WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
 
@@ -166,8 +163,8 @@ def measure(setting: Setting, *, rounds: int, matmul_size: int = 2048) -> dict[s
     )
     flops, rows = flops_of(setting), []
     for name in times.seconds:
-        seconds = harness.summarise(times.seconds[name])
-        ratios = harness.per_round_ratios(times.seconds[name], times.seconds[BASELINE])
+        measured = harness.timings(name, times, BASELINE)
+        rate = flops / measured["seconds"]["median"]
         rows.append(
             {
                 "name": name,
@@ -176,12 +173,9 @@ def measure(setting: Setting, *, rounds: int, matmul_size: int = 2048) -> dict[s
                 "remark": "the A/A self-pair" if name.endswith(harness.SELF_PAIR_SUFFIX) else "",
                 "status": "measured",
                 "error": checked(name, times.outputs[name]),
-                "calls_per_sample": times.calls[name],
-                "seconds_per_round": times.seconds[name],
-                "seconds": seconds._asdict(),
-                "ratio": harness.summarise(ratios)._asdict(),
-                "flops_per_s": flops / seconds.median,
-                "fraction_of_matmul_rate": flops / seconds.median / rates["matmul_flops_per_s"],
+                **measured,
+                "flops_per_s": rate,
+                "fraction_of_matmul_rate": rate / rates["matmul_flops_per_s"],
             }
         )
     return {
@@ -216,19 +210,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases.append(found)
         print(f"{setting.label}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
         print(report.table(found["rows"]), end="\n\n", flush=True)
-    medians = [case["rows"][-1]["ratio"]["median"] for case in cases]
-    quiet = max(abs(median - 1) for median in medians) <= QUIET
-    verdict = "quiet enough" if quiet else "too noisy a run to be committed"
-    print(f"self-pair medians: {min(medians):.3f} to {max(medians):.3f}, {verdict}")
-    out = options.out
-    if out is None and not options.quick:
-        out = RESULTS / f"notation-{origin['platform']}.json"
-    if out is not None:
-        origin["load_average_after"] = provenance.load_average()
-        settings = {"rounds": rounds, "quick": options.quick, "dtype": "float32"}
-        result = {"name": out.stem, "provenance": origin, "settings": settings, "cases": cases}
-        report.write_result(out, result)
-        print(f"wrote {os.path.relpath(out)}")
+    print(f"self-pair medians: {report.self_pairs(cases)}")
+    settings = {"rounds": rounds, "quick": options.quick, "dtype": "float32"}
+    report.keep("notation", options.out, origin, settings, cases=cases)
     return 0
 
 

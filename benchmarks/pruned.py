@@ -9,7 +9,6 @@ and bytes of weights and caches. The rules are in README.md beside this file.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,8 +34,6 @@ __all__ = ["main", "measure", "one_layer", "plan"]
 
 PARTS = ("one layer", "attention", "model")
 TOLERANCE = 1e-4  # largest deviation from what is expected, relative to the largest entry
-QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
-RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def one_layer(subject: Subject) -> Subject:
@@ -100,11 +97,10 @@ def measure(subject: Subject, part: str, workload: Workload, *, rounds: int) -> 
     )
     base = cost_of(variants[BASELINE], config, workload, layers)
     rows = []
-    for name, seconds in times.seconds.items():
+    for name in times.seconds:
         variant = variants[name]
         cost = cost_of(variant, config, workload, layers)
         kept = [layer.attention for layer in variant.params.layers]
-        ratios = harness.per_round_ratios(seconds, times.seconds[BASELINE])
         rows.append(
             {
                 "name": name,
@@ -118,10 +114,7 @@ def measure(subject: Subject, part: str, workload: Workload, *, rounds: int) -> 
                 **cost,
                 "predicted": {what: cost[what] / base[what] for what in cost},
                 "error": error(name, times.outputs[name]),
-                "calls_per_sample": times.calls[name],
-                "seconds_per_round": seconds,
-                "seconds": harness.summarise(seconds)._asdict(),
-                "ratio": harness.summarise(ratios)._asdict(),
+                **harness.timings(name, times, BASELINE),
             }
         )
     return {
@@ -164,22 +157,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = measure(subject, part, workload, rounds=rounds)
         cases.append(found)
         print(f"{found['case']['label']}\n{table(found['rows'])}", end="\n\n", flush=True)
-    again = BASELINE + harness.SELF_PAIR_SUFFIX
-    medians = [
-        row["ratio"]["median"] for case in cases for row in case["rows"] if row["name"] == again
-    ]
-    quiet = max(abs(median - 1) for median in medians) <= QUIET
-    verdict = "quiet enough" if quiet else "too noisy a run to be committed"
-    print(f"self-pair medians: {min(medians):.3f} to {max(medians):.3f}, {verdict}")
-    out = options.out
-    if out is None and not options.quick:
-        out = RESULTS / f"pruned-{origin['platform']}.json"
-    if out is not None:
-        settings = {"quick": options.quick, "dtype": "float32", "fraction": FRACTION}
-        origin["load_average_after"] = provenance.load_average()
-        result = {"name": out.stem, "provenance": origin, "settings": settings, "cases": cases}
-        report.write_result(out, result)
-        print(f"wrote {os.path.relpath(out)}")
+    print(f"self-pair medians: {report.self_pairs(cases)}")
+    settings = {"quick": options.quick, "dtype": "float32", "fraction": FRACTION}
+    report.keep("pruned", options.out, origin, settings, cases=cases)
     return 0
 
 

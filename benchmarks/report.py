@@ -4,14 +4,61 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "progress_line", "read_result", "table", "write_result"]
+import provenance
+
+__all__ = [
+    "QUIET",
+    "SCHEMA",
+    "SCHEMA_VERSION",
+    "keep",
+    "progress_line",
+    "read_result",
+    "self_pairs",
+    "table",
+    "write_result",
+]
 
 SCHEMA = "mha-book/benchmark"
 SCHEMA_VERSION = 1
+QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def self_pairs(cases: Sequence[Mapping[str, Any]]) -> str:
+    """The range of the self-pair's median ratios, and what it says about the run."""
+    medians = [case["rows"][-1]["ratio"]["median"] for case in cases]
+    calm = max(abs(median - 1) for median in medians) <= QUIET
+    verdict = "quiet enough" if calm else "too noisy a run to be committed"
+    return f"{min(medians):.3f} to {max(medians):.3f}, {verdict}"
+
+
+def keep(
+    benchmark: str,
+    out: Path | None,
+    origin: dict[str, Any],
+    settings: Mapping[str, Any],
+    **content: Any,
+) -> None:
+    """Writes what a benchmark found, and says where.
+
+    Args:
+        benchmark: its name.
+        out: the file; None for results/BENCHMARK-PLATFORM.json, and for none if it was quick.
+        origin: the provenance, from before the run.
+        settings: what holds for the whole file; "quick" among them.
+        content: "cases", and what else the file has.
+    """
+    if out is None and not settings["quick"]:
+        out = RESULTS / f"{benchmark}-{origin['platform']}.json"
+    if out is None:
+        return
+    origin = {**origin, "load_average_after": provenance.load_average()}
+    write_result(out, {"name": out.stem, "provenance": origin, "settings": settings, **content})
+    print(f"wrote {os.path.relpath(out)}")
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:

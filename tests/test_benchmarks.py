@@ -462,7 +462,7 @@ def test_committed_results_are_readable(benchmark_modules):
         assert found["settings"]["quick"] is False
         assert found["provenance"]["git"]["commit"]
         assert found["provenance"]["git"]["dirty"] is False
-        quiet = benchmark_modules["attention"].QUIET
+        quiet = benchmark_modules["report"].QUIET
         for case in found["cases"]:
             assert case["rows"][-1]["name"] == f"{case['baseline']} (again)"
             assert abs(case["rows"][-1]["ratio"]["median"] - 1) <= quiet
@@ -471,4 +471,4 @@ def test_committed_results_are_readable(benchmark_modules):
 @pytest.mark.parametrize("median,verdict", [(1.02, "quiet enough"), (0.7, "too noisy")])
 def test_a_noisy_run_says_so(benchmark_modules, median, verdict):
     cases = [{"rows": [{"ratio": {"median": value}}]} for value in (1.0, median)]
-    assert verdict in benchmark_modules["attention"]._self_pairs(cases)
+    assert verdict in benchmark_modules["report"].self_pairs(cases)
