@@ -12,7 +12,7 @@ from mha_book import MultiHeadParams, costs
 from mha_book.models import smollm2
 from mha_book.models.smollm2_params import SmolLM2Config, SmolLM2Layer, SmolLM2Params
 from mha_book.pruning.order import keep_without, removal_order
-from mha_book.pruning.removal import prune_heads, prune_model
+from mha_book.pruning.removal import fold_gates, prune_heads, prune_model
 
 __all__ = [
     "BASELINE",
@@ -110,15 +110,7 @@ def variants_of(subject: Subject) -> dict[str, Variant]:
     )
 
     def closed(keep: np.ndarray) -> SmolLM2Params:
-        layers = tuple(
-            layer._replace(
-                attention=layer.attention._replace(
-                    w_o=layer.attention.w_o * jnp.asarray(row, jnp.float32)[:, None, None]
-                )
-            )
-            for layer, row in zip(params.layers, keep, strict=True)
-        )
-        return params._replace(layers=layers)
+        return fold_gates(params, jnp.asarray(keep, jnp.float32))
 
     def smaller(keep: np.ndarray, uneven: str, remark: str) -> Variant:
         key_heads = [

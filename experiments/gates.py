@@ -26,7 +26,7 @@ from experiments.shared import arguments, store
 from mha_book.models import tiny
 from mha_book.pruning.hard_concrete import final_gates, init_log_alpha
 from mha_book.pruning.order import keep_without, removal_order
-from mha_book.pruning.removal import prune_model
+from mha_book.pruning.removal import fold_gates, prune_model
 
 __all__ = ["ORDERS", "QUICK", "main", "masks", "physical"]
 
@@ -210,13 +210,7 @@ def physical(study: Study, weights: Weights, runs: Any) -> float:
     for run in runs:
         model, log_alpha = jax.tree.map(lambda leaf, run=run: leaf[run], weights)
         gates = final_gates(log_alpha)
-        scaled = tuple(
-            layer._replace(
-                attention=layer.attention._replace(w_o=layer.attention.w_o * factors[:, None, None])
-            )
-            for layer, factors in zip(model.layers, gates, strict=True)
-        )
-        smaller = prune_model(model._replace(layers=scaled), np.asarray(gates) > 0)
+        smaller = prune_model(fold_gates(model, gates), np.asarray(gates) > 0)
         difference = jnp.abs(logits(smaller, None) - logits(model, gates))
         largest = max(largest, float(difference.max()))
     return largest

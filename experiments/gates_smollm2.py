@@ -4,6 +4,7 @@ Only the attention layers are trained: the norms, the feed-forward parts and the
 heads that go are those with the least gate gradient (book/data/heads.json).
 """
 
+import functools
 import json
 import time
 from pathlib import Path
@@ -15,8 +16,7 @@ import numpy as np
 import optax
 
 from experiments.heads import windows
-from experiments.shared import ROOT
-from mha_book.checkpoints import write_atomic
+from experiments.shared import ROOT, first_layers, once
 from mha_book.models import smollm2
 from mha_book.pruning.order import keep_without, removal_order
 from mha_book.training import descend
@@ -51,16 +51,14 @@ def run(sizes: Sizes, work: Path) -> dict[str, Any]:
 
     What was done once is kept in ``work`` and not done again.
     """
-    path = work / "gates-smollm2.json"
-    config = json.loads(json.dumps(sizes._asdict()))
-    if path.exists():
-        found = json.loads(path.read_text())
-        assert found["config"] == config, f"{path} is of other sizes: remove it"
-        return found
+    return once(work / "gates-smollm2.json", sizes, functools.partial(trained_both, sizes))
+
+
+def trained_both(sizes: Sizes) -> dict[str, Any]:
+    """Train both models; the work of :func:`run`."""
     begun, cpu = time.monotonic(), time.process_time()
-    model = smollm2.load_smollm2()
-    form = model.config._replace(num_layers=sizes.layers)
-    whole = model.params._replace(layers=model.params.layers[: sizes.layers])
+    model = first_layers(smollm2.load_smollm2(), sizes.layers)
+    form, whole = model.config, model.params
     trained = windows(model, "train", sizes.steps * sizes.batch, sizes.context)
     batches = trained.reshape(sizes.batch, sizes.steps, -1).swapaxes(0, 1)  # all years in each
     measured = windows(model, "validation", sizes.measured, sizes.context)
@@ -84,7 +82,7 @@ def run(sizes: Sizes, work: Path) -> dict[str, Any]:
         return [float(score(attention, whole, gates, row[None])) for row in measured]
 
     keep = kept_heads(sizes.layers, sizes.fraction)
-    found = {"config": config, "removed": int((~keep).sum()), "heads": keep.size}
+    found = {"config": sizes._asdict(), "removed": int((~keep).sum()), "heads": keep.size}
     for name, gates in (
         ("whole", jnp.ones(keep.shape)),
         ("removed heads", jnp.asarray(keep, jnp.float32)),
@@ -98,5 +96,4 @@ def run(sizes: Sizes, work: Path) -> dict[str, Any]:
         print(f"SmolLM2, {name}: {np.mean(before):.3f} to {np.mean(found[name]['after']):.3f}")
     found["seconds"] = time.monotonic() - begun
     found["processor seconds"] = time.process_time() - cpu
-    write_atomic(path, json.dumps(found).encode())
     return found

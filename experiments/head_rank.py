@@ -11,7 +11,7 @@ $q\, \Sigma_q^{-1/2} U_r U_r^\top \Sigma_q^{1/2}$.
 Shapes: ``L`` layers, ``N`` heads, ``H`` width of a head, ``D`` of the model.
 """
 
-import json
+import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import sentences, windows
-from experiments.shared import store
+from experiments.shared import first_layers, once
 from mha_book.dispatch import attend
 from mha_book.grouped import repeat_key_heads
 from mha_book.initialisers import init_multi_head
@@ -159,9 +159,8 @@ def group(x: jax.Array, times: int) -> jax.Array:
 
 def of_smollm2(sizes: Ranks) -> dict[str, Any]:
     """Return the ranks of SmolLM2's heads, and its loss with the scores of all heads cut."""
-    model = smollm2.load_smollm2()
-    config = model.config._replace(num_layers=sizes.layers)
-    params = model.params._replace(layers=model.params.layers[: sizes.layers])
+    model = first_layers(smollm2.load_smollm2(), sizes.layers)
+    config, params = model.config, model.params
     times = config.num_heads // config.num_kv_heads
     untrained = [drawn_like(x.attention, i) for i, x in enumerate(params.layers)]
     given = windows(model, "train", sizes.fitted, sizes.context)
@@ -274,10 +273,6 @@ def rank_study(sizes: Ranks, work: Path) -> dict[str, Any]:
     """
     found = {}
     for name, study in (("SmolLM2", of_smollm2), ("MiniLM", of_minilm)):
-        path, config = work / f"head-rank-{name}.json", json.loads(json.dumps(sizes))
-        if not path.exists():
-            store(path, name, {"config": config, "found": study(sizes)}, digits=5)
-        kept = json.loads(path.read_text())
-        assert kept["config"] == config, f"{path} is of other sizes: remove it"
-        found[name] = kept["found"]
+        path, compute = work / f"head-rank-{name}.json", functools.partial(study, sizes)
+        found[name] = once(path, sizes, compute, digits=5)
     return found

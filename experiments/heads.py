@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.shared import arguments, store
+from experiments.shared import arguments, first_layers, store
 from mha_book.checkpoints import write_atomic
 from mha_book.masks import padding
 from mha_book.models import minilm, smollm2
@@ -246,10 +246,8 @@ def main(given: list[str] | None = None) -> Path:
     options = arguments(__doc__ or "", given)
     sizes = QUICK if options.quick else Sizes()
     command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
-    model = smollm2.load_smollm2()
-    config = model.config._replace(num_layers=sizes.layers)
-    model = model._replace(config=config)
-    params = model.params._replace(layers=model.params.layers[: sizes.layers])
+    model = first_layers(smollm2.load_smollm2(), sizes.layers)
+    config, params = model.config, model.params
     shape, period = (sizes.layers, config.num_heads), (sizes.context - 1) // 2
     ranking = windows(model, "train", sizes.gradients, sizes.context)
     scoring = windows(model, "validation", sizes.measured, sizes.context)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import addresses, gated_loss, windows
-from experiments.shared import ROOT, arguments, store
+from experiments.shared import ROOT, arguments, first_layers, store
 from mha_book.checkpoints import write_atomic
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
@@ -236,10 +236,9 @@ def of_smollm2(
     sizes: Sizes, heads: dict[str, Any], work: Path, report: Callable[[str], None]
 ) -> dict[str, Any]:
     """Return all that is measured on SmolLM2."""
-    model = smollm2.load_smollm2()
-    config = model.config._replace(num_layers=sizes.layers)
-    model = model._replace(config=config)
-    params = model.params._replace(layers=model.params.layers[: sizes.layers])
+    whole_model = smollm2.load_smollm2()
+    model = first_layers(whole_model, sizes.layers)
+    config, params = model.config, model.params
     shape, total = (sizes.layers, config.num_heads), sizes.layers * config.num_heads
     text = passages(model, "validation", sizes.texts, sizes.context)
     scores = Remembered(
@@ -313,7 +312,7 @@ def of_smollm2(
     report("SmolLM2, heads that are not missed alone")
     keep = keep_without(orders["gate gradient"], counts_of(sizes, total)[_thirty(sizes)], shape)
     found["removal in float64"] = in_float64(params, config, text[:1, :17], keep)
-    if sizes.layers == len(model.params.layers):
+    if sizes.layers == len(whole_model.params.layers):
         ids = windows(model, "train", heads["config"]["gradients"], heads["config"]["context"])
         ids = ids[: heads["config"]["ablations"]]
         loss = jax.jit(gated_loss(config))

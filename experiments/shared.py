@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from mha_book.checkpoints import provenance, write_atomic
 from mha_book.models.characters import alphabet, encode
 from mha_book.models.text import load_speeches
 
-__all__ = ["Text", "arguments", "load_text", "store"]
+__all__ = ["Text", "arguments", "first_layers", "load_text", "once", "store"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,6 +61,30 @@ def arguments(description: str, given: list[str] | None) -> argparse.Namespace:
     options.work = options.work or ROOT / "_build" / "experiments" / form
     options.out = options.out or (options.work if options.quick else ROOT / "book" / "data")
     return options
+
+
+def first_layers(model: Any, count: int) -> Any:
+    """Return a loaded SmolLM2 that ends after some layers: the short forms have one."""
+    return model._replace(
+        config=model.config._replace(num_layers=count),
+        params=model.params._replace(layers=model.params.layers[:count]),
+    )
+
+
+def once(path: Path, sizes: Any, compute: Callable[[], Any], digits: int | None = None) -> Any:
+    """Return what ``compute`` gave when it was first called, kept in a file.
+
+    Args:
+        path: the file.
+        sizes: what the result depends on; a file of other sizes is an error.
+        compute: a function of nothing to what :func:`store` takes.
+        digits: as for :func:`store`.
+    """
+    if not path.exists():
+        store(path, path.stem, {"config": sizes, "found": compute()}, digits)
+    kept = json.loads(path.read_text())
+    assert kept["config"] == json.loads(json.dumps(sizes)), f"{path} is of other sizes: remove it"
+    return kept["found"]
 
 
 def store(path: Path, command: str, result: dict[str, Any], digits: int | None = None) -> None:

@@ -11,6 +11,7 @@ import pytest
 from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.cached_attention import cached_multi_head_attention
 from mha_book.kv_cache import init_cache
+from mha_book.models.tiny import TinyConfig, forward, init_tiny
 from mha_book.parameters import check_params
 from mha_book.pruning import hard_concrete, importance
 from mha_book.pruning.order import (
@@ -19,7 +20,7 @@ from mha_book.pruning.order import (
     rank_correlation,
     removal_order,
 )
-from mha_book.pruning.removal import prune_heads, prune_model, with_mean_outputs
+from mha_book.pruning.removal import fold_gates, prune_heads, prune_model, with_mean_outputs
 from mha_book.pruning.second_order import curvature
 from tests import oracles
 
@@ -281,3 +282,14 @@ def test_first_and_second_order_are_all_there_is_to_a_quadratic_loss():
     np.testing.assert_allclose(first + second, without, rtol=1e-5, atol=1e-5)
     wanted = 1.5 * np.asarray(gates) ** 2 * np.diag(curved).reshape(2, 3)
     np.testing.assert_allclose(second, wanted, rtol=1e-5)
+
+
+def test_folded_gates_do_what_gates_do() -> None:
+    config = TinyConfig(vocab_size=7, d_model=8, num_heads=2)
+    params, ids = init_tiny(jax.random.key(3), config), jnp.array([[1, 2, 3, 4]])
+    gates = jnp.array([[0.3, 0.0], [1.0, 2.0]])
+    run = jax.jit(lambda params, gates: forward(params, ids, config=config, gates=gates))
+    folded = run(fold_gates(params, gates), None)
+    np.testing.assert_allclose(folded, run(params, gates), atol=1e-5)
+    with pytest.raises(ValueError, match="gates: expected a row for each of the 2 layers"):
+        fold_gates(params, gates[:1])

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from mha_book._checks import check, check_boolean
 from mha_book.parameters import MultiHeadParams, check_params
 
-__all__ = ["UNEVEN", "prune_heads", "prune_model", "with_mean_outputs"]
+__all__ = ["fold_gates", "UNEVEN", "prune_heads", "prune_model", "with_mean_outputs"]
 
 UNEVEN = ("raise", "repeat", "pad")
 """What :func:`prune_heads` can do where groups are left with different numbers of query heads."""
@@ -114,6 +114,37 @@ def prune_model(params: Any, keep: Array | np.ndarray, *, uneven: str = "raise")
         for layer, row in zip(params.layers, rows, strict=True)
     )
     return params._replace(layers=layers)
+
+
+def fold_gates(params: Any, gates: Float[Array, "L N"]) -> Any:
+    """Return a model that does without gates what ``params`` does with them.
+
+    The gate of a head becomes a factor of its output projection; the closed head is still computed.
+
+    Args:
+        params: of a model of this package: its ``layers`` have parameters ``attention``.
+        gates: ``(L, N)``, one factor for the output of each head.
+
+    Returns:
+        The model, to be run without gates.
+
+    Raises:
+        ValueError: ``gates`` has not a row for each layer.
+
+    Example:
+        >>> from mha_book.models.tiny_params import TinyLayer, TinyParams
+        >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
+        >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
+        >>> fold_gates(params, jnp.array([[0.5, 0.0]])).layers[0].attention.w_o[..., 0].tolist()
+        [[0.5], [0.0]]
+    """
+    what = f"a row for each of the {len(params.layers)} layers, axes (L, N)"
+    check(len(gates) == len(params.layers), "gates", what, f"shape {gates.shape}")
+    layers = []
+    for layer, factors in zip(params.layers, gates, strict=True):
+        w_o = layer.attention.w_o * factors[:, None, None]
+        layers.append(layer._replace(attention=layer.attention._replace(w_o=w_o)))
+    return params._replace(layers=tuple(layers))
 
 
 def with_mean_outputs(
