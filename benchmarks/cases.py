@@ -1,7 +1,7 @@
 """The settings of the attention benchmark: inputs, what is timed, what is expected.
 
-T = S positions, N query heads, K key/value heads, widths H = C.  Inputs are drawn heads first and rounded to the
-setting's dtype before the float64 reference sees them.
+T = S positions, N query heads, K key/value heads, widths H = C.  Inputs are drawn heads first and
+rounded to the setting's dtype before the float64 reference sees them.
 """
 
 import functools

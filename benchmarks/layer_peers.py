@@ -102,7 +102,7 @@ def _of_equinox(module: Any) -> list[jax.Array]:
 
 
 def _torch(setting: Setting, inputs: Inputs, *, whole: bool) -> Callable[[], Any]:
-    """torch's own layer, or two products around its scaled_dot_product_attention."""
+    """The layer of torch, or two products around its scaled_dot_product_attention."""
     import torch
     import torch_arrays
 
@@ -181,5 +181,7 @@ def contenders(*, gpu: bool) -> list[Contender]:
             "equinox", "equinox", _equinox, _of_equinox, "equinox.nn.MultiheadAttention under vmap"
         ),
         torch("torch", True, "torch.nn.MultiheadAttention, need_weights=False"),
-        torch("torch SDPA", False, "torch's linear, fused, around its scaled_dot_product_attention"),
+        torch(
+            "torch SDPA", False, "torch's linear, fused, around its scaled_dot_product_attention"
+        ),
     ]

@@ -1,6 +1,7 @@
 """Attention and its gradient in float64 NumPy, a few hundred query rows at a time.
 
-What every timed output is checked against, or a sample of it where all would take minutes.  It shares no code with the package.
+What every timed output is checked against, or a sample of it where all would take minutes.  It
+shares no code with the package.
 """
 
 from typing import Any, NamedTuple
