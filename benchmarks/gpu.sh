@@ -5,12 +5,13 @@
 #     benchmarks/gpu.sh                      # results/*-gpu.json
 #     benchmarks/gpu.sh --to FOLDER          # elsewhere
 #     benchmarks/gpu.sh --quick --to FOLDER  # tiny sizes on any device: does all of it run?
-#     benchmarks/gpu.sh attention decode     # some steps alone: contract attention layer decode
-#                                            # layouts heads
+#     benchmarks/gpu.sh attention decode     # some steps alone: contract attention attention-64
+#                                            # layer decode layouts heads
 #
 # Each step has its own time limit (LIMIT seconds, 540) and log, and writes its result after every
 # case, so that what was measured stays if the machine is taken away. A step that fails does not
-# stop the others; the exit status is 1 if one did. Where the files were copied without their
+# stop the others; the exit status is 1 if one did. A step that was cut short is quicker the second
+# time: what JAX compiled is kept in CACHE. Where the files were copied without their
 # history, say where they came from:
 #     BENCHMARK_COMMIT=$(git describe --always --abbrev=40 --exclude '*' --dirty)
 set -u
@@ -30,11 +31,12 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-steps=${steps:-contract attention layer decode layouts heads}
+steps=${steps:-contract attention attention-64 layer decode layouts heads}
 mkdir -p "$to"
 export PYTHONPATH="$root/src${PYTHONPATH:+:$PYTHONPATH}"
-# JAX takes memory as it needs it: torch and the processes that measure memory want some too.
-export XLA_PYTHON_CLIENT_PREALLOCATE=false
+# JAX takes memory as it needs it, and leaves some to torch.
+export XLA_PYTHON_CLIENT_PREALLOCATE=false XLA_PYTHON_CLIENT_MEM_FRACTION=0.8
+export JAX_COMPILATION_CACHE_DIR="${CACHE:-${TMPDIR:-/tmp}/mha-book-compiled}"
 cd "$root" || exit 2
 
 if [ -z "$quick" ]; then
@@ -44,14 +46,17 @@ if [ -z "$quick" ]; then
 fi
 
 # What is measured: bfloat16, 16 heads, one sequence; decoding over 0.27, 0.54 and 1.07 GB.
-attention="--dtype bfloat16 --heads 16 --head-dim 128 64 --lengths 4096 16384 --baseline attend"
-layer="--dtype bfloat16 --heads 16 --d-model 2048 --lengths 4096 16384 --baseline attend"
+attention="--dtype bfloat16 --heads 16 --lengths 4096 16384 --baseline attend --no-memory"
+wide="--head-dim 128"
+narrow="--head-dim 64"
+layer="--dtype bfloat16 --heads 16 --d-model 2048 --lengths 4096 16384 --baseline attend --no-memory"
 decode="--dtype bfloat16 --lengths 8192 16384 32768 --no-model"
 heads="--dtype bfloat16 --length 2048 --d-model 512 --choice"
 layouts=""
-memory=--no-memory
 if [ -n "$quick" ]; then
-  attention="--dtype bfloat16 --head-dim 16 8 --gpu-rows --baseline attend"
+  attention="--dtype bfloat16 --gpu-rows --baseline attend"
+  wide="--head-dim 16"
+  narrow="--head-dim 8"
   layer="--dtype bfloat16 --baseline attend"
   decode="--dtype bfloat16 --lengths 64 128 --no-model"
   heads="--dtype bfloat16 --choice"
@@ -75,17 +80,18 @@ for step in $steps; do
     contract)
       chosen=""
       [ -n "$quick" ] && chosen="--implementation reference"
-      run contract "$python" -m tests.contract $chosen ;;
-    attention) run attention "$python" benchmarks/attention.py $quick $attention $memory $out ;;
-    layer) run layer "$python" benchmarks/layer.py $quick $layer $memory $out ;;
-    decode) run decode "$python" benchmarks/decode.py $quick $decode $out ;;
+      run $step "$python" -m tests.contract $chosen ;;
+    attention) run $step "$python" benchmarks/attention.py $quick $attention $wide $out ;;
+    attention-64) run $step "$python" benchmarks/attention.py $quick $attention $narrow $out ;;
+    layer) run $step "$python" benchmarks/layer.py $quick $layer $out ;;
+    decode) run $step "$python" benchmarks/decode.py $quick $decode $out ;;
     layouts)
       if [ -f benchmarks/layouts.py ]; then
-        run layouts "$python" benchmarks/layouts.py $quick $layouts $out
+        run $step "$python" benchmarks/layouts.py $quick $layouts $out
       else
         echo "== layouts: there is no benchmarks/layouts.py"
       fi ;;
-    heads) run heads "$python" benchmarks/heads.py $quick $heads $out ;;
+    heads) run $step "$python" benchmarks/heads.py $quick $heads $out ;;
     *) echo "error: no step is called $step" >&2; exit 2 ;;
   esac
 done

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from cases import TOLERANCES
+import room
+from cases import LARGE, TOLERANCES
 
 __all__ = [
     "BASELINE",
@@ -85,7 +86,7 @@ def expected_of(setting: Setting, inputs: Inputs) -> tuple[str, list[oracle.Piec
     given: dict[str, Any] = {"is_causal": setting.is_causal}
     if setting.backward:
         given["cotangent"] = in_heads(bar @ w_o.T)
-    checked, pieces = oracle.attention_pieces(q, k, v, **given)
+    checked, pieces = oracle.attention_pieces(q, k, v, one_head=False, **given)
     heads = pieces[0].values
     if checked != "everything":
         rows = pieces[0].where[2]
@@ -149,6 +150,8 @@ def run_of(contender: Contender, setting: Setting, inputs: Inputs) -> Callable[[
     if contender.prepare is not None:
         return contender.prepare(setting, inputs)
     function, arguments = _timed(contender, setting, inputs)
+    if 4 * setting.batch * setting.heads * setting.length**2 >= LARGE:
+        room.check_room(function, arguments)
     return functools.partial(function, *arguments)
 
 

@@ -96,13 +96,15 @@ def attention_pieces(
     cotangent: np.ndarray | None = None,
     most_pairs: int = MOST_PAIRS,
     sampled_rows: int = SAMPLED_ROWS,
+    one_head: bool = True,
 ) -> tuple[str, list[Piece]]:
     """What `attention_float64` gives, or as much of it as can be afforded.
 
     Up to `most_pairs` (query, key) pairs of all heads together it is everything.  Beyond, it is
     a sample of the query rows of every head, the first and the last among them, with the output
     and the gradient of the query; and all rows of one key/value head with the query heads that
-    read it, every gradient included, where these alone have no more than `most_pairs`.
+    read it, every gradient included, where these alone have no more than `most_pairs` and
+    `one_head` is set.
 
     Returns:
         What is compared, in words, and the pieces.
@@ -119,7 +121,7 @@ def attention_pieces(
     found = _rows_float64(query, key, value, rows, is_causal, cotangent)
     at_rows = (slice(None), slice(None), rows)
     pieces = [Piece(n, at_rows, values) for n, values in enumerate(found)]
-    if heads // kv_heads * length * key_length > most_pairs:
+    if not one_head or heads // kv_heads * length * key_length > most_pairs:
         return f"{len(rows)} query rows of every head", pieces
     entry, kv_head = rng.integers(batch), rng.integers(kv_heads)
     one = (slice(entry, entry + 1), slice(kv_head, kv_head + 1))

@@ -100,7 +100,8 @@ def compare(
         the times.
 
     Raises:
-        WrongOutput: when the baseline itself is wrong; there is nothing to compare then.
+        WrongOutput: when the baseline itself is wrong; there is nothing to compare then. Another
+            error of the baseline passes too, unless it means that it cannot be measured here.
     """
     rows: dict[str, dict[str, Any]] = {}
     runs: dict[str, Callable[[], Any]] = {}
@@ -120,9 +121,11 @@ def compare(
                 raise
             rows[name] |= {"status": "refused", "reason": str(wrong)}
         except Exception as problem:
-            if (reason := reason_of(problem, package)) is None:
+            reason = reason_of(problem, package)
+            if reason is None and name == baseline:
                 raise
-            rows[name] |= {"status": "not measured", "reason": reason}
+            unable = {"status": "not measured", "reason": reason}
+            rows[name] |= unable if reason else {"status": "refused", "reason": repr(problem)}
         else:
             runs[name], known[name] = run, contender
     baseline = next(name for name in (baseline, *runs) if name in runs)

@@ -445,7 +445,7 @@ def test_peers_that_are_installed_pass_the_check(benchmark_modules):
         inputs = cases.inputs_of(case)
         outputs = cases.run_of(contender, case, inputs)()
         assert len(outputs) == 4
-        error = cases.checked_error(contender, outputs, cases.expected_of(case, inputs), case)
+        error = cases.checked_error(contender, outputs, cases.expected_of(case), case)
         assert error <= cases.TOLERANCES["float32"]
 
 
