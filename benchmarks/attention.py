@@ -2,21 +2,21 @@
 
     PYTHONPATH=src python3 benchmarks/attention.py --quick
 
-Prefill with B batch entries, N heads, T = S positions and width H = C: forward, and forward
-with backward.  The rules are in README.md beside this file.
+Prefill with B batch entries, N query heads, K key/value heads, T = S positions and width H = C:
+forward, and forward with backward.  The rules are in README.md beside this file.
 """
 
 import argparse
 import itertools
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import harness
+import jax
 import peers
 import provenance
 import report
+import rows
 from cases import (
     TOLERANCES,
     Case,
@@ -27,10 +27,12 @@ from cases import (
 )
 from limits import attention_flops, measure_rates, visible_pairs
 from memory import peak_memory
+from options import parser_of, wanted
 
 __all__ = ["main", "measure_case"]
 
-LONG = 4096  # from here on: causal alone, few contenders, few rounds; a call takes seconds
+LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
+MASKS, PASSES = ("full", "causal"), ("forward", "backward")
 LONG_ROUNDS = 6
 
 
@@ -39,150 +41,137 @@ def _memory(name: str, case: Case) -> dict[str, Any]:
     return peak_memory("cases:prepare_row", {"name": name, "case": list(case)})
 
 
-def _blank(contender: peers.Contender, status: str, reason: str) -> dict[str, Any]:
-    """A row without numbers and why."""
-    return {**_identity(contender), "status": status, "reason": reason}
-
-
-def _identity(contender: peers.Contender) -> dict[str, Any]:
-    """What a row says of its contender."""
-    return {key: getattr(contender, key) for key in ("name", "package", "layout", "remark")}
-
-
-def _timings(name: str, times: harness.Times, flops: int, matmul_rate: float) -> dict[str, Any]:
-    """The numbers of one row: raw times, their summary, ratios, rates."""
-    measured = harness.timings(name, times, peers.BASELINE)
-    rate = flops / measured["seconds"]["median"]
-    return {**measured, "flops_per_s": rate, "fraction_of_matmul_rate": rate / matmul_rate}
-
-
 def measure_case(
     case: Case,
     contenders: Sequence[peers.Contender],
     *,
     rounds: int,
-    matmul_size: int = 2048,
+    matmul_size: int | None = None,
     with_memory: bool = False,
+    baseline: str = peers.BASELINE,
 ) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again.
 
-    A contender that is not installed or refuses to serve becomes a row "not measured", one
-    with a wrong output a row "refused"; neither holds a number.
+    A contender that is not installed, does not fit into memory or refuses to serve becomes a row
+    "not measured", one with a wrong output a row "refused"; neither holds a number.
 
     Raises:
         WrongOutput: when the baseline itself is wrong; there is nothing to compare then.
     """
     inputs = inputs_of(case)
     expected = expected_of(case, inputs)
-    rows, runs, errors, known = {}, {}, {}, {}
-    for contender in contenders:
-        if (reason := peers.missing_package(contender)) is not None:
-            rows[contender.name] = _blank(contender, "not measured", reason)
-            continue
-        run = run_of(contender, case, inputs)
-        try:
-            errors[contender.name] = checked_error(contender, run(), expected, case)
-        except NotImplementedError as refusal:
-            rows[contender.name] = _blank(contender, "not measured", str(refusal))
-        except harness.WrongOutput as wrong:
-            if contender.name == peers.BASELINE:
-                raise
-            rows[contender.name] = _blank(contender, "refused", str(wrong))
-        else:
-            runs[contender.name], known[contender.name] = run, contender
-    again = peers.BASELINE + harness.SELF_PAIR_SUFFIX
-    known[again] = known[peers.BASELINE]._replace(name=again, remark="the A/A self-pair")
-    rates = measure_rates(case.dtype, matmul_size=matmul_size)
-    times = harness.interleave(
-        harness.with_self_pair(runs, peers.BASELINE),
-        rounds=rounds,
-        progress=report.progress_line(case.label),
-    )
     pairs = visible_pairs(case.length, case.length, is_causal=case.is_causal) * case.batch
     flops = attention_flops(pairs, case.heads, case.head_dim, case.head_dim, backward=case.backward)
-    for name, outputs in times.outputs.items():
-        error = checked_error(known[name], outputs, expected, case)
-        numbers = _timings(name, times, flops, float(rates["matmul_flops_per_s"]))
-        measured = {"status": "measured", "error": max(error, errors.get(name, 0.0)), **numbers}
-        rows[name] = {**_identity(known[name]), **measured}
-        if with_memory and name != again:
-            rows[name]["memory"] = _memory(name, case)
-    order = [*(contender.name for contender in contenders), again]
+    rates = measure_rates(case.dtype, matmul_size=matmul_size)
+    baseline, found, _ = rows.compare(
+        contenders,
+        prepare=lambda one: run_of(one, case, inputs),
+        error=lambda one, outputs: checked_error(one, outputs, expected, case),
+        numbers=lambda one, times: rows.rates_of(times["seconds"]["median"], flops, rates),
+        baseline=baseline,
+        rounds=rounds,
+        label=case.label,
+    )
+    for row in found[:-1]:
+        if with_memory and row["status"] == "measured":
+            row["memory"] = _memory(row["name"], case)
     return {
         "case": {**case._asdict(), "label": case.label},
         "visible_pairs": pairs,
         "matmul_flops": flops,
         "tolerance": TOLERANCES[case.dtype],
+        "checked": expected.checked,
         "rates": rates,
-        "baseline": peers.BASELINE,
-        "rows": [rows[name] for name in order],
+        "baseline": baseline,
+        "rows": found,
     }
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the defaults that depend on --quick filled in."""
-    parser = argparse.ArgumentParser(
-        description="Attention: the package's implementations against their peers.",
-        epilog="Ratios are to the reference's time of the same round; above 1 is slower.",
+    """The command line, with the defaults that depend on --quick and the device filled in."""
+    parser = parser_of(
+        "attention",
+        "Attention: the package's implementations against their peers.",
+        unit="the baseline's",
+        memory=True,
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--rounds", type=int, help="rounds a case (default 20, quick 4; even balances the order)")
     add("--lengths", type=int, nargs="+", help="sequence lengths (default 128 512 2048 8192)")
+    add("--batch", type=int, help="batch entries (default 1)")
+    add("--heads", type=int, help="query heads (default 8, quick 2)")
+    add("--kv-heads", type=int, help="key/value heads (default: as many as query heads)")
+    add("--head-dim", type=int, nargs="+", help="widths of a head (default 64, quick 16)")
     add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of inputs and outputs")
     add("--only", nargs="+", metavar="TEXT", help="contenders whose name contains one of these")
+    add("--masks", nargs="+", choices=MASKS, help="default both; on a CPU, causal alone when long")
+    add("--passes", nargs="+", choices=PASSES, default=PASSES, help="default both")
+    add("--baseline", default=peers.BASELINE, help="whom the others are divided by")
     add(
-        "--out",
-        type=Path,
-        help="result file (default results/attention-PLATFORM.json beside "
-        "this script; with --quick nothing is written unless this is given)",
-    )
-    add(
-        "--memory",
+        "--gpu-rows",
         action=argparse.BooleanOptionalAction,
-        help="measure peak memory at the longest length (default yes, with --quick no)",
+        help="the rows that a GPU has besides (default: where there is one)",
     )
     options = parser.parse_args(arguments)
+    on_gpu = jax.default_backend() == "gpu"
+    options.gpu_rows = on_gpu if options.gpu_rows is None else options.gpu_rows
     options.rounds = options.rounds or (4 if options.quick else 20)
     options.lengths = options.lengths or ([32] if options.quick else [128, 512, 2048, 8192])
+    options.head_dim = options.head_dim or [16 if options.quick else 64]
+    options.heads = options.heads or (2 if options.quick else 8)
     options.memory = (not options.quick) if options.memory is None else options.memory
     return options
+
+
+def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
+    """The settings, and for each whether a call of it takes seconds on this device."""
+    for head_dim, length, mask, work in itertools.product(
+        options.head_dim, options.lengths, MASKS, PASSES
+    ):
+        is_long = length >= LONG and jax.default_backend() == "cpu"
+        masks = options.masks or (["causal"] if is_long else MASKS)
+        if mask in masks and work in options.passes:
+            yield (
+                Case(
+                    length,
+                    mask == "causal",
+                    work == "backward",
+                    batch=options.batch or 1,
+                    heads=options.heads,
+                    head_dim=head_dim,
+                    dtype=options.dtype,
+                    kv_heads=options.kv_heads,
+                ),
+                is_long,
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 when a contender was refused."""
     options = _options(arguments)
     origin = provenance.record()
-    shape = {"heads": 2, "head_dim": 16} if options.quick else {}
-    chosen = [
-        one
-        for one in peers.CONTENDERS
-        if one.name == peers.BASELINE
-        or not options.only
-        or any(text in one.name for text in options.only)
-    ]
+    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": options.dtype}
     cases = []
-    for length, causal, backward in itertools.product(
-        options.lengths, (False, True), (False, True)
-    ):
-        is_long = length >= LONG
-        if is_long and not causal:
-            continue
-        case = Case(length, causal, backward, dtype=options.dtype, **shape)
+    for case, is_long in _cases(options):
+        chosen = [
+            one
+            for one in peers.contenders(gpu=options.gpu_rows, long=case.length >= LONG)
+            if one.name == options.baseline or wanted(one.name, options.only)
+        ]
         found = measure_case(
             case,
-            [one for one in chosen if not is_long or one.name in peers.LONG],
+            chosen,
             rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
-            matmul_size=256 if options.quick else 2048,
-            with_memory=options.memory and length == max(options.lengths),
+            matmul_size=256 if options.quick else None,
+            with_memory=options.memory and case.length == max(options.lengths),
+            baseline=options.baseline,
         )
         cases.append(found)
         print(f"{case.label}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
         print(report.table(found["rows"]), end="\n\n", flush=True)
+        report.keep_so_far("attention", options.out, origin, settings, cases=cases)
     print(f"self-pair medians: {report.self_pairs(cases)}")
-    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": options.dtype}
     report.keep("attention", options.out, origin, settings, cases=cases)
-    return int(any(row["status"] == "refused" for case in cases for row in case["rows"]))
+    return int(rows.any_refused(cases))
 
 
 if __name__ == "__main__":

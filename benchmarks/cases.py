@@ -1,7 +1,7 @@
 """The settings of the attention benchmark: inputs, what is timed, what is expected.
 
-T = S positions, N heads, widths H = C.  Inputs are drawn heads first and rounded to the
-setting's dtype before the float64 reference sees them.
+T = S positions, N query heads, K key/value heads, widths H = C.  Inputs are drawn heads first and
+rounded to the setting's dtype before the float64 reference sees them.
 """
 
 import functools
@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import peers
+import room
 
 __all__ = [
     "TOLERANCES",
     "Case",
+    "Expected",
     "arguments_of",
     "checked_error",
     "expected_of",
@@ -29,6 +31,7 @@ __all__ = [
 
 # Largest deviation from float64, relative to the largest entry, that a timed output may have.
 TOLERANCES = {"float32": 1e-5, "bfloat16": 4e-2, "float16": 6e-3}
+LARGE = 2**30  # from so many bytes of float32 scores on, it is asked first whether all of it fits
 
 
 class Case(NamedTuple):
@@ -41,25 +44,49 @@ class Case(NamedTuple):
     heads: int = 8
     head_dim: int = 64
     dtype: str = "float32"
+    kv_heads: int | None = None  # as many as heads
 
     @property
     def label(self) -> str:
-        """A short title."""
+        """A short title; sizes are named where they are not the usual ones."""
         mask = "causal" if self.is_causal else "full"
-        return f"T={self.length} {mask} {'forward+backward' if self.backward else 'forward'}"
+        work = "forward+backward" if self.backward else "forward"
+        letters = {"batch": "B", "heads": "N", "head_dim": "H", "kv_heads": "K"}
+        usual = self._field_defaults
+        sizes = [
+            f" {letter}={getattr(self, field)}"
+            for field, letter in letters.items()
+            if getattr(self, field) != usual[field]
+        ]
+        dtype = "" if self.dtype == usual["dtype"] else f" {self.dtype}"
+        return f"T={self.length} {mask} {work}{''.join(sizes)}{dtype}"
 
 
 def inputs_of(case: Case) -> tuple[np.ndarray, ...]:
-    """Random query, key, value and cotangent (B, N, T, H), rounded to the case's dtype."""
+    """Random query (B, N, T, H), key, value (B, K, T, H) and cotangent, in the case's dtype."""
     rng = np.random.default_rng(case.length)
-    shape = (case.batch, case.heads, case.length, case.head_dim)
-    return tuple(rng.standard_normal(shape).astype(jnp.dtype(case.dtype)) for _ in range(4))
+
+    def draw(heads: int) -> np.ndarray:
+        shape = (case.batch, heads, case.length, case.head_dim)
+        return rng.standard_normal(shape).astype(jnp.dtype(case.dtype))
+
+    kv_heads = case.kv_heads or case.heads
+    return tuple(draw(heads) for heads in (case.heads, kv_heads, kv_heads, case.heads))
 
 
-def expected_of(case: Case, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The float64 outputs of a case, heads first."""
+class Expected(NamedTuple):
+    """What the outputs of a case must be: what of them is compared, in words, and the pieces."""
+
+    checked: str
+    pieces: list[oracle.Piece]
+
+
+def expected_of(case: Case, inputs: Sequence[np.ndarray]) -> Expected:
+    """The float64 outputs of a case, heads first, or as much of them as can be afforded."""
     cotangent = inputs[3] if case.backward else None
-    return oracle.attention_float64(*inputs[:3], is_causal=case.is_causal, cotangent=cotangent)
+    return Expected(
+        *oracle.attention_pieces(*inputs[:3], is_causal=case.is_causal, cotangent=cotangent)
+    )
 
 
 def timed_function(contender: peers.Contender, case: Case) -> jax.stages.Wrapped:
@@ -85,13 +112,15 @@ def arguments_of(contender: peers.Contender, inputs: Sequence[np.ndarray]) -> li
 
 
 def checked_error(
-    contender: peers.Contender, outputs: Sequence[Any], expected: Sequence[np.ndarray], case: Case
+    contender: peers.Contender, outputs: Sequence[Any], expected: Expected, case: Case
 ) -> float:
     """The checked error of a contender's outputs, read heads first."""
-    arrays = [np.asarray(x) for x in outputs]
+    arrays = [harness.as_numpy(x) for x in outputs]
     if contender.layout == "TNH":
         arrays = [np.swapaxes(x, 1, 2) for x in arrays]
-    return harness.verify(contender.name, arrays, expected, TOLERANCES[case.dtype])
+    got = [arrays[piece.output][piece.where] for piece in expected.pieces]
+    wanted = [piece.values for piece in expected.pieces]
+    return harness.verify(contender.name, got, wanted, TOLERANCES[case.dtype])
 
 
 def run_of(
@@ -100,12 +129,15 @@ def run_of(
     """What is timed, with its arguments: a function of nothing to the outputs."""
     if contender.prepare is not None:
         return contender.prepare(inputs, case.is_causal, case.backward)
-    return functools.partial(timed_function(contender, case), *arguments_of(contender, inputs))
+    function, arguments = timed_function(contender, case), arguments_of(contender, inputs)
+    if 4 * case.batch * case.heads * case.length**2 >= LARGE:
+        room.check_room(function, arguments)
+    return functools.partial(function, *arguments)
 
 
 def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
     """One contender, compiled, as a function to call once (the target of `memory`)."""
-    contender = next(one for one in peers.CONTENDERS if one.name == name)
+    contender = next(one for one in peers.contenders(gpu=True) if one.name == name)
     setting = Case(*case)
     if contender.prepare is not None:
         return run_of(contender, setting, inputs_of(setting))

@@ -9,16 +9,16 @@ README.md beside this file.
 """
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import harness
 import numpy as np
 import provenance
 import report
+import rows
+from cases import TOLERANCES
 from decode_cases import (
     BASELINE,
     CONTENDERS,
@@ -31,72 +31,65 @@ from decode_cases import (
     reading,
     stepping,
 )
+from limits import measure_rates
+from options import parser_of, wanted
 
 __all__ = ["grow", "main", "measure", "share"]
 
-TOLERANCE = 1e-5  # largest deviation from float64, relative to the largest entry
 
-
-def _error(contender: Contender, output: Any, expected: np.ndarray) -> float:
+def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: float) -> float:
     """The checked error of an output; of the sum that reads the cache none is asked."""
     if contender.name == READ:
         return 0.0
-    got = np.asarray(output)
+    got = harness.as_numpy(output)
     got = np.swapaxes(got, 1, 2) if contender.layout == "BSKH" else got
-    return harness.verify(contender.name, [got], [expected], TOLERANCE)
+    return harness.verify(contender.name, [got], [expected], tolerance)
 
 
-def measure(setting: Setting, contenders: Sequence[Contender], *, rounds: int) -> dict[str, Any]:
+def measure(
+    setting: Setting,
+    contenders: Sequence[Contender],
+    *,
+    rounds: int,
+    matmul_size: int | None = None,
+    copy_mib: int | None = None,
+) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again."""
     inputs = inputs_of(setting)
-    expected = expected_of(inputs)
-    rows: dict[str, dict[str, Any]] = {}
-    runs: dict[str, Callable[[], Any]] = {}
-    known: dict[str, Contender] = {}
-    for contender in contenders:
-        name = contender.name
-        identity = {key: getattr(contender, key) for key in ("name", "package", "layout", "remark")}
-        if importlib.util.find_spec(contender.package) is None:
-            reason = f"{contender.package} is not installed"
-            rows[name] = {**identity, "status": "not measured", "reason": reason}
-            continue
-        run = contender.prepare(inputs)
-        try:
-            _error(contender, run(), expected)
-        except harness.WrongOutput as wrong:
-            if name == BASELINE:
-                raise
-            rows[name] = {**identity, "status": "refused", "reason": str(wrong)}
-            continue
-        rows[name] = {**identity, "status": "measured"}
-        runs[name], known[name] = run, contender
-    again = BASELINE + harness.SELF_PAIR_SUFFIX
-    known[again] = known[BASELINE]
-    rows[again] = {**rows[BASELINE], "name": again, "remark": "the A/A self-pair"}
-    times = harness.interleave(
-        harness.with_self_pair(runs, BASELINE),
-        rounds=rounds,
-        progress=report.progress_line(setting.label),
-    )
-    for name, seconds in times.seconds.items():
-        ours, read = times.seconds[BASELINE], times.seconds[READ]
-        measured = harness.timings(name, times, BASELINE)
-        rows[name] |= {
-            **measured,
-            "cache_over_this": harness.summarise(harness.per_round_ratios(ours, seconds))._asdict(),
-            "cache_bytes_per_s": setting.cache_bytes / measured["seconds"]["median"],
-            "fraction_of_read_rate": harness.summarise(
-                harness.per_round_ratios(read, seconds)
-            ).median,
-            "error": _error(known[name], times.outputs[name], expected),
+    expected, tolerance = expected_of(inputs), TOLERANCES[setting.dtype]
+    rates = measure_rates(setting.dtype, matmul_size=matmul_size, copy_mib=copy_mib)
+
+    def numbers(contender: Contender, measured: dict[str, Any]) -> dict[str, Any]:
+        rate = setting.cache_bytes / measured["seconds"]["median"]
+        return {
+            "cache_bytes_per_s": rate,
+            "fraction_of_stream_rate": rate / rates["stream_bytes_per_s"],
         }
-    order = [*(contender.name for contender in contenders), again]
+
+    baseline, found, times = rows.compare(
+        contenders,
+        prepare=lambda one: one.prepare(inputs),
+        error=lambda one, output: _error(one, output, expected, tolerance),
+        numbers=numbers,
+        baseline=BASELINE,
+        rounds=rounds,
+        label=setting.label,
+    )
+    ours, read = times.seconds[baseline], times.seconds[READ]
+    for row in found:
+        if row["status"] == "measured":
+            seconds = row["seconds_per_round"]
+            ratios = harness.per_round_ratios(ours, seconds)
+            row["cache_over_this"] = harness.summarise(ratios)._asdict()
+            fractions = harness.per_round_ratios(read, seconds)
+            row["fraction_of_read_rate"] = harness.summarise(fractions).median
     return {
         "case": {**setting._asdict(), "label": setting.label},
         "cache_bytes": setting.cache_bytes,
-        "tolerance": TOLERANCE,
-        "baseline": BASELINE,
-        "rows": [rows[name] for name in order],
+        "tolerance": tolerance,
+        "rates": rates,
+        "baseline": baseline,
+        "rows": found,
     }
 
 
@@ -162,10 +155,10 @@ def share(
     }
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
+def _table(found: Sequence[dict[str, Any]]) -> str:
     """The rows of the comparison as aligned text."""
     lines = [f"{'':<20}{'keys':<6}{'ms':>9}{'ratio':>8}{'quartiles':>16}{'GB/s':>7}{'of read':>9}"]
-    for row in rows:
+    for row in found:
         start = f"{row['name']:<20}{row['layout']:<6}"
         if row["status"] != "measured":
             lines.append(f"{start}{row['status']}: {row['reason']}")
@@ -181,35 +174,44 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the defaults that depend on --quick filled in."""
-    parser = argparse.ArgumentParser(
-        description="Decoding over a cache, against jax.nn and torch.",
-        epilog="Ratios are to the cache's time of the same round; above 1 is slower.",
+    parser = parser_of(
+        "decode", "Decoding over a cache, against jax.nn and torch.", unit="the cache's"
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--rounds", type=int, help="rounds (default 20, quick 4; even balances the order)")
+    add("--lengths", type=int, nargs="+", help="cached tokens (default 8192, quick 64)")
+    add("--batch", type=int, help="sequences (default 8, quick 2)")
+    add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of the cache")
     add("--only", nargs="+", metavar="TEXT", help="contenders whose name contains one of these")
     add("--model", action=argparse.BooleanOptionalAction, help="time SmolLM2 too (default: yes)")
-    add("--out", type=Path, help="result file (default results/decode-PLATFORM.json)")
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (4 if options.quick else 20)
     options.model = (not options.quick) if options.model is None else options.model
     return options
 
 
+def _settings(options: argparse.Namespace) -> list[Setting]:
+    """One setting for each length of the cache."""
+    usual = Setting(64, 2, 6, 2, 16) if options.quick else Setting()
+    given = usual._replace(batch=options.batch or usual.batch, dtype=options.dtype)
+    return [given._replace(length=length) for length in options.lengths or [usual.length]]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 when a contender was refused."""
     options = _options(arguments)
     origin = provenance.record()
-    setting = Setting(64, 2, 6, 2, 16) if options.quick else Setting()
-    always = (BASELINE, READ)
     chosen = [
-        one
-        for one in CONTENDERS
-        if one.name in always or not options.only or any(t in one.name for t in options.only)
+        one for one in CONTENDERS if one.name in (BASELINE, READ) or wanted(one.name, options.only)
     ]
-    found = measure(setting, chosen, rounds=options.rounds)
-    print(f"{setting.label}, cache {setting.cache_bytes / 1e6:.0f} MB\n{_table(found['rows'])}")
+    sizes = {"matmul_size": 256, "copy_mib": 4} if options.quick else {}
+    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": options.dtype}
+    cases = []
+    for setting in _settings(options):
+        found = measure(setting, chosen, rounds=options.rounds, **sizes)
+        print(f"{setting.label}, cache {setting.cache_bytes / 1e6:.0f} MB\n{_table(found['rows'])}")
+        cases.append(found)
+        report.keep_so_far("decode", options.out, origin, settings, cases=cases)
+    setting = _settings(options)[0]
     lengths = [setting.length * eighths // 8 for eighths in range(1, 9)]
     steps = {"attention": lambda n: stepping(inputs_of(setting._replace(length=n)))}
     if options.model:
@@ -232,13 +234,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for k, ratio in zip(found_shared["kv_heads"], found_shared["ratio"], strict=True)
         )
         print(f"{name}, time over that of {setting.heads} key/value heads: {ratios}")
-    distance = abs(found["rows"][-1]["ratio"]["median"] - 1)
-    print("quiet enough" if distance <= report.QUIET else "too noisy a run to be committed")
-    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": "float32"}
+    print(f"self-pair medians: {report.self_pairs(cases)}")
     report.keep(
-        "decode", options.out, origin, settings, cases=[found], growth=growth, sharing=sharing
+        "decode", options.out, origin, settings, cases=cases, growth=growth, sharing=sharing
     )
-    return int(any(row["status"] == "refused" for row in found["rows"]))
+    return int(rows.any_refused(cases))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-import provenance
+from peers import HALF
 
 from mha_book.cached_attention import attend_cached, cache_mask
 from mha_book.dispatch import attend
@@ -35,27 +35,31 @@ READ = "read"
 
 
 class Setting(NamedTuple):
-    """The sizes of one comparison, float32."""
+    """The sizes of one comparison."""
 
     length: int = 8192
     batch: int = 8
     heads: int = 32
     kv_heads: int = 8
     head_dim: int = 128
+    dtype: str = "float32"
 
     @property
     def label(self) -> str:
         """A short title."""
-        return f"B={self.batch} N={self.heads} K={self.kv_heads} H={self.head_dim} S={self.length}"
+        heads = f"N={self.heads} K={self.kv_heads} H={self.head_dim}"
+        dtype = "" if self.dtype == "float32" else f" {self.dtype}"
+        return f"B={self.batch} {heads} S={self.length}{dtype}"
 
     @property
     def cache_bytes(self) -> int:
         """What keys and values take."""
-        return 2 * 4 * self.batch * self.kv_heads * self.length * self.head_dim
+        entries = 2 * self.batch * self.kv_heads * self.length * self.head_dim
+        return entries * jnp.dtype(self.dtype).itemsize
 
 
 class Inputs(NamedTuple):
-    """Random float32 arrays, heads first: (B, N, 1, H), (B, K, S, H), (B, K, S, C)."""
+    """Random arrays, heads first: (B, N, 1, H), (B, K, S, H), (B, K, S, C)."""
 
     query: np.ndarray
     key: np.ndarray
@@ -68,7 +72,8 @@ def inputs_of(setting: Setting) -> Inputs:
     kv_shape = (setting.batch, setting.kv_heads, setting.length, setting.head_dim)
     query_shape = (setting.batch, setting.heads, 1, setting.head_dim)
     shapes = (query_shape, kv_shape, kv_shape)
-    return Inputs(*(rng.standard_normal(shape, np.float32) for shape in shapes))
+    drawn = (rng.standard_normal(shape, np.float32) for shape in shapes)
+    return Inputs(*(x.astype(jnp.dtype(setting.dtype), copy=False) for x in drawn))
 
 
 def expected_of(inputs: Inputs) -> np.ndarray:
@@ -134,16 +139,21 @@ def reading(setting: Setting) -> Run:
     shape = (setting.batch, setting.heads, setting.length, setting.head_dim)
     query = np.random.default_rng(1).standard_normal(shape, np.float32)
     call = jax.jit(functools.partial(attend, is_causal=True))
-    return functools.partial(call, *map(jnp.asarray, (query, key, value)))
+    return functools.partial(call, *map(jnp.asarray, (query.astype(key.dtype), key, value)))
 
 
-def _jax_nn(inputs: Inputs, *, convert: bool) -> Run:
+def _jax_nn(inputs: Inputs, *, convert: bool, implementation: str | None = None) -> Run:
+    if implementation == "cudnn" and jax.default_backend() != "gpu":
+        raise NotImplementedError("cuDNN needs an NVIDIA GPU")
+    if implementation == "cudnn" and inputs.query.dtype.name not in HALF:
+        raise NotImplementedError(f"cuDNN's attention takes half precision, not {inputs[0].dtype}")
     swap = functools.partial(jnp.swapaxes, axis1=1, axis2=2)
 
     def call(query, key, value):
         if convert:
             query, key, value = map(swap, (query, key, value))
-        output = jax.nn.dot_product_attention(query, key, value)
+        attention = jax.nn.dot_product_attention
+        output = attention(query, key, value, implementation=implementation)
         return swap(output) if convert else output
 
     arrays = [jnp.asarray(x if convert else np.swapaxes(x, 1, 2).copy()) for x in inputs]
@@ -152,9 +162,9 @@ def _jax_nn(inputs: Inputs, *, convert: bool) -> Run:
 
 def _torch(inputs: Inputs) -> Run:
     import torch
+    import torch_arrays
 
-    torch.set_num_threads(provenance.available_cores())
-    arrays = [torch.from_numpy(x) for x in inputs]
+    arrays = [torch_arrays.tensor(x) for x in inputs]
     attention = torch.nn.functional.scaled_dot_product_attention
 
     def run():
@@ -199,6 +209,11 @@ CONTENDERS = (
     Contender(
         "jax.nn, converted", "jax", "BKSH", functools.partial(_jax_nn, convert=True),
         "jax.nn.dot_product_attention; with the conversion from heads first and back",
+    ),
+    Contender(
+        "jax.nn cudnn", "jax", "BSKH",
+        functools.partial(_jax_nn, convert=False, implementation="cudnn"),
+        "jax.nn's cuDNN",
     ),
     Contender(
         "torch", "torch", "BKSH", _torch, "scaled_dot_product_attention(enable_gqa=True), as called"

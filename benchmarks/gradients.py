@@ -12,7 +12,6 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import attention
@@ -26,6 +25,8 @@ import provenance
 import report
 from limits import attention_flops, measure_rates, visible_pairs
 from memory import peak_memory
+from options import parser_of
+from rows import any_refused, rates_of
 
 __all__ = ["NAMES", "Stack", "main", "measure_stack", "prepare_stack"]
 
@@ -136,7 +137,7 @@ def prepare_stack(name: str, case: Sequence[Any]) -> Callable[[], Any]:
 
 
 def measure_stack(
-    case: Stack, *, rounds: int, matmul_size: int = 2048, with_memory: bool = False
+    case: Stack, *, rounds: int, matmul_size: int | None = None, with_memory: bool = False
 ) -> dict[str, Any]:
     """All contenders on one stack: checked, timed in interleaved rounds, checked again.
 
@@ -165,7 +166,8 @@ def measure_stack(
         contender = name.removesuffix(harness.SELF_PAIR_SUFFIX)
         outputs = jax.tree.leaves(times.outputs[name])
         error = max(errors[contender], harness.verify(name, outputs, expected, TOLERANCE))
-        numbers = attention._timings(name, times, flops, float(rates["matmul_flops_per_s"]))
+        numbers = harness.timings(name, times, peers.BASELINE)
+        numbers |= rates_of(numbers["seconds"]["median"], flops, rates)
         remark = REMARKS[contender] if name == contender else "the A/A self-pair"
         identity = {"name": name, "package": "mha_book", "layout": "NTH", "remark": remark}
         rows.append({**identity, "status": "measured", "error": error, **numbers})
@@ -185,21 +187,15 @@ def measure_stack(
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the defaults that depend on --quick filled in."""
-    parser = argparse.ArgumentParser(
-        description="The backward pass by hand against automatic differentiation.",
-        epilog="Ratios are to the reference's time of the same round; above 1 is slower.",
+    parser = parser_of(
+        "gradients",
+        "The backward pass by hand against automatic differentiation.",
+        unit="the reference's",
+        memory=True,
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--rounds", type=int, help="rounds a case (default 20, quick 4; even balances the order)")
     add("--lengths", type=int, nargs="+", help="sequence lengths (default 128 512 2048)")
     add("--depths", type=int, nargs="+", default=[0, 1, 4], help="layers; 0 is attention alone")
-    add("--out", type=Path, help="result file (default results/gradients-PLATFORM.json)")
-    add(
-        "--memory",
-        action=argparse.BooleanOptionalAction,
-        help="measure peak memory at the longest length (default yes, with --quick no)",
-    )
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (4 if options.quick else 20)
     options.lengths = options.lengths or ([32] if options.quick else [128, 512, 2048])
@@ -217,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for length, causal, depth in itertools.product(options.lengths, (False, True), options.depths):
         settings: dict[str, Any] = {
             "rounds": options.rounds,
-            "matmul_size": 256 if options.quick else 2048,
+            "matmul_size": 256 if options.quick else None,
             "with_memory": options.memory and length == max(options.lengths),
         }
         if depth:
@@ -231,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"self-pair medians: {report.self_pairs(cases)}")
     settings = {"rounds": options.rounds, "quick": options.quick, "dtype": "float32"}
     report.keep("gradients", options.out, origin, settings, cases=cases)
-    return int(any(row["status"] == "refused" for case in cases for row in case["rows"]))
+    return int(any_refused(cases))
 
 
 if __name__ == "__main__":

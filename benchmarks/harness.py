@@ -9,6 +9,7 @@ self-pair is the smallest difference the run can resolve.
 
 import gc
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ __all__ = [
     "Summary",
     "Times",
     "WrongOutput",
+    "as_numpy",
+    "finished",
     "interleave",
     "largest_error",
     "per_round_ratios",
@@ -110,6 +113,24 @@ def timings(name: str, times: Times, baseline: str) -> dict[str, Any]:
     }
 
 
+def as_numpy(array: Any) -> np.ndarray:
+    """An array of JAX, NumPy or torch, on whatever device, as NumPy has it.
+
+    torch has no NumPy form of bfloat16; its arrays of half precision come in float32.
+    """
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+        array = array.float() if array.element_size() < 4 else array
+    return np.asarray(array)
+
+
+def finished(output: Any) -> Any:
+    """Waits until an output has been computed, by JAX or by torch on a GPU, and returns it."""
+    if any(getattr(leaf, "is_cuda", False) for leaf in jax.tree.leaves(output)):
+        sys.modules["torch"].cuda.synchronize()
+    return jax.block_until_ready(output)
+
+
 def round_order(names: Sequence[str], round_index: int) -> list[str]:
     """The order of one round: as given in even rounds, reversed in odd ones."""
     return list(names) if round_index % 2 == 0 else list(reversed(names))
@@ -124,12 +145,19 @@ def with_self_pair(contenders: Mapping[str, Run], baseline: str) -> dict[str, Ru
     return {baseline: contenders[baseline], **others, **again}
 
 
-def _sample(run: Run, calls: int, clock: Callable[[], float], wait: Callable[[Any], Any]):
-    """Seconds per call over `calls` calls, each waited for, and the last output."""
+def _sample(
+    run: Run,
+    calls: int,
+    clock: Callable[[], float],
+    wait: Callable[[Any], Any],
+    wait_for_each: bool = True,
+) -> tuple[float, Any]:
+    """Seconds per call over `calls` calls, each or the last waited for, and the last output."""
     output = None
     start = clock()
     for _ in range(calls):
-        output = wait(run())
+        output = wait(run()) if wait_for_each else run()
+    output = output if wait_for_each else wait(output)
     return (clock() - start) / calls, output
 
 
@@ -139,7 +167,8 @@ def interleave(
     rounds: int,
     shortest_sample: float = 0.01,
     clock: Callable[[], float] = time.perf_counter,
-    wait: Callable[[Any], Any] = jax.block_until_ready,
+    wait: Callable[[Any], Any] = finished,
+    wait_for_each: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Times:
     """Times every contender once in each round, in alternating order.
@@ -154,15 +183,21 @@ def interleave(
         shortest_sample: seconds that one sample should last at least.
         clock: seconds, monotonic.
         wait: blocks until an output has been computed, and returns it.
+        wait_for_each: whether each call of a sample is waited for before the next, or the last one
+            alone; None: each on a CPU. A GPU works off its calls in order, and waiting between
+            them would measure the way there and back.
         progress: called with (rounds done, rounds) after each round.
     """
     if rounds < 1:
         raise ValueError(f"rounds: expected at least 1, got {rounds}")
+    each = jax.default_backend() == "cpu" if wait_for_each is None else wait_for_each
     calls = {}
     for name, run in contenders.items():
         wait(run())
-        once, _ = _sample(run, 1, clock, wait)
-        calls[name] = max(1, math.ceil(shortest_sample / once)) if once > 0 else 1
+        calls[name] = 1
+        for _ in range(1 if each else 2):  # what one call took alone is too long without waiting
+            once, _ = _sample(run, calls[name], clock, wait, each)
+            calls[name] = max(1, math.ceil(shortest_sample / once)) if once > 0 else 1
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     outputs: dict[str, Any] = {}
     gc.collect()
@@ -171,7 +206,7 @@ def interleave(
     try:
         for index in range(rounds):
             for name in round_order(list(contenders), index):
-                elapsed, output = _sample(contenders[name], calls[name], clock, wait)
+                elapsed, output = _sample(contenders[name], calls[name], clock, wait, each)
                 seconds[name].append(elapsed)
                 if index == rounds - 1:
                     outputs[name] = output
@@ -195,7 +230,7 @@ def largest_error(outputs: Sequence[Any], expected: Sequence[np.ndarray]) -> flo
         return math.inf
     errors = [0.0]
     for output, wanted in zip(outputs, expected, strict=True):
-        got = np.asarray(output).astype(np.float64)
+        got = as_numpy(output).astype(np.float64)
         if got.shape != wanted.shape or not np.isfinite(got).all():
             return math.inf
         errors.append(float(np.abs(got - wanted).max() / max(np.abs(wanted).max(), 1e-300)))

@@ -3,16 +3,13 @@
     PYTHONPATH=src python3 benchmarks/heads.py --quick
 
 D features are cut into N heads of width D/N.  The matrix products have the same number of
-operations for every N; the scores number N·T².  T = S positions, float32, forward, nothing
-masked.  The baseline is D/64 heads of width 64.  The rules are in README.md beside this file.
+operations for every N; the scores number N·T².  T = S positions, forward, nothing masked.  The
+baseline is D/64 heads of width 64.  The rules are in README.md beside this file.
 """
 
-import argparse
 import functools
 import sys
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import harness
@@ -22,17 +19,18 @@ import numpy as np
 import oracle
 import provenance
 import report
+from cases import TOLERANCES
 from limits import attention_flops, measure_rates
+from options import CLOCKS, parser_of
+from rows import rates_of
 
 from mha_book import MultiHeadParams, attend, multi_head_attention
 
 __all__ = ["Setting", "contender", "expected_of", "main", "measure"]
 
 BASELINE = "reference"
-# On a machine that others use too, the processor's time of this process, all threads together,
-# says more than the time on the wall.
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
-TOLERANCE = 2e-5  # largest deviation from float64, relative to the largest entry
+TOLERANCE = 2e-5  # of float32: largest deviation from float64, relative to the largest entry
+CHOICE = "choice"  # in place of an implementation: that of `choose`
 
 
 class Setting(NamedTuple):
@@ -42,21 +40,29 @@ class Setting(NamedTuple):
     length: int
     d_model: int
     implementation: str = "reference"
+    dtype: str = "float32"
 
     @property
     def label(self) -> str:
         """A short title."""
-        return f"{self.part} T={self.length} d_model={self.d_model} {self.implementation}"
+        dtype = "" if self.dtype == "float32" else f" {self.dtype}"
+        return f"{self.part} T={self.length} d_model={self.d_model} {self.implementation}{dtype}"
+
+    @property
+    def tolerance(self) -> float:
+        """How far an output may lie from float64, relative to the largest entry."""
+        return TOLERANCE if self.dtype == "float32" else 2 * TOLERANCES[self.dtype]
 
 
 def inputs_of(setting: Setting) -> list[np.ndarray]:
     """Random features: of queries, keys and values, or of the input with four matrices."""
     rng = np.random.default_rng(setting.length)
     rows, width = (setting.length, setting.d_model), setting.d_model
+    dtype = jnp.dtype(setting.dtype)
     if setting.part == "attention":
-        return [rng.standard_normal(rows).astype(np.float32) for _ in range(3)]
+        return [rng.standard_normal(rows).astype(dtype) for _ in range(3)]
     weights = [rng.standard_normal((width, width)) * width**-0.5 for _ in range(4)]
-    return [x.astype(np.float32) for x in (rng.standard_normal(rows), *weights)]
+    return [x.astype(dtype) for x in (rng.standard_normal(rows), *weights)]
 
 
 def in_heads(x: np.ndarray, num_heads: int) -> np.ndarray:
@@ -66,7 +72,7 @@ def in_heads(x: np.ndarray, num_heads: int) -> np.ndarray:
 
 def contender(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> Callable[[], Any]:
     """What is timed for one number of heads: a compiled function with its arguments."""
-    chosen = setting.implementation
+    chosen = None if setting.implementation == CHOICE else setting.implementation
     if setting.part == "attention":
         arrays = [jnp.asarray(in_heads(x, num_heads)) for x in inputs]
         attention = jax.jit(functools.partial(attend, implementation=chosen))
@@ -105,7 +111,7 @@ def measure(
     counts: Sequence[int],
     *,
     rounds: int,
-    matmul_size: int = 2048,
+    matmul_size: int | None = None,
     clock: str = "wall",
 ) -> dict[str, Any]:
     """All numbers of heads in one setting: checked, timed in interleaved rounds, checked again.
@@ -123,8 +129,8 @@ def measure(
     again = BASELINE + harness.SELF_PAIR_SUFFIX
     expected[again] = expected[BASELINE]
     for name, run in runs.items():
-        harness.verify(name, [run()], [expected[name]], TOLERANCE)
-    rates = measure_rates("float32", matmul_size=matmul_size, clock=CLOCKS[clock])
+        harness.verify(name, [run()], [expected[name]], setting.tolerance)
+    rates = measure_rates(setting.dtype, matmul_size=matmul_size, clock=CLOCKS[clock])
     times = harness.interleave(
         harness.with_self_pair(runs, BASELINE),
         rounds=rounds,
@@ -134,8 +140,7 @@ def measure(
     flops, rows = flops_of(setting), []
     for count, name in [*names.items(), (base, again)]:
         measured = harness.timings(name, times, BASELINE)
-        rate = flops / measured["seconds"]["median"]
-        error = harness.verify(name, [times.outputs[name]], [expected[name]], TOLERANCE)
+        error = harness.verify(name, [times.outputs[name]], [expected[name]], setting.tolerance)
         rows.append(
             {
                 "name": name,
@@ -148,15 +153,14 @@ def measure(
                 "score_count": count * setting.length**2,
                 "error": error,
                 **measured,
-                "flops_per_s": rate,
-                "fraction_of_matmul_rate": rate / rates["matmul_flops_per_s"],
+                **rates_of(measured["seconds"]["median"], flops, rates),
             }
         )
     return {
-        "case": {**setting._asdict(), "dtype": "float32", "label": setting.label},
+        "case": {**setting._asdict(), "label": setting.label},
         "visible_pairs": setting.length**2,
         "matmul_flops": flops,
-        "tolerance": TOLERANCE,
+        "tolerance": setting.tolerance,
         "rates": rates,
         "baseline": BASELINE,
         "rows": rows,
@@ -165,32 +169,35 @@ def measure(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(
-        description="Attention and the layer over the number of heads, at a fixed width.",
-        epilog="Ratios are to the time of heads of width 64 in the same round; above 1 is slower.",
+    parser = parser_of(
+        "heads",
+        "Attention and the layer over the number of heads, at a fixed width.",
+        unit="the heads of width 64's",
+        clock=True,
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--rounds", type=int, help="rounds a case (default 20, quick 4; even balances the order)")
-    add("--clock", choices=sorted(CLOCKS), default="wall", help="what a second is (default wall)")
-    add("--out", type=Path, help="result file (default results/heads-PLATFORM.json)")
+    add("--length", type=int, help="positions (default 512, quick 16)")
+    add("--d-model", type=int, help="width of the model (default 512, quick 64)")
+    add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of inputs and weights")
+    add("--choice", action="store_true", help="what attend chooses, in place of jax.nn")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (4 if options.quick else 20)
-    length, width = (16, 64) if options.quick else (512, 512)
+    length = options.length or (16 if options.quick else 512)
+    width = options.d_model or (64 if options.quick else 512)
     counts = [2**n for n in range(4 if options.quick else 7)]
     origin = provenance.record()
     cases = []
     for part, chosen in (
         ("attention", "reference"),
-        ("attention", "jax_nn"),
-        ("layer", "reference"),
+        ("attention", CHOICE if options.choice else "jax_nn"),
+        ("layer", CHOICE if options.choice else "reference"),
     ):
-        setting = Setting(part, length, width, chosen)
+        setting = Setting(part, length, width, chosen, options.dtype)
         found = measure(
             setting,
             counts,
             rounds=rounds,
-            matmul_size=256 if options.quick else 2048,
+            matmul_size=256 if options.quick else None,
             clock=options.clock,
         )
         cases.append(found)
@@ -200,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = {
         "rounds": rounds,
         "quick": options.quick,
-        "dtype": "float32",
+        "dtype": options.dtype,
         "clock": options.clock,
     }
     report.keep("heads", options.out, origin, settings, cases=cases)

@@ -43,8 +43,8 @@ def attention_flops(
 def measure_rates(
     dtype: Any,
     *,
-    matmul_size: int = 2048,
-    copy_mib: int = 64,
+    matmul_size: int | None = None,
+    copy_mib: int | None = None,
     rounds: int = 7,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float | int]:
@@ -54,9 +54,20 @@ def measure_rates(
     of a copy into newly allocated memory stands beside it: on a CPU the page faults of
     the new memory make it several times lower.
 
+    Args:
+        dtype: of the arrays.
+        matmul_size: rows and columns; None for 2048 on a CPU and 8192 elsewhere.
+        copy_mib: of the arrays that are moved; None for 64 on a CPU and 1024 elsewhere, more than
+            the last cache.
+        rounds: how many samples.
+        clock: seconds, monotonic.
+
     Returns:
         `matmul_flops_per_s`, `stream_bytes_per_s`, `copy_bytes_per_s`: medians, with the sizes.
     """
+    on_cpu = jax.default_backend() == "cpu"
+    matmul_size = matmul_size or (2048 if on_cpu else 8192)
+    copy_mib = copy_mib or (64 if on_cpu else 1024)
     rng_key = jax.random.key(0)
     square = jax.random.normal(rng_key, (matmul_size, matmul_size), dtype)
     flat = jax.random.normal(rng_key, (copy_mib * 2**20 // square.dtype.itemsize,), dtype)

@@ -9,11 +9,9 @@ equations; the layer's is jax.vjp. Each gets the weights of Q, K, V in its own l
 conversion there and back included. The rules are in README.md beside this file.
 """
 
-import argparse
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import harness
@@ -23,6 +21,8 @@ import numpy as np
 import provenance
 import report
 from limits import attention_flops, measure_rates
+from options import parser_of
+from rows import rates_of
 
 from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.notation.layer import multi_head_layer
@@ -136,7 +136,7 @@ def flops_of(setting: Setting) -> int:
     return projections + attention_flops(length**2, heads, head_dim, head_dim, backward=backward)
 
 
-def measure(setting: Setting, *, rounds: int, matmul_size: int = 2048) -> dict[str, Any]:
+def measure(setting: Setting, *, rounds: int, matmul_size: int | None = None) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again.
 
     Raises:
@@ -164,7 +164,6 @@ def measure(setting: Setting, *, rounds: int, matmul_size: int = 2048) -> dict[s
     flops, rows = flops_of(setting), []
     for name in times.seconds:
         measured = harness.timings(name, times, BASELINE)
-        rate = flops / measured["seconds"]["median"]
         rows.append(
             {
                 "name": name,
@@ -174,8 +173,7 @@ def measure(setting: Setting, *, rounds: int, matmul_size: int = 2048) -> dict[s
                 "status": "measured",
                 "error": checked(name, times.outputs[name]),
                 **measured,
-                "flops_per_s": rate,
-                "fraction_of_matmul_rate": rate / rates["matmul_flops_per_s"],
+                **rates_of(measured["seconds"]["median"], flops, rates),
             }
         )
     return {
@@ -191,14 +189,12 @@ def measure(setting: Setting, *, rounds: int, matmul_size: int = 2048) -> dict[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(
-        description="The layer compiled from its equations against the layer written by hand.",
-        epilog="Ratios are to the layer's time of the same round; above 1 is slower.",
+    parser = parser_of(
+        "notation",
+        "The layer compiled from its equations against the layer written by hand.",
+        unit="the layer's",
+        rounds="default 40, quick 4",
     )
-    add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--rounds", type=int, help="rounds a case (default 40, quick 4; even balances the order)")
-    add("--out", type=Path, help="result file (default results/notation-PLATFORM.json)")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (4 if options.quick else 40)
     shape = (16, 32, 2) if options.quick else (512, 512, 8)
@@ -206,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = []
     for backward in (False, True):
         setting = Setting(*shape, backward)
-        found = measure(setting, rounds=rounds, matmul_size=256 if options.quick else 2048)
+        found = measure(setting, rounds=rounds, matmul_size=256 if options.quick else None)
         cases.append(found)
         print(f"{setting.label}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
         print(report.table(found["rows"]), end="\n\n", flush=True)

@@ -1,18 +1,24 @@
 """Attention and its gradient in float64 NumPy, a few hundred query rows at a time.
 
-What every timed output is checked against.  It shares no code with the package.
+What every timed output is checked against, or a sample of it where all would take minutes.  It
+shares no code with the package.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["attention_float64"]
+__all__ = ["MOST_PAIRS", "Piece", "attention_float64", "attention_pieces"]
+
+MOST_PAIRS = 2**30  # (query, key) pairs of all heads that are checked in full: about a minute
+SAMPLED_ROWS = 64
 
 
-def _weights(scores: np.ndarray, first_row: int, is_causal: bool) -> np.ndarray:
-    """Softmax over the last axis; row i of a causal block sees the keys j ≤ i."""
+def _weights(scores: np.ndarray, rows: np.ndarray, is_causal: bool) -> np.ndarray:
+    """Softmax over the last axis; where causal, row i sees the keys j ≤ i."""
     if is_causal:
-        rows = first_row + np.arange(scores.shape[0])[:, None]
-        scores = np.where(np.arange(scores.shape[1])[None, :] <= rows, scores, -np.inf)
+        hidden = np.arange(scores.shape[1])[None, :] > rows[:, None]
+        scores = np.where(hidden, -np.inf, scores)
     exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
@@ -36,8 +42,8 @@ def attention_float64(
 
     Args:
         query: (B, N, T, H).
-        key: (B, N, S, H).
-        value: (B, N, S, C).
+        key: (B, K, S, H), N a multiple of K; query head n reads key/value head n·K/N.
+        value: (B, K, S, C).
         is_causal: query i sees the keys j ≤ i.
         cotangent: (B, N, T, C) or None.
         block: how many query rows are held at a time.
@@ -46,20 +52,106 @@ def attention_float64(
         (output,), or with a cotangent (output, query, key and value gradients).
     """
     q, k, v = (np.asarray(x).astype(np.float64) for x in (query, key, value))
-    scale = 1 / np.sqrt(q.shape[-1])
+    scale, group = 1 / np.sqrt(q.shape[-1]), q.shape[1] // k.shape[1]
     output = np.zeros(q.shape[:-1] + v.shape[-1:])
     gradients = tuple(np.zeros_like(x) for x in (q, k, v))
     bar = None if cotangent is None else np.asarray(cotangent).astype(np.float64)
-    for head in np.ndindex(q.shape[:2]):
+    for entry, head in np.ndindex(q.shape[:2]):
         for start in range(0, q.shape[2], block):
-            rows = (*head, slice(start, start + block))
-            weights = _weights(q[rows] @ k[head].T * scale, start, is_causal)  # (rows, S)
-            output[rows] = weights @ v[head]
+            rows = (entry, head, slice(start, start + block))
+            seen = (entry, head // group, slice(start + block if is_causal else None))
+            places = np.arange(start, min(start + block, q.shape[2]))
+            weights = _weights(q[rows] @ k[seen].T * scale, places, is_causal)  # (rows, S)
+            output[rows] = weights @ v[seen]
             if bar is None:
                 continue
             inner = (bar[rows] * output[rows]).sum(axis=-1, keepdims=True)
-            scores = weights * (bar[rows] @ v[head].T - inner) * scale
-            gradients[0][rows] = scores @ k[head]
-            gradients[1][head] += scores.T @ q[rows]
-            gradients[2][head] += weights.T @ bar[rows]
+            scores = weights * (bar[rows] @ v[seen].T - inner) * scale
+            gradients[0][rows] = scores @ k[seen]
+            gradients[1][seen] += scores.T @ q[rows]
+            gradients[2][seen] += weights.T @ bar[rows]
     return (output,) if bar is None else (output, *gradients)
+
+
+class Piece(NamedTuple):
+    """What some entries of an output must be.
+
+    Attributes:
+        output: which output, counted from 0.
+        where: index of the entries.
+        values: what they must be, in float64.
+    """
+
+    output: int
+    where: Any
+    values: np.ndarray
+
+
+def attention_pieces(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    *,
+    is_causal: bool,
+    cotangent: np.ndarray | None = None,
+    most_pairs: int = MOST_PAIRS,
+    sampled_rows: int = SAMPLED_ROWS,
+) -> tuple[str, list[Piece]]:
+    """What `attention_float64` gives, or as much of it as can be afforded.
+
+    Up to `most_pairs` (query, key) pairs of all heads together it is everything.  Beyond, it is
+    a sample of the query rows of every head, the first and the last among them, with the output
+    and the gradient of the query; and all rows of one key/value head with the query heads that
+    read it, every gradient included, where these alone have no more than `most_pairs`.
+
+    Returns:
+        What is compared, in words, and the pieces.
+    """
+    batch, heads, length = query.shape[:3]
+    kv_heads, key_length = key.shape[1:3]
+    arguments = {"is_causal": is_causal, "cotangent": cotangent}
+    if batch * heads * length * key_length <= most_pairs:
+        found = attention_float64(query, key, value, **arguments)
+        return "everything", [Piece(n, ..., values) for n, values in enumerate(found)]
+    rng = np.random.default_rng(length)
+    inner = rng.choice(np.arange(1, length - 1), min(sampled_rows, length) - 2, replace=False)
+    rows = np.sort([0, *inner, length - 1])
+    found = _rows_float64(query, key, value, rows, is_causal, cotangent)
+    at_rows = (slice(None), slice(None), rows)
+    pieces = [Piece(n, at_rows, values) for n, values in enumerate(found)]
+    if heads // kv_heads * length * key_length > most_pairs:
+        return f"{len(rows)} query rows of every head", pieces
+    entry, kv_head = rng.integers(batch), rng.integers(kv_heads)
+    one = (slice(entry, entry + 1), slice(kv_head, kv_head + 1))
+    group = (one[0], slice(kv_head * heads // kv_heads, (kv_head + 1) * heads // kv_heads))
+    if cotangent is not None:
+        arguments["cotangent"] = cotangent[group]
+    whole = attention_float64(query[group], key[one], value[one], **arguments)
+    places = (group, group, one, one)
+    pieces += [Piece(n, places[n], values) for n, values in enumerate(whole)]
+    return f"{len(rows)} query rows of every head, all of one key/value head", pieces
+
+
+def _rows_float64(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    rows: np.ndarray,
+    is_causal: bool,
+    cotangent: np.ndarray | None,
+) -> tuple[np.ndarray, ...]:
+    """(output,) of some query rows of every head, or (output, query gradient)."""
+    group = query.shape[1] // key.shape[1]
+    q = query[:, :, rows].astype(np.float64)
+    bar = None if cotangent is None else cotangent[:, :, rows].astype(np.float64)
+    scale = 1 / np.sqrt(q.shape[-1])
+    output, gradient = np.zeros(q.shape[:-1] + value.shape[-1:]), np.zeros_like(q)
+    for entry, head in np.ndindex(q.shape[:2]):
+        one = (entry, head)
+        k, v = (x[entry, head // group].astype(np.float64) for x in (key, value))
+        weights = _weights(q[one] @ k.T * scale, rows, is_causal)  # (rows, S)
+        output[one] = weights @ v
+        if bar is not None:
+            inner = (bar[one] * output[one]).sum(axis=-1, keepdims=True)
+            gradient[one] = weights * (bar[one] @ v.T - inner) @ k * scale
+    return (output,) if bar is None else (output, gradient)

@@ -7,12 +7,9 @@ features with a ReLU between; float32, forward, nothing masked.  The baseline is
 projections.  The rules are in README.md beside this file.
 """
 
-import argparse
 import functools
 import sys
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import harness
@@ -23,15 +20,14 @@ import oracle
 import provenance
 import report
 from limits import attention_flops, measure_rates
+from options import CLOCKS, parser_of
+from rows import rates_of
 
 from mha_book import attend
 
 __all__ = ["expected_of", "flops_of", "main", "measure", "parts_of"]
 
 BASELINE = "projections"
-# On a machine that others use too, the processor's time of this process, all threads together,
-# says more than the time on the wall.
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 TOLERANCE = 2e-5  # largest deviation from float64, relative to the largest entry
 SHAPE = {"d_model": 512, "heads": 8, "hidden": 2048}
 
@@ -92,7 +88,12 @@ def flops_of(length: int, d_model: int, heads: int, hidden: int) -> dict[str, in
 
 
 def measure(
-    length: int, shape: dict[str, int], *, rounds: int, matmul_size: int = 2048, clock: str = "wall"
+    length: int,
+    shape: dict[str, int],
+    *,
+    rounds: int,
+    matmul_size: int | None = None,
+    clock: str = "wall",
 ) -> dict[str, Any]:
     """All parts at one length: checked, timed in interleaved rounds, checked again.
 
@@ -124,7 +125,6 @@ def measure(
     for name in [*order, again]:
         part = name.removesuffix(harness.SELF_PAIR_SUFFIX)
         measured = harness.timings(name, times, BASELINE)
-        rate = flops[part] / measured["seconds"]["median"]
         rows.append(
             {
                 "name": name,
@@ -135,8 +135,7 @@ def measure(
                 "matmul_flops": flops[part],
                 "error": checked(part, times.outputs[name]),
                 **measured,
-                "flops_per_s": rate,
-                "fraction_of_matmul_rate": rate / rates["matmul_flops_per_s"],
+                **rates_of(measured["seconds"]["median"], flops[part], rates),
             }
         )
     return {
@@ -151,15 +150,12 @@ def measure(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(
-        description="The parts of a transformer layer over the length of the sequence.",
-        epilog="Ratios are to the time of the projections in the same round; above 1 is slower.",
+    parser = parser_of(
+        "parts",
+        "The parts of a transformer layer over the length of the sequence.",
+        unit="the projections'",
+        clock=True,
     )
-    add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--rounds", type=int, help="rounds a case (default 20, quick 4; even balances the order)")
-    add("--clock", choices=sorted(CLOCKS), default="wall", help="what a second is (default wall)")
-    add("--out", type=Path, help="result file (default results/parts-PLATFORM.json)")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (4 if options.quick else 20)
     shape = {"d_model": 16, "heads": 2, "hidden": 32} if options.quick else SHAPE
@@ -171,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             length,
             shape,
             rounds=rounds,
-            matmul_size=256 if options.quick else 2048,
+            matmul_size=256 if options.quick else None,
             clock=options.clock,
         )
         cases.append(found)

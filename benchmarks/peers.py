@@ -6,18 +6,17 @@ function.  Peers are imported when they are called, so that a missing one costs 
 """
 
 import functools
-import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import provenance
 
-__all__ = ["BASELINE", "CONTENDERS", "LONG", "Contender", "missing_package"]
+__all__ = ["BASELINE", "CONTENDERS", "GPU", "HALF", "LONG", "Contender", "contenders"]
 
 BASELINE = "reference"
+HALF = ("bfloat16", "float16")
 
 
 class Contender(NamedTuple):
@@ -41,14 +40,7 @@ class Contender(NamedTuple):
     prepare: Callable[[Sequence[np.ndarray], bool, bool], Callable[[], Any]] | None = None
 
 
-def missing_package(contender: Contender) -> str | None:
-    """Why the contender cannot run here, None where its package is installed."""
-    if importlib.util.find_spec(contender.package) is None:
-        return f"{contender.package} is not installed"
-    return None
-
-
-def _attend(query, key, value, is_causal, *, implementation: str, layout: str):
+def _attend(query, key, value, is_causal, *, implementation: str | None, layout: str):
     from mha_book.dispatch import attend
 
     return attend(
@@ -60,6 +52,21 @@ def _jax_nn(query, key, value, is_causal):
     return jax.nn.dot_product_attention(query, key, value, is_causal=is_causal)
 
 
+def _cudnn(query, key, value, is_causal):
+    if jax.default_backend() != "gpu":
+        raise NotImplementedError("cuDNN needs an NVIDIA GPU")
+    if query.dtype.name not in HALF:
+        raise NotImplementedError(f"cuDNN's attention takes half precision, not {query.dtype}")
+    options = {"is_causal": is_causal, "implementation": "cudnn"}
+    return jax.nn.dot_product_attention(query, key, value, **options)
+
+
+def _tokamax(query, key, value, is_causal):
+    import tokamax
+
+    return tokamax.dot_product_attention(query, key, value, is_causal=is_causal)
+
+
 def _flax(query, key, value, is_causal):
     from flax import nnx
 
@@ -69,6 +76,8 @@ def _flax(query, key, value, is_causal):
 def _equinox(query, key, value, is_causal):
     from equinox.nn._attention import dot_product_attention
 
+    if query.shape[2] != key.shape[2]:
+        raise NotImplementedError("its one-head function shares no key/value heads")
     mask = jnp.tril(jnp.ones((query.shape[1], key.shape[1]), bool)) if is_causal else None
     one_head = functools.partial(dot_product_attention, mask=mask)
     heads = jax.vmap(one_head, in_axes=1, out_axes=1)  # as equinox.nn.MultiheadAttention does
@@ -77,17 +86,18 @@ def _equinox(query, key, value, is_causal):
 
 def _torch(inputs: Sequence[np.ndarray], is_causal: bool, backward: bool) -> Callable[[], Any]:
     import torch
+    import torch_arrays
 
-    torch.set_num_threads(provenance.available_cores())
     attention = torch.nn.functional.scaled_dot_product_attention
-    *operands, cotangent = (torch.from_numpy(x).requires_grad_(backward) for x in inputs)
+    *operands, cotangent = (torch_arrays.tensor(x).requires_grad_(backward) for x in inputs)
+    grouped = {"enable_gqa": True} if inputs[0].shape[1] != inputs[1].shape[1] else {}
 
     def forward() -> Any:
         with torch.inference_mode():
-            return (attention(*operands, is_causal=is_causal),)
+            return (attention(*operands, is_causal=is_causal, **grouped),)
 
     def forward_backward() -> Any:
-        output = attention(*operands, is_causal=is_causal)
+        output = attention(*operands, is_causal=is_causal, **grouped)
         return (output.detach(), *torch.autograd.grad(output, operands, cotangent.detach()))
 
     return forward_backward if backward else forward
@@ -103,8 +113,8 @@ def _from_heads_first(call: Callable[..., jax.Array]) -> Callable[..., jax.Array
     return converted
 
 
-def _ours(name: str, implementation: str, layout: str) -> Contender:
-    """The package's `attend` with a named implementation."""
+def _ours(name: str, implementation: str | None, layout: str) -> Contender:
+    """The package's `attend` with a named implementation, or in its own choice."""
     call = functools.partial(_attend, implementation=implementation, layout=layout)
     return Contender(name, "mha_book", layout, call, f"attend, implementation={implementation!r}")
 
@@ -135,7 +145,25 @@ CONTENDERS: tuple[Contender, ...] = (
     *_peer("jax.nn", "jax", _jax_nn, "jax.nn.dot_product_attention"),
     *_peer("flax", "flax", _flax, "flax.nnx.dot_product_attention, which calls jax.nn's"),
     *_peer("equinox", "equinox", _equinox, "equinox's one-head function under vmap"),
+    *_peer("tokamax", "tokamax", _tokamax, "tokamax.dot_product_attention in its own choice"),
     Contender("torch", "torch", "NTH", None, "torch's scaled_dot_product_attention", _torch),
 )
-LONG = (BASELINE, "blockwise", "jax.nn", "torch")
-"""The rows of lengths at which a call takes seconds."""
+GPU: tuple[Contender, ...] = (
+    _ours("attend", None, "NTH"),
+    _ours("attend, TNH", None, "TNH"),
+    *_peer("jax.nn cudnn", "jax", _cudnn, 'jax.nn.dot_product_attention(implementation="cudnn")'),
+)
+"""The rows that a GPU has besides."""
+LONG = (BASELINE, "blockwise", "jax.nn", "tokamax", "torch")
+"""The rows of lengths at which a call takes seconds, with those of `GPU`."""
+
+
+def contenders(*, gpu: bool, long: bool = False) -> list[Contender]:
+    """The rows of a case.
+
+    Args:
+        gpu: with the rows that a GPU has besides.
+        long: without those that add nothing where a call takes seconds.
+    """
+    extra = list(GPU) if gpu else []
+    return [one for one in CONTENDERS if not long or one.name in LONG] + extra

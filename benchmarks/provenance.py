@@ -82,9 +82,13 @@ def _git(*arguments: str) -> str | None:
 def git_state() -> dict[str, Any]:
     """The commit, and whether tracked files other than results differ from it.
 
-    Both are None outside a git checkout.
+    Where the files were copied without their history, both are read from the variable
+    BENCHMARK_COMMIT, the output of `git describe --always --abbrev=40 --exclude '*' --dirty`
+    where they came from.  Without it both are None.
     """
     commit = _git("rev-parse", "HEAD")
+    if commit is None and (told := os.environ.get("BENCHMARK_COMMIT")):
+        return {"commit": told.removesuffix("-dirty"), "dirty": told.endswith("-dirty")}
     changes = _git(
         "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results"
     )

@@ -8,16 +8,15 @@ one more token after as many in the caches; float32. Beside the times stands the
 and bytes of weights and caches. The rules are in README.md beside this file.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import harness
 import numpy as np
 import provenance
 import report
+from options import parser_of
 from pruned_cases import attention_expected, attention_run, model_expected, model_run
 from pruned_models import (
     BASELINE,
@@ -141,14 +140,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(
-        description="What removing 30% of the heads of SmolLM2 saves.",
-        epilog="Ratios are to the whole model's time of the same round; above 1 is slower.",
+    parser = parser_of(
+        "pruned",
+        "What removing 30% of the heads of SmolLM2 saves.",
+        unit="the whole model's",
+        rounds="default 6 to 20, quick 2",
     )
-    add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--rounds", type=int, help="rounds a case (default 6 to 20, quick 2; even balances)")
-    add("--out", type=Path, help="result file (default results/pruned-PLATFORM.json)")
     options = parser.parse_args(arguments)
     origin = provenance.record()
     subject = made_up() if options.quick else trained()

@@ -15,6 +15,7 @@ __all__ = [
     "SCHEMA",
     "SCHEMA_VERSION",
     "keep",
+    "keep_so_far",
     "progress_line",
     "read_result",
     "self_pairs",
@@ -59,6 +60,18 @@ def keep(
     origin = {**origin, "load_average_after": provenance.load_average()}
     write_result(out, {"name": out.stem, "provenance": origin, "settings": settings, **content})
     print(f"wrote {os.path.relpath(out)}")
+
+
+def keep_so_far(
+    benchmark: str,
+    out: Path | None,
+    origin: dict[str, Any],
+    settings: Mapping[str, Any],
+    **content: Any,
+) -> None:
+    """`keep` after each case where the machine may be taken away: on an accelerator."""
+    if origin["platform"] != "cpu":
+        keep(benchmark, out, origin, settings, **content)
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:

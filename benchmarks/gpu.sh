@@ -1,0 +1,92 @@
+#!/bin/sh
+# All that is measured on a GPU, by one command, on a machine with jax, numpy and jaxtyping alone
+# (torch is measured where it is installed):
+#
+#     benchmarks/gpu.sh                      # results/*-gpu.json
+#     benchmarks/gpu.sh --to FOLDER          # elsewhere
+#     benchmarks/gpu.sh --quick --to FOLDER  # tiny sizes on any device: does all of it run?
+#     benchmarks/gpu.sh attention decode     # some steps alone: contract attention layer decode
+#                                            # layouts heads
+#
+# Each step has its own time limit (LIMIT seconds, 540) and log, and writes its result after every
+# case, so that what was measured stays if the machine is taken away. A step that fails does not
+# stop the others; the exit status is 1 if one did. Where the files were copied without their
+# history, say where they came from:
+#     BENCHMARK_COMMIT=$(git describe --always --abbrev=40 --exclude '*' --dirty)
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+python=${PYTHON:-python3}
+limit=${LIMIT:-540}
+to=$here/results
+quick=""
+steps=""
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick) quick=--quick ;;
+    --to) shift; to=$1 ;;
+    -*) echo "error: unknown option $1" >&2; exit 2 ;;
+    *) steps="$steps $1" ;;
+  esac
+  shift
+done
+steps=${steps:-contract attention layer decode layouts heads}
+mkdir -p "$to"
+export PYTHONPATH="$root/src${PYTHONPATH:+:$PYTHONPATH}"
+# JAX takes memory as it needs it: torch and the processes that measure memory want some too.
+export XLA_PYTHON_CLIENT_PREALLOCATE=false
+cd "$root" || exit 2
+
+if [ -z "$quick" ]; then
+  platform=$("$python" -c 'import jax; print(jax.default_backend(), "-", jax.devices()[0].device_kind)')
+  echo "device: $platform"
+  case $platform in gpu*) ;; *) echo "error: JAX finds no GPU here (see --quick)" >&2; exit 2 ;; esac
+fi
+
+# What is measured: bfloat16, 16 heads, one sequence; decoding over 0.27, 0.54 and 1.07 GB.
+attention="--dtype bfloat16 --heads 16 --head-dim 128 64 --lengths 4096 16384 --baseline attend"
+layer="--dtype bfloat16 --heads 16 --d-model 2048 --lengths 4096 16384 --baseline attend"
+decode="--dtype bfloat16 --lengths 8192 16384 32768 --no-model"
+heads="--dtype bfloat16 --length 2048 --d-model 512 --choice"
+layouts=""
+memory=--no-memory
+if [ -n "$quick" ]; then
+  attention="--dtype bfloat16 --head-dim 16 8 --gpu-rows --baseline attend"
+  layer="--dtype bfloat16 --baseline attend"
+  decode="--dtype bfloat16 --lengths 64 128 --no-model"
+  heads="--dtype bfloat16 --choice"
+fi
+
+run() {  # NAME COMMAND...: one step with its limit and its log
+  name=$1
+  shift
+  start=$(date +%s)
+  echo "== $name"
+  if timeout "$limit" "$@" >"$to/$name.log" 2>&1; then state=done; else state=FAILED; failed=1; fi
+  tail -n 3 "$to/$name.log"
+  echo "== $name: $state in $(( $(date +%s) - start )) s, log $to/$name.log"
+}
+
+failed=0
+for step in $steps; do
+  out="--out $to/$step-gpu.json"
+  # shellcheck disable=SC2086  # the options are words
+  case $step in
+    contract)
+      chosen=""
+      [ -n "$quick" ] && chosen="--implementation reference"
+      run contract "$python" -m tests.contract $chosen ;;
+    attention) run attention "$python" benchmarks/attention.py $quick $attention $memory $out ;;
+    layer) run layer "$python" benchmarks/layer.py $quick $layer $memory $out ;;
+    decode) run decode "$python" benchmarks/decode.py $quick $decode $out ;;
+    layouts)
+      if [ -f benchmarks/layouts.py ]; then
+        run layouts "$python" benchmarks/layouts.py $quick $layouts $out
+      else
+        echo "== layouts: there is no benchmarks/layouts.py"
+      fi ;;
+    heads) run heads "$python" benchmarks/heads.py $quick $heads $out ;;
+    *) echo "error: no step is called $step" >&2; exit 2 ;;
+  esac
+done
+exit $failed

@@ -1,0 +1,187 @@
+"""The contenders of the layer benchmark: the same weights, in the form that each one has."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import peers
+from layer_cases import BASELINE, Contender, Inputs, Setting
+
+__all__ = ["contenders"]
+
+Built = tuple[Any, Callable[..., jax.Array]]
+
+
+def _by_heads(setting: Setting, matrices: Sequence[jax.Array]) -> list[jax.Array]:
+    """W_Q, W_K, W_V (D, N, H) and W_O (N, H, D)."""
+    width, heads = setting.d_model, setting.heads
+    *outer, inner = matrices
+    return [*(w.reshape(width, heads, -1) for w in outer), inner.reshape(heads, -1, width)]
+
+
+def _flat(arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    """The inverse of `_by_heads`: four square matrices; what follows them are no biases."""
+    return [w.reshape((round(w.size**0.5),) * 2) for w in arrays[:4]]
+
+
+def _ours(
+    setting: Setting, matrices: Sequence[jax.Array], *, implementation: str | None, fused: bool
+) -> Built:
+    from mha_book import MultiHeadParams, fuse, multi_head_attention
+
+    params = MultiHeadParams(*_by_heads(setting, matrices))
+    options = {"is_causal": setting.is_causal, "implementation": implementation}
+    return fuse(params) if fused else params, functools.partial(multi_head_attention, **options)
+
+
+def _unfused(fused: Any) -> list[jax.Array]:
+    return _flat([*jnp.split(fused.w_qkv, 3, axis=1), fused.w_o])
+
+
+def _by_attention(
+    setting: Setting, matrices: Sequence[jax.Array], *, attention: Callable[..., jax.Array]
+) -> Built:
+    """Einsum projections straight into (B, T, N, H) around a peer's attention."""
+
+    def layer(weights, x):
+        *outer, inner = weights
+        query, key, value = (jnp.einsum("btd,dnh->btnh", x, w) for w in outer)
+        heads = attention(query, key, value, setting.is_causal)
+        return jnp.einsum("btnh,nhd->btd", heads, inner)
+
+    return _by_heads(setting, matrices), layer
+
+
+def _flax(setting: Setting, matrices: Sequence[jax.Array]) -> Built:
+    from flax import nnx
+
+    dtype = matrices[0].dtype
+    options = {"use_bias": False, "decode": False, "dtype": dtype, "param_dtype": dtype}
+    module = nnx.MultiHeadAttention(setting.heads, setting.d_model, rngs=nnx.Rngs(0), **options)
+    parts = (module.query, module.key, module.value, module.out)
+    for part, matrix in zip(parts, _by_heads(setting, matrices), strict=True):
+        part.kernel[...] = matrix
+    graph, state = nnx.split(module)
+
+    def layer(state, x):
+        return nnx.merge(graph, state)(x, is_causal=setting.is_causal)
+
+    return state, layer
+
+
+def _of_flax(state: Any) -> list[jax.Array]:
+    return _flat([state[name]["kernel"][...] for name in ("query", "key", "value", "out")])
+
+
+EQUINOX = ("query_proj", "key_proj", "value_proj", "output_proj")
+
+
+def _equinox(setting: Setting, matrices: Sequence[jax.Array]) -> Built:
+    import equinox
+
+    module = equinox.nn.MultiheadAttention(
+        setting.heads, setting.d_model, dtype=matrices[0].dtype, key=jax.random.key(0)
+    )
+    for name, matrix in zip(EQUINOX, matrices, strict=True):  # its matrices are (out, in)
+        module = equinox.tree_at(lambda m, n=name: getattr(m, n).weight, module, matrix.T)
+    weights, rest = equinox.partition(module, equinox.is_inexact_array)
+
+    def layer(weights, x):
+        one = equinox.combine(weights, rest)
+        length = x.shape[1]
+        mask = jnp.tril(jnp.ones((length, length), bool)) if setting.is_causal else None
+        return jax.vmap(lambda row: one(row, row, row, mask=mask))(x)
+
+    return weights, layer
+
+
+def _of_equinox(module: Any) -> list[jax.Array]:
+    return [getattr(module, name).weight.T for name in EQUINOX]
+
+
+def _torch(setting: Setting, inputs: Inputs, *, whole: bool) -> Callable[[], Any]:
+    """The layer of torch, or two products around its scaled_dot_product_attention."""
+    import torch
+    import torch_arrays
+
+    x, cotangent, *matrices = map(torch_arrays.tensor, inputs)
+    stacked = torch.cat([w.T for w in matrices[:3]]).contiguous()  # (3D, D), as its layer has them
+    last = matrices[3].T.contiguous()
+    functional, width, heads = torch.nn.functional, setting.d_model, setting.heads
+    module = torch.nn.MultiheadAttention(
+        width, heads, bias=False, batch_first=True, device=x.device, dtype=x.dtype
+    ).eval()
+    with torch.no_grad():
+        module.in_proj_weight.copy_(stacked)
+        module.out_proj.weight.copy_(last)
+    hidden = torch.nn.Transformer.generate_square_subsequent_mask(
+        setting.length, device=x.device, dtype=x.dtype
+    )
+    masked = {"attn_mask": hidden, "is_causal": True} if setting.is_causal else {}
+
+    def by_layer() -> Any:
+        return module(x, x, x, need_weights=False, **masked)[0]
+
+    def by_hand() -> Any:
+        projected = functional.linear(x, module.in_proj_weight)
+        shape = (*x.shape[:2], heads, width // heads)
+        query, key, value = (part.view(shape).transpose(1, 2) for part in projected.chunk(3, -1))
+        attention = functional.scaled_dot_product_attention
+        found = attention(query, key, value, is_causal=setting.is_causal)
+        joined = found.transpose(1, 2).reshape(x.shape)
+        return functional.linear(joined, module.out_proj.weight)
+
+    call = by_layer if whole else by_hand
+    wanted = [x.requires_grad_(setting.backward), *module.parameters()]
+
+    def forward() -> Any:
+        with torch.inference_mode():
+            return (call(),)
+
+    def forward_backward() -> Any:
+        output = call()
+        d_x, *d_weights = torch.autograd.grad(output, wanted, cotangent)
+        return output.detach(), d_x, d_weights
+
+    return forward_backward if setting.backward else forward
+
+
+def _of_torch(gradients: Sequence[Any]) -> list[Any]:
+    stacked, last = gradients
+    return [*(part.T for part in stacked.chunk(3)), last.T]
+
+
+def contenders(*, gpu: bool) -> list[Contender]:
+    """The rows of a case, with those that a GPU has besides."""
+
+    def ours(name: str, implementation: str | None, fused: bool, remark: str) -> Contender:
+        build = functools.partial(_ours, implementation=implementation, fused=fused)
+        return Contender(name, "mha_book", build, _unfused if fused else _flat, remark)
+
+    def around(name: str, remark: str) -> Contender:
+        peer = next(one for one in peers.contenders(gpu=True) if one.name == name)
+        build = functools.partial(_by_attention, attention=peer.call)
+        return Contender(name, peer.package, build, _flat, f"einsum projections around {remark}")
+
+    def torch(name: str, whole: bool, remark: str) -> Contender:
+        prepare = functools.partial(_torch, whole=whole)
+        return Contender(name, "torch", None, _of_torch, remark, prepare)
+
+    return [
+        ours(BASELINE, "reference", False, "multi_head_attention by the reference"),
+        ours("attend", None, False, "multi_head_attention, attend in its own choice"),
+        ours("attend, fused", None, True, "the same, one matrix for queries, keys and values"),
+        around("jax.nn", "jax.nn.dot_product_attention"),
+        *([around("jax.nn cudnn", "jax.nn's cuDNN")] if gpu else []),
+        around("tokamax", "tokamax.dot_product_attention"),
+        Contender("flax", "flax", _flax, _of_flax, "flax.nnx.MultiHeadAttention"),
+        Contender(
+            "equinox", "equinox", _equinox, _of_equinox, "equinox.nn.MultiheadAttention under vmap"
+        ),
+        torch("torch", True, "torch.nn.MultiheadAttention, need_weights=False"),
+        torch(
+            "torch SDPA", False, "torch's linear, fused, around its scaled_dot_product_attention"
+        ),
+    ]
