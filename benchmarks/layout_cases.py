@@ -19,10 +19,14 @@ from mha_book.parameters import MultiHeadParams, fuse
 __all__ = [
     "Setting",
     "contenders_of",
+    "cut_last",
     "expected_of",
     "flops_of",
     "inputs_of",
+    "loop_over_heads",
+    "one_product",
     "outputs_of",
+    "three_products",
 ]
 
 HEADS_FIRST, POSITIONS_FIRST = "heads first", "positions first"
@@ -142,24 +146,24 @@ def _in_heads(flat: jax.Array, head_dim: int) -> jax.Array:
     return _swap(flat.reshape(*flat.shape[:-1], -1, head_dim))
 
 
-def _one_product(x: jax.Array, w_qkv: jax.Array) -> tuple[jax.Array, ...]:
+def one_product(x: jax.Array, w_qkv: jax.Array) -> tuple[jax.Array, ...]:
     """Queries, keys and values (B, N, T, H) from one product with (D, 3N, H)."""
     flat = x @ w_qkv.reshape(w_qkv.shape[0], -1)
     return tuple(_in_heads(y, w_qkv.shape[-1]) for y in jnp.split(flat, 3, axis=-1))
 
 
-def _cut_last(x: jax.Array, w_qkv: jax.Array) -> tuple[jax.Array, ...]:
+def cut_last(x: jax.Array, w_qkv: jax.Array) -> tuple[jax.Array, ...]:
     """The same, cut into queries, keys and values after the exchange of axes."""
     flat = x @ w_qkv.reshape(w_qkv.shape[0], -1)
     return tuple(jnp.split(_in_heads(flat, w_qkv.shape[-1]), 3, axis=1))
 
 
-def _three_products(x: jax.Array, *weights: jax.Array) -> tuple[jax.Array, ...]:
+def three_products(x: jax.Array, *weights: jax.Array) -> tuple[jax.Array, ...]:
     """The same from a product for each of queries, keys and values."""
     return tuple(_in_heads(x @ w.reshape(w.shape[0], -1), w.shape[-1]) for w in weights)
 
 
-def _loop(x: jax.Array, *weights: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+def loop_over_heads(x: jax.Array, *weights: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
     """The same from a product for each head, with 3N matrices (D, H)."""
     return tuple(jnp.stack([x @ w for w in one], axis=1) for one in weights)
 
@@ -171,11 +175,11 @@ def _projection(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Cal
     w_o = jnp.zeros((*weights[0].shape[1:], setting.d_model), x.dtype)
     fused = [fuse(MultiHeadParams(*weights, w_o)).w_qkv]
     forms = {
-        "one product": (_one_product, fused),
-        "one product, cut last": (_cut_last, fused),
-        "three products": (_three_products, weights),
+        "one product": (one_product, fused),
+        "one product, cut last": (cut_last, fused),
+        "three products": (three_products, weights),
         "loop over heads": (
-            _loop,
+            loop_over_heads,
             [[w[:, head] for head in range(setting.heads)] for w in weights],
         ),
     }
