@@ -47,7 +47,7 @@ format: env  ## put the code into the format that lint checks
 	$(BIN)/ruff format .
 
 bench: env  ## measure speed and memory
-	@for name in attention gradients notation heads parts decode pruned; do \
+	@for name in attention gradients notation heads parts layouts decode pruned; do \
 	  $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 peers: env  ## install torch and transformers, for the parity tests

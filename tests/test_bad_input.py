@@ -174,11 +174,11 @@ def of_operands(name: str, call: Callable[..., Any], has_value: bool) -> list:
 
 def of_dispatch() -> list:
     one_head = jnp.ones((T, H))
-    name, layout = {"implementation": "cudnn"}, {"layout": "BNTH"}
+    name, layout = {"implementation": "flash"}, {"layout": "BNTH"}
     return [
         bad(
             "attend: name",
-            lambda: attend(Q, KEY, VALUE, **name), "implementation", "jax_nn, reference", "cudnn",
+            lambda: attend(Q, KEY, VALUE, **name), "implementation", "jax_nn, cudnn, ref", "flash",
         ),
         bad("attend: layout", lambda: attend(Q, KEY, VALUE, **layout), "layout", "NTH", "'BNTH'"),
         bad("describe: layout", lambda: describe(Q, KEY, VALUE, **layout), "layout", "TNH", "BN"),

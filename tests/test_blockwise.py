@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import attend, blocks
+from mha_book import attend, blocks, blockwise
 from mha_book.block_mask import cut_mask, over_keys, visible_block
 from mha_book.blocks import BlockSizes, block_sizes, cut_keys, cut_queries, join
 from mha_book.blockwise import run
@@ -56,14 +56,32 @@ def test_the_sizes_of_blocks_do_not_matter(mask: str, sizes: tuple[int, int, int
 
 @pytest.mark.parametrize("length", [1, 3, 16, 17, 100, 512, 513, 1000, 1025, 4097, 65536])
 @pytest.mark.parametrize("group", [1, 3, 8])
-def test_blocks_pad_little(length: int, group: int) -> None:
-    sizes = block_sizes(length, length, 4, group)
+@pytest.mark.parametrize("slanted", [False, True])
+def test_blocks_pad_little(length: int, group: int, slanted: bool) -> None:
+    sizes = block_sizes(length, length, 4, group, slanted=slanted)
+    rows = blocks.ROWS if slanted else blocks.ROWS_LEVEL
     assert 4 % sizes.heads == 0
-    for size, target in ((sizes.queries, blocks.ROWS // group), (sizes.keys, blocks.KEYS)):
+    for size, target in ((sizes.queries, rows // group), (sizes.keys, blocks.KEYS)):
         assert size <= target + 15
         padded = -(-length // size) * size
         assert padded - length < max(16 * -(-length // size), 1)
     assert sizes.heads * group * sizes.queries * sizes.keys <= blocks.SCORES or sizes.heads == 1
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_blocks_have_fewer_rows_where_the_keys_move_with_the_query(
+    mask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def spy(*sizes, slanted):
+        asked.append(slanted)
+        return block_sizes(*sizes, slanted=slanted)
+
+    monkeypatch.setattr(blockwise, "block_sizes", spy)
+    query, key, value, _ = operands()
+    jax.eval_shape(lambda *x: run(*x, MASKS[mask], None, None, "NTH", False), query, key, value)
+    assert asked == [mask not in ("none", "array")]
 
 
 def test_cutting_is_undone_by_joining() -> None:

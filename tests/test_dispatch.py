@@ -20,6 +20,7 @@ from mha_book.dispatch import IMPLEMENTATIONS, Choice, Implementation
 from mha_book.request import Request
 
 B, N, K, T, S, H = 2, 6, 2, 5, 7, 3
+ANYWHERE = [name for name in IMPLEMENTATIONS if name != "cudnn"]  # that one has a file of its own
 
 
 def request(**changes: object) -> Request:
@@ -28,14 +29,36 @@ def request(**changes: object) -> Request:
     return plain._replace(**changes)
 
 
+def hopper(**changes: object) -> Request:
+    """A plain request in bfloat16 on an NVIDIA GPU that cuDNN serves, changed."""
+    wide = {"query_shape": (B, N, T, 64), "key_shape": (B, K, S, 64), "value_shape": (B, K, S, 64)}
+    return request(**{"dtype": "bfloat16", "compute_capability": (9, 0), **wide, **changes})
+
+
 LSE, FORWARD = frozenset({"lse"}), frozenset({"forward_mode"})
 LONG = {"key_shape": (B, K, 600, H), "value_shape": (B, K, 600, H)}  # more keys than a block has
+NEEDS_GPU = "it needs an NVIDIA GPU of compute capability 8.0 or more"
 OTHER_DTYPE = "its log-sum-exp comes in the dtype of the output, not in float32"
 
 TABLE = [
     (request(), "jax_nn", ()),
-    (request(dtype="bfloat16"), "jax_nn", ()),
-    (request(dtype="float16", platform="gpu"), "jax_nn", ()),
+    (hopper(), "cudnn", ()),
+    (hopper(dtype="float16", compute_capability=(8, 0)), "cudnn", ()),
+    (hopper(mask_kind=frozenset({"causal"})), "cudnn", ()),
+    (hopper(query_shape=(B, N, 1, 64)), "jax_nn", ()),
+    (hopper(dtype="float32"), "jax_nn", ()),
+    (hopper(compute_capability=(7, 5)), "jax_nn", (("cudnn", NEEDS_GPU),)),
+    (hopper(compute_capability=None), "jax_nn", (("cudnn", NEEDS_GPU),)),
+    (
+        hopper(mask_kind=frozenset({"band"})),
+        "jax_nn",
+        (("cudnn", "it shows the future to a left window, and knows no offset"),),
+    ),
+    (
+        hopper(wants=FORWARD),
+        "jax_nn",
+        (("cudnn", "it cannot be differentiated in forward mode"),),
+    ),
     (request(platform="cpu"), "reference", ()),
     (request(platform="cpu", dtype="float16"), "reference", ()),
     (request(platform="cpu", query_shape=(B, N, 1, H)), "decode", ()),
@@ -77,7 +100,11 @@ TABLE = [
         (("jax_nn", "it takes no value width other than the key width"),),
     ),
     (request(wants=LSE), "reference", (("jax_nn", "its log-sum-exp has no gradient"),)),
-    (request(wants=LSE, dtype="bfloat16"), "reference", (("jax_nn", OTHER_DTYPE),)),
+    (
+        hopper(wants=LSE),
+        "reference",
+        (("cudnn", OTHER_DTYPE), ("jax_nn", OTHER_DTYPE)),
+    ),
     (request(wants=FORWARD), "jax_nn", ()),
     (request(has_bias=True), "jax_nn", ()),
     (request(mask_kind=frozenset({"causal"})), "jax_nn", ()),
@@ -168,7 +195,7 @@ def test_attend_runs_the_choice(spy: list[str]) -> None:
         assert spy == ["reference"] * 3
 
 
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", ANYWHERE)
 def test_a_named_implementation_is_the_one_that_runs(name: str, spy: list[str]) -> None:
     attend(*operands(), implementation=name)
     assert spy == [name]
@@ -203,7 +230,7 @@ def test_nothing_serves(monkeypatch: pytest.MonkeyPatch) -> None:
         choose(request())
 
 
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", ANYWHERE)
 def test_declared_forward_mode_is_there(name: str) -> None:
     x = operands()
     if IMPLEMENTATIONS[name].forward_mode:
@@ -212,7 +239,7 @@ def test_declared_forward_mode_is_there(name: str) -> None:
         np.testing.assert_allclose(tangent, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", ANYWHERE)
 def test_layouts_agree(name: str) -> None:
     first = attend(*operands(), is_causal=True, implementation=name)
     turned = [jnp.swapaxes(x, 1, 2) for x in operands()]
@@ -227,7 +254,7 @@ def test_log_sum_exp_has_one_layout() -> None:
     assert lse.shape == (B, N, T)
 
 
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", ANYWHERE)
 def test_structure_is_not_materialised_before_it_is_needed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +274,7 @@ def test_structure_is_not_materialised_before_it_is_needed(
     assert seen[0].parts == {"causal", "lengths"}
 
 
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", ANYWHERE)
 def test_under_vmap_and_jit_with_lengths(name: str) -> None:
     query, key, value = operands()
     mask = padding(jnp.array([4, 0]))
@@ -262,7 +289,7 @@ def test_under_vmap_and_jit_with_lengths(name: str) -> None:
 
 
 @pytest.mark.loose_promotion
-@pytest.mark.parametrize("name", sorted(set(IMPLEMENTATIONS) - {"blockwise"}))
+@pytest.mark.parametrize("name", sorted({*ANYWHERE} - {"blockwise"}))
 def test_a_bias_in_half_precision(name: str) -> None:
     query, key, value = operands()
     bias = jnp.asarray(np.random.default_rng(4).standard_normal((1, N, T, S)), jnp.bfloat16)

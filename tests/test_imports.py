@@ -20,7 +20,7 @@ LAYERS = (
     ("blocks", "online_softmax"),
     ("block_mask",),
     ("blockwise_vjp",),
-    ("attention", "blockwise", "jax_nn", "kernels"),
+    ("attention", "blockwise", "cudnn", "jax_nn", "kernels"),
     ("attention_vjp",),
     ("manual",),
     ("decode",),

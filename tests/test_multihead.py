@@ -1,5 +1,9 @@
 """The layer: by hand first, then against the loops, then its properties."""
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +14,7 @@ from mha_book import (
     attention_weights,
     causal,
     combine_heads,
+    dispatch,
     fuse,
     identity_params,
     init_multi_head,
@@ -17,6 +22,7 @@ from mha_book import (
     padding,
     split_heads,
 )
+from mha_book.heads import heads_first
 from mha_book.multihead import project_heads
 from mha_book.parameters import MultiHeadParams
 from tests import oracles
@@ -275,3 +281,21 @@ def test_the_implementation_is_passed_on() -> None:
     params, x = drawn_params(value_dim=C), draw(B, T, D)
     with pytest.raises(NotImplementedError, match="value width"):
         layer(params, x, implementation="jax_nn")
+
+
+def test_positions_first_is_reached_without_a_transposition(monkeypatch) -> None:
+    """An implementation that wants (B, T, N, H) gets it straight from the projections."""
+
+    def run(query, key, value, *_):
+        q, k, v = (heads_first(x, "TNH") for x in (query, key, value))
+        return heads_first(jnp.tanh(q + jnp.tile(jnp.sin(k) * v, (1, 1, N // K, 1))), "TNH")
+
+    alone = dispatch.IMPLEMENTATIONS["reference"]._replace(run=run)
+    monkeypatch.setitem(dispatch.IMPLEMENTATIONS, "reference", alone)
+    params, x = drawn_params(value_dim=H), draw(B, T, D)
+
+    def program(layer: Callable[..., Any]) -> str:
+        return jax.jit(layer).lower(params, x).compile().as_text()
+
+    assert "transpose(" not in program(functools.partial(layer, implementation="reference"))
+    assert "transpose(" in program(lambda params, x: project_heads(x, params.w_q))  # heads first

@@ -13,6 +13,7 @@ from jaxtyping import Array
 __all__ = ["BlockSizes", "block_sizes", "cut_keys", "cut_queries", "join"]
 
 ROWS, KEYS = 512, 512  # of a block; measured on CPUs (benchmarks/)
+ROWS_LEVEL = 2048  # of queries that all see the same keys: nothing is lost at an edge then
 SCORES = 2**20  # scores held at a time: 4 MiB in float32
 
 
@@ -30,23 +31,32 @@ class BlockSizes(NamedTuple):
     heads: int
 
 
-def block_sizes(query_length: int, key_length: int, num_kv_heads: int, group: int) -> BlockSizes:
+def block_sizes(
+    query_length: int, key_length: int, num_kv_heads: int, group: int, *, slanted: bool
+) -> BlockSizes:
     """Return sizes of blocks that pad little and whose scores stay in the cache.
+
+    Where all queries see the same keys a block has more rows. Where the keys move with the query,
+    as under a causal mask, the scores that a block computes in vain grow with its rows.
 
     Args:
         query_length: ``T``.
         key_length: ``S``.
         num_kv_heads: ``K``.
         group: ``G``, query heads to each of them.
+        slanted: whether the keys that a query may see depend on its position.
 
     Returns:
         The sizes.
 
     Example:
-        >>> block_sizes(2048, 2048, 8, 1)
+        >>> block_sizes(2048, 2048, 8, 1, slanted=True)
         BlockSizes(queries=512, keys=512, heads=4)
+        >>> block_sizes(2048, 2048, 8, 1, slanted=False)
+        BlockSizes(queries=2048, keys=512, heads=1)
     """
-    queries, keys = _even(query_length, max(ROWS // group, 1)), _even(key_length, KEYS)
+    rows = ROWS if slanted else ROWS_LEVEL
+    queries, keys = _even(query_length, max(rows // group, 1)), _even(key_length, KEYS)
     fits = [c for c in range(1, num_kv_heads + 1) if c * group * queries * keys <= SCORES]
     heads = max((c for c in fits if num_kv_heads % c == 0), default=1)
     return BlockSizes(queries, keys, heads)

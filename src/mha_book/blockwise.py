@@ -54,7 +54,8 @@ def run(
     dtype, (*batch, num_heads, length, head_dim) = wide(q.dtype), q.shape
     num_kv_heads, key_length = k.shape[-3:-1]
     shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
-    sizes = sizes or block_sizes(length, key_length, num_kv_heads, shape[2])
+    slanted = mask is not None and not mask.parts.isdisjoint({"causal", "band"})
+    sizes = sizes or block_sizes(length, key_length, num_kv_heads, shape[2], slanted=slanted)
     rows = spans(mask, tuple(batch), length, key_length)
     q, k, v = _silence(q, k, v, mask, rows)
     scale = 1.0 / math.sqrt(head_dim) if scale is None else scale

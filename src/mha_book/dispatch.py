@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Array, Bool, Float
 
-from mha_book import attention, blocks, blockwise, decode, jax_nn, manual
+from mha_book import attention, blocks, blockwise, cudnn, decode, jax_nn, manual
 from mha_book._checks import check
 from mha_book.masks import Mask
 from mha_book.request import Request, describe
@@ -136,8 +136,10 @@ def choose(request: Request) -> Choice:
 
     On a CPU the reference goes first; for more keys than a block has, ``blockwise``, and for few
     queries over many keys ``decode``: each is the fastest there (``benchmarks/``). Elsewhere
-    ``jax.nn`` does, since it keeps half-precision products in half precision; on a TPU, for more
-    keys than a block has, ``blockwise``, which needs no memory for the scores (not measured).
+    ``jax.nn`` does, since it keeps half-precision products in half precision: on an NVIDIA GPU with
+    cuDNN, which holds no scores, where it can and for more than a few queries; on a TPU, for more
+    keys than a block has, ``blockwise`` goes before it, for the same reason. Neither device was
+    measured.
 
     Args:
         request: what is asked; :func:`describe` makes one from arrays.
@@ -165,6 +167,8 @@ def _preferred(request: Request) -> list[str]:
     names = []
     if request.platform != "gpu" and keys > blocks.KEYS and not few:
         names.append("blockwise")
+    if request.dtype in ("bfloat16", "float16") and request.platform == "gpu" and not few:
+        names.append("cudnn")
     if request.platform != "cpu":
         names.append("jax_nn")
     elif few:
@@ -183,6 +187,7 @@ def _refusal(name: str, request: Request) -> str | None:
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "jax_nn": Implementation(jax_nn.run, jax_nn.refuse, forward_mode=True),
+    "cudnn": Implementation(cudnn.run, cudnn.refuse, forward_mode=False),
     "reference": Implementation(
         attention.run, lambda request: None, forward_mode=True, weight_factors=True
     ),

@@ -1,5 +1,6 @@
 """What a call of attention asks for, without the arrays: all that the choice of one looks at."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
 from mha_book.visibility import as_mask
 
-__all__ = ["Request", "describe"]
+__all__ = ["Request", "compute_capability", "describe"]
 
 
 class Request(NamedTuple):
@@ -27,6 +28,7 @@ class Request(NamedTuple):
         has_bias: whether an additive bias is given.
         platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
         wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"weight_factors"``.
+        compute_capability: of an NVIDIA GPU, for example ``(9, 0)``; None for any other device.
     """
 
     query_shape: tuple[int, ...]
@@ -37,6 +39,7 @@ class Request(NamedTuple):
     has_bias: bool = False
     platform: str = "cpu"
     wants: frozenset[str] = frozenset()
+    compute_capability: tuple[int, ...] | None = None
 
 
 def describe(
@@ -101,4 +104,22 @@ def describe(
         bias is not None,
         jax.default_backend(),
         frozenset(name for name, wanted in wants.items() if wanted),
+        compute_capability(),
     )
+
+
+@functools.cache
+def compute_capability() -> tuple[int, ...] | None:
+    """Return the generation of the NVIDIA GPU that JAX runs on by default, or None without one.
+
+    Returns:
+        Major and minor number, for example ``(9, 0)`` for an H200.
+
+    Example:
+        >>> compute_capability() is None or len(compute_capability()) == 2
+        True
+    """
+    device = jax.devices()[0]
+    if device.platform != "gpu" or "cuda" not in device.client.platform_version:
+        return None  # other makers' devices have other names for their generations
+    return tuple(int(number) for number in device.compute_capability.split("."))

@@ -13,7 +13,7 @@ import numpy as np
 
 from mha_book.dispatch import IMPLEMENTATIONS
 from mha_book.masks import causal, explicit, padding, sliding_window
-from mha_book.request import Request
+from mha_book.request import Request, compute_capability
 
 __all__ = ["FACTORS", "MASKS", "Case", "MaskKind", "Sizes", "pairwise", "product", "refusal"]
 
@@ -72,7 +72,10 @@ class Sizes(NamedTuple):
 
 def sizes(case: Case) -> Sizes:
     """Return the lengths of all axes of ``case``."""
-    return Sizes(case.batch, *HEADS[case.heads], *LENGTHS[case.lengths], *WIDTHS[case.width])
+    head_dim, value_dim = WIDTHS[case.width]
+    if case.implementation == "cudnn" and value_dim == head_dim:
+        head_dim = value_dim = 16  # it takes multiples of 8 only
+    return Sizes(case.batch, *HEADS[case.heads], *LENGTHS[case.lengths], head_dim, value_dim)
 
 
 Rule = Callable[[tuple[int, ...], int, int, int], bool]
@@ -262,6 +265,7 @@ def request(case: Case) -> Request:
         kind.bias is not None,
         jax.default_backend(),
         frozenset({"lse"}) if case.lse else frozenset(),
+        compute_capability(),
     )
 
 

@@ -66,7 +66,7 @@ def numerics(case: Case) -> Iterator[None]:
         ),
         jax.numpy_rank_promotion("raise"),
         jax.default_matmul_precision("highest" if wide else None),
-        mock.patch.multiple(blocks, ROWS=4, KEYS=5, SCORES=45),
+        mock.patch.multiple(blocks, ROWS=4, ROWS_LEVEL=4, KEYS=5, SCORES=45),
     ):
         yield
 
