@@ -6,10 +6,10 @@ BIN    := $(VENV)/bin
 HTML   := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers book serve test lab notebooks lint format bench lock clean
+.PHONY: help env peers book serve test lab notebooks lint format bench bench-gpu lock clean
 
 help:  ## list the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' \
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
 	  | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 
 env:  ## set up the environment in .venv (the other commands do so themselves)
@@ -47,8 +47,12 @@ format: env  ## put the code into the format that lint checks
 	$(BIN)/ruff format .
 
 bench: env  ## measure speed and memory
-	@for name in attention gradients notation heads parts layouts decode pruned; do \
-	  $(BIN)/python benchmarks/$$name.py || exit 1; done
+	@for name in attention layer gradients notation heads parts layouts decode pruned; do \
+	  echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+	$(BIN)/python benchmarks/plot.py benchmarks/results/*.json
+
+bench-gpu:  ## measure on an NVIDIA GPU, with the Python of this machine
+	PYTHON=$(PYTHON) benchmarks/gpu.sh
 
 peers: env  ## install torch and transformers, for the parity tests
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-peers.txt
