@@ -36,7 +36,7 @@ __all__ = [
 
 SELF_PAIR_SUFFIX = " (again)"
 # Before a sample there is a rest, since threads of the one before may still spin on the same cores;
-# and, where a call is brief, one call that is not timed, since caches and threads are cold after it.
+# and, where a call is brief, one call that is not timed: caches and threads are cold after it.
 REST, BRIEF = 0.02, 0.1  # seconds
 CALM = 0.05  # how far the self-pair's median may lie from 1 before more rounds are taken
 MOST = 3  # times the rounds asked for, at most
