@@ -114,6 +114,7 @@ def induction(rng):
     scores, values, before, new_scores, new_values, after = step(rng)
     arrays = {"S": scores, "V": values, "S_u": new_scores, "V_u": new_values}
     arrays |= {"m": before.maximum[:, 0], "m_prime": after.maximum[:, 0]}
+    arrays["f"] = jnp.exp(arrays["m"] - arrays["m_prime"])
     return arrays, {"o_prime": after.output}
 
 
