@@ -1,0 +1,85 @@
+"""What the chapter on attention on hardware says beyond its equations."""
+
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import attend
+from mha_book.blocks import block_sizes
+from mha_book.counting import entry_count
+
+HEADS, WIDTH = 2, 64
+OPERANDS = ((HEADS, 96, WIDTH), (HEADS, 700, WIDTH), (HEADS, 700, WIDTH), (HEADS, 96, WIDTH))
+
+
+def exact(q, k, v, d_output):
+    """Output and gradients in float64."""
+    scores = q @ np.swapaxes(k, -1, -2) / WIDTH**0.5
+    powers = np.exp(scores)
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    output = weights @ v
+    inner = (output * d_output).sum(axis=-1, keepdims=True)
+    d_scores = weights * (d_output @ np.swapaxes(v, -1, -2) - inner) / WIDTH**0.5
+    d_key, d_value = (np.swapaxes(x, -1, -2) for x in (d_scores, weights))
+    return output, d_scores @ k, d_key @ q, d_value @ d_output
+
+
+def errors(name, operands):
+    """Relative errors of output and gradients on operands of half precision."""
+
+    @jax.jit
+    def run(q, k, v, d_output):
+        output, pull = jax.vjp(lambda *x: attend(*x, implementation=name), q, k, v)
+        return output, *pull(d_output)
+
+    double = [np.asarray(x.astype(jnp.float32), np.float64) for x in operands]
+    pairs = zip(run(*operands), exact(*double), strict=True)
+    return [
+        float(np.linalg.norm(np.asarray(got.astype(jnp.float32)) - want) / np.linalg.norm(want))
+        for got, want in pairs
+    ]
+
+
+@pytest.mark.loose_promotion  # the gradient of jax.nn promotes
+@pytest.mark.parametrize("name", ["reference", "blockwise"])
+def test_bfloat16_is_no_worse_than_jax_nn(name):
+    rng = np.random.default_rng(7)
+    operands = [jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in OPERANDS]
+    ours, theirs = errors(name, operands), errors("jax_nn", operands)
+    assert all(a <= b for a, b in zip(ours, theirs, strict=True)), (ours, theirs)
+    assert max(ours) < 2.0**-8  # one rounding
+
+
+def compiled(name, length):
+    x = jax.ShapeDtypeStruct((HEADS, length, WIDTH), jnp.float32)
+    function = jax.jit(lambda *x: attend(*x, is_causal=True, implementation=name))
+    return function.lower(x, x, x).compile()
+
+
+def largest_shape(text):
+    shapes = re.findall(r"\b(?:pred|bf16|[fsu]\d+)\[([\d,]+)\]", text)
+    return max(math.prod(map(int, shape.split(","))) for shape in shapes)
+
+
+def test_blocks_store_no_array_of_pairs_and_the_reference_does():
+    length = 2048
+    sizes = block_sizes(length, length, HEADS, 1)
+    blocks, reference = (compiled(name, length) for name in ("blockwise", "reference"))
+    assert largest_shape(blocks.as_text()) == HEADS * sizes.queries * sizes.keys < length**2
+    assert largest_shape(reference.as_text()) == HEADS * length**2
+    rooms = [x.memory_analysis().temp_size_in_bytes for x in (blocks, reference)]
+    assert rooms[0] < 4 * length**2 < rooms[1]
+
+
+@pytest.mark.parametrize("name, power", [("blockwise", 1), ("reference", 2)])
+def test_what_is_kept_for_the_backward_pass(name, power):
+    def kept(length):
+        x = jax.ShapeDtypeStruct((HEADS, length, WIDTH), jnp.float32)
+        function = lambda *x: jax.vjp(lambda *y: attend(*y, implementation=name), *x)[1]  # noqa: E731
+        return entry_count(jax.eval_shape(function, x, x, x))
+
+    assert 2**power * 0.8 < kept(4096) / kept(2048) < 2**power * 1.05
