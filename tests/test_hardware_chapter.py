@@ -54,6 +54,19 @@ def test_bfloat16_is_no_worse_than_jax_nn(name):
     assert max(ours) < 2.0**-8  # one rounding
 
 
+@pytest.mark.loose_promotion
+def test_jax_nn_rounds_the_weights_and_blocks_do_not():
+    q, k, v = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in OPERANDS[:3])
+
+    def weights(name):  # whether an array of all pairs is in half precision
+        trace = str(jax.make_jaxpr(lambda *x: attend(*x, implementation=name))(q, k, v))
+        return re.search(r"bf16\[(?:1,)*2,96,(?:1,)*700\]", trace) is not None
+
+    assert weights("jax_nn")
+    assert not weights("reference")
+    assert not weights("blockwise")
+
+
 def compiled(name, length):
     x = jax.ShapeDtypeStruct((HEADS, length, WIDTH), jnp.float32)
     function = jax.jit(lambda *x: attend(*x, is_causal=True, implementation=name))
