@@ -18,9 +18,9 @@ def _set(words: str) -> frozenset[str]:
 
 GREEK = _set(
     r"\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \vartheta \iota \kappa "
-    r"\lambda \mu \nu \xi \pi \rho \sigma \tau \upsilon \phi \varphi \chi \psi \omega"
+    r"\ell \lambda \mu \nu \xi \pi \rho \sigma \tau \upsilon \phi \varphi \chi \psi \omega"
 )
-"""The commands of small Greek letters, which may be names and indices."""
+"""The commands of small Greek letters, and the script l, which may be names and indices."""
 
 CAPITAL_GREEK = _set(r"\Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega")
 """The commands of capital Greek letters, which may be names."""

@@ -1,0 +1,90 @@
+"""The exercises on attention on hardware: stubs fail, solutions pass, mistakes get an answer."""
+
+import numpy as np
+import pytest
+
+from mha_book.exercises import verdict
+from mha_book.exercises.hardware import CHECKS
+
+
+def one_block(*, fade_total=True, fade_output=True, own=False, careful=True, keep=True):
+    def step(m, total, output, scores, values):
+        top = scores.max(axis=-1, keepdims=True)
+        new = top if own else np.maximum(m, top)
+        shift = np.where(np.isneginf(new), 0.0, new) if careful else new
+        powers, fade = np.exp(scores - shift), np.exp(m - shift) * keep
+        total = (fade if fade_total else 1) * total + powers.sum(axis=-1, keepdims=True)
+        return new, total, (fade if fade_output else 1) * output + powers @ values
+
+    return step
+
+
+def join(output_1, lse_1, output_2, lse_2, *, careful=True, larger_out=True):
+    top = np.maximum(lse_1, lse_2) if larger_out else np.zeros_like(lse_1)
+    if careful:
+        top = np.where(np.isneginf(top), 0.0, top)
+    one, other = np.exp(lse_1 - top), np.exp(lse_2 - top)
+    total = one + other
+    output = one[:, None] * output_1 + other[:, None] * output_2
+    whole = np.where(total > 0, total, 1.0) if careful else total
+    return output / whole[:, None], top + np.log(total)
+
+
+def half(output_1, lse_1, output_2, lse_2):
+    return (output_1 + output_2) / 2, np.logaddexp(lse_1, lse_2)
+
+
+def visited(length, w, rows, keys, *, start=1):
+    return sum(
+        (first + rows - 1) // keys - max(first - w + start, 0) // keys + 1
+        for first in range(0, length, rows)
+    )
+
+
+CASES = [
+    ("update", one_block(), "passed"),
+    ("update", lambda *x: ..., "not attempted"),
+    ("update", one_block(fade_output=False), "larger score: the old output has to fade"),
+    ("update", one_block(fade_total=False), "larger score: the old total has to fade"),
+    ("update", one_block(keep=False), "the old total is lost"),
+    ("update", one_block(own=True), "that is the block's own"),
+    ("update", one_block(careful=False), "not a number"),
+    ("update", lambda m, t, o, s, v: (m + 1, t, o), "the maximum is wrong"),
+    ("update", lambda m, t, o, s, v: (one_block()(m, t, o, s, v)[0], t - 7, o), "total is wrong"),
+    ("update", lambda m, t, o, s, v: o, "expected 3 arrays; got ndarray"),
+    ("update", lambda m, t, o, s, v: (m, t, o[0]), "expected the shapes"),
+    ("merge", join, "passed"),
+    ("merge", lambda *x: ..., "not attempted"),
+    ("merge", half, "the parts do not count alike"),
+    ("merge", lambda *x: join(*x, larger_out=False), "an exponential overflows"),
+    ("merge", lambda *x: join(*x, careful=False), "empty in both parts"),
+    ("merge", lambda a, x, b, y: (join(a, x, b, y)[0], x + y), "the log-sum-exp is not"),
+    ("merge", lambda a, x, b, y: (a, x), "the output is wrong"),
+    ("merge", lambda a, x, b, y: a, "expected 2 arrays; got ndarray"),
+    ("visited", visited, "passed"),
+    ("visited", lambda *x: ..., "not attempted"),
+    ("visited", lambda n, w, r, u: (n // r) * (n // u), "these are all blocks"),
+    ("visited", lambda n, w, r, u: visited(n, n, r, u), "under the window"),
+    ("visited", lambda *x: visited(*x, start=0), "has 5 keys, the query's own"),
+    ("visited", lambda n, w, r, u: w * n - w * (w - 1) // 2, "visible pairs of positions"),
+    ("visited", lambda *x: -1, "expected 21; got -1"),
+    ("intensity", lambda n, k, s, h, b: 2 * n / (k * b), "passed"),
+    ("intensity", lambda *x: ..., "not attempted"),
+    ("intensity", lambda n, k, s, h, b: 2 / b, "serves 3 query heads"),
+    ("intensity", lambda n, k, s, h, b: n / (k * b), "two operations"),
+    ("intensity", lambda n, k, s, h, b: 4 * n / (k * b), "values are read as well"),
+    ("intensity", lambda n, k, s, h, b: 2 * n / k, "a number has 4 bytes"),
+    ("intensity", lambda *x: 0.1, "expected 1.500; got 0.100"),
+    ("intensity", lambda *x: "2G/b", "expected a number; got str"),
+]
+
+
+@pytest.mark.parametrize(("exercise", "attempt", "expected"), CASES)
+def test_answers(exercise, attempt, expected):
+    answer = verdict(f"hardware/{exercise}", attempt)
+    assert expected in answer
+    assert answer.startswith("not yet") == (expected not in ("passed", "not attempted"))
+
+
+def test_every_check_is_tried_above():
+    assert {exercise for exercise, _, _ in CASES} == {*CHECKS}
