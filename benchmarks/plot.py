@@ -168,7 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Draws each file."""
     parser = argparse.ArgumentParser(description="Draws result files of the benchmarks.")
     parser.add_argument("files", nargs="+", type=Path, help="results/*.json")
-    parser.add_argument("--to", type=Path, default=FOLDER, help="folder (default _build/benchmarks)")
+    parser.add_argument(
+        "--to", type=Path, default=FOLDER, help="folder (default _build/benchmarks)"
+    )
     parser.add_argument("--format", choices=("png", "svg"), default="png", help="default png")
     options = parser.parse_args(arguments)
     use_book_style()
