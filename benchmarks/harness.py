@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 SELF_PAIR_SUFFIX = " (again)"
+CALM = 0.05  # how far the self-pair's median may lie from 1 before more rounds are taken
+MOST = 3  # times the rounds asked for, at most
 
 Run = Callable[[], Any]
 
@@ -161,6 +163,16 @@ def _sample(
     return (clock() - start) / calls, output
 
 
+def _calm(seconds: Mapping[str, Sequence[float]]) -> bool:
+    """Whether those that are timed twice agree with themselves."""
+    pairs = [
+        per_round_ratios(seconds[name], seconds[name.removesuffix(SELF_PAIR_SUFFIX)])
+        for name in seconds
+        if name.endswith(SELF_PAIR_SUFFIX)
+    ]
+    return all(abs(summarise(ratios).median - 1) <= CALM for ratios in pairs)
+
+
 def interleave(
     contenders: Mapping[str, Run],
     *,
@@ -172,6 +184,10 @@ def interleave(
     progress: Callable[[int, int], None] | None = None,
 ) -> Times:
     """Times every contender once in each round, in alternating order.
+
+    Where a contender stands beside itself (`with_self_pair`) and the medians of the two differ,
+    as many rounds again are added, and all are kept: neighbours on the machine cost time, not
+    truth.
 
     Each contender is called twice before the first round: the first call compiles, the
     second tells how many calls a sample needs to last `shortest_sample` seconds.  The
@@ -204,15 +220,19 @@ def interleave(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for index in range(rounds):
+        index, last = 0, rounds
+        while index < last:
             for name in round_order(list(contenders), index):
                 elapsed, output = _sample(contenders[name], calls[name], clock, wait, each)
                 seconds[name].append(elapsed)
-                if index == rounds - 1:
+                if index == last - 1:
                     outputs[name] = output
                 del output
+            index += 1
             if progress is not None:
-                progress(index + 1, rounds)
+                progress(index, last)
+            if index == last < MOST * rounds and not _calm(seconds):
+                last += rounds
     finally:
         if collecting:
             gc.enable()

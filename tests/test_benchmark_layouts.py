@@ -123,7 +123,7 @@ def consistent(found, quick):
         assert "one product" in names or "positions first, converted" in names
         for row in case["rows"]:
             assert row["error"] <= case["tolerance"]
-            assert len(row["seconds_per_round"]) == found["settings"]["rounds"]
+            assert len(row["seconds_per_round"]) % found["settings"]["rounds"] == 0
             assert row["operations"]
         assert quick or abs(case["rows"][-1]["ratio"]["median"] - 1) <= 0.1
 
