@@ -52,7 +52,7 @@ narrow="--head-dim 64"
 layer="--dtype bfloat16 --heads 16 --d-model 2048 --lengths 4096 16384 --baseline attend --no-memory"
 decode="--dtype bfloat16 --lengths 8192 16384 32768 --no-model"
 heads="--dtype bfloat16 --length 2048 --d-model 512 --choice"
-layouts=""
+layouts="--dtype bfloat16"
 if [ -n "$quick" ]; then
   attention="--dtype bfloat16 --gpu-rows --baseline attend"
   wide="--head-dim 16"
@@ -60,6 +60,7 @@ if [ -n "$quick" ]; then
   layer="--dtype bfloat16 --baseline attend"
   decode="--dtype bfloat16 --lengths 64 128 --no-model"
   heads="--dtype bfloat16 --choice"
+  layouts=""
 fi
 
 run() {  # NAME COMMAND...: one step with its limit and its log
@@ -85,12 +86,7 @@ for step in $steps; do
     attention-64) run $step "$python" benchmarks/attention.py $quick $attention $narrow $out ;;
     layer) run $step "$python" benchmarks/layer.py $quick $layer $out ;;
     decode) run $step "$python" benchmarks/decode.py $quick $decode $out ;;
-    layouts)
-      if [ -f benchmarks/layouts.py ]; then
-        run $step "$python" benchmarks/layouts.py $quick $layouts $out
-      else
-        echo "== layouts: there is no benchmarks/layouts.py"
-      fi ;;
+    layouts) run $step "$python" benchmarks/layouts.py $quick $layouts $out ;;
     heads) run $step "$python" benchmarks/heads.py $quick $heads $out ;;
     *) echo "error: no step is called $step" >&2; exit 2 ;;
   esac

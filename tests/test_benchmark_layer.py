@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-BENCHMARKS = ROOT / "benchmarks"
+from tests.benchmark_modules import BENCHMARKS, ROOT, imported
+
 MODULES = (
     "cases",
     "harness",
@@ -39,12 +38,8 @@ MODULES = (
 @pytest.fixture(scope="module", autouse=True)
 def modules():
     """The modules as the scripts import them; gone afterwards."""
-    sys.path.insert(0, str(BENCHMARKS))
-    loaded = {name: importlib.import_module(name) for name in MODULES}
-    yield loaded
-    sys.path.remove(str(BENCHMARKS))
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    with imported(MODULES) as loaded:
+        yield loaded
 
 
 @pytest.mark.parametrize("name", ["layer", "plot"])

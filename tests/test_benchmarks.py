@@ -8,15 +8,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-BENCHMARKS = ROOT / "benchmarks"
+from tests.benchmark_modules import BENCHMARKS, ROOT, imported
+
 MODULES = (
     "attention",
     "cases",
@@ -39,12 +38,8 @@ MODULES = (
 @pytest.fixture(scope="module", autouse=True)
 def benchmark_modules():
     """The modules beside the benchmark scripts, as those import them; gone afterwards."""
-    sys.path.insert(0, str(BENCHMARKS))
-    loaded = {name: importlib.import_module(name) for name in MODULES}
-    yield loaded
-    sys.path.remove(str(BENCHMARKS))
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    with imported(MODULES) as loaded:
+        yield loaded
 
 
 @pytest.fixture
