@@ -28,6 +28,7 @@ MODULES = (
     "oracle",
     "peers",
     "plot",
+    "precision",
     "provenance",
     "report",
     "room",
@@ -42,7 +43,7 @@ def modules():
         yield loaded
 
 
-@pytest.mark.parametrize("name", ["layer", "plot"])
+@pytest.mark.parametrize("name", ["layer", "plot", "precision"])
 def test_examples(modules, name):
     assert doctest.testmod(modules[name]).failed == 0
 
@@ -133,6 +134,22 @@ def test_quick_run_and_its_picture(modules, tmp_path):
     assert "reference (again)" in [text.get_text() for text in figure.legends[0].get_texts()]
     assert modules["plot"].main([str(out), "--to", str(tmp_path), "--format", "svg"]) == 0
     assert (tmp_path / "quick.svg").stat().st_size > 10_000
+
+
+def test_quick_run_of_precision(modules, tmp_path):
+    out = tmp_path / "quick.json"
+    done = run_script("precision.py", "--quick", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    found = modules["report"].read_result(out)
+    assert [case["case"]["dtype"] for case in found["cases"]] == ["bfloat16", "float16", "float32"]
+    for case in found["cases"]:
+        rows = {row["name"]: row for row in case["rows"]}
+        for name in ("reference", "blockwise"):
+            assert set(rows[name]["errors"]) == {"output", "query", "key", "value"}
+            for error in rows[name]["errors"].values():
+                assert 0 < error["largest"] < modules["cases"].TOLERANCES[case["case"]["dtype"]]
+    assert modules["plot"].main([str(out), "--to", str(tmp_path)]) == 0
+    assert not (tmp_path / "quick.png").exists()  # there are no times to draw
 
 
 # --- rows without a number ----------------------------------------------------------------------
