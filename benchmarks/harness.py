@@ -35,6 +35,9 @@ __all__ = [
 ]
 
 SELF_PAIR_SUFFIX = " (again)"
+# Before a sample there is a rest, since threads of the one before may still spin on the same cores;
+# and, where a call is brief, one call that is not timed: caches and threads are cold after it.
+REST, BRIEF = 0.02, 0.1  # seconds
 CALM = 0.05  # how far the self-pair's median may lie from 1 before more rounds are taken
 MOST = 3  # times the rounds asked for, at most
 
@@ -185,13 +188,16 @@ def interleave(
     if rounds < 1:
         raise ValueError(f"rounds: expected at least 1, got {rounds}")
     each = jax.default_backend() == "cpu" if wait_for_each is None else wait_for_each
-    calls = {}
+    calls: dict[str, int] = {}
+    brief = set()
     for name, run in contenders.items():
         wait(run())
         calls[name] = 1
         for _ in range(1 if each else 2):  # what one call took alone is too long without waiting
             once, _ = _sample(run, calls[name], clock, wait, each)
             calls[name] = max(1, math.ceil(shortest_sample / once)) if once > 0 else 1
+        if once < BRIEF:
+            brief.add(name)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     outputs: dict[str, Any] = {}
     gc.collect()
@@ -201,6 +207,9 @@ def interleave(
         index, last = 0, rounds
         while index < last:
             for name in round_order(list(contenders), index):
+                time.sleep(REST)
+                if name in brief:
+                    wait(contenders[name]())
                 elapsed, output = _sample(contenders[name], calls[name], clock, wait, each)
                 seconds[name].append(elapsed)
                 if index == last - 1:
