@@ -6,7 +6,7 @@
 #     benchmarks/gpu.sh --to FOLDER          # elsewhere
 #     benchmarks/gpu.sh --quick --to FOLDER  # tiny sizes on any device: does all of it run?
 #     benchmarks/gpu.sh attention decode     # some steps alone: contract attention attention-64
-#                                            # layer decode layouts heads
+#                                            # layer decode layouts heads precision
 #
 # Each step has its own time limit (LIMIT seconds, 540) and log, and writes its result after every
 # case, so that what was measured stays if the machine is taken away. A step that fails does not
@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-steps=${steps:-contract attention attention-64 layer decode layouts heads}
+steps=${steps:-contract attention attention-64 layer decode layouts heads precision}
 mkdir -p "$to"
 export PYTHONPATH="$root/src${PYTHONPATH:+:$PYTHONPATH}"
 # JAX takes memory as it needs it, and leaves some to torch.
@@ -52,7 +52,7 @@ narrow="--head-dim 64"
 layer="--dtype bfloat16 --heads 16 --d-model 2048 --lengths 4096 16384 --baseline attend --no-memory"
 decode="--dtype bfloat16 --lengths 8192 16384 32768 --no-model"
 heads="--dtype bfloat16 --length 2048 --d-model 512 --choice"
-layouts=""
+layouts="--dtype bfloat16"
 if [ -n "$quick" ]; then
   attention="--dtype bfloat16 --gpu-rows --baseline attend"
   wide="--head-dim 16"
@@ -60,6 +60,7 @@ if [ -n "$quick" ]; then
   layer="--dtype bfloat16 --baseline attend"
   decode="--dtype bfloat16 --lengths 64 128 --no-model"
   heads="--dtype bfloat16 --choice"
+  layouts=""
 fi
 
 run() {  # NAME COMMAND...: one step with its limit and its log
@@ -85,12 +86,8 @@ for step in $steps; do
     attention-64) run $step "$python" benchmarks/attention.py $quick $attention $narrow $out ;;
     layer) run $step "$python" benchmarks/layer.py $quick $layer $out ;;
     decode) run $step "$python" benchmarks/decode.py $quick $decode $out ;;
-    layouts)
-      if [ -f benchmarks/layouts.py ]; then
-        run $step "$python" benchmarks/layouts.py $quick $layouts $out
-      else
-        echo "== layouts: there is no benchmarks/layouts.py"
-      fi ;;
+    layouts) run $step "$python" benchmarks/layouts.py $quick $layouts $out ;;
+    precision) run $step "$python" benchmarks/precision.py $quick $out ;;
     heads) run $step "$python" benchmarks/heads.py $quick $heads $out ;;
     *) echo "error: no step is called $step" >&2; exit 2 ;;
   esac

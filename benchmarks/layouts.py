@@ -7,14 +7,11 @@ one product, from three, and from one for each head, compiled and not.  Width D 
 nothing masked.  The rules are in README.md beside this file.
 """
 
-import argparse
 import functools
 import math
 import re
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import harness
@@ -25,6 +22,8 @@ import provenance
 import report
 from layout_cases import Setting
 from limits import measure_rates
+from options import CLOCKS, parser_of, wanted
+from rows import rates_of
 
 from mha_book.dispatch import IMPLEMENTATIONS
 from mha_book.request import describe
@@ -34,7 +33,6 @@ __all__ = ["count_operations", "main", "measure", "plan", "served"]
 # Largest deviation from float64, relative to the largest entry.
 TOLERANCES = {"float32": 2e-5, "bfloat16": 4e-2, "float16": 6e-3}
 FORMS = ("reference", "jax_nn", "blockwise", "cudnn")
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 
 
 def served(dtype: str) -> list[str]:
@@ -125,7 +123,6 @@ def measure(
     for name in [*runs, again]:
         form = name.removesuffix(harness.SELF_PAIR_SUFFIX)
         measured = harness.timings(name, times, baseline)
-        rate = flops / measured["seconds"]["median"]
         rows.append(
             {
                 "name": name,
@@ -136,8 +133,7 @@ def measure(
                 "operations": count_operations(runs[form]),
                 "error": checked(name, times.outputs[name]),
                 **measured,
-                "flops_per_s": rate,
-                "fraction_of_matmul_rate": rate / rates["matmul_flops_per_s"],
+                **rates_of(measured["seconds"]["median"], flops, rates),
             }
         )
     return {
@@ -153,39 +149,38 @@ def measure(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark."""
-    parser = argparse.ArgumentParser(
-        description="Layouts of heads in memory, and the forms of the projection to heads.",
-        epilog="Ratios are to the first row's time of the same round; above 1 is slower.",
+    parser = parser_of(
+        "layouts",
+        "Layouts of heads in memory, and the forms of the projection to heads.",
+        unit="the first row's",
+        clock=True,
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--rounds", type=int, help="rounds a case (default 20, quick 4; even balances the order)")
     add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of inputs and outputs")
     add("--only", nargs="+", metavar="TEXT", help="settings whose label contains one of these")
-    add("--clock", choices=sorted(CLOCKS), default="wall", help="what a second is (default wall)")
-    add("--out", type=Path, help="result file (default results/layouts-PLATFORM.json)")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (4 if options.quick else 20)
     origin = provenance.record()
-    cases: list[dict[str, Any]] = []
-    part, rates = "", {}
-    for setting in plan(options.quick, options.dtype):
-        if options.only and not any(text in setting.label for text in options.only):
-            continue
-        if setting.part != part:  # the limits once for each part
-            size = 256 if options.quick else 2048
-            clock = CLOCKS[options.clock]
-            part, rates = setting.part, measure_rates(options.dtype, matmul_size=size, clock=clock)
-        cases.append(measure(setting, rates, rounds=rounds, clock=options.clock))
-        print(f"{setting.label}, {rates['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
-        print(report.table(cases[-1]["rows"]), end="\n\n", flush=True)
-    print(f"self-pair medians: {report.self_pairs(cases)}")
     settings = {
         "rounds": rounds,
         "quick": options.quick,
         "dtype": options.dtype,
         "clock": options.clock,
     }
+    cases: list[dict[str, Any]] = []
+    part, rates = "", {}
+    for setting in plan(options.quick, options.dtype):
+        if not wanted(setting.label, options.only):
+            continue
+        if setting.part != part:  # the limits once for each part
+            size = 256 if options.quick else None
+            clock = CLOCKS[options.clock]
+            part, rates = setting.part, measure_rates(options.dtype, matmul_size=size, clock=clock)
+        cases.append(measure(setting, rates, rounds=rounds, clock=options.clock))
+        print(f"{setting.label}, {rates['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
+        print(report.table(cases[-1]["rows"]), end="\n\n", flush=True)
+        report.keep_so_far("layouts", options.out, origin, settings, cases=cases)
+    print(f"self-pair medians: {report.self_pairs(cases)}")
     report.keep("layouts", options.out, origin, settings, cases=cases)
     return 0
 

@@ -176,7 +176,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     use_book_style()
     options.to.mkdir(parents=True, exist_ok=True)
     for path in options.files:
-        figure = draw(report.read_result(path))
+        result = report.read_result(path)
+        if not result["settings"].get("timed", True):
+            continue
+        figure = draw(result)
         target = options.to / f"{path.stem}.{options.format}"
         figure.savefig(target)
         plt.close(figure)

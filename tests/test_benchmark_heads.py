@@ -1,28 +1,22 @@
 """The benchmarks over the number of heads and over the length: outputs, work, a quick run."""
 
-import importlib
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[1]
-BENCHMARKS = ROOT / "benchmarks"
+from tests.benchmark_modules import BENCHMARKS, ROOT, imported
+
 SIBLINGS = ("harness", "heads", "limits", "oracle", "parts", "provenance", "report")
 
 
 @pytest.fixture(scope="module")
 def modules():
     """The modules as the script imports them; gone afterwards."""
-    sys.path.insert(0, str(BENCHMARKS))
-    loaded = {name: importlib.import_module(name) for name in SIBLINGS}
-    yield loaded
-    sys.path.remove(str(BENCHMARKS))
-    for name in SIBLINGS:
-        sys.modules.pop(name, None)
+    with imported(SIBLINGS) as loaded:
+        yield loaded
 
 
 @pytest.mark.parametrize("part", ["attention", "layer"])

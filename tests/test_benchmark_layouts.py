@@ -1,14 +1,11 @@
 """The benchmark of layouts and projections: outputs, work, counted operations, a quick run."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+from tests.benchmark_modules import BENCHMARKS, imported
+
 SIBLINGS = ("harness", "layout_cases", "layouts", "limits", "oracle", "provenance", "report")
 STORED = BENCHMARKS / "results" / "layouts-cpu.json"
 pytestmark = pytest.mark.unoptimised
@@ -28,12 +25,8 @@ SETTINGS = [
 @pytest.fixture(scope="module")
 def modules():
     """The modules as the script imports them; gone afterwards."""
-    sys.path.insert(0, str(BENCHMARKS))
-    loaded = {name: importlib.import_module(name) for name in SIBLINGS}
-    yield loaded
-    sys.path.remove(str(BENCHMARKS))
-    for name in SIBLINGS:
-        sys.modules.pop(name, None)
+    with imported(SIBLINGS) as loaded:
+        yield loaded
 
 
 def setting_of(modules, *given, batch=2, d_model=12, heads=3):

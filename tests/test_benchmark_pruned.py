@@ -1,12 +1,9 @@
 """The benchmark of removed heads: its forms of a model, its arithmetic, a quick run."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+from tests.benchmark_modules import BENCHMARKS, imported
+
 SIBLINGS = ("harness", "oracle", "provenance", "pruned", "pruned_cases", "pruned_models", "report")
 STORED = BENCHMARKS / "results" / "pruned-cpu.json"
 NAMES = ["whole", "masked", "heads, pad", "heads, repeat", "groups", "whole (again)"]
@@ -16,12 +13,8 @@ pytestmark = pytest.mark.unoptimised
 @pytest.fixture(scope="module")
 def modules():
     """The modules as the script imports them; gone afterwards."""
-    sys.path.insert(0, str(BENCHMARKS))
-    loaded = {name: importlib.import_module(name) for name in SIBLINGS}
-    yield loaded
-    sys.path.remove(str(BENCHMARKS))
-    for name in SIBLINGS:
-        sys.modules.pop(name, None)
+    with imported(SIBLINGS) as loaded:
+        yield loaded
 
 
 def test_what_is_left_of_the_made_up_model(modules):

@@ -2,20 +2,20 @@
 
 import doctest
 import importlib
+import importlib.util
 import itertools
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-BENCHMARKS = ROOT / "benchmarks"
+from tests.benchmark_modules import BENCHMARKS, ROOT, imported
+
 MODULES = (
     "attention",
     "cases",
@@ -25,22 +25,21 @@ MODULES = (
     "harness",
     "limits",
     "memory",
+    "options",
     "oracle",
     "peers",
     "provenance",
     "report",
+    "room",
+    "rows",
 )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def benchmark_modules():
     """The modules beside the benchmark scripts, as those import them; gone afterwards."""
-    sys.path.insert(0, str(BENCHMARKS))
-    loaded = {name: importlib.import_module(name) for name in MODULES}
-    yield loaded
-    sys.path.remove(str(BENCHMARKS))
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    with imported(MODULES) as loaded:
+        yield loaded
 
 
 @pytest.fixture
@@ -163,6 +162,16 @@ def test_every_timed_call_is_waited_for(harness):
     assert len(waited) == len(clock.log) == 2 + 4
 
 
+def test_a_queue_is_waited_for_once_a_sample(harness):
+    waited, clock = [], FakeClock()
+    options = {"wait": lambda x: waited.append(x) or x, "wait_for_each": False}
+    runs = {"a": clock.function("a", 0.25)}
+    times = measure(harness, clock, runs, shortest_sample=1.0, rounds=2, **options)
+    assert times.calls == {"a": 4}
+    assert len(clock.log) == 1 + 1 + 4 + 2 * 4  # a call, twice to find their number, two rounds
+    assert len(waited) == 1 + 2 + 2
+
+
 def test_outputs_are_of_the_last_round_and_progress_is_told(harness):
     seen = []
     clock = FakeClock()
@@ -234,7 +243,7 @@ def test_a_wrong_contender_gets_a_row_without_numbers(benchmark_modules):
         assert len(rows[name]["seconds_per_round"]) in (2, 4, 6)
     table = benchmark_modules["report"].table(found["rows"])
     assert "not measured: no_such_package is not installed" in table
-    with pytest.raises(attention.harness.WrongOutput):
+    with pytest.raises(benchmark_modules["harness"].WrongOutput):
         attention.measure_case(
             case, [wrong._replace(name=peers.BASELINE)], rounds=1, matmul_size=16
         )
@@ -314,6 +323,15 @@ def test_git_state_outside_a_checkout_is_unknown(benchmark_modules, monkeypatch,
     assert benchmark_modules["provenance"].git_state() == {"commit": None, "dirty": None}
 
 
+def test_a_copy_without_history_is_told_its_commit(benchmark_modules, monkeypatch, tmp_path):
+    monkeypatch.setattr(benchmark_modules["provenance"], "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    for told, dirty in (("ab12", False), ("ab12-dirty", True)):
+        monkeypatch.setenv("BENCHMARK_COMMIT", told)
+        found = benchmark_modules["provenance"].git_state()
+        assert found == {"commit": "ab12", "dirty": dirty}
+
+
 def test_results_round_trip(benchmark_modules, tmp_path):
     report = benchmark_modules["report"]
     path = tmp_path / "new" / "x.json"
@@ -373,10 +391,10 @@ def test_quick_run_end_to_end(benchmark_modules, tmp_path):
     assert "reference (again)" in done.stdout
     found = benchmark_modules["report"].read_result(out)
     assert [case["case"]["label"] for case in found["cases"]] == [
-        "T=32 full forward",
-        "T=32 full forward+backward",
-        "T=32 causal forward",
-        "T=32 causal forward+backward",
+        "T=32 full forward N=2 H=16",
+        "T=32 full forward+backward N=2 H=16",
+        "T=32 causal forward N=2 H=16",
+        "T=32 causal forward+backward N=2 H=16",
     ]
     assert "--quick" in found["provenance"]["command"]
     for case in found["cases"]:
@@ -384,6 +402,7 @@ def test_quick_run_end_to_end(benchmark_modules, tmp_path):
         assert names[0] == "reference"
         assert names[-1] == "reference (again)"
         assert names[1:-1] == ["jax.nn", "jax.nn, converted"]
+        assert case["checked"] == "everything"
         for row in case["rows"]:
             assert row["status"] == "measured"
             assert row["error"] <= case["tolerance"]
@@ -398,9 +417,9 @@ def test_quick_run_of_gradients(benchmark_modules, tmp_path):
     assert done.stderr == ""
     found = benchmark_modules["report"].read_result(out)
     assert [case["case"]["label"] for case in found["cases"]] == [
-        "T=32 full forward+backward",
+        "T=32 full forward+backward N=2 H=16",
         "T=32 full 2 layers",
-        "T=32 causal forward+backward",
+        "T=32 causal forward+backward N=2 H=16",
         "T=32 causal 2 layers",
     ]
     for case in found["cases"]:
@@ -433,7 +452,7 @@ def test_decoding_runs_end_to_end(benchmark_modules, tmp_path):
             assert row["error"] <= case["tolerance"]
             assert len(row["seconds_per_round"]) in (2, 4, 6)
         else:
-            assert row["name"] == "torch"
+            assert row["name"] in ("torch", "jax.nn cudnn")
     line = found["growth"]["attention"]
     assert len(line["lengths"]) == len(line["seconds"]) == 8
     assert line["largest_residual"] >= 0
@@ -455,18 +474,26 @@ def test_the_line_through_steps(benchmark_modules, monkeypatch):
     assert found["largest_residual"] == pytest.approx(0, abs=1e-9)
 
 
-def test_peers_that_are_installed_pass_the_check(benchmark_modules):
+@pytest.mark.parametrize("kv_heads", [None, 2])
+def test_peers_that_are_installed_pass_the_check(benchmark_modules, kv_heads):
     """Each contender in both passes against the oracle, without a clock."""
     peers, cases = benchmark_modules["peers"], benchmark_modules["cases"]
-    for contender in peers.CONTENDERS:
-        if peers.missing_package(contender) is not None:
+    unable = []
+    for contender in peers.contenders(gpu=True):
+        if importlib.util.find_spec(contender.package) is None:
             continue
-        case = cases.Case(7, True, True, batch=2, heads=3, head_dim=5)
+        case = cases.Case(7, True, True, batch=2, heads=6, head_dim=5, kv_heads=kv_heads)
         inputs = cases.inputs_of(case)
+        if contender.name.startswith(("jax.nn cudnn", "equinox" if kv_heads else "jax.nn cudnn")):
+            unable.append(contender.name)
+            with pytest.raises(NotImplementedError, match=r"NVIDIA GPU|shares no key/value heads"):
+                cases.run_of(contender, case, inputs)()
+            continue
         outputs = cases.run_of(contender, case, inputs)()
         assert len(outputs) == 4
         error = cases.checked_error(contender, outputs, cases.expected_of(case), case)
         assert error <= cases.TOLERANCES["float32"]
+    assert len(unable) >= 2
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -482,6 +509,8 @@ def test_committed_results_are_readable(benchmark_modules):
         assert found["settings"]["quick"] is False
         assert found["provenance"]["git"]["commit"]
         assert found["provenance"]["git"]["dirty"] is False
+        if not found["settings"].get("timed", True):
+            continue
         quiet = benchmark_modules["report"].QUIET
         for case in found["cases"]:
             assert case["rows"][-1]["name"] == f"{case['baseline']} (again)"
