@@ -34,6 +34,7 @@ __all__ = ["main", "measure_case"]
 LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
 MASKS, PASSES = ("full", "causal"), ("forward", "backward")
 LONG_ROUNDS = 6
+ALONE = "blockwise"  # whose memory is measured where others have no room
 
 
 def _memory(name: str, case: Case) -> dict[str, Any]:
@@ -97,6 +98,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--lengths", type=int, nargs="+", help="sequence lengths (default 128 512 2048 8192)")
+    add(
+        "--alone",
+        type=int,
+        nargs="*",
+        help=f"lengths of one causal forward call of {ALONE}, for its memory, neither timed nor "
+        "checked (default 65536 with --memory)",
+    )
     add("--batch", type=int, help="batch entries (default 1)")
     add("--heads", type=int, help="query heads (default 8, quick 2)")
     add("--kv-heads", type=int, help="key/value heads (default: as many as query heads)")
@@ -119,6 +127,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.head_dim = options.head_dim or [16 if options.quick else 64]
     options.heads = options.heads or (2 if options.quick else 8)
     options.memory = (not options.quick) if options.memory is None else options.memory
+    if options.alone is None:
+        options.alone = [65536] if options.memory and not options.quick else []
     return options
 
 
@@ -170,7 +180,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(report.table(found["rows"]), end="\n\n", flush=True)
         report.keep_so_far("attention", options.out, origin, settings, cases=cases)
     print(f"self-pair medians: {report.self_pairs(cases)}")
-    report.keep("attention", options.out, origin, settings, cases=cases)
+    alone = []
+    for length in options.alone:
+        case = Case(length, is_causal=True, backward=False, heads=options.heads)
+        alone.append({"case": case._asdict(), "name": ALONE, "memory": _memory(ALONE, case)})
+        print(f"{ALONE} alone, {case.label}: {alone[-1]['memory']['peak_bytes'] / 2**20:.0f} MiB")
+    report.keep("attention", options.out, origin, settings, cases=cases, alone=alone)
     return int(rows.any_refused(cases))
 
 

@@ -385,7 +385,8 @@ def run_script(*arguments, script="attention.py"):
 
 def test_quick_run_end_to_end(benchmark_modules, tmp_path):
     out = tmp_path / "quick.json"
-    done = run_script("--quick", "--rounds", "2", "--only", "jax.nn", "--out", str(out))
+    options = ("--quick", "--rounds", "2", "--only", "jax.nn", "--alone", "64", "--out", str(out))
+    done = run_script(*options)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "reference (again)" in done.stdout
@@ -397,6 +398,9 @@ def test_quick_run_end_to_end(benchmark_modules, tmp_path):
         "T=32 causal forward+backward N=2 H=16",
     ]
     assert "--quick" in found["provenance"]["command"]
+    (alone,) = found["alone"]
+    assert (alone["name"], alone["case"]["length"]) == ("blockwise", 64)
+    assert alone["memory"]["peak_bytes"] >= alone["memory"]["baseline_bytes"] > 2**20
     for case in found["cases"]:
         names = [row["name"] for row in case["rows"]]
         assert names[0] == "reference"
