@@ -143,7 +143,8 @@ def draw(result: Mapping[str, Any]) -> Figure:
             ax.yaxis.set_minor_formatter(_label)
             ax.axhline(1.0, color="#444444", linewidth=0.8)
         if column == 0:
-            baseline = group[0]["baseline"]
+            baselines = {case["baseline"] for case in cases}
+            baseline = baselines.pop() if len(baselines) == 1 else "the baseline"
             ax.set_ylabel(FRACTIONS.get(what, f"time over that of {baseline}"))
         ax.tick_params(axis="both", which="both", labelsize=7)
         ax.grid(axis="y")
