@@ -34,6 +34,7 @@ __all__ = ["count_operations", "main", "measure", "plan", "served"]
 # Largest deviation from float64, relative to the largest entry.
 TOLERANCES = {"float32": 2e-5, "bfloat16": 4e-2, "float16": 6e-3}
 FORMS = ("reference", "jax_nn", "blockwise", "cudnn")
+SHORT = 2e9  # FLOPs; below, a case has three times as many rounds
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 
 
@@ -159,7 +160,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--rounds", type=int, help="rounds a case (default 20, quick 4; even balances the order)")
+    add(
+        "--rounds",
+        type=int,
+        help="rounds a case (default 20, quick 4; even balances the order), "
+        "three times as many where they are short",
+    )
     add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of inputs and outputs")
     add("--only", nargs="+", metavar="TEXT", help="settings whose label contains one of these")
     add("--clock", choices=sorted(CLOCKS), default="wall", help="what a second is (default wall)")
@@ -176,7 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             size = 256 if options.quick else 2048
             clock = CLOCKS[options.clock]
             part, rates = setting.part, measure_rates(options.dtype, matmul_size=size, clock=clock)
-        cases.append(measure(setting, rates, rounds=rounds, clock=options.clock))
+        is_short = layout_cases.flops_of(setting) < SHORT and not options.quick
+        more = 3 * rounds if is_short else rounds
+        cases.append(measure(setting, rates, rounds=more, clock=options.clock))
         print(f"{setting.label}, {rates['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
         print(report.table(cases[-1]["rows"]), end="\n\n", flush=True)
     print(f"self-pair medians: {report.self_pairs(cases)}")
