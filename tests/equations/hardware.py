@@ -7,7 +7,7 @@ import numpy as np
 from mha_book import attend, scaled_dot_product_attention
 from mha_book.block_mask import cut_mask
 from mha_book.blocks import BlockSizes
-from mha_book.counting import entry_count
+from mha_book.counting import entry_count, traced_matmul_flops
 from mha_book.masks import causal
 from mha_book.online_softmax import finish, merge, nothing, update
 from mha_book.spans import spans
@@ -225,3 +225,46 @@ def products(rng):
     d_query, d_keys = pull(arrays["dL_dS"])
     given = pick(arrays, "A", "dL_dO", "dL_dS") | {"Q": query, "K": keys}
     return given, {"dL_dV": arrays["dL_dV"], "dL_dK": d_keys, "dL_dQ": d_query}
+
+
+@tested(
+    "hw-roofline",
+    latex=r"""\begin{aligned}
+\frac{F}{\max(F/P,\; M/W)} &= \min(P,\; I\,W) \\
+I &= \frac{F}{M}
+\end{aligned}""",
+    alterations=("sign", "index"),
+)
+def roofline(rng, altered):
+    best, moving = 11.0, 3.0  # P and W: the corner lies at 11/3
+    operations = rng.uniform(1, 50, 20)
+    moved = rng.uniform(1, 50, 20)
+    longest = [max(f / best, m / moving) for f, m in zip(operations, moved, strict=True)]
+    bound = max if altered == "sign" else min
+    intensity = moved / operations if altered == "index" else operations / moved
+    return operations / longest, [bound(best, i * moving) for i in intensity]
+
+
+@executed("hw-intensity")
+def intensity(rng):
+    positions, heads, width = 7, 3, 5
+    x = jax.ShapeDtypeStruct((heads, positions, width), jnp.float32)
+    inside = {}
+
+    def attention(q, k, v):
+        scores = q @ jnp.swapaxes(k, -1, -2)
+        output = jax.nn.softmax(scores) @ v
+        inside.update(scores=scores.shape, arrays=[x.shape for x in (q, k, v, output)])
+        return output
+
+    counted = traced_matmul_flops(attention, x, x, x)
+    numbers = [
+        entry_count([jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes])
+        for shapes in (inside["arrays"], [inside["scores"]])
+    ]
+    moved = 4 * numbers[0]
+    given = {"T": positions, "N": heads, "H": width, "b": 4, "w": 6}
+    return given, {
+        "I_blocks": counted / moved,
+        "I_stored": counted / (moved + 6 * 4 * numbers[1]),
+    }
