@@ -156,7 +156,7 @@ def diagonal(rng):
     bounds = cut_mask(spans(causal(), (1,), length, length), None, 1, length, sizes).bounds[0]
     computed = int((bounds[:, 3] - bounds[:, 0]).sum()) * side**2
     visible = int(causal().materialise(length, length).sum())
-    return {"T": length, "r": side, "P": float(visible)}, {"E": float(computed)}
+    return {"T": length, "r": side, "Z": float(visible)}, {"E": float(computed)}
 
 
 def blocked(rng, count=2):
@@ -263,7 +263,7 @@ def intensity(rng):
         for shapes in (inside["arrays"], [inside["scores"]])
     ]
     moved = 4 * numbers[0]
-    given = {"T": positions, "N": heads, "H": width, "b": 4, "w": 6}
+    given = {"T": positions, "N": heads, "H": width, "b": 4, "g": 6}
     return given, {
         "I_blocks": counted / moved,
         "I_stored": counted / (moved + 6 * 4 * numbers[1]),
