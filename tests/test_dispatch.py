@@ -18,9 +18,9 @@ from mha_book import (
 )
 from mha_book.dispatch import IMPLEMENTATIONS, Choice, Implementation
 from mha_book.request import Request
+from tests.contract.cases import ANYWHERE
 
 B, N, K, T, S, H = 2, 6, 2, 5, 7, 3
-ANYWHERE = [name for name in IMPLEMENTATIONS if name != "cudnn"]  # that one has a file of its own
 
 
 def request(**changes: object) -> Request:

@@ -23,8 +23,8 @@ from mha_book import (
     scaled_dot_product_attention,
     sliding_window,
 )
-from mha_book.dispatch import IMPLEMENTATIONS
 from mha_book.parameters import MultiHeadParams
+from tests.contract.cases import ANYWHERE
 
 B, T, S, N, K, H = 2, 5, 7, 6, 2, 3
 D = N * H
@@ -56,7 +56,7 @@ def close(got: Any, expected: Any) -> None:
 
 # --- jax.nn -------------------------------------------------------------------------------------
 
-WITH_BIAS = sorted(set(IMPLEMENTATIONS) - {"blockwise"})
+WITH_BIAS = sorted({*ANYWHERE} - {"blockwise"})
 JAX_NN = {
     "plain": ({}, {}),
     "causal": ({"is_causal": True}, {"is_causal": True}),
@@ -82,12 +82,7 @@ JAX_NN = {
 
 @pytest.mark.parametrize(
     "implementation, kind",
-    [
-        (name, kind)
-        for name in IMPLEMENTATIONS
-        for kind in JAX_NN
-        if kind != "bias" or name in WITH_BIAS
-    ],
+    [(name, kind) for name in ANYWHERE for kind in JAX_NN if kind != "bias" or name in WITH_BIAS],
 )
 def test_jax_nn(implementation: str, kind: str) -> None:
     ours, theirs = JAX_NN[kind]
@@ -111,7 +106,7 @@ def test_jax_nn_gives_an_empty_row_the_mean_of_the_values() -> None:
     nothing = jnp.zeros((1, 1, T, S), bool)
     theirs = jax.nn.dot_product_attention(query, key, value, mask=nothing)
     close(theirs, jnp.broadcast_to(value.mean(1, keepdims=True), theirs.shape))
-    for implementation in IMPLEMENTATIONS:
+    for implementation in ANYWHERE:
         ours = attend(query, key, value, mask=nothing, layout="TNH", implementation=implementation)
         assert (ours == 0).all()
 
@@ -234,9 +229,7 @@ def test_torch_attention(kind: str) -> None:
     expected = sdpa(*tensors, **theirs)
     cotangent = draw(B, N, T, H, seed=6)
     expected.backward(tensor(cotangent))
-    for implementation in sorted(
-        set(IMPLEMENTATIONS) - ({"blockwise"} if "bias" in ours else set())
-    ):
+    for implementation in WITH_BIAS if "bias" in ours else ANYWHERE:
         output, pull = jax.vjp(
             lambda *x, name=implementation: attend(*x, **ours, implementation=name),
             query, key, value,

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.dispatch import IMPLEMENTATIONS
 from mha_book.dropout import Dropout
 from mha_book.models import characters, tiny
 from mha_book.models.records import LayerRecord
 from mha_book.models.tiny import TinyConfig, init_tiny
+from tests.contract.cases import ANYWHERE
 
 pytestmark = pytest.mark.unoptimised
 
@@ -171,7 +171,7 @@ def test_dropout_needs_a_key_and_acts_in_every_layer():
     assert not np.allclose(*alone, atol=1e-2)
 
 
-@pytest.mark.parametrize("name", ["reference", *sorted(set(IMPLEMENTATIONS) - {"reference"})])
+@pytest.mark.parametrize("name", ["reference", *sorted({*ANYWHERE} - {"reference"})])
 def test_it_trains_with_every_implementation(name):
     params = model()
 

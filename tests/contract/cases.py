@@ -46,6 +46,7 @@ class Case(NamedTuple):
 HEADS = {"N = K": (3, 3), "G = 3": (6, 2), "K = 1": (5, 1)}  # (N, K)
 LENGTHS = {"T < S": (7, 13), "T = S": (11, 11), "T > S": (13, 7)}  # (T, S)
 WIDTHS = {"C = H": (17, 17), "C != H": (17, 19)}  # (H, C)
+ANYWHERE = tuple(name for name in IMPLEMENTATIONS if name != "cudnn")  # it needs a GPU
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 LAYOUTS = ("NTH", "TNH")
 MODES = ("jit", "jit, mask as argument", "eager")
