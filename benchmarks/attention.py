@@ -176,8 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             baseline=options.baseline,
         )
         cases.append(found)
-        print(f"{case.label}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
-        print(report.table(found["rows"]), end="\n\n", flush=True)
+        report.show(case.label, found)
         report.keep_so_far("attention", options.out, origin, settings, cases=cases)
     print(f"self-pair medians: {report.self_pairs(cases)}")
     alone = []

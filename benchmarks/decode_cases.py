@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from peers import HALF
+from peers import cudnn, jax_nn
 
 from mha_book.cached_attention import attend_cached, cache_mask
 from mha_book.dispatch import attend
@@ -142,18 +142,13 @@ def reading(setting: Setting) -> Run:
     return functools.partial(call, *map(jnp.asarray, (query.astype(key.dtype), key, value)))
 
 
-def _jax_nn(inputs: Inputs, *, convert: bool, implementation: str | None = None) -> Run:
-    if implementation == "cudnn" and jax.default_backend() != "gpu":
-        raise NotImplementedError("cuDNN needs an NVIDIA GPU")
-    if implementation == "cudnn" and inputs.query.dtype.name not in HALF:
-        raise NotImplementedError(f"cuDNN's attention takes half precision, not {inputs[0].dtype}")
+def _jax_nn(inputs: Inputs, *, convert: bool, attention: Callable[..., jax.Array] = jax_nn) -> Run:
     swap = functools.partial(jnp.swapaxes, axis1=1, axis2=2)
 
     def call(query, key, value):
         if convert:
             query, key, value = map(swap, (query, key, value))
-        attention = jax.nn.dot_product_attention
-        output = attention(query, key, value, implementation=implementation)
+        output = attention(query, key, value, is_causal=False)
         return swap(output) if convert else output
 
     arrays = [jnp.asarray(x if convert else np.swapaxes(x, 1, 2).copy()) for x in inputs]
@@ -212,7 +207,7 @@ CONTENDERS = (
     ),
     Contender(
         "jax.nn cudnn", "jax", "BSKH",
-        functools.partial(_jax_nn, convert=False, implementation="cudnn"),
+        functools.partial(_jax_nn, convert=False, attention=cudnn),
         "jax.nn's cuDNN",
     ),
     Contender(

@@ -201,8 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             clock=options.clock,
         )
         cases.append(found)
-        print(f"{setting.label}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
-        print(report.table(found["rows"]), end="\n\n", flush=True)
+        report.show(setting.label, found)
     print(f"self-pair medians: {report.self_pairs(cases)}")
     settings = {
         "rounds": rounds,

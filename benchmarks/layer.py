@@ -137,9 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             baseline=options.baseline,
         )
         cases.append(found)
-        rate = found["rates"]["matmul_flops_per_s"]
-        print(f"{setting.label}, {rate / 1e9:.0f} GFLOP/s matmul")
-        print(report.table(found["rows"]), end="\n\n", flush=True)
+        report.show(setting.label, found)
         report.keep_so_far("layer", options.out, origin, settings, cases=cases)
     print(f"self-pair medians: {report.self_pairs(cases)}")
     report.keep("layer", options.out, origin, settings, cases=cases)

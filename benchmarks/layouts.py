@@ -177,8 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             clock = CLOCKS[options.clock]
             part, rates = setting.part, measure_rates(options.dtype, matmul_size=size, clock=clock)
         cases.append(measure(setting, rates, rounds=rounds, clock=options.clock))
-        print(f"{setting.label}, {rates['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
-        print(report.table(cases[-1]["rows"]), end="\n\n", flush=True)
+        report.show(setting.label, cases[-1])
         report.keep_so_far("layouts", options.out, origin, settings, cases=cases)
     print(f"self-pair medians: {report.self_pairs(cases)}")
     report.keep("layouts", options.out, origin, settings, cases=cases)

@@ -204,8 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         setting = Setting(*shape, backward)
         found = measure(setting, rounds=rounds, matmul_size=256 if options.quick else None)
         cases.append(found)
-        print(f"{setting.label}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
-        print(report.table(found["rows"]), end="\n\n", flush=True)
+        report.show(setting.label, found)
     print(f"self-pair medians: {report.self_pairs(cases)}")
     settings = {"rounds": rounds, "quick": options.quick, "dtype": "float32"}
     report.keep("notation", options.out, origin, settings, cases=cases)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["BASELINE", "CONTENDERS", "GPU", "HALF", "LONG", "Contender", "contenders"]
+__all__ = ["BASELINE", "CONTENDERS", "GPU", "LONG", "Contender", "contenders", "cudnn", "jax_nn"]
 
 BASELINE = "reference"
 HALF = ("bfloat16", "float16")
@@ -48,11 +48,13 @@ def _attend(query, key, value, is_causal, *, implementation: str | None, layout:
     )
 
 
-def _jax_nn(query, key, value, is_causal):
+def jax_nn(query, key, value, is_causal):
+    """JAX's own function, in layout TNH."""
     return jax.nn.dot_product_attention(query, key, value, is_causal=is_causal)
 
 
-def _cudnn(query, key, value, is_causal):
+def cudnn(query, key, value, is_causal):
+    """The same by cuDNN; raises NotImplementedError for what that cannot serve."""
     if jax.default_backend() != "gpu":
         raise NotImplementedError("cuDNN needs an NVIDIA GPU")
     if query.dtype.name not in HALF:
@@ -142,7 +144,7 @@ CONTENDERS: tuple[Contender, ...] = (
     _ours("recompute", "recompute", "NTH"),
     _ours("attend jax_nn", "jax_nn", "NTH"),
     _ours("attend jax_nn, TNH", "jax_nn", "TNH"),
-    *_peer("jax.nn", "jax", _jax_nn, "jax.nn.dot_product_attention"),
+    *_peer("jax.nn", "jax", jax_nn, "jax.nn.dot_product_attention"),
     *_peer("flax", "flax", _flax, "flax.nnx.dot_product_attention, which calls jax.nn's"),
     *_peer("equinox", "equinox", _equinox, "equinox's one-head function under vmap"),
     *_peer("tokamax", "tokamax", _tokamax, "tokamax.dot_product_attention in its own choice"),
@@ -151,7 +153,7 @@ CONTENDERS: tuple[Contender, ...] = (
 GPU: tuple[Contender, ...] = (
     _ours("attend", None, "NTH"),
     _ours("attend, TNH", None, "TNH"),
-    *_peer("jax.nn cudnn", "jax", _cudnn, 'jax.nn.dot_product_attention(implementation="cudnn")'),
+    *_peer("jax.nn cudnn", "jax", cudnn, 'jax.nn.dot_product_attention(implementation="cudnn")'),
 )
 """The rows that a GPU has besides."""
 LONG = (BASELINE, "blockwise", "jax.nn", "tokamax", "torch")

@@ -19,6 +19,7 @@ __all__ = [
     "progress_line",
     "read_result",
     "self_pairs",
+    "show",
     "table",
     "write_result",
 ]
@@ -27,6 +28,12 @@ SCHEMA = "mha-book/benchmark"
 SCHEMA_VERSION = 1
 QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
 RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def show(label: str, case: Mapping[str, Any]) -> None:
+    """Prints a case: its label, the rate of a large product in it, the table of its rows."""
+    print(f"{label}, {case['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul")
+    print(table(case["rows"]), end="\n\n", flush=True)
 
 
 def self_pairs(cases: Sequence[Mapping[str, Any]]) -> str:

@@ -6,10 +6,10 @@ right: no mask, or the causal one. Not measured: no such device was at hand.
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from mha_book import jax_nn
 from mha_book.heads import heads_first
 from mha_book.masks import Mask
 
@@ -32,19 +32,13 @@ def run(
     array is multiplied into the queries, since cuDNN wants a number; these are rounded once more.
     """
     del bias, return_lse  # dispatch refuses them
-    q, k, v = (heads_first(heads_first(x, layout), "TNH") for x in (query, key, value))
+    q, k, v = (heads_first(x, layout) for x in (query, key, value))
     if mask is not None:
-        k, v = k[..., : q.shape[-3], :, :], v[..., : q.shape[-3], :, :]
+        k, v = k[..., : q.shape[-2], :], v[..., : q.shape[-2], :]
     if scale is not None and not isinstance(scale, (int, float)):
         q, scale = (q.astype(jnp.float32) * scale).astype(q.dtype), 1.0
-    with jax.numpy_dtype_promotion("standard"):  # its code promotes
-        output = jax.nn.dot_product_attention(
-            *(jnp.reshape(x, (-1, *x.shape[-3:])) for x in (q, k, v)),
-            scale=scale,
-            is_causal=mask is not None,
-            implementation="cudnn",
-        )
-    return heads_first(heads_first(jnp.reshape(output, q.shape), "TNH"), layout)
+    output = jax_nn.call(q, k, v, scale=scale, is_causal=mask is not None, implementation="cudnn")
+    return heads_first(output, layout)
 
 
 def refuse(request: Any) -> str | None:

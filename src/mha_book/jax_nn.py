@@ -10,7 +10,7 @@ from mha_book.heads import heads_first
 from mha_book.masks import Mask
 from mha_book.visibility import one_batch_axis, silence, visibility
 
-__all__ = ["refuse", "run"]
+__all__ = ["call", "refuse", "run"]
 
 
 def run(
@@ -40,26 +40,43 @@ def run(
         q, k, v = silence(q, k, v, visible)
         bias = None if bias is None else jnp.where(visible, bias, jnp.zeros((), bias.dtype))
 
-    def positions_first(x: Array) -> Array:
-        x = heads_first(x, "TNH")  # exchanges the two axes; XLA cancels a double exchange
-        return jnp.reshape(x, (-1, *x.shape[-3:]))
-
-    with jax.numpy_dtype_promotion("standard"):  # its code promotes; so does its gradient
-        output = jax.nn.dot_product_attention(
-            positions_first(q),
-            positions_first(k),
-            positions_first(v),
-            mask=one_batch_axis(visible, batch),
-            bias=one_batch_axis(bias, batch),
-            scale=scale,
-            is_causal=plain_causal,
-            implementation="xla",
-        )
-    output = heads_first(jnp.reshape(output, (*batch, *output.shape[1:])), "TNH")  # (…, N, T, H)
+    output = call(
+        q,
+        k,
+        v,
+        mask=one_batch_axis(visible, batch),
+        bias=one_batch_axis(bias, batch),
+        scale=scale,
+        is_causal=plain_causal,
+        implementation="xla",
+    )
     if visible is not None:
         alive = jnp.any(visible, axis=-1)[..., None]  # (…, N, T, 1), each axis equal or 1
         output = jnp.where(alive, output, jnp.zeros((), output.dtype))
     return heads_first(output, layout)
+
+
+def call(query: Array, key: Array, value: Array, **options: Any) -> Array:
+    """Call ``jax.nn.dot_product_attention`` on arrays with the heads first, of any batch axes.
+
+    Args:
+        query: ``(…, N, T, H)``.
+        key: ``(…, K, S, H)``.
+        value: ``(…, K, S, H)``.
+        options: passed on; a mask and a bias have one batch axis.
+
+    Returns:
+        ``(…, N, T, H)``.
+    """
+
+    def positions_first(x: Array) -> Array:
+        x = heads_first(x, "TNH")  # exchanges the two axes; XLA cancels a double exchange
+        return jnp.reshape(x, (-1, *x.shape[-3:]))
+
+    operands = (positions_first(x) for x in (query, key, value))
+    with jax.numpy_dtype_promotion("standard"):  # its code promotes; so does its gradient
+        output = jax.nn.dot_product_attention(*operands, **options)
+    return heads_first(jnp.reshape(output, (*query.shape[:-3], *output.shape[1:])), "TNH")
 
 
 def refuse(request: Any) -> str | None:
