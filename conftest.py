@@ -17,7 +17,7 @@ for name, value in {
     os.environ.setdefault(name, value)
 
 # Compared in no cell: what the interpreter says on stderr (the stored notebooks have none,
-# which tests/test_notebooks.py holds), and glued pictures (png, as nbval does for others).
+# which tests/book/test_notebooks.py holds), and glued pictures (png, as nbval does for others).
 SKIP_COMPARE = ("stderr", "application/papermill.record/image/png")
 
 

@@ -19,13 +19,13 @@ import numpy as np
 import optax
 
 from experiments.shared import Text, arguments, load_text, store
-from mha_book.checkpoints import provenance, save_arrays, tree_arrays
-from mha_book.dropout import Dropout
+from experiments.training import Trained, init_state, make_step, train
 from mha_book.layers import layer_norm
 from mha_book.models import tiny
-from mha_book.models.characters import draw_windows, even_windows
-from mha_book.multihead import multi_head_attention
-from mha_book.training import Trained, init_state, make_step, train
+from mha_book.models.tokens import draw_windows, even_windows
+from mha_book.multihead.dropout import Dropout
+from mha_book.multihead.layer import multi_head_attention
+from mha_book.storage import provenance, save_arrays, tree_arrays
 
 __all__ = ["RATE", "SETTINGS", "Sizes", "main", "noise", "removals"]
 
@@ -82,14 +82,14 @@ def fit(
 ) -> Trained:
     """Train one model for each seed; the same seed starts and sees the same in every setting."""
     warm_up = (0.0, sizes.learning_rate, steps // 12)
-    optimiser = optax.adamw(optax.warmup_cosine_decay_schedule(*warm_up, steps))
+    optimizer = optax.adamw(optax.warmup_cosine_decay_schedule(*warm_up, steps))
     step = make_step(
         lambda params, batch, key: tiny.loss(params, batch, config=config, rng_key=key),
         lambda data, key: draw_windows(data, key, sizes.batch, sizes.context + 1),
-        optimiser,
+        optimizer,
     )
     keys = jax.vmap(jax.random.key)(jnp.arange(sizes.seeds))
-    state = jax.vmap(lambda key: init_state(tiny.init_tiny(key, config), optimiser, key))(keys)
+    state = jax.vmap(lambda key: init_state(tiny.init_tiny(key, config), optimizer, key))(keys)
     windows = even_windows(validation, max(sizes.windows // 4, 2), sizes.context + 1)
 
     def evaluate(params: Any, data: jax.Array) -> dict[str, jax.Array]:

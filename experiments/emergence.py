@@ -23,11 +23,11 @@ import numpy as np
 from experiments.emergence_training import ROLES, Program, measure, program
 from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
 from experiments.shared import arguments, store
-from mha_book.checkpoints import provenance, save_arrays, tree_arrays
+from experiments.training import Trained, train
 from mha_book.models import tiny
 from mha_book.pruning.order import rank_correlation
 from mha_book.specialization.probes import ProbeTask, probe_sequences
-from mha_book.training import Trained, train
+from mha_book.storage import provenance, save_arrays, tree_arrays
 
 __all__ = ["QUICK", "Sizes", "foretold", "main", "mean_interval", "share_interval"]
 

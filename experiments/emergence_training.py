@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mha_book.initialisers import init_multi_head
+from experiments.training import TrainState, init_state, make_step
 from mha_book.masks import causal
 from mha_book.models import tiny
+from mha_book.multihead.parameters import init_multi_head
 from mha_book.specialization.patterns import mean_score, visible_pairs
 from mha_book.specialization.probes import Probes, ProbeTask, probe_patterns, probe_sequences
-from mha_book.training import TrainState, init_state, make_step
 
 __all__ = ["ROLES", "Program", "measure", "program"]
 
@@ -112,7 +112,7 @@ def program(
         positions="rotary" if task.by_place else "none", use_bias=False, rope_theta=100.0,
     )  # fmt: skip
     schedule = rate if steps is None else optax.cosine_decay_schedule(rate, steps)
-    optimiser = optax.adam(schedule)
+    optimizer = optax.adam(schedule)
     rows = task.rows
 
     def loss(params: tiny.TinyParams, given: Probes, key: jax.Array) -> jax.Array:
@@ -125,7 +125,7 @@ def program(
         rows = jax.random.randint(key, (batch,), 0, pool)
         return jax.tree.map(lambda leaf: leaf[rows], data["train"])
 
-    step = make_step(loss, pick, optimiser)
+    step = make_step(loss, pick, optimizer)
 
     def fresh(key: jax.Array) -> tiny.TinyParams:
         params = tiny.init_tiny(key, config)
@@ -146,7 +146,7 @@ def program(
 
     return Program(
         jax.jit(jax.vmap(fresh)),
-        jax.jit(jax.vmap(lambda params, key: init_state(params, optimiser, key))),
+        jax.jit(jax.vmap(lambda params, key: init_state(params, optimizer, key))),
         lambda state, data: jax.lax.map(lambda one: step(one, data), state),
         evaluate,
         data,

@@ -17,9 +17,9 @@ import optax
 
 from experiments.heads import windows
 from experiments.shared import ROOT, first_layers, once
+from experiments.training import apply_gradients
 from mha_book.models import smollm2
 from mha_book.pruning.order import keep_without, removal_order
-from mha_book.training import descend
 
 __all__ = ["QUICK", "Sizes", "kept_heads", "run"]
 
@@ -62,7 +62,7 @@ def trained_both(sizes: Sizes) -> dict[str, Any]:
     trained = windows(model, "train", sizes.steps * sizes.batch, sizes.context)
     batches = trained.reshape(sizes.batch, sizes.steps, -1).swapaxes(0, 1)  # all years in each
     measured = windows(model, "validation", sizes.measured, sizes.context)
-    optimiser = optax.adam(sizes.rate)
+    optimizer = optax.adam(sizes.rate)
 
     def with_attention(params: Any, attention: Any) -> Any:
         pairs = zip(params.layers, attention, strict=True)
@@ -74,7 +74,7 @@ def trained_both(sizes: Sizes) -> dict[str, Any]:
     @jax.jit
     def step(attention: Any, state: Any, params: Any, gates: jax.Array, ids: jax.Array) -> Any:
         value, gradient = jax.value_and_grad(loss)(attention, params, gates, ids)
-        return *descend(optimiser, gradient, state, attention), value
+        return *apply_gradients(optimizer, gradient, state, attention), value
 
     score = jax.jit(loss)
 
@@ -88,7 +88,7 @@ def trained_both(sizes: Sizes) -> dict[str, Any]:
         ("removed heads", jnp.asarray(keep, jnp.float32)),
     ):
         attention = tuple(layer.attention for layer in whole.layers)
-        before, state, values = scored(attention, gates), optimiser.init(attention), []
+        before, state, values = scored(attention, gates), optimizer.init(attention), []
         for ids in batches:
             attention, state, value = step(attention, state, whole, gates, ids)
             values.append(float(value))

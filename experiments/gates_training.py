@@ -18,11 +18,11 @@ import numpy as np
 import optax
 
 from experiments.shared import load_text
+from experiments.training import TrainState, init_state, make_step, train
 from mha_book.models import tiny
-from mha_book.models.characters import draw_windows, even_windows
+from mha_book.models.tokens import draw_windows, even_windows
 from mha_book.pruning import importance
 from mha_book.pruning.hard_concrete import expected_open, final_gates, sample_gates
-from mha_book.training import TrainState, init_state, make_step, train
 
 __all__ = ["FIXED", "Runs", "Sizes", "Study", "Weights", "fixed"]
 
@@ -106,7 +106,7 @@ def program(config: tiny.TinyConfig, sizes: Sizes, steps: int, rate: float, lear
         "model": optax.adam(warm_up),
         "gates": optax.adam(lambda count: jnp.where(count < learning, sizes.gate_rate, 0.0)),
     }
-    optimiser = optax.partition(rates, Weights("model", "gates"))
+    optimizer = optax.partition(rates, Weights("model", "gates"))
 
     def loss(weights: Weights, given: dict[str, jax.Array], key: jax.Array) -> jax.Array:
         key = jax.random.fold_in(key, given["noise"])
@@ -118,7 +118,7 @@ def program(config: tiny.TinyConfig, sizes: Sizes, steps: int, rate: float, lear
     def batch(data: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
         return data | {"windows": draw_windows(data["train"], key, sizes.batch, sizes.context + 1)}
 
-    one_step = make_step(loss, batch, optimiser)
+    one_step = make_step(loss, batch, optimizer)
 
     def step(state: TrainState, data: dict[str, Any]) -> tuple[TrainState, dict[str, jax.Array]]:
         def one(of_run: tuple[TrainState, Runs]) -> Any:
@@ -130,7 +130,7 @@ def program(config: tiny.TinyConfig, sizes: Sizes, steps: int, rate: float, lear
 
     def start(weights: Weights, seeds: jax.Array) -> TrainState:
         keys = jax.vmap(jax.random.key)(seeds)
-        return jax.vmap(lambda w, key: init_state(w, optimiser, key))(weights, keys)
+        return jax.vmap(lambda w, key: init_state(w, optimizer, key))(weights, keys)
 
     return step, jax.jit(start)
 

@@ -18,9 +18,9 @@ import numpy as np
 import optax
 
 from experiments.shared import Text, arguments, load_text, store
+from experiments.training import Trained, TrainState, apply_gradients, train
 from mha_book.models import tiny
-from mha_book.models.characters import draw_windows
-from mha_book.training import Trained, TrainState, descend, train
+from mha_book.models.tokens import draw_windows
 
 __all__ = ["Sizes", "main", "run"]
 
@@ -56,7 +56,7 @@ def run(text: Text, sizes: Sizes, dtype: Any, checkpoint: Path | None) -> tuple[
         The result of both runs, and the names of the leaves of the parameters.
     """
     config = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
-    optimiser = optax.adam(sizes.learning_rate)
+    optimizer = optax.adam(sizes.learning_rate)
     start = tiny.init_tiny(jax.random.key(sizes.seed), config, dtype)
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(start)]
     is_key_bias = np.array([name.endswith(".b_k") for name in names])
@@ -74,8 +74,8 @@ def run(text: Text, sizes: Sizes, dtype: Any, checkpoint: Path | None) -> tuple[
         for name in (HAND, AUTODIFF):
             before = state.params[name]
             report[f"loss {name}"], gradients[name] = gradient(before, batch, name)
-            params[name], opt_state[name] = descend(
-                optimiser, gradients[name], state.opt_state[name], before
+            params[name], opt_state[name] = apply_gradients(
+                optimizer, gradients[name], state.opt_state[name], before
             )
         same = gradient(state.params[HAND], batch, AUTODIFF)[1]
         exact = gradient(widen(state.params[HAND]), batch, AUTODIFF)[1]
@@ -96,7 +96,7 @@ def run(text: Text, sizes: Sizes, dtype: Any, checkpoint: Path | None) -> tuple[
     state = TrainState(
         jnp.zeros((), jnp.int32),
         both,
-        {name: optimiser.init(start) for name in both},
+        {name: optimizer.init(start) for name in both},
         jax.random.key(sizes.seed + 1),
     )
     result = train(

@@ -21,14 +21,13 @@ import numpy as np
 
 from experiments.heads import sentences, windows
 from experiments.shared import first_layers, once
-from mha_book.dispatch import attend
-from mha_book.grouped import repeat_key_heads
-from mha_book.initialisers import init_multi_head
+from mha_book.attention.dispatch import attend
 from mha_book.layers import rms_norm
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
-from mha_book.multihead import project_heads
-from mha_book.parameters import MultiHeadParams
+from mha_book.multihead.grouped import repeat_kv_heads
+from mha_book.multihead.layer import project_heads
+from mha_book.multihead.parameters import MultiHeadParams, init_multi_head
 from mha_book.rope import rotary_angles, rotate
 
 __all__ = ["QUICK_RANKS", "Moments", "Ranks", "cut", "rank_study", "spectrum", "widths_of"]
@@ -105,7 +104,7 @@ def random_cut(shape: tuple[int, ...], rank: int, seed: int) -> np.ndarray:
 
 def spectrum(params: MultiHeadParams, gain: Any = None) -> np.ndarray:
     r"""Return the singular values of $W_Q^h W_K^{h\top}$ of each head, ``(N, H)``."""
-    full = repeat_key_heads(params)
+    full = repeat_kv_heads(params)
     scale = 1.0 if gain is None else np.asarray(gain, np.float64)[:, None, None]
     q, k = (np.moveaxis(scale * np.asarray(w, np.float64), 1, 0) for w in (full.w_q, full.w_k))
     return np.linalg.svd(np.linalg.qr(q)[1] @ np.swapaxes(np.linalg.qr(k)[1], -1, -2))[1]

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.shared import arguments, first_layers, store
-from mha_book.checkpoints import write_atomic
 from mha_book.masks import padding
 from mha_book.models import minilm, smollm2
 from mha_book.models.text import load_speeches
@@ -35,13 +34,13 @@ from mha_book.specialization.patterns import visible_pairs
 from mha_book.specialization.repeats import copied_positions, repeated_tokens
 from mha_book.specialization.streaming import (
     add_texts,
+    baseline_mean,
     bootstrap,
     head_table,
     mean,
     measure_heads,
-    null_mean,
 )
-from mha_book.tables import write_table
+from mha_book.storage import write_atomic, write_table
 
 __all__ = ["QUICK", "Sizes", "controls", "main"]
 
@@ -287,7 +286,7 @@ def main(given: list[str] | None = None) -> Path:
         for name in ("induction", "same token")
     }
     document["nulls on repeats"] = {
-        name: float(null_mean(on_repeats[name])) for name in ("induction", "same token")
+        name: float(baseline_mean(on_repeats[name])) for name in ("induction", "same token")
     }
     write_heads(options.out / "heads-smollm2.csv", on_text, scored)
     report("measures of SmolLM2")

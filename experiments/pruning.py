@@ -22,7 +22,6 @@ import numpy as np
 
 from experiments.heads import addresses, gated_loss, windows
 from experiments.shared import ROOT, arguments, first_layers, store
-from mha_book.checkpoints import write_atomic
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
@@ -34,6 +33,7 @@ from mha_book.pruning.order import (
 )
 from mha_book.pruning.removal import prune_model
 from mha_book.pruning.second_order import curvature
+from mha_book.storage import write_atomic
 
 __all__ = ["QUICK", "Remembered", "Sizes", "main", "sentences"]
 
@@ -250,7 +250,7 @@ def of_smollm2(
     stored = {name: np.array(score)[: sizes.layers] for name, score in heads["importance"].items()}
     basic = {name: stored[name] for name in ("ablation", "gate gradient", "taylor", "weight norm")}
     by_layer = {
-        f"{name}, by layer": np.asarray(importance.normalise_layers(jnp.asarray(basic[name])))
+        f"{name}, by layer": np.asarray(importance.normalize_layers(jnp.asarray(basic[name])))
         for name in ("ablation", "gate gradient")
     }
     draws = [importance.random_importance(jax.random.key(i), shape) for i in range(sizes.draws)]
@@ -371,7 +371,7 @@ def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[s
         draw = importance.random_importance(jax.random.key(i), shape)
         orders[f"random {i}"] = removal_order(draw)
     orders["ablation, by layer"] = removal_order(
-        importance.normalise_layers(jnp.asarray(found["importance"]["ablation"]))
+        importance.normalize_layers(jnp.asarray(found["importance"]["ablation"]))
     )
     counts = counts_of(sizes, total)
     found["curves"] = {n: curve(scores, order, counts, shape) for n, order in orders.items()}

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from mha_book.checkpoints import provenance, write_atomic
-from mha_book.models.characters import alphabet, encode
 from mha_book.models.text import load_speeches
+from mha_book.models.tokens import alphabet, encode
+from mha_book.storage import provenance, write_atomic
 
 __all__ = ["Text", "arguments", "first_layers", "load_text", "once", "store"]
 

@@ -5,7 +5,7 @@
 Trains a tiny transformer with a key/value head for each query head, and with fewer: as wide as the
 first, and with what the keys and values saved given to the feed-forward part. Then takes the
 trained multi-head models, gives each layer fewer key/value heads in every way that
-mha_book.grouped has, and trains on for a tenth of the steps. The loss is that of the next character
+mha_book.multihead.grouped has, and trains on for a tenth of the steps. The loss is that of the next character
 on years that were not trained on. Stores book/data/sharing.json.
 """
 
@@ -20,17 +20,16 @@ import numpy as np
 
 from experiments.shared import arguments, store
 from experiments.sharing_training import Sizes, Study
-from mha_book.costs import attention_size, cache_bytes
-from mha_book.counting import entry_count
-from mha_book.grouped import (
+from mha_book.costs import attention_size, cache_bytes, entry_count
+from mha_book.models import tiny
+from mha_book.multihead.grouped import (
     fit_groups,
     mean_pool_groups,
-    pick_from_groups,
-    redraw_groups,
-    repeat_key_heads,
+    reinitialize_groups,
+    repeat_kv_heads,
+    select_from_groups,
 )
-from mha_book.models import tiny
-from mha_book.parameters import MultiHeadParams
+from mha_book.multihead.parameters import MultiHeadParams
 
 __all__ = ["CONVERSIONS", "FULL", "QUICK", "change_layers", "fit_values", "main", "variants"]
 
@@ -40,8 +39,8 @@ CONVERSIONS: dict[str, Callable[..., MultiHeadParams]] = {
     "fit": lambda attention, heads, key: fit_groups(attention, heads),
     "fit values": lambda attention, heads, key: fit_values(attention, heads),
     "mean": lambda attention, heads, key: mean_pool_groups(attention, heads),
-    "pick": lambda attention, heads, key: pick_from_groups(attention, heads),
-    "redraw": lambda attention, heads, key: redraw_groups(key, attention, heads),
+    "pick": lambda attention, heads, key: select_from_groups(attention, heads),
+    "redraw": lambda attention, heads, key: reinitialize_groups(key, attention, heads),
 }
 QUICK = Sizes(2, 3, 2, 8, 8, 1, 4, (2,), uptraining=(1, 2), windows=2)
 
@@ -112,7 +111,7 @@ def convert_all(
 
 def repeat_all(params: tiny.TinyParams) -> tiny.TinyParams:
     """Return the same model with a key/value head for each query head."""
-    return change_layers(params, lambda layer, i: repeat_key_heads(layer))
+    return change_layers(params, lambda layer, i: repeat_kv_heads(layer))
 
 
 def from_scratch(

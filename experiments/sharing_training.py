@@ -14,9 +14,9 @@ import numpy as np
 import optax
 
 from experiments.shared import load_text
+from experiments.training import TrainState, init_state, make_step, train
 from mha_book.models import tiny
-from mha_book.models.characters import draw_windows, even_windows
-from mha_book.training import TrainState, init_state, make_step, train
+from mha_book.models.tokens import draw_windows, even_windows
 
 __all__ = ["Sizes", "Study", "rate"]
 
@@ -60,11 +60,11 @@ def program(config: tiny.TinyConfig, batch: int, context: int) -> Program:
     """
     # The rate is in the state, not in the program, so that all schedules share one program.
     constants = ("b1", "b2", "eps", "eps_root", "weight_decay")
-    optimiser = optax.inject_hyperparams(optax.adamw, static_args=constants)(learning_rate=0.0)
+    optimizer = optax.inject_hyperparams(optax.adamw, static_args=constants)(learning_rate=0.0)
     step = make_step(
         lambda params, windows, key: tiny.loss(params, windows, config=config),
         lambda data, key: draw_windows(data["train"], key, batch, context + 1),
-        optimiser,
+        optimizer,
     )
 
     def scheduled(state: TrainState, data: dict[str, jax.Array]) -> Any:
@@ -79,7 +79,7 @@ def program(config: tiny.TinyConfig, batch: int, context: int) -> Program:
         return {"validation": jax.lax.map(one, params)}
 
     def start(key: jax.Array) -> TrainState:
-        return init_state(tiny.init_tiny(key, config), optimiser, key)
+        return init_state(tiny.init_tiny(key, config), optimizer, key)
 
     return Program(
         jax.jit(jax.vmap(start)),
@@ -138,7 +138,7 @@ class Study:
         """
         compiled = program(config, self.sizes.batch, self.sizes.context)
         state = compiled.start(self.keys)
-        if params is not None:  # the optimiser starts at zero, whatever the parameters
+        if params is not None:  # the optimizer starts at zero, whatever the parameters
             state = state._replace(params=params)
         schedule = {"steps": jnp.float32(stops[-1]), "rate": jnp.float32(highest)}
         path = self.work / f"sharing-{name.replace(', ', '-').replace(' ', '-')}"

@@ -111,12 +111,12 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def optimisation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile as always, or without optimisation where a file says ``unoptimised``.
+    """Compile as always, or without optimisation where a file says ``unoptimized``.
 
     Of a program that runs once, on small arrays, half the time is its optimisation. A test in
-    such a file that is about the optimised program says ``unoptimised(False)``.
+    such a file that is about the optimised program says ``unoptimized(False)``.
     """
-    marker = request.node.get_closest_marker("unoptimised")
+    marker = request.node.get_closest_marker("unoptimized")
     if marker is None or marker.args == (False,):
         yield
         return

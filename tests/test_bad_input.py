@@ -17,11 +17,10 @@ from mha_book import (
     FusedMultiHeadParams,
     Mask,
     attend,
+    attention_spec,
     attention_weights,
     causal,
-    choose,
     combine_heads,
-    describe,
     explicit,
     fuse,
     identity_params,
@@ -29,15 +28,16 @@ from mha_book import (
     multi_head_attention,
     padding,
     scaled_dot_product_attention,
+    select,
     sliding_window,
     split_heads,
     unfuse,
 )
 from mha_book.heads import heads_first
-from mha_book.layers import affine, gelu, layer_norm
-from mha_book.multihead import project_heads
-from mha_book.parameters import check_params
-from mha_book.visibility import as_mask, visibility
+from mha_book.layers import gelu, layer_norm, linear
+from mha_book.masks import as_mask, visibility
+from mha_book.multihead.layer import project_heads
+from mha_book.multihead.parameters import check_params
 
 pytestmark = pytest.mark.usefixtures("no_type_checks")
 
@@ -181,7 +181,7 @@ def of_dispatch() -> list:
             lambda: attend(Q, KEY, VALUE, **name), "implementation", "jax_nn, cudnn, ref", "flash",
         ),
         bad("attend: layout", lambda: attend(Q, KEY, VALUE, **layout), "layout", "NTH", "'BNTH'"),
-        bad("describe: layout", lambda: describe(Q, KEY, VALUE, **layout), "layout", "TNH", "BN"),
+        bad("describe: layout", lambda: attention_spec(Q, KEY, VALUE, **layout), "layout", "TNH", "BN"),
         bad(
             "attend: no head axis",
             lambda: attend(one_head, one_head, one_head), "query", "(…, N, T, H)", "rank 2",
@@ -291,15 +291,15 @@ def of_layers() -> list:
     half = one.astype(jnp.bfloat16)
     weight = jnp.ones((D, 4))
     return [
-        bad("affine: scalar", lambda: affine(jnp.ones(()), weight), "x", "(…, D)", "rank 0"),
-        bad("affine: weight rank", lambda: affine(X, one), "weight", "(D, F)", "(10,)"),
-        bad("affine: width", lambda: affine(X, weight.T), "weight", "axis 0", "4, shape (4, 10)"),
-        bad("affine: bias", lambda: affine(X, weight, one), "bias", "axis 0", "10, shape"),
-        bad("affine: bias rank", lambda: affine(X, weight, weight), "bias", "rank 1", "(10, 4)"),
-        bad("affine: integers", lambda: affine(X.astype(int), weight), "x", "floating", "int32"),
+        bad("linear: scalar", lambda: linear(jnp.ones(()), weight), "x", "(…, D)", "rank 0"),
+        bad("linear: weight rank", lambda: linear(X, one), "weight", "(D, F)", "(10,)"),
+        bad("linear: width", lambda: linear(X, weight.T), "weight", "axis 0", "4, shape (4, 10)"),
+        bad("linear: bias", lambda: linear(X, weight, one), "bias", "axis 0", "10, shape"),
+        bad("linear: bias rank", lambda: linear(X, weight, weight), "bias", "rank 1", "(10, 4)"),
+        bad("linear: integers", lambda: linear(X.astype(int), weight), "x", "floating", "int32"),
         bad(
-            "affine: dtype",
-            lambda: affine(X, weight.astype(jnp.float16)), "weight", "float32", "float16",
+            "linear: dtype",
+            lambda: linear(X, weight.astype(jnp.float16)), "weight", "float32", "float16",
         ),
         bad("norm: scalar", lambda: layer_norm(jnp.ones(()), one, one), "x", "(…, D)", "rank 0"),
         bad("norm: weight", lambda: layer_norm(X, one[1:], one), "weight", "axis 0", "9, shape"),
@@ -323,7 +323,7 @@ CASES = [
     *of_operands("visibility", visibility, has_value=False)[9:],
     *of_operands("reference", scaled_dot_product_attention, has_value=True),
     *of_operands("attend", attend, has_value=True),
-    *of_operands("describe", describe, has_value=True),
+    *of_operands("attention_spec", attention_spec, has_value=True),
     *of_dispatch(),
     *of_the_layer(),
     *of_parameters(),
@@ -352,13 +352,13 @@ def test_every_public_function_is_here() -> None:
     ids = {str(case.id).split(":")[0] for case in CASES}
     tested = {
         "attend": "attend", "attention_weights": "weights", "causal": "causal",
-        "combine_heads": "combine", "describe": "describe", "explicit": "explicit", "fuse": "fuse",
+        "combine_heads": "combine", "attention_spec": "attention_spec", "explicit": "explicit", "fuse": "fuse",
         "identity_params": "identity", "init_multi_head": "init", "multi_head_attention": "layer",
         "padding": "padding", "scaled_dot_product_attention": "reference",
         "sliding_window": "window", "split_heads": "split", "unfuse": "unfuse",
     }  # fmt: skip
     public = {name for name in mha_book.__all__ if not isinstance(getattr(mha_book, name), type)}
-    assert public - {"choose"} == set(tested)  # choose takes a request that describe has checked
+    assert public - {"select"} == set(tested)  # choose takes a request that describe has checked
     counts = {
         name: sum(str(c.id).startswith(f"{word}:") for c in CASES) for name, word in tested.items()
     }
@@ -367,7 +367,7 @@ def test_every_public_function_is_here() -> None:
 
 
 def test_choose_takes_what_describe_gives() -> None:
-    assert choose(describe(Q, KEY, VALUE)).name == "reference"
+    assert select(attention_spec(Q, KEY, VALUE)).name == "reference"
 
 
 def test_fused_parameters_of_the_wrong_head_width() -> None:

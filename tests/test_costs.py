@@ -8,17 +8,19 @@ from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
 from mha_book.costs import (
     attention_size,
     cache_bytes,
+    compiled_matmul_flops,
+    entry_count,
     feed_forward_parameter_count,
     forward_matmul_flops,
     latent_size,
     pair_matmul_flops,
     projection_matmul_flops,
     score_bytes,
+    traced_matmul_flops,
     training_matmul_flops,
     visible_pair_count,
 )
-from mha_book.counting import compiled_matmul_flops, entry_count, traced_matmul_flops
-from mha_book.latent import absorbed_attention, compress, expanded_attention, init_latent
+from mha_book.multihead.latent import absorbed_attention, compress, expanded_attention, init_latent
 from mha_book.rope import rotary_angles
 
 SIZES = {  # D, N, K, H, C
@@ -115,7 +117,7 @@ def test_one_more_token():
 
     def step(params, x, keys, values):
         from mha_book import attend
-        from mha_book.multihead import project_heads
+        from mha_book.multihead.layer import project_heads
 
         q = project_heads(x, params.w_q)
         new = [project_heads(x, w) for w in (params.w_k, params.w_v)]

@@ -27,7 +27,7 @@ LAYERS = (
     ("request",),
     ("dispatch",),
     ("dropout", "layer_vjp", "layers", "parameters"),
-    ("initialisers",),
+    ("initializers",),
     ("multihead",),
     ("gradients", "grouped", "kv_cache", "latent"),
     ("cached_attention", "specialization"),

@@ -1,4 +1,4 @@
-"""Normalisation, activation and affine maps."""
+"""Normalisation, activation and linear maps."""
 
 import math
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.layers import affine, gelu, layer_norm, rms_norm, swiglu
+from mha_book.layers import gelu, layer_norm, linear, rms_norm, swiglu
 
 
 def draw(*shape: int, dtype: str = "float32") -> jax.Array:
@@ -16,14 +16,14 @@ def draw(*shape: int, dtype: str = "float32") -> jax.Array:
 
 def test_affine_by_hand() -> None:
     x, weight = jnp.array([[1.0, 2.0]]), jnp.array([[1.0, 0.0, 3.0], [0.0, 1.0, -1.0]])
-    assert affine(x, weight).tolist() == [[1.0, 2.0, 1.0]]
-    assert affine(x, weight, jnp.array([1.0, 1.0, 1.0])).tolist() == [[2.0, 3.0, 2.0]]
+    assert linear(x, weight).tolist() == [[1.0, 2.0, 1.0]]
+    assert linear(x, weight, jnp.array([1.0, 1.0, 1.0])).tolist() == [[2.0, 3.0, 2.0]]
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_affine_of_every_row(batch: tuple[int, ...]) -> None:
     x, weight, bias = draw(*batch, 5), draw(5, 7), draw(7)
-    got = affine(x, weight, bias)
+    got = linear(x, weight, bias)
     assert got.shape == (*batch, 7)
     for place in np.ndindex(*batch):
         np.testing.assert_allclose(got[place], np.asarray(x[place]) @ weight + bias, rtol=1e-5)
@@ -73,7 +73,7 @@ def test_dtypes_stay(dtype: str) -> None:
     x = draw(3, 5, dtype=dtype)
     one, zero = jnp.ones(5, dtype), jnp.zeros(5, dtype)
     assert layer_norm(x, one, zero).dtype == dtype
-    assert affine(x, draw(5, 7, dtype=dtype)).dtype == dtype
+    assert linear(x, draw(5, 7, dtype=dtype)).dtype == dtype
     assert gelu(x).dtype == dtype
 
 

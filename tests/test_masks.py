@@ -16,7 +16,7 @@ T, S = 5, 7
 
 
 def drawn(mask: Mask, rows: int = 3, columns: int = 4) -> list[str]:
-    return ["".join(".x"[int(v)] for v in row) for row in mask.materialise(rows, columns).tolist()]
+    return ["".join(".x"[int(v)] for v in row) for row in mask.materialize(rows, columns).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_by_hand(mask: Mask, expected: list[str]) -> None:
 
 
 def test_causal_with_an_offset_is_the_end_of_a_longer_square() -> None:
-    whole = causal().materialise(S, S)
-    np.testing.assert_array_equal(causal(S - 2).materialise(2, S), whole[-2:])
+    whole = causal().materialize(S, S)
+    np.testing.assert_array_equal(causal(S - 2).materialize(2, S), whole[-2:])
 
 
 def test_lengths_and_bounds_of_a_batch() -> None:
     lengths, offsets = jnp.array([3, 0]), jnp.array([0, 2])
     mask = padding(lengths, jnp.array([2, 5])) & causal(offsets) & sliding_window(1, 1, offsets)
-    array = mask.materialise(T, S)
+    array = mask.materialize(T, S)
     assert array.shape == (2, 1, T, S)
     for b, i, j in np.ndindex(2, T, S):
         position = i + int(offsets[b])
@@ -62,13 +62,13 @@ def test_lengths_and_bounds_of_a_batch() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32"])
 def test_lengths_of_any_integer_dtype(dtype: str) -> None:
-    array = padding(jnp.array([1, 3], dtype)).materialise(1, 4)
+    array = padding(jnp.array([1, 3], dtype)).materialize(1, 4)
     assert array[:, 0, 0].tolist() == [[True, False, False, False], [True, True, True, False]]
 
 
 def test_more_batch_axes() -> None:
     lengths = jnp.array([[1, 2, 3], [4, 5, 6]])
-    array = padding(lengths).materialise(T, S)
+    array = padding(lengths).materialize(T, S)
     assert array.shape == (2, 3, 1, T, S)
     np.testing.assert_array_equal(array.sum(-1)[..., 0, 0], lengths)
 
@@ -90,10 +90,10 @@ masks = st.one_of(
 @hypothesis.settings(max_examples=30)
 def test_combining_is_the_and_of_the_arrays(some: list[Mask]) -> None:
     shape = (2, 3, T, S)
-    arrays = [np.broadcast_to(mask.materialise(T, S), shape) for mask in some]
-    combined = functools.reduce(operator.and_, some).materialise(T, S)
+    arrays = [np.broadcast_to(mask.materialize(T, S), shape) for mask in some]
+    combined = functools.reduce(operator.and_, some).materialize(T, S)
     np.testing.assert_array_equal(np.broadcast_to(combined, shape), np.all(arrays, axis=0))
-    backwards = functools.reduce(operator.and_, some[::-1]).materialise(T, S)
+    backwards = functools.reduce(operator.and_, some[::-1]).materialize(T, S)
     np.testing.assert_array_equal(combined, backwards)
 
 
@@ -131,35 +131,35 @@ EVERYTHING = (
 
 
 def test_crosses_jit_as_an_argument() -> None:
-    materialise = jax.jit(lambda mask: mask.materialise(T, S))
+    materialize = jax.jit(lambda mask: mask.materialize(T, S))
     for mask in (causal(), causal(2), EVERYTHING):
-        np.testing.assert_array_equal(materialise(mask), mask.materialise(T, S))
+        np.testing.assert_array_equal(materialize(mask), mask.materialize(T, S))
 
 
 def test_one_compilation_serves_every_offset() -> None:
     traces = []
 
     @jax.jit
-    def materialise(mask: Mask) -> jax.Array:
+    def materialize(mask: Mask) -> jax.Array:
         traces.append(mask)
-        return mask.materialise(T, S)
+        return mask.materialize(T, S)
 
     for offset in range(4):
-        np.testing.assert_array_equal(materialise(causal(offset)), causal(offset).materialise(T, S))
+        np.testing.assert_array_equal(materialize(causal(offset)), causal(offset).materialize(T, S))
     assert len(traces) == 1
 
 
 def test_vmap_over_lengths() -> None:
     lengths = jnp.array([3, 0, 7])
-    mapped = jax.vmap(lambda mask: mask.materialise(T, S))(padding(lengths))
-    np.testing.assert_array_equal(mapped, padding(lengths).materialise(T, S)[:, 0])
+    mapped = jax.vmap(lambda mask: mask.materialize(T, S))(padding(lengths))
+    np.testing.assert_array_equal(mapped, padding(lengths).materialize(T, S)[:, 0])
 
 
 def test_vmap_over_one_field_alone() -> None:
     mask = causal(1) & padding(jnp.array([3, 0, 7]))
     axes = Mask(upper=None, key_lengths=0)
-    mapped = jax.vmap(lambda mask: mask.materialise(T, S), in_axes=(axes,))(mask)
-    np.testing.assert_array_equal(mapped, mask.materialise(T, S)[:, 0])
+    mapped = jax.vmap(lambda mask: mask.materialize(T, S), in_axes=(axes,))(mask)
+    np.testing.assert_array_equal(mapped, mask.materialize(T, S)[:, 0])
 
 
 @pytest.mark.parametrize("placeholder", [object(), None, "name", 0.5, (1, 2)])

@@ -17,7 +17,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_rgb
 
-from mha_book.plotting import PALETTE, WEIGHT_COLOURS, attention_map, head_grid, use_book_style
+from mha_book.plotting import PALETTE, WEIGHT_COLORS, attention_map, head_grid, use_book_style
 
 TOKENS = ["[CLS]", "attention", "[SEP]"]
 # (N, T, S) = (5, 2, 3), rows sum to 1
@@ -75,7 +75,7 @@ def test_values_are_written_on_request_and_legible() -> None:
     ax = attention_map(np.array([[0.73105858, 0.26894142]]), ["q"], ["a", "b"], show_values=True)
     assert [text.get_text() for text in ax.texts] == ["0.73", "0.27"]
     for text, weight in zip(ax.texts, (0.73105858, 0.26894142), strict=True):
-        assert contrast(to_rgb(text.get_color()), WEIGHT_COLOURS(weight)[:3]) > 4.5
+        assert contrast(to_rgb(text.get_color()), WEIGHT_COLORS(weight)[:3]) > 4.5
     assert not attention_map(np.eye(2), QUERIES).texts
 
 
@@ -84,13 +84,13 @@ def test_written_values_are_legible_in_every_colour(vmax: float) -> None:
     weights = np.linspace(0, 1, 41)
     ax = attention_map(weights[:, None], [""] * 41, ["k"], show_values=True, vmax=vmax)
     for text, weight in zip(ax.texts, weights, strict=True):
-        background = WEIGHT_COLOURS(min(1.0, weight / vmax))[:3]
+        background = WEIGHT_COLORS(min(1.0, weight / vmax))[:3]
         assert contrast(to_rgb(text.get_color()), background) > 4.5, weight
 
 
 def test_a_map_draws_where_it_is_told() -> None:
     figure, axes = plt.subplots(1, 2)
-    assert attention_map(WEIGHTS[0], QUERIES, TOKENS, ax=axes[1], colour_bar=False) is axes[1]
+    assert attention_map(WEIGHTS[0], QUERIES, TOKENS, ax=axes[1], colorbar=False) is axes[1]
     assert len(figure.axes) == 2
     assert not axes[0].images
 
@@ -240,7 +240,7 @@ def lab(rgb: Any, blindness: str = "none") -> np.ndarray:
 
 @pytest.mark.parametrize("blindness", BLINDNESS)
 def test_greater_weights_look_darker_to_everyone(blindness: str) -> None:
-    lightness = lab(WEIGHT_COLOURS(np.linspace(0, 1, 33))[:, :3], blindness)[:, 0]
+    lightness = lab(WEIGHT_COLORS(np.linspace(0, 1, 33))[:, :3], blindness)[:, 0]
     steps = -np.diff(lightness)
     assert (steps > 0).all()
     assert lightness[0] - lightness[-1] > 70

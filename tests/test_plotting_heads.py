@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from mha_book.plotting_heads import head_atlas
+from mha_book.plotting import head_atlas
 
 
 def test_every_head_once_in_the_order_given():

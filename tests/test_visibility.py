@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mha_book import Mask, causal, explicit, padding
-from mha_book.visibility import as_mask, silence, visibility
+from mha_book.masks import as_mask, visibility, zero_unattended
 
 B, N, K, T, S, H = 2, 6, 2, 5, 7, 3
 SHAPE = (B, N, T, S)
@@ -62,7 +62,7 @@ def test_silence_empties_what_the_group_does_not_see() -> None:
     array[1, 5, 0, 6] = True  # head 5 to key head 1
     query, key = operands()
     value = jnp.ones((B, K, S, 11))
-    q, k, v = silence(query, key, value, jnp.asarray(array))
+    q, k, v = zero_unattended(query, key, value, jnp.asarray(array))
     assert np.argwhere(q.any(-1)).tolist() == [[0, 1, 2], [1, 5, 0]]
     assert np.argwhere(k.any(-1)).tolist() == [[0, 0, 3], [1, 1, 6]]
     np.testing.assert_array_equal(k.any(-1), v.any(-1))
@@ -72,8 +72,8 @@ def test_silence_removes_nan_and_infinity_and_nothing_else() -> None:
     query, key = operands()
     key = key.at[:, :, 4:].set(jnp.nan)
     query = query.at[1].set(jnp.inf)
-    visible = padding(jnp.array([4, 0])).materialise(T, S)
-    q, k, _ = silence(query, key, key, visible)
+    visible = padding(jnp.array([4, 0])).materialize(T, S)
+    q, k, _ = zero_unattended(query, key, key, visible)
     assert (q[0] == 1).all()
     assert (q[1] == 0).all()
     assert (k[0, :, :4] == 1).all()
@@ -85,14 +85,14 @@ def test_silence_removes_nan_and_infinity_and_nothing_else() -> None:
 def test_silence_keeps_the_dtype(dtype: str) -> None:
     visible = jnp.zeros((1, 1, T, S), bool)
     query, key = (x.astype(dtype) for x in operands())
-    for array in silence(query, key, key, visible):
+    for array in zero_unattended(query, key, key, visible):
         assert array.dtype == dtype
 
 
 def test_one_head_without_a_head_axis() -> None:
-    visible = explicit(jnp.eye(T, S, dtype=bool)).materialise(T, S)
+    visible = explicit(jnp.eye(T, S, dtype=bool)).materialize(T, S)
     key = jnp.ones((S, H)).at[T:].set(jnp.nan)
-    _, k, _ = silence(jnp.ones((T, H)), key, key, visible)
+    _, k, _ = zero_unattended(jnp.ones((T, H)), key, key, visible)
     assert k.any(-1).tolist() == [True] * T + [False] * (S - T)
 
 

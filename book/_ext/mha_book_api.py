@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 # Reading order; a module that is not named here comes after these, alphabetically.
 ORDER = (
     "heads", "masks", "rope", "visibility", "attention", "softmax_vjp", "attention_vjp",
-    "manual", "jax_nn", "decode", "dispatch", "parameters", "initialisers", "layers", "dropout",
+    "manual", "jax_nn", "decode", "dispatch", "parameters", "initializers", "layers", "dropout",
     "multihead", "layer_vjp", "gradients", "grouped", "latent", "kv_cache", "cached_attention",
     "specialization.patterns", "specialization.targets", "specialization.measures",
     "specialization.streaming", "specialization.repeats", "specialization.probes",
@@ -31,9 +31,9 @@ ORDER = (
     "notation.equation", "notation.system", "notation.layer", "notation.page",
     "notation.loops", "notation.rules", "notation.diagram", "costs", "counting",
     "models.tokens", "models.text", "models.records",
-    "models.minilm", "models.minilm_params", "models.smollm2", "models.smollm2_params",
-    "models.smollm2_cached", "models.generation",
-    "models.characters", "models.tiny", "models.tiny_params", "checkpoints", "tables", "training",
+    "models.minilm", "models.minilm", "models.smollm2", "models.smollm2_params",
+    "models.smollm2", "models.generation",
+    "models.characters", "models.tiny", "models.tiny", "checkpoints", "tables", "training",
     "plotting", "exercises",
 )  # fmt: skip
 

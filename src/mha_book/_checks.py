@@ -1,4 +1,6 @@
-"""Argument checks whose messages name the argument, its axes, what was expected and what came."""
+"""In which precision sums run."""
+
+# MERGED-DOC """Argument checks whose messages name the argument, its axes, what was expected and what came."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +18,13 @@ __all__ = [
     "check_integers",
     "check_operands",
     "check_rank",
+    "wide",
 ]
+
+
+def wide(dtype: Any) -> Any:
+    """Return float32 for a half-precision dtype, and any other floating-point dtype as it is."""
+    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
 
 
 def check(condition: bool, name: str, expected: str, got: object) -> None:

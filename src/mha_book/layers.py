@@ -1,16 +1,15 @@
-"""What a model needs around attention: normalisation, activation, affine maps."""
+"""What a model needs around attention: normalisation, activation, linear maps."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_axis, check_floating, check_rank
-from mha_book._dtypes import wide
+from mha_book._checks import check, check_axis, check_floating, check_rank, wide
 
-__all__ = ["affine", "gelu", "layer_norm", "rms_norm", "swiglu"]
+__all__ = ["gelu", "linear", "layer_norm", "rms_norm", "swiglu"]
 
 
-def affine(
+def linear(
     x: Float[Array, "*batch D"], weight: Float[Array, "D F"], bias: Float[Array, " F"] | None = None
 ) -> Float[Array, "*batch F"]:
     r"""Return $x W + b$ for every row $x$.
@@ -27,7 +26,7 @@ def affine(
         ValueError: an argument's rank, dtype or axes do not fit.
 
     Example:
-        >>> affine(jnp.ones((1, 2)), jnp.eye(2), jnp.array([0.0, 1.0])).tolist()
+        >>> linear(jnp.ones((1, 2)), jnp.eye(2), jnp.array([0.0, 1.0])).tolist()
         [[1.0, 2.0]]
     """
     check_rank(x, "x", "(…, D)", 1)
@@ -175,4 +174,4 @@ def swiglu(
         check_axis(array, name, 0, "(D, F)", x.shape[-1], "x")
     check_axis(w_up, "w_up", 1, "(D, F)", w_gate.shape[1], "w_gate")
     check_axis(w_down, "w_down", 0, "(F, D)", w_gate.shape[1], "w_gate")
-    return affine(jax.nn.silu(affine(x, w_gate)) * affine(x, w_up), w_down)
+    return linear(jax.nn.silu(linear(x, w_gate)) * linear(x, w_up), w_down)

@@ -4,17 +4,30 @@ Boolean throughout, True = attend. A query stands in row ``i`` of ``T``, a key i
 ``S``. ``torch.nn.MultiheadAttention`` has the opposite polarity (True = do not attend).
 """
 
+# MERGED-DOC """What a query may see: every way of hiding a key, as one structure and as one array."""
+
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Integer
+from jaxtyping import Array, Bool, Float, Int, Integer, Shaped
 
-from mha_book._checks import check, check_boolean
+from mha_book._checks import check, check_bias, check_boolean, check_broadcastable
 
-__all__ = ["Mask", "causal", "explicit", "padding", "sliding_window"]
+__all__ = [
+    "as_mask",
+    "causal",
+    "explicit",
+    "Mask",
+    "one_batch_axis",
+    "padding",
+    "zero_unattended",
+    "sliding_window",
+    "visibility",
+]
 
 # What the fields hold, and what else JAX puts there: it builds pytrees of whatever it likes (axes
 # for vmap, shapes, tracers), so the fields are not checked; `as_mask` checks them on use.
@@ -41,7 +54,7 @@ class Mask:
         array: boolean, of the full rank of the scores, ``(…, N, T, S)``, each axis equal or 1.
 
     Example:
-        >>> (causal() & sliding_window(1)).materialise(3, 3).astype(int).tolist()
+        >>> (causal() & sliding_window(1)).materialize(3, 3).astype(int).tolist()
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
 
@@ -82,7 +95,7 @@ class Mask:
         }
         return frozenset(name for name, is_present in present.items() if is_present)
 
-    def materialise(self, query_length: int, key_length: int) -> Bool[Array, "..."]:
+    def materialize(self, query_length: int, key_length: int) -> Bool[Array, "..."]:
         """Return the mask as a boolean array that broadcasts against scores ``(…, N, T, S)``.
 
         Args:
@@ -158,7 +171,7 @@ def causal(query_offset: int | Int[Array, "*batch"] = 0) -> Mask:
         a cache of ``S`` keys it shows the query the first key alone.
 
     Example:
-        >>> causal(query_offset=2).materialise(1, 4).tolist()
+        >>> causal(query_offset=2).materialize(1, 4).tolist()
         [[True, True, True, False]]
     """
     _check_integers(query_offset, "query_offset", "an integer or an array of integers")
@@ -182,7 +195,7 @@ def sliding_window(
         ValueError: ``left`` or ``right`` is negative or not an integer.
 
     Example:
-        >>> sliding_window(1, 0).materialise(3, 3).astype(int).tolist()
+        >>> sliding_window(1, 0).materialize(3, 3).astype(int).tolist()
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
     for name, value in (("left", left), ("right", right)):
@@ -213,7 +226,7 @@ def padding(
         ValueError: a length is not an integer array.
 
     Example:
-        >>> padding(jnp.array([1, 2])).materialise(1, 3).tolist()
+        >>> padding(jnp.array([1, 2])).materialize(1, 3).tolist()
         [[[[True, False, False]]], [[[True, True, False]]]]
     """
     for name, value in (("key_lengths", key_lengths), ("query_lengths", query_lengths)):
@@ -239,9 +252,154 @@ def explicit(array: Bool[Array, "..."]) -> Mask:
             than two axes.
 
     Example:
-        >>> explicit(jnp.array([[True, False]])).materialise(1, 2).tolist()
+        >>> explicit(jnp.array([[True, False]])).materialize(1, 2).tolist()
         [[True, False]]
     """
     check_boolean(array, "array", "a boolean array (an additive mask is a bias)")
     check(array.ndim >= 2, "array", "axes (…, N, T, S), that is rank 2 or more", array.shape)
     return Mask(array=array)
+
+
+def as_mask(
+    mask: Mask | Bool[Array, "..."] | None, is_causal: bool, scores_shape: tuple[int, ...]
+) -> Mask | None:
+    """Return what a caller gave as ``mask`` and ``is_causal`` as one checked structure.
+
+    Args:
+        mask: a :class:`Mask`, a boolean array of full rank, or None.
+        is_causal: whether to combine it with :func:`causal`.
+        scores_shape: the shape of the scores, ``(…, N, T, S)`` (or ``(T, S)`` for one head).
+
+    Returns:
+        The mask, or None where everything is visible.
+
+    Raises:
+        ValueError: the array is not boolean or does not have the rank of the scores with each axis
+            equal or 1; lengths or bounds do not have the shape of the batch axes.
+
+    Example:
+        >>> as_mask(None, True, (3, 3)).upper
+        0
+    """
+    if mask is not None and not isinstance(mask, Mask):
+        check_boolean(mask, "mask", "a Mask or a boolean array (an additive mask is a bias)")
+        mask = Mask(array=mask)
+    if mask is not None:
+        batch = tuple(scores_shape[:-3])
+        for field in fields(mask):
+            value, name = getattr(mask, field.name), f"mask.{field.name}"
+            if value is None or (field.name in ("lower", "upper") and jnp.ndim(value) == 0):
+                continue
+            if field.name == "array":
+                check_broadcastable(value, "mask", scores_shape, "(…, N, T, S)")
+                continue
+            what = f"one number for each entry of the batch axes, shape {batch}"
+            check(jnp.shape(value) == batch, name, what, f"shape {jnp.shape(value)}")
+    if not is_causal:
+        return mask
+    return causal() if mask is None else mask & causal()
+
+
+def visibility(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+) -> Bool[Array, "..."] | None:
+    """Return everything that hides a key from a query as one boolean array, True = attend.
+
+    Args:
+        query: ``(…, N, T, H)``.
+        key: ``(…, K, S, H)``.
+        mask: as in :func:`~mha_book.attention.reference.attention_weights`.
+        bias: as in :func:`~mha_book.attention.reference.attention_weights`; -inf hides a key.
+        is_causal: as in :func:`~mha_book.attention.reference.attention_weights`.
+
+    Returns:
+        Array of the rank of the scores, each axis equal or 1; None where nothing is hidden.
+
+    Raises:
+        ValueError: ``mask`` or ``bias`` does not fit the scores.
+
+    Example:
+        >>> visibility(jnp.ones((2, 1)), jnp.ones((3, 1)), is_causal=True).astype(int).tolist()
+        [[1, 0, 0], [1, 1, 0]]
+    """
+    shape = (*query.shape[:-1], key.shape[-2])
+    structure = as_mask(mask, is_causal, shape)
+    visible = None
+    if structure is not None:
+        visible = structure.materialize(shape[-2], shape[-1])
+        visible = jnp.reshape(visible, (1,) * (len(shape) - visible.ndim) + visible.shape)
+    if bias is not None:
+        check_bias(bias, shape)
+        unhidden = bias > -jnp.inf
+        visible = unhidden if visible is None else jnp.logical_and(visible, unhidden)
+    return visible
+
+
+def zero_unattended(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    visible: Bool[Array, "..."] | None,
+) -> tuple[Array, Array, Array]:
+    """Replace by zeros the queries that see no key, and the keys and values that no query sees.
+
+    A masked score is thrown away after the product, but zero times NaN is NaN, forward and
+    backward; so padding that may hold anything has to be emptied before the product.
+
+    Args:
+        query: ``(…, N, T, H)``.
+        key: ``(…, K, S, H)``.
+        value: ``(…, K, S, C)``.
+        visible: what :func:`visibility` gave.
+
+    Returns:
+        The three arrays.
+
+    Example:
+        >>> visible = jnp.array([[True, False]])
+        >>> key = value = jnp.array([[1.0], [jnp.nan]])
+        >>> zero_unattended(jnp.ones((1, 1)), key, value, visible)[2].tolist()
+        [[1.0], [0.0]]
+    """
+    if visible is None:
+        return query, key, value
+    rows = jnp.any(visible, axis=-1)[..., None]  # (…, N, T, 1), each axis equal or 1
+    columns = jnp.any(visible, axis=-2)[..., None]  # (…, N, S, 1), likewise
+    if query.ndim > 2 and columns.shape[-3] != 1:  # a key lives if a query of its group sees it
+        num_kv_heads = key.shape[-3]
+        group = query.shape[-3] // num_kv_heads
+        shape = (*columns.shape[:-3], num_kv_heads, group, *columns.shape[-2:])
+        columns = jnp.any(jnp.reshape(columns, shape), axis=-3)  # (…, K, S, 1)
+
+    def zero(array: Array, alive: Array) -> Array:
+        return jnp.where(alive, array, jnp.zeros((), array.dtype))
+
+    return zero(query, rows), zero(key, columns), zero(value, columns)
+
+
+def one_batch_axis(
+    array: Shaped[Array, "..."] | None, batch: tuple[int, ...]
+) -> Shaped[Array, "..."] | None:
+    """Fold the batch axes of a mask or bias of full rank into one, of full size or 1.
+
+    Args:
+        array: ``(*batch, N, T, S)``, each axis equal or 1; None stays None.
+        batch: the batch axes of the operands.
+
+    Returns:
+        ``(B, N, T, S)``, where ``B`` is the product of the batch axes, or 1.
+
+    Example:
+        >>> one_batch_axis(jnp.ones((3, 1, 1, 4, 5)), (3, 2)).shape
+        (6, 1, 4, 5)
+    """
+    if array is None:
+        return None
+    if math.prod(array.shape[:-3]) != 1:
+        array = jnp.broadcast_to(array, (*batch, *array.shape[-3:]))
+    return jnp.reshape(array, (-1, *array.shape[-3:]))

@@ -7,13 +7,27 @@ with every common kind of colour blindness, and in grey.
 Shapes: ``N`` heads, ``T`` queries, ``S`` keys. This module imports nothing of the package.
 """
 
+# MERGED-DOC """Figures of all heads of a model at a glance: one small map for each, grouped by kind.
+#
+# Shapes: ``M`` heads of any number of layers, ``T`` queries, ``S`` keys.
+# """
+
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+
+__all__ = [
+    "attention_map",
+    "head_atlas",
+    "head_grid",
+    "PALETTE",
+    "use_book_style",
+    "WEIGHT_COLORS",
+]
 
 try:
     import matplotlib.pyplot as plt
@@ -26,13 +40,12 @@ except ModuleNotFoundError as error:
     message = 'matplotlib is not installed; install it with\n  pip install -e ".[book]"'
     raise ModuleNotFoundError(message, name="matplotlib") from None
 
-__all__ = ["PALETTE", "WEIGHT_COLOURS", "attention_map", "head_grid", "use_book_style"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Colours for things without an order (Okabe and Ito, without the yellow, too faint on white)."""
 
 _LIGHT_TO_DARK = "#f4f9f9 #b5e4e6 #79cdd4 #36b4cb #0098bf #0079ac #2f5b8c #344164 #2b2a3a"
-WEIGHT_COLOURS = LinearSegmentedColormap.from_list("mha_weights", _LIGHT_TO_DARK.split())
+WEIGHT_COLORS = LinearSegmentedColormap.from_list("mha_weights", _LIGHT_TO_DARK.split())
 """Colours for weights: near white is 0, near black is 1, lightness falls in equal steps."""
 
 _SPECIAL_COLOUR = "#A04000"
@@ -65,7 +78,7 @@ def attention_map(
     title: str | None = None,
     vmax: float | int = 1.0,
     show_values: bool = False,
-    colour_bar: bool = True,
+    colorbar: bool = True,
 ) -> Axes:
     """Draw the weights of one head: queries down, keys across.
 
@@ -77,7 +90,7 @@ def attention_map(
         title: above the map.
         vmax: the weight that gets the darkest colour; the bar says if there are greater ones.
         show_values: whether to write each weight into its cell, for maps of a few tokens.
-        colour_bar: whether to draw the bar that says what the colours mean.
+        colorbar: whether to draw the bar that says what the colours mean.
 
     Returns:
         The axes; their ``figure`` is the picture.
@@ -104,7 +117,7 @@ def attention_map(
         for (i, j), weight in np.ndenumerate(array):
             colour = "white" if weight > 0.62 * vmax else "black"
             ax.text(j, i, f"{weight:.2f}", ha="center", va="center", color=colour, fontsize=8)
-    if colour_bar:
+    if colorbar:
         _add_bar(image, [ax], array, vmax)
     return ax
 
@@ -180,7 +193,7 @@ def _draw(
     ax: Axes, array: np.ndarray, vmax: float | int, labels: tuple[Any, Any], size: float
 ) -> Any:
     """Draw one map; where the labels of an axis are None, the axis stays bare."""
-    image = ax.imshow(array, cmap=WEIGHT_COLOURS, vmin=0.0, vmax=vmax, interpolation="nearest")
+    image = ax.imshow(array, cmap=WEIGHT_COLORS, vmin=0.0, vmax=vmax, interpolation="nearest")
     meanings = ("query (attends)", "key (attended to)")
     for axis, length, tokens, meaning in zip(
         (ax.yaxis, ax.xaxis), array.shape, labels, meanings, strict=True
@@ -254,3 +267,93 @@ def _check_weights(weights: Any, axes: str, vmax: float | int) -> np.ndarray:
 def _check(condition: bool, name: str, expected: str, got: object) -> None:
     if not condition:
         raise ValueError(f"{name}: expected {expected}; got {got}")
+
+
+_GAP, _LABEL, _HEADER = 0.14, 0.34, 0.72  # in sides of a map: between maps, below one, above a kind
+
+
+def head_atlas(
+    weights: Float[Any, "M T S"],
+    titles: Sequence[str],
+    groups: Mapping[str, Sequence[int]],
+    *,
+    columns: int = 10,
+    width: float | int = 5.0,
+    vmax: float | int = 1.0,
+) -> Any:
+    """Draw a small map of every head, group under group, with a header over each.
+
+    In each map queries go down and keys across, as in :func:`~mha_book.plotting.attention_map`.
+
+    Args:
+        weights: ``(M, T, S)``, numbers from 0 to 1.
+        titles: ``M`` short names, written below the maps.
+        groups: by header the numbers of its heads, in the order in which they are drawn; a group
+            without heads is left out.
+        columns: maps side by side.
+        width: of the figure, in inches.
+        vmax: the weight that gets the darkest colour; greater ones look the same.
+
+    Returns:
+        The figure; its height follows from the number of maps.
+
+    Raises:
+        ValueError: the weights' rank, dtype or values do not fit, ``titles`` has another length,
+            a group names a head that is not there, or ``columns`` is not positive.
+
+    Example:
+        >>> maps = np.full((3, 2, 2), 0.5)
+        >>> figure = head_atlas(maps, ["0.0", "0.1", "0.2"], {"all": [2, 0, 1]}, columns=2)
+        >>> [text.get_text() for text in figure.axes[0].texts]
+        ['all (3)', '0.2', '0.0', '0.1']
+        >>> plt.close(figure)
+    """
+    array = _check_weights(weights, "(M, T, S)", vmax)
+    number, queries, keys = array.shape
+    _check(len(titles) == number, "titles", f"{number} titles, axis M of weights", len(titles))
+    _check(isinstance(columns, int) and columns > 0, "columns", "a positive integer", columns)
+    named = [head for heads in groups.values() for head in heads]
+    inside = all(0 <= head < number for head in named)
+    _check(bool(named) and inside, "groups", f"heads from 0 to {number - 1}", named)
+    step = 1 + _GAP
+    places, top = [], 0.0  # of each map: head, left, top
+    headers = []
+    for name, heads in groups.items():
+        if not len(heads):
+            continue
+        headers.append((f"{name} ({len(heads)})", top))
+        top += _HEADER
+        for n, head in enumerate(heads):
+            row, column = divmod(n, columns)
+            places.append((head, column * step, top + row * (step + _LABEL)))
+        top += -(-len(heads) // columns) * (step + _LABEL)
+    across = columns * step - _GAP
+    figure = plt.figure(figsize=(width, width * top / across), layout="none")
+    ax = figure.add_axes((0.01, 0.0, 0.98, 1.0))
+    ax.set(xlim=(0, across), ylim=(top, 0))
+    ax.set_axis_off()
+    points = 72 * width / across  # of one side of a map
+    for text, y in headers:
+        size = min(10, 0.42 * points)
+        ax.text(0, y + _HEADER - 0.12, text, fontsize=size, fontweight="bold", va="bottom")
+    small = max(4.0, min(8.0, 0.26 * points))
+    # One picture of all maps: hundreds of them would each take their time.
+    fine = max(queries, keys)
+    canvas = np.full((round(top * fine), round(across * fine)), np.nan)
+    for head, left, upper in places:
+        y, x = round(upper * fine), round(left * fine)
+        rows, cells = np.arange(fine) * queries // fine, np.arange(fine) * keys // fine
+        canvas[y : y + fine, x : x + fine] = array[head][rows][:, cells]
+        ax.text(left + 0.5, upper + 1.03, titles[head], fontsize=small, ha="center", va="top")
+    extent = (0, canvas.shape[1] / fine, canvas.shape[0] / fine, 0)
+    ax.imshow(
+        canvas,
+        extent=extent,
+        aspect="auto",
+        cmap=WEIGHT_COLORS,
+        vmin=0.0,
+        vmax=vmax,
+        interpolation="nearest",
+    )
+    ax.set(xlim=(0, across), ylim=(top, 0))
+    return figure

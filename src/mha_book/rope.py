@@ -7,8 +7,7 @@ positions through $m - n$ alone. Heads stand before positions, ``(…, T, H)``.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check, check_axis, check_floating, check_integers, check_rank
-from mha_book._dtypes import wide
+from mha_book._checks import check, check_axis, check_floating, check_integers, check_rank, wide
 
 __all__ = ["rotary_angles", "rotate"]
 

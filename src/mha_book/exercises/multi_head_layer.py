@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book.exercises import Check
-from mha_book.parameters import FusedMultiHeadParams, MultiHeadParams, fuse
+from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, fuse
 
 __all__ = ["CHECKS"]
 

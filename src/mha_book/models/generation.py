@@ -14,14 +14,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from mha_book._checks import check
-from mha_book.models._inputs import check_tokens
-from mha_book.models.smollm2 import SmolLM2
-from mha_book.models.smollm2_cached import decode_step, init_caches, prefill
+from mha_book.models.smollm2 import SmolLM2, decode_step, init_caches, prefill
+from mha_book.models.tokens import check_tokens
 
-__all__ = ["generate", "pick"]
+__all__ = ["generate", "sample_token"]
 
 
-def pick(
+def sample_token(
     logits: Float[Array, "B V"],
     rng_key: Key[Array, ""] | None = None,
     *,
@@ -43,7 +42,7 @@ def pick(
         ValueError: ``temperature`` is not positive, or ``top_k`` not between 1 and ``V``.
 
     Example:
-        >>> pick(jnp.array([[0.0, 2.0, 1.0]])).tolist()
+        >>> sample_token(jnp.array([[0.0, 2.0, 1.0]])).tolist()
         [1]
     """
     check(temperature > 0, "temperature", "a positive number", temperature)
@@ -68,7 +67,7 @@ def generate(
     rng_key: Key[Array, ""] | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
-    left: int | None = None,
+    window: int | None = None,
     stop_ids: Sequence[int] = (),
 ) -> Int[np.ndarray, "B written"]:
     """Continue prompts by ``num_tokens`` tokens, the likeliest ones or random ones.
@@ -81,9 +80,9 @@ def generate(
         lengths: ``(B,)``, at least 1: the number of real tokens of each prompt.
         num_tokens: how many tokens to write.
         rng_key: PRNG key for random tokens; None for the likeliest.
-        temperature: as in :func:`pick`.
-        top_k: as in :func:`pick`.
-        left: how many tokens before its own each token sees; None for all.
+        temperature: as in :func:`sample_token`.
+        top_k: as in :func:`sample_token`.
+        window: how many tokens before its own each token sees; None for all.
         stop_ids: a sequence that has written one of these is finished: what follows is the pad
             token. When all are finished, fewer than ``num_tokens`` columns come back.
 
@@ -100,10 +99,12 @@ def generate(
     longest = token_ids.shape[1] + num_tokens
     what = f"at most {model.config.max_length} tokens, prompt and new ones together"
     check(longest <= model.config.max_length, "num_tokens", what, longest)
-    left = left if left is not None and left < longest else None  # a wider window hides nothing
-    capacity = longest if left is None else left + 1
-    caches = init_caches(token_ids.shape[0], capacity, left=left, config=model.config)
-    choose = _compiled_pick(temperature, top_k)
+    window = (
+        window if window is not None and window < longest else None
+    )  # a wider window hides nothing
+    capacity = longest if window is None else window + 1
+    caches = init_caches(token_ids.shape[0], capacity, window=window, config=model.config)
+    choose = _compiled_sampler(temperature, top_k)
     logits, caches = _prefill(model.params, token_ids, lengths, caches, config=model.config)
     written: list[np.ndarray] = []
     finished = np.zeros(token_ids.shape[0], bool)
@@ -128,8 +129,8 @@ _step = jax.jit(decode_step, **_OPTIONS)
 
 
 @functools.cache
-def _compiled_pick(temperature: float, top_k: int | None) -> Any:
-    return jax.jit(functools.partial(pick, temperature=temperature, top_k=top_k))
+def _compiled_sampler(temperature: float, top_k: int | None) -> Any:
+    return jax.jit(functools.partial(sample_token, temperature=temperature, top_k=top_k))
 
 
 def _show(number: int, of: int, done: bool) -> None:

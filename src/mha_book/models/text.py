@@ -8,7 +8,7 @@ import hashlib
 from typing import NamedTuple
 
 from mha_book._checks import check
-from mha_book.models._files import find_package
+from mha_book.storage import find_package
 
 __all__ = ["SPLITS", "Speech", "load_speeches", "split_of"]
 

@@ -25,7 +25,7 @@ __all__ = [
     "ablation",
     "gate_gradient",
     "mean_importance",
-    "normalise_layers",
+    "normalize_layers",
     "random_importance",
     "taylor",
     "weight_norm",
@@ -187,7 +187,7 @@ def mean_importance(
     return state
 
 
-def normalise_layers(importance: Float[Array, "L N"]) -> Float[Array, "L N"]:
+def normalize_layers(importance: Float[Array, "L N"]) -> Float[Array, "L N"]:
     """Divide the importance of each layer by its Euclidean norm, as Michel et al. do.
 
     Args:
@@ -200,7 +200,7 @@ def normalise_layers(importance: Float[Array, "L N"]) -> Float[Array, "L N"]:
         Michel et al., Are sixteen heads really better than one?, 2019, section 4.1.
 
     Example:
-        >>> normalise_layers(jnp.array([[3.0, 4.0], [0.0, 0.0]])).round(3).tolist()
+        >>> normalize_layers(jnp.array([[3.0, 4.0], [0.0, 0.0]])).round(3).tolist()
         [[0.6..., 0.8...], [0.0, 0.0]]
     """
     norm = jnp.linalg.norm(importance, axis=1, keepdims=True)
@@ -217,8 +217,8 @@ def weight_norm(params: Any) -> Float[Array, "L N"]:
         ``(L, N)``.
 
     Example:
-        >>> from mha_book.models.tiny_params import TinyLayer, TinyParams
-        >>> from mha_book.parameters import MultiHeadParams
+        >>> from mha_book.models.tiny import TinyLayer, TinyParams
+        >>> from mha_book.multihead.parameters import MultiHeadParams
         >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
         >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
         >>> weight_norm(params).tolist()

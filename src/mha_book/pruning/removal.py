@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mha_book._checks import check, check_boolean
-from mha_book.parameters import MultiHeadParams, check_params
+from mha_book.multihead.parameters import MultiHeadParams, check_params
 
 __all__ = ["fold_gates", "UNEVEN", "prune_heads", "prune_model", "with_mean_outputs"]
 
@@ -99,7 +99,7 @@ def prune_model(params: Any, keep: Array | np.ndarray, *, uneven: str = "raise")
         ValueError: ``keep`` has not a row for each layer, or as in :func:`prune_heads`.
 
     Example:
-        >>> from mha_book.models.tiny_params import TinyLayer, TinyParams
+        >>> from mha_book.models.tiny import TinyLayer, TinyParams
         >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
         >>> params = TinyParams(None, None, (TinyLayer(None, layer),) * 2, None, None)
         >>> smaller = prune_model(params, np.array([[True, False], [False, False]]))
@@ -132,7 +132,7 @@ def fold_gates(params: Any, gates: Float[Array, "L N"]) -> Any:
         ValueError: ``gates`` has not a row for each layer.
 
     Example:
-        >>> from mha_book.models.tiny_params import TinyLayer, TinyParams
+        >>> from mha_book.models.tiny import TinyLayer, TinyParams
         >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
         >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
         >>> fold_gates(params, jnp.array([[0.5, 0.0]])).layers[0].attention.w_o[..., 0].tolist()
@@ -168,7 +168,7 @@ def with_mean_outputs(
         ValueError: the axes do not fit.
 
     Example:
-        >>> from mha_book.models.tiny_params import TinyLayer, TinyParams
+        >>> from mha_book.models.tiny import TinyLayer, TinyParams
         >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
         >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
         >>> means = jnp.array([[[3.0], [5.0]]])

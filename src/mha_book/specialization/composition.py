@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mha_book._checks import check, check_rank
-from mha_book.grouped import repeat_key_heads
-from mha_book.parameters import MultiHeadParams
+from mha_book.multihead.grouped import repeat_kv_heads
+from mha_book.multihead.parameters import MultiHeadParams
 
 __all__ = ["BlockNorms", "Composition", "block_norms", "composition"]
 
@@ -65,7 +65,7 @@ def composition(
         >>> jax.jit(composition)(layer, layer).value.tolist()
         [[1.0, 1.0], [1.0, 1.0]]
     """
-    earlier, later = repeat_key_heads(earlier), repeat_key_heads(later)
+    earlier, later = repeat_kv_heads(earlier), repeat_kv_heads(later)
     d_model = earlier.w_o.shape[-1]
     widths = [w.shape[0] for w in (later.w_q, later.w_k, later.w_v)]
     what = f"inputs as wide as what earlier writes, {d_model}"
@@ -125,7 +125,7 @@ def block_norms(params: MultiHeadParams) -> BlockNorms:
     """
     check_rank(params.w_o, "w_o", "(N, C, D)", 3)
     out = _row_gram(params.w_o)
-    values = _column_gram(repeat_key_heads(params).w_v)
+    values = _column_gram(repeat_kv_heads(params).w_v)
     product = jnp.sqrt(jnp.sum(values * out, (1, 2)))
     return BlockNorms(jnp.sqrt(jnp.trace(out, axis1=1, axis2=2)), product)
 

@@ -70,7 +70,7 @@ def visible_pairs(
         [[[True, False], [True, True]]]
     """
     shape = (batch, 1, query_length, query_length if key_length is None else key_length)
-    pairs = mask.materialise(*shape[2:])
+    pairs = mask.materialize(*shape[2:])
     pairs = jnp.reshape(pairs, (1,) * (4 - pairs.ndim) + pairs.shape)
     fits = all(got in (1, size) for got, size in zip(pairs.shape, shape, strict=True))
     what = f"one for all heads, axes (B, 1, T, S) = {shape}"

@@ -23,19 +23,19 @@ from mha_book.specialization.patterns import (
 )
 
 __all__ = [
-    "Tally",
+    "MeasureSums",
     "add_texts",
     "bootstrap",
-    "excess",
+    "above_chance",
     "head_table",
     "mean",
     "measure_heads",
-    "null_mean",
+    "baseline_mean",
     "resampled",
 ]
 
 
-class Tally(NamedTuple):
+class MeasureSums(NamedTuple):
     """Sums of one measure; a pytree that adds up over texts.
 
     Args:
@@ -53,7 +53,7 @@ def measure_heads(
     weights: Sequence[Float[Array, "B N T S"]],
     visible: Bool[Array, "B T S"],
     patterns: Mapping[str, Pattern],
-) -> dict[str, Tally]:
+) -> dict[str, MeasureSums]:
     """Return the tallies of each text, for all heads of all layers.
 
     Inside one jitted function with the model's forward pass, the weights of a layer are used up
@@ -97,14 +97,14 @@ def measure_heads(
     several = visible.sum(-1) > 1
     count = jnp.concatenate([counted, several[:, None]], 1).sum(-1).astype(jnp.float32)
     return {
-        name: Tally(total[:, m], null[:, m], count[:, m])
+        name: MeasureSums(total[:, m], null[:, m], count[:, m])
         for m, name in enumerate([*names, "entropy"])
     }
 
 
 def add_texts(
-    tallies: dict[str, Tally], before: dict[str, Tally] | None = None
-) -> dict[str, Tally]:
+    tallies: dict[str, MeasureSums], before: dict[str, MeasureSums] | None = None
+) -> dict[str, MeasureSums]:
     """Add the tallies of texts up, and to those of earlier texts.
 
     Args:
@@ -115,7 +115,7 @@ def add_texts(
         By name tallies without that axis.
 
     Example:
-        >>> tally = Tally(jnp.ones((2, 1, 1)), jnp.ones(2), jnp.ones(2))
+        >>> tally = MeasureSums(jnp.ones((2, 1, 1)), jnp.ones(2), jnp.ones(2))
         >>> add_texts({"x": tally}, add_texts({"x": tally}))["x"].rows.item()
         4.0
     """
@@ -123,7 +123,7 @@ def add_texts(
     return summed if before is None else jax.tree.map(jnp.add, before, summed)
 
 
-def mean(tally: Tally) -> Float[Array, "*texts L N"]:
+def mean(tally: MeasureSums) -> Float[Array, "*texts L N"]:
     """Return the measure of every head; NaN where no row counts.
 
     Args:
@@ -133,13 +133,13 @@ def mean(tally: Tally) -> Float[Array, "*texts L N"]:
         ``(…, L, N)``.
 
     Example:
-        >>> mean(Tally(jnp.array([[6.0]]), jnp.array(2.0), jnp.array(4.0))).tolist()
+        >>> mean(MeasureSums(jnp.array([[6.0]]), jnp.array(2.0), jnp.array(4.0))).tolist()
         [[1.5]]
     """
     return tally.total / tally.rows[..., None, None]
 
 
-def null_mean(tally: Tally) -> Float[Array, "*texts"]:
+def baseline_mean(tally: MeasureSums) -> Float[Array, "*texts"]:
     """Return the measure of the uninformed head on the same rows.
 
     Args:
@@ -149,13 +149,13 @@ def null_mean(tally: Tally) -> Float[Array, "*texts"]:
         ``(…)``.
 
     Example:
-        >>> null_mean(Tally(jnp.array([[6.0]]), jnp.array(2.0), jnp.array(4.0))).item()
+        >>> baseline_mean(MeasureSums(jnp.array([[6.0]]), jnp.array(2.0), jnp.array(4.0))).item()
         0.5
     """
     return tally.null / tally.rows
 
 
-def excess(tally: Tally) -> Float[Array, "*texts L N"]:
+def above_chance(tally: MeasureSums) -> Float[Array, "*texts L N"]:
     r"""Return how far each head is from the uninformed towards one with all its attention there.
 
     $(m^h - m_0) / (1 - m_0)$ with $m^h$ the measure and $m_0$ its null value, for measures whose
@@ -171,15 +171,15 @@ def excess(tally: Tally) -> Float[Array, "*texts L N"]:
         Cohen, A coefficient of agreement for nominal scales, 1960.
 
     Example:
-        >>> excess(Tally(jnp.array([[6.0]]), jnp.array(4.0), jnp.array(8.0))).item()
+        >>> above_chance(MeasureSums(jnp.array([[6.0]]), jnp.array(4.0), jnp.array(8.0))).item()
         0.5
     """
-    null = null_mean(tally)[..., None, None]
+    null = baseline_mean(tally)[..., None, None]
     return (mean(tally) - null) / (1 - null)
 
 
 def bootstrap(
-    tally: Tally, rng_key: Key[Array, ""], draws: int = 1000, level: float = 0.95
+    tally: MeasureSums, rng_key: Key[Array, ""], draws: int = 1000, level: float = 0.95
 ) -> Float[Array, "2 L N"]:
     """Return an interval for the measure of every head, by drawing texts anew with replacement.
 
@@ -199,7 +199,7 @@ def bootstrap(
         Efron and Tibshirani, An introduction to the bootstrap, 1993.
 
     Example:
-        >>> tally = Tally(jnp.ones((5, 1, 1)), jnp.ones(5), jnp.full(5, 2.0))
+        >>> tally = MeasureSums(jnp.ones((5, 1, 1)), jnp.ones(5), jnp.full(5, 2.0))
         >>> jax.jit(bootstrap)(tally, jax.random.key(0)).tolist()
         [[[0.5]], [[0.5]]]
     """
@@ -208,7 +208,7 @@ def bootstrap(
     return jnp.quantile(means, jnp.array([(1 - level) / 2, (1 + level) / 2]), axis=0)
 
 
-def resampled(tally: Tally, rng_key: Key[Array, ""], draws: int = 1000) -> Tally:
+def resampled(tally: MeasureSums, rng_key: Key[Array, ""], draws: int = 1000) -> MeasureSums:
     """Return the tallies of texts drawn anew with replacement, for intervals of what follows.
 
     With the same key the same texts are drawn for every measure.
@@ -225,7 +225,7 @@ def resampled(tally: Tally, rng_key: Key[Array, ""], draws: int = 1000) -> Tally
         ValueError: the tally has no axis of texts.
 
     Example:
-        >>> tally = Tally(jnp.ones((5, 1, 1)), jnp.ones(5), jnp.full(5, 2.0))
+        >>> tally = MeasureSums(jnp.ones((5, 1, 1)), jnp.ones(5), jnp.full(5, 2.0))
         >>> jax.jit(resampled, static_argnums=2)(tally, jax.random.key(0), 3).rows.tolist()
         [10.0, 10.0, 10.0]
     """
@@ -236,8 +236,8 @@ def resampled(tally: Tally, rng_key: Key[Array, ""], draws: int = 1000) -> Tally
     return jax.tree.map(lambda x: jnp.tensordot(times, x, 1), tally)
 
 
-def head_table(tallies: Mapping[str, Tally]) -> dict[str, np.ndarray]:
-    """Return one row for each head, for :func:`mha_book.tables.write_table`.
+def head_table(tallies: Mapping[str, MeasureSums]) -> dict[str, np.ndarray]:
+    """Return one row for each head, for :func:`mha_book.storage.write_table`.
 
     Args:
         tallies: by name, summed over texts.
@@ -247,7 +247,7 @@ def head_table(tallies: Mapping[str, Tally]) -> dict[str, np.ndarray]:
         "… (uninformed)", the null value.
 
     Example:
-        >>> tally = Tally(jnp.array([[6.0, 4.0]]), jnp.array(2.0), jnp.array(4.0))
+        >>> tally = MeasureSums(jnp.array([[6.0, 4.0]]), jnp.array(2.0), jnp.array(4.0))
         >>> {name: column.tolist() for name, column in head_table({"x": tally}).items()}
         {'layer': [0, 0], 'head': [0, 1], 'x': [1.5, 1.0], 'x (uninformed)': [0.5, 0.5]}
     """
@@ -257,5 +257,5 @@ def head_table(tallies: Mapping[str, Tally]) -> dict[str, np.ndarray]:
     columns: dict[str, Any] = {"layer": layer, "head": head}
     for name, tally in tallies.items():
         columns[name] = np.asarray(mean(tally)).ravel()
-        columns[f"{name} (uninformed)"] = np.full(layer.shape, null_mean(tally))
+        columns[f"{name} (uninformed)"] = np.full(layer.shape, baseline_mean(tally))
     return columns

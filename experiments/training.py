@@ -1,0 +1,223 @@
+"""Training small models: a loop that can be killed at any step and goes on to the same bits.
+
+Everything random in a step, the batch included, comes from the key of the run and the number of
+the step. So the state of a run is one tree, and no reader of data has a place to remember. With
+``jax.vmap`` over states one loop trains one model for each key.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from mha_book._checks import check
+from mha_book.storage import (
+    import_extra,
+    load_arrays,
+    load_tree,
+    provenance,
+    save_arrays,
+    tree_arrays,
+)
+
+__all__ = ["apply_gradients", "init_state", "make_step", "train", "Trained", "TrainState"]
+
+
+class TrainState(NamedTuple):
+    """All that a run needs to go on.
+
+    Args:
+        step: how many steps were made, int32.
+        params: the parameters.
+        opt_state: the state of the optimizer.
+        rng_key: the key of the run; it does not change.
+    """
+
+    step: Array
+    params: Any
+    opt_state: Any
+    rng_key: Array
+
+
+class Trained(NamedTuple):
+    """What :func:`train` returns.
+
+    Args:
+        state: the state after the last step.
+        metrics: what each step reported: arrays whose first axis counts the steps.
+        evaluations: what each evaluation reported, likewise, with the steps at which they were
+            made under ``"step"``; empty where there were none.
+    """
+
+    state: TrainState
+    metrics: dict[str, np.ndarray]
+    evaluations: dict[str, np.ndarray]
+
+
+def init_state(params: Any, optimizer: Any, rng_key: Key[Array, ""]) -> TrainState:
+    """Return the state before the first step; ``jax.vmap`` over both gives one for each key.
+
+    Args:
+        params: the parameters.
+        optimizer: an ``optax.GradientTransformation``.
+        rng_key: PRNG key of the run.
+
+    Returns:
+        The state.
+    """
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), rng_key)
+
+
+def apply_gradients(optimizer: Any, gradient: Any, opt_state: Any, params: Any) -> tuple[Any, Any]:
+    """Return the parameters and the state of the optimizer after one update.
+
+    Args:
+        optimizer: an ``optax.GradientTransformation``.
+        gradient: a tree like ``params``.
+        opt_state: its state before.
+        params: the parameters before.
+
+    Returns:
+        The parameters, each in the dtype it had, and the state of the optimizer.
+
+    Raises:
+        ModuleNotFoundError: optax is missing; the message says how to install it.
+    """
+    optax = import_extra("optax", "training")
+    with jax.numpy_dtype_promotion("standard"):  # optax multiplies by its count of steps
+        updates, opt_state = optimizer.update(gradient, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+
+def make_step(
+    loss: Callable[..., Array], batch: Callable[..., Any], optimizer: Any
+) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
+    """Return a function that makes one step of gradient descent.
+
+    Args:
+        loss: ``(params, batch, rng_key)`` to a scalar; the key is for dropout.
+        batch: ``(data, rng_key)`` to a batch.
+        optimizer: an ``optax.GradientTransformation``.
+
+    Returns:
+        ``(state, data)`` to the next state and a dictionary with the ``"loss"`` before the step.
+        For one run each of several keys: ``jax.vmap(step, in_axes=(0, None))``.
+    """
+
+    def step(state: TrainState, data: Any) -> tuple[TrainState, dict[str, Array]]:
+        key = jax.random.fold_in(state.rng_key, state.step)
+        batch_key, loss_key = jax.random.split(key)
+        examples = batch(data, batch_key)
+        value, gradient = jax.value_and_grad(loss)(state.params, examples, loss_key)
+        params, opt_state = apply_gradients(optimizer, gradient, state.opt_state, state.params)
+        return TrainState(state.step + 1, params, opt_state, state.rng_key), {"loss": value}
+
+    return step
+
+
+def train(
+    step: Callable[..., tuple[TrainState, dict[str, Array]]],
+    state: TrainState,
+    num_steps: int,
+    *,
+    data: Any = None,
+    checkpoint: Path | None = None,
+    every: int = 100,
+    evaluate: Callable[..., dict[str, Array]] | None = None,
+    evaluate_every: int = 100,
+    config: Mapping[str, Any] | None = None,
+    name: str = "training",
+) -> Trained:
+    """Make steps until ``num_steps`` are made, from where a checkpoint says, or from ``state``.
+
+    On the same machine, cores and versions, a run that was killed and started again ends with the
+    same bits as one that was not. Progress shows on a terminal.
+
+    Args:
+        step: ``(state, data)`` to the next state and a dictionary of arrays, as :func:`make_step`
+            gives it; it is compiled here.
+        state: the state to start from where there is no checkpoint.
+        num_steps: how many steps the state shall count at the end.
+        data: a tree of arrays that every step is given.
+        checkpoint: a file to go on from if it exists, and to keep the state in; None for none.
+        every: after how many steps the checkpoint is written; it is at the end too.
+        evaluate: ``(params, data)`` to a dictionary of arrays; it is compiled here.
+        evaluate_every: after how many steps to evaluate; also before the first and after the last.
+        config: what the run is, values that JSON can hold. A checkpoint of another one is refused.
+        name: what the progress is of.
+
+    Returns:
+        The last state, and metrics and evaluations of all steps, those before a kill included.
+
+    Raises:
+        ValueError: the checkpoint is damaged, or of a run with another config or other shapes, or
+            of more steps than asked for.
+        ModuleNotFoundError: tqdm or safetensors is missing; the message says how to install it.
+    """
+    for count, argument in ((every, "every"), (evaluate_every, "evaluate_every")):
+        check(count > 0, argument, "a positive number of steps", count)
+    config = dict(config or {})
+    metrics: list[dict[str, Any]] = []
+    evaluations: list[dict[str, Any]] = []
+    if checkpoint is not None and checkpoint.exists():
+        state, metrics, evaluations = _resume(checkpoint, state, config)
+    start = int(np.ravel(state.step)[0])
+    check(start <= num_steps, "num_steps", f"at least the {start} steps made already", num_steps)
+    compiled, measure = jax.jit(step), None if evaluate is None else jax.jit(evaluate)
+    options = {"total": num_steps, "initial": start, "desc": name, "unit": "step"}
+    tqdm = import_extra("tqdm", "training").tqdm
+    with tqdm(**options, disable=not sys.stderr.isatty()) as bar:
+        for done in range(start, num_steps + 1):
+            is_last = done == num_steps
+            is_new = not evaluations or int(evaluations[-1]["step"]) != done
+            if measure is not None and is_new and (is_last or done % evaluate_every == 0):
+                step_number = np.asarray(done, np.int32)
+                evaluations.append({"step": step_number, **measure(state.params, data)})
+            if checkpoint is not None and done > start and (is_last or done % every == 0):
+                _keep(checkpoint, state, metrics, evaluations, config)
+            if not is_last:
+                state, reported = compiled(state, data)
+                metrics.append(reported)
+                bar.update()
+    return Trained(state, _stack(metrics), _stack(evaluations))
+
+
+def _keep(
+    path: Path,
+    state: TrainState,
+    metrics: list[dict[str, Any]],
+    evaluations: list[dict[str, Any]],
+    config: dict[str, Any],
+) -> None:
+    """Write a checkpoint."""
+    arrays = tree_arrays(state, "state")
+    for prefix, rows in (("metrics/", metrics), ("evaluations/", evaluations)):
+        arrays |= {f"{prefix}{name}": array for name, array in _stack(rows).items()}
+    save_arrays(path, arrays, {"config": config, "provenance": provenance()})
+
+
+def _resume(
+    path: Path, like: TrainState, config: dict[str, Any]
+) -> tuple[TrainState, list[dict[str, Any]], list[dict[str, Any]]]:
+    """Read a checkpoint: the state, and metrics and evaluations row by row."""
+    arrays, metadata = load_arrays(path)
+    wanted = json.loads(json.dumps(config))
+    stored = metadata.get("config")
+    check(stored == wanted, str(path), f"a checkpoint of the run {wanted}", stored)
+    rows = []
+    for prefix in ("metrics/", "evaluations/"):
+        columns = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+        count = len(next(iter(columns.values()))) if columns else 0
+        rows.append([{name: a[i] for name, a in columns.items()} for i in range(count)])
+    return load_tree(arrays, like, "state"), rows[0], rows[1]
+
+
+def _stack(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Return one array for each name, with the rows along the first axis."""
+    return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in (rows or [{}])[0]}

@@ -1,0 +1,340 @@
+r"""The keys that each query may see, as an interval: what a structured mask says in O(T) numbers.
+
+A mask without an array shows query $i$ the keys $j$ with $a_i \le j < b_i$. Both ends grow with
+$i$, so that any run of queries sees one run of keys too; from these ends follow which blocks of
+keys a block of queries needs, and which of them it sees whole.
+"""
+
+# MERGED-DOC """Cutting the operands of attention into blocks of queries and of keys.
+#
+# Shapes: ``X`` chunks of ``c`` key/value heads each, ``P`` blocks of queries, ``U`` blocks of keys,
+# ``r`` rows of a block of queries (those of all heads of a group), ``u`` keys of a block of keys.
+# """
+
+# MERGED-DOC """What hides keys, by blocks: which block of queries needs which block of keys.
+#
+# Shapes: as in :mod:`~mha_book.attention.blocks`.
+# """
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from mha_book.masks import Mask
+
+__all__ = [
+    "block_sizes",
+    "BlockMask",
+    "BlockSizes",
+    "split_keys",
+    "split_mask",
+    "split_queries",
+    "join",
+    "over_keys",
+    "seen",
+    "key_ranges",
+    "KeyRanges",
+    "visible_block",
+]
+
+
+class KeyRanges(NamedTuple):
+    """The keys of each query: ``start <= j < stop``; both are 0 where it sees none.
+
+    Args:
+        start: ``(*batch, T)``, the first key.
+        stop: ``(*batch, T)``, one more than the last.
+    """
+
+    start: Int[Array, "*batch T"]
+    stop: Int[Array, "*batch T"]
+
+
+def key_ranges(
+    mask: Mask | None, batch: tuple[int, ...], query_length: int, key_length: int
+) -> KeyRanges:
+    """Return the interval of keys that each query may see; the mask's array is not looked at.
+
+    Args:
+        mask: a structured mask, checked by :func:`~mha_book.masks.as_mask`, or None.
+        batch: the batch axes of the operands.
+        query_length: ``T``.
+        key_length: ``S``.
+
+    Returns:
+        Arrays ``(*batch, T)``.
+
+    Example:
+        >>> from mha_book.masks import causal
+        >>> key_ranges(causal(-1), (), 3, 3).stop.tolist()  # the first query sees nothing
+        [0, 1, 2]
+    """
+    mask = Mask() if mask is None else mask
+    i = _positions(query_length, len(batch))
+
+    def by_row(field: Any, default: int) -> Array:
+        field = jnp.asarray(default if field is None else field, jnp.int32)
+        return jnp.reshape(field, field.shape or (1,) * len(batch))[..., None]
+
+    start = jnp.zeros((*batch, query_length), jnp.int32)
+    stop = start + key_length
+    if mask.lower is not None:
+        start = jnp.maximum(start, i + by_row(mask.lower, 0))
+    if mask.upper is not None:
+        stop = jnp.minimum(stop, i + by_row(mask.upper, 0) + 1)
+    stop = jnp.minimum(stop, by_row(mask.key_lengths, key_length))
+    sees = jnp.logical_and(start < stop, i < by_row(mask.query_lengths, query_length))
+    return KeyRanges(jnp.where(sees, start, 0), jnp.where(sees, stop, 0))
+
+
+def seen(rows: KeyRanges, key_length: int) -> Bool[Array, "*batch S"]:
+    """Return which keys some query sees.
+
+    Args:
+        rows: what :func:`spans` gave: intervals whose ends grow with the row.
+        key_length: ``S``.
+
+    Returns:
+        ``(*batch, S)``.
+
+    Example:
+        >>> from mha_book.masks import sliding_window
+        >>> seen(key_ranges(sliding_window(0, 0), (), 2, 3), 3).tolist()
+        [True, True, False]
+    """
+    sees = rows.start < rows.stop
+    first = jnp.min(jnp.where(sees, rows.start, key_length), axis=-1, keepdims=True)
+    last = jnp.max(rows.stop, axis=-1, keepdims=True)
+    j = _positions(key_length, first.ndim - 1)
+    return jnp.logical_and(first <= j, j < last)
+
+
+def _positions(length: int, batch_axes: int) -> Array:
+    """Return 0, 1, …, with an axis of length 1 for each batch axis."""
+    return jnp.reshape(jnp.arange(length, dtype=jnp.int32), (1,) * batch_axes + (length,))
+
+
+ROWS, KEYS = 512, 512  # of a block; measured on CPUs (benchmarks/)
+ROWS_LEVEL = 2048  # of queries that all see the same keys: nothing is lost at an edge then
+SCORES = 2**20  # scores held at a time: 4 MiB in float32
+
+
+class BlockSizes(NamedTuple):
+    """How the operands are cut.
+
+    Args:
+        queries: positions of a block of queries.
+        keys: positions of a block of keys.
+        heads: key/value heads worked on together, a divisor of ``K``.
+    """
+
+    queries: int
+    keys: int
+    heads: int
+
+
+def block_sizes(
+    query_length: int, key_length: int, num_kv_heads: int, group: int, *, position_dependent: bool
+) -> BlockSizes:
+    """Return sizes of blocks that pad little and whose scores stay in the cache.
+
+    Where all queries see the same keys a block has more rows. Where the keys move with the query,
+    as under a causal mask, the scores that a block computes in vain grow with its rows.
+
+    Args:
+        query_length: ``T``.
+        key_length: ``S``.
+        num_kv_heads: ``K``.
+        group: ``G``, query heads to each of them.
+        position_dependent: whether the keys that a query may see depend on its position.
+
+    Returns:
+        The sizes.
+
+    Example:
+        >>> block_sizes(2048, 2048, 8, 1, position_dependent=True)
+        BlockSizes(queries=512, keys=512, heads=4)
+        >>> block_sizes(2048, 2048, 8, 1, position_dependent=False)
+        BlockSizes(queries=2048, keys=512, heads=1)
+    """
+    rows = ROWS if position_dependent else ROWS_LEVEL
+    queries, keys = _even(query_length, max(rows // group, 1)), _even(key_length, KEYS)
+    fits = [c for c in range(1, num_kv_heads + 1) if c * group * queries * keys <= SCORES]
+    heads = max((c for c in fits if num_kv_heads % c == 0), default=1)
+    return BlockSizes(queries, keys, heads)
+
+
+def split_queries(rows: Array, sizes: BlockSizes) -> Array:
+    """Cut ``(B, K, G, T, X)`` into blocks ``(X, P, c, r, X)``, padded with zeros.
+
+    Args:
+        rows: queries, or what else has a row for each query.
+        sizes: how to cut.
+
+    Returns:
+        The blocks; a row of a block belongs to query head ``row // queries`` of the group.
+    """
+    batch, num_kv_heads, group, length, width = rows.shape
+    count = -(-length // sizes.queries)
+    rows = jnp.pad(rows, [(0, 0)] * 3 + [(0, count * sizes.queries - length), (0, 0)])
+    chunks = batch * num_kv_heads // sizes.heads
+    rows = jnp.reshape(rows, (chunks, sizes.heads, group, count, sizes.queries, width))
+    rows = jnp.transpose(rows, (0, 3, 1, 2, 4, 5))
+    return jnp.reshape(rows, (chunks, count, sizes.heads, group * sizes.queries, width))
+
+
+def join(blocks: Array, shape: tuple[int, ...], sizes: BlockSizes) -> Array:
+    """Undo :func:`split_queries`; ``shape`` is ``(B, K, G, T, X)``."""
+    chunks, count, heads, _, width = blocks.shape
+    batch, num_kv_heads, group, length, _ = shape
+    blocks = jnp.reshape(blocks, (chunks, count, heads, group, sizes.queries, width))
+    rows = jnp.transpose(blocks, (0, 2, 3, 1, 4, 5))
+    rows = jnp.reshape(rows, (batch, num_kv_heads, group, count * sizes.queries, width))
+    return rows[..., :length, :]
+
+
+def split_keys(rows: Array, sizes: BlockSizes) -> Array:
+    """Cut keys or values ``(B, K, S, X)`` into blocks ``(X, U, c, u, X)``, padded with zeros."""
+    batch, num_kv_heads, length, width = rows.shape
+    count = -(-length // sizes.keys)
+    rows = jnp.pad(rows, [(0, 0)] * 2 + [(0, count * sizes.keys - length), (0, 0)])
+    chunks = batch * num_kv_heads // sizes.heads
+    rows = jnp.reshape(rows, (chunks, sizes.heads, count, sizes.keys, width))
+    return jnp.swapaxes(rows, 1, 2)
+
+
+def _even(length: int, target: int) -> int:
+    """Return a size of blocks, ``target`` or a little less, that pads ``length`` the least."""
+    size = -(-length // max(math.ceil(length / target), 1))
+    return size if size <= 16 else -(-size // 16) * 16
+
+
+class BlockMask(NamedTuple):
+    """Which pairs are visible, by blocks.
+
+    Block ``p`` of the queries needs the key blocks ``first[p] .. last[p] - 1``; of these it sees
+    ``whole_first[p] .. whole_last[p] - 1`` whole, where no score has to be masked.
+
+    Args:
+        start: ``(B, P, queries)``, the first key of each query.
+        stop: ``(B, P, queries)``, one more than its last.
+        bounds: ``(B, P, 4)``: first, whole_first, whole_last, last.
+        array: boolean ``(B, X/B, c, G, P, queries, U, keys)``, each axis whole or 1; or None.
+    """
+
+    start: Array
+    stop: Array
+    bounds: Array
+    array: Array | None
+
+
+def split_mask(
+    rows: KeyRanges, array: Array | None, num_kv_heads: int, key_length: int, sizes: BlockSizes
+) -> BlockMask:
+    """Cut what hides keys as :func:`split_queries` and :func:`split_keys` cut the operands.
+
+    Args:
+        rows: the keys of each query, ``(B, T)``.
+        array: the array of the mask, ``(B, N, T, S)``, each axis whole or 1; or None.
+        num_kv_heads: ``K``.
+        key_length: ``S``.
+        sizes: how to cut.
+
+    Returns:
+        The mask by blocks.
+    """
+    batch, length = rows.start.shape
+    count, key_count = -(-length // sizes.queries), -(-key_length // sizes.keys)
+    padding = [(0, 0), (0, count * sizes.queries - length)]
+    start, stop = (jnp.reshape(jnp.pad(x, padding), (batch, count, sizes.queries)) for x in rows)
+    sees = start < stop
+    first = jnp.min(jnp.where(sees, start, key_length), axis=-1) // sizes.keys
+    last = -(-jnp.max(stop, axis=-1) // sizes.keys)
+    first = jnp.minimum(first, last)  # a block whose queries see nothing needs no key
+    whole_first = jnp.clip(-(-jnp.max(start, axis=-1) // sizes.keys), first, last)
+    whole_last = jnp.clip(jnp.min(stop, axis=-1) // sizes.keys, whole_first, last)
+    if array is not None:
+        whole_last = whole_first  # the array may hide any pair
+        array = _cut_array(array, (count, key_count), num_kv_heads, sizes)
+    bounds = jnp.stack([first, whole_first, whole_last, last], axis=-1)
+    return BlockMask(start, stop, bounds, array)
+
+
+def _cut_array(
+    array: Array, counts: tuple[int, int], num_kv_heads: int, sizes: BlockSizes
+) -> Array:
+    """Pad and split the axes of a boolean array; axes of length 1 stay 1."""
+    batch, num_heads, length, key_length = array.shape
+    heads, chunk = sizes.heads, (1, 1, 1)
+    if num_heads != 1:
+        chunk = (num_kv_heads // heads, heads, num_heads // num_kv_heads)
+    shape, padding = [batch, *chunk], [(0, 0), (0, 0)]
+    for size, count, block in zip(
+        (length, key_length), counts, (sizes.queries, sizes.keys), strict=True
+    ):
+        whole = size != 1 or count * block == 1
+        shape += [count, block] if whole else [1, 1]
+        padding.append((0, count * block - size if whole else 0))
+    return jnp.reshape(jnp.pad(array, padding), shape)
+
+
+def over_keys(
+    hidden: BlockMask, place: tuple[Array, Array, Array], step: Callable[..., Any], state: Any
+) -> Any:
+    """Take one step for each block of keys that a block of queries needs.
+
+    Args:
+        hidden: the mask by blocks.
+        place: the numbers of the batch entry, of the chunk of heads and of the block of queries.
+        step: ``(u, state, masked)`` to the next state: the number of the block of keys, and
+            whether some pair in it may be hidden. It is traced twice, as the body of two loops.
+        state: the state before the first step.
+
+    Returns:
+        The state after the last.
+    """
+    entry, _, p = place
+    first, whole_first, whole_last, last = hidden.bounds[entry, p]
+    before = whole_first - first
+
+    def edge(n: Array, state: Any) -> Any:
+        return step(jnp.where(n < before, first + n, whole_last + n - before), state, True)
+
+    if hidden.array is None:
+        state = jax.lax.fori_loop(
+            whole_first, whole_last, lambda u, state: step(u, state, False), state
+        )
+    return jax.lax.fori_loop(0, before + last - whole_last, edge, state)
+
+
+def visible_block(
+    hidden: BlockMask, place: tuple[Array, Array, Array], u: Array, shape: tuple[int, int]
+) -> Array:
+    """Return which keys of a block the queries of a block see.
+
+    Args:
+        hidden: the mask by blocks.
+        place: as in :func:`over_keys`.
+        u: the number of the block of keys.
+        shape: ``(r, keys)``.
+
+    Returns:
+        Boolean ``(c, r, keys)``, or 1 in place of ``c`` where all heads see the same.
+    """
+    entry, chunk, p = place
+    start, stop = hidden.start[entry, p][:, None], hidden.stop[entry, p][:, None]  # (queries, 1)
+    j = (u * shape[1] + jnp.arange(shape[1], dtype=jnp.int32))[None, :]
+    visible = jnp.logical_and(start <= j, j < stop)[None, None]  # (1, 1, queries, keys)
+    if hidden.array is not None:
+        block = hidden.array
+        for axis, number in ((6, u), (4, p), (1, chunk), (0, entry)):
+            number = jnp.where(block.shape[axis] == 1, 0, number)
+            block = jax.lax.dynamic_index_in_dim(block, number, axis, keepdims=False)
+        visible = jnp.logical_and(visible, block)  # (c, G, queries, keys), or 1 for c and G
+    heads, _, queries, keys = visible.shape
+    visible = jnp.broadcast_to(visible, (heads, shape[0] // queries, queries, keys))
+    return jnp.reshape(visible, (heads, *shape))

@@ -1,0 +1,521 @@
+r"""The backward pass of the softmax, by its Jacobian and without it.
+
+A gradient is called ``d_`` and the name of what it belongs to. One row of ``S`` scores gives one
+row of ``S`` weights, $A^{j} = \exp(S^{j}) / \sum_{j'} \exp(S^{j'})$.
+"""
+
+# MERGED-DOC r"""The backward pass of attention, written out by hand: values, scores, bias and scale.
+#
+# A gradient is called ``d_`` and the name of what it belongs to: ``d_output`` is
+# $\partial L / \partial O$ for a loss $L$. Each function here takes the gradient of a result and
+# gives those of the operands. Letters as in :mod:`mha_book.attention.reference`: ``N`` query heads, ``K``
+# key/value heads, ``T`` queries, ``S`` keys, ``H`` and ``C`` widths; ``(T, H)`` is one head. A
+# key/value head serves a group of query heads, so its gradient is the sum over the group: with the
+# group folded into the rows, one matrix product does both.
+# """
+
+# MERGED-DOC r"""Attention whose gradient is the one derived by hand, to train with and to compare.
+#
+# Two ways to serve the backward pass of :mod:`mha_book.attention.gradient`:
+#
+# - *stored* (implementation "manual"): the exponentials of the forward pass are kept, ``N·T·S``
+#   numbers;
+# - *recomputed* (implementation "recompute"): of the softmax the log-sum-exp is kept alone, ``N·T``
+#   numbers in float32 at least, and $A^{hij} = \exp(S^{hij} - \ell^{hi})$ computed again. That the
+#   weights follow from a score and two numbers of its row, $\ell$ and $D$, is what lets blockwise
+#   algorithms go through the keys piece by piece.
+#
+# Neither has forward mode: a ``jax.custom_vjp`` tells JAX the reverse alone.
+# """
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from mha_book._checks import wide
+from mha_book.attention.reference import _exponentials, _fold_groups, _scores
+from mha_book.heads import heads_first
+from mha_book.masks import Mask, visibility, zero_unattended
+
+__all__ = [
+    "attention_vjp",
+    "AttentionGradients",
+    "backward",
+    "broadcast_vjp",
+    "forward",
+    "row_products",
+    "run_manual",
+    "run_recompute",
+    "Saved",
+    "scores_vjp",
+    "softmax_jacobian",
+    "softmax_vjp",
+    "values_vjp",
+]
+
+
+def softmax_jacobian(weights: Float[Array, "*batch S"]) -> Float[Array, "*batch S S"]:
+    r"""Return how each weight of a row depends on each score of that row.
+
+    $\partial A^{j} / \partial S^{j'} = A^{j} (\delta^{jj'} - A^{j'})$. The matrix is symmetric, and
+    its rows sum to zero: adding one number to all scores changes nothing.
+
+    Args:
+        weights: ``(…, S)``, the softmax of a row of scores.
+
+    Returns:
+        ``(…, S, S)``.
+
+    Example:
+        >>> softmax_jacobian(jnp.array([0.25, 0.75])).tolist()
+        [[0.1875, -0.1875], [-0.1875, 0.1875]]
+    """
+    delta = jnp.eye(weights.shape[-1], dtype=weights.dtype)
+    delta = jnp.reshape(delta, (1,) * (weights.ndim - 1) + delta.shape)
+    return weights[..., :, None] * (delta - weights[..., None, :])
+
+
+def softmax_vjp(
+    weights: Float[Array, "*batch S"],
+    d_weights: Float[Array, "*batch S"],
+    inner: Float[Array, "*batch 1"] | None = None,
+) -> Float[Array, "*batch S"]:
+    r"""Return the gradient of the scores: the Jacobian's product, without the Jacobian.
+
+    $dS^{j} = A^{j} \bigl(dA^{j} - \sum_{j'} A^{j'} dA^{j'}\bigr)$. Where a weight is zero, a masked
+    key or an empty row, the gradient is zero.
+
+    Args:
+        weights: ``(…, S)``.
+        d_weights: ``(…, S)``.
+        inner: ``(…, 1)``, the sum over $j'$ where it is known already (:func:`row_products`).
+
+    Returns:
+        ``(…, S)``.
+
+    Example:
+        >>> softmax_vjp(jnp.array([0.25, 0.75]), jnp.array([1.0, 0.0])).tolist()
+        [0.1875, -0.1875]
+    """
+    if inner is None:
+        inner = row_products(weights, d_weights)
+    return weights * (d_weights - inner)
+
+
+def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> Array:
+    r"""Return $D^{i} = \sum_c x^{ic}\, dx^{ic}$ for every row, the last axis kept.
+
+    For attention the sum over the keys that :func:`softmax_vjp` subtracts is one over the width of
+    the values too,
+    $\sum_j A^{ij} dA^{ij} = \sum_{jc} A^{ij} V^{jc} dO^{ic} = \sum_c O^{ic} dO^{ic}$:
+    ``C`` products a row instead of ``S``, and no need of the weights.
+
+    Args:
+        x: ``(…, C)``, the output or the weights.
+        d_x: ``(…, C)``, its gradient.
+
+    Returns:
+        ``(…, 1)``.
+
+    Example:
+        >>> row_products(jnp.array([[1.0, 2.0]]), jnp.array([[3.0, 4.0]])).tolist()
+        [[11.0]]
+    """
+    return jnp.sum(x * d_x, axis=-1, keepdims=True)
+
+
+class AttentionGradients(NamedTuple):
+    """The gradients of attention, each with the shape and dtype of its operand.
+
+    Args:
+        query: ``(…, N, T, H)``.
+        key: ``(…, K, S, H)``, summed over the query heads of each group.
+        value: ``(…, K, S, C)``, likewise.
+        bias: of the shape of the bias, or None where there is none.
+        scale: ``()``.
+        weight_factors: of the shape of the factors, or None where there are none.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    bias: Array | None
+    scale: Array
+    weight_factors: Array | None
+
+
+def values_vjp(
+    weights: Float[Array, "*batch T S"],
+    value: Float[Array, "*kv_batch S C"],
+    d_output: Float[Array, "*batch T C"],
+) -> tuple[Array, Array]:
+    r"""Return the gradients of weights and values, from $O^{hic} = A^{hij} V^{hjc}$.
+
+    $dA^{hij} = dO^{hic} V^{hjc}$ and $dV^{hjc} = A^{hij} dO^{hic}$; as matrices
+    $dO\, V^\top$ and $A^\top dO$.
+
+    Args:
+        weights: ``(…, N, T, S)``.
+        value: ``(…, K, S, C)``.
+        d_output: ``(…, N, T, C)``.
+
+    Returns:
+        ``(…, N, T, S)`` and ``(…, K, S, C)``.
+
+    Example:
+        >>> d_weights, d_value = values_vjp(jnp.eye(2), jnp.ones((2, 3)), jnp.ones((2, 3)))
+        >>> d_weights.tolist(), d_value.tolist()
+        ([[3.0, 3.0], [3.0, 3.0]], [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    """
+    d_weights = _times(d_output, jnp.swapaxes(value, -1, -2))
+    return d_weights, _transposed_times(weights, d_output, value)
+
+
+def scores_vjp(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    d_scores: Float[Array, "*batch T S"],
+    scale: float | Float[Array, ""],
+) -> tuple[Array, Array, Array]:
+    r"""Return the gradients of queries, keys and scale $s$, from $S^{hij} = s\, Q^{hia} K^{hja}$.
+
+    $dQ^{hia} = s\, dS^{hij} K^{hja}$, $dK^{hja} = s\, dS^{hij} Q^{hia}$ and
+    $ds = dS^{hij} K^{hja} Q^{hia}$, summed over all indices.
+
+    Args:
+        query: ``(…, N, T, H)``.
+        key: ``(…, K, S, H)``.
+        d_scores: ``(…, N, T, S)``.
+        scale: factor of the scores.
+
+    Returns:
+        ``(…, N, T, H)``, ``(…, K, S, H)`` and ``()``.
+
+    Example:
+        >>> one = jnp.ones((1, 1))
+        >>> [float(x.sum()) for x in scores_vjp(3 * one, 5 * one, one, 0.5)]
+        [2.5, 1.5, 15.0]
+    """
+    scale = jnp.asarray(scale, d_scores.dtype)
+    mixed_keys = _times(d_scores, key)  # (…, N, T, H)
+    d_key = _transposed_times(d_scores, scale * query, key)
+    return scale * mixed_keys, d_key, jnp.sum(mixed_keys * query)
+
+
+def broadcast_vjp(d_x: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Sum over the axes along which an array of ``shape`` was broadcast: the gradient of a bias.
+
+    Args:
+        d_x: the gradient of the array after broadcasting, for a bias that of the scores.
+        shape: shape before, of the same rank, each axis equal or 1.
+
+    Returns:
+        Array of ``shape``.
+
+    Example:
+        >>> broadcast_vjp(jnp.ones((2, 3)), (1, 3)).tolist()
+        [[2.0, 2.0, 2.0]]
+    """
+    axes = tuple(a for a, size in enumerate(shape) if size != d_x.shape[a])
+    return jnp.sum(d_x, axis=axes, keepdims=True) if axes else d_x
+
+
+def attention_vjp(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    weights: Float[Array, "*batch T S"],
+    output: Float[Array, "*batch T C"],
+    d_output: Float[Array, "*batch T C"],
+    *,
+    d_lse: Float[Array, "*batch T"] | None = None,
+    empty: Bool[Array, "*batch T"] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    scale: float | Float[Array, ""] | None = None,
+    weight_factors: Float[Array, "..."] | None = None,
+) -> AttentionGradients:
+    r"""Return all gradients of attention, from its weights and its output.
+
+    $O = (f \circ A)\, V$ with $A = \operatorname{softmax}(s\,Q K^\top + B)$ has the gradients
+    $dA = f \circ dO\,V^\top$, $dS = A \circ (dA - D + d\ell)$ with $D$ of
+    :func:`~mha_book.attention.gradient.row_products`, from there :func:`scores_vjp`, and $dB = dS$. The
+    log-sum-exp $\ell^{hi}$ of a row has the gradient
+    $\partial \ell^{hi} / \partial S^{hij} = A^{hij}$. Masks need no line of their own: what they
+    hide has weight zero.
+
+    Weights and ``d_output`` enter as products alone, ``d_lse`` with the weights: each row of the
+    weights may be multiplied by a number if the rows of ``d_output`` and ``d_lse`` are divided by
+    it. So the exponentials serve as weights, where the sum of their row divides the other two.
+
+    Args:
+        query: ``(…, N, T, H)``; nothing in it may be NaN, see
+            :func:`~mha_book.masks.zero_unattended`.
+        key: ``(…, K, S, H)``, likewise.
+        value: ``(…, K, S, C)``, likewise.
+        weights: ``(…, N, T, S)``, in the dtype in which to compute.
+        output: ``(…, N, T, C)``, likewise.
+        d_output: ``(…, N, T, C)``.
+        d_lse: ``(…, N, T)``, the gradient of the log-sum-exp; None for zeros.
+        empty: ``(…, N, T)``, which rows are empty: there ``d_lse`` may be anything, as the gradient
+            of something that is -inf may well be. None where no row is.
+        bias: the bias that was added, or None; only its shape and dtype matter.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+        weight_factors: the factors $f$ of the weights, or None.
+
+    Returns:
+        The gradients, each in the dtype of its operand.
+
+    References:
+        Dao et al., FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness,
+        2022, appendix B.2.
+
+    Example:
+        >>> x = jnp.ones((1, 3))  # one key: its weight is 1 whatever its score
+        >>> gradients = attention_vjp(x, x, x, jnp.ones((1, 1)), x, x)
+        >>> gradients.query.tolist(), gradients.value.tolist()
+        ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]])
+    """
+    dtype = weights.dtype
+    scale = jnp.asarray(1.0 / math.sqrt(query.shape[-1]) if scale is None else scale, dtype)
+    q, k, v, d_output = (x.astype(dtype) for x in (query, key, value, d_output))
+    factored, d_factors = weights, None
+    if weight_factors is not None:
+        factored = weights * weight_factors.astype(dtype)
+    d_weights, d_value = values_vjp(factored, v, d_output)
+    if weight_factors is not None:
+        d_factors = _narrow(weights * d_weights, weight_factors)
+        d_weights = d_weights * weight_factors.astype(dtype)
+    inner = row_products(output, d_output)  # (…, N, T, 1)
+    inner = inner if d_lse is None else inner - d_lse.astype(dtype)[..., None]
+    if empty is not None:
+        inner = jnp.where(empty[..., None], jnp.zeros((), dtype), inner)
+    d_scores = softmax_vjp(weights, d_weights, inner)
+    d_query, d_key, d_scale = scores_vjp(q, k, d_scores, scale)
+    return AttentionGradients(
+        d_query.astype(query.dtype),
+        d_key.astype(key.dtype),
+        d_value.astype(value.dtype),
+        None if bias is None else _narrow(d_scores, bias),
+        d_scale,
+        d_factors,
+    )
+
+
+def _narrow(d_x: Array, x: Array) -> Array:
+    return broadcast_vjp(d_x, x.shape).astype(x.dtype)
+
+
+def _times(rows: Array, matrix: Array) -> Array:
+    """Return rows ``(…, N, T, X)`` times the matrices ``(…, K, X, Y)`` of their groups."""
+    product = jnp.matmul(_fold_groups(rows, matrix), matrix)  # (…, K, G·T, Y)
+    return jnp.reshape(product, (*rows.shape[:-1], matrix.shape[-1]))
+
+
+def _transposed_times(left: Array, right: Array, like: Any) -> Array:
+    """Return ``(…, N, T, X)`` transposed times ``(…, N, T, Y)``, summed to ``(…, K, X, Y)``."""
+    left, right = _fold_groups(left, like), _fold_groups(right, like)
+    # In this order the small result is turned, (Y, X) to (X, Y); never the many weights.
+    return jnp.swapaxes(jnp.einsum("...tx,...ty->...yx", left, right), -1, -2)
+
+
+class Saved(NamedTuple):
+    """What the forward pass keeps for the backward pass.
+
+    Args:
+        query: ``(…, N, T, H)``, silenced: see :func:`~mha_book.masks.zero_unattended`.
+        key: ``(…, K, S, H)``, likewise.
+        value: ``(…, K, S, C)``, likewise.
+        mask: the mask, as structure.
+        bias: of the rank of the scores, or None.
+        scale: ``()``.
+        weight_factors: of the rank of the scores, or None.
+        output: ``(…, N, T, C)``, in float32 at least.
+        lse: ``(…, N, T)``, likewise.
+        exponentials: ``(…, N, T, S)``, or None where they are to be recomputed.
+        total: ``(…, N, T, 1)``, their sums, or None.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    mask: Mask | None
+    bias: Array | None
+    scale: Array
+    weight_factors: Array | None
+    output: Array
+    lse: Array
+    exponentials: Array | None
+    total: Array | None
+
+
+def forward(
+    query: Array,
+    key: Array,
+    value: Array,
+    *,
+    mask: Mask | None = None,
+    bias: Array | None = None,
+    scale: Any = None,
+    weight_factors: Array | None = None,
+    recompute: bool = False,
+) -> tuple[Array, Array, Saved]:
+    """Return output and log-sum-exp of attention, and what :func:`backward` needs.
+
+    The steps of :func:`~mha_book.attention.reference.scaled_dot_product_attention`.
+
+    Args:
+        query: ``(…, N, T, H)``.
+        key: ``(…, K, S, H)``.
+        value: ``(…, K, S, C)``.
+        mask: a mask as structure.
+        bias: added to the scaled scores, full rank.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+        weight_factors: multiplies the weights, full rank.
+        recompute: whether to keep the log-sum-exp in place of the exponentials.
+
+    Returns:
+        ``(…, N, T, C)`` in the dtype of the query, ``(…, N, T)``, and what was kept.
+
+    Example:
+        >>> x = jnp.ones((2, 3, 4))
+        >>> _, _, saved = forward(x, x, x, recompute=True)
+        >>> saved.lse.shape, saved.exponentials
+        ((2, 3), None)
+    """
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scale = jnp.asarray(scale, wide(query.dtype))
+    visible = visibility(query, key, mask=mask, bias=bias)
+    dtype, (query, key, value) = query.dtype, zero_unattended(query, key, value, visible)
+    exponentials, total, lse = _exponentials(_scores(query, key, bias, scale), visible)
+    factored = exponentials
+    if weight_factors is not None:
+        factored = exponentials * weight_factors.astype(exponentials.dtype)
+    output = _times(factored, value.astype(exponentials.dtype)) / total  # (…, N, T, C)
+    kept = (None, None) if recompute else (exponentials, total)
+    saved = Saved(query, key, value, mask, bias, scale, weight_factors, output, lse, *kept)
+    return output.astype(dtype), lse, saved
+
+
+def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> AttentionGradients:
+    """Return the gradients of attention, from what :func:`forward` kept.
+
+    Args:
+        saved: what was kept.
+        d_output: ``(…, N, T, C)``.
+        d_lse: ``(…, N, T)``, or None for zeros.
+
+    Returns:
+        The gradients.
+
+    Example:
+        >>> x = jnp.ones((2, 3, 4))
+        >>> output, _, saved = forward(x, x, x)
+        >>> backward(saved, output).value.shape
+        (2, 3, 4)
+    """
+    if saved.exponentials is None or saved.total is None:
+        weights = _weights(saved._replace(query=_not_before(d_output, saved.query)))
+    else:
+        # The sum of a row divides the few numbers of d_output, not the many of the weights.
+        weights = saved.exponentials
+        d_output = d_output.astype(weights.dtype) / saved.total
+        d_lse = None if d_lse is None else d_lse / saved.total[..., 0]
+    return attention_vjp(
+        saved.query, saved.key, saved.value, weights, saved.output, d_output,
+        d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=saved.bias, scale=jnp.asarray(saved.scale),
+        weight_factors=saved.weight_factors,
+    )  # fmt: skip
+
+
+def _not_before(awaited: Array, x: Array) -> Array:
+    """Return ``x`` so that it, and what is computed from it, has to wait for ``awaited``.
+
+    A compiler that sees the same scores in both passes keeps them from the first, and one that
+    does not may compute them long before they are needed: either way they take the memory that
+    the second computation was to spare. (XLA drops ``jax.lax.optimization_barrier`` on a CPU
+    before it orders the operations.) So a zero is added that it cannot know to be one.
+    """
+    summed = jnp.sum(awaited)
+    never = jnp.logical_and(jnp.isnan(summed), jnp.isinf(summed))
+    return x + never.astype(x.dtype)
+
+
+def _weights(saved: Saved) -> Array:
+    r"""Return $A = \exp(S - \ell)$, zeros in an empty row."""
+    visible = visibility(saved.query, saved.key, mask=saved.mask, bias=saved.bias)
+    scores = _scores(saved.query, saved.key, saved.bias, saved.scale)
+    if visible is not None:
+        scores = jnp.where(visible, scores, -jnp.inf)
+    lse = jnp.where(jnp.isneginf(saved.lse), 0.0, saved.lse)
+    return jnp.exp(scores - lse[..., None])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(
+    recompute: bool,
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Mask | None,
+    bias: Array | None,
+    scale: Array,
+    weight_factors: Array | None,
+) -> tuple[Array, Array]:
+    return _keep(recompute, query, key, value, mask, bias, scale, weight_factors)[0]
+
+
+def _keep(
+    recompute: bool,
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Mask | None,
+    bias: Array | None,
+    scale: Array,
+    weight_factors: Array | None,
+) -> tuple[tuple[Array, Array], Saved]:
+    options: dict[str, Any] = {"mask": mask, "bias": bias, "scale": scale}
+    options |= {"weight_factors": weight_factors, "recompute": recompute}
+    output, lse, saved = forward(query, key, value, **options)
+    return (output, lse), saved
+
+
+def _pull(recompute: bool, saved: Saved, cotangents: tuple[Array, Array]) -> tuple[Any, ...]:
+    del recompute  # what was kept says it
+    query, key, value, bias, scale, weight_factors = backward(saved, *cotangents)
+    return query, key, value, None, bias, scale, weight_factors  # a mask has no gradient
+
+
+_attention.defvjp(_keep, _pull)
+
+
+def _run(
+    recompute: bool,
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Mask | None,
+    bias: Array | None,
+    scale: Any,
+    layout: str,
+    return_lse: bool,
+    weight_factors: Array | None = None,
+) -> Any:
+    """Serve :func:`mha_book.attention.dispatch.attend` with the gradient by hand."""
+    query, key, value = (heads_first(x, layout) for x in (query, key, value))
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scale = jnp.asarray(scale, wide(query.dtype))
+    output, lse = _attention(recompute, query, key, value, mask, bias, scale, weight_factors)
+    output = heads_first(output, layout)
+    return (output, lse) if return_lse else output
+
+
+run_manual = functools.partial(_run, False)
+"""Serves ``attend``: the backward pass by hand, from the exponentials of the forward pass."""
+
+run_recompute = functools.partial(_run, True)
+"""Serves ``attend``: the backward pass by hand, the weights computed again."""

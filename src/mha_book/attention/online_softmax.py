@@ -1,0 +1,133 @@
+r"""The softmax of a row whose scores come in pieces, and the average it gives.
+
+Of the scores $S^j$ seen so far, with values $V^{jc}$, three things are kept: the largest score $m$,
+the sum $\ell = \sum_j e^{S^j - m}$ and the sum $o^c = \sum_j e^{S^j - m} V^{jc}$. At the end
+$o^c / \ell$ is the attention output and $m + \log \ell$ the log-sum-exp, whatever the pieces were.
+
+Shapes: ``r`` rows, ``u`` scores of a piece, ``C`` width of the values.
+
+References:
+    Milakov and Gimelshein, Online normalizer calculation for softmax, 2018.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+__all__ = ["finalize", "merge", "init", "SoftmaxState", "update"]
+
+
+class SoftmaxState(NamedTuple):
+    """What is known of the rows after some of their scores.
+
+    Args:
+        maximum: ``(…, r, 1)``, the largest score; -inf before the first that is not.
+        total: ``(…, r, 1)``, the sum of the exponentials of the scores less the maximum.
+        output: ``(…, r, C)``, the sum of the values times these exponentials.
+    """
+
+    maximum: Array
+    total: Array
+    output: Array
+
+
+def init(shape: tuple[int, ...], dtype: Any) -> SoftmaxState:
+    """Return what is known before the first piece; ``shape`` is ``(…, r, C)``.
+
+    Args:
+        shape: the shape of the output.
+        dtype: in which to sum.
+
+    Returns:
+        The empty sums.
+
+    Example:
+        >>> init((1, 2), jnp.float32).maximum.tolist()
+        [[-inf]]
+    """
+    column = (*shape[:-1], 1)
+    return SoftmaxState(
+        jnp.full(column, -jnp.inf, dtype), jnp.zeros(column, dtype), jnp.zeros(shape, dtype)
+    )
+
+
+def update(
+    known: SoftmaxState, scores: Float[Array, "*batch r u"], values: Float[Array, "*batch u C"]
+) -> SoftmaxState:
+    """Return what is known after one more piece.
+
+    Args:
+        known: what was known before.
+        scores: ``(…, r, u)``; -inf hides a key from a row.
+        values: ``(…, u, C)``.
+
+    Returns:
+        The sums over all pieces.
+
+    Example:
+        >>> known = init((1, 1), jnp.float32)
+        >>> for score, value in ((0.0, 1.0), (0.0, 3.0)):
+        ...     known = update(known, jnp.array([[score]]), jnp.array([[value]]))
+        >>> finalize(known)[0].tolist()  # two equal scores: the mean
+        [[2.0]]
+    """
+    maximum = jnp.maximum(known.maximum, jnp.max(scores, axis=-1, keepdims=True))
+    shift = _finite(maximum)
+    exponentials = jnp.exp(scores - shift)
+    fade = jnp.exp(known.maximum - shift)
+    total = fade * known.total + jnp.sum(exponentials, axis=-1, keepdims=True)
+    output = fade * known.output + jnp.matmul(exponentials, values)
+    return SoftmaxState(maximum, total, output)
+
+
+def merge(one: SoftmaxState, other: SoftmaxState) -> SoftmaxState:
+    """Return what is known of all scores from what is known of two parts of them.
+
+    Args:
+        one: sums over some scores.
+        other: sums over others.
+
+    Returns:
+        The sums over both; the order does not matter, nor how more than two are joined.
+
+    Example:
+        >>> a, b = (
+        ...     update(init((1, 1), jnp.float32), jnp.zeros((1, 1)), jnp.full((1, 1), x))
+        ...     for x in (1.0, 3.0)
+        ... )
+        >>> finalize(merge(a, b))[0].tolist()
+        [[2.0]]
+    """
+    maximum = jnp.maximum(one.maximum, other.maximum)
+    fade_one, fade_other = (jnp.exp(x.maximum - _finite(maximum)) for x in (one, other))
+    return SoftmaxState(
+        maximum,
+        fade_one * one.total + fade_other * other.total,
+        fade_one * one.output + fade_other * other.output,
+    )
+
+
+def finalize(known: SoftmaxState) -> tuple[Array, Array]:
+    """Return the output ``(…, r, C)`` and the log-sum-exp ``(…, r)``.
+
+    Args:
+        known: the sums over all scores.
+
+    Returns:
+        The pair; zeros and -inf for a row all of whose scores were -inf.
+
+    Example:
+        >>> output, lse = finalize(init((1, 2), jnp.float32))
+        >>> output.tolist(), lse.tolist()
+        ([[0.0, 0.0]], [-inf])
+    """
+    empty = known.total == 0.0
+    total = jnp.where(empty, jnp.ones((), known.total.dtype), known.total)
+    lse = jnp.where(empty, -jnp.inf, known.maximum + jnp.log(total))
+    return known.output / total, lse[..., 0]
+
+
+def _finite(maximum: Array) -> Array:
+    """Replace -inf, the maximum of no score, by 0: -inf less -inf is not a number."""
+    return jnp.where(jnp.isneginf(maximum), jnp.zeros((), maximum.dtype), maximum)

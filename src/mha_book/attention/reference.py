@@ -1,0 +1,200 @@
+r"""Scaled dot-product attention, written to be read: the reference that all others are held to.
+
+$O = \operatorname{softmax}(Q K^\top / \sqrt{d_k} + B)\, V$ for every head.
+
+Shapes: ``N`` query heads, ``K`` key/value heads, ``G = N/K`` query heads to each of them, ``T``
+queries, ``S`` keys, ``H`` width of queries and keys, ``C`` width of values. Heads stand before
+positions. Query head ``n`` reads key/value head ``n // G``.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from mha_book._checks import check_factors, check_operands, wide
+from mha_book.heads import heads_first
+from mha_book.masks import Mask, visibility, zero_unattended
+
+__all__ = ["attention_weights", "run", "scaled_dot_product_attention"]
+
+
+def attention_weights(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+) -> Float[Array, "*batch T S"]:
+    r"""Return how much each query attends to each key, for every head separately.
+
+    $A^{hij} = \exp(S^{hij}) / \sum_{j'} \exp(S^{hij'})$ with
+    $S^{hij} = Q^{hia} K^{hja} / \sqrt{d_k} + B^{hij}$ over the visible keys.
+
+    Args:
+        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
+        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
+        mask: which key each query may attend to: a :class:`~mha_book.masks.Mask`, or a boolean
+            array of the full rank ``(…, N, T, S)`` (each axis equal or 1), True = attend.
+        bias: added to the scores after scaling, full rank ``(…, N, T, S)`` (each axis equal or 1);
+            -inf hides a key.
+        is_causal: whether query ``i`` may attend to keys ``j <= i`` only; for queries that start
+            later in the sequence give ``mask=causal(query_offset=...)``.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+
+    Returns:
+        ``(…, N, T, S)``, each row summing to 1, or to 0 where a row is empty; float32 for
+        half-precision inputs, otherwise the dtype of the inputs.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+
+    Example:
+        >>> two_equal_keys = jnp.ones((2, 4))
+        >>> attention_weights(jnp.ones((1, 4)), two_equal_keys).tolist()
+        [[0.5, 0.5]]
+    """
+    check_operands(query, key)
+    visible = visibility(query, key, mask=mask, bias=bias, is_causal=is_causal)
+    query, key, _ = zero_unattended(query, key, key, visible)
+    exponentials, total, _ = _exponentials(_scores(query, key, bias, scale), visible)
+    return exponentials / total
+
+
+def scaled_dot_product_attention(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    return_lse: bool = False,
+    weight_factors: Float[Array, "..."] | None = None,
+) -> Any:
+    r"""Return, for every head and query, the average of the values under the attention weights.
+
+    $O^{hic} = A^{hij} V^{hjc}$ with the weights of :func:`attention_weights`.
+
+    Half-precision inputs are widened to float32 for the whole computation and the output is
+    narrowed at the end; float32 and float64 stay what they are. A row is *empty* when every key is
+    masked or all its scores are -inf: its output and all gradients through it are zero. The query
+    of an empty row, and the key and value of a position that no query may attend to, may hold NaN
+    or infinities without harm.
+
+    Args:
+        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
+        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
+        value: ``(…, K, S, C)``.
+        mask: as in :func:`attention_weights`.
+        bias: as in :func:`attention_weights`.
+        is_causal: as in :func:`attention_weights`.
+        scale: as in :func:`attention_weights`.
+        return_lse: whether to return $\log \sum_j \exp S^{hij}$ too.
+        weight_factors: multiplies the weights after the softmax, as dropout does; full rank
+            ``(…, N, T, S)`` (each axis equal or 1). None for ones.
+
+    Returns:
+        ``(…, N, T, C)`` in the dtype of the inputs; with ``return_lse`` a pair of it and the
+        log-sum-exp ``(…, N, T)``, float32 (float64 for float64 inputs), -inf for an empty row.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+
+    Differs from:
+        ``jax.nn.dot_product_attention``, which takes ``(B, T, N, H)``, gives the mean of the
+        values for an empty row, and reads a mask of two axes as ``(T, S)`` whatever was meant;
+        ``torch``'s function of the same name, whose causal mask of a single late query shows it
+        the first key alone.
+
+    References:
+        Vaswani et al., Attention Is All You Need, 2017, equation 1.
+
+    Example:
+        >>> identity = jnp.eye(2)
+        >>> out = scaled_dot_product_attention(identity, identity, identity, is_causal=True)
+        >>> out[0].tolist()  # the first query sees the first key alone
+        [1.0, 0.0]
+    """
+    check_operands(query, key, value)
+    visible = visibility(query, key, mask=mask, bias=bias, is_causal=is_causal)
+    query, key, value = zero_unattended(query, key, value, visible)
+    exponentials, total, lse = _exponentials(_scores(query, key, bias, scale), visible)
+    if weight_factors is not None:
+        check_factors(weight_factors, exponentials.shape)
+        exponentials = exponentials * weight_factors.astype(exponentials.dtype)
+    grouped = _fold_groups(exponentials, value)  # (…, K, G·T, S)
+    output = jnp.matmul(grouped, value.astype(exponentials.dtype))  # (…, K, G·T, C)
+    output = jnp.reshape(output, (*exponentials.shape[:-1], value.shape[-1]))  # (…, N, T, C)
+    # The row's sum divides C numbers here, where it would divide S weights before the product.
+    output = (output / total).astype(query.dtype)
+    return (output, lse) if return_lse else output
+
+
+def run(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Mask | None,
+    bias: Array | None,
+    scale: Any,
+    layout: str,
+    return_lse: bool,
+    weight_factors: Array | None = None,
+) -> Any:
+    """Serve :func:`mha_book.attention.dispatch.attend` with :func:`scaled_dot_product_attention`."""
+    query, key, value = (heads_first(x, layout) for x in (query, key, value))
+    options: dict[str, Any] = {"return_lse": return_lse, "weight_factors": weight_factors}
+    result = scaled_dot_product_attention(
+        query, key, value, mask=mask, bias=bias, scale=scale, **options
+    )
+    if return_lse:
+        return heads_first(result[0], layout), result[1]
+    return heads_first(result, layout)
+
+
+def _scores(query: Array, key: Array, bias: Array | None, scale: Any) -> Array:
+    """Return the scaled, biased scores ``(…, N, T, S)``, in float32 at least."""
+    dtype = wide(query.dtype)
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    shape = (*query.shape[:-1], key.shape[-2])
+    # The queries are scaled, not the scores: a compiler may join a product with the subtraction of
+    # the row maximum, without rounding between them, and then a huge score exceeds its maximum.
+    query = query.astype(dtype) * jnp.asarray(scale, dtype)
+    grouped = _fold_groups(query, key)  # (…, K, G·T, H)
+    scores = jnp.matmul(grouped, jnp.swapaxes(key, -1, -2).astype(dtype))  # (…, K, G·T, S)
+    scores = jnp.reshape(scores, shape)
+    return scores if bias is None else scores + bias.astype(dtype)
+
+
+def _fold_groups(rows: Array, key: Array) -> Array:
+    """Fold the query heads of each group into the rows, ``(…, K, G·T, X)``: no key is repeated."""
+    if rows.ndim == 2 or rows.shape[-3] == key.shape[-3]:
+        return rows
+    group = rows.shape[-3] // key.shape[-3]
+    return jnp.reshape(rows, (*key.shape[:-2], group * rows.shape[-2], rows.shape[-1]))
+
+
+def _exponentials(scores: Array, visible: Array | None) -> tuple[Array, Array, Array]:
+    """Return what the softmax divides, what it divides by, and the log-sum-exp of each row.
+
+    Shapes ``(…, N, T, S)``, ``(…, N, T, 1)`` and ``(…, N, T)``. An empty row has zeros, 1 and -inf.
+    """
+    if visible is not None:
+        scores = jnp.where(visible, scores, -jnp.inf)
+    # Subtracting the row maximum changes nothing but the range: exp never exceeds 1. The maximum
+    # is a constant for the gradient, since it cancels; an empty row has -inf there, which would
+    # turn into NaN.
+    maximum = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    maximum = jnp.where(jnp.isneginf(maximum), 0.0, maximum)
+    exponentials = jnp.exp(scores - maximum)
+    total = jnp.sum(exponentials, axis=-1, keepdims=True)
+    empty = total == 0.0
+    total = jnp.where(empty, 1.0, total)
+    lse = jnp.where(empty, -jnp.inf, maximum + jnp.log(total))
+    return exponentials, total, lse[..., 0]

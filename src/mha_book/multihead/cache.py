@@ -1,0 +1,324 @@
+r"""The cache of keys and values: what a decoder keeps, so that a new token costs one query.
+
+Shapes: ``B`` sequences, ``K`` key/value heads, ``S`` slots (the capacity), ``H`` width of keys,
+``C`` width of values, ``T`` new tokens. Keys are stored transposed, ``(B, K, H, S)``: the product
+with few queries then runs along the slots as they lie in memory, and is the faster on a CPU, where
+XLA may write keys in the other order anew first (``benchmarks/decode.py``). New entries are written
+into the arrays in place where the caller donates the cache to ``jax.jit``.
+"""
+
+# MERGED-DOC """Attention over a cache: what the newest tokens see, and the layer applied to them alone.
+#
+# Shapes: ``B`` sequences, ``N`` query heads, ``K`` key/value heads, ``T`` new tokens, ``S`` slots of
+# the cache, ``H`` width of queries and keys, ``C`` width of values, ``D`` width of the model.
+# """
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from mha_book._checks import check, check_axis, check_floating, check_integers
+from mha_book.attention.dispatch import attend
+from mha_book.heads import combine_heads
+from mha_book.layers import linear
+from mha_book.masks import Mask
+from mha_book.multihead.layer import project_heads
+from mha_book.multihead.parameters import MultiHeadParams
+from mha_book.rope import rotate
+
+__all__ = [
+    "append",
+    "attend_cached",
+    "cache_mask",
+    "cached_multi_head_attention",
+    "init_cache",
+    "KVCache",
+]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class KVCache:
+    """Keys and values of the tokens so far, in arrays of fixed size.
+
+    Without a window, the token at position ``p`` has slot ``p``. With one, slot ``p mod S``: a ring
+    buffer, in which a new token takes the place of one that no later query sees. Make one with
+    :func:`init_cache`.
+
+    Args:
+        keys: ``(B, K, H, S)``, rotated already where the layer rotates.
+        values: ``(B, K, S, C)``.
+        lengths: ``(B,)``, int32, how many tokens each sequence has had.
+        window: how many tokens before its own a query sees, as in
+            :func:`~mha_book.masks.sliding_window`; None for all. A constant of the pytree.
+    """
+
+    keys: Any  # Float[Array, "B K H S"]; unchecked, since JAX builds pytrees of other things too
+    values: Any  # Float[Array, "B K S C"]
+    lengths: Any  # Int[Array, " B"]
+    window: int | None = field(default=None, metadata={"static": True})
+
+    @property
+    def capacity(self) -> int:
+        """``S``, the number of slots."""
+        return self.values.shape[2]
+
+
+def init_cache(
+    batch: int,
+    num_kv_heads: int,
+    capacity: int,
+    head_dim: int,
+    *,
+    value_dim: int | None = None,
+    window: int | None = None,
+    dtype: Any = jnp.float32,
+) -> KVCache:
+    """Return an empty cache.
+
+    Args:
+        batch: ``B``.
+        num_kv_heads: ``K``; 0 for a layer without heads, of which only the lengths are kept.
+        capacity: ``S``, the most tokens of a sequence; with ``window`` at least ``window + 1``, and
+            ``window + T`` to let ``T`` new tokens attend at once.
+        head_dim: ``H``.
+        value_dim: ``C``; None for ``H``.
+        window: how many tokens before its own a query sees; None for all.
+        dtype: of keys and values.
+
+    Returns:
+        The cache.
+
+    Raises:
+        ValueError: a size is no integer or too small, ``window`` is negative, or the capacity does
+            not hold the window.
+
+    Example:
+        >>> init_cache(2, 3, capacity=16, head_dim=4).keys.shape
+        (2, 3, 4, 16)
+    """
+    value_dim = head_dim if value_dim is None else value_dim
+    sizes = {"batch": batch, "num_kv_heads": num_kv_heads, "capacity": capacity}
+    for name, size in {**sizes, "head_dim": head_dim, "value_dim": value_dim}.items():
+        least = 0 if name == "num_kv_heads" else 1
+        what = "a positive integer" if least else "a non-negative integer"
+        check(isinstance(size, int) and size >= least, name, what, repr(size))
+    if window is not None:
+        check(
+            isinstance(window, int) and window >= 0,
+            "window",
+            "a non-negative integer",
+            repr(window),
+        )
+        check(capacity > window, "capacity", f"window + 1 = {window + 1} slots or more", capacity)
+    keys = jnp.zeros((batch, num_kv_heads, head_dim, capacity), dtype)
+    values = jnp.zeros((batch, num_kv_heads, capacity, value_dim), dtype)
+    return KVCache(keys, values, jnp.zeros((batch,), jnp.int32), window)
+
+
+def append(
+    cache: KVCache,
+    key: Float[Array, "B K T H"],
+    value: Float[Array, "B K T C"],
+    counts: Int[Array, " B"] | None = None,
+) -> KVCache:
+    """Return the cache with new tokens behind those of each sequence.
+
+    Under ``jax.jit`` with the cache donated, only the new entries are written. Of more new tokens
+    than a ring buffer holds, the last ones stay.
+
+    Args:
+        cache: the cache.
+        key: ``(B, K, T, H)``.
+        value: ``(B, K, T, C)``.
+        counts: ``(B,)``, how many of the ``T`` tokens are real, from the first on; None for all.
+
+    Returns:
+        The new cache.
+
+    Raises:
+        ValueError: an axis or dtype does not fit, or a sequence grows longer than the capacity and
+            there is no window. Inside ``jax.jit`` lengths are not known and nothing can be raised:
+            what exceeds the capacity is not stored, the lengths show it, and
+            :func:`~mha_book.multihead.cache.attend_cached` answers that sequence with NaN.
+
+    Example:
+        >>> new = jnp.ones((1, 2, 3, 4))
+        >>> append(init_cache(1, 2, 8, 4), new, new).lengths.tolist()
+        [3]
+    """
+    counts = _check_new(cache, key, value, counts)
+    start, length = cache.lengths, cache.lengths + counts
+    new = jnp.arange(key.shape[2], dtype=jnp.int32)[None, :]  # (1, T)
+    position = start[:, None] + new  # (B, T)
+    slot = position
+    stored = new < counts[:, None]
+    if cache.window is not None:
+        slot = position % cache.capacity
+        stored &= position >= length[:, None] - cache.capacity
+    slot = jnp.where(stored, slot, cache.capacity)  # out of bounds: dropped
+    row = jnp.arange(key.shape[0])[:, None]
+    key, value = (jnp.swapaxes(x, 1, 2) for x in (key, value))  # (B, T, K, H), (B, T, K, C)
+    keys = cache.keys.at[row, :, :, slot].set(key, mode="drop")
+    values = cache.values.at[row, :, slot].set(value, mode="drop")
+    return KVCache(keys, values, length, cache.window)
+
+
+def _check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Array, " B"]:
+    """Check what is appended and return the counts."""
+    batch, heads, width, capacity = cache.keys.shape
+    for array, name, last in ((key, "key", width), (value, "value", cache.values.shape[-1])):
+        check_floating(array, name, cache.keys, "the cache")
+        shape, axes = tuple(array.shape), "(B, K, T, H)" if name == "key" else "(B, K, T, C)"
+        fits = len(shape) == 4 and (*shape[:2], shape[3]) == (batch, heads, last)
+        what = f"axes {axes} = ({batch}, {heads}, T, {last}), as the cache has"
+        check(fits, name, what, f"shape {shape}")
+    check_axis(value, "value", 2, "(B, K, T, C)", key.shape[2], "key")
+    if counts is None:
+        counts = jnp.full((batch,), key.shape[2], jnp.int32)
+    check_integers(counts, "counts")
+    what = f"one number for each sequence, axes (B,) = ({batch},)"
+    check(tuple(counts.shape) == (batch,), "counts", what, f"shape {tuple(counts.shape)}")
+    lengths = cache.lengths + counts.astype(jnp.int32)
+    if cache.window is None and not isinstance(lengths, jax.core.Tracer):
+        what = f"room for every new token: at most {capacity} tokens a sequence"
+        check(bool((lengths <= capacity).all()), "cache", what, f"lengths {lengths.tolist()}")
+    return counts.astype(jnp.int32)
+
+
+def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = None) -> Mask:
+    """Return which slots the newest tokens may attend to.
+
+    Args:
+        cache: the cache, the new tokens appended.
+        num_new: ``T``, how many queries there are: one for each new token.
+        counts: ``(B,)``, how many of them are real; None for all.
+
+    Returns:
+        The mask of ``T`` queries over ``S`` slots: bounds and lengths, or for a ring buffer an
+        array ``(B, 1, T, S)``.
+
+    Raises:
+        ValueError: a ring buffer has fewer than ``window + T`` slots: a key that the first of the new
+            tokens sees has been overwritten by the last of them.
+
+    Example:
+        >>> from mha_book.multihead.cache import init_cache
+        >>> new = jnp.ones((1, 1, 2, 1))
+        >>> mask = cache_mask(append(init_cache(1, 1, 3, 1), new, new), 2)
+        >>> mask.materialize(2, 3).astype(int).tolist()
+        [[[[1, 0, 0], [1, 1, 0]]]]
+    """
+    counts = jnp.full_like(cache.lengths, num_new) if counts is None else counts
+    start = cache.lengths - counts
+    if cache.window is None:
+        return Mask(upper=start, query_lengths=counts)
+    least = cache.window + num_new
+    what = f"window + T = {least} slots or more, to let {num_new} new tokens attend"
+    check(cache.capacity >= least, "cache (its capacity)", what, cache.capacity)
+    query, slot = (jnp.arange(n, dtype=jnp.int32) for n in (num_new, cache.capacity))
+    last = cache.lengths[:, None, None, None] - 1  # (B, 1, 1, 1)
+    held = last - (last - slot[None, None, None, :]) % cache.capacity  # (B, 1, 1, S): its position
+    query = query[None, None, :, None]
+    asking = start[:, None, None, None] + query  # (B, 1, T, 1)
+    seen = (held >= 0) & (held <= asking) & (held >= asking - cache.window)
+    return Mask(array=seen & (query < counts[:, None, None, None]))
+
+
+def attend_cached(
+    query: Float[Array, "B N T H"],
+    cache: KVCache,
+    counts: Int[Array, " B"] | None = None,
+    *,
+    scale: float | Float[Array, ""] | None = None,
+    implementation: str | None = None,
+) -> Float[Array, "B N T C"]:
+    """Let the newest tokens attend to all tokens of their sequence, themselves included.
+
+    Args:
+        query: ``(B, N, T, H)``, of the ``T`` tokens appended last.
+        cache: the cache, these tokens appended.
+        counts: ``(B,)``, how many of them are real; None for all. The output of others is zero.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+
+    Returns:
+        ``(B, N, T, C)``; NaN for a sequence that has grown longer than the capacity.
+
+    Raises:
+        ValueError: an axis does not fit, or as in :func:`cache_mask`.
+
+    Example:
+        >>> from mha_book.multihead.cache import init_cache
+        >>> new = jnp.ones((1, 2, 1, 4))
+        >>> cache = append(init_cache(1, 2, 8, 4), new, new)
+        >>> attend_cached(jnp.ones((1, 6, 1, 4)), cache).shape
+        (1, 6, 1, 4)
+    """
+    check(query.ndim == 4, "query", "axes (B, N, T, H), that is rank 4", f"shape {query.shape}")
+    if cache.window is None:
+        overfull = (cache.lengths > cache.capacity)[:, None, None, None]
+        query = jnp.where(overfull, jnp.full((), jnp.nan, query.dtype), query)
+    return attend(
+        query,
+        jnp.swapaxes(cache.keys, -1, -2),  # (B, K, S, H): a view for the compiler, no copy
+        cache.values,
+        mask=cache_mask(cache, query.shape[2], counts),
+        scale=scale,
+        implementation=implementation,
+    )
+
+
+def cached_multi_head_attention(
+    params: MultiHeadParams,
+    x: Float[Array, "B T D"],
+    cache: KVCache,
+    counts: Int[Array, " B"] | None = None,
+    *,
+    angles: Float[Array, "*angle_batch T pairs"] | None = None,
+    scale: float | Float[Array, ""] | None = None,
+    implementation: str | None = None,
+) -> tuple[Float[Array, "B T D"], KVCache]:
+    """Apply the layer to new tokens alone: what causal self-attention gives in their rows.
+
+    Args:
+        params: the weights.
+        x: ``(B, T, D)``, the new tokens; one each in a step of decoding.
+        cache: keys and values of the tokens before.
+        counts: ``(B,)``, how many of the new tokens are real; None for all.
+        angles: ``(B, 1, T, H/2)``, the rotary angles of their positions; None for no rotation.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+
+    Returns:
+        The output ``(B, T, D)`` and the new cache.
+
+    Raises:
+        ValueError: as in :func:`~mha_book.multihead.cache.append` and :func:`attend_cached`.
+
+    Example:
+        >>> import jax
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> from mha_book.multihead.cache import init_cache
+        >>> params = init_multi_head(jax.random.key(0), d_model=8, num_heads=2)
+        >>> out, cache = cached_multi_head_attention(
+        ...     params, jnp.ones((1, 1, 8)), init_cache(1, 2, 16, 4)
+        ... )
+        >>> out.shape, cache.lengths.tolist()
+        ((1, 1, 8), [1])
+    """
+    query = project_heads(x, params.w_q, params.b_q)  # (B, N, T, H)
+    key = project_heads(x, params.w_k, params.b_k)  # (B, K, T, H)
+    value = project_heads(x, params.w_v, params.b_v)  # (B, K, T, C)
+    if angles is not None:
+        query, key = rotate(query, angles), rotate(key, angles)
+    cache = append(cache, key, value, counts)
+    if params.w_q.shape[1]:
+        heads = attend_cached(query, cache, counts, scale=scale, implementation=implementation)
+    else:  # all removed, see mha_book.pruning
+        heads = jnp.zeros((*query.shape[:-1], params.w_o.shape[1]), query.dtype)
+    w_o = jnp.reshape(params.w_o, (-1, params.w_o.shape[-1]))  # (N·C, D)
+    return linear(combine_heads(heads), w_o, params.b_o), cache

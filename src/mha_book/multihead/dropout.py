@@ -1,0 +1,165 @@
+r"""Dropout: random zeros in training, at the three places where an attention layer can have them.
+
+Everything is a product with random factors of mean 1: $x \circ f$. Keys are explicit, nothing is
+dropped unless a rate is given, and the factors of a layer are drawn by one function, so that a
+gradient written by hand can use the same ones.
+"""
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, DTypeLike, Float, Key
+
+from mha_book._checks import check, check_floating
+
+__all__ = ["draw_factors", "dropout", "Dropout", "dropout_factors", "DropoutFactors"]
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Dropout:
+    """The rates of dropout at its three places in a layer, each in [0, 1); off by default.
+
+    Args:
+        weights: on the attention weights, after the softmax, for each pair of positions.
+        heads: on the outputs of the heads, before the output projection.
+        output: on the output, after the projection and its bias.
+
+    Raises:
+        ValueError: a rate lies outside [0, 1).
+    """
+
+    weights: float = 0.0
+    heads: float = 0.0
+    output: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            rate = getattr(self, field.name)
+            check(0.0 <= rate < 1.0, f"dropout.{field.name}", "a probability in [0, 1)", rate)
+
+
+class DropoutFactors(NamedTuple):
+    """What the dropout of one layer multiplies by; None at a place where it is off.
+
+    Args:
+        weights: ``(…, N, T, S)``.
+        heads: ``(…, N, T, C)``.
+        output: ``(…, T, D)``.
+    """
+
+    weights: Array | None = None
+    heads: Array | None = None
+    output: Array | None = None
+
+
+def dropout_factors(
+    rng_key: Key[Array, ""], rate: float, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
+) -> Float[Array, "..."]:
+    r"""Draw what dropout multiplies by: 0 with probability ``rate``, else $1 / (1 - \text{rate})$.
+
+    The mean of a factor is 1, so that nothing has to be rescaled when dropout is off. The gradient
+    of a product with these factors is the product of the gradient with the same factors.
+
+    Args:
+        rng_key: PRNG key; the same key gives the same zeros in every ``dtype``.
+        rate: probability of a zero, in [0, 1).
+        shape: shape of the result.
+        dtype: dtype of the result.
+
+    Returns:
+        Array of ``shape``, independent entries.
+
+    Raises:
+        ValueError: ``rate`` lies outside [0, 1).
+
+    Example:
+        >>> bool(dropout_factors(jax.random.key(0), 0.5, (1000,)).mean() > 0.9)
+        True
+    """
+    check(0.0 <= rate < 1.0, "rate", "a probability in [0, 1)", rate)
+    kept = jax.random.uniform(rng_key, shape, jnp.float32) >= rate
+    return kept.astype(dtype) * jnp.asarray(1.0 / (1.0 - rate), dtype)
+
+
+def dropout(
+    x: Float[Array, "..."], rate: float, rng_key: Key[Array, ""] | None = None
+) -> Float[Array, "..."]:
+    r"""Return $x \circ f$ with the random factors $f$ of :func:`dropout_factors`.
+
+    Args:
+        x: any shape.
+        rate: probability in [0, 1) that an entry becomes 0; at 0 the result is ``x`` itself.
+        rng_key: PRNG key, needed where ``rate`` is not 0.
+
+    Returns:
+        The same shape; its mean over keys is ``x``, and the variance of an entry
+        $x^2\,\text{rate} / (1 - \text{rate})$.
+
+    Raises:
+        ValueError: ``rate`` lies outside [0, 1), or a key is missing.
+
+    References:
+        Srivastava et al., Dropout: a simple way to prevent neural networks from overfitting, 2014.
+
+    Example:
+        >>> sorted(set(dropout(jnp.ones(100), 0.5, jax.random.key(0)).tolist()))
+        [0.0, 2.0]
+    """
+    check_floating(x, "x")
+    check(0.0 <= rate < 1.0, "rate", "a probability in [0, 1)", rate)
+    if rate == 0.0:
+        return x
+    return x * dropout_factors(_present(rng_key, f"rate {rate}"), rate, x.shape, x.dtype)
+
+
+def draw_factors(
+    dropout: Dropout | None,
+    rng_key: Key[Array, ""] | None,
+    scores_shape: tuple[int, ...],
+    value_dim: int,
+    d_model: int,
+    dtype: DTypeLike = jnp.float32,
+) -> DropoutFactors:
+    """Draw the factors of one layer: the key is split in three, one for each place.
+
+    Args:
+        dropout: the rates; None for no dropout.
+        rng_key: PRNG key, needed where a rate is not 0.
+        scores_shape: ``(…, N, T, S)``.
+        value_dim: ``C``.
+        d_model: ``D``.
+        dtype: dtype of the factors.
+
+    Returns:
+        The factors.
+
+    Raises:
+        ValueError: a rate is not 0 and there is no key.
+
+    Example:
+        >>> factors = draw_factors(Dropout(heads=0.5), jax.random.key(0), (2, 5, 7), 3, 4)
+        >>> factors.weights, factors.heads.shape
+        (None, (2, 5, 3))
+    """
+    if dropout is None or dropout == Dropout():
+        return DropoutFactors()
+    *batch, _, length, _ = scores_shape
+    shapes = (scores_shape, (*scores_shape[:-1], value_dim), (*batch, length, d_model))
+    rates = (dropout.weights, dropout.heads, dropout.output)
+    keys = jax.random.split(_present(rng_key, str(dropout)), 3)
+    return DropoutFactors(
+        *(
+            dropout_factors(key, rate, shape, dtype) if rate else None
+            for key, rate, shape in zip(keys, rates, shapes, strict=True)
+        )
+    )
+
+
+def _present(rng_key: Array | None, need: str) -> Array:
+    """Return the key, or raise if there is none."""
+    if rng_key is None:
+        raise ValueError(f"rng_key: expected a PRNG key, since there is {need}; got None")
+    return rng_key

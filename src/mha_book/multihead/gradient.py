@@ -1,0 +1,371 @@
+r"""The backward pass of each piece of the layer around attention, written out by hand.
+
+A gradient is called ``d_`` and the name of what it belongs to; each function takes the gradient of
+a result and gives those of what went in. Letters: ``T`` positions, ``D`` width of the model, ``N``
+heads, ``H`` and ``C`` their widths. Dropout needs no function: it multiplies by factors, and so
+does its gradient.
+"""
+
+# MERGED-DOC r"""The backward pass of the multi-head layer: the pieces chained, from its output to its inputs.
+#
+# The pieces are in :mod:`mha_book.multihead.gradient` and :mod:`mha_book.attention.gradient`. A gradient is called
+# ``d_`` and the name of what it belongs to. Letters: ``B`` batch, ``T`` queries, ``S`` keys,
+# ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H`` and ``C`` widths of heads.
+# """
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from mha_book._checks import check
+from mha_book.attention import gradient as attention_gradient
+from mha_book.heads import combine_heads, split_heads
+from mha_book.masks import as_mask
+from mha_book.multihead.dropout import Dropout, draw_factors
+from mha_book.multihead.layer import _check_inputs, multi_head_attention, project_heads
+from mha_book.multihead.parameters import (
+    FusedMultiHeadParams,
+    MultiHeadParams,
+    check_params,
+    fuse,
+    unfuse,
+)
+from mha_book.rope import rotate
+
+__all__ = [
+    "combine_outputs_vjp",
+    "gates_vjp",
+    "hessian_vector_product",
+    "LayerGradients",
+    "multi_head_attention_jvp",
+    "multi_head_attention_vjp",
+    "over_heads",
+    "project_heads_vjp",
+    "rotate_vjp",
+]
+
+
+def project_heads_vjp(
+    x: Float[Array, "*batch T D"],
+    weight: Float[Array, "D N H"],
+    d_heads: Float[Array, "*batch N T H"],
+) -> tuple[Array, Array, Array]:
+    r"""Return the gradients of input, weight and bias, from $Q^{hia} = X^{ib} W^{bha} + b^{ha}$.
+
+    $dX^{ib} = dQ^{hia} W^{bha}$, $dW^{bha} = X^{ib} dQ^{hia}$, $db^{ha} = \sum_i dQ^{hia}$; for one
+    head $dX = dQ^h W^{h\top}$, summed over the heads, and $dW^h = X^\top dQ^h$. Batch entries are
+    summed like positions.
+
+    Args:
+        x: ``(…, T, D)``.
+        weight: ``(D, N, H)``.
+        d_heads: ``(…, N, T, H)``.
+
+    Returns:
+        ``(…, T, D)``, ``(D, N, H)`` and ``(N, H)``.
+
+    Example:
+        >>> x, weight, d_heads = jnp.ones((5, 4)), jnp.ones((4, 2, 3)), jnp.ones((2, 5, 3))
+        >>> [d.shape for d in project_heads_vjp(x, weight, d_heads)]
+        [(5, 4), (4, 2, 3), (2, 3)]
+    """
+    flat = combine_heads(d_heads)  # (…, T, N·H)
+    d_x = jnp.matmul(flat, jnp.reshape(weight, (weight.shape[0], -1)).T)
+    d_weight = jnp.einsum("tf,td->fd", _rows(flat), _rows(x)).T  # the small result is turned
+    d_bias = jnp.sum(_rows(flat), axis=0)
+    return d_x, jnp.reshape(d_weight, weight.shape), jnp.reshape(d_bias, weight.shape[1:])
+
+
+def combine_outputs_vjp(
+    heads: Float[Array, "*batch N T C"],
+    w_o: Float[Array, "N C D"],
+    d_output: Float[Array, "*batch T D"],
+) -> tuple[Array, Array, Array]:
+    r"""Return the gradients of heads, weight and bias, from $Y^{id} = O^{hic} W_O^{hcd} + b^{d}$.
+
+    $dO^{hic} = dY^{id} W_O^{hcd}$, $dW_O^{hcd} = O^{hic} dY^{id}$, $db^{d} = \sum_i dY^{id}$.
+
+    Args:
+        heads: ``(…, N, T, C)``, after dropout and gates.
+        w_o: ``(N, C, D)``.
+        d_output: ``(…, T, D)``.
+
+    Returns:
+        ``(…, N, T, C)``, ``(N, C, D)`` and ``(D,)``.
+
+    Example:
+        >>> heads, w_o, d_output = jnp.ones((2, 5, 3)), jnp.ones((2, 3, 4)), jnp.ones((5, 4))
+        >>> [d.shape for d in combine_outputs_vjp(heads, w_o, d_output)]
+        [(2, 5, 3), (2, 3, 4), (4,)]
+    """
+    flat = jnp.reshape(w_o, (-1, w_o.shape[-1]))  # (N·C, D)
+    d_heads = split_heads(jnp.matmul(d_output, flat.T), w_o.shape[0])
+    d_weight = jnp.einsum("tf,td->fd", _rows(combine_heads(heads)), _rows(d_output))
+    return d_heads, jnp.reshape(d_weight, w_o.shape), jnp.sum(_rows(d_output), axis=0)
+
+
+def gates_vjp(
+    heads: Float[Array, "*batch N T C"],
+    gates: Float[Array, " N"],
+    d_gated: Float[Array, "*batch N T C"],
+) -> tuple[Array, Array]:
+    r"""Return the gradients of heads and gates, from $\tilde O^{hic} = g^h O^{hic}$.
+
+    $dO^{hic} = g^h\, d\tilde O^{hic}$ and $dg^h = \sum_{ic} O^{hic}\, d\tilde O^{hic}$: how much
+    the loss would change with a little more of head $h$.
+
+    Args:
+        heads: ``(…, N, T, C)``.
+        gates: ``(N,)``.
+        d_gated: ``(…, N, T, C)``.
+
+    Returns:
+        ``(…, N, T, C)`` and ``(N,)``.
+
+    Example:
+        >>> d_heads, d_gates = gates_vjp(jnp.ones((2, 5, 3)), jnp.ones(2), jnp.ones((2, 5, 3)))
+        >>> d_gates.tolist()
+        [15.0, 15.0]
+    """
+    head_axis = heads.ndim - 3
+    others = tuple(axis for axis in range(heads.ndim) if axis != head_axis)
+    return d_gated * over_heads(gates, heads.ndim), jnp.sum(heads * d_gated, axis=others)
+
+
+def rotate_vjp(
+    angles: Float[Array, "*angle_batch T pairs"], d_rotated: Float[Array, "*batch T H"]
+) -> Float[Array, "*batch T H"]:
+    r"""Return the gradient before a rotation: turn the gradient back by the same angles.
+
+    A rotation is linear, $y = R x$, so that $dx = R^\top dy$, and $R^\top = R^{-1}$.
+
+    Args:
+        angles: ``(T, H/2)``, as :func:`~mha_book.rope.rotate` takes them.
+        d_rotated: ``(…, T, H)``.
+
+    Returns:
+        ``(…, T, H)``.
+
+    Example:
+        >>> quarter_turn = jnp.array([[jnp.pi / 2]])
+        >>> rotate_vjp(quarter_turn, jnp.array([[0.0, 1.0]])).round(3).tolist()
+        [[1.0, -0.0]]
+    """
+    return rotate(d_rotated, -angles)
+
+
+def over_heads(gates: Float[Array, " N"], rank: int) -> Float[Array, "..."]:
+    """Give one number for each head the axes of an array ``(…, N, T, C)``.
+
+    Args:
+        gates: ``(N,)``.
+        rank: rank of the array.
+
+    Returns:
+        ``(…, N, 1, 1)`` with leading axes 1.
+
+    Example:
+        >>> over_heads(jnp.ones(2), 4).shape
+        (1, 2, 1, 1)
+    """
+    return jnp.reshape(gates, (1,) * (rank - 3) + (-1, 1, 1))
+
+
+def _rows(x: Array) -> Array:
+    """Fold all axes but the last: ``(B·T, X)``."""
+    return jnp.reshape(x, (-1, x.shape[-1]))
+
+
+class LayerGradients(NamedTuple):
+    """The gradients of a layer, each of the shape of its operand; None for what was not given.
+
+    Args:
+        params: separate or fused, as the layer's parameters.
+        query: ``(…, T, D)``; in self-attention the sum over its three paths.
+        key: ``(…, S, D_k)``; where no value was given, the sum over its two paths.
+        value: ``(…, S, D_v)``.
+        bias: of the shape of the bias of the scores.
+        gates: ``(N,)``.
+    """
+
+    params: Any  # MultiHeadParams | FusedMultiHeadParams
+    query: Array
+    key: Array | None
+    value: Array | None
+    bias: Array | None
+    gates: Array | None
+
+
+def multi_head_attention_vjp(
+    params: MultiHeadParams | FusedMultiHeadParams,
+    query: Float[Array, "*batch T D"],
+    key: Float[Array, "*batch S D_k"] | None = None,
+    value: Float[Array, "*batch S D_v"] | None = None,
+    *,
+    mask: Any = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    gates: Float[Array, " N"] | None = None,
+    angles: Float[Array, "*angle_batch T pairs"] | None = None,
+    dropout: Dropout | None = None,
+    rng_key: Key[Array, ""] | None = None,
+    implementation: str = "manual",
+) -> tuple[Array, Callable[[Array], LayerGradients]]:
+    r"""Return the layer's output and the function that takes its gradient back to everything.
+
+    What :func:`jax.vjp` gives for :func:`~mha_book.multihead.layer.multi_head_attention`, without
+    automatic differentiation. Backwards: the output projection, gates, dropout (which multiplies
+    the gradient by the factors of the forward pass), attention, rotation, the three projections.
+    An input that takes several paths gets the sum of their gradients.
+
+    Args:
+        params: the weights, separate or fused.
+        query: ``(…, T, D)``.
+        key: ``(…, S, D_k)``; None for ``query``, whose gradient then holds all three paths.
+        value: ``(…, S, D_v)``; None for ``key``.
+        mask: as in the layer.
+        bias: as in the layer.
+        is_causal: as in the layer.
+        scale: as in the layer; its gradient is not returned.
+        gates: as in the layer.
+        angles: as in the layer; their gradient is not returned.
+        dropout: as in the layer.
+        rng_key: as in the layer.
+        implementation: "manual" to keep the exponentials of the scores between the passes,
+            "recompute" to keep their log-sum-exp.
+
+    Returns:
+        ``(…, T, D)``, and a function from ``d_output`` ``(…, T, D)`` to :class:`LayerGradients`.
+
+    Raises:
+        ValueError: an argument does not fit, or ``implementation`` is another.
+
+    Example:
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> params = init_multi_head(jax.random.key(0), d_model=8, num_heads=2)
+        >>> output, pull = multi_head_attention_vjp(params, jnp.ones((5, 8)))
+        >>> pull(output).params.w_q.shape
+        (8, 2, 4)
+    """
+    known = ("manual", "recompute")
+    check(implementation in known, "implementation", f"one of {', '.join(known)}", implementation)
+    is_self = key is None or key is query
+    check(angles is None or is_self, "angles", "self-attention: no key", "a key beside the query")
+    separate = unfuse(params) if isinstance(params, FusedMultiHeadParams) else params
+    check_params(separate)
+    key_input = query if key is None else key
+    value_input = key_input if value is None else value
+    _check_inputs(separate, query, key_input, value_input, gates)
+    q = project_heads(query, separate.w_q, separate.b_q)  # (…, N, T, H)
+    k = project_heads(key_input, separate.w_k, separate.b_k)  # (…, K, S, H)
+    v = project_heads(value_input, separate.w_v, separate.b_v)  # (…, K, S, C)
+    if angles is not None:
+        q, k = rotate(q, angles), rotate(k, angles)
+    scores_shape = (*q.shape[:-1], k.shape[-2])
+    d_model = separate.w_o.shape[-1]
+    factors = draw_factors(dropout, rng_key, scores_shape, v.shape[-1], d_model, query.dtype)
+    head_outputs, _, saved = attention_gradient.forward(
+        q, k, v, mask=as_mask(mask, is_causal, scores_shape), bias=bias, scale=scale,
+        weight_factors=factors.weights, recompute=implementation == "recompute",
+    )  # fmt: skip
+    kept = _times(head_outputs, factors.heads)
+    gated = kept if gates is None else kept * over_heads(gates, kept.ndim)
+    output = jnp.matmul(combine_heads(gated), jnp.reshape(separate.w_o, (-1, d_model)))
+    if separate.b_o is not None:
+        output = output + jnp.reshape(separate.b_o, (1,) * (output.ndim - 1) + (-1,))
+
+    def pull(d_output: Array) -> LayerGradients:
+        d_output = _times(d_output, factors.output)
+        d_gated, d_w_o, d_b_o = combine_outputs_vjp(gated, separate.w_o, d_output)
+        d_kept, d_gates = d_gated, None
+        if gates is not None:
+            d_kept, d_gates = gates_vjp(kept, gates, d_gated)
+        d_q, d_k, d_v, d_bias, _, _ = attention_gradient.backward(
+            saved, _times(d_kept, factors.heads)
+        )
+        if angles is not None:
+            d_q, d_k = rotate_vjp(angles, d_q), rotate_vjp(angles, d_k)
+        d_query, d_w_q, d_b_q = project_heads_vjp(query, separate.w_q, d_q)
+        d_key, d_w_k, d_b_k = project_heads_vjp(key_input, separate.w_k, d_k)
+        d_value, d_w_v, d_b_v = project_heads_vjp(value_input, separate.w_v, d_v)
+        found = MultiHeadParams(d_w_q, d_w_k, d_w_v, d_w_o, d_b_q, d_b_k, d_b_v, d_b_o)
+        # A bias that is not there has no gradient.
+        absent = [name for name, x in separate._asdict().items() if x is None]
+        d_params = found._replace(**dict.fromkeys(absent))  # type: ignore[arg-type]
+        if value is None:  # two paths meet, and a third one where the query is the key too
+            d_key = d_key + d_value
+        if key is None:
+            d_query = d_query + d_key
+        return LayerGradients(
+            fuse(d_params) if isinstance(params, FusedMultiHeadParams) else d_params,
+            d_query,
+            None if key is None else d_key,
+            None if value is None else d_value,
+            d_bias,
+            d_gates,
+        )
+
+    return _times(output, factors.output), pull
+
+
+def multi_head_attention_jvp(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...], **options: Any
+) -> tuple[Array, Array]:
+    r"""Return the layer's output and its derivative in one direction: forward mode.
+
+    $\partial Y = \left.\tfrac{d}{d\varepsilon}\right|_0 Y(\theta + \varepsilon\,\partial\theta)$,
+    by the reference: an implementation with a gradient by hand has none in forward mode.
+
+    Args:
+        primals: the positional arguments of :func:`~mha_book.multihead.layer.multi_head_attention`:
+            parameters, query, and key and value where these are given.
+        tangents: the direction, of the same structure.
+        options: the other arguments of the layer, held constant.
+
+    Returns:
+        Output and derivative, ``(…, T, D)`` both.
+
+    Example:
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> params, x = init_multi_head(jax.random.key(0), 8, 2), jnp.ones((5, 8))
+        >>> output, tangent = multi_head_attention_jvp((params, x), (params, x))
+        >>> output.shape == tangent.shape
+        True
+    """
+
+    def layer(*arguments: Any) -> Array:
+        return multi_head_attention(*arguments, implementation="reference", **options)
+
+    output, tangent = jax.jvp(layer, primals, tangents)
+    return output, tangent
+
+
+def hessian_vector_product(loss: Callable[[Any], Array], at: Any, direction: Any) -> Any:
+    r"""Return the Hessian of a loss times a vector: forward mode over reverse mode.
+
+    $\sum_n \partial^2 L / \partial\theta_m \partial\theta_n\; v_n$, the derivative of the gradient
+    in the direction $v$, at the cost of a few gradients and without the Hessian.
+
+    Args:
+        loss: from the parameters to a scalar; it has to run on implementations with forward mode,
+            as the reference is.
+        at: the parameters, any pytree of floating-point arrays.
+        direction: of the same structure.
+
+    Returns:
+        The product, of the same structure.
+
+    Example:
+        >>> cube = lambda x: jnp.sum(x**3)
+        >>> hessian_vector_product(cube, jnp.array([1.0, 2.0]), jnp.array([1.0, 0.0])).tolist()
+        [6.0, 0.0]
+    """
+    return jax.jvp(jax.grad(loss), (at,), (direction,))[1]
+
+
+def _times(x: Array, factors: Array | None) -> Array:
+    return x if factors is None else x * factors

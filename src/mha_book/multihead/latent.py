@@ -1,0 +1,264 @@
+r"""Multi-head latent attention: keys and values of all heads are made from one short vector.
+
+$c^j = x^j W_C$ is the latent of position $j$; $K^{hj} = c^j W_{UK}^h$ and $V^{hj} = c^j W_{UV}^h$
+give every head a key and a value. A rotation does not commute with $W_{UK}$, so a part of the key
+is made apart, from the input, rotated, and shared by all heads. Only the latent and that part need
+to be kept of a position.
+
+Two forms compute the same output. The *expanded* form makes keys and values and is multi-head
+attention. The *absorbed* form moves $W_{UK}$ to the queries and $W_{UV}$ to the output,
+$q^{hi} \cdot (c^j W_{UK}^h) = (q^{hi} W_{UK}^{h\top}) \cdot c^j$, and is multi-query attention: its
+only key, and its only value, is the latent itself.
+
+Shapes: ``D`` width of the model, ``N`` heads, ``T`` queries, ``S`` keys, ``R`` width of the latent,
+``H`` width of the part of queries and keys that is not rotated, ``P`` width of the rotated part,
+``C`` width of values, ``Q`` what the queries are made from: the input or a latent of their own.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, DTypeLike, Float, Key
+
+from mha_book._checks import check, check_axis, check_floating, check_rank
+from mha_book.attention.dispatch import attend
+from mha_book.layers import rms_norm
+from mha_book.masks import Mask
+from mha_book.multihead.layer import project_heads
+from mha_book.multihead.parameters import xavier_uniform
+from mha_book.rope import rotate
+
+__all__ = [
+    "absorbed_attention",
+    "compress",
+    "expanded_attention",
+    "init_latent",
+    "Latent",
+    "LatentParams",
+]
+
+
+class LatentParams(NamedTuple):
+    """The weights of a layer with latent attention.
+
+    Args:
+        w_q: ``(Q, N, H + P)``; the rotated part of a query comes last.
+        w_c: ``(D, R)``, makes the latent.
+        w_kr: ``(D, P)``, makes the rotated part of the key.
+        w_uk: ``(R, N, H)``, makes the other part of the keys.
+        w_uv: ``(R, N, C)``, makes the values.
+        w_o: ``(N, C, D)``.
+        w_qc: ``(D, Q)``, makes the latent of the queries, or None: they are made from the input.
+        norm_c: ``(R,)``, weight of the norm of the latent, or None for no norm.
+        norm_qc: ``(Q,)``, weight of the norm of the queries' latent, or None for no norm.
+    """
+
+    w_q: Array
+    w_c: Array
+    w_kr: Array
+    w_uk: Array
+    w_uv: Array
+    w_o: Array
+    w_qc: Array | None = None
+    norm_c: Array | None = None
+    norm_qc: Array | None = None
+
+
+class Latent(NamedTuple):
+    """What is kept of the positions: all that a cache has to hold.
+
+    Args:
+        content: ``(…, S, R)``, the latent, after its norm.
+        rotated_key: ``(…, S, P)``, the part of the key that all heads share, rotated.
+    """
+
+    content: Array
+    rotated_key: Array
+
+
+def init_latent(
+    rng_key: Key[Array, ""],
+    d_model: int,
+    num_heads: int,
+    *,
+    latent_dim: int,
+    head_dim: int,
+    rotary_dim: int,
+    value_dim: int,
+    query_latent_dim: int | None = None,
+    dtype: DTypeLike = jnp.float32,
+) -> LatentParams:
+    """Return freshly drawn parameters; the norms, one for each latent, start at one.
+
+    Args:
+        rng_key: PRNG key.
+        d_model: ``D``.
+        num_heads: ``N``.
+        latent_dim: ``R``.
+        head_dim: ``H``.
+        rotary_dim: ``P``, even.
+        value_dim: ``C``.
+        query_latent_dim: ``Q``; None where the queries are made from the input.
+        dtype: dtype of the parameters.
+
+    Example:
+        >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
+        >>> init_latent(jax.random.key(0), 8, 5, **sizes).w_uk.shape
+        (6, 5, 4)
+    """
+    into = d_model if query_latent_dim is None else query_latent_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "w_q": (into, num_heads, head_dim + rotary_dim),
+        "w_c": (d_model, latent_dim),
+        "w_kr": (d_model, rotary_dim),
+        "w_uk": (latent_dim, num_heads, head_dim),
+        "w_uv": (latent_dim, num_heads, value_dim),
+        "w_o": (num_heads, value_dim, d_model),
+    }
+    drawn = {"norm_c": jnp.ones((latent_dim,), dtype)}
+    if query_latent_dim is not None:
+        shapes["w_qc"] = (d_model, query_latent_dim)
+        drawn["norm_qc"] = jnp.ones((query_latent_dim,), dtype)
+    keys = jax.random.split(rng_key, len(shapes))
+    for key, (name, shape) in zip(keys, shapes.items(), strict=True):
+        fan_in = shape[0] * (shape[1] if name == "w_o" else 1)
+        fan_out = math.prod(shape) // fan_in
+        drawn[name] = xavier_uniform(key, fan_in, fan_out, shape, dtype)
+    return LatentParams(**drawn)
+
+
+def compress(
+    params: LatentParams, x: Float[Array, "*batch S D"], angles: Float[Array, "S pairs"]
+) -> Latent:
+    r"""Return what is kept of each position: $c = x W_C$ and the rotated part of its key.
+
+    Args:
+        params: the weights.
+        x: ``(…, S, D)``.
+        angles: ``(S, P/2)`` from :func:`~mha_book.rope.rotary_angles`.
+
+    Returns:
+        The latent of every position, ``R + P`` numbers.
+
+    Example:
+        >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
+        >>> params = init_latent(jax.random.key(0), 8, 5, **sizes)
+        >>> compress(params, jnp.ones((7, 8)), jnp.zeros((7, 1))).content.shape
+        (7, 6)
+    """
+    _check_input(params, x)
+    content = _norm(jnp.matmul(x, params.w_c), params.norm_c)
+    return Latent(content, rotate(jnp.matmul(x, params.w_kr), angles))
+
+
+def expanded_attention(
+    params: LatentParams,
+    x: Float[Array, "*batch T D"],
+    latent: Latent,
+    angles: Float[Array, "T pairs"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+) -> Float[Array, "*batch T D"]:
+    """Attend with the keys and values of every head made from the latent: ``N(H + P + C)`` wide.
+
+    Args:
+        params: the weights.
+        x: ``(…, T, D)``, the positions that ask.
+        latent: what is kept of the ``S`` positions that are attended to.
+        angles: ``(T, P/2)``, of the positions that ask.
+        mask: as in :func:`~mha_book.attention.reference.scaled_dot_product_attention`.
+        is_causal: likewise.
+
+    Returns:
+        ``(…, T, D)``.
+
+    Raises:
+        ValueError: ranks, dtypes or axes do not fit.
+
+    Example:
+        >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
+        >>> params = init_latent(jax.random.key(0), 8, 5, **sizes)
+        >>> x, angles = jnp.ones((7, 8)), jnp.zeros((7, 1))
+        >>> expanded_attention(params, x, compress(params, x, angles), angles).shape
+        (7, 8)
+    """
+    content_query, rotated_query = _queries(params, x, angles)
+    content_key = project_heads(latent.content, params.w_uk)  # (…, N, S, H)
+    value = project_heads(latent.content, params.w_uv)  # (…, N, S, C)
+    rotated_key = latent.rotated_key[..., None, :, :]  # one for all heads
+    shape = (*content_key.shape[:-1], rotated_key.shape[-1])
+    query = jnp.concatenate((content_query, rotated_query), axis=-1)  # (…, N, T, H + P)
+    key = jnp.concatenate((content_key, jnp.broadcast_to(rotated_key, shape)), axis=-1)
+    heads = attend(query, key, value, mask=mask, is_causal=is_causal, scale=_scale(params))
+    return jnp.einsum("...hic,hcd->...id", heads, params.w_o)
+
+
+def absorbed_attention(
+    params: LatentParams,
+    x: Float[Array, "*batch T D"],
+    latent: Latent,
+    angles: Float[Array, "T pairs"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+) -> Float[Array, "*batch T D"]:
+    """Attend to the latent itself: one key of width ``R + P``, one value of width ``R``.
+
+    The output is that of :func:`expanded_attention`, up to the rounding of sums. Nothing is made of
+    the positions attended to, which is what one new token with a long cache needs.
+
+    Args:
+        params: as in :func:`expanded_attention`, like all that follows.
+        x: ``(…, T, D)``.
+        latent: of ``S`` positions.
+        angles: ``(T, P/2)``.
+        mask: which positions may be attended to.
+        is_causal: likewise.
+
+    References:
+        DeepSeek-AI, DeepSeek-V2, 2024, section 2.1.
+
+    Example:
+        >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
+        >>> params = init_latent(jax.random.key(0), 8, 5, **sizes)
+        >>> x, angles = jnp.ones((7, 8)), jnp.zeros((7, 1))
+        >>> absorbed_attention(params, x, compress(params, x, angles), angles).shape
+        (7, 8)
+    """
+    content_query, rotated_query = _queries(params, x, angles)
+    absorbed = jnp.einsum("...hia,rha->...hir", content_query, params.w_uk)  # (…, N, T, R)
+    query = jnp.concatenate((absorbed, rotated_query), axis=-1)  # (…, N, T, R + P)
+    key = jnp.concatenate(latent, axis=-1)[..., None, :, :]  # (…, 1, S, R + P)
+    value = latent.content[..., None, :, :]  # (…, 1, S, R)
+    mixed = attend(query, key, value, mask=mask, is_causal=is_causal, scale=_scale(params))
+    heads = jnp.einsum("...hir,rhc->...hic", mixed, params.w_uv)
+    return jnp.einsum("...hic,hcd->...id", heads, params.w_o)
+
+
+def _queries(params: LatentParams, x: Array, angles: Array) -> tuple[Array, Array]:
+    """Return both parts of the queries, ``(…, N, T, H)`` and the rotated ``(…, N, T, P)``."""
+    _check_input(params, x)
+    if params.w_qc is not None:
+        x = _norm(jnp.matmul(x, params.w_qc), params.norm_qc)
+    content, rotated = jnp.split(project_heads(x, params.w_q), [params.w_uk.shape[-1]], axis=-1)
+    return content, rotate(rotated, angles)
+
+
+def _norm(x: Array, weight: Array | None) -> Array:
+    return x if weight is None else rms_norm(x, weight, 1e-6)
+
+
+def _scale(params: LatentParams) -> float:
+    return 1.0 / math.sqrt(params.w_q.shape[-1])
+
+
+def _check_input(params: LatentParams, x: Array) -> None:
+    check_rank(x, "x", "(…, T, D)", 2)
+    check_floating(x, "x", params.w_c, "the weights")
+    check_axis(x, "x", -1, "(…, T, D)", params.w_c.shape[0], "w_c")
+    queries, rotated = params.w_q.shape[-1], params.w_kr.shape[-1]
+    expected = params.w_uk.shape[-1] + rotated
+    check(queries == expected, "w_q", f"axis 2 of (Q, N, H + P) to be {expected}", queries)

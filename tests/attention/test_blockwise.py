@@ -1,0 +1,183 @@
+"""Attention by blocks: their sizes, what is skipped, memory. The contract suite has the rest."""
+
+import functools
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import attend
+from mha_book.attention import blocks, blockwise
+from mha_book.attention.blocks import (
+    BlockSizes,
+    block_sizes,
+    join,
+    key_ranges,
+    over_keys,
+    split_keys,
+    split_mask,
+    split_queries,
+    visible_block,
+)
+from mha_book.attention.blockwise import run
+from mha_book.masks import Mask, causal, explicit, padding, sliding_window
+
+B, N, K, T, S, H = 2, 6, 2, 23, 29, 5
+MASKS = {
+    "none": None,
+    "causal": causal(6),
+    "window": sliding_window(4, 2, query_offset=3),
+    "lengths": padding(jnp.array([13, 29]), jnp.array([23, 5])) & causal(3),
+    "offset by entry": causal(jnp.array([0, 6])),
+    "array": explicit(jnp.asarray(np.random.default_rng(3).random((B, N, T, S)) < 0.5)),
+}
+
+
+def operands(dtype: str = "float32") -> tuple[jax.Array, ...]:
+    keys = jax.random.split(jax.random.key(0), 4)
+    shapes = ((B, N, T, H), (B, K, S, H), (B, K, S, H), (B, N, T, H))
+    return tuple(
+        jax.random.normal(key, shape, dtype) for key, shape in zip(keys, shapes, strict=True)
+    )
+
+
+@pytest.mark.unoptimized
+@pytest.mark.parametrize("sizes", [(23, 29, 2), (5, 7, 1), (8, 29, 2), (23, 4, 1), (1, 1, 2)])
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_sizes_of_blocks_do_not_matter(mask: str, sizes: tuple[int, int, int]) -> None:
+    query, key, value, cotangent = operands()
+
+    def both(call, query, key, value):
+        output, pull = jax.vjp(call, query, key, value)
+        return output, *pull(cotangent)
+
+    def by_blocks(query, key, value):
+        return run(query, key, value, MASKS[mask], None, None, "NTH", False, BlockSizes(*sizes))
+
+    reference = functools.partial(attend, mask=MASKS[mask], implementation="reference")
+    expected = jax.jit(functools.partial(both, reference))(query, key, value)
+    got = jax.jit(functools.partial(both, by_blocks))(query, key, value)
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=3e-6)
+
+
+@pytest.mark.parametrize("length", [1, 3, 16, 17, 100, 512, 513, 1000, 1025, 4097, 65536])
+@pytest.mark.parametrize("group", [1, 3, 8])
+@pytest.mark.parametrize("position_dependent", [False, True])
+def test_blocks_pad_little(length: int, group: int, position_dependent: bool) -> None:
+    sizes = block_sizes(length, length, 4, group, position_dependent=position_dependent)
+    rows = blocks.ROWS if position_dependent else blocks.ROWS_LEVEL
+    assert 4 % sizes.heads == 0
+    for size, target in ((sizes.queries, rows // group), (sizes.keys, blocks.KEYS)):
+        assert size <= target + 15
+        padded = -(-length // size) * size
+        assert padded - length < max(16 * -(-length // size), 1)
+    assert sizes.heads * group * sizes.queries * sizes.keys <= blocks.SCORES or sizes.heads == 1
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_blocks_have_fewer_rows_where_the_keys_move_with_the_query(
+    mask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def spy(*sizes, position_dependent):
+        asked.append(position_dependent)
+        return block_sizes(*sizes, position_dependent=position_dependent)
+
+    monkeypatch.setattr(blockwise, "block_sizes", spy)
+    query, key, value, _ = operands()
+    jax.eval_shape(lambda *x: run(*x, MASKS[mask], None, None, "NTH", False), query, key, value)
+    assert asked == [mask not in ("none", "array")]
+
+
+def test_cutting_is_undone_by_joining() -> None:
+    sizes = BlockSizes(5, 7, 1)
+    query, key, *_ = operands()
+    shape = (B, K, N // K, T, H)
+    rows = jnp.reshape(query, shape)
+    cut = split_queries(rows, sizes)
+    assert cut.shape == (B * K, 5, 1, 3 * 5, H)
+    np.testing.assert_array_equal(join(cut, shape, sizes), rows)
+    # Row 1·5 + 2 of block 3 is the third of the block's queries in the group's second head.
+    np.testing.assert_array_equal(cut[1, 3, 0, 7], rows[0, 1, 1, 17])
+    keys = split_keys(key, sizes)
+    np.testing.assert_array_equal(keys[3, 2, 0, 4], key[1, 1, 18])
+    assert not keys[:, 4, :, 1:].any()  # 29 = 4·7 + 1: the rest is padding
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_every_visible_pair_is_visited_once_and_no_block_in_vain(mask: str) -> None:
+    structure, sizes = MASKS[mask] or Mask(), BlockSizes(5, 7, 1)
+    rows = key_ranges(structure, (B,), T, S)
+    hidden = split_mask(rows, structure.array, K, S, sizes)
+    visible = np.broadcast_to(structure.materialize(T, S), (B, N, T, S))
+    visible = np.pad(visible, [(0, 0), (0, 0), (0, 2), (0, 6)])
+
+    def step(u, seen, masked, place):
+        block = jnp.ones((1, 15, 7), bool)
+        if masked:
+            block = jnp.broadcast_to(visible_block(hidden, place, u, (15, 7)), block.shape)
+        return seen.at[:, u].add(block.astype(jnp.int32)), masked
+
+    for entry, chunk, p in np.ndindex(B, K, 5):
+        place = tuple(jnp.asarray(x) for x in (entry, chunk, p))
+        start = jnp.zeros((1, 5, 15, 7), jnp.int32)
+        seen = over_keys(
+            hidden, place, lambda u, seen, m, place=place: step(u, seen, m, place)[0], start
+        )
+        seen = np.moveaxis(np.asarray(seen[0]), 0, 1).reshape(3, 5, 35)  # (G, queries, S)
+        expected = visible[entry, 3 * chunk : 3 * chunk + 3, 5 * p : 5 * p + 5]
+        np.testing.assert_array_equal(seen, expected)
+        first, whole_first, whole_last, last = np.asarray(hidden.bounds[entry, p])
+        assert first <= whole_first <= whole_last <= last
+        if structure.array is None:
+            for u in range(5):
+                pairs = expected[:, :, 7 * u : 7 * u + 7]
+                assert pairs.any() == (first <= u < last)
+                assert pairs.all() == (whole_first <= u < whole_last)
+
+
+def test_half_of_a_causal_square_is_skipped() -> None:
+    hidden = split_mask(key_ranges(causal(), (1,), 64, 64), None, 1, 64, BlockSizes(8, 8, 1))
+    first, whole_first, whole_last, last = np.asarray(hidden.bounds[0]).T
+    assert (last - first).sum() == 8 * 9 // 2
+    assert (whole_last - whole_first).sum() == 8 * 7 // 2
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_no_array_of_the_size_of_the_scores(backward: bool) -> None:
+    length = 4096
+    x = jax.ShapeDtypeStruct((1, 2, length, 16), jnp.float32)
+
+    def call(query, key, value):
+        return attend(query, key, value, is_causal=True).sum()
+
+    function = jax.grad(call, (0, 1, 2)) if backward else call
+    compiled = jax.jit(function).lower(x, x, x).compile()
+    scores = 4 * 2 * length**2
+    assert compiled.memory_analysis().temp_size_in_bytes < scores / 8
+
+
+def test_a_bias_is_refused_by_name_and_served_by_the_reference() -> None:
+    query, key, value, _ = operands()
+    bias = jnp.zeros((1, 1, T, S))
+    with pytest.raises(NotImplementedError, match="a bias and its gradient"):
+        attend(query, key, value, bias=bias, implementation="blockwise")
+    with mock.patch.object(blocks, "KEYS", 8):
+        attend(query, key, value, bias=bias)
+
+
+def test_under_vmap_and_in_half_precision() -> None:
+    query, key, value, _ = operands("bfloat16")
+    sizes = BlockSizes(8, 8, 1)
+
+    def call(query, key, value):
+        return run(query, key, value, causal(6), None, None, "NTH", False, sizes)
+
+    whole = jax.jit(call)(query, key, value)
+    assert whole.dtype == jnp.bfloat16
+    mapped = jax.jit(jax.vmap(call))(query, key, value)
+    np.testing.assert_allclose(mapped.astype(jnp.float32), whole.astype(jnp.float32), atol=1e-2)

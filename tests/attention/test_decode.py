@@ -1,0 +1,118 @@
+"""Attention for few queries: what the contract suite, with its many queries, does not see."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import Mask, attend, attention_spec, causal, padding, select
+from mha_book.attention.decode import FEW_QUERIES
+from tests import oracles
+
+B, N, K, S, H, C = 2, 6, 2, 13, 5, 7
+
+
+def operands(num_queries: int = 1, dtype: str = "float32") -> tuple[jax.Array, ...]:
+    rng = np.random.default_rng(5)
+    shapes = ((B, N, num_queries, H), (B, K, S, H), (B, K, S, C))
+    return tuple(jnp.asarray(rng.standard_normal(shape), dtype) for shape in shapes)
+
+
+def decode(*arrays: jax.Array, **options: object) -> jax.Array:
+    return attend(*arrays, implementation="decode", **options)
+
+
+LENGTHS = np.array([4, 11], np.int32)
+
+
+def visible(lengths: np.ndarray = LENGTHS) -> np.ndarray:
+    seen = np.arange(S) < lengths[:, None]
+    return np.broadcast_to(seen[:, None, None, :], (B, N, 1, S))
+
+
+@pytest.mark.parametrize("poisoned", [False, True])
+def test_one_query_against_float64(poisoned: bool) -> None:
+    query, key, value = operands()
+    expected, expected_lse, _ = oracles.attention(
+        *(np.asarray(x, np.float64) for x in (query, key, value)), visible(), None, None
+    )
+    hidden = np.arange(S) >= LENGTHS[:, None]
+    if poisoned:
+        key = jnp.where(hidden[:, None, :, None], jnp.inf, key)
+        value = jnp.where(hidden[:, None, :, None], jnp.nan, value)
+    call = jax.jit(functools.partial(decode, return_lse=True))
+    output, lse = call(query, key, value, mask=padding(jnp.asarray(LENGTHS)))
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(lse, expected_lse, atol=1e-5)
+
+
+def test_a_poisoned_row_does_not_touch_the_others() -> None:
+    query, key, value = operands()
+    value = value.at[0, 0, 2].set(jnp.nan)  # that all queries of this head and entry see
+    output = decode(query, key, value, mask=padding(jnp.asarray(LENGTHS)))
+    clean = decode(*operands(), mask=padding(jnp.asarray(LENGTHS)))
+    assert np.isnan(output[0, :3]).all()
+    np.testing.assert_allclose(output[0, 3:], clean[0, 3:], atol=1e-6)
+    np.testing.assert_allclose(output[1], clean[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("poisoned", [False, True])
+def test_gradients_of_both_modes_are_the_reference_s(poisoned: bool) -> None:
+    query, key, value = operands()
+    mask = padding(jnp.asarray(LENGTHS))
+    if poisoned:
+        key, value = key.at[:, :, 12].set(jnp.nan), value.at[:, :, 12].set(jnp.inf)
+
+    def total(implementation: str, *arrays: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.sin(attend(*arrays, mask=mask, implementation=implementation)))
+
+    for transform in (jax.grad, jax.jacfwd):
+        gradients = [
+            transform(functools.partial(total, name), argnums=(0, 1, 2))(query, key, value)
+            for name in ("decode", "reference")
+        ]
+        for ours, theirs in zip(*gradients, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_under_vmap() -> None:
+    query, key, value = operands()
+
+    def one(query: jax.Array, key: jax.Array, value: jax.Array, length: jax.Array) -> jax.Array:
+        return decode(query, key, value, mask=Mask(key_lengths=length))
+
+    mapped = jax.vmap(one)(query, key, value, jnp.asarray(LENGTHS))
+    together = decode(query, key, value, mask=padding(jnp.asarray(LENGTHS)))
+    np.testing.assert_allclose(mapped, together, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_queries", [1, FEW_QUERIES, FEW_QUERIES + 1])
+def test_preferred_for_few_queries_on_a_cpu(num_queries: int) -> None:
+    few = "decode" if num_queries <= FEW_QUERIES else "reference"
+    asked = attention_spec(*operands(num_queries), mask=causal(S - num_queries))
+    assert select(asked._replace(platform="cpu")).name == few
+    assert select(asked._replace(platform="gpu", value_shape=asked.key_shape)).name == "jax_nn"
+
+
+def test_nothing_of_the_size_of_the_keys_is_written() -> None:
+    """The reference writes keys and values anew to empty them; here nothing of their size.
+
+    The keys are stored transposed, as the cache has them; the other way round some versions of XLA
+    write them anew in this order.
+    """
+    shapes = ((1, 16, 1, 64), (1, 8, 64, 4096), (1, 8, 4096, 64))
+    query, keys, value = (jnp.zeros(shape) for shape in shapes)
+    mask = padding(jnp.array([100], jnp.int32))
+
+    def temporary(implementation: str) -> int:
+        def call(query: jax.Array, keys: jax.Array, value: jax.Array, mask: Mask) -> jax.Array:
+            turned = jnp.swapaxes(keys, -1, -2)
+            return attend(query, turned, value, mask=mask, implementation=implementation)
+
+        compiled = jax.jit(call).lower(query, keys, value, mask).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert temporary("decode") < keys.nbytes / 4
+    assert temporary("reference") >= keys.nbytes

@@ -1,0 +1,452 @@
+"""The gradient of attention by hand: its pieces, the whole, and the two implementations of it."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from mha_book import (
+    attend,
+    attention_spec,
+    attention_weights,
+    causal,
+    explicit,
+    padding,
+    scaled_dot_product_attention,
+    select,
+)
+from mha_book.attention import gradient as manual
+from mha_book.attention.gradient import (
+    attention_vjp,
+    broadcast_vjp,
+    row_products,
+    scores_vjp,
+    softmax_jacobian,
+    softmax_vjp,
+    values_vjp,
+)
+from tests import oracles
+
+pytestmark = pytest.mark.unoptimized
+
+B, N, K, T, S, H, C = 3, 10, 5, 7, 11, 13, 17  # N = 2 K; else distinct primes
+BY_HAND = ("manual", "recompute")
+
+
+@pytest.fixture(autouse=True)
+def float64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def draw(*shape: int, seed: int = 0, dtype: Any = "float64") -> jax.Array:
+    return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape), dtype)
+
+
+def operands(num_kv_heads: int = K) -> dict[str, jax.Array]:
+    return {
+        "query": draw(B, N, T, H, seed=1),
+        "key": draw(B, num_kv_heads, S, H, seed=2),
+        "value": draw(B, num_kv_heads, S, C, seed=3),
+    }
+
+
+def close(got: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    """Each array within ``tolerance`` of its largest entry (of 1 where that is less)."""
+    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert mine.shape == other.shape
+        mine, other = (np.asarray(x).astype(np.float64) for x in (mine, other))
+        size = max(1.0, np.abs(other).max())
+        np.testing.assert_allclose(mine / size, other / size, rtol=0, atol=tolerance)
+
+
+# --- the pieces ---------------------------------------------------------------------------------
+
+
+def test_softmax_jacobian_is_that_of_the_softmax() -> None:
+    scores = draw(T, S)
+    jacobian = jax.vmap(jax.jacobian(jax.nn.softmax))(scores)
+    close(softmax_jacobian(jax.nn.softmax(scores)), jacobian)
+
+
+def test_softmax_jacobian_by_hand() -> None:
+    """Weights 1/2, 1/3, 1/6: a(1 - a) on the diagonal, -ab beside it."""
+    weights = jnp.array([1 / 2, 1 / 3, 1 / 6])
+    expected = np.array([[9, -6, -3], [-6, 8, -2], [-3, -2, 5]]) / 36
+    close(softmax_jacobian(weights), expected, 1e-15)
+
+
+def test_softmax_jacobian_is_symmetric_with_rows_that_sum_to_zero() -> None:
+    jacobian = softmax_jacobian(jax.nn.softmax(draw(T, S)))
+    close(jacobian, jnp.swapaxes(jacobian, -1, -2), 1e-16)
+    close(jacobian.sum(-1), jnp.zeros((T, S)), 1e-16)
+
+
+def test_softmax_product_is_that_with_the_jacobian() -> None:
+    weights, d_weights = jax.nn.softmax(draw(T, S)), draw(T, S, seed=1)
+    expected = jnp.einsum("ijk,ij->ik", softmax_jacobian(weights), d_weights)
+    close(softmax_vjp(weights, d_weights), expected)
+
+
+@pytest.mark.parametrize("num_kv_heads", [N, K, 1])
+def test_values(num_kv_heads: int) -> None:
+    value, weights, d_output = operands(num_kv_heads)["value"], draw(B, N, T, S), draw(B, N, T, C)
+
+    def forward(weights: jax.Array, value: jax.Array) -> jax.Array:
+        return jnp.matmul(weights, jnp.repeat(value, N // num_kv_heads, axis=1))
+
+    _, pull = jax.vjp(forward, weights, value)
+    close(values_vjp(weights, value, d_output), pull(d_output))
+
+
+@pytest.mark.parametrize("num_kv_heads", [N, K, 1])
+def test_scores(num_kv_heads: int) -> None:
+    x, scale, d_scores = operands(num_kv_heads), jnp.asarray(0.37), draw(B, N, T, S)
+
+    def forward(query: jax.Array, key: jax.Array, scale: jax.Array) -> jax.Array:
+        return scale * jnp.einsum("bhia,bhja->bhij", query, jnp.repeat(key, N // num_kv_heads, 1))
+
+    _, pull = jax.vjp(forward, x["query"], x["key"], scale)
+    *got, d_scale = scores_vjp(x["query"], x["key"], d_scores, scale)
+    *expected, d_scale_expected = pull(d_scores)
+    close(got, expected)
+    np.testing.assert_allclose(d_scale, d_scale_expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [(B, N, T, S), (1, N, 1, S), (1, 1, 1, 1)])
+def test_broadcast(shape: tuple[int, ...]) -> None:
+    _, pull = jax.vjp(lambda x: jnp.broadcast_to(x, (B, N, T, S)), draw(*shape))
+    d_x = draw(B, N, T, S, seed=1)
+    close(broadcast_vjp(d_x, shape), pull(d_x)[0])
+
+
+def test_the_sum_over_keys_is_one_over_the_width() -> None:
+    """The identity that spares the weights: sum_j A dA = sum_c O dO."""
+    x, d_output = operands(N), draw(B, N, T, C)
+    weights = attention_weights(x["query"], x["key"])
+    d_weights, _ = values_vjp(weights, x["value"], d_output)
+    output = scaled_dot_product_attention(**x)
+    close(row_products(output, d_output), row_products(weights, d_weights))
+
+
+def test_attention_by_hand() -> None:
+    """One query, two keys of weight 1/2, values 0 and 1: every gradient on paper."""
+    query, key, value = jnp.zeros((1, 1)), jnp.array([[3.0], [5.0]]), jnp.array([[0.0], [1.0]])
+    weights, output, d_output = jnp.full((1, 2), 0.5), jnp.full((1, 1), 0.5), jnp.ones((1, 1))
+    got = attention_vjp(query, key, value, weights, output, d_output, scale=1.0, bias=weights)
+    # dA = (0, 1), D = 1/2, dS = (-1/4, 1/4), dQ = -3/4 + 5/4
+    assert got.bias.tolist() == [[-0.25, 0.25]]
+    assert got.query.tolist() == [[0.5]]
+    assert got.key.tolist() == [[0.0], [0.0]]
+    assert got.value.tolist() == [[0.5], [0.5]]
+    assert float(got.scale) == 0.0
+    assert got.weight_factors is None
+
+
+def test_rows_of_weights_may_be_scaled_against_the_gradient() -> None:
+    """So that exponentials serve as weights; and sums over keys as the last axis of the output."""
+    x, d_output, d_lse = operands(), draw(B, N, T, C), draw(B, N, T)
+    weights = attention_weights(x["query"], x["key"])
+    output = scaled_dot_product_attention(**x)
+    expected = attention_vjp(*x.values(), weights, output, d_output, d_lse=d_lse)
+    factor = jnp.exp(draw(B, N, T))
+    got = attention_vjp(
+        *x.values(), weights * factor[..., None], output, d_output / factor[..., None],
+        d_lse=d_lse / factor,
+    )  # fmt: skip
+    close(got, expected)
+
+
+# --- the whole, against automatic differentiation -----------------------------------------------
+
+LENGTHS = jnp.array([S - 2, 0, S])
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "causal, late": {"mask": causal(4)},
+    "negative offset": {"mask": causal(-2)},  # empty rows
+    "padded": {"mask": padding(LENGTHS)},
+    "padded, queries too": {"mask": padding(LENGTHS, jnp.array([T, 2, 3])), "is_causal": True},
+    "array": {"mask": explicit(jnp.asarray(np.random.default_rng(5).random((B, N, T, S)) < 0.5))},
+    "array of heads": {"mask": jnp.arange(N)[None, :, None, None] % 2 == 0},
+}
+EXTRAS: dict[str, dict[str, tuple[int, ...]]] = {
+    "alone": {},
+    "bias": {"bias": (B, N, T, S)},
+    "bias, broadcast": {"bias": (1, N, 1, S)},
+    "scale": {"scale": ()},
+    "factors": {"weight_factors": (B, N, T, S)},
+    "factors, broadcast": {"weight_factors": (B, 1, T, 1)},
+    "all": {"bias": (1, N, T, S), "scale": (), "weight_factors": (1, N, T, S)},
+}
+
+
+PAIRS = [(s, e) for s in SETTINGS for e in EXTRAS if s == "causal" or e in ("alone", "all")]
+
+
+@pytest.mark.parametrize("setting, extra", PAIRS)
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_equals_automatic_differentiation(implementation: str, setting: str, extra: str) -> None:
+    x = operands() | {name: draw(*shape, seed=7) for name, shape in EXTRAS[extra].items()}
+
+    @functools.partial(jax.jit, static_argnames="name")
+    def both(x: dict[str, jax.Array], cotangent: Any, name: str) -> Any:
+        def call(x: dict[str, jax.Array]) -> Any:
+            output, lse = attend(**x, **SETTINGS[setting], implementation=name, return_lse=True)
+            return output, jnp.where(jnp.isneginf(lse), 0.0, lse)
+
+        output, pull = jax.vjp(call, x)
+        return output, pull(cotangent)
+
+    cotangent = (draw(B, N, T, C, seed=8), draw(B, N, T, seed=9))
+    close(both(x, cotangent, implementation), both(x, cotangent, "reference"))
+
+
+@pytest.mark.parametrize("setting", ["plain", "causal", "padded, queries too"])
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_equals_finite_differences(implementation: str, setting: str) -> None:
+    """The forward pass here is the loop in numpy: nothing of the package differentiates itself."""
+    shapes = {"query": (2, 2, 3, 5), "key": (2, 1, 7, 5), "value": (2, 1, 7, 3)}
+    x = {name: draw(*shape, seed=1) for name, shape in shapes.items()}
+    x["bias"] = draw(1, 2, 3, 7, seed=2)
+    options: dict[str, Any] = {
+        "plain": {},
+        "causal": {"is_causal": True},
+        "padded, queries too": {"mask": padding(jnp.array([4, 0]), jnp.array([2, 3]))},
+    }[setting]
+    visible = np.ones((2, 1, 3, 7), bool)
+    if setting == "causal":
+        visible &= np.tri(3, 7, dtype=bool)
+    elif setting != "plain":
+        visible[0, :, 2:] = visible[0, ..., 4:] = visible[1] = False
+    d_output = draw(2, 2, 3, 3, seed=3)
+    _, pull = jax.vjp(lambda x: attend(**x, **options, implementation=implementation), x)
+    (got,) = pull(d_output)
+    for name, array in x.items():
+
+        def loss(entry: np.ndarray, name: str = name) -> float:
+            changed = {key: np.asarray(value) for key, value in x.items()} | {name: entry}
+            output, _, _ = oracles.attention(**changed, visible=visible)
+            return float((output * np.asarray(d_output)).sum())
+
+        close(got[name], oracles.finite_difference(loss, np.asarray(array)), 1e-7)
+
+
+# Errors against the gradients of the rounded operands in float64, as parts of the largest entry:
+# of float32 a few roundings of 6e-8, of half precision that of the result, 2^-9 and 2^-12.
+@pytest.mark.parametrize(
+    "dtype, tolerance", [("float32", 2e-6), ("float16", 5e-4), ("bfloat16", 4e-3)]
+)
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_narrow_dtypes(implementation: str, dtype: str, tolerance: float) -> None:
+    narrow = {name: array.astype(dtype) for name, array in operands().items()}
+    d_output = draw(B, N, T, C, seed=8, dtype=dtype)
+
+    def gradients(name: str, dtype: str) -> Any:
+        @jax.jit
+        def run(x: dict[str, jax.Array], d_output: jax.Array) -> Any:
+            call = functools.partial(attend, is_causal=True, implementation=name)
+            return jax.vjp(lambda x: call(**x), x)[1](d_output)[0]
+
+        return run({k: x.astype(dtype) for k, x in narrow.items()}, d_output.astype(dtype))
+
+    got = gradients(implementation, dtype)
+    assert {x.dtype for x in got.values()} == {jnp.dtype(dtype)}
+    close(got, gradients("reference", "float64"), tolerance)
+
+
+def test_scores_beyond_the_range_of_exp() -> None:
+    """Scores up to 10^6 in float32: weights are 0 and 1, and recomputed ones must be so too."""
+    query, key, value = (1e3 * draw(T, H), 1e3 * draw(S, H, seed=1), draw(S, C, seed=2))
+    x = [array.astype("float32")[None] for array in (query, key, value)]
+    d_output = jnp.ones((1, T, C), "float32")
+    for name in BY_HAND:
+        call = functools.partial(attend, implementation=name)
+        gradients = jax.jit(lambda *x, call=call: jax.vjp(call, *x)[1](d_output))(*x)
+        assert all(np.isfinite(g).all() for g in gradients)
+        close(gradients[2].sum(), jnp.asarray(T * C), 1e-5)
+
+
+# --- empty rows ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_poison_that_nobody_sees(implementation: str, jitted: bool) -> None:
+    """NaN in queries that see nothing and in keys that nobody sees: zeros there, and no trace."""
+    mask = padding(jnp.array([S - 2, 0, S]), jnp.array([T - 3, T, T]))
+    clean = operands()
+    dirty = dict(clean)
+    dirty["query"] = clean["query"].at[0, :, T - 3 :].set(jnp.nan).at[1].set(jnp.inf)
+    dirty["key"] = clean["key"].at[0, :, S - 2 :].set(jnp.inf).at[1].set(jnp.nan)
+    dirty["value"] = clean["value"].at[0, :, S - 2 :].set(jnp.nan).at[1].set(-jnp.inf)
+    d_output = draw(B, N, T, C, seed=8)
+
+    def both(x: dict[str, jax.Array]) -> Any:
+        call = functools.partial(attend, mask=mask, implementation=implementation)
+        output, pull = jax.vjp(lambda x: call(**x), x)
+        return output, pull(d_output)[0]
+
+    run = jax.jit(both) if jitted else both
+    output, gradients = run(dirty)
+    close((output, gradients), run(clean), 1e-15)
+    assert not output[0, :, T - 3 :].any()
+    assert not output[1].any()
+    assert not gradients["query"][0, :, T - 3 :].any()
+    assert not gradients["key"][0, :, S - 2 :].any()
+    assert not gradients["value"][0, :, S - 2 :].any()
+    assert not any(gradient[1].any() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_an_empty_row_takes_any_gradient_of_its_log_sum_exp(implementation: str) -> None:
+    """It is -inf there, so that the gradient which comes back may be infinite or NaN."""
+
+    def call(x: dict[str, jax.Array]) -> Any:
+        return attend(**x, mask=causal(-2), implementation=implementation, return_lse=True)[1]
+
+    d_lse = draw(B, N, T).at[..., :2].set(jnp.nan)
+    lse, pull = jax.vjp(call, operands())
+    assert jnp.isneginf(lse[..., :2]).all()
+    (gradients,) = pull(d_lse)
+    close(gradients, pull(d_lse.at[..., :2].set(0.0))[0], 1e-15)
+
+
+# --- the implementations ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", ["plain", "padded, queries too"])
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_second_order(implementation: str, setting: str) -> None:
+    """The backward pass can itself be differentiated, again in reverse."""
+    shapes = {"query": (3, 2, 5, 2), "key": (3, 1, 7, 2), "value": (3, 1, 7, 3)}
+    x = {name: draw(*shape, seed=1) for name, shape in shapes.items()}
+    x |= {"bias": draw(1, 2, 5, 7, seed=2), "scale": jnp.asarray(0.6)}
+    lengths = padding(jnp.array([4, 0, 7]), jnp.array([2, 5, 5]))
+    options = {"mask": lengths, "is_causal": True} if setting != "plain" else {}
+
+    def call(x: dict[str, jax.Array]) -> Any:
+        output, lse = attend(**x, **options, implementation=implementation, return_lse=True)
+        return output, jnp.where(jnp.isneginf(lse), 0.0, lse)
+
+    check_grads(jax.jit(call), (x,), order=2, modes=["rev"])
+
+
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_second_order_of_factors(implementation: str) -> None:
+    x = {"query": draw(1, 3, 2), "key": draw(1, 5, 2), "value": draw(1, 5, 3)}
+    x["weight_factors"] = draw(1, 3, 5)
+    call = jax.jit(lambda x: attend(**x, implementation=implementation))
+    check_grads(call, (x,), order=2, modes=["rev"])
+
+
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_no_forward_mode(implementation: str) -> None:
+    x = tuple(operands().values())
+    call = functools.partial(attend, implementation=implementation)
+    with pytest.raises(TypeError, match="custom_vjp"):
+        jax.jvp(call, x, x)
+    asked = attention_spec(*x, forward_mode=True)
+    assert select(asked).name == "reference"
+
+
+def test_run_by_name_alone() -> None:
+    for platform in ("cpu", "gpu", "tpu"):
+        for dtype in ("float32", "float64", "bfloat16"):
+            asked = attention_spec(*operands().values())._replace(platform=platform, dtype=dtype)
+            choice = select(asked)
+            assert {choice.name, *dict(choice.rejected)} <= {"cudnn", "jax_nn", "reference"}
+
+
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_vmap_of_gradients(implementation: str) -> None:
+    x, mask = operands(), padding(LENGTHS)
+
+    def loss(query: jax.Array, key: jax.Array, value: jax.Array, mask: Any) -> jax.Array:
+        call = functools.partial(attend, mask=mask, is_causal=True, implementation=implementation)
+        return jnp.sum(jnp.sin(call(query, key, value)))
+
+    gradient = jax.grad(loss, argnums=(0, 1, 2))
+    whole = jax.jit(gradient)(*x.values(), mask)
+    close(jax.jit(jax.vmap(gradient))(*x.values(), mask), whole)
+
+
+def kept_sizes(implementation: str) -> list[int]:
+    """How many numbers each array has that waits for the backward pass."""
+    _, pull = jax.vjp(
+        functools.partial(attend, implementation=implementation), *operands().values()
+    )
+    return [leaf.size for leaf in jax.tree.leaves(pull)]
+
+
+def test_what_is_kept_between_the_passes() -> None:
+    """One array of N·T·S numbers, or none."""
+    pairs = B * N * T * S
+    assert kept_sizes("manual").count(pairs) == 1
+    assert pairs not in kept_sizes("recompute")
+    assert B * N * T in kept_sizes("recompute")
+
+
+@pytest.mark.unoptimized(False)
+def test_recomputation_is_not_undone_by_the_compiler() -> None:
+    """Compiled forward and backward have the exponentials computed twice."""
+
+    def exponentials(implementation: str) -> int:
+        def both(query: jax.Array, key: jax.Array, value: jax.Array) -> Any:
+            call = functools.partial(attend, implementation=implementation)
+            output, pull = jax.vjp(call, query, key, value)
+            return pull(jnp.sin(output))
+
+        text = jax.jit(both).lower(*operands().values()).compile().as_text()
+        return text.count(f"f64[{B},{N},{T},{S}]{{3,2,1,0}} exponential(")
+
+    assert exponentials("recompute") >= 2 * exponentials("manual") > 0
+
+
+@pytest.mark.unoptimized(False)
+def test_recomputation_takes_less_memory_in_a_stack() -> None:
+    """Of four calls one after another: no weights wait, in the compiled program either."""
+
+    def peak(implementation: str) -> int:
+        def stack(x: jax.Array) -> jax.Array:
+            for _ in range(4):
+                x = x + attend(x, x, x, is_causal=True, implementation=implementation)
+            return x
+
+        def both(x: jax.Array) -> Any:
+            output, pull = jax.vjp(stack, x)
+            return output, pull(jnp.sin(output))
+
+        compiled = jax.jit(both).lower(draw(2, 257, 5, dtype="float32")).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    weights = 2 * 257 * 257 * 4
+    assert peak("recompute") < 4 * weights < peak("manual")
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_no_key_or_value_is_repeated(recompute: bool) -> None:
+    def both(query: jax.Array, key: jax.Array, value: jax.Array, d_output: jax.Array) -> Any:
+        _, _, saved = manual.forward(query, key, value, recompute=recompute)
+        return manual.backward(saved, d_output)
+
+    jaxpr = jax.make_jaxpr(both)(*operands().values(), draw(B, N, T, C))
+    shapes = {var.aval.shape for eqn in jaxpr.jaxpr.eqns for var in eqn.outvars}
+    assert not {(B, N, S, H), (B, N, S, C), (B, N, H, S), (B, N, C, S)} & shapes
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_one_head_without_axes_before_it(recompute: bool) -> None:
+    query, key, value, d_output = draw(T, H), draw(S, H), draw(S, C), draw(T, C, seed=1)
+    output, lse, saved = manual.forward(query, key, value, mask=causal(), recompute=recompute)
+    attention = functools.partial(scaled_dot_product_attention, is_causal=True)
+    expected, pull = jax.vjp(attention, query, key, value)
+    close(output, expected)
+    close(manual.backward(saved, d_output)[:3], pull(d_output))
+    assert lse.shape == (T,)

@@ -1,0 +1,137 @@
+"""cuDNN behind ``attend``: what reaches ``jax.nn``, with its XLA form in cuDNN's place.
+
+The arithmetic is the contract suite's to check, on a GPU.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import attend, causal
+from mha_book.attention.dispatch import AttentionSpec, compute_capability
+from mha_book.attention.jax_nn import run, why_unsupported
+from mha_book.masks import Mask
+
+B, N, K, T, H = 2, 6, 2, 5, 16
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Put ``jax.nn``'s XLA form where cuDNN would run; return what each call was given."""
+    seen: list[dict[str, Any]] = []
+    genuine = jax.nn.dot_product_attention
+
+    def stand_in(query: Any, key: Any, value: Any, **given: Any) -> Any:
+        shapes = [x.shape for x in (query, key, value)]
+        seen.append({"shapes": shapes, "dtypes": {x.dtype.name for x in (query, key, value)}})
+        seen[-1] |= given
+        return genuine(query, key, value, **{**given, "implementation": "xla"})
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
+    return seen
+
+
+def operands(key_length: int, batch: tuple[int, ...] = (B,)) -> list[jax.Array]:
+    rng = np.random.default_rng(7)
+    shapes = ((*batch, N, T, H), (*batch, K, key_length, H), (*batch, K, key_length, H))
+    return [jnp.asarray(rng.standard_normal(shape), "bfloat16") for shape in shapes]
+
+
+@pytest.mark.parametrize("batch", [(), (B,), (B, 3)])
+@pytest.mark.parametrize("mask", [None, causal()])
+@pytest.mark.parametrize("key_length", [3, 5, 7])
+@pytest.mark.parametrize("layout", ["NTH", "TNH"])
+@pytest.mark.parametrize("scale", [None, 0.3, np.float32(0.3)])
+def test_it_is_given_what_it_takes(
+    calls: list, batch: tuple, mask: Mask | None, key_length: int, layout: str, scale: Any
+) -> None:
+    q, k, v = operands(key_length, batch)
+    scale = jnp.asarray(scale) if isinstance(scale, np.float32) else scale
+    expected = attend(q, k, v, mask=mask, scale=scale, implementation="reference")
+    if mask is not None and key_length > T:  # hidden from every query: may hold anything
+        k, v = (x.at[..., T:, :].set(jnp.nan) for x in (k, v))
+    turn = functools.partial(jnp.swapaxes, axis1=-3, axis2=-2)
+    given = (q, k, v) if layout == "NTH" else (turn(q), turn(k), turn(v))
+    output = run(*given, mask, None, scale, layout, False)
+    output = output if layout == "NTH" else turn(output)
+    np.testing.assert_allclose(
+        output.astype("float32"), expected.astype("float32"), rtol=0, atol=2e-2
+    )
+    (call,) = calls
+    assert call["implementation"] == "cudnn"
+    assert call["is_causal"] == (mask is not None)
+    assert call["dtypes"] == {"bfloat16"}
+    assert [len(shape) for shape in call["shapes"]] == [4, 4, 4]
+    assert call["shapes"][0][1:] == (T, N, H)
+    assert call["scale"] is None or isinstance(call["scale"], float)
+
+
+@pytest.mark.loose_promotion  # its XLA form promotes in the backward pass
+def test_gradients_pass_through(calls: list) -> None:
+    q, k, v = operands(7)
+
+    def loss(call: Any, *given: jax.Array) -> jax.Array:
+        return call(*given).astype("float32").sum()
+
+    mine = functools.partial(loss, lambda q, k, v: run(q, k, v, causal(), None, None, "NTH", False))
+    theirs = functools.partial(
+        loss, functools.partial(attend, is_causal=True, implementation="reference")
+    )
+    for got, expected in zip(
+        jax.grad(mine, (0, 1, 2))(q, k, v), jax.grad(theirs, (0, 1, 2))(q, k, v), strict=True
+    ):
+        np.testing.assert_allclose(
+            got.astype("float32"), expected.astype("float32"), rtol=0, atol=6e-2
+        )
+
+
+SERVED = AttentionSpec(
+    (B, N, T, 64), (B, K, T, 64), (B, K, T, 64), "bfloat16", platform="gpu",
+    compute_capability=(9, 0),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({}, None),
+        ({"dtype": "float16"}, None),
+        ({"mask_kind": frozenset({"causal"})}, None),
+        ({"platform": "cpu"}, "needs an NVIDIA GPU"),
+        ({"compute_capability": None}, "needs an NVIDIA GPU"),
+        ({"compute_capability": (7, 5)}, "compute capability 8.0"),
+        ({"dtype": "float32"}, "half precision, not float32"),
+        ({"value_shape": (B, K, T, 32)}, "no value width other"),
+        ({"query_shape": (B, N, T, 60), "value_shape": (B, K, T, 60)}, "multiple of 8 up to 256"),
+        (
+            {
+                "query_shape": (B, N, T, 192),
+                "value_shape": (B, K, T, 192),
+                "compute_capability": (8, 9),
+            },
+            "up to 128, not 192",
+        ),
+        ({"wants": frozenset({"lse"})}, "not in float32"),
+        ({"has_bias": True}, "slow with a bias"),
+        ({"mask_kind": frozenset({"array"})}, "slow with a bias or an array"),
+        ({"mask_kind": frozenset({"band"})}, "the future to a left window"),
+        ({"mask_kind": frozenset({"causal", "lengths"})}, "rows that see no key"),
+    ],
+)
+def test_what_it_refuses(changes: dict[str, Any], reason: str | None) -> None:
+    refused = why_unsupported(SERVED._replace(**changes))
+    assert refused is None if reason is None else reason in refused
+
+
+def test_named_where_there_is_no_such_device() -> None:
+    if compute_capability() is not None:
+        assert jax.default_backend() == "gpu"
+        return
+    q, k, v = operands(5)
+    assert attention_spec(q, k, v).compute_capability is None
+    with pytest.raises(NotImplementedError, match="'cudnn' cannot serve: it needs an NVIDIA GPU"):
+        attend(q, k, v, implementation="cudnn")

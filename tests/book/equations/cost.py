@@ -1,0 +1,80 @@
+"""The executed and the tested equations of the chapter on what heads cost."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import attention_weights, init_multi_head, multi_head_attention
+from mha_book.costs import entry_count, traced_matmul_flops
+from mha_book.multihead.layer import project_heads
+from tests.book.equations import executed, tested
+
+T, N, K, H, C, D = 7, 6, 3, 5, 2, 11  # positions, heads, key heads, widths of key, value, model
+
+
+def shapes(n=N, k=K, h=H, c=C, d=D):
+    return jax.eval_shape(
+        lambda key: init_multi_head(key, d, n, num_kv_heads=k, head_dim=h, value_dim=c),
+        jax.random.key(0),
+    )
+
+
+def kept(part):
+    """Keys and values, or scores, as the layer makes them for one sequence."""
+    x = jax.ShapeDtypeStruct((T, D), jnp.float32)
+    if part == "cache":
+        return [jax.eval_shape(project_heads, x, w) for w in (shapes().w_k, shapes().w_v)]
+    inside = jax.eval_shape(
+        lambda p, x: multi_head_attention(p, x, return_intermediates=True)[1], shapes(), x
+    )
+    return inside.weights
+
+
+@tested("cost-causal", latex=r"\sum_{i=1}^{T} i = \frac{T\,(T + 1)}{2}")
+def causal_pairs(rng, altered):
+    q = jnp.asarray(rng.normal(size=(T, H)), jnp.float32)
+    seen = int((np.asarray(attention_weights(q, q, is_causal=True)) > 0).sum())
+    return seen, T * (T - 1) / 2 if altered else T * (T + 1) / 2
+
+
+@executed("cost-parameters")
+def parameters(rng):
+    return {"D": D, "N": N, "K": K, "H": H, "C": C}, {"P": float(entry_count(shapes()))}
+
+
+@executed("cost-square")
+def square(rng):
+    return {"D": 42}, {"P": float(entry_count(shapes(n=6, k=6, h=7, c=7, d=42)))}
+
+
+@executed("cost-merge")
+def merge(rng):
+    params = init_multi_head(jax.random.key(3), D, 1, head_dim=H, value_dim=D)
+    x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
+    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    weights = {"W_V": params.w_v[:, 0], "W_O": params.w_o[0]}
+    return {"X": x, "A": inside.weights[0]} | weights, {"Y": y}
+
+
+@executed("cost-flops")
+def flops(rng):
+    x = jax.ShapeDtypeStruct((T, D), jnp.float32)
+    counted = traced_matmul_flops(multi_head_attention, shapes(), x)
+    given = {"T": T, "S": T, "P": entry_count(shapes()), "N": N, "H": H, "C": C}
+    return given, {"F": float(counted)}
+
+
+@executed("cost-balance")
+def balance(rng):
+    n, k, h, c, d, s = 6, 3, 5, 2, 10, 15  # a size at which both parts of the count are equal
+    x = jax.ShapeDtypeStruct((s, d), jnp.float32)
+    weights = entry_count(shapes(n, k, h, c, d))
+    assert traced_matmul_flops(multi_head_attention, shapes(n, k, h, c, d), x) == 4 * s * weights
+    return {"P": weights, "N": n, "H": h, "C": c}, {"S": float(s)}
+
+
+@executed("cost-bytes")
+def memory(rng):
+    counted = {part: 4.0 * entry_count(kept(part)) for part in ("cache", "scores")}
+    given = {"b": 4, "S": T, "T": T, "K": K, "N": N, "H": H, "C": C}
+    return given, {f"M_{part}": count for part, count in counted.items()}

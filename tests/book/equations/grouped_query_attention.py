@@ -1,0 +1,150 @@
+"""The executed and the tested equations of the chapter on sharing keys and values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import MultiHeadParams, multi_head_attention
+from mha_book.attention.reference import _fold_groups, _scores, attention_weights
+from mha_book.costs import attention_size, cache_bytes, entry_count, traced_matmul_flops
+from mha_book.multihead.cache import init_cache
+from mha_book.multihead.grouped import fit_groups, kv_head_index, repeat_kv_heads
+from mha_book.multihead.layer import project_heads
+from tests.book.equations import executed, tested
+
+T, K, G, H, C, D, R = 7, 3, 2, 5, 11, 13, 17  # positions, groups, members, widths
+N = K * G
+
+
+def layer(rng):
+    shapes = ((D, N, H), (D, K, H), (D, K, C), (N, C, D))
+    params = MultiHeadParams(*(jnp.asarray(rng.normal(size=s), jnp.float64) for s in shapes))
+    x = jnp.asarray(rng.normal(size=(T, D)), jnp.float64)
+    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    return params, x, y, inside
+
+
+def grouped(array):
+    """From heads first to (K, G, …)."""
+    return jnp.reshape(array, (K, G, *array.shape[1:]))
+
+
+@executed("gqa-projections")
+def projections(rng):
+    params, x, _, inside = layer(rng)
+    w_q, w_k, w_v = (jnp.swapaxes(w, 0, 1) for w in params[:3])
+    given = {"X": x, "W_Q": grouped(w_q), "W_K": w_k, "W_V": w_v}
+    return given, {"Q": grouped(inside.query), "K": inside.key, "V": inside.value}
+
+
+@executed("gqa-layer")
+def rest(rng):
+    params, _, y, inside = layer(rng)
+    given = {"Q": grouped(inside.query), "K": inside.key, "V": inside.value}
+    made = {"A": grouped(inside.weights), "O": grouped(inside.head_outputs), "Y": y}
+    return given | {"W_O": grouped(params.w_o), "H": H}, made
+
+
+@executed("gqa-fold")
+def fold(rng):
+    inside = layer(rng)[3]
+    folded = _fold_groups(inside.query, inside.key)
+    scores = _scores(inside.query, inside.key, None, None)
+    given = {"Q": folded, "K": inside.key, "H": H}
+    return given, {"S": jnp.reshape(scores, (K, G * T, T))}
+
+
+@executed("gqa-repeat")
+def repeat(rng):
+    params, x, _, inside = layer(rng)
+    chosen = np.eye(K)[np.asarray(kv_head_index(N, K))]
+    own = project_heads(x, repeat_kv_heads(params).w_k)
+    return {"J": chosen, "K": inside.key}, {"K_N": own}
+
+
+@executed("gqa-ratio")
+def ratio(rng):
+    size = attention_size(D, N, K, H, C)
+    full = attention_size(D, N, N, H, C)
+    kept, all_kept = (cache_bytes(s, position_count=T, bytes_per_number=4) for s in (size, full))
+    numbers = {"b": 4, "S": T, "K": K, "N": N, "H": H, "C": C}
+    return numbers | {"M_K": kept, "M_N": all_kept}, {}
+
+
+@executed("gqa-fit")
+def fit(rng):
+    # One group: what is left over are the singular values beyond the first H.
+    shapes = ((D, G, H), (D, G, H), (D, G, C), (G, C, D))
+    params = MultiHeadParams(*(jnp.asarray(rng.normal(size=s), jnp.float64) for s in shapes))
+    fitted = fit_groups(params, 1)
+    products = jnp.einsum("dga,bga->dgb", params.w_k, params.w_q)
+    left_over = jnp.linalg.svd(jnp.reshape(products, (D, G * D)))[1][H:]
+    heads_first = {"W_Q": params.w_q, "W_K": params.w_k, "P": fitted.w_q}
+    given = {name: jnp.swapaxes(w, 0, 1) for name, w in heads_first.items()}
+    changed = jnp.einsum("bga,da->gbd", fitted.w_q, fitted.w_k[:, 0])
+    error = changed - jnp.einsum("bga,dga->gbd", params.w_q, params.w_k)
+    made = {"E": error, "varepsilon": jnp.sum(left_over**2)}
+    return given | {"U": fitted.w_k[:, 0]}, made
+
+
+@tested(
+    "gqa-agreement",
+    latex=r"""\begin{aligned}
+& \frac{1}{T} \sum_{i,j} \min\!\left(A^{hij}, A^{h'ij}\right) \\
+&\qquad = 1 - \frac{1}{2\,T} \sum_{i,j} \left| A^{hij} - A^{h'ij} \right|
+\end{aligned}""",
+    alterations=("half", "sign", "positions"),
+)
+def agreement(rng, altered):
+    q = jnp.asarray(rng.normal(size=(2, T, H)), jnp.float32)
+    one, other = np.asarray(attention_weights(q, q, is_causal=True), np.float64)
+    left = sum(min(a, b) for a, b in zip(one.flat, other.flat, strict=True)) / T
+    parts = {"half": T, "positions": 2}.get(altered, 2 * T)
+    distance = np.abs(one + other if altered == "sign" else one - other).sum()
+    return left, 1 - distance / parts
+
+
+@executed("gqa-intensity")
+def intensity(rng):
+    sizes = ((N, 1, H), (K, T, H), (K, T, C))  # one query a head; keys; values
+    shapes = [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes]
+
+    def step(q, k, v):
+        weights = jnp.repeat(k, G, axis=0) @ jnp.swapaxes(q, -1, -2)  # (N, S, 1)
+        return jnp.swapaxes(weights, -1, -2) @ jnp.repeat(v, G, axis=0)
+
+    counted = traced_matmul_flops(step, *shapes)
+    given = {"N": N, "K": K, "G": G, "S": T, "H": H, "C": C, "b": 4}
+    return given, {"I": counted / (4 * entry_count(shapes[1:]))}
+
+
+@executed("gqa-crossing")
+def crossing(rng):
+    # A model whose weights are as many bytes as the caches of its layers at 19 positions.
+    batch, layers, positions = 2, 3, 19
+    cache = jax.eval_shape(lambda: init_cache(batch, K, positions, H, value_dim=C))
+    weights = 4 * layers * entry_count((cache.keys, cache.values))
+    given = {"M_W": weights, "B": batch, "L": layers, "b": 4, "K": K, "H": H, "C": C}
+    return given, {"S": float(positions)}
+
+
+def latent_arrays(rng):
+    shapes = {"Z": (T, R), "W_UK": (N, R, H), "W_UV": (N, R, C), "Q": (N, T, H)}
+    return {name: jnp.asarray(rng.normal(size=s), jnp.float64) for name, s in shapes.items()}
+
+
+@executed("gqa-latent")
+def latent(rng):
+    arrays = latent_arrays(rng)
+    keys = project_heads(arrays["Z"], jnp.swapaxes(arrays["W_UK"], 0, 1))
+    scores = _scores(arrays["Q"], keys, None, 1.0)
+    return {name: arrays[name] for name in ("Z", "W_UK", "Q")}, {"K": keys, "S": scores}
+
+
+@executed("gqa-latent-values")
+def latent_values(rng):
+    arrays = latent_arrays(rng)
+    values = project_heads(arrays["Z"], jnp.swapaxes(arrays["W_UV"], 0, 1))
+    weights = jnp.abs(jnp.asarray(rng.normal(size=(N, T, T)), jnp.float64))
+    given = {"Z": arrays["Z"], "W_UV": arrays["W_UV"], "A": weights}
+    return given, {"O": jnp.matmul(weights, values)}

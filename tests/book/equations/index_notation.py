@@ -1,0 +1,169 @@
+"""The equations of the chapter on index notation, all run from the page."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import init_multi_head, multi_head_attention, scaled_dot_product_attention
+from tests.book.equations import executed
+
+T, N, K, H, C, D = 3, 6, 2, 5, 7, 11  # positions, heads, key heads, features of key, value, model
+
+
+@executed("index-product")
+def product(rng):
+    a, x = rng.normal(size=(3, 5)), rng.normal(size=5)
+    return {"A": a, "x": x}, {"y": a @ x}
+
+
+@executed("index-inner")
+def inner(rng):
+    x, y = rng.normal(size=(2, 5))
+    return {"x": x, "y": y}, {"s": x @ y}
+
+
+@executed("index-outer")
+def outer(rng):
+    x, y = rng.normal(size=3), rng.normal(size=5)
+    return {"x": x, "y": y}, {"M": np.outer(x, y)}
+
+
+@executed("index-transpose")
+def transpose(rng):
+    a = rng.normal(size=(3, 5))
+    return {"A": a}, {"B": a.T}
+
+
+@executed("index-trace")
+def trace(rng):
+    a = rng.normal(size=(5, 5))
+    return {"A": a}, {"t": np.trace(a)}
+
+
+@executed("index-diagonal")
+def diagonal(rng):
+    a = rng.normal(size=(5, 5))
+    return {"A": a}, {"d": np.diagonal(a)}
+
+
+@executed("index-elementwise")
+def elementwise(rng):
+    x, y = rng.normal(size=(2, 5))
+    return {"x": x, "y": y}, {"z": x * y}
+
+
+@executed("index-batched")
+def batched(rng):
+    a, b = rng.normal(size=(2, 3, 7)), rng.normal(size=(2, 7, 5))
+    return {"A": a, "B": b}, {"C": a @ b}
+
+
+@executed("index-delta")
+def delta(rng):
+    # The page has one letter on both sides: x comes out as it went in.
+    x = rng.normal(size=5)
+    return {"x": x}, {"x": x}
+
+
+def layer(rng, **options):
+    """The layer's arrays as the page has them, and what the package computes."""
+    params = init_multi_head(jax.random.key(3), D, N, head_dim=H, value_dim=C, **options)
+    x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
+    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    names = ("W_Q", "W_K", "W_V")
+    arrays = {"X": x, "W_O": params.w_o, "d_k": H}
+    arrays |= {name: jnp.swapaxes(w, 0, 1) for name, w in zip(names, params[:3], strict=True)}
+    operands = (inside.query, inside.key, inside.value)
+    _, lse = scaled_dot_product_attention(*operands, return_lse=True)
+    computed = dict(zip("QKV", operands, strict=True))
+    computed |= {"A": inside.weights, "O": inside.head_outputs, "Y": y}
+    return arrays, computed | {"S": jnp.log(inside.weights) + lse[..., None]}
+
+
+def step(label, given, result):
+    @executed(label)
+    def feed(rng):
+        arrays, computed = layer(rng)
+        everything = arrays | computed
+        return {name: everything[name] for name in given}, {result: computed[result]}
+
+    return feed
+
+
+step("index-query", ("X", "W_Q"), "Q")
+step("index-key", ("X", "W_K"), "K")
+step("index-value", ("X", "W_V"), "V")
+step("index-scores", ("Q", "K", "d_k"), "S")
+step("index-weights", ("S",), "A")
+step("index-heads", ("A", "V"), "O")
+step("index-output", ("O", "W_O"), "Y")
+step("index-order", ("X", "W_Q", "W_K", "d_k"), "S")
+
+
+@executed("index-bias", broadcast=("i",))
+def bias(rng):
+    params = init_multi_head(jax.random.key(3), D, N, head_dim=H, use_bias=True)
+    params = params._replace(b_q=jnp.asarray(rng.normal(size=(N, H)), jnp.float32))
+    x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
+    _, inside = multi_head_attention(params, x, return_intermediates=True)
+    arrays = {"X": x, "W_Q": jnp.swapaxes(params.w_q, 0, 1), "b_Q": params.b_q}
+    return arrays, {"Q": inside.query}
+
+
+@executed("index-grouped")
+def grouped(rng):
+    _, computed = layer(rng, num_kv_heads=K)
+    by_group = {name: computed[name].reshape(K, N // K, T, -1) for name in "QS"}
+    return {"Q": by_group["Q"], "K": computed["K"], "d_k": H}, {"S": by_group["S"]}
+
+
+def slopes(function, *operands):
+    """The cotangents that a random cotangent of the result gives, by JAX."""
+    result, pull = jax.vjp(function, *operands)
+    cotangent = jax.random.normal(jax.random.key(5), result.shape, result.dtype)
+    return cotangent, pull(cotangent)
+
+
+@executed("index-jacobian")
+def jacobian(rng):
+    x, w = rng.normal(size=(2, 7)), rng.normal(size=(3, 7, 5))
+    function = jax.jacobian(lambda w: jnp.einsum("ib,hba->hia", x, w))
+    arrays = {"X": x, "dims": {"h": 3, "a": 5, "h'": 3, "a'": 5}}
+    return arrays, {"dQ_dW_Q": function(jnp.asarray(w))}
+
+
+@executed("index-gradient-query")
+def gradient_query(rng):
+    arrays, _ = layer(rng)
+    x = arrays["X"]
+    above, (slope,) = slopes(lambda w: jnp.einsum("ib,hba->hia", x, w), arrays["W_Q"])
+    return {"X": x, "dL_dQ": above}, {"dL_dW_Q": slope}
+
+
+@executed("index-gradient-output")
+def gradient_output(rng):
+    arrays, computed = layer(rng)
+    o = computed["O"]
+    above, (slope,) = slopes(lambda w: jnp.einsum("hic,hcd->id", o, w), arrays["W_O"])
+    return {"O": o, "dL_dY": above}, {"dL_dW_O": slope}
+
+
+@executed("index-gradient-softmax")
+def gradient_softmax(rng):
+    scores = jnp.asarray(rng.normal(size=(2, 3, 5)), jnp.float32)
+    above, (slope,) = slopes(jax.nn.softmax, scores)
+    return {"A": jax.nn.softmax(scores), "dL_dA": above}, {"dL_dS": slope}
+
+
+@executed("index-match")
+def match(rng):
+    arrays, _ = layer(rng)
+    w_q, w_k = arrays["W_Q"], arrays["W_K"]
+    return {"W_Q": w_q, "W_K": w_k}, {"G": jnp.matmul(w_q, jnp.swapaxes(w_k, -1, -2))}
+
+
+@executed("index-linear")
+def linear(rng):
+    _, computed = layer(rng)
+    q, k, v = (computed[name] for name in "QKV")
+    return {"Q": q, "K": k, "V": v}, {"O": jnp.matmul(q, jnp.matmul(jnp.swapaxes(k, -1, -2), v))}

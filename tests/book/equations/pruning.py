@@ -1,0 +1,127 @@
+"""The executed and the tested equations of the chapter on removing heads."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import MultiHeadParams, multi_head_attention
+from mha_book.models.minilm import mean_pool
+from mha_book.pruning.hard_concrete import BETA, GAMMA, ZETA, open_probability, sample_gates
+from mha_book.pruning.importance import normalize_layers
+from mha_book.specialization.composition import block_norms
+from tests.book.equations import executed, tested
+
+T, N, H, C, D, L = 7, 5, 3, 2, 11, 13  # positions, heads, widths, layers
+
+
+def draw(rng, *shape):
+    return jnp.asarray(rng.normal(size=shape))
+
+
+def layer(rng):
+    params = MultiHeadParams(*(draw(rng, *s) for s in ((D, N, H), (D, N, H), (D, N, C), (N, C, D))))
+    return params, draw(rng, T, D), draw(rng, N)
+
+
+@executed("prune-gates")
+def gates(rng):
+    params, x, g = layer(rng)
+    y, inside = multi_head_attention(params, x, gates=g, return_intermediates=True)
+    return {"g": g, "O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
+
+
+@executed("prune-slope")
+def slope(rng):
+    params, x, g = layer(rng)
+    inside = multi_head_attention(params, x, return_intermediates=True)[1]
+    y, pull = jax.vjp(lambda g: multi_head_attention(params, x, gates=g), g)
+    above = draw(rng, *y.shape)
+    given = {"O": inside.head_outputs, "W_O": params.w_o, "dL_dY": above}
+    return given, {"dL_dg": pull(above)[0]}
+
+
+@tested(
+    "prune-expansion",
+    latex=r"R = -p^{h} v^{h} + \frac{1}{2} v^{h} B^{hk} v^{k}",
+    alterations=("sign", "half", "pairs"),
+)
+def expansion(rng, altered):
+    # One position, a squared error: quadratic in the gates, so that the second order is the last.
+    written, target = draw(rng, N, D), draw(rng, D)
+
+    def loss(g):
+        return jnp.sum((g @ written - target) ** 2) / 2
+
+    g, closed = draw(rng, N), jnp.array([1.0, 0.0, 1.0, 1.0, 0.0])
+    moved = closed * g  # how far each gate is moved
+    slope, curved = jax.grad(loss)(g), jax.hessian(loss)(g)
+    if altered == "pairs":
+        curved = jnp.diag(jnp.diag(curved))
+    first = slope @ moved if altered == "sign" else -slope @ moved
+    half = 1.0 if altered == "half" else 0.5
+    return loss(g - moved) - loss(g), first + half * moved @ curved @ moved
+
+
+@executed("prune-layers")
+def layers(rng):
+    scores = draw(rng, L, N)
+    return {"I": scores}, {"I_hat": normalize_layers(scores)}
+
+
+@executed("prune-norm")
+def norm(rng):
+    params, _, _ = layer(rng)
+    heads_first = jnp.swapaxes(params.w_v, 0, 1)
+    return {"W_V": heads_first, "W_O": params.w_o}, {"I": block_norms(params).w_v_w_o}
+
+
+@executed("prune-distance")
+def distance(rng):
+    lengths = jnp.array([T, T])
+    e, f = (np.asarray(x) for x in mean_pool(draw(rng, 2, T, D), lengths))
+    return {"e": e, "f": f}, {"c": 1 - e @ f}
+
+
+def gates_of(u, log_alpha, sign=1):
+    """The gates of {eq}`prune-hard-concrete` for given draws."""
+    s = 1 / (1 + np.exp(-(np.log(u) - sign * np.log(1 - u) + log_alpha) / BETA))
+    return np.clip(s * (ZETA - GAMMA) + GAMMA, 0, 1)
+
+
+@tested(
+    "prune-hard-concrete",
+    latex=r"""
+\begin{aligned}
+s &= \operatorname{sigmoid}\!\left(\frac{\log u - \log(1 - u) + \log\alpha}{\beta}\right), \\
+g &= \min\!\left(1, \max\!\left(0,\; s\,(\zeta - \gamma) + \gamma\right)\right),
+\end{aligned}
+""",
+    tolerance=1e-5,
+)
+def hard_concrete(rng, altered):
+    log_alpha = rng.normal(size=(5, 7)).astype(np.float32)
+    key = jax.random.key(3)
+    noise = np.asarray(jax.random.logistic(key, log_alpha.shape), np.float64)
+    u = 1 / (1 + np.exp(-noise))
+    drawn = sample_gates(key, jnp.asarray(log_alpha))
+    return drawn, gates_of(u, log_alpha, -1 if altered else 1)
+
+
+@tested(
+    "prune-open",
+    latex=r"P(g \ne 0) = \operatorname{sigmoid}\!"
+    r"\left(\log\alpha - \beta \log\frac{-\gamma}{\zeta}\right) .",
+    tolerance=1e-4,
+)
+def open_gates(rng, altered):
+    log_alpha = rng.normal(size=3).astype(np.float32)
+    u = (np.arange(100_000) + 0.5) / 100_000  # every draw equally often
+    shares = np.array([(gates_of(u, x) > 0).mean() for x in log_alpha])
+    return open_probability(jnp.asarray(-log_alpha if altered else log_alpha)), shares
+
+
+@executed("prune-amdahl")
+def amdahl(rng):
+    attention, rest, smaller = (float(x) for x in rng.uniform(1, 2, 3))
+    whole = attention + rest
+    return {"a": attention / whole, "r": smaller / attention}, {"rho": (smaller + rest) / whole}

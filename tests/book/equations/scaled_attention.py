@@ -1,0 +1,167 @@
+"""The executed and the tested equations of the chapter on scaled dot-product attention."""
+
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import (
+    attention_weights,
+    init_multi_head,
+    multi_head_attention,
+    scaled_dot_product_attention,
+)
+from tests.book.equations import executed, tested
+
+T, S, D_K, C = 3, 5, 2, 7
+
+
+def operands(rng):
+    return tuple(jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((T, D_K), (S, D_K), (S, C)))
+
+
+def exact_scores(q, k):
+    return np.array(
+        [[sum(q[i, a] * k[j, a] for a in range(D_K)) for j in range(S)] for i in range(T)]
+    )
+
+
+def exact_weights(scores):
+    return np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+
+
+@tested(
+    "sdpa-matrix",
+    latex=r"O = \operatorname{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V",
+    alterations=("scale",),
+)
+def matrix(rng, altered):
+    q, k, v = operands(rng)
+    s = np.asarray(q) @ np.asarray(k).T / (D_K**2 if altered else np.sqrt(D_K))
+    return scaled_dot_product_attention(q, k, v), exact_weights(s) @ np.asarray(v)
+
+
+@tested(
+    "sdpa-moments",
+    latex=r"""\begin{aligned}
+\operatorname{E}\Big[\sum_a q_a k_a\Big] &= 0, \\
+\operatorname{Var}\Big[\sum_a q_a k_a\Big]
+&= \sum_a \operatorname{E}[q_a^2]\, \operatorname{E}[k_a^2] \\
+&= d_k
+\end{aligned}""",
+    alterations=("mean", "root", "square"),
+    tolerance=1e-9,
+)
+def moments(rng, altered):
+    # Exact, by going through every outcome: entries of q are ±1, those of k are 0 or ±sqrt(3/2)
+    # with probability 1/3 each; both have mean 0 and variance 1.
+    d_k = 3
+    signs, thirds = (-1.0, 1.0), (-np.sqrt(1.5), 0.0, np.sqrt(1.5))
+    shift = 1.0 if altered == "mean" else 0.0
+    dots = [
+        sum((a + shift) * (b + shift) for a, b in zip(q, k, strict=True))
+        for q, k in product(product(signs, repeat=d_k), product(thirds, repeat=d_k))
+    ]
+    products = d_k * np.mean(np.square(signs)) * np.mean(np.square(thirds))
+    variance = {"root": np.sqrt(d_k), "square": d_k**2}.get(altered, d_k)
+    return [np.mean(dots), np.var(dots), products], [0.0, variance, variance]
+
+
+def package_scores(q, k, v):
+    """What the package's softmax is taken of: log A + L, with L the log-sum-exp of the row."""
+    _, lse = scaled_dot_product_attention(q, k, v, return_lse=True)
+    return np.log(attention_weights(q, k)) + lse[:, None]
+
+
+@executed("sdpa-scores")
+def scores(rng):
+    q, k, v = operands(rng)
+    return {"Q": q, "K": k, "d_k": D_K}, {"S": package_scores(q, k, v)}
+
+
+@executed("sdpa-softmax")
+def softmax(rng):
+    q, k, v = operands(rng)
+    return {"S": package_scores(q, k, v)}, {"A": attention_weights(q, k)}
+
+
+@executed("sdpa-output")
+def output(rng):
+    q, k, v = operands(rng)
+    return {"A": attention_weights(q, k), "V": v}, {"O": scaled_dot_product_attention(q, k, v)}
+
+
+@executed("sdpa-entropy")
+def entropy(rng):
+    a = attention_weights(*operands(rng)[:2])
+    return {"A": a}, {"H": -np.sum(a * np.log(a), axis=-1)}
+
+
+@executed("sdpa-jacobian")
+def jacobian(rng):
+    s = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
+    slopes = jax.jacobian(jax.nn.softmax)(s)  # (T, S, T, S)
+    return {"A": jax.nn.softmax(s)}, {"dA_dS": slopes}
+
+
+@executed("sdpa-sensitivity")
+def sensitivity(rng):
+    s = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
+    slopes = jax.jacobian(jax.nn.softmax)(s)  # (T, S, T, S)
+    traces = [jnp.trace(jax.jacobian(jax.nn.softmax)(row)) for row in s]
+    return {"A": jax.nn.softmax(s), "dA_dS": slopes}, {"g": traces}
+
+
+@executed("sdpa-aligned")
+def aligned(rng):
+    d_k, rho = 11, 0.3
+    q = rng.normal(size=d_k)
+    q *= np.sqrt(d_k) / np.linalg.norm(q)
+    aside = rng.normal(size=d_k)
+    aside -= aside @ q / d_k * q
+    aside *= np.sqrt(d_k) / np.linalg.norm(aside)
+    k = rho * q + np.sqrt(1 - rho**2) * aside
+    return {"rho": rho, "d_k": d_k}, {"s": q @ k / np.sqrt(d_k)}
+
+
+@executed("sdpa-shift")
+def shift(rng):
+    s = rng.normal(size=(T, S))
+    return {"S": s, "m": s.max(-1)}, {}
+
+
+@executed("sdpa-lse")
+def lse(rng):
+    q, k, v = operands(rng)
+    s = package_scores(q, k, v)
+    _, total = scaled_dot_product_attention(q, k, v, return_lse=True)
+    return {"S": s, "m": s.max(-1)}, {"L": total, "A": attention_weights(q, k)}
+
+
+@executed("sdpa-bias")
+def bias(rng):
+    q, k, v = operands(rng)
+    b = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
+    return {"S": package_scores(q, k, v), "B": b}, {"A": attention_weights(q, k, bias=b)}
+
+
+def layer(rng):
+    params = init_multi_head(jax.random.key(3), d_model=10, num_heads=5)
+    x = jnp.asarray(rng.normal(size=(T, 10)), jnp.float32)
+    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    return params, x, y, inside
+
+
+@executed("sdpa-average")
+def average(rng):
+    params, x, _, inside = layer(rng)
+    w_v = jnp.swapaxes(params.w_v, 0, 1)
+    return {"X": x, "A": inside.weights, "V": inside.value, "W_V": w_v}, {}
+
+
+@executed("sdpa-token")
+def token(rng):
+    params, x, y, inside = layer(rng)
+    w_v = jnp.swapaxes(params.w_v, 0, 1)
+    return {"X": x, "A": inside.weights, "W_V": w_v, "W_O": params.w_o}, {"y": y}

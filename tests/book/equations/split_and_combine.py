@@ -1,0 +1,110 @@
+"""The executed and the tested equations of the chapter on splitting and combining heads."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book.heads import combine_heads, split_heads
+from mha_book.multihead.layer import project_heads
+from tests.book.equations import executed, tested
+
+T, N, H, D = 3, 5, 2, 7  # positions, heads, features a head, features of the input
+SIZES = [(length, heads) for length in (1, 2, 3, 5, 7, 9) for heads in (1, 2, 3, 4, 6, 7)]
+
+
+def draw(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def wrong_split(x, num_heads):
+    length, features = x.shape
+    return x.reshape(num_heads, length, features // num_heads)
+
+
+@tested(
+    "split-wrong",
+    latex=r"""\begin{aligned}
+        \widetilde X^{hia} &= X^{j(gH+a)}, \\
+        j &= \left\lfloor \frac{hT+i}{N} \right\rfloor, \\
+        g &= (hT+i) \bmod N
+        \end{aligned}""",
+    alterations=("right", "offset"),
+)
+def split_wrong(rng, altered):
+    x = draw(rng, T, N * H)
+    right = np.zeros((N, T, H))
+    for h, i, a in np.ndindex(N, T, H):
+        j, g = divmod(h * T + i, N)
+        if altered == "right":
+            j, g = i, h
+        if altered == "offset":
+            j, g = divmod((h * T + i + 1) % (N * T), N)
+        right[h, i, a] = x[j, g * H + a]
+    return wrong_split(x, N), right
+
+
+@tested(
+    "split-agree",
+    latex=r"""\begin{aligned}
+        &\#\left\{(h, i) : \widetilde X^{hi} = X'^{hi}\right\} \\
+        &\qquad = \gcd(T-1,\, N-1) + 1
+        \end{aligned}""",
+)
+def split_agree(rng, altered):
+    left, right = [], []
+    for length, heads in SIZES:
+        x = np.arange(length * heads).reshape(length, heads)
+        left.append((wrong_split(x, heads) == np.asarray(split_heads(jnp.asarray(x), heads))).sum())
+        right.append(math.gcd(length, heads) if altered else math.gcd(length - 1, heads - 1) + 1)
+    return left, right
+
+
+def addresses(array):
+    """Where each entry lies, in entries from the first, as the strides have it."""
+    steps = [step // array.itemsize for step in array.strides]
+    return sum(step * np.indices(array.shape)[axis] for axis, step in enumerate(steps))
+
+
+@tested(
+    "split-address",
+    latex=r"\operatorname{address}\left(X'^{hia}\right) = (iN + h)\,H + a",
+    alterations=("copy", "width"),
+)
+def split_address(rng, altered):
+    view = draw(rng, T, N * H).reshape(T, N, H).transpose(1, 0, 2)
+    h, i, a = np.indices((N, T, H))
+    right = {None: (i * N + h) * H + a, "copy": (h * T + i) * H + a, "width": (i * H + h) * N + a}
+    return addresses(view), right[altered]
+
+
+@tested(
+    "split-address-copy",
+    latex=r"\operatorname{address}\left(X'^{hia}\right) = (hT + i)\,H + a",
+    alterations=("view", "heads"),
+)
+def split_address_copy(rng, altered):
+    copy = np.ascontiguousarray(draw(rng, T, N * H).reshape(T, N, H).transpose(1, 0, 2))
+    h, i, a = np.indices((N, T, H))
+    right = {None: (h * T + i) * H + a, "view": (i * N + h) * H + a, "heads": (h * N + i) * H + a}
+    return addresses(copy), right[altered]
+
+
+@executed("split-projection")
+def split_projection(rng):
+    x, w_q = draw(rng, T, D), draw(rng, D, N * H)
+    queries = project_heads(jnp.asarray(x), jnp.asarray(w_q.reshape(D, N, H)))
+    return {"X": x, "W_Q": w_q, "H": H, "dims": {"h": N, "a": H}}, {"Q": queries}
+
+
+@executed("split-index")
+def split_index(rng):
+    x = draw(rng, T, N * H)
+    heads = split_heads(jnp.asarray(x), N)
+    return {"X": x, "H": H, "dims": {"h": N, "a": H}}, {"X_prime": heads}
+
+
+@executed("split-inverse")
+def split_inverse(rng):
+    heads = draw(rng, N, T, H)
+    return {"X_prime": heads, "H": H}, {"X": combine_heads(jnp.asarray(heads))}

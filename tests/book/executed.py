@@ -1,0 +1,121 @@
+"""Run displayed equations from the text of their page, for ``tests/book/test_executed_equations.py``.
+
+``tests/book/equations/__init__.py`` says how a chapter registers one.
+"""
+
+import re
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from mha_book.notation import Equation, parse_equations
+from mha_book.notation.expression import key
+from mha_book.notation.loops import run_loops
+from tests.book.equations import Executed
+
+__all__ = ["alterations", "compare", "problems", "run"]
+
+Pair = tuple[str, np.ndarray, np.ndarray]
+
+
+def run(latex: str, registered: Executed) -> list[Pair]:
+    """Return (what is compared, one value, the other) for every statement of an equation.
+
+    Statements that give a name a value are run as soon as their operands are there, and the
+    package's value, where there is one, is what the following statements go on with.
+
+    Raises:
+        ValueError: the text does not parse, does not fit the arrays, or lacks an operand.
+    """
+    arrays, expected = registered.arrays(np.random.default_rng(20))
+    dims = arrays.pop("dims", None)  # sizes that no array determines
+    arrays = {name: _double(value) for name, value in arrays.items()}
+    waiting = list(parse_equations(latex, broadcast=registered.broadcast))
+    pairs: list[Pair] = []
+    names = {key(equation.left.name) for equation in waiting if _assigns(equation)}
+    if unknown := set(expected) - names:
+        raise ValueError(f"expected: the text gives no value to {', '.join(sorted(unknown))}")
+    while waiting:
+        ready = [equation for equation in waiting if not _lacking(equation, arrays)]
+        if not ready:
+            lacking = _lacking(waiting[0], arrays)
+            raise ValueError(f"no array for {', '.join(sorted(lacking))}")
+        equation = ready[0]
+        waiting.remove(equation)
+        left = key(equation.left.name) if _assigns(equation) else None
+        own = {name: arrays[name] for name in {*equation.operands, *equation.scalars}}
+        assigned = np.asarray(equation(own, dims=dims))
+        values = [np.asarray(value) for value in equation.values(own, dims=dims)]
+        loops = run_loops(equation, own, dims=dims)
+        pairs.append((f"{left or 'identity'}: loops", assigned, loops))
+        for value in values[1:]:
+            pairs.append((f"{left or 'identity'}: sides", values[0], value))
+        if left is not None:
+            if left in expected:
+                given = np.asarray(expected[left], np.float64)
+                pairs.append((f"{left}: the package's", assigned, given))
+                arrays[left] = given
+            else:
+                arrays[left] = assigned
+    return pairs
+
+
+def _lacking(equation: Equation, arrays) -> set[str]:
+    return {*equation.operands, *equation.scalars} - set(arrays)
+
+
+def _assigns(equation: Equation) -> bool:
+    return not equation.is_identity
+
+
+def _double(value):
+    return np.asarray(value, np.float64) if np.ndim(value) else value
+
+
+def problems(pairs: list[Pair], tolerance: float) -> list[str]:
+    """Return which of the compared values differ."""
+    found = []
+    for what, one, other in pairs:
+        if one.shape != other.shape:
+            found.append(f"{what}: {one.shape} against {other.shape}")
+        elif not (np.isfinite(one).all() and np.isfinite(other).all()):
+            found.append(f"{what}: not finite")
+        elif (gap := np.abs(one - other).max() / max(1.0, np.abs(other).max())) > tolerance:
+            found.append(f"{what}: {gap:.2g} apart")
+    return found
+
+
+def compare(latex: str, registered: Executed) -> list[str]:
+    """Return what is wrong with an equation, in float64; nothing if it holds."""
+    with jax.enable_x64(True):
+        pairs = run(latex, registered)
+    if not any("loops" not in what for what, _, _ in pairs):
+        return [f"{registered.label}: nothing but its own loops to compare it with"]
+    return problems(pairs, registered.tolerance)
+
+
+_GROUP = re.compile(r"\^\{([a-z'\s]+)\}")
+
+
+def alterations(latex: str) -> Iterator[tuple[str, str]]:
+    """Yield (what was altered, the altered text): signs, indices, functions, one at a time."""
+    for match in re.finditer(r"[+-]", latex):
+        other = {"+": "-", "-": "+"}[match[0]]
+        yield f"sign at {match.start()}", latex[: match.start()] + other + latex[match.end() :]
+    for match in _GROUP.finditer(latex):
+        if latex[: match.start()].endswith("\\delta"):
+            continue  # symmetric
+        letters = re.findall(r"[a-z]'*", match[1])
+        for place in range(len(letters) - 1):
+            swapped = [*letters]
+            swapped[place : place + 2] = swapped[place + 1], swapped[place]
+            if swapped == letters:
+                continue
+            new = f"^{{{''.join(swapped)}}}"
+            what = f"{match[0]} becomes {new} at {match.start()}"
+            yield what, latex[: match.start()] + new + latex[match.end() :]
+    for old, new in (("\\exp", "\\tanh"), ("\\log", "\\tanh"), ("\\sqrt", "")):
+        for match in re.finditer(re.escape(old), latex):
+            what = f"{old} at {match.start()}"
+            yield what, latex[: match.start()] + new + latex[match.end() :]

@@ -1,0 +1,119 @@
+"""The claims ledger is complete, and every verdict in it links to evidence that runs."""
+
+import copy
+
+import pytest
+
+from tests.book.extensions import ROOT, ledger
+
+# Every claim of the source notes has one of these ids, whether the book has taken it up or not.
+IDS = (
+    "C01", "C02", "C03", "C04", "C05", "C06", "C07", "C08", "C09", "C10", "C11", "C12", "C13",
+    "C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21", "C22", "C23", "C24", "C25", "C26",
+    "C27", "C28", "C29", "C30", "C31", "C32", "C33", "C34", "C35", "C36", "C37", "C38", "C39",
+    "C40", "C41", "C42", "C43", "C44", "C45", "C46", "C47", "C48", "C49", "C50", "C51", "C52",
+    "C53",
+)  # fmt: skip
+
+
+def test_the_ledger_is_sound():
+    entries = ledger.load_ledger(ROOT / "book" / "claims.yml")
+    assert (
+        ledger.ledger_problems(entries, IDS, ledger.read_pages(ROOT), ledger.evidence_tests(ROOT))
+        == []
+    )
+
+
+def test_ids_are_complete_and_each_once():
+    assert len(set(IDS)) == 53
+
+
+# The gate itself: it finds each kind of mistake.
+
+GOOD = [
+    {
+        "id": "C01", "note": ["N0"], "section": "structure", "claim": "Something.",
+        "verdict": "holds if", "condition": "it rains", "reason": "rain is wet",
+        "chapter": "rain", "cell": "rain-wet", "test": "tests/test_rain.py::test_wet[3]",
+    },
+    {
+        "id": "C02", "note": ["N1", "N3"], "section": "cost", "claim": "Another.",
+        "verdict": "open", "condition": "", "reason": "", "chapter": "snow", "cell": "", "test": "",
+    },
+]  # fmt: skip
+PAGES = {"rain": ledger.Page({"rain-wet": "wet()"}, ("C01",)), "claims": ledger.Page()}
+TESTS = {"tests/test_rain.py::test_wet": ""}
+
+
+def problems(entries=GOOD, pages=PAGES, tests=TESTS, ids=("C01", "C02")):
+    return ledger.ledger_problems(entries, ids, pages, tests)
+
+
+def test_a_sound_ledger_has_no_problem():
+    assert problems() == []
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [
+        ({"claim": ""}, "claim is missing"),
+        ({"chapter": ""}, "chapter is missing"),
+        ({"verdict": "true"}, "is none of"),
+        ({"section": "misc"}, "section"),
+        ({"note": ["N7"]}, "note must list"),
+        ({"note": "N0"}, "note must list"),
+        ({"source": "N0"}, "unknown field"),
+        ({"reason": ""}, "without reason"),
+        ({"cell": ""}, "without cell"),
+        ({"test": ""}, "without test"),
+        ({"condition": ""}, "condition belongs"),
+        ({"verdict": "confirmed"}, "condition belongs"),
+        ({"verdict": "open"}, "open, yet has"),
+        ({"verdict": "open"}, "box of the open claim"),
+        ({"chapter": "hail"}, "not in _toc.yml"),
+        ({"chapter": "claims"}, "no claim box"),
+        ({"chapter": "claims"}, "whose chapter is claims"),
+        ({"cell": "rain-dry"}, "no code cell"),
+        ({"test": "tests/test_rain.py::test_dry"}, "does not exist"),
+        ({"id": "C09"}, "C01: missing"),
+        ({"id": "C09"}, "C09: not a known id"),
+        ({"id": "C02"}, "C02: appears twice"),
+    ],
+)
+def test_a_broken_entry_is_found(change, problem):
+    entries = copy.deepcopy(GOOD)
+    entries[0].update(change)
+    found = problems(entries)
+    assert any(problem in line for line in found), found
+
+
+def test_broken_surroundings_are_found():
+    two = {"rain": ledger.Page({"rain-wet": ""}, ("C01", "C01", "C07", "C02"))}
+    found = "\n".join(problems(pages=two))
+    assert "two boxes of C01" in found
+    assert "unknown claim C07" in found
+    assert "open claim C02" in found
+    skipped = {"tests/test_rain.py::test_wet": "pytest.skip on line 3"}
+    assert any("may not run: pytest.skip" in line for line in problems(tests=skipped))
+
+
+def test_skipped_tests_are_recognised(tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_x.py").write_text(
+        "import pytest\n"
+        "def test_plain(): pass\n"
+        "@pytest.mark.needs_models\ndef test_needs(): pass\n"
+        "@pytest.mark.skip\ndef test_skip(): pass\n"
+        "@pytest.mark.skipif(True, reason='')\ndef test_skipif(): pass\n"
+        "@pytest.mark.xfail\ndef test_xfail(): pass\n"
+        "def test_inside(): pytest.skip('later')\n"
+        "def test_import(): pytest.importorskip('torch')\n"
+        "class TestIt:\n    def test_method(self): pass\n"
+    )
+    (tmp_path / "tests" / "test_y.py").write_text(
+        "import pytest\npytestmark = pytest.mark.skip\ndef test_y(): pass\n"
+    )
+    found = ledger.evidence_tests(tmp_path)
+    runs = {name.split("::", 1)[1] for name, why in found.items() if not why}
+    assert runs == {"test_plain", "test_needs", "TestIt::test_method"}
+    assert len(found) == 9

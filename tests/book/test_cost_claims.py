@@ -1,0 +1,136 @@
+"""The evidence for the claims of the chapter on what heads cost."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import attend, init_multi_head, multi_head_attention
+from mha_book.costs import (
+    attention_size,
+    cache_bytes,
+    entry_count,
+    score_bytes,
+    traced_matmul_flops,
+)
+
+ROOT = Path(__file__).parents[2]
+DATA = json.loads((ROOT / "book" / "data" / "models.json").read_text(encoding="utf-8"))
+MODELS = {m["name"]: m for m in DATA["models"] if m["latent"] is None}
+
+
+def shapes(d, n, use_bias=False, k=None, h=None):
+    return jax.eval_shape(
+        lambda key: init_multi_head(key, d, n, num_kv_heads=k, head_dim=h, use_bias=use_bias),
+        jax.random.key(0),
+    )
+
+
+def test_four_squares():
+    # C04: whatever the number of heads, and under the three conditions alone.
+    for n in (1, 2, 8, 512):
+        assert entry_count(shapes(512, n)) == 4 * 512**2
+    assert entry_count(shapes(512, 8, use_bias=True)) == 4 * 512**2 + 4 * 512
+    assert entry_count(shapes(512, 8, k=2)) < 4 * 512**2
+    assert entry_count(shapes(512, 8, h=128)) > 4 * 512**2
+
+
+def test_the_third_is_the_output_projection():
+    # C15: 786 thousand and 1.05 million are with and without W_O; one head can go without.
+    assert 3 * 512**2 == 786_432
+    for n in (1, 8):
+        params = shapes(512, n)
+        assert entry_count(params) == 1_048_576
+        assert entry_count(params[:3]) == 786_432
+    rng = np.random.default_rng(0)
+
+    def merged_gap(n, d=12):
+        weights = [rng.normal(size=(d, n, d // n)) for _ in range(3)]
+        params = shapes(d, n)._replace(
+            **{
+                name: jnp.asarray(w, jnp.float32)
+                for name, w in zip(("w_q", "w_k", "w_v"), weights, strict=True)
+            },
+            w_o=jnp.asarray(rng.normal(size=(n, d // n, d)), jnp.float32),
+        )
+        x = jnp.asarray(rng.normal(size=(5, d)), jnp.float32)
+        product = jnp.einsum("bhc,hcd->bd", params.w_v, params.w_o)  # one matrix for all heads
+        one = params._replace(
+            w_v=jnp.reshape(product, (d, n, d // n)),
+            w_o=jnp.reshape(jnp.eye(d), (n, d // n, d)),
+        )
+        return float(jnp.abs(multi_head_attention(params, x) - multi_head_attention(one, x)).max())
+
+    assert merged_gap(1) < 1e-3
+    assert merged_gap(3) > 0.1
+
+
+def test_widths_of_published_heads():
+    # C17: the four rows, and how many others do not follow.
+    for name, sizes in {
+        "BERT-base": (768, 12, 64),
+        "GPT-2 small": (768, 12, 64),
+        "GPT-3 175B": (12288, 96, 128),
+        "T5-small": (512, 8, 64),
+    }.items():
+        assert tuple(MODELS[name][k] for k in ("d_model", "num_heads", "head_dim")) == sizes
+    unusual = {name for name, m in MODELS.items() if m["head_dim"] not in (64, 128)}
+    assert unusual >= {"MiniLM-L6", "GPT-J 6B", "GPT-3 2.7B", "GPT-NeoX 20B", "Gemma 7B"}
+    assert 0.2 < len(unusual) / len(MODELS) < 0.3
+    assert MODELS["T5-11B"]["num_heads"] * MODELS["T5-11B"]["head_dim"] == 16 * 1024
+    widths = [row["head_dim"] for row in DATA["defaults"]]
+    usual = sum(h in (64, 128) for h in widths)
+    assert 0.7 < usual / len(widths) < 0.85
+
+
+def test_equal_products_and_more_scores():
+    # C20: one head against eight, counted; and measured where the file says.
+    x = jax.ShapeDtypeStruct((32, 512), jnp.float32)
+    flops = {n: traced_matmul_flops(multi_head_attention, shapes(512, n), x) for n in (1, 8, 64)}
+    assert len({*flops.values()}) == 1
+    scores = {
+        n: jax.eval_shape(
+            lambda p, x: multi_head_attention(p, x, return_intermediates=True)[1].weights,
+            shapes(512, n),
+            x,
+        ).size
+        for n in (1, 8)
+    }
+    assert scores[8] == 8 * scores[1]
+    room = {}
+    for n in (1, 64):
+        q = jax.ShapeDtypeStruct((1, n, 256, 512 // n), jnp.float32)
+        program = jax.jit(lambda q: attend(q, q, q, implementation="reference")).lower(q)
+        room[n] = program.compile().memory_analysis().temp_size_in_bytes
+        assert room[n] >= 4 * n * 256**2
+    assert room[64] > 10 * room[1]
+    stored = ROOT / "benchmarks" / "results" / "heads-cpu.json"
+    for case in json.loads(stored.read_text(encoding="utf-8"))["cases"]:
+        ratio = {row["heads"]: row["ratio"]["median"] for row in case["rows"][:-1]}
+        spread = abs(case["rows"][-1]["ratio"]["median"] - 1)
+        assert ratio[1] < 1 - spread
+        assert ratio[64] > 1 + spread
+
+
+def test_growing_by_heads():
+    # C21: the printed sizes fit; cost is no reason; not all families do it.
+    for d, n in ((512, 8), (768, 12), (1024, 16), (2048, 32)):
+        by_heads, by_width = attention_size(d, n), attention_size(d, 8)
+        assert d == 64 * n
+        assert by_heads.parameter_count == by_width.parameter_count
+        assert cache_bytes(by_heads, position_count=7, bytes_per_number=2) == cache_bytes(
+            by_width, position_count=7, bytes_per_number=2
+        )
+        many, few = (
+            score_bytes(s, pair_count=49, bytes_per_number=4) for s in (by_heads, by_width)
+        )
+        assert many * 8 == few * n
+    for family, holds in (("GPT-2", True), ("Llama", True), ("T5", False), ("GPT-3", False)):
+        widths = {
+            m["head_dim"]
+            for name, m in MODELS.items()
+            if name.startswith((family + " ", family + "-")) and not name.startswith("Llama 2")
+        }
+        assert (len(widths) == 1) == holds

@@ -1,0 +1,226 @@
+"""Every displayed equation of the book is executed, tested or a definition.
+
+How a chapter adds a tested equation: ``tests/book/equations/__init__.py``.
+"""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tests.book.equations
+from mha_book.notation.page import displayed_equations, page_text
+from tests.book.equations import EXECUTED, REGISTRY, Equation, tested
+from tests.book.extensions import ROOT, equations, ledger
+
+pytestmark = pytest.mark.unoptimized
+
+for _module in pkgutil.iter_modules(tests.book.equations.__path__):
+    importlib.import_module(f"tests.book.equations.{_module.name}")
+
+
+def page_equations(root: Path) -> dict[str, list[tuple[str | None, str]]]:
+    """Return the displayed equations of every page by its short name."""
+    found = {}
+    for page in ledger.toc_pages(root):
+        notebook, text = root / f"{page}.ipynb", root / f"{page}.md"
+        source = page_text(notebook if notebook.exists() else text)
+        found[Path(page).name] = displayed_equations(source)
+    return found
+
+
+def equation_problems(displayed, kinds, registry, executed) -> list[str]:
+    """Return what is wrong with the classification of the displayed equations.
+
+    Args:
+        displayed: page -> (label, LaTeX) of each displayed equation.
+        kinds: page -> label -> ``{kind, …}``.
+        registry: label -> the registered test.
+        executed: labels of the equations that are run.
+    """
+    found, seen = [], set()
+    for page, shown in displayed.items():
+        table = kinds.get(page, {})
+        for label, latex in shown:
+            if label is None:
+                found.append(f"{page}: no label: {latex[:50]}")
+                continue
+            if label in seen:
+                found.append(f"{page}: {label} stands twice")
+            seen.add(label)
+            entry = table.get(label, {})
+            kind = entry.get("kind")
+            if kind not in equations.KINDS:
+                found.append(f"{page}: {label} is none of {', '.join(equations.KINDS)}")
+            if (kind == "tested") != (label in registry):
+                found.append(f"{page}: {label} is {kind}; registered tests say otherwise")
+            elif kind == "tested" and equations.normalise(
+                registry[label].latex
+            ) != equations.normalise(latex):
+                found.append(f"{page}: {label} on the page is not what the test states")
+            if (kind == "executed") != (label in executed):
+                found.append(f"{page}: {label} is {kind}; registered executions say otherwise")
+    for page, table in kinds.items():
+        labels = {label for label, _ in displayed.get(page, ())}
+        found += [f"{page}: {label} is not displayed" for label in table if label not in labels]
+    found += [f"{label} is tested, but not displayed" for label in registry if label not in seen]
+    found += [f"{label} is executed, but not displayed" for label in executed if label not in seen]
+    return found
+
+
+def check_sides(equation: Equation, alteration: str | None) -> None:
+    """Assert that both sides agree, or, with an alteration, that they do not."""
+    rng = np.random.default_rng(20)
+    left, right = (np.asarray(s, np.float64) for s in equation.sides(rng, alteration))
+    assert left.shape == right.shape, f"{equation.label}: {left.shape} against {right.shape}"
+    assert left.size, f"{equation.label}: nothing to compare"
+    assert np.isfinite(left).all()
+    assert np.isfinite(right).all()
+    gap = np.abs(left - right).max() / max(1.0, np.abs(left).max())
+    if alteration is None:
+        assert gap <= equation.tolerance, f"{equation.label}: sides differ by {gap:.3g}"
+    else:
+        margin = max(100 * equation.tolerance, 1e-3)
+        assert gap > margin, f"{equation.label}: {alteration} changes only {gap:.3g}"
+
+
+def test_every_displayed_equation_is_classified():
+    kinds = equations.load_kinds(ROOT)
+    assert equation_problems(page_equations(ROOT), kinds, REGISTRY, EXECUTED) == []
+
+
+def test_most_equations_are_executed_from_the_page():
+    kinds = [
+        entry["kind"] for table in equations.load_kinds(ROOT).values() for entry in table.values()
+    ]
+    executed, held = kinds.count("executed"), len(kinds) - kinds.count("definition")
+    assert executed >= 0.8 * held, f"{executed} of {held} are executed"
+
+
+@pytest.mark.parametrize("label", sorted(REGISTRY))
+def test_both_sides_agree(label):
+    check_sides(REGISTRY[label], None)
+
+
+@pytest.mark.parametrize(
+    "label, alteration", [(e.label, a) for e in REGISTRY.values() for a in e.alterations]
+)
+def test_an_altered_side_is_noticed(label, alteration):
+    check_sides(REGISTRY[label], alteration)
+
+
+# The gate itself: it finds each kind of mistake.
+
+PAGE = {"page": [("a", "x = y"), ("b", "z"), ("c", "1")]}
+TABLE = {
+    "page": {
+        "a": {"kind": "tested"},
+        "b": {"kind": "definition"},
+        "c": {"kind": "executed"},
+    }
+}
+RUN = {"c"}
+
+
+def _equation(latex="x = y", sides=lambda rng, altered: (1.0, 2.0 if altered else 1.0)):
+    return Equation("a", latex, sides, ("altered",), 1e-6, "here")
+
+
+def test_a_sound_classification_has_no_problem():
+    assert equation_problems(PAGE, TABLE, {"a": _equation("x=\n y")}, RUN) == []
+
+
+@pytest.mark.parametrize(
+    "page, table, registry, executed, problem",
+    [
+        ([(None, "x")], {}, {}, {}, "no label"),
+        ([("b", "z"), ("b", "z")], {"b": {"kind": "definition"}}, {}, {}, "stands twice"),
+        ([("b", "z")], {}, {}, {}, "is none of"),
+        ([("b", "z")], {"b": {"kind": "obvious"}}, {}, {}, "is none of"),
+        ([("a", "z")], {"a": {"kind": "tested"}}, {}, {}, "say otherwise"),
+        ([("a", "x = y")], {"a": {"kind": "definition"}}, {"a": _equation()}, {}, "say otherwise"),
+        ([("a", "x = -y")], {"a": {"kind": "tested"}}, {"a": _equation()}, {}, "not what the test"),
+        ([("c", "1")], {"c": {"kind": "executed"}}, {}, {}, "executions say otherwise"),
+        ([("b", "z")], {"b": {"kind": "definition"}}, {}, {"b"}, "executions say otherwise"),
+        ([], {}, {}, {"c"}, "executed, but not displayed"),
+        ([], {"b": {"kind": "definition"}}, {}, {}, "is not displayed"),
+        ([], {}, {"a": _equation()}, {}, "tested, but not displayed"),
+    ],
+)
+def test_a_wrong_classification_is_found(page, table, registry, executed, problem):
+    found = equation_problems({"page": page}, {"page": table}, registry, executed)
+    assert any(problem in line for line in found), found
+
+
+def test_wrong_sides_and_idle_alterations_are_found():
+    check_sides(_equation(), None)
+    check_sides(_equation(), "altered")
+    wrong = _equation(sides=lambda rng, altered: (1.0, 2.0))
+    with pytest.raises(AssertionError, match="sides differ"):
+        check_sides(wrong, None)
+    idle = _equation(sides=lambda rng, altered: (1.0, 1.0))
+    with pytest.raises(AssertionError, match="changes only"):
+        check_sides(idle, "altered")
+
+
+def test_a_label_is_registered_once():
+    label = next(iter(REGISTRY), None)
+    if label is None:
+        tested("only-here", latex="x")(_equation().sides)
+        label = "only-here"
+    try:
+        with pytest.raises(ValueError, match="second"):
+            tested(label, latex="x")
+    finally:
+        REGISTRY.pop("only-here", None)
+    with pytest.raises(ValueError, match="at least one"):
+        tested("never", latex="x", alterations=())
+
+
+def test_displayed_equations_are_found_in_every_form():
+    text = r"""Inline $x$ and `$$not this$$`.
+
+$$ a = b $$ (first)
+
+$$
+\begin{align}
+c &= d \\
+e &= f
+\end{align}
+$$ (second)
+
+```{math}
+:label: third
+g = h
+```
+
+:::{claim} C16
+$$i = j$$
+:::
+
+:::{math}
+:label: fourth
+k
+:::
+
+```python
+s = "$$ no $$"
+```
+
+\begin{align}
+m &= n
+\end{align}
+"""
+    found = displayed_equations(text)
+    assert sorted(label or "" for label, _ in found) == [
+        "",
+        "",
+        "first",
+        "fourth",
+        "second",
+        "third",
+    ]
+    assert dict(found)["third"] == "g = h"
+    assert any(latex.startswith("\\begin{align}\nm") for _, latex in found)

@@ -1,0 +1,72 @@
+"""Every displayed equation that the notation reaches is run from the text of its page."""
+
+import numpy as np
+import pytest
+
+from tests.book.equations import EXECUTED, Executed
+from tests.book.executed import alterations, compare
+from tests.book.extensions import ROOT
+from tests.book.test_equations import page_equations
+
+pytestmark = pytest.mark.unoptimized
+
+PAGES = {label: latex for shown in page_equations(ROOT).values() for label, latex in shown}
+
+
+@pytest.mark.parametrize("label", sorted(EXECUTED))
+def test_runs_from_the_page(label):
+    assert compare(PAGES[label], EXECUTED[label]) == []
+
+
+@pytest.mark.parametrize("label", sorted(EXECUTED))
+def test_an_altered_text_is_noticed(label):
+    unnoticed = []
+    altered = dict(alterations(PAGES[label]))
+    for what, latex in altered.items():
+        try:
+            if not compare(latex, EXECUTED[label]):
+                unnoticed.append(what)
+        except ValueError:
+            pass  # it does not parse any more, or does not fit the arrays
+    assert unnoticed == []
+
+
+# The gate itself.
+
+
+def _scores(rng):
+    q, k = rng.normal(size=(3, 2)), rng.normal(size=(5, 2))
+    return {"Q": q, "K": k}, {"S": q @ k.T}
+
+
+def test_a_true_equation_has_no_problem():
+    assert compare("S^{ij} = Q^{ia} K^{ja}", Executed("x", _scores, (), 1e-9)) == []
+
+
+@pytest.mark.parametrize(
+    "latex, problem",
+    [
+        ("S^{ij} = 2 Q^{ia} K^{ja}", "package's"),
+        ("S^{ij} = Q^{ia} K^{ja} = 2 Q^{ia} K^{ja}", "sides"),
+    ],
+)
+def test_a_wrong_equation_is_found(latex, problem):
+    assert any(problem in line for line in compare(latex, Executed("x", _scores, (), 1e-9)))
+
+
+def test_an_equation_without_a_second_value_is_found():
+    alone = Executed("x", lambda rng: (_scores(rng)[0], {}), (), 1e-9)
+    assert "nothing but" in compare("S^{ij} = Q^{ia} K^{ja}", alone)[0]
+
+
+def test_a_missing_array_and_a_name_without_a_value_are_errors():
+    with pytest.raises(ValueError, match="no array for W"):
+        compare("S^{ij} = Q^{ia} K^{ja} W^{a}", Executed("x", _scores, (), 1e-9))
+    extra = Executed("x", lambda rng: (_scores(rng)[0], {"Z": np.ones(3)}), (), 1e-9)
+    with pytest.raises(ValueError, match="gives no value to Z"):
+        compare("S^{ij} = Q^{ia} K^{ja}", extra)
+
+
+def test_alterations_are_of_every_kind():
+    found = [what for what, _ in alterations(r"A^{ij} = \exp(S^{ij} - L^i)")]
+    assert len(found) == 4  # two groups, a sign, a function

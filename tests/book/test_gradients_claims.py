@@ -1,0 +1,187 @@
+"""The evidence for the claims of the chapter on gradients."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import init_multi_head, multi_head_attention, scaled_dot_product_attention
+from mha_book.models import tiny
+from mha_book.multihead.dropout import Dropout
+from mha_book.multihead.gradient import multi_head_attention_vjp
+from mha_book.multihead.layer import project_heads
+from mha_book.notation import Equation, multi_head_layer
+from mha_book.notation.layer import layer_arrays
+from mha_book.storage import load_arrays, load_tree
+from tests.book.extensions import ROOT
+from tests.oracles import interval
+
+T, N, H, C, D, B = 3, 5, 2, 7, 11, 13
+
+
+def relative(one, other):
+    return float(jnp.abs(one - other).max() / jnp.abs(other).max())
+
+
+def layer(dtype=jnp.float64, **options):
+    params = init_multi_head(
+        jax.random.key(1), D, N, head_dim=H, value_dim=C, dtype=dtype, **options
+    )
+    rng = np.random.default_rng(3)
+    params = jax.tree.map(lambda w: jnp.asarray(rng.normal(size=w.shape) / 2, dtype), params)
+    x, above = (jnp.asarray(rng.normal(size=(B, T, D)), dtype) for _ in range(2))
+    return params, x, above
+
+
+def test_c05_query_weights():
+    query = Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")
+    claimed = Equation(
+        r"\frac{\partial L}{\partial W_Q^{hba}} = X^{ib} \frac{\partial L}{\partial Q^{hia}}"
+    )
+    deltas = Equation(
+        r"\frac{\partial Q^{h'i'a'}}{\partial W_Q^{hba}} = \delta^{h'h} X^{i'b} \delta^{a'a}"
+    )
+    assert query.gradient("W_Q") == claimed
+    assert query.jacobian("W_Q") == deltas
+    with jax.enable_x64(True):
+        params, x, above = layer()
+        mixed = jax.vjp(lambda w: multi_head_attention(params._replace(w_q=w), x), params.w_q)[1]
+        (wanted,) = mixed(above)
+
+        def rest(q):  # what comes after the projection
+            k, v = project_heads(x, params.w_k), project_heads(x, params.w_v)
+            heads = scaled_dot_product_attention(q, k, v)
+            return jnp.einsum("nhic,hcd->nid", heads, params.w_o)
+
+        q = jnp.einsum("nib,bha->nhia", x, params.w_q)
+        (d_query,) = jax.vjp(rest, q)[1](above)
+        for head in range(N):
+            rows = d_query[:, head].reshape(-1, H)
+            assert relative(x.reshape(-1, D).T @ rows, wanted[:, head]) < 1e-12
+        assert relative(claimed(X=x[0], dL_dQ=d_query[0]), jnp.moveaxis(wanted, 1, 0)) > 0.1
+        each = [claimed(X=x[n], dL_dQ=d_query[n]) for n in range(B)]
+        assert relative(sum(each), jnp.moveaxis(wanted, 1, 0)) < 1e-12
+
+
+@pytest.mark.parametrize("case", ["plain", "gates", "dropout on heads", "dropout on output"])
+def test_c06_output_weights(case):
+    claimed = Equation(r"Y^{id} = O^{hic} W_O^{hcd}").gradient("W_O")
+    wanted = r"\frac{\partial L}{\partial W_O^{hcd}} = O^{hic} \frac{\partial L}{\partial Y^{id}}"
+    assert claimed == Equation(wanted)
+    with jax.enable_x64(True):
+        params, x, above = layer()
+        x, above = x[0], above[0]
+        options = {
+            "plain": {},
+            "gates": {"gates": jnp.linspace(0.5, 2.0, N)},
+            "dropout on heads": {"dropout": Dropout(heads=0.4), "rng_key": jax.random.key(0)},
+            "dropout on output": {"dropout": Dropout(output=0.4), "rng_key": jax.random.key(0)},
+        }[case]
+
+        def run(w_o):
+            return multi_head_attention(params._replace(w_o=w_o), x, **options)
+
+        (found,) = jax.vjp(run, params.w_o)[1](above)
+        _, inside = multi_head_attention(params, x, return_intermediates=True)
+        slope = claimed(O=inside.head_outputs, dL_dY=above)
+        assert (relative(slope, found) < 1e-12) == (case == "plain")
+        by_hand = multi_head_attention_vjp(params, x, **options)[1](above)
+        assert relative(by_hand.params.w_o, found) < 1e-12
+
+
+def test_c07_everything_else():
+    with jax.enable_x64(True):
+        params, x, above = layer(use_bias=True)
+        x, above = x[0], above[0]
+
+        def loss(params, x):
+            return jnp.vdot(multi_head_attention(params, x), above)
+
+        d_params, d_x = jax.grad(loss, argnums=(0, 1))(params, x)
+        by_hand = multi_head_attention_vjp(params, x)[1](above)
+        derived = multi_head_layer(use_bias=True).gradients(above, **layer_arrays(params, x))
+        for name, wanted in d_params._asdict().items():
+            own = getattr(by_hand.params, name)
+            symbol = {"w": "W", "b": "b"}[name[0]] + name[1:].upper()
+            machine = derived[symbol]
+            if name in ("w_q", "w_k", "w_v"):
+                machine = jnp.moveaxis(machine, 0, 1)
+            if name == "b_k":  # zero, but for rounding
+                scale = jnp.abs(d_params.b_q).max()
+                assert max(float(jnp.abs(z).max()) for z in (own, machine)) < 1e-12 * scale
+                continue
+            assert relative(own, wanted) < 1e-12, name
+            assert relative(machine, wanted) < 1e-12, name
+        assert relative(by_hand.query, d_x) < 1e-12
+        assert relative(derived["X"], d_x) < 1e-12
+        # Without the average of the row the softmax would be left out.
+        _, inside = multi_head_attention(params, x, return_intermediates=True)
+        d_weights = jnp.einsum("id,hcd,hjc->hij", above, params.w_o, inside.value)
+        product = inside.weights * d_weights
+        d_q = jnp.einsum("hij,hja->hia", product, inside.key) / H**0.5
+        assert relative(jnp.einsum("ib,hia->bha", x, d_q), d_params.w_q) > 0.1
+
+
+@pytest.fixture(scope="module")
+def stored():
+    path = ROOT / "book" / "data" / "gradients-dropout.json"
+    return json.loads(path.read_text(encoding="utf8"))
+
+
+def test_c32_dropout_between_is_like_the_others(stored):
+    for regime, sign in (("whole text", 1), ("scarce text", -1)):
+        validation = {name: np.array(row["validation"]) for name, row in stored[regime].items()}
+        for name in ("weights", "heads", "output", "weights and output", "all three"):
+            middle, half = interval(validation[name] - validation["none"])
+            assert sign * middle > half, (regime, name)
+        middle, half = interval(validation["all three"] - validation["weights and output"])
+        assert sign * middle > half, regime
+    # Stopped where each was best, no setting differs detectably from none.
+    curves = {
+        name: np.array(row["curve_validation"]).min(axis=1)
+        for name, row in stored["scarce text"].items()
+    }
+    for name in curves.keys() - {"none"}:
+        middle, half = interval(curves[name] - curves["none"])
+        assert abs(middle) < half, name
+    places = ("weights", "heads", "output")
+    noise = {place: np.array(stored["noise"][place]["variance"]) for place in places}
+    assert (noise["heads"] < 0.9 * noise["weights"]).mean() > 0.5
+    assert (noise["heads"] < 0.9 * noise["output"]).all()
+    for row in (stored["noise"][place] for place in places):
+        assert np.allclose(row["variance"], row["variance_by_formula"], rtol=0.05)
+        assert np.mean(row["beyond_three_errors"]) < 0.02  # the mean is that without dropout
+
+
+def test_c35_removing_heads(stored):
+    costs, heads = {}, 1 << np.arange(8)
+    for name, losses in stored["removal"].items():
+        losses = np.array(losses)
+        costs[name] = losses - losses[:, :1]
+        assert (costs[name][:, heads] > 0).all(), "a head is free"
+    alone = costs["none"][:, heads]
+    four = np.argsort(alone, axis=1)[:, :4]
+    together = costs["none"][np.arange(5), (1 << four).sum(axis=1)]
+    ratio = together / np.take_along_axis(alone, four, axis=1).sum(axis=1)
+    assert ratio.min() > 0.8
+    assert ratio.max() < 1.5
+    backed = costs["weights"][:, 255] / costs["weights"][:, heads].sum(axis=1)
+    assert backed.min() > 2.5
+    assert (costs["none"][:, 255] / alone.sum(axis=1)).max() < 1.6
+    assert (costs["weights"][:, heads].mean(axis=1) < alone.mean(axis=1) / 2).all()
+
+
+def test_c35_gradients_arrive_without_heads(stored):
+    arrays, _ = load_arrays(ROOT / "book" / "data" / "gradients-dropout.safetensors")
+    config = tiny.TinyConfig(**stored["model"])
+    params = load_tree(arrays, tiny.init_tiny(jax.random.key(0), config), "none")
+    ids = jnp.asarray(np.random.default_rng(0).integers(1, config.vocab_size, (4, 33)))
+
+    def arriving(gate):
+        gates = jnp.full((config.num_layers, config.num_heads), gate)
+        slope = jax.grad(lambda p: tiny.loss(p, ids, config=config, gates=gates))(params)
+        return float(jnp.linalg.norm(slope.token_embedding))
+
+    assert arriving(0.0) > 0.5 * arriving(1.0)

@@ -1,0 +1,230 @@
+"""The evidence for the claims of the chapter on sharing keys and values."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import (
+    MultiHeadParams,
+    attend,
+    init_multi_head,
+    multi_head_attention,
+    scaled_dot_product_attention,
+)
+from mha_book.costs import attention_size, cache_bytes, pair_matmul_flops, traced_matmul_flops
+from mha_book.multihead.cache import attend_cached, init_cache
+from mha_book.multihead.grouped import kv_head_index, repeat_kv_heads
+from tests.book.extensions import ROOT
+from tests.oracles import interval
+
+B, T, N, K, H, D = 2, 5, 6, 3, 7, 11
+run = jax.jit(multi_head_attention)
+
+
+def far(one, other):
+    return float(np.abs(np.asarray(one) - np.asarray(other)).max())
+
+
+def arrays():
+    rng = np.random.default_rng(0)
+    shapes = ((B, N, T, H), (B, K, T, H), (B, K, T, H))
+    return tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes)
+
+
+def layer(num_kv_heads):
+    rng = np.random.default_rng(num_kv_heads)
+    shapes = ((D, N, H), (D, num_kv_heads, H), (D, num_kv_heads, H), (N, H, D))
+    params = MultiHeadParams(*(jnp.asarray(rng.normal(size=s) / 3, jnp.float32) for s in shapes))
+    return params, jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
+
+
+def head_by_head(q, k, v, key_heads):
+    """Attention of each query head with the key head named for it."""
+    outputs = []
+    for h, n in enumerate(key_heads):
+        scores = q[:, h] @ np.swapaxes(k[:, n], -1, -2) / np.sqrt(H)
+        weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+        outputs.append(weights @ v[:, n])
+    return np.stack(outputs, axis=1)
+
+
+REPEATED = [h // (N // K) for h in range(N)]
+TILED = [h % K for h in range(N)]
+
+
+def test_c28_repeated_not_tiled():
+    q, k, v = arrays()
+    expected, wrong = (head_by_head(q, k, v, heads) for heads in (REPEATED, TILED))
+    assert far(expected, wrong) > 0.1
+    assert kv_head_index(N, K).tolist() == REPEATED
+    ours = jax.jit(scaled_dot_product_attention)(*map(jnp.asarray, (q, k, v)))
+    assert far(ours, expected) < 1e-5
+    sequence_first = (jnp.asarray(np.swapaxes(x, 1, 2)) for x in (q, k, v))
+    theirs = jax.jit(jax.nn.dot_product_attention)(*sequence_first)
+    assert far(np.swapaxes(theirs, 1, 2), expected) < 1e-5
+    params, x = layer(K)
+    w_k, w_v = (jnp.asarray(np.tile(w, (1, N // K, 1))) for w in (params.w_k, params.w_v))
+    tiled = params._replace(w_k=w_k, w_v=w_v)
+    assert far(run(repeat_kv_heads(params), x), run(params, x)) < 1e-5
+    assert far(run(tiled, x), run(params, x)) > 0.1
+
+
+@pytest.mark.needs_torch
+def test_c28_torch_shares_by_the_same_rule():
+    import torch
+
+    q, k, v = arrays()
+    attention = torch.nn.functional.scaled_dot_product_attention
+    theirs = attention(*map(torch.from_numpy, (q, k, v)), enable_gqa=True).numpy()
+    assert far(theirs, head_by_head(q, k, v, REPEATED)) < 1e-5
+    assert far(theirs, head_by_head(q, k, v, TILED)) > 0.1
+
+
+def test_c51_the_printed_loop_is_multi_query():
+    params, x = layer(K)
+    w_q, w_k, w_v, w_o = map(np.asarray, params[:4])
+
+    def loop(make_key, make_value):
+        total = 0.0
+        for k in range(K):
+            keys, values = make_key(x, k), make_value(x, k)
+            for g in range(N // K):
+                h = k * (N // K) + g
+                query = x @ w_q[:, h]
+                total = (
+                    total
+                    + head_by_head(query[None, None], keys[None, None], values[None, None], [0])[
+                        0, 0
+                    ]
+                    @ w_o[h]
+                )
+        return total
+
+    x = np.asarray(x)
+    grouped = run(params, x)
+    # A function of the input alone: whichever it is, it is the same one in every round.
+    for chosen in range(K):
+        unnumbered = loop(
+            lambda x, _, n=chosen: x @ w_k[:, n], lambda x, _, n=chosen: x @ w_v[:, n]
+        )
+        one = params._replace(w_k=jnp.asarray(w_k[:, [chosen]]), w_v=jnp.asarray(w_v[:, [chosen]]))
+        assert far(unnumbered, run(one, x)) < 1e-5
+        assert far(unnumbered, grouped) > 0.01
+    assert far(loop(lambda x, k: x @ w_k[:, k], lambda x, k: x @ w_v[:, k]), grouped) < 1e-5
+
+
+def test_c29_the_cache_shrinks_and_the_scores_do_not():
+    length, heads, width = 256, 32, 32
+    kept, room, scores = {}, {}, 4 * heads * length**2
+    for k in (32, 8, 1):
+        q, kv = (jax.ShapeDtypeStruct((n, length, width), jnp.float32) for n in (heads, k))
+        attention = jax.jit(lambda q, k, v: attend(q, k, v, implementation="reference"))
+        plan = attention.lower(q, kv, kv).compile().memory_analysis()
+        kept[k] = plan.argument_size_in_bytes - 4 * heads * length * width
+        room[k] = plan.temp_size_in_bytes
+        size = attention_size(heads * width, heads, k)
+        assert kept[k] == cache_bytes(size, position_count=length, bytes_per_number=4)
+        assert room[k] >= scores
+    assert kept[32] == 4 * kept[8] == 32 * kept[1]
+    assert min(room.values()) > 0.9 * room[32]
+    inside = {
+        k: jax.eval_shape(
+            lambda x, k=k: multi_head_attention(
+                init_multi_head(jax.random.key(0), 64, 32, num_kv_heads=k),
+                x,
+                return_intermediates=True,
+            )[1],
+            jax.ShapeDtypeStruct((T, 64), jnp.float32),
+        )
+        for k in (32, 8)
+    }
+    assert inside[8].weights.shape == inside[32].weights.shape == (32, T, T)
+    assert inside[8].key.shape == (8, T, 2)
+
+
+def test_c29_who_shares():
+    table = json.loads((ROOT / "book" / "data" / "models.json").read_text(encoding="utf-8"))
+    shares = {m["name"]: m["num_kv_heads"] < m["num_heads"] for m in table["models"]}
+    assert shares["Llama 2 70B"]
+    assert shares["Mistral 7B"]
+    assert not shares["Llama 2 7B"]
+    assert not shares["Llama 2 13B"]
+
+
+def test_c31_fewer_bytes_and_as_many_operations():
+    slots, heads, width = 128, 32, 16
+    query = jax.ShapeDtypeStruct((2, heads, 1, width), jnp.float32)
+    read = {}
+    for k in (32, 8, 1):
+        cache = jax.eval_shape(lambda k=k: init_cache(2, k, slots, width))
+        program = jax.jit(attend_cached).lower(query, cache).compile()
+        size = attention_size(heads * width, heads, k)
+        wanted = cache_bytes(size, position_count=2 * slots, bytes_per_number=4)
+        others = 4 * 2 * heads * width + 4 * 2  # the query and the lengths
+        read[k] = program.memory_analysis().argument_size_in_bytes
+        assert wanted <= read[k] <= wanted + others
+        counted = traced_matmul_flops(
+            scaled_dot_product_attention,
+            query,
+            *(jax.ShapeDtypeStruct((2, k, slots, width), jnp.float32) for _ in range(2)),
+        )
+        assert counted == pair_matmul_flops(size, pair_count=2 * slots)
+    assert read[32] > 3.5 * read[8]
+
+
+def test_c31_measured_steps():
+    path = ROOT / "benchmarks" / "results" / "decode-cpu.json"
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    ratio = {
+        part: dict(zip(found["kv_heads"], found["ratio"], strict=True))
+        for part, found in stored["sharing"].items()
+    }
+    # A step over a long cache gets much faster, if less than its bytes say; a prompt does not.
+    assert ratio["decode"][8]["upper_quartile"] < 0.75
+    assert 1 / 32 < ratio["decode"][1]["median"] < 0.25
+    # The same operations take far less in all with one key head than a step with eight takes.
+    assert ratio["decode"][1]["median"] < ratio["decode"][8]["median"] / 2
+    assert ratio["prefill"][8]["median"] > 0.75
+    assert ratio["prefill"][1]["median"] > 0.75
+    line = stored["growth"]["attention"]
+    assert line["slope_s_per_token"] * line["lengths"][-1] > 2 * abs(line["intercept_s"])
+    # For one short sequence the weights take most of a step: little is left to save.
+    model = stored["growth"]["SmolLM2"]
+    assert model["slope_s_per_token"] * 100 < model["intercept_s"] / 4
+    # Its cache, 2 x 3 heads of width 64 in 30 layers, is gone through far slower than it is read.
+    (read,) = (row for row in stored["cases"][0]["rows"] if row["name"] == "read")
+    cache_rate = 4 * 30 * 2 * 3 * 64 / model["slope_s_per_token"]
+    assert cache_rate < read["cache_bytes_per_s"] / 5
+
+
+@pytest.fixture(scope="module")
+def study():
+    path = ROOT / "book" / "data" / "sharing.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_c30_within_two_percent_with_half_the_key_heads(study):
+    base = np.array(study["scratch"]["multi-head"]["last"])
+    assert len(base) == 5
+    for name, row in study["scratch"].items():
+        if name == "multi-head":
+            continue
+        middle, half = interval(100 * (np.array(row["last"]) / base - 1))
+        assert abs(middle) < half, name  # no difference is seen,
+        assert (abs(middle) + half < 2) == name.startswith("4"), name  # nor excluded with fewer
+
+
+def test_c30_converted_models_stay_behind(study):
+    reference = np.array(study["conversion"]["multi-head"]["multi-head"])[:, -1]
+    for k in ("4", "2", "1"):
+        found = study["conversion"][k]
+        for way in ("mean", "pick", "fit", "fit values", "redraw"):
+            middle, half = interval(100 * (np.array(found[way])[:, -1] / reference - 1))
+            assert middle - half > 5, (k, way)
+        # With fitted values, averaging the keys beats fitting them, before and after.
+        assert (np.mean(found["fit values"], axis=0) < np.mean(found["fit"], axis=0)).all()
+    for row in study["back"].values():
+        assert far(row["shared"], row["repeated"]) < 1e-4

@@ -1,0 +1,558 @@
+"""The evidence for the claims of the chapter on the multi-head layer."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import (
+    MultiHeadParams,
+    combine_heads,
+    fuse,
+    identity_params,
+    init_multi_head,
+    multi_head_attention,
+    split_heads,
+    unfuse,
+)
+from mha_book.multihead.layer import project_heads
+from tests.book import gates
+from tests.scripts import regenerate_layer_peers as peers
+
+DATA = gates.ROOT / "book" / "data" / "multi-head-layer.json"
+A, B, Z = np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.zeros(2)
+PAIRS = np.array([[A, A], [B, B], [A, B]])
+PAIR_TARGET = PAIRS.max(axis=1, keepdims=True)
+
+
+def narrow(x):
+    return jnp.asarray(x, jnp.float32)
+
+
+def random_layer(seed, d_model=6, num_heads=3, **sizes):
+    params = init_multi_head(
+        jax.random.key(seed), d_model, num_heads, use_bias=True, **{"head_dim": 5, **sizes}
+    )
+    keys = iter(jax.random.split(jax.random.key(seed + 100), 8))
+    return jax.tree.map(lambda p: jax.random.normal(next(keys), p.shape), params)
+
+
+attention = jax.jit(multi_head_attention)
+
+
+def pair_error(params):
+    return float(np.abs(attention(params, narrow(PAIRS)) - PAIR_TARGET).max())
+
+
+def z_error(params):
+    """The largest error at z for the largest value of each feature, over six sequences."""
+    errors = []
+    for tokens in ((Z,), (Z, A), (Z, B), (Z, A, B), (Z, A, A), (Z, B, B)):
+        x = np.stack(tokens)
+        errors.append(np.abs(attention(params, narrow(x))[0] - x.max(axis=0)).max())
+    return float(max(errors))
+
+
+def exact_pair():
+    """Two heads of width 1 that are exact on the three pairs."""
+    eye = np.eye(2)
+    w_k = 0.5 * np.log(3) * (2 * eye - 1)
+    w_v, w_o = (4 * eye - 1) / 3, 3 * (2 * eye + 1) / 8
+    into = [narrow(w)[:, :, None] for w in (np.ones((2, 2)), w_k, w_v)]
+    return MultiHeadParams(*into, narrow(w_o)[:, None, :])
+
+
+def one_head_with_spare(w):
+    """One head at z that gives a and b the weight w where z has 1, and is exact on za and zb."""
+    one, zero = jnp.ones((1, 1)), jnp.zeros((2, 1, 1))
+    values = narrow(np.eye(2) * (1 + w) / w)[:, None, :]
+    key = jnp.full((2, 1, 1), np.log(w), jnp.float32)
+    return MultiHeadParams(zero, key, values, jnp.eye(2)[None], one)
+
+
+def test_one_average_and_two():
+    """One head: at least 1/4 off on aa, bb, ab; 1/10 with a spare token. Two heads: neither."""
+    assert pair_error(exact_pair()) < 1e-6
+    zero = jnp.zeros((2, 1, 2))
+    best = MultiHeadParams(zero, zero, narrow(np.eye(2) + 0.25)[:, None, :], jnp.eye(2)[None])
+    assert abs(pair_error(best) - 0.25) < 1e-6
+    for seed in range(40):
+        single = random_layer(seed, 2, 1, head_dim=1 + seed % 5)
+        assert pair_error(single) >= 0.25 - 1e-5
+        assert z_error(single) >= 0.1
+    # Not only at random: down the slope of the squared error from several starts.
+    goal = narrow(np.broadcast_to(PAIR_TARGET, PAIRS.shape))
+
+    @jax.jit
+    def descend(params):
+        def squared(p):
+            return jnp.mean((multi_head_attention(p, narrow(PAIRS)) - goal) ** 2)
+
+        def step(p, _):
+            p = jax.tree.map(lambda w, g: w - 0.1 * g, p, jax.grad(squared)(p))
+            return p, jnp.abs(multi_head_attention(p, narrow(PAIRS)) - goal).max()
+
+        return jax.lax.scan(step, params, length=2000)[1]
+
+    for heads, width in ((1, 2), (1, 8), (2, 1)):
+        paths = [
+            np.asarray(descend(init_multi_head(jax.random.key(s), 2, heads, head_dim=width)))
+            for s in range(3)
+        ]
+        lowest = np.min(paths)
+        assert lowest >= 0.25 - 1e-5 if heads == 1 else lowest < 0.1
+    # The condition: with a token to spare, one head can read a and b at once, but not twice a.
+    small = one_head_with_spare(0.001)
+    both = multi_head_attention(small, narrow([Z, A, B]))[0]
+    assert np.abs(both - 1).max() < 2e-3
+    assert np.abs(multi_head_attention(small, narrow([Z, A, A]))[0] - A).max() > 0.9
+    assert min(z_error(one_head_with_spare(w)) for w in np.logspace(-4, 4, 33)) >= 0.1
+    eye = np.eye(2)
+    sharp = MultiHeadParams(
+        jnp.zeros((2, 2, 1)), narrow(12 * (2 * eye - 1))[:, :, None], narrow(eye)[:, :, None],
+        narrow(eye)[:, None, :], jnp.ones((2, 1)),
+    )  # fmt: skip
+    assert z_error(sharp) < 1e-4
+
+
+def by_index(params, x):
+    """The six equations, term by term in float64, and the output."""
+    w_q, w_k, w_v, w_o = (np.asarray(w, np.float64) for w in params[:4])
+    d, n, h = w_q.shape
+    t, c = len(x), w_v.shape[2]
+    q, k, v = np.zeros((n, t, h)), np.zeros((n, t, h)), np.zeros((n, t, c))
+    for head, i, b in np.ndindex(n, t, d):
+        q[head, i] += x[i, b] * w_q[b, head]
+        k[head, i] += x[i, b] * w_k[b, head]
+        v[head, i] += x[i, b] * w_v[b, head]
+    s, a, o = np.zeros((n, t, t)), np.zeros((n, t, t)), np.zeros((n, t, c))
+    for head, i in np.ndindex(n, t):
+        for j in range(t):
+            s[head, i, j] = sum(q[head, i, m] * k[head, j, m] for m in range(h)) / np.sqrt(h)
+        a[head, i] = np.exp(s[head, i]) / np.exp(s[head, i]).sum()
+        for j in range(t):
+            o[head, i] += a[head, i, j] * v[head, j]
+    y = sum(o[head] @ w_o[head] for head in range(n))
+    return (q, k, v, a, o), y
+
+
+def test_six_equations():
+    """They are the layer without biases; with biases they are not."""
+    params = init_multi_head(jax.random.key(0), 7, 3, head_dim=5, value_dim=2)
+    x = np.random.default_rng(0).normal(size=(4, 7))
+    output, inside = multi_head_attention(params, narrow(x), return_intermediates=True)
+    arrays, y = by_index(params, x)
+    for mine, theirs in zip(arrays, inside, strict=True):
+        np.testing.assert_allclose(theirs, mine, atol=1e-5)
+    np.testing.assert_allclose(output, y, atol=1e-5)
+    biased = params._replace(b_v=jnp.ones((3, 2)))
+    assert np.abs(multi_head_attention(biased, narrow(x)) - y).max() > 0.1
+    assert np.abs(multi_head_attention(params, narrow(x), is_causal=True) - y).max() > 0.01
+
+
+def test_concatenation_is_a_sum():
+    """Side by side and multiplied, or each head's part added: the same."""
+    params = init_multi_head(jax.random.key(1), 7, 5, head_dim=3, value_dim=2)
+    x = jax.random.normal(jax.random.key(2), (4, 7))
+    output, inside = multi_head_attention(params, x, return_intermediates=True)
+    o = np.asarray(inside.head_outputs, np.float64)
+    w_o = np.asarray(params.w_o, np.float64)
+    wide = np.concatenate(list(o), axis=1) @ np.concatenate(list(w_o), axis=0)
+    np.testing.assert_allclose(wide, np.einsum("hic,hcd->id", o, w_o), atol=1e-12)
+    np.testing.assert_allclose(output, sum(o[h] @ w_o[h] for h in range(5)), atol=1e-5)
+
+
+def test_left_multiplication():
+    """W X is right for positions in columns; in rows it fails, or mixes positions."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(4, 4))
+    x, square = rng.normal(size=(3, 4)), rng.normal(size=(4, 4))
+    np.testing.assert_allclose(w.T @ x.T, (x @ w).T)
+    with pytest.raises(ValueError, match="matmul"):
+        w @ x
+    assert np.abs(w @ square - square @ w).max() > 0.1
+    heads = np.asarray(split_heads(narrow(x @ w), 2)).swapaxes(0, 1)
+    assert np.abs((w.T @ x.T).reshape(heads.shape) - heads).max() > 0.1
+
+
+def test_output_projection_on_the_left():
+    """concat[j] is feature j mod H of head j // H; W_O stands on the left of a column alone."""
+    rng = np.random.default_rng(1)
+    o = rng.normal(size=(3, 4, 2))  # heads, positions, features
+    concat = np.asarray(combine_heads(narrow(o)), np.float64)
+    for j in range(6):
+        np.testing.assert_allclose(concat[:, j], o[j // 2, :, j % 2], atol=1e-6)
+    w_o = rng.normal(size=(5, 6))  # (D, N·H)
+    for i in range(4):
+        entries = [w_o[d, j] * o[j // 2, i, j % 2] for d in range(5) for j in range(6)]
+        expected = np.reshape(entries, (5, 6)).sum(axis=1)
+        np.testing.assert_allclose(w_o @ concat[i], expected, atol=1e-5)
+    with pytest.raises(ValueError, match="matmul"):
+        w_o @ concat
+
+
+def test_attention_weights_are_computed():
+    """They change with the input and grow with its length; the parameters do neither."""
+    params = init_multi_head(jax.random.key(3), 6, 3)
+    x = jax.random.normal(jax.random.key(4), (5, 6))
+    _, first = multi_head_attention(params, x, return_intermediates=True)
+    _, second = multi_head_attention(params, x[::-1] * 2, return_intermediates=True)
+    assert np.abs(first.weights - second.weights).max() > 0.01
+    _, longer = multi_head_attention(params, jnp.tile(x, (2, 1)), return_intermediates=True)
+    assert first.weights.shape == (3, 5, 5)
+    assert longer.weights.shape == (3, 10, 10)
+    forms = jnp.einsum("bha,dha->hbd", params.w_q, params.w_k)
+    scores = jnp.einsum("ib,hbd,jd->hij", x, forms, x) / np.float32(np.sqrt(2))
+    np.testing.assert_allclose(jax.nn.softmax(scores, axis=-1), first.weights, atol=1e-5)
+
+
+def test_interface():
+    """Both shapes; there is no jnp.randn, and no layer without parameters."""
+    assert not hasattr(jnp, "randn")
+    x = jax.random.normal(jax.random.key(0), (2, 10, 64))
+    assert split_heads(x, 8).shape == (2, 8, 10, 8)
+    params = init_multi_head(jax.random.key(1), d_model=64, num_heads=8)
+    assert multi_head_attention(params, x, x, x).shape == (2, 10, 64)
+    with pytest.raises(TypeError, match="num_heads"):
+        multi_head_attention(x, x, x, num_heads=8)
+
+
+@pytest.fixture(scope="module")
+def attentions(needs_models):
+    """The attention parameters of all layers of both models, by name."""
+    from mha_book.models.minilm import load_minilm
+    from mha_book.models.smollm2 import load_smollm2
+
+    models = {"SmolLM2": load_smollm2(), "MiniLM": load_minilm()}
+    return {name: [x.attention for x in m.params.layers] for name, m in models.items()}
+
+
+@pytest.mark.needs_models
+def test_fused_projection(attentions):
+    """Equal to the last bit if the sums are exact, else up to rounding; 3·D columns if N = K."""
+    assert fuse(attentions["SmolLM2"][0]).w_qkv.shape == (576, 15, 64)
+    assert fuse(attentions["MiniLM"][0]).w_qkv.shape == (384, 36, 32)
+    rng = np.random.default_rng(2)
+    for params in attentions["MiniLM"]:
+        fused = fuse(params)
+        for mine, theirs in zip(unfuse(fused), params, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        for exact in (True, False):
+            x = np.round(8 * rng.normal(size=(7, 384))) / 8
+            p = jax.tree.map(lambda w: jnp.round(8 * w) / 8, params) if exact else params
+            one = np.asarray(project_heads(narrow(x), fuse(p).w_qkv, fuse(p).b_qkv))
+            weights = ((p.w_q, p.b_q), (p.w_k, p.b_k), (p.w_v, p.b_v))
+            three = np.concatenate([project_heads(narrow(x), *pair) for pair in weights])
+            gap = np.abs(one - three).max()
+            assert gap == 0 if exact else gap <= 1e-5 * np.abs(three).max()
+    other = MultiHeadParams(
+        jnp.ones((4, 2, 2)), jnp.ones((6, 2, 2)), jnp.ones((6, 2, 2)), jnp.ones((2, 2, 4))
+    )
+    with pytest.raises(ValueError, match="one input width"):
+        fuse(other)
+
+
+@pytest.mark.needs_models
+def test_every_head_reaches_every_feature(attentions):
+    """No head of either model lacks a weight to an output feature: its slice ends at W_O."""
+    pairs = silent = 0
+    for layers in attentions.values():
+        for params in layers:
+            reach = np.abs(np.asarray(params.w_o)).max(axis=1)  # (N, D)
+            pairs, silent = pairs + reach.size, silent + int((reach == 0).sum())
+    assert (pairs, silent) == (270 * 576 + 72 * 384, 0)
+    # And every head reads all positions and all features.
+    params = init_multi_head(jax.random.key(5), 6, 3)
+    x = jax.random.normal(jax.random.key(6), (4, 6))
+
+    def head_output(u, h):
+        return multi_head_attention(params, u, return_intermediates=True)[1].head_outputs[h, 0]
+
+    for h in range(3):
+        slopes = jax.jacobian(head_output)(x, h)  # (H, T, D)
+        assert (np.abs(slopes).max(axis=0) > 1e-7).all()
+
+
+@pytest.mark.needs_models
+def test_shapes_of_projections(attentions):
+    """H = D/N in both models, yet keys are shared in one, and any other width runs."""
+    for name, n, k in (("SmolLM2", 9, 3), ("MiniLM", 12, 12)):
+        for params in attentions[name]:
+            d, heads, h = params.w_q.shape
+            assert (heads, params.w_k.shape[1], heads * h) == (n, k, d)
+    wide = init_multi_head(jax.random.key(0), 64, 8, head_dim=24)
+    assert wide.w_q.shape == (64, 8, 24)
+    assert multi_head_attention(wide, jnp.ones((5, 64))).shape == (5, 64)
+
+
+@pytest.mark.loose_promotion  # the package works in float64, but promotes to get there
+def test_worked_example():
+    """Eight digits and every step, in float64."""
+    with jax.enable_x64(True):
+        eye = jnp.eye(2, dtype=jnp.float64)
+        params = identity_params(2, 2, jnp.float64)
+        steps = multi_head_attention(params, eye, return_intermediates=True)
+        output, inside = jax.tree.map(np.asarray, steps)
+    assert output.dtype == np.float64
+    p = np.e / (np.e + 1)
+    split = [[[1], [0]], [[0], [1]]]
+    for part in (inside.query, inside.key, inside.value):
+        np.testing.assert_array_equal(part, split)
+    scores = inside.query @ np.swapaxes(inside.key, -1, -2)
+    np.testing.assert_array_equal(scores, [[[1, 0], [0, 0]], [[0, 0], [0, 1]]])
+    weights = [[[p, 1 - p], [0.5, 0.5]], [[0.5, 0.5], [1 - p, p]]]
+    np.testing.assert_allclose(inside.weights, weights, atol=1e-15)
+    np.testing.assert_allclose(inside.head_outputs, [[[p], [0.5]], [[0.5], [p]]], atol=1e-15)
+    np.testing.assert_allclose(output, [[p, 0.5], [0.5, p]], atol=1e-15)
+    printed = [[f"{y:.8f}" for y in row] for row in output.tolist()]
+    assert printed == [["0.73105858", "0.50000000"], ["0.50000000", "0.73105858"]]
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_rows_that_look_at_the_diagonal(n):
+    """n rows of n²; the output's diagonal belongs to the values, not to the attention."""
+    output, inside = multi_head_attention(
+        identity_params(n, n), jnp.eye(n), return_intermediates=True
+    )
+    own = np.diagonal(inside.weights, axis1=1, axis2=2)
+    np.testing.assert_array_equal(own > 1 / n + 1e-6, np.eye(n, dtype=bool))
+    eye = jnp.eye(n)
+    turned, same = multi_head_attention(
+        identity_params(n, n), eye, eye, eye[::-1], return_intermediates=True
+    )
+    np.testing.assert_array_equal(same.weights, inside.weights)
+    assert np.abs(turned - output).max() > 0.1
+    one = multi_head_attention(identity_params(n, 1), eye, return_intermediates=True)[1].weights
+    assert (np.argmax(one[0], axis=1) == np.arange(n)).all()
+
+
+def test_without_projections():
+    """Cutting alone is the layer of identity matrices: symmetric, and blind to other slices."""
+    x = np.random.default_rng(3).normal(size=(5, 8))
+    output = multi_head_attention(identity_params(8, 4), narrow(x))
+    cut = np.stack([x[:, 2 * h : 2 * h + 2] for h in range(4)])
+    s = cut @ cut.swapaxes(1, 2) / np.sqrt(2)
+    a = np.exp(s) / np.exp(s).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(output, np.concatenate(list(a @ cut), axis=1), atol=1e-5)
+    np.testing.assert_allclose(s, s.swapaxes(1, 2), atol=1e-12)
+    changed = x.copy()
+    changed[:, 2:] = 0
+    blind = multi_head_attention(identity_params(8, 4), narrow(changed))
+    np.testing.assert_allclose(blind[:, :2], output[:, :2], atol=1e-6)
+    projected = init_multi_head(jax.random.key(7), 8, 4)
+    before, after = (
+        multi_head_attention(projected, narrow(u), return_intermediates=True)[1].head_outputs[0]
+        for u in (x, changed)
+    )
+    assert np.abs(before - after).max() > 0.01
+    order = [7, 2, 5, 0, 3, 6, 1, 4]
+    other = multi_head_attention(identity_params(8, 4), narrow(x[:, order]))
+    assert np.abs(other[:, np.argsort(order)] - output).max() > 0.1
+
+
+def test_capacity():
+    """More heads of one width contain fewer; narrower heads have patterns of lower rank."""
+    base, extra = (
+        init_multi_head(jax.random.key(s), 8, n, head_dim=8) for s, n in ((8, 4), (9, 1))
+    )
+    into = [jnp.concatenate(pair, axis=1) for pair in zip(base[:3], extra[:3], strict=True)]
+    wider = MultiHeadParams(*into, jnp.concatenate([base.w_o, 0 * extra.w_o]))
+    x = jax.random.normal(jax.random.key(10), (5, 8))
+    np.testing.assert_allclose(
+        multi_head_attention(wider, x), multi_head_attention(base, x), atol=1e-6
+    )
+    rng = np.random.default_rng(4)
+    for width in (8, 2, 1):
+        firsts = 0
+        for _ in range(100):
+            q, k = rng.normal(size=(2, 12, 8)) @ rng.normal(size=(2, 8, width))
+            s = q @ k.T / np.sqrt(width)
+            e = np.exp(s - s.max(axis=1, keepdims=True))
+            logs = np.log(e / e.sum(axis=1, keepdims=True))
+            assert np.linalg.matrix_rank(logs, tol=1e-9) == width + 1
+            firsts = max(firsts, len(set(s.argmax(axis=1))))
+        assert firsts == 2 if width == 1 else firsts > 2
+    # Width 2 lets every one of many keys come first: keys on a circle.
+    angle = 2 * np.pi * np.arange(12) / 12
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    assert ((circle @ circle.T).argmax(axis=1) == np.arange(12)).all()
+    assert pair_error(exact_pair()) < 1e-6  # one to two heads: strictly more
+
+
+def singular_values(params):
+    """Of W_Q W_K^T and of W_V W_O, head by head, by QR."""
+    group = params.w_q.shape[1] // params.w_k.shape[1]
+    found = []
+    for h in range(params.w_q.shape[1]):
+        blocks = (params.w_q[:, h], params.w_k[:, h // group], params.w_v[:, h // group])
+        blocks = (*blocks, params.w_o[h].T)
+        q, k, v, o = (np.linalg.qr(np.asarray(w, np.float64), mode="r") for w in blocks)
+        found.append([np.linalg.svd(m, compute_uv=False) for m in (q @ k.T, v @ o.T)])
+    return np.array(found)  # (N, 2, H)
+
+
+@pytest.mark.needs_models
+def test_rank_of_every_head(attentions):
+    """342 heads of full rank H, no more, and used less evenly than independent weights are."""
+    rng = np.random.default_rng(5)
+    count = 0
+    for name, d, h in (("SmolLM2", 576, 64), ("MiniLM", 384, 32)):
+        # Every layer of MiniLM, every third of SmolLM2's here; the chapter takes all.
+        layers = attentions[name][:: 3 if name == "SmolLM2" else 1]
+        s = np.concatenate([singular_values(p) for p in layers])
+        assert (s[..., -1] > 1e-4 * s[..., 0]).all()
+        rank = (s**2).sum(axis=-1) ** 2 / (s**4).sum(axis=-1)
+        control = np.linalg.svd(
+            np.linalg.qr(rng.normal(size=(d, h)), mode="r")
+            @ np.linalg.qr(rng.normal(size=(d, h)), mode="r").T,
+            compute_uv=False,
+        )
+        chance = (control**2).sum() ** 2 / (control**4).sum()
+        assert (np.median(rank, axis=0) < 0.95 * chance).all()
+        count += len(s) * (3 if name == "SmolLM2" else 1)
+    assert count == 342
+    # What lies outside the subspace is not seen by the queries of the head.
+    w = np.asarray(attentions["MiniLM"][0].w_q[:, 0], np.float64)
+    form = w @ np.asarray(attentions["MiniLM"][0].w_k[:, 0], np.float64).T
+    assert np.linalg.matrix_rank(form) == 32
+    basis = np.linalg.qr(w)[0]
+    x = rng.normal(size=(3, 384))
+    assert np.abs((x - x @ basis @ basis.T) @ w).max() < 1e-10
+
+
+def twins(params, output=True):
+    into = [jnp.repeat(w[:, :1], 2, axis=1) for w in params[:3]]
+    w_o = jnp.repeat(params.w_o[:1], 2, axis=0) if output else params.w_o
+    return MultiHeadParams(*into, w_o)
+
+
+def test_identical_heads_and_the_sum():
+    """Equal heads stay equal; heads are trained together; their parts add up exactly."""
+    x, goal = jax.random.normal(jax.random.key(11), (2, 6, 5, 8))
+
+    def loss(p):
+        return jnp.mean((multi_head_attention(p, x) - goal) ** 2)
+
+    @jax.jit
+    def train(p):
+        def step(_, q):
+            return jax.tree.map(lambda w, g: w - 0.5 * g, q, jax.grad(loss)(q))
+
+        return jax.lax.fori_loop(0, 100, step, p)
+
+    def gap(p):
+        """How far the projections of the two heads are apart, what they write left aside."""
+        return max(float(jnp.abs(w[:, 0] - w[:, 1]).max()) for w in p[:3])
+
+    start = init_multi_head(jax.random.key(12), 8, 2)
+    slope = jax.grad(loss)(twins(start))
+    assert gap(slope) < 1e-6
+    assert np.abs(slope.w_o[0] - slope.w_o[1]).max() < 1e-6
+    end = train(twins(start))
+    assert gap(end) < 1e-4
+    assert np.abs(end.w_o[0] - end.w_o[1]).max() < 1e-4
+    assert loss(end) < loss(twins(start))
+    assert gap(twins(start, output=False)) == 0
+    assert gap(train(twins(start, output=False))) > 0.01
+    assert gap(train(start)) > 0.01
+    without = start._replace(w_o=start.w_o.at[1].set(0.0))
+    slopes = [jax.grad(loss)(p).w_o[0] for p in (start, without)]
+    assert np.abs(slopes[0] - slopes[1]).max() > 1e-3
+    y, inside = multi_head_attention(start, x, return_intermediates=True)
+    parts = jnp.einsum("...hic,hcd->...hid", inside.head_outputs, start.w_o)
+    np.testing.assert_allclose(y, parts.sum(axis=1), atol=1e-5)
+
+
+@pytest.mark.needs_models
+def test_what_heads_add_is_not_one_answer(attentions):
+    """In MiniLM the parts of two heads point in unlike directions, and no head stands alone."""
+    from mha_book.models.minilm import encode, load_minilm, tokenize
+
+    minilm = load_minilm()
+    token_ids, lengths = tokenize(minilm, ["The harbour froze early, so no ship could leave."])
+    with jax.numpy_rank_promotion("allow"):
+        _, records = encode(minilm.params, token_ids, lengths, return_intermediates=True)
+    for record, params in zip(records, attentions["MiniLM"], strict=True):
+        o = np.asarray(record.intermediates.head_outputs[0], np.float64)
+        parts = np.einsum("hic,hcd->hid", o, np.asarray(params.w_o, np.float64))
+        flat = (parts - parts.mean(axis=1, keepdims=True)).reshape(len(o), -1)
+        unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
+        cosines = np.abs((unit @ unit.T)[np.triu_indices(len(o), 1)])
+        assert np.median(cosines) < 0.15
+        whole = flat.sum(axis=0)
+        assert ((unit @ whole) ** 2 / (whole @ whole)).max() < 0.6
+
+
+# What the chapter says of torch and transformers: the stored facts, and torch itself.
+
+
+def stored():
+    facts = json.loads(DATA.read_text(encoding="utf8"))
+    assert set(facts.pop("provenance")) >= {"command", "torch", "transformers"}
+    return facts
+
+
+def test_the_stored_layer_of_torch_is_ours():
+    """The numbers that torch made agree with this package, for both orders of the axes."""
+    small = stored()["small_layer"]
+    d, n = small["d_model"], small["num_heads"]
+    into = [narrow(w.T.reshape(d, n, d // n)) for w in np.split(peers.pattern(3 * d, d), 3)]
+    w_o = narrow(peers.pattern(d, d, start=1000).T.reshape(n, d // n, d))
+    params = MultiHeadParams(*into, w_o)
+    x = narrow(peers.pattern(small["first_axis"], small["second_axis"], d, start=2000))
+    np.testing.assert_allclose(
+        multi_head_attention(params, x), small["output_batch_first"], atol=1e-5
+    )
+    across = multi_head_attention(params, jnp.swapaxes(x, 0, 1))
+    np.testing.assert_allclose(jnp.swapaxes(across, 0, 1), small["output_batch_second"], atol=1e-5)
+
+
+def test_flax_and_equinox_project_three_times():
+    """One product for all heads of a projection, three projections."""
+    import equinox
+    from flax import nnx
+
+    flax = nnx.MultiHeadAttention(8, 64, decode=False, rngs=nnx.Rngs(0))
+    kernels = [getattr(flax, name).kernel.shape for name in ("query", "key", "value")]
+    assert kernels == [(64, 8, 8)] * 3
+    layer = equinox.nn.MultiheadAttention(8, 64, key=jax.random.key(0))
+    names = ("query_proj", "key_proj", "value_proj")
+    assert [getattr(layer, name).weight.shape for name in names] == [(64, 64)] * 3
+
+
+@pytest.mark.needs_torch
+@pytest.mark.filterwarnings("default")
+def test_the_split_module():
+    """One piece, the whole input; dropout 64; the heads are those of the layer inside."""
+    found = peers.module_facts()
+    assert found == stored()["split_module"]
+    assert found["pieces"] == 1
+    assert found["shape_of_a_piece"] == found["input_shape"]
+    assert (found["third_argument"], found["dropout_of_the_layer"]) == ("dropout", 64.0)
+    assert found["error_in_training"] == "ValueError"
+    assert found["equals_the_layer_inside"]
+    # Every entry along the first axis is mixed with every other, none along the second.
+    assert found["changed_by_entry_0_of_axis_0"] == [True, True]
+    assert found["changed_by_entry_0_of_axis_1"] == [True, False]
+
+
+@pytest.mark.needs_torch
+@pytest.mark.filterwarnings("default")
+def test_torch_makes_the_stored_numbers():
+    small = stored()["small_layer"]
+    for first, name in ((True, "output_batch_first"), (False, "output_batch_second")):
+        np.testing.assert_allclose(peers.small_layer(first), small[name], atol=1e-5)
+
+
+@pytest.mark.needs_torch
+@pytest.mark.filterwarnings("default")
+def test_products_of_public_implementations():
+    """None multiplies head by head; nn.MultiheadAttention and GPT-2 fuse, BERT and Llama do not."""
+    found = peers.peer_products()
+    assert found == stored()["products"]
+    assert found["torch nn.MultiheadAttention, self-attention"] == [192, 64]
+    assert found["transformers GPT2Attention"] == [192, 64]
+    assert found["transformers BertSelfAttention"] == [64, 64, 64]
+    assert found["transformers LlamaAttention, 2 key/value heads"] == [64, 16, 16, 64]

@@ -1,0 +1,255 @@
+"""The gates bite: what has to fail does fail, and the unaltered copy passes.
+
+Each check runs pytest in a process of its own on a copy of the book in a temporary folder, so
+that it goes through the same configuration, plugins and kernels as the run that it vouches for.
+"""
+
+import copy
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.book import gates
+
+CHAPTERS = gates.chapters()
+MUTATED = Path("src", "mha_book", "attention.py")
+CONSTANT = ("1.0 / math.sqrt(", "1.1 / math.sqrt(")
+GATE = "tests/book/test_notebooks.py"
+DIGIT = re.compile(r"\d|True|False")
+
+
+def copy_of_the_book(target: Path, chapter: Path, notebook: nbformat.NotebookNode) -> Path:
+    """Copy the sources and tests, with the given notebook as the one chapter; its new path."""
+    ignore = shutil.ignore_patterns("*.ipynb", "__pycache__", ".ipynb_checkpoints", "_static")
+    for folder in ("src", "tests", "book"):
+        shutil.copytree(gates.ROOT / folder, target / folder, ignore=ignore)
+    for name in ("pyproject.toml", "conftest.py"):
+        shutil.copy(gates.ROOT / name, target / name)
+    (target / "_toc.yml").write_text(f"format: jb-book\nroot: book/{chapter.stem}\n")
+    path = target / "book" / chapter.name
+    nbformat.write(notebook, path)
+    return path
+
+
+def run_pytest(root: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the copy's pytest against the copy's package."""
+    command = [sys.executable, "-m", "pytest", "--nbval", "-n0", "-x", "-q", "--color=no"]
+    command += ["-p", "no:cacheprovider", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        command, cwd=root, env=environment, text=True, capture_output=True, check=False
+    )
+
+
+def cut(notebook: nbformat.NotebookNode, code_cells: int) -> nbformat.NotebookNode:
+    """The notebook up to its n-th code cell, so that a check takes seconds."""
+    short = copy.deepcopy(notebook)
+    kept, seen = [], 0
+    for cell in short.cells:
+        if seen == code_cells:
+            break
+        kept.append(cell)
+        seen += cell.cell_type == "code"
+    short.cells = kept
+    return short
+
+
+def first_printed(notebook: nbformat.NotebookNode) -> int | None:
+    """The number of the first code cell that prints a digit or a truth value."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    found = (number for number, cell in enumerate(code, 1) if DIGIT.search(gates.printed(cell)))
+    return next(found, None)
+
+
+@pytest.fixture(scope="module")
+def shortest() -> tuple[Path, nbformat.NotebookNode]:
+    """The chapter whose first printed value comes soonest, cut there."""
+    candidates = [(path, gates.load(path)) for path in CHAPTERS]
+    lengths = [(first_printed(notebook), path, notebook) for path, notebook in candidates]
+    reached = [entry for entry in lengths if entry[0] is not None]
+    assert reached, "no chapter prints a value"
+    number, path, notebook = min(reached, key=lambda entry: (entry[0], entry[1]))
+    assert number is not None
+    return path, cut(notebook, number)
+
+
+def alter_output(notebook: nbformat.NotebookNode) -> None:
+    """Change one printed digit or truth value of the last code cell."""
+    cell = [cell for cell in notebook.cells if cell.cell_type == "code"][-1]
+    output = next(out for out in cell.outputs if DIGIT.search(out.get("text", "")))
+    other = {"True": "False", "False": "True"}
+
+    def swap(match: re.Match[str]) -> str:
+        return other.get(match[0]) or str((int(match[0]) + 1) % 10)
+
+    output.text = DIGIT.sub(swap, output.text, count=1)
+
+
+def test_unaltered_copy_passes(
+    tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]
+) -> None:
+    chapter, notebook = shortest
+    path = copy_of_the_book(tmp_path, chapter, notebook)
+    result = run_pytest(tmp_path, path, GATE, "-k", "Cell or execution_problems")
+    assert result.returncode == 0, result.stdout
+    cells = sum(cell.cell_type == "code" for cell in notebook.cells)
+    assert f"{cells + 1} passed" in result.stdout
+
+
+def test_altered_output_fails(tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]) -> None:
+    chapter, notebook = shortest
+    altered = copy.deepcopy(notebook)
+    alter_output(altered)
+    result = run_pytest(tmp_path, copy_of_the_book(tmp_path, chapter, altered))
+    assert result.returncode == 1, result.stdout
+    assert "Cell outputs differ" in result.stdout
+
+
+def test_nulled_count_fails(tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]) -> None:
+    # nbval compares no cell whose count is null, so that a gate of its own has to see it.
+    chapter, notebook = shortest
+    altered = copy.deepcopy(notebook)
+    next(cell for cell in altered.cells if cell.cell_type == "code").execution_count = None
+    copy_of_the_book(tmp_path, chapter, altered)
+    result = run_pytest(tmp_path, GATE, "-k", "execution_problems")
+    assert result.returncode == 1, result.stdout
+    assert "execution count None" in result.stdout
+
+
+def null_count(cells: list[nbformat.NotebookNode]) -> None:
+    cells[0].execution_count = None
+
+
+def swap_counts(cells: list[nbformat.NotebookNode]) -> None:
+    cells[0].execution_count, cells[1].execution_count = 2, 1
+
+
+def store_error(cells: list[nbformat.NotebookNode]) -> None:
+    cells[0].outputs = [nbformat.v4.new_output("error", ename="ValueError")]
+
+
+def store_stderr(cells: list[nbformat.NotebookNode]) -> None:
+    cells[0].outputs = [nbformat.v4.new_output("stream", name="stderr", text="a warning")]
+
+
+def exempt_by_comment(cells: list[nbformat.NotebookNode]) -> None:
+    cells[0].source = "# NBVAL_IGNORE_OUTPUT\n1"
+
+
+def exempt_by_tag(cells: list[nbformat.NotebookNode]) -> None:
+    cells[0].metadata["tags"] = ["nbval-skip"]
+
+
+def remove_id(cells: list[nbformat.NotebookNode]) -> None:
+    del cells[0]["id"]
+
+
+def repeat_id(cells: list[nbformat.NotebookNode]) -> None:
+    cells[1]["id"] = cells[0]["id"]
+
+
+def attempt_stub(cells: list[nbformat.NotebookNode]) -> None:
+    cells[0].outputs[0].text = "passed\n"
+
+
+def fail_solution(cells: list[nbformat.NotebookNode]) -> None:
+    cells[1].outputs[0].text = "not yet: expected 2, got 3\n"
+
+
+def drop_solution(cells: list[nbformat.NotebookNode]) -> None:
+    cells[1].metadata["tags"] = []
+
+
+def trial_notebook() -> nbformat.NotebookNode:
+    """Three exercises that satisfy every gate."""
+    notebook = nbformat.v4.new_notebook()
+    for number in range(1, 7):
+        solution = number % 2 == 0
+        cell = nbformat.v4.new_code_cell(f"f({number})", execution_count=number)
+        cell.id = f"cell-{number}"
+        cell.metadata["tags"] = ["solution", "hide-cell"] if solution else ["exercise"]
+        text = "passed\n" if solution else "not attempted\n"
+        cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]
+        notebook.cells.append(cell)
+    return notebook
+
+
+ALL_GATES = (gates.execution_problems, gates.id_problems, gates.exercise_problems)
+
+
+def test_gates_pass_a_sound_notebook() -> None:
+    assert [gate(trial_notebook()) for gate in ALL_GATES] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    "gate, mutation",
+    [
+        (gates.execution_problems, null_count),
+        (gates.execution_problems, swap_counts),
+        (gates.execution_problems, store_error),
+        (gates.execution_problems, store_stderr),
+        (gates.execution_problems, exempt_by_comment),
+        (gates.execution_problems, exempt_by_tag),
+        (gates.id_problems, remove_id),
+        (gates.id_problems, repeat_id),
+        (gates.exercise_problems, attempt_stub),
+        (gates.exercise_problems, fail_solution),
+        (gates.exercise_problems, drop_solution),
+    ],
+    ids=lambda value: value.__name__,
+)
+def test_gates_catch(
+    gate: Callable[[nbformat.NotebookNode], list[str]],
+    mutation: Callable[[list[nbformat.NotebookNode]], None],
+) -> None:
+    notebook = trial_notebook()
+    mutation(notebook.cells)
+    assert gate(notebook)
+
+
+def break_the_package(root: Path) -> None:
+    """Alter the factor of the scores in the reference implementation."""
+    path = root / MUTATED
+    source = path.read_text(encoding="utf-8")
+    assert source.count(CONSTANT[0]) == 1
+    path.write_text(source.replace(*CONSTANT), encoding="utf-8")
+
+
+def failed_test(result: subprocess.CompletedProcess[str]) -> str:
+    """The first test that a run reports as failed."""
+    assert result.returncode == 1, result.stdout
+    found = re.search(r"^FAILED (\S+::(?:Cell \d+|[^\s]+))", result.stdout, flags=re.MULTILINE)
+    assert found is not None, result.stdout
+    return found[1]
+
+
+def test_altered_constant_fails_a_unit_test(tmp_path: Path) -> None:
+    copy_of_the_book(tmp_path, Path("none.ipynb"), nbformat.v4.new_notebook())
+    source = (tmp_path / MUTATED).read_text(encoding="utf-8")
+    break_the_package(tmp_path)
+    failed = failed_test(run_pytest(tmp_path, "tests/book/test_worked_example.py"))
+    # The control: with the constant put back, the test that failed passes.
+    (tmp_path / MUTATED).write_text(source, encoding="utf-8")
+    control = run_pytest(tmp_path, failed)
+    assert control.returncode == 0, control.stdout
+
+
+@pytest.mark.needs_models
+def test_altered_constant_fails_a_chapter(tmp_path: Path) -> None:
+    chapter = gates.ROOT / "book" / "scaled-attention.ipynb"
+    notebook = gates.load(chapter)
+    path = copy_of_the_book(tmp_path / "altered", chapter, notebook)
+    break_the_package(tmp_path / "altered")
+    failed = failed_test(run_pytest(tmp_path / "altered", path))
+    # The control: the same cells pass with the package as it is.
+    short = cut(notebook, int(failed.rpartition(" ")[2]) + 1)
+    path = copy_of_the_book(tmp_path / "control", chapter, short)
+    control = run_pytest(tmp_path / "control", path)
+    assert control.returncode == 0, control.stdout

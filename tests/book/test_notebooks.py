@@ -1,0 +1,51 @@
+"""Every chapter is stored executed, in order, without errors, and normalised."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import nbformat
+import pytest
+
+from tests.book import gates
+
+CHAPTERS = gates.chapters()
+
+
+def refresh_module() -> ModuleType:
+    path = gates.ROOT / "book" / "_tools" / "refresh.py"
+    spec = importlib.util.spec_from_file_location("refresh", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_are_chapters() -> None:
+    assert CHAPTERS, "_toc.yml lists no notebook"
+
+
+def test_every_notebook_is_listed() -> None:
+    stored = set((gates.ROOT / "book").glob("*.ipynb"))
+    assert stored == {*CHAPTERS}
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "gate",
+    [gates.execution_problems, gates.id_problems, gates.exercise_problems],
+    ids=lambda gate: gate.__name__,
+)
+def test_gate(chapter: Path, gate: Callable[[nbformat.NotebookNode], list[str]]) -> None:
+    assert gate(gates.load(chapter)) == []
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_normalised(chapter: Path) -> None:
+    refresh = refresh_module()
+    stored = chapter.read_text(encoding="utf-8")
+    assert refresh.text_of(refresh.normalise(nbformat.reads(stored, as_version=4))) == stored, (
+        "run `make notebooks`, or `python book/_tools/refresh.py --normalise` to leave outputs"
+    )

@@ -1,0 +1,165 @@
+"""The evidence for the claims on how heads come to their roles, and on how wide they need to be."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.masks import causal
+from mha_book.models import smollm2, tiny
+from mha_book.multihead.parameters import init_multi_head
+from mha_book.pruning.order import rank_correlation
+from mha_book.specialization.patterns import mean_score, visible_pairs
+from mha_book.specialization.probes import ProbeTask, probe_patterns, probe_sequences
+from mha_book.storage import load_arrays, load_tree
+from tests.book.extensions import ROOT
+from tests.oracles import interval
+
+pytestmark = pytest.mark.unoptimized
+DATA = ROOT / "book" / "data"
+draw = jax.jit(probe_sequences, static_argnums=(1, 2))
+
+
+@pytest.fixture(scope="module")
+def study():
+    return json.loads((DATA / "emergence.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return load_arrays(DATA / "emergence.safetensors")[0]
+
+
+def of_layer(setting, task, num_heads, head_dim=None):
+    return tiny.TinyConfig(
+        task.vocabulary, task.length, setting["d_model"], 1, num_heads, head_dim=head_dim,
+        d_hidden=0, positions="rotary" if task.by_place else "none", use_bias=False,
+        rope_theta=100.0,
+    )  # fmt: skip
+
+
+def correlations(early, late):
+    return [rank_correlation(a, b) for a, b in zip(early, late, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def scores(study, weights):
+    """The role scores of every model at its start, drawn anew, and in the end."""
+    setting, task = study["config"], ProbeTask()
+    config = of_layer(setting, task, setting["num_heads"])
+    drawn = draw(jax.random.key(11), task, 256)
+    seen = drawn.tokens[:, :-1]
+    patterns = probe_patterns(task, drawn, visible_pairs(causal(), *seen.shape))
+
+    def one(params):
+        _, records = tiny.forward(params, seen, config=config, return_intermediates=True)
+        attention = records[0].intermediates.weights
+        return jnp.stack([mean_score(attention, pattern) for pattern in patterns], -1)
+
+    start = jax.vmap(lambda key: tiny.init_tiny(key, config))(
+        jax.vmap(jax.random.key)(jnp.arange(setting["seeds"]))
+    )
+    trained = load_tree(weights, start, "base")
+    measured = jax.jit(lambda params: jax.lax.map(one, params))
+    return np.asarray(measured(start)), np.asarray(measured(trained))
+
+
+def test_c22_the_stored_scores_are_those_of_the_weights(study, scores):
+    roles = np.array(study["seeds"]["roles"])
+    np.testing.assert_allclose(scores[0], roles[:, 0], atol=0.01)
+    np.testing.assert_allclose(scores[1], roles[:, -1], atol=0.05)
+
+
+def test_c22_attention_at_the_start_does_not_foretell_the_role(scores):
+    start, end = scores
+    null = np.mean(1 / (ProbeTask().rows + 1))
+    assert abs(start - null).max() < 0.05  # nearly uninformed,
+    assert (end.max(1) > 0.35).all()  # and in the end somebody takes each role
+    for role in range(2):
+        assert abs(np.mean(correlations(start[..., role], end[..., role]))) < 0.3
+        same = start[..., role].argmax(1) == end[..., role].argmax(1)
+        assert same.mean() < 0.5  # by chance a quarter
+
+
+def test_c22_after_the_first_steps_it_does(study):
+    found = study["seeds"]["foretold"]
+    for kind in ("place", "content", "difference"):
+        assert found["0"][kind]["rank correlation"][1] < 0 < found["0"][kind]["rank correlation"][2]
+        assert found["50"][kind]["rank correlation"][1] > 0.4
+    early = np.array(study["seeds"]["losses"])[:, study["seeds"]["steps"].index(20)]
+    assert early.mean() > np.log(4)  # when nothing is known yet
+    assert found["20"]["place"]["rank correlation"][1] > 0.4
+    assert found["20"]["difference"]["rank correlation"][1] > 0.4
+
+
+def test_c22_the_start_decides_and_not_the_order_of_the_data(study):
+    found = study["seeds"]
+    for kind in ("place", "content", "difference"):
+        assert found["of other data"][kind]["rank correlation"][1] > 0.4
+        assert found["of another start"][kind]["rank correlation"][1] < 0.1
+
+
+def form(config, width):
+    """A model in half precision with heads of this width, and values 16 wide."""
+    key = jax.random.key(0)
+    params = tiny.init_tiny(key, config)
+    attention = init_multi_head(key, config.d_model, 1, head_dim=width, value_dim=16)
+    params = params._replace(layers=(params.layers[0]._replace(attention=attention),))
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), params)
+
+
+def test_c18_little_is_gained_by_width_on_one_task(study, weights):
+    setting = study["config"]
+    task = ProbeTask(setting["kept"], before=8, by_place=False)
+    drawn = draw(jax.random.key(12), task, 256)
+    key = f"{setting['kept']} colours, width 64, 1 heads"
+    row = study["widths"][key]
+    losses = {}
+    for width, stored in zip(row["widths"], row["loss"], strict=True):
+        config = of_layer({"d_model": 64}, task, 1, width)
+        params = load_tree(
+            weights,
+            jax.eval_shape(lambda config=config, width=width: form(config, width)),
+            f"width-{width}",
+        )
+
+        def loss(params, config=config):
+            params = jax.tree.map(lambda x: x.astype(jnp.float32), params)
+            losses = tiny.token_losses(params, drawn.tokens, config=config)
+            return losses[:, task.rows].mean()
+
+        losses[width] = float(jax.jit(loss)(params))
+        assert losses[width] == pytest.approx(stored[0], abs=0.05 + 0.15 * stored[0])
+    assert losses[2] > losses[16] + 0.1
+    for colours in (16, 64):
+        row = study["widths"][f"{colours} colours, width 64, 1 heads"]
+        by_width = dict(zip(row["widths"], np.array(row["loss"]), strict=True))
+        middle, half = interval(by_width[64] - by_width[128])
+        assert middle + half < 0.05 * np.log(4)  # beyond 64 no gain of a twentieth of log 4
+        middle, half = interval(by_width[2] - by_width[16])
+        assert middle - half > 0.05  # below 16 there is one
+
+
+def test_c18_trained_heads_use_part_of_their_width(study):
+    for name in ("SmolLM2", "MiniLM"):
+        found = study["ranks"][name]
+        for kind in ("weights", "text"):
+            used, fresh = (np.array(found[k]["90%"]) for k in (kind, f"{kind}, untrained"))
+            assert np.median(used) < np.median(fresh)
+
+
+@pytest.mark.needs_models
+def test_c18_the_ranks_of_the_weights_of_smollm2(study):
+    stored = np.array(study["ranks"]["SmolLM2"]["weights"]["participation"])
+    params = smollm2.load_smollm2().params
+    for number in (0, 17):
+        layer = params.layers[number]
+        gain = np.asarray(layer.attention_norm, np.float64)[:, None]
+        w_q, w_k = (np.asarray(w, np.float64) for w in layer.attention[:2])
+        for head in (0, 8):
+            product = (gain * w_q[:, head]) @ (gain * w_k[:, head // 3]).T
+            energy = np.linalg.svd(product, compute_uv=False) ** 2
+            used = energy.sum() ** 2 / (energy**2).sum()
+            assert stored[number, head] == pytest.approx(used, rel=1e-3)

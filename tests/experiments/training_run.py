@@ -1,0 +1,95 @@
+"""One training run of a tiny model, in a process of its own that may be killed.
+
+    python -m tests.experiments.training_run CHECKPOINT [--kill-at STEP | --kill-in-write N]
+
+With ``--kill-at`` the process kills itself after so many steps of its own; with ``--kill-in-write``
+in the middle of writing its N-th checkpoint. Neither can be caught.
+"""
+
+import argparse
+import os
+import signal
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tqdm
+
+from experiments.training import Trained, init_state, make_step, train
+from mha_book.models import characters, tiny
+from mha_book.multihead.dropout import Dropout
+
+STEPS, EVERY, SEEDS = 40, 7, 2
+CONFIG = tiny.TinyConfig(
+    vocab_size=7, max_length=12, d_model=12, num_layers=1, dropout=Dropout(weights=0.1)
+)
+
+
+def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **options) -> Trained:
+    """Train one small model for each of two keys, with dropout and Adam."""
+    data = jnp.asarray(np.random.default_rng(0).integers(0, 7, 500).astype(np.int32))
+    optimizer = optax.adamw(3e-3)
+    step = make_step(
+        lambda params, batch, key: tiny.loss(params, batch, config=CONFIG, rng_key=key),
+        lambda data, key: characters.draw_windows(data, key, 3, 13),
+        optimizer,
+    )
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    state = jax.vmap(lambda key: init_state(tiny.init_tiny(key, CONFIG), optimizer, key))(keys)
+    return train(
+        jax.vmap(step, in_axes=(0, None)),
+        state,
+        num_steps,
+        data=data,
+        checkpoint=checkpoint,
+        evaluate=evaluate,
+        **{"every": EVERY, "evaluate_every": 10, "config": {"d_model": 12}, **options},
+    )
+
+
+def scores(params, data):
+    """What is measured on the way: the loss of every model on one batch."""
+    windows = characters.even_windows(data, 5, 13)
+    return {"loss": jax.vmap(lambda p: tiny.loss(p, windows, config=CONFIG))(params)}
+
+
+def die() -> None:
+    """End this process as a loss of power would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--kill-at", type=int)
+    parser.add_argument("--kill-in-write", type=int)
+    options = parser.parse_args()
+    if options.kill_in_write is not None:
+        writes, fsync = [], os.fsync
+
+        def interrupted(handle: int) -> None:
+            """Before the first fsync of a write: cut the file in half and die."""
+            writes.append(handle)
+            if len(writes) == 2 * options.kill_in_write - 1:  # the file, then its folder
+                os.ftruncate(handle, os.fstat(handle).st_size // 2)
+                die()
+            fsync(handle)
+
+        os.fsync = interrupted
+    if options.kill_at is not None:
+        made = []
+
+        def counted(bar: tqdm.tqdm, *arguments) -> None:
+            """In place of the progress: count the steps of this process, and die."""
+            made.append(bar)
+            if len(made) == options.kill_at:
+                die()
+
+        tqdm.tqdm.update = counted
+    run(options.checkpoint, evaluate=scores)
+
+
+if __name__ == "__main__":
+    main()

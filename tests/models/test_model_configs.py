@@ -1,0 +1,208 @@
+"""The real models of book/data/models.json: formulas against what is built and compiled."""
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from mha_book import init_multi_head, multi_head_attention
+from mha_book.costs import (
+    attention_size,
+    cache_bytes,
+    compiled_matmul_flops,
+    entry_count,
+    forward_matmul_flops,
+    latent_size,
+    traced_matmul_flops,
+)
+from mha_book.multihead.latent import absorbed_attention, compress, expanded_attention, init_latent
+from mha_book.multihead.layer import project_heads
+from mha_book.rope import rotary_angles
+
+DATA = json.loads(
+    (Path(__file__).parents[2] / "book" / "data" / "models.json").read_text(encoding="utf-8")
+)
+MODELS = {model["name"]: model for model in DATA["models"]}
+HEADS = [name for name, model in MODELS.items() if model["latent"] is None]
+BUILT = [name for name, model in MODELS.items() if model["attention_parameters"]]
+SMALL = ["Transformer base", "MiniLM-L6", "SmolLM2 135M", "Gemma 3 1B", "Qwen3 0.6B"]
+# One model of each architecture, and each that breaks a habit: compiling all takes minutes.
+VARIED = [
+    "Transformer base", "BERT-base", "GPT-2 XL", "T5-3B", "T5-11B", "MiniLM-L6", "GPT-3 175B",
+    "GPT-J 6B", "GPT-NeoX 20B", "PaLM 540B", "Falcon 7B", "Mistral 7B", "Phi-2", "Gemma 2B",
+    "Gemma 7B", "Qwen2 7B", "Gemma 2 27B", "SmolLM2 135M", "Qwen3 0.6B", "gpt-oss-120b",
+]  # fmt: skip
+BESIDE = ("norm", "LayerNorm", "sinks", "relative_attention_bias")  # no projections
+LENGTH = 24
+
+
+def size_of(name):
+    m = MODELS[name]
+    return attention_size(
+        m["d_model"],
+        m["num_heads"],
+        m["num_kv_heads"],
+        m["head_dim"],
+        has_input_biases=m["input_biases"],
+        has_output_bias=m["output_bias"],
+    )
+
+
+def draw(name):
+    """A function that makes the parameters of one layer of a model from a key."""
+    m = MODELS[name]
+
+    def start(key):
+        params = init_multi_head(
+            key,
+            m["d_model"],
+            m["num_heads"],
+            num_kv_heads=m["num_kv_heads"],
+            head_dim=m["head_dim"],
+            use_bias=m["input_biases"],
+        )
+        return params if m["output_bias"] else params._replace(b_o=None)
+
+    return start
+
+
+@cache
+def shapes_of(name):
+    return jax.eval_shape(draw(name), jax.random.key(0))
+
+
+def attend_causally(params, x):
+    return multi_head_attention(params, x, is_causal=True)
+
+
+def test_what_the_file_holds():
+    assert len(HEADS) >= 12
+    assert len(BUILT) >= 12
+    assert len(VARIED) >= 12
+    breaking = {name for name in HEADS if MODELS[name]["head_dim"] not in (64, 128)}
+    assert breaking >= {"GPT-J 6B", "Gemma 7B", "MiniLM-L6", "Phi-2", "GPT-NeoX 20B"}
+    off = {m["name"] for m in MODELS.values() if m["num_heads"] * m["head_dim"] != m["d_model"]}
+    assert off >= {"T5-3B", "T5-11B", "Gemma 7B", "Qwen3 0.6B", "gpt-oss-120b", "PaLM 540B"}
+    for model in MODELS.values():
+        assert model["source"]
+        assert model["where"]
+        assert (model["kind"] is None) == (model["differs"] is None)
+
+
+def test_every_source_is_in_the_bibliography():
+    entries = (Path(__file__).parents[2] / "book" / "references.bib").read_text(encoding="utf-8")
+    missing = {m["source"] for m in MODELS.values() if f"{{{m['source']}," not in entries}
+    assert missing == set()
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_parameters_that_transformers_builds(name):
+    shapes = MODELS[name]["attention_parameters"]
+    counted = sum(
+        math.prod(shape) for key, shape in shapes.items() if not any(b in key for b in BESIDE)
+    )
+    if MODELS[name]["latent"]:
+        size = latent_size(
+            MODELS[name]["d_model"],
+            MODELS[name]["num_heads"],
+            **MODELS[name]["latent"],
+            is_absorbed=False,
+        )
+    else:
+        size = size_of(name)
+    assert size.parameter_count == counted
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_parameters_of_the_layer(name):
+    assert size_of(name).parameter_count == entry_count(shapes_of(name))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_parameters_of_a_layer_that_is_there(name):
+    params = jax.jit(draw(name))(jax.random.key(0))
+    assert size_of(name).parameter_count == sum(p.size for p in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_products_of_the_compiled_layer(name):
+    x = jax.ShapeDtypeStruct((1, LENGTH, MODELS[name]["d_model"]), jnp.float32)
+    expected = forward_matmul_flops(size_of(name), token_count=LENGTH, pair_count=LENGTH**2)
+    assert traced_matmul_flops(attend_causally, shapes_of(name), x) == expected
+    assert compiled_matmul_flops(attend_causally, shapes_of(name), x) == expected
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_bytes_of_the_cache(name):
+    x = jax.ShapeDtypeStruct((2, LENGTH, MODELS[name]["d_model"]), jnp.float32)
+    params = shapes_of(name)
+    kept = [
+        jax.eval_shape(project_heads, x, weight, bias)
+        for weight, bias in ((params.w_k, params.b_k), (params.w_v, params.b_v))
+    ]
+    expected = sum(array.size * array.dtype.itemsize for array in kept)
+    counted = cache_bytes(size_of(name), position_count=2 * LENGTH, bytes_per_number=4)
+    assert counted == expected
+
+
+@pytest.mark.parametrize("is_absorbed", [False, True])
+def test_deepseek_v3(is_absorbed):
+    m = MODELS["DeepSeek-V3"]
+    size = latent_size(m["d_model"], m["num_heads"], **m["latent"], is_absorbed=is_absorbed)
+    params = jax.eval_shape(
+        lambda key: init_latent(key, m["d_model"], m["num_heads"], **m["latent"]),
+        jax.random.key(0),
+    )
+    norms = m["latent"]["latent_dim"] + m["latent"]["query_latent_dim"]
+    assert size.parameter_count == entry_count(params) - norms
+
+    def run(params, x):
+        angles = rotary_angles(jnp.arange(LENGTH), m["latent"]["rotary_dim"])
+        attention = absorbed_attention if is_absorbed else expanded_attention
+        return attention(params, x, compress(params, x, angles), angles, is_causal=True)
+
+    x = jax.ShapeDtypeStruct((1, LENGTH, m["d_model"]), jnp.float32)
+    expected = forward_matmul_flops(size, token_count=LENGTH, pair_count=LENGTH**2)
+    assert traced_matmul_flops(run, params, x) == expected
+    assert compiled_matmul_flops(run, params, x) == expected
+
+
+@pytest.mark.needs_models
+def test_the_models_that_this_book_loads():
+    from mha_book.models.minilm import CONFIG as MINILM
+    from mha_book.models.smollm2 import CONFIG as SMOLLM2
+
+    for name, config in (("MiniLM-L6", MINILM), ("SmolLM2 135M", SMOLLM2)):
+        m = MODELS[name]
+        for key in ("d_model", "num_heads", "head_dim", "num_layers"):
+            assert getattr(config, key) == m[key]
+        assert getattr(config, "num_kv_heads", config.num_heads) == m["num_kv_heads"]
+
+
+@pytest.mark.needs_models
+def test_parameters_of_trained_layers():
+    from mha_book.models.minilm import load_minilm
+
+    layers = load_minilm().params.layers
+    assert {entry_count(layer.attention) for layer in layers} == {
+        size_of("MiniLM-L6").parameter_count
+    }
+
+
+@pytest.mark.needs_torch
+def test_the_file_is_what_the_script_writes():
+    transformers = pytest.importorskip("transformers")
+    from tests.scripts import regenerate_model_configs as script
+
+    if transformers.__version__ != DATA["provenance"]["transformers"]:
+        pytest.skip(f"the file was made with transformers {DATA['provenance']['transformers']}")
+    for model in script.MODELS:
+        if model.kind in ("bert", "t5", "llama"):  # the others take longer to build
+            config, differs = script.published(model)
+            assert differs == MODELS[model.name]["differs"]
+            built = script.attention_parameters(config)
+            assert built == MODELS[model.name]["attention_parameters"]

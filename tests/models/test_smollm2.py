@@ -1,0 +1,201 @@
+"""SmolLM2 against transformers loading the same file, and what every decoder must do."""
+
+import functools
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.models import smollm2
+from mha_book.models.smollm2 import CONFIG
+from mha_book.models.tokens import token_strings, tokenize
+from mha_book.pruning.removal import prune_model
+
+pytestmark = pytest.mark.needs_models
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "tests" / "data" / "smollm2_reference.safetensors"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return smollm2.load_smollm2()
+
+
+@pytest.fixture(scope="module")
+def reference():
+    from safetensors.numpy import load_file
+
+    return load_file(REFERENCE)
+
+
+@pytest.fixture(scope="module")
+def provenance():
+    with REFERENCE.open("rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(size))["__metadata__"]
+
+
+@pytest.fixture(scope="module")
+def short(model):
+    """The model with its first two layers alone: quick, and of the same make."""
+    params = model.params._replace(layers=model.params.layers[:2])
+    return model._replace(params=params, config=CONFIG._replace(num_layers=2))
+
+
+@functools.cache
+def compiled(return_intermediates=False):
+    return jax.jit(
+        functools.partial(smollm2.forward, return_intermediates=return_intermediates),
+        static_argnames=("implementation", "config"),
+    )
+
+
+def run(model, *arguments, return_intermediates=False, **options):
+    forward = compiled(return_intermediates)
+    return forward(model.params, *arguments, config=model.config, **options)
+
+
+def test_the_tokenizer_cuts_the_text_as_transformers_does(model, reference, provenance):
+    token_ids, lengths = tokenize(model, [json.loads(provenance["text"])])
+    assert int(lengths[0]) > len(reference["token_ids"])
+    np.testing.assert_array_equal(token_ids[0, :256], reference["token_ids"])
+
+
+def test_digits_stand_alone_and_text_comes_back(model):
+    token_ids, _ = tokenize(model, ["In 2024 it rained."])
+    assert token_strings(model, token_ids[0]).count("2") == 2
+    assert model.tokenizer.decode(token_ids[0].tolist()) == "In 2024 it rained."
+
+
+def test_logits_and_loss_equal_those_of_transformers(model, reference):
+    token_ids = jnp.asarray(reference["token_ids"])[None]
+    logits = np.asarray(compiled()(model.params, token_ids)[0])
+    np.testing.assert_allclose(logits[::32], reference["rows"], rtol=0, atol=2e-4)
+    np.testing.assert_allclose(logits[:, ::384], reference["columns"], rtol=0, atol=2e-4)
+    np.testing.assert_allclose(logits.max(-1), reference["max"], rtol=0, atol=2e-4)
+    np.testing.assert_array_equal(logits.argmax(-1), reference["argmax"])
+    loss = float(jax.jit(smollm2.loss)(model.params, token_ids))
+    assert loss == pytest.approx(float(reference["token_loss"].mean()), abs=1e-4)
+
+
+@pytest.mark.needs_torch
+def test_the_stored_reference_is_what_transformers_makes(reference, tmp_path):
+    """By its own command, in its own process: after other tests torch may round otherwise."""
+    pytest.importorskip("transformers", reason="no transformers: make peers")
+    from safetensors.numpy import load_file
+
+    out = tmp_path / "again.safetensors"
+    module = "tests.scripts.regenerate_smollm2_reference"
+    command = [sys.executable, "-m", module, "--out", str(out)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    again = load_file(out)
+    for name, stored in reference.items():
+        np.testing.assert_allclose(again[name], stored, rtol=0, atol=1e-4, err_msg=name)
+
+
+def test_a_later_token_changes_no_earlier_logits(short, reference):
+    ids = jnp.asarray(reference["token_ids"])[None, :17]
+    before, after = (run(short, x)[0] for x in (ids, ids.at[0, 11:].set(99)))
+    np.testing.assert_allclose(before[:11], after[:11], atol=1e-4)
+    assert not np.allclose(before[11:], after[11:], atol=0.1)
+
+
+def test_padding_changes_nothing_real_and_intermediates_change_nothing(short):
+    texts = ["Four score and seven years ago", "We the people"]
+    token_ids, lengths = tokenize(short, texts)
+    together = run(short, token_ids, lengths)
+    with_records, records = run(short, token_ids, lengths, return_intermediates=True)
+    np.testing.assert_allclose(together, with_records, atol=2e-5)  # two programs: rounding
+    losses = []
+    for row, text in enumerate(texts):
+        alone, length = tokenize(short, [text])
+        np.testing.assert_allclose(together[row, : int(length[0])], run(short, alone)[0], atol=1e-4)
+        losses.append(float(smollm2.loss(short.params, alone, config=short.config)))
+    assert len(records) == 2
+    inside = records[0].intermediates
+    longest = max(map(int, lengths))
+    assert inside.query.shape == (2, CONFIG.num_heads, longest, CONFIG.head_dim)
+    assert inside.key.shape[1] == inside.value.shape[1] == CONFIG.num_kv_heads
+    np.testing.assert_allclose(inside.weights[0].sum(-1), 1.0, atol=1e-5)
+    tokens = np.asarray(lengths) - 1  # the first token is given
+    whole = float(smollm2.loss(short.params, token_ids, lengths, config=short.config))
+    assert whole == pytest.approx(float(np.average(losses, weights=tokens)), abs=1e-4)
+
+
+def test_implementations_agree_and_gates_close_heads(short):
+    token_ids, _ = tokenize(short, ["Heads share keys and values."])
+    by_name = [run(short, token_ids, implementation=name) for name in ("reference", "jax_nn")]
+    np.testing.assert_allclose(*by_name, atol=1e-4)
+    gates = jnp.ones((2, CONFIG.num_heads))
+    open_ = run(short, token_ids, gates=gates)
+    np.testing.assert_allclose(open_, by_name[0], atol=1e-4)
+    closed = run(short, token_ids, gates=gates.at[0, 3].set(0.0))
+    assert float(abs(closed - open_).max()) > 0.01
+
+
+def test_removed_heads_are_closed_gates(model):
+    whole = model.params
+    config = CONFIG._replace(num_layers=2, vocab_size=1100)
+    keep = np.ones((2, 9), bool)
+    keep[0, [0, 3, 4, 5]] = False  # of the groups of three, 2, 0 and 3 are window
+    keep[1] = False  # a whole layer
+    ids = jnp.array([[0, 504, 1050, 980, 418]], jnp.int32)
+    with jax.enable_x64(True):  # rounding aside, removed is closed
+        embedding = whole.token_embedding[: config.vocab_size]
+        params = jax.tree.map(
+            lambda x: jnp.asarray(np.asarray(x, np.float64)),
+            whole._replace(layers=whole.layers[:2], token_embedding=embedding),
+        )
+
+        @jax.jit
+        def logits(params, gates):
+            return smollm2.forward(params, ids, config=config, gates=gates)
+
+        gated = np.asarray(logits(params, jnp.asarray(keep, jnp.float64)))
+        pruned = prune_model(params, keep, uneven="pad")
+        assert [x.attention.w_q.shape[1] for x in pruned.layers] == [6, 0]
+        np.testing.assert_allclose(logits(pruned, None), gated, atol=1e-5, rtol=0)
+    # Reading a prompt into caches, then one token: the caches are as wide as each layer is.
+    pruned = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, np.float32)), pruned)
+    caches = smollm2.init_caches(1, 8, config=config, params=pruned)
+    assert [cache.keys.shape[1] for cache in caches] == [2, 0]
+
+    @jax.jit
+    def decoded(params, caches):
+        given = params, ids[:, :4], jnp.array([4], jnp.int32)
+        first, caches = smollm2.prefill(*given, caches, config=config)
+        return first, smollm2.decode_step(params, ids[:, 4], caches, config=config)[0]
+
+    first, second = decoded(pruned, caches)
+    np.testing.assert_allclose(first, gated[:, 3], atol=1e-3)
+    np.testing.assert_allclose(second, gated[:, 4], atol=1e-3)
+
+
+def test_weights_are_arguments_not_constants(short):
+    jaxpr = jax.make_jaxpr(functools.partial(smollm2.forward, config=short.config))(
+        short.params, jnp.zeros((1, 3), jnp.int32)
+    )
+    assert sum(np.size(constant) for constant in jaxpr.consts) < 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"token_ids": jnp.zeros(3, jnp.int32)}, "token_ids: expected axes"),
+        ({"token_ids": jnp.zeros((1, 3))}, "token_ids: expected an array of integers"),
+        ({"gates": jnp.ones((9, 30))}, r"gates: expected .* axes \(L, N\) = \(2, 9\)"),
+        ({"lengths": jnp.zeros((2,), jnp.int32)}, "lengths: expected one length for each row"),
+        ({"implementation": "none"}, "implementation: expected one of"),
+    ],
+)
+def test_bad_input(short, no_type_checks, arguments, message):
+    arguments = {"token_ids": jnp.zeros((1, 3), jnp.int32), **arguments}
+    with pytest.raises(ValueError, match=message):
+        smollm2.forward(short.params, config=short.config, **arguments)

@@ -1,0 +1,282 @@
+"""The tiny transformer: against loops by hand, its options, and what it refuses."""
+
+import dataclasses
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.models import characters, tiny
+from mha_book.models.records import LayerRecord
+from mha_book.models.tiny import TinyConfig, init_tiny
+from mha_book.multihead.dropout import Dropout
+from tests.attention.contract.cases import ANYWHERE
+
+pytestmark = pytest.mark.unoptimized
+
+CONFIG = TinyConfig(
+    vocab_size=11, max_length=13, d_model=10, num_layers=2, num_heads=6, num_kv_heads=3,
+    head_dim=4, d_hidden=7,
+)  # fmt: skip
+B, T = 2, 5
+forward = jax.jit(tiny.forward, static_argnames=("implementation", "return_intermediates"))
+token_losses = jax.jit(tiny.token_losses)
+draw = jax.jit(init_tiny)
+
+
+def tokens(length: int = T, vocab: int = CONFIG.vocab_size) -> jax.Array:
+    drawn = np.random.default_rng(0).integers(0, vocab, (B, length))
+    return jnp.asarray(drawn.astype(np.int32))
+
+
+def model(config: TinyConfig = CONFIG, seed: int = 0):
+    """Parameters, biases and norms included, that are all different from zero and one."""
+    rng = np.random.default_rng(seed)
+
+    def leaf(path, like):
+        is_scale = "norm.weight" in jax.tree_util.keystr(path)
+        return jnp.asarray(is_scale + 0.4 * rng.standard_normal(like.shape), like.dtype)
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes(config))
+
+
+def shapes(config: TinyConfig):
+    """The form of the parameters, without drawing any."""
+    return jax.eval_shape(lambda: init_tiny(jax.random.key(0), config))
+
+
+def norm(x, p):
+    centred = x - x.mean(-1, keepdims=True)
+    scale = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    return centred / scale * p.weight + p.bias
+
+
+def by_hand(params, token_ids, config=CONFIG):
+    """Logits in float64, one sequence and one head at a time."""
+    p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    group = config.num_heads // (config.num_kv_heads or config.num_heads)
+    logits = []
+    for row in np.asarray(token_ids):
+        x = p.token_embedding[row]
+        if p.position_embedding is not None:
+            x = x + p.position_embedding[: len(row)]
+        for layer in p.layers:
+            a, inputs = layer.attention, norm(x, layer.attention_norm)
+            x = x + a.b_o
+            for h in range(config.num_heads):
+                q = inputs @ a.w_q[:, h] + a.b_q[h]
+                k = inputs @ a.w_k[:, h // group] + a.b_k[h // group]
+                v = inputs @ a.w_v[:, h // group] + a.b_v[h // group]
+                scores = np.where(np.tri(len(row), dtype=bool), q @ k.T / q.shape[1] ** 0.5, -1e300)
+                weights = np.exp(scores - scores.max(-1, keepdims=True))
+                x = x + weights / weights.sum(-1, keepdims=True) @ v @ a.w_o[h]
+            if layer.widen is not None:
+                z = norm(x, layer.feed_forward_norm) @ layer.widen.weight + layer.widen.bias
+                z = z * 0.5 * (1 + np.vectorize(math.erf)(z / math.sqrt(2)))
+                x = x + z @ layer.narrow.weight + layer.narrow.bias
+        logits.append(norm(x, p.output_norm) @ p.unembedding)
+    return np.array(logits)
+
+
+@pytest.mark.parametrize("changes", [{}, {"d_hidden": 0}, {"positions": "none"}])
+def test_against_loops(changes):
+    config = dataclasses.replace(CONFIG, **changes)
+    params = model(config)
+    got = forward(params, tokens(), config=config)
+    np.testing.assert_allclose(got, by_hand(params, tokens(), config), rtol=1e-4, atol=1e-4)
+    assert (params.layers[0].widen is None) == (config.d_hidden == 0)
+
+
+def test_the_loss_by_hand():
+    params = model()
+    logits = by_hand(params, tokens()[:, :-1])
+    logits -= logits.max(-1, keepdims=True)
+    chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    ids = np.asarray(tokens())
+    wanted = [[-math.log(chances[b, i, ids[b, i + 1]]) for i in range(T - 1)] for b in range(B)]
+    got = token_losses(params, tokens(), config=CONFIG)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4)
+    assert jax.jit(tiny.loss)(params, tokens(), config=CONFIG) == pytest.approx(
+        np.mean(wanted), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
+def test_no_position_sees_a_later_one(positions):
+    config = dataclasses.replace(CONFIG, positions=positions)
+    params, token_ids = model(config), tokens()
+    logits = forward(params, token_ids, config=config)
+    changed = token_ids.at[:, 3:].set((token_ids[:, 3:] + 1) % 11)
+    after = forward(params, changed, config=config)
+    np.testing.assert_allclose(logits[:, :3], after[:, :3], rtol=1e-5, atol=1e-5)
+    assert not np.allclose(logits[:, 3:], after[:, 3:], atol=1e-2)
+
+
+def test_positions_matter_where_the_model_has_them():
+    for positions, matters in (("learned", True), ("rotary", True), ("none", False)):
+        config = dataclasses.replace(CONFIG, positions=positions, num_layers=1)
+        params = model(config)
+        swapped = tokens()[:, jnp.array([1, 0, 2, 3, 4])]
+        last = [forward(params, t, config=config)[:, -1] for t in (tokens(), swapped)]
+        assert np.allclose(*last, atol=1e-5) != matters
+
+
+def test_intermediates_leave_the_logits_alone():
+    params, gates = model(), jnp.ones((2, 6)).at[0, 2].set(0.0)
+    logits, records = tiny.forward(
+        params, tokens(), config=CONFIG, gates=gates, return_intermediates=True
+    )
+    np.testing.assert_array_equal(
+        logits, tiny.forward(params, tokens(), config=CONFIG, gates=gates)
+    )
+    assert all(isinstance(record, LayerRecord) for record in records)
+    assert len(records) == 2
+    assert records[1].inputs.shape == (B, T, 10)
+    inside = records[1].intermediates
+    shapes = [x.shape for x in inside]
+    want = [(B, 6, T, 4), (B, 3, T, 4), (B, 3, T, 4), (B, 6, T, T), (B, 6, T, 4)]
+    assert shapes == want
+
+
+def test_a_gate_of_zero_is_a_head_without_output_weights():
+    params = model()
+    gates = jnp.ones((2, 6)).at[1, 4].set(0.0)
+    layer = params.layers[1]
+    cut = layer.attention._replace(w_o=layer.attention.w_o.at[4].set(0.0))
+    pruned = params._replace(layers=(params.layers[0], layer._replace(attention=cut)))
+    np.testing.assert_allclose(
+        forward(params, tokens(), config=CONFIG, gates=gates),
+        forward(pruned, tokens(), config=CONFIG),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_dropout_needs_a_key_and_acts_in_every_layer():
+    config = dataclasses.replace(CONFIG, dropout=Dropout(0.2, 0.2, 0.2))
+    params = model()
+    off = forward(params, tokens(), config=config)
+    np.testing.assert_array_equal(off, forward(params, tokens(), config=CONFIG))
+    keys = [jax.random.key(1), jax.random.key(2)]
+    on = [forward(params, tokens(), config=config, rng_key=key) for key in keys]
+    assert not np.allclose(*on, atol=1e-2)
+    again = forward(params, tokens(), config=config, rng_key=keys[0])
+    np.testing.assert_array_equal(on[0], again)
+    np.testing.assert_array_equal(off, forward(params, tokens(), config=CONFIG, rng_key=keys[0]))
+    gates = jnp.ones((2, 6)).at[0].set(0.0)  # the second layer alone still drops
+    alone = [forward(params, tokens(), config=config, rng_key=k, gates=gates) for k in keys]
+    assert not np.allclose(*alone, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["reference", *sorted({*ANYWHERE} - {"reference"})])
+def test_it_trains_with_every_implementation(name):
+    params = model()
+
+    def loss(params, implementation):
+        return tiny.loss(params, tokens(), config=CONFIG, implementation=implementation)
+
+    both = jax.jit(jax.value_and_grad(loss), static_argnums=1)
+    value, gradient = both(params, name)
+    wanted, reference = both(params, "reference")
+    assert value == pytest.approx(float(wanted), rel=1e-5)
+    for got, want in zip(jax.tree.leaves(gradient), jax.tree.leaves(reference), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
+
+
+def test_seeds_under_vmap_are_the_models_one_by_one():
+    keys = jax.random.split(jax.random.key(0), 3)
+    several = jax.jit(jax.vmap(lambda key: init_tiny(key, CONFIG)))(keys)
+    losses = jax.jit(jax.vmap(lambda p: tiny.loss(p, tokens(), config=CONFIG)))(several)
+
+    @jax.jit
+    def one(key: jax.Array) -> jax.Array:
+        return tiny.loss(init_tiny(key, CONFIG), tokens(), config=CONFIG)
+
+    alone = [one(key) for key in keys]
+    np.testing.assert_allclose(losses, alone, rtol=1e-5)
+    assert len(set(np.asarray(losses).tolist())) == 3
+
+
+def test_the_start_is_the_same_in_every_precision():
+    draw_in = jax.jit(init_tiny, static_argnums=(1, 2))
+    narrow = draw_in(jax.random.key(0), CONFIG, jnp.float32)
+    with jax.enable_x64(True):
+        wide = draw_in(jax.random.key(0), CONFIG, jnp.float64)
+        for a, b in zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True):
+            assert b.dtype == jnp.float64
+            np.testing.assert_array_equal(np.asarray(a, np.float64), b)
+
+
+def test_the_config_is_no_leaf():
+    logits = jax.jit(lambda p, t, c: tiny.forward(p, t, config=c))(model(), tokens(), CONFIG)
+    np.testing.assert_allclose(
+        logits, forward(model(), tokens(), config=CONFIG), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.usefixtures("no_type_checks")
+def test_bad_sizes_are_refused():
+    for change, message in (
+        ({"vocab_size": 0}, "vocab_size: expected a positive integer; got 0"),
+        ({"num_layers": 1.5}, "num_layers: expected a positive integer"),
+        ({"d_hidden": -1}, "d_hidden: expected 0 or more"),
+        ({"positions": "sinusoid"}, "positions: expected one of learned, rotary, none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(CONFIG, **change)
+    with pytest.raises(ValueError, match="num_heads: expected a divisor"):
+        init_tiny(jax.random.key(0), dataclasses.replace(CONFIG, head_dim=None))
+    params = model()
+    with pytest.raises(ValueError, match="token_ids: expected at most 13 tokens"):
+        forward(params, tokens(14), config=CONFIG)
+    with pytest.raises(ValueError, match="token_ids: expected two tokens or more"):
+        tiny.loss(params, tokens(1), config=CONFIG)
+    with pytest.raises(ValueError, match="gates: expected one number for each head"):
+        forward(params, tokens(), config=CONFIG, gates=jnp.ones((6,)))
+
+
+def test_characters_there_and_back():
+    text = "We the People — 1787"
+    letters = characters.alphabet(text)
+    assert letters == "".join(sorted(set(text)))
+    assert characters.decode(characters.encode(text, letters), letters) == text
+    unknown = characters.encode("Zz!", letters)
+    assert unknown.tolist() == [0, 0, 0]
+    assert characters.encode("", letters).shape == (0,)
+
+
+def test_windows():
+    text = jnp.arange(10, dtype=jnp.int32)
+    drawn = np.asarray(characters.draw_windows(text, jax.random.key(0), 4000, 7))
+    np.testing.assert_array_equal(drawn - drawn[:, :1], np.tile(np.arange(7), (4000, 1)))
+    starts, counts = np.unique(drawn[:, 0], return_counts=True)
+    assert starts.tolist() == [0, 1, 2, 3]
+    assert counts.min() > 900
+    assert characters.even_windows(text, 4, 7)[:, 0].tolist() == [0, 1, 2, 3]
+    for call in (
+        lambda: characters.even_windows(text, 1, 11),
+        lambda: characters.draw_windows(text, jax.random.key(0), 1, 11),
+    ):
+        with pytest.raises(ValueError, match="token_ids: expected at least 11 characters; got 10"):
+            call()
+
+
+def test_the_same_windows_in_every_precision():
+    text, key = jnp.arange(1000, dtype=jnp.int32), jax.random.key(4)
+    narrow = characters.draw_windows(text, key, 17, 5)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(narrow, characters.draw_windows(text, key, 17, 5))
+
+
+def test_kv_heads_and_widths_are_free():
+    for heads, kv_heads, head_dim in itertools.product((1, 6), (1, None), (3, 8)):
+        config = dataclasses.replace(
+            CONFIG, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim
+        )
+        params = shapes(config)
+        assert params.layers[0].attention.w_k.shape == (10, kv_heads or heads, head_dim)
+        logits = jax.eval_shape(lambda p, c=config: tiny.forward(p, tokens(), config=c), params)
+        assert logits.shape == (B, T, 11)

@@ -1,0 +1,274 @@
+"""The cache: what a step over it gives, what it refuses, and that nothing of it is copied."""
+
+import dataclasses
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import causal, init_multi_head, multi_head_attention, padding, sliding_window
+from mha_book.multihead.cache import (
+    KVCache,
+    append,
+    attend_cached,
+    cache_mask,
+    cached_multi_head_attention,
+    init_cache,
+)
+from mha_book.rope import rotary_angles
+
+B, N, K, H, C, D, T = 3, 6, 2, 4, 5, 11, 17
+
+
+def heads(num: int, length: int, width: int, seed: int = 0) -> jax.Array:
+    rng = np.random.default_rng(seed)
+    return jnp.asarray(rng.standard_normal((B, num, length, width)), jnp.float32)
+
+
+def entries(length: int = T) -> tuple[jax.Array, jax.Array]:
+    return heads(K, length, H, 1), heads(K, length, C, 2)
+
+
+def empty(capacity: int = T, window: int | None = None) -> KVCache:
+    return init_cache(B, K, capacity, H, value_dim=C, window=window)
+
+
+def chunks(sizes: tuple[int, ...]) -> list[slice]:
+    ends = np.cumsum(sizes)
+    return [slice(int(end - size), int(end)) for end, size in zip(ends, sizes, strict=True)]
+
+
+def test_append_puts_tokens_behind_those_of_each_sequence() -> None:
+    key, value = entries()
+    cache = append(empty(), key[:, :, :5], value[:, :, :5], jnp.array([5, 0, 2]))
+    cache = append(cache, key[:, :, 5:8], value[:, :, 5:8], jnp.array([1, 3, 0]))
+    assert cache.lengths.tolist() == [6, 3, 2]
+    wanted = {0: [0, 1, 2, 3, 4, 5], 1: [5, 6, 7], 2: [0, 1]}
+    for row, tokens in wanted.items():
+        np.testing.assert_array_equal(
+            jnp.swapaxes(cache.keys[row], 1, 2)[:, : len(tokens)], key[row][:, tokens]
+        )
+        np.testing.assert_array_equal(cache.values[row][:, : len(tokens)], value[row][:, tokens])
+        assert not cache.values[row][:, len(tokens) :].any()
+
+
+def test_a_ring_holds_the_last_tokens() -> None:
+    key, value = entries()
+    cache = append(empty(5, window=4), key[:, :, :12], value[:, :, :12], jnp.array([12, 3, 7]))
+    cache = append(cache, key[:, :, 12:13], value[:, :, 12:13], jnp.array([1, 0, 1]))
+    held = {0: [10, 11, 12, 8, 9], 1: [0, 1, 2], 2: [5, 6, 12, 3, 4]}
+    for row, tokens in held.items():
+        np.testing.assert_array_equal(cache.values[row][:, : len(tokens)], value[row][:, tokens])
+        np.testing.assert_array_equal(cache.keys[row][:, :, 0], key[row][:, tokens[0]])
+
+
+@pytest.mark.parametrize("window", [None, 0, 3])
+@pytest.mark.parametrize("sizes", [(1,) * T, (9, 1, 1, 4, 2), (T,)])
+@pytest.mark.parametrize("implementation", [None, "reference"])
+def test_layer_over_a_cache_equals_the_layer(
+    window: int | None, sizes: tuple[int, ...], implementation: str | None
+) -> None:
+    params = init_multi_head(jax.random.key(0), D, N, num_kv_heads=K, head_dim=H, use_bias=True)
+    x = jnp.asarray(np.random.default_rng(3).standard_normal((B, T, D)), jnp.float32)
+    mask = causal() if window is None else causal() & sliding_window(window)
+    whole = multi_head_attention(params, x, mask=mask, angles=rotary_angles(jnp.arange(T), H))
+    capacity = T if window is None else window + max(sizes)
+    cache = init_cache(B, K, capacity, H, window=window)
+    step = jax.jit(
+        functools.partial(cached_multi_head_attention, implementation=implementation),
+        donate_argnums=2,
+    )
+    parts = []
+    for part in chunks(sizes):
+        angles = rotary_angles(jnp.arange(T)[part], H)
+        output, cache = step(params, x[:, part], cache, angles=angles)
+        parts.append(output)
+    np.testing.assert_allclose(jnp.concatenate(parts, 1), whole, atol=1e-5)
+    assert cache.lengths.tolist() == [T] * B
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_ragged_sequences_each_see_their_own(window: int | None) -> None:
+    """Rows of different lengths together, against each row alone over plain arrays."""
+    key, value = entries(9)
+    counts = [np.array([4, 1, 3]), np.array([1, 1, 0]), np.array([2, 0, 3])]
+    cache = empty(9 if window is None else window + 4, window=window)
+    used = np.zeros(B, int)
+    for number, count in enumerate(counts):
+        width = int(count.max())
+        picks = [list(range(u, u + width)) for u in used]  # beyond the count: not real
+        new = [jnp.stack([x[b][:, picks[b]] for b in range(B)]) for x in (key, value)]
+        query = heads(N, width, H, 10 + number)
+        cache = append(cache, *new, jnp.asarray(count))
+        output = attend_cached(query, cache, jnp.asarray(count))
+        for b in range(B):
+            total, real = int(used[b] + count[b]), int(count[b])
+            assert not output[b, :, real:].any()
+            if not real:
+                continue
+            offset = int(used[b])
+            mask = causal(offset)
+            mask = mask if window is None else mask & sliding_window(window, query_offset=offset)
+            alone = mha(query[b, :, :real], key[b, :, :total], value[b, :, :total], mask)
+            np.testing.assert_allclose(output[b, :, :real], alone, atol=1e-5)
+        used += count
+
+
+def mha(query: jax.Array, key: jax.Array, value: jax.Array, mask: object) -> np.ndarray:
+    """Grouped attention by a loop over heads, in float64."""
+    visible = np.asarray(mask.materialize(query.shape[1], key.shape[1]))
+    outputs = []
+    for n in range(N):
+        q, k, v = (
+            np.asarray(x, np.float64) for x in (query[n], key[n * K // N], value[n * K // N])
+        )
+        scores = np.where(visible, q @ k.T / np.sqrt(H), -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        outputs.append(weights / weights.sum(-1, keepdims=True) @ v)
+    return np.stack(outputs)
+
+
+def test_what_lies_in_unused_slots_does_not_matter() -> None:
+    key, value = entries()
+    cache = append(empty(), key, value, jnp.array([3, 5, 17]))
+    unused = jnp.arange(T)[None] >= cache.lengths[:, None]  # (B, S)
+    dirty = dataclasses.replace(
+        cache,
+        keys=jnp.where(unused[:, None, None, :], jnp.nan, cache.keys),
+        values=jnp.where(unused[:, None, :, None], jnp.inf, cache.values),
+    )
+    query, one = heads(N, 1, H), jnp.ones((B,), jnp.int32)
+    clean = attend_cached(query, cache, one)
+    np.testing.assert_allclose(attend_cached(query, dirty, one), clean, atol=1e-6)
+
+
+def test_the_mask_of_a_full_cache_is_structure() -> None:
+    assert cache_mask(empty(), 1).array is None
+    assert cache_mask(empty(4, window=3), 1).array.shape == (B, 1, 1, 4)
+
+
+def test_overflow_is_refused() -> None:
+    key, value = entries(5)
+    full = append(empty(5), key, value, jnp.array([5, 4, 5]))
+    more = (key[:, :, :1], value[:, :, :1])
+    message = r"cache: expected room for every new token: at most 5 .* lengths \[6, 5, 6\]"
+    with pytest.raises(ValueError, match=message):
+        append(full, *more)
+    assert append(full, *more, jnp.array([0, 1, 0])).lengths.tolist() == [5, 5, 5]
+
+
+def test_overflow_inside_jit_gives_nan_for_that_sequence_alone() -> None:
+    key, value = entries(5)
+    full = append(empty(5), key, value, jnp.array([5, 4, 2]))
+    more, query = (key[:, :, :1], value[:, :, :1]), heads(N, 1, H)
+    over = jax.jit(append)(full, *more)
+    assert over.lengths.tolist() == [6, 5, 3]
+    np.testing.assert_array_equal(over.keys[0], full.keys[0])  # nothing overwritten
+    output = jax.jit(attend_cached)(query, over)
+    assert np.isnan(output[0]).all()
+    assert np.isfinite(output[1:]).all()
+
+
+def test_a_ring_refuses_what_it_would_have_overwritten() -> None:
+    key, value = entries(3)
+    cache = append(empty(5, window=3), key, value)
+    with pytest.raises(ValueError, match=r"expected window \+ T = 6 slots or more.*got 5"):
+        attend_cached(heads(N, 3, H), cache)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"capacity": 0}, "capacity: expected a positive integer; got 0"),
+        ({"batch": 2.0}, "batch: expected a positive integer"),
+        ({"window": -1}, "window: expected a non-negative integer"),
+        ({"window": 8}, r"capacity: expected window \+ 1 = 9 slots or more; got 8"),
+    ],
+)
+def test_bad_sizes(no_type_checks: None, arguments: dict, message: str) -> None:
+    sizes = {"batch": 1, "num_kv_heads": 1, "capacity": 8, "head_dim": 2, **arguments}
+    with pytest.raises(ValueError, match=message):
+        init_cache(**sizes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key": jnp.ones((B, K, 2, 9))}, r"key: expected axes \(B, K, T, H\) = \(3, 2, T, 4\)"),
+        ({"key": jnp.ones((B, N, 2, H))}, r"key: expected axes .*shape \(3, 6, 2, 4\)"),
+        ({"value": jnp.ones((B, K, 3, C))}, r"value: expected axis 2 .* to be 2, as in key"),
+        ({"value": jnp.ones((B, K, 2, C), jnp.bfloat16)}, "value: expected the dtype of the cache"),
+        ({"counts": jnp.ones((B + 1,), jnp.int32)}, "counts: expected one number for each seq"),
+        ({"counts": jnp.ones((B,))}, "counts: expected an array of integers"),
+    ],
+)
+def test_bad_entries(no_type_checks: None, changes: dict, message: str) -> None:
+    arguments = {"key": jnp.ones((B, K, 2, H)), "value": jnp.ones((B, K, 2, C)), **changes}
+    with pytest.raises(ValueError, match=message):
+        append(empty(), **arguments)
+
+
+# What the compiled step does with the cache. These sizes are found in no other array.
+LONG, WIDE = 1031, 67
+
+
+def step(
+    query: jax.Array, key: jax.Array, value: jax.Array, cache: KVCache
+) -> tuple[jax.Array, KVCache]:
+    cache = append(cache, key, value)
+    return attend_cached(query, cache), cache
+
+
+def loop(
+    query: jax.Array, key: jax.Array, value: jax.Array, cache: KVCache
+) -> tuple[jax.Array, KVCache]:
+    def body(_: int, carry: tuple) -> tuple:
+        return step(carry[0], key, value, carry[1])
+
+    return jax.lax.fori_loop(0, 7, body, (query, cache))
+
+
+@pytest.mark.parametrize("window", [None, LONG - 1])
+@pytest.mark.parametrize("function", [step, loop])
+def test_the_compiled_step_copies_nothing(function: object, window: int | None) -> None:
+    cache = init_cache(2, K, LONG, WIDE, window=window)
+    arguments = (jnp.ones((2, N, 1, WIDE)), *[jnp.ones((2, K, 1, WIDE))] * 2)
+    compiled = jax.jit(function, donate_argnums=3).lower(*arguments, cache).compile()
+    text = compiled.as_text()
+    (aliases,) = re.findall(r"input_output_alias=\{(.*?)\}, entry", text)
+    assert sorted(re.findall(r"\{(\d)\}: \((\d)", aliases)) == [("1", "3"), ("2", "4"), ("3", "5")]
+    size = rf"(\[2,{K},{WIDE},{LONG}\]|\[2,{K},{LONG},{WIDE}\])\S* (copy|transpose|copy-start)\("
+    assert re.findall(size, text) == []
+    memory = compiled.memory_analysis()
+    assert memory.alias_size_in_bytes >= cache.keys.nbytes + cache.values.nbytes
+    assert memory.temp_size_in_bytes < cache.keys.nbytes
+
+
+def test_the_reader_of_copies_sees_one() -> None:
+    """Not donated, the cache is copied, and the same search finds it."""
+    cache = init_cache(2, K, LONG, WIDE)
+    arguments = (jnp.ones((2, N, 1, WIDE)), *[jnp.ones((2, K, 1, WIDE))] * 2)
+    text = jax.jit(step).lower(*arguments, cache).compile().as_text()
+    assert "input_output_alias" not in text
+    assert re.search(rf"\[2,{K},{WIDE},{LONG}\]\S* (copy|copy-start)\(", text)
+
+
+def test_a_step_stays_in_the_same_memory() -> None:
+    cache = init_cache(2, K, LONG, WIDE)
+    arguments = (jnp.ones((2, N, 1, WIDE)), *[jnp.ones((2, K, 1, WIDE))] * 2)
+    before = cache.keys.unsafe_buffer_pointer(), cache.values.unsafe_buffer_pointer()
+    _, after = jax.jit(step, donate_argnums=3)(*arguments, cache)
+    assert (after.keys.unsafe_buffer_pointer(), after.values.unsafe_buffer_pointer()) == before
+    assert cache.keys.is_deleted()
+
+
+def test_padding_and_cache_agree_on_what_is_real() -> None:
+    key, value = entries()
+    lengths = jnp.array([3, 5, 17])
+    cache = append(empty(), key, value, lengths)
+    real = padding(lengths).materialize(1, T)
+    seen = cache_mask(cache, 1, jnp.ones((B,), jnp.int32)).materialize(1, T)
+    np.testing.assert_array_equal(seen, real)

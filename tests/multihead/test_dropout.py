@@ -1,0 +1,213 @@
+"""Dropout: its factors, its three places in the layer, its keys, and what it refuses."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.attention import dispatch
+from mha_book.attention import reference as attention
+from mha_book.masks import padding
+from mha_book.multihead.dropout import Dropout, draw_factors, dropout, dropout_factors
+from mha_book.multihead.layer import multi_head_attention
+from mha_book.multihead.parameters import fuse, init_multi_head
+
+pytestmark = pytest.mark.unoptimized
+
+B, T, S, D, N, K, H, C = 2, 5, 7, 12, 6, 3, 4, 11
+
+
+def draw(*shape: int, dtype: str = "float32") -> jax.Array:
+    return jnp.asarray(np.random.default_rng([3, *shape]).standard_normal(shape), dtype)
+
+
+def layer(**options):
+    sizes = {"num_kv_heads": K, "head_dim": H, "value_dim": C, "use_bias": True}
+    return init_multi_head(jax.random.key(1), D, N, **{**sizes, **options})
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.25, 0.9])
+def test_a_factor_is_zero_or_the_inverse_of_what_is_kept(rate):
+    factors = np.asarray(dropout_factors(jax.random.key(0), rate, (400, 500)))
+    kept = factors != 0.0
+    np.testing.assert_allclose(factors[kept], 1.0 / (1.0 - rate), rtol=1e-6)
+    deviation = np.sqrt(rate * (1 - rate) / factors.size)
+    assert abs(kept.mean() - (1 - rate)) <= 5 * deviation
+
+
+def test_expectation_and_variance():
+    """Over keys: the mean is x and the variance x² rate / (1 - rate)."""
+    x, rate, draws = jnp.array([-2.0, 0.5, 3.0]), 0.3, 40_000
+    keys = jax.random.split(jax.random.key(5), draws)
+    samples = np.asarray(jax.vmap(lambda key: dropout(x, rate, key))(keys), np.float64)
+    variance = np.asarray(x) ** 2 * rate / (1 - rate)
+    assert np.all(np.abs(samples.mean(0) - np.asarray(x)) < 5 * np.sqrt(variance / draws))
+    np.testing.assert_allclose(samples.var(0), variance, rtol=0.05)
+
+
+def test_rate_zero_is_the_identity_and_needs_no_key():
+    x = draw(3, 5)
+    assert dropout(x, 0.0) is x
+    got = multi_head_attention(layer(), draw(B, T, D), dropout=Dropout())
+    np.testing.assert_array_equal(got, multi_head_attention(layer(), draw(B, T, D)))
+
+
+def test_the_same_key_gives_the_same_zeros_in_every_precision():
+    key = jax.random.key(2)
+    narrow = dropout_factors(key, 0.4, (7, 11))
+    with jax.enable_x64(True):
+        wide = dropout_factors(key, 0.4, (7, 11), jnp.float64)
+        assert wide.dtype == jnp.float64
+        np.testing.assert_array_equal(np.asarray(wide) == 0, np.asarray(narrow) == 0)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
+def test_rates_outside_are_refused(rate):
+    for call in (
+        lambda: dropout(jnp.ones(3), rate, jax.random.key(0)),
+        lambda: dropout_factors(jax.random.key(0), rate, (3,)),
+    ):
+        with pytest.raises(ValueError, match=r"rate: expected a probability in \[0, 1\); got"):
+            call()
+    for place in ("weights", "heads", "output"):
+        with pytest.raises(ValueError, match=rf"dropout\.{place}: expected a probability"):
+            Dropout(**{place: rate})
+
+
+def test_a_missing_key_is_an_error():
+    with pytest.raises(ValueError, match=r"rng_key: expected a PRNG key, since there is rate 0\.1"):
+        dropout(jnp.ones(3), 0.1)
+    with pytest.raises(ValueError, match=r"rng_key: .*Dropout\(weights=0.0, heads=0.2"):
+        multi_head_attention(layer(), draw(B, T, D), dropout=Dropout(heads=0.2))
+
+
+def by_hand(params, x, factors, gates):
+    """The layer with its dropout, head by head, in float64."""
+    p = {name: np.asarray(value, np.float64) for name, value in params._asdict().items()}
+    x, output = np.asarray(x, np.float64), np.zeros((B, T, D))
+    for b, h in itertools.product(range(B), range(N)):
+        g = h // (N // K)
+        q = x[b] @ p["w_q"][:, h] + p["b_q"][h]
+        k = x[b] @ p["w_k"][:, g] + p["b_k"][g]
+        v = x[b] @ p["w_v"][:, g] + p["b_v"][g]
+        scores = np.where(np.tri(T, dtype=bool), q @ k.T / np.sqrt(H), -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        if factors.weights is not None:
+            weights = weights * np.asarray(factors.weights[b, h])
+        head = weights @ v
+        if factors.heads is not None:
+            head = head * np.asarray(factors.heads[b, h])
+        output[b] += gates[h] * head @ p["w_o"][h]
+    output += p["b_o"]
+    return output if factors.output is None else output * np.asarray(factors.output)
+
+
+@pytest.mark.parametrize("places", list(itertools.product([0.0, 0.3], repeat=3)))
+def test_the_three_places_in_the_layer(places):
+    params, x, key = layer(), draw(B, T, D), jax.random.key(7)
+    gates = jnp.linspace(0.5, 2.0, N)
+    factors = draw_factors(Dropout(*places), key, (B, N, T, T), C, D)
+    assert [f is not None for f in factors] == [rate > 0 for rate in places]
+    got = multi_head_attention(
+        params, x, dropout=Dropout(*places), rng_key=key, gates=gates, is_causal=True
+    )
+    np.testing.assert_allclose(got, by_hand(params, x, factors, gates), rtol=2e-4, atol=2e-5)
+
+
+def test_the_places_use_different_keys():
+    shape = (B, N, T, T)
+    factors = draw_factors(Dropout(0.5, 0.5, 0.5), jax.random.key(0), shape, T, T)
+    assert not np.array_equal(factors.weights, factors.heads)
+    assert not np.array_equal(factors.weights[:, 0], factors.output)
+
+
+def test_turning_a_place_off_leaves_the_others_as_they_were():
+    key, shape = jax.random.key(0), (B, N, T, T)
+    every = draw_factors(Dropout(0.5, 0.2, 0.5), key, shape, C, D)
+    some = draw_factors(Dropout(heads=0.2), key, shape, C, D)
+    np.testing.assert_array_equal(every.heads, some.heads)
+
+
+def test_separate_and_fused_drop_the_same():
+    params, x = layer(value_dim=H), draw(B, T, D)
+    options = {"dropout": Dropout(0.2, 0.2, 0.2), "rng_key": jax.random.key(3)}
+    np.testing.assert_allclose(
+        multi_head_attention(params, x, **options),
+        multi_head_attention(fuse(params), x, **options),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+def test_intermediates_show_the_weights_before_dropout():
+    params, x = layer(), draw(B, T, D)
+    dropped, inside = multi_head_attention(
+        params, x, dropout=Dropout(0.5), rng_key=jax.random.key(3), return_intermediates=True
+    )
+    plain = multi_head_attention(params, x, return_intermediates=True)
+    np.testing.assert_array_equal(inside.weights, plain[1].weights)
+    np.testing.assert_allclose(inside.weights.sum(-1), 1.0, rtol=1e-6)
+    again = multi_head_attention(params, x, dropout=Dropout(0.5), rng_key=jax.random.key(3))
+    np.testing.assert_array_equal(dropped, again)
+    assert not np.allclose(dropped, plain[0])
+
+
+def test_empty_rows_and_poisoned_padding_stay_zero():
+    params, x = layer(use_bias=False), draw(B, T, D).at[1, 3:].set(jnp.nan)
+    mask = padding(jnp.array([T, 3]), jnp.array([T, 3]))
+
+    def total(x):
+        options = {"dropout": Dropout(weights=0.3), "rng_key": jax.random.key(0)}
+        return multi_head_attention(params, x, mask=mask, **options)[1, 3:].sum()
+
+    value, gradient = jax.value_and_grad(total)(x)
+    assert float(value) == 0.0
+    assert bool(jnp.all(gradient == 0.0))
+
+
+def test_the_rates_are_no_leaves_and_survive_jit():
+    places = Dropout(weights=0.3)
+    assert jax.tree.leaves(places) == []
+    step = jax.jit(lambda x, d, key: multi_head_attention(layer(), x, dropout=d, rng_key=key))
+    x, key = draw(B, T, D), jax.random.key(0)
+    got = step(x, places, key)
+    want = multi_head_attention(layer(), x, dropout=places, rng_key=key)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_only_implementations_that_say_so_multiply_the_weights():
+    q, factors = draw(N, T, H), jnp.ones((N, T, T))
+    request = dispatch.describe(q, q, q, weight_factors=factors)
+    assert "weight_factors" in request.wants
+    assert dispatch.IMPLEMENTATIONS[dispatch.select(request).name].weight_factors
+    gpu = dispatch.select(request._replace(platform="gpu"))
+    assert "factors" in dict(gpu.rejected)["jax_nn"]
+    with pytest.raises(NotImplementedError, match="cannot multiply the weights"):
+        dispatch.attend(q, q, q, weight_factors=factors, implementation="jax_nn")
+
+
+@pytest.mark.parametrize("layout", ["NTH", "TNH"])
+@pytest.mark.parametrize(
+    "name", [name for name, i in dispatch.IMPLEMENTATIONS.items() if i.weight_factors]
+)
+def test_weight_factors_in_every_implementation_that_takes_them(name, layout):
+    q, k, v = draw(B, N, T, H), draw(B, K, S, H), draw(B, K, S, C)
+    factors = jnp.asarray(np.random.default_rng(0).uniform(0, 2, (B, N, T, S)), jnp.float32)
+    weights = attention.attention_weights(q, k) * factors
+    want = jnp.matmul(weights, jnp.repeat(v, N // K, axis=1))
+    if layout == "TNH":
+        q, k, v, want = (jnp.swapaxes(x, -2, -3) for x in (q, k, v, want))
+    got = dispatch.attend(q, k, v, weight_factors=factors, implementation=name, layout=layout)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("no_type_checks")
+def test_factors_of_the_wrong_shape_or_dtype_are_refused():
+    q = draw(N, T, H)
+    for bad in (jnp.ones((T, T)), jnp.ones((N, T, T + 1)), jnp.ones((N, T, T), bool)):
+        for call in (dispatch.attend, attention.scaled_dot_product_attention):
+            with pytest.raises(ValueError, match="weight_factors: expected"):
+                call(q, q, q, weight_factors=bad)

@@ -1,0 +1,427 @@
+"""The layer's gradients by hand against automatic differentiation and finite differences."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from jax.test_util import check_grads
+
+from mha_book import (
+    MultiHeadParams,
+    causal,
+    fuse,
+    init_multi_head,
+    multi_head_attention,
+    padding,
+    split_heads,
+)
+from mha_book.multihead.dropout import Dropout
+from mha_book.multihead.gradient import (
+    combine_outputs_vjp,
+    gates_vjp,
+    hessian_vector_product,
+    multi_head_attention_jvp,
+    multi_head_attention_vjp,
+    project_heads_vjp,
+    rotate_vjp,
+)
+from mha_book.rope import rotary_angles, rotate
+
+pytestmark = pytest.mark.unoptimized
+
+# Distinct primes, except that N = 2 K; the width of rotated heads is even, and 2 the even prime.
+B, N, K, T, S, H, C, D, D_K, D_V = 3, 10, 5, 7, 11, 2, 23, 13, 17, 19
+BY_HAND = ("manual", "recompute")
+
+
+@pytest.fixture(autouse=True)
+def float64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def draw(*shape: int, seed: int = 0) -> jax.Array:
+    return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape))
+
+
+def close(got: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    """Each leaf within ``tolerance`` of its largest entry (of 1 where that is less)."""
+    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert mine.shape == other.shape
+        mine, other = (np.asarray(x).astype(np.float64) for x in (mine, other))
+        size = max(1.0, np.abs(other).max())
+        np.testing.assert_allclose(mine / size, other / size, rtol=0, atol=tolerance)
+
+
+def params_of(key_width: int = D, value_width: int = D, value_dim: int = C) -> MultiHeadParams:
+    return MultiHeadParams(
+        w_q=draw(D, N, H, seed=1) / 4,
+        w_k=draw(key_width, K, H, seed=2) / 4,
+        w_v=draw(value_width, K, value_dim, seed=3) / 4,
+        w_o=draw(N, value_dim, D, seed=4) / 16,
+        b_q=draw(N, H, seed=5),
+        b_k=draw(K, H, seed=6),
+        b_v=draw(K, value_dim, seed=7),
+        b_o=draw(D, seed=8),
+    )
+
+
+# --- the pieces ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [(), (B,), (2, B)])
+def test_projection(batch: tuple[int, ...]) -> None:
+    """Against the sum over indices, X^{ib} dQ^{hia}, and against differentiation."""
+    x, weight, d_heads = draw(*batch, T, D), draw(D, N, H), draw(*batch, N, T, H, seed=1)
+    bias = draw(N, H)
+
+    def forward(x: jax.Array, weight: jax.Array, bias: jax.Array) -> jax.Array:
+        flat = x @ weight.reshape(D, N * H)
+        return split_heads(flat + bias.reshape((1,) * (flat.ndim - 1) + (N * H,)), N)
+
+    got = project_heads_vjp(x, weight, d_heads)
+    close(got[1], jnp.einsum("...ib,...hia->bha", x, d_heads))
+    close(got[0], jnp.einsum("...hia,bha->...ib", d_heads, weight))
+    close(got, jax.vjp(forward, x, weight, bias)[1](d_heads))
+
+
+def test_projection_of_one_head_as_matrices() -> None:
+    x, weight, d_heads = draw(T, D), draw(D, N, H), draw(N, T, H)
+    d_x, d_weight, _ = project_heads_vjp(x, weight, d_heads)
+    for h in range(N):
+        close(d_weight[:, h], x.T @ d_heads[h])
+    close(d_x, sum(d_heads[h] @ weight[:, h].T for h in range(N)))
+
+
+@pytest.mark.parametrize("batch", [(), (B,), (2, B)])
+def test_output_projection(batch: tuple[int, ...]) -> None:
+    """Against the sum over indices, O^{hic} dY^{id}."""
+    heads, w_o, d_output = draw(*batch, N, T, C), draw(N, C, D), draw(*batch, T, D)
+    d_heads, d_w_o, d_b_o = combine_outputs_vjp(heads, w_o, d_output)
+    close(d_w_o, jnp.einsum("...hic,...id->hcd", heads, d_output))
+    close(d_heads, jnp.einsum("...id,hcd->...hic", d_output, w_o))
+    close(d_b_o, d_output.reshape(-1, D).sum(0))
+
+
+def test_gates() -> None:
+    heads, gates, d_gated = draw(B, N, T, C), draw(N), draw(B, N, T, C, seed=1)
+    _, pull = jax.vjp(lambda o, g: o * g[None, :, None, None], heads, gates)
+    close(gates_vjp(heads, gates, d_gated), pull(d_gated))
+
+
+def test_rotation() -> None:
+    angles, d_rotated = rotary_angles(jnp.arange(T), H), draw(B, N, T, H)
+    _, pull = jax.vjp(lambda x: rotate(x, angles), draw(B, N, T, H, seed=1))
+    close(rotate_vjp(angles, d_rotated), pull(d_rotated)[0])
+
+
+# --- the layer ----------------------------------------------------------------------------------
+
+SELF = (params_of, (T, D))
+SHARED = (functools.partial(params_of, D_K, D_K), (T, D), (S, D_K))  # the key is the value too
+CROSS = (functools.partial(params_of, D_K, D_V), (T, D), (S, D_K), (S, D_V))
+FUSED = (lambda: fuse(params_of(value_dim=H)), (T, D))
+FUSED_SHARED = (lambda: fuse(params_of(value_dim=H)), (T, D), (S, D))
+NO_BIASES = (lambda: params_of()._replace(b_q=None, b_k=None, b_v=None, b_o=None), (T, D))
+NO_BIASES_FUSED = (
+    lambda: fuse(NO_BIASES[0]()._replace(w_v=draw(D, K, H), w_o=draw(N, H, D))),
+    (T, D),
+)
+
+LENGTHS = padding(jnp.array([T - 2, 0, T]))
+EVERYWHERE = Dropout(weights=0.2, heads=0.3, output=0.4)
+
+
+def options(**given: Any) -> dict[str, Any]:
+    return given
+
+
+CASES: dict[str, tuple[tuple, dict[str, Any]]] = {
+    "self": (SELF, {}),
+    "self, causal": (SELF, options(is_causal=True)),
+    "self, causal, late": (SELF, options(mask=causal(2))),
+    "self, padded": (SELF, options(mask=LENGTHS)),
+    "self, empty queries": (
+        SELF, options(mask=padding(jnp.array([T, 0, T]), jnp.array([T - 3, T, T]))),
+    ),
+    "self, scale": (SELF, options(scale=0.3)),
+    "self, no biases": (NO_BIASES, options(is_causal=True)),
+    "rotary": (SELF, options(is_causal=True, angles=rotary_angles(jnp.arange(T), H))),
+    "shared": (SHARED, {}),
+    "cross": (CROSS, {}),
+    "cross, causal": (CROSS, options(is_causal=True)),
+    "cross, padded": (CROSS, options(mask=padding(jnp.array([S - 2, 0, S])))),
+    "fused": (FUSED, options(is_causal=True)),
+    "fused, shared": (FUSED_SHARED, {}),
+    "fused, no biases": (NO_BIASES_FUSED, {}),
+    "dropout on weights": (SELF, options(dropout=Dropout(weights=0.3))),
+    "dropout on heads": (SELF, options(dropout=Dropout(heads=0.3))),
+    "dropout on output": (SELF, options(dropout=Dropout(output=0.3))),
+    "all, self": (
+        SELF,
+        options(mask=LENGTHS, is_causal=True, dropout=EVERYWHERE,
+                angles=rotary_angles(jnp.arange(T), H)),
+    ),
+    "all, cross": (CROSS, options(mask=padding(jnp.array([S - 2, 0, S])), dropout=EVERYWHERE)),
+    "all, fused": (
+        FUSED,
+        options(is_causal=True, dropout=EVERYWHERE, angles=rotary_angles(jnp.arange(T), H)),
+    ),
+}  # fmt: skip
+WITH_ALL = ("all, self", "all, cross", "all, fused")  # gates and a bias of the scores too
+
+
+def case_of(name: str) -> tuple[dict[str, Any], dict[str, Any], jax.Array]:
+    """What to differentiate by, what is constant, and the cotangent."""
+    (params, *shapes), constants = CASES[name]
+    inputs = [draw(B, *shape, seed=9 + n) for n, shape in enumerate(shapes)]
+    operands = {"params": params(), **dict(zip(("query", "key", "value"), inputs, strict=False))}
+    if name in WITH_ALL:
+        key_length = shapes[-1][0]
+        operands |= {"gates": draw(N, seed=13), "bias": draw(1, N, T, key_length, seed=14)}
+    if "dropout" in constants:
+        constants = {**constants, "rng_key": jax.random.key(17)}
+    return operands, constants, draw(B, T, D, seed=15)
+
+
+def hand_gradients(name: str, implementation: str = "manual") -> Any:
+    operands, constants, d_output = case_of(name)
+
+    def run(operands: dict[str, Any], d_output: jax.Array) -> Any:
+        call = functools.partial(multi_head_attention_vjp, implementation=implementation)
+        output, pull = call(**operands, **constants)
+        found = pull(d_output)._asdict()
+        assert {k for k, v in found.items() if v is not None} == set(operands)
+        return output, {k: found[k] for k in operands}
+
+    return jax.jit(run)(operands, d_output)
+
+
+# What differs is attention alone, which has tests of its own: some cases for the second one.
+RECOMPUTED = ("self", "self, padded", *WITH_ALL)
+
+
+@pytest.mark.parametrize(
+    "name, implementation",
+    [*((name, "manual") for name in CASES), *((name, "recompute") for name in RECOMPUTED)],
+)
+def test_equals_automatic_differentiation(name: str, implementation: str) -> None:
+    operands, constants, d_output = case_of(name)
+
+    def run(operands: dict[str, Any], d_output: jax.Array) -> Any:
+        output, pull = jax.vjp(lambda x: multi_head_attention(**x, **constants), operands)
+        return output, pull(d_output)[0]
+
+    close(hand_gradients(name, implementation), jax.jit(run)(operands, d_output))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_finite_differences(name: str) -> None:
+    """Every entry of every weight, bias, input and gate, by central differences."""
+    operands, constants, d_output = case_of(name)
+    flat, restore = ravel_pytree(operands)
+
+    @jax.jit
+    def differences(flat: jax.Array) -> jax.Array:
+        def loss(flat: jax.Array) -> jax.Array:
+            output = multi_head_attention(**restore(flat), **constants)
+            return jnp.sum(output * d_output)
+
+        def of_one_entry(n: jax.Array) -> jax.Array:
+            step = 1e-5 * jnp.maximum(1.0, jnp.abs(flat[n]))
+            above, below = flat.at[n].add(step), flat.at[n].add(-step)
+            return (loss(above) - loss(below)) / (above[n] - below[n])
+
+        return jax.lax.map(of_one_entry, jnp.arange(flat.size), batch_size=16)
+
+    close(hand_gradients(name)[1], restore(differences(flat)), 1e-7)
+
+
+# Against the gradients in float64 of the rounded parameters and inputs, as parts of the largest
+# entry of each array. In half precision the intermediate results of the layer are rounded too.
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 5e-6), ("bfloat16", 4e-2)])
+@pytest.mark.parametrize("name", ["self, causal", "cross, padded", "rotary", "fused"])
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_narrow_dtypes(name: str, dtype: str, tolerance: float, implementation: str) -> None:
+    operands, constants, d_output = case_of(name)
+
+    def cast(tree: Any, dtype: str) -> Any:
+        return jax.tree.map(lambda x: x.astype(dtype), tree)
+
+    @jax.jit
+    def run(operands: dict[str, Any], d_output: jax.Array) -> Any:
+        call = functools.partial(multi_head_attention_vjp, implementation=implementation)
+        return call(**operands, **constants)[1](d_output)
+
+    narrow, d_narrow = cast(operands, dtype), d_output.astype(dtype)
+    got = run(narrow, d_narrow)
+    assert {x.dtype for x in jax.tree.leaves(got)} == {jnp.dtype(dtype)}
+    expected = run(cast(narrow, "float64"), d_narrow.astype("float64"))
+    if name in ("self, causal", "cross, padded"):
+        # The gradient of the key bias is a sum whose terms cancel to zero.
+        size = np.abs(expected.params.w_k).max()
+        assert np.abs(got.params.b_k).max() < tolerance * size
+        got, expected = (x._replace(params=x.params._replace(b_k=None)) for x in (got, expected))
+    close(got, expected, tolerance)
+
+
+# --- what the composition is --------------------------------------------------------------------
+
+
+def test_nothing_is_differentiated_automatically(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("the gradient is written by hand")
+
+    for name in ("vjp", "jvp", "grad", "value_and_grad", "linearize", "linear_transpose"):
+        monkeypatch.setattr(jax, name, fail)
+    for implementation in BY_HAND:
+        operands, constants, d_output = case_of("self")
+        multi_head_attention_vjp(**operands, **constants, implementation=implementation)[1](
+            d_output
+        )
+
+
+def test_empty_rows_give_no_gradient() -> None:
+    """Where a query sees nothing, the output is the bias, and the inputs have no part in it."""
+    operands, _, _ = case_of("self, empty queries")
+    output, gradients = hand_gradients("self, empty queries")
+    nothing = jnp.broadcast_to(operands["params"].b_o[None], (T, D))
+    close(output[1], nothing)
+    close(output[0, T - 3 :], nothing[:3])
+    assert not gradients["query"][1].any()
+
+
+def test_three_paths_meet_in_self_attention() -> None:
+    params, x, d_output = params_of(), draw(B, T, D), draw(B, T, D, seed=1)
+    together = multi_head_attention_vjp(params, x)[1](d_output)
+    # The same array as three arguments has three gradients.
+    apart = multi_head_attention_vjp(params, x, x, x)[1](d_output)
+    close(together.query, apart.query + apart.key + apart.value)
+    assert together.key is None
+    assert together.value is None
+    two = multi_head_attention_vjp(params, x, x)[1](d_output)
+    close(two.key, apart.key + apart.value)
+    close(two.query, apart.query)
+    close(together.params, apart.params)
+
+
+def test_fused_gradients_are_the_separate_ones_side_by_side() -> None:
+    params, x, d_output = params_of(value_dim=H), draw(B, T, D), draw(B, T, D, seed=1)
+    separate = multi_head_attention_vjp(params, x)[1](d_output)
+    fused = multi_head_attention_vjp(fuse(params), x)[1](d_output)
+    close(fused.params, fuse(separate.params))
+    close(fused.query, separate.query)
+
+
+def test_the_key_bias_has_a_gradient_of_zero() -> None:
+    """It adds one number to all scores of a row, which the softmax does not see.
+
+    Rotated, it adds to each score of the row a number of its own, and so has a gradient.
+    """
+    _, gradients = hand_gradients("self, causal")
+    assert np.abs(gradients["params"].b_k).max() < 1e-12
+    assert np.abs(gradients["params"].b_q).max() > 1e-3
+    _, rotated = hand_gradients("rotary")
+    assert np.abs(rotated["params"].b_k).max() > 1e-3
+
+
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_a_model_trains_with_it_by_choosing_it(implementation: str) -> None:
+    """The same gradient by ``jax.grad`` of the layer that names the implementation."""
+    params, x = params_of(), draw(B, T, D)
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def gradient(params: MultiHeadParams, name: str) -> MultiHeadParams:
+        def loss(params: MultiHeadParams) -> jax.Array:
+            dropping = {"dropout": EVERYWHERE, "rng_key": jax.random.key(3)}
+            y = multi_head_attention(params, x, is_causal=True, implementation=name, **dropping)
+            return jnp.mean(jnp.square(y))
+
+        return jax.grad(loss)(params)
+
+    close(gradient(params, implementation), gradient(params, "reference"))
+
+
+@pytest.mark.parametrize("implementation", BY_HAND)
+def test_second_order(implementation: str) -> None:
+    params = init_multi_head(
+        jax.random.key(0), 3, 2, num_kv_heads=1, head_dim=2, use_bias=True, dtype=jnp.float64
+    )
+    call = functools.partial(multi_head_attention, is_causal=True, implementation=implementation)
+    check_grads(jax.jit(call), (params, draw(1, 5, 3)), order=2, modes=["rev"])
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize(
+    "name, wrong, message",
+    [
+        ("implementation", lambda: "reference", "expected one of manual, recompute"),
+        ("key", lambda: draw(B, S, D + 1), "expected axis -1"),
+        ("gates", lambda: draw(N + 1), "expected one number for each head"),
+        ("mask", lambda: jnp.ones((B, T), bool), "expected axes"),
+        ("bias", lambda: draw(T, T), "expected axes"),
+    ],
+)
+def test_bad_input(name: str, wrong: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: {message}"):
+        multi_head_attention_vjp(params_of(), draw(B, T, D), **{name: wrong()})
+
+
+def test_rotation_of_cross_attention_and_dropout_without_a_key() -> None:
+    params, x, angles = params_of(), draw(B, T, D), rotary_angles(jnp.arange(T), H)
+    with pytest.raises(ValueError, match="angles: expected self-attention"):
+        multi_head_attention_vjp(params, x, draw(B, T, D, seed=1), angles=angles)
+    with pytest.raises(ValueError, match="rng_key: expected"):
+        multi_head_attention_vjp(params, x, dropout=EVERYWHERE)
+
+
+# --- forward mode and second derivatives --------------------------------------------------------
+
+
+def test_forward_mode_is_the_transpose_of_reverse_mode() -> None:
+    """<d_output, dY> = <gradients, direction> for every direction."""
+    params, x, d_output = params_of(), draw(B, T, D), draw(B, T, D, seed=1)
+    direction = jax.tree.map(lambda a: draw(*a.shape, seed=2), (params, x))
+    output, tangent = multi_head_attention_jvp((params, x), direction, is_causal=True)
+    expected, pull = multi_head_attention_vjp(params, x, is_causal=True)
+    close(output, expected)
+    gradients = pull(d_output)
+    flat, _ = ravel_pytree((gradients.params, gradients.query))
+    np.testing.assert_allclose(
+        jnp.vdot(d_output, tangent), jnp.vdot(flat, ravel_pytree(direction)[0]), rtol=1e-11
+    )
+
+
+def test_hessian_vector_product_is_the_change_of_the_gradient() -> None:
+    params, x = params_of(), draw(B, T, D)
+    direction = jax.tree.map(lambda a: draw(*a.shape, seed=2), params)
+
+    def loss(params: MultiHeadParams) -> jax.Array:
+        y = multi_head_attention(params, x, is_causal=True, implementation="reference")
+        return jnp.mean(jnp.sin(y))
+
+    product = jax.jit(functools.partial(hessian_vector_product, loss))(params, direction)
+    gradient, step = jax.jit(jax.grad(loss)), 1e-5
+    above, below = (
+        gradient(jax.tree.map(lambda a, d, s=sign: a + s * step * d, params, direction))
+        for sign in (1, -1)
+    )
+    close(product, jax.tree.map(lambda a, b: (a - b) / (2 * step), above, below), 1e-7)
+
+
+def test_the_loss_is_flat_along_the_key_bias() -> None:
+    """Not only the gradient is zero there: its change in that direction is too, for all weights."""
+    params, x = params_of(), draw(B, T, D)
+    nowhere = jax.tree.map(jnp.zeros_like, params)
+    direction = nowhere._replace(b_k=draw(K, H))
+
+    def loss(params: MultiHeadParams) -> jax.Array:
+        return jnp.mean(jnp.square(multi_head_attention(params, x, implementation="reference")))
+
+    close(hessian_vector_product(loss, params, direction), nowhere)

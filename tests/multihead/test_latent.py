@@ -1,0 +1,174 @@
+"""Latent attention: both forms against each other and against plain loops."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.masks import causal, padding
+from mha_book.multihead.latent import (
+    Latent,
+    absorbed_attention,
+    compress,
+    expanded_attention,
+    init_latent,
+)
+from mha_book.rope import rotary_angles, rotate
+
+pytestmark = pytest.mark.unoptimized
+
+D, N, T = 22, 5, 7
+SIZES = {"latent_dim": 10, "head_dim": 3, "rotary_dim": 4, "value_dim": 6}
+FORMS = {"expanded": expanded_attention, "absorbed": absorbed_attention}
+
+
+def layer(query_latent_dim=None, dtype=jnp.float32, **changes):
+    params = init_latent(
+        jax.random.key(0), D, N, **SIZES, query_latent_dim=query_latent_dim, dtype=dtype
+    )
+    # Norms that do something.
+    keys = jax.random.split(jax.random.key(1))
+    norms = {"norm_c": params.norm_c, "norm_qc": params.norm_qc}
+    norms = {
+        name: None if w is None else 1 + 0.3 * jax.random.normal(key, w.shape, dtype)
+        for key, (name, w) in zip(keys, norms.items(), strict=True)
+    }
+    return params._replace(**norms | changes)
+
+
+def inputs(dtype=jnp.float32, length=T):
+    return jax.random.normal(jax.random.key(5), (2, length, D), dtype), rotary_angles(
+        jnp.arange(length), SIZES["rotary_dim"]
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="is_causal")
+def run(form, params, x, angles, **structure):
+    return FORMS[form](params, x, compress(params, x, angles), angles, **structure)
+
+
+def norm(x, weight):
+    if weight is None:
+        return x
+    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-6) * np.asarray(weight)
+
+
+def by_hand(params, x, angles, visible):
+    """One sequence, head by head and query by query."""
+    p = jax.tree.map(lambda a: np.asarray(a, np.float64), params)
+    x = np.asarray(x, np.float64)
+    c = norm(x @ p.w_c, p.norm_c)
+    key_r = np.asarray(rotate(jnp.asarray(x @ p.w_kr), angles))
+    queries = x if p.w_qc is None else norm(x @ p.w_qc, p.norm_qc)
+    y = np.zeros_like(x)
+    for h in range(N):
+        q = queries @ p.w_q[:, h]
+        q_r = np.asarray(rotate(jnp.asarray(q[:, 3:]), angles))
+        k, v = c @ p.w_uk[:, h], c @ p.w_uv[:, h]
+        for i in range(len(x)):
+            scores = np.array([q[i, :3] @ k[j] + q_r[i] @ key_r[j] for j in range(len(x))])
+            w = np.where(visible[i], np.exp(scores / np.sqrt(7)), 0.0)
+            y[i] += (w / w.sum()) @ v @ p.w_o[h]
+    return y
+
+
+@pytest.mark.parametrize("query_latent_dim", [None, 12])
+@pytest.mark.parametrize("form", FORMS)
+def test_against_loops(form, query_latent_dim):
+    with jax.enable_x64(True):
+        params = layer(query_latent_dim, jnp.float64)
+        x, angles = inputs(jnp.float64)
+        y = run(form, params, x, angles, is_causal=True)
+        for b in range(2):
+            expected = by_hand(params, x[b], angles, np.tri(T, dtype=bool))
+            np.testing.assert_allclose(y[b], expected, atol=1e-6)  # the angles are float32
+
+
+@pytest.mark.parametrize("normed", [True, False])
+@pytest.mark.parametrize("query_latent_dim", [None, 12])
+def test_both_forms_are_equal_gradients_included(query_latent_dim, normed):
+    with jax.enable_x64(True):
+        off = {} if normed else {"norm_c": None, "norm_qc": None}
+        params = layer(query_latent_dim, jnp.float64, **off)
+        x, angles = inputs(jnp.float64)
+        fixed = jax.random.normal(jax.random.key(9), x.shape, jnp.float64)
+        results = []
+        for form in FORMS:
+            y = run(form, params, x, angles, is_causal=True)
+            loss = jax.grad(
+                lambda p, x, f=form: jnp.sum(fixed * run(f, p, x, angles, is_causal=True)), (0, 1)
+            )
+            gradients = jax.jit(loss)(params, x)
+            results.append(jax.tree.leaves((y, gradients)))
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_float32_and_masks(form):
+    params = layer(12)
+    x, angles = inputs()
+    lengths = padding(jnp.array([4, 7]))
+    y = run(form, params, x, angles, mask=lengths)
+    short = run(form, params, x[:1, :4], angles[:4])
+    np.testing.assert_allclose(y[0, :4], short[0], atol=2e-5)
+    np.testing.assert_allclose(y, run("expanded", params, x, angles, mask=lengths), atol=2e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_token_at_a_time(form):
+    params = layer()
+    x, angles = inputs()
+    whole = run("expanded", params, x, angles, is_causal=True)
+    kept = compress(params, x[:, :4], angles[:4])
+    for i in range(4, T):
+        new = compress(params, x[:, i : i + 1], angles[i : i + 1])
+        kept = Latent(*(jnp.concatenate(pair, axis=1) for pair in zip(kept, new, strict=True)))
+        y = FORMS[form](
+            params, x[:, i : i + 1], kept, angles[i : i + 1], mask=causal(query_offset=i)
+        )
+        np.testing.assert_allclose(y[:, 0], whole[:, i], atol=2e-5)
+
+
+def test_the_absorbed_form_makes_nothing_of_the_positions():
+    # No array of its trace has both the positions that are attended to and a key for each head.
+    params, (x, angles) = layer(), inputs()
+    long = Latent(jnp.ones((2, 97, 10)), jnp.ones((2, 97, 4)))
+
+    def shapes(form):
+        jaxpr = jax.make_jaxpr(FORMS[form])(params, x, long, angles).jaxpr
+        found, todo = set(), [jaxpr]
+        while todo:
+            for equation in todo.pop().eqns:
+                found |= {tuple(v.aval.shape) for v in equation.outvars}
+                for value in equation.params.values():
+                    inner = getattr(value, "jaxpr", value)
+                    todo += [inner] if hasattr(inner, "eqns") else []
+        return {s for s in found if 97 in s and N in s and T not in s and N * T not in s}
+
+    assert any(s[-1] in (3, 6, 7) for s in shapes("expanded"))
+    assert shapes("absorbed") == set()
+
+
+def test_the_rotated_part_needs_a_key_of_its_own():
+    # Rotating the keys made from the latent is no product that could be moved to the queries.
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        w_uk, q, c = rng.normal(size=(10, 4)), rng.normal(size=4), rng.normal(size=(3, 10))
+        angles = rotary_angles(jnp.arange(3), 4)
+        rotated = np.asarray(rotate(jnp.asarray(c @ w_uk), angles)) @ q
+        absorbed = c @ (w_uk @ q)
+        assert abs(rotated[0] - absorbed[0]) < 1e-12  # position 0 is not rotated
+        assert abs(rotated[1:] - absorbed[1:]).min() > 0.1
+
+
+def test_bad_input(no_type_checks):
+    params, (x, angles) = layer(), inputs()
+    with pytest.raises(ValueError, match=r"x: expected axis -1 of .* to be 22, as in w_c; got 21"):
+        compress(params, x[..., :21], angles)
+    with pytest.raises(ValueError, match=r"w_q: expected axis 2 of .* to be 7; got 6"):
+        run("absorbed", params._replace(w_q=params.w_q[..., :6]), x, angles)
+    with pytest.raises(ValueError, match=r"x: expected the dtype of the weights"):
+        compress(params, x.astype(jnp.float16), angles)

@@ -1,0 +1,301 @@
+"""The layer: by hand first, then against the loops, then its properties."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import (
+    attend,
+    attention_weights,
+    causal,
+    combine_heads,
+    fuse,
+    identity_params,
+    init_multi_head,
+    multi_head_attention,
+    padding,
+    split_heads,
+)
+from mha_book.attention import dispatch
+from mha_book.heads import heads_first
+from mha_book.multihead.layer import project_heads
+from mha_book.multihead.parameters import MultiHeadParams
+from tests import oracles
+
+pytestmark = pytest.mark.unoptimized
+
+B, T, S, D, N, K, H, C = 2, 5, 7, 10, 6, 2, 3, 11
+
+# Jitted, since one by one the operations of each new shape compile anew, which takes longer.
+layer = jax.jit(
+    multi_head_attention, static_argnames=("is_causal", "implementation", "return_intermediates")
+)
+
+
+def draw(*shape: int, seed: int = 0, dtype: str = "float32") -> jax.Array:
+    rng = np.random.default_rng([seed, *shape])
+    return jnp.asarray(rng.standard_normal(shape), dtype)
+
+
+def drawn_params(
+    use_bias: bool = True, value_dim: int = C, dtype: str = "float32"
+) -> MultiHeadParams:
+    params = init_multi_head(
+        jax.random.key(0), D, N, num_kv_heads=K, head_dim=H, value_dim=value_dim, use_bias=use_bias
+    )
+    return jax.tree.map(lambda x: draw(*x.shape, seed=1, dtype=dtype) * 0.5, params)
+
+
+def close(got: jax.Array, expected: object, tolerance: float = 1e-5) -> None:
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+# --- by hand ------------------------------------------------------------------------------------
+
+
+def test_the_worked_example_to_eight_digits() -> None:
+    """Two heads of width one: head 0 sees scores 1 and 0, so e/(e + 1) and 1/2."""
+    with jax.enable_x64(True):
+        identity = jnp.eye(2, dtype=jnp.float64)
+        output = layer(identity_params(2, 2, jnp.float64), identity)
+        expected = [[0.73105858, 0.5], [0.5, 0.73105858]]
+        np.testing.assert_allclose(output, expected, atol=5e-9, rtol=0)
+    output = multi_head_attention(identity_params(2, 2), jnp.eye(2))
+    np.testing.assert_allclose(output, expected, atol=1e-7, rtol=0)
+
+
+def test_identity_weights_are_the_layer_without_projections() -> None:
+    x, z = draw(B, T, 6), draw(B, S, 6)
+    q, k = split_heads(x, 2), split_heads(z, 2)
+    expected = combine_heads(attend(q, k, k))
+    close(layer(identity_params(6, 2), x, z), expected, 1e-6)
+
+
+def test_projection_by_hand() -> None:
+    """Head h has its own block of columns."""
+    weight = jnp.stack((jnp.eye(2), 10 * jnp.eye(2)), axis=1)  # (D, N, H) = (2, 2, 2)
+    x = jnp.array([[1.0, 2.0]])
+    assert project_heads(x, weight).tolist() == [[[1.0, 2.0]], [[10.0, 20.0]]]
+    bias = jnp.array([[1.0, 0.0], [0.0, 1.0]])
+    assert project_heads(x, weight, bias).tolist() == [[[2.0, 2.0]], [[10.0, 21.0]]]
+
+
+# --- against the oracle -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("kind", ["self", "cross", "cross with values", "causal", "everything"])
+def test_against_the_loops(kind: str, use_bias: bool) -> None:
+    params = drawn_params(use_bias)
+    inputs, given = {"query": draw(B, T, D)}, {}
+    visible: np.ndarray | bool = True
+    if kind in ("cross", "cross with values", "everything"):
+        inputs["key"] = draw(B, S, D, seed=2)
+    if kind in ("cross with values", "everything"):
+        inputs["value"] = draw(B, S, D, seed=3)
+    if kind == "causal":
+        given, visible = {"is_causal": True}, np.tril(np.ones((T, T), bool))
+    if kind == "everything":
+        mask = padding(jnp.array([4, 0])) & causal(1)
+        given = {"mask": mask, "bias": draw(1, N, T, S), "scale": 0.7, "gates": draw(N)}
+        visible = np.asarray(mask.materialize(T, S))
+    others = {name: x for name, x in given.items() if name in ("bias", "scale", "gates")}
+    expected = oracles.layer(params, **inputs, visible=visible, **others)
+    close(layer(params, **inputs, **given), expected)
+
+
+def test_inputs_of_three_widths() -> None:
+    params = MultiHeadParams(
+        draw(D, N, H), draw(13, K, H), draw(17, K, C), draw(N, C, 19), b_o=draw(19)
+    )
+    params = jax.tree.map(lambda x: 0.3 * x, params)
+    x, z, y = draw(B, T, D), draw(B, S, 13), draw(B, S, 17)
+    output = layer(params, x, z, y)
+    assert output.shape == (B, T, 19)
+    close(output, oracles.layer(params, x, z, y))
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_leading_axes(batch: tuple[int, ...]) -> None:
+    params, x = drawn_params(), draw(*batch, T, D)
+    output = layer(params, x, is_causal=True)
+    assert output.shape == (*batch, T, D)
+    for place in np.ndindex(*batch):
+        close(output[place], layer(params, x[place], is_causal=True))
+
+
+# --- fused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_fused_equals_separate(use_bias: bool) -> None:
+    params = drawn_params(use_bias, value_dim=H)
+    x, z = draw(B, T, D), draw(B, S, D, seed=2)
+    for inputs in ((x,), (x, z), (x, z, 2.0 * z)):
+        separate = layer(params, *inputs)
+        close(layer(fuse(params), *inputs), separate)
+
+
+def test_fused_gradients_are_the_separate_ones_side_by_side() -> None:
+    params, x = drawn_params(value_dim=H), draw(B, T, D)
+
+    def loss(params: object) -> jax.Array:
+        return jnp.sum(layer(params, x, is_causal=True) ** 2)
+
+    gradient = jax.jit(jax.grad(loss))
+    separate, fused = gradient(params), gradient(fuse(params))
+    jax.tree.map(lambda a, b: close(a, b, 1e-4), fused, fuse(separate))
+
+
+def test_fused_self_attention_projects_once() -> None:
+    params, x = drawn_params(False, value_dim=H), draw(B, T, D)
+    products = [
+        str(jax.make_jaxpr(multi_head_attention)(p, x)).count("dot_general")
+        for p in (params, fuse(params))
+    ]
+    assert products[1] == products[0] - 2
+
+
+# --- gates --------------------------------------------------------------------------------------
+
+
+def test_gates_of_one_change_nothing_and_of_zero_remove() -> None:
+    params, x = drawn_params(), draw(B, T, D)
+    plain = layer(params, x)
+    close(layer(params, x, gates=jnp.ones(N)), plain, 1e-6)
+    removed = layer(params, x, gates=jnp.ones(N).at[2].set(0.0))
+    without = params._replace(w_o=params.w_o.at[2].set(0.0))
+    close(removed, layer(without, x), 1e-6)
+    assert not np.allclose(removed, plain, atol=1e-3)
+    nothing = layer(params, x, gates=jnp.zeros(N))
+    np.testing.assert_array_equal(nothing, jnp.broadcast_to(params.b_o, nothing.shape))
+
+
+def test_output_is_the_sum_over_heads() -> None:
+    params, x = drawn_params(use_bias=False), draw(B, T, D)
+    parts = [layer(params, x, gates=gate) for gate in jnp.eye(N)]
+    close(sum(parts), layer(params, x))
+
+
+def test_gradient_of_a_gate_is_the_effect_of_its_head() -> None:
+    """The output is linear in the gates."""
+    params, x, target = drawn_params(), draw(B, T, D), draw(B, T, D, seed=5)
+
+    def loss(gates: jax.Array) -> jax.Array:
+        return jnp.sum(layer(params, x, gates=gates) * target)
+
+    gradient = jax.grad(loss)(jnp.ones(N))
+    effects = [loss(jnp.ones(N)) - loss(1.0 - gate) for gate in jnp.eye(N)]
+    close(gradient, np.array(effects), 1e-3)
+
+
+# --- looking inside -----------------------------------------------------------------------------
+
+
+def test_intermediates() -> None:
+    params, x, z = drawn_params(), draw(B, T, D), draw(B, S, D, seed=2)
+    given = {"mask": padding(jnp.array([4, 6])), "bias": draw(1, N, T, S), "scale": 0.7}
+    gates = draw(N)
+    plain = layer(params, x, z, gates=gates, **given)
+    output, inside = layer(params, x, z, gates=gates, **given, return_intermediates=True)
+    np.testing.assert_array_equal(output, plain)  # looking changes nothing
+    close(inside.query, project_heads(x, params.w_q, params.b_q), 1e-6)
+    close(inside.key, project_heads(z, params.w_k, params.b_k), 1e-6)
+    close(inside.value, project_heads(z, params.w_v, params.b_v), 1e-6)
+    close(inside.weights, attention_weights(*inside[:2], **given), 1e-6)
+    assert inside.weights.shape == (B, N, T, S)
+    lifted = jnp.repeat(inside.value, N // K, axis=1)
+    close(inside.head_outputs, inside.weights @ lifted)
+    gated = inside.head_outputs * gates.reshape(1, N, 1, 1)
+    close(output, combine_heads(gated) @ params.w_o.reshape(N * C, D) + params.b_o.reshape(1, 1, D))
+
+
+# --- transformations and dtypes -----------------------------------------------------------------
+
+
+def test_gradients_against_finite_differences() -> None:
+    with jax.enable_x64(True):
+        params, x = drawn_params(dtype="float64"), draw(T, D, dtype="float64")
+        target = draw(T, D, seed=4, dtype="float64")
+
+        @jax.jit
+        def loss(params: MultiHeadParams, x: jax.Array) -> jax.Array:
+            return jnp.sum(layer(params, x, is_causal=True) * target)
+
+        gradients, of_x = jax.jit(jax.grad(loss, argnums=(0, 1)))(params, x)
+        rng = np.random.default_rng(0)
+        step = jax.tree.map(lambda p: jnp.asarray(rng.standard_normal(p.shape)), (params, x))
+        h = 1e-6
+        above = loss(*jax.tree.map(lambda p, d: p + h * d, (params, x), step))
+        below = loss(*jax.tree.map(lambda p, d: p - h * d, (params, x), step))
+        along = jax.tree.map(lambda g, d: jnp.sum(g * d), (gradients, of_x), step)
+        np.testing.assert_allclose(
+            sum(jax.tree.leaves(along)), (above - below) / (2 * h), rtol=1e-7
+        )
+
+
+def test_jit_and_vmap() -> None:
+    params, x = drawn_params(), draw(B, T, D)
+    mask = padding(jnp.array([3, 5]))
+
+    def call(params: MultiHeadParams, x: jax.Array, mask: object) -> jax.Array:
+        return layer(params, x, mask=mask)
+
+    whole = call(params, x, mask)
+    close(jax.jit(call)(params, x, mask), whole)
+    close(jax.vmap(call, in_axes=(None, 0, 0))(params, x, mask), whole)
+
+
+def test_order_of_positions_is_that_of_the_rows() -> None:
+    """Without a mask the layer knows no order."""
+    params, x = drawn_params(), draw(B, T, D)
+    order = np.random.default_rng(0).permutation(T)
+    close(layer(params, x[:, order]), layer(params, x)[:, order])
+
+
+def test_padded_inputs_may_hold_nan() -> None:
+    """A position that is hidden as a key and empty as a query reaches no other position."""
+    params, x = drawn_params(), draw(B, T, D)
+    lengths = jnp.array([3, 5])
+    mask = padding(lengths, lengths)
+    clean = layer(params, x, mask=mask)
+    poisoned = layer(params, x.at[0, 3:].set(jnp.nan), mask=mask)
+    np.testing.assert_array_equal(poisoned, clean)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "jax_nn"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_dtypes_stay(dtype: str, implementation: str) -> None:
+    params, x = drawn_params(value_dim=H, dtype=dtype), draw(B, T, D, dtype=dtype)
+    gates = jnp.ones(N, dtype)
+    output = layer(params, x, gates=gates, implementation=implementation)
+    assert output.dtype == dtype
+
+
+def test_the_implementation_is_passed_on() -> None:
+    params, x = drawn_params(value_dim=C), draw(B, T, D)
+    with pytest.raises(NotImplementedError, match="value width"):
+        layer(params, x, implementation="jax_nn")
+
+
+def test_positions_first_is_reached_without_a_transposition(monkeypatch) -> None:
+    """An implementation that wants (B, T, N, H) gets it straight from the projections."""
+
+    def run(query, key, value, *_):
+        q, k, v = (heads_first(x, "TNH") for x in (query, key, value))
+        return heads_first(jnp.tanh(q + jnp.tile(jnp.sin(k) * v, (1, 1, N // K, 1))), "TNH")
+
+    alone = dispatch.IMPLEMENTATIONS["reference"]._replace(run=run)
+    monkeypatch.setitem(dispatch.IMPLEMENTATIONS, "reference", alone)
+    params, x = drawn_params(value_dim=H), draw(B, T, D)
+
+    def program(layer: Callable[..., Any]) -> str:
+        return jax.jit(layer).lower(params, x).compile().as_text()
+
+    assert "transpose(" not in program(functools.partial(layer, implementation="reference"))
+    assert "transpose(" in program(lambda params, x: project_heads(x, params.w_q))  # heads first

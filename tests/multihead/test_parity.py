@@ -1,0 +1,325 @@
+"""The same numbers as jax.nn, Flax, Equinox and torch give, on shared operands and weights.
+
+Where a peer differs by design (an empty row, a late causal query, the polarity of a mask, the
+reading of a mask of two axes), the difference is shown.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from mha_book import (
+    attend,
+    attention_weights,
+    causal,
+    init_multi_head,
+    multi_head_attention,
+    padding,
+    scaled_dot_product_attention,
+    sliding_window,
+)
+from mha_book.multihead.parameters import MultiHeadParams
+from tests.attention.contract.cases import ANYWHERE
+
+B, T, S, N, K, H = 2, 5, 7, 6, 2, 3
+D = N * H
+
+pytestmark = pytest.mark.loose_promotion
+
+
+def draw(*shape: int, seed: int = 0) -> jax.Array:
+    return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape), jnp.float32)
+
+
+def operands(num_kv_heads: int = K) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Positions first, ``(B, T, N, H)``, as jax.nn and Flax have it."""
+    return (
+        draw(B, T, N, H),
+        draw(B, S, num_kv_heads, H, seed=1),
+        draw(B, S, num_kv_heads, H, seed=2),
+    )
+
+
+def drawn_params(num_kv_heads: int = N, use_bias: bool = True) -> MultiHeadParams:
+    params = init_multi_head(jax.random.key(0), D, N, num_kv_heads=num_kv_heads, use_bias=use_bias)
+    return jax.tree.map(lambda x: 0.4 * draw(*x.shape, seed=3), params)
+
+
+def close(got: Any, expected: Any) -> None:
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+
+
+# --- jax.nn -------------------------------------------------------------------------------------
+
+WITH_BIAS = sorted({*ANYWHERE} - {"blockwise"})
+JAX_NN = {
+    "plain": ({}, {}),
+    "causal": ({"is_causal": True}, {"is_causal": True}),
+    "scale": ({"scale": 0.7}, {"scale": 0.7}),
+    "window": (
+        {"mask": sliding_window(2, 1)},
+        {"local_window_size": (2, 1)},
+    ),
+    "lengths": (
+        {"mask": padding(jnp.array([4, 7], jnp.int32), jnp.array([5, 2], jnp.int32))},
+        {
+            "key_value_seq_lengths": jnp.array([4, 7], jnp.int32),
+            "query_seq_lengths": jnp.array([5, 2], jnp.int32),
+        },
+    ),
+    "bias": ({"bias": draw(1, N, T, S, seed=4)}, {"bias": draw(1, N, T, S, seed=4)}),
+    "mask": (
+        {"mask": draw(B, 1, T, S, seed=5) > -0.5},
+        {"mask": draw(B, 1, T, S, seed=5) > -0.5},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "implementation, kind",
+    [(name, kind) for name in ANYWHERE for kind in JAX_NN if kind != "bias" or name in WITH_BIAS],
+)
+def test_jax_nn(implementation: str, kind: str) -> None:
+    ours, theirs = JAX_NN[kind]
+
+    def got(*x: jax.Array) -> jax.Array:
+        return attend(*x, **ours, layout="TNH", implementation=implementation)
+
+    def expected(*x: jax.Array) -> jax.Array:
+        return jax.nn.dot_product_attention(*x, **theirs)
+
+    ours_out, ours_pull = jax.vjp(got, *operands())
+    theirs_out, theirs_pull = jax.vjp(expected, *operands())
+    close(ours_out, theirs_out)
+    cotangent = draw(B, T, N, H, seed=6)
+    for mine, other in zip(ours_pull(cotangent), theirs_pull(cotangent), strict=True):
+        close(mine, other)
+
+
+def test_jax_nn_gives_an_empty_row_the_mean_of_the_values() -> None:
+    query, key, value = operands(N)
+    nothing = jnp.zeros((1, 1, T, S), bool)
+    theirs = jax.nn.dot_product_attention(query, key, value, mask=nothing)
+    close(theirs, jnp.broadcast_to(value.mean(1, keepdims=True), theirs.shape))
+    for implementation in ANYWHERE:
+        ours = attend(query, key, value, mask=nothing, layout="TNH", implementation=implementation)
+        assert (ours == 0).all()
+
+
+def test_jax_nn_reads_a_mask_of_two_axes_as_queries_by_keys() -> None:
+    """With B = T nothing warns; here a mask of two axes is an error, whatever its shape."""
+    x = draw(T, T, N, H)  # B = T
+    by_entry = jnp.tril(jnp.ones((T, T), bool))  # meant as (B, S)
+    theirs = jax.nn.dot_product_attention(x, x, x, mask=by_entry)
+    close(theirs, jax.nn.dot_product_attention(x, x, x, is_causal=True))
+    with pytest.raises(ValueError, match="mask: expected axes"):
+        attend(x, x, x, mask=by_entry, layout="TNH")
+
+
+def test_jax_nn_shows_a_single_late_query_the_first_key_alone() -> None:
+    query, key, value = operands(N)
+    theirs = jax.nn.dot_product_attention(query[:, -1:], key, value, is_causal=True)
+    close(theirs, value[:, :1])
+    ours = attend(query[:, -1:], key, value, mask=causal(S - 1), layout="TNH")
+    close(ours, attend(query[:, -1:], key, value, layout="TNH"))
+
+
+# --- Flax ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["plain", "mask", "bias"])
+def test_flax_attention(kind: str) -> None:
+    query, key, value = operands(N)
+    given: dict[str, Any] = {}
+    if kind == "mask":
+        given["mask"] = draw(B, N, T, S, seed=5) > -0.5
+    if kind == "bias":
+        given["bias"] = draw(B, N, T, S, seed=4)
+    expected = nnx.dot_product_attention(query, key, value, **given)
+    close(attend(query, key, value, **given, layout="TNH"), expected)
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("kind", ["self", "cross", "mask"])
+def test_flax_layer(kind: str, use_bias: bool) -> None:
+    params = drawn_params(use_bias=use_bias)
+    layer = nnx.MultiHeadAttention(
+        num_heads=N, in_features=D, use_bias=use_bias, decode=False, rngs=nnx.Rngs(0)
+    )
+    for name, part in (("q", layer.query), ("k", layer.key), ("v", layer.value), ("o", layer.out)):
+        part.kernel[...] = getattr(params, f"w_{name}")
+        if use_bias:
+            part.bias[...] = getattr(params, f"b_{name}")
+    x, z = draw(B, T, D), draw(B, S, D, seed=1)
+    mask = draw(B, N, T, S, seed=5) > -0.5
+    if kind == "self":
+        close(multi_head_attention(params, x), layer(x))
+    elif kind == "cross":
+        close(multi_head_attention(params, x, z), layer(x, z))
+    else:
+        close(multi_head_attention(params, x, z, mask=mask), layer(x, z, mask=mask))
+
+
+# --- Equinox ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("kind", ["self", "cross", "mask"])
+def test_equinox_layer(kind: str, use_bias: bool) -> None:
+    """Equinox keeps matrices as (out, in), takes no batch, and one mask for all heads."""
+    params = drawn_params(use_bias=use_bias)
+    biases = {f"use_{name}_bias": use_bias for name in ("query", "key", "value", "output")}
+    layer = eqx.nn.MultiheadAttention(N, D, **biases, key=jax.random.key(0))
+    for name in "qkv":
+        part = {"q": "query_proj", "k": "key_proj", "v": "value_proj"}[name]
+        matrix = getattr(params, f"w_{name}").reshape(D, D).T
+        layer = eqx.tree_at(lambda m, part=part: getattr(m, part).weight, layer, matrix)
+        if use_bias:
+            bias = getattr(params, f"b_{name}").reshape(D)
+            layer = eqx.tree_at(lambda m, part=part: getattr(m, part).bias, layer, bias)
+    layer = eqx.tree_at(lambda m: m.output_proj.weight, layer, params.w_o.reshape(D, D).T)
+    if use_bias:
+        layer = eqx.tree_at(lambda m: m.output_proj.bias, layer, params.b_o)
+    x, z = draw(T, D), draw(S, D, seed=1)
+    mask = draw(T, S, seed=5) > -0.5
+    if kind == "self":
+        close(multi_head_attention(params, x), layer(x, x, x))
+    elif kind == "cross":
+        close(multi_head_attention(params, x, z), layer(x, z, z))
+    else:
+        ours = multi_head_attention(params, x, z, mask=mask.reshape(1, T, S))
+        close(ours, layer(x, z, z, mask=mask))
+
+
+# --- torch --------------------------------------------------------------------------------------
+
+
+def tensor(x: jax.Array) -> Any:
+    import torch
+
+    return torch.tensor(np.asarray(x))  # a copy, which torch may write to
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("kind", ["plain", "causal", "scale", "mask", "bias", "grouped"])
+def test_torch_attention(kind: str) -> None:
+    import torch
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    heads = K if kind == "grouped" else N
+    query, key, value = (jnp.swapaxes(x, 1, 2) for x in operands(heads))
+    ours: dict[str, Any] = {}
+    theirs: dict[str, Any] = {"enable_gqa": kind == "grouped"}
+    if kind == "causal":
+        ours["is_causal"] = theirs["is_causal"] = True
+    elif kind == "scale":
+        ours["scale"] = theirs["scale"] = 0.7
+    elif kind == "mask":  # here True = attend, as in jax.nn
+        ours["mask"] = draw(B, N, T, S, seed=5) > -0.5
+        theirs["attn_mask"] = tensor(ours["mask"])
+    elif kind == "bias":
+        ours["bias"] = draw(B, N, T, S, seed=4)
+        theirs["attn_mask"] = tensor(ours["bias"])
+    tensors = [tensor(x).requires_grad_() for x in (query, key, value)]
+    expected = sdpa(*tensors, **theirs)
+    cotangent = draw(B, N, T, H, seed=6)
+    expected.backward(tensor(cotangent))
+    for implementation in WITH_BIAS if "bias" in ours else ANYWHERE:
+        output, pull = jax.vjp(
+            lambda *x, name=implementation: attend(*x, **ours, implementation=name),
+            query, key, value,
+        )  # fmt: skip
+        close(output, expected.detach().numpy())
+        for mine, other in zip(pull(cotangent), tensors, strict=True):
+            close(mine, other.grad.numpy())
+
+
+@pytest.mark.needs_torch
+def test_torch_shows_a_single_late_query_the_first_key_alone() -> None:
+    import torch
+
+    query, key, value = (jnp.swapaxes(x, 1, 2) for x in operands(N))
+    late = query[:, :, -1:]
+    theirs = torch.nn.functional.scaled_dot_product_attention(
+        tensor(late), tensor(key), tensor(value), is_causal=True
+    )
+    close(theirs.numpy(), value[:, :, :1])
+    ours = scaled_dot_product_attention(late, key, value, mask=causal(S - 1))
+    close(ours, scaled_dot_product_attention(late, key, value))
+
+
+def torch_layer(params: MultiHeadParams) -> Any:
+    """``torch.nn.MultiheadAttention`` with these weights: (out, in), Q, K and V stacked."""
+    import torch
+
+    layer = torch.nn.MultiheadAttention(D, N, bias=params.b_q is not None, batch_first=True)
+    stacked = [getattr(params, f"w_{name}").reshape(D, D).T for name in "qkv"]
+    with torch.no_grad():
+        layer.in_proj_weight.copy_(tensor(jnp.concatenate(stacked)))
+        layer.out_proj.weight.copy_(tensor(params.w_o.reshape(D, D).T))
+        if params.b_q is not None:
+            biases = [getattr(params, f"b_{name}").reshape(D) for name in "qkv"]
+            layer.in_proj_bias.copy_(tensor(jnp.concatenate(biases)))
+            layer.out_proj.bias.copy_(tensor(params.b_o))
+    return layer.eval()
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_torch_layer(use_bias: bool) -> None:
+    params, x, z = drawn_params(use_bias=use_bias), draw(B, T, D), draw(B, S, D, seed=1)
+    layer = torch_layer(params)
+    output, weights = layer(*map(tensor, (x, z, z)), average_attn_weights=False)
+    ours, inside = multi_head_attention(params, x, z, return_intermediates=True)
+    close(ours, output.detach().numpy())
+    close(inside.weights, weights.detach().numpy())
+
+
+@pytest.mark.needs_torch
+def test_torch_layer_averages_the_weights_unless_told() -> None:
+    params, x = drawn_params(), draw(B, T, D)
+    _, weights = torch_layer(params)(*[tensor(x)] * 3)
+    _, inside = multi_head_attention(params, x, return_intermediates=True)
+    close(inside.weights.mean(1), weights.detach().numpy())
+
+
+@pytest.mark.needs_torch
+def test_torch_layer_has_the_opposite_polarity() -> None:
+    """There True = do not attend, in ``attn_mask`` and in ``key_padding_mask``."""
+    params, x, z = drawn_params(), draw(B, T, D), draw(B, S, D, seed=1)
+    layer = torch_layer(params)
+    attend_to = draw(T, S, seed=5) > -0.5
+    lengths = jnp.array([4, 7])
+    padded = jnp.arange(S).reshape(1, S) >= lengths.reshape(B, 1)  # (B, S), True = padding
+
+    def theirs(mask: jax.Array) -> np.ndarray:
+        output, _ = layer(
+            *map(tensor, (x, z, z)), attn_mask=tensor(mask), key_padding_mask=tensor(padded)
+        )
+        return output.detach().numpy()
+
+    ours = multi_head_attention(params, x, z, mask=padding(lengths))
+    close(ours, theirs(jnp.zeros((T, S), bool)))
+    mask = attend_to.reshape(1, 1, T, S) & ~padded.reshape(B, 1, 1, S)
+    ours = multi_head_attention(params, x, z, mask=mask)
+    close(ours, theirs(~attend_to))
+    assert not np.allclose(ours, theirs(attend_to), atol=1e-3)
+
+
+# --- the weights alone --------------------------------------------------------------------------
+
+
+def test_weights_against_jax_nn_on_the_identity() -> None:
+    """Attending to one-hot values shows the weights of any implementation."""
+    query, key, _ = (jnp.swapaxes(x, 1, 2) for x in operands(N))
+    one_hot = jnp.broadcast_to(jnp.eye(S), (B, N, S, S))
+    wide = jnp.pad(query, ((0, 0), (0, 0), (0, 0), (0, S - H)))
+    wide_key = jnp.pad(key, ((0, 0), (0, 0), (0, 0), (0, S - H)))
+    positions_first = (jnp.swapaxes(x, 1, 2) for x in (wide, wide_key, one_hot))
+    theirs = jax.nn.dot_product_attention(*positions_first, scale=H**-0.5)
+    close(attention_weights(query, key), jnp.swapaxes(theirs, 1, 2))

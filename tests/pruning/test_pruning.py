@@ -1,0 +1,294 @@
+"""Removing heads: smaller parameters, importance of every kind, orders, learned gates."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import MultiHeadParams, multi_head_attention
+from mha_book.models.tiny import TinyConfig, forward, init_tiny
+from mha_book.multihead.cache import cached_multi_head_attention, init_cache
+from mha_book.multihead.parameters import check_params
+from mha_book.pruning import hard_concrete, importance
+from mha_book.pruning.order import (
+    iterative_order,
+    keep_without,
+    rank_correlation,
+    removal_order,
+)
+from mha_book.pruning.removal import fold_gates, prune_heads, prune_model, with_mean_outputs
+from mha_book.pruning.second_order import curvature
+from tests import oracles
+
+D, N, H, C, T = 11, 6, 3, 5, 7
+rng = np.random.default_rng(13)
+run = jax.jit(multi_head_attention, static_argnames="return_intermediates")
+
+
+def layer(num_kv_heads, use_bias=True):
+    k = num_kv_heads
+    shapes = [(D, N, H), (D, k, H), (D, k, C), (N, C, D)]
+    shapes += [(N, H), (k, H), (k, C), (D,)] if use_bias else []
+    return MultiHeadParams(*(jnp.asarray(rng.normal(size=s) / 3, jnp.float32) for s in shapes))
+
+
+X = jnp.asarray(rng.normal(size=(2, T, D)), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("num_kv_heads", "keep", "uneven", "left"),
+    [
+        (2, "000111", "raise", (3, 1)),  # a whole group
+        (3, "010110", "raise", (3, 3)),  # one head of each group: still regular
+        (2, "110001", "repeat", (3, 3)),
+        (2, "110001", "pad", (4, 2)),
+        (3, "000110", "repeat", (2, 2)),
+        (3, "000000", "raise", (0, 0)),
+    ],
+)
+def test_removed_heads_are_closed_gates(num_kv_heads, keep, uneven, left):
+    params = layer(num_kv_heads)
+    keep = np.array([int(bit) for bit in keep], bool)
+    pruned = prune_heads(params, keep, uneven=uneven)
+    check_params(pruned)
+    assert (pruned.w_q.shape[1], pruned.w_k.shape[1]) == left
+    gated = oracles.layer(jax.tree.map(np.asarray, params), np.asarray(X), gates=keep)
+    np.testing.assert_allclose(run(pruned, X), gated, atol=1e-5)
+
+
+def test_uneven_groups_are_refused_unless_told_what_to_do(no_type_checks):
+    params, keep = layer(2), np.array([1, 1, 0, 0, 0, 1], bool)
+    with pytest.raises(ValueError, match=r"keep: expected key/value heads left with .* \[2, 1\]"):
+        prune_heads(params, keep)
+    with pytest.raises(ValueError, match="uneven: expected one of raise, repeat, pad; got 'drop'"):
+        prune_heads(params, keep, uneven="drop")
+    with pytest.raises(ValueError, match=r"keep: expected one for each head, axes \(N,\) = \(6,\)"):
+        prune_heads(params, keep[:5])
+    with pytest.raises(ValueError, match="keep: expected booleans"):
+        prune_heads(params, keep.astype(int))
+
+
+def test_a_layer_without_heads_adds_its_bias():
+    params = prune_heads(layer(2), np.zeros(N, bool))
+    output, inside = run(params, X, return_intermediates=True)
+    np.testing.assert_allclose(output, np.broadcast_to(params.b_o, X.shape))
+    assert inside.weights.shape == (2, 0, T, T)
+    assert inside.head_outputs.shape == (2, 0, T, C)
+    bare = prune_heads(layer(2, use_bias=False), np.zeros(N, bool))
+    assert not np.asarray(run(bare, X)).any()
+    cached, cache = jax.jit(cached_multi_head_attention)(
+        params, X[:, :1], init_cache(2, 0, T, H, value_dim=C)
+    )
+    np.testing.assert_allclose(cached, output[:, :1])
+    assert cache.lengths.tolist() == [1, 1]
+
+
+class Model(NamedTuple):
+    layers: tuple
+
+
+class Layer(NamedTuple):
+    attention: MultiHeadParams
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_means_in_the_place_of_heads_change_nothing_on_average(use_bias):
+    params, keep = layer(2, use_bias), np.array([[1, 0, 1, 1, 0, 1]], np.float32)
+    whole, inside = run(params, X, return_intermediates=True)
+    means = inside.head_outputs.mean((0, 2))
+    changed = with_mean_outputs(Model((Layer(params),)), jnp.asarray(keep), means[None])
+    found = run(changed.layers[0].attention, X, gates=jnp.asarray(keep[0]))
+    np.testing.assert_allclose(found.mean((0, 1)), whole.mean((0, 1)), atol=1e-5)
+    # Position by position: the kept heads as they are, the others at their mean.
+    outputs = np.where(keep[0][None, :, None, None], inside.head_outputs, means[None, :, None])
+    bias = 0 if params.b_o is None else params.b_o
+    wanted = np.einsum("bntc,ncd->btd", outputs, params.w_o) + np.asarray(bias)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_prune_model_needs_a_row_for_each_layer(no_type_checks):
+    with pytest.raises(ValueError, match="keep: expected a row for each of the 2 layers"):
+        prune_model(Model((1, 2)), np.ones((3, 4), bool))
+
+
+WORTH = jnp.asarray(rng.normal(size=(2, 3)), jnp.float32)
+
+
+def toy(worth, gates, x):
+    """A loss whose importances are known: linear, but for two heads that do the same."""
+    alone = jnp.sum(worth * gates)
+    return x * (5.0 - alone) + x * 4.0 * (1 - gates[0, 0]) * (1 - gates[0, 1])
+
+
+def test_importances_of_a_known_loss():
+    gates, xs = jnp.ones((2, 3)), jnp.array([2.0, -1.0, 4.0])
+    mean = {
+        score: importance.mean_importance(score, toy, WORTH, gates, xs)
+        for score in (importance.ablation, importance.gate_gradient, importance.taylor)
+    }
+    worth = np.asarray(WORTH, np.float64)
+    for score, scale in (("ablation", 5 / 3), ("taylor", 5 / 3), ("gate_gradient", 7 / 3)):
+        found = mean[getattr(importance, score)]
+        wanted = scale * (abs(worth) if score == "gate_gradient" else worth)
+        np.testing.assert_allclose(found.mean, wanted, rtol=1e-5)
+    error = np.std([2, -1, 4], ddof=1) / math.sqrt(3)
+    np.testing.assert_allclose(mean[importance.taylor].error, error * abs(worth), rtol=1e-5)
+    # With one of the two alike gone, the other is needed: the gradient, at that point, knows.
+    closed = gates.at[0, 0].set(0.0)
+    for score in (importance.ablation, importance.taylor):
+        found = np.asarray(jax.jit(score, static_argnums=0)(toy, WORTH, closed, 1.0))
+        assert found[0, 1] == pytest.approx(4 + worth[0, 1], rel=1e-5)
+        assert found[0, 0] == 0
+    with pytest.raises(ValueError, match="examples: expected at least one; got none"):
+        importance.mean_importance(importance.taylor, toy, WORTH, gates, [])
+
+
+def test_the_other_importances():
+    norms = jax.jit(importance.normalize_layers)(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
+    np.testing.assert_allclose(norms, [[0.6, 0.8], [0, 0]])
+    draw = jax.jit(lambda key: importance.random_importance(key, (30, 9)))
+    a, b = (np.asarray(draw(jax.random.key(n))) for n in (0, 1))
+    assert 0.4 < float(a.mean()) < 0.6
+    assert abs(np.corrcoef(np.ravel(a), np.ravel(b))[0, 1]) < 0.2
+
+
+def test_orders_sort_by_importance_and_not_by_number():
+    scores = rng.permutation(12).reshape(3, 4)
+    order = removal_order(scores)
+    assert scores[tuple(order.T)].tolist() == list(range(12))
+    keep = keep_without(order, round(0.3 * 12), (3, 4))
+    assert (keep == (scores >= 4)).all()
+    # What sorting pairs of number and score does: the first heads of the model stay.
+    wrong = [number for number, _ in sorted(enumerate(scores.ravel()))]
+    assert wrong == list(range(12))
+    by_group = removal_order(scores, group_size=2)
+    sums = scores.reshape(3, 2, 2).sum(-1)
+    assert (by_group[0::2] // [1, 2] == by_group[1::2] // [1, 2]).all()
+    totals = [sums[layer, head // 2] for layer, head in by_group[::2]]
+    assert totals == sorted(totals)
+
+
+def test_ranking_again_keeps_one_of_two_that_are_alike():
+    # Heads 0 and 1 of layer 0 do the same, and are worth least as long as both are there.
+    worth = jnp.array([[0.1, 0.2, 1.0], [2.0, 3.0, 0.5]])
+    score = jax.jit(lambda gates: importance.ablation(toy, worth, gates, 1.0))
+    once = removal_order(score(jnp.ones((2, 3))))
+    again = iterative_order(score, (2, 3), 4)
+    assert once[:2].tolist() == [[0, 0], [0, 1]]
+    assert again.tolist() == [[0, 0], [1, 2], [0, 2], [1, 0]]
+    in_pairs = iterative_order(score, (2, 3), 4, per_round=2)
+    assert in_pairs[:2].tolist() == once[:2].tolist()
+
+    def loss(order):
+        gates = keep_without(order, 2, (2, 3)).astype(np.float32)
+        return float(toy(worth, jnp.asarray(gates), 1.0))
+
+    assert loss(again) < loss(once) - 3
+
+
+def test_rank_correlation():
+    one, other = rng.normal(size=(2, 30, 9))
+    assert rank_correlation(one, np.exp(3 * one)) == 1
+    assert rank_correlation(one, -one) == -1
+    assert abs(rank_correlation(one, other)) < 4 / math.sqrt(269)
+    # By hand: the ranks are 0, 1.5, 1.5, 3 and 1, 0, 2, 3.
+    ranks = np.array([0, 1.5, 1.5, 3]), np.array([1, 0, 2, 3])
+    wanted = np.corrcoef(*ranks)[0, 1]
+    assert rank_correlation([5, 7, 7, 9], [2, 1, 3, 4]) == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rank_correlation(np.ones(2), np.ones(3)), r"other: expected shape \(2,\)"),
+        (lambda: rank_correlation(np.ones(2), np.arange(2)), "one: expected two different values"),
+        (
+            lambda: with_mean_outputs(Model((1,)), jnp.ones((1, 2)), jnp.ones((1, 3, 4))),
+            "head_means: expected axes",
+        ),
+        (lambda: removal_order(np.ones(3)), r"importance: expected axes \(L, N\)"),
+        (lambda: removal_order(np.full((1, 2), np.nan)), "importance: expected finite numbers"),
+        (lambda: removal_order(np.ones((1, 4)), 3), "group_size: expected a positive divisor"),
+        (lambda: iterative_order(abs, (1, 4), 3, group_size=2), "num_removed: expected a multiple"),
+        (lambda: iterative_order(abs, (1, 4), 2, per_round=0), "per_round: expected a multiple"),
+        (lambda: iterative_order(lambda g: g[0], (1, 4), 2), r"score: expected axes \(L, N\)"),
+        (lambda: keep_without(np.ones((2, 2)), 3, (2, 2)), "num_removed: expected from 0 to 2"),
+        (lambda: hard_concrete.init_log_alpha((1,), 1.0), "probability: expected a number"),
+        (lambda: hard_concrete.sample_gates(jax.random.key(0), jnp.arange(2)), "log_alpha: exp"),
+    ],
+)
+def test_bad_input(no_type_checks, call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_hard_concrete_gates_open_as_often_as_they_say():
+    log_alpha = jnp.asarray([-3.0, -1.0, 0.0, 2.0], jnp.float32)
+    many = jnp.broadcast_to(log_alpha, (20_000, 4))
+    gates = np.asarray(jax.jit(hard_concrete.sample_gates)(jax.random.key(0), many))
+    assert gates.min() == 0
+    assert gates.max() == 1
+    wanted = np.asarray(hard_concrete.open_probability(log_alpha))
+    np.testing.assert_allclose((gates > 0).mean(0), wanted, atol=0.015)
+    beta, edge = hard_concrete.BETA, math.log(-hard_concrete.GAMMA / hard_concrete.ZETA)
+    np.testing.assert_allclose(wanted, 1 / (1 + np.exp(beta * edge - np.asarray(log_alpha))), 1e-5)
+    assert float(hard_concrete.expected_open(log_alpha)) == pytest.approx(wanted.sum(), rel=1e-5)
+    assert 0.05 < (gates[:, 2] > 0).mean() - (gates[:, 2] == 1).mean() < 0.9  # many in between
+
+
+def test_learned_gates_close_what_is_not_needed():
+    """A loss that needs two of four heads: with the price of an open gate, the others close."""
+    useful = jnp.array([1.0, 0.0, 1.0, 0.0])
+    price = 0.1
+
+    def objective(log_alpha, key):
+        gates = hard_concrete.sample_gates(key, log_alpha)
+        return jnp.sum(useful * jnp.square(1 - gates)) + price * hard_concrete.expected_open(
+            log_alpha
+        )
+
+    @jax.jit
+    def apply_gradients(log_alpha, keys):
+        def step(log_alpha, key):
+            return log_alpha - 0.5 * jax.grad(objective)(log_alpha, key), None
+
+        return jax.lax.scan(step, log_alpha, keys)[0]
+
+    start = hard_concrete.init_log_alpha((4,), 0.9)
+    found = apply_gradients(start, jax.random.split(jax.random.key(2), 600))
+    gates = np.asarray(hard_concrete.final_gates(found))
+    assert gates[[1, 3]].tolist() == [0, 0]
+    assert gates[[0, 2]].min() > 0.9
+
+
+@pytest.mark.unoptimized
+def test_first_and_second_order_are_all_there_is_to_a_quadratic_loss():
+    half = rng.normal(size=(6, 6))
+    curved, slope = jnp.asarray(half @ half.T), jnp.asarray(rng.normal(size=6))
+
+    def loss(params, gates, x):
+        closed = 1 - jnp.ravel(gates)
+        return x * (closed @ params @ closed / 2 + slope @ closed)
+
+    gates = jnp.asarray(rng.uniform(size=(2, 3)))
+    without, first, second = (
+        np.asarray(jax.jit(score, static_argnums=0)(loss, curved, gates, 3.0))
+        for score in (importance.ablation, importance.taylor, curvature)
+    )
+    np.testing.assert_allclose(first + second, without, rtol=1e-5, atol=1e-5)
+    wanted = 1.5 * np.asarray(gates) ** 2 * np.diag(curved).reshape(2, 3)
+    np.testing.assert_allclose(second, wanted, rtol=1e-5)
+
+
+def test_folded_gates_do_what_gates_do() -> None:
+    config = TinyConfig(vocab_size=7, d_model=8, num_heads=2)
+    params, ids = init_tiny(jax.random.key(3), config), jnp.array([[1, 2, 3, 4]])
+    gates = jnp.array([[0.3, 0.0], [1.0, 2.0]])
+    run = jax.jit(lambda params, gates: forward(params, ids, config=config, gates=gates))
+    folded = run(fold_gates(params, gates), None)
+    np.testing.assert_allclose(folded, run(params, gates), atol=1e-5)
+    with pytest.raises(ValueError, match="gates: expected a row for each of the 2 layers"):
+        fold_gates(params, gates[:1])
