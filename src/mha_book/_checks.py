@@ -1,6 +1,7 @@
-"""In which precision sums run."""
+"""Argument checks whose messages name the argument, its axes, what was expected and what came.
 
-# MERGED-DOC """Argument checks whose messages name the argument, its axes, what was expected and what came."""
+Every check is one call that raises itself: tracing a layer makes dozens of them.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,33 +41,31 @@ def check(condition: bool, name: str, expected: str, got: object) -> None:
         ValueError: ``name``, ``expected`` and ``got`` in one sentence.
     """
     if not condition:
-        raise ValueError(f"{name}: expected {expected}; got {got}")
+        raise _error(name, expected, got)
 
 
-def _shape(array: Any, name: str) -> tuple[int, ...]:
-    check(hasattr(array, "shape") and hasattr(array, "dtype"), name, "an array", repr(type(array)))
-    return tuple(array.shape)
+def _error(name: str, expected: str, got: object) -> ValueError:
+    return ValueError(f"{name}: expected {expected}; got {got}")
 
 
 def check_rank(array: Any, name: str, axes: str, at_least: int) -> None:
     """Raise unless ``array`` has at least ``at_least`` axes; ``axes`` names them."""
-    shape = _shape(array, name)
-    check(
-        len(shape) >= at_least,
-        name,
-        f"axes {axes}, that is rank {at_least} or more",
-        f"rank {len(shape)}, shape {shape}",
-    )
+    if not (hasattr(array, "shape") and hasattr(array, "dtype")):
+        raise _error(name, "an array", repr(type(array)))
+    shape = tuple(array.shape)
+    if len(shape) < at_least:
+        expected = f"axes {axes}, that is rank {at_least} or more"
+        raise _error(name, expected, f"rank {len(shape)}, shape {shape}")
 
 
 def check_floating(array: Any, name: str, like: Any = None, like_name: str = "") -> None:
     """Raise unless ``array`` is floating point and, where ``like`` is given, of the same dtype."""
-    _shape(array, name)
-    check(jnp.issubdtype(array.dtype, jnp.floating), name, "a floating-point dtype", array.dtype)
-    if like is not None:
-        check(
-            array.dtype == like.dtype, name, f"the dtype of {like_name}, {like.dtype}", array.dtype
-        )
+    if not (hasattr(array, "shape") and hasattr(array, "dtype")):
+        raise _error(name, "an array", repr(type(array)))
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise _error(name, "a floating-point dtype", array.dtype)
+    if like is not None and array.dtype != like.dtype:
+        raise _error(name, f"the dtype of {like_name}, {like.dtype}", array.dtype)
 
 
 def check_boolean(array: Any, name: str, expected: str) -> None:
@@ -86,22 +85,20 @@ def check_integers(array: Any, name: str) -> None:
 
 def check_axis(array: Any, name: str, axis: int, axes: str, size: int, whose: str) -> None:
     """Raise unless axis number ``axis`` of ``array`` has ``size`` entries, as ``whose`` has."""
-    shape = _shape(array, name)
-    check(
-        shape[axis] == size,
-        name,
-        f"axis {axis} of {axes} to be {size}, as in {whose}",
-        f"{shape[axis]}, shape {shape}",
-    )
+    shape = tuple(array.shape)
+    if shape[axis] != size:
+        expected = f"axis {axis} of {axes} to be {size}, as in {whose}"
+        raise _error(name, expected, f"{shape[axis]}, shape {shape}")
 
 
 def check_broadcastable(array: Any, name: str, shape: Sequence[int], axes: str) -> None:
     """Raise unless ``array`` has the full rank of ``shape`` and each axis equals it or is 1."""
-    got = _shape(array, name)
-    fits = len(got) == len(shape) and all(g in (1, s) for g, s in zip(got, shape, strict=True))
-    check(
-        fits, name, f"axes {axes} = {tuple(shape)}, each equal or 1, none left out", f"shape {got}"
-    )
+    if not (hasattr(array, "shape") and hasattr(array, "dtype")):
+        raise _error(name, "an array", repr(type(array)))
+    got = tuple(array.shape)
+    if len(got) != len(shape) or any(g not in (1, s) for g, s in zip(got, shape, strict=True)):
+        expected = f"axes {axes} = {tuple(shape)}, each equal or 1, none left out"
+        raise _error(name, expected, f"shape {got}")
 
 
 def check_bias(bias: Any, scores_shape: Sequence[int]) -> None:
@@ -127,35 +124,28 @@ def check_operands(query: Any, key: Any, value: Any = None) -> None:
     Raises:
         ValueError: a rank, dtype or axis does not fit.
     """
-    check_rank(query, "query", "(…, N, T, H)", 2)
-    check_floating(query, "query")
-    for array, name, axes in ((key, "key", "(…, K, S, H)"), (value, "value", "(…, K, S, C)")):
-        if name == "value" and array is None:
-            continue
+    arrays = [(query, "query", "(…, N, T, H)"), (key, "key", "(…, K, S, H)")]
+    if value is not None:
+        arrays.append((value, "value", "(…, K, S, C)"))
+    for array, name, axes in arrays:
         check_rank(array, name, axes, 2)
         check_floating(array, name, query, "query")
-        check(
-            array.ndim == query.ndim,
-            name,
-            f"axes {axes}, rank {query.ndim} as query has",
-            f"rank {array.ndim}, shape {tuple(array.shape)}",
-        )
-        check(
-            array.shape[:-3] == query.shape[:-3],
-            name,
-            f"the leading axes of query, {tuple(query.shape[:-3])}",
-            f"{tuple(array.shape[:-3])}, shape {tuple(array.shape)}",
-        )
+        shape = tuple(array.shape)
+        if len(shape) != query.ndim:
+            expected = f"axes {axes}, rank {query.ndim} as query has"
+            raise _error(name, expected, f"rank {len(shape)}, shape {shape}")
+        if shape[:-3] != query.shape[:-3]:
+            expected = f"the leading axes of query, {tuple(query.shape[:-3])}"
+            raise _error(name, expected, f"{shape[:-3]}, shape {shape}")
     check_axis(key, "key", -1, "(…, K, S, H)", query.shape[-1], "query")
-    if query.ndim > 2:
-        num_heads, num_kv_heads = query.shape[-3], key.shape[-3]
-        check(
-            num_kv_heads > 0 and num_heads % num_kv_heads == 0,
-            "key",
-            f"a number of key heads K (axis -3) that divides the {num_heads} query heads N",
-            f"K = {num_kv_heads}, shape {tuple(key.shape)}",
-        )
     if value is not None:
         check_axis(value, "value", -2, "(…, K, S, C)", key.shape[-2], "key")
-        if query.ndim > 2:
-            check_axis(value, "value", -3, "(…, K, S, C)", key.shape[-3], "key")
+    if query.ndim == 2:
+        return
+    num_heads, num_kv_heads = query.shape[-3], key.shape[-3]
+    # No heads at all is a layer whose heads were all removed: an output of no heads.
+    if num_heads != num_kv_heads and (num_kv_heads == 0 or num_heads % num_kv_heads):
+        expected = f"a number of key heads K (axis -3) that divides the {num_heads} query heads N"
+        raise _error("key", expected, f"K = {num_kv_heads}, shape {tuple(key.shape)}")
+    if value is not None:
+        check_axis(value, "value", -3, "(…, K, S, C)", num_kv_heads, "key")

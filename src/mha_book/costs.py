@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import jax
 
 __all__ = [
+    "LayerSize",
     "attention_size",
     "cache_bytes",
     "compiled_matmul_flops",
@@ -30,7 +31,6 @@ __all__ = [
     "feed_forward_parameter_count",
     "forward_matmul_flops",
     "latent_size",
-    "LayerSize",
     "pair_matmul_flops",
     "projection_matmul_flops",
     "score_bytes",

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from mha_book._checks import check, check_axis, check_floating, check_rank, wide
 
-__all__ = ["gelu", "linear", "layer_norm", "rms_norm", "swiglu"]
+__all__ = ["gelu", "layer_norm", "linear", "rms_norm", "swiglu"]
 
 
 def linear(

@@ -2,9 +2,10 @@
 
 Boolean throughout, True = attend. A query stands in row ``i`` of ``T``, a key in column ``j`` of
 ``S``. ``torch.nn.MultiheadAttention`` has the opposite polarity (True = do not attend).
-"""
 
-# MERGED-DOC """What a query may see: every way of hiding a key, as one structure and as one array."""
+:func:`as_mask` makes one structure of what a caller gave, :func:`visibility` one array of that
+structure and the bias, and :func:`zero_unattended` empties what nobody attends to.
+"""
 
 import math
 from collections.abc import Callable
@@ -15,18 +16,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer, Shaped
 
-from mha_book._checks import check, check_bias, check_boolean, check_broadcastable
+from mha_book._checks import check, check_boolean, check_broadcastable
 
 __all__ = [
+    "Mask",
     "as_mask",
     "causal",
     "explicit",
-    "Mask",
     "one_batch_axis",
     "padding",
-    "zero_unattended",
     "sliding_window",
     "visibility",
+    "zero_unattended",
 ]
 
 # What the fields hold, and what else JAX puts there: it builds pytrees of whatever it likes (axes
@@ -301,40 +302,27 @@ def as_mask(
 
 
 def visibility(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
+    mask: Mask | None, bias: Float[Array, "..."] | None, scores_shape: tuple[int, ...]
 ) -> Bool[Array, "..."] | None:
     """Return everything that hides a key from a query as one boolean array, True = attend.
 
     Args:
-        query: ``(…, N, T, H)``.
-        key: ``(…, K, S, H)``.
-        mask: as in :func:`~mha_book.attention.reference.attention_weights`.
-        bias: as in :func:`~mha_book.attention.reference.attention_weights`; -inf hides a key.
-        is_causal: as in :func:`~mha_book.attention.reference.attention_weights`.
+        mask: what :func:`as_mask` gave.
+        bias: added to the scores, of their full rank; -inf hides a key. None for no bias.
+        scores_shape: ``(…, N, T, S)``, or ``(T, S)`` for one head.
 
     Returns:
         Array of the rank of the scores, each axis equal or 1; None where nothing is hidden.
 
-    Raises:
-        ValueError: ``mask`` or ``bias`` does not fit the scores.
-
     Example:
-        >>> visibility(jnp.ones((2, 1)), jnp.ones((3, 1)), is_causal=True).astype(int).tolist()
+        >>> visibility(causal(), None, (2, 3)).astype(int).tolist()
         [[1, 0, 0], [1, 1, 0]]
     """
-    shape = (*query.shape[:-1], key.shape[-2])
-    structure = as_mask(mask, is_causal, shape)
     visible = None
-    if structure is not None:
-        visible = structure.materialize(shape[-2], shape[-1])
-        visible = jnp.reshape(visible, (1,) * (len(shape) - visible.ndim) + visible.shape)
+    if mask is not None:
+        visible = mask.materialize(*scores_shape[-2:])
+        visible = jnp.reshape(visible, (1,) * (len(scores_shape) - visible.ndim) + visible.shape)
     if bias is not None:
-        check_bias(bias, shape)
         unhidden = bias > -jnp.inf
         visible = unhidden if visible is None else jnp.logical_and(visible, unhidden)
     return visible
@@ -370,14 +358,14 @@ def zero_unattended(
         return query, key, value
     rows = jnp.any(visible, axis=-1)[..., None]  # (…, N, T, 1), each axis equal or 1
     columns = jnp.any(visible, axis=-2)[..., None]  # (…, N, S, 1), likewise
-    if query.ndim > 2 and columns.shape[-3] != 1:  # a key lives if a query of its group sees it
+    if query.ndim > 2 and columns.shape[-3] not in (1, key.shape[-3]):  # a key lives if a query of its group sees it
         num_kv_heads = key.shape[-3]
         group = query.shape[-3] // num_kv_heads
         shape = (*columns.shape[:-3], num_kv_heads, group, *columns.shape[-2:])
         columns = jnp.any(jnp.reshape(columns, shape), axis=-3)  # (…, K, S, 1)
 
-    def zero(array: Array, alive: Array) -> Array:
-        return jnp.where(alive, array, jnp.zeros((), array.dtype))
+    def zero(array: Array, is_attended: Array) -> Array:
+        return jnp.where(is_attended, array, jnp.zeros((), array.dtype))
 
     return zero(query, rows), zero(key, columns), zero(value, columns)
 

@@ -21,12 +21,12 @@ import numpy as np
 from jaxtyping import Float
 
 __all__ = [
+    "PALETTE",
+    "WEIGHT_COLORS",
     "attention_map",
     "head_atlas",
     "head_grid",
-    "PALETTE",
     "use_book_style",
-    "WEIGHT_COLORS",
 ]
 
 try:

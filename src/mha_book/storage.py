@@ -32,9 +32,9 @@ import numpy as np
 from mha_book._checks import check
 
 __all__ = [
+    "INSTALL_LINE",
     "find_package",
     "import_extra",
-    "INSTALL_LINE",
     "installed_file",
     "load_arrays",
     "load_tree",

@@ -1,20 +1,13 @@
-r"""The keys that each query may see, as an interval: what a structured mask says in O(T) numbers.
+r"""Cutting attention into blocks: which keys each query may see, and which blocks that needs.
 
-A mask without an array shows query $i$ the keys $j$ with $a_i \le j < b_i$. Both ends grow with
-$i$, so that any run of queries sees one run of keys too; from these ends follow which blocks of
-keys a block of queries needs, and which of them it sees whole.
+A mask without an array shows query $i$ the keys $j$ with $a_i \le j < b_i$: :class:`KeyRanges`,
+O(T) numbers. Both ends grow with $i$, so that any run of queries sees one run of keys too; from
+these ends follow which blocks of keys a block of queries needs, and which of them it sees whole
+(:class:`BlockMask`).
+
+Shapes: ``X`` chunks of ``c`` key/value heads each, ``P`` blocks of queries, ``U`` blocks of keys,
+``r`` rows of a block of queries (those of all heads of a group), ``u`` keys of a block of keys.
 """
-
-# MERGED-DOC """Cutting the operands of attention into blocks of queries and of keys.
-#
-# Shapes: ``X`` chunks of ``c`` key/value heads each, ``P`` blocks of queries, ``U`` blocks of keys,
-# ``r`` rows of a block of queries (those of all heads of a group), ``u`` keys of a block of keys.
-# """
-
-# MERGED-DOC """What hides keys, by blocks: which block of queries needs which block of keys.
-#
-# Shapes: as in :mod:`~mha_book.attention.blocks`.
-# """
 
 import math
 from collections.abc import Callable
@@ -27,17 +20,17 @@ from jaxtyping import Array, Bool, Int
 from mha_book.masks import Mask
 
 __all__ = [
-    "block_sizes",
     "BlockMask",
     "BlockSizes",
+    "KeyRanges",
+    "attended_keys",
+    "block_sizes",
+    "key_ranges",
+    "loop_over_keys",
+    "merge_queries",
     "split_keys",
     "split_mask",
     "split_queries",
-    "join",
-    "over_keys",
-    "seen",
-    "key_ranges",
-    "KeyRanges",
     "visible_block",
 ]
 
@@ -91,7 +84,7 @@ def key_ranges(
     return KeyRanges(jnp.where(sees, start, 0), jnp.where(sees, stop, 0))
 
 
-def seen(rows: KeyRanges, key_length: int) -> Bool[Array, "*batch S"]:
+def attended_keys(rows: KeyRanges, key_length: int) -> Bool[Array, "*batch S"]:
     """Return which keys some query sees.
 
     Args:
@@ -103,7 +96,7 @@ def seen(rows: KeyRanges, key_length: int) -> Bool[Array, "*batch S"]:
 
     Example:
         >>> from mha_book.masks import sliding_window
-        >>> seen(key_ranges(sliding_window(0, 0), (), 2, 3), 3).tolist()
+        >>> attended_keys(key_ranges(sliding_window(0, 0), (), 2, 3), 3).tolist()
         [True, True, False]
     """
     sees = rows.start < rows.stop
@@ -187,7 +180,7 @@ def split_queries(rows: Array, sizes: BlockSizes) -> Array:
     return jnp.reshape(rows, (chunks, count, sizes.heads, group * sizes.queries, width))
 
 
-def join(blocks: Array, shape: tuple[int, ...], sizes: BlockSizes) -> Array:
+def merge_queries(blocks: Array, shape: tuple[int, ...], sizes: BlockSizes) -> Array:
     """Undo :func:`split_queries`; ``shape`` is ``(B, K, G, T, X)``."""
     chunks, count, heads, _, width = blocks.shape
     batch, num_kv_heads, group, length, _ = shape
@@ -282,13 +275,13 @@ def _cut_array(
     return jnp.reshape(jnp.pad(array, padding), shape)
 
 
-def over_keys(
-    hidden: BlockMask, place: tuple[Array, Array, Array], step: Callable[..., Any], state: Any
+def loop_over_keys(
+    mask: BlockMask, place: tuple[Array, Array, Array], step: Callable[..., Any], state: Any
 ) -> Any:
     """Take one step for each block of keys that a block of queries needs.
 
     Args:
-        hidden: the mask by blocks.
+        mask: the mask by blocks.
         place: the numbers of the batch entry, of the chunk of heads and of the block of queries.
         step: ``(u, state, masked)`` to the next state: the number of the block of keys, and
             whether some pair in it may be hidden. It is traced twice, as the body of two loops.
@@ -298,13 +291,13 @@ def over_keys(
         The state after the last.
     """
     entry, _, p = place
-    first, whole_first, whole_last, last = hidden.bounds[entry, p]
+    first, whole_first, whole_last, last = mask.bounds[entry, p]
     before = whole_first - first
 
     def edge(n: Array, state: Any) -> Any:
         return step(jnp.where(n < before, first + n, whole_last + n - before), state, True)
 
-    if hidden.array is None:
+    if mask.array is None:
         state = jax.lax.fori_loop(
             whole_first, whole_last, lambda u, state: step(u, state, False), state
         )
@@ -312,13 +305,13 @@ def over_keys(
 
 
 def visible_block(
-    hidden: BlockMask, place: tuple[Array, Array, Array], u: Array, shape: tuple[int, int]
+    mask: BlockMask, place: tuple[Array, Array, Array], u: Array, shape: tuple[int, int]
 ) -> Array:
     """Return which keys of a block the queries of a block see.
 
     Args:
-        hidden: the mask by blocks.
-        place: as in :func:`over_keys`.
+        mask: the mask by blocks.
+        place: as in :func:`loop_over_keys`.
         u: the number of the block of keys.
         shape: ``(r, keys)``.
 
@@ -326,11 +319,11 @@ def visible_block(
         Boolean ``(c, r, keys)``, or 1 in place of ``c`` where all heads see the same.
     """
     entry, chunk, p = place
-    start, stop = hidden.start[entry, p][:, None], hidden.stop[entry, p][:, None]  # (queries, 1)
+    start, stop = mask.start[entry, p][:, None], mask.stop[entry, p][:, None]  # (queries, 1)
     j = (u * shape[1] + jnp.arange(shape[1], dtype=jnp.int32))[None, :]
     visible = jnp.logical_and(start <= j, j < stop)[None, None]  # (1, 1, queries, keys)
-    if hidden.array is not None:
-        block = hidden.array
+    if mask.array is not None:
+        block = mask.array
         for axis, number in ((6, u), (4, p), (1, chunk), (0, entry)):
             number = jnp.where(block.shape[axis] == 1, 0, number)
             block = jax.lax.dynamic_index_in_dim(block, number, axis, keepdims=False)

@@ -1,13 +1,15 @@
 r"""Attention by blocks: the scores of a few hundred queries and keys at a time, memory linear in T.
 
-A row of the softmax is computed while its keys pass by: with the largest score $m$ so far, the
-sum $\ell$ of $\exp(S - m)$ and the output $o$ not yet divided by it, a new block of keys gives
+Forward, the blocks of keys pass by a block of queries: a row of the softmax is computed while its
+keys pass, as in :mod:`~mha_book.attention.online_softmax`. Blocks that a structured mask hides are
+left out, and only blocks at its edge are masked.
 
-$m' = \max(m, \max_j S_j)$, $\ell' = e^{m - m'} \ell + \sum_j e^{S_j - m'}$ and
-$o' = e^{m - m'} o + \sum_j e^{S_j - m'} V_j$.
-
-Blocks that a structured mask hides are left out, and only blocks at its edge are masked. The
-backward pass is in :mod:`~mha_book.attention.blockwise`.
+Backward, what was kept is the log-sum-exp of each row. $A^{ij} = e^{S^{ij} - \ell^i}$ is computed
+again, block by block, and with $D^i = dO^{ic} O^{ic}$ and
+$dS^{ij} = A^{ij} (dO^{ic} V^{jc} - D^i + d\ell^i)$ come
+$dV^{jc} = A^{ij} dO^{ic}$, $dK^{ja} = dS^{ij} Q^{ia}$ and $dQ^{ia} = dS^{ij} K^{ja}$: five products
+for the two of the forward pass. Keys stand before queries there, $(u, r)$ in place of $(r, u)$:
+then of the three products that sum over a block only one has to turn a block around.
 
 Shapes: as in :mod:`~mha_book.attention.blocks`; ``H`` width of queries and keys, ``C`` of values.
 
@@ -15,18 +17,6 @@ References:
     Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Rabe and Staats,
     Self-attention does not need O(n²) memory, 2021; Dao, FlashAttention-2, 2023.
 """
-
-# MERGED-DOC r"""Attention over blocks, forward and backward: what is kept is the log-sum-exp of each row.
-#
-# Forward, the blocks of keys pass by a block of queries, see :mod:`~mha_book.attention.online_softmax`.
-# Backward, $A^{ij} = e^{S^{ij} - \ell^i}$ is computed again, block by block, and with
-# $D^i = dO^{ic} O^{ic}$ and $dS^{ij} = A^{ij} (dO^{ic} V^{jc} - D^i + d\ell^i)$ come
-# $dV^{jc} = A^{ij} dO^{ic}$, $dK^{ja} = dS^{ij} Q^{ia}$ and $dQ^{ia} = dS^{ij} K^{ja}$: five products
-# for the two of the forward pass. Keys stand before queries there, $(u, r)$ in place of $(r, u)$:
-# then of the three products that sum over a block only one has to turn a block around.
-#
-# Shapes: as in :mod:`~mha_book.attention.blocks`.
-# """
 
 import math
 from typing import Any
@@ -40,91 +30,82 @@ from mha_book.attention.blocks import (
     BlockMask,
     BlockSizes,
     KeyRanges,
+    attended_keys,
     block_sizes,
-    join,
     key_ranges,
-    over_keys,
-    seen,
+    loop_over_keys,
+    merge_queries,
     split_keys,
     split_mask,
     split_queries,
     visible_block,
 )
 from mha_book.attention.online_softmax import finalize, init, update
-from mha_book.heads import heads_first
-from mha_book.masks import Mask, one_batch_axis, visibility, zero_unattended
+from mha_book.attention.operands import Operands
+from mha_book.masks import one_batch_axis, zero_unattended
 
-__all__ = ["attention_over_blocks", "why_unsupported", "run"]
+__all__ = ["attention_over_blocks", "blockwise_attention", "why_unsupported"]
 
 
-def run(
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Mask | None,
-    bias: Array | None,
-    scale: Any,
-    layout: str,
-    return_lse: bool,
-    sizes: BlockSizes | None = None,
-) -> Any:
-    """Serve :func:`mha_book.attention.dispatch.attend` by blocks.
+def blockwise_attention(operands: Operands, sizes: BlockSizes | None = None) -> tuple[Array, Array]:
+    """Return output and log-sum-exp; half-precision blocks are widened to float32, one at a time.
 
-    Half-precision blocks are widened to float32, one at a time.
+    Args:
+        operands: the call, without bias and weight factors.
+        sizes: how to cut; None for :func:`~mha_book.attention.blocks.block_sizes`.
+
+    Returns:
+        ``(…, N, T, C)`` and ``(…, N, T)``.
     """
-    del bias  # dispatch refuses it
-    q, k, v = (heads_first(x, layout) for x in (query, key, value))
-    dtype, (*batch, num_heads, length, head_dim) = wide(q.dtype), q.shape
-    num_kv_heads, key_length = k.shape[-3:-1]
+    query, mask = operands.query, operands.mask
+    dtype, (*batch, num_heads, length, head_dim) = wide(query.dtype), query.shape
+    num_kv_heads, key_length = operands.key.shape[-3:-1]
     shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
-    position_dependent = mask is not None and not mask.parts.isdisjoint({"causal", "band"})
-    sizes = sizes or block_sizes(
-        length, key_length, num_kv_heads, shape[2], position_dependent=position_dependent
-    )
+    if sizes is None:
+        moves = mask is not None and not mask.parts.isdisjoint({"causal", "band"})
+        sizes = block_sizes(length, key_length, num_kv_heads, shape[2], position_dependent=moves)
     rows = key_ranges(mask, tuple(batch), length, key_length)
-    q, k, v = _silence(q, k, v, mask, rows)
-    scale = 1.0 / math.sqrt(head_dim) if scale is None else scale
-    q = jnp.reshape(q.astype(dtype) * jnp.asarray(scale, dtype), (*shape, head_dim))
+    q, k, v = _zero_unattended(operands, rows)
+    q = jnp.reshape(q.astype(dtype) * jnp.asarray(operands.scale, dtype), (*shape, head_dim))
     k, v = (jnp.reshape(x, (shape[0], *x.shape[-3:])) for x in (k, v))
     rows = KeyRanges(*(jnp.reshape(x, (shape[0], length)) for x in rows))
     array = one_batch_axis(None if mask is None else mask.array, tuple(batch))
-    hidden = split_mask(rows, array, num_kv_heads, key_length, sizes)
     output, lse = attention_over_blocks(
-        split_queries(q, sizes), split_keys(k, sizes), split_keys(v, sizes), hidden
+        split_queries(q, sizes),
+        split_keys(k, sizes),
+        split_keys(v, sizes),
+        split_mask(rows, array, num_kv_heads, key_length, sizes),
     )
-    output = join(output, (*shape, v.shape[-1]), sizes).astype(query.dtype)
-    output = heads_first(jnp.reshape(output, (*batch, num_heads, length, -1)), layout)
-    if not return_lse:
-        return output
-    lse = join(lse[..., None], (*shape, 1), sizes)
-    return output, jnp.reshape(lse, (*batch, num_heads, length))
+    output = merge_queries(output, (*shape, v.shape[-1]), sizes).astype(query.dtype)
+    lse = merge_queries(lse[..., None], (*shape, 1), sizes)
+    heads = (*batch, num_heads, length)
+    return jnp.reshape(output, (*heads, v.shape[-1])), jnp.reshape(lse, heads)
 
 
-def why_unsupported(request: Any) -> str | None:
-    """Return why blocks cannot serve a :class:`~mha_book.attention.dispatch.AttentionSpec`, or None."""
-    if request.has_bias:
+def why_unsupported(spec: Any) -> str | None:
+    """Return why blocks cannot serve an attention spec, or None."""
+    if spec.has_bias:
         return "a bias and its gradient are as large as the scores, which blocks are to avoid"
     return None
 
 
-def _silence(
-    query: Array, key: Array, value: Array, mask: Mask | None, rows: KeyRanges
-) -> tuple[Array, Array, Array]:
+def _zero_unattended(operands: Operands, rows: KeyRanges) -> tuple[Array, Array, Array]:
     """Empty what nothing attends to; unless the mask has an array, without an array of pairs."""
+    query, key, value, mask, *_ = operands
     if mask is None:
         return query, key, value
     if mask.array is not None:
-        return zero_unattended(query, key, value, visibility(query, key, mask=mask))
-    sees, is_seen = rows.start < rows.stop, seen(rows, key.shape[-2])
+        return zero_unattended(query, key, value, operands.visible())
+    sees, is_attended = rows.start < rows.stop, attended_keys(rows, key.shape[-2])
 
-    def keep(x: Array, alive: Array) -> Array:  # (…, N, T, X), (…, T)
-        return jnp.where(alive[..., None, :, None], x, jnp.zeros((), x.dtype))
+    def keep(x: Array, where: Array) -> Array:  # (…, N, T, X), (…, T)
+        return jnp.where(where[..., None, :, None], x, jnp.zeros((), x.dtype))
 
-    return keep(query, sees), keep(key, is_seen), keep(value, is_seen)
+    return keep(query, sees), keep(key, is_attended), keep(value, is_attended)
 
 
 def attention_over_blocks(
-    query: Array, key: Array, value: Array, hidden: BlockMask
+    query: Array, key: Array, value: Array, mask: BlockMask
 ) -> tuple[Array, Array]:
     """Return the output ``(X, P, c, r, C)`` and the log-sum-exp ``(X, P, c, r)``.
 
@@ -132,44 +113,44 @@ def attention_over_blocks(
         query: ``(X, P, c, r, H)``, scaled, in the dtype in which to compute.
         key: ``(X, U, c, u, H)``; a block is widened when it is used.
         value: ``(X, U, c, u, C)``, likewise.
-        hidden: which pairs are visible.
+        mask: which pairs are visible.
 
     Returns:
         The pair, in the dtype of the query.
     """
-    return _attention(query, key, value, hidden)
+    return _attention(query, key, value, mask)
 
 
 @jax.custom_vjp
-def _attention(query: Array, key: Array, value: Array, hidden: BlockMask) -> tuple[Array, Array]:
+def _attention(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Array, Array]:
     chunks, count, heads, rows, _ = query.shape
     block = (rows, key.shape[-2])
 
     def of_chunk(x: Array) -> tuple[Array, Array]:
         def of_queries(p: Array) -> tuple[Array, Array]:
-            q, place = query[x, p], (*_entry(hidden, chunks, x), p)
+            q, place = query[x, p], (*_entry(mask, chunks, x), p)
 
             def step(u: Array, known: Any, masked: bool) -> Any:
                 scores = jnp.einsum("crh,cuh->cru", q, key[x, u].astype(q.dtype))
                 if masked:
-                    scores = jnp.where(visible_block(hidden, place, u, block), scores, -jnp.inf)
+                    scores = jnp.where(visible_block(mask, place, u, block), scores, -jnp.inf)
                 return update(known, scores, value[x, u].astype(q.dtype))
 
             known = init((heads, rows, value.shape[-1]), q.dtype)
-            return finalize(over_keys(hidden, place, step, known))
+            return finalize(loop_over_keys(mask, place, step, known))
 
         return jax.lax.map(of_queries, jnp.arange(count))
 
     return jax.lax.map(of_chunk, jnp.arange(chunks))
 
 
-def _forward(query: Array, key: Array, value: Array, hidden: BlockMask) -> tuple[Any, Any]:
-    output, lse = _attention(query, key, value, hidden)
-    return (output, lse), (query, key, value, hidden, output, lse)
+def _forward(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Any, Any]:
+    output, lse = _attention(query, key, value, mask)
+    return (output, lse), (query, key, value, mask, output, lse)
 
 
 def _backward(saved: Any, cotangents: tuple[Array, Array]) -> tuple[Array, Array, Array, None]:
-    query, key, value, hidden, output, lse = saved
+    query, key, value, mask, output, lse = saved
     d_output, d_lse = cotangents
     chunks, count = query.shape[:2]
     block = (query.shape[-2], key.shape[-2])
@@ -181,7 +162,7 @@ def _backward(saved: Any, cotangents: tuple[Array, Array]) -> tuple[Array, Array
     def of_chunk(x: Array) -> tuple[Array, Array, Array]:
         def of_queries(sums: Any, p: Array) -> tuple[Any, Array]:
             q, d_o = query[x, p], d_output[x, p]  # (c, r, H), (c, r, C)
-            place = (*_entry(hidden, chunks, x), p)
+            place = (*_entry(mask, chunks, x), p)
             row_lse, row_inner = lse[x, p][:, None], inner[x, p][:, None]  # (c, 1, r)
 
             def step(u: Array, sums: Any, masked: bool) -> Any:
@@ -189,7 +170,7 @@ def _backward(saved: Any, cotangents: tuple[Array, Array]) -> tuple[Array, Array
                 k, v = key[x, u].astype(q.dtype), value[x, u].astype(q.dtype)
                 weights = jnp.exp(jnp.einsum("cuh,crh->cur", k, q) - row_lse)
                 if masked:
-                    visible = jnp.swapaxes(visible_block(hidden, place, u, block), -1, -2)
+                    visible = jnp.swapaxes(visible_block(mask, place, u, block), -1, -2)
                     weights = jnp.where(visible, weights, jnp.zeros((), q.dtype))
                 d_scores = weights * (jnp.einsum("cud,crd->cur", v, d_o) - row_inner)
                 d_value = _add(d_value, u, jnp.einsum("cur,crd->cud", weights, d_o))
@@ -198,7 +179,7 @@ def _backward(saved: Any, cotangents: tuple[Array, Array]) -> tuple[Array, Array
                 return d_q, d_key, d_value
 
             zero = jnp.zeros((q.shape[0], q.shape[2], q.shape[1]), q.dtype)
-            d_q, *sums = over_keys(hidden, place, step, (zero, *sums))
+            d_q, *sums = loop_over_keys(mask, place, step, (zero, *sums))
             return tuple(sums), jnp.swapaxes(d_q, -1, -2)
 
         sums = tuple(jnp.zeros(array.shape[1:], query.dtype) for array in (key, value))
@@ -212,9 +193,9 @@ def _backward(saved: Any, cotangents: tuple[Array, Array]) -> tuple[Array, Array
 _attention.defvjp(_forward, _backward)
 
 
-def _entry(hidden: BlockMask, chunks: int, x: Array) -> tuple[Array, Array]:
+def _entry(mask: BlockMask, chunks: int, x: Array) -> tuple[Array, Array]:
     """Return the batch entry that a chunk belongs to, and its number there."""
-    return jnp.divmod(x, chunks // hidden.start.shape[0])
+    return jnp.divmod(x, chunks // mask.start.shape[0])
 
 
 def _add(sums: Array, u: Array, block: Array) -> Array:

@@ -15,43 +15,31 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from mha_book._checks import wide
-from mha_book.attention.reference import (
-    _exponentials,
-    _fold_groups,
-    _scores,
-    scaled_dot_product_attention,
-)
-from mha_book.heads import heads_first
-from mha_book.masks import Mask, visibility, zero_unattended
+from mha_book.attention.operands import Operands, fold_groups
+from mha_book.attention.reference import exponentials, reference_attention, scores
+from mha_book.masks import Mask, zero_unattended
 
-__all__ = ["FEW_QUERIES", "run"]
+__all__ = ["FEW_QUERIES", "decode_attention"]
 
 FEW_QUERIES = 4
 """Up to how many queries a head this is preferred on a CPU."""
 
 
-def run(
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Mask | None,
-    bias: Array | None,
-    scale: Any,
-    layout: str,
-    return_lse: bool,
-) -> Any:
-    """Serve :func:`mha_book.attention.dispatch.attend` without writing keys or values anew.
+def decode_attention(operands: Operands) -> tuple[Array, Array]:
+    """Return output and log-sum-exp without writing keys or values anew.
 
     Any number of queries is served; with many of them there is nothing to gain. Derivatives, in
-    either mode, are those of :func:`~mha_book.attention.reference.scaled_dot_product_attention`.
+    either mode, are those of :func:`~mha_book.attention.reference.reference_attention`.
+
+    Args:
+        operands: the call; its ``weight_factors`` are not served.
+
+    Returns:
+        ``(…, N, T, C)`` and ``(…, N, T)``.
     """
-    query, key, value = (heads_first(x, layout) for x in (query, key, value))
-    visible = visibility(query, key, mask=mask, bias=bias)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    query, key, value, _, bias, scale, _ = operands
     scale = jnp.asarray(scale, wide(query.dtype))
-    output, lse = _attend(query, key, value, bias, scale, visible)
-    output = heads_first(output, layout)
-    return (output, lse) if return_lse else output
+    return _attend(query, key, value, bias, scale, operands.visible())
 
 
 @jax.custom_jvp
@@ -64,8 +52,8 @@ def _attend(
     visible: Array | None,
 ) -> tuple[Array, Array]:
     """Return the output ``(…, N, T, C)`` and the log-sum-exp ``(…, N, T)``."""
-    exponentials, total, lse = _exponentials(_scores(query, key, bias, scale), visible)
-    rows = _fold_groups(exponentials, value)  # (…, K, G·T, S)
+    numerators, total, lse = exponentials(scores(query, key, bias, scale), visible)
+    rows = fold_groups(numerators, value)  # (…, K, G·T, S)
 
     def product(rows: Array, value: Array) -> Array:
         return jnp.matmul(rows, value.astype(rows.dtype))  # (…, K, G·T, C)
@@ -81,7 +69,7 @@ def _attend(
     if visible is not None:
         is_number = jnp.all(jnp.isfinite(output))
         output = jax.lax.cond(is_number, lambda r, v, o: o, emptied, rows, value, output)
-    output = jnp.reshape(output, (*exponentials.shape[:-1], value.shape[-1]))  # (…, N, T, C)
+    output = jnp.reshape(output, (*numerators.shape[:-1], value.shape[-1]))  # (…, N, T, C)
     return (output / total).astype(query.dtype), lse
 
 
@@ -90,8 +78,8 @@ def _attend_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[An
     *operands, visible = primals
 
     def reference(query: Array, key: Array, value: Array, bias: Array | None, scale: Array) -> Any:
-        kinds: dict[str, Any] = {"mask": visible, "bias": bias, "scale": scale}
-        return scaled_dot_product_attention(query, key, value, **kinds, return_lse=True)
+        mask = None if visible is None else Mask(array=visible)
+        return reference_attention(Operands(query, key, value, mask, bias, scale))
 
     _, changes = jax.jvp(reference, tuple(operands), tuple(tangents[:-1]))
     return _attend(*primals), changes

@@ -1,12 +1,12 @@
-"""What a call of attention asks for, without the arrays: all that the choice of one looks at."""
+"""Which implementation of attention runs where, and why.
 
-# MERGED-DOC """Which implementation of attention runs where, and why.
-#
-# The layers and models call :func:`attend` and nothing else. What it runs is decided by
-# :func:`select`, a pure function of shapes, dtypes, the kind of mask, the platform and what the
-# caller wants; it also says why the others were passed over. A new implementation is one more entry
-# of :data:`IMPLEMENTATIONS` and is held to the reference by the contract suite.
-# """
+The layers and models call :func:`attend` and nothing else. It checks its arguments once, makes one
+record of them (:class:`~mha_book.attention.operands.Operands`), and hands that to the
+implementation that :func:`select` names: a pure function of shapes, dtypes, the kind of mask, the
+platform and what the caller wants, which also says why the others were passed over. A new
+implementation is one more entry of :data:`IMPLEMENTATIONS` and is held to the reference by the
+contract suite.
+"""
 
 import functools
 from collections.abc import Callable
@@ -15,27 +15,26 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_bias, check_factors, check_operands, check_rank
+from mha_book._checks import check, check_rank
 from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference
+from mha_book.attention.operands import Operands, empty_result, prepare
 from mha_book.heads import LAYOUTS, heads_first
-from mha_book.masks import Mask, as_mask
+from mha_book.masks import Mask
 
 __all__ = [
-    "attend",
-    "Selection",
-    "select",
-    "compute_capability",
-    "attention_spec",
-    "Implementation",
     "IMPLEMENTATIONS",
     "AttentionSpec",
+    "Implementation",
+    "Selection",
+    "attend",
+    "attention_spec",
+    "compute_capability",
+    "select",
 ]
 
 
 class AttentionSpec(NamedTuple):
-    """What is asked of an implementation, without the arrays.
-
-    :func:`~mha_book.attention.dispatch.select` looks at nothing else.
+    """What is asked of an implementation, without the arrays: all that :func:`select` looks at.
 
     Args:
         query_shape: ``(…, N, T, H)``, heads first whatever the layout of the arrays is.
@@ -60,91 +59,8 @@ class AttentionSpec(NamedTuple):
     compute_capability: tuple[int, ...] | None = None
 
 
-def attention_spec(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    layout: str = "NTH",
-    return_lse: bool = False,
-    forward_mode: bool = False,
-    weight_factors: Float[Array, "..."] | None = None,
-) -> AttentionSpec:
-    """Return what :func:`~mha_book.attention.dispatch.attend` with these arguments asks for.
-
-    Args:
-        query: as in :func:`~mha_book.attention.dispatch.attend`.
-        key: as in :func:`~mha_book.attention.dispatch.attend`.
-        value: as in :func:`~mha_book.attention.dispatch.attend`.
-        mask: as in :func:`~mha_book.attention.dispatch.attend`.
-        bias: as in :func:`~mha_book.attention.dispatch.attend`.
-        is_causal: as in :func:`~mha_book.attention.dispatch.attend`.
-        layout: as in :func:`~mha_book.attention.dispatch.attend`.
-        return_lse: as in :func:`~mha_book.attention.dispatch.attend`.
-        forward_mode: whether the result is to be differentiated in forward mode.
-        weight_factors: as in :func:`~mha_book.attention.dispatch.attend`.
-
-    Returns:
-        The request, for the platform that JAX runs on by default.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> q = jnp.ones((2, 3, 4))
-        >>> sorted(attention_spec(q, q, q, is_causal=True).mask_kind)
-        ['causal']
-    """
-    check(layout in LAYOUTS, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
-    axes = "(…, N, T, H)" if layout == "NTH" else "(…, T, N, H)"
-    for array, name in ((query, "query"), (key, "key"), (value, "value")):
-        check_rank(array, name, axes, 3)
-    q, k, v = (jax.eval_shape(lambda x: heads_first(x, layout), x) for x in (query, key, value))
-    check_operands(q, k, v)
-    scores_shape = (*q.shape[:-1], k.shape[-2])
-    structure = as_mask(mask, is_causal, scores_shape)
-    if bias is not None:
-        check_bias(bias, scores_shape)
-    if weight_factors is not None:
-        check_factors(weight_factors, scores_shape)
-    wants = {"lse": return_lse, "forward_mode": forward_mode}
-    wants["weight_factors"] = weight_factors is not None
-    return AttentionSpec(
-        q.shape,
-        k.shape,
-        v.shape,
-        str(q.dtype),
-        frozenset() if structure is None else structure.parts,
-        bias is not None,
-        jax.default_backend(),
-        frozenset(name for name, wanted in wants.items() if wanted),
-        compute_capability(),
-    )
-
-
-@functools.cache
-def compute_capability() -> tuple[int, ...] | None:
-    """Return the generation of the NVIDIA GPU that JAX runs on by default, or None without one.
-
-    Returns:
-        Major and minor number, for example ``(9, 0)`` for an H200.
-
-    Example:
-        >>> compute_capability() is None or len(compute_capability()) == 2
-        True
-    """
-    device = jax.devices()[0]
-    if device.platform != "gpu" or "cuda" not in device.client.platform_version:
-        return None  # other makers' devices have other names for their generations
-    return tuple(int(number) for number in device.compute_capability.split("."))
-
-
 class Selection(NamedTuple):
-    """The implementation that serves a request, and why those preferred to it were refused.
+    """The implementation that serves a spec, and why those preferred to it cannot.
 
     Args:
         name: a key of :data:`IMPLEMENTATIONS`.
@@ -159,16 +75,17 @@ class Implementation(NamedTuple):
     """One way to compute attention.
 
     Args:
-        run: ``(query, key, value, mask, bias, scale, layout, return_lse)`` to the output; with
-            ``weight_factors`` as one more argument where these are given.
-        refuse: a :class:`AttentionSpec` to the reason it cannot be served, or None.
+        run: from :class:`~mha_book.attention.operands.Operands` to the output and the log-sum-exp,
+            which is None where the implementation has none.
+        why_unsupported: from a spec to the reason it cannot be served, or None; None where it
+            serves all.
         forward_mode: whether it can be differentiated in forward mode.
         weight_factors: whether it can multiply the weights, as dropout does.
     """
 
-    run: Callable[..., Any]
-    refuse: Callable[[AttentionSpec], str | None]
-    forward_mode: bool
+    run: Callable[[Operands], tuple[Array, Array | None]]
+    why_unsupported: Callable[[AttentionSpec], str | None] | None = None
+    forward_mode: bool = True
     weight_factors: bool = False
 
 
@@ -188,11 +105,12 @@ def attend(
 ) -> Any:
     r"""Return $\operatorname{softmax}(Q K^\top \cdot \text{scale} + B)\, V$ for every head.
 
-    The same operation as :func:`~mha_book.attention.reference.scaled_dot_product_attention`, computed by
-    whichever implementation suits the operands and the device.
+    The same operation as :func:`~mha_book.attention.reference.scaled_dot_product_attention`,
+    computed by whichever implementation suits the operands and the device.
 
     Args:
-        query: ``(…, N, T, H)`` in layout "NTH", ``(…, T, N, H)`` in layout "TNH".
+        query: ``(…, N, T, H)`` in layout "NTH", ``(…, T, N, H)`` in layout "TNH"; ``(T, H)`` for
+            one head.
         key: ``(…, K, S, H)`` or ``(…, S, K, H)``, with ``N`` a multiple of ``K``.
         value: ``(…, K, S, C)`` or ``(…, S, K, C)``.
         mask: a :class:`~mha_book.masks.Mask`, or a boolean array of the full rank
@@ -228,27 +146,68 @@ def attend(
         >>> attend(q, k, v, is_causal=True).shape
         (2, 3, 4)
     """
-    kinds: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal}
-    extra = {} if weight_factors is None else {"weight_factors": weight_factors}
-    wanted: dict[str, Any] = {"layout": layout, "return_lse": return_lse, **extra}
-    request = attention_spec(query, key, value, **kinds, **wanted)
+    operands = _prepare(
+        query, key, value, layout,
+        mask=mask, bias=bias, is_causal=is_causal, scale=scale, weight_factors=weight_factors,
+    )  # fmt: skip
+    spec = _spec(operands, {"lse": return_lse})
     if implementation is None:
-        name = select(request).name
+        name = select(spec).name
     else:
-        known = ", ".join(IMPLEMENTATIONS)
-        check(
-            implementation in IMPLEMENTATIONS, "implementation", f"one of {known}", implementation
-        )
-        name = implementation
-        reason = _refusal(name, request)
+        name, known = implementation, ", ".join(IMPLEMENTATIONS)
+        check(name in IMPLEMENTATIONS, "implementation", f"one of {known}", name)
+        reason = _why_unsupported(name, spec)
         if reason is not None:
             raise NotImplementedError(f"implementation {name!r} cannot serve: {reason}")
-    structure = as_mask(mask, is_causal, (*request.query_shape[:-1], request.key_shape[-2]))
-    run = IMPLEMENTATIONS[name].run
-    return run(query, key, value, structure, bias, scale, layout, return_lse, **extra)
+    run = empty_result if operands.is_empty else IMPLEMENTATIONS[name].run
+    if operands.query.ndim == 2:  # implementations may count on an axis of heads
+        output, lse = run(operands.with_head_axis())
+        output, lse = output[0], None if lse is None else lse[0]
+    else:
+        output, lse = run(operands)
+    output = output if layout == "NTH" else heads_first(output, layout)
+    return (output, lse) if return_lse else output
 
 
-def select(request: AttentionSpec) -> Selection:
+def attention_spec(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    layout: str = "NTH",
+    return_lse: bool = False,
+    forward_mode: bool = False,
+    **options: Any,
+) -> AttentionSpec:
+    """Return what :func:`attend` with these arguments asks for.
+
+    Args:
+        query: as in :func:`attend`, like the other arrays.
+        key: likewise.
+        value: likewise.
+        layout: likewise.
+        return_lse: likewise.
+        forward_mode: whether the result is to be differentiated in forward mode.
+        **options: ``mask``, ``bias``, ``is_causal``, ``scale`` and ``weight_factors`` of
+            :func:`attend`.
+
+    Returns:
+        The spec, for the platform that JAX runs on by default.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> q = jnp.ones((2, 3, 4))
+        >>> sorted(attention_spec(q, q, q, is_causal=True).mask_kind)
+        ['causal']
+    """
+    operands = _prepare(query, key, value, layout, **options)
+    return _spec(operands, {"lse": return_lse, "forward_mode": forward_mode})
+
+
+def select(spec: AttentionSpec) -> Selection:
     """Return the first implementation that serves, in the order of preference on the platform.
 
     On a CPU the reference goes first; for more keys than a block has, ``blockwise``, and for few
@@ -259,63 +218,108 @@ def select(request: AttentionSpec) -> Selection:
     measured.
 
     Args:
-        request: what is asked; :func:`attention_spec` makes one from arrays.
+        spec: what is asked; :func:`attention_spec` makes one from arrays.
 
     Returns:
-        The choice, with the reasons of those that were preferred and refused.
+        The selection, with the reasons of those that were preferred and cannot serve.
 
     Example:
         >>> select(AttentionSpec((2, 3, 4), (2, 3, 4), (2, 3, 4), "float64", platform="gpu")).name
         'reference'
     """
     rejected: list[tuple[str, str]] = []
-    for name in _preferred(request):
-        reason = _refusal(name, request)
+    for name in _preferred(spec):
+        reason = _why_unsupported(name, spec)
         if reason is None:
             return Selection(name, tuple(rejected))
         rejected.append((name, reason))
-    raise NotImplementedError(f"no implementation serves {request}: {rejected}")
+    raise NotImplementedError(f"no implementation serves {spec}: {rejected}")
 
 
-def _preferred(request: AttentionSpec) -> list[str]:
+@functools.cache
+def compute_capability() -> tuple[int, ...] | None:
+    """Return the generation of the NVIDIA GPU that JAX runs on by default, or None without one.
+
+    Returns:
+        Major and minor number, for example ``(9, 0)`` for an H200.
+
+    Example:
+        >>> compute_capability() is None or len(compute_capability()) == 2
+        True
+    """
+    device = jax.devices()[0]
+    if device.platform != "gpu" or "cuda" not in device.client.platform_version:
+        return None  # other makers' devices have other names for their generations
+    return tuple(int(number) for number in device.compute_capability.split("."))
+
+
+def _prepare(query: Array, key: Array, value: Array, layout: str, **options: Any) -> Operands:
+    """Bring the arrays to heads first and check them."""
+    check(layout in LAYOUTS, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
+    if layout != "NTH":
+        for array, name in ((query, "query"), (key, "key"), (value, "value")):
+            check_rank(array, name, "(…, T, N, H)", 3)
+        query, key, value = (heads_first(x, layout) for x in (query, key, value))
+    return prepare(query, key, value, **options)
+
+
+def _spec(operands: Operands, wants: dict[str, bool]) -> AttentionSpec:
+    mask = operands.mask
+    wants = {**wants, "weight_factors": operands.weight_factors is not None}
+    return AttentionSpec(
+        tuple(operands.query.shape),
+        tuple(operands.key.shape),
+        tuple(operands.value.shape),
+        str(operands.query.dtype),
+        frozenset() if mask is None else mask.parts,
+        operands.bias is not None,
+        jax.default_backend(),
+        frozenset([name for name, is_wanted in wants.items() if is_wanted]),
+        compute_capability(),
+    )
+
+
+def _preferred(spec: AttentionSpec) -> list[str]:
     """Return the names of implementations, best first; the reference, the last, serves all."""
-    queries, keys = request.query_shape[-2], request.key_shape[-2]
+    queries, keys = spec.query_shape[-2], spec.key_shape[-2]
     few = queries <= decode.FEW_QUERIES < keys
     names = []
-    if request.platform != "gpu" and keys > blocks.KEYS and not few:
+    if spec.platform != "gpu" and keys > blocks.KEYS and not few:
         names.append("blockwise")
-    if request.dtype in ("bfloat16", "float16") and request.platform == "gpu" and not few:
+    if spec.dtype in ("bfloat16", "float16") and spec.platform == "gpu" and not few:
         names.append("cudnn")
-    if request.platform != "cpu":
+    if spec.platform != "cpu":
         names.append("jax_nn")
     elif few:
         names.append("decode")
     return [*names, "reference"]
 
 
-def _refusal(name: str, request: AttentionSpec) -> str | None:
-    """Return why the implementation cannot serve the request, or None."""
-    if "forward_mode" in request.wants and not IMPLEMENTATIONS[name].forward_mode:
+def _why_unsupported(name: str, spec: AttentionSpec) -> str | None:
+    """Return why the implementation cannot serve the spec, or None."""
+    implementation = IMPLEMENTATIONS[name]
+    if "forward_mode" in spec.wants and not implementation.forward_mode:
         return "it cannot be differentiated in forward mode"
-    if "weight_factors" in request.wants and not IMPLEMENTATIONS[name].weight_factors:
+    if "weight_factors" in spec.wants and not implementation.weight_factors:
         return "it cannot multiply the weights by factors, as dropout on them does"
-    return IMPLEMENTATIONS[name].why_unsupported(request)
+    reason = implementation.why_unsupported
+    return None if reason is None else reason(spec)
 
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
-    "jax_nn": Implementation(jax_nn.run, jax_nn.why_unsupported, forward_mode=True),
-    "cudnn": Implementation(jax_nn.run_cudnn, jax_nn.why_cudnn_unsupported, forward_mode=False),
-    "reference": Implementation(
-        reference.run, lambda request: None, forward_mode=True, weight_factors=True
+    "jax_nn": Implementation(jax_nn.xla_attention, jax_nn.why_xla_unsupported),
+    "cudnn": Implementation(
+        jax_nn.cudnn_attention, jax_nn.why_cudnn_unsupported, forward_mode=False
     ),
+    "reference": Implementation(reference.reference_attention, weight_factors=True),
     # The backward pass by hand. The reference serves all that these do, so they run by name alone.
-    "manual": Implementation(
-        gradient.run_manual, lambda request: None, forward_mode=False, weight_factors=True
-    ),
+    "manual": Implementation(gradient.manual_attention, forward_mode=False, weight_factors=True),
     "recompute": Implementation(
-        gradient.run_recompute, lambda request: None, forward_mode=False, weight_factors=True
+        gradient.recompute_attention, forward_mode=False, weight_factors=True
     ),
-    "blockwise": Implementation(blockwise.run, blockwise.why_unsupported, forward_mode=False),
-    "decode": Implementation(decode.run, lambda request: None, forward_mode=True),
+    "blockwise": Implementation(
+        blockwise.blockwise_attention, blockwise.why_unsupported, forward_mode=False
+    ),
+    "decode": Implementation(decode.decode_attention),
 }
 """The implementations by name."""

@@ -1,32 +1,22 @@
-r"""The backward pass of the softmax, by its Jacobian and without it.
+r"""Attention and its backward pass, written out by hand: softmax, values, scores, bias and scale.
 
-A gradient is called ``d_`` and the name of what it belongs to. One row of ``S`` scores gives one
-row of ``S`` weights, $A^{j} = \exp(S^{j}) / \sum_{j'} \exp(S^{j'})$.
+A gradient is called ``d_`` and the name of what it belongs to: ``d_output`` is
+$\partial L / \partial O$ for a loss $L$. Each function takes the gradient of a result and gives
+those of the operands. Shapes: as in :mod:`~mha_book.attention.operands`; ``(T, H)`` is one head. A
+key/value head serves a group of query heads, so its gradient is the sum over the group: with the
+group folded into the rows, one matrix product does both.
+
+The backward pass is served in two ways:
+
+- *stored* (implementation "manual"): the exponentials of the forward pass are kept, ``N·T·S``
+  numbers;
+- *recomputed* (implementation "recompute"): of the softmax the log-sum-exp is kept alone, ``N·T``
+  numbers in float32 at least, and $A^{hij} = \exp(S^{hij} - \ell^{hi})$ computed again. That the
+  weights follow from a score and two numbers of its row, $\ell$ and $D$, is what lets blockwise
+  algorithms go through the keys piece by piece.
+
+Neither has forward mode: a ``jax.custom_vjp`` tells JAX the reverse alone.
 """
-
-# MERGED-DOC r"""The backward pass of attention, written out by hand: values, scores, bias and scale.
-#
-# A gradient is called ``d_`` and the name of what it belongs to: ``d_output`` is
-# $\partial L / \partial O$ for a loss $L$. Each function here takes the gradient of a result and
-# gives those of the operands. Letters as in :mod:`mha_book.attention.reference`: ``N`` query heads, ``K``
-# key/value heads, ``T`` queries, ``S`` keys, ``H`` and ``C`` widths; ``(T, H)`` is one head. A
-# key/value head serves a group of query heads, so its gradient is the sum over the group: with the
-# group folded into the rows, one matrix product does both.
-# """
-
-# MERGED-DOC r"""Attention whose gradient is the one derived by hand, to train with and to compare.
-#
-# Two ways to serve the backward pass of :mod:`mha_book.attention.gradient`:
-#
-# - *stored* (implementation "manual"): the exponentials of the forward pass are kept, ``N·T·S``
-#   numbers;
-# - *recomputed* (implementation "recompute"): of the softmax the log-sum-exp is kept alone, ``N·T``
-#   numbers in float32 at least, and $A^{hij} = \exp(S^{hij} - \ell^{hi})$ computed again. That the
-#   weights follow from a score and two numbers of its row, $\ell$ and $D$, is what lets blockwise
-#   algorithms go through the keys piece by piece.
-#
-# Neither has forward mode: a ``jax.custom_vjp`` tells JAX the reverse alone.
-# """
 
 import functools
 import math
@@ -37,20 +27,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import wide
-from mha_book.attention.reference import _exponentials, _fold_groups, _scores
-from mha_book.heads import heads_first
-from mha_book.masks import Mask, visibility, zero_unattended
+from mha_book.attention.operands import Operands, fold_groups
+from mha_book.attention.reference import exponentials, scores
+from mha_book.masks import zero_unattended
 
 __all__ = [
-    "attention_vjp",
     "AttentionGradients",
+    "Saved",
+    "attention_vjp",
     "backward",
     "broadcast_vjp",
     "forward",
+    "manual_attention",
+    "recompute_attention",
     "row_products",
-    "run_manual",
-    "run_recompute",
-    "Saved",
     "scores_vjp",
     "softmax_jacobian",
     "softmax_vjp",
@@ -242,7 +232,7 @@ def attention_vjp(
 
     $O = (f \circ A)\, V$ with $A = \operatorname{softmax}(s\,Q K^\top + B)$ has the gradients
     $dA = f \circ dO\,V^\top$, $dS = A \circ (dA - D + d\ell)$ with $D$ of
-    :func:`~mha_book.attention.gradient.row_products`, from there :func:`scores_vjp`, and $dB = dS$. The
+    :func:`row_products`, from there :func:`scores_vjp`, and $dB = dS$. The
     log-sum-exp $\ell^{hi}$ of a row has the gradient
     $\partial \ell^{hi} / \partial S^{hij} = A^{hij}$. Masks need no line of their own: what they
     hide has weight zero.
@@ -311,13 +301,13 @@ def _narrow(d_x: Array, x: Array) -> Array:
 
 def _times(rows: Array, matrix: Array) -> Array:
     """Return rows ``(…, N, T, X)`` times the matrices ``(…, K, X, Y)`` of their groups."""
-    product = jnp.matmul(_fold_groups(rows, matrix), matrix)  # (…, K, G·T, Y)
+    product = jnp.matmul(fold_groups(rows, matrix), matrix)  # (…, K, G·T, Y)
     return jnp.reshape(product, (*rows.shape[:-1], matrix.shape[-1]))
 
 
 def _transposed_times(left: Array, right: Array, like: Any) -> Array:
     """Return ``(…, N, T, X)`` transposed times ``(…, N, T, Y)``, summed to ``(…, K, X, Y)``."""
-    left, right = _fold_groups(left, like), _fold_groups(right, like)
+    left, right = fold_groups(left, like), fold_groups(right, like)
     # In this order the small result is turned, (Y, X) to (X, Y); never the many weights.
     return jnp.swapaxes(jnp.einsum("...tx,...ty->...yx", left, right), -1, -2)
 
@@ -326,78 +316,51 @@ class Saved(NamedTuple):
     """What the forward pass keeps for the backward pass.
 
     Args:
-        query: ``(…, N, T, H)``, silenced: see :func:`~mha_book.masks.zero_unattended`.
-        key: ``(…, K, S, H)``, likewise.
-        value: ``(…, K, S, C)``, likewise.
-        mask: the mask, as structure.
-        bias: of the rank of the scores, or None.
-        scale: ``()``.
-        weight_factors: of the rank of the scores, or None.
+        operands: the call, what nobody attends to set to zero.
         output: ``(…, N, T, C)``, in float32 at least.
         lse: ``(…, N, T)``, likewise.
         exponentials: ``(…, N, T, S)``, or None where they are to be recomputed.
         total: ``(…, N, T, 1)``, their sums, or None.
     """
 
-    query: Array
-    key: Array
-    value: Array
-    mask: Mask | None
-    bias: Array | None
-    scale: Array
-    weight_factors: Array | None
+    operands: Operands
     output: Array
     lse: Array
     exponentials: Array | None
     total: Array | None
 
 
-def forward(
-    query: Array,
-    key: Array,
-    value: Array,
-    *,
-    mask: Mask | None = None,
-    bias: Array | None = None,
-    scale: Any = None,
-    weight_factors: Array | None = None,
-    recompute: bool = False,
-) -> tuple[Array, Array, Saved]:
+def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Array, Saved]:
     """Return output and log-sum-exp of attention, and what :func:`backward` needs.
 
-    The steps of :func:`~mha_book.attention.reference.scaled_dot_product_attention`.
+    The steps of :func:`~mha_book.attention.reference.reference_attention`.
 
     Args:
-        query: ``(…, N, T, H)``.
-        key: ``(…, K, S, H)``.
-        value: ``(…, K, S, C)``.
-        mask: a mask as structure.
-        bias: added to the scaled scores, full rank.
-        scale: factor of the scores; None means ``1 / sqrt(H)``.
-        weight_factors: multiplies the weights, full rank.
+        operands: what :func:`~mha_book.attention.operands.prepare` gave.
         recompute: whether to keep the log-sum-exp in place of the exponentials.
 
     Returns:
         ``(…, N, T, C)`` in the dtype of the query, ``(…, N, T)``, and what was kept.
 
     Example:
+        >>> from mha_book.attention.operands import prepare
         >>> x = jnp.ones((2, 3, 4))
-        >>> _, _, saved = forward(x, x, x, recompute=True)
+        >>> _, _, saved = forward(prepare(x, x, x), recompute=True)
         >>> saved.lse.shape, saved.exponentials
         ((2, 3), None)
     """
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scale = jnp.asarray(scale, wide(query.dtype))
-    visible = visibility(query, key, mask=mask, bias=bias)
-    dtype, (query, key, value) = query.dtype, zero_unattended(query, key, value, visible)
-    exponentials, total, lse = _exponentials(_scores(query, key, bias, scale), visible)
-    factored = exponentials
-    if weight_factors is not None:
-        factored = exponentials * weight_factors.astype(exponentials.dtype)
-    output = _times(factored, value.astype(exponentials.dtype)) / total  # (…, N, T, C)
-    kept = (None, None) if recompute else (exponentials, total)
-    saved = Saved(query, key, value, mask, bias, scale, weight_factors, output, lse, *kept)
-    return output.astype(dtype), lse, saved
+    visible = operands.visible()
+    query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
+    numerators, total, lse = exponentials(
+        scores(query, key, operands.bias, operands.scale), visible
+    )
+    factored = numerators
+    if operands.weight_factors is not None:
+        factored = numerators * operands.weight_factors.astype(numerators.dtype)
+    output = _times(factored, value.astype(numerators.dtype)) / total  # (…, N, T, C)
+    kept = (None, None) if recompute else (numerators, total)
+    saved = Saved(operands._replace(query=query, key=key, value=value), output, lse, *kept)
+    return output.astype(query.dtype), lse, saved
 
 
 def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> AttentionGradients:
@@ -412,22 +375,24 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         The gradients.
 
     Example:
+        >>> from mha_book.attention.operands import prepare
         >>> x = jnp.ones((2, 3, 4))
-        >>> output, _, saved = forward(x, x, x)
+        >>> output, _, saved = forward(prepare(x, x, x))
         >>> backward(saved, output).value.shape
         (2, 3, 4)
     """
+    x = saved.operands
     if saved.exponentials is None or saved.total is None:
-        weights = _weights(saved._replace(query=_not_before(d_output, saved.query)))
+        weights = _weights(x._replace(query=_not_before(d_output, x.query)), saved.lse)
     else:
         # The sum of a row divides the few numbers of d_output, not the many of the weights.
         weights = saved.exponentials
         d_output = d_output.astype(weights.dtype) / saved.total
         d_lse = None if d_lse is None else d_lse / saved.total[..., 0]
     return attention_vjp(
-        saved.query, saved.key, saved.value, weights, saved.output, d_output,
-        d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=saved.bias, scale=jnp.asarray(saved.scale),
-        weight_factors=saved.weight_factors,
+        x.query, x.key, x.value, weights, saved.output, d_output,
+        d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=x.bias, scale=x.scale,
+        weight_factors=x.weight_factors,
     )  # fmt: skip
 
 
@@ -444,78 +409,46 @@ def _not_before(awaited: Array, x: Array) -> Array:
     return x + never.astype(x.dtype)
 
 
-def _weights(saved: Saved) -> Array:
+def _weights(operands: Operands, lse: Array) -> Array:
     r"""Return $A = \exp(S - \ell)$, zeros in an empty row."""
-    visible = visibility(saved.query, saved.key, mask=saved.mask, bias=saved.bias)
-    scores = _scores(saved.query, saved.key, saved.bias, saved.scale)
+    visible = operands.visible()
+    logits = scores(operands.query, operands.key, operands.bias, operands.scale)
     if visible is not None:
-        scores = jnp.where(visible, scores, -jnp.inf)
-    lse = jnp.where(jnp.isneginf(saved.lse), 0.0, saved.lse)
-    return jnp.exp(scores - lse[..., None])
+        logits = jnp.where(visible, logits, -jnp.inf)
+    return jnp.exp(logits - jnp.where(jnp.isneginf(lse), 0.0, lse)[..., None])
+
+
+def manual_attention(operands: Operands) -> tuple[Array, Array]:
+    """Attend with the backward pass by hand, from the exponentials of the forward pass."""
+    return _attention(False, _with_array_scale(operands))
+
+
+def recompute_attention(operands: Operands) -> tuple[Array, Array]:
+    """Attend with the backward pass by hand, the weights computed again."""
+    return _attention(True, _with_array_scale(operands))
+
+
+def _with_array_scale(operands: Operands) -> Operands:
+    """Make the scale an array, so that it has a gradient."""
+    dtype = wide(operands.query.dtype)
+    return operands._replace(scale=jnp.asarray(operands.scale, dtype))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(
-    recompute: bool,
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Mask | None,
-    bias: Array | None,
-    scale: Array,
-    weight_factors: Array | None,
-) -> tuple[Array, Array]:
-    return _keep(recompute, query, key, value, mask, bias, scale, weight_factors)[0]
+def _attention(recompute: bool, operands: Operands) -> tuple[Array, Array]:
+    return forward(operands, recompute=recompute)[:2]
 
 
-def _keep(
-    recompute: bool,
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Mask | None,
-    bias: Array | None,
-    scale: Array,
-    weight_factors: Array | None,
-) -> tuple[tuple[Array, Array], Saved]:
-    options: dict[str, Any] = {"mask": mask, "bias": bias, "scale": scale}
-    options |= {"weight_factors": weight_factors, "recompute": recompute}
-    output, lse, saved = forward(query, key, value, **options)
+def _forward(recompute: bool, operands: Operands) -> tuple[tuple[Array, Array], Saved]:
+    output, lse, saved = forward(operands, recompute=recompute)
     return (output, lse), saved
 
 
-def _pull(recompute: bool, saved: Saved, cotangents: tuple[Array, Array]) -> tuple[Any, ...]:
+def _backward(recompute: bool, saved: Saved, cotangents: tuple[Array, Array]) -> tuple[Operands]:
     del recompute  # what was kept says it
     query, key, value, bias, scale, weight_factors = backward(saved, *cotangents)
-    return query, key, value, None, bias, scale, weight_factors  # a mask has no gradient
+    # A mask has no gradient.
+    return (Operands(query, key, value, None, bias, scale, weight_factors),)
 
 
-_attention.defvjp(_keep, _pull)
-
-
-def _run(
-    recompute: bool,
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Mask | None,
-    bias: Array | None,
-    scale: Any,
-    layout: str,
-    return_lse: bool,
-    weight_factors: Array | None = None,
-) -> Any:
-    """Serve :func:`mha_book.attention.dispatch.attend` with the gradient by hand."""
-    query, key, value = (heads_first(x, layout) for x in (query, key, value))
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scale = jnp.asarray(scale, wide(query.dtype))
-    output, lse = _attention(recompute, query, key, value, mask, bias, scale, weight_factors)
-    output = heads_first(output, layout)
-    return (output, lse) if return_lse else output
-
-
-run_manual = functools.partial(_run, False)
-"""Serves ``attend``: the backward pass by hand, from the exponentials of the forward pass."""
-
-run_recompute = functools.partial(_run, True)
-"""Serves ``attend``: the backward pass by hand, the weights computed again."""
+_attention.defvjp(_forward, _backward)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["finalize", "merge", "init", "SoftmaxState", "update"]
+__all__ = ["SoftmaxState", "finalize", "init", "merge", "update"]
 
 
 class SoftmaxState(NamedTuple):

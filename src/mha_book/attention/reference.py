@@ -1,24 +1,26 @@
 r"""Scaled dot-product attention, written to be read: the reference that all others are held to.
 
-$O = \operatorname{softmax}(Q K^\top / \sqrt{d_k} + B)\, V$ for every head.
-
-Shapes: ``N`` query heads, ``K`` key/value heads, ``G = N/K`` query heads to each of them, ``T``
-queries, ``S`` keys, ``H`` width of queries and keys, ``C`` width of values. Heads stand before
-positions. Query head ``n`` reads key/value head ``n // G``.
+$O = \operatorname{softmax}(Q K^\top / \sqrt{d_k} + B)\, V$ for every head. Shapes: as in
+:mod:`~mha_book.attention.operands`.
 """
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check_factors, check_operands, wide
-from mha_book.heads import heads_first
-from mha_book.masks import Mask, visibility, zero_unattended
+from mha_book._checks import wide
+from mha_book.attention.operands import Operands, empty_result, fold_groups, prepare
+from mha_book.masks import Mask, zero_unattended
 
-__all__ = ["attention_weights", "run", "scaled_dot_product_attention"]
+__all__ = [
+    "attention_weights",
+    "exponentials",
+    "reference_attention",
+    "scaled_dot_product_attention",
+    "scores",
+]
 
 
 def attention_weights(
@@ -58,11 +60,13 @@ def attention_weights(
         >>> attention_weights(jnp.ones((1, 4)), two_equal_keys).tolist()
         [[0.5, 0.5]]
     """
-    check_operands(query, key)
-    visible = visibility(query, key, mask=mask, bias=bias, is_causal=is_causal)
+    operands = prepare(query, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale)
+    if operands.is_empty:
+        return jnp.zeros(operands.scores_shape, wide(query.dtype))
+    visible = operands.visible()
     query, key, _ = zero_unattended(query, key, key, visible)
-    exponentials, total, _ = _exponentials(_scores(query, key, bias, scale), visible)
-    return exponentials / total
+    numerators, total, _ = exponentials(scores(query, key, operands.bias, operands.scale), visible)
+    return numerators / total
 
 
 def scaled_dot_product_attention(
@@ -121,69 +125,78 @@ def scaled_dot_product_attention(
         >>> out[0].tolist()  # the first query sees the first key alone
         [1.0, 0.0]
     """
-    check_operands(query, key, value)
-    visible = visibility(query, key, mask=mask, bias=bias, is_causal=is_causal)
-    query, key, value = zero_unattended(query, key, value, visible)
-    exponentials, total, lse = _exponentials(_scores(query, key, bias, scale), visible)
-    if weight_factors is not None:
-        check_factors(weight_factors, exponentials.shape)
-        exponentials = exponentials * weight_factors.astype(exponentials.dtype)
-    grouped = _fold_groups(exponentials, value)  # (…, K, G·T, S)
-    output = jnp.matmul(grouped, value.astype(exponentials.dtype))  # (…, K, G·T, C)
-    output = jnp.reshape(output, (*exponentials.shape[:-1], value.shape[-1]))  # (…, N, T, C)
-    # The row's sum divides C numbers here, where it would divide S weights before the product.
-    output = (output / total).astype(query.dtype)
+    operands = prepare(
+        query, key, value, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
+        weight_factors=weight_factors,
+    )  # fmt: skip
+    output, lse = reference_attention(operands)
     return (output, lse) if return_lse else output
 
 
-def run(
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Mask | None,
-    bias: Array | None,
-    scale: Any,
-    layout: str,
-    return_lse: bool,
-    weight_factors: Array | None = None,
-) -> Any:
-    """Serve :func:`mha_book.attention.dispatch.attend` with :func:`scaled_dot_product_attention`."""
-    query, key, value = (heads_first(x, layout) for x in (query, key, value))
-    options: dict[str, Any] = {"return_lse": return_lse, "weight_factors": weight_factors}
-    result = scaled_dot_product_attention(
-        query, key, value, mask=mask, bias=bias, scale=scale, **options
+def reference_attention(operands: Operands) -> tuple[Array, Array]:
+    """Return the output ``(…, N, T, C)`` and the log-sum-exp ``(…, N, T)`` of checked operands.
+
+    Args:
+        operands: what :func:`~mha_book.attention.operands.prepare` gave.
+
+    Returns:
+        The pair, as :func:`scaled_dot_product_attention` with ``return_lse`` has it.
+    """
+    if operands.is_empty:
+        return empty_result(operands)
+    visible = operands.visible()
+    query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
+    numerators, total, lse = exponentials(
+        scores(query, key, operands.bias, operands.scale), visible
     )
-    if return_lse:
-        return heads_first(result[0], layout), result[1]
-    return heads_first(result, layout)
+    if operands.weight_factors is not None:
+        numerators = numerators * operands.weight_factors.astype(numerators.dtype)
+    rows = fold_groups(numerators, value)  # (…, K, G·T, S)
+    output = jnp.matmul(rows, value.astype(numerators.dtype))  # (…, K, G·T, C)
+    output = jnp.reshape(output, (*numerators.shape[:-1], value.shape[-1]))  # (…, N, T, C)
+    # The row's sum divides C numbers here, where it would divide S weights before the product.
+    return (output / total).astype(query.dtype), lse
 
 
-def _scores(query: Array, key: Array, bias: Array | None, scale: Any) -> Array:
-    """Return the scaled, biased scores ``(…, N, T, S)``, in float32 at least."""
+def scores(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    bias: Float[Array, "..."] | None,
+    scale: float | Float[Array, ""],
+) -> Float[Array, "*batch T S"]:
+    """Return the scaled, biased scores, in float32 at least.
+
+    Args:
+        query: ``(…, N, T, H)``.
+        key: ``(…, K, S, H)``.
+        bias: of the rank of the scores, or None.
+        scale: factor of the scores.
+
+    Returns:
+        ``(…, N, T, S)``.
+    """
     dtype = wide(query.dtype)
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     shape = (*query.shape[:-1], key.shape[-2])
     # The queries are scaled, not the scores: a compiler may join a product with the subtraction of
     # the row maximum, without rounding between them, and then a huge score exceeds its maximum.
     query = query.astype(dtype) * jnp.asarray(scale, dtype)
-    grouped = _fold_groups(query, key)  # (…, K, G·T, H)
-    scores = jnp.matmul(grouped, jnp.swapaxes(key, -1, -2).astype(dtype))  # (…, K, G·T, S)
-    scores = jnp.reshape(scores, shape)
-    return scores if bias is None else scores + bias.astype(dtype)
+    rows = fold_groups(query, key)  # (…, K, G·T, H)
+    products = jnp.matmul(rows, jnp.swapaxes(key, -1, -2).astype(dtype))  # (…, K, G·T, S)
+    products = jnp.reshape(products, shape)
+    return products if bias is None else products + bias.astype(dtype)
 
 
-def _fold_groups(rows: Array, key: Array) -> Array:
-    """Fold the query heads of each group into the rows, ``(…, K, G·T, X)``: no key is repeated."""
-    if rows.ndim == 2 or rows.shape[-3] == key.shape[-3]:
-        return rows
-    group = rows.shape[-3] // key.shape[-3]
-    return jnp.reshape(rows, (*key.shape[:-2], group * rows.shape[-2], rows.shape[-1]))
-
-
-def _exponentials(scores: Array, visible: Array | None) -> tuple[Array, Array, Array]:
+def exponentials(
+    scores: Float[Array, "*batch T S"], visible: Bool[Array, "..."] | None
+) -> tuple[Array, Array, Array]:
     """Return what the softmax divides, what it divides by, and the log-sum-exp of each row.
 
-    Shapes ``(…, N, T, S)``, ``(…, N, T, 1)`` and ``(…, N, T)``. An empty row has zeros, 1 and -inf.
+    Args:
+        scores: ``(…, N, T, S)``.
+        visible: what :func:`~mha_book.masks.visibility` gave.
+
+    Returns:
+        ``(…, N, T, S)``, ``(…, N, T, 1)`` and ``(…, N, T)``; an empty row has zeros, 1 and -inf.
     """
     if visible is not None:
         scores = jnp.where(visible, scores, -jnp.inf)
@@ -192,9 +205,9 @@ def _exponentials(scores: Array, visible: Array | None) -> tuple[Array, Array, A
     # turn into NaN.
     maximum = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
     maximum = jnp.where(jnp.isneginf(maximum), 0.0, maximum)
-    exponentials = jnp.exp(scores - maximum)
-    total = jnp.sum(exponentials, axis=-1, keepdims=True)
+    numerators = jnp.exp(scores - maximum)
+    total = jnp.sum(numerators, axis=-1, keepdims=True)
     empty = total == 0.0
     total = jnp.where(empty, 1.0, total)
     lse = jnp.where(empty, -jnp.inf, maximum + jnp.log(total))
-    return exponentials, total, lse[..., 0]
+    return numerators, total, lse[..., 0]

@@ -1,17 +1,12 @@
 r"""The cache of keys and values: what a decoder keeps, so that a new token costs one query.
 
 Shapes: ``B`` sequences, ``K`` key/value heads, ``S`` slots (the capacity), ``H`` width of keys,
-``C`` width of values, ``T`` new tokens. Keys are stored transposed, ``(B, K, H, S)``: the product
-with few queries then runs along the slots as they lie in memory, and is the faster on a CPU, where
-XLA may write keys in the other order anew first (``benchmarks/decode.py``). New entries are written
-into the arrays in place where the caller donates the cache to ``jax.jit``.
+``C`` width of values, ``T`` new tokens, ``N`` query heads, ``D`` width of the model. Keys are
+stored transposed, ``(B, K, H, S)``: the product with few queries then runs along the slots as they
+lie in memory, and is the faster on a CPU, where XLA may write keys in the other order anew first
+(``benchmarks/decode.py``). New entries are written into the arrays in place where the caller
+donates the cache to ``jax.jit``.
 """
-
-# MERGED-DOC """Attention over a cache: what the newest tokens see, and the layer applied to them alone.
-#
-# Shapes: ``B`` sequences, ``N`` query heads, ``K`` key/value heads, ``T`` new tokens, ``S`` slots of
-# the cache, ``H`` width of queries and keys, ``C`` width of values, ``D`` width of the model.
-# """
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,20 +17,17 @@ from jaxtyping import Array, Float, Int
 
 from mha_book._checks import check, check_axis, check_floating, check_integers
 from mha_book.attention.dispatch import attend
-from mha_book.heads import combine_heads
-from mha_book.layers import linear
 from mha_book.masks import Mask
-from mha_book.multihead.layer import project_heads
-from mha_book.multihead.parameters import MultiHeadParams
-from mha_book.rope import rotate
+from mha_book.multihead.layer import project_output, project_qkv
+from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams
 
 __all__ = [
+    "KVCache",
     "append",
     "attend_cached",
     "cache_mask",
     "cached_multi_head_attention",
     "init_cache",
-    "KVCache",
 ]
 
 
@@ -273,7 +265,7 @@ def attend_cached(
 
 
 def cached_multi_head_attention(
-    params: MultiHeadParams,
+    params: MultiHeadParams | FusedMultiHeadParams,
     x: Float[Array, "B T D"],
     cache: KVCache,
     counts: Int[Array, " B"] | None = None,
@@ -310,15 +302,7 @@ def cached_multi_head_attention(
         >>> out.shape, cache.lengths.tolist()
         ((1, 1, 8), [1])
     """
-    query = project_heads(x, params.w_q, params.b_q)  # (B, N, T, H)
-    key = project_heads(x, params.w_k, params.b_k)  # (B, K, T, H)
-    value = project_heads(x, params.w_v, params.b_v)  # (B, K, T, C)
-    if angles is not None:
-        query, key = rotate(query, angles), rotate(key, angles)
+    query, key, value = project_qkv(params, x, angles=angles)
     cache = append(cache, key, value, counts)
-    if params.w_q.shape[1]:
-        heads = attend_cached(query, cache, counts, scale=scale, implementation=implementation)
-    else:  # all removed, see mha_book.pruning
-        heads = jnp.zeros((*query.shape[:-1], params.w_o.shape[1]), query.dtype)
-    w_o = jnp.reshape(params.w_o, (-1, params.w_o.shape[-1]))  # (N·C, D)
-    return linear(combine_heads(heads), w_o, params.b_o), cache
+    heads = attend_cached(query, cache, counts, scale=scale, implementation=implementation)
+    return project_output(params, heads), cache

@@ -14,7 +14,7 @@ from jaxtyping import Array, DTypeLike, Float, Key
 
 from mha_book._checks import check, check_floating
 
-__all__ = ["draw_factors", "dropout", "Dropout", "dropout_factors", "DropoutFactors"]
+__all__ = ["Dropout", "DropoutFactors", "draw_factors", "dropout", "dropout_factors"]
 
 
 @jax.tree_util.register_static

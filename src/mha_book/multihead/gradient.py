@@ -1,17 +1,11 @@
-r"""The backward pass of each piece of the layer around attention, written out by hand.
+r"""The backward pass of the multi-head layer, written out by hand: its pieces, and their chain.
 
 A gradient is called ``d_`` and the name of what it belongs to; each function takes the gradient of
-a result and gives those of what went in. Letters: ``T`` positions, ``D`` width of the model, ``N``
-heads, ``H`` and ``C`` their widths. Dropout needs no function: it multiplies by factors, and so
-does its gradient.
+a result and gives those of what went in. Attention itself is in
+:mod:`mha_book.attention.gradient`. Dropout needs no function: it multiplies by factors, and so does
+its gradient. Letters: ``B`` batch, ``T`` queries, ``S`` keys, ``D`` width of the model, ``N`` query
+heads, ``K`` key/value heads, ``H`` and ``C`` widths of heads.
 """
-
-# MERGED-DOC r"""The backward pass of the multi-head layer: the pieces chained, from its output to its inputs.
-#
-# The pieces are in :mod:`mha_book.multihead.gradient` and :mod:`mha_book.attention.gradient`. A gradient is called
-# ``d_`` and the name of what it belongs to. Letters: ``B`` batch, ``T`` queries, ``S`` keys,
-# ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H`` and ``C`` widths of heads.
-# """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,27 +16,26 @@ from jaxtyping import Array, Float, Key
 
 from mha_book._checks import check
 from mha_book.attention import gradient as attention_gradient
+from mha_book.attention.operands import prepare
 from mha_book.heads import combine_heads, split_heads
-from mha_book.masks import as_mask
 from mha_book.multihead.dropout import Dropout, draw_factors
-from mha_book.multihead.layer import _check_inputs, multi_head_attention, project_heads
-from mha_book.multihead.parameters import (
-    FusedMultiHeadParams,
-    MultiHeadParams,
-    check_params,
-    fuse,
-    unfuse,
+from mha_book.multihead.layer import (
+    broadcast_gates,
+    check_gates,
+    multi_head_attention,
+    project_output,
+    project_qkv,
 )
+from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, fuse, unfuse
 from mha_book.rope import rotate
 
 __all__ = [
+    "LayerGradients",
     "combine_outputs_vjp",
     "gates_vjp",
     "hessian_vector_product",
-    "LayerGradients",
     "multi_head_attention_jvp",
     "multi_head_attention_vjp",
-    "over_heads",
     "project_heads_vjp",
     "rotate_vjp",
 ]
@@ -132,7 +125,7 @@ def gates_vjp(
     """
     head_axis = heads.ndim - 3
     others = tuple(axis for axis in range(heads.ndim) if axis != head_axis)
-    return d_gated * over_heads(gates, heads.ndim), jnp.sum(heads * d_gated, axis=others)
+    return d_gated * broadcast_gates(gates, heads.ndim), jnp.sum(heads * d_gated, axis=others)
 
 
 def rotate_vjp(
@@ -155,23 +148,6 @@ def rotate_vjp(
         [[1.0, -0.0]]
     """
     return rotate(d_rotated, -angles)
-
-
-def over_heads(gates: Float[Array, " N"], rank: int) -> Float[Array, "..."]:
-    """Give one number for each head the axes of an array ``(…, N, T, C)``.
-
-    Args:
-        gates: ``(N,)``.
-        rank: rank of the array.
-
-    Returns:
-        ``(…, N, 1, 1)`` with leading axes 1.
-
-    Example:
-        >>> over_heads(jnp.ones(2), 4).shape
-        (1, 2, 1, 1)
-    """
-    return jnp.reshape(gates, (1,) * (rank - 3) + (-1, 1, 1))
 
 
 def _rows(x: Array) -> Array:
@@ -227,14 +203,14 @@ def multi_head_attention_vjp(
         query: ``(…, T, D)``.
         key: ``(…, S, D_k)``; None for ``query``, whose gradient then holds all three paths.
         value: ``(…, S, D_v)``; None for ``key``.
-        mask: as in the layer.
-        bias: as in the layer.
-        is_causal: as in the layer.
+        mask: as in the layer, like ``bias``, ``is_causal``, ``gates``, ``dropout``, ``rng_key``.
+        bias: likewise.
+        is_causal: likewise.
         scale: as in the layer; its gradient is not returned.
-        gates: as in the layer.
+        gates: likewise.
         angles: as in the layer; their gradient is not returned.
-        dropout: as in the layer.
-        rng_key: as in the layer.
+        dropout: likewise.
+        rng_key: likewise.
         implementation: "manual" to keep the exponentials of the scores between the passes,
             "recompute" to keep their log-sum-exp.
 
@@ -253,30 +229,23 @@ def multi_head_attention_vjp(
     """
     known = ("manual", "recompute")
     check(implementation in known, "implementation", f"one of {', '.join(known)}", implementation)
-    is_self = key is None or key is query
-    check(angles is None or is_self, "angles", "self-attention: no key", "a key beside the query")
     separate = unfuse(params) if isinstance(params, FusedMultiHeadParams) else params
-    check_params(separate)
     key_input = query if key is None else key
     value_input = key_input if value is None else value
-    _check_inputs(separate, query, key_input, value_input, gates)
-    q = project_heads(query, separate.w_q, separate.b_q)  # (…, N, T, H)
-    k = project_heads(key_input, separate.w_k, separate.b_k)  # (…, K, S, H)
-    v = project_heads(value_input, separate.w_v, separate.b_v)  # (…, K, S, C)
-    if angles is not None:
-        q, k = rotate(q, angles), rotate(k, angles)
+    q, k, v = project_qkv(params, query, key, value, angles=angles)
+    check_gates(gates, q)
     scores_shape = (*q.shape[:-1], k.shape[-2])
     d_model = separate.w_o.shape[-1]
     factors = draw_factors(dropout, rng_key, scores_shape, v.shape[-1], d_model, query.dtype)
-    head_outputs, _, saved = attention_gradient.forward(
-        q, k, v, mask=as_mask(mask, is_causal, scores_shape), bias=bias, scale=scale,
-        weight_factors=factors.weights, recompute=implementation == "recompute",
+    operands = prepare(
+        q, k, v, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
+        weight_factors=factors.weights,
     )  # fmt: skip
+    recompute = implementation == "recompute"
+    head_outputs, _, saved = attention_gradient.forward(operands, recompute=recompute)
     kept = _times(head_outputs, factors.heads)
-    gated = kept if gates is None else kept * over_heads(gates, kept.ndim)
-    output = jnp.matmul(combine_heads(gated), jnp.reshape(separate.w_o, (-1, d_model)))
-    if separate.b_o is not None:
-        output = output + jnp.reshape(separate.b_o, (1,) * (output.ndim - 1) + (-1,))
+    gated = kept if gates is None else kept * broadcast_gates(gates, kept.ndim)
+    output = project_output(separate, gated)
 
     def pull(d_output: Array) -> LayerGradients:
         d_output = _times(d_output, factors.output)

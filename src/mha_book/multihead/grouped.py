@@ -21,9 +21,9 @@ __all__ = [
     "fit_groups",
     "kv_head_index",
     "mean_pool_groups",
-    "select_from_groups",
     "reinitialize_groups",
     "repeat_kv_heads",
+    "select_from_groups",
 ]
 
 

@@ -31,12 +31,12 @@ from mha_book.multihead.parameters import xavier_uniform
 from mha_book.rope import rotate
 
 __all__ = [
+    "Latent",
+    "LatentParams",
     "absorbed_attention",
     "compress",
     "expanded_attention",
     "init_latent",
-    "Latent",
-    "LatentParams",
 ]
 
 

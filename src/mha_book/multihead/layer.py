@@ -26,7 +26,15 @@ from mha_book.multihead.parameters import (
 )
 from mha_book.rope import rotate
 
-__all__ = ["Intermediates", "multi_head_attention", "project_heads"]
+__all__ = [
+    "Intermediates",
+    "broadcast_gates",
+    "check_gates",
+    "multi_head_attention",
+    "project_heads",
+    "project_output",
+    "project_qkv",
+]
 
 
 class Intermediates(NamedTuple):
@@ -82,9 +90,7 @@ def multi_head_attention(
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         gates: ``(N,)``, one factor for the output of each head; None for ones. A gate of 0 removes
             its head, and the gradient of a gate says how much the loss depends on that head.
-        angles: ``(T, H/2)`` from :func:`~mha_book.rope.rotary_angles`, or ``(B, 1, T, H/2)``, by
-            which queries and keys are rotated after their projection; self-attention only. None
-            for no rotation.
+        angles: as in :func:`project_qkv`.
         dropout: rates at the three places; None for no dropout.
         rng_key: PRNG key of the dropout, needed where a rate is not 0; see
             :func:`~mha_book.multihead.dropout.draw_factors`.
@@ -114,45 +120,100 @@ def multi_head_attention(
         >>> multi_head_attention(params, jnp.ones((2, 10, 64))).shape
         (2, 10, 64)
     """
-    separate = unfuse(params) if isinstance(params, FusedMultiHeadParams) else params
-    check_params(separate)
-    key = query if key is None else key
-    value = key if value is None else value
-    _check_inputs(separate, query, key, value, gates)
-    if isinstance(params, FusedMultiHeadParams) and key is query and value is key:
-        q, k, v = _project_fused(params, query)
-    else:
-        q = project_heads(query, separate.w_q, separate.b_q)  # (…, N, T, H)
-        k = project_heads(key, separate.w_k, separate.b_k)  # (…, K, S, H)
-        v = project_heads(value, separate.w_v, separate.b_v)  # (…, K, S, C)
-    if angles is not None:
-        check(key is query, "angles", "self-attention: no key", "a key beside the query")
-        q, k = rotate(q, angles), rotate(k, angles)
-    structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
-    num_heads, width, d_model = separate.w_o.shape
+    q, k, v = project_qkv(params, query, key, value, angles=angles)
+    check_gates(gates, q)
     scores_shape = (*q.shape[:-1], k.shape[-2])
-    shapes = (scores_shape, width, d_model, query.dtype)
-    factors = draw_factors(dropout, rng_key, *shapes)
-    choice: dict[str, Any] = {"implementation": implementation, "weight_factors": factors.weights}
-    if num_heads:
-        head_outputs = attend(q, k, v, **choice, **structure)  # (…, N, T, C)
-    else:  # all removed, see mha_book.pruning
-        head_outputs = jnp.zeros((*q.shape[:-1], width), q.dtype)
-    gated = head_outputs if factors.heads is None else head_outputs * factors.heads
-    if gates is not None:
-        gated = gated * jnp.reshape(gates, (1,) * (q.ndim - 3) + (-1, 1, 1))
-    output = jnp.matmul(
-        combine_heads(gated), jnp.reshape(separate.w_o, (num_heads * width, d_model))
+    factors = draw_factors(
+        dropout, rng_key, scores_shape, v.shape[-1], params.w_o.shape[-1], query.dtype
     )
-    output = _add(output, separate.b_o)  # (…, T, D)
+    structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
+    head_outputs = attend(
+        q, k, v, **structure, implementation=implementation, weight_factors=factors.weights
+    )  # (…, N, T, C)
+    kept = head_outputs if factors.heads is None else head_outputs * factors.heads
+    gated = kept if gates is None else kept * broadcast_gates(gates, kept.ndim)
+    output = project_output(params, gated)  # (…, T, D)
     output = output if factors.output is None else output * factors.output
     if not return_intermediates:
         return output
-    if num_heads:
-        weights = attention_weights(q, k, **structure)
+    return output, Intermediates(q, k, v, attention_weights(q, k, **structure), head_outputs)
+
+
+def project_qkv(
+    params: MultiHeadParams | FusedMultiHeadParams,
+    query: Float[Array, "*batch T D"],
+    key: Float[Array, "*batch S D_k"] | None = None,
+    value: Float[Array, "*batch S D_v"] | None = None,
+    *,
+    angles: Float[Array, "*angle_batch T pairs"] | None = None,
+) -> tuple[Array, Array, Array]:
+    """Return queries, keys and values of every head: what happens before attention.
+
+    Args:
+        params: the weights, separate or fused; fused ones take one product in self-attention.
+        query: ``(…, T, D)``.
+        key: ``(…, S, D_k)``; None for ``query``.
+        value: ``(…, S, D_v)``; None for ``key``.
+        angles: ``(T, H/2)`` from :func:`~mha_book.rope.rotary_angles`, or ``(B, 1, T, H/2)``, by
+            which queries and keys are rotated after their projection; for self-attention, where no
+            ``key`` is given. None for no rotation.
+
+    Returns:
+        ``(…, N, T, H)``, ``(…, K, S, H)`` and ``(…, K, S, C)``.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+
+    Example:
+        >>> import jax
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> params = init_multi_head(jax.random.key(0), 64, 8, num_kv_heads=2)
+        >>> [x.shape for x in project_qkv(params, jnp.ones((10, 64)))]
+        [(8, 10, 8), (2, 10, 8), (2, 10, 8)]
+    """
+    separate = unfuse(params) if isinstance(params, FusedMultiHeadParams) else params
+    check_params(separate)
+    is_self = key is None and value is None
+    check(
+        angles is None or key is None, "angles", "self-attention: no key", "a key beside the query"
+    )
+    key = query if key is None else key
+    value = key if value is None else value
+    _check_inputs(separate, query, key, value)
+    if isinstance(params, FusedMultiHeadParams) and is_self:
+        heads = _project(query, params.w_qkv, params.b_qkv)  # (…, N + 2K, T, H)
+        num_heads, num_kv_heads = separate.w_q.shape[1], separate.w_k.shape[1]
+        q, k, v = jnp.split(heads, [num_heads, num_heads + num_kv_heads], axis=-3)
     else:
-        weights = jnp.zeros(scores_shape, q.dtype)
-    return output, Intermediates(q, k, v, weights, head_outputs)
+        q = _project(query, separate.w_q, separate.b_q)  # (…, N, T, H)
+        k = _project(key, separate.w_k, separate.b_k)  # (…, K, S, H)
+        v = _project(value, separate.w_v, separate.b_v)  # (…, K, S, C)
+    if angles is not None:
+        q, k = rotate(q, angles), rotate(k, angles)
+    return q, k, v
+
+
+def project_output(
+    params: MultiHeadParams | FusedMultiHeadParams, heads: Float[Array, "*batch N T C"]
+) -> Float[Array, "*batch T D"]:
+    r"""Return $Y^{id} = O^{hic} W_O^{hcd} + b^d$: what happens after attention.
+
+    Args:
+        params: the weights, separate or fused.
+        heads: ``(…, N, T, C)``, the outputs of the heads.
+
+    Returns:
+        ``(…, T, D)``.
+
+    Example:
+        >>> import jax
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> project_output(init_multi_head(jax.random.key(0), 64, 8), jnp.ones((8, 10, 8))).shape
+        (10, 64)
+    """
+    num_heads, width, d_model = params.w_o.shape
+    weight = jnp.reshape(params.w_o, (num_heads * width, d_model))
+    return _add(jnp.matmul(combine_heads(heads), weight), params.b_o)
 
 
 def project_heads(
@@ -180,31 +241,42 @@ def project_heads(
     check_rank(x, "x", "(…, T, D)", 2)
     check(weight.ndim == 3, "weight", "axes (D, N, H), that is rank 3", f"shape {weight.shape}")
     check_axis(weight, "weight", 0, "(D, N, H)", x.shape[-1], "x")
+    return _project(x, weight, bias)
+
+
+def broadcast_gates(gates: Float[Array, " N"], rank: int) -> Float[Array, "..."]:
+    """Give one number for each head the axes of an array ``(…, N, T, C)``.
+
+    Args:
+        gates: ``(N,)``.
+        rank: rank of the array.
+
+    Returns:
+        ``(…, N, 1, 1)`` with leading axes 1.
+
+    Example:
+        >>> broadcast_gates(jnp.ones(2), 4).shape
+        (1, 2, 1, 1)
+    """
+    return jnp.reshape(gates, (1,) * (rank - 3) + (-1, 1, 1))
+
+
+def _project(x: Array, weight: Array, bias: Array | None) -> Array:
+    """Do what :func:`project_heads` does, on arrays that were checked."""
     d_model, num_heads, width = weight.shape
-    if num_heads == 0:
+    if num_heads == 0:  # all removed, see mha_book.pruning
         return jnp.zeros((*x.shape[:-2], 0, x.shape[-2], width), x.dtype)
     flat_bias = None if bias is None else jnp.reshape(bias, (num_heads * width,))
     flat = jnp.matmul(x, jnp.reshape(weight, (d_model, num_heads * width)))
     return split_heads(_add(flat, flat_bias), num_heads)
 
 
-def _project_fused(params: FusedMultiHeadParams, x: Array) -> tuple[Array, Array, Array]:
-    """Project queries, keys and values by one matrix product."""
-    num_heads = params.w_o.shape[0]
-    num_kv_heads = (params.w_qkv.shape[1] - num_heads) // 2
-    heads = project_heads(x, params.w_qkv, params.b_qkv)  # (…, N + 2K, T, H)
-    cuts = [num_heads, num_heads + num_kv_heads]
-    q, k, v = jnp.split(heads, cuts, axis=-3)
-    return q, k, v
-
-
 def _add(x: Array, bias: Array | None) -> Array:
     return x if bias is None else x + jnp.reshape(bias, (1,) * (x.ndim - 1) + bias.shape)
 
 
-def _check_inputs(
-    params: MultiHeadParams, query: Array, key: Array, value: Array, gates: Array | None
-) -> None:
+def _check_inputs(params: MultiHeadParams, query: Array, key: Array, value: Array) -> None:
+    batch = tuple(query.shape[:-2]) if hasattr(query, "shape") else None
     for x, name, weight in (
         (query, "query", params.w_q),
         (key, "key", params.w_k),
@@ -213,12 +285,17 @@ def _check_inputs(
         check_rank(x, name, "(…, T, D)", 2)
         check_floating(x, name, weight, "the weights")
         check_axis(x, name, -1, "(…, T, D)", weight.shape[0], "the weights")
-        batch = tuple(query.shape[:-2])
         got = tuple(x.shape[:-2])
-        check(got == batch, name, f"the leading axes of query, {batch}", f"{got}, shape {x.shape}")
+        if got != batch:
+            what = f"the leading axes of query, {batch}"
+            check(False, name, what, f"{got}, shape {x.shape}")
     check_axis(value, "value", -2, "(…, S, D)", key.shape[-2], "key")
+
+
+def check_gates(gates: Array | None, query: Array) -> None:
+    """Raise unless ``gates`` are None or have one number for each head of ``query``."""
     if gates is not None:
-        check_floating(gates, "gates", params.w_q, "the weights")
-        expected = (params.w_q.shape[1],)
+        check_floating(gates, "gates", query, "the weights")
+        expected = (query.shape[-3],)
         what = f"one number for each head, shape {expected}"
         check(gates.shape == expected, "gates", what, f"shape {gates.shape}")

@@ -1,10 +1,8 @@
-"""The parameters of a multi-head layer: separate, fused, and their conversion both ways.
+"""The parameters of a multi-head layer: how they start; separate, fused, and both ways between.
 
 Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H`` width of queries
 and keys, ``C`` width of values.
 """
-
-# MERGED-DOC """How the parameters of a multi-head layer start: named initializers."""
 
 import math
 from collections.abc import Callable
@@ -17,12 +15,12 @@ from jaxtyping import Array, DTypeLike, Float, Key
 from mha_book._checks import check, check_floating, check_rank
 
 __all__ = [
+    "FusedMultiHeadParams",
+    "MultiHeadParams",
     "check_params",
     "fuse",
-    "FusedMultiHeadParams",
     "identity_params",
     "init_multi_head",
-    "MultiHeadParams",
     "normal",
     "unfuse",
     "xavier_uniform",

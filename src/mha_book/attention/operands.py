@@ -1,0 +1,148 @@
+"""What an implementation of attention gets: operands that were checked and made canonical once.
+
+Shapes, here and in the modules beside: ``N`` query heads, ``K`` key/value heads, ``G = N/K`` query
+heads to each of them, ``T`` queries, ``S`` keys, ``H`` width of queries and keys, ``C`` width of
+values. Heads stand before positions. Query head ``n`` reads key/value head ``n // G``.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from mha_book._checks import check_bias, check_factors, check_operands, wide
+from mha_book.masks import Mask, as_mask, visibility
+
+__all__ = ["Operands", "empty_result", "fold_groups", "prepare"]
+
+
+class Operands(NamedTuple):
+    """One call of attention, heads first.
+
+    Args:
+        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
+        key: ``(…, K, S, H)``.
+        value: ``(…, K, S, C)``.
+        mask: everything that the caller masks, as one structure, or None.
+        bias: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
+        scale: factor of the scores, a Python number or an array ``()``.
+        weight_factors: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    mask: Mask | None = None
+    bias: Array | None = None
+    scale: Any = 1.0  # float | Float[Array, ""]
+    weight_factors: Array | None = None
+
+    @property
+    def scores_shape(self) -> tuple[int, ...]:
+        """``(…, N, T, S)``."""
+        return (*self.query.shape[:-1], self.key.shape[-2])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no head, no query, no key or no value width: nothing to compute."""
+        return 0 in (*self.scores_shape, self.value.shape[-1])
+
+    def with_head_axis(self) -> "Operands":
+        """Return the call of one head, ``(T, H)``, as one of ``N = 1``, ``(1, T, H)``."""
+        one = [None if x is None else x[None] for x in (*self[:3], self.bias, self.weight_factors)]
+        mask = self.mask
+        if mask is not None and mask.array is not None:
+            mask = dataclasses.replace(mask, array=mask.array[None])
+        return Operands(one[0], one[1], one[2], mask, one[3], self.scale, one[4])
+
+    def visible(self) -> Bool[Array, "..."] | None:
+        """Return which key each query sees, see :func:`~mha_book.masks.visibility`."""
+        return visibility(self.mask, self.bias, self.scores_shape)
+
+
+def prepare(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"] | None = None,
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    weight_factors: Float[Array, "..."] | None = None,
+) -> Operands:
+    """Check the arguments of attention and make one record of them.
+
+    Args:
+        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
+        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
+        value: ``(…, K, S, C)``; None where only weights are asked for.
+        mask: a :class:`~mha_book.masks.Mask`, or a boolean array of full rank.
+        bias: full rank ``(…, N, T, S)``.
+        is_causal: whether to combine the mask with :func:`~mha_book.masks.causal`.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+        weight_factors: full rank ``(…, N, T, S)``.
+
+    Returns:
+        The record, its mask one structure and its scale resolved.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+
+    Example:
+        >>> x = jnp.ones((2, 3, 4))
+        >>> prepare(x, x, x, is_causal=True).scale
+        0.5
+    """
+    check_operands(query, key, value)
+    scores_shape = (*query.shape[:-1], key.shape[-2])
+    if mask is not None or is_causal:
+        mask = as_mask(mask, is_causal, scores_shape)
+    if bias is not None:
+        check_bias(bias, scores_shape)
+    if weight_factors is not None:
+        check_factors(weight_factors, scores_shape)
+    scale = 1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
+    value = key if value is None else value
+    return Operands(query, key, value, mask, bias, scale, weight_factors)
+
+
+def empty_result(operands: Operands) -> tuple[Array, Array]:
+    """Return output and log-sum-exp where there is nothing to compute: every row is empty.
+
+    Args:
+        operands: a call whose :attr:`Operands.is_empty` is True.
+
+    Returns:
+        Zeros ``(…, N, T, C)``, and -inf ``(…, N, T)``.
+
+    Example:
+        >>> no_key = jnp.ones((2, 0, 4))
+        >>> empty_result(prepare(jnp.ones((2, 3, 4)), no_key, no_key))[0].shape
+        (2, 3, 4)
+    """
+    rows = operands.query.shape[:-1]
+    output = jnp.zeros((*rows, operands.value.shape[-1]), operands.query.dtype)
+    return output, jnp.full(rows, -jnp.inf, wide(operands.query.dtype))
+
+
+def fold_groups(rows: Float[Array, "*batch T X"], like: Float[Array, "*kv_batch S Y"]) -> Array:
+    """Fold the query heads of each group into the rows, so that no key is repeated.
+
+    Args:
+        rows: ``(…, N, T, X)``: queries, weights, or what else has a row for each query.
+        like: keys or values, ``(…, K, S, Y)``.
+
+    Returns:
+        ``(…, K, G·T, X)``; ``rows`` itself where every query head has a key head of its own.
+
+    Example:
+        >>> fold_groups(jnp.ones((6, 5, 3)), jnp.ones((2, 7, 3))).shape
+        (2, 15, 3)
+    """
+    if rows.ndim == 2 or rows.shape[-3] == like.shape[-3]:
+        return rows
+    group = rows.shape[-3] // like.shape[-3]
+    return jnp.reshape(rows, (*like.shape[:-2], group * rows.shape[-2], rows.shape[-1]))
