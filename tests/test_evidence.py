@@ -1,4 +1,4 @@
-"""The page of evidence has every test that a claim names, once, and claims lead to it."""
+"""The page of evidence has every test that a claim names, and nothing leads to a place made up."""
 
 import html
 import io
@@ -183,3 +183,45 @@ def test_a_dead_link_is_a_warning(project, old, new, problems):
     _, warnings = build(project)
     for problem in problems:
         assert any(problem in line for line in warnings), warnings
+
+
+# Addresses.
+
+NAME = "mha-book"
+MADE_UP = re.compile(
+    rf"\b{NAME}\.github\.io|git(?:hub|lab)\.com[/:]{NAME}\b|/gh/{NAME}\b|/github/{NAME}\b", re.I
+)
+LEFT_OUT = {".git", "_build", "dist", "shared", "__pycache__", "node_modules"}
+
+
+def files(folder: Path) -> list[Path]:
+    """Every file of the project as committed, as far as names tell."""
+    out = []
+    for path in sorted(folder.iterdir()):
+        built = path.name in LEFT_OUT or re.match(r"\.(venv|\w+_cache$|hypothesis)", path.name)
+        if path.is_dir() and not built:
+            out += files(path)
+        elif path.is_file() and path.name != ".git":
+            out.append(path)
+    return out
+
+
+def test_no_file_names_an_address_that_was_made_up():
+    found = []
+    for path in files(ROOT):
+        match = MADE_UP.search(path.read_text(encoding="utf8", errors="ignore"))
+        if match:
+            found.append(f"{path.relative_to(ROOT)}: {match[0]}")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://{}.github.io/{}/", "https://github.com/{}/x", "https://mybinder.org/v2/gh/{}/x/main",
+        "https://colab.research.google.com/github/{}/x", "git@github.com:{}/x.git",
+    ],
+)  # fmt: skip
+def test_the_search_for_addresses_finds_them(address):
+    assert MADE_UP.search(address.replace("{}", NAME))
+    assert not MADE_UP.search(f'"schema": "{NAME}/benchmark", https://github.com/jax-ml/jax')
