@@ -5,7 +5,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_ledger import SECTIONS, VERDICTS, load_ledger
+from mha_book_ledger import SECTIONS, VERDICTS, evidence_anchor, load_ledger
 from sphinx import addnodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -61,12 +61,9 @@ def refer(label: str, text: str) -> nodes.Node:
     )  # fmt: skip
 
 
-def test_link(env, test: str) -> nodes.Node:
-    """Return the name of a test, linked to its file in the repository."""
-    theme = env.config.html_theme_options
-    file = test.split("::")[0]
-    uri = f"{theme['repository_url']}/blob/{theme['repository_branch']}/{file}"
-    return nodes.reference("", "", nodes.literal(test, test), refuri=uri)
+def test_link(test: str) -> nodes.Node:
+    """Return the name of a test, linked to its source on the page of evidence."""
+    return nodes.literal("", "", refer(evidence_anchor(test), test))
 
 
 class _Base(SphinxDirective):
@@ -120,11 +117,11 @@ class Claim(_Base):
             box += self.labelled("Holds if", entry["condition"], "condition")
         if entry["reason"]:
             box += self.labelled("Why:", entry["reason"], "reason")
-        box += evidence(self.env, entry)
+        box += evidence(entry)
         return [box]
 
 
-def evidence(env, entry: dict, box: bool = False) -> nodes.Node:
+def evidence(entry: dict, box: bool = False) -> nodes.Node:
     """Return the line of links: the box if asked for, the cell, the test."""
     line = nodes.paragraph("", "", classes=["claim-evidence"])
     line += nodes.strong("Evidence:", "Evidence:")
@@ -136,7 +133,7 @@ def evidence(env, entry: dict, box: bool = False) -> nodes.Node:
         ]
     line += [
         nodes.Text(" "), refer(cell_label(entry["chapter"], entry["cell"]), "the cell"),
-        nodes.Text(", "), test_link(env, entry["test"]),
+        nodes.Text(", "), test_link(entry["test"]),
     ]  # fmt: skip
     return line
 
@@ -179,7 +176,7 @@ class Ledger(_Base):
             planned = f"Planned for the chapter {entry['chapter']}."
             card += nodes.paragraph(planned, planned, classes=["claim-evidence"])
         else:
-            card += evidence(self.env, entry, box=True)
+            card += evidence(entry, box=True)
         return card
 
 

@@ -6,6 +6,7 @@ Nothing here needs Sphinx: the book's extension and the tests call the same func
 import ast
 import json
 import re
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,8 @@ __all__ = [
     "VERDICTS",
     "Page",
     "entry_problems",
+    "evidence_anchor",
+    "evidence_source",
     "evidence_tests",
     "ledger_problems",
     "load_ledger",
@@ -171,6 +174,25 @@ def evidence_tests(root: Path) -> dict[str, str]:
             why = whole or _why_skipped([*node.decorator_list, *node.body])
             tests[f"{path.relative_to(root).as_posix()}::{prefix}{node.name}"] = why
     return tests
+
+
+def evidence_anchor(test: str) -> str:
+    """Return where the page of evidence has a test: ``evidence-<stem of its file>-<its name>``."""
+    file, _, name = test.split("[")[0].partition("::")
+    return f"evidence-{Path(file).stem}-{name.replace('::', '-')}"
+
+
+def evidence_source(root: Path, test: str) -> str:
+    """Return the text of a test with its decorators; '' if there is no such test."""
+    file, _, name = test.split("[")[0].partition("::")
+    if not (root / file).is_file():
+        return ""
+    text = (root / file).read_text(encoding="utf8")
+    for node, prefix in _test_functions(ast.parse(text).body, ""):
+        if f"{prefix}{node.name}" == name:
+            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+            return textwrap.dedent("\n".join(text.split("\n")[first - 1 : node.end_lineno]))
+    return ""
 
 
 def _test_functions(body, prefix):

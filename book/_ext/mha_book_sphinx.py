@@ -1,8 +1,8 @@
-"""The book's own Sphinx extension: claim boxes, the ledger, equations, API and status pages.
+"""The book's own Sphinx extension: claim boxes, the ledger, its evidence, equations, API, status.
 
 Directives: ``:::{claim} C16`` in a chapter, whose body tells the experiment; ``{claims-ledger}``,
-``{equation-census}``, ``{api-reference}``, ``{claims-count}``, ``{chapter-table}`` and
-``{locked-versions}`` on the pages of the back matter.
+``{claims-evidence}``, ``{equation-census}``, ``{api-reference}``, ``{claims-count}``,
+``{chapter-table}`` and ``{locked-versions}`` on the pages of the back matter.
 Each code cell of a chapter gets the anchor ``cell-<its id>``.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import mha_book_api
 import mha_book_claims
 import mha_book_equations
+import mha_book_evidence
 import mha_book_status
 from docutils import nodes
 
@@ -42,7 +43,8 @@ def setup(app):
     # Jupyter Book sets this value for sphinx_comments, which this book does not load.
     app.add_config_value("comments_config", {}, "env")
     app.connect("doctree-read", add_cell_anchors)
-    for part in (mha_book_claims, mha_book_equations, mha_book_api, mha_book_status):
+    parts = (mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status)
+    for part in parts:
         part.setup(app)
     # Another version of the extension's own source makes Sphinx read every page again.
     source = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))

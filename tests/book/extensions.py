@@ -8,7 +8,8 @@ sys.path.append(str(ROOT / "book" / "_ext"))
 
 import mha_book_api as api  # noqa: E402
 import mha_book_equations as equations  # noqa: E402
+import mha_book_evidence as evidence  # noqa: E402
 import mha_book_ledger as ledger  # noqa: E402
 import mha_book_status as status  # noqa: E402
 
-__all__ = ["ROOT", "api", "equations", "ledger", "status"]
+__all__ = ["ROOT", "api", "equations", "evidence", "ledger", "status"]
