@@ -35,7 +35,7 @@ from mha_book import (
 )
 from mha_book.heads import heads_first
 from mha_book.layers import gelu, layer_norm, linear
-from mha_book.masks import as_mask, visibility
+from mha_book.masks import as_mask
 from mha_book.multihead.layer import project_heads
 from mha_book.multihead.parameters import check_params
 
@@ -181,11 +181,7 @@ def of_dispatch() -> list:
             lambda: attend(Q, KEY, VALUE, **name), "implementation", "jax_nn, cudnn, ref", "flash",
         ),
         bad("attend: layout", lambda: attend(Q, KEY, VALUE, **layout), "layout", "NTH", "'BNTH'"),
-        bad("describe: layout", lambda: attention_spec(Q, KEY, VALUE, **layout), "layout", "TNH", "BN"),
-        bad(
-            "attend: no head axis",
-            lambda: attend(one_head, one_head, one_head), "query", "(…, N, T, H)", "rank 2",
-        ),
+        bad("spec: layout", lambda: attention_spec(Q, KEY, VALUE, **layout), "layout", "TNH", "BN"),
         bad(
             "attend: the other layout's rank",
             lambda: attend(one_head, one_head, one_head, layout="TNH"),
@@ -320,7 +316,6 @@ CASES = [
     *of_heads(),
     *of_masks(),
     *of_operands("weights", attention_weights, has_value=False),
-    *of_operands("visibility", visibility, has_value=False)[9:],
     *of_operands("reference", scaled_dot_product_attention, has_value=True),
     *of_operands("attend", attend, has_value=True),
     *of_operands("attention_spec", attention_spec, has_value=True),

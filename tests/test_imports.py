@@ -7,47 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.book.extensions import modules
+
 SOURCE = Path(__file__).parents[1] / "src" / "mha_book"
-MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
-HEAVY = ("matplotlib", "optax", "safetensors", "tokenizers", "gguf", "networkx")
-
-# A module imports from the rows above its own, and from no other. A package with what lies in
-# it counts as one entry.
-LAYERS = (
-    ("_checks", "_dtypes"),
-    ("heads", "masks", "notation", "rope", "softmax_vjp"),
-    ("spans", "visibility"),
-    ("blocks", "online_softmax"),
-    ("block_mask",),
-    ("blockwise_vjp",),
-    ("attention", "blockwise", "jax_nn", "kernels"),
-    ("attention_vjp", "cudnn"),
-    ("manual",),
-    ("decode",),
-    ("request",),
-    ("dispatch",),
-    ("dropout", "layer_vjp", "layers", "parameters"),
-    ("initializers",),
-    ("multihead",),
-    ("gradients", "grouped", "kv_cache", "latent"),
-    ("cached_attention", "specialization"),
-    ("models", "pruning"),
-    ("checkpoints",),
-    ("exercises", "tables", "training"),
-)
-# These import nothing of the package, and stand beside it.
-ALONE = ("costs", "counting", "plotting")
-# These import what stands alone, and nothing else.
-BESIDE = {"plotting_heads": {"plotting"}}
+PATHS = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+HEAVY = ("matplotlib", "optax", "safetensors", "scipy.stats", "tokenizers", "gguf", "networkx")
+ENTRIES = modules.load_modules()
+NAMES = modules.module_names(ENTRIES)
 
 
-def entry(path: Path) -> str:
-    """The name under which the table has a source file."""
-    return path.relative_to(SOURCE).with_suffix("").parts[0]
+def dotted(path: Path) -> str:
+    """The name below ``mha_book`` of a source file; a folder has the name of its ``__init__``."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def row(name: str) -> int:
-    return next(number for number, names in enumerate(LAYERS) if name in names)
+def entry(name: str) -> modules.Module:
+    return next(m for m in ENTRIES if m.name == name.partition(".")[0])
 
 
 def imported(source: str) -> set[str]:
@@ -60,22 +35,53 @@ def imported(source: str) -> set[str]:
             assert node.level == 0, "imports inside the package are written in full"
             assert node.module is not None
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name.split(".")[1] for name in names if name.startswith("mha_book.")}
+    return {name.removeprefix("mha_book.") for name in names if name.startswith("mha_book.")}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_from_below_alone(path: Path) -> None:
-    own = entry(path)
-    found = imported(path.read_text(encoding="utf-8"))
-    if own in ALONE:
-        assert found == set()
-        return
-    if own in BESIDE:
-        assert found == BESIDE[own]
-        return
-    assert any(own in names for names in LAYERS), f"{own} has no row in LAYERS"
-    wrong = {name for name in found - {own} if name in ALONE or row(name) >= row(own)}
+def resolved(name: str) -> str:
+    """The module that an import names, be it a module or something inside one."""
+    parts = name.split(".")
+    found = [".".join(parts[:n]) for n in (2, 1) if ".".join(parts[:n]) in NAMES]
+    return found[0] if found else name
+
+
+def may_import(importer: str, module: str) -> bool:
+    """Whether the order of ``book/modules.yml`` allows it.
+
+    A folder's ``__init__`` hands on what its files define, and a file of a folder that lists none
+    (the exercises) may import its ``__init__``.
+    """
+    own, other = entry(importer), entry(module)
+    if own.name == other.name:
+        if not own.files or importer == own.name:
+            return True
+        return NAMES.index(module) < NAMES.index(importer)
+    if own.alone:
+        return other.name == "_checks"
+    return other.alone or ENTRIES.index(other) < ENTRIES.index(own)
+
+
+def test_the_list_has_every_module_once() -> None:
+    listed = [*NAMES, "exercises"]
+    found = {dotted(path) for path in PATHS if entry(dotted(path)).name != "exercises"}
+    assert found | {"exercises"} == set(listed)
+    assert len(NAMES) == len(set(NAMES))
+    assert len(ENTRIES) <= 16
+
+
+@pytest.mark.parametrize("path", PATHS, ids=dotted)
+def test_imports_from_above_alone(path: Path) -> None:
+    own = dotted(path)
+    found = {resolved(name) for name in imported(path.read_text(encoding="utf-8"))}
+    # `mha_book.attention.x` runs the folder's `__init__` too, which hands on what is below.
+    wrong = {name for name in found if not may_import(own, name)}
     assert wrong == set(), f"{own} may not import {', '.join(sorted(wrong))}"
+
+
+def test_readme_has_the_table_of_the_list() -> None:
+    readme = (SOURCE.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert readme == modules.with_table(readme, ENTRIES)
+    assert modules.readme_table(ENTRIES) in readme
 
 
 def test_the_reader_of_imports_sees_every_form() -> None:
@@ -85,7 +91,22 @@ def test_the_reader_of_imports_sees_every_form() -> None:
         "def f():\n    from mha_book.models.minilm import load\n"
         "import numpy, mha_book_other\n"
     )
-    assert imported(source) == {"heads", "masks", "models"}
+    assert imported(source) == {"heads", "masks", "models.minilm.load"}
+    assert resolved("models.minilm.load") == "models.minilm"
+
+
+@pytest.mark.parametrize(
+    ("importer", "module"),
+    [
+        ("heads", "masks"),
+        ("attention.reference", "attention.dispatch"),
+        ("attention.dispatch", "multihead.layer"),
+        ("costs", "heads"),
+        ("notation", "plotting"),
+    ],
+)
+def test_what_the_order_forbids(importer: str, module: str) -> None:
+    assert not may_import(importer, module)
 
 
 def test_import_brings_in_nothing_heavy() -> None:

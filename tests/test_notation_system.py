@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mha_book.initialisers import init_multi_head
 
 from mha_book import MultiHeadParams, multi_head_attention
-from mha_book.initialisers import init_multi_head
 from mha_book.notation import Equation, System
 from mha_book.notation.expression import all_indices
 from mha_book.notation.layer import layer_arrays, multi_head_layer

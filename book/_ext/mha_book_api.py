@@ -1,7 +1,7 @@
 """The API reference: every public module of the package, from its docstrings.
 
-The list is the package's own: each module with ``__all__``, in the order of the layers. A public
-name without a docstring of its own is a warning, and so fails the build.
+The list is the package's own: each module with ``__all__``, in the order of ``book/modules.yml``. A
+public name without a docstring of its own is a warning, and so fails the build.
 """
 
 import importlib
@@ -11,6 +11,7 @@ import re
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from mha_book_modules import load_modules, module_names
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -19,41 +20,37 @@ __all__ = ["public_modules", "setup", "undocumented"]
 
 logger = logging.getLogger(__name__)
 
-# Reading order; a module that is not named here comes after these, alphabetically.
-ORDER = (
-    "heads", "masks", "rope", "visibility", "attention", "softmax_vjp", "attention_vjp",
-    "manual", "jax_nn", "decode", "dispatch", "parameters", "initializers", "layers", "dropout",
-    "multihead", "layer_vjp", "gradients", "grouped", "latent", "kv_cache", "cached_attention",
-    "specialization.patterns", "specialization.targets", "specialization.measures",
-    "specialization.streaming", "specialization.repeats", "specialization.probes",
-    "specialization.agreement", "specialization.composition", "specialization.contribution",
-    "pruning.importance", "pruning.order", "pruning.removal", "pruning.hard_concrete",
-    "notation.equation", "notation.system", "notation.layer", "notation.page",
-    "notation.loops", "notation.rules", "notation.diagram", "costs", "counting",
-    "models.tokens", "models.text", "models.records",
-    "models.minilm", "models.minilm", "models.smollm2", "models.smollm2_params",
-    "models.smollm2", "models.generation",
-    "models.characters", "models.tiny", "models.tiny", "checkpoints", "tables", "training",
-    "plotting", "exercises",
-)  # fmt: skip
-
 
 def public_modules(package: str = "mha_book") -> list[str]:
-    """Return the names of the package's modules that define a non-empty ``__all__``."""
+    """Return the names of the package's modules that define a public name, each in its place.
+
+    A folder whose ``__init__`` only hands on what its files define is not one of them.
+    """
     root = importlib.import_module(package)
     names = [info.name for info in pkgutil.walk_packages(root.__path__, f"{package}.")]
     public = [
         name
         for name in names
         if not any(piece.startswith("_") for piece in name.split("."))
-        and getattr(importlib.import_module(name), "__all__", None)
+        and _defines(importlib.import_module(name))
     ]
+
+    order = module_names(load_modules())
 
     def place(name: str) -> tuple[int, str]:
         short = name.removeprefix(f"{package}.")
-        return (ORDER.index(short) if short in ORDER else len(ORDER), name)
+        return (order.index(short) if short in order else len(order), name)
 
     return sorted(public, key=place)
+
+
+def _defines(module) -> bool:
+    """Whether a name of ``__all__`` is the module's own; a constant is, wherever it is named."""
+    own = module.__name__
+    return any(
+        getattr(getattr(module, name), "__module__", own) == own
+        for name in getattr(module, "__all__", ())
+    )
 
 
 def undocumented(module_name: str) -> list[str]:
@@ -80,15 +77,6 @@ def undocumented(module_name: str) -> list[str]:
     return missing
 
 
-def shown_modules() -> list[str]:
-    """Return the public modules that the page has a section for.
-
-    The notation is a package of small steps: its users meet those that ``ORDER`` names.
-    """
-    inside = "mha_book.notation."
-    return [m for m in public_modules() if not m.startswith(inside) or m[9:] in ORDER]
-
-
 class ApiReference(SphinxDirective):
     """``{api-reference}``: one section a module, every public name in it."""
 
@@ -98,7 +86,7 @@ class ApiReference(SphinxDirective):
         for name in [name for module in public_modules() for name in undocumented(module)]:
             text = f"public name without a docstring: {name}"
             logger.warning(text, location=self.get_location(), type="mha_book")
-        for module in shown_modules():
+        for module in public_modules():
             anchor = f"api-{module.split('.', 1)[1].replace('.', '-')}"
             section = nodes.section(ids=[anchor])
             section += nodes.title("", "", nodes.literal(module, module))

@@ -358,7 +358,10 @@ def zero_unattended(
         return query, key, value
     rows = jnp.any(visible, axis=-1)[..., None]  # (…, N, T, 1), each axis equal or 1
     columns = jnp.any(visible, axis=-2)[..., None]  # (…, N, S, 1), likewise
-    if query.ndim > 2 and columns.shape[-3] not in (1, key.shape[-3]):  # a key lives if a query of its group sees it
+    if query.ndim > 2 and columns.shape[-3] not in (
+        1,
+        key.shape[-3],
+    ):  # a key lives if a query of its group sees it
         num_kv_heads = key.shape[-3]
         group = query.shape[-3] // num_kv_heads
         shape = (*columns.shape[:-3], num_kv_heads, group, *columns.shape[-2:])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.attention.blocks import seen
+from mha_book.attention.blocks import attended_keys, key_ranges
 from mha_book.masks import Mask, causal, padding, sliding_window
 
 B, T, S = 3, 7, 11
@@ -33,7 +33,7 @@ def test_spans_are_the_mask(name: str) -> None:
     j = np.arange(S)
     start, stop = np.asarray(rows.start)[..., None], np.asarray(rows.stop)[..., None]
     np.testing.assert_array_equal((start <= j) & (j < stop), visible)
-    np.testing.assert_array_equal(np.asarray(seen(rows, S)), visible.any(-2))
+    np.testing.assert_array_equal(np.asarray(attended_keys(rows, S)), visible.any(-2))
     assert not rows.start[rows.stop == 0].any()
 
 

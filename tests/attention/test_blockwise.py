@@ -13,15 +13,16 @@ from mha_book.attention import blocks, blockwise
 from mha_book.attention.blocks import (
     BlockSizes,
     block_sizes,
-    join,
     key_ranges,
-    over_keys,
+    loop_over_keys,
+    merge_queries,
     split_keys,
     split_mask,
     split_queries,
     visible_block,
 )
-from mha_book.attention.blockwise import run
+from mha_book.attention.blockwise import blockwise_attention
+from mha_book.attention.operands import prepare
 from mha_book.masks import Mask, causal, explicit, padding, sliding_window
 
 B, N, K, T, S, H = 2, 6, 2, 23, 29, 5
@@ -54,7 +55,8 @@ def test_the_sizes_of_blocks_do_not_matter(mask: str, sizes: tuple[int, int, int
         return output, *pull(cotangent)
 
     def by_blocks(query, key, value):
-        return run(query, key, value, MASKS[mask], None, None, "NTH", False, BlockSizes(*sizes))
+        given = prepare(query, key, value, mask=MASKS[mask])
+        return blockwise_attention(given, BlockSizes(*sizes))[0]
 
     reference = functools.partial(attend, mask=MASKS[mask], implementation="reference")
     expected = jax.jit(functools.partial(both, reference))(query, key, value)
@@ -100,7 +102,7 @@ def test_cutting_is_undone_by_joining() -> None:
     rows = jnp.reshape(query, shape)
     cut = split_queries(rows, sizes)
     assert cut.shape == (B * K, 5, 1, 3 * 5, H)
-    np.testing.assert_array_equal(join(cut, shape, sizes), rows)
+    np.testing.assert_array_equal(merge_queries(cut, shape, sizes), rows)
     # Row 1·5 + 2 of block 3 is the third of the block's queries in the group's second head.
     np.testing.assert_array_equal(cut[1, 3, 0, 7], rows[0, 1, 1, 17])
     keys = split_keys(key, sizes)
@@ -125,7 +127,7 @@ def test_every_visible_pair_is_visited_once_and_no_block_in_vain(mask: str) -> N
     for entry, chunk, p in np.ndindex(B, K, 5):
         place = tuple(jnp.asarray(x) for x in (entry, chunk, p))
         start = jnp.zeros((1, 5, 15, 7), jnp.int32)
-        seen = over_keys(
+        seen = loop_over_keys(
             hidden, place, lambda u, seen, m, place=place: step(u, seen, m, place)[0], start
         )
         seen = np.moveaxis(np.asarray(seen[0]), 0, 1).reshape(3, 5, 35)  # (G, queries, S)

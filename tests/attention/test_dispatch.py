@@ -17,6 +17,7 @@ from mha_book import (
 )
 from mha_book.attention import dispatch
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, Implementation, Selection
+from mha_book.attention.operands import Operands
 from tests.attention.contract.cases import ANYWHERE
 
 B, N, K, T, S, H = 2, 6, 2, 5, 7, 3
@@ -123,7 +124,7 @@ def test_choosing_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither arrays nor the platform of this machine enter: a request is all there is."""
 
     def fail(*_: object, **__: object) -> None:
-        raise AssertionError("choose is a pure function of the request")
+        raise AssertionError("select is a pure function of the spec")
 
     monkeypatch.setattr(jax, "default_backend", fail)
     monkeypatch.setattr(jax, "devices", fail)
@@ -175,9 +176,9 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ran: list[str] = []
 
     def watched(name: str, implementation: Implementation) -> Implementation:
-        def run(*arguments: object) -> object:
+        def run(operands: Operands) -> object:
             ran.append(name)
-            return implementation.run(*arguments)
+            return implementation.run(operands)
 
         return implementation._replace(run=run)
 
@@ -223,7 +224,7 @@ def test_forward_mode_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyP
 
 def test_nothing_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in IMPLEMENTATIONS:
-        patched = IMPLEMENTATIONS[name]._replace(refuse=lambda request: "it rests")
+        patched = IMPLEMENTATIONS[name]._replace(why_unsupported=lambda spec: "it rests")
         monkeypatch.setitem(IMPLEMENTATIONS, name, patched)
     with pytest.raises(NotImplementedError, match=r"no implementation serves .*it rests"):
         select(request())
@@ -254,15 +255,15 @@ def test_log_sum_exp_has_one_layout() -> None:
 
 
 @pytest.mark.parametrize("name", ANYWHERE)
-def test_structure_is_not_materialised_before_it_is_needed(
+def test_structure_is_not_materialized_before_it_is_needed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an implementation is handed is the structure, whatever the caller gave."""
     seen = []
 
-    def run(query: object, key: object, value: object, mask: object, *_: object) -> object:
-        seen.append(mask)
-        return query
+    def run(operands: Operands) -> object:
+        seen.append(operands.mask)
+        return operands.query, None
 
     patched = IMPLEMENTATIONS[name]._replace(run=run)
     monkeypatch.setitem(IMPLEMENTATIONS, name, patched)

@@ -30,6 +30,7 @@ from mha_book.attention.gradient import (
     softmax_vjp,
     values_vjp,
 )
+from mha_book.attention.operands import prepare
 from tests import oracles
 
 pytestmark = pytest.mark.unoptimized
@@ -433,7 +434,7 @@ def test_recomputation_takes_less_memory_in_a_stack() -> None:
 @pytest.mark.parametrize("recompute", [False, True])
 def test_no_key_or_value_is_repeated(recompute: bool) -> None:
     def both(query: jax.Array, key: jax.Array, value: jax.Array, d_output: jax.Array) -> Any:
-        _, _, saved = manual.forward(query, key, value, recompute=recompute)
+        _, _, saved = manual.forward(prepare(query, key, value), recompute=recompute)
         return manual.backward(saved, d_output)
 
     jaxpr = jax.make_jaxpr(both)(*operands().values(), draw(B, N, T, C))
@@ -444,7 +445,9 @@ def test_no_key_or_value_is_repeated(recompute: bool) -> None:
 @pytest.mark.parametrize("recompute", [False, True])
 def test_one_head_without_axes_before_it(recompute: bool) -> None:
     query, key, value, d_output = draw(T, H), draw(S, H), draw(S, C), draw(T, C, seed=1)
-    output, lse, saved = manual.forward(query, key, value, mask=causal(), recompute=recompute)
+    output, lse, saved = manual.forward(
+        prepare(query, key, value, is_causal=True), recompute=recompute
+    )
     attention = functools.partial(scaled_dot_product_attention, is_causal=True)
     expected, pull = jax.vjp(attention, query, key, value)
     close(output, expected)

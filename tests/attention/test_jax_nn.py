@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import attend, causal
+from mha_book import attend, attention_spec, causal
 from mha_book.attention.dispatch import AttentionSpec, compute_capability
-from mha_book.attention.jax_nn import run, why_unsupported
+from mha_book.attention.jax_nn import cudnn_attention, why_cudnn_unsupported
+from mha_book.attention.operands import prepare
 from mha_book.masks import Mask
 
 B, N, K, T, H = 2, 6, 2, 5, 16
@@ -44,20 +45,17 @@ def operands(key_length: int, batch: tuple[int, ...] = (B,)) -> list[jax.Array]:
 @pytest.mark.parametrize("batch", [(), (B,), (B, 3)])
 @pytest.mark.parametrize("mask", [None, causal()])
 @pytest.mark.parametrize("key_length", [3, 5, 7])
-@pytest.mark.parametrize("layout", ["NTH", "TNH"])
 @pytest.mark.parametrize("scale", [None, 0.3, np.float32(0.3)])
 def test_it_is_given_what_it_takes(
-    calls: list, batch: tuple, mask: Mask | None, key_length: int, layout: str, scale: Any
+    calls: list, batch: tuple, mask: Mask | None, key_length: int, scale: Any
 ) -> None:
     q, k, v = operands(key_length, batch)
     scale = jnp.asarray(scale) if isinstance(scale, np.float32) else scale
     expected = attend(q, k, v, mask=mask, scale=scale, implementation="reference")
     if mask is not None and key_length > T:  # hidden from every query: may hold anything
         k, v = (x.at[..., T:, :].set(jnp.nan) for x in (k, v))
-    turn = functools.partial(jnp.swapaxes, axis1=-3, axis2=-2)
-    given = (q, k, v) if layout == "NTH" else (turn(q), turn(k), turn(v))
-    output = run(*given, mask, None, scale, layout, False)
-    output = output if layout == "NTH" else turn(output)
+    output, lse = cudnn_attention(prepare(q, k, v, mask=mask, scale=scale))
+    assert lse is None
     np.testing.assert_allclose(
         output.astype("float32"), expected.astype("float32"), rtol=0, atol=2e-2
     )
@@ -67,7 +65,7 @@ def test_it_is_given_what_it_takes(
     assert call["dtypes"] == {"bfloat16"}
     assert [len(shape) for shape in call["shapes"]] == [4, 4, 4]
     assert call["shapes"][0][1:] == (T, N, H)
-    assert call["scale"] is None or isinstance(call["scale"], float)
+    assert isinstance(call["scale"], float)
 
 
 @pytest.mark.loose_promotion  # its XLA form promotes in the backward pass
@@ -77,7 +75,7 @@ def test_gradients_pass_through(calls: list) -> None:
     def loss(call: Any, *given: jax.Array) -> jax.Array:
         return call(*given).astype("float32").sum()
 
-    mine = functools.partial(loss, lambda q, k, v: run(q, k, v, causal(), None, None, "NTH", False))
+    mine = functools.partial(loss, lambda *x: cudnn_attention(prepare(*x, is_causal=True))[0])
     theirs = functools.partial(
         loss, functools.partial(attend, is_causal=True, implementation="reference")
     )
@@ -123,7 +121,7 @@ SERVED = AttentionSpec(
     ],
 )
 def test_what_it_refuses(changes: dict[str, Any], reason: str | None) -> None:
-    refused = why_unsupported(SERVED._replace(**changes))
+    refused = why_cudnn_unsupported(SERVED._replace(**changes))
     assert refused is None if reason is None else reason in refused
 
 

@@ -180,7 +180,7 @@ def test_the_rates_are_no_leaves_and_survive_jit():
 
 def test_only_implementations_that_say_so_multiply_the_weights():
     q, factors = draw(N, T, H), jnp.ones((N, T, T))
-    request = dispatch.describe(q, q, q, weight_factors=factors)
+    request = dispatch.attention_spec(q, q, q, weight_factors=factors)
     assert "weight_factors" in request.wants
     assert dispatch.IMPLEMENTATIONS[dispatch.select(request).name].weight_factors
     gpu = dispatch.select(request._replace(platform="gpu"))

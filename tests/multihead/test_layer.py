@@ -1,14 +1,17 @@
 """The layer: by hand first, then against the loops, then its properties."""
 
-import functools
-from collections.abc import Callable
-from typing import Any
+import inspect
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import mha_book
 from mha_book import (
     attend,
     attention_weights,
@@ -21,8 +24,6 @@ from mha_book import (
     padding,
     split_heads,
 )
-from mha_book.attention import dispatch
-from mha_book.heads import heads_first
 from mha_book.multihead.layer import project_heads
 from mha_book.multihead.parameters import MultiHeadParams
 from tests import oracles
@@ -283,19 +284,22 @@ def test_the_implementation_is_passed_on() -> None:
         layer(params, x, implementation="jax_nn")
 
 
-def test_positions_first_is_reached_without_a_transposition(monkeypatch) -> None:
-    """An implementation that wants (B, T, N, H) gets it straight from the projections."""
+def test_package_calls_while_tracing() -> None:
+    """One way down: what is checked once is not checked again below, since tracing pays for it."""
+    package, counted = str(Path(mha_book.__file__).parent), Counter[str]()
 
-    def run(query, key, value, *_):
-        q, k, v = (heads_first(x, "TNH") for x in (query, key, value))
-        return heads_first(jnp.tanh(q + jnp.tile(jnp.sin(k) * v, (1, 1, N // K, 1))), "TNH")
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(package):
+            counted[frame.f_code.co_name] += 1
 
-    alone = dispatch.IMPLEMENTATIONS["reference"]._replace(run=run)
-    monkeypatch.setitem(dispatch.IMPLEMENTATIONS, "reference", alone)
-    params, x = drawn_params(value_dim=H), draw(B, T, D)
-
-    def program(layer: Callable[..., Any]) -> str:
-        return jax.jit(layer).lower(params, x).compile().as_text()
-
-    assert "transpose(" not in program(functools.partial(layer, implementation="reference"))
-    assert "transpose(" in program(lambda params, x: project_heads(x, params.w_q))  # heads first
+    params, x = init_multi_head(jax.random.key(0), 64, 8), jnp.ones((2, 10, 64))
+    code = inspect.unwrap(multi_head_attention)
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        jax.make_jaxpr(code)(params, x)
+    finally:
+        sys.setprofile(before)
+    print(f"{counted.total()} calls of the package while tracing a layer")
+    checks = sum(n for name, n in counted.items() if name.startswith("check"))
+    assert 10 < checks < counted.total() < 80

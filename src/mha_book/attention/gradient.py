@@ -391,7 +391,7 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         d_lse = None if d_lse is None else d_lse / saved.total[..., 0]
     return attention_vjp(
         x.query, x.key, x.value, weights, saved.output, d_output,
-        d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=x.bias, scale=x.scale,
+        d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=x.bias, scale=jnp.asarray(x.scale),
         weight_factors=x.weight_factors,
     )  # fmt: skip
 

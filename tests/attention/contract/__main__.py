@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 if importlib.util.find_spec("mha_book") is None:
-    sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+    sys.path.insert(0, str(Path(__file__).parents[3] / "src"))
 
 import jax
 

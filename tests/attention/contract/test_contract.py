@@ -33,7 +33,7 @@ def test_every_pair_occurs(implementation: str, refused: bool) -> None:
         return {pair for case in numbered for pair in itertools.combinations(case, 2)}
 
     def of_this_kind(some: object) -> list[Case]:
-        return [case for case in some if (cases.refusal(case) is not None) == refused]
+        return [case for case in some if cases.is_refused(case) == refused]
 
     riders = list(itertools.product(cases.BATCHES, cases.SCALES))
     short = {name: levels[:2] for name, levels in cases.FACTORS.items()}
@@ -48,7 +48,7 @@ def test_every_pair_occurs(implementation: str, refused: bool) -> None:
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_every_kind_of_mask_occurs_eagerly(implementation: str) -> None:
-    served = [case for case in cases.pairwise(implementation) if cases.refusal(case) is None]
+    served = [case for case in cases.pairwise(implementation) if not cases.is_refused(case)]
     eagerly = {case.mask for case in served if case.mode == "eager"}
     assert eagerly == {case.mask for case in served}
     left_out = set(cases.MASKS) - eagerly

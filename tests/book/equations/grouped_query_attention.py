@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import MultiHeadParams, multi_head_attention
-from mha_book.attention.reference import _fold_groups, _scores, attention_weights
+from mha_book.attention.operands import fold_groups
+from mha_book.attention.reference import attention_weights
+from mha_book.attention.reference import scores as scores_of
 from mha_book.costs import attention_size, cache_bytes, entry_count, traced_matmul_flops
 from mha_book.multihead.cache import init_cache
 from mha_book.multihead.grouped import fit_groups, kv_head_index, repeat_kv_heads
@@ -48,8 +50,8 @@ def rest(rng):
 @executed("gqa-fold")
 def fold(rng):
     inside = layer(rng)[3]
-    folded = _fold_groups(inside.query, inside.key)
-    scores = _scores(inside.query, inside.key, None, None)
+    folded = fold_groups(inside.query, inside.key)
+    scores = scores_of(inside.query, inside.key, None, inside.query.shape[-1] ** -0.5)
     given = {"Q": folded, "K": inside.key, "H": H}
     return given, {"S": jnp.reshape(scores, (K, G * T, T))}
 
@@ -137,7 +139,7 @@ def latent_arrays(rng):
 def latent(rng):
     arrays = latent_arrays(rng)
     keys = project_heads(arrays["Z"], jnp.swapaxes(arrays["W_UK"], 0, 1))
-    scores = _scores(arrays["Q"], keys, None, 1.0)
+    scores = scores_of(arrays["Q"], keys, None, 1.0)
     return {name: arrays[name] for name in ("Z", "W_UK", "Q")}, {"K": keys, "S": scores}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sphinx.application import Sphinx
 
-from tests.book_ext import ROOT, evidence, ledger
+from tests.book.extensions import ROOT, evidence, ledger
 
 ENTRIES = [e for e in ledger.load_ledger(ROOT / "book" / "claims.yml") if e["test"]]
 TESTS = evidence.by_test(ENTRIES)
