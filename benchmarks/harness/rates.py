@@ -4,12 +4,11 @@ Shapes: T query length, S key length, H key width, C value width.
 """
 
 import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
-from harness import interleave
+
+from harness.timing import CLOCKS, interleave
 
 __all__ = ["attention_flops", "measure_rates", "visible_pairs"]
 
@@ -46,7 +45,7 @@ def measure_rates(
     matmul_size: int | None = None,
     copy_mib: int | None = None,
     rounds: int = 7,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: str = "wall",
 ) -> dict[str, float | int]:
     """The limits of this process: P, the rate of a large matmul, and W, of moving memory.
 
@@ -60,7 +59,7 @@ def measure_rates(
         copy_mib: of the arrays that are moved; None for 64 on a CPU and 1024 elsewhere, more than
             the last cache.
         rounds: how many samples.
-        clock: seconds, monotonic.
+        clock: one of `timing.CLOCKS`.
 
     Returns:
         `matmul_flops_per_s`, `stream_bytes_per_s`, `copy_bytes_per_s`: medians, with the sizes.
@@ -83,7 +82,7 @@ def measure_rates(
     times = interleave(
         {"matmul": lambda: multiply(square, square), "copy": lambda: copy(flat), "stream": stream},
         rounds=rounds,
-        clock=clock,
+        clock=CLOCKS[clock],
     )
     median = {name: statistics.median(seconds) for name, seconds in times.seconds.items()}
     return {
