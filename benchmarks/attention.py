@@ -160,7 +160,7 @@ def measure(
     chosen: Sequence[Contender],
     *,
     rounds: int,
-    matmul_size: int | None = None,
+    quick: bool = False,
     with_memory: bool = False,
     baseline: str = BASELINE,
 ) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def measure(
         matmul_flops=flops,
         tolerance=oracle.TOLERANCES[case.dtype],
         checked=expected.checked,
-        rates=measure_rates(case.dtype, matmul_size=matmul_size),
+        rates=measure_rates(case.dtype, quick=quick),
     )
 
 
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case,
             [one for one in every if wanted(one.name, options.only, [options.baseline])],
             rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
-            matmul_size=options.matmul_size,
+            quick=options.quick,
             with_memory=options.memory and case.length == max(options.lengths),
             baseline=options.baseline,
         )

@@ -259,8 +259,7 @@ def measure(
     contenders: Sequence[Contender],
     *,
     rounds: int,
-    matmul_size: int | None = None,
-    copy_mib: int | None = None,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again."""
     inputs = inputs_of(setting)
@@ -274,7 +273,7 @@ def measure(
         rounds=rounds,
         cache_bytes=setting.cache_bytes,
         tolerance=tolerance,
-        rates=measure_rates(setting.dtype, matmul_size=matmul_size, copy_mib=copy_mib),
+        rates=measure_rates(setting.dtype, quick=quick),
     )
     rows = {row["name"]: row for row in case["rows"] if row["status"] == "measured"}
     ours, read = (rows[name]["seconds_per_round"] for name in (case["baseline"], READ))
@@ -376,9 +375,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     usual = Setting(64, 2, 6, 2, 16) if options.quick else Setting()
     usual = usual._replace(batch=options.batch, dtype=options.dtype)
     settings = [usual._replace(length=length) for length in options.lengths]
-    sizes = {"matmul_size": options.matmul_size, "copy_mib": 4 if options.quick else None}
     for setting in settings:
-        found = measure(setting, chosen, rounds=options.rounds, **sizes)
+        found = measure(setting, chosen, rounds=options.rounds, quick=options.quick)
         recorder.add(found, COLUMNS, note=f", cache {setting.cache_bytes / 1e6:.0f} MB")
     setting = settings[0]
     lengths = [setting.length * eighths // 8 for eighths in range(1, 9)]

@@ -134,7 +134,7 @@ def prepare_stack(name: str, case: Sequence[Any]) -> Callable[[], Any]:
 
 
 def measure_stack(
-    case: Stack, *, rounds: int, matmul_size: int | None = None, with_memory: bool = False
+    case: Stack, *, rounds: int, quick: bool = False, with_memory: bool = False
 ) -> dict[str, Any]:
     """All contenders on one stack; see `compare`."""
     inputs = inputs_of(case)
@@ -161,7 +161,7 @@ def measure_stack(
         visible_pairs=pairs,
         matmul_flops=flops * case.depth,
         tolerance=TOLERANCE,
-        rates=measure_rates("float32", matmul_size=matmul_size),
+        rates=measure_rates("float32", quick=quick),
     )
 
 
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for length, causal, depth in itertools.product(options.lengths, (False, True), options.depths):
         given: dict[str, Any] = {
             "rounds": options.rounds,
-            "matmul_size": options.matmul_size,
+            "quick": options.quick,
             "with_memory": options.memory and length == max(options.lengths),
         }
         if depth:

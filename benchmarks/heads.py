@@ -107,7 +107,7 @@ def measure(
     counts: Sequence[int],
     *,
     rounds: int,
-    matmul_size: int | None = None,
+    quick: bool = False,
     clock: str = "wall",
 ) -> dict[str, Any]:
     """All numbers of heads in one setting; see `compare`."""
@@ -135,7 +135,7 @@ def measure(
         visible_pairs=setting.length**2,
         matmul_flops=flops_of(setting),
         tolerance=setting.tolerance,
-        rates=measure_rates(setting.dtype, matmul_size=matmul_size, clock=clock),
+        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
     *rows, again = case["rows"]
     case["rows"] = [*sorted(rows, key=lambda row: names[row["name"]]), again]
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             setting,
             counts,
             rounds=options.rounds,
-            matmul_size=options.matmul_size,
+            quick=options.quick,
             clock=options.clock,
         )
         recorder.add(found)

@@ -146,7 +146,7 @@ def measure(
     chosen: Sequence[Contender],
     *,
     rounds: int,
-    matmul_size: int | None = None,
+    quick: bool = False,
     with_memory: bool = False,
     baseline: str = BASELINE,
 ) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def measure(
         matmul_flops=flops_of(setting),
         tolerance=2 * oracle.TOLERANCES[setting.dtype],
         checked=checked,
-        rates=measure_rates(setting.dtype, matmul_size=matmul_size),
+        rates=measure_rates(setting.dtype, quick=quick),
     )
 
 
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Setting(length, causal, backward, *sizes),
             [one for one in chosen if not is_long or one.name in LONG_ROWS],
             rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
-            matmul_size=options.matmul_size,
+            quick=options.quick,
             with_memory=options.memory and length == max(options.lengths),
             baseline=options.baseline,
         )

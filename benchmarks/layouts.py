@@ -376,7 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not wanted(setting.label, options.only):
             continue
         if setting.part != part:  # the limits once for each part
-            given = {"matmul_size": options.matmul_size, "clock": options.clock}
+            given = {"quick": options.quick, "clock": options.clock}
             part, rates = setting.part, measure_rates(options.dtype, **given)
         recorder.add(measure(setting, rates, rounds=options.rounds, clock=options.clock))
     return recorder.finish()

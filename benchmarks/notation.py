@@ -136,7 +136,7 @@ def flops_of(setting: Setting) -> int:
     return projections + attention_flops(length**2, heads, head_dim, head_dim, backward=backward)
 
 
-def measure(setting: Setting, *, rounds: int, matmul_size: int | None = None) -> dict[str, Any]:
+def measure(setting: Setting, *, rounds: int, quick: bool = False) -> dict[str, Any]:
     """All contenders in one setting; see `compare`."""
     inputs = inputs_of(setting)
     expected = expected_of(setting, inputs)
@@ -162,7 +162,7 @@ def measure(setting: Setting, *, rounds: int, matmul_size: int | None = None) ->
         visible_pairs=setting.length**2,
         matmul_flops=flops_of(setting),
         tolerance=TOLERANCE,
-        rates=measure_rates(setting.dtype, matmul_size=matmul_size),
+        rates=measure_rates(setting.dtype, quick=quick),
     )
 
 
@@ -180,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shape = (16, 32, 2) if options.quick else (512, 512, 8)
     for backward in (False, True):
         setting = Setting(*shape, backward)
-        recorder.add(measure(setting, rounds=options.rounds, matmul_size=options.matmul_size))
+        recorder.add(measure(setting, rounds=options.rounds, quick=options.quick))
     return recorder.finish()
 
 

@@ -103,7 +103,7 @@ def flops_of(setting: Setting) -> dict[str, int]:
 
 
 def measure(
-    setting: Setting, *, rounds: int, matmul_size: int | None = None, clock: str = "wall"
+    setting: Setting, *, rounds: int, quick: bool = False, clock: str = "wall"
 ) -> dict[str, Any]:
     """All parts at one length; see `compare`."""
     inputs = inputs_of(setting)
@@ -140,7 +140,7 @@ def measure(
         clock=clock,
         visible_pairs=setting.length**2,
         tolerance=TOLERANCE,
-        rates=measure_rates(setting.dtype, matmul_size=matmul_size, clock=clock),
+        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
 
 
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = measure(
             Setting(length, **shape),
             rounds=options.rounds,
-            matmul_size=options.matmul_size,
+            quick=options.quick,
             clock=options.clock,
         )
         recorder.add(found)

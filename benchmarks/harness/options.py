@@ -76,12 +76,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--only", nargs="+", metavar="TEXT", help=text)
 
     def parse(self, arguments: Sequence[str] | None) -> argparse.Namespace:
-        """The options, every default filled in, and `matmul_size` for `rates.measure_rates`."""
+        """The options, every default filled in."""
         options = self.parse_args(arguments)
         for name, (usual, quick) in self._by_size.items():
             if getattr(options, name) is None:
                 setattr(options, name, quick if options.quick else usual)
-        options.matmul_size = 256 if options.quick else None
         return options
 
 
