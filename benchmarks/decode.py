@@ -286,9 +286,7 @@ def measure(
     return case
 
 
-def grow(
-    prepare: Callable[[int], Callable[[], Any]], lengths: Sequence[int], *, rounds: int
-) -> dict[str, Any]:
+def grow(prepare: Callable[[int], Run], lengths: Sequence[int], *, rounds: int) -> dict[str, Any]:
     """The time of a step against the cache length, and the straight line through the medians.
 
     Args:
@@ -316,9 +314,7 @@ def grow(
     }
 
 
-def share(
-    prepare: Callable[[Setting], Callable[[], Any]], setting: Setting, *, rounds: int
-) -> dict[str, Any]:
+def share(prepare: Callable[[Setting], Run], setting: Setting, *, rounds: int) -> dict[str, Any]:
     """The time against the number of key/value heads, all else equal.
 
     Args:

@@ -143,6 +143,19 @@ def test_a_result_is_recorded(tmp_path, capsys):
     assert recorder.finish() == 1
 
 
+@pytest.mark.parametrize("platform, kept", [("cpu", False), ("gpu", True)])
+def test_cases_are_kept_as_they_come_on_an_accelerator(tmp_path, monkeypatch, platform, kept):
+    origin = {**provenance.record(), "platform": platform}
+    monkeypatch.setattr(provenance, "record", lambda: origin)
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    recorder = report.Recorder("made-up", options.Parser("made-up", "").parse([]))
+    recorder.add(a_case())
+    out = tmp_path / f"made-up-{platform}.json"
+    assert out.exists() == kept
+    recorder.finish()
+    assert report.read_result(out)["name"] == f"made-up-{platform}"
+
+
 def test_a_quick_run_is_no_result(capsys):
     recorder = report.Recorder("made-up", options.Parser("made-up", "").parse(["--quick"]))
     recorder.add(a_case())
