@@ -28,6 +28,7 @@ __all__ = [
 SCHEMA = "mha-book/benchmark"
 SCHEMA_VERSION = 1
 QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
+Cell = Callable[[Mapping[str, Any]], str]  # of a row, the text in one column
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
@@ -59,7 +60,7 @@ class Recorder:
             self._out = RESULTS / f"{benchmark}-{self._origin['platform']}.json"
 
     def add(
-        self, case: dict[str, Any], columns: Mapping[str, "Cell"] | None = None, note: str = ""
+        self, case: dict[str, Any], columns: Mapping[str, Cell] | None = None, note: str = ""
     ) -> None:
         """Prints a case with these columns; keeps it where the machine may be taken away."""
         self._cases.append(case)
@@ -130,9 +131,6 @@ def progress_line(label: str) -> Callable[[int, int], None] | None:
         print(f"\r\033[K{label}: round {done} of {total}{end}", end="", file=sys.stderr, flush=True)
 
     return show
-
-
-Cell = Callable[[Mapping[str, Any]], str]
 
 
 def _quartiles(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The paired timer: interleaved samples, per-round ratios, order statistics.
 
 Times taken one after another on a machine that does other things cannot be compared: the
-clock frequency, the caches and the neighbours change meanwhile.  Here every contender runs
+clock frequency, the caches and the neighbors change meanwhile.  Here every contender runs
 once in each round, the order of the rounds alternates, and only times of the *same round*
 are divided by each other.  The baseline also runs against itself; the spread of that
 self-pair is the smallest difference the run can resolve.
@@ -175,7 +175,7 @@ def interleave(
     """Times every contender once in each round, in alternating order.
 
     Where a contender stands beside itself (`with_self_pair`) and the medians of the two differ,
-    as many rounds again are added, and all are kept: neighbours on the machine cost time, not
+    as many rounds again are added, and all are kept: neighbors on the machine cost time, not
     truth.
 
     Each contender is called twice before the first round: the first call compiles, the
