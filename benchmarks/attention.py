@@ -3,33 +3,40 @@
     PYTHONPATH=src python3 benchmarks/attention.py --quick
 
 Prefill with B batch entries, N query heads, K key/value heads, T = S positions and width H = C:
-forward, and forward with backward.  The rules are in README.md beside this file.
+forward, and forward with backward.  Inputs are drawn heads first and rounded to the dtype before
+the float64 reference sees them.  The rules are in README.md beside this file.
 """
 
 import argparse
+import functools
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
-import peers
-import provenance
-import report
-import rows
-from cases import (
-    TOLERANCES,
-    Case,
-    checked_error,
-    expected_of,
-    inputs_of,
-    run_of,
-)
-from limits import attention_flops, measure_rates, visible_pairs
-from memory import peak_memory
-from options import parser_of, wanted
+import jax.numpy as jnp
+import numpy as np
 
-__all__ = ["main", "measure_case"]
+from harness import oracle
+from harness.comparison import compare
+from harness.memory import check_room, compiled, peak_memory
+from harness.options import Parser, wanted
+from harness.rates import attention_flops, measure_rates, visible_pairs
+from harness.report import Recorder
+from peers.attention import BASELINE, Contender, contenders
+
+__all__ = [
+    "Case",
+    "Expected",
+    "checked_error",
+    "expected_of",
+    "inputs_of",
+    "main",
+    "measure",
+    "prepare_row",
+    "run_of",
+]
 
 LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
 MASKS, PASSES = ("full", "causal"), ("forward", "backward")
@@ -37,67 +44,155 @@ LONG_ROUNDS = 6
 ALONE = "blockwise"  # whose memory is measured where others have no room
 
 
-def _memory(name: str, case: Case) -> dict[str, Any]:
-    """Peak memory of one contender, from a process of its own."""
-    return peak_memory("cases:prepare_row", {"name": name, "case": list(case)})
+class Case(NamedTuple):
+    """One setting in which all contenders are compared."""
+
+    length: int
+    is_causal: bool
+    backward: bool
+    batch: int = 1
+    heads: int = 8
+    head_dim: int = 64
+    dtype: str = "float32"
+    kv_heads: int | None = None  # as many as heads
+
+    @property
+    def label(self) -> str:
+        """A short title; sizes are named where they are not the usual ones."""
+        mask = "causal" if self.is_causal else "full"
+        work = "forward+backward" if self.backward else "forward"
+        letters = {"batch": "B", "heads": "N", "head_dim": "H", "kv_heads": "K"}
+        usual = self._field_defaults
+        sizes = [
+            f" {letter}={getattr(self, field)}"
+            for field, letter in letters.items()
+            if getattr(self, field) != usual[field]
+        ]
+        dtype = "" if self.dtype == usual["dtype"] else f" {self.dtype}"
+        return f"T={self.length} {mask} {work}{''.join(sizes)}{dtype}"
 
 
-def measure_case(
+def inputs_of(case: Case) -> tuple[np.ndarray, ...]:
+    """Random query (B, N, T, H), key, value (B, K, T, H) and cotangent, in the case's dtype."""
+    rng = np.random.default_rng(case.length)
+
+    def draw(heads: int) -> np.ndarray:
+        shape = (case.batch, heads, case.length, case.head_dim)
+        return rng.standard_normal(shape).astype(jnp.dtype(case.dtype))
+
+    kv_heads = case.kv_heads or case.heads
+    return tuple(draw(heads) for heads in (case.heads, kv_heads, kv_heads, case.heads))
+
+
+class Expected(NamedTuple):
+    """What the outputs of a case must be: what of them is compared, in words, and the pieces."""
+
+    checked: str
+    pieces: list[oracle.Piece]
+
+
+@functools.lru_cache(maxsize=1)
+def _expected_with_gradients(case: Case) -> Expected:
+    *operands, cotangent = inputs_of(case)
+    options = {"is_causal": case.is_causal, "cotangent": cotangent}
+    return Expected(*oracle.attention_pieces(*operands, **options))
+
+
+def expected_of(case: Case) -> Expected:
+    """The float64 outputs of a case, heads first, or as much of them as can be afforded.
+
+    With the gradients they are kept for one more call: both passes of a case have the same output.
+    """
+    checked, pieces = _expected_with_gradients(case._replace(backward=True))
+    return Expected(checked, [one for one in pieces if case.backward or one.output == 0])
+
+
+def timed_function(contender: Contender, case: Case) -> jax.stages.Wrapped:
+    """What is timed: (query, key, value, cotangent) to the output, and the gradients if asked."""
+
+    def forward(query, key, value):
+        return contender.call(query, key, value, case.is_causal)
+
+    def forward_backward(query, key, value, cotangent):
+        output, pull = jax.vjp(forward, query, key, value)
+        return output, *pull(cotangent)
+
+    if case.backward:
+        return jax.jit(forward_backward)
+    return jax.jit(lambda query, key, value, cotangent: (forward(query, key, value),))
+
+
+def arguments_of(contender: Contender, inputs: Sequence[np.ndarray]) -> list[jax.Array]:
+    """The inputs on the device, in the contender's layout."""
+    swap = contender.layout == "TNH"
+    arrays = [jnp.asarray(np.swapaxes(x, 1, 2) if swap else x) for x in inputs]
+    return jax.block_until_ready(arrays)
+
+
+def checked_error(
+    contender: Contender, outputs: Sequence[Any], expected: Expected, case: Case
+) -> float:
+    """The checked error of a contender's outputs, read heads first."""
+    arrays = [oracle.as_numpy(x) for x in outputs]
+    if contender.layout == "TNH":
+        arrays = [np.swapaxes(x, 1, 2) for x in arrays]
+    tolerance = oracle.TOLERANCES[case.dtype]
+    return oracle.verify_pieces(contender.name, arrays, expected.pieces, tolerance)
+
+
+def run_of(contender: Contender, case: Case, inputs: Sequence[np.ndarray]) -> Callable[[], Any]:
+    """What is timed, with its arguments: a function of nothing to the outputs."""
+    if contender.prepare is not None:
+        return contender.prepare(inputs, case.is_causal, case.backward)
+    function, arguments = timed_function(contender, case), arguments_of(contender, inputs)
+    check_room(function, arguments, scores=case.batch * case.heads * case.length**2)
+    return functools.partial(function, *arguments)
+
+
+def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
+    """One contender, compiled, as a function to call once (the target of `peak_memory`)."""
+    contender = next(one for one in contenders(gpu=True) if one.name == name)
+    return compiled(run_of(contender, Case(*case), inputs_of(Case(*case))))
+
+
+def measure(
     case: Case,
-    contenders: Sequence[peers.Contender],
+    chosen: Sequence[Contender],
     *,
     rounds: int,
-    matmul_size: int | None = None,
+    quick: bool = False,
     with_memory: bool = False,
-    baseline: str = peers.BASELINE,
+    baseline: str = BASELINE,
 ) -> dict[str, Any]:
-    """All contenders in one setting: checked, timed in interleaved rounds, checked again.
-
-    A contender that is not installed, does not fit into memory or refuses to serve becomes a row
-    "not measured", one with a wrong output a row "refused"; neither holds a number.
-
-    Raises:
-        WrongOutput: when the baseline itself is wrong; there is nothing to compare then.
-    """
-    inputs = inputs_of(case)
-    expected = expected_of(case)
+    """The chosen contenders in one setting; see `compare`."""
+    inputs, expected = inputs_of(case), expected_of(case)
     pairs = visible_pairs(case.length, case.length, is_causal=case.is_causal) * case.batch
     flops = attention_flops(pairs, case.heads, case.head_dim, case.head_dim, backward=case.backward)
-    rates = measure_rates(case.dtype, matmul_size=matmul_size)
-    baseline, found, _ = rows.compare(
-        contenders,
+    return compare(
+        case,
+        chosen,
         prepare=lambda one: run_of(one, case, inputs),
         error=lambda one, outputs: checked_error(one, outputs, expected, case),
-        numbers=lambda one, times: rows.rates_of(times["seconds"]["median"], flops, rates),
         baseline=baseline,
         rounds=rounds,
-        label=case.label,
+        memory="attention:prepare_row" if with_memory else None,
+        visible_pairs=pairs,
+        matmul_flops=flops,
+        tolerance=oracle.TOLERANCES[case.dtype],
+        checked=expected.checked,
+        rates=measure_rates(case.dtype, quick=quick),
     )
-    for row in found[:-1]:
-        if with_memory and row["status"] == "measured":
-            row["memory"] = _memory(row["name"], case)
-    return {
-        "case": {**case._asdict(), "label": case.label},
-        "visible_pairs": pairs,
-        "matmul_flops": flops,
-        "tolerance": TOLERANCES[case.dtype],
-        "checked": expected.checked,
-        "rates": rates,
-        "baseline": baseline,
-        "rows": found,
-    }
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the defaults that depend on --quick and the device filled in."""
-    parser = parser_of(
+    parser = Parser(
         "attention",
         "Attention: the package's implementations against their peers.",
-        unit="the baseline's",
-        memory=True,
+        ratios_to="the baseline's",
     )
     add = parser.add_argument
-    add("--lengths", type=int, nargs="+", help="sequence lengths (default 128 512 2048 8192)")
+    parser.sized("--lengths", (128, 512, 2048, 8192), (32,), help="sequence lengths")
     add(
         "--alone",
         type=int,
@@ -105,28 +200,23 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"lengths of one causal forward call of {ALONE}, for its memory, neither timed nor "
         "checked (default 65536 with --memory)",
     )
-    add("--batch", type=int, help="batch entries (default 1)")
-    add("--heads", type=int, help="query heads (default 8, quick 2)")
+    add("--batch", type=int, default=1, help="batch entries (default 1)")
+    parser.sized("--heads", 8, 2, help="query heads")
     add("--kv-heads", type=int, help="key/value heads (default: as many as query heads)")
-    add("--head-dim", type=int, nargs="+", help="widths of a head (default 64, quick 16)")
-    add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of inputs and outputs")
-    add("--only", nargs="+", metavar="TEXT", help="contenders whose name contains one of these")
+    parser.sized("--head-dim", (64,), (16,), help="widths of a head")
+    parser.dtype()
+    parser.only()
+    parser.memory()
     add("--masks", nargs="+", choices=MASKS, help="default both; on a CPU, causal alone when long")
     add("--passes", nargs="+", choices=PASSES, default=PASSES, help="default both")
-    add("--baseline", default=peers.BASELINE, help="whom the others are divided by")
+    add("--baseline", default=BASELINE, help="whom the others are divided by")
     add(
         "--gpu-rows",
         action=argparse.BooleanOptionalAction,
+        default=jax.default_backend() == "gpu",
         help="the rows that a GPU has besides (default: where there is one)",
     )
-    options = parser.parse_args(arguments)
-    on_gpu = jax.default_backend() == "gpu"
-    options.gpu_rows = on_gpu if options.gpu_rows is None else options.gpu_rows
-    options.rounds = options.rounds or (4 if options.quick else 20)
-    options.lengths = options.lengths or ([32] if options.quick else [128, 512, 2048, 8192])
-    options.head_dim = options.head_dim or [16 if options.quick else 64]
-    options.heads = options.heads or (2 if options.quick else 8)
-    options.memory = (not options.quick) if options.memory is None else options.memory
+    options = parser.parse(arguments)
     if options.alone is None:
         options.alone = [65536] if options.memory and not options.quick else []
     return options
@@ -145,7 +235,7 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
                     length,
                     mask == "causal",
                     work == "backward",
-                    batch=options.batch or 1,
+                    batch=options.batch,
                     heads=options.heads,
                     head_dim=head_dim,
                     dtype=options.dtype,
@@ -158,34 +248,25 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 when a contender was refused."""
     options = _options(arguments)
-    origin = provenance.record()
-    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": options.dtype}
-    cases = []
+    recorder = Recorder("attention", options)
     for case, is_long in _cases(options):
-        chosen = [
-            one
-            for one in peers.contenders(gpu=options.gpu_rows, long=case.length >= LONG)
-            if one.name == options.baseline or wanted(one.name, options.only)
-        ]
-        found = measure_case(
+        every = contenders(gpu=options.gpu_rows, long=case.length >= LONG)
+        found = measure(
             case,
-            chosen,
+            [one for one in every if wanted(one.name, options.only, [options.baseline])],
             rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
-            matmul_size=256 if options.quick else None,
+            quick=options.quick,
             with_memory=options.memory and case.length == max(options.lengths),
             baseline=options.baseline,
         )
-        cases.append(found)
-        report.show(case.label, found)
-        report.keep_so_far("attention", options.out, origin, settings, cases=cases)
-    print(f"self-pair medians: {report.self_pairs(cases)}")
+        recorder.add(found)
     alone = []
     for length in options.alone:
         case = Case(length, is_causal=True, backward=False, heads=options.heads)
-        alone.append({"case": case._asdict(), "name": ALONE, "memory": _memory(ALONE, case)})
-        print(f"{ALONE} alone, {case.label}: {alone[-1]['memory']['peak_bytes'] / 2**20:.0f} MiB")
-    report.keep("attention", options.out, origin, settings, cases=cases, alone=alone)
-    return int(rows.any_refused(cases))
+        memory = peak_memory("attention:prepare_row", {"name": ALONE, "case": list(case)})
+        alone.append({"case": case._asdict(), "name": ALONE, "memory": memory})
+        print(f"{ALONE} alone, {case.label}: {memory['peak_bytes'] / 2**20:.0f} MiB")
+    return recorder.finish(alone=alone)
 
 
 if __name__ == "__main__":

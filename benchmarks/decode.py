@@ -9,41 +9,249 @@ README.md beside this file.
 """
 
 import argparse
+import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import harness
+import jax
+import jax.numpy as jnp
 import numpy as np
-import provenance
-import report
-import rows
-from cases import TOLERANCES
-from decode_cases import (
-    BASELINE,
-    CONTENDERS,
-    READ,
-    Contender,
-    Setting,
-    expected_of,
-    inputs_of,
-    model_step,
-    reading,
-    stepping,
-)
-from limits import measure_rates
-from options import parser_of, wanted
 
-__all__ = ["grow", "main", "measure", "share"]
+from harness import oracle
+from harness.comparison import compare
+from harness.options import Parser, wanted
+from harness.rates import measure_rates
+from harness.report import TIMES, Recorder, progress_line
+from harness.timing import Run, interleave, per_round_ratios, summarize
+from mha_book.cached_attention import attend_cached, cache_mask
+from mha_book.dispatch import attend
+from mha_book.kv_cache import KVCache, append
+from peers.attention import cudnn, jax_nn, torch_tensor
+
+__all__ = ["CONTENDERS", "Setting", "expected_of", "grow", "inputs_of", "main", "measure", "share"]
+
+BASELINE = "cache"
+READ = "read"
+
+
+class Setting(NamedTuple):
+    """The sizes of one comparison."""
+
+    length: int = 8192
+    batch: int = 8
+    heads: int = 32
+    kv_heads: int = 8
+    head_dim: int = 128
+    dtype: str = "float32"
+
+    @property
+    def label(self) -> str:
+        """A short title."""
+        heads = f"N={self.heads} K={self.kv_heads} H={self.head_dim}"
+        dtype = "" if self.dtype == "float32" else f" {self.dtype}"
+        return f"B={self.batch} {heads} S={self.length}{dtype}"
+
+    @property
+    def cache_bytes(self) -> int:
+        """What keys and values take."""
+        entries = 2 * self.batch * self.kv_heads * self.length * self.head_dim
+        return entries * jnp.dtype(self.dtype).itemsize
+
+
+class Inputs(NamedTuple):
+    """Random arrays, heads first: (B, N, 1, H), (B, K, S, H), (B, K, S, C)."""
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+
+
+def inputs_of(setting: Setting) -> Inputs:
+    """Random query, key and value, seeded by the length."""
+    rng = np.random.default_rng(setting.length)
+    kv_shape = (setting.batch, setting.kv_heads, setting.length, setting.head_dim)
+    query_shape = (setting.batch, setting.heads, 1, setting.head_dim)
+    shapes = (query_shape, kv_shape, kv_shape)
+    drawn = (rng.standard_normal(shape, np.float32) for shape in shapes)
+    return Inputs(*(x.astype(jnp.dtype(setting.dtype), copy=False) for x in drawn))
+
+
+def expected_of(inputs: Inputs) -> np.ndarray:
+    """The float64 output (B, N, 1, C): the queries of a group are rows over the same keys."""
+    rows = inputs.query.reshape(*inputs.key.shape[:2], -1, inputs.key.shape[-1])  # (B, K, G, H)
+    (output,) = oracle.attention_float64(rows, inputs.key, inputs.value, is_causal=False)
+    return output.reshape(*inputs.query.shape[:3], -1)
+
+
+def filled_cache(inputs: Inputs, lengths: int | None = None) -> KVCache:
+    """A cache that holds the keys and values."""
+    batch, _, capacity, _ = inputs.key.shape
+    keys = jnp.asarray(np.ascontiguousarray(np.swapaxes(inputs.key, 2, 3)))
+    count = capacity if lengths is None else lengths
+    return KVCache(keys, jnp.asarray(inputs.value), jnp.full((batch,), count, jnp.int32))
+
+
+def _cache(inputs: Inputs) -> Run:
+    return functools.partial(
+        jax.jit(attend_cached), jnp.asarray(inputs.query), filled_cache(inputs)
+    )
+
+
+def _plain_keys(inputs: Inputs) -> Run:
+    lengths = filled_cache(inputs).lengths
+
+    def call(query, key, value, lengths):
+        cache = KVCache(key, value, lengths)
+        return attend(query, key, value, mask=cache_mask(cache, 1), implementation="decode")
+
+    return functools.partial(jax.jit(call), *map(jnp.asarray, inputs), lengths)
+
+
+def _reference(inputs: Inputs) -> Run:
+    call = jax.jit(functools.partial(attend_cached, implementation="reference"))
+    return functools.partial(call, jnp.asarray(inputs.query), filled_cache(inputs))
+
+
+def stepping(inputs: Inputs) -> Run:
+    """One step with the cache donated: the last token is appended, then attended to."""
+
+    def step(query, key, value, cache):
+        grown = append(cache, key, value)
+        return attend_cached(query, grown), dataclasses.replace(grown, lengths=cache.lengths)
+
+    compiled = jax.jit(step, donate_argnums=3)
+    query, key, value = (jnp.asarray(x[:, :, -1:]) for x in inputs)
+    held = [filled_cache(inputs, inputs.key.shape[2] - 1)]
+
+    def run():
+        output, held[0] = compiled(query, key, value, held[0])
+        return output
+
+    return run
+
+
+def reading(setting: Setting) -> Run:
+    """A causal pass over as many queries as keys, as when a prompt is read."""
+    _, key, value = inputs_of(setting)
+    shape = (setting.batch, setting.heads, setting.length, setting.head_dim)
+    query = np.random.default_rng(1).standard_normal(shape, np.float32)
+    call = jax.jit(functools.partial(attend, is_causal=True))
+    return functools.partial(call, *map(jnp.asarray, (query.astype(key.dtype), key, value)))
+
+
+def _jax_nn(inputs: Inputs, *, convert: bool, attention: Callable[..., jax.Array] = jax_nn) -> Run:
+    swap = functools.partial(jnp.swapaxes, axis1=1, axis2=2)
+
+    def call(query, key, value):
+        if convert:
+            query, key, value = map(swap, (query, key, value))
+        output = attention(query, key, value, is_causal=False)
+        return swap(output) if convert else output
+
+    arrays = [jnp.asarray(x if convert else np.swapaxes(x, 1, 2).copy()) for x in inputs]
+    return functools.partial(jax.jit(call), *arrays)
+
+
+def _torch(inputs: Inputs) -> Run:
+    import torch
+
+    arrays = [torch_tensor(x) for x in inputs]
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def run():
+        with torch.inference_mode():
+            return attention(*arrays, enable_gqa=True)
+
+    return run
+
+
+def _read(inputs: Inputs) -> Run:
+    call = jax.jit(lambda cache: jnp.sum(cache.keys) + jnp.sum(cache.values))
+    return functools.partial(call, filled_cache(inputs))
+
+
+class Contender(NamedTuple):
+    """One row: what it needs, how its keys lie in memory, and what it runs.
+
+    Attributes:
+        name: as printed and stored.
+        package: the distribution that it needs.
+        layout: of the keys.
+        prepare: from the inputs, a function that runs once.
+        remark: what a reader of the table must know.
+    """
+
+    name: str
+    package: str
+    layout: str
+    prepare: Callable[[Inputs], Run]
+    remark: str
+
+
+CONTENDERS = (
+    Contender(BASELINE, "mha_book", "BKHS", _cache, "attend_cached on a full KVCache"),
+    Contender("cache, step", "mha_book", "BKHS", stepping, "append and attend, cache donated"),
+    Contender("keys BKSH", "mha_book", "BKSH", _plain_keys, "the same, keys not transposed"),
+    Contender("reference", "mha_book", "BKHS", _reference, "attend_cached by the reference"),
+    Contender(
+        "jax.nn", "jax", "BSKH", functools.partial(_jax_nn, convert=False),
+        "jax.nn.dot_product_attention",
+    ),
+    Contender(
+        "jax.nn, converted", "jax", "BKSH", functools.partial(_jax_nn, convert=True),
+        "jax.nn.dot_product_attention; with the conversion from heads first and back",
+    ),
+    Contender(
+        "jax.nn cudnn", "jax", "BSKH",
+        functools.partial(_jax_nn, convert=False, attention=cudnn),
+        "jax.nn's cuDNN",
+    ),
+    Contender(
+        "torch", "torch", "BKSH", _torch, "scaled_dot_product_attention(enable_gqa=True), as called"
+    ),
+    Contender(READ, "jax", "BKHS", _read, "the sum of all keys and values: the cache read once"),
+)  # fmt: skip
+
+
+@functools.cache
+def _smollm2() -> Any:
+    """The trained model, read once."""
+    from mha_book.models.smollm2 import load_smollm2
+
+    return load_smollm2()
+
+
+def model_step(length: int) -> Run:
+    """One step of SmolLM2 for one sequence with `length` tokens in its caches."""
+    from mha_book.models.smollm2_cached import decode_step, init_caches
+
+    model = _smollm2()
+    caches = init_caches(1, length, config=model.config)
+    held = [tuple(dataclasses.replace(c, lengths=c.lengths + length - 1) for c in caches)]
+
+    def step(params, token_ids, caches):
+        logits, grown = decode_step(params, token_ids, caches, config=model.config)
+        pairs = zip(grown, caches, strict=True)
+        return logits, tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
+
+    compiled, tokens = jax.jit(step, donate_argnums=2), jnp.ones((1,), jnp.int32)
+
+    def run():
+        logits, held[0] = compiled(model.params, tokens, held[0])
+        return logits
+
+    return run
 
 
 def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: float) -> float:
     """The checked error of an output; of the sum that reads the cache none is asked."""
     if contender.name == READ:
         return 0.0
-    got = harness.as_numpy(output)
+    got = oracle.as_numpy(output)
     got = np.swapaxes(got, 1, 2) if contender.layout == "BSKH" else got
-    return harness.verify(contender.name, [got], [expected], tolerance)
+    return oracle.verify(contender.name, [got], [expected], tolerance)
 
 
 def measure(
@@ -51,51 +259,34 @@ def measure(
     contenders: Sequence[Contender],
     *,
     rounds: int,
-    matmul_size: int | None = None,
-    copy_mib: int | None = None,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again."""
     inputs = inputs_of(setting)
-    expected, tolerance = expected_of(inputs), TOLERANCES[setting.dtype]
-    rates = measure_rates(setting.dtype, matmul_size=matmul_size, copy_mib=copy_mib)
-
-    def numbers(contender: Contender, measured: dict[str, Any]) -> dict[str, Any]:
-        rate = setting.cache_bytes / measured["seconds"]["median"]
-        return {
-            "cache_bytes_per_s": rate,
-            "fraction_of_stream_rate": rate / rates["stream_bytes_per_s"],
-        }
-
-    baseline, found, times = rows.compare(
+    expected, tolerance = expected_of(inputs), oracle.TOLERANCES[setting.dtype]
+    case = compare(
+        setting,
         contenders,
         prepare=lambda one: one.prepare(inputs),
         error=lambda one, output: _error(one, output, expected, tolerance),
-        numbers=numbers,
         baseline=BASELINE,
         rounds=rounds,
-        label=setting.label,
+        cache_bytes=setting.cache_bytes,
+        tolerance=tolerance,
+        rates=measure_rates(setting.dtype, quick=quick),
     )
-    ours, read = times.seconds[baseline], times.seconds[READ]
-    for row in found:
-        if row["status"] == "measured":
-            seconds = row["seconds_per_round"]
-            ratios = harness.per_round_ratios(ours, seconds)
-            row["cache_over_this"] = harness.summarise(ratios)._asdict()
-            fractions = harness.per_round_ratios(read, seconds)
-            row["fraction_of_read_rate"] = harness.summarise(fractions).median
-    return {
-        "case": {**setting._asdict(), "label": setting.label},
-        "cache_bytes": setting.cache_bytes,
-        "tolerance": tolerance,
-        "rates": rates,
-        "baseline": baseline,
-        "rows": found,
-    }
+    rows = {row["name"]: row for row in case["rows"] if row["status"] == "measured"}
+    ours, read = (rows[name]["seconds_per_round"] for name in (case["baseline"], READ))
+    for row in rows.values():
+        seconds, rate = row["seconds_per_round"], setting.cache_bytes / row["seconds"]["median"]
+        row["cache_bytes_per_s"] = rate
+        row["fraction_of_stream_rate"] = rate / case["rates"]["stream_bytes_per_s"]
+        row["cache_over_this"] = summarize(per_round_ratios(ours, seconds))._asdict()
+        row["fraction_of_read_rate"] = summarize(per_round_ratios(read, seconds)).median
+    return case
 
 
-def grow(
-    prepare: Callable[[int], Callable[[], Any]], lengths: Sequence[int], *, rounds: int
-) -> dict[str, Any]:
+def grow(prepare: Callable[[int], Run], lengths: Sequence[int], *, rounds: int) -> dict[str, Any]:
     """The time of a step against the cache length, and the straight line through the medians.
 
     Args:
@@ -108,9 +299,9 @@ def grow(
         largest distance of a median from the line as a part of the line's value there.
     """
     runs = {str(length): prepare(length) for length in lengths}
-    progress = report.progress_line("time against length")
-    times = harness.interleave(runs, rounds=rounds, progress=progress)
-    medians = [harness.summarise(times.seconds[str(length)]).median for length in lengths]
+    progress = progress_line("time against length")
+    times = interleave(runs, rounds=rounds, progress=progress)
+    medians = [summarize(times.seconds[str(length)]).median for length in lengths]
     slope, intercept = (float(x) for x in np.polyfit(lengths, medians, 1))
     fitted = slope * np.asarray(lengths) + intercept
     return {
@@ -123,9 +314,7 @@ def grow(
     }
 
 
-def share(
-    prepare: Callable[[Setting], Callable[[], Any]], setting: Setting, *, rounds: int
-) -> dict[str, Any]:
+def share(prepare: Callable[[Setting], Run], setting: Setting, *, rounds: int) -> dict[str, Any]:
     """The time against the number of key/value heads, all else equal.
 
     Args:
@@ -140,78 +329,52 @@ def share(
     heads = setting.heads
     settings = [setting._replace(kv_heads=k) for k in range(1, heads + 1) if heads % k == 0]
     runs = {str(one.kv_heads): prepare(one) for one in settings}
-    progress = report.progress_line("time against key/value heads")
-    times = harness.interleave(runs, rounds=rounds, progress=progress).seconds
-    ratios = {
-        k: harness.per_round_ratios(seconds, times[str(heads)]) for k, seconds in times.items()
-    }
+    progress = progress_line("time against key/value heads")
+    times = interleave(runs, rounds=rounds, progress=progress).seconds
+    ratios = {k: per_round_ratios(seconds, times[str(heads)]) for k, seconds in times.items()}
     return {
         "case": setting._asdict(),
         "kv_heads": [one.kv_heads for one in settings],
         "cache_bytes": [one.cache_bytes for one in settings],
         "seconds_per_round": list(times.values()),
-        "seconds": [harness.summarise(seconds).median for seconds in times.values()],
-        "ratio": [harness.summarise(ratio)._asdict() for ratio in ratios.values()],
+        "seconds": [summarize(seconds).median for seconds in times.values()],
+        "ratio": [summarize(ratio)._asdict() for ratio in ratios.values()],
     }
 
 
-def _table(found: Sequence[dict[str, Any]]) -> str:
-    """The rows of the comparison as aligned text."""
-    lines = [f"{'':<20}{'keys':<6}{'ms':>9}{'ratio':>8}{'quartiles':>16}{'GB/s':>7}{'of read':>9}"]
-    for row in found:
-        start = f"{row['name']:<20}{row['layout']:<6}"
-        if row["status"] != "measured":
-            lines.append(f"{start}{row['status']}: {row['reason']}")
-            continue
-        ratio = row["ratio"]
-        quartiles = f"{ratio['lower_quartile']:.3f} to {ratio['upper_quartile']:.3f}"
-        lines.append(
-            f"{start}{row['seconds']['median'] * 1e3:9.2f}{ratio['median']:8.3f}{quartiles:>16}"
-            f"{row['cache_bytes_per_s'] / 1e9:7.1f}{row['fraction_of_read_rate']:9.2f}"
-        )
-    return "\n".join(lines)
+COLUMNS = {
+    **TIMES,
+    "GB/s": lambda row: f"{row['cache_bytes_per_s'] / 1e9:.1f}",
+    "of read": lambda row: f"{row['fraction_of_read_rate']:.2f}",
+}
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the defaults that depend on --quick filled in."""
-    parser = parser_of(
-        "decode", "Decoding over a cache, against jax.nn and torch.", unit="the cache's"
+    parser = Parser(
+        "decode", "Decoding over a cache, against jax.nn and torch.", ratios_to="the cache's"
     )
-    add = parser.add_argument
-    add("--lengths", type=int, nargs="+", help="cached tokens (default 8192, quick 64)")
-    add("--batch", type=int, help="sequences (default 8, quick 2)")
-    add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of the cache")
-    add("--only", nargs="+", metavar="TEXT", help="contenders whose name contains one of these")
-    add("--model", action=argparse.BooleanOptionalAction, help="time SmolLM2 too (default: yes)")
-    options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (4 if options.quick else 20)
-    options.model = (not options.quick) if options.model is None else options.model
-    return options
-
-
-def _settings(options: argparse.Namespace) -> list[Setting]:
-    """One setting for each length of the cache."""
-    usual = Setting(64, 2, 6, 2, 16) if options.quick else Setting()
-    given = usual._replace(batch=options.batch or usual.batch, dtype=options.dtype)
-    return [given._replace(length=length) for length in options.lengths or [usual.length]]
+    parser.sized("--lengths", (8192,), (64,), help="cached tokens")
+    parser.sized("--batch", 8, 2, help="sequences")
+    parser.dtype()
+    parser.only()
+    action = argparse.BooleanOptionalAction
+    parser.sized("--model", True, False, action=action, help="time SmolLM2 too")
+    return parser.parse(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 when a contender was refused."""
     options = _options(arguments)
-    origin = provenance.record()
-    chosen = [
-        one for one in CONTENDERS if one.name in (BASELINE, READ) or wanted(one.name, options.only)
-    ]
-    sizes = {"matmul_size": 256, "copy_mib": 4} if options.quick else {}
-    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": options.dtype}
-    cases = []
-    for setting in _settings(options):
-        found = measure(setting, chosen, rounds=options.rounds, **sizes)
-        print(f"{setting.label}, cache {setting.cache_bytes / 1e6:.0f} MB\n{_table(found['rows'])}")
-        cases.append(found)
-        report.keep_so_far("decode", options.out, origin, settings, cases=cases)
-    setting = _settings(options)[0]
+    recorder = Recorder("decode", options)
+    chosen = [one for one in CONTENDERS if wanted(one.name, options.only, (BASELINE, READ))]
+    usual = Setting(64, 2, 6, 2, 16) if options.quick else Setting()
+    usual = usual._replace(batch=options.batch, dtype=options.dtype)
+    settings = [usual._replace(length=length) for length in options.lengths]
+    for setting in settings:
+        found = measure(setting, chosen, rounds=options.rounds, quick=options.quick)
+        recorder.add(found, COLUMNS, note=f", cache {setting.cache_bytes / 1e6:.0f} MB")
+    setting = settings[0]
     lengths = [setting.length * eighths // 8 for eighths in range(1, 9)]
     steps = {"attention": lambda n: stepping(inputs_of(setting._replace(length=n)))}
     if options.model:
@@ -234,11 +397,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for k, ratio in zip(found_shared["kv_heads"], found_shared["ratio"], strict=True)
         )
         print(f"{name}, time over that of {setting.heads} key/value heads: {ratios}")
-    print(f"self-pair medians: {report.self_pairs(cases)}")
-    report.keep(
-        "decode", options.out, origin, settings, cases=cases, growth=growth, sharing=sharing
-    )
-    return int(rows.any_refused(cases))
+    return recorder.finish(growth=growth, sharing=sharing)
 
 
 if __name__ == "__main__":

@@ -7,30 +7,30 @@ multi-head layers y = x + attend(x) with no weights shared.  In a stack the laye
 pass is by hand too.  The rules are in README.md beside this file.
 """
 
-import argparse
 import functools
 import itertools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import attention
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
-import peers
-import provenance
-import report
-from limits import attention_flops, measure_rates, visible_pairs
-from memory import peak_memory
-from options import parser_of
-from rows import any_refused, rates_of
+
+import attention
+from harness import oracle
+from harness.comparison import Contender, compare
+from harness.memory import compiled
+from harness.options import Parser
+from harness.rates import attention_flops, measure_rates, visible_pairs
+from harness.report import Recorder
+from mha_book import MultiHeadParams, multi_head_attention
+from mha_book.gradients import multi_head_attention_vjp
+from peers.attention import BASELINE, CONTENDERS
 
 __all__ = ["NAMES", "Stack", "main", "measure_stack", "prepare_stack"]
 
-NAMES = (peers.BASELINE, "manual", "recompute")
+NAMES = (BASELINE, "manual", "recompute")
 TOLERANCE = 1e-4  # of float32 against float64, relative to the largest entry; layers add up errors
 REMARKS = {
     "reference": "jax.vjp of the reference",
@@ -97,8 +97,6 @@ def expected_of(case: Stack, weights: Any, x: np.ndarray, d_x: np.ndarray) -> li
 
 def timed_function(name: str, case: Stack) -> Callable[..., Any]:
     """(weights, x, cotangent) to output, gradient of the input, gradients of the weights."""
-    from mha_book import MultiHeadParams, multi_head_attention
-    from mha_book.gradients import multi_head_attention_vjp
 
     def by_hand(weights, x, d_x):
         pulls, gradients = [], []
@@ -125,109 +123,77 @@ def timed_function(name: str, case: Stack) -> Callable[..., Any]:
         gradients, d_x = pull(d_x)
         return output, d_x, gradients
 
-    return jax.jit(automatic if name == peers.BASELINE else by_hand)
+    return jax.jit(automatic if name == BASELINE else by_hand)
 
 
 def prepare_stack(name: str, case: Sequence[Any]) -> Callable[[], Any]:
-    """One contender, compiled, as a function to call once (the target of `memory`)."""
+    """One contender, compiled, as a function to call once (the target of `peak_memory`)."""
     setting = Stack(*case)
     arguments = jax.block_until_ready(jax.tree.map(jnp.asarray, inputs_of(setting)))
-    compiled = timed_function(name, setting).lower(*arguments).compile()
-    return lambda: compiled(*arguments)
+    return compiled(functools.partial(timed_function(name, setting), *arguments))
 
 
 def measure_stack(
-    case: Stack, *, rounds: int, matmul_size: int | None = None, with_memory: bool = False
+    case: Stack, *, rounds: int, quick: bool = False, with_memory: bool = False
 ) -> dict[str, Any]:
-    """All contenders on one stack: checked, timed in interleaved rounds, checked again.
-
-    Raises:
-        WrongOutput: when an output is wrong.
-    """
+    """All contenders on one stack; see `compare`."""
     inputs = inputs_of(case)
     expected = expected_of(case, *inputs)
     arguments = jax.block_until_ready(jax.tree.map(jnp.asarray, inputs))
-    runs = {name: functools.partial(timed_function(name, case), *arguments) for name in NAMES}
-    errors = {}
-    for name, run in runs.items():
-        errors[name] = harness.verify(name, jax.tree.leaves(run()), expected, TOLERANCE)
-    rates = measure_rates("float32", matmul_size=matmul_size)
-    times = harness.interleave(
-        harness.with_self_pair(runs, peers.BASELINE),
-        rounds=rounds,
-        progress=report.progress_line(case.label),
-    )
+    contenders = [
+        Contender(
+            name, functools.partial(timed_function(name, case), *arguments), remark=REMARKS[name]
+        )
+        for name in NAMES
+    ]
     pairs, width = visible_pairs(case.length, case.length, is_causal=case.is_causal), case.head_dim
     flops = attention_flops(pairs, case.heads, width, width, backward=True)
     flops += 3 * 4 * 2 * case.length * (case.heads * width) ** 2  # the four projections
-    flops *= case.depth
-    rows = []
-    for name in times.seconds:
-        contender = name.removesuffix(harness.SELF_PAIR_SUFFIX)
-        outputs = jax.tree.leaves(times.outputs[name])
-        error = max(errors[contender], harness.verify(name, outputs, expected, TOLERANCE))
-        numbers = harness.timings(name, times, peers.BASELINE)
-        numbers |= rates_of(numbers["seconds"]["median"], flops, rates)
-        remark = REMARKS[contender] if name == contender else "the A/A self-pair"
-        identity = {"name": name, "package": "mha_book", "layout": "NTH", "remark": remark}
-        rows.append({**identity, "status": "measured", "error": error, **numbers})
-        if with_memory and name == contender:
-            target = {"name": name, "case": list(case)}
-            rows[-1]["memory"] = peak_memory("gradients:prepare_stack", target)
-    return {
-        "case": {**case._asdict(), "label": case.label},
-        "visible_pairs": pairs,
-        "matmul_flops": flops,
-        "tolerance": TOLERANCE,
-        "rates": rates,
-        "baseline": peers.BASELINE,
-        "rows": rows,
-    }
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the defaults that depend on --quick filled in."""
-    parser = parser_of(
-        "gradients",
-        "The backward pass by hand against automatic differentiation.",
-        unit="the reference's",
-        memory=True,
+    return compare(
+        case,
+        contenders,
+        error=lambda one, output: oracle.verify(
+            one.name, jax.tree.leaves(output), expected, TOLERANCE
+        ),
+        baseline=BASELINE,
+        rounds=rounds,
+        memory="gradients:prepare_stack" if with_memory else None,
+        visible_pairs=pairs,
+        matmul_flops=flops * case.depth,
+        tolerance=TOLERANCE,
+        rates=measure_rates("float32", quick=quick),
     )
-    add = parser.add_argument
-    add("--lengths", type=int, nargs="+", help="sequence lengths (default 128 512 2048)")
-    add("--depths", type=int, nargs="+", default=[0, 1, 4], help="layers; 0 is attention alone")
-    options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (4 if options.quick else 20)
-    options.lengths = options.lengths or ([32] if options.quick else [128, 512, 2048])
-    options.memory = (not options.quick) if options.memory is None else options.memory
-    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; a wrong output ends it with an error."""
-    options = _options(arguments)
-    origin = provenance.record()
+    """Runs the benchmark; the exit status is 1 when a contender was refused."""
+    parser = Parser(
+        "gradients",
+        "The backward pass by hand against automatic differentiation.",
+        ratios_to="the reference's",
+    )
+    parser.sized("--lengths", (128, 512, 2048), (32,), help="sequence lengths")
+    parser.memory()
+    layers = "layers; 0 is attention alone"
+    parser.add_argument("--depths", type=int, nargs="+", default=[0, 1, 4], help=layers)
+    parser.set_defaults(dtype="float32")
+    options = parser.parse(arguments)
+    recorder = Recorder("gradients", options)
     shape = {"heads": 2, "head_dim": 16} if options.quick else {}
-    contenders = [one for one in peers.CONTENDERS if one.name in NAMES]
-    cases = []
+    contenders = [one for one in CONTENDERS if one.name in NAMES]
     for length, causal, depth in itertools.product(options.lengths, (False, True), options.depths):
-        settings: dict[str, Any] = {
+        given: dict[str, Any] = {
             "rounds": options.rounds,
-            "matmul_size": 256 if options.quick else None,
+            "quick": options.quick,
             "with_memory": options.memory and length == max(options.lengths),
         }
         if depth:
-            found = measure_stack(Stack(length, causal, depth, **shape), **settings)
+            found = measure_stack(Stack(length, causal, depth, **shape), **given)
         else:
             case = attention.Case(length, causal, True, **shape)
-            found = attention.measure_case(case, contenders, **settings)
-        cases.append(found)
-        print(f"{found['case']['label']}, {found['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s")
-        print(report.table(found["rows"]), end="\n\n", flush=True)
-    print(f"self-pair medians: {report.self_pairs(cases)}")
-    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": "float32"}
-    report.keep("gradients", options.out, origin, settings, cases=cases)
-    return int(any_refused(cases))
+            found = attention.measure(case, contenders, **given)
+        recorder.add(found)
+    return recorder.finish()
 
 
 if __name__ == "__main__":

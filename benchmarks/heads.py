@@ -12,24 +12,20 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
-import provenance
-import report
-from cases import TOLERANCES
-from limits import attention_flops, measure_rates
-from options import CLOCKS, parser_of
-from rows import rates_of
 
+from harness import oracle
+from harness.comparison import Contender, compare
+from harness.options import Parser
+from harness.rates import attention_flops, measure_rates
+from harness.report import Recorder
 from mha_book import MultiHeadParams, attend, multi_head_attention
 
-__all__ = ["Setting", "contender", "expected_of", "main", "measure"]
+__all__ = ["Setting", "expected_of", "main", "measure", "run_of"]
 
 BASELINE = "reference"
-TOLERANCE = 2e-5  # of float32: largest deviation from float64, relative to the largest entry
 CHOICE = "choice"  # in place of an implementation: that of `choose`
 
 
@@ -51,7 +47,7 @@ class Setting(NamedTuple):
     @property
     def tolerance(self) -> float:
         """How far an output may lie from float64, relative to the largest entry."""
-        return TOLERANCE if self.dtype == "float32" else 2 * TOLERANCES[self.dtype]
+        return 2 * oracle.TOLERANCES[self.dtype]
 
 
 def inputs_of(setting: Setting) -> list[np.ndarray]:
@@ -70,7 +66,7 @@ def in_heads(x: np.ndarray, num_heads: int) -> np.ndarray:
     return x.reshape(1, len(x), num_heads, -1).swapaxes(1, 2)
 
 
-def contender(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> Callable[[], Any]:
+def run_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> Callable[[], Any]:
     """What is timed for one number of heads: a compiled function with its arguments."""
     chosen = None if setting.implementation == CHOICE else setting.implementation
     if setting.part == "attention":
@@ -111,106 +107,72 @@ def measure(
     counts: Sequence[int],
     *,
     rounds: int,
-    matmul_size: int | None = None,
+    quick: bool = False,
     clock: str = "wall",
 ) -> dict[str, Any]:
-    """All numbers of heads in one setting: checked, timed in interleaved rounds, checked again.
-
-    Raises:
-        WrongOutput: an output differs from float64.
-    """
+    """All numbers of heads in one setting; see `compare`."""
     base = setting.d_model // 64 or 1
-    names = {count: BASELINE if count == base else f"heads={count}" for count in counts}
     inputs = inputs_of(setting)
+    names = {BASELINE if count == base else f"heads={count}": count for count in counts}
     # The largest in the middle of a round: it leaves the caches to others than the self-pair.
-    middle = [*sorted(counts)[::2], *sorted(counts)[1::2][::-1]]
-    runs = {names[count]: contender(setting, inputs, count) for count in middle}
-    expected = {name: expected_of(setting, inputs, count) for count, name in names.items()}
-    again = BASELINE + harness.SELF_PAIR_SUFFIX
-    expected[again] = expected[BASELINE]
-    for name, run in runs.items():
-        harness.verify(name, [run()], [expected[name]], setting.tolerance)
-    rates = measure_rates(setting.dtype, matmul_size=matmul_size, clock=CLOCKS[clock])
-    times = harness.interleave(
-        harness.with_self_pair(runs, BASELINE),
+    ordered = sorted(names, key=names.__getitem__)
+    middle = [*ordered[::2], *ordered[1::2][::-1]]
+    expected = {name: expected_of(setting, inputs, count) for name, count in names.items()}
+    case = compare(
+        setting,
+        [Contender(name, run_of(setting, inputs, names[name])) for name in middle],
+        error=lambda one, output: oracle.verify(
+            one.name, [output], [expected[one.name]], setting.tolerance
+        ),
+        numbers=lambda one: {
+            "heads": names[one.name],
+            "head_dim": setting.d_model // names[one.name],
+            "score_count": names[one.name] * setting.length**2,
+        },
+        baseline=BASELINE,
         rounds=rounds,
-        clock=CLOCKS[clock],
-        progress=report.progress_line(setting.label),
+        clock=clock,
+        visible_pairs=setting.length**2,
+        matmul_flops=flops_of(setting),
+        tolerance=setting.tolerance,
+        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
-    flops, rows = flops_of(setting), []
-    for count, name in [*names.items(), (base, again)]:
-        measured = harness.timings(name, times, BASELINE)
-        error = harness.verify(name, [times.outputs[name]], [expected[name]], setting.tolerance)
-        rows.append(
-            {
-                "name": name,
-                "package": "mha_book",
-                "layout": "NTH",
-                "remark": "the A/A self-pair" if name == again else "",
-                "status": "measured",
-                "heads": count,
-                "head_dim": setting.d_model // count,
-                "score_count": count * setting.length**2,
-                "error": error,
-                **measured,
-                **rates_of(measured["seconds"]["median"], flops, rates),
-            }
-        )
-    return {
-        "case": {**setting._asdict(), "label": setting.label},
-        "visible_pairs": setting.length**2,
-        "matmul_flops": flops,
-        "tolerance": setting.tolerance,
-        "rates": rates,
-        "baseline": BASELINE,
-        "rows": rows,
-    }
+    *rows, again = case["rows"]
+    case["rows"] = [*sorted(rows, key=lambda row: names[row["name"]]), again]
+    return case
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark."""
-    parser = parser_of(
+    """Runs the benchmark; the exit status is 1 when an output was refused."""
+    parser = Parser(
         "heads",
         "Attention and the layer over the number of heads, at a fixed width.",
-        unit="the heads of width 64's",
-        clock=True,
+        ratios_to="the heads of width 64's",
     )
-    add = parser.add_argument
-    add("--length", type=int, help="positions (default 512, quick 16)")
-    add("--d-model", type=int, help="width of the model (default 512, quick 64)")
-    add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of inputs and weights")
-    add("--choice", action="store_true", help="what attend chooses, in place of jax.nn")
-    options = parser.parse_args(arguments)
-    rounds = options.rounds or (4 if options.quick else 20)
-    length = options.length or (16 if options.quick else 512)
-    width = options.d_model or (64 if options.quick else 512)
+    parser.sized("--length", 512, 16, help="positions")
+    parser.sized("--d-model", 512, 64, help="width of the model")
+    parser.dtype()
+    parser.clock()
+    text = "what attend chooses, in place of jax.nn"
+    parser.add_argument("--choice", action="store_true", help=text)
+    options = parser.parse(arguments)
+    recorder = Recorder("heads", options)
     counts = [2**n for n in range(4 if options.quick else 7)]
-    origin = provenance.record()
-    cases = []
-    for part, chosen in (
+    for part, implementation in (
         ("attention", "reference"),
         ("attention", CHOICE if options.choice else "jax_nn"),
         ("layer", CHOICE if options.choice else "reference"),
     ):
-        setting = Setting(part, length, width, chosen, options.dtype)
+        setting = Setting(part, options.length, options.d_model, implementation, options.dtype)
         found = measure(
             setting,
             counts,
-            rounds=rounds,
-            matmul_size=256 if options.quick else None,
+            rounds=options.rounds,
+            quick=options.quick,
             clock=options.clock,
         )
-        cases.append(found)
-        report.show(setting.label, found)
-    print(f"self-pair medians: {report.self_pairs(cases)}")
-    settings = {
-        "rounds": rounds,
-        "quick": options.quick,
-        "dtype": options.dtype,
-        "clock": options.clock,
-    }
-    report.keep("heads", options.out, origin, settings, cases=cases)
-    return 0
+        recorder.add(found)
+    return recorder.finish()
 
 
 if __name__ == "__main__":

@@ -2,32 +2,129 @@
 
     PYTHONPATH=src python3 benchmarks/layer.py --quick
 
-Every layer has the same weights, without biases; forward, and forward with the gradients of the
-input and of all weights.  The rules are in README.md beside this file.
+Self-attention without biases from x (B, T, D) to (B, T, D): N heads of width H = D/N.  Every layer
+has the same weights, in its own form; forward, and forward with the gradients of the input and of
+all weights.  The rules are in README.md beside this file.
 """
 
 import argparse
+import functools
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import layer_peers
-import provenance
-import report
-import rows
-from cases import TOLERANCES
-from layer_cases import BASELINE, Contender, Setting, checked_error, expected_of, inputs_of, run_of
-from limits import attention_flops, measure_rates, visible_pairs
-from memory import peak_memory
-from options import parser_of, wanted
+import jax.numpy as jnp
+import numpy as np
 
-__all__ = ["flops_of", "main", "measure"]
+from harness import oracle
+from harness.comparison import compare
+from harness.memory import check_room, compiled
+from harness.options import Parser, wanted
+from harness.rates import attention_flops, measure_rates, visible_pairs
+from harness.report import Recorder
+from peers.layer import BASELINE, Contender, Inputs, Setting, contenders
+
+__all__ = [
+    "checked_error",
+    "expected_of",
+    "flops_of",
+    "inputs_of",
+    "main",
+    "measure",
+    "prepare_row",
+    "run_of",
+]
 
 LONG = 4096  # from here on a call takes seconds on a CPU: causal alone, few rounds, few rows
 LONG_ROUNDS = 4
 LONG_ROWS = (BASELINE, "attend", "jax.nn", "torch", "torch SDPA")
+
+
+def inputs_of(setting: Setting) -> Inputs:
+    """Random input and weights, rounded to the setting's dtype."""
+    rng = np.random.default_rng(setting.length)
+    width, dtype = setting.d_model, jnp.dtype(setting.dtype)
+    rows = (setting.batch, setting.length, width)
+    arrays = [rng.standard_normal(rows) for _ in range(2)]
+    arrays += [rng.standard_normal((width, width)) * width**-0.5 for _ in range(4)]
+    return Inputs(*(array.astype(np.float32).astype(dtype) for array in arrays))
+
+
+def expected_of(setting: Setting, inputs: Inputs) -> tuple[str, list[oracle.Piece]]:
+    """The output and all gradients in float64; of long inputs some rows of the output alone."""
+    x, bar, w_q, w_k, w_v, w_o = (array.astype(np.float64) for array in inputs)
+
+    def in_heads(flat: np.ndarray) -> np.ndarray:
+        return flat.reshape(*flat.shape[:2], setting.heads, -1).swapaxes(1, 2)
+
+    def joined(heads: np.ndarray) -> np.ndarray:
+        return heads.swapaxes(1, 2).reshape(heads.shape[0], heads.shape[2], -1)
+
+    q, k, v = (in_heads(x @ w) for w in (w_q, w_k, w_v))
+    given: dict[str, Any] = {"is_causal": setting.is_causal}
+    if setting.backward:
+        given["cotangent"] = in_heads(bar @ w_o.T)
+    checked, pieces = oracle.attention_pieces(q, k, v, one_head=False, **given)
+    heads = pieces[0].values
+    if checked != "everything":
+        rows = pieces[0].where[2]
+        values = joined(heads) @ w_o
+        return f"{len(rows)} rows of the output", [oracle.Piece(0, (slice(None), rows), values)]
+    found = [joined(heads) @ w_o]
+    if setting.backward:
+        projected = [joined(piece.values) for piece in pieces[1:]]
+        matrices = (w_q, w_k, w_v)
+        d_x = sum(d @ w.T for d, w in zip(projected, matrices, strict=True))
+        d_weights = [np.einsum("bid,bie->de", x, d) for d in projected]
+        found += [d_x, *d_weights, np.einsum("bid,bie->de", joined(heads), bar)]
+    return checked, [oracle.Piece(n, ..., values) for n, values in enumerate(found)]
+
+
+def _timed(
+    contender: Contender, setting: Setting, inputs: Inputs
+) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
+    """What is timed, (weights, x, cotangent) to output and gradients, and its arguments."""
+    x, cotangent, *matrices = map(jnp.asarray, inputs)
+    weights, layer = contender.build(setting, matrices)
+
+    def forward_backward(weights, x, cotangent):
+        output, pull = jax.vjp(layer, weights, x)
+        d_weights, d_x = pull(cotangent)
+        return output, d_x, d_weights
+
+    def forward(weights, x, cotangent):
+        return (layer(weights, x),)
+
+    function = jax.jit(forward_backward if setting.backward else forward)
+    return function, jax.block_until_ready((weights, x, cotangent))
+
+
+def run_of(contender: Contender, setting: Setting, inputs: Inputs) -> Callable[[], Any]:
+    """What is timed, with its arguments: a function of nothing to the outputs."""
+    if contender.prepare is not None:
+        return contender.prepare(setting, inputs)
+    function, arguments = _timed(contender, setting, inputs)
+    check_room(function, arguments, scores=setting.batch * setting.heads * setting.length**2)
+    return functools.partial(function, *arguments)
+
+
+def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
+    """One contender, compiled, as a function to call once (the target of `peak_memory`)."""
+    contender = next(one for one in contenders(gpu=True) if one.name == name)
+    return compiled(run_of(contender, Setting(*case), inputs_of(Setting(*case))))
+
+
+def checked_error(
+    contender: Contender, outputs: Sequence[Any], expected: Sequence[oracle.Piece], setting: Setting
+) -> float:
+    """The checked error of a contender's output and gradients."""
+    arrays = list(outputs[:2])
+    if setting.backward:
+        arrays += contender.matrices(outputs[2])
+    tolerance = 2 * oracle.TOLERANCES[setting.dtype]
+    return oracle.verify_pieces(contender.name, arrays, expected, tolerance)
 
 
 def flops_of(setting: Setting) -> int:
@@ -46,102 +143,77 @@ def flops_of(setting: Setting) -> int:
 
 def measure(
     setting: Setting,
-    contenders: Sequence[Contender],
+    chosen: Sequence[Contender],
     *,
     rounds: int,
-    matmul_size: int | None = None,
+    quick: bool = False,
     with_memory: bool = False,
     baseline: str = BASELINE,
 ) -> dict[str, Any]:
-    """All layers in one setting: checked, timed in interleaved rounds, checked again."""
+    """The chosen layers in one setting; see `compare`."""
     inputs = inputs_of(setting)
     checked, pieces = expected_of(setting, inputs)
-    flops, rates = flops_of(setting), measure_rates(setting.dtype, matmul_size=matmul_size)
-    baseline, found, _ = rows.compare(
-        contenders,
+    return compare(
+        setting,
+        chosen,
         prepare=lambda one: run_of(one, setting, inputs),
         error=lambda one, outputs: checked_error(one, outputs, pieces, setting),
-        numbers=lambda one, times: rows.rates_of(times["seconds"]["median"], flops, rates),
         baseline=baseline,
         rounds=rounds,
-        label=setting.label,
+        memory="layer:prepare_row" if with_memory else None,
+        matmul_flops=flops_of(setting),
+        tolerance=2 * oracle.TOLERANCES[setting.dtype],
+        checked=checked,
+        rates=measure_rates(setting.dtype, quick=quick),
     )
-    for row in found[:-1]:
-        if with_memory and row["status"] == "measured":
-            target = {"name": row["name"], "setting": list(setting)}
-            row["memory"] = peak_memory("layer_cases:prepare_row", target)
-    return {
-        "case": {**setting._asdict(), "label": setting.label},
-        "matmul_flops": flops,
-        "tolerance": 2 * TOLERANCES[setting.dtype],
-        "checked": checked,
-        "rates": rates,
-        "baseline": baseline,
-        "rows": found,
-    }
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the defaults that depend on --quick filled in."""
-    parser = parser_of(
+    parser = Parser(
         "layer",
         "The whole layer: the package's against Flax's, Equinox's and torch's.",
-        unit="the baseline's",
-        memory=True,
+        ratios_to="the baseline's",
     )
     add = parser.add_argument
-    add("--lengths", type=int, nargs="+", help="sequence lengths (default 512 2048)")
+    parser.sized("--lengths", (512, 2048), (32,), help="sequence lengths")
     add("--long", action="store_true", help="8192 too, causal alone")
     add("--batch", type=int, default=1, help="batch entries (default 1)")
-    add("--d-model", type=int, help="width of the model (default 512, quick 32)")
-    add("--heads", type=int, help="heads (default 8, quick 2)")
-    add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of inputs and weights")
-    add("--only", nargs="+", metavar="TEXT", help="contenders whose name contains one of these")
+    parser.sized("--d-model", 512, 32, help="width of the model")
+    parser.sized("--heads", 8, 2, help="heads")
+    parser.dtype()
+    parser.only()
+    parser.memory()
     add("--baseline", default=BASELINE, help="whom the others are divided by")
-    options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (4 if options.quick else 20)
-    options.lengths = options.lengths or ([32] if options.quick else [512, 2048])
-    options.lengths += [8192] if options.long else []
-    options.d_model = options.d_model or (32 if options.quick else 512)
-    options.heads = options.heads or (2 if options.quick else 8)
-    options.memory = (not options.quick) if options.memory is None else options.memory
+    options = parser.parse(arguments)
+    options.lengths = [*options.lengths, *([8192] if options.long else [])]
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 when a contender was refused."""
     options = _options(arguments)
-    origin = provenance.record()
+    recorder = Recorder("layer", options)
     platform = jax.default_backend()
-    chosen = [
-        one
-        for one in layer_peers.contenders(gpu=platform == "gpu")
-        if one.name == options.baseline or wanted(one.name, options.only)
-    ]
-    settings = {"rounds": options.rounds, "quick": options.quick, "dtype": options.dtype}
-    cases: list[dict[str, Any]] = []
+    every = contenders(gpu=platform == "gpu")
+    chosen = [one for one in every if wanted(one.name, options.only, [options.baseline])]
+    sizes = (options.batch, options.d_model, options.heads, options.dtype)
     for length, causal, backward in itertools.product(
         options.lengths, (False, True), (False, True)
     ):
         is_long = length >= LONG and platform == "cpu"
         if is_long and not causal:
             continue
-        sizes = (options.batch, options.d_model, options.heads, options.dtype)
-        setting = Setting(length, causal, backward, *sizes)
         found = measure(
-            setting,
+            Setting(length, causal, backward, *sizes),
             [one for one in chosen if not is_long or one.name in LONG_ROWS],
             rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
-            matmul_size=256 if options.quick else None,
+            quick=options.quick,
             with_memory=options.memory and length == max(options.lengths),
             baseline=options.baseline,
         )
-        cases.append(found)
-        report.show(setting.label, found)
-        report.keep_so_far("layer", options.out, origin, settings, cases=cases)
-    print(f"self-pair medians: {report.self_pairs(cases)}")
-    report.keep("layer", options.out, origin, settings, cases=cases)
-    return int(rows.any_refused(cases))
+        recorder.add(found)
+    return recorder.finish()
 
 
 if __name__ == "__main__":

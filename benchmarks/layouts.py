@@ -2,37 +2,271 @@
 
     PYTHONPATH=src python3 benchmarks/layouts.py --quick
 
-Attention and the whole layer with (B, N, T, H) and with (B, T, N, H); queries, keys and values from
-one product, from three, and from one for each head, compiled and not.  Width D = 512, 8 heads,
-nothing masked.  The rules are in README.md beside this file.
+Attention and the whole layer with heads first, (B, N, T, H), and positions first, (B, T, N, H);
+queries, keys and values from one product, from three, and from one for each head, compiled and
+not.  T queries, S keys, width D = 512, N = 8 heads of width H, nothing masked.  The rules are in
+README.md beside this file.
 """
 
 import functools
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import harness
 import jax
 import jax.numpy as jnp
-import layout_cases
-import provenance
-import report
-from layout_cases import Setting
-from limits import measure_rates
-from options import CLOCKS, parser_of, wanted
-from rows import rates_of
+import numpy as np
 
+from harness import oracle
+from harness.comparison import Contender, compare
+from harness.options import Parser, wanted
+from harness.rates import measure_rates
+from harness.report import Recorder
+from mha_book import attend, multi_head_attention
 from mha_book.dispatch import IMPLEMENTATIONS
+from mha_book.parameters import MultiHeadParams, fuse
 from mha_book.request import describe
 
-__all__ = ["count_operations", "main", "measure", "plan", "served"]
+__all__ = [
+    "Setting",
+    "contenders_of",
+    "count_operations",
+    "cut_last",
+    "expected_of",
+    "flops_of",
+    "inputs_of",
+    "loop_over_heads",
+    "main",
+    "measure",
+    "one_product",
+    "outputs_of",
+    "plan",
+    "served",
+    "three_products",
+]
 
 # Largest deviation from float64, relative to the largest entry.
-TOLERANCES = {"float32": 2e-5, "bfloat16": 4e-2, "float16": 6e-3}
+TOLERANCES = {**oracle.TOLERANCES, "float32": 2e-5}
 FORMS = ("reference", "jax_nn", "blockwise", "cudnn")
+HEADS_FIRST, POSITIONS_FIRST = "heads first", "positions first"
+CONVERTED = "positions first, converted"
+
+
+class Setting(NamedTuple):
+    """One setting in which all forms are compared.
+
+    Attributes:
+        part: "attention" alone, the whole "layer", or the "projection" to queries, keys and values.
+        form: of attention the implementation; of a projection "compiled", "compiled, backward" (the
+            gradients too), or "op by op".
+        queries: T; of a projection the rows of the input.
+        keys: S.
+    """
+
+    part: str
+    form: str
+    queries: int
+    keys: int
+    batch: int = 1
+    d_model: int = 512
+    heads: int = 8
+    dtype: str = "float32"
+
+    @property
+    def label(self) -> str:
+        """A short title."""
+        length = f"T={self.queries}" + ("" if self.queries == self.keys else f" S={self.keys}")
+        return f"{self.part} {self.form} B={self.batch} {length}"
+
+
+def inputs_of(setting: Setting) -> list[np.ndarray]:
+    """Random arguments: q, k, v heads first; x and four weights; or x, three weights, cotangents.
+
+    They are rounded to the setting's dtype before the float64 reference sees them.
+    """
+    batch, width = setting.batch, setting.d_model
+    rng = np.random.default_rng(setting.keys)
+    per_head = (width, setting.heads, width // setting.heads)
+
+    def draw(*shape: int, scale: float = 1.0) -> np.ndarray:
+        return (scale * rng.standard_normal(shape)).astype(jnp.dtype(setting.dtype))
+
+    lengths = (setting.queries, setting.keys, setting.keys)
+    in_heads = [draw(batch, setting.heads, n, per_head[-1]) for n in lengths]
+    if setting.part == "attention":
+        return in_heads
+    weights = [draw(*per_head, scale=width**-0.5) for _ in range(3)]
+    x = draw(batch, setting.queries, width)
+    if setting.part == "layer":
+        return [x, *weights, draw(*per_head[1:], width, scale=width**-0.5)]
+    return [x, *weights, *in_heads]
+
+
+def _swap(x: Any) -> Any:
+    """The axes of heads and positions exchanged."""
+    return x.swapaxes(1, 2)
+
+
+def _attention(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
+    """Attention on arrays in either order, and with a conversion that is stored."""
+
+    def run(query, key, value, layout):
+        return attend(query, key, value, layout=layout, implementation=setting.form)
+
+    def converted(*operands):
+        stored = jax.lax.optimization_barrier([_swap(x) for x in operands])
+        return _swap(jax.lax.optimization_barrier(run(*stored, "NTH")))
+
+    heads_first = [jnp.asarray(x) for x in inputs]
+    positions_first = [jnp.asarray(_swap(x)) for x in inputs]
+    functions = {
+        HEADS_FIRST: (functools.partial(run, layout="NTH"), heads_first),
+        POSITIONS_FIRST: (functools.partial(run, layout="TNH"), positions_first),
+        CONVERTED: (converted, positions_first),
+    }
+    return {
+        name: functools.partial(jax.jit(function), *arguments)
+        for name, (function, arguments) in functions.items()
+    }
+
+
+def _layer(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
+    """The layer from x to its output, with the heads in either order in between."""
+
+    def package(x, *weights):  # a product, cut, then exchanged
+        return multi_head_attention(MultiHeadParams(*weights), x, implementation=setting.form)
+
+    def straight(x, w_q, w_k, w_v, w_o, *, heads, layout):  # heads is "bnth" or "btnh"
+        q, k, v = (jnp.einsum(f"btd,dnh->{heads}", x, w) for w in (w_q, w_k, w_v))
+        output = attend(q, k, v, layout=layout, implementation=setting.form)
+        return jnp.einsum(f"{heads},nhd->btd", output, w_o)
+
+    def converted(x, w_q, w_k, w_v, w_o):
+        stored = [jnp.einsum("btd,dnh->btnh", x, w) for w in (w_q, w_k, w_v)]
+        stored = [_swap(q) for q in jax.lax.optimization_barrier(stored)]
+        q, k, v = jax.lax.optimization_barrier(stored)
+        output = jax.lax.optimization_barrier(attend(q, k, v, implementation=setting.form))
+        return jnp.einsum("btnh,nhd->btd", jax.lax.optimization_barrier(_swap(output)), w_o)
+
+    functions = {
+        "product, then split": package,
+        HEADS_FIRST: functools.partial(straight, heads="bnth", layout="NTH"),
+        POSITIONS_FIRST: functools.partial(straight, heads="btnh", layout="TNH"),
+        CONVERTED: converted,
+    }
+    arrays = [jnp.asarray(x) for x in inputs]
+    return {
+        name: functools.partial(jax.jit(function), *arrays) for name, function in functions.items()
+    }
+
+
+def _in_heads(flat: jax.Array, head_dim: int) -> jax.Array:
+    """(B, T, N·H) to (B, N, T, H)."""
+    return _swap(flat.reshape(*flat.shape[:-1], -1, head_dim))
+
+
+def one_product(x: jax.Array, w_qkv: jax.Array) -> tuple[jax.Array, ...]:
+    """Queries, keys and values (B, N, T, H) from one product with (D, 3N, H)."""
+    flat = x @ w_qkv.reshape(w_qkv.shape[0], -1)
+    return tuple(_in_heads(y, w_qkv.shape[-1]) for y in jnp.split(flat, 3, axis=-1))
+
+
+def cut_last(x: jax.Array, w_qkv: jax.Array) -> tuple[jax.Array, ...]:
+    """The same, cut into queries, keys and values after the exchange of axes."""
+    flat = x @ w_qkv.reshape(w_qkv.shape[0], -1)
+    return tuple(jnp.split(_in_heads(flat, w_qkv.shape[-1]), 3, axis=1))
+
+
+def three_products(x: jax.Array, *weights: jax.Array) -> tuple[jax.Array, ...]:
+    """The same from a product for each of queries, keys and values."""
+    return tuple(_in_heads(x @ w.reshape(w.shape[0], -1), w.shape[-1]) for w in weights)
+
+
+def loop_over_heads(x: jax.Array, *weights: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """The same from a product for each head, with 3N matrices (D, H)."""
+    return tuple(jnp.stack([x @ w for w in one], axis=1) for one in weights)
+
+
+def _projection(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
+    """The three forms of the projection, each with its own weights, cut or joined beforehand."""
+    x, *arrays = (jnp.asarray(array) for array in inputs)
+    weights, cotangents = arrays[:3], tuple(arrays[3:])
+    w_o = jnp.zeros((*weights[0].shape[1:], setting.d_model), x.dtype)
+    fused = [fuse(MultiHeadParams(*weights, w_o)).w_qkv]
+    forms = {
+        "one product": (one_product, fused),
+        "one product, cut last": (cut_last, fused),
+        "three products": (three_products, weights),
+        "loop over heads": (
+            loop_over_heads,
+            [[w[:, head] for head in range(setting.heads)] for w in weights],
+        ),
+    }
+
+    def with_gradients(form, cotangents, x, *weights):
+        output, pull = jax.vjp(form, x, *weights)
+        return output, pull(cotangents)
+
+    runs = {}
+    for name, (form, its_weights) in forms.items():
+        arguments: list[Any] = [x, *its_weights]
+        if "backward" in setting.form:
+            form, arguments = functools.partial(with_gradients, form), [cotangents, *arguments]
+        timed = form if setting.form == "op by op" else jax.jit(form)
+        runs[name] = functools.partial(timed, *jax.block_until_ready(arguments))
+    return runs
+
+
+def contenders_of(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
+    """What is timed, by name; the baseline is the first."""
+    builders = {"attention": _attention, "layer": _layer, "projection": _projection}
+    return builders[setting.part](setting, inputs)
+
+
+def outputs_of(setting: Setting, name: str, output: Any) -> list[np.ndarray]:
+    """What a contender returned, in the form of `expected_of`."""
+    if setting.part == "attention":
+        return [np.asarray(output if name == HEADS_FIRST else _swap(output))]
+    if setting.part == "layer":
+        return [np.asarray(output)]
+    if "backward" not in setting.form:
+        return [np.asarray(x) for x in output]
+    (values, (d_x, *d_weights)) = output
+    if name.startswith("one product"):
+        d_weights = jnp.split(d_weights[0], 3, axis=1)
+    elif name == "loop over heads":
+        d_weights = [jnp.stack(one, axis=1) for one in d_weights]
+    return [np.asarray(x) for x in (*values, d_x, *d_weights)]
+
+
+def expected_of(setting: Setting, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs in float64, without the package."""
+    wide = [x.astype(np.float64) for x in inputs]
+    if setting.part == "attention":
+        return [oracle.attention_float64(*wide, is_causal=False)[0]]
+    x, *weights = wide
+    projected = [np.einsum("btd,dnh->bnth", x, w, optimize=True) for w in weights[:3]]
+    if setting.part == "layer":
+        output = oracle.attention_float64(*projected, is_causal=False)[0]
+        return [np.einsum("bnth,nhd->btd", output, weights[3], optimize=True)]
+    if "backward" not in setting.form:
+        return projected
+    pairs = list(zip(weights[:3], weights[3:], strict=True))
+    d_x = sum(np.einsum("bnth,dnh->btd", bar, w, optimize=True) for w, bar in pairs)
+    d_weights = [np.einsum("btd,bnth->dnh", x, bar, optimize=True) for _, bar in pairs]
+    return [*projected, d_x, *d_weights]
+
+
+def flops_of(setting: Setting) -> int:
+    """Matmul FLOPs, the same for all forms."""
+    rows = setting.batch * setting.queries
+    pairs = 2 * setting.batch * setting.queries * setting.keys * 2 * setting.d_model
+    square = 2 * rows * setting.d_model**2
+    if setting.part == "projection":
+        return 3 * square * (3 if "backward" in setting.form else 1)
+    return pairs + (4 * square if setting.part == "layer" else 0)
 
 
 def served(dtype: str) -> list[str]:
@@ -95,93 +329,57 @@ def count_operations(run: functools.partial[Any]) -> Mapping[str, int]:
 def measure(
     setting: Setting, rates: dict[str, Any], *, rounds: int, clock: str = "wall"
 ) -> dict[str, Any]:
-    """All forms in one setting: checked, timed in interleaved rounds, checked again.
-
-    Raises:
-        WrongOutput: an output differs from float64.
-    """
-    inputs = layout_cases.inputs_of(setting)
-    expected = layout_cases.expected_of(setting, inputs)
-    runs = layout_cases.contenders_of(setting, inputs)
-    baseline = next(iter(runs))
-    again = baseline + harness.SELF_PAIR_SUFFIX
-
-    def checked(name: str, output: Any) -> float:
-        form = name.removesuffix(harness.SELF_PAIR_SUFFIX)
-        outputs = layout_cases.outputs_of(setting, form, output)
-        return harness.verify(name, outputs, expected, TOLERANCES[setting.dtype])
-
-    for name, run in runs.items():
-        checked(name, run())
-    times = harness.interleave(
-        harness.with_self_pair(runs, baseline),
-        rounds=rounds,
-        clock=CLOCKS[clock],
-        progress=report.progress_line(setting.label),
-    )
-    flops, rows = layout_cases.flops_of(setting), []
-    for name in [*runs, again]:
-        form = name.removesuffix(harness.SELF_PAIR_SUFFIX)
-        measured = harness.timings(name, times, baseline)
-        rows.append(
-            {
-                "name": name,
-                "package": "jax" if setting.part == "projection" else "mha_book",
-                "layout": "TNH" if form.startswith("positions") else "NTH",
-                "remark": "the A/A self-pair" if name == again else "",
-                "status": "measured",
-                "operations": count_operations(runs[form]),
-                "error": checked(name, times.outputs[name]),
-                **measured,
-                **rates_of(measured["seconds"]["median"], flops, rates),
-            }
+    """All forms in one setting; see `compare`."""
+    inputs = inputs_of(setting)
+    expected, tolerance = expected_of(setting, inputs), TOLERANCES[setting.dtype]
+    runs = contenders_of(setting, inputs)
+    contenders = [
+        Contender(
+            name,
+            run,
+            package="jax" if setting.part == "projection" else "mha_book",
+            layout="TNH" if name.startswith("positions") else "NTH",
         )
-    return {
-        "case": {**setting._asdict(), "label": setting.label},
-        "visible_pairs": setting.batch * setting.queries * setting.keys,
-        "matmul_flops": flops,
-        "tolerance": TOLERANCES[setting.dtype],
-        "rates": rates,
-        "baseline": baseline,
-        "rows": rows,
-    }
+        for name, run in runs.items()
+    ]
+    return compare(
+        setting,
+        contenders,
+        error=lambda one, output: oracle.verify(
+            one.name, outputs_of(setting, one.name, output), expected, tolerance
+        ),
+        numbers=lambda one: {"operations": count_operations(one.run)},
+        baseline=contenders[0].name,
+        rounds=rounds,
+        clock=clock,
+        visible_pairs=setting.batch * setting.queries * setting.keys,
+        matmul_flops=flops_of(setting),
+        tolerance=tolerance,
+        rates=rates,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark."""
-    parser = parser_of(
+    """Runs the benchmark; the exit status is 1 when an output was refused."""
+    parser = Parser(
         "layouts",
         "Layouts of heads in memory, and the forms of the projection to heads.",
-        unit="the first row's",
-        clock=True,
+        ratios_to="the first row's",
     )
-    add = parser.add_argument
-    add("--dtype", choices=sorted(TOLERANCES), default="float32", help="of inputs and outputs")
-    add("--only", nargs="+", metavar="TEXT", help="settings whose label contains one of these")
-    options = parser.parse_args(arguments)
-    rounds = options.rounds or (4 if options.quick else 20)
-    origin = provenance.record()
-    settings = {
-        "rounds": rounds,
-        "quick": options.quick,
-        "dtype": options.dtype,
-        "clock": options.clock,
-    }
-    cases: list[dict[str, Any]] = []
+    parser.dtype()
+    parser.only("settings whose label")
+    parser.clock()
+    options = parser.parse(arguments)
+    recorder = Recorder("layouts", options)
     part, rates = "", {}
     for setting in plan(options.quick, options.dtype):
         if not wanted(setting.label, options.only):
             continue
         if setting.part != part:  # the limits once for each part
-            size = 256 if options.quick else None
-            clock = CLOCKS[options.clock]
-            part, rates = setting.part, measure_rates(options.dtype, matmul_size=size, clock=clock)
-        cases.append(measure(setting, rates, rounds=rounds, clock=options.clock))
-        report.show(setting.label, cases[-1])
-        report.keep_so_far("layouts", options.out, origin, settings, cases=cases)
-    print(f"self-pair medians: {report.self_pairs(cases)}")
-    report.keep("layouts", options.out, origin, settings, cases=cases)
-    return 0
+            given = {"quick": options.quick, "clock": options.clock}
+            part, rates = setting.part, measure_rates(options.dtype, **given)
+        recorder.add(measure(setting, rates, rounds=options.rounds, clock=options.clock))
+    return recorder.finish()
 
 
 if __name__ == "__main__":

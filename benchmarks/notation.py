@@ -14,16 +14,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
-import provenance
-import report
-from limits import attention_flops, measure_rates
-from options import parser_of
-from rows import rates_of
 
+from harness import oracle
+from harness.comparison import Contender, compare
+from harness.options import Parser
+from harness.rates import attention_flops, measure_rates
+from harness.report import Recorder
 from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.notation.layer import multi_head_layer
 
@@ -32,7 +31,7 @@ __all__ = ["Setting", "contenders_of", "main", "measure"]
 BASELINE = "mha_book layer"
 SYSTEM = "mha_book notation"
 CONVERTED = "mha_book layer, heads first"
-TOLERANCE = 2e-5  # largest deviation from float64, relative to the largest entry
+TOLERANCE = 2 * oracle.TOLERANCES["float32"]
 WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
 
 
@@ -43,6 +42,7 @@ class Setting(NamedTuple):
     d_model: int
     heads: int
     backward: bool
+    dtype: str = "float32"
 
     @property
     def label(self) -> str:
@@ -54,7 +54,7 @@ class Setting(NamedTuple):
 def inputs_of(setting: Setting) -> list[np.ndarray]:
     """Random x, weights and cotangent; weights of a size that keeps the scores near one."""
     rng = np.random.default_rng(setting.length)
-    length, width, heads, _ = setting
+    length, width, heads, *_ = setting
     shapes = [(length, width), *[(heads, width, width // heads)] * 3]
     shapes += [(heads, width // heads, width), (length, width)]
     scales = [1.0, *[width**-0.5] * 4, 1.0]
@@ -130,85 +130,58 @@ def expected_of(setting: Setting, inputs: Sequence[np.ndarray]) -> list[np.ndarr
 
 def flops_of(setting: Setting) -> int:
     """Matmul FLOPs: four projections and the attention, three times that with the gradients."""
-    length, width, heads, backward = setting
+    length, width, heads, backward, _ = setting
     projections = (3 if backward else 1) * 4 * 2 * length * width * width
     head_dim = width // heads
     return projections + attention_flops(length**2, heads, head_dim, head_dim, backward=backward)
 
 
-def measure(setting: Setting, *, rounds: int, matmul_size: int | None = None) -> dict[str, Any]:
-    """All contenders in one setting: checked, timed in interleaved rounds, checked again.
-
-    Raises:
-        WrongOutput: an output differs from float64.
-    """
+def measure(setting: Setting, *, rounds: int, quick: bool = False) -> dict[str, Any]:
+    """All contenders in one setting; see `compare`."""
     inputs = inputs_of(setting)
     expected = expected_of(setting, inputs)
-    runs = {
-        name: functools.partial(function, *map(jnp.array, swapped(name, inputs, (1, 2, 3))))
-        for name, function in contenders_of(setting).items()
-    }
 
-    def checked(name: str, outputs: Sequence[jax.Array]) -> float:
-        arrays = swapped(name, [np.asarray(array) for array in outputs], (2, 3, 4))
-        return harness.verify(name, arrays, expected, TOLERANCE)
+    def error(contender: Contender, outputs: Sequence[jax.Array]) -> float:
+        arrays = swapped(contender.name, [np.asarray(array) for array in outputs], (2, 3, 4))
+        return oracle.verify(contender.name, arrays, expected, TOLERANCE)
 
-    for name, run in runs.items():
-        checked(name, run())
-    rates = measure_rates("float32", matmul_size=matmul_size)
-    times = harness.interleave(
-        harness.with_self_pair(runs, BASELINE),
-        rounds=rounds,
-        progress=report.progress_line(setting.label),
-    )
-    flops, rows = flops_of(setting), []
-    for name in times.seconds:
-        measured = harness.timings(name, times, BASELINE)
-        rows.append(
-            {
-                "name": name,
-                "package": "mha_book",
-                "layout": "NDH" if name in (SYSTEM, CONVERTED) else "DNH",
-                "remark": "the A/A self-pair" if name.endswith(harness.SELF_PAIR_SUFFIX) else "",
-                "status": "measured",
-                "error": checked(name, times.outputs[name]),
-                **measured,
-                **rates_of(measured["seconds"]["median"], flops, rates),
-            }
+    contenders = [
+        Contender(
+            name,
+            functools.partial(function, *map(jnp.array, swapped(name, inputs, (1, 2, 3)))),
+            layout="NDH" if name in (SYSTEM, CONVERTED) else "DNH",
         )
-    return {
-        "case": {**setting._asdict(), "dtype": "float32", "label": setting.label},
-        "visible_pairs": setting.length**2,
-        "matmul_flops": flops,
-        "tolerance": TOLERANCE,
-        "rates": rates,
-        "baseline": BASELINE,
-        "rows": rows,
-    }
+        for name, function in contenders_of(setting).items()
+    ]
+    return compare(
+        setting,
+        contenders,
+        error=error,
+        baseline=BASELINE,
+        rounds=rounds,
+        visible_pairs=setting.length**2,
+        matmul_flops=flops_of(setting),
+        tolerance=TOLERANCE,
+        rates=measure_rates(setting.dtype, quick=quick),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark."""
-    parser = parser_of(
+    """Runs the benchmark; the exit status is 1 when an output was refused."""
+    parser = Parser(
         "notation",
         "The layer compiled from its equations against the layer written by hand.",
-        unit="the layer's",
-        rounds="default 40, quick 4",
+        ratios_to="the layer's",
+        rounds=40,
     )
-    options = parser.parse_args(arguments)
-    rounds = options.rounds or (4 if options.quick else 40)
+    parser.set_defaults(dtype="float32")
+    options = parser.parse(arguments)
+    recorder = Recorder("notation", options)
     shape = (16, 32, 2) if options.quick else (512, 512, 8)
-    origin = provenance.record()
-    cases = []
     for backward in (False, True):
         setting = Setting(*shape, backward)
-        found = measure(setting, rounds=rounds, matmul_size=256 if options.quick else None)
-        cases.append(found)
-        report.show(setting.label, found)
-    print(f"self-pair medians: {report.self_pairs(cases)}")
-    settings = {"rounds": rounds, "quick": options.quick, "dtype": "float32"}
-    report.keep("notation", options.out, origin, settings, cases=cases)
-    return 0
+        recorder.add(measure(setting, rounds=options.rounds, quick=options.quick))
+    return recorder.finish()
 
 
 if __name__ == "__main__":

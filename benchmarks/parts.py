@@ -10,26 +10,39 @@ projections.  The rules are in README.md beside this file.
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
-import oracle
-import provenance
-import report
-from limits import attention_flops, measure_rates
-from options import CLOCKS, parser_of
-from rows import rates_of
 
+from harness import oracle
+from harness.comparison import Contender, compare
+from harness.options import Parser
+from harness.rates import attention_flops, measure_rates
+from harness.report import Recorder
+from harness.timing import SELF_PAIR_SUFFIX
 from mha_book import attend
 
-__all__ = ["expected_of", "flops_of", "main", "measure", "parts_of"]
+__all__ = ["Setting", "expected_of", "flops_of", "inputs_of", "main", "measure", "parts_of"]
 
 BASELINE = "projections"
-TOLERANCE = 2e-5  # largest deviation from float64, relative to the largest entry
-SHAPE = {"d_model": 512, "heads": 8, "hidden": 2048}
+TOLERANCE = 2 * oracle.TOLERANCES["float32"]
+
+
+class Setting(NamedTuple):
+    """The sizes of a layer."""
+
+    length: int
+    d_model: int = 512
+    heads: int = 8
+    hidden: int = 2048
+    dtype: str = "float32"
+
+    @property
+    def label(self) -> str:
+        """A short title."""
+        return f"T={self.length}"
 
 
 def project(x: jax.Array, *weights: jax.Array) -> list[jax.Array]:
@@ -42,8 +55,9 @@ def feed_forward(x: jax.Array, w_in: jax.Array, w_out: jax.Array) -> jax.Array:
     return jnp.maximum(x @ w_in, 0.0) @ w_out
 
 
-def inputs_of(length: int, d_model: int, heads: int, hidden: int) -> dict[str, list[np.ndarray]]:
+def inputs_of(setting: Setting) -> dict[str, list[np.ndarray]]:
     """Random arguments of each part."""
+    length, d_model, heads, hidden, _ = setting
     rng = np.random.default_rng(length)
 
     def draw(*shape: int, scale: float = 1.0) -> np.ndarray:
@@ -77,8 +91,9 @@ def expected_of(inputs: dict[str, list[np.ndarray]]) -> dict[str, list[np.ndarra
     }
 
 
-def flops_of(length: int, d_model: int, heads: int, hidden: int) -> dict[str, int]:
+def flops_of(setting: Setting) -> dict[str, int]:
     """Matmul FLOPs of each part."""
+    length, d_model, heads, hidden, _ = setting
     width = d_model // heads
     return {
         BASELINE: 2 * length * 4 * d_model**2,
@@ -88,99 +103,68 @@ def flops_of(length: int, d_model: int, heads: int, hidden: int) -> dict[str, in
 
 
 def measure(
-    length: int,
-    shape: dict[str, int],
-    *,
-    rounds: int,
-    matmul_size: int | None = None,
-    clock: str = "wall",
+    setting: Setting, *, rounds: int, quick: bool = False, clock: str = "wall"
 ) -> dict[str, Any]:
-    """All parts at one length: checked, timed in interleaved rounds, checked again.
+    """All parts at one length; see `compare`."""
+    inputs = inputs_of(setting)
+    runs, expected, flops = parts_of(inputs), expected_of(inputs), flops_of(setting)
 
-    Raises:
-        WrongOutput: an output differs from float64.
-    """
-    inputs = inputs_of(length, **shape)
-    runs, expected, flops = parts_of(inputs), expected_of(inputs), flops_of(length, **shape)
+    def part(contender: Contender) -> str:
+        return contender.name.removesuffix(SELF_PAIR_SUFFIX)
 
-    def checked(name: str, output: Any) -> float:
+    def error(contender: Contender, output: Any) -> float:
         outputs = output if isinstance(output, (list, tuple)) else [output]
-        return harness.verify(name, outputs, expected[name], TOLERANCE)
+        return oracle.verify(contender.name, outputs, expected[part(contender)], TOLERANCE)
 
-    for name, run in runs.items():
-        checked(name, run())
-    rates = measure_rates("float32", matmul_size=matmul_size, clock=CLOCKS[clock])
     # Attention in the middle, one part that is not the baseline on either side: what runs after it
     # finds the caches emptied, and the self-pair must not differ by that.
-    twice = "feed-forward" + harness.SELF_PAIR_SUFFIX
-    order = [BASELINE, "feed-forward", "attention", twice]
-    contenders = {name: runs[name.removesuffix(harness.SELF_PAIR_SUFFIX)] for name in order}
-    times = harness.interleave(
-        harness.with_self_pair(contenders, BASELINE),
+    contenders = [
+        Contender(BASELINE, runs[BASELINE], "jax", "TD"),
+        Contender("feed-forward", runs["feed-forward"], "jax", "TD"),
+        Contender("attention", runs["attention"]),
+        Contender(
+            "feed-forward" + SELF_PAIR_SUFFIX,
+            runs["feed-forward"],
+            "jax",
+            "TD",
+            "the A/A self-pair",
+        ),
+    ]
+    return compare(
+        setting,
+        contenders,
+        error=error,
+        numbers=lambda one: {"matmul_flops": flops[part(one)]},
+        baseline=BASELINE,
         rounds=rounds,
-        clock=CLOCKS[clock],
-        progress=report.progress_line(f"T={length}"),
+        clock=clock,
+        visible_pairs=setting.length**2,
+        tolerance=TOLERANCE,
+        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
-    again, rows = BASELINE + harness.SELF_PAIR_SUFFIX, []
-    for name in [*order, again]:
-        part = name.removesuffix(harness.SELF_PAIR_SUFFIX)
-        measured = harness.timings(name, times, BASELINE)
-        rows.append(
-            {
-                "name": name,
-                "package": "mha_book" if part == "attention" else "jax",
-                "layout": "NTH" if part == "attention" else "TD",
-                "remark": "the A/A self-pair" if name in (twice, again) else "",
-                "status": "measured",
-                "matmul_flops": flops[part],
-                "error": checked(part, times.outputs[name]),
-                **measured,
-                **rates_of(measured["seconds"]["median"], flops[part], rates),
-            }
-        )
-    return {
-        "case": {"length": length, **shape, "dtype": "float32", "label": f"T={length}"},
-        "visible_pairs": length**2,
-        "tolerance": TOLERANCE,
-        "rates": rates,
-        "baseline": BASELINE,
-        "rows": rows,
-    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark."""
-    parser = parser_of(
+    """Runs the benchmark; the exit status is 1 when an output was refused."""
+    parser = Parser(
         "parts",
         "The parts of a transformer layer over the length of the sequence.",
-        unit="the projections'",
-        clock=True,
+        ratios_to="the projections'",
     )
-    options = parser.parse_args(arguments)
-    rounds = options.rounds or (4 if options.quick else 20)
-    shape = {"d_model": 16, "heads": 2, "hidden": 32} if options.quick else SHAPE
-    lengths = (8, 16) if options.quick else (128, 256, 512, 1024, 2048)
-    origin = provenance.record()
-    cases = []
-    for length in lengths:
+    parser.clock()
+    parser.set_defaults(dtype="float32")
+    options = parser.parse(arguments)
+    recorder = Recorder("parts", options)
+    shape = {"d_model": 16, "heads": 2, "hidden": 32} if options.quick else {}
+    for length in (8, 16) if options.quick else (128, 256, 512, 1024, 2048):
         found = measure(
-            length,
-            shape,
-            rounds=rounds,
-            matmul_size=256 if options.quick else None,
+            Setting(length, **shape),
+            rounds=options.rounds,
+            quick=options.quick,
             clock=options.clock,
         )
-        cases.append(found)
-        report.show(f"T={length}", found)
-    print(f"self-pair medians: {report.self_pairs(cases)}")
-    settings = {
-        "rounds": rounds,
-        "quick": options.quick,
-        "dtype": "float32",
-        "clock": options.clock,
-    }
-    report.keep("parts", options.out, origin, settings, cases=cases)
-    return 0
+        recorder.add(found)
+    return recorder.finish()
 
 
 if __name__ == "__main__":

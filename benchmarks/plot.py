@@ -18,10 +18,10 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-import report
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from harness.report import read_result
 from mha_book.plotting import PALETTE, use_book_style
 
 __all__ = ["draw", "groups_of", "main"]
@@ -55,12 +55,12 @@ def groups_of(cases: Sequence[Case]) -> dict[str, list[Case]]:
 
 
 def _styles(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
-    """A colour and a marker for each row, the same in all panels."""
+    """A color and a marker for each row, the same in all panels."""
     names = dict.fromkeys(row["name"] for case in cases for row in case["rows"])
     looks = zip(itertools.cycle(MARKERS), itertools.cycle(PALETTE), strict=False)
     return {
-        name: {"marker": marker, "color": colour, "label": name}
-        for name, (marker, colour) in zip(names, looks, strict=False)
+        name: {"marker": marker, "color": color, "label": name}
+        for name, (marker, color) in zip(names, looks, strict=False)
     }
 
 
@@ -115,7 +115,7 @@ def _label(value: float, _: Any) -> str:
 
 
 def draw(result: Mapping[str, Any]) -> Figure:
-    """The figure of a result, as `report.read_result` reads it."""
+    """The figure of a result, as `read_result` reads it."""
     cases = result["cases"]
     groups, styles = groups_of(cases), _styles(cases)
     known = [what for what in FRACTIONS if any(what in row for row in cases[0]["rows"])]
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     use_book_style()
     options.to.mkdir(parents=True, exist_ok=True)
     for path in options.files:
-        result = report.read_result(path)
+        result = read_result(path)
         if not result["settings"].get("timed", True):
             continue
         figure = draw(result)

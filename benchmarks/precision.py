@@ -8,22 +8,20 @@ gradient: the largest deviation over the largest entry, and the root of the mean
 over that of the entries.
 """
 
-import argparse
-import importlib.util
 import itertools
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-import outputs
-import peers
-import provenance
-import report
-import rows
-from cases import TOLERANCES, Case, expected_of, inputs_of, run_of
+
+from attention import Case, expected_of, inputs_of, run_of
+from harness.comparison import identity, installed, reason_of
+from harness.options import Parser
+from harness.oracle import TOLERANCES, as_numpy
+from harness.report import Recorder
+from peers.attention import Contender, contenders
 
 __all__ = ["errors_of", "main", "measure"]
 
@@ -44,15 +42,15 @@ def errors_of(found: np.ndarray, wanted: np.ndarray) -> dict[str, float]:
     }
 
 
-def _row(contender: peers.Contender, case: Case, expected: Sequence[Any]) -> dict[str, Any]:
+def _row(contender: Contender, case: Case, expected: Sequence[Any]) -> dict[str, Any]:
     """The errors of one contender, or why there are none."""
-    row, package = rows.identity(contender), contender.package
-    if importlib.util.find_spec(package) is None:
+    row, package = identity(contender), contender.package
+    if not installed(package):
         return {**row, "status": "not measured", "reason": f"{package} is not installed"}
     try:
-        arrays = [outputs.as_numpy(x) for x in run_of(contender, case, inputs_of(case))()]
+        arrays = [as_numpy(x) for x in run_of(contender, case, inputs_of(case))()]
     except Exception as problem:
-        if (reason := rows.reason_of(problem, package)) is None:
+        if (reason := reason_of(problem, package)) is None:
             raise
         return {**row, "status": "not measured", "reason": reason}
     if contender.layout == "TNH":
@@ -64,49 +62,32 @@ def _row(contender: peers.Contender, case: Case, expected: Sequence[Any]) -> dic
     return {**row, "status": "measured", "errors": errors}
 
 
-def measure(case: Case, contenders: Sequence[peers.Contender]) -> dict[str, Any]:
+def measure(case: Case, chosen: Sequence[Contender]) -> dict[str, Any]:
     """All contenders in one setting, which is small enough to be checked in full."""
     expected = expected_of(case)
     if expected.checked != "everything":
         raise ValueError(f"case: expected one that is compared in full, got {case.label}")
     return {
         "case": {**case._asdict(), "label": case.label},
-        "rows": [_row(contender, case, expected.pieces) for contender in contenders],
+        "rows": [_row(contender, case, expected.pieces) for contender in chosen],
     }
 
 
-def _table(found: Sequence[dict[str, Any]]) -> str:
-    """The largest errors as aligned text."""
-    lines = [f"{'':<22}" + "".join(f"{part:>11}" for part in PARTS)]
-    for row in found:
-        if row["status"] != "measured":
-            lines.append(f"{row['name']:<22}{row['status']}: {row['reason']}")
-            continue
-        numbers = "".join(f"{row['errors'][part]['largest']:11.1e}" for part in PARTS)
-        lines.append(f"{row['name']:<22}{numbers}")
-    return "\n".join(lines)
+COLUMNS = {part: lambda row, part=part: f"{row['errors'][part]['largest']:.1e}" for part in PARTS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs all settings."""
-    parser = argparse.ArgumentParser(description="Errors of attention against float64.")
-    add = parser.add_argument
-    add("--quick", action="store_true", help="tiny sizes, to see that all of it runs; not a result")
-    add("--lengths", type=int, nargs="+", help="positions (default 128 512 2048, quick 16)")
-    add("--out", type=Path, help="result file (default results/precision-PLATFORM.json)")
-    options = parser.parse_args(arguments)
-    origin = provenance.record()
-    lengths = options.lengths or ([16] if options.quick else [128, 512, 2048])
-    every = peers.contenders(gpu=jax.default_backend() == "gpu")
+    parser = Parser("precision", "Errors of attention against float64.")
+    parser.sized("--lengths", (128, 512, 2048), (16,), help="positions")
+    options = parser.parse(arguments)
+    recorder = Recorder("precision", options, timed=False)
+    every = contenders(gpu=jax.default_backend() == "gpu")
     chosen = [one for one in every if "converted" not in one.name]
-    cases = []
-    for dtype, length in itertools.product(sorted(TOLERANCES), lengths):
+    for dtype, length in itertools.product(sorted(TOLERANCES), options.lengths):
         case = Case(length, True, True, heads=2 if options.quick else 4, dtype=dtype)
-        cases.append(measure(case, chosen))
-        print(f"{case.label}\n{_table(cases[-1]['rows'])}\n", flush=True)
-    settings = {"quick": options.quick, "timed": False}
-    report.keep("precision", options.out, origin, settings, cases=cases)
-    return 0
+        recorder.add(measure(case, chosen), COLUMNS)
+    return recorder.finish()
 
 
 if __name__ == "__main__":

@@ -8,31 +8,361 @@ one more token after as many in the caches; float32. Beside the times stands the
 and bytes of weights and caches. The rules are in README.md beside this file.
 """
 
+import dataclasses
+import functools
+import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import harness
+import jax
+import jax.numpy as jnp
 import numpy as np
-import provenance
-import report
-from options import parser_of
-from pruned_cases import attention_expected, attention_run, model_expected, model_run
-from pruned_models import (
-    BASELINE,
-    FRACTION,
-    Subject,
-    Workload,
-    cost_of,
-    made_up,
-    trained,
-    variants_of,
-)
 
-__all__ = ["main", "measure", "one_layer", "plan"]
+from harness import oracle
+from harness.comparison import Contender, compare
+from harness.options import Parser
+from harness.report import TIMES, Recorder
+from harness.timing import Run
+from mha_book import MultiHeadParams, costs, multi_head_attention
+from mha_book.cached_attention import cached_multi_head_attention
+from mha_book.kv_cache import KVCache
+from mha_book.masks import causal
+from mha_book.models import smollm2
+from mha_book.models.smollm2_cached import decode_step, init_caches, prefill
+from mha_book.models.smollm2_params import SmolLM2Config, SmolLM2Layer, SmolLM2Params
+from mha_book.pruning.order import keep_without, removal_order
+from mha_book.pruning.removal import fold_gates, prune_heads, prune_model
+from mha_book.rope import rotary_angles
+
+__all__ = [
+    "Setting",
+    "Subject",
+    "Variant",
+    "attention_expected",
+    "cost_of",
+    "made_up",
+    "main",
+    "measure",
+    "one_layer",
+    "plan",
+    "trained",
+    "variants_of",
+]
 
 PARTS = ("one layer", "attention", "model")
 TOLERANCE = 1e-4  # largest deviation from what is expected, relative to the largest entry
+BASELINE = "whole"
+FRACTION = 0.3
+HEADS = Path(__file__).resolve().parents[1] / "book" / "data" / "heads.json"
+
+
+class Setting(NamedTuple):
+    """What is computed: a prompt of `length` tokens, or one more token after as many."""
+
+    part: str  # "one layer", the "attention" of all layers, or the whole "model"
+    phase: str  # "prefill" or "decode"
+    batch: int
+    length: int
+
+    @property
+    def label(self) -> str:
+        """A short title."""
+        return f"{self.part}, {self.phase} of {self.batch}"
+
+
+class Subject(NamedTuple):
+    """A model, and how much its heads matter: importance (L, N)."""
+
+    params: SmolLM2Params
+    config: SmolLM2Config
+    importance: np.ndarray
+
+
+class Variant(NamedTuple):
+    """A form of the model: its parameters, which heads are left, and which key heads it caches.
+
+    `closed` is the whole model with the rows of W_O of removed heads at zero, `key_heads` the
+    number of the key head of `closed` that each key head is, layer by layer.
+    """
+
+    params: SmolLM2Params
+    keep: np.ndarray
+    closed: SmolLM2Params
+    key_heads: list[np.ndarray]
+    remark: str
+
+
+def trained() -> Subject:
+    """SmolLM2, its heads ranked by the stored gradients of their gates."""
+    model = smollm2.load_smollm2()
+    scores = json.loads(HEADS.read_text())["importance"]["gate gradient"]
+    return Subject(model.params, model.config, np.array(scores))
+
+
+def made_up() -> Subject:
+    """Two small layers of random numbers, to see that all of it runs."""
+    config = SmolLM2Config(2, 6, 2, 4, 12, 11, 64)
+    rng = np.random.default_rng(0)
+
+    def draw(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=shape) / 3, jnp.float32)
+
+    n, k, h, d = config.num_heads, config.num_kv_heads, config.head_dim, config.d_model
+
+    def layer() -> SmolLM2Layer:
+        attention = MultiHeadParams(draw(d, n, h), draw(d, k, h), draw(d, k, h), draw(n, h, d))
+        return SmolLM2Layer(draw(d), attention, draw(d), draw(d, 20), draw(d, 20), draw(20, d))
+
+    params = SmolLM2Params(draw(config.vocab_size, d), (layer(), layer()), draw(d))
+    # One head of a group of three, and a whole group: left uneven and left even.
+    return Subject(params, config, np.array([[0.1, 9, 9, 9, 9, 9], [9, 9, 9, 0.1, 0.1, 0.1]]))
+
+
+def variants_of(subject: Subject) -> dict[str, Variant]:
+    """All forms of a model: whole, closed by W_O, three smaller ones.
+
+    30% of the heads go: one by one in `heads`, uneven groups being padded or their key heads
+    repeated, and with all query heads of a key head in `groups`.
+    """
+    params, config, importance = subject
+    group = config.num_heads // config.num_kv_heads
+    keeps = {
+        size: keep_without(
+            removal_order(importance, size),
+            round(FRACTION * importance.size / size) * size,
+            importance.shape,
+        )
+        for size in (1, group)
+    }
+    keys = np.arange(config.num_kv_heads, dtype=np.float32)[None, :, None]
+    numbered = MultiHeadParams(
+        *(jnp.ones((1, config.num_heads, 1)), jnp.asarray(keys), jnp.asarray(keys)),
+        jnp.ones((config.num_heads, 1, 1)),
+    )
+
+    def closed(keep: np.ndarray) -> SmolLM2Params:
+        return fold_gates(params, jnp.asarray(keep, jnp.float32))
+
+    def smaller(keep: np.ndarray, uneven: str, remark: str) -> Variant:
+        key_heads = [
+            np.asarray(prune_heads(numbered, row, uneven=uneven).w_k)[0, :, 0].astype(int)
+            for row in keep
+        ]
+        pruned = prune_model(params, keep, uneven=uneven)
+        return Variant(pruned, keep, closed(keep), key_heads, remark)
+
+    every = np.ones_like(keeps[1])
+    all_keys = [np.arange(config.num_kv_heads)] * config.num_layers
+    single = closed(keeps[1])
+    return {
+        BASELINE: Variant(params, every, params, all_keys, "all heads"),
+        "masked": Variant(single, keeps[1], single, all_keys, "rows of W_O at zero"),
+        "heads, pad": smaller(keeps[1], "pad", "removed; smaller groups padded"),
+        "heads, repeat": smaller(keeps[1], "repeat", "removed; key heads repeated"),
+        "groups": smaller(keeps[group], "raise", "removed with their key heads"),
+    }
+
+
+def cost_of(
+    variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
+) -> dict[str, int]:
+    """What a form of the model computes and reads, as arithmetic.
+
+    Returns:
+        FLOPs and bytes, of the attention of the given layers and of the whole model: every weight
+        read once, and every cached number where there is a cache. All pairs are counted, those that
+        a causal mask hides too, since they are computed.
+    """
+    batch, length = setting.batch, setting.length
+    is_prompt = setting.phase == "prefill"
+    tokens = batch * (length if is_prompt else 1)
+    found = {"attention_flops": 0, "attention_bytes": 0}
+    for number in layers:
+        w_q, w_k = variant.params.layers[number].attention[:2]
+        if not w_q.shape[1]:
+            continue
+        size = costs.attention_size(config.d_model, w_q.shape[1], w_k.shape[1], config.head_dim)
+        found["attention_flops"] += costs.forward_matmul_flops(
+            size, token_count=tokens, pair_count=tokens * length
+        )
+        cached = 0 if is_prompt else batch * length
+        found["attention_bytes"] += 4 * size.weight_count
+        found["attention_bytes"] += costs.cache_bytes(
+            size, position_count=cached, bytes_per_number=4
+        )
+    hidden = variant.params.layers[0].w_gate.shape[1]
+    forward = costs.feed_forward_parameter_count(config.d_model, hidden, is_gated=True)
+    forward *= config.num_layers
+    embedding = config.vocab_size * config.d_model
+    others = 2 * (tokens * forward + batch * embedding)
+    found["model_flops"] = found["attention_flops"] + others
+    found["model_bytes"] = found["attention_bytes"] + 4 * (forward + embedding)
+    return found
+
+
+def inputs_of(config: SmolLM2Config, setting: Setting) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Random features (B, T, D), and keys and values (2, B, K, S, H) of the tokens before."""
+    rng = np.random.default_rng(setting.length + setting.batch)
+    is_prompt = setting.phase == "prefill"
+    new, held = (setting.length, 0) if is_prompt else (1, setting.length - 1)
+    features = rng.standard_normal((setting.batch, new, config.d_model), np.float32)
+    shape = (2, setting.batch, config.num_kv_heads, held, config.head_dim)
+    return features, [rng.standard_normal(shape, np.float32) for _ in range(config.num_layers)]
+
+
+def caches_of(variant: Variant, past: list[np.ndarray]) -> tuple[KVCache, ...]:
+    """Caches with one slot to spare, that hold the keys and values of the heads that are left."""
+
+    def one(held: np.ndarray, heads: np.ndarray) -> KVCache:
+        keys, values = np.pad(held[:, :, heads], [(0, 0)] * 3 + [(0, 1), (0, 0)])
+        lengths = jnp.full((held.shape[1],), held.shape[3], jnp.int32)
+        keys = np.ascontiguousarray(np.swapaxes(keys, 2, 3))
+        return KVCache(jnp.asarray(keys), jnp.asarray(values), lengths)
+
+    return tuple(one(*pair) for pair in zip(past, variant.key_heads, strict=True))
+
+
+def again(compiled: Callable[..., Any], caches: tuple[KVCache, ...], *given: Any) -> Run:
+    """The same step every time: caches are donated, then counted back by the compiled step."""
+    held = [caches]
+
+    def run():
+        output, held[0] = compiled(*given, held[0])
+        return output
+
+    return run
+
+
+def counted_back(grown: tuple[KVCache, ...], caches: tuple[KVCache, ...]) -> tuple[KVCache, ...]:
+    """The caches after a step, with the lengths of before."""
+    pairs = zip(grown, caches, strict=True)
+    return tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
+
+
+def attention_run(
+    variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
+) -> Run:
+    """The attention of some layers, one after the other, of the same features; their sum."""
+    features, past = inputs_of(config, setting)
+    attention = [variant.params.layers[number].attention for number in layers]
+    x = jnp.asarray(features)
+    if setting.phase == "prefill":
+        return functools.partial(_attention_prompt(config), attention, x)
+    chosen = [past[number] for number in layers]
+    heads = [variant.key_heads[number] for number in layers]
+    return again(
+        _attention_step(config), caches_of(variant._replace(key_heads=heads), chosen), attention, x
+    )
+
+
+@functools.cache
+def _attention_prompt(config: SmolLM2Config) -> Callable[..., Any]:
+    def call(attention: list[MultiHeadParams], x: jax.Array) -> jax.Array:
+        angles = rotary_angles(jnp.arange(x.shape[1]), config.head_dim, config.rope_theta)
+        options: dict[str, Any] = {"mask": causal(), "angles": angles}
+        return sum(multi_head_attention(params, x, **options) for params in attention)
+
+    return jax.jit(call)
+
+
+@functools.cache
+def _attention_step(config: SmolLM2Config) -> Callable[..., Any]:
+    def call(attention: list[MultiHeadParams], x: jax.Array, caches: Any) -> Any:
+        positions = caches[0].lengths[:, None, None]
+        angles = rotary_angles(positions, config.head_dim, config.rope_theta)
+        pairs = zip(attention, caches, strict=True)
+        steps = [cached_multi_head_attention(p, x, c, angles=angles) for p, c in pairs]
+        outputs, grown = zip(*steps, strict=True)
+        return sum(outputs), counted_back(grown, caches)
+
+    return jax.jit(call, donate_argnums=2)
+
+
+def attention_expected(
+    variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
+) -> np.ndarray:
+    """The same in float64 without the package, of the heads that are left."""
+    features, past = inputs_of(config, setting)
+    x, group = features.astype(np.float64), config.num_heads // config.num_kv_heads
+    first = 0 if setting.phase == "prefill" else setting.length - 1
+    rates = config.rope_theta ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
+    turns = np.exp(1j * (first + np.arange(x.shape[1]))[:, None] * rates)
+
+    def turned(heads: np.ndarray) -> np.ndarray:
+        pairs = (heads[..., 0::2] + 1j * heads[..., 1::2]) * turns
+        return np.stack([pairs.real, pairs.imag], -1).reshape(heads.shape)
+
+    total = np.zeros_like(x)
+    for number in layers:
+        params = variant.closed.layers[number].attention
+        w_q, w_k, w_v, w_o = (np.asarray(w, np.float64) for w in params[:4])
+        query, key, value = (np.einsum("btd,dnh->bnth", x, w) for w in (w_q, w_k, w_v))
+        new = np.stack([turned(key), value])
+        held = np.concatenate([past[number], new], axis=3).repeat(group, axis=2)
+        left = np.flatnonzero(variant.keep[number])
+        if len(left):
+            heads = (turned(query)[:, left], *held[:, :, left])
+            (output,) = oracle.attention_float64(*heads, is_causal=first == 0)
+            total += np.einsum("bnth,nhd->btd", output, w_o[left])
+    return total
+
+
+def tokens_of(config: SmolLM2Config, setting: Setting) -> jax.Array:
+    """Random tokens: (B, T) of a prompt, (B,) of a step."""
+    rng = np.random.default_rng(setting.length)
+    shape = (setting.batch, setting.length)[: 2 if setting.phase == "prefill" else 1]
+    return jnp.asarray(rng.integers(1, config.vocab_size, shape), jnp.int32)
+
+
+def model_run(variant: Variant, config: SmolLM2Config, setting: Setting) -> Run:
+    """The whole model: a prompt read into empty caches, or one more token of each sequence."""
+    ids = tokens_of(config, setting)
+    if setting.phase == "prefill":
+        lengths = jnp.full((setting.batch,), setting.length, jnp.int32)
+        caches = init_caches(setting.batch, setting.length, config=config, params=variant.params)
+        return functools.partial(_model_prompt(config), variant.params, ids, lengths, caches)
+    caches = caches_of(variant, inputs_of(config, setting)[1])
+    return again(_model_step(config, None), caches, variant.params, ids)
+
+
+@functools.cache
+def _model_prompt(config: SmolLM2Config) -> Callable[..., Any]:
+    return jax.jit(functools.partial(prefill, config=config))
+
+
+@functools.cache
+def _model_step(config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
+    def call(params: SmolLM2Params, ids: jax.Array, caches: tuple[KVCache, ...]) -> Any:
+        options: dict[str, Any] = {"config": config, "implementation": implementation}
+        logits, grown = decode_step(params, ids, caches, **options)
+        return logits, counted_back(grown, caches)
+
+    return jax.jit(call, donate_argnums=2)
+
+
+@functools.cache
+def _model_forward(config: SmolLM2Config) -> Callable[..., Any]:
+    options: dict[str, Any] = {"config": config, "implementation": "reference"}
+    return jax.jit(lambda params, ids, gates: smollm2.forward(params, ids, gates=gates, **options))
+
+
+def model_expected(
+    whole: Variant, variant: Variant, config: SmolLM2Config, setting: Setting
+) -> np.ndarray:
+    """The logits of the whole model with closed heads, in float32, by another path.
+
+    A prompt with gates and without a cache, a step with rows of W_O at zero; both by the reference
+    implementation of attention.
+    """
+    ids = tokens_of(config, setting)
+    if setting.phase == "prefill":
+        gates = jnp.asarray(variant.keep, jnp.float32)
+        return np.asarray(_model_forward(config)(whole.params, ids, gates)[:, -1])
+    caches = caches_of(whole, inputs_of(config, setting)[1])
+    step = _model_step(config, "reference")
+    return np.asarray(step(variant.closed, ids, caches)[0])
 
 
 def one_layer(subject: Subject) -> Subject:
@@ -45,8 +375,8 @@ def one_layer(subject: Subject) -> Subject:
     )
 
 
-def plan(quick: bool, rounds: int | None) -> list[tuple[str, Workload, int]]:
-    """All cases: the part, the workload, and how many rounds; long prompts get fewer."""
+def plan(quick: bool, rounds: int | None) -> list[tuple[Setting, int]]:
+    """All settings, and how many rounds each gets; long prompts get fewer."""
     found = []
     for part in PARTS:
         for phase, batch in (("prefill", 1), ("prefill", 4), ("decode", 1), ("decode", 8)):
@@ -55,109 +385,80 @@ def plan(quick: bool, rounds: int | None) -> list[tuple[str, Workload, int]]:
             length = 8 if quick else 512 if phase == "prefill" else 1024
             is_long = phase == "prefill" and part != "one layer"
             usual = 20 if not is_long else 10 if batch == 1 else 6
-            found.append((part, Workload(phase, batch, length), rounds or (2 if quick else usual)))
+            found.append((Setting(part, phase, batch, length), rounds or (2 if quick else usual)))
     return found
 
 
-def measure(subject: Subject, part: str, workload: Workload, *, rounds: int) -> dict[str, Any]:
-    """All forms of the model in one case: checked, timed in interleaved rounds, checked again.
+def measure(subject: Subject, setting: Setting, *, rounds: int) -> dict[str, Any]:
+    """All forms of the model in one setting; see `compare`.
 
-    Raises:
-        WrongOutput: an output is not that of closed heads.
+    What is expected is the output of closed heads.
     """
-    if part == "one layer":
+    if setting.part == "one layer":
         subject = one_layer(subject)
     config, variants = subject.config, variants_of(subject)
     layers = list(range(config.num_layers))
-    if part == "model":
-        runs = {name: model_run(one, config, workload) for name, one in variants.items()}
+    if setting.part == "model":
+        runs = {name: model_run(one, config, setting) for name, one in variants.items()}
         whole = variants[BASELINE]
         expected = {
-            name: model_expected(whole, one, config, workload) for name, one in variants.items()
+            name: model_expected(whole, one, config, setting) for name, one in variants.items()
         }
     else:
-        given = (config, workload, layers)
+        given = (config, setting, layers)
         runs = {name: attention_run(one, *given) for name, one in variants.items()}
         expected = {name: attention_expected(one, *given) for name, one in variants.items()}
-    again = BASELINE + harness.SELF_PAIR_SUFFIX
-    variants[again], expected[again] = variants[BASELINE], expected[BASELINE]
+    costs_of = {name: cost_of(one, config, setting, layers) for name, one in variants.items()}
 
-    def error(name: str, output: Any) -> float:
+    def error(contender: Contender, output: Any) -> float:
         got = output[0] if isinstance(output, tuple) else output
-        return harness.verify(name, [np.asarray(got)], [expected[name]], TOLERANCE)
+        return oracle.verify(contender.name, [got], [expected[contender.name]], TOLERANCE)
 
-    for name, run in runs.items():
-        error(name, run())
-    label = f"{part}, {workload.phase} of {workload.batch}"
-    times = harness.interleave(
-        harness.with_self_pair(runs, BASELINE),
-        rounds=rounds,
-        progress=report.progress_line(label),
-    )
-    base = cost_of(variants[BASELINE], config, workload, layers)
-    rows = []
-    for name in times.seconds:
-        variant = variants[name]
-        cost = cost_of(variant, config, workload, layers)
+    def numbers(contender: Contender) -> dict[str, Any]:
+        variant, cost = variants[contender.name], costs_of[contender.name]
         kept = [layer.attention for layer in variant.params.layers]
-        rows.append(
-            {
-                "name": name,
-                "package": "mha_book",
-                "layout": "NTH",
-                "remark": "the A/A self-pair" if name == again else variant.remark,
-                "status": "measured",
-                "heads_left": int(variant.keep.sum()),
-                "query_heads": sum(p.w_q.shape[1] for p in kept),
-                "key_heads": sum(p.w_k.shape[1] for p in kept),
-                **cost,
-                "predicted": {what: cost[what] / base[what] for what in cost},
-                "error": error(name, times.outputs[name]),
-                **harness.timings(name, times, BASELINE),
-            }
-        )
-    return {
-        "case": {"part": part, **workload._asdict(), "label": label},
-        "tolerance": TOLERANCE,
-        "baseline": BASELINE,
-        "rows": rows,
-    }
+        return {
+            "heads_left": int(variant.keep.sum()),
+            "query_heads": sum(p.w_q.shape[1] for p in kept),
+            "key_heads": sum(p.w_k.shape[1] for p in kept),
+            **cost,
+            "predicted": {what: cost[what] / costs_of[BASELINE][what] for what in cost},
+        }
+
+    return compare(
+        setting,
+        [Contender(name, run, remark=variants[name].remark) for name, run in runs.items()],
+        error=error,
+        numbers=numbers,
+        baseline=BASELINE,
+        rounds=rounds,
+        tolerance=TOLERANCE,
+    )
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows of a case as aligned text."""
-    lines = [f"{'':<16}{'heads':>6}{'ms':>9}{'ratio':>8}{'quartiles':>16}{'FLOPs':>8}{'bytes':>8}"]
-    for row in rows:
-        ratio, predicted = row["ratio"], row["predicted"]
-        quartiles = f"{ratio['lower_quartile']:.3f} to {ratio['upper_quartile']:.3f}"
-        lines.append(
-            f"{row['name']:<16}{row['query_heads']:>6}{row['seconds']['median'] * 1e3:9.2f}"
-            f"{ratio['median']:8.3f}{quartiles:>16}"
-            f"{predicted['attention_flops']:8.3f}{predicted['attention_bytes']:8.3f}"
-        )
-    return "\n".join(lines)
+COLUMNS = {
+    "heads": lambda row: str(row["query_heads"]),
+    **TIMES,
+    "FLOPs": lambda row: f"{row['predicted']['attention_flops']:.3f}",
+    "bytes": lambda row: f"{row['predicted']['attention_bytes']:.3f}",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark."""
-    parser = parser_of(
+    """Runs the benchmark; the exit status is 1 when an output was refused."""
+    parser = Parser(
         "pruned",
         "What removing 30% of the heads of SmolLM2 saves.",
-        unit="the whole model's",
-        rounds="default 6 to 20, quick 2",
+        ratios_to="the whole model's",
+        rounds=None,  # 6 to 20, see `plan`
     )
-    options = parser.parse_args(arguments)
-    origin = provenance.record()
+    parser.set_defaults(dtype="float32")
+    options = parser.parse(arguments)
+    recorder = Recorder("pruned", options, fraction=FRACTION)
     subject = made_up() if options.quick else trained()
-    cases = []
-    for part, workload, rounds in plan(options.quick, options.rounds):
-        found = measure(subject, part, workload, rounds=rounds)
-        cases.append(found)
-        print(f"{found['case']['label']}\n{table(found['rows'])}", end="\n\n", flush=True)
-    print(f"self-pair medians: {report.self_pairs(cases)}")
-    settings = {"quick": options.quick, "dtype": "float32", "fraction": FRACTION}
-    report.keep("pruned", options.out, origin, settings, cases=cases)
-    return 0
+    for setting, rounds in plan(options.quick, options.rounds):
+        recorder.add(measure(subject, setting, rounds=rounds), COLUMNS)
+    return recorder.finish()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,5 @@
 """Systems of equations: the layer runs, differentiates itself, counts, and costs no more."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -322,25 +316,3 @@ def test_equations_may_be_given_read():
     system = System([Equation("y^i = A^{ij} x^j")])
     assert repr(system) == "System(A, x -> y)"
     assert system.latex == "y^i = A^{ij} x^j"
-
-
-def test_the_benchmark_runs(tmp_path):
-    """Outputs are compared with float64 before anything is timed."""
-    root = Path(__file__).parents[1]
-    out = tmp_path / "quick.json"
-    command = [sys.executable, str(root / "benchmarks" / "notation.py"), "--quick"]
-    env = {**os.environ, "PYTHONPATH": str(root / "src")}
-    done = subprocess.run(
-        [*command, "--rounds", "2", "--out", str(out)],
-        capture_output=True, text=True, check=False, env=env, timeout=300,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    cases = json.loads(out.read_text())["cases"]
-    assert [case["case"]["backward"] for case in cases] == [False, True]
-    for case in cases:
-        assert [row["name"] for row in case["rows"]] == [
-            "mha_book layer",
-            "mha_book notation",
-            "mha_book layer, heads first",
-            "mha_book layer (again)",
-        ]

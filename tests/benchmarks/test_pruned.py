@@ -1,25 +1,18 @@
-"""The benchmark of removed heads: its forms of a model, its arithmetic, a quick run."""
+"""The benchmark of removed heads: its forms of a model, its arithmetic, the stored result."""
 
 import pytest
 
-from tests.benchmark_modules import BENCHMARKS, imported
+import pruned
+from harness import oracle, report
+from tests.benchmarks.paths import BENCHMARKS
 
-SIBLINGS = ("harness", "oracle", "provenance", "pruned", "pruned_cases", "pruned_models", "report")
 STORED = BENCHMARKS / "results" / "pruned-cpu.json"
 NAMES = ["whole", "masked", "heads, pad", "heads, repeat", "groups", "whole (again)"]
 pytestmark = pytest.mark.unoptimised
 
 
-@pytest.fixture(scope="module")
-def modules():
-    """The modules as the script imports them; gone afterwards."""
-    with imported(SIBLINGS) as loaded:
-        yield loaded
-
-
-def test_what_is_left_of_the_made_up_model(modules):
-    cases = modules["pruned_models"]
-    variants = cases.variants_of(cases.made_up())
+def test_what_is_left_of_the_made_up_model():
+    variants = pruned.variants_of(pruned.made_up())
     heads = {
         name: [(len(k), p.w_q.shape[1]) for k, p in zip(v.key_heads, attention(v), strict=True)]
         for name, v in variants.items()
@@ -41,18 +34,17 @@ def attention(variant):
     return [layer.attention for layer in variant.params.layers]
 
 
-def test_the_arithmetic_by_hand(modules):
+def test_the_arithmetic_by_hand():
     """D = 12, H = 4, F = 20, V = 11; three query heads and one key head are left of layer 1."""
-    cases = modules["pruned_models"]
-    subject = cases.made_up()
-    groups = cases.variants_of(subject)["groups"]
+    subject = pruned.made_up()
+    groups = pruned.variants_of(subject)["groups"]
     weights = 12 * 4 * (2 * 3 + 2 * 1)
-    prompt = cases.cost_of(groups, subject.config, cases.Workload("prefill", 2, 5), [1])
+    prompt = pruned.cost_of(groups, subject.config, pruned.Setting("model", "prefill", 2, 5), [1])
     assert prompt["attention_flops"] == 2 * 10 * weights + 2 * (2 * 5 * 5) * 3 * 8
     assert prompt["attention_bytes"] == 4 * weights
     others = 2 * (3 * 12 * 20), 11 * 12
     assert prompt["model_flops"] - prompt["attention_flops"] == 2 * (10 * others[0] + 2 * others[1])
-    step = cases.cost_of(groups, subject.config, cases.Workload("decode", 2, 5), [1])
+    step = pruned.cost_of(groups, subject.config, pruned.Setting("model", "decode", 2, 5), [1])
     assert step["attention_flops"] == 2 * 2 * weights + 2 * (2 * 5) * 3 * 8
     assert step["attention_bytes"] == 4 * weights + 4 * 2 * 5 * 8
     assert step["model_bytes"] - step["attention_bytes"] == 4 * sum(others)
@@ -76,36 +68,32 @@ def consistent(found, quick):
         assert rows["groups"]["heads_left"] < rows["whole"]["heads_left"]
 
 
-def test_quick_run(modules, tmp_path, capsys):
-    out = tmp_path / "quick.json"
-    assert modules["pruned"].main(["--quick", "--out", str(out)]) == 0
-    assert "model, decode of 1" in capsys.readouterr().out
-    found = modules["report"].read_result(out)
-    consistent(found, quick=True)
-    parts = [(case["case"]["part"], case["case"]["phase"]) for case in found["cases"]]
-    every = [(part, phase) for part in ("one layer", "model") for phase in ("prefill", "decode")]
-    assert parts == every
+@pytest.mark.parametrize("phase", [pytest.param("prefill", marks=pytest.mark.slow), "decode"])
+def test_a_case_of_one_layer(phase):
+    setting = pruned.Setting("one layer", phase, 1, 4)
+    found = pruned.measure(pruned.made_up(), setting, rounds=2)
+    assert found["case"]["label"] == f"one layer, {phase} of 1"
+    consistent({"cases": [found]}, quick=True)
 
 
-def test_a_wrong_output_is_refused(modules, monkeypatch):
-    pruned, cases = modules["pruned"], modules["pruned_models"]
+def test_a_wrong_output_is_refused(monkeypatch):
     right = pruned.attention_expected
     monkeypatch.setattr(pruned, "attention_expected", lambda *given: right(*given) * 1.01)
-    with pytest.raises(modules["harness"].WrongOutput):
-        pruned.measure(cases.made_up(), "one layer", cases.Workload("prefill", 1, 8), rounds=2)
+    with pytest.raises(oracle.WrongOutput):
+        pruned.measure(pruned.made_up(), pruned.Setting("one layer", "prefill", 1, 8), rounds=2)
 
 
-def test_the_plan_of_a_result(modules):
-    plan = modules["pruned"].plan(False, None)
+def test_the_plan_of_a_result():
+    plan = pruned.plan(False, None)
     assert len(plan) == 12
-    assert all(rounds % 2 == 0 for _, _, rounds in plan)
-    assert {workload[:2] for _, workload, _ in plan} == {
+    assert all(rounds % 2 == 0 for _, rounds in plan)
+    assert {setting[1:3] for setting, _ in plan} == {
         ("prefill", 1), ("prefill", 4), ("decode", 1), ("decode", 8)
     }  # fmt: skip
 
 
-def test_the_stored_result(modules):
-    found = modules["report"].read_result(STORED)
+def test_the_stored_result():
+    found = report.read_result(STORED)
     consistent(found, quick=False)
     assert len(found["cases"]) == 12
     for case in found["cases"]:

@@ -1,4 +1,4 @@
-"""The contenders of the attention benchmark and how each one is called.
+"""Attention of the package and of other libraries: the contenders and how each one is called.
 
 Layout NTH is (B, N, T, H), heads before positions; TNH is (B, T, N, H).  A peer runs on arrays
 in its own layout, and once more on heads-first arrays with the conversion inside the timed
@@ -13,7 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["BASELINE", "CONTENDERS", "GPU", "LONG", "Contender", "contenders", "cudnn", "jax_nn"]
+from harness.provenance import available_cores
+from mha_book.dispatch import attend
+
+__all__ = [
+    "BASELINE",
+    "CONTENDERS",
+    "GPU",
+    "LONG",
+    "Contender",
+    "contenders",
+    "cudnn",
+    "jax_nn",
+    "torch_tensor",
+]
 
 BASELINE = "reference"
 HALF = ("bfloat16", "float16")
@@ -41,8 +54,6 @@ class Contender(NamedTuple):
 
 
 def _attend(query, key, value, is_causal, *, implementation: str | None, layout: str):
-    from mha_book.dispatch import attend
-
     return attend(
         query, key, value, is_causal=is_causal, implementation=implementation, layout=layout
     )
@@ -86,12 +97,32 @@ def _equinox(query, key, value, is_causal):
     return jax.vmap(heads)(query, key, value)
 
 
+def torch_tensor(array: np.ndarray) -> Any:
+    """The same numbers as torch has them, on JAX's default device; bfloat16 stays bfloat16.
+
+    Raises:
+        NotImplementedError: JAX has a GPU and torch has not.
+    """
+    import torch
+
+    torch.set_num_threads(available_cores())
+    if array.dtype.name == "bfloat16":  # of which torch reads no NumPy form
+        found = torch.from_numpy(array.astype(np.float32)).to(torch.bfloat16)
+    else:
+        found = torch.from_numpy(array)
+    platform = jax.default_backend()
+    if platform == "cpu":
+        return found
+    if platform != "gpu" or not torch.cuda.is_available():
+        raise NotImplementedError(f"this build of torch does not reach the {platform}")
+    return found.cuda()
+
+
 def _torch(inputs: Sequence[np.ndarray], is_causal: bool, backward: bool) -> Callable[[], Any]:
     import torch
-    import torch_arrays
 
     attention = torch.nn.functional.scaled_dot_product_attention
-    *operands, cotangent = (torch_arrays.tensor(x).requires_grad_(backward) for x in inputs)
+    *operands, cotangent = (torch_tensor(x).requires_grad_(backward) for x in inputs)
     grouped = {"enable_gqa": True} if inputs[0].shape[1] != inputs[1].shape[1] else {}
 
     def forward() -> Any:

@@ -1,15 +1,30 @@
-"""Attention and its gradient in float64 NumPy, a few hundred query rows at a time.
+"""What every timed output is checked against: attention and its gradient in float64 NumPy.
 
-What every timed output is checked against, or a sample of it where all would take minutes.  It
-shares no code with the package.
+A few hundred query rows at a time, or a sample of them where all would take minutes.  It shares no
+code with the package.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["MOST_PAIRS", "Piece", "attention_float64", "attention_pieces"]
+__all__ = [
+    "MOST_PAIRS",
+    "TOLERANCES",
+    "Piece",
+    "WrongOutput",
+    "as_numpy",
+    "attention_float64",
+    "attention_pieces",
+    "largest_error",
+    "verify",
+    "verify_pieces",
+]
 
+# Largest deviation from float64, relative to the largest entry, that a timed output may have.
+TOLERANCES = {"float32": 1e-5, "bfloat16": 4e-2, "float16": 6e-3}
 MOST_PAIRS = 2**30  # (query, key) pairs of all heads that are checked in full: about a minute
 SAMPLED_ROWS = 64
 
@@ -157,3 +172,61 @@ def _rows_float64(
             inner = (bar[one] * output[one]).sum(axis=-1, keepdims=True)
             gradient[one] = weights * (bar[one] @ v.T - inner) @ k * scale
     return (output,) if bar is None else (output, gradient)
+
+
+class WrongOutput(ValueError):
+    """A contender's output differs from the float64 reference: its time means nothing."""
+
+
+def as_numpy(array: Any) -> np.ndarray:
+    """An array of JAX, NumPy or torch, on whatever device, as NumPy has it.
+
+    torch has no NumPy form of bfloat16; its arrays of half precision come in float32.
+    """
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+        array = array.float() if array.element_size() < 4 else array
+    return np.asarray(array)
+
+
+def largest_error(outputs: Sequence[Any], expected: Sequence[np.ndarray]) -> float:
+    r"""Largest deviation from the expected arrays, each relative to its largest entry.
+
+    $$ \max_n \; \max |x_n - e_n| \,/\, \max |e_n| $$
+
+    Returns infinity where an output holds NaN or has another shape.
+    """
+    if len(outputs) != len(expected):
+        return math.inf
+    errors = [0.0]
+    for output, wanted in zip(outputs, expected, strict=True):
+        got = as_numpy(output).astype(np.float64)
+        if got.shape != wanted.shape or not np.isfinite(got).all():
+            return math.inf
+        errors.append(float(np.abs(got - wanted).max() / max(np.abs(wanted).max(), 1e-300)))
+    return max(errors)
+
+
+def verify(
+    name: str, outputs: Sequence[Any], expected: Sequence[np.ndarray], tolerance: float
+) -> float:
+    """The largest error of a contender's outputs.
+
+    Raises:
+        WrongOutput: when the error exceeds the tolerance.
+    """
+    error = largest_error(outputs, expected)
+    if not error <= tolerance:
+        raise WrongOutput(
+            f"{name}: expected outputs within {tolerance:g} of float64, got an error of {error:g}"
+        )
+    return error
+
+
+def verify_pieces(
+    name: str, outputs: Sequence[Any], expected: Sequence[Piece], tolerance: float
+) -> float:
+    """The same where some entries of the outputs are compared."""
+    arrays = [as_numpy(output) for output in outputs]
+    found = [arrays[piece.output][piece.where] for piece in expected]
+    return verify(name, found, [piece.values for piece in expected], tolerance)

@@ -1,40 +1,47 @@
-"""Peak memory of one call, each measured in a fresh process.
+"""Whether a computation fits into memory, and the peak memory of one call in a fresh process.
 
-The process prepares its inputs and compiles, notes what it holds (the baseline), runs once
-and notes the peak.  On Linux the kernel's high-water mark is set back before the run, so that
-compilation does not hide it; elsewhere the mark cannot be set back and the increase is a lower
-bound.  On an accelerator the allocator's own counters are read.
+It fits if the bytes that XLA plans for it are free.  The measuring process prepares its inputs and
+compiles, notes what it holds (the baseline), runs once and notes the peak.  On Linux the kernel's
+high-water mark is set back before the run, so that compilation does not hide it; elsewhere the
+mark cannot be set back and the increase is a lower bound.  On an accelerator the allocator's own
+counters are read.
 
-    python3 benchmarks/memory.py memory:fill '{"mib": 200}'
+    cd benchmarks; python3 -m harness.memory harness.memory:fill '{"mib": 200}'
 """
 
 import argparse
+import functools
 import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-__all__ = ["fill", "peak_memory"]
+__all__ = [
+    "LARGE",
+    "check_room",
+    "compiled",
+    "fill",
+    "free_bytes",
+    "peak_memory",
+    "planned_bytes",
+]
 
-HERE = Path(__file__).resolve().parent
+BENCHMARKS = Path(__file__).resolve().parents[1]
+LARGE = 2**30  # from so many bytes of float32 scores on, it is asked first whether all of it fits
+SHARE = 0.9  # of the free memory; the rest is for what the plan does not hold
 
 
-def fill(mib: int) -> Callable[[], Any]:
-    """A target of known size: writes to every page of `mib` MiB."""
-    return lambda: np.full(mib * 2**20, 1, np.uint8)
-
-
-def _status(field: str) -> int | None:
-    """A field of /proc/self/status in bytes, None where there is no such file."""
+def _proc_field(file: str, field: str) -> int | None:
+    """A field of a file in /proc in bytes, None where there is no such file."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = (Path("/proc") / file).read_text().splitlines()
     except OSError:
         return None
     for line in lines:
@@ -43,13 +50,61 @@ def _status(field: str) -> int | None:
     return None
 
 
+def free_bytes() -> int | None:
+    """What the device has free, in bytes; None where the system does not tell."""
+    device = jax.devices()[0]
+    held = device.memory_stats() if device.platform != "cpu" else None
+    if held and "bytes_limit" in held:
+        return held["bytes_limit"] - held["bytes_in_use"]
+    return _proc_field("meminfo", "MemAvailable") if device.platform == "cpu" else None
+
+
+def planned_bytes(function: Any, arguments: Sequence[Any]) -> int | None:
+    """Temporaries and outputs of a jitted function as XLA plans them; None where it does not say.
+
+    Example:
+        >>> double = jax.jit(lambda x: x + x)
+        >>> planned_bytes(double, [jax.numpy.ones((4, 8), "float32")])
+        128
+    """
+    plan = function.lower(*arguments).compile().memory_analysis()
+    return None if plan is None else plan.temp_size_in_bytes + plan.output_size_in_bytes
+
+
+def check_room(function: Any, arguments: Sequence[Any], *, scores: int) -> None:
+    """Nothing where the function fits; whether it does is asked where it has many scores.
+
+    Raises:
+        NotImplementedError: with what it needs and what is free.
+    """
+    if 4 * scores < LARGE:
+        return
+    needed, free = planned_bytes(function, arguments), free_bytes()
+    if needed is not None and free is not None and needed > SHARE * free:
+        raise NotImplementedError(
+            f"needs {needed / 2**30:.1f} GiB beside its inputs; {free / 2**30:.1f} GiB are free"
+        )
+
+
+def compiled(run: Any) -> Callable[[], Any]:
+    """The same call, compiled beforehand where it is a jitted function with its arguments."""
+    if not hasattr(getattr(run, "func", None), "lower"):
+        return run
+    return functools.partial(run.func.lower(*run.args).compile(), *run.args)
+
+
+def fill(mib: int) -> Callable[[], Any]:
+    """A target of known size: writes to every page of `mib` MiB."""
+    return lambda: np.full(mib * 2**20, 1, np.uint8)
+
+
 def _reset_peak() -> bool:
     """Sets the kernel's high-water mark back to what is held now; False where it cannot."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return False
-    peak, held = _status("VmHWM"), _status("VmRSS")
+    peak, held = _proc_field("self/status", "VmHWM"), _proc_field("self/status", "VmRSS")
     return peak is not None and held is not None and peak - held < 2**24
 
 
@@ -64,9 +119,9 @@ def _resource_peak() -> int:
 def _host_usage(run: Callable[[], Any]) -> tuple[str, int, int]:
     """Method, baseline and peak in bytes of the resident memory of this process."""
     if _reset_peak():
-        method, baseline = "VmHWM, reset before the run", _status("VmRSS") or 0
+        method, baseline = "VmHWM, reset before the run", _proc_field("self/status", "VmRSS") or 0
         jax.block_until_ready(run())
-        return method, baseline, _status("VmHWM") or 0
+        return method, baseline, _proc_field("self/status", "VmHWM") or 0
     baseline = _resource_peak()
     jax.block_until_ready(run())
     return "ru_maxrss, not reset: a lower bound", baseline, _resource_peak()
@@ -101,7 +156,7 @@ def peak_memory(
     """The memory that one call takes above what its prepared process holds.
 
     Args:
-        target: "module:function", found beside this file; called with the arguments it
+        target: "module:function", as the benchmarks import it; called with the arguments it
             prepares the work and returns the function to run.
         arguments: keyword arguments of the target, as JSON has them.
         timeout: seconds.
@@ -112,8 +167,8 @@ def peak_memory(
     Raises:
         RuntimeError: when the process fails; the message holds the end of its stderr.
     """
-    command = [sys.executable, str(HERE / "memory.py"), target, json.dumps(dict(arguments or {}))]
-    paths = [*(path for path in sys.path if path), os.environ.get("PYTHONPATH", "")]
+    command = [sys.executable, "-m", "harness.memory", target, json.dumps(dict(arguments or {}))]
+    paths = [str(BENCHMARKS), *sys.path, os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         command,
         capture_output=True,

@@ -4,12 +4,11 @@ Shapes: T query length, S key length, H key width, C value width.
 """
 
 import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
-from harness import interleave
+
+from harness.timing import CLOCKS, interleave
 
 __all__ = ["attention_flops", "measure_rates", "visible_pairs"]
 
@@ -43,10 +42,11 @@ def attention_flops(
 def measure_rates(
     dtype: Any,
     *,
+    quick: bool = False,
     matmul_size: int | None = None,
     copy_mib: int | None = None,
-    rounds: int = 7,
-    clock: Callable[[], float] = time.perf_counter,
+    rounds: int | None = None,
+    clock: str = "wall",
 ) -> dict[str, float | int]:
     """The limits of this process: P, the rate of a large matmul, and W, of moving memory.
 
@@ -56,18 +56,19 @@ def measure_rates(
 
     Args:
         dtype: of the arrays.
+        quick: small arrays, to see that it runs.
         matmul_size: rows and columns; None for 2048 on a CPU and 8192 elsewhere.
         copy_mib: of the arrays that are moved; None for 64 on a CPU and 1024 elsewhere, more than
             the last cache.
-        rounds: how many samples.
-        clock: seconds, monotonic.
+        rounds: how many samples; None for 7.
+        clock: one of `timing.CLOCKS`.
 
     Returns:
         `matmul_flops_per_s`, `stream_bytes_per_s`, `copy_bytes_per_s`: medians, with the sizes.
     """
     on_cpu = jax.default_backend() == "cpu"
-    matmul_size = matmul_size or (2048 if on_cpu else 8192)
-    copy_mib = copy_mib or (64 if on_cpu else 1024)
+    matmul_size = matmul_size or (256 if quick else 2048 if on_cpu else 8192)
+    copy_mib = copy_mib or (4 if quick else 64 if on_cpu else 1024)
     rng_key = jax.random.key(0)
     square = jax.random.normal(rng_key, (matmul_size, matmul_size), dtype)
     flat = jax.random.normal(rng_key, (copy_mib * 2**20 // square.dtype.itemsize,), dtype)
@@ -82,8 +83,8 @@ def measure_rates(
 
     times = interleave(
         {"matmul": lambda: multiply(square, square), "copy": lambda: copy(flat), "stream": stream},
-        rounds=rounds,
-        clock=clock,
+        rounds=rounds or (2 if quick else 7),
+        clock=CLOCKS[clock],
     )
     median = {name: statistics.median(seconds) for name, seconds in times.seconds.items()}
     return {

@@ -1,7 +1,7 @@
-"""The paired timer: interleaved samples, per-round ratios, checked outputs.
+"""The paired timer: interleaved samples, per-round ratios, order statistics.
 
 Times taken one after another on a machine that does other things cannot be compared: the
-clock frequency, the caches and the neighbours change meanwhile.  Here every contender runs
+clock frequency, the caches and the neighbors change meanwhile.  Here every contender runs
 once in each round, the order of the rounds alternates, and only times of the *same round*
 are divided by each other.  The baseline also runs against itself; the spread of that
 self-pair is the smallest difference the run can resolve.
@@ -9,31 +9,32 @@ self-pair is the smallest difference the run can resolve.
 
 import gc
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from outputs import WrongOutput, as_numpy, finished, largest_error, verify
 
 __all__ = [
+    "CLOCKS",
     "SELF_PAIR_SUFFIX",
+    "Run",
     "Summary",
     "Times",
-    "WrongOutput",
-    "as_numpy",
     "finished",
     "interleave",
-    "largest_error",
     "per_round_ratios",
     "round_order",
-    "summarise",
+    "summarize",
     "timings",
-    "verify",
     "with_self_pair",
 ]
 
+# On a machine that others use too, the processor's time of this process, all threads together,
+# says more than the time on the wall.
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 SELF_PAIR_SUFFIX = " (again)"
 # Before a sample there is a rest, since threads of the one before may still spin on the same cores;
 # and, where a call is brief, one call that is not timed: caches and threads are cold after it.
@@ -68,11 +69,18 @@ class Times(NamedTuple):
     outputs: dict[str, Any]
 
 
-def summarise(values: Sequence[float]) -> Summary:
+def finished(output: Any) -> Any:
+    """Waits until an output has been computed, by JAX or by torch on a GPU, and returns it."""
+    if any(getattr(leaf, "is_cuda", False) for leaf in jax.tree.leaves(output)):
+        sys.modules["torch"].cuda.synchronize()
+    return jax.block_until_ready(output)
+
+
+def summarize(values: Sequence[float]) -> Summary:
     """Median, quartiles (linear interpolation) and range of a sample.
 
     Example:
-        >>> summarise([3.0, 1.0, 2.0])
+        >>> summarize([3.0, 1.0, 2.0])
         Summary(median=2.0, lower_quartile=1.5, upper_quartile=2.5, minimum=1.0, maximum=3.0)
     """
     if not values:
@@ -97,7 +105,7 @@ def per_round_ratios(seconds: Sequence[float], baseline: Sequence[float]) -> lis
 
 
 def timings(name: str, times: Times, baseline: str) -> dict[str, Any]:
-    """What a row of a result holds of its times: raw, summarised, and against the baseline's.
+    """What a row of a result holds of its times: raw, summarized, and against the baseline's.
 
     Example:
         >>> times = Times({"a": [1.0], "b": [3.0]}, {"a": 1, "b": 2}, {})
@@ -109,8 +117,8 @@ def timings(name: str, times: Times, baseline: str) -> dict[str, Any]:
     return {
         "calls_per_sample": times.calls[name],
         "seconds_per_round": seconds,
-        "seconds": summarise(seconds)._asdict(),
-        "ratio": summarise(ratios)._asdict(),
+        "seconds": summarize(seconds)._asdict(),
+        "ratio": summarize(ratios)._asdict(),
     }
 
 
@@ -151,7 +159,7 @@ def _calm(seconds: Mapping[str, Sequence[float]]) -> bool:
         for name in seconds
         if name.endswith(SELF_PAIR_SUFFIX)
     ]
-    return all(abs(summarise(ratios).median - 1) <= CALM for ratios in pairs)
+    return all(abs(summarize(ratios).median - 1) <= CALM for ratios in pairs)
 
 
 def interleave(
@@ -167,7 +175,7 @@ def interleave(
     """Times every contender once in each round, in alternating order.
 
     Where a contender stands beside itself (`with_self_pair`) and the medians of the two differ,
-    as many rounds again are added, and all are kept: neighbours on the machine cost time, not
+    as many rounds again are added, and all are kept: neighbors on the machine cost time, not
     truth.
 
     Each contender is called twice before the first round: the first call compiles, the

@@ -1,15 +1,74 @@
-"""The contenders of the layer benchmark: the same weights, in the form that each one has."""
+"""The whole layer of the package and of other libraries: the same weights, in each one's form."""
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import peers
-from layer_cases import BASELINE, Contender, Inputs, Setting
+import numpy as np
 
-__all__ = ["contenders"]
+from mha_book import MultiHeadParams, fuse, multi_head_attention
+from peers import attention
+from peers.attention import BASELINE, torch_tensor
+
+__all__ = ["BASELINE", "Contender", "Inputs", "Setting", "contenders"]
+
+
+class Setting(NamedTuple):
+    """One setting in which the layers are compared."""
+
+    length: int
+    is_causal: bool
+    backward: bool
+    batch: int = 1
+    d_model: int = 512
+    heads: int = 8
+    dtype: str = "float32"
+
+    @property
+    def label(self) -> str:
+        """A short title."""
+        mask = "causal" if self.is_causal else "full"
+        work = "forward+backward" if self.backward else "forward"
+        sizes = f"B={self.batch} D={self.d_model} N={self.heads} {self.dtype}"
+        return f"T={self.length} {mask} {work} {sizes}"
+
+
+class Inputs(NamedTuple):
+    """Input and cotangent (B, T, D); matrices (D, D), those of queries, keys, values by head."""
+
+    x: np.ndarray
+    cotangent: np.ndarray
+    w_q: np.ndarray
+    w_k: np.ndarray
+    w_v: np.ndarray
+    w_o: np.ndarray
+
+
+class Contender(NamedTuple):
+    """One row of the benchmark.
+
+    Attributes:
+        name: as printed and stored.
+        package: the distribution that it needs.
+        build: from the setting and the four matrices, the weights in its own form and the layer,
+            (weights, x) to the output.
+        matrices: the weights, or their gradient, as four matrices again.
+        remark: what a reader of the table must know.
+        prepare: for a peer that is no function of JAX arrays, in place of `build`: from setting
+            and inputs, the function to time; its output is what `matrices` takes apart.
+        layout: of what it is given and returns.
+    """
+
+    name: str
+    package: str
+    build: Callable[[Setting, Sequence[jax.Array]], tuple[Any, Callable[..., jax.Array]]] | None
+    matrices: Callable[[Any], Sequence[Any]]
+    remark: str
+    prepare: Callable[[Setting, Inputs], Callable[[], Any]] | None = None
+    layout: str = "BTD"
+
 
 Built = tuple[Any, Callable[..., jax.Array]]
 
@@ -29,8 +88,6 @@ def _flat(arrays: Sequence[jax.Array]) -> list[jax.Array]:
 def _ours(
     setting: Setting, matrices: Sequence[jax.Array], *, implementation: str | None, fused: bool
 ) -> Built:
-    from mha_book import MultiHeadParams, fuse, multi_head_attention
-
     params = MultiHeadParams(*_by_heads(setting, matrices))
     options = {"is_causal": setting.is_causal, "implementation": implementation}
     return fuse(params) if fused else params, functools.partial(multi_head_attention, **options)
@@ -41,14 +98,14 @@ def _unfused(fused: Any) -> list[jax.Array]:
 
 
 def _by_attention(
-    setting: Setting, matrices: Sequence[jax.Array], *, attention: Callable[..., jax.Array]
+    setting: Setting, matrices: Sequence[jax.Array], *, attend: Callable[..., jax.Array]
 ) -> Built:
     """Einsum projections straight into (B, T, N, H) around a peer's attention."""
 
     def layer(weights, x):
         *outer, inner = weights
         query, key, value = (jnp.einsum("btd,dnh->btnh", x, w) for w in outer)
-        heads = attention(query, key, value, setting.is_causal)
+        heads = attend(query, key, value, setting.is_causal)
         return jnp.einsum("btnh,nhd->btd", heads, inner)
 
     return _by_heads(setting, matrices), layer
@@ -104,9 +161,8 @@ def _of_equinox(module: Any) -> list[jax.Array]:
 def _torch(setting: Setting, inputs: Inputs, *, whole: bool) -> Callable[[], Any]:
     """The layer of torch, or two products around its scaled_dot_product_attention."""
     import torch
-    import torch_arrays
 
-    x, cotangent, *matrices = map(torch_arrays.tensor, inputs)
+    x, cotangent, *matrices = map(torch_tensor, inputs)
     stacked = torch.cat([w.T for w in matrices[:3]]).contiguous()  # (3D, D), as its layer has them
     last = matrices[3].T.contiguous()
     functional, width, heads = torch.nn.functional, setting.d_model, setting.heads
@@ -161,8 +217,8 @@ def contenders(*, gpu: bool) -> list[Contender]:
         return Contender(name, "mha_book", build, _unfused if fused else _flat, remark)
 
     def around(name: str, remark: str) -> Contender:
-        peer = next(one for one in peers.contenders(gpu=True) if one.name == name)
-        build = functools.partial(_by_attention, attention=peer.call)
+        peer = next(one for one in attention.contenders(gpu=True) if one.name == name)
+        build = functools.partial(_by_attention, attend=peer.call)
         return Contender(name, peer.package, build, _flat, f"einsum projections around {remark}")
 
     def torch(name: str, whole: bool, remark: str) -> Contender:

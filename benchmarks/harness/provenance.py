@@ -22,7 +22,7 @@ __all__ = [
     "record",
 ]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("jax", "jaxlib", "numpy", "flax", "equinox", "tokamax", "torch")
 ENVIRONMENT_PREFIXES = ("XLA_", "JAX_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_VISIBLE", "NVIDIA_TF32")
 

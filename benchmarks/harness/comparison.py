@@ -1,0 +1,163 @@
+"""The rows of a case: every contender prepared, checked, timed and checked again.
+
+What cannot be measured keeps its row and says why; what is wrong is refused.  Either way the row
+holds no number.
+"""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from harness.memory import peak_memory
+from harness.oracle import WrongOutput
+from harness.report import progress_line
+from harness.timing import CLOCKS, SELF_PAIR_SUFFIX, Run, interleave, timings, with_self_pair
+
+__all__ = ["Contender", "compare", "identity", "installed", "reason_of"]
+
+OURS = "mha_book"
+
+
+class Contender(NamedTuple):
+    """A contender that is prepared already; benchmarks may have a kind of their own.
+
+    Attributes:
+        name: as printed and stored.
+        run: the function to time.
+        package: the distribution that it needs.
+        layout: of the arrays that it is given.
+        remark: what a reader of the table must know.
+    """
+
+    name: str
+    run: Run
+    package: str = OURS
+    layout: str = "NTH"
+    remark: str = ""
+
+
+def identity(contender: Any) -> dict[str, Any]:
+    """What a row says of its contender."""
+    return {key: getattr(contender, key) for key in ("name", "package", "layout", "remark")}
+
+
+def installed(package: str) -> bool:
+    """Whether a contender's package can be imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+def reason_of(error: Exception, package: str) -> str | None:
+    """Why an error means that a contender cannot be measured here, None if it means a defect.
+
+    It does where memory ran out, where a contender says that it does not serve, and, whatever
+    the error, for a package that is not ours.
+
+    Example:
+        >>> reason_of(NotImplementedError("half precision only"), "mha_book")
+        'half precision only'
+        >>> reason_of(ValueError("a mistake"), "mha_book") is None
+        True
+    """
+    text = next(iter(str(error).splitlines()), "")[:200]
+    if isinstance(error, NotImplementedError):
+        return text
+    out = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+    if out or "RESOURCE_EXHAUSTED" in text:
+        return f"out of memory: {text}"
+    return None if package == OURS else f"{type(error).__name__}: {text}"
+
+
+def compare(
+    setting: Any,
+    contenders: Sequence[Any],
+    *,
+    error: Callable[[Any, Any], float],
+    baseline: str,
+    rounds: int,
+    prepare: Callable[[Any], Run] = lambda contender: contender.run,
+    numbers: Callable[[Any], dict[str, Any]] = lambda contender: {},
+    memory: str | None = None,
+    clock: str = "wall",
+    **facts: Any,
+) -> dict[str, Any]:
+    """All contenders in one setting: checked, timed in interleaved rounds, checked again.
+
+    A contender that is not installed, does not fit into memory or refuses to serve becomes a row
+    "not measured", one with a wrong output a row "refused"; neither holds a number.
+
+    Args:
+        setting: a named tuple with a `label`.
+        contenders: see `Contender`.
+        error: from a contender and an output, its checked error; raises `WrongOutput`.
+        baseline: whom the others are divided by; where it cannot be measured, the first that can.
+        rounds: how many rounds.
+        prepare: from a contender, the function to time.
+        numbers: from a contender, what else its row holds.
+        memory: "module:function" that prepares a contender, from its name and the setting, for
+            `peak_memory`; None: memory is not measured.
+        clock: one of `timing.CLOCKS`.
+        facts: what else the case holds. With `rates`, and the `matmul_flops` of a row or of the
+            case, each row says at which rate it worked.
+
+    Returns:
+        A case of a result; its rows are in the order of the contenders, the self-pair at the end.
+
+    Raises:
+        WrongOutput: when the baseline itself is wrong; there is nothing to compare then. Another
+            error of the baseline passes too, unless it means that it cannot be measured here.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    runs: dict[str, Run] = {}
+    known: dict[str, Any] = {}
+    errors: dict[str, float] = {}
+    for contender in contenders:
+        name, package = contender.name, contender.package
+        rows[name] = identity(contender)
+        if not installed(package):
+            rows[name] |= {"status": "not measured", "reason": f"{package} is not installed"}
+            continue
+        try:
+            run = prepare(contender)
+            errors[name] = error(contender, run())
+        except WrongOutput as wrong:
+            if name == baseline:
+                raise
+            rows[name] |= {"status": "refused", "reason": str(wrong)}
+        except Exception as problem:
+            reason = reason_of(problem, package)
+            if reason is None and name == baseline:
+                raise
+            unable = {"status": "not measured", "reason": reason}
+            rows[name] |= unable if reason else {"status": "refused", "reason": repr(problem)}
+        else:
+            runs[name], known[name] = run, contender
+    baseline = next(name for name in (baseline, *runs) if name in runs)
+    again = baseline + SELF_PAIR_SUFFIX
+    rows[again] = {**rows[baseline], "name": again, "remark": "the A/A self-pair"}
+    known[again], errors[again] = known[baseline], errors[baseline]
+    times = interleave(
+        with_self_pair(runs, baseline),
+        rounds=rounds,
+        clock=CLOCKS[clock],
+        progress=progress_line(setting.label),
+    )
+    rates = facts.get("rates")
+    for name, output in times.outputs.items():
+        row = rows[name]
+        largest = max(errors[name], error(known[name], output))
+        row |= {"status": "measured", **numbers(known[name]), "error": largest}
+        row |= timings(name, times, baseline)
+        flops = row.get("matmul_flops", facts.get("matmul_flops"))
+        if rates is not None and flops is not None:
+            rate = flops / row["seconds"]["median"]
+            row["flops_per_s"] = rate
+            row["fraction_of_matmul_rate"] = rate / rates["matmul_flops_per_s"]
+        if memory is not None and name != again:
+            row["memory"] = peak_memory(memory, {"name": name, "case": list(setting)})
+    order = [*(contender.name for contender in contenders), again]
+    return {
+        "case": {**setting._asdict(), "label": setting.label},
+        **facts,
+        "baseline": baseline,
+        "rows": [rows[name] for name in order],
+    }

@@ -1,0 +1,177 @@
+"""Results on disk and on the screen: JSON written atomically, a table, a progress line."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import provenance
+
+__all__ = [
+    "COLUMNS",
+    "QUIET",
+    "SCHEMA",
+    "SCHEMA_VERSION",
+    "TIMES",
+    "Recorder",
+    "progress_line",
+    "read_result",
+    "self_pairs",
+    "table",
+    "write_result",
+]
+
+SCHEMA = "mha-book/benchmark"
+SCHEMA_VERSION = 1
+QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result
+Cell = Callable[[Mapping[str, Any]], str]  # of a row, the text in one column
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+
+
+def self_pairs(cases: Sequence[Mapping[str, Any]]) -> str:
+    """The range of the self-pair's median ratios, and what it says about the run."""
+    medians = [case["rows"][-1]["ratio"]["median"] for case in cases]
+    calm = max(abs(median - 1) for median in medians) <= QUIET
+    verdict = "quiet enough" if calm else "too noisy a run to be committed"
+    return f"{min(medians):.3f} to {max(medians):.3f}, {verdict}"
+
+
+class Recorder:
+    """The result of a benchmark, printed and kept case by case.
+
+    Args:
+        benchmark: its name.
+        options: of the command line; `rounds`, `quick`, `dtype` and `clock`, as far as there are
+            any, become settings of the result.
+        settings: more of these.
+    """
+
+    def __init__(self, benchmark: str, options: argparse.Namespace, **settings: Any):
+        given = {name: vars(options).get(name) for name in ("rounds", "quick", "dtype", "clock")}
+        known = {name: value for name, value in given.items() if value is not None}
+        self._settings, self._out = {**known, **settings}, options.out
+        self._origin = provenance.record()
+        self._cases: list[dict[str, Any]] = []
+        if self._out is None and not options.quick:
+            self._out = RESULTS / f"{benchmark}-{self._origin['platform']}.json"
+
+    def add(
+        self, case: dict[str, Any], columns: Mapping[str, Cell] | None = None, note: str = ""
+    ) -> None:
+        """Prints a case with these columns; keeps it where the machine may be taken away."""
+        self._cases.append(case)
+        if "rates" in case:
+            note += f", {case['rates']['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s matmul"
+        print(f"{case['case']['label']}{note}")
+        print(table(case["rows"], columns), end="\n\n", flush=True)
+        if self._origin["platform"] != "cpu":
+            self._write()
+
+    def finish(self, **content: Any) -> int:
+        """Writes the result with what else the file has; the exit status is 1 if a row was refused.
+
+        With --quick nothing is written unless --out was given.
+        """
+        if self._settings.get("timed", True):
+            print(f"self-pair medians: {self_pairs(self._cases)}")
+        self._write(**content)
+        return int(any(row["status"] == "refused" for case in self._cases for row in case["rows"]))
+
+    def _write(self, **content: Any) -> None:
+        if self._out is None:
+            return
+        origin = {**self._origin, "load_average_after": provenance.load_average()}
+        settings = {"provenance": origin, "settings": self._settings}
+        write_result(
+            self._out, {"name": self._out.stem, **settings, "cases": self._cases, **content}
+        )
+        print(f"wrote {os.path.relpath(self._out)}")
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Writes a result with its schema version; the file is replaced whole or not at all."""
+    document = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **result}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1, allow_nan=False)
+            file.write("\n")
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Reads a result.
+
+    Raises:
+        ValueError: when the file has another schema or version.
+    """
+    document = json.loads(path.read_text(encoding="utf-8"))
+    found = (document.get("schema"), document.get("schema_version"))
+    if found != (SCHEMA, SCHEMA_VERSION):
+        raise ValueError(f"{path.name}: expected schema {(SCHEMA, SCHEMA_VERSION)}, got {found}")
+    return document
+
+
+def progress_line(label: str) -> Callable[[int, int], None] | None:
+    """A counter that rewrites one line of the terminal; None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        end = "\r\033[K" if done == total else ""
+        print(f"\r\033[K{label}: round {done} of {total}{end}", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _quartiles(row: Mapping[str, Any]) -> str:
+    return f"{row['ratio']['lower_quartile']:.3f} to {row['ratio']['upper_quartile']:.3f}"
+
+
+def _mib(row: Mapping[str, Any]) -> str:
+    return f"{row['memory']['increase_bytes'] / 2**20:.0f}" if "memory" in row else ""
+
+
+TIMES: dict[str, Cell] = {
+    "ms": lambda row: f"{row['seconds']['median'] * 1e3:.3f}",
+    "ratio": lambda row: f"{row['ratio']['median']:.3f}",
+    "quartiles": _quartiles,
+}
+"""The columns of every timed table; ratios are to the baseline of the same round."""
+COLUMNS: dict[str, Cell] = {
+    **TIMES,
+    "range": lambda row: f"{row['ratio']['minimum']:.3f} to {row['ratio']['maximum']:.3f}",
+    "of P": lambda row: f"{row['fraction_of_matmul_rate']:.3f}",
+    "MiB": _mib,
+}
+
+
+def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, Cell] | None = None) -> str:
+    """The rows of one case as aligned text; what was not measured says so."""
+    columns = COLUMNS if columns is None else columns
+    body = [["", "layout", *columns]]
+    for row in rows:
+        measured = row["status"] == "measured"
+        reason = "" if measured else f"{row['status']}: {row['reason']}"
+        cells = [cell(row) for cell in columns.values()] if measured else [reason]
+        body.append([row["name"], row["layout"], *cells])
+    full = [line for line in body if len(line) == len(body[0])]
+    widths = [max(len(line[column]) for line in full) for column in range(len(body[0]))]
+    widths[:2] = [max(len(line[column]) for line in body) for column in range(2)]
+    padded = (
+        [
+            cell.ljust(width) if i < 2 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=False))
+        ]
+        for line in body
+    )
+    return "\n".join("  ".join(line).rstrip() for line in padded)

@@ -1,0 +1,1 @@
+"""The other libraries, and the package beside them: how each one is called."""

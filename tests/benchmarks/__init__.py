@@ -1,0 +1,1 @@
+"""The benchmarks: their harness, what they compare, and their quick runs."""
