@@ -25,9 +25,8 @@ from harness.options import Parser, wanted
 from harness.rates import measure_rates
 from harness.report import TIMES, Recorder, progress_line
 from harness.timing import Run, interleave, per_round_ratios, summarize
-from mha_book.cached_attention import attend_cached, cache_mask
-from mha_book.dispatch import attend
-from mha_book.kv_cache import KVCache, append
+from mha_book.attention.dispatch import attend
+from mha_book.multihead.cache import KVCache, append, attend_cached, cache_mask
 from peers.attention import cudnn, jax_nn, torch_tensor
 
 __all__ = ["CONTENDERS", "Setting", "expected_of", "grow", "inputs_of", "main", "measure", "share"]
@@ -225,7 +224,7 @@ def _smollm2() -> Any:
 
 def model_step(length: int) -> Run:
     """One step of SmolLM2 for one sequence with `length` tokens in its caches."""
-    from mha_book.models.smollm2_cached import decode_step, init_caches
+    from mha_book.models.smollm2 import decode_step, init_caches
 
     model = _smollm2()
     caches = init_caches(1, length, config=model.config)

@@ -25,7 +25,7 @@ from harness.options import Parser
 from harness.rates import attention_flops, measure_rates, visible_pairs
 from harness.report import Recorder
 from mha_book import MultiHeadParams, multi_head_attention
-from mha_book.gradients import multi_head_attention_vjp
+from mha_book.multihead.gradient import multi_head_attention_vjp
 from peers.attention import BASELINE, CONTENDERS
 
 __all__ = ["NAMES", "Stack", "main", "measure_stack", "prepare_stack"]

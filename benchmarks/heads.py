@@ -26,7 +26,7 @@ from mha_book import MultiHeadParams, attend, multi_head_attention
 __all__ = ["Setting", "expected_of", "main", "measure", "run_of"]
 
 BASELINE = "reference"
-CHOICE = "choice"  # in place of an implementation: that of `choose`
+CHOICE = "choice"  # in place of an implementation: that of `select`
 
 
 class Setting(NamedTuple):

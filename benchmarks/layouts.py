@@ -25,9 +25,8 @@ from harness.options import Parser, wanted
 from harness.rates import measure_rates
 from harness.report import Recorder
 from mha_book import attend, multi_head_attention
-from mha_book.dispatch import IMPLEMENTATIONS
-from mha_book.parameters import MultiHeadParams, fuse
-from mha_book.request import describe
+from mha_book.attention.dispatch import IMPLEMENTATIONS, attention_spec
+from mha_book.multihead.parameters import MultiHeadParams, fuse
 
 __all__ = [
     "Setting",
@@ -272,9 +271,11 @@ def flops_of(setting: Setting) -> int:
 def served(dtype: str) -> list[str]:
     """The implementations that this device and dtype have."""
     x = jnp.zeros((1, 8, 16, 64), dtype)
-    request = describe(x, x, x)
-    known = [form for form in FORMS if form in IMPLEMENTATIONS]
-    return [form for form in known if IMPLEMENTATIONS[form].refuse(request) is None]
+    spec = attention_spec(x, x, x)
+    known = {form: IMPLEMENTATIONS[form] for form in FORMS if form in IMPLEMENTATIONS}
+    return [
+        form for form, i in known.items() if not (i.why_unsupported and i.why_unsupported(spec))
+    ]
 
 
 def plan(quick: bool, dtype: str = "float32") -> list[Setting]:

@@ -26,12 +26,17 @@ from harness.options import Parser
 from harness.report import TIMES, Recorder
 from harness.timing import Run
 from mha_book import MultiHeadParams, costs, multi_head_attention
-from mha_book.cached_attention import cached_multi_head_attention
-from mha_book.kv_cache import KVCache
 from mha_book.masks import causal
 from mha_book.models import smollm2
-from mha_book.models.smollm2_cached import decode_step, init_caches, prefill
-from mha_book.models.smollm2_params import SmolLM2Config, SmolLM2Layer, SmolLM2Params
+from mha_book.models.smollm2 import (
+    SmolLM2Config,
+    SmolLM2Layer,
+    SmolLM2Params,
+    decode_step,
+    init_caches,
+    prefill,
+)
+from mha_book.multihead.cache import KVCache, cached_multi_head_attention
 from mha_book.pruning.order import keep_without, removal_order
 from mha_book.pruning.removal import fold_gates, prune_heads, prune_model
 from mha_book.rope import rotary_angles

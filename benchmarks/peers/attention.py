@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness.provenance import available_cores
-from mha_book.dispatch import attend
+from mha_book.attention.dispatch import attend
 
 __all__ = [
     "BASELINE",

@@ -17,7 +17,7 @@ from harness import oracle, timing
 from harness.comparison import installed
 from mha_book.costs import attention_size, feed_forward_parameter_count, forward_matmul_flops
 
-pytestmark = pytest.mark.unoptimised
+pytestmark = pytest.mark.unoptimized
 CUDNN = {"jax.nn cudnn", "jax.nn cudnn, converted"}
 # One of each kind: the other rows call the same functions, or compile long.
 FEW = ("reference", "attend, fused", "blockwise, TNH", "jax.nn, converted", "flax", "torch")

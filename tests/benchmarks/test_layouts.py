@@ -10,7 +10,7 @@ import layouts
 from harness import oracle
 from mha_book.costs import attention_size, forward_matmul_flops, projection_matmul_flops
 
-pytestmark = pytest.mark.unoptimised
+pytestmark = pytest.mark.unoptimized
 SETTINGS = [
     ("attention", "reference", 5, 7),
     ("attention", "jax_nn", 5, 5),

@@ -8,7 +8,7 @@ from tests.benchmarks.paths import BENCHMARKS
 
 STORED = BENCHMARKS / "results" / "pruned-cpu.json"
 NAMES = ["whole", "masked", "heads, pad", "heads, repeat", "groups", "whole (again)"]
-pytestmark = pytest.mark.unoptimised
+pytestmark = pytest.mark.unoptimized
 
 
 def test_what_is_left_of_the_made_up_model():
