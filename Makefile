@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 HTML   := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers book serve test lab notebooks lint format bench bench-gpu lock clean
+.PHONY: help env peers book serve test test-all lab notebooks lint format bench bench-gpu lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -28,8 +28,11 @@ serve: book  ## build the HTML and serve it on this machine
 	@echo "serving at http://localhost:$(PORT)/ (stop with Ctrl-C)"
 	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
 
-test: env  ## run every test and every notebook, comparing each output
+test: env  ## run the tests and every notebook, comparing each output
 	$(BIN)/pytest --nbval
+
+test-all: env peers  ## run every test: the browser, torch and whole commands too
+	$(BIN)/pytest --nbval -m "not exhaustive"
 
 lab: env  ## open the chapters in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=book

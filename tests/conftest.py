@@ -68,6 +68,16 @@ def require(need: str) -> None:
         pytest.skip(reason)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the markers of the command line select
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs the browser, torch or the built book is slow, whether it says so or not."""
+    slow = {"needs_browser", "needs_torch", "built_book"}
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if slow & (marks | {*getattr(item, "fixturenames", ())}):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for need in NEEDS:
         if item.get_closest_marker(need):

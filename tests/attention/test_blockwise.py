@@ -91,7 +91,8 @@ def test_blocks_have_fewer_rows_where_the_keys_move_with_the_query(
 
     monkeypatch.setattr(blockwise, "block_sizes", spy)
     query, key, value, _ = operands()
-    jax.eval_shape(lambda *x: run(*x, MASKS[mask], None, None, "NTH", False), query, key, value)
+    call = functools.partial(attend, mask=MASKS[mask], implementation="blockwise")
+    jax.eval_shape(call, query, key, value)
     assert asked == [mask not in ("none", "array")]
 
 
@@ -177,7 +178,7 @@ def test_under_vmap_and_in_half_precision() -> None:
     sizes = BlockSizes(8, 8, 1)
 
     def call(query, key, value):
-        return run(query, key, value, causal(6), None, None, "NTH", False, sizes)
+        return blockwise_attention(prepare(query, key, value, mask=causal(6)), sizes)[0]
 
     whole = jax.jit(call)(query, key, value)
     assert whole.dtype == jnp.bfloat16

@@ -1,8 +1,9 @@
-"""Run displayed equations from the text of their page, for ``tests/book/test_executed_equations.py``.
+"""Run displayed equations from the text of their page, for ``test_executed_equations.py``.
 
 ``tests/book/equations/__init__.py`` says how a chapter registers one.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -28,9 +29,9 @@ def run(latex: str, registered: Executed) -> list[Pair]:
     Raises:
         ValueError: the text does not parse, does not fit the arrays, or lacks an operand.
     """
-    arrays, expected = registered.arrays(np.random.default_rng(20))
-    dims = arrays.pop("dims", None)  # sizes that no array determines
-    arrays = {name: _double(value) for name, value in arrays.items()}
+    given, expected = _given(registered)
+    dims = given.get("dims")  # sizes that no array determines
+    arrays = {name: _double(value) for name, value in given.items() if name != "dims"}
     waiting = list(parse_equations(latex, broadcast=registered.broadcast))
     pairs: list[Pair] = []
     names = {key(equation.left.name) for equation in waiting if _assigns(equation)}
@@ -59,6 +60,12 @@ def run(latex: str, registered: Executed) -> list[Pair]:
             else:
                 arrays[left] = assigned
     return pairs
+
+
+@functools.cache
+def _given(registered: Executed):
+    """The arrays of an equation and the package's values: once, however often it is altered."""
+    return registered.arrays(np.random.default_rng(20))
 
 
 def _lacking(equation: Equation, arrays) -> set[str]:

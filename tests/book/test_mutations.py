@@ -19,7 +19,7 @@ import pytest
 from tests.book import gates
 
 CHAPTERS = gates.chapters()
-MUTATED = Path("src", "mha_book", "attention.py")
+MUTATED = Path("src", "mha_book", "attention", "operands.py")
 CONSTANT = ("1.0 / math.sqrt(", "1.1 / math.sqrt(")
 GATE = "tests/book/test_notebooks.py"
 DIGIT = re.compile(r"\d|True|False")
@@ -92,6 +92,7 @@ def alter_output(notebook: nbformat.NotebookNode) -> None:
     output.text = DIGIT.sub(swap, output.text, count=1)
 
 
+@pytest.mark.slow
 def test_unaltered_copy_passes(
     tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]
 ) -> None:
@@ -103,6 +104,7 @@ def test_unaltered_copy_passes(
     assert f"{cells + 1} passed" in result.stdout
 
 
+@pytest.mark.slow
 def test_altered_output_fails(tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]) -> None:
     chapter, notebook = shortest
     altered = copy.deepcopy(notebook)
@@ -112,6 +114,7 @@ def test_altered_output_fails(tmp_path: Path, shortest: tuple[Path, nbformat.Not
     assert "Cell outputs differ" in result.stdout
 
 
+@pytest.mark.slow
 def test_nulled_count_fails(tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]) -> None:
     # nbval compares no cell whose count is null, so that a gate of its own has to see it.
     chapter, notebook = shortest
@@ -230,6 +233,7 @@ def failed_test(result: subprocess.CompletedProcess[str]) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 def test_altered_constant_fails_a_unit_test(tmp_path: Path) -> None:
     copy_of_the_book(tmp_path, Path("none.ipynb"), nbformat.v4.new_notebook())
     source = (tmp_path / MUTATED).read_text(encoding="utf-8")
@@ -241,6 +245,7 @@ def test_altered_constant_fails_a_unit_test(tmp_path: Path) -> None:
     assert control.returncode == 0, control.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.needs_models
 def test_altered_constant_fails_a_chapter(tmp_path: Path) -> None:
     chapter = gates.ROOT / "book" / "scaled-attention.ipynb"

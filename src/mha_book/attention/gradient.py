@@ -381,7 +381,7 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         >>> backward(saved, output).value.shape
         (2, 3, 4)
     """
-    x = saved.operands
+    x = saved.operands._replace(scale=jnp.asarray(saved.operands.scale))
     if saved.exponentials is None or saved.total is None:
         weights = _weights(x._replace(query=_not_before(d_output, x.query)), saved.lse)
     else:
@@ -391,7 +391,7 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         d_lse = None if d_lse is None else d_lse / saved.total[..., 0]
     return attention_vjp(
         x.query, x.key, x.value, weights, saved.output, d_output,
-        d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=x.bias, scale=jnp.asarray(x.scale),
+        d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=x.bias, scale=x.scale,
         weight_factors=x.weight_factors,
     )  # fmt: skip
 
