@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import attend, scaled_dot_product_attention
-from mha_book.attention.blocks import BlockSizes, split_mask
+from mha_book.attention.blocks import BlockSizes, key_ranges, split_mask
 from mha_book.attention.online_softmax import finalize, init, merge, update
 from mha_book.costs import entry_count, traced_matmul_flops
 from mha_book.masks import causal
