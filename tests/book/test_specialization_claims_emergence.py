@@ -12,7 +12,7 @@ from mha_book.models import smollm2, tiny
 from mha_book.multihead.parameters import init_multi_head
 from mha_book.pruning.order import rank_correlation
 from mha_book.specialization.patterns import mean_score, visible_pairs
-from mha_book.specialization.probes import ProbeTask, probe_patterns, probe_sequences
+from mha_book.specialization.synthetic import ProbeTask, probe_patterns, probe_sequences
 from mha_book.storage import load_arrays, load_tree
 from tests.book.extensions import ROOT
 from tests.oracles import interval
