@@ -24,8 +24,8 @@ DATA = ROOT / "book" / "data"
 
 
 def above_chance(table, name):
-    null = table[f"{name} (uninformed)"]
-    return (table[name] - null) / (1 - null)
+    baseline = table[f"{name} (uninformed)"]
+    return (table[name] - baseline) / (1 - baseline)
 
 
 def test_c10_kinds_are_few_and_most_heads_are_of_none():

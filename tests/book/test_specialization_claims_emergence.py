@@ -74,8 +74,8 @@ def test_c22_the_stored_scores_are_those_of_the_weights(study, scores):
 
 def test_c22_attention_at_the_start_does_not_foretell_the_role(scores):
     start, end = scores
-    null = np.mean(1 / (ProbeTask().rows + 1))
-    assert abs(start - null).max() < 0.05  # nearly uninformed,
+    baseline = np.mean(1 / (ProbeTask().rows + 1))
+    assert abs(start - baseline).max() < 0.05  # nearly uninformed,
     assert (end.max(1) > 0.35).all()  # and in the end somebody takes each role
     for role in range(2):
         assert abs(np.mean(correlations(start[..., role], end[..., role]))) < 0.3
