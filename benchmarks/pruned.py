@@ -37,7 +37,7 @@ from mha_book.models.smollm2 import (
     prefill,
 )
 from mha_book.multihead.cache import KVCache, cached_multi_head_attention
-from mha_book.pruning.order import keep_without, removal_order
+from mha_book.pruning.order import head_mask, removal_order
 from mha_book.pruning.removal import fold_gates, prune_heads, prune_model
 from mha_book.rope import rotary_angles
 
@@ -134,7 +134,7 @@ def variants_of(subject: Subject) -> dict[str, Variant]:
     params, config, importance = subject
     group = config.num_heads // config.num_kv_heads
     keeps = {
-        size: keep_without(
+        size: head_mask(
             removal_order(importance, size),
             round(FRACTION * importance.size / size) * size,
             importance.shape,

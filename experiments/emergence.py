@@ -26,7 +26,7 @@ from experiments.shared import arguments, store
 from experiments.training import Trained, train
 from mha_book.models import tiny
 from mha_book.pruning.order import rank_correlation
-from mha_book.specialization.probes import ProbeTask, probe_sequences
+from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import provenance, save_arrays, tree_arrays
 
 __all__ = ["QUICK", "Sizes", "foretold", "main", "mean_interval", "share_interval"]

@@ -17,7 +17,7 @@ from mha_book.masks import causal
 from mha_book.models import tiny
 from mha_book.multihead.parameters import init_multi_head
 from mha_book.specialization.patterns import mean_score, visible_pairs
-from mha_book.specialization.probes import Probes, ProbeTask, probe_patterns, probe_sequences
+from mha_book.specialization.synthetic import Probes, ProbeTask, probe_patterns, probe_sequences
 
 __all__ = ["ROLES", "Program", "measure", "program"]
 

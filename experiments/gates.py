@@ -24,8 +24,8 @@ from experiments import gates_smollm2
 from experiments.gates_training import Runs, Sizes, Study, Weights, fixed
 from experiments.shared import arguments, store
 from mha_book.models import tiny
-from mha_book.pruning.hard_concrete import final_gates, init_log_alpha
-from mha_book.pruning.order import keep_without, removal_order
+from mha_book.pruning.hard_concrete import deterministic_gates, init_log_alpha
+from mha_book.pruning.order import head_mask, removal_order
 from mha_book.pruning.removal import fold_gates, prune_model
 
 __all__ = ["ORDERS", "QUICK", "main", "masks", "physical"]
@@ -46,7 +46,7 @@ def masks(importance: np.ndarray, removed: np.ndarray) -> np.ndarray:
         removed: ``(R,)``, how many heads go.
     """
     pairs = zip(importance, np.ravel(removed), strict=True)
-    return np.stack([keep_without(removal_order(i), int(n), i.shape) for i, n in pairs])
+    return np.stack([head_mask(removal_order(i), int(n), i.shape) for i, n in pairs])
 
 
 def repeat(models: tiny.TinyParams, times: int) -> tiny.TinyParams:
@@ -76,7 +76,7 @@ def learned(
     start = jnp.broadcast_to(init_log_alpha(study.shape), (len(seeds), *study.shape))
     models = repeat(base, count)
     weights, losses = study.tune(Weights(models, start), runs, "learned", learning=sizes.learning)
-    gates = np.asarray(final_gates(weights.log_alpha))
+    gates = np.asarray(deterministic_gates(weights.log_alpha))
 
     def table(values: Any) -> Any:
         return np.reshape(values, (-1, sizes.seeds, *np.shape(values)[1:]))
@@ -130,7 +130,7 @@ def again(study: Study, base: tiny.TinyParams) -> dict[str, Any]:
     weights, losses = study.tune(weights, runs, "again", learning=sizes.learning)
     say("again", losses)
     shape = (sizes.noises, sizes.seeds)
-    gates = np.asarray(final_gates(weights.log_alpha))
+    gates = np.asarray(deterministic_gates(weights.log_alpha))
     return {
         "price": sizes.noisy_price,
         "losses": losses.reshape(*shape, -1),
@@ -209,7 +209,7 @@ def physical(study: Study, weights: Weights, runs: Any) -> float:
 
     for run in runs:
         model, log_alpha = jax.tree.map(lambda leaf, run=run: leaf[run], weights)
-        gates = final_gates(log_alpha)
+        gates = deterministic_gates(log_alpha)
         smaller = prune_model(fold_gates(model, gates), np.asarray(gates) > 0)
         difference = jnp.abs(logits(smaller, None) - logits(model, gates))
         largest = max(largest, float(difference.max()))

@@ -19,7 +19,7 @@ from experiments.heads import windows
 from experiments.shared import ROOT, first_layers, once
 from experiments.training import apply_gradients
 from mha_book.models import smollm2
-from mha_book.pruning.order import keep_without, removal_order
+from mha_book.pruning.order import head_mask, removal_order
 
 __all__ = ["QUICK", "Sizes", "kept_heads", "run"]
 
@@ -43,7 +43,7 @@ def kept_heads(layers: int, fraction: float) -> np.ndarray:
     """Return which heads stay, ``(L, N)``, when those of the least gate gradient go."""
     stored = json.loads((ROOT / "book" / "data" / "heads.json").read_text())
     scores = np.array(stored["importance"]["gate gradient"])[:layers]
-    return keep_without(removal_order(scores), round(fraction * scores.size), scores.shape)
+    return head_mask(removal_order(scores), round(fraction * scores.size), scores.shape)
 
 
 def run(sizes: Sizes, work: Path) -> dict[str, Any]:

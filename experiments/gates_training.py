@@ -22,7 +22,7 @@ from experiments.training import TrainState, init_state, make_step, train
 from mha_book.models import tiny
 from mha_book.models.tokens import draw_windows, even_windows
 from mha_book.pruning import importance
-from mha_book.pruning.hard_concrete import expected_open, final_gates, sample_gates
+from mha_book.pruning.hard_concrete import deterministic_gates, expected_l0, sample_gates
 
 __all__ = ["FIXED", "Runs", "Sizes", "Study", "Weights", "fixed"]
 
@@ -111,8 +111,8 @@ def program(config: tiny.TinyConfig, sizes: Sizes, steps: int, rate: float, lear
     def loss(weights: Weights, given: dict[str, jax.Array], key: jax.Array) -> jax.Array:
         key = jax.random.fold_in(key, given["noise"])
         drawn = sample_gates(key, weights.log_alpha)
-        gates = jnp.where(given["is_drawn"], drawn, final_gates(weights.log_alpha))
-        due = given["price"] * expected_open(weights.log_alpha)
+        gates = jnp.where(given["is_drawn"], drawn, deterministic_gates(weights.log_alpha))
+        due = given["price"] * expected_l0(weights.log_alpha)
         return tiny.loss(weights.model, given["windows"], config=config, gates=gates) + due
 
     def batch(data: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
@@ -152,7 +152,7 @@ class Study:
 
         def evaluate(weights: Weights, data: dict[str, jax.Array]) -> dict[str, jax.Array]:
             def one(weights: Weights) -> jax.Array:
-                gates = final_gates(weights.log_alpha)
+                gates = deterministic_gates(weights.log_alpha)
                 return tiny.loss(weights.model, data["validation"], config=self.config, gates=gates)
 
             return {"validation": jax.lax.map(one, weights)}
@@ -222,7 +222,7 @@ class Study:
             return tiny.loss(model, ids, config=self.config, gates=gates)
 
         def one(weights: Weights, ids: jax.Array) -> dict[str, jax.Array]:
-            given = (loss, weights.model, final_gates(weights.log_alpha))
+            given = (loss, weights.model, deterministic_gates(weights.log_alpha))
             slopes = jax.lax.map(lambda row: importance.gate_gradient(*given, row[None]), ids)
             return {"ablation": importance.ablation(*given, ids), "gradient": slopes.mean(0)}
 

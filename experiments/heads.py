@@ -27,19 +27,19 @@ from mha_book.models import minilm, smollm2
 from mha_book.models.text import load_speeches
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
-from mha_book.pruning.order import keep_without, rank_correlation, removal_order
-from mha_book.pruning.removal import prune_model, with_mean_outputs
-from mha_book.specialization.measures import text_patterns
-from mha_book.specialization.patterns import visible_pairs
-from mha_book.specialization.repeats import copied_positions, repeated_tokens
-from mha_book.specialization.streaming import (
+from mha_book.pruning.order import head_mask, rank_correlation, removal_order
+from mha_book.pruning.removal import mean_ablation, prune_model
+from mha_book.specialization.measures import (
     add_texts,
     baseline_mean,
-    bootstrap,
+    bootstrap_interval,
     head_table,
     mean,
     measure_heads,
+    text_patterns,
 )
+from mha_book.specialization.patterns import visible_pairs
+from mha_book.specialization.synthetic import copied_positions, repeated_tokens
 from mha_book.storage import write_atomic, write_table
 
 __all__ = ["QUICK", "Sizes", "controls", "main"]
@@ -77,25 +77,25 @@ def windows(model: Any, split: str, count: int, length: int) -> jax.Array:
     return jnp.asarray(np.array(rows, np.int32))
 
 
-def smollm2_tallies(model: Any) -> Callable[[Any, jax.Array], dict[str, Any]]:
-    """Return a compiled function from parameters and tokens to the tallies of each text."""
+def smollm2_sums(model: Any) -> Callable[[Any, jax.Array], dict[str, Any]]:
+    """Return a compiled function from parameters and tokens to the sums of each text."""
 
     @jax.jit
-    def tallies(params: Any, ids: jax.Array) -> dict[str, Any]:
+    def sums(params: Any, ids: jax.Array) -> dict[str, Any]:
         options = {"config": model.config, "return_intermediates": True}
         _, records = smollm2.forward(params, ids, **options)
         pairs = visible_pairs(smollm2.visible_tokens(None), *ids.shape)
         weights = [record.intermediates.weights for record in records]
         return measure_heads(weights, pairs, text_patterns(pairs, ids))
 
-    return tallies
+    return sums
 
 
-def minilm_tallies() -> Callable[[Any, jax.Array, jax.Array], dict[str, Any]]:
+def minilm_sums() -> Callable[[Any, jax.Array, jax.Array], dict[str, Any]]:
     """Return a compiled function likewise; its special tokens are the first and the last."""
 
     @jax.jit
-    def tallies(params: Any, ids: jax.Array, lengths: jax.Array) -> dict[str, Any]:
+    def sums(params: Any, ids: jax.Array, lengths: jax.Array) -> dict[str, Any]:
         _, records = minilm.encode(params, ids, lengths, return_intermediates=True)
         pairs = visible_pairs(padding(lengths, lengths), *ids.shape)
         place = jnp.arange(ids.shape[1])[None, :]
@@ -103,13 +103,13 @@ def minilm_tallies() -> Callable[[Any, jax.Array, jax.Array], dict[str, Any]]:
         weights = [record.intermediates.weights for record in records]
         return measure_heads(weights, pairs, text_patterns(pairs, ids, special))
 
-    return tallies
+    return sums
 
 
-def text_by_text(tallies: Callable[..., Any], params: Any, *batches: jax.Array) -> dict[str, Any]:
-    """Return tallies with an axis of texts, from one text at a time."""
+def text_by_text(sums: Callable[..., Any], params: Any, *batches: jax.Array) -> dict[str, Any]:
+    """Return sums with an axis of texts, from one text at a time."""
     rows = zip(*(np.asarray(batch)[:, None] for batch in batches), strict=True)
-    found = [tallies(params, *(jnp.asarray(x) for x in row)) for row in rows]
+    found = [sums(params, *(jnp.asarray(x) for x in row)) for row in rows]
     return jax.tree.map(lambda *texts: jnp.concatenate(texts), *found)
 
 
@@ -120,11 +120,11 @@ def sentences(count: int) -> list[str]:
     return [next(s for s in found[3:] if 100 < len(s) < 240) + "." for found in every]
 
 
-def write_heads(path: Path, tallies: dict[str, Any], extra: dict[str, Any]) -> None:
+def write_heads(path: Path, sums: dict[str, Any], extra: dict[str, Any]) -> None:
     """Write the table of all heads, with intervals by resampling texts."""
-    columns = head_table(add_texts(tallies))
-    for number, (name, tally) in enumerate(tallies.items()):
-        low, high = jax.jit(bootstrap)(tally, jax.random.key(number))
+    columns = head_table(add_texts(sums))
+    for number, (name, of_one) in enumerate(sums.items()):
+        low, high = jax.jit(bootstrap_interval)(of_one, jax.random.key(number))
         columns[f"{name} (low)"], columns[f"{name} (high)"] = (np.ravel(x) for x in (low, high))
     write_table(path, {**columns, **{name: np.ravel(x) for name, x in extra.items()}})
 
@@ -199,8 +199,8 @@ def induction(
     means = head_means(model, params, text)
 
     def losses(heads: np.ndarray | Sequence[Any], by_mean: bool = False) -> dict[str, float]:
-        gates = jnp.asarray(keep_without(np.asarray(heads), len(heads), shape), jnp.float32)
-        changed = with_mean_outputs(params, gates, means * float(by_mean))
+        gates = jnp.asarray(head_mask(np.asarray(heads), len(heads), shape), jnp.float32)
+        changed = mean_ablation(params, gates, means * float(by_mean))
         on_repeats = np.asarray(run(changed, repeated, gates))
         return {
             "copied": float(on_repeats[copied].mean()),
@@ -226,7 +226,7 @@ def removed(
 ) -> dict[str, Any]:
     """Return how far removal is from closed gates, and how many heads each layer keeps."""
     shape = (config.num_layers, config.num_heads)
-    keep = keep_without(order, round(sizes.fraction * config.num_layers * shape[1]), shape)
+    keep = head_mask(order, round(sizes.fraction * config.num_layers * shape[1]), shape)
     gates = jnp.asarray(keep, jnp.float32)
     run = jax.jit(lambda params, gates: smollm2.forward(params, ids, config=config, gates=gates))
     gated = np.asarray(run(params, gates))
@@ -278,9 +278,9 @@ def main(given: list[str] | None = None) -> Path:
             key, sizes.sequences, period, vocabulary, first_id=config.pad_id
         )
     )
-    tallies = smollm2_tallies(model)
-    on_text = text_by_text(tallies, params, scoring)
-    on_repeats = add_texts(text_by_text(tallies, params, draw(jax.random.key(0))))
+    sums = smollm2_sums(model)
+    on_text = text_by_text(sums, params, scoring)
+    on_repeats = add_texts(text_by_text(sums, params, draw(jax.random.key(0))))
     scored = {
         f"{name} on repeats": np.asarray(mean(on_repeats[name]))
         for name in ("induction", "same token")
@@ -293,7 +293,7 @@ def main(given: list[str] | None = None) -> Path:
     if not options.quick:
         encoder = minilm.load_minilm()
         batch = tokenize(encoder, sentences(sizes.measured))
-        on_sentences = text_by_text(minilm_tallies(), encoder.params, *batch)
+        on_sentences = text_by_text(minilm_sums(), encoder.params, *batch)
         write_heads(options.out / "heads-minilm.csv", on_sentences, {})
         report("measures of MiniLM")
 

@@ -26,13 +26,12 @@ from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
 from mha_book.pruning.order import (
-    iterative_order,
-    keep_without,
+    head_mask,
+    iterative_removal_order,
     rank_correlation,
     removal_order,
 )
 from mha_book.pruning.removal import prune_model
-from mha_book.pruning.second_order import curvature
 from mha_book.storage import write_atomic
 
 __all__ = ["QUICK", "Remembered", "Sizes", "main", "sentences"]
@@ -163,7 +162,7 @@ def curve(
     scores: Callable[[np.ndarray], np.ndarray], order: np.ndarray, counts: Any, shape: Any
 ) -> dict[str, Any]:
     """Return the scores of every text with the first heads of an order removed."""
-    found = np.stack([scores(keep_without(order, count, shape)) for count in counts])
+    found = np.stack([scores(head_mask(order, count, shape)) for count in counts])
     return {"heads": list(counts), "scores": found}
 
 
@@ -173,7 +172,7 @@ def together(
     """Return the rise of the loss of every text without each head, and without sets of them."""
 
     def rise(chosen: np.ndarray) -> np.ndarray:
-        return (scores(keep_without(chosen, len(chosen), shape)) - scores(np.ones(shape, bool)))[0]
+        return (scores(head_mask(chosen, len(chosen), shape)) - scores(np.ones(shape, bool)))[0]
 
     sets = []
     for seed in range(orders):
@@ -196,7 +195,7 @@ def sums_of_stored(
     whole = float(losses(np.ones(alone.shape, bool)))
 
     def rises(order: np.ndarray, size: int) -> dict[str, float]:
-        keep = keep_without(order, size, alone.shape)
+        keep = head_mask(order, size, alone.shape)
         joint = float(losses(keep)) - whole
         return {"size": size, "sum": float(alone[~keep].sum()), "joint": joint}
 
@@ -270,7 +269,7 @@ def of_smollm2(
     for name, group_size in (("iterative", 1), ("iterative groups", GROUP)):
         counts = counts_of(sizes, total, group_size)
         per_round = group_size * -(-max(counts) // sizes.rounds // group_size)
-        orders[name] = iterative_order(
+        orders[name] = iterative_removal_order(
             again, shape, max(counts), per_round=per_round, group_size=group_size
         )
     orders["groups"] = removal_order(basic["gate gradient"], GROUP)
@@ -296,7 +295,7 @@ def of_smollm2(
     )
     count = counts_of(sizes, total)[at]
     found["longer"] = {"whole": again_longer(whole)} | {
-        name: again_longer(keep_without(orders[name], count, shape))
+        name: again_longer(head_mask(orders[name], count, shape))
         for name in ("gate gradient", "iterative", "ablation", "random 1")
         if name in orders
     }
@@ -310,7 +309,7 @@ def of_smollm2(
         scores, order, [min(size, total) for size in (64, 128)], shape
     )
     report("SmolLM2, heads that are not missed alone")
-    keep = keep_without(orders["gate gradient"], counts_of(sizes, total)[_thirty(sizes)], shape)
+    keep = head_mask(orders["gate gradient"], counts_of(sizes, total)[_thirty(sizes)], shape)
     found["removal in float64"] = in_float64(params, config, text[:1, :17], keep)
     if sizes.layers == len(whole_model.params.layers):
         ids = windows(model, "train", heads["config"]["gradients"], heads["config"]["context"])
@@ -348,7 +347,7 @@ def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[s
     found: dict[str, Any] = {"importance": {}, "seconds": {}}
     measures = {
         "ablation": importance.ablation,
-        "curvature": curvature,
+        "curvature": importance.curvature,
         "taylor": importance.taylor,
     }
     for name, measure in measures.items():

@@ -14,7 +14,7 @@ from mha_book.multihead.grouped import repeat_kv_heads
 from mha_book.specialization.words import (
     join_words,
     most_attended,
-    word_of_tokens,
+    word_ids,
     word_weights,
 )
 from mha_book.storage import read_table
@@ -24,8 +24,8 @@ DATA = ROOT / "book" / "data"
 
 
 def above_chance(table, name):
-    null = table[f"{name} (uninformed)"]
-    return (table[name] - null) / (1 - null)
+    baseline = table[f"{name} (uninformed)"]
+    return (table[name] - baseline) / (1 - baseline)
 
 
 def test_c10_kinds_are_few_and_most_heads_are_of_none():
@@ -98,7 +98,7 @@ def test_c10_a_head_finds_subjects_where_no_position_does():
     for (s, subject, verb), row, length in zip(
         hard, np.asarray(weights(params, ids)), lengths, strict=True
     ):
-        owner = word_of_tokens(model, s["words"])
+        owner = word_ids(model, s["words"])
         between = word_weights(row[:length, :length], owner)
         right.append(int(most_attended(between, verb, is_causal=True)) == subject)
         offsets.append(subject - verb)

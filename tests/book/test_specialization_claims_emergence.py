@@ -12,7 +12,7 @@ from mha_book.models import smollm2, tiny
 from mha_book.multihead.parameters import init_multi_head
 from mha_book.pruning.order import rank_correlation
 from mha_book.specialization.patterns import mean_score, visible_pairs
-from mha_book.specialization.probes import ProbeTask, probe_patterns, probe_sequences
+from mha_book.specialization.synthetic import ProbeTask, probe_patterns, probe_sequences
 from mha_book.storage import load_arrays, load_tree
 from tests.book.extensions import ROOT
 from tests.oracles import interval
@@ -74,8 +74,8 @@ def test_c22_the_stored_scores_are_those_of_the_weights(study, scores):
 
 def test_c22_attention_at_the_start_does_not_foretell_the_role(scores):
     start, end = scores
-    null = np.mean(1 / (ProbeTask().rows + 1))
-    assert abs(start - null).max() < 0.05  # nearly uninformed,
+    baseline = np.mean(1 / (ProbeTask().rows + 1))
+    assert abs(start - baseline).max() < 0.05  # nearly uninformed,
     assert (end.max(1) > 0.35).all()  # and in the end somebody takes each role
     for role in range(2):
         assert abs(np.mean(correlations(start[..., role], end[..., role]))) < 0.3

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import gates, gates_smollm2
 from experiments.gates_training import FIXED, Runs, Sizes, Study, Weights, fixed
-from mha_book.pruning.hard_concrete import expected_open, final_gates, sample_gates
+from mha_book.pruning.hard_concrete import deterministic_gates, expected_l0, sample_gates
 
 STORED = Path(__file__).parents[2] / "book" / "data" / "gates.json"
 ORDERS = [*gates.ORDERS, "scratch"]
@@ -77,10 +77,10 @@ def test_fixed_gates_do_not_move_and_learned_ones_do():
     keys = jax.random.split(jax.random.key(0), 1000)
     draws = jax.vmap(lambda key: sample_gates(key, fixed(keep)))(keys)
     assert (np.asarray(draws) == keep).all()
-    assert (np.asarray(final_gates(fixed(keep))) == keep).all()
+    assert (np.asarray(deterministic_gates(fixed(keep))) == keep).all()
     slope = jax.grad(lambda x: sample_gates(keys[0], x).sum())(fixed(keep))
     assert not np.asarray(slope).any()
-    assert float(jax.grad(expected_open)(jnp.array(1.0))) > 0.05
+    assert float(jax.grad(expected_l0)(jnp.array(1.0))) > 0.05
     assert float(jnp.abs(fixed(keep)).min()) == FIXED
 
 

@@ -25,10 +25,10 @@ __all__ = [
     "BETA",
     "GAMMA",
     "ZETA",
-    "expected_open",
-    "final_gates",
+    "expected_l0",
+    "deterministic_gates",
     "init_log_alpha",
-    "open_probability",
+    "nonzero_probability",
     "sample_gates",
 ]
 
@@ -64,8 +64,8 @@ def sample_gates(
     return _stretched(jax.nn.sigmoid((noise + log_alpha) / BETA))
 
 
-def open_probability(log_alpha: Float[Array, "*heads"]) -> Float[Array, "*heads"]:
-    """Return the probability that each gate is not 0.
+def nonzero_probability(log_alpha: Float[Array, "*heads"]) -> Float[Array, "*heads"]:
+    """Return the probability that each gate is not 0, that it is open.
 
     Args:
         log_alpha: any shape.
@@ -74,14 +74,16 @@ def open_probability(log_alpha: Float[Array, "*heads"]) -> Float[Array, "*heads"
         Of the same shape.
 
     Example:
-        >>> round(float(open_probability(jnp.array(0.0))), 3)
+        >>> round(float(nonzero_probability(jnp.array(0.0))), 3)
         0.832
     """
     return jax.nn.sigmoid(log_alpha - BETA * math.log(-GAMMA / ZETA))
 
 
-def expected_open(log_alpha: Float[Array, "*heads"]) -> Float[Array, ""]:
-    """Return the expected number of open gates, what a training adds to its loss, times a factor.
+def expected_l0(log_alpha: Float[Array, "*heads"]) -> Float[Array, ""]:
+    """Return the expected L0 norm: the expected number of gates that are not 0.
+
+    A training adds it to its loss, times a factor.
 
     Args:
         log_alpha: any shape.
@@ -90,14 +92,14 @@ def expected_open(log_alpha: Float[Array, "*heads"]) -> Float[Array, ""]:
         A scalar.
 
     Example:
-        >>> round(float(expected_open(jnp.zeros((2, 3)))), 2)
+        >>> round(float(expected_l0(jnp.zeros((2, 3)))), 2)
         4.99
     """
-    return jnp.sum(open_probability(log_alpha))
+    return jnp.sum(nonzero_probability(log_alpha))
 
 
-def final_gates(log_alpha: Float[Array, "*heads"]) -> Float[Array, "*heads"]:
-    """Return the gates to use after training, without noise; those at 0 can be removed.
+def deterministic_gates(log_alpha: Float[Array, "*heads"]) -> Float[Array, "*heads"]:
+    """Return the gates to use after training, without noise; heads whose gate is 0 can be removed.
 
     Args:
         log_alpha: any shape.
@@ -106,7 +108,7 @@ def final_gates(log_alpha: Float[Array, "*heads"]) -> Float[Array, "*heads"]:
         Gates from 0 to 1, of the same shape.
 
     Example:
-        >>> final_gates(jnp.array([-5.0, 5.0])).tolist()
+        >>> deterministic_gates(jnp.array([-5.0, 5.0])).tolist()
         [0.0, 1.0]
     """
     return _stretched(jax.nn.sigmoid(log_alpha))
@@ -126,7 +128,7 @@ def init_log_alpha(shape: tuple[int, ...], probability: float = 0.95) -> Float[A
         ValueError: ``probability`` is not between 0 and 1.
 
     Example:
-        >>> [round(float(p), 3) for p in open_probability(init_log_alpha((2,), 0.75))]
+        >>> [round(float(p), 3) for p in nonzero_probability(init_log_alpha((2,), 0.75))]
         [0.75, 0.75]
     """
     check(0 < probability < 1, "probability", "a number between 0 and 1", probability)

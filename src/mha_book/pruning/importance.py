@@ -1,11 +1,11 @@
-r"""How much a model needs each of its heads: by ablation, by gradient, by weights, by chance.
+r"""How much a model needs each of its heads: by ablation, derivative, weights, or chance.
 
 Every head has a gate $g$, a factor of its output, that is 1 in the model as it is. A ``loss`` here
 is a function of the parameters, the gates ``(L, N)`` and one example, which may be a batch. The
 greater an importance, the more the loss would rise without the head.
 
 What a score costs, in forward passes of an example: ablation $LN + 1$, a gradient of the gates
-about 3, the norm of the weights and chance none.
+about 3, the curvature several for each head, the norm of the weights and chance none.
 
 Shapes: ``L`` layers, ``N`` heads.
 """
@@ -23,6 +23,7 @@ from mha_book.specialization.composition import block_norms
 __all__ = [
     "Importance",
     "ablation",
+    "curvature",
     "gate_gradient",
     "mean_importance",
     "normalize_layers",
@@ -48,7 +49,7 @@ class Importance(NamedTuple):
     examples: Array
 
     @property
-    def error(self) -> Array:
+    def standard_error(self) -> Array:
         """The standard error of the mean, ``(L, N)``; NaN for one example."""
         return jnp.sqrt(self.squares / (self.examples - 1) / self.examples)
 
@@ -142,6 +143,45 @@ def taylor(
     return -gates * jax.grad(loss, argnums=1)(params, gates, example)
 
 
+def curvature(
+    loss: Loss, params: Any, gates: Float[Array, "L N"], example: Any
+) -> Float[Array, "L N"]:
+    r"""Return the second order of an ablation, $g_h^2\, \partial^2 L / \partial g_h^2 / 2$.
+
+    :func:`taylor` is the first. The second is what is left where that vanishes: at a minimum of the
+    loss. The distance to what the whole model does has one at the whole model.
+
+    Args:
+        loss: of parameters, gates and example.
+        params: of the model.
+        gates: ``(L, N)``.
+        example: what the loss is of.
+
+    Returns:
+        ``(L, N)``, in the unit of the loss.
+
+    References:
+        LeCun et al., Optimal brain damage, 1990.
+
+    Example:
+        >>> loss = lambda params, gates, x: x * jnp.sum(params * (gates - 1) ** 2)
+        >>> params, gates = jnp.array([[1.0, 2.0]]), jnp.ones((1, 2))
+        >>> curvature(loss, params, gates, 3.0).tolist()
+        [[3.0, 6.0]]
+        >>> bool((taylor(loss, params, gates, 3.0) == 0).all())
+        True
+    """
+    heads = jnp.eye(gates.size, dtype=gates.dtype).reshape(-1, *gates.shape)
+
+    def slope(gates: Array) -> Array:
+        return jax.grad(loss, argnums=1)(params, gates, example)
+
+    def along(head: Array) -> Array:
+        return jnp.sum(head * jax.jvp(slope, (gates,), (head,))[1])
+
+    return gates**2 * jax.lax.map(along, heads).reshape(gates.shape) / 2
+
+
 def mean_importance(
     score: Callable[..., Array],
     loss: Loss,
@@ -168,7 +208,7 @@ def mean_importance(
         >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
         >>> params, gates = jnp.array([[1.0, -2.0]]), jnp.ones((1, 2))
         >>> found = mean_importance(taylor, loss, params, gates, jnp.array([1.0, 3.0]))
-        >>> found.mean.tolist(), found.error.tolist()
+        >>> found.mean.tolist(), found.standard_error.tolist()
         ([[2.0, -4.0]], [[1.0, 2.0]])
     """
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from mha_book._checks import check
 
-__all__ = ["iterative_order", "keep_without", "rank_correlation", "removal_order"]
+__all__ = ["head_mask", "iterative_removal_order", "rank_correlation", "removal_order"]
 
 
 def removal_order(importance: Array | np.ndarray, group_size: int = 1) -> np.ndarray:
@@ -48,7 +48,7 @@ def removal_order(importance: Array | np.ndarray, group_size: int = 1) -> np.nda
     return groups[np.argsort(scores.reshape(-1, group_size).sum(1), kind="stable")].reshape(-1, 2)
 
 
-def iterative_order(
+def iterative_removal_order(
     score: Callable[[Float[Array, "L N"]], Array],
     shape: tuple[int, int],
     num_removed: int,
@@ -79,7 +79,7 @@ def iterative_order(
 
     Example:
         >>> alike = lambda gates: jnp.where(gates.sum() > 1, jnp.array([[0.0, 0.1]]), 9.0)
-        >>> iterative_order(alike, (1, 2), 1).tolist()
+        >>> iterative_removal_order(alike, (1, 2), 1).tolist()
         [[0, 0]]
     """
     total = shape[0] * shape[1]
@@ -90,7 +90,7 @@ def iterative_order(
         check(fits and (count > 0 or name == "num_removed"), name, what, count)
     order = np.zeros((0, 2), int)
     while len(order) < num_removed:
-        keep = keep_without(order, len(order), shape)
+        keep = head_mask(order, len(order), shape)
         importance = np.asarray(score(jnp.asarray(keep, jnp.float32)), np.float64)
         check(importance.shape == tuple(shape), "score", f"axes (L, N) = {shape}", importance.shape)
         ranked = removal_order(importance, group_size)
@@ -99,8 +99,8 @@ def iterative_order(
     return order
 
 
-def keep_without(order: np.ndarray, num_removed: int, shape: tuple[int, int]) -> np.ndarray:
-    """Return which heads are left after the first of an order are gone.
+def head_mask(order: np.ndarray, num_removed: int, shape: tuple[int, int]) -> np.ndarray:
+    """Return the mask of the heads that are left after the first of an order are gone.
 
     Args:
         order: ``(R, 2)``, as :func:`removal_order` gives it.
@@ -115,7 +115,7 @@ def keep_without(order: np.ndarray, num_removed: int, shape: tuple[int, int]) ->
         ValueError: the order has fewer heads.
 
     Example:
-        >>> keep_without(np.array([[0, 1], [1, 0]]), 1, (2, 2)).tolist()
+        >>> head_mask(np.array([[0, 1], [1, 0]]), 1, (2, 2)).tolist()
         [[True, False], [True, True]]
     """
     check(0 <= num_removed <= len(order), "num_removed", f"from 0 to {len(order)}", num_removed)

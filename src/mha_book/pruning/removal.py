@@ -13,10 +13,9 @@ from jaxtyping import Array, Float
 from mha_book._checks import check, check_boolean
 from mha_book.multihead.parameters import MultiHeadParams, check_params
 
-__all__ = ["fold_gates", "UNEVEN", "prune_heads", "prune_model", "with_mean_outputs"]
+__all__ = ["fold_gates", "mean_ablation", "prune_heads", "prune_model"]
 
-UNEVEN = ("raise", "repeat", "pad")
-"""What :func:`prune_heads` can do where groups are left with different numbers of query heads."""
+_UNEVEN = ("raise", "repeat", "pad")
 
 
 def prune_heads(
@@ -37,7 +36,7 @@ def prune_heads(
         params: the layer, separate parameters.
         keep: ``(N,)`` booleans, True for the heads that stay; none may be True: the layer that is
             left adds its output bias alone. Needed outside ``jax.jit``, since it decides shapes.
-        uneven: one of :data:`UNEVEN`.
+        uneven: ``"raise"``, ``"repeat"`` or ``"pad"``.
 
     Returns:
         The smaller layer. With groups of one size its heads are those kept, in their order.
@@ -57,7 +56,7 @@ def prune_heads(
         (8, 4, 2)
     """
     check_params(params)
-    check(uneven in UNEVEN, "uneven", f"one of {', '.join(UNEVEN)}", repr(uneven))
+    check(uneven in _UNEVEN, "uneven", f"one of {', '.join(_UNEVEN)}", repr(uneven))
     check_boolean(keep, "keep", "booleans, True for the heads that stay")
     num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
     kept = np.asarray(keep)
@@ -147,12 +146,10 @@ def fold_gates(params: Any, gates: Float[Array, "L N"]) -> Any:
     return params._replace(layers=tuple(layers))
 
 
-def with_mean_outputs(
-    params: Any, keep: Float[Array, "L N"], head_means: Float[Array, "L N C"]
-) -> Any:
-    r"""Return a model that, with its gates ``keep``, puts means in the place of closed heads.
+def mean_ablation(params: Any, keep: Float[Array, "L N"], head_means: Float[Array, "L N C"]) -> Any:
+    r"""Return a model that, with its gates ``keep``, puts means in the place of ablated heads.
 
-    Mean ablation: the output bias of each layer grows by $\sum_h (1 - g_h)\, \bar O^h W_O^h$, what
+    The output bias of each layer grows by $\sum_h (1 - g_h)\, \bar O^h W_O^h$, what
     the closed heads add on average. A head that does the same everywhere is not missed then, while
     closing it alone would shift what later layers read.
 
@@ -172,7 +169,7 @@ def with_mean_outputs(
         >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
         >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
         >>> means = jnp.array([[[3.0], [5.0]]])
-        >>> without = with_mean_outputs(params, jnp.array([[1.0, 0.0]]), means)
+        >>> without = mean_ablation(params, jnp.array([[1.0, 0.0]]), means)
         >>> without.layers[0].attention.b_o.tolist()
         [5.0, 5.0, 5.0, 5.0]
     """

@@ -50,7 +50,7 @@ def composition(
         gain: ``(D,)``, the weight of the norm before the later layer; None for ones.
 
     Returns:
-        Three arrays ``(N, M)``, from 0 to 1; null value $1/\sqrt{D}$, a root mean square.
+        Three arrays ``(N, M)``, from 0 to 1; baseline $1/\sqrt{D}$, a root mean square.
 
     Raises:
         ValueError: the widths do not fit.
@@ -59,7 +59,6 @@ def composition(
         Elhage et al., A mathematical framework for transformer circuits, 2021.
 
     Example:
-        >>> import jax
         >>> import jax
         >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
         >>> jax.jit(composition)(layer, layer).value.tolist()
@@ -114,8 +113,8 @@ def block_norms(params: MultiHeadParams) -> BlockNorms:
         params: a layer; grouped heads each count the values of their group.
 
     Returns:
-        Two arrays ``(N,)``, 0 or more. Equal blocks, the null, have a share ``1/N`` of the sum of
-        squares each.
+        Two arrays ``(N,)``, 0 or more. Equal blocks, the baseline, have a share ``1/N`` each
+        of the sum of squares.
 
     Example:
         >>> w, w_o = jnp.ones((4, 2, 1)), jnp.array([[[3.0, 4.0]], [[0.0, 0.0]]])

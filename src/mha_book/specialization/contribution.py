@@ -14,10 +14,15 @@ from jaxtyping import Array, Bool, Float
 from mha_book._checks import check, check_axis, check_rank
 from mha_book.specialization.patterns import uniform_weights
 
-__all__ = ["logit_directions", "logit_shares", "residual_shares", "uninformed_outputs"]
+__all__ = [
+    "direct_logit_attribution",
+    "logit_directions",
+    "residual_norm_ratios",
+    "uniform_outputs",
+]
 
 
-def residual_shares(
+def residual_norm_ratios(
     head_outputs: Float[Array, "B N T C"],
     w_o: Float[Array, "N C D"],
     residual: Float[Array, "B T D"],
@@ -32,15 +37,15 @@ def residual_shares(
         residual: ``(B, T, D)``, the residual stream before the layer.
 
     Returns:
-        ``(B, N, T)``, a ratio of norms, 0 or more. For the null value give
-        :func:`uninformed_outputs`: the same head, attending evenly.
+        ``(B, N, T)``, a ratio of norms, 0 or more. For the baseline give
+        :func:`uniform_outputs`: the same head, attending evenly.
 
     Raises:
         ValueError: the axes do not fit.
 
     Example:
         >>> outputs, w_o = jnp.full((1, 1, 1, 1), 2.0), jnp.array([[[3.0, 4.0]]])
-        >>> residual_shares(outputs, w_o, jnp.array([[[0.0, 5.0]]])).tolist()
+        >>> residual_norm_ratios(outputs, w_o, jnp.array([[[0.0, 5.0]]])).tolist()
         [[[2.0]]]
     """
     _check_outputs(head_outputs, w_o)
@@ -50,7 +55,7 @@ def residual_shares(
     return jnp.sqrt(jnp.maximum(squared, 0.0)) / stream
 
 
-def logit_shares(
+def direct_logit_attribution(
     head_outputs: Float[Array, "B N T C"],
     w_o: Float[Array, "N C D"],
     directions: Float[Array, "B T D"],
@@ -66,7 +71,7 @@ def logit_shares(
         directions: ``(B, T, D)``, from :func:`logit_directions`.
 
     Returns:
-        ``(B, N, T)``, in nats, of either sign; null value as in :func:`residual_shares`.
+        ``(B, N, T)``, in nats, of either sign; baseline as in :func:`residual_norm_ratios`.
 
     Raises:
         ValueError: the axes do not fit.
@@ -76,7 +81,7 @@ def logit_shares(
 
     Example:
         >>> outputs, w_o = jnp.full((1, 1, 1, 1), 2.0), jnp.array([[[3.0, 4.0]]])
-        >>> logit_shares(outputs, w_o, jnp.array([[[1.0, 0.0]]])).tolist()
+        >>> direct_logit_attribution(outputs, w_o, jnp.array([[[1.0, 0.0]]])).tolist()
         [[[6.0]]]
     """
     _check_outputs(head_outputs, w_o)
@@ -89,7 +94,7 @@ def logit_directions(
     readout: Float[Array, "B T D"],
     epsilon: float,
     *,
-    centred: bool,
+    centered: bool,
 ) -> Float[Array, "B T D"]:
     r"""Return the directions in the residual stream that one logit of every position reads.
 
@@ -105,7 +110,7 @@ def logit_directions(
             about, or the difference of two. Less the mean over the vocabulary, the logits are those
             that a uniform shift of all does not change.
         epsilon: of the norm.
-        centred: True for a layer norm, False for RMSNorm.
+        centered: True for a layer norm, False for RMSNorm.
 
     Returns:
         ``(B, T, D)``.
@@ -115,19 +120,19 @@ def logit_directions(
 
     Example:
         >>> ones = jnp.ones((1, 1, 2))
-        >>> logit_directions(2 * ones, jnp.ones(2), ones, 0.0, centred=False).tolist()
+        >>> logit_directions(2 * ones, jnp.ones(2), ones, 0.0, centered=False).tolist()
         [[[0.5, 0.5]]]
     """
     check(stream.shape == readout.shape, "readout", f"shape {stream.shape}", readout.shape)
     check_axis(gain, "gain", 0, "(D,)", stream.shape[-1], "stream")
     direction = gain[None, None] * readout
-    if centred:
+    if centered:
         stream, direction = (x - x.mean(-1, keepdims=True) for x in (stream, direction))
     power = jnp.mean(jnp.square(stream), -1, keepdims=True)
     return direction / jnp.sqrt(power + epsilon)
 
 
-def uninformed_outputs(
+def uniform_outputs(
     value: Float[Array, "B K S C"], visible: Bool[Array, "B T S"], num_heads: int
 ) -> Float[Array, "B N T C"]:
     """Return the outputs of heads that attend evenly: means over the visible values.
@@ -145,7 +150,7 @@ def uninformed_outputs(
 
     Example:
         >>> value = jnp.array([[[[1.0], [3.0]]]])
-        >>> uninformed_outputs(value, jnp.ones((1, 1, 2), bool), 1).tolist()
+        >>> uniform_outputs(value, jnp.ones((1, 1, 2), bool), 1).tolist()
         [[[[2.0]]]]
     """
     check_axis(value, "value", 2, "(B, K, S, C)", visible.shape[2], "visible")

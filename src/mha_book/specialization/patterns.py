@@ -1,14 +1,15 @@
-r"""Measures of attention patterns, each a mean over rows of the weights, with its null value.
+r"""Measures of one head's attention pattern: each a mean over rows, with its baseline.
 
 A measure that is linear in the weights is a :class:`Pattern`: a score for every pair of query and
 key, and the rows that count. The measure of head $h$ is
 $m^h = \frac{1}{|R|} \sum_{i \in R} \sum_j A^{hij} s^{ij}$ over the counted rows $R$. Where $s$ is 1
-on some *target* keys and 0 elsewhere, this is the mean attention on the target, from 0 to 1, and a
-row counts if it sees a target and another key: with one of the two there is nothing to choose.
+on some *target* keys and 0 elsewhere, this is the mean attention on the target, a share from 0 to
+1. A row counts if it sees a target and another key: with one of the two there is nothing to choose.
+The keys that heads are known to attend to are found by offset, by place, or by their tokens.
 
-The null value is the same mean for a head that attends evenly to the $n_i$ keys that row $i$ sees,
-$\frac{1}{|R|} \sum_{i \in R} \sum_j s^{ij} / n_i$ over visible $j$: for one target key, the mean of
-$1/n_i$.
+The baseline is the same mean for a head that attends evenly to the $n_i$ keys that row $i$ sees,
+$\frac{1}{|R|} \sum_{i \in R} \sum_j s^{ij} / n_i$ over visible $j$: the mean share of targets among
+the visible keys. For one target key it is the mean of $1/n_i$.
 
 Shapes: ``B`` texts, ``N`` heads, ``T`` queries, ``S`` keys.
 """
@@ -18,15 +19,21 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mha_book._checks import check, check_boolean, check_floating
+from mha_book._checks import check, check_boolean, check_floating, check_integers
 from mha_book.masks import Mask
 
 __all__ = [
     "Pattern",
+    "at_offset",
     "distance",
-    "entropy_rows",
+    "in_window",
     "mean_score",
+    "normalized_entropy",
     "offsets",
+    "on_duplicate_token",
+    "on_first_token",
+    "on_induction_target",
+    "on_keys",
     "on_target",
     "uniform_weights",
     "visible_pairs",
@@ -111,7 +118,7 @@ def distance(visible: Bool[Array, "B T S"]) -> Pattern:
         visible: ``(B, T, S)``.
 
     Returns:
-        A number of tokens, from 0 to the greatest visible distance; null value of a causal row:
+        A number of tokens, from 0 to the greatest visible distance; baseline of a causal row:
         ``i / 2``. Rows that see one key do not count.
 
     Example:
@@ -140,7 +147,7 @@ def offsets(visible: Bool[Array, "B T S"]) -> Int[Array, "T S"]:
 
 
 def uniform_weights(visible: Bool[Array, "B T S"]) -> Float[Array, "B 1 T S"]:
-    """Return the weights of an uninformed head: the same on every visible key.
+    """Return uniform attention: the same weight on every visible key.
 
     Args:
         visible: ``(B, T, S)``.
@@ -156,7 +163,143 @@ def uniform_weights(visible: Bool[Array, "B T S"]) -> Float[Array, "B 1 T S"]:
     return (visible.astype(jnp.float32) / count.astype(jnp.float32))[:, None]
 
 
-def entropy_rows(
+def at_offset(visible: Bool[Array, "B T S"], offset: int) -> Pattern:
+    """Return the attention on the key ``offset`` places after the query: -1 previous, 0 itself.
+
+    Args:
+        visible: ``(B, T, S)``.
+        offset: $j - i$.
+
+    Returns:
+        A share, 0 to 1; baseline of a causal head: the mean of ``1 / (i + 1)``.
+
+    Example:
+        >>> at_offset(jnp.ones((1, 2, 2), bool), -1).score.tolist()
+        [[[0.0, 0.0], [1.0, 0.0]]]
+    """
+    return on_target(visible, (offsets(visible) == offset)[None])
+
+
+def on_first_token(visible: Bool[Array, "B T S"]) -> Pattern:
+    """Return the attention on the first key, the usual attention sink.
+
+    Args:
+        visible: ``(B, T, S)``.
+
+    Returns:
+        A share, 0 to 1; baseline of a causal head: the mean of ``1 / (i + 1)`` from the second
+        row on.
+
+    References:
+        Xiao et al., Efficient streaming language models with attention sinks, 2024.
+
+    Example:
+        >>> on_first_token(jnp.ones((1, 1, 3), bool)).score.tolist()
+        [[[1.0, 0.0, 0.0]]]
+    """
+    return on_target(visible, (jnp.arange(visible.shape[2]) == 0)[None, None])
+
+
+def on_keys(visible: Bool[Array, "B T S"], keys: Bool[Array, "B S"]) -> Pattern:
+    """Return the attention on chosen keys: special tokens, punctuation, a part of speech.
+
+    Args:
+        visible: ``(B, T, S)``.
+        keys: ``(B, S)``, True for the keys that are meant.
+
+    Returns:
+        A share, 0 to 1; the baseline is the mean share of these keys among the visible.
+
+    Raises:
+        ValueError: ``keys`` are not boolean or have other axes.
+
+    Example:
+        >>> on_keys(jnp.ones((1, 1, 2), bool), jnp.array([[False, True]])).score.tolist()
+        [[[0.0, 1.0]]]
+    """
+    wanted = visible.shape[0], visible.shape[2]
+    check(keys.shape == wanted, "keys", f"axes (B, S) = {wanted}", keys.shape)
+    return on_target(visible, keys[:, None, :])
+
+
+def in_window(visible: Bool[Array, "B T S"], width: int) -> Pattern:
+    """Return the attention on keys at most ``width`` places away, the query's own included.
+
+    Args:
+        visible: ``(B, T, S)``.
+        width: 0 or more.
+
+    Returns:
+        A share, 0 to 1; a row that sees nothing beyond the window does not count.
+
+    Raises:
+        ValueError: ``width`` is negative.
+
+    Example:
+        >>> in_window(jnp.ones((1, 1, 3), bool), 1).score.tolist()
+        [[[1.0, 1.0, 0.0]]]
+    """
+    check(width >= 0, "width", "0 or more", width)
+    return on_target(visible, (jnp.abs(offsets(visible)) <= width)[None])
+
+
+def on_duplicate_token(visible: Bool[Array, "B T T"], token_ids: Int[Array, "B T"]) -> Pattern:
+    """Return the attention on duplicates: other occurrences of the query's own token.
+
+    Args:
+        visible: ``(B, T, T)``.
+        token_ids: ``(B, T)``.
+
+    Returns:
+        A share, 0 to 1; rows without another visible occurrence do not count.
+
+    Raises:
+        ValueError: the tokens are no integers or their axes do not fit.
+
+    References:
+        Wang et al., Interpretability in the wild, 2022, section 3.
+
+    Example:
+        >>> on_duplicate_token(jnp.ones((1, 2, 2), bool), jnp.array([[5, 5]])).score.tolist()
+        [[[0.0, 1.0], [1.0, 0.0]]]
+    """
+    _check_tokens(token_ids, visible)
+    same = token_ids[:, :, None] == token_ids[:, None, :]
+    return on_target(visible, same & (offsets(visible) != 0)[None])
+
+
+def on_induction_target(visible: Bool[Array, "B T T"], token_ids: Int[Array, "B T"]) -> Pattern:
+    """Return the attention on keys that follow another occurrence of the query's token (induction).
+
+    Args:
+        visible: ``(B, T, T)``.
+        token_ids: ``(B, T)``.
+
+    Returns:
+        A share, 0 to 1. The query's own successor is no target; rows without a target do not count:
+        of a sequence repeated once, those of the second copy count.
+
+    Raises:
+        ValueError: the tokens are no integers or their axes do not fit.
+
+    References:
+        Olsson et al., In-context learning and induction heads, 2022.
+
+    Example:
+        >>> from mha_book import causal
+        >>> pattern = on_induction_target(visible_pairs(causal(), 1, 4), jnp.array([[7, 8, 9, 7]]))
+        >>> pattern.score[0, 3].tolist()
+        [0.0, 1.0, 0.0, 0.0]
+    """
+    _check_tokens(token_ids, visible)
+    before = jnp.pad(token_ids[:, :-1], ((0, 0), (1, 0)))  # (B, T): the token before each key
+    follows = token_ids[:, :, None] == before[:, None, :]
+    offset = offsets(visible)
+    has_one_before = jnp.arange(visible.shape[2])[None, :] > 0
+    return on_target(visible, follows & ((offset != 1) & has_one_before)[None])
+
+
+def normalized_entropy(
     weights: Float[Array, "B N T S"], visible: Bool[Array, "B T S"]
 ) -> tuple[Float[Array, "B N T"], Bool[Array, "B T"]]:
     r"""Return the entropy of each row over the greatest it can have, $-\sum_j A \log A / \log n_i$.
@@ -166,7 +309,7 @@ def entropy_rows(
         visible: ``(B, T, S)``.
 
     Returns:
-        ``(B, N, T)``, from 0 (one key alone) to 1, the null value (all visible keys alike), and the
+        ``(B, N, T)``, from 0 (one key alone) to 1, the baseline (all visible keys alike), and the
         rows that count, ``(B, T)``: those that see two keys or more. Others are 0.
 
     Raises:
@@ -174,7 +317,7 @@ def entropy_rows(
 
     Example:
         >>> visible = jnp.ones((1, 1, 4), bool)
-        >>> entropy_rows(uniform_weights(visible), visible)[0].round(3).tolist()
+        >>> normalized_entropy(uniform_weights(visible), visible)[0].round(3).tolist()
         [[[1.0]]]
     """
     _check_weights(weights, visible.shape)
@@ -219,3 +362,11 @@ def _check_weights(weights: Array, pairs: tuple[int, ...]) -> None:
     fits = len(got) == 4 and (got[0], *got[2:]) == tuple(pairs)
     what = f"axes (B, N, T, S) = ({pairs[0]}, N, {pairs[1]}, {pairs[2]})"
     check(fits, "weights", what, f"shape {got}")
+
+
+def _check_tokens(token_ids: Array, visible: Array) -> None:
+    check_integers(token_ids, "token_ids")
+    wanted = visible.shape[:2]
+    is_square = visible.shape[1] == visible.shape[2]
+    check(is_square, "visible", "axes (B, T, T): self-attention", f"shape {visible.shape}")
+    check(token_ids.shape == wanted, "token_ids", f"axes (B, T) = {wanted}", token_ids.shape)

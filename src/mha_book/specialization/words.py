@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from mha_book._checks import check
 
-__all__ = ["join_words", "most_attended", "word_of_tokens", "word_weights"]
+__all__ = ["join_words", "most_attended", "word_ids", "word_weights"]
 
 
 def join_words(words: Sequence[str]) -> str:
@@ -34,7 +34,7 @@ def join_words(words: Sequence[str]) -> str:
     return " ".join(words).replace(" .", ".").replace(" ,", ",")
 
 
-def word_of_tokens(model: Any, words: Sequence[str]) -> Int[np.ndarray, " T"]:
+def word_ids(model: Any, words: Sequence[str]) -> Int[np.ndarray, " T"]:
     """Return to which word each token of the joined words belongs.
 
     Args:
@@ -65,7 +65,7 @@ def word_weights(
 
     Args:
         weights: ``(…, T, T)``.
-        owner: ``(T,)``, from :func:`word_of_tokens`.
+        owner: ``(T,)``, from :func:`word_ids`.
 
     Returns:
         ``(…, W, W)``; rows add up to 1 less what goes to special tokens.

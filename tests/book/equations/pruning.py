@@ -6,7 +6,7 @@ import numpy as np
 
 from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.models.minilm import mean_pool
-from mha_book.pruning.hard_concrete import BETA, GAMMA, ZETA, open_probability, sample_gates
+from mha_book.pruning.hard_concrete import BETA, GAMMA, ZETA, nonzero_probability, sample_gates
 from mha_book.pruning.importance import normalize_layers
 from mha_book.specialization.composition import block_norms
 from tests.book.equations import executed, tested
@@ -117,7 +117,7 @@ def open_gates(rng, altered):
     log_alpha = rng.normal(size=3).astype(np.float32)
     u = (np.arange(100_000) + 0.5) / 100_000  # every draw equally often
     shares = np.array([(gates_of(u, x) > 0).mean() for x in log_alpha])
-    return open_probability(jnp.asarray(-log_alpha if altered else log_alpha)), shares
+    return nonzero_probability(jnp.asarray(-log_alpha if altered else log_alpha)), shares
 
 
 @executed("prune-amdahl")

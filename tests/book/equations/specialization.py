@@ -4,11 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import MultiHeadParams, causal
-from mha_book.specialization import agreement, composition, contribution, streaming
+from mha_book.specialization import composition, contribution, measures, similarity
 from mha_book.specialization.patterns import (
     distance,
-    entropy_rows,
     mean_score,
+    normalized_entropy,
     uniform_weights,
     visible_pairs,
 )
@@ -39,18 +39,18 @@ def measure(rng):
 def null(rng):
     pattern, even = distance(seen()), uniform_weights(seen())
     rows = pattern.counted[0].astype(float)
-    tally = streaming.add_texts(streaming.measure_heads([even], seen(), {"x": pattern}))["x"]
+    sums = measures.add_texts(measures.measure_heads([even], seen(), {"x": pattern}))["x"]
     given = {"E": seen()[0].astype(float), "r": rows, "n": float(rows.sum())}
-    made = {"U": even[0, 0], "m_0": float(streaming.baseline_mean(tally))}
+    made = {"U": even[0, 0], "m_0": float(measures.baseline_mean(sums))}
     return given | {"s": pattern.score[0]}, made
 
 
 @executed("spec-excess")
 def above_chance(rng):
     total, rows, even = rng.uniform(2, 9, size=(1, N)), 11.0, 2.5
-    tally = streaming.MeasureSums(jnp.asarray(total), jnp.array(even), jnp.array(rows))
+    sums = measures.MeasureSums(jnp.asarray(total), jnp.array(even), jnp.array(rows))
     given = {"m": total[0] / rows, "m_0": even / rows}
-    return given, {"kappa": streaming.above_chance(tally)[0]}
+    return given, {"kappa": measures.above_chance(sums)[0]}
 
 
 @executed("spec-entropy")
@@ -59,7 +59,7 @@ def entropy(rng):
     everywhere = np.ones((1, T, T), bool)
     drawn = weights(rng)
     rows = np.ones(T)
-    found = entropy_rows(drawn, jnp.asarray(everywhere))[0][0].mean(-1)
+    found = normalized_entropy(drawn, jnp.asarray(everywhere))[0][0].mean(-1)
     given = {"A": drawn[0], "r": rows, "n": float(T), "c": np.full(T, float(T))}
     return given, {"e": found}
 
@@ -68,7 +68,9 @@ def entropy(rng):
 def share(rng):
     outputs, w_o = rng.normal(size=(1, N, T, C)), rng.normal(size=(N, C, D))
     towards = rng.normal(size=(1, T, D))
-    found = contribution.logit_shares(*(jnp.asarray(x) for x in (outputs, w_o, towards)))
+    found = contribution.direct_logit_attribution(
+        *(jnp.asarray(x) for x in (outputs, w_o, towards))
+    )
     return {"O": outputs[0], "W_O": w_o, "u": towards[0]}, {"z": found[0]}
 
 
@@ -97,7 +99,7 @@ d^{hg} &= \frac{r^i\, w^{hgi}}{2\, n \log 2}
 )
 def divergence(rng, altered):
     drawn = weights(rng).astype(jnp.float32)
-    sums, rows = agreement.divergence_sums(drawn, jnp.ones((1, T, T), bool))
+    sums, rows = similarity.jensen_shannon_sums(drawn, jnp.ones((1, T, T), bool))
     a = np.asarray(drawn[0], np.float64)
     middle = (a[:, None] + a[None, :]) / (1 if altered == "half" else 2)
     f, between = (a * np.log(a)).sum(-1), (middle * np.log(middle)).sum(-1)

@@ -4,7 +4,7 @@ The divergence of two heads is the mean over rows of the Jensen-Shannon divergen
 weights, $\operatorname{H}(\tfrac{1}{2}(A^{hi} + A^{h'i})) - \tfrac{1}{2} \operatorname{H}(A^{hi})
 - \tfrac{1}{2} \operatorname{H}(A^{h'i})$ with $\operatorname{H}$ the entropy in bits, over the rows
 that see two keys or more: 0 where the heads attend alike, 1 where no key has attention from both.
-Two uninformed heads have 0.
+Two heads that attend evenly have 0.
 
 Shapes: ``B`` texts, ``M`` heads of any number of layers, ``T`` queries, ``S`` keys.
 """
@@ -18,20 +18,20 @@ from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import check, check_floating
 
-__all__ = ["cluster", "divergence_sums", "silhouette"]
+__all__ = ["cluster", "jensen_shannon_sums", "silhouette"]
 
 
-def divergence_sums(
+def jensen_shannon_sums(
     weights: Float[Array, "B M T S"], visible: Bool[Array, "B T S"]
 ) -> tuple[Float[Array, "M M"], Float[Array, ""]]:
-    """Return the divergence of every two heads summed over rows, and the number of rows.
+    """Return the Jensen-Shannon divergence of every two heads summed over rows, and their number.
 
     Both add up over batches of texts; their ratio is the mean divergence. Memory is that of the
     weights: one head is compared with all at a time.
 
     Args:
-        weights: ``(B, M, T, S)``; the heads of several layers joined along axis 1, and the
-            uninformed head too where the distance from it is wanted.
+        weights: ``(B, M, T, S)``; the heads of several layers joined along axis 1, and uniform
+            attention too where the distance from it is wanted.
         visible: ``(B, T, S)``.
 
     Returns:
@@ -46,7 +46,7 @@ def divergence_sums(
 
     Example:
         >>> weights = jnp.array([[[[1.0, 0.0]], [[0.0, 1.0]]]])
-        >>> sums, rows = jax.jit(divergence_sums)(weights, jnp.ones((1, 1, 2), bool))
+        >>> sums, rows = jax.jit(jensen_shannon_sums)(weights, jnp.ones((1, 1, 2), bool))
         >>> (sums / rows).round(3).tolist()
         [[0.0, 1.0], [1.0, 0.0]]
     """

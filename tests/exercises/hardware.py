@@ -1,10 +1,6 @@
-"""The exercises on attention on hardware: stubs fail, solutions pass, mistakes get an answer."""
+"""The exercises on attention on hardware: right answers, wrong ones with hints."""
 
 import numpy as np
-import pytest
-
-from mha_book.exercises import verdict
-from mha_book.exercises.hardware import CHECKS
 
 
 def one_block(*, fade_total=True, fade_output=True, own=False, careful=True, keep=True):
@@ -41,9 +37,8 @@ def visited(length, w, rows, keys, *, start=1):
     )
 
 
-CASES = [
+ANSWERS = [
     ("update", one_block(), "passed"),
-    ("update", lambda *x: ..., "not attempted"),
     ("update", one_block(fade_output=False), "larger score: the old output has to fade"),
     ("update", one_block(fade_total=False), "larger score: the old total has to fade"),
     ("update", one_block(keep=False), "the old total is lost"),
@@ -54,7 +49,6 @@ CASES = [
     ("update", lambda m, t, o, s, v: o, "expected 3 arrays; got ndarray"),
     ("update", lambda m, t, o, s, v: (m, t, o[0]), "expected the shapes"),
     ("merge", join, "passed"),
-    ("merge", lambda *x: ..., "not attempted"),
     ("merge", half, "the parts do not count alike"),
     ("merge", lambda *x: join(*x, larger_out=False), "an exponential overflows"),
     ("merge", lambda *x: join(*x, careful=False), "empty in both parts"),
@@ -62,14 +56,12 @@ CASES = [
     ("merge", lambda a, x, b, y: (a, x), "the output is wrong"),
     ("merge", lambda a, x, b, y: a, "expected 2 arrays; got ndarray"),
     ("visited", visited, "passed"),
-    ("visited", lambda *x: ..., "not attempted"),
     ("visited", lambda n, w, r, u: (n // r) * (n // u), "these are all blocks"),
     ("visited", lambda n, w, r, u: visited(n, n, r, u), "under the window"),
     ("visited", lambda *x: visited(*x, start=0), "has 5 keys, the query's own"),
     ("visited", lambda n, w, r, u: w * n - w * (w - 1) // 2, "visible pairs of positions"),
     ("visited", lambda *x: -1, "expected 21; got -1"),
     ("intensity", lambda n, k, s, h, b: 2 * n / (k * b), "passed"),
-    ("intensity", lambda *x: ..., "not attempted"),
     ("intensity", lambda n, k, s, h, b: 2 / b, "serves 3 query heads"),
     ("intensity", lambda n, k, s, h, b: n / (k * b), "two operations"),
     ("intensity", lambda n, k, s, h, b: 4 * n / (k * b), "values are read as well"),
@@ -77,14 +69,3 @@ CASES = [
     ("intensity", lambda *x: 0.1, "expected 1.500; got 0.100"),
     ("intensity", lambda *x: "2G/b", "expected a number; got str"),
 ]
-
-
-@pytest.mark.parametrize(("exercise", "attempt", "expected"), CASES)
-def test_answers(exercise, attempt, expected):
-    answer = verdict(f"hardware/{exercise}", attempt)
-    assert expected in answer
-    assert answer.startswith("not yet") == (expected not in ("passed", "not attempted"))
-
-
-def test_every_check_is_tried_above():
-    assert {exercise for exercise, _, _ in CASES} == {*CHECKS}

@@ -1,0 +1,24 @@
+"""The exercises on what heads cost: right answers, wrong ones with hints."""
+
+ANSWERS = [
+    ("parameters", lambda d, n, k, h: 2 * d * h * (n + k), "passed"),
+    ("parameters", lambda d, n, k, h: 4 * d * d, "4 D² holds for K = N"),
+    ("parameters", lambda d, n, k, h: 4 * d * n * h, "keys and values have 2 heads, not 6"),
+    ("parameters", lambda d, n, k, h: d * h * (n + 2 * k), "output projection is missing"),
+    ("parameters", lambda d, n, k, h: 7, "expected 6160; got 7"),
+    ("balance", lambda d, n, k, h: d * (n + k) / n, "passed"),
+    ("balance", lambda d, n, k, h: 2 * d * (n + k) / n, "factor of 2"),
+    ("balance", lambda d, n, k, h: d * (n + k) * h, "divide by the multiplications"),
+    ("balance", lambda d, n, k, h: 2 * d, "expected 46.667; got 70.000"),
+    ("balance", lambda d, n, k, h: "2D", "expected a number; got str"),
+    ("longest", lambda m, n, k, h, b, s: m // (s * n * 2 * k * h * b), "passed"),
+    ("longest", lambda m, n, k, h, b, s: m // (s * n * k * h * b), "a key and a value"),
+    ("longest", lambda m, n, k, h, b, s: m // (s * 2 * k * h * b), "every layer"),
+    ("longest", lambda m, n, k, h, b, s: m // (n * 2 * k * h * b), "every sequence"),
+    ("longest", lambda m, n, k, h, b, s: m / (s * n * 2 * k * h * b), "whole number"),
+    ("longest", lambda *sizes: -1, "got -1"),
+    ("equal-parameters", lambda d, n, k: 2 * d / (n + k), "passed"),
+    ("equal-parameters", lambda d, n, k: d / n, "leave the layer smaller"),
+    ("equal-parameters", lambda d, n, k: 1, "weights, not"),
+    ("equal-parameters", lambda d, n, k: None, "expected a number; got NoneType"),
+]

@@ -1,0 +1,39 @@
+"""The exercises on gradients: right answers, wrong ones with hints."""
+
+import jax.numpy as jnp
+
+VALUES = r"\frac{\partial L}{\partial V^{kjc}} = A^{kgij} \frac{\partial L}{\partial O^{kgic}}"
+
+
+def sink(a, d_a):
+    return a * (d_a - (a * d_a).sum(axis=-1, keepdims=True))
+
+
+def block(q, k, v, d_out, lse, inner, scale=0.5):
+    a = jnp.exp(scale * q @ k.T - lse[:, None])
+    d_s = a * (d_out @ v.T - inner[:, None])
+    return scale * d_s @ k, scale * d_s.T @ q, a.T @ d_out
+
+
+def slope(f, x):
+    step = 6e-6 * x
+    return (f(x + step) - f(x - step)) / (2 * step)
+
+
+ANSWERS = [
+    ("values", lambda: VALUES, "passed"),
+    ("sink", sink, "passed"),
+    ("block", block, "passed"),
+    ("slope", slope, "passed"),
+    ("values", lambda: 3, "LaTeX as a string"),
+    ("values", lambda: VALUES.replace("V^{kjc}", "V^{jc}"), "expected the left side"),
+    ("values", lambda: VALUES + r" W^{g}", "the weights and dL/dO"),
+    ("values", lambda: VALUES + r" \cdot 2", "other numbers"),
+    ("sink", lambda a, d_a: a * (1 - a) * d_a, "diagonal of the Jacobian"),
+    ("sink", lambda a, d_a: a * d_a, "depend on score j"),
+    ("sink", lambda a, d_a: a[0], "array of shape"),
+    ("block", lambda *given: given[0], "three arrays"),
+    ("block", lambda *given: block(*given)[::-1], "d_q of shape"),
+    ("block", lambda *given: block(*given, scale=0.25), "is not that of all keys"),
+    ("slope", lambda f, x: (f(x + 1e-6) - f(x - 1e-6)) / 2e-6, "on the scale of x"),
+]

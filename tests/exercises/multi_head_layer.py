@@ -1,0 +1,68 @@
+"""The exercises on the multi-head layer: right answers, wrong ones with hints."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import FusedMultiHeadParams, MultiHeadParams
+
+BEST = np.array([[1.25, 0.25], [0.25, 1.25]])
+
+
+def form(w_q, w_k, h):
+    return w_q[:, h] @ w_k[:, h // (w_q.shape[1] // w_k.shape[1])].T
+
+
+def reorder(params, order, output=True):
+    order = jnp.asarray(order)
+    w_o = params.w_o[order] if output else params.w_o
+    return MultiHeadParams(*(w[:, order] for w in params[:3]), w_o)
+
+
+def from_gpt2(c_attn, c_proj, num_heads):
+    d = len(c_attn)
+    into = c_attn.reshape(d, 3 * num_heads, d // num_heads)
+    return FusedMultiHeadParams(into, c_proj.reshape(num_heads, d // num_heads, d))
+
+
+def interleaved(c_attn, c_proj, num_heads):
+    right = from_gpt2(c_attn, c_proj, num_heads)
+    d = len(c_attn)
+    return right._replace(
+        w_qkv=jnp.swapaxes(c_attn.reshape(d, d // num_heads, 3 * num_heads), 1, 2)
+    )
+
+
+ANSWERS = [
+    ("best-one-head", lambda: BEST, "passed"),
+    ("best-one-head", lambda: BEST + 0.009, "passed"),  # no single head errs by less than 1/4
+    ("best-one-head", lambda: BEST + 0.02, "the error for"),
+    ("best-one-head", lambda: np.eye(2), "the error for ab is 0.50"),
+    ("best-one-head", lambda: 2 * np.eye(2), "the error for aa is 1.00"),
+    ("best-one-head", lambda: np.ones(2), "expected a matrix of shape (2, 2)"),
+    ("form", form, "passed"),
+    ("form", lambda w_q, w_k, h: form(w_q, w_k, h).T, "the transpose"),
+    ("form", lambda w_q, w_k, h: form(w_q, w_k, h) / np.sqrt(2), "factor of the scores"),
+    (
+        "form",
+        lambda w_q, w_k, h: w_q[:, h] @ w_k[:, h % w_k.shape[1]].T,
+        "head 1 uses key head 0, not 1",
+    ),
+    ("form", lambda w_q, w_k, h: w_q[:, h].T @ w_k[:, 0], "expected shape (5, 5)"),
+    ("form", lambda w_q, w_k, h: np.ones((5, 5)), "entries of head 0 are not"),
+    ("reorder", reorder, "passed"),
+    ("reorder", lambda params, order: params, "w_q is still in the old order"),
+    ("reorder", lambda p, order: reorder(p, order, False), "w_o is still in the old order"),
+    ("reorder", lambda p, order: reorder(p, np.argsort(order)), "the other way round"),
+    ("reorder", lambda p, order: reorder(p, [0, 2, 1]), "its head 0 should be head 2"),
+    ("reorder", lambda p, order: p.w_q, "expected MultiHeadParams"),
+    ("reorder", lambda p, order: p._replace(w_q=p.w_q[0]), "w_q: expected shape"),
+    ("from-gpt2", from_gpt2, "passed"),
+    ("from-gpt2", lambda c, p, n: (c, p), "expected FusedMultiHeadParams"),
+    ("from-gpt2", lambda c, p, n: FusedMultiHeadParams(c, p), "w_qkv: expected shape"),
+    ("from-gpt2", interleaved, "w_qkv: the shape is right"),
+    (
+        "from-gpt2",
+        lambda c, p, n: from_gpt2(c, p.T, n),
+        "w_o: the shape is right",
+    ),
+]
