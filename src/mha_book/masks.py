@@ -9,11 +9,12 @@ structure and the bias, and :func:`zero_unattended` empties what nobody attends 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, Shaped
 
 from mha_book._checks import check, check_boolean, check_broadcastable
@@ -36,16 +37,18 @@ _Bound = Any  # int | Int[Array, "*batch"] | None
 _Lengths = Any  # Int[Array, "*batch"] | None
 
 
-@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Mask:
     r"""A mask as structure: a band on $j - i$, lengths and an array, all of which must hold.
 
     Query $i$ may attend to key $j$ if ``lower <= j - i <= upper``, ``j < key_lengths``,
     ``i < query_lengths`` and ``array`` is True there; a field that is None asks for nothing.
-    Every field is a leaf of the pytree; a bound that is a plain Python integer lets an
-    implementation specialise on it. Make a mask with :func:`causal`, :func:`sliding_window`,
-    :func:`padding` or :func:`explicit`, and combine masks with ``&``.
+    Make a mask with :func:`causal`, :func:`sliding_window`, :func:`padding` or :func:`explicit`,
+    and combine masks with ``&``, ``|`` and ``~``; ``and``, ``or`` and ``not`` raise.
+
+    A mask is a pytree. Arrays are its leaves; a bound that is an integer, Python's or NumPy's, is
+    part of its structure, so that a mask that went through ``jit``, ``vmap`` or ``scan`` is still
+    known to be causal.
 
     Args:
         lower: the least $j - i$ that is visible; an integer or an array of the batch axes.
@@ -53,6 +56,7 @@ class Mask:
         key_lengths: the number of real keys of each batch entry, shape of the batch axes.
         query_lengths: the number of real queries of each batch entry, shape of the batch axes.
         array: boolean, of the full rank of the scores, ``(…, N, T, S)``, each axis equal or 1.
+        unions: what ``|`` and ``~`` made; it becomes an array where the mask is used.
 
     Example:
         >>> (causal() & sliding_window(1)).materialize(3, 3).astype(int).tolist()
@@ -64,6 +68,13 @@ class Mask:
     key_lengths: _Lengths = None
     query_lengths: _Lengths = None
     array: Any = None  # Bool[Array, "..."] | None
+    unions: tuple["_Union", ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            bound = getattr(self, name)
+            if isinstance(bound, (np.integer, np.ndarray)) and bound.ndim == 0:
+                object.__setattr__(self, name, int(bound))
 
     def __and__(self, other: "Mask") -> "Mask":
         """Return the mask that allows what both allow; two arrays must have one rank."""
@@ -78,7 +89,21 @@ class Mask:
             key_lengths=_both(self.key_lengths, other.key_lengths, min, jnp.minimum),
             query_lengths=_both(self.query_lengths, other.query_lengths, min, jnp.minimum),
             array=_both(self.array, other.array, min, jnp.logical_and),
+            unions=(*self.unions, *other.unions),
         )
+
+    def __or__(self, other: "Mask") -> "Mask":
+        """Return the mask that allows what either allows."""
+        check(isinstance(other, Mask), "other (right of |)", "a Mask", repr(type(other)))
+        return Mask(unions=(_Union((self, other)),))
+
+    def __invert__(self) -> "Mask":
+        """Return the mask that allows what this one forbids."""
+        return Mask(unions=(_Union((self,), is_negated=True),))
+
+    def __bool__(self) -> bool:
+        """Raise: ``causal() and padding(n)`` would silently be the second alone."""
+        raise TypeError("mask: a mask has no truth value; combine masks with &, | and ~")
 
     @property
     def parts(self) -> frozenset[str]:
@@ -92,7 +117,7 @@ class Mask:
             "causal": is_causal,
             "band": not is_causal and (self.lower is not None or self.upper is not None),
             "lengths": self.key_lengths is not None or self.query_lengths is not None,
-            "array": self.array is not None,
+            "array": self.array is not None or bool(self.unions),
         }
         return frozenset(name for name, is_present in present.items() if is_present)
 
@@ -118,7 +143,45 @@ class Mask:
         ):
             if bound is not None:
                 visible = _and(visible, holds(*_against(position, bound)))
-        return visible if self.array is None else _and(visible, self.array)
+        visible = visible if self.array is None else _and(visible, self.array)
+        for union in self.unions:
+            visible = _and(visible, union.materialize(query_length, key_length))
+        return visible
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _Union:
+    """What some of ``masks`` allows, or what none of them does."""
+
+    masks: tuple[Mask, ...]
+    is_negated: bool = field(default=False, metadata={"static": True})
+
+    def materialize(self, query_length: int, key_length: int) -> Bool[Array, "..."]:
+        allowed = [mask.materialize(query_length, key_length) for mask in self.masks]
+        union = allowed[0]
+        for one in allowed[1:]:
+            union = jnp.logical_not(_and(jnp.logical_not(union), jnp.logical_not(one)))
+        return jnp.logical_not(union) if self.is_negated else union
+
+
+def _flatten(mask: Mask) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
+    """Keep bounds that are integers apart from what is a leaf."""
+    bounds = (mask.lower, mask.upper)
+    static = tuple(b if type(b) is int else None for b in bounds)
+    leaves = (b if s is None else None for b, s in zip(bounds, static, strict=True))
+    return (*leaves, mask.key_lengths, mask.query_lengths, mask.array, mask.unions), static
+
+
+def _unflatten(static: tuple[int | None, ...], children: tuple[Any, ...]) -> Mask:
+    mask = object.__new__(Mask)  # JAX builds pytrees of whatever it likes: nothing is looked at
+    bounds = [c if s is None else s for s, c in zip(static, children[:2], strict=True)]
+    for one, value in zip(fields(Mask), (*bounds, *children[2:]), strict=True):
+        object.__setattr__(mask, one.name, value)
+    return mask
+
+
+jax.tree_util.register_pytree_node(Mask, _flatten, _unflatten)
 
 
 def _both(
@@ -149,7 +212,7 @@ def _and(a: Bool[Array, "..."], b: Bool[Array, "..."]) -> Bool[Array, "..."]:
 
 
 def _check_integers(value: object, name: str, what: str) -> None:
-    is_int = isinstance(value, int) and not isinstance(value, bool)
+    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     is_array = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.signedinteger)
     check(is_int or is_array, name, what, repr(getattr(value, "dtype", value)))
 
@@ -180,13 +243,13 @@ def causal(query_offset: int | Int[Array, "*batch"] = 0) -> Mask:
 
 
 def sliding_window(
-    left: int | None, right: int | None = None, query_offset: int | Int[Array, "*batch"] = 0
+    left: int | None, right: int | None = 0, query_offset: int | Int[Array, "*batch"] = 0
 ) -> Mask:
     r"""Let each query see ``left`` keys before its own position and ``right`` keys after it.
 
     Args:
         left: keys visible before the query's own position; None for all of them.
-        right: keys visible after it; None for all of them (combine with :func:`causal` for none).
+        right: keys visible after it: none unless asked for, None for all of them.
         query_offset: the position of the first query in the sequence of the keys.
 
     Returns:
@@ -200,7 +263,7 @@ def sliding_window(
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
     for name, value in (("left", left), ("right", right)):
-        is_int = isinstance(value, int) and not isinstance(value, bool)
+        is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         ok = value is None or (is_int and value >= 0)
         check(ok, name, "a non-negative integer or None", repr(value))
     _check_integers(query_offset, "query_offset", "an integer or an array of integers")
@@ -286,19 +349,62 @@ def as_mask(
         check_boolean(mask, "mask", "a Mask or a boolean array (an additive mask is a bias)")
         mask = Mask(array=mask)
     if mask is not None:
-        batch = tuple(scores_shape[:-3])
-        for field in fields(mask):
-            value, name = getattr(mask, field.name), f"mask.{field.name}"
-            if value is None or (field.name in ("lower", "upper") and jnp.ndim(value) == 0):
-                continue
-            if field.name == "array":
-                check_broadcastable(value, "mask", scores_shape, "(…, N, T, S)")
-                continue
-            what = f"one number for each entry of the batch axes, shape {batch}"
-            check(jnp.shape(value) == batch, name, what, f"shape {jnp.shape(value)}")
+        mask = _checked(mask, scores_shape)
     if not is_causal:
         return mask
     return causal() if mask is None else mask & causal()
+
+
+def _checked(mask: Mask, scores_shape: tuple[int, ...]) -> Mask:
+    """Check every field against the scores, and make an array of the unions."""
+    for name in ("lower", "upper"):
+        bound = getattr(mask, name)
+        if bound is not None and jnp.ndim(bound):
+            _check_batch(bound, f"mask.{name}", scores_shape)
+    for name, most in zip(("query_lengths", "key_lengths"), scores_shape[-2:], strict=True):
+        lengths = getattr(mask, name)
+        if lengths is not None:
+            _check_batch(lengths, f"mask.{name}", scores_shape)
+            if not isinstance(lengths, jax.core.Tracer):
+                values = np.asarray(lengths)
+                fits = bool(((values >= 0) & (values <= most)).all())
+                check(fits, f"mask.{name}", f"lengths from 0 to {most}", values.tolist())
+    if mask.array is not None:
+        check_boolean(mask.array, "mask", "a boolean array (an additive mask is a bias)")
+        _check_array(mask.array, scores_shape)
+    if not mask.unions:
+        return mask
+    visible = mask.array
+    for union in mask.unions:
+        checked = _Union(tuple(_checked(m, scores_shape) for m in union.masks), union.is_negated)
+        array = checked.materialize(*scores_shape[-2:])
+        array = jnp.reshape(array, (1,) * (len(scores_shape) - array.ndim) + array.shape)
+        visible = array if visible is None else jnp.logical_and(visible, array)
+    return replace(mask, array=visible, unions=())
+
+
+def _check_batch(value: Any, name: str, scores_shape: tuple[int, ...]) -> None:
+    batch = tuple(scores_shape[:-3])
+    is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
+    check(is_integer, name, "integers", jnp.result_type(value))
+    what = f"one number for each entry of the batch axes, shape {batch}"
+    check(jnp.shape(value) == batch, name, what, f"shape {jnp.shape(value)}")
+
+
+def _check_array(array: Array, scores_shape: tuple[int, ...]) -> None:
+    """Raise unless the array has the full rank of the scores; say how to write the usual ones."""
+    shape, full = tuple(array.shape), tuple(scores_shape)
+    if len(full) > 2 and len(shape) == 2:
+        missing = len(full) - 2
+        hints = {
+            full[-2:]: f"mask[{', '.join(['None'] * missing)}] if these are (T, S)",
+            (full[0], full[-1]): f"mask[:, {'None, ' * missing}:] if these are (B, S)",
+        }
+        if shape in hints:
+            written = " or ".join(hint for axes, hint in hints.items() if axes == shape)
+            what = f"axes (…, N, T, S) = {full}, each equal or 1, none left out: write {written}"
+            check(False, "mask", what, f"shape {shape}")
+    check_broadcastable(array, "mask", full, "(…, N, T, S)")
 
 
 def visibility(
@@ -323,7 +429,7 @@ def visibility(
         visible = mask.materialize(*scores_shape[-2:])
         visible = jnp.reshape(visible, (1,) * (len(scores_shape) - visible.ndim) + visible.shape)
     if bias is not None:
-        unhidden = bias > -jnp.inf
+        unhidden = bias != -jnp.inf  # NaN hides nothing
         visible = unhidden if visible is None else jnp.logical_and(visible, unhidden)
     return visible
 

@@ -113,7 +113,7 @@ def test_cutting_is_undone_by_joining() -> None:
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_every_visible_pair_is_visited_once_and_no_block_in_vain(mask: str) -> None:
-    structure, sizes = MASKS[mask] or Mask(), BlockSizes(5, 7, 1)
+    structure, sizes = Mask() if MASKS[mask] is None else MASKS[mask], BlockSizes(5, 7, 1)
     rows = key_ranges(structure, (B,), T, S)
     hidden = split_mask(rows, structure.array, K, S, sizes)
     visible = np.broadcast_to(structure.materialize(T, S), (B, N, T, S))
