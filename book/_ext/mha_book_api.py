@@ -29,7 +29,7 @@ ORDER = (
     "specialization.agreement", "specialization.composition", "specialization.contribution",
     "pruning.importance", "pruning.order", "pruning.removal", "pruning.hard_concrete",
     "notation.equation", "notation.system", "notation.layer", "notation.page",
-    "notation.loops", "notation.rules", "notation.diagram", "costs", "counting",
+    "notation.rules", "notation.diagram", "costs", "counting",
     "models.tokens", "models.text", "models.records",
     "models.minilm", "models.minilm_params", "models.smollm2", "models.smollm2_params",
     "models.smollm2_cached", "models.generation",

@@ -325,7 +325,7 @@ def arrange(graph: Any) -> tuple[dict[int, Point], dict[Edge, list[Point]]]:
     """Place the nodes of a network in columns.
 
     Args:
-        graph: what :func:`~mha_book.notation.network.network` returns.
+        graph: what :func:`network` returns.
 
     Returns:
         The place of each node, and of each edge the places that it passes, from its left end to

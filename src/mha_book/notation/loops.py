@@ -31,6 +31,8 @@ from mha_book.notation.expression import (
 
 __all__ = ["loops"]
 
+_SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
+
 
 def loops(
     side: Expression, left: Named | None, free: Sequence[str], title: str
@@ -54,7 +56,7 @@ def loops(
     writer = _Writer([side, target], [*arguments, function])
     result = writer.free(key(target.name))
     if target.indices:
-        shape = ", ".join(_extent(writer, index) for index in target.indices)
+        shape = ", ".join(writer.extent(index) for index in target.indices)
         writer.write(f"{result} = np.zeros(({shape}{',' * (len(target.indices) == 1)}))")
         for index in free:
             writer.loop(index)
@@ -66,38 +68,11 @@ def loops(
     else:
         text, _ = writer.expression(side, frozenset())
         writer.write(f"return {text}")
-    lines, missing = _measure(writer, leaves)
+    lines, missing = writer.measure(leaves)
     extra = {index: writer.sizes[index] for index in missing}
     head = f"def {function}({', '.join([*arguments, *extra.values()])}):"
     told = [f"# {line}" for line in title.splitlines()]
     return "\n".join([*told, head, *lines, *writer.lines, ""]), extra
-
-
-def _extent(writer: _Writer, index: Index) -> str:
-    """Write the size of an axis of the result, for a computed position the least that it needs."""
-    if isinstance(index, str):
-        return writer.size(index)
-    offset = [] if index.offset == 0 else [_name_of(index.offset)]
-    terms = [f"{_name_of(k)} * ({writer.size(i)} - 1)" for k, i in index.terms if k != 1]
-    last = [writer.size(i) for k, i in index.terms if k == 1]
-    ones = [str(1 - len(last))] if len(last) != 1 else []
-    return " + ".join([*terms, *last, *ones, *offset])
-
-
-def _measure(writer: _Writer, leaves: Mapping[str, Named]) -> tuple[list[str], list[str]]:
-    """Write where the sizes of loops come from; return that, and the indices no array has."""
-    missing = [index for index in writer.sizes if index in writer.measured]
-    lines = []
-    for name, leaf in leaves.items():
-        found = [index for index in missing if index in leaf.indices]
-        if found:
-            names = [writer.sizes[str(i)] if i in found else "_" for i in leaf.indices]
-            lines.append(f"    {', '.join(names)}{',' * (len(names) == 1)} = {name}.shape")
-            missing = [index for index in missing if index not in found]
-    return lines, missing
-
-
-_SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
 
 
 def _name_of(value: int | str) -> str:
@@ -160,6 +135,30 @@ class _Writer:
             for factor, i in index.terms
         ]
         return " + ".join(terms + ([] if index.offset == 0 else [_name_of(index.offset)]))
+
+    def extent(self, index: Index) -> str:
+        """Write the size of an axis of the result; of a computed position the least it needs."""
+        if isinstance(index, str):
+            return self.size(index)
+        offset = [] if index.offset == 0 else [_name_of(index.offset)]
+        terms = [f"{_name_of(k)} * ({self.size(i)} - 1)" for k, i in index.terms if k != 1]
+        last = [self.size(i) for k, i in index.terms if k == 1]
+        ones = [str(1 - len(last))] if len(last) != 1 else []
+        return " + ".join([*terms, *last, *ones, *offset])
+
+    def measure(self, leaves: Mapping[str, Named]) -> tuple[list[str], list[str]]:
+        """Write where the sizes of loops come from; return that, and the indices no array has."""
+        missing = [index for index in self.sizes if index in self.measured]
+        lines = []
+        for name, leaf in leaves.items():
+            found = [index for index in missing if index in leaf.indices]
+            if found:
+                names = [self.sizes[str(i)] if i in found else "_" for i in leaf.indices]
+                lines.append(f"    {', '.join(names)}{',' * (len(names) == 1)} = {name}.shape")
+                missing = [index for index in missing if index not in found]
+        return lines, missing
+
+    _SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
 
     def leaf(self, leaf: Named) -> str:
         """Write a named array at the current indices."""

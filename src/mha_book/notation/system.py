@@ -37,6 +37,94 @@ _WIDTH_OF_HEADS = {"d_k": "a"}
 """The named scalars that are sizes, unless others are given: ``d_k`` is the size of ``a``."""
 
 
+def _name_of(equation: Equation) -> str:
+    """Return the Python name of what an equation defines."""
+    if not isinstance(equation.left, Named):
+        raise ValueError(f"expected a tensor on the left side, got {equation.latex}")
+    return key(equation.left.name)
+
+
+def _in_order(equations: Sequence[Equation]) -> dict[str, Equation]:
+    """Return the equations by what they define, each behind those that it uses."""
+    defined: dict[str, Equation] = {}
+    axes: dict[str, tuple[int, str]] = {}
+    for equation in equations:
+        name = _name_of(equation)
+        if name in defined:
+            raise ValueError(
+                f"{name}: expected one equation that defines it, got two: "
+                f"{defined[name].latex} and {equation.latex}"
+            )
+        defined[name] = equation
+        for leaf in (equation.left, *equation.operands.values()):
+            assert isinstance(leaf, Named)
+            rank, place = axes.setdefault(key(leaf.name), (len(leaf.indices), equation.latex))
+            if rank != len(leaf.indices):
+                raise ValueError(
+                    f"{leaf.name}: expected {rank} indices as in {place}, "
+                    f"got {len(leaf.indices)} in {equation.latex}"
+                )
+    uses = {name: defined.keys() & e.operands.keys() for name, e in defined.items()}
+    found: dict[str, Equation] = {}
+    while len(found) < len(defined):
+        ready = (name for name in defined if name not in found and uses[name] <= found.keys())
+        name = next(ready, "")
+        if not name:
+            raise ValueError(
+                "expected equations that can be run one after another, got a circle: "
+                + " uses ".join(
+                    _circle({n: uses[n] - found.keys() for n in uses if n not in found})
+                )
+            )
+        found[name] = defined[name]
+    return found
+
+
+def _circle(uses: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return names of which each uses the next, the last the same as the first."""
+    walk = [next(iter(uses))]
+    while walk.count(walk[-1]) == 1:
+        walk.append(min(uses[walk[-1]]))
+    return walk[walk.index(walk[-1]) :]
+
+
+class _Sizes:
+    """The sizes of the indices of a system, read off its arrays as they come."""
+
+    def __init__(self, dims: Mapping[str, int] | None = None) -> None:
+        self.known = dict(dims or {})
+        self._source = dict.fromkeys(self.known, "dims")
+
+    def read(self, leaf: Named, array: Any) -> None:
+        """Take the sizes of an array's axes; raise where an index has another already."""
+        shape = np.shape(array)
+        for index, size in zip(leaf.indices, shape, strict=False):
+            if not isinstance(index, str):
+                continue
+            if self.known.setdefault(index, size) != size:
+                raise ValueError(
+                    f"index {index}: expected {self.known[index]} as in {self._source[index]}, "
+                    f"got {size} in {leaf.name}, shape {shape}: a letter has one size in a system"
+                )
+            self._source.setdefault(index, leaf.name)
+
+    def of(self, index: str, scalar: str) -> int:
+        """Return the size of an index, which a named scalar stands for."""
+        if index not in self.known:
+            raise ValueError(
+                f"{scalar}: expected its value, or an array that has the index {index}"
+            )
+        return self.known[index]
+
+
+def _within(equation: Equation, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of those indices that the equation has, j' as for j."""
+    own = set().union(*(all_indices(side) for side in equation.sides))
+    plain = {index: index.rstrip("'") for index in own if index not in sizes}
+    found = {index: size for index, size in sizes.items() if index in own}
+    return found | {index: sizes[letter] for index, letter in plain.items() if letter in sizes}
+
+
 class System:
     r"""Equations of which each defines a tensor, from inputs and from one another.
 
@@ -83,8 +171,8 @@ class System:
         given = [Equation(e) if isinstance(e, str) else e for e in equations]
         if not given:
             raise ValueError("equations: expected at least one, got none")
-        self.equations = _in_order(given)
-        defined = dict.fromkeys(_name_of(equation) for equation in self.equations)
+        defined = _in_order(given)
+        self.equations = tuple(defined.values())
         self.names = tuple(defined)
         used = dict.fromkeys(name for equation in self.equations for name in equation.operands)
         letters = set().union(*(all_indices(side) for e in self.equations for side in e.sides))
@@ -342,118 +430,6 @@ class System:
         return draw(self.equations)
 
 
-# What the equations need from one another: their order, and the sizes of indices.
-
-
-def _name_of(equation: Equation) -> str:
-    """Return the Python name of what an equation defines.
-
-    Raises:
-        ValueError: the equation is an identity, which defines nothing.
-    """
-    if not isinstance(equation.left, Named):
-        raise ValueError(f"expected a tensor on the left side, got {equation.latex}")
-    return key(equation.left.name)
-
-
-def _in_order(equations: Sequence[Equation]) -> tuple[Equation, ...]:
-    """Return the equations with each behind those that it uses, else in the given order.
-
-    Args:
-        equations: each defines a tensor.
-
-    Raises:
-        ValueError: two equations define the same tensor, a tensor has two numbers of axes, or
-            equations use one another in a circle.
-    """
-    defined: dict[str, Equation] = {}
-    axes: dict[str, tuple[int, str]] = {}
-    for equation in equations:
-        name = _name_of(equation)
-        if name in defined:
-            raise ValueError(
-                f"{name}: expected one equation that defines it, got two: "
-                f"{defined[name].latex} and {equation.latex}"
-            )
-        defined[name] = equation
-        for leaf in (equation.left, *equation.operands.values()):
-            assert isinstance(leaf, Named)
-            rank, place = axes.setdefault(key(leaf.name), (len(leaf.indices), equation.latex))
-            if rank != len(leaf.indices):
-                raise ValueError(
-                    f"{leaf.name}: expected {rank} indices as in {place}, "
-                    f"got {len(leaf.indices)} in {equation.latex}"
-                )
-    uses = {name: defined.keys() & e.operands.keys() for name, e in defined.items()}
-    found: dict[str, Equation] = {}
-    while len(found) < len(defined):
-        ready = (name for name in defined if name not in found and uses[name] <= found.keys())
-        name = next(ready, "")
-        if not name:
-            raise ValueError(
-                "expected equations that can be run one after another, got a circle: "
-                + " uses ".join(
-                    _circle({n: uses[n] - found.keys() for n in uses if n not in found})
-                )
-            )
-        found[name] = defined[name]
-    return tuple(found.values())
-
-
-def _circle(uses: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return names of which each uses the next, the last the same as the first."""
-    walk = [next(iter(uses))]
-    while walk.count(walk[-1]) == 1:
-        walk.append(min(uses[walk[-1]]))
-    return walk[walk.index(walk[-1]) :]
-
-
-class _Sizes:
-    """The sizes of the indices of a system, read off its arrays as they come.
-
-    Attributes:
-        known: the sizes so far, by index.
-    """
-
-    def __init__(self, dims: Mapping[str, int] | None = None) -> None:
-        """Begin with sizes that are given."""
-        self.known = dict(dims or {})
-        self._source = dict.fromkeys(self.known, "dims")
-
-    def read(self, leaf: Named, array: Any) -> None:
-        """Take the sizes of an array's axes.
-
-        Raises:
-            ValueError: an index has another size already.
-        """
-        shape = np.shape(array)
-        for index, size in zip(leaf.indices, shape, strict=False):
-            if not isinstance(index, str):
-                continue
-            if self.known.setdefault(index, size) != size:
-                raise ValueError(
-                    f"index {index}: expected {self.known[index]} as in {self._source[index]}, "
-                    f"got {size} in {leaf.name}, shape {shape}: a letter has one size in a system"
-                )
-            self._source.setdefault(index, leaf.name)
-
-    def of(self, index: str, scalar: str) -> int:
-        """Return the size of an index, which a named scalar stands for."""
-        if index not in self.known:
-            raise ValueError(
-                f"{scalar}: expected its value, or an array that has the index {index}"
-            )
-        return self.known[index]
-
-
-def _within(equation: Equation, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes of those indices that the equation has, j' as for j."""
-    own = set().union(*(all_indices(side) for side in equation.sides))
-    plain = {index: index.rstrip("'") for index in own if index not in sizes}
-    found = {index: size for index, size in sizes.items() if index in own}
-    return found | {index: sizes[letter] for index, letter in plain.items() if letter in sizes}
-
-
 # The backward pass.
 
 
@@ -462,20 +438,11 @@ def _derive(
 ) -> list[Equation]:
     """Return the equations of the derivatives of a loss, in the order in which they can run.
 
-    Args:
-        equations: each defines a tensor; one that uses another stands after it.
-        output: the Python name of the tensor by which the derivative of the loss is given.
-        wrt: the Python names of the inputs whose derivatives are wanted.
-        loss: the name of the loss.
-
-    Returns:
-        One equation for each input in ``wrt``, and for each tensor between them and the output.
-
-    Raises:
-        ValueError: the output does not depend on an input in ``wrt``.
+    There is one for each input in ``wrt``, and for each tensor between them and the output, by
+    which the derivative of the loss is given.
     """
     path = _between(equations, output, wrt)
-    defined = {key(_left(equation).name): _left(equation) for equation in path}
+    defined = {_name_of(equation): equation.left for equation in path}
     wanted = {*wrt, *defined}
     parts: dict[str, list[tuple[Derivative, Expression]]] = {}
     users = {name: [e for e in path if name in e.operands] for name in wanted}
@@ -495,33 +462,28 @@ def _derive(
     return found
 
 
-def _left(equation: Equation) -> Tensor:
-    assert isinstance(equation.left, Tensor)
-    return equation.left
-
-
 def _between(equations: Sequence[Equation], output: str, wrt: Collection[str]) -> list[Equation]:
     """Return the equations that lie between the inputs and the output."""
     reached = set(wrt)
     forward = []
     for equation in equations:
         if reached & equation.operands.keys():
-            reached.add(key(_left(equation).name))
+            reached.add(_name_of(equation))
             forward.append(equation)
     needed = {output}
     path: list[Equation] = []
     for equation in reversed(forward):
-        if key(_left(equation).name) in needed:
+        if _name_of(equation) in needed:
             needed |= equation.operands.keys()
             path.insert(0, equation)
     return path
 
 
-def _added(parts: Sequence[tuple[Derivative, Expression]], left: Tensor | None) -> Equation:
+def _added(parts: Sequence[tuple[Derivative, Expression]], left: Expression | None) -> Equation:
     """Add the contributions, with the indices of the tensor's own equation where it has one."""
     derivative = parts[0][0]
     lower = derivative.lower
-    if left is not None and is_plain(left):
+    if isinstance(left, Tensor) and is_plain(left):
         lower = Tensor(lower.name, left.indices)
     terms = []
     for part, value in parts:
