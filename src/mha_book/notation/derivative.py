@@ -199,14 +199,6 @@ def _push(
     """
     if not task.concerns(node):
         return
-    *before, above = seed
-
-    def after(*factors: Expression) -> tuple[Expression, ...]:
-        """Put further factors in front of the derivative from above, those without axes first."""
-        both = (*before, *factors)
-        scalars = [factor for factor in both if not all_indices(factor)]
-        return (*scalars, *(factor for factor in both if all_indices(factor)), above)
-
     match node:
         case Tensor():
             yield node, seed, scope
@@ -215,7 +207,7 @@ def _push(
                 yield from _push(term, seed, scope, task)
         case Product(factors):
             for n, factor in enumerate(factors):
-                yield from _push(factor, after(*factors[:n], *factors[n + 1 :]), scope, task)
+                yield from _push(factor, _after(seed, *factors[:n], *factors[n + 1 :]), scope, task)
         case Sum(own, body):
             taken = set(scope).union(*map(all_indices, seed))
             names: dict[str, str] = {}
@@ -233,11 +225,19 @@ def _push(
                 yield from _push(argument, (weight, change), scope, task)
         case Quotient(above_line, below_line):
             inverse = Quotient(_ONE, below_line)
-            yield from _push(above_line, after(inverse), scope, task)
-            yield from _push(below_line, after(*_by_denominator(node, task)), scope, task)
+            yield from _push(above_line, _after(seed, inverse), scope, task)
+            yield from _push(below_line, _after(seed, *_by_denominator(node, task)), scope, task)
         case Power() | Function():
             (argument,) = children(node)
-            yield from _push(argument, after(_slope(node, task)), scope, task)
+            yield from _push(argument, _after(seed, _slope(node, task)), scope, task)
+
+
+def _after(seed: tuple[Expression, ...], *factors: Expression) -> tuple[Expression, ...]:
+    """Put further factors in front of the derivative from above, those without axes first."""
+    *before, above = seed
+    both = (*before, *factors)
+    scalars = [factor for factor in both if not all_indices(factor)]
+    return (*scalars, *(factor for factor in both if all_indices(factor)), above)
 
 
 def _collected(

@@ -305,44 +305,42 @@ def rename(node: Expression, names: dict[str, str]) -> Expression:
     names = {old: new for old, new in names.items() if old != new}
     if not names:
         return node
-
-    def index(old: Index) -> Index:
-        if isinstance(old, Affine):
-            return replace(old, terms=tuple((k, names.get(i, i)) for k, i in old.terms))
-        return names.get(old, old)
-
-    def tensor(old: Tensor) -> Tensor:
-        return replace(old, indices=tuple(index(i) for i in old.indices))
-
-    def bound(body: Expression, own: tuple[str, ...]) -> dict[str, str]:
-        """How the bound indices have to be called, and which renamings still reach the body."""
-        inner = {old: new for old, new in names.items() if old not in own}
-        taken = all_indices(body) | set(inner.values())
-        for old in own:
-            if old in inner.values():
-                inner[old] = fresh(old, taken)
-                taken.add(inner[old])
-        return inner
-
     match node:
         case Tensor():
-            return tensor(node)
+            return _rename_axes(node, names)
         case Derivative(upper, lower):
-            return replace(node, upper=tensor(upper), lower=tensor(lower))
+            upper, lower = _rename_axes(upper, names), _rename_axes(lower, names)
+            return replace(node, upper=upper, lower=lower)
         case Delta(first, second):
             return replace(node, first=names.get(first, first), second=names.get(second, second))
         case Sum(own, body):
-            inner = bound(body, own)
-            return replace(
-                node, indices=tuple(inner.get(i, i) for i in own), body=rename(body, inner)
-            )
-        case Softmax(argument, own, other):
-            new = names.get(own, own)
+            # The renamings that still reach the body, and new names for what would capture one.
+            inner = {old: new for old, new in names.items() if old not in own}
+            taken = all_indices(body) | set(inner.values())
+            for index in own:
+                if index in inner.values():
+                    inner[index] = fresh(index, taken)
+                    taken.add(inner[index])
+            own = tuple(inner.get(index, index) for index in own)
+            return replace(node, indices=own, body=rename(body, inner))
+        case Softmax(argument, index, other):
+            new = names.get(index, index)
             argument = rename(argument, names)
             if other in names.values():
                 other = fresh(other, all_indices(argument) | {new})
             return replace(node, argument=argument, index=new, bound=other)
     return rebuild(node, lambda child: rename(child, names))
+
+
+def _rename_axes(leaf: Tensor, names: dict[str, str]) -> Tensor:
+    axes: list[Index] = []
+    for axis in leaf.indices:
+        if isinstance(axis, Affine):
+            terms = tuple((factor, names.get(index, index)) for factor, index in axis.terms)
+            axes.append(replace(axis, terms=terms))
+        else:
+            axes.append(names.get(axis, axis))
+    return replace(leaf, indices=tuple(axes))
 
 
 def key(name: str) -> str:

@@ -127,22 +127,15 @@ def is_index(token: Token) -> bool:
 
 
 class Cursor:
-    """Reads tokens from left to right and never goes back.
-
-    Attributes:
-        source: the LaTeX.
-        visited: how many tokens have been looked at, each look counted.
-    """
+    """Reads the tokens of ``source`` from left to right and never goes back."""
 
     def __init__(self, source: str):
         self.source = source
-        self.visited = 0
         self._tokens = tokenize(source)
         self._next = 0
 
     def peek(self, ahead: int = 0) -> Token:
         """Return the next token, or one further ahead, and stay."""
-        self.visited += 1
         return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
 
     def take(self) -> Token:

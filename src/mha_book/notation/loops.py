@@ -169,11 +169,6 @@ class _Writer:
 
     def expression(self, node: Expression, scope: frozenset[str]) -> tuple[str, int]:
         """Write what an expression needs before it; return it, and how tightly it binds."""
-
-        def at(child: Expression, binds: int) -> str:
-            text, own = self.expression(child, scope)
-            return text if own >= binds else f"({text})"
-
         match node:
             case Number(value):
                 whole = value.denominator == 1
@@ -185,27 +180,33 @@ class _Writer:
             case Product(factors):
                 minus, rest = signed(node)
                 if minus:
-                    return f"-{at(rest, _TERM)}", _TERM
-                return " * ".join(at(factor, _FACTOR) for factor in factors), _TERM
+                    return f"-{self.operand(rest, _TERM, scope)}", _TERM
+                return " * ".join(self.operand(factor, _FACTOR, scope) for factor in factors), _TERM
             case Add(terms):
                 text = ""
                 for term in terms:
                     minus, rest = signed(term)
                     sign = ("-" if minus else "") if not text else (" - " if minus else " + ")
-                    text += sign + at(rest, _TERM)
+                    text += sign + self.operand(rest, _TERM, scope)
                 return text, _SUM
             case Quotient(numerator, denominator):
-                return f"{at(numerator, _TERM)} / {at(denominator, _FACTOR)}", _TERM
+                above = self.operand(numerator, _TERM, scope)
+                return f"{above} / {self.operand(denominator, _FACTOR, scope)}", _TERM
             case Power(base, exponent):
                 power = str(exponent) if exponent.denominator == 1 else str(float(exponent))
-                return f"{at(base, _ATOM)} ** {power}", _POWER
+                return f"{self.operand(base, _ATOM, scope)} ** {power}", _POWER
             case Function(name, argument):
-                return f"math.{name}({at(argument, 0)})", _ATOM
+                return f"math.{name}({self.operand(argument, 0, scope)})", _ATOM
             case Softmax(argument, index, bound):
                 return self.softmax(argument, index, bound, scope)
             case Sum(indices, body):
                 return self.sum(indices, body, scope, {}), _ATOM
         raise AssertionError(node)
+
+    def operand(self, child: Expression, binds: int, scope: frozenset[str]) -> str:
+        """Write an expression, in brackets where it binds less tightly than it has to."""
+        text, own = self.expression(child, scope)
+        return text if own >= binds else f"({text})"
 
     def softmax(
         self, argument: Expression, index: str, bound: str, scope: frozenset[str]

@@ -78,7 +78,7 @@ def parse(latex: str) -> tuple[Statement, ...]:
 
 
 class Parser(Cursor):
-    """Reads statements. Its ``visited`` counts the tokens looked at."""
+    """Reads statements: one method for each thing that the grammar has."""
 
     def __init__(self, source: str):
         super().__init__(source)
