@@ -161,6 +161,7 @@ def values_of(derived, known, sizes):
 
 
 @EQUATIONS
+@pytest.mark.usefixtures("no_type_checks")
 def test_gradients_are_those_of_jax(latex, broadcast):
     equation = Equation(latex, broadcast=broadcast)
     errors = gradient_errors(equation, equation.operands, seed=7)

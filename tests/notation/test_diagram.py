@@ -152,6 +152,7 @@ def test_what_is_used_twice_is_drawn_by_itself() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"grouped": True}, {"use_bias": True}])
+@pytest.mark.usefixtures("no_type_checks")
 def test_columns_run_from_the_input_to_the_output(options: dict[str, bool]) -> None:
     graph = network(multi_head_layer(**options).equations)
     column = {data["label"]: data["column"] for _, data in graph.nodes(data=True)}
@@ -167,6 +168,7 @@ def test_columns_run_from_the_input_to_the_output(options: dict[str, bool]) -> N
         assert all(a[0] <= b[0] for a, b in pairwise(route))
 
 
+@pytest.mark.usefixtures("no_type_checks")
 def test_boxes_of_a_column_do_not_touch() -> None:
     graph = network(System.parse(GROUPED_LAYER).equations)
     places, _ = arrange(graph)

@@ -133,7 +133,7 @@ def build(plan):
     return tuple(map(build, plan))
 
 
-@examples(100, 1000)
+@examples(40, 1000)
 @pytest.mark.usefixtures("no_type_checks")
 def test_what_is_rendered_reads_the_same(count):
     @settings(max_examples=count)

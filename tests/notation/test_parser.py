@@ -353,5 +353,5 @@ def test_calls_grow_linearly(name, no_type_checks):
             sys.setprofile(None)
         return made
 
-    base, double = calls(200), calls(400)
+    base, double = calls(100), calls(200)
     assert double <= 2.2 * base + 200
