@@ -26,7 +26,7 @@ from mha_book.notation.expression import (
 )
 from tests.notation.helpers import examples
 
-pytestmark = pytest.mark.unoptimised
+pytestmark = pytest.mark.unoptimized
 
 A, B, V = Tensor("A", ("i", "j")), Tensor("B", ("j", "k")), Tensor("v", ("k",))
 TWO, HALF = Number(Fraction(2)), Number(Fraction(1, 2))

@@ -8,7 +8,7 @@ import pytest
 
 from mha_book.notation import Equation, run_loops
 
-pytestmark = pytest.mark.unoptimised
+pytestmark = pytest.mark.unoptimized
 
 
 def run(equation: Equation, **arrays: Any) -> Any:
