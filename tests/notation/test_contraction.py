@@ -26,7 +26,7 @@ from mha_book.notation.expression import (
 )
 from tests.notation.helpers import examples
 
-pytestmark = pytest.mark.unoptimized
+pytestmark = pytest.mark.unoptimised
 
 A, B, V = Tensor("A", ("i", "j")), Tensor("B", ("j", "k")), Tensor("v", ("k",))
 TWO, HALF = Number(Fraction(2)), Number(Fraction(1, 2))

@@ -13,7 +13,7 @@ from mha_book.notation.expression import Delta, Derivative, Tensor, all_indices,
 from mha_book.notation.simplify import lacking
 from tests.notation.helpers import examples
 
-pytestmark = pytest.mark.unoptimized
+pytestmark = pytest.mark.unoptimised
 
 SIZES = dict(zip("hijabcdk", (2, 3, 5, 7, 11, 13, 17, 19), strict=True)) | {"g": 2, "m": 3}
 

@@ -8,7 +8,7 @@ import pytest
 
 from mha_book.notation import Equation, run_loops
 
-pytestmark = pytest.mark.unoptimized
+pytestmark = pytest.mark.unoptimised
 
 
 def run(equation: Equation, **arrays: Any) -> Any:

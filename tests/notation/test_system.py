@@ -12,7 +12,7 @@ from mha_book.notation.expression import all_indices
 from mha_book.notation.layer import layer_arrays, multi_head_layer
 from tests.notation.helpers import largest
 
-pytestmark = pytest.mark.unoptimized
+pytestmark = pytest.mark.unoptimised
 
 SIZES = {"num_heads": 3, "head_dim": 7, "value_dim": 5}
 LENGTH, WIDTH = 11, 13
