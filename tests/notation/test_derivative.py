@@ -59,6 +59,7 @@ GENERAL = [
     (r"y^i = \lambda x^i + \lambda^2 z^i", ""),
     (r"y^{ij} = x^i + z^j", "ij"),
     (r"y^i = \left(\sum_j x^j\right) \left(\sum_j z^j\right) w^i", ""),
+    (r"y^i = w^i \sum_j x^j \sum_k x^k z", ""),  # by x: one of two terms lacks the index
     (r"y^i = \frac{\exp(x^i - z^i)}{\sum_{i'} \exp(x^{i'} - z^{i'})} z^i", ""),
     (
         (

@@ -218,12 +218,16 @@ def _mark_sums(expression: Expression, outside: Iterable[str] = ()) -> Expressio
         True
     """
     distinct = _distinct(expression, frozenset((*free_indices(expression), *outside)))
-    signs = frozenset[str]()
-    while True:  # a letter is summed by a sign everywhere, or nowhere
-        terms = tuple(_marked(term, True, signs) for term in terms_of(distinct))
-        found = frozenset().union(*map(_with_sign, terms))
+    return _with_signs(terms_of(distinct), frozenset())
+
+
+def _with_signs(terms: tuple[Expression, ...], signs: frozenset[str]) -> Expression:
+    """Add terms in which a letter is summed by a sign everywhere, or nowhere."""
+    while True:
+        marked = tuple(_marked(term, True, signs) for term in terms)
+        found = frozenset().union(*map(_with_sign, marked))
         if found <= signs:
-            return Add(terms) if len(terms) > 1 else terms[0]
+            return Add(marked) if len(marked) > 1 else marked[0]
         signs |= found
 
 
@@ -289,7 +293,7 @@ def spread(left: Expression, right: Expression) -> Expression:
     term: Expression = Sum(indices, Product((*ones, *factors)), written=True)
     if number != 1:
         term = Product((Number(number), term))
-    return Add((term, *others)) if others else term
+    return _with_signs((term, *others), frozenset(indices))
 
 
 def lacking(left: Expression, right: Expression) -> tuple[str, ...]:
