@@ -29,7 +29,9 @@ MASKS = {
 def test_spans_are_the_mask(name: str) -> None:
     mask = MASKS[name]
     rows = key_ranges(mask, (B,), T, S)
-    visible = np.broadcast_to((Mask() if mask is None else mask).materialize(T, S), (B, 1, T, S))[:, 0]
+    visible = np.broadcast_to((Mask() if mask is None else mask).materialize(T, S), (B, 1, T, S))[
+        :, 0
+    ]
     j = np.arange(S)
     start, stop = np.asarray(rows.start)[..., None], np.asarray(rows.stop)[..., None]
     np.testing.assert_array_equal((start <= j) & (j < stop), visible)

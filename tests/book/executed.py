@@ -10,9 +10,8 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from mha_book.notation import Equation, parse_equations
+from mha_book.notation import Equation, parse_equations, run_loops
 from mha_book.notation.expression import key
-from mha_book.notation.loops import run_loops
 from tests.book.equations import Executed
 
 __all__ = ["alterations", "compare", "problems", "run"]

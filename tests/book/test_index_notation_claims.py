@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book.notation import Equation, multi_head_layer
-from mha_book.notation.network import network
+from mha_book.notation.diagram import network
 
 
 def drawn(graph, kind):

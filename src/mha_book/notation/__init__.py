@@ -4,9 +4,8 @@ r"""Executable index notation: the equation on the page is the program that runs
 means is said in :mod:`mha_book.notation.rules`.
 """
 
-from mha_book.notation.equation import Equation, parse_equations
+from mha_book.notation.equation import Equation, parse_equations, run_loops
 from mha_book.notation.layer import multi_head_layer
-from mha_book.notation.loops import run_loops
 from mha_book.notation.page import page_equations
 from mha_book.notation.system import System
 

@@ -1,30 +1,65 @@
-r"""Diagrams of tensor networks: equations drawn, left to right."""
+r"""Diagrams: equations as tensor networks, their nodes arranged in columns, and drawn.
+
+A network is a graph whose nodes are tensors and whose edges are indices. An index that two tensors
+share is an edge between them; one that more share is a dot with an edge to each. What is no
+contraction (a softmax, a function, a sum of terms) is a box, with the indices of its argument on
+one side and its own on the other. A free index ends at an open node.
+
+The nodes lie in columns in the order in which the tensors meet, and an edge that passes a column
+has a place in it. The rows are chosen for few crossings, then for short edges.
+"""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from random import Random
+from typing import Any, Protocol, runtime_checkable
 
-from mha_book.notation.arrangement import Edge, Point, arrange
-from mha_book.notation.network import network
-from mha_book.notation.sides import Sides
+from mha_book.notation.contraction import flatten, own_indices
+from mha_book.notation.expression import (
+    Add,
+    Derivative,
+    Expression,
+    Function,
+    Named,
+    Number,
+    Power,
+    Product,
+    Quotient,
+    Softmax,
+    Tensor,
+    children,
+    free_indices,
+    is_plain,
+    leaves,
+)
+from mha_book.notation.latex import render
 
 try:
     import matplotlib.pyplot as plt
+    import networkx as nx
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import FancyBboxPatch, PathPatch
     from matplotlib.path import Path
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "matplotlib":
+    package = (error.name or "").partition(".")[0]
+    if package not in ("matplotlib", "networkx"):
         raise
-    message = 'matplotlib is not installed; install it with\n  pip install "mha-book[notation]"'
-    raise ModuleNotFoundError(message, name="matplotlib") from None
+    message = f'{package} is not installed; install it with\n  pip install "mha-book[notation]"'
+    raise ModuleNotFoundError(message, name=package) from None
 
-__all__ = ["draw"]
+__all__ = ["arrange", "draw", "network"]
 
-# Blue, vermilion and green of Okabe and Ito: told apart with every common colour blindness.
+
+_APART = 1.15  # columns
+_STARTS = 16  # arrangements from which the rows are improved
+Point = tuple[float, float]
+Edge = tuple[int, int, int]
+
+# Blue, vermilion and green of Okabe and Ito: told apart with every common color blindness.
 _STYLES: dict[str, dict[str, Any]] = {
     "summed": {"color": "#000000", "linestyle": "-"},
     "free": {"color": "#0072B2", "linestyle": "-"},
@@ -40,7 +75,21 @@ _WIDEST = 7.4  # inches
 _HALF = 0.3  # the height of a node from its middle
 
 
-def draw(equations: Sequence[Sides]) -> Figure:
+@runtime_checkable
+class _Equation(Protocol):
+    """What is drawn of an equation: the tensor that it defines, its indices, and from what."""
+
+    @property
+    def target(self) -> Named | None: ...
+
+    @property
+    def free(self) -> tuple[str, ...]: ...
+
+    @property
+    def computed(self) -> Expression: ...
+
+
+def draw(equations: Sequence[_Equation]) -> Figure:
     r"""Draw equations as one tensor network.
 
     Args:
@@ -67,11 +116,312 @@ def draw(equations: Sequence[Sides]) -> Figure:
         _draw_edges(ax, graph, edges)
         for node, data in graph.nodes(data=True):
             around = {graph.nodes[other]["kind"] for other in graph[node]}
-            _draw_node(ax, data, *places[node], labelled="open" in around)
+            _draw_node(ax, data, *places[node], labeled="open" in around)
         _name_results(ax, graph, places)
         _add_legend(figure, {kind for *_, kind in graph.edges(data="kind")})
     plt.close(figure)  # a notebook shows what a cell returns, and would show open figures as well
     return figure
+
+
+def network(equations: Sequence[_Equation]) -> Any:
+    """Return the tensor network of equations.
+
+    A tensor that one equation defines and another uses once is drawn as what it is equal to, so
+    that the equations of a layer become one network. A named array that is used twice is two
+    nodes.
+
+    Args:
+        equations: in an order in which each tensor is defined before it is used.
+
+    Returns:
+        A ``networkx.MultiGraph``. A node has a ``kind`` (``"tensor"``, ``"box"``, ``"scalar"``,
+        ``"dot"`` for an index that more than two share or one alone is summed over, ``"open"``
+        for a free index of the result), a ``label`` (LaTeX), a ``column`` (left to right), and a
+        ``value``: the tensor that it completes, of an open node the result, or nothing. An edge
+        has an ``index`` and a ``kind``: ``"summed"``, ``"free"``, or ``"batch"`` for a repeated
+        index that stays.
+
+    Example:
+        >>> from mha_book.notation import Equation
+        >>> graph = network([Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")])
+        >>> [label for _, label in graph.nodes(data="label")]
+        ['X', 'W_Q', 'h', 'i', 'a']
+        >>> sorted((data["index"], data["kind"]) for *_, data in graph.edges(data=True))
+        [('a', 'free'), ('b', 'summed'), ('h', 'free'), ('i', 'free')]
+    """
+    uses = [
+        leaf.name
+        for equation in equations
+        for leaf in leaves(equation.computed)
+        if isinstance(leaf, Tensor)
+    ]
+    defined = {
+        equation.target.name: equation
+        for equation in equations
+        if isinstance(equation.target, Tensor) and is_plain(equation.target)
+    }
+    inlined = {name: e for name, e in defined.items() if uses.count(name) == 1}
+    builder = _Builder(inlined)
+    for equation in equations:
+        if equation.target is None or equation.target.name not in inlined:
+            scope = {index: builder.wire(index, "free") for index in equation.free}
+            for wire in scope.values():
+                wire.result = "" if equation.target is None else _label(equation.target)
+            builder.contraction(equation.computed, scope)
+    return builder.finish()
+
+
+@dataclass
+class _Wire:
+    """An index, and the nodes that have it."""
+
+    index: str
+    kind: str  # "summed" or "free"
+    ends: list[int] = field(default_factory=list)
+    result: str | None = None  # of which tensor it is a free index, if it is left open
+
+
+class _Builder:
+    """Adds equations to a graph, one tensor after another."""
+
+    def __init__(self, definitions: Mapping[str, _Equation]) -> None:
+        self.graph = nx.MultiGraph()
+        self.wires: list[_Wire] = []
+        self.definitions = definitions  # of the tensors that are drawn where they are used
+
+    def node(self, kind: str, label: str, column: int) -> int:
+        """Add a node and return its number."""
+        name = self.graph.number_of_nodes()
+        self.graph.add_node(name, kind=kind, label=label, column=column, value="")
+        return name
+
+    def wire(self, index: str, kind: str) -> _Wire:
+        """Begin an index without ends."""
+        self.wires.append(_Wire(index, kind))
+        return self.wires[-1]
+
+    def contraction(self, expression: Expression, scope: Mapping[str, _Wire]) -> int:
+        """Add a contraction whose free indices are given; return its last column."""
+        parts = flatten(expression)
+        inner = {**scope, **{index: self.wire(index, "summed") for index in parts.summed}}
+        composite = [factor for factor in parts.factors if not self.is_leaf(factor)]
+        last = max((self.factor(factor, inner) for factor in composite), default=-1)
+        for factor in parts.factors:
+            if self.is_leaf(factor):
+                column = last + 1
+                node = self.node("tensor", _label(factor), column)
+                for index in own_indices(factor):
+                    inner[index].ends.append(node)
+                if not composite:
+                    last = column
+        if composite and len(composite) < len(parts.factors):
+            last += 1
+        if parts.number != 1 or parts.scalars:
+            number = [Number(parts.number)] if parts.number != 1 or not parts.scalars else []
+            told = render(Product((*number, *parts.scalars)))
+            near = max(self.graph.nodes, default=None)
+            scalar = self.node("scalar", told, max(last, 0))
+            self.graph.nodes[scalar]["near"] = near
+        return max(last, 0)
+
+    def is_leaf(self, factor: Expression) -> bool:
+        """Whether the factor is one node without anything before it."""
+        return not children(factor) and not (
+            isinstance(factor, Tensor) and factor.name in self.definitions
+        )
+
+    def factor(self, factor: Expression, scope: Mapping[str, _Wire]) -> int:
+        """Add what is no single tensor; return its last column."""
+        if isinstance(factor, Tensor):
+            definition = self.definitions[factor.name]
+            own = {
+                inside: scope[outside]
+                for inside, outside in zip(definition.free, own_indices(factor), strict=True)
+            }
+            column = self.contraction(definition.computed, own)
+            self.name(factor.name, column)
+            return column
+        arguments = children(factor)
+        ends: list[_Wire] = []
+        column = 0
+        for argument in arguments:
+            wires = {index: self.wire(index, "free") for index in free_indices(argument)}
+            column = max(column, self.contraction(argument, wires))
+            ends += wires.values()
+        box = self.node("box", _box(factor), column + 1)
+        for wire in ends:
+            wire.ends.append(box)
+        for index in free_indices(factor):
+            scope[index].ends.append(box)
+        return column + 1
+
+    def name(self, name: str, column: int) -> None:
+        """Note whose value the last node is, if there is one last node."""
+        node = self.graph.number_of_nodes() - 1
+        data = self.graph.nodes[node]
+        if data["kind"] in ("tensor", "box") and data["column"] == column:
+            data["value"] = data["value"] or name
+
+    def pull(self) -> None:
+        """Move each tensor that meets others to its right alone, as a bias does, next to them."""
+        columns = self.graph.nodes(data="column")
+        for node, data in self.graph.nodes(data=True):
+            met = [end for w in self.wires if node in w.ends for end in w.ends if end != node]
+            if data["kind"] == "tensor" and met:
+                data["column"] = max(data["column"], min(columns[end] for end in met) - 1)
+
+    def finish(self) -> Any:
+        """Turn the wires into edges."""
+        self.pull()
+        for wire in self.wires:
+            columns = [self.graph.nodes[end]["column"] for end in wire.ends]
+            ends = list(wire.ends)
+            shared = len(ends) + (wire.result is not None) > 2 or len(set(ends)) < len(ends)
+            kind = wire.kind
+            if kind == "free" and shared:
+                kind = "batch"
+            if wire.result is not None:
+                ends.append(self.node("open", wire.index, 0))
+                self.graph.nodes[ends[-1]]["value"] = wire.result
+            if shared or len(ends) == 1:
+                middle = (min(columns) + max(columns)) / 2
+                dot = self.node("dot", wire.index, int(middle))
+                self.graph.nodes[dot]["column"] = int(middle) + 0.5
+                for end in ends:
+                    self.graph.add_edge(dot, end, index=wire.index, kind=kind)
+            elif ends:
+                self.graph.add_edge(*ends, index=wire.index, kind=kind)
+        for part in nx.connected_components(self.graph):
+            nodes = [self.graph.nodes[node] for node in part]
+            last = max((data["column"] for data in nodes if data["kind"] != "dot"), default=0)
+            for data in nodes:
+                if data["kind"] == "open":
+                    data["column"] = last + 1
+        return self.graph
+
+
+def _label(leaf: Expression) -> str:
+    if isinstance(leaf, Derivative):
+        return rf"\partial {leaf.upper.name} / \partial {leaf.lower.name}"
+    return leaf.name if isinstance(leaf, Tensor) else r"\delta"
+
+
+def _box(node: Expression) -> str:
+    match node:
+        case Softmax(_, index):
+            return rf"\mathrm{{softmax}}_{{{index}}}"
+        case Function(name):
+            return rf"\mathrm{{{name}}}"
+        case Power(_, exponent):
+            return rf"(\cdot)^{{{exponent}}}"
+        case Add():
+            return "+"
+        case Quotient():
+            return r"\div"
+    raise AssertionError(node)
+
+
+def arrange(graph: Any) -> tuple[dict[int, Point], dict[Edge, list[Point]]]:
+    """Place the nodes of a network in columns.
+
+    Args:
+        graph: what :func:`network` returns.
+
+    Returns:
+        The place of each node, and of each edge the places that it passes, from its left end to
+        its right. Boxes above one another are 1 apart or more.
+    """
+    bent, routes = _with_bends(graph)
+    height: dict[int, float] = {}
+    top = 0.0
+    for part in nx.connected_components(bent):
+        own = _rows(bent.subgraph(sorted(part)))
+        top -= max(own.values()) + 0.6
+        height |= {node: top + y for node, y in own.items()}
+        top += min(own.values()) - 0.6
+    places = {node: (_APART * column, height[node]) for node, column in bent.nodes(data="column")}
+    edges = {edge: [places[node] for node in route] for edge, route in routes.items()}
+    return {node: places[node] for node in graph}, edges
+
+
+def _with_bends(graph: Any) -> tuple[Any, dict[Edge, list[int]]]:
+    """Give an edge that passes columns a bend in each; return the graph and the nodes on edges."""
+    columns = sorted({column for _, column in graph.nodes(data="column")})
+    rank = {column: at for at, column in enumerate(columns)}
+    bent = nx.Graph()
+    for node, data in graph.nodes(data=True):
+        room = 1.0 if data["kind"] in ("tensor", "box", "scalar") else 0.6
+        bent.add_node(node, column=rank[data["column"]], room=room)
+    routes = {}
+    for first, second, number in graph.edges(keys=True):
+        ends = sorted((first, second), key=lambda node: bent.nodes[node]["column"])
+        start, stop = (bent.nodes[node]["column"] for node in ends)
+        bends = [bent.number_of_nodes() + at for at in range(stop - start - 1)]
+        for at, bend in enumerate(bends):
+            bent.add_node(bend, column=start + 1 + at, room=0.6)
+        routes[first, second, number] = [ends[0], *bends, ends[1]]
+        nx.add_path(bent, routes[first, second, number])
+    for node, near in graph.nodes(data="near"):
+        if near is not None:  # a scalar has no edge, and belongs somewhere
+            bent.add_edge(node, near)
+    return bent, routes
+
+
+def _settle(wanted: Sequence[float], rooms: Sequence[float]) -> list[float]:
+    """Return the heights nearest to those wanted, from above, that leave each its room."""
+    below = [0.0]
+    for first, second in pairwise(rooms):
+        below.append(below[-1] + (first + second) / 2)
+    # Apart from the room, heights must not rise: blocks that would are put at their mean.
+    blocks: list[list[float]] = []
+    for height, offset in zip(wanted, below, strict=True):
+        blocks.append([height + offset])
+        while len(blocks) > 1 and _mean(blocks[-2]) < _mean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    flat = [_mean(block) for block in blocks for _ in block]
+    return [height - offset for height, offset in zip(flat, below, strict=True)]
+
+
+def _crossings(bent: Any, height: dict[int, float]) -> int:
+    """Count the pairs of edges between the same columns that cross."""
+    lines = []
+    for ends in bent.edges:
+        left, right = sorted(ends, key=lambda node: bent.nodes[node]["column"])
+        if bent.nodes[left]["column"] < bent.nodes[right]["column"]:
+            lines.append((bent.nodes[left]["column"], height[left], height[right]))
+    return sum(
+        one[0] == other[0] and (one[1] - other[1]) * (one[2] - other[2]) < 0
+        for one, other in combinations(lines, 2)
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _rows(bent: Any) -> dict[int, float]:
+    """Return the height of each node: few crossings first, then short edges."""
+    columns: dict[int, list[int]] = defaultdict(list)
+    for node, column in bent.nodes(data="column"):
+        columns[column].append(node)
+    best: dict[int, float] = {}
+    least = (len(bent.edges) ** 2, float("inf"))
+    for start in range(_STARTS):
+        chance = Random(start)  # the same picture each time
+        height = {node: chance.uniform(-start, start) - node for node in bent}
+        for sweep in range(30):
+            for column in sorted(columns, reverse=bool(sweep % 2)):
+                near = {node: [height[other] for other in bent[node]] for node in columns[column]}
+                wanted = {node: _mean(near[node] or [height[node]]) for node in near}
+                order = sorted(near, key=wanted.__getitem__, reverse=True)
+                rooms = [bent.nodes[node]["room"] for node in order]
+                settled = _settle([wanted[node] for node in order], rooms)
+                height.update(zip(order, settled, strict=True))
+            length = sum(abs(height[first] - height[second]) for first, second in bent.edges)
+            cost = (_crossings(bent, height), round(length, 6))
+            if cost < least:
+                best, least = dict(height), cost
+    return best
 
 
 def _add_legend(figure: Figure, kinds: set[str]) -> None:
@@ -81,11 +431,11 @@ def _add_legend(figure: Figure, kinds: set[str]) -> None:
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
 
 
-def _draw_node(ax: Axes, data: dict[str, Any], x: float, y: float, labelled: bool) -> None:
+def _draw_node(ax: Axes, data: dict[str, Any], x: float, y: float, labeled: bool) -> None:
     kind, label = data["kind"], data["label"]
     if kind == "dot":
         ax.plot([x], [y], "o", color="#222222", markersize=4, zorder=3)
-        if not labelled:
+        if not labeled:
             ax.text(x, y + 0.1, f"${label}$", va="bottom", ha="center", zorder=4)
     if kind == "open":
         ax.text(x + 0.08, y, f"${label}$", va="center", ha="left", zorder=4)
@@ -130,10 +480,8 @@ def _draw_edges(ax: Axes, graph: Any, edges: dict[Edge, list[Point]]) -> None:
 
 def _label_index(ax: Axes, data: dict[str, Any], place: Point) -> None:
     box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"}
-    colour = _STYLES[data["kind"]]["color"]
-    ax.text(
-        *place, f"${data['index']}$", va="center", ha="center", color=colour, bbox=box, zorder=2
-    )
+    color = _STYLES[data["kind"]]["color"]
+    ax.text(*place, f"${data['index']}$", va="center", ha="center", color=color, bbox=box, zorder=2)
 
 
 def _curve(route: Sequence[Point], shift: float) -> tuple[Path, Point]:

@@ -1,34 +1,45 @@
-r"""The sizes of indices: read off the arrays, or given, and checked at every axis.
+r"""The sizes of indices, and where the elements lie that they reach.
 
 An index has one size in the whole equation, wherever it stands. One that no array has as an
 axis (in a Kronecker delta, in a computed position) takes the size of the delta's other index,
-that of its letter with fewer primes, or has to be given.
+that of its letter with fewer primes, or has to be given. An index reaches its own range; a computed
+position, as in :math:`X^{i(hH+a)}`, reaches what the values of its indices give.
 """
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
-from mha_book.notation.errors import notation_error
+import numpy as np
+
 from mha_book.notation.expression import (
     Affine,
     Delta,
-    Derivative,
     Expression,
     Index,
+    Named,
     Softmax,
+    Span,
     Tensor,
     all_indices,
     children,
+    free_indices,
     key,
     leaves,
+    notation_error,
 )
-from mha_book.notation.nodes import Span
 
-__all__ = ["Named", "axes_text", "collect", "index_sizes", "operands", "whole_number"]
-
-Named = Tensor | Derivative
-"""What is given as an array."""
+__all__ = [
+    "all_once",
+    "axes_text",
+    "collect",
+    "index_sizes",
+    "inside",
+    "operands",
+    "positions",
+    "shape_of",
+]
 
 
 def operands(sides: Iterable[Expression]) -> dict[str, Named]:
@@ -38,7 +49,7 @@ def operands(sides: Iterable[Expression]) -> dict[str, Named]:
     """
     found: dict[str, Named] = {}
     for leaf in (leaf for side in sides for leaf in leaves(side)):
-        if isinstance(leaf, Tensor | Derivative):
+        if isinstance(leaf, Named):
             found.setdefault(key(leaf.name), leaf)
             for name in _scalars(leaf):
                 found.setdefault(key(name), Tensor(name, span=leaf.span))
@@ -140,9 +151,9 @@ def index_sizes(
     for index in names:
         given = dims.get(index, dims.get(key(index)))
         if given is not None:
-            found[index] = (whole_number(given, f"dims[{index!r}]", source), "as given")
+            found[index] = (_whole_number(given, f"dims[{index!r}]", source), "as given")
     for leaf in (leaf for side in sides for leaf in leaves(side)):
-        if isinstance(leaf, Tensor | Derivative) and key(leaf.name) in shapes:
+        if isinstance(leaf, Named) and key(leaf.name) in shapes:
             _read(leaf, shapes[key(leaf.name)], found, source)
     _spread(sides, names, found, source)
     for index in names:
@@ -210,17 +221,96 @@ def _equal(node: Expression) -> list[tuple[str, str, Expression]]:
     return own + [pair for child in children(node) for pair in _equal(child)]
 
 
-def _where(index: str, sides: Iterable[Expression]) -> tuple[int, int] | None:
+def _where(index: str, sides: Iterable[Expression]) -> Span:
     for leaf in (leaf for side in sides for leaf in leaves(side)):
         if index in all_indices(leaf):
             return leaf.span
     return None
 
 
-def whole_number(value: Any, name: str, source: str, span: Span = None) -> int:
+def _whole_number(value: Any, name: str, source: str, span: Span = None) -> int:
     """Return a Python integer; raise ``ValueError`` for anything else."""
     try:
         return operator.index(value)
     except TypeError:
         message = f"{name}: expected a Python integer, known before the arrays are; got {value!r}"
         raise notation_error(message, source, span) from None
+
+
+def positions(
+    leaf: Named,
+    axes: Sequence[str],
+    sizes: Mapping[str, int],
+    scalars: Mapping[str, Any],
+    source: str,
+) -> tuple[np.ndarray, ...]:
+    """Return for each axis of a tensor the positions that its indices reach.
+
+    Args:
+        leaf: the tensor.
+        axes: the indices in the order of the axes along which the positions lie.
+        sizes: the size of each index.
+        scalars: the values of the names in computed positions, by their Python names.
+        source: the equation.
+
+    Returns:
+        Arrays of integers of one rank, that of ``axes``, to index the tensor with.
+    """
+    grid = {
+        index: np.arange(sizes[index]).reshape([-1 if other == index else 1 for other in axes])
+        for index in axes
+    }
+
+    def value(factor: int | str) -> int:
+        if isinstance(factor, int):
+            return factor
+        name = key(factor)
+        if name not in scalars:
+            raise notation_error(f"{name}: missing; expected an integer", source, leaf.span)
+        return _whole_number(scalars[name], name, source, leaf.span)
+
+    found = []
+    for index in leaf.indices:
+        if isinstance(index, str):
+            found.append(grid[index])
+        else:
+            terms = (value(factor) * grid[own] for factor, own in index.terms)
+            found.append(sum(terms, np.zeros([1] * len(axes), int)) + value(index.offset))
+    return tuple(found)
+
+
+def shape_of(
+    leaf: Named, sizes: Mapping[str, int], scalars: Mapping[str, Any], source: str
+) -> tuple[int, ...]:
+    """Return the shape of a tensor, for computed positions the least that has them all."""
+    return _extent(positions(leaf, free_indices(leaf), sizes, scalars, source))
+
+
+def _extent(at: tuple[np.ndarray, ...]) -> tuple[int, ...]:
+    return tuple(int(axis.max(initial=-1)) + 1 for axis in at)
+
+
+def inside(leaf: Named, at: tuple[np.ndarray, ...], shape: tuple[int, ...], source: str) -> None:
+    """Raise ``ValueError`` unless an array of the given shape has all of the positions."""
+    for axis, (where, size) in enumerate(zip(at, shape, strict=True)):
+        low, high = int(where.min(initial=0)), int(where.max(initial=-1))
+        if low < 0 or high >= size:
+            message = f"{key(leaf.name)}: axis {axis}: expected positions {low} to {high}"
+            raise notation_error(f"{message}; got size {size}", source, leaf.span)
+
+
+def all_once(leaf: Named, at: tuple[np.ndarray, ...], source: str) -> tuple[int, ...]:
+    """Return the shape of an array in which the positions are all, each once.
+
+    Raises:
+        ValueError: there is none, so that the indices do not say what each element is.
+    """
+    shape = _extent(at)
+    inside(leaf, at, shape, source)
+    flat = np.ravel_multi_index(np.broadcast_arrays(*at), shape)
+    distinct = len(np.unique(flat))
+    if not flat.size == distinct == prod(shape):
+        message = f"{key(leaf.name)}: expected indices that reach each element once"
+        got = f"{flat.size} positions, {distinct} of them distinct, for {prod(shape)} elements"
+        raise notation_error(f"{message}; got {got}", source, leaf.span)
+    return shape

@@ -1,33 +1,55 @@
 r"""Equations that run: LaTeX in, arrays out."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from mha_book.notation import describe
-from mha_book.notation.contraction import einsums
-from mha_book.notation.errors import notation_error
+from mha_book.notation.contraction import einsums, flatten, own_indices, subscripts
+from mha_book.notation.derivative import gradient, jacobian
+from mha_book.notation.dimensions import axes_text, collect, index_sizes, operands, shape_of
 from mha_book.notation.evaluate import Evaluation
 from mha_book.notation.expression import (
+    Add,
     Affine,
+    Delta,
     Expression,
+    Function,
+    Named,
+    Power,
+    Quotient,
+    Softmax,
+    all_indices,
     free_indices,
+    is_plain,
     key,
+    notation_error,
 )
 from mha_book.notation.latex import render
 from mha_book.notation.loops import loops
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind
-from mha_book.notation.sides import Sides
+from mha_book.notation.simplify import lacking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Equation", "parse_equations"]
+__all__ = ["Equation", "parse_equations", "run_loops"]
+
+_NO_EINSUM: dict[type, str] = {
+    Add: "terms that are added",
+    Delta: "a Kronecker delta of two free indices",
+    Function: "a function",
+    Power: "a power",
+    Quotient: "a quotient",
+    Softmax: "a softmax",
+}
 
 
-class Equation(Sides):
+class Equation:
     r"""One equation in index notation, typed as LaTeX, that computes what it says.
 
     An index on the left is free; one that stands only on the right is summed over, within the
@@ -70,7 +92,7 @@ class Equation(Sides):
             message = f"expected one equation; got {len(statements)}"
             raise notation_error(message, latex, statements[1].span if statements else None)
         bound = bind(statements[0], strict=strict, broadcast=tuple(broadcast))
-        super().__init__(latex, bound.sides, bound.free, broadcast)
+        self._take(latex, bound.sides, bound.free, broadcast)
 
     @classmethod
     def from_sides(
@@ -84,16 +106,80 @@ class Equation(Sides):
         """
         equation = cls.__new__(cls)
         latex = " = ".join(render(side) for side in sides)
-        Sides.__init__(equation, latex, sides, free_indices(sides[0]), broadcast)
+        equation._take(latex, sides, free_indices(sides[0]), broadcast)
         return equation
+
+    def _take(
+        self, text: str, sides: Sequence[Expression], free: Sequence[str], broadcast: Sequence[str]
+    ) -> None:
+        """Take the sides; raise ``ValueError`` if they say nothing or define nothing."""
+        self.text = text
+        self.sides = tuple(sides)
+        self.free = tuple(free)
+        self.broadcast = tuple(broadcast)
+        if len(self.sides) < 2:
+            message = "expected an equation, with a left and a right side; got one expression"
+            raise notation_error(message, text, self.left.span)
+        if self.target is not None and len(free_indices(self.target)) != sum(
+            len(index.indices) if isinstance(index, Affine) else 1 for index in self.target.indices
+        ):
+            message = "expected each index of the left side once"
+            raise notation_error(message, text, self.left.span)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equation) and self.sides == other.sides
+
+    def __hash__(self) -> int:
+        return hash(self.sides)
+
+    def __repr__(self) -> str:
+        return f"Equation(r{self.latex!r})".replace("\\\\", "\\")
 
     @property
     def latex(self) -> str:
         """The source, without the space around it."""
         return self.text.strip()
 
-    def __repr__(self) -> str:
-        return f"Equation(r{self.latex!r})".replace("\\\\", "\\")
+    @property
+    def left(self) -> Expression:
+        """The left side."""
+        return self.sides[0]
+
+    @property
+    def right(self) -> Expression:
+        """The first right side."""
+        return self.sides[1]
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the left side is no tensor, so that the equation defines none."""
+        return self.target is None
+
+    @property
+    def target(self) -> Named | None:
+        """The tensor that the equation defines; None for an identity."""
+        return self.left if isinstance(self.left, Named) else None
+
+    @property
+    def computed(self) -> Expression:
+        """The expression that a call computes: the first right side, of an identity the left."""
+        return self.left if self.is_identity else self.right
+
+    @property
+    def right_sides(self) -> tuple[Expression, ...]:
+        """The sides that are computed: of an identity all, otherwise all but the left."""
+        return self.sides if self.is_identity else self.sides[1:]
+
+    @property
+    def operands(self) -> dict[str, Named]:
+        """The arrays that the equation is computed from, by their Python names."""
+        return operands(self.right_sides)
+
+    @property
+    def scalars(self) -> dict[str, Named]:
+        """The named scalars in computed positions of the left side, by their Python names."""
+        found = operands(self.sides[:1])
+        return {name: leaf for name, leaf in found.items() if leaf != self.target}
 
     def __call__(
         self,
@@ -123,7 +209,7 @@ class Equation(Sides):
         evaluation = Evaluation(given, sizes, self.text)
         value = evaluation(self.computed, self.free)
         target = self.target
-        if target is not None and any(isinstance(index, Affine) for index in target.indices):
+        if target is not None and not is_plain(target):
             value = evaluation.assign(target, self.free, value)
         return value
 
@@ -152,6 +238,34 @@ class Equation(Sides):
         evaluation = Evaluation(given, sizes, self.text)
         return tuple(evaluation(side, self.free) for side in sides)
 
+    def read(
+        self,
+        sides: Sequence[Expression],
+        mapping: Mapping[str, Any] | None,
+        dims: Mapping[str, int] | None,
+        arrays: Mapping[str, Any],
+        convert: Callable[[Any], Any] = jnp.asarray,
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """Check the arrays from which some sides are to be computed.
+
+        Returns:
+            The arrays by their Python names, and the size of every index of the sides.
+        """
+        required = {**self.scalars, **operands(sides)}
+        given = collect(required, self.operands, mapping, arrays, self.text, convert)
+        self._check_dims(dims or {})
+        shapes = {name: np.shape(array) for name, array in given.items()}
+        return given, index_sizes(sides, shapes, dims or {}, self.text)
+
+    def _check_dims(self, dims: Mapping[str, int], scalars: Sequence[str] = ()) -> None:
+        """Raise ``ValueError`` if a size is given that is not of an index, or a named scalar."""
+        indices = set().union(*(all_indices(side) for side in self.sides))
+        for name in dims:
+            if name not in {*indices, *map(key, indices), *scalars}:
+                expected = ", ".join(sorted({*indices, *scalars})) or "none"
+                message = f"dims: expected sizes of the indices {expected}; got {name!r}"
+                raise notation_error(message, self.text)
+
     @property
     def einsum(self) -> str:
         """What ``einsum`` calls the right side, numbers and named scalars aside.
@@ -159,7 +273,18 @@ class Equation(Sides):
         Raises:
             ValueError: the right side is not one contraction of tensors.
         """
-        return describe.einsum(self)
+        reason = "no einsum says this alone: "
+        parts = flatten(self.computed)
+        target = () if self.target is None else (self.target,)
+        for factor in (*parts.factors, *target):
+            if not isinstance(factor, Named) or not is_plain(factor):
+                what = _NO_EINSUM.get(type(factor), "a computed position")
+                raise notation_error(reason + what, self.text, factor.span)
+        terms = [own_indices(factor) for factor in parts.factors]
+        for index in (*self.free, *parts.summed):
+            if not any(index in term for term in terms):
+                raise notation_error(f"{reason}no tensor has the index {index}", self.text)
+        return subscripts(terms, self.free)
 
     @property
     def einsums(self) -> tuple[str, ...]:
@@ -173,7 +298,20 @@ class Equation(Sides):
             **dims: the size of each index (``j_prime`` for j'), and the value of each name in a
                 computed position.
         """
-        return describe.shapes(self, dims)
+        scalars, sizes = self._given_sizes(dims)
+        arrays = self._arrays()
+        return {n: shape_of(leaf, sizes, scalars, self.text) for n, leaf in arrays.items()}
+
+    def _given_sizes(self, dims: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the values of named scalars, and the size of every index."""
+        leaves = {**self.scalars, **self.operands}
+        self._check_dims(dims, [name for name, leaf in leaves.items() if not leaf.indices])
+        scalars = {name: dims[name] for name in dims if name in leaves}
+        return scalars, index_sizes(self.sides, {}, dims, self.text)
+
+    def _arrays(self) -> dict[str, Named]:
+        first = {} if self.target is None else {key(self.target.name): self.target}
+        return {**first, **self.scalars, **self.operands}
 
     def flops(self, **dims: int) -> int:
         """Return how many operations on numbers a call makes.
@@ -185,7 +323,24 @@ class Equation(Sides):
         Args:
             **dims: as in :meth:`shapes`.
         """
-        return describe.flops(self, dims)
+        scalars, sizes = self._given_sizes(dims)
+        needed = self.shapes(**dims)
+        abstract = {
+            name: jax.ShapeDtypeStruct(needed[name], jnp.float32)
+            for name in operands((self.computed,))
+            if name not in scalars
+        }
+        operations = 0
+
+        def run(arrays: dict[str, Any]) -> jax.Array:
+            nonlocal operations
+            evaluation = Evaluation({**arrays, **scalars}, sizes, self.text)
+            value = evaluation(self.computed, self.free)
+            operations = evaluation.operations
+            return value
+
+        jax.eval_shape(run, abstract)  # counted by making the call, on arrays without values
+        return operations
 
     def source(self) -> tuple[str, dict[str, str]]:
         """Return the loops, and for each index without an array the argument that is its size."""
@@ -221,10 +376,8 @@ class Equation(Sides):
         Returns:
             What :math:`\partial L / \partial W` is, from the gradient by the left side's tensor.
         """
-        from mha_book.notation.gradient import adjoint, lacking
-
-        left, right = adjoint(self, name)
-        return Equation.from_sides((left, right), broadcast=lacking(left, right))
+        sides = gradient(self.left, self.right, name)
+        return Equation.from_sides(sides, broadcast=lacking(*sides))
 
     def jacobian(self, name: str) -> "Equation":
         """Return the derivative of each element of the left side by each of an array's.
@@ -232,18 +385,25 @@ class Equation(Sides):
         Args:
             name: the array, by its Python name or its name in LaTeX.
         """
-        from mha_book.notation.jacobian import jacobian
-
-        return Equation.from_sides(jacobian(self, name))
+        return Equation.from_sides(jacobian(self.left, self.right, name))
 
     def diagram(self) -> "Figure":
         """Draw the tensor network: tensors joined by the indices that they are summed over."""
-        from mha_book.notation.diagram import draw
+        from mha_book.notation.diagram import draw  # needs networkx and matplotlib, else nothing
 
         return draw([self])
 
     def _repr_markdown_(self) -> str:
-        return describe.markdown(self)
+        """Write the equation for a notebook: typeset, below it its einsums and arrays' axes."""
+        told = {
+            name: f"`{name}{axes_text(leaf, '[]') if leaf.indices else ''}`"
+            for name, leaf in self._arrays().items()
+        }
+        target = [] if self.target is None else [told.pop(key(self.target.name))]
+        arrays = " → ".join([", ".join(told.values()), *target][-2 if told else -1 :])
+        written = ", ".join(f"`{text}`" for text in self.einsums)
+        below = " · ".join(text for text in (written, arrays) if text)
+        return f"$$\n{self.latex}\n$$\n\n{below}"
 
 
 def parse_equations(latex: str, *, broadcast: Sequence[str] = ()) -> tuple[Equation, ...]:
@@ -267,3 +427,41 @@ def parse_equations(latex: str, *, broadcast: Sequence[str] = ()) -> tuple[Equat
         own = tuple(index for index in broadcast if index in free)
         found.append(Equation(latex[start:end], broadcast=own))
     return tuple(found)
+
+
+def run_loops(
+    equation: Equation,
+    mapping: Mapping[str, Any] | None = None,
+    /,
+    *,
+    dims: Mapping[str, int] | None = None,
+    **arrays: Any,
+) -> np.ndarray:
+    """Run the loops of an equation in float64, on arrays as the equation takes them.
+
+    Args:
+        equation: what is computed.
+        mapping: arrays by their names in LaTeX.
+        dims: sizes of indices that no array has as an axis.
+        **arrays: arrays by their Python names.
+
+    Returns:
+        What calling the equation returns, element by element.
+    """
+    given, sizes = equation.read((equation.computed,), mapping, dims, arrays, _float64)
+    source, extra = equation.source()
+    scope: dict[str, Any] = {"np": np, "math": math}
+    exec(source, scope)
+    (function,) = (value for name, value in scope.items() if name.startswith("compute_"))
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    result = function(
+        **{name: array for name, array in given.items() if name in names},
+        **{name: sizes[index] for index, name in extra.items()},
+    )
+    return np.asarray(result)
+
+
+def _float64(array: Any) -> Any:
+    """A scalar as it came: one that is an integer may be a size."""
+    found = np.asarray(array)
+    return found.astype(np.float64) if found.ndim else found[()]

@@ -16,30 +16,37 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mha_book.notation.contraction import flatten, own_indices, signed, subscripts
-from mha_book.notation.dimensions import Named
+from mha_book.notation.contraction import (
+    Step,
+    contract,
+    flatten,
+    order,
+    own_indices,
+    signed,
+    subscripts,
+)
+from mha_book.notation.dimensions import all_once, inside, positions
 from mha_book.notation.expression import (
     Add,
-    Affine,
     Delta,
     Derivative,
     Expression,
     Function,
+    Named,
     Number,
     Power,
     Quotient,
     Softmax,
     Tensor,
     free_indices,
+    is_plain,
     key,
 )
-from mha_book.notation.order import Step, order
-from mha_book.notation.positions import all_once, inside, positions
-from mha_book.notation.products import contract
 
-__all__ = ["Evaluation", "Value", "FUNCTIONS"]
+__all__ = ["Evaluation", "Value"]
 
-FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "exp": jnp.exp,
     "log": jnp.log,
     "sqrt": jnp.sqrt,
@@ -47,7 +54,6 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "sin": jnp.sin,
     "cos": jnp.cos,
 }
-"""What a function's name computes."""
 
 
 class Value(NamedTuple):
@@ -143,7 +149,7 @@ class Evaluation:
             case Power(base, exponent):
                 return self.elementwise(lambda x: _power(x, exponent), node, base)
             case Function(name, argument):
-                return self.elementwise(FUNCTIONS[name], node, argument)
+                return self.elementwise(_FUNCTIONS[name], node, argument)
             case Softmax(argument, index):
                 inner = self.contraction(argument)
                 self.count(inner.axes, 5)
@@ -155,7 +161,7 @@ class Evaluation:
         """Return a named array: a diagonal where an index stands twice, a gather if computed."""
         array = self.arrays[key(leaf.name)]
         axes = free_indices(leaf)
-        if any(isinstance(index, Affine) for index in leaf.indices):
+        if not is_plain(leaf):
             at = positions(leaf, axes, self.sizes, self.given, self.source)
             inside(leaf, at, array.shape, self.source)
             return Value(array[at], axes)

@@ -1,53 +1,219 @@
-r"""The typed form of index notation, apart from how it is written: its nodes and what they share.
+r"""The typed form of index notation: nodes, the walks over them, errors that show their place.
 
-The nodes are those of :mod:`mha_book.notation.nodes`; here are the walks over them and the rules
-of renaming.
+The parser makes the nodes from LaTeX; evaluation, loops, gradients and diagrams work on them alone.
+Every sum is a node of its own (:class:`Sum`), whether the page writes it or implies it, so that
+what lies below a node has a meaning that no other part of the equation can change.
+
+An index is a string, a letter with its primes: ``"i"``, ``"j'"``. The value of an expression is
+an array with one axis for each of its free indices.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from keyword import iskeyword
-
-from mha_book.notation.nodes import (
-    Add,
-    Affine,
-    Delta,
-    Derivative,
-    Expression,
-    Function,
-    Index,
-    Leaf,
-    Number,
-    Power,
-    Product,
-    Quotient,
-    Softmax,
-    Sum,
-    Tensor,
-)
 
 __all__ = [
     "Add",
     "Affine",
     "Delta",
     "Derivative",
+    "Expression",
     "Function",
+    "Index",
+    "Leaf",
+    "Named",
     "Number",
     "Power",
     "Product",
     "Quotient",
     "Softmax",
+    "Span",
     "Sum",
     "Tensor",
     "all_indices",
     "children",
     "free_indices",
     "fresh",
+    "is_plain",
     "key",
     "leaves",
+    "notation_error",
     "rebuild",
     "rename",
+    "written_indices",
 ]
+
+Span = tuple[int, int] | None
+"""Where in the source an expression stands, from the first character to behind the last.
+
+Derived expressions stand nowhere. It takes no part in comparisons.
+"""
+
+
+@dataclass(frozen=True)
+class Affine:
+    r"""A computed position, such as :math:`hH + a` in :math:`X^{i(hH+a)}`.
+
+    Attributes:
+        terms: pairs of a factor and an index: ``(("H", "h"), (1, "a"))``. A factor is an integer
+            or the name of a scalar.
+        offset: an integer, or the name of a scalar, added to the sum of the terms.
+    """
+
+    terms: tuple[tuple[int | str, str], ...]
+    offset: int | str = 0
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        """The indices from which the position is computed."""
+        return tuple(index for _, index in self.terms)
+
+
+Index = str | Affine
+"""What stands at an axis of a tensor: a letter with its primes, or a computed position."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of the page: exact where it is written as digits or as a fraction of integers."""
+
+    value: Fraction
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    r"""A named array with its indices: :math:`W_Q^{hba}`; without indices, a named scalar.
+
+    Attributes:
+        name: the name as LaTeX writes it, without spaces: ``W_Q``, ``X'``, ``\lambda``, ``d_k``.
+        indices: one for each axis, in the order of the axes.
+    """
+
+    name: str
+    indices: tuple[Index, ...] = ()
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Derivative:
+    r"""A partial derivative: an array with the axes of both tensors, those of the upper first.
+
+    :math:`\partial L / \partial Q^{hia}` has axes h, i, a;
+    :math:`\partial Q^{h'i'a'} / \partial W_Q^{hba}` has axes h', i', a', h, b, a.
+    """
+
+    upper: Tensor
+    lower: Tensor
+    span: Span = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The name under which the array is given: ``dL/dQ``."""
+        return f"d{self.upper.name}/d{self.lower.name}"
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """The indices of both tensors."""
+        return self.upper.indices + self.lower.indices
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Kronecker's delta: one where both indices are equal, zero elsewhere."""
+
+    first: str
+    second: str
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of its factors, entry by entry: an index that they share is one index."""
+
+    factors: tuple["Expression", ...]
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Add:
+    """The sum of its terms. A difference has a term with the factor -1."""
+
+    terms: tuple["Expression", ...]
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """Numerator divided by denominator, entry by entry."""
+
+    numerator: "Expression"
+    denominator: "Expression"
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Power:
+    """A constant power, entry by entry."""
+
+    base: "Expression"
+    exponent: Fraction
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function applied to each entry: ``exp``, ``log``, ``sqrt``, ``tanh``, ``sin``, ``cos``."""
+
+    name: str
+    argument: "Expression"
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Sum:
+    r"""The sum of the body over indices that are free in it.
+
+    Attributes:
+        indices: the indices summed over. Outside this node they mean nothing.
+        body: what is summed.
+        written: whether the page writes the :math:`\sum`; an implied sum is drawn without.
+    """
+
+    indices: tuple[str, ...]
+    body: "Expression"
+    written: bool = False
+    span: Span = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    r"""A quotient :math:`\exp E^j / \sum_{j'} \exp E^{j'}`, known for what it is.
+
+    It is evaluated with the maximum subtracted and has a derivative without quotients. As LaTeX
+    and as loops it is the quotient that it stands for.
+
+    Attributes:
+        argument: E, in which ``index`` is free.
+        index: j, which is free in the softmax.
+        bound: j', the name of the index of the denominator's sum.
+    """
+
+    argument: "Expression"
+    index: str
+    bound: str
+    span: Span = field(default=None, compare=False)
+
+
+Leaf = Number | Tensor | Derivative | Delta
+"""An expression without others below it."""
+
+Named = Tensor | Derivative
+"""What is given as an array, under its name."""
+
+Expression = Leaf | Product | Add | Quotient | Power | Function | Sum | Softmax
+"""Any node."""
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
@@ -88,23 +254,30 @@ def rebuild(node: Expression, transform: Callable[[Expression], Expression]) -> 
 
 def leaves(node: Expression) -> Iterator[Leaf]:
     """Yield the leaves from left to right."""
-    if isinstance(node, Tensor | Derivative | Delta | Number):
+    if isinstance(node, Leaf):
         yield node
     for child in children(node):
         yield from leaves(child)
 
 
-def _own(node: Expression) -> Iterator[str]:
+def written_indices(node: Expression) -> tuple[str, ...]:
+    """Return the indices that a node itself writes, each as often as it stands there."""
     if isinstance(node, Tensor | Derivative):
-        for index in node.indices:
-            yield from index.indices if isinstance(index, Affine) else (index,)
-    elif isinstance(node, Delta):
-        yield from (node.first, node.second)
+        groups = (i.indices if isinstance(i, Affine) else (i,) for i in node.indices)
+        return tuple(index for group in groups for index in group)
+    if isinstance(node, Delta):
+        return node.first, node.second
+    return node.indices if isinstance(node, Sum) else ()
+
+
+def is_plain(leaf: Named) -> bool:
+    """Return whether each axis of a tensor has an index, and none a computed position."""
+    return all(isinstance(index, str) for index in leaf.indices)
 
 
 def free_indices(node: Expression) -> tuple[str, ...]:
     """Return the free indices in the order in which they first stand."""
-    found = dict.fromkeys(_own(node))
+    found = dict.fromkeys(written_indices(node))
     for child in children(node):
         found |= dict.fromkeys(free_indices(child))
     bound = node.indices if isinstance(node, Sum) else ()
@@ -113,12 +286,8 @@ def free_indices(node: Expression) -> tuple[str, ...]:
 
 def all_indices(node: Expression) -> set[str]:
     """Return every index that stands anywhere in the expression, bound or free."""
-    found = set(_own(node)).union(*(all_indices(child) for child in children(node)))
-    if isinstance(node, Sum):
-        found |= set(node.indices)
-    if isinstance(node, Softmax):
-        found |= {node.index, node.bound}
-    return found
+    found = set(written_indices(node)).union(*(all_indices(child) for child in children(node)))
+    return found | {node.index, node.bound} if isinstance(node, Softmax) else found
 
 
 def fresh(index: str, taken: set[str] | frozenset[str]) -> str:
@@ -136,44 +305,42 @@ def rename(node: Expression, names: dict[str, str]) -> Expression:
     names = {old: new for old, new in names.items() if old != new}
     if not names:
         return node
-
-    def index(old: Index) -> Index:
-        if isinstance(old, Affine):
-            return replace(old, terms=tuple((k, names.get(i, i)) for k, i in old.terms))
-        return names.get(old, old)
-
-    def tensor(old: Tensor) -> Tensor:
-        return replace(old, indices=tuple(index(i) for i in old.indices))
-
-    def bound(body: Expression, own: tuple[str, ...]) -> dict[str, str]:
-        """How the bound indices have to be called, and which renamings still reach the body."""
-        inner = {old: new for old, new in names.items() if old not in own}
-        taken = all_indices(body) | set(inner.values())
-        for old in own:
-            if old in inner.values():
-                inner[old] = fresh(old, taken)
-                taken.add(inner[old])
-        return inner
-
     match node:
         case Tensor():
-            return tensor(node)
+            return _rename_axes(node, names)
         case Derivative(upper, lower):
-            return replace(node, upper=tensor(upper), lower=tensor(lower))
+            upper, lower = _rename_axes(upper, names), _rename_axes(lower, names)
+            return replace(node, upper=upper, lower=lower)
         case Delta(first, second):
             return replace(node, first=names.get(first, first), second=names.get(second, second))
         case Sum(own, body):
-            inner = bound(body, own)
-            return replace(
-                node, indices=tuple(inner.get(i, i) for i in own), body=rename(body, inner)
-            )
-        case Softmax(argument, own, other):
-            new = names.get(own, own)
+            # The renamings that still reach the body, and new names for what would capture one.
+            inner = {old: new for old, new in names.items() if old not in own}
+            taken = all_indices(body) | set(inner.values())
+            for index in own:
+                if index in inner.values():
+                    inner[index] = fresh(index, taken)
+                    taken.add(inner[index])
+            own = tuple(inner.get(index, index) for index in own)
+            return replace(node, indices=own, body=rename(body, inner))
+        case Softmax(argument, index, other):
+            new = names.get(index, index)
             argument = rename(argument, names)
             if other in names.values():
                 other = fresh(other, all_indices(argument) | {new})
             return replace(node, argument=argument, index=new, bound=other)
     return rebuild(node, lambda child: rename(child, names))
+
+
+def _rename_axes(leaf: Tensor, names: dict[str, str]) -> Tensor:
+    axes: list[Index] = []
+    for axis in leaf.indices:
+        if isinstance(axis, Affine):
+            terms = tuple((factor, names.get(index, index)) for factor, index in axis.terms)
+            axes.append(replace(axis, terms=terms))
+        else:
+            axes.append(names.get(axis, axis))
+    return replace(leaf, indices=tuple(axes))
 
 
 def key(name: str) -> str:
@@ -199,3 +366,37 @@ def key(name: str) -> str:
     plain = name.replace("'", "_prime").replace("\\", "").replace("{", "").replace("}", "")
     plain = "".join(c if c.isalnum() or c == "_" else "_" for c in plain)
     return f"{plain}_" if iskeyword(plain) else plain
+
+
+_WIDTH = 96  # characters of a line that an error shows
+
+
+def notation_error(message: str, source: str, span: Span = None) -> ValueError:
+    """Return a ``ValueError`` that shows the line of the source and marks the span with carets.
+
+    Args:
+        message: what was found and what was expected.
+        source: the whole LaTeX.
+        span: from the first character meant to behind the last; None where nothing is known,
+            then the first character is marked.
+
+    Example:
+        >>> print(notation_error("expected an index, found '2'", "A^{i2}", (4, 5)))
+        expected an index, found '2'
+          A^{i2}
+              ^
+    """
+    start, end = span or (0, 1)
+    start = min(max(start, 0), len(source))
+    first = source.rfind("\n", 0, start) + 1
+    last = source.find("\n", start)
+    line = source[first : last if last >= 0 else len(source)]
+    column = start - first
+    width = max(1, min(end - start, len(line) - column))
+    left = max(0, min(column - _WIDTH // 2, len(line) - _WIDTH))
+    shown = line[left : left + _WIDTH]
+    width = min(width, max(1, _WIDTH - (column - left)))
+    before, after = "…" * (left > 0), "…" * (left + _WIDTH < len(line))
+    shown = "".join(c if c.isprintable() else " " for c in shown)
+    carets = " " * (len(before) + column - left) + "^" * width
+    return ValueError(f"{message}\n  {before}{shown}{after}\n  {carets}")

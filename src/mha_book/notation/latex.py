@@ -28,8 +28,7 @@ from mha_book.notation.expression import (
     rename,
 )
 from mha_book.notation.parser import parse
-from mha_book.notation.rules import bind
-from mha_book.notation.softmax import recognise_softmax
+from mha_book.notation.rules import bind, recognize_softmax
 
 __all__ = ["render", "render_equation", "render_indices"]
 
@@ -60,7 +59,7 @@ def render_equation(sides: Sequence[Expression]) -> str:
     except ValueError:
         same = False
     else:
-        plain = [recognise_softmax(_plain(side)) for side in sides]
+        plain = [recognize_softmax(_plain(side)) for side in sides]
         same = plain == [_plain(side) for side in bound.sides]
     return short if same else " = ".join(render(_write_sums(side)) for side in sides)
 

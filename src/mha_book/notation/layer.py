@@ -85,7 +85,7 @@ def layer_arrays(params: Any, x: Array) -> dict[str, Array]:
     key/value heads than query heads the operands are those of the grouped layer.
 
     Args:
-        params: separate parameters, a :class:`~mha_book.parameters.MultiHeadParams`.
+        params: separate parameters, a :class:`~mha_book.multihead.parameters.MultiHeadParams`.
         x: ``(T, D)``.
 
     Returns:

@@ -5,11 +5,12 @@ may stand for is the parser's to say, so that the first mistake on the page is t
 """
 
 import re
+from fractions import Fraction
 from typing import NamedTuple, NoReturn
 
-from mha_book.notation.errors import notation_error
+from mha_book.notation.expression import notation_error
 
-__all__ = ["CAPITAL_GREEK", "GREEK", "REASONS", "Cursor", "Token", "tokenize"]
+__all__ = ["ACCENTS", "REASONS", "Cursor", "Token", "is_index", "starts_name", "tokenize"]
 
 
 def _set(words: str) -> frozenset[str]:
@@ -25,15 +26,15 @@ GREEK = _set(
 CAPITAL_GREEK = _set(r"\Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi \Psi \Omega")
 """The commands of capital Greek letters, which may be names."""
 
-KNOWN = (
-    GREEK
-    | CAPITAL_GREEK
-    | _set(
-        r"\frac \tfrac \dfrac \sqrt \sum \exp \log \ln \tanh \sin \cos \cdot \times \qquad "
-        r"\widetilde \widehat \tilde \hat \bar \overline"
-    )
+ACCENTS = (r"\widetilde", r"\widehat", r"\tilde", r"\hat", r"\bar", r"\overline")
+"""The commands that put an accent on a name."""
+
+_DIGITS = 30  # of one number
+
+_KNOWN = GREEK.union(CAPITAL_GREEK, ACCENTS) | _set(
+    r"\frac \tfrac \dfrac \sqrt \sum \exp \log \ln \tanh \sin \cos \cdot \times \qquad"
 )
-LAYOUT = {"\\ "} | _set(
+_LAYOUT = {"\\ "} | _set(
     r"\, \: \; \! \> \quad \left \right \displaystyle \textstyle \limits "
     r"\big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr"
 )
@@ -109,28 +110,32 @@ def tokenize(source: str) -> list[Token]:
     found = [
         Token(str(match.lastgroup), match.group(), *match.span())
         for match in _TOKEN.finditer(source)
-        if match.lastgroup != "space" and match.group() not in LAYOUT
+        if match.lastgroup != "space" and match.group() not in _LAYOUT
     ]
     return [*found, Token("end", "", len(source), len(source))]
 
 
-class Cursor:
-    """Reads tokens from left to right and never goes back.
+def starts_name(token: Token) -> bool:
+    """Return whether a name can begin with the token."""
+    greek = token.text in GREEK or token.text in CAPITAL_GREEK or token.text in ACCENTS
+    return token.kind in ("letter", "word") or greek
 
-    Attributes:
-        source: the LaTeX.
-        visited: how many tokens have been looked at, each look counted.
-    """
+
+def is_index(token: Token) -> bool:
+    """Return whether the token can be an index: a lower-case letter, Latin or Greek."""
+    return (token.kind == "letter" and token.text.islower()) or token.text in GREEK
+
+
+class Cursor:
+    """Reads the tokens of ``source`` from left to right and never goes back."""
 
     def __init__(self, source: str):
         self.source = source
-        self.visited = 0
         self._tokens = tokenize(source)
         self._next = 0
 
     def peek(self, ahead: int = 0) -> Token:
         """Return the next token, or one further ahead, and stay."""
-        self.visited += 1
         return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
 
     def take(self) -> Token:
@@ -167,6 +172,60 @@ class Cursor:
             name = token.text.partition("{")[2].rstrip("}")
             reason = "cases are no part of the notation" if name == "cases" else ""
             reason = _MATRIX if name.endswith(("matrix", "array")) else reason
-        if not reason and token.kind == "command" and token.text not in KNOWN:
+        if not reason and token.kind == "command" and token.text not in _KNOWN:
             reason = f"the command {token.text} is unknown"
         self.fail(f"expected {expected}, found {token}" + f": {reason}" * bool(reason), token)
+
+    def number(self) -> Fraction:
+        """Read digits that stand together, with or without a point."""
+        first = last = self.take()
+        text = first.text
+        while (token := self.peek()).start == last.end and (
+            token.kind == "digit" or (token.text == "." and "." not in text)
+        ):
+            follower = self.source[token.end : token.end + 1]
+            if token.text == "." and not (follower.isascii() and follower.isdigit()):
+                break
+            last = self.take()
+            text += last.text
+            if len(text) > _DIGITS:
+                self.fail(f"expected a number of at most {_DIGITS} digits", first, last.end)
+        return Fraction(text)
+
+    def primes(self) -> str:
+        """Read the primes that stand next, if any."""
+        primes = ""
+        while self.accept("'"):
+            primes += "'"
+        return primes
+
+    def subscript(self) -> str:
+        """Read a subscript, which belongs to the name, and return it as names are stored."""
+        self.expect("_")
+        parts: list[str] = []
+        braced = self.accept("{")
+        while not (braced and parts and self.accept("}")):
+            token = self.peek()
+            letter = token.kind in ("letter", "digit") or token.text in GREEK | CAPITAL_GREEK
+            if (
+                token.kind != "word"
+                and not letter
+                and not (braced and parts and token.text in (",", "'"))
+            ):
+                self.refuse("a letter, a digit or a word in a subscript")
+            space = bool(parts) and parts[-1].startswith("\\") and parts[-1][-1].isalpha()
+            parts.append(" " * (space and token.kind == "letter") + self.word())
+            if not braced:
+                break
+        text = "".join(parts)
+        return f"_{text}" if len(parts) == 1 and not text.endswith("}") else f"_{{{text}}}"
+
+    def word(self) -> str:
+        """Read a name of one letter or one word, as names are stored: without spaces."""
+        token = self.take()
+        if token.kind == "word":
+            content = token.text.partition("{")[2][:-1]
+            plain = content.replace("-", "")
+            if not (content.isascii() and plain.isalnum() and content[0].isalpha()):
+                self.fail(f"expected a name, found {token}: prose is no part of an equation", token)
+        return token.text.replace(" ", "")

@@ -4,44 +4,34 @@ The source has one ``for`` for each index and nothing of NumPy but the array tha
 an equation says, spelled out. It is slow, and what everything faster is compared with.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from mha_book.notation.contraction import signed
+from mha_book.notation.dimensions import operands
+from mha_book.notation.expression import (
+    Add,
+    Delta,
+    Derivative,
+    Expression,
+    Function,
+    Index,
+    Named,
+    Number,
+    Power,
+    Product,
+    Quotient,
+    Softmax,
+    Sum,
+    Tensor,
+    all_indices,
+    fresh,
+    key,
+    rename,
+)
 
-from mha_book.notation.dimensions import Named, operands
-from mha_book.notation.expression import Expression, Index, Tensor, key
-from mha_book.notation.statements import Writer, name_of
+__all__ = ["loops"]
 
-if TYPE_CHECKING:
-    from mha_book.notation.equation import Equation
-
-__all__ = ["loops", "run_loops"]
-
-
-def _extent(writer: Writer, index: Index) -> str:
-    """Write the size of an axis of the result, for a computed position the least that it needs."""
-    if isinstance(index, str):
-        return writer.size(index)
-    offset = [] if index.offset == 0 else [name_of(index.offset)]
-    terms = [f"{name_of(k)} * ({writer.size(i)} - 1)" for k, i in index.terms if k != 1]
-    last = [writer.size(i) for k, i in index.terms if k == 1]
-    ones = [str(1 - len(last))] if len(last) != 1 else []
-    return " + ".join([*terms, *last, *ones, *offset])
-
-
-def _measure(writer: Writer, leaves: Mapping[str, Named]) -> tuple[list[str], list[str]]:
-    """Write where the sizes of loops come from; return that, and the indices no array has."""
-    missing = [index for index in writer.sizes if index in writer.measured]
-    lines = []
-    for name, leaf in leaves.items():
-        found = [index for index in missing if index in leaf.indices]
-        if found:
-            names = [writer.sizes[str(i)] if i in found else "_" for i in leaf.indices]
-            lines.append(f"    {', '.join(names)}{',' * (len(names) == 1)} = {name}.shape")
-            missing = [index for index in missing if index not in found]
-    return lines, missing
+_SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
 
 
 def loops(
@@ -63,10 +53,10 @@ def loops(
     scalars = [name for name in operands([target]) if name != key(target.name)]
     arguments = list(dict.fromkeys([*leaves, *scalars]))
     function = f"compute_{key(target.name)}"
-    writer = Writer([side, target], [*arguments, function])
+    writer = _Writer([side, target], [*arguments, function])
     result = writer.free(key(target.name))
     if target.indices:
-        shape = ", ".join(_extent(writer, index) for index in target.indices)
+        shape = ", ".join(writer.extent(index) for index in target.indices)
         writer.write(f"{result} = np.zeros(({shape}{',' * (len(target.indices) == 1)}))")
         for index in free:
             writer.loop(index)
@@ -78,46 +68,172 @@ def loops(
     else:
         text, _ = writer.expression(side, frozenset())
         writer.write(f"return {text}")
-    lines, missing = _measure(writer, leaves)
+    lines, missing = writer.measure(leaves)
     extra = {index: writer.sizes[index] for index in missing}
     head = f"def {function}({', '.join([*arguments, *extra.values()])}):"
     told = [f"# {line}" for line in title.splitlines()]
     return "\n".join([*told, head, *lines, *writer.lines, ""]), extra
 
 
-def run_loops(
-    equation: "Equation",
-    mapping: Mapping[str, Any] | None = None,
-    /,
-    *,
-    dims: Mapping[str, int] | None = None,
-    **arrays: Any,
-) -> np.ndarray:
-    """Run the loops of an equation in float64, on arrays as the equation takes them.
-
-    Args:
-        equation: what is computed.
-        mapping: arrays by their names in LaTeX.
-        dims: sizes of indices that no array has as an axis.
-        **arrays: arrays by their Python names.
-
-    Returns:
-        What calling the equation returns, element by element.
-    """
-    given, sizes = equation.read((equation.computed,), mapping, dims, arrays, _float64)
-    source, extra = equation.source()
-    scope: dict[str, Any] = {"np": np, "math": math}
-    exec(source, scope)
-    (function,) = (value for name, value in scope.items() if name.startswith("compute_"))
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    result = function(
-        **{name: array for name, array in given.items() if name in names},
-        **{name: sizes[index] for index, name in extra.items()},
-    )
-    return np.asarray(result)
+def _name_of(value: int | str) -> str:
+    """Write a number, or the Python name of one."""
+    return key(value) if isinstance(value, str) else str(value)
 
 
-def _float64(array: Any) -> Any:
-    """A scalar as it came: one that is an integer may be a size."""
-    found = np.asarray(array)
-    return found.astype(np.float64) if found.ndim else found[()]
+class _Writer:
+    """Writes the statements of one function."""
+
+    def __init__(self, sides: Sequence[Expression], taken: Sequence[str]) -> None:
+        self.lines: list[str] = []
+        self.depth = 1
+        self.taken = {*taken, "np", "math", "range"}
+        self.measured: set[str] = set()
+        self.indices: dict[str, str] = {}
+        self.sizes: dict[str, str] = {}
+        self.everywhere = set().union(*(all_indices(side) for side in sides))
+        for index in sorted(self.everywhere):
+            self.index(index)
+            self.sizes[index] = self.free(f"size_{key(index)}")
+
+    def index(self, index: str) -> str:
+        """Return the loop variable of an index: its name, where no array has it."""
+        if index not in self.indices:
+            self.indices[index] = self.free(key(index))
+        return self.indices[index]
+
+    def size(self, index: str) -> str:
+        """Return the variable that is the size of an index."""
+        while index not in self.sizes:
+            index = index.removesuffix("'")  # a sum inside got a new name
+        self.measured.add(index)
+        return self.sizes[index]
+
+    def free(self, name: str) -> str:
+        """Return the name, with a number behind it if it is taken."""
+        new, number = name, 1
+        while new in self.taken:
+            number += 1
+            new = f"{name}_{number}"
+        self.taken.add(new)
+        return new
+
+    def write(self, line: str) -> None:
+        """Add a line."""
+        self.lines.append("    " * self.depth + line)
+
+    def loop(self, index: str, size_of: str | None = None) -> None:
+        """Open a loop over an index."""
+        self.write(f"for {self.index(index)} in range({self.size(size_of or index)}):")
+        self.depth += 1
+
+    def position(self, index: Index) -> str:
+        """Write an index as a subscript."""
+        if isinstance(index, str):
+            return self.index(index)
+        terms = [
+            self.index(i) if factor == 1 else f"{_name_of(factor)} * {self.index(i)}"
+            for factor, i in index.terms
+        ]
+        return " + ".join(terms + ([] if index.offset == 0 else [_name_of(index.offset)]))
+
+    def extent(self, index: Index) -> str:
+        """Write the size of an axis of the result; of a computed position the least it needs."""
+        if isinstance(index, str):
+            return self.size(index)
+        offset = [] if index.offset == 0 else [_name_of(index.offset)]
+        terms = [f"{_name_of(k)} * ({self.size(i)} - 1)" for k, i in index.terms if k != 1]
+        last = [self.size(i) for k, i in index.terms if k == 1]
+        ones = [str(1 - len(last))] if len(last) != 1 else []
+        return " + ".join([*terms, *last, *ones, *offset])
+
+    def measure(self, leaves: Mapping[str, Named]) -> tuple[list[str], list[str]]:
+        """Write where the sizes of loops come from; return that, and the indices no array has."""
+        missing = [index for index in self.sizes if index in self.measured]
+        lines = []
+        for name, leaf in leaves.items():
+            found = [index for index in missing if index in leaf.indices]
+            if found:
+                names = [self.sizes[str(i)] if i in found else "_" for i in leaf.indices]
+                lines.append(f"    {', '.join(names)}{',' * (len(names) == 1)} = {name}.shape")
+                missing = [index for index in missing if index not in found]
+        return lines, missing
+
+    _SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
+
+    def leaf(self, leaf: Named) -> str:
+        """Write a named array at the current indices."""
+        name = key(leaf.name)
+        if not leaf.indices:
+            return name
+        return f"{name}[{', '.join(self.position(index) for index in leaf.indices)}]"
+
+    def expression(self, node: Expression, scope: frozenset[str]) -> tuple[str, int]:
+        """Write what an expression needs before it; return it, and how tightly it binds."""
+        match node:
+            case Number(value):
+                whole = value.denominator == 1
+                return str(value).replace("/", " / "), _ATOM if whole and value >= 0 else _TERM
+            case Tensor() | Derivative():
+                return self.leaf(node), _ATOM
+            case Delta(first, second):
+                return f"(1.0 if {self.index(first)} == {self.index(second)} else 0.0)", _ATOM
+            case Product(factors):
+                minus, rest = signed(node)
+                if minus:
+                    return f"-{self.operand(rest, _TERM, scope)}", _TERM
+                return " * ".join(self.operand(factor, _FACTOR, scope) for factor in factors), _TERM
+            case Add(terms):
+                text = ""
+                for term in terms:
+                    minus, rest = signed(term)
+                    sign = ("-" if minus else "") if not text else (" - " if minus else " + ")
+                    text += sign + self.operand(rest, _TERM, scope)
+                return text, _SUM
+            case Quotient(numerator, denominator):
+                above = self.operand(numerator, _TERM, scope)
+                return f"{above} / {self.operand(denominator, _FACTOR, scope)}", _TERM
+            case Power(base, exponent):
+                power = str(exponent) if exponent.denominator == 1 else str(float(exponent))
+                return f"{self.operand(base, _ATOM, scope)} ** {power}", _POWER
+            case Function(name, argument):
+                return f"math.{name}({self.operand(argument, 0, scope)})", _ATOM
+            case Softmax(argument, index, bound):
+                return self.softmax(argument, index, bound, scope)
+            case Sum(indices, body):
+                return self.sum(indices, body, scope, {}), _ATOM
+        raise AssertionError(node)
+
+    def operand(self, child: Expression, binds: int, scope: frozenset[str]) -> str:
+        """Write an expression, in brackets where it binds less tightly than it has to."""
+        text, own = self.expression(child, scope)
+        return text if own >= binds else f"({text})"
+
+    def softmax(
+        self, argument: Expression, index: str, bound: str, scope: frozenset[str]
+    ) -> tuple[str, int]:
+        """Write the quotient that a softmax stands for."""
+        below = Function("exp", rename(argument, {index: bound}))
+        total = self.sum((bound,), below, scope, {bound: index})
+        above, _ = self.expression(Function("exp", argument), scope)
+        return f"{above} / {total}", _TERM
+
+    def sum(
+        self,
+        indices: Sequence[str],
+        body: Expression,
+        scope: frozenset[str],
+        size_of: Mapping[str, str],
+    ) -> str:
+        """Write the loops of a sum; return the name of its total."""
+        names = {i: fresh(i, scope | self.everywhere) for i in indices if i in scope}
+        self.everywhere |= {*names.values()}
+        total = self.free("total")
+        depth = self.depth
+        self.write(f"{total} = 0.0")
+        for index in indices:
+            self.loop(names.get(index, index), size_of.get(index, index))
+        inner = scope | {names.get(index, index) for index in indices}
+        text, _ = self.expression(rename(body, names), inner)
+        self.write(f"{total} += {text}")
+        self.depth = depth
+        return total

@@ -4,20 +4,45 @@ A statement ends at a comma, a full stop or a semicolon outside brackets, at ``\
 and the end of an environment (aligned, gathered, split). A row that begins with ``=`` goes on
 with the chain of the row before.
 
-The parser goes through the tokens once, from left to right. Implied sums are not its concern:
-:mod:`mha_book.notation.rules` makes them.
+The parser goes through the tokens once, from left to right: one method reads one thing, goes
+forward only, and returns its expression. The depth is bounded, so that nothing a page can hold
+exhausts the stack. Implied sums are not its concern: :mod:`mha_book.notation.rules` makes them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
-from mha_book.notation.lexer import Token
-from mha_book.notation.nodes import Expression, Span
-from mha_book.notation.terms import Terms
+from mha_book.notation.expression import (
+    Add,
+    Affine,
+    Delta,
+    Derivative,
+    Expression,
+    Function,
+    Index,
+    Number,
+    Power,
+    Product,
+    Quotient,
+    Span,
+    Sum,
+    Tensor,
+)
+from mha_book.notation.lexer import ACCENTS, REASONS, Cursor, Token, is_index, starts_name
 
 __all__ = ["Parser", "Statement", "parse"]
 
 _ENVIRONMENTS = ("aligned", "gathered", "split", "align", "align*", "equation", "equation*",
     "gather", "gather*")  # fmt: skip
+_DEPTH = 20  # of brackets, fractions, roots and written sums inside one another
+_FRACTIONS = (r"\frac", r"\tfrac", r"\dfrac")
+_FUNCTIONS = {rf"\{name}": name for name in ("exp", "log", "tanh", "sin", "cos")} | {r"\ln": "log"}
+_CLOSING = {"(": ")", "[": "]"}
+_REACH = "put the argument in brackets, for a reader cannot see where it ends"
+_HEAD = (
+    "a head in parentheses leaves the axis of the features unnamed: "
+    "write every axis as an upper index, as in Q^{hia}"
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +77,12 @@ def parse(latex: str) -> tuple[Statement, ...]:
     return Parser(latex).statements()
 
 
-class Parser(Terms):
-    """Reads statements. Its ``visited`` counts the tokens looked at."""
+class Parser(Cursor):
+    """Reads statements: one method for each thing that the grammar has."""
+
+    def __init__(self, source: str):
+        super().__init__(source)
+        self._depth = 0
 
     def statements(self) -> tuple[Statement, ...]:
         """Read everything."""
@@ -106,3 +135,443 @@ class Parser(Terms):
         token = self.peek()
         ends = token.text in (",", ".", ";", r"\qquad") or token.text.startswith(r"\end")
         return ends or token.kind in ("row", "end")
+
+    # Expressions: terms, products, factors.
+
+    def _deeper(self, step: int) -> None:
+        self._depth += step
+        if self._depth > _DEPTH:
+            self.fail(f"expected at most {_DEPTH} levels of brackets and sums", self.peek())
+
+    def expression(self) -> Expression:
+        """Read terms with ``+`` and ``-`` between."""
+        self._deeper(+1)
+        start = self.peek().start
+        terms = [self._negative(self._product()) if self.accept("-") else self._product()]
+        while operator := self.accept("+", "-"):
+            term = self._product()
+            terms.append(self._negative(term) if operator.text == "-" else term)
+        self._deeper(-1)
+        return terms[0] if len(terms) == 1 else Add(tuple(terms), (start, self.end))
+
+    def _negative(self, term: Expression) -> Expression:
+        match term:
+            case Number(value):
+                return replace(term, value=-value)
+            case Product((Number(value), *others)):
+                return replace(term, factors=(Number(-value), *others))
+            case Product(factors):
+                return replace(term, factors=(Number(Fraction(-1)), *factors))
+        return Product((Number(Fraction(-1)), term), term.span)
+
+    def _product(self) -> Expression:
+        start = self.peek().start
+        factors: list[Expression] = []
+        operator: Token | None = None
+        while operator or not factors or self._starts_factor():
+            token = self.peek()
+            if token.kind == "digit" and factors and not operator:
+                self.fail(r"expected \cdot before a number that is no first factor", token)
+            factor, is_open = self._factor()
+            factors.append(factor)
+            if is_open:
+                self._ends_product(f"what does {token} reach? {_REACH}", token)
+            operator = self.accept(r"\cdot", r"\times")
+        result = factors[0] if len(factors) == 1 else Product(tuple(factors), (start, self.end))
+        if slash := self.accept("/"):
+            divisor = self._atom("one factor behind '/'")
+            self._ends_product(r"what does '/' reach? write \frac or brackets", slash)
+            result = self._quotient(result, divisor, start)
+        return result
+
+    def _ends_product(self, message: str, token: Token) -> None:
+        if self._starts_factor() or self.peek().text in ("/", "^", r"\cdot", r"\times"):
+            self.fail(f"ambiguous: {message}", token)
+
+    def _starts_factor(self) -> bool:
+        token = self.peek()
+        return (
+            starts_name(token)
+            or token.kind == "digit"
+            or token.text in ("(", "[", r"\sum", r"\sqrt", *_FRACTIONS)
+            or token.text in _FUNCTIONS
+        )
+
+    def _factor(self) -> tuple[Expression, bool]:
+        """Read a factor; return also whether it is a function that no bracket ends."""
+        token = self.peek()
+        if token.text == r"\sum":
+            return self._sum(), False
+        if token.text not in _FUNCTIONS:
+            return self._atom("a factor"), False
+        self.take()
+        after = self.peek()
+        if after.text in ("^", "_"):
+            self.fail(f"{token} takes no index and no power: bracket its value", after)
+        argument: Expression
+        if after.text in _CLOSING:
+            argument = self._bracket()
+            self._no_script(f"the value of {token}")
+        elif after.text == r"\sum":
+            argument = self._sum()
+        else:
+            argument = self._atom("an argument in brackets")
+        function = Function(_FUNCTIONS[token.text], argument, (token.start, self.end))
+        return function, after.text not in _CLOSING
+
+    def _no_script(self, what: str) -> None:
+        if self.peek().text in ("^", "_", "'"):
+            self.fail(f"bracket {what} before a power; indices belong to names", self.peek())
+
+    def _atom(self, expected: str) -> Expression:
+        token = self.peek()
+        if token.text == r"\delta":
+            return self._delta()
+        if starts_name(token):
+            return self._tensor()
+        if token.kind == "digit":
+            return self._power(Number(self.number(), (token.start, self.end)), token.start)
+        if token.text in _CLOSING:
+            return self._power(self._bracket(), token.start)
+        if token.text in _FRACTIONS:
+            return self._fraction()
+        if token.text == r"\sqrt":
+            self.take()
+            argument = self._group()
+            self._no_script("a root")
+            return Function("sqrt", argument, (token.start, self.end))
+        self.refuse(expected)
+
+    def _power(self, base: Expression, start: int) -> Expression:
+        if self.peek().text != "^":
+            self._no_script("it")
+            return base
+        place = self.peek()
+        _, exponent = self._upper()
+        if exponent is None:
+            self.fail("expected a power above a bracket: indices belong to names", place, self.end)
+        self._no_script("a power")
+        return Power(base, exponent, (start, self.end))
+
+    def _bracket(self) -> Expression:
+        opening = self.take()
+        inner = self.expression()
+        closing = _CLOSING[opening.text]
+        if self.peek().text == ",":
+            self.fail("a list has no index: let an upper index count its entries", self.peek())
+        if self.peek().text != closing:
+            self.refuse(f"an operator, a factor or '{closing}'")
+        self.take()
+        return inner
+
+    def _group(self) -> Expression:
+        """Read an argument of a command: in braces, or a single letter or digit."""
+        token = self.peek()
+        if self.accept("{"):
+            inner = self.expression()
+            if self.peek().text != "}":
+                self.refuse("an operator, a factor or '}'")
+            self.take()
+            return inner
+        if token.kind == "digit":
+            return Number(Fraction(self.take().text), (token.start, self.end))
+        if token.kind == "letter" or (token.kind == "command" and starts_name(token)):
+            name = self.take().text
+            return Tensor(name, (), (token.start, self.end))
+        self.refuse("an argument in braces")
+
+    def _fraction(self) -> Expression:
+        start = self.take()
+        if self.peek().text == "{" and self.peek(1).text == r"\partial":
+            upper, lower = self._partial(), self._partial()
+            result: Expression = Derivative(upper, lower, (start.start, self.end))
+        else:
+            numerator = self._group()
+            result = self._quotient(numerator, self._group(), start.start)
+        self._no_script("a fraction")
+        return result
+
+    def _quotient(self, upper: Expression, lower: Expression, start: int) -> Expression:
+        if isinstance(lower, Number) and not lower.value:
+            self.fail("a division by zero", start)
+        if isinstance(upper, Number) and isinstance(lower, Number):
+            return Number(upper.value / lower.value, (start, self.end))
+        return Quotient(upper, lower, (start, self.end))
+
+    def _partial(self) -> Tensor:
+        self.expect("{", " before a partial derivative")
+        self.expect(r"\partial", " in a derivative")
+        if not starts_name(self.peek()):
+            self.refuse(r"a tensor behind \partial")
+        start = self.peek()
+        tensor = self._tensor()
+        if not isinstance(tensor, Tensor):
+            self.fail("a derivative is of a tensor by a tensor, without powers", start, self.end)
+        self.expect("}", " behind the tensor of a derivative")
+        return tensor
+
+    def _tensor(self) -> Tensor | Power:
+        token = self.peek()
+        name, indices, power = self._name()
+        tensor = Tensor(name, indices, (token.start, self.end))
+        if token.kind == "word" and not indices and self.peek().text in _CLOSING:
+            word = token.text.partition("{")[2][:-1]
+            how = "a quotient of exponentials" if word.lower() == "softmax" else "its formula"
+            self.fail(rf"{word} is no function of the notation: write out {how}", token)
+        if power is None:
+            return tensor
+        return Power(replace(tensor, indices=()), power, (token.start, self.end))
+
+    def _delta(self) -> Delta:
+        start = self.take()
+        indices: list[Index] = []
+        while self.accept("^", "_"):
+            indices.extend(self._indices())
+        if len(indices) != 2 or not all(isinstance(index, str) for index in indices):
+            self.fail("expected a delta with two indices", start, self.end)
+        return Delta(str(indices[0]), str(indices[1]), (start.start, self.end))
+
+    def _sum(self) -> Sum:
+        start = self.take()
+        self.expect("_", r" behind \sum: a sum names its index")
+        indices = self._sum_indices()
+        if len(set(indices)) < len(indices):
+            self.fail("a sum names each index once", start, self.end)
+        self._deeper(+1)
+        body = self._product()
+        self._deeper(-1)
+        return Sum(indices, body, True, (start.start, self.end))
+
+    # Names, and the groups of indices above a name and below a sum.
+
+    def _index(self) -> str:
+        """Read one index: a lower-case letter or a Greek one, with its primes."""
+        token = self.peek()
+        if token.text == "T":
+            self.fail("expected an index, found 'T': " + REASONS[r"\top"], token)
+        if token.kind == "letter" and token.text.isupper():
+            self.fail(f"expected an index, found {token}: indices are lower-case letters", token)
+        if token.kind == "word":
+            self.fail(
+                f"expected an index, found {token}: a word is part of a name, below it", token
+            )
+        if not is_index(token):
+            self.refuse("an index, a lower-case letter,")
+        return self.take().text + self.primes()
+
+    def _indices(self) -> tuple[Index, ...]:
+        """Read the indices of an upper group, with or without braces, behind the ``^``."""
+        if not self.accept("{"):
+            if self.peek().text == "(":
+                self.fail(f"expected an index, found '(': {_HEAD}", self.peek())
+            return (self._bare_index(),)
+        found: list[Index] = []
+        braces = 1
+        alone = commas = 0  # entries since the last comma; commas so far
+        bare: Token | None = None  # a sign outside parentheses: it needs commas around
+        while braces:
+            token = self.peek()
+            if token.text == "{":
+                self.take()
+                braces += 1
+            elif token.text == "}":
+                self.take()
+                braces -= 1
+            elif token.text == "," and found:
+                self.take()
+                alone, commas = 0, commas + 1
+            elif token.text in ("+", "-") and alone == 1 and isinstance(found[-1], str):
+                bare = bare or token
+                found[-1] = self._affine(found[-1])
+            elif token.text == "(":
+                start = self.take()
+                found.append(self._affine())
+                self.expect(")", " at the end of a computed position")
+                if _is_single(found[-1]):
+                    self.fail(f"expected a sum in the parentheses: {_HEAD}", start, self.end)
+                alone += 1
+            else:
+                found.append(self._index())
+                alone += 1
+        if bare and not commas:
+            self.fail("a computed position stands in parentheses or between commas", bare)
+        if not found:
+            self.fail("expected an index, found an empty group", self.end - 1)
+        return tuple(found)
+
+    def _bare_index(self) -> str:
+        """An index without braces takes no primes: LaTeX would set two upper groups."""
+        if not is_index(self.peek()):
+            return self._index()
+        return self.take().text
+
+    def _affine(self, first: str | None = None) -> Affine:
+        """Read a sum of indices with factors; its first index may have been read already."""
+        terms: dict[str, int | str] = {} if first is None else {first: 1}
+        offset: int | str = 0
+        start = self.peek()
+        sign = 1
+        if self.accept("-"):
+            sign = -1
+        elif first is not None:
+            self.expect("+")
+        while True:
+            token = self.peek()
+            factor, index = self._affine_term()
+            if isinstance(factor, str) and sign < 0:
+                self.fail("expected a sum: a named size is not subtracted here", token, self.end)
+            value = factor if isinstance(factor, str) else sign * factor
+            if index is not None:
+                if index in terms:
+                    self.fail(f"the index {index} stands twice in a position", token, self.end)
+                terms[index] = value
+            elif isinstance(value, int) and isinstance(offset, int):
+                offset += value
+            elif offset == 0:
+                offset = value
+            else:
+                self.fail("expected one number or one named size", token, self.end)
+            if not (operator := self.accept("+", "-")):
+                break
+            sign = -1 if operator.text == "-" else 1
+        if not terms:
+            message = "a fixed position is no index"
+            if first is None and isinstance(offset, int):
+                message = f"{message}: {_HEAD}"
+            self.fail(message, start, self.end)
+        return Affine(tuple((k, i) for i, k in terms.items()), offset)
+
+    def _affine_term(self) -> tuple[int | str, str | None]:
+        factor: int | str | None = None
+        index: str | None = None
+        while True:
+            token = self.peek()
+            value: int | str
+            if token.kind == "digit" and factor is None:
+                number = self.number()
+                if number.denominator != 1:
+                    self.fail("expected a whole number in a position", token, self.end)
+                factor = number.numerator
+            elif starts_name(token) and token.text not in ACCENTS:
+                value = self.word()
+                if self.peek().text == "_":
+                    value += self.subscript()
+                elif is_index(token):
+                    if index is not None:
+                        self.fail("expected a sum: a position has no product of indices", token)
+                    index = value + self.primes()
+                    continue
+                if factor is not None:
+                    self.fail("expected one factor for each index of a position", token)
+                factor = value
+            elif factor is None and index is None:
+                self.refuse("an index, a whole number or a size in a position")
+            else:
+                return (1 if factor is None else factor), index
+
+    def _sum_indices(self) -> tuple[str, ...]:
+        r"""Read what stands below a sum, and above: ``_j``, ``_{i,j}``, ``_{j=1}^{T}``."""
+        if not self.accept("{"):
+            return (self._bare_index(),)
+        indices = [self._index()]
+        while self.peek().text not in ("}", "="):
+            self.accept(",")
+            indices.append(self._index())
+        if self.accept("="):
+            if len(indices) > 1:
+                self.fail("bounds belong to a sum over one index", self.peek())
+            self._bounds()
+            return tuple(indices)
+        self.expect("}")
+        if self.peek().text == "^":
+            self.fail("expected a lower bound as well: j=1 or j=0", self.peek())
+        return tuple(indices)
+
+    def _bounds(self) -> None:
+        """Read bounds from the lower one on: a whole axis, 1 to N or 0 to N-1."""
+        lower = self.take()
+        if lower.text not in ("0", "1"):
+            self.fail(f"expected a sum from 0 or from 1, found {lower}", lower)
+        self.expect("}", " behind the lower bound")
+        self.expect("^", " and the upper bound")
+        braced = self.accept("{")
+        upper = self.peek()
+        if not starts_name(upper) or upper.text in ACCENTS:
+            self.refuse("the name of a size as the upper bound")
+        self.word()
+        before_end = False
+        if braced:
+            if self.peek().text == "_":
+                self.subscript()
+            before_end = bool(self.accept("-") and self.expect("1", " behind the minus"))
+        if before_end != (lower.text == "0"):
+            self.fail("a sum runs over a whole axis: from 1 to N, or from 0 to N-1", upper)
+        if braced:
+            self.expect("}", " behind the upper bound")
+
+    def _exponent(self) -> Fraction:
+        """Read a number in an upper group: an integer, a decimal, or a quotient of integers."""
+        sign = -1 if self.accept("-") else 1
+        if self.peek().kind != "digit":
+            if self.peek().text == "T":
+                self._index()
+            self.refuse("a number as the power")
+        value = self.number()
+        if self.accept("/"):
+            token = self.peek()
+            if token.kind != "digit":
+                self.refuse("a number")
+            divisor = self.number()
+            if not divisor:
+                self.fail("a power divided by zero", token)
+            value /= divisor
+        self.expect("}", " behind a power: a computed position would stand in parentheses")
+        return sign * value
+
+    def _upper(self) -> tuple[tuple[Index, ...], Fraction | None]:
+        """Read an upper group from its ``^`` on: the indices, or a power."""
+        self.expect("^")
+        token = self.peek()
+        if token.kind == "digit":
+            return (), Fraction(self.take().text)
+        if token.text == "{":
+            inner = self.peek(1)
+            if inner.kind == "digit" or inner.text == "-":
+                self.take()
+                return (), self._exponent()
+        return self._indices(), None
+
+    def _name(self) -> tuple[str, tuple[Index, ...], Fraction | None]:
+        r"""Read a name with its subscript, primes, and what stands above: ``W_Q^{hba}``."""
+        token = self.peek()
+        if not starts_name(token):
+            self.refuse("a name")
+        text = self.word()
+        if text in ACCENTS:
+            braced = self.accept("{")
+            inner = self.peek()
+            if not starts_name(inner) or inner.text in ACCENTS:
+                self.refuse("a letter below the accent")
+            text = f"{text}{{{self.word()}}}"
+            if braced:
+                self.expect("}", " behind the letter below an accent")
+        subscript = primes = ""
+        upper: tuple[tuple[Index, ...], Fraction | None] | None = None
+        while (token := self.peek()).text in ("_", "'", "^"):
+            if token.text == "_" and not subscript:
+                subscript = self.subscript()
+            elif token.text == "'" and upper is None and not primes:
+                primes = self.primes()
+            elif token.text == "^" and upper is None:
+                upper = self._upper()
+            else:
+                why = "primes stand before indices" if token.text == "'" else "bracket it"
+                self.fail(f"expected one group of each kind, found {token}: {why}", token)
+        indices, power = upper or ((), None)
+        return text + subscript + primes, indices, power
+
+
+def _is_single(index: Index) -> bool:
+    if not isinstance(index, Affine):
+        return True
+    return index.offset == 0 and [factor for factor, _ in index.terms] == [1]

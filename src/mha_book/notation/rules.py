@@ -18,29 +18,40 @@ If the left side is no plain tensor or derivative, the statement is an identity:
 are those of the left side that no written sum binds.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NoReturn
 
-from mha_book.notation.checks import Checks
 from mha_book.notation.expression import (
     Add,
-    Affine,
     Derivative,
     Expression,
     Function,
+    Named,
+    Number,
     Power,
     Product,
     Quotient,
+    Softmax,
+    Span,
     Sum,
     Tensor,
     children,
     free_indices,
+    is_plain,
+    leaves,
+    notation_error,
+    rebuild,
+    rename,
+    written_indices,
 )
 from mha_book.notation.parser import Statement
-from mha_book.notation.places import fail_at
-from mha_book.notation.softmax import recognise_softmax
 
-__all__ = ["Bound", "bind"]
+__all__ = ["Bound", "bind", "recognize_softmax"]
+
+_INDEX = re.compile(r"\\[A-Za-z]+'*|[A-Za-z]'*")
 
 
 @dataclass(frozen=True)
@@ -83,8 +94,8 @@ def bind(statement: Statement, *, strict: bool = False, broadcast: Iterable[str]
     """
     left, *right = statement.sides
     free = free_indices(left)
-    identity = not _is_target(left)
-    checks = Checks(statement.source, left, free, identity, tuple(broadcast))
+    identity = not (isinstance(left, Named) and is_plain(left))
+    checks = _Checks(statement.source, left, free, identity, tuple(broadcast))
     for side in statement.sides:
         checks.sums(side, frozenset(free))
     checks.left_side(right)
@@ -95,14 +106,8 @@ def bind(statement: Statement, *, strict: bool = False, broadcast: Iterable[str]
         implied = [index for index in free_indices(side) if index not in free]
         checks.letters(side, implied)
         sides.append(_place(side, implied, statement.source))
-    bound = tuple(recognise_softmax(side) for side in sides)
+    bound = tuple(recognize_softmax(side) for side in sides)
     return Bound(bound, free, identity, statement.source)
-
-
-def _is_target(node: Expression) -> bool:
-    if not isinstance(node, Tensor | Derivative):
-        return False
-    return not any(isinstance(index, Affine) for index in node.indices)
 
 
 def _place(node: Expression, implied: list[str], source: str) -> Expression:
@@ -125,12 +130,12 @@ def _place(node: Expression, implied: list[str], source: str) -> Expression:
                     what = "stands above and below the line of a quotient"
                     message = f"the index {index} {what if above else 'is summed in a denominator'}"
                     message = "ambiguous: " * above + message
-                    fail_at(source, rf"{message}: write the \sum", denominator, index)
+                    _fail_at(source, rf"{message}: write the \sum", denominator, index)
             return Quotient(_place(numerator, implied, source), denominator, node.span)
         case Function() | Power():
             what = f"the function {node.name}" if isinstance(node, Function) else "a power"
             message = f"the index {implied[0]} is summed inside {what}"
-            fail_at(source, rf"{message}: write the \sum", node, implied[0])
+            _fail_at(source, rf"{message}: write the \sum", node, implied[0])
         case Product(factors):
             here, found = _share(factors, implied)
             node = Product(_place_each(factors, found, source), node.span)
@@ -160,3 +165,155 @@ def _place_each(
     nodes: tuple[Expression, ...], implied: list[list[str]], source: str
 ) -> tuple[Expression, ...]:
     return tuple(_place(n, indices, source) for n, indices in zip(nodes, implied, strict=True))
+
+
+@dataclass(frozen=True)
+class _Checks:
+    """What the rules refuse in one statement, with the caret at the place."""
+
+    source: str
+    left: Expression
+    free: tuple[str, ...]
+    identity: bool  # the left side is more than a tensor or a derivative
+    broadcast: tuple[str, ...]  # free indices that a term may lack
+
+    def fail(self, message: str, node: Expression, index: str | None = None) -> NoReturn:
+        _fail_at(self.source, message, node, index)
+
+    def left_side(self, right: list[Expression]) -> None:
+        """An index stands once in each tensor on the left, and somewhere on the right."""
+        for index in self.broadcast:
+            if index not in self.free:
+                names = ", ".join(self.free) or "none"
+                message = f"broadcast={index!r} is no free index; free here: {names}"
+                self.fail(message, self.left)
+        if self.identity:
+            return
+        parts: tuple[Expression, ...] = (self.left,)
+        if isinstance(self.left, Derivative):
+            parts = (self.left.upper, self.left.lower)
+        for part in parts:
+            for index, count in Counter(written_indices(part)).items():
+                if count > 1:
+                    self.fail(f"the index {index} stands twice on the left side", part, index)
+        present = set().union(*map(free_indices, right))
+        for index in self.free:
+            if index not in present:
+                message = f"the index {index} of the left side stands nowhere on the right"
+                self.fail(message, self.left, index)
+
+    def sums(self, node: Expression, outside: frozenset[str]) -> None:
+        """A written sum is over an index that its body has and that means nothing outside."""
+        if isinstance(node, Sum):
+            inside = free_indices(node.body)
+            for index in node.indices:
+                if index in outside:
+                    what = "is free" if index in self.free else "is summed already"
+                    self.fail(f"the index {index} {what}: name the sum's index anew", node, index)
+                if index not in inside:
+                    message = f"what is summed over {index} has no index {index}"
+                    hint = "; subscripts belong to names, indices stand above"
+                    self.fail(message + hint, node, index)
+            outside |= set(node.indices)
+        for child in children(node):
+            self.sums(child, outside)
+
+    def term(self, term: Expression, strict: bool) -> None:
+        """A term of a right side has every free index, numbers apart."""
+        mine = set(free_indices(term))
+        for index in self.free:
+            if index in mine or index in self.broadcast:
+                continue
+            if not all(isinstance(leaf, Number) for leaf in leaves(term)):
+                message = f"this term lacks the free index {index}"
+                self.fail(f"{message}: declare broadcast=({index!r},) to repeat it", term)
+        for index, count in _count(term).items() if strict else ():
+            times = {1: "once", 2: "twice"}.get(count, f"{count} times")
+            message = f"the index {index} stands {times} in a product and"
+            if index in self.free and count > 1:
+                message += " is not summed, for it stands on the left side too"
+                self.fail(f"{message}: the strict reading sums what is repeated", term, index)
+            if index not in self.free and count != 2:
+                message += " is not on the left side"
+                self.fail(f"{message}: the strict reading sums what stands twice", term, index)
+
+    def letters(self, side: Expression, implied: list[str]) -> None:
+        """An index is summed by a sign or by implication, and is no letter of the left name."""
+        written: dict[str, Sum] = {}
+        if implied:
+            _collect_sums(side, written)
+        subscript = self.left.name.partition("_")[2] if isinstance(self.left, Tensor) else ""
+        for index in implied:
+            if index in written:
+                message = f"the index {index} of this sum stands outside of it too"
+                self.fail(f"{message}: which does the sum reach? rename one", written[index], index)
+            if subscript.strip("{}") == index:
+                message = f"the index {index} would be summed, but the left side's name holds it"
+                self.fail(f"{message}: an index stands above the name", side, index)
+
+
+def _collect_sums(node: Expression, found: dict[str, Sum]) -> None:
+    if isinstance(node, Sum):
+        for index in node.indices:
+            found.setdefault(index, node)
+    for child in children(node):
+        _collect_sums(child, found)
+
+
+def _count(node: Expression) -> Counter[str]:
+    """How often each index stands in a product, at most: the terms of a sum are alternatives."""
+    found: Counter[str] = Counter()
+    if not children(node):
+        found.update(written_indices(node))
+    for child in children(node):
+        if isinstance(node, Product):
+            found.update(_count(child))
+        else:
+            found |= _count(child)
+    for index in node.indices if isinstance(node, Sum) else ():
+        del found[index]
+    return found
+
+
+def recognize_softmax(node: Expression) -> Expression:
+    r"""Return the expression with each quotient that is a softmax as a node of its own.
+
+    :math:`\exp E^j / \sum_{j'} \exp E^{j'}` is one if both arguments are the same up to j and j'.
+    """
+    node = rebuild(node, recognize_softmax)
+    match node:
+        case Quotient(Function("exp", argument), Sum((bound,), Function("exp", other))):
+            ours, theirs = free_indices(argument), free_indices(other)
+            lost = [index for index in ours if index not in theirs]
+            fits = len(lost) == 1 and bound not in ours and bound in theirs
+            if fits and rename(argument, {lost[0]: bound}) == other:
+                return Softmax(argument, lost[0], bound, node.span)
+    return node
+
+
+def _index_span(source: str, node: Expression, index: str) -> Span:
+    """Return where an index first stands in the source of an expression.
+
+    Where it does not, or nothing is known, the span of the expression itself is returned.
+    """
+    if isinstance(node, Derivative):
+        parts = [part for part in (node.upper, node.lower) if index in written_indices(part)]
+        return _index_span(source, parts[0], index) if parts else node.span
+    if index in written_indices(node) and node.span:
+        start, end = node.span
+        if isinstance(node, Tensor):
+            start = max(start, source.find("^", start, end))
+        for piece in _INDEX.finditer(source, start, end):
+            if piece.group() == index:
+                return piece.span()
+    for child in children(node):
+        span = _index_span(source, child, index)
+        if span != child.span:
+            return span
+    return node.span
+
+
+def _fail_at(source: str, message: str, node: Expression, index: str | None = None) -> NoReturn:
+    """Raise an error with the caret under an expression, or under an index in it."""
+    span = node.span if index is None else _index_span(source, node, index)
+    raise notation_error(message, source, span)

@@ -1,15 +1,31 @@
-r"""Systems: the equations of a layer, run in order, and their backward pass as another system."""
+r"""Systems: the equations of a layer, run in order, and their backward pass as another system.
 
-from collections.abc import Callable, Mapping, Sequence
+Backwards through the equations, each operand receives a contribution from every equation that
+uses it; :math:`\partial L / \partial X` is the sum of them all.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
-from mha_book.notation.backward import derive
-from mha_book.notation.dependencies import name_of
-from mha_book.notation.equation import parse_equations
-from mha_book.notation.expression import key
-from mha_book.notation.program import WIDTH_OF_HEADS, Program
+from mha_book.notation.derivative import gradient
+from mha_book.notation.equation import Equation, parse_equations
+from mha_book.notation.expression import (
+    Add,
+    Derivative,
+    Expression,
+    Named,
+    Tensor,
+    all_indices,
+    free_indices,
+    is_plain,
+    key,
+    rename,
+)
+from mha_book.notation.simplify import lacking, simplify, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +33,99 @@ if TYPE_CHECKING:
 __all__ = ["System"]
 
 
-class System(Program):
+_WIDTH_OF_HEADS = {"d_k": "a"}
+"""The named scalars that are sizes, unless others are given: ``d_k`` is the size of ``a``."""
+
+
+def _name_of(equation: Equation) -> str:
+    """Return the Python name of what an equation defines."""
+    if not isinstance(equation.left, Named):
+        raise ValueError(f"expected a tensor on the left side, got {equation.latex}")
+    return key(equation.left.name)
+
+
+def _in_order(equations: Sequence[Equation]) -> dict[str, Equation]:
+    """Return the equations by what they define, each behind those that it uses."""
+    defined: dict[str, Equation] = {}
+    axes: dict[str, tuple[int, str]] = {}
+    for equation in equations:
+        name = _name_of(equation)
+        if name in defined:
+            raise ValueError(
+                f"{name}: expected one equation that defines it, got two: "
+                f"{defined[name].latex} and {equation.latex}"
+            )
+        defined[name] = equation
+        for leaf in (equation.left, *equation.operands.values()):
+            assert isinstance(leaf, Named)
+            rank, place = axes.setdefault(key(leaf.name), (len(leaf.indices), equation.latex))
+            if rank != len(leaf.indices):
+                raise ValueError(
+                    f"{leaf.name}: expected {rank} indices as in {place}, "
+                    f"got {len(leaf.indices)} in {equation.latex}"
+                )
+    uses = {name: defined.keys() & e.operands.keys() for name, e in defined.items()}
+    found: dict[str, Equation] = {}
+    while len(found) < len(defined):
+        ready = (name for name in defined if name not in found and uses[name] <= found.keys())
+        name = next(ready, "")
+        if not name:
+            raise ValueError(
+                "expected equations that can be run one after another, got a circle: "
+                + " uses ".join(
+                    _circle({n: uses[n] - found.keys() for n in uses if n not in found})
+                )
+            )
+        found[name] = defined[name]
+    return found
+
+
+def _circle(uses: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return names of which each uses the next, the last the same as the first."""
+    walk = [next(iter(uses))]
+    while walk.count(walk[-1]) == 1:
+        walk.append(min(uses[walk[-1]]))
+    return walk[walk.index(walk[-1]) :]
+
+
+class _Sizes:
+    """The sizes of the indices of a system, read off its arrays as they come."""
+
+    def __init__(self, dims: Mapping[str, int] | None = None) -> None:
+        self.known = dict(dims or {})
+        self._source = dict.fromkeys(self.known, "dims")
+
+    def read(self, leaf: Named, array: Any) -> None:
+        """Take the sizes of an array's axes; raise where an index has another already."""
+        shape = np.shape(array)
+        for index, size in zip(leaf.indices, shape, strict=False):
+            if not isinstance(index, str):
+                continue
+            if self.known.setdefault(index, size) != size:
+                raise ValueError(
+                    f"index {index}: expected {self.known[index]} as in {self._source[index]}, "
+                    f"got {size} in {leaf.name}, shape {shape}: a letter has one size in a system"
+                )
+            self._source.setdefault(index, leaf.name)
+
+    def of(self, index: str, scalar: str) -> int:
+        """Return the size of an index, which a named scalar stands for."""
+        if index not in self.known:
+            raise ValueError(
+                f"{scalar}: expected its value, or an array that has the index {index}"
+            )
+        return self.known[index]
+
+
+def _within(equation: Equation, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of those indices that the equation has, j' as for j."""
+    own = set().union(*(all_indices(side) for side in equation.sides))
+    plain = {index: index.rstrip("'") for index in own if index not in sizes}
+    found = {index: size for index, size in sizes.items() if index in own}
+    return found | {index: sizes[letter] for index, letter in plain.items() if letter in sizes}
+
+
+class System:
     r"""Equations of which each defines a tensor, from inputs and from one another.
 
     A letter has one size in the whole system. The equations may stand in any order.
@@ -41,13 +149,49 @@ class System(Program):
         '\\frac{\\partial L}{\\partial x^i} = W^{ij} \\frac{\\partial L}{\\partial y^j}'
     """
 
+    def __init__(
+        self,
+        equations: Iterable[Equation | str],
+        *,
+        scalars: Mapping[str, str] = _WIDTH_OF_HEADS,
+        loss: str = "L",
+    ) -> None:
+        """Put the equations in order.
+
+        Args:
+            equations: each with a tensor or a derivative on its left.
+            scalars: named scalars that are the size of an index, where both occur: they need not
+                be given. By default ``d_k`` is the size of ``a``.
+            loss: the name of the loss in the derivatives.
+
+        Raises:
+            ValueError: an equation defines no tensor, two define the same, a tensor has two
+                numbers of axes, or the equations use one another in a circle.
+        """
+        given = [Equation(e) if isinstance(e, str) else e for e in equations]
+        if not given:
+            raise ValueError("equations: expected at least one, got none")
+        defined = _in_order(given)
+        self.equations = tuple(defined.values())
+        self.names = tuple(defined)
+        used = dict.fromkeys(name for equation in self.equations for name in equation.operands)
+        letters = set().union(*(all_indices(side) for e in self.equations for side in e.sides))
+        self.scalars = {
+            key(name): index
+            for name, index in scalars.items()
+            if key(name) in used and key(name) not in defined and index in letters
+        }
+        self.inputs = tuple(n for n in used if n not in defined and n not in self.scalars)
+        self.outputs = tuple(name for name in self.names if name not in used)
+        self.loss = loss
+
     @classmethod
     def parse(
         cls,
         latex: str,
         *,
         broadcast: Sequence[str] = (),
-        scalars: Mapping[str, str] = WIDTH_OF_HEADS,
+        scalars: Mapping[str, str] = _WIDTH_OF_HEADS,
         loss: str = "L",
     ) -> "System":
         r"""Read the equations of one piece of LaTeX, one to a row or with commas between.
@@ -63,6 +207,85 @@ class System(Program):
         """
         found = parse_equations(latex, broadcast=broadcast)
         return cls(found, scalars=scalars, loss=loss)
+
+    def __call__(
+        self,
+        mapping: Mapping[str, Any] | None = None,
+        /,
+        *,
+        outputs: Sequence[str] | None = None,
+        dims: Mapping[str, int] | None = None,
+        **arrays: Any,
+    ) -> dict[str, jax.Array]:
+        """Run the equations.
+
+        Args:
+            mapping: arrays by their names, in LaTeX or as Python names.
+            outputs: which tensors to return; None for all. Equations that none of them needs do
+                not run, and their inputs need not be given.
+            dims: sizes of indices that no array has.
+            **arrays: arrays by their Python names.
+
+        Returns:
+            The tensors by their Python names.
+
+        Raises:
+            ValueError: an array is missing or is no input; an index has two sizes.
+        """
+        wanted = self.names if outputs is None else tuple(key(name) for name in outputs)
+        needed = self.needed(wanted)
+        values = self._given(mapping, arrays, needed)
+        sizes = self._sizes(values, dims)
+        for equation in needed:
+            names = equation.operands
+            own = {name: values[name] for name in names if name in values}
+            own |= {name: sizes.of(self.scalars[name], name) for name in names if name not in own}
+            result = equation(own, dims=_within(equation, sizes.known))
+            values[_name_of(equation)] = result
+            assert isinstance(equation.left, Named)
+            sizes.read(equation.left, result)
+        return {name: values[name] for name in wanted}
+
+    def _sizes(self, values: Mapping[str, Any], dims: Mapping[str, int] | None) -> _Sizes:
+        """Read the sizes of indices off the arrays that there are."""
+        sizes = _Sizes(dims)
+        for equation in self.equations:
+            for name, leaf in equation.operands.items():
+                if name in values:
+                    sizes.read(leaf, values[name])
+        return sizes
+
+    def needed(self, outputs: Sequence[str]) -> tuple[Equation, ...]:
+        """Return the equations that the tensors with these names need, in order."""
+        names = set(outputs)
+        if unknown := sorted(names - {*self.names}):
+            raise ValueError(f"outputs: expected some of {', '.join(self.names)}, got {unknown}")
+        found = []
+        for equation in reversed(self.equations):
+            if _name_of(equation) in names:
+                names |= equation.operands.keys()
+                found.append(equation)
+        return tuple(reversed(found))
+
+    def _given(
+        self,
+        mapping: Mapping[str, Any] | None,
+        arrays: Mapping[str, Any],
+        needed: Sequence[Equation],
+    ) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, value in [*(mapping or {}).items(), *arrays.items()]:
+            if key(name) in self.names:
+                raise ValueError(f"{name}: expected inputs alone, got a tensor that is computed")
+            if key(name) not in self.inputs and key(name) not in self.scalars:
+                raise ValueError(f"{name}: expected one of {', '.join(self.inputs)}")
+            values[key(name)] = value
+        for equation in needed:
+            for name, leaf in equation.operands.items():
+                if name in self.inputs and name not in values:
+                    axes = ", ".join(map(str, leaf.indices))
+                    raise ValueError(f"{name}: missing, expected an array with axes ({axes})")
+        return values
 
     def backward(self, output: str | None = None, *, wrt: Sequence[str] | None = None) -> "System":
         r"""Derive the backward pass.
@@ -84,7 +307,7 @@ class System(Program):
         inputs = [name for name in self.inputs if name in reached] if wrt is None else wrt
         if unknown := [name for name in inputs if key(name) not in self.inputs]:
             raise ValueError(f"wrt: expected some of {', '.join(self.inputs)}, got {unknown}")
-        found = derive(self.equations, end, [key(name) for name in inputs], self.loss)
+        found = _derive(self.equations, end, [key(name) for name in inputs], self.loss)
         return System(found, scalars=self.scalars, loss=self.loss)
 
     def _output(self, output: str | None) -> str:
@@ -121,7 +344,7 @@ class System(Program):
         backward = self.backward(end, wrt=wrt)
         path = self.needed((end,))
         values: dict[str, Any] = {**self._given(mapping, arrays, path)}
-        values |= self(values, outputs=[name_of(equation) for equation in path], dims=dims)
+        values |= self(values, outputs=[_name_of(equation) for equation in path], dims=dims)
         sizes = self._sizes(values, dims).known
 
         def pull(cotangent: Any) -> dict[str, jax.Array]:
@@ -142,8 +365,130 @@ class System(Program):
         """Return the gradients of all inputs by name: :meth:`vjp` with the cotangent applied."""
         return self.vjp(mapping, **arrays)[1](cotangent)
 
+    def parameters(self, names: Sequence[str], **dims: int) -> dict[str, int]:
+        """Count the numbers in tensors.
+
+        Args:
+            names: of tensors of the system.
+            **dims: the size of each of their indices.
+
+        Example:
+            >>> System(["y^d = W^{bd} x^b"]).parameters(["W"], b=3, d=5)
+            {'W': 15}
+        """
+        leaves: dict[str, Named] = {}
+        for equation in self.equations:
+            assert isinstance(equation.left, Named)
+            for name, leaf in {_name_of(equation): equation.left, **equation.operands}.items():
+                leaves.setdefault(name, leaf)
+        found = {}
+        for name in map(key, names):
+            if name not in leaves:
+                raise ValueError(f"names: expected some of {', '.join(leaves)}, got {name!r}")
+            axes = leaves[name].indices
+            if missing := [i for i in axes if not isinstance(i, str) or i not in dims]:
+                raise ValueError(f"{name}: expected the size of each index, got none of {missing}")
+            found[name] = prod(dims[i] for i in axes if isinstance(i, str))
+        return found
+
+    def flops(self, **dims: int) -> dict[str, int]:
+        """Count the operations of each equation, by the name of what it defines.
+
+        Args:
+            **dims: the size of each index.
+
+        Returns:
+            What :meth:`~mha_book.notation.equation.Equation.flops` counts.
+
+        Example:
+            >>> System(["y^d = W^{bd} x^b", "z^d = y^d y^d"]).flops(b=3, d=5)
+            {'y': 30, 'z': 5}
+        """
+        return {
+            _name_of(equation): equation.flops(**_within(equation, dims))
+            for equation in self.equations
+        }
+
+    @property
+    def latex(self) -> str:
+        """The equations in order, one to a row."""
+        return " \\\\\n".join(equation.latex for equation in self.equations)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.inputs)} -> {', '.join(self.names)})"
+
+    def _repr_markdown_(self) -> str:
+        rows = (equation.latex.replace("=", "&=", 1) for equation in self.equations)
+        body = " \\\\[1ex]\n".join(rows)
+        inputs = ", ".join(f"`{name}`" for name in self.inputs)
+        return f"$$\n\\begin{{aligned}}\n{body}\n\\end{{aligned}}\n$$\n\nfrom {inputs}"
+
     def diagram(self) -> "Figure":
         """Draw the tensor networks of all equations as one."""
         from mha_book.notation.diagram import draw
 
         return draw(self.equations)
+
+
+# The backward pass.
+
+
+def _derive(
+    equations: Sequence[Equation], output: str, wrt: Collection[str], loss: str
+) -> list[Equation]:
+    """Return the equations of the derivatives of a loss, in the order in which they can run.
+
+    There is one for each input in ``wrt``, and for each tensor between them and the output, by
+    which the derivative of the loss is given.
+    """
+    path = _between(equations, output, wrt)
+    defined = {_name_of(equation): equation.left for equation in path}
+    wanted = {*wrt, *defined}
+    parts: dict[str, list[tuple[Derivative, Expression]]] = {}
+    users = {name: [e for e in path if name in e.operands] for name in wanted}
+    idle = [name for name in wrt if not users[name]]
+    if idle:
+        raise ValueError(f"{', '.join(idle)}: expected names on which {output} depends")
+    found = []
+    for equation in reversed(path):
+        for name in equation.operands:
+            if name not in wanted:
+                continue
+            parts.setdefault(name, []).append(
+                gradient(equation.left, equation.right, name, loss=loss)
+            )
+            if users[name][0] is equation:  # no equation before this one adds to it
+                found.append(_added(parts[name][::-1], defined.get(name)))
+    return found
+
+
+def _between(equations: Sequence[Equation], output: str, wrt: Collection[str]) -> list[Equation]:
+    """Return the equations that lie between the inputs and the output."""
+    reached = set(wrt)
+    forward = []
+    for equation in equations:
+        if reached & equation.operands.keys():
+            reached.add(_name_of(equation))
+            forward.append(equation)
+    needed = {output}
+    path: list[Equation] = []
+    for equation in reversed(forward):
+        if _name_of(equation) in needed:
+            needed |= equation.operands.keys()
+            path.insert(0, equation)
+    return path
+
+
+def _added(parts: Sequence[tuple[Derivative, Expression]], left: Expression | None) -> Equation:
+    """Add the contributions, with the indices of the tensor's own equation where it has one."""
+    derivative = parts[0][0]
+    lower = derivative.lower
+    if isinstance(left, Tensor) and is_plain(left):
+        lower = Tensor(lower.name, left.indices)
+    terms = []
+    for part, value in parts:
+        names = {str(a): str(b) for a, b in zip(part.lower.indices, lower.indices, strict=True)}
+        terms.append(rename(value, names))
+    whole = Derivative(derivative.upper, lower)
+    sides = (whole, spread(whole, simplify(Add(tuple(terms)), free_indices(whole))))
+    return Equation.from_sides(sides, broadcast=lacking(*sides))

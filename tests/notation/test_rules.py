@@ -1,32 +1,29 @@
 """The index rules: which sums are implied, where they reach, and what is refused."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mha_book.notation.expression import (
     Add,
-    Delta,
     Derivative,
+    Expression,
     Function,
     Product,
     Quotient,
     Softmax,
     Sum,
     Tensor,
+    children,
     free_indices,
-    rename,
 )
-from mha_book.notation.latex import render, render_equation
+from mha_book.notation.latex import render
 from mha_book.notation.parser import parse
-from mha_book.notation.rules import bind
-from tests.test_notation_notes import BOOK, PARSED, REJECTED
-from tests.test_notation_parser import marked
-
-
-def bound(latex: str, **options):
-    (statement,) = parse(latex)
-    return bind(statement, **options)
+from mha_book.notation.rules import Bound, bind
+from tests.notation.helpers import bound, examples, marked
+from tests.notation.notes import PARSED, REJECTED
 
 
 def shown(node) -> str:
@@ -93,8 +90,8 @@ def test_implied_sum_reaches_over_the_innermost_product(latex, free, expected):
     assert result.free == tuple(free)
     assert shown(result.sides[-1]) == expected
     left = result.sides[0]
-    affine = isinstance(left, Tensor) and any(not isinstance(i, str) for i in left.indices)
-    assert result.identity == (not isinstance(left, Tensor | Derivative) or affine)
+    linear = isinstance(left, Tensor) and any(not isinstance(i, str) for i in left.indices)
+    assert result.identity == (not isinstance(left, Tensor | Derivative) or linear)
 
 
 # (LaTeX, what the caret marks, the reason)
@@ -140,6 +137,8 @@ STRICT = [
     (r"Q^{hia} = X^{ib} W_Q^{hba}", ""),
     (r"Y^{id} = O^{hic} W_O^{hcd}", ""),
     (r"A^{hij} = \frac{\exp S^{hij}}{\sum_{j'} \exp S^{hij'}}", ""),
+    (PARSED["N0 gradient of W_Q"][0], ""),
+    (PARSED["N0 gradient of W_O"][0], ""),
     (r"y^i = (A^{ij} + B^{ij}) x^j", ""),
     (r"y^i = A^{ij} x^j + B^{ik} z^k", ""),
     (r"S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja}", "h"),
@@ -161,73 +160,73 @@ def test_strict_reading(latex, place):
     bound(latex)
 
 
-def every_statement():
-    rows = [row[0] for row in PARSED.values()] + list(BOOK.values())
-    rows += [row[2][0] for row in REJECTED.values() if row[2]] + [row[0] for row in PLACED]
-    return [statement for latex in rows for statement in parse(latex)]
-
-
-def test_a_bound_equation_is_rendered_and_read_the_same():
-    for statement in every_statement():
-        result = bind(statement)
-        latex = render_equation(result.sides)
-        assert bound(latex, broadcast=result.free) == result
-        assert bound(render_equation(bound(latex).sides)) == result
-
-
-@pytest.mark.parametrize(
-    "side, expected",
-    [
-        (Sum(("j",), Tensor("A", ("i", "j"))), "A^{ij}"),
-        (Product((Tensor("x", ("i",)), Sum(("j",), Tensor("A", ("i", "j"))))),
-         r"x^i \sum_{j} A^{ij}"),
-        (Sum(("j",), Add((Tensor("A", ("i", "j")), Tensor("x", ("i",))))),
-         r"\sum_{j} \left(A^{ij} + x^i\right)"),
-        (Sum(("j",), Product((Tensor("A", ("i", "j")), Sum(("k",), Product(
-            (Tensor("B", ("j", "k")), Tensor("x", ("k",)))))))),
-         r"A^{ij} \left(B^{jk} x^k\right)"),
-        (Function("exp", Sum(("j",), Tensor("A", ("i", "j")))), r"\exp \sum_{j} A^{ij}"),
-        (Add((Sum(("j",), Tensor("A", ("i", "j")), True), Sum(("j",), Tensor("B", ("i", "j"))))),
-         r"\sum_{j} A^{ij} + \sum_{j} B^{ij}"),
-    ],
-)  # fmt: skip
-def test_sums_that_the_rules_would_move_are_written(side, expected):
-    assert render_equation((Tensor("y", ("i",)), side)) == rf"y^i = {expected}"
-
-
-def test_softmax_is_written_as_the_quotient_with_a_fresh_index():
-    argument = Tensor("S", ("i", "j"))
-    assert render(Softmax(argument, "j", "j'")) == (r"\frac{\exp S^{ij}}{\sum_{j'} \exp S^{ij'}}")
-    renamed = rename(Softmax(argument, "j", "j'"), {"i": "j'"})
-    assert free_indices(renamed) == ("j'", "j")
-    assert bound(f"A^{{j'j}} = {render(renamed)}").sides[1] == renamed
-
-
 TENSORS = st.tuples(
     st.sampled_from(["A", "B", "W_Q", "X'"]),
     st.lists(st.sampled_from("ijkm"), max_size=3),
 )
 
 
-@settings(max_examples=200)
-@given(st.lists(TENSORS, min_size=1, max_size=4), st.lists(st.sampled_from("ijkm"), unique=True))
-def test_product_sums_each_index_that_is_not_free_once(plans, left):
-    tensors = [Tensor(name, tuple(indices)) for name, indices in plans]
-    latex = f"{render(Tensor('Y', tuple(left)))} = {' '.join(map(render, tensors))}"
-    present = dict.fromkeys(i for tensor in tensors for i in tensor.indices)
-    if missing := [index for index in left if index not in present]:
-        with pytest.raises(ValueError, match=f"the index {missing[0]} of the left side"):
-            bound(latex)
-        return
-    side = bound(latex).sides[1]
-    assert free_indices(side) == tuple(i for i in present if i in left)
-    assert (side.indices if isinstance(side, Sum) else ()) == tuple(
-        index for index in present if index not in left
+@examples(100, 1000)
+@pytest.mark.usefixtures("no_type_checks")
+def test_product_sums_each_index_that_is_not_free_once(count):
+    @settings(max_examples=count)
+    @given(
+        st.lists(TENSORS, min_size=1, max_size=4), st.lists(st.sampled_from("ijkm"), unique=True)
     )
+    def check(plans, left):
+        tensors = [Tensor(name, tuple(indices)) for name, indices in plans]
+        latex = f"{render(Tensor('Y', tuple(left)))} = {' '.join(map(render, tensors))}"
+        present = dict.fromkeys(i for tensor in tensors for i in tensor.indices)
+        if missing := [index for index in left if index not in present]:
+            with pytest.raises(ValueError, match=f"the index {missing[0]} of the left side"):
+                bound(latex)
+            return
+        side = bound(latex).sides[1]
+        assert free_indices(side) == tuple(i for i in present if i in left)
+        assert (side.indices if isinstance(side, Sum) else ()) == tuple(
+            index for index in present if index not in left
+        )
+
+    check()
 
 
-def test_renaming_keeps_bound_indices_apart():
-    inner = Sum(("j",), Product((Tensor("A", ("i", "j")), Delta("j", "k"))), True)
-    renamed = rename(inner, {"i": "j", "k": "i"})
-    assert free_indices(renamed) == ("j", "i")
-    assert renamed == Sum(("j'",), Product((Tensor("A", ("j", "j'")), Delta("j'", "i"))), True)
+# --- the equations of the notes ---------------------------------------------------------------
+
+
+def split(indices: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w'*", indices))
+
+
+def summed(node: Expression) -> list[str]:
+    found = list(node.indices) if isinstance(node, Sum) else []
+    for child in children(node):
+        found += summed(child)
+    return found
+
+
+def read(latex: str) -> list[Bound]:
+    return [bind(statement) for statement in parse(latex)]
+
+
+def check(latex: str, expected: list[tuple[str, str]]) -> None:
+    for result, (free, sums) in zip(read(latex), expected, strict=True):
+        assert result.free == split(free)
+        assert tuple(summed(result.sides[-1])) == split(sums)
+
+
+@pytest.mark.parametrize("name", PARSED)
+def test_equation_of_a_note_parses(name):
+    check(*PARSED[name])
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_formula_of_a_note_is_rejected_with_its_reason(name):
+    latex, reason, _ = REJECTED[name]
+    with pytest.raises(ValueError, match=re.escape(reason)) as caught:
+        read(latex)
+    assert "^" in str(caught.value).splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", [name for name, row in REJECTED.items() if row[2]])
+def test_index_form_of_a_rejected_formula_parses(name):
+    check(*REJECTED[name][2])

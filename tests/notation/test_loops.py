@@ -8,6 +8,8 @@ import pytest
 
 from mha_book.notation import Equation, run_loops
 
+pytestmark = pytest.mark.unoptimized
+
 
 def run(equation: Equation, **arrays: Any) -> Any:
     """Run the source as a reader would, who pastes it."""

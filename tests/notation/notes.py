@@ -5,14 +5,6 @@ reason that applies; a rejected formula that has an index form is given in it as
 The notes' ``\large`` and dollars are left out.
 """
 
-import re
-
-import pytest
-
-from mha_book.notation.expression import Expression, Sum, children
-from mha_book.notation.parser import parse
-from mha_book.notation.rules import Bound, bind
-
 ORDER = "no order or membership"
 HEAD = "a head in parentheses leaves the axis of the features unnamed"
 LIST = "a list has no index"
@@ -286,59 +278,3 @@ W_Q^{hba} &= W_Q^{b(hH+a)}
     "split-index": r"X'^{hia} = X^{i(hH+a)}",
     "intro-average": r"O^{ic} = \sum_{j} A^{ij} V^{jc}",
 }
-
-
-def split(indices: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"\w'*", indices))
-
-
-def summed(node: Expression) -> list[str]:
-    found = list(node.indices) if isinstance(node, Sum) else []
-    for child in children(node):
-        found += summed(child)
-    return found
-
-
-def read(latex: str) -> list[Bound]:
-    return [bind(statement) for statement in parse(latex)]
-
-
-def check(latex: str, expected: list[tuple[str, str]]) -> None:
-    for bound, (free, sums) in zip(read(latex), expected, strict=True):
-        assert bound.free == split(free)
-        assert tuple(summed(bound.sides[-1])) == split(sums)
-
-
-@pytest.mark.parametrize("name", PARSED)
-def test_equation_of_a_note_parses(name):
-    check(*PARSED[name])
-
-
-@pytest.mark.parametrize("name", REJECTED)
-def test_formula_of_a_note_is_rejected_with_its_reason(name):
-    latex, reason, _ = REJECTED[name]
-    with pytest.raises(ValueError, match=re.escape(reason)) as caught:
-        read(latex)
-    assert "^" in str(caught.value).splitlines()[-1]
-
-
-@pytest.mark.parametrize("name", [name for name, row in REJECTED.items() if row[2]])
-def test_index_form_of_a_rejected_formula_parses(name):
-    check(*REJECTED[name][2])
-
-
-@pytest.mark.parametrize("name", BOOK)
-def test_equation_of_the_book_parses(name):
-    assert read(BOOK[name])
-
-
-def test_strict_reading_of_the_notes_rejects_the_head_that_is_not_summed():
-    """N0 has h twice in the scores and in the outputs of the heads, and sums it in neither."""
-    for name, index in (("N0 scores", "h"), ("N0 head output", "h")):
-        (statement,) = parse(PARSED[name][0])
-        reason = f"the index {index} stands twice in a product and is not summed"
-        with pytest.raises(ValueError, match=reason):
-            bind(statement, strict=True)
-    for name in ("N0 query", "N0 output", "N0 gradient of W_Q", "N0 gradient of W_O"):
-        (statement,) = parse(PARSED[name][0])
-        assert bind(statement, strict=True) == bind(statement)

@@ -11,6 +11,9 @@ from jax.test_util import check_grads
 
 from mha_book.notation import Equation, run_loops
 from mha_book.notation.expression import Delta, Product, Sum, Tensor
+from tests.notation.helpers import largest
+
+pytestmark = pytest.mark.unoptimized
 
 # Distinct primes, so that no two indices can be taken for one another.
 SIZES = {"h": 2, "i": 3, "j": 5, "a": 7, "b": 11, "c": 13, "d": 17}
@@ -19,12 +22,6 @@ SIZES = {"h": 2, "i": 3, "j": 5, "a": 7, "b": 11, "c": 13, "d": 17}
 def random(*letters: str, seed: int = 0, dtype: Any = np.float32) -> list[jax.Array]:
     rng = np.random.default_rng(seed)
     return [jnp.asarray(rng.normal(size=[SIZES[i] for i in axes]), dtype) for axes in letters]
-
-
-@pytest.fixture
-def double():
-    with jax.enable_x64(True):
-        yield
 
 
 # --- values, worked out by hand ---------------------------------------------------------------
@@ -341,7 +338,7 @@ def test_jit_and_vmap() -> None:
     np.testing.assert_allclose(jax.jit(scale)({r"\lambda": 2, "x": jnp.ones(3)}), 2 * np.ones(3))
 
 
-def test_gradients(double: None) -> None:
+def test_gradients(float64: None) -> None:
     s, v = random("hij", "hjc", dtype=np.float64)
     check_grads(lambda s, v: WHOLE(S=s, V=v), (s, v), order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
     delta = Equation(r"y^{ij} = \delta^{ij} x^i + \left(x^i\right)^3 z^j")
@@ -359,15 +356,14 @@ def test_gradients(double: None) -> None:
         ("float16", np.float32(3.0)),
     ],
 )
-def test_the_dtype_of_the_arrays_is_kept(dtype: str, number: Any) -> None:
-    with jax.enable_x64(True):
-        s, v, x = (jnp.asarray(array, dtype) for array in random("hij", "hjc", "i"))
-        assert WHOLE(S=s, V=v).dtype == dtype
-        scaled = Equation(r"y^{ij} = \frac{x^i}{\sqrt{d_k}} + \delta^{ij}", broadcast=("j",))
-        value = scaled(x=x, d_k=number, dims={"i": 3})
-        assert value.dtype == dtype
-        expected = np.asarray(x, np.float64)[:, None] / np.sqrt(3.0) + np.eye(3)
-        np.testing.assert_allclose(np.asarray(value, np.float64), expected, rtol=1e-2)
+def test_the_dtype_of_the_arrays_is_kept(dtype: str, number: Any, float64: None) -> None:
+    s, v, x = (jnp.asarray(array, dtype) for array in random("hij", "hjc", "i"))
+    assert jax.eval_shape(WHOLE, {"S": s, "V": v}).dtype == dtype
+    scaled = Equation(r"y^{ij} = \frac{x^i}{\sqrt{d_k}} + \delta^{ij}", broadcast=("j",))
+    value = scaled(x=x, d_k=number, dims={"i": 3})
+    assert value.dtype == dtype
+    expected = np.asarray(x, np.float64)[:, None] / np.sqrt(3.0) + np.eye(3)
+    np.testing.assert_allclose(np.asarray(value, np.float64), expected, rtol=1e-2)
 
 
 def test_integers_stay_integers() -> None:
@@ -452,19 +448,6 @@ def test_bad_equations(latex: str, message: str) -> None:
 # --- memory -----------------------------------------------------------------------------------
 
 
-def largest(function: Any, *arguments: Any) -> int:
-    """The size of the largest array that a function makes, whatever it calls."""
-
-    def sizes(jaxpr: Any) -> Any:
-        for equation in jaxpr.eqns:
-            yield from (variable.aval.size for variable in equation.outvars)
-            for value in equation.params.values():
-                if hasattr(value, "jaxpr"):
-                    yield from sizes(value.jaxpr)
-
-    return max(sizes(jax.make_jaxpr(function)(*arguments).jaxpr))
-
-
 @pytest.mark.parametrize(
     "latex, axes",
     [
@@ -477,7 +460,7 @@ def largest(function: Any, *arguments: Any) -> int:
 def test_nothing_is_larger_than_the_operands_and_the_result(latex: str, axes: Any) -> None:
     equation = Equation(latex)
     arrays = dict(zip(equation.operands, random(*axes), strict=True))
-    result = equation(arrays)
+    result = jax.eval_shape(equation, arrays)
     limit = max([result.size, *(array.size for array in arrays.values())])
     assert largest(equation, arrays) <= limit
 
