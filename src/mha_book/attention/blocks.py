@@ -5,8 +5,9 @@ O(T) numbers. Both ends grow with $i$, so that any run of queries sees one run o
 these ends follow which blocks of keys a block of queries needs, and which of them it sees whole
 (:class:`BlockMask`).
 
-Shapes: ``X`` chunks of ``c`` key/value heads each, ``P`` blocks of queries, ``U`` blocks of keys,
-``r`` rows of a block of queries (those of all heads of a group), ``u`` keys of a block of keys.
+Shapes: ``B`` batch entries, ``X`` chunks of ``c`` key/value heads each, ``P`` blocks of queries,
+``U`` blocks of keys, ``r`` rows of a block of queries (those of all heads of a group), ``u`` keys of
+a block of keys.
 """
 
 import math
@@ -59,7 +60,7 @@ def key_ranges(
         key_length: ``S``.
 
     Returns:
-        Arrays ``(*batch, T)``.
+        Arrays ``(*batch, T)``; the batch axes have length 1 where all entries see the same.
 
     Example:
         >>> from mha_book.masks import causal
@@ -73,7 +74,7 @@ def key_ranges(
         field = jnp.asarray(default if field is None else field, jnp.int32)
         return jnp.reshape(field, field.shape or (1,) * len(batch))[..., None]
 
-    start = jnp.zeros((*batch, query_length), jnp.int32)
+    start = jnp.zeros_like(i)
     stop = start + key_length
     if mask.lower is not None:
         start = jnp.maximum(start, i + by_row(mask.lower, 0))
@@ -106,14 +107,10 @@ def attended_keys(rows: KeyRanges, key_length: int) -> Bool[Array, "*batch S"]:
     return jnp.logical_and(first <= j, j < last)
 
 
-def _positions(length: int, batch_axes: int) -> Array:
-    """Return 0, 1, …, with an axis of length 1 for each batch axis."""
-    return jnp.reshape(jnp.arange(length, dtype=jnp.int32), (1,) * batch_axes + (length,))
-
-
 ROWS, KEYS = 512, 512  # of a block; measured on CPUs (benchmarks/)
 ROWS_LEVEL = 2048  # of queries that all see the same keys: nothing is lost at an edge then
 SCORES = 2**20  # scores held at a time: 4 MiB in float32
+FEWEST = 128  # rows of a block, however many heads share a step
 
 
 class BlockSizes(NamedTuple):
@@ -131,7 +128,14 @@ class BlockSizes(NamedTuple):
 
 
 def block_sizes(
-    query_length: int, key_length: int, num_kv_heads: int, group: int, *, position_dependent: bool
+    batch: int,
+    query_length: int,
+    key_length: int,
+    num_kv_heads: int,
+    group: int,
+    *,
+    position_dependent: bool,
+    in_chunks: bool = True,
 ) -> BlockSizes:
     """Return sizes of blocks that pad little and whose scores stay in the cache.
 
@@ -139,30 +143,38 @@ def block_sizes(
     as under a causal mask, the scores that a block computes in vain grow with its rows.
 
     Args:
+        batch: ``B``.
         query_length: ``T``.
         key_length: ``S``.
         num_kv_heads: ``K``.
         group: ``G``, query heads to each of them.
         position_dependent: whether the keys that a query may see depend on its position.
+        in_chunks: whether to take a few heads after the others, which is faster on one CPU; where
+            heads may lie on several devices, all of them have to be taken at once.
 
     Returns:
         The sizes.
 
     Example:
-        >>> block_sizes(2048, 2048, 8, 1, position_dependent=True)
+        >>> block_sizes(1, 2048, 2048, 8, 1, position_dependent=True)
         BlockSizes(queries=512, keys=512, heads=4)
-        >>> block_sizes(2048, 2048, 8, 1, position_dependent=False)
+        >>> block_sizes(1, 2048, 2048, 8, 1, position_dependent=False)
         BlockSizes(queries=2048, keys=512, heads=1)
     """
-    rows = ROWS if position_dependent else ROWS_LEVEL
-    queries, keys = _even(query_length, max(rows // group, 1)), _even(key_length, KEYS)
-    fits = [c for c in range(1, num_kv_heads + 1) if c * group * queries * keys <= SCORES]
+    keys = _even(key_length, KEYS)
+    together = batch * group * (1 if in_chunks else num_kv_heads)  # heads that share a step
+    rows = (ROWS if position_dependent else ROWS_LEVEL) // group
+    fewest = min(FEWEST, rows)
+    queries = _even(query_length, max(min(rows, SCORES // (together * keys)), fewest, 1))
+    if not in_chunks:
+        return BlockSizes(queries, keys, num_kv_heads)
+    fits = [c for c in range(1, num_kv_heads + 1) if c * together * queries * keys <= SCORES]
     heads = max((c for c in fits if num_kv_heads % c == 0), default=1)
     return BlockSizes(queries, keys, heads)
 
 
 def split_queries(rows: Array, sizes: BlockSizes) -> Array:
-    """Cut ``(B, K, G, T, X)`` into blocks ``(X, P, c, r, X)``, padded with zeros.
+    """Cut ``(B, K, G, T, H)`` into blocks ``(X, P, B, c, r, H)``, padded with zeros.
 
     Args:
         rows: queries, or what else has a row for each query.
@@ -174,30 +186,30 @@ def split_queries(rows: Array, sizes: BlockSizes) -> Array:
     batch, num_kv_heads, group, length, width = rows.shape
     count = -(-length // sizes.queries)
     rows = jnp.pad(rows, [(0, 0)] * 3 + [(0, count * sizes.queries - length), (0, 0)])
-    chunks = batch * num_kv_heads // sizes.heads
-    rows = jnp.reshape(rows, (chunks, sizes.heads, group, count, sizes.queries, width))
-    rows = jnp.transpose(rows, (0, 3, 1, 2, 4, 5))
-    return jnp.reshape(rows, (chunks, count, sizes.heads, group * sizes.queries, width))
+    chunks = num_kv_heads // sizes.heads
+    rows = jnp.reshape(rows, (batch, chunks, sizes.heads, group, count, sizes.queries, width))
+    rows = jnp.transpose(rows, (1, 4, 0, 2, 3, 5, 6))
+    return jnp.reshape(rows, (chunks, count, batch, sizes.heads, group * sizes.queries, width))
 
 
 def merge_queries(blocks: Array, shape: tuple[int, ...], sizes: BlockSizes) -> Array:
-    """Undo :func:`split_queries`; ``shape`` is ``(B, K, G, T, X)``."""
-    chunks, count, heads, _, width = blocks.shape
-    batch, num_kv_heads, group, length, _ = shape
-    blocks = jnp.reshape(blocks, (chunks, count, heads, group, sizes.queries, width))
-    rows = jnp.transpose(blocks, (0, 2, 3, 1, 4, 5))
+    """Undo :func:`split_queries`; ``shape`` is ``(B, K, G, T, H)``."""
+    chunks, count, batch, heads, _, width = blocks.shape
+    _, num_kv_heads, group, length, _ = shape
+    blocks = jnp.reshape(blocks, (chunks, count, batch, heads, group, sizes.queries, width))
+    rows = jnp.transpose(blocks, (2, 0, 3, 4, 1, 5, 6))
     rows = jnp.reshape(rows, (batch, num_kv_heads, group, count * sizes.queries, width))
     return rows[..., :length, :]
 
 
 def split_keys(rows: Array, sizes: BlockSizes) -> Array:
-    """Cut keys or values ``(B, K, S, X)`` into blocks ``(X, U, c, u, X)``, padded with zeros."""
+    """Cut keys or values ``(B, K, S, H)`` into blocks ``(X, U, B, c, u, H)``, padded with zeros."""
     batch, num_kv_heads, length, width = rows.shape
     count = -(-length // sizes.keys)
     rows = jnp.pad(rows, [(0, 0)] * 2 + [(0, count * sizes.keys - length), (0, 0)])
-    chunks = batch * num_kv_heads // sizes.heads
-    rows = jnp.reshape(rows, (chunks, sizes.heads, count, sizes.keys, width))
-    return jnp.swapaxes(rows, 1, 2)
+    chunks = num_kv_heads // sizes.heads
+    rows = jnp.reshape(rows, (batch, chunks, sizes.heads, count, sizes.keys, width))
+    return jnp.transpose(rows, (1, 3, 0, 2, 4, 5))
 
 
 def _even(length: int, target: int) -> int:
@@ -210,13 +222,14 @@ class BlockMask(NamedTuple):
     """Which pairs are visible, by blocks.
 
     Block ``p`` of the queries needs the key blocks ``first[p] .. last[p] - 1``; of these it sees
-    ``whole_first[p] .. whole_last[p] - 1`` whole, where no score has to be masked.
+    ``whole_first[p] .. whole_last[p] - 1`` whole, where no score has to be masked: in every entry
+    of the batch.
 
     Args:
-        start: ``(B, P, queries)``, the first key of each query.
-        stop: ``(B, P, queries)``, one more than its last.
-        bounds: ``(B, P, 4)``: first, whole_first, whole_last, last.
-        array: boolean ``(B, X/B, c, G, P, queries, U, keys)``, each axis whole or 1; or None.
+        start: ``(P, B, queries)``, the first key of each query; ``B`` may be 1.
+        stop: ``(P, B, queries)``, one more than its last; likewise.
+        bounds: ``(P, 4)``: first, whole_first, whole_last, last.
+        array: boolean ``(X, P, U, B, c, G, queries, keys)``, each axis whole or 1; or None.
     """
 
     start: Array
@@ -231,7 +244,7 @@ def split_mask(
     """Cut what hides keys as :func:`split_queries` and :func:`split_keys` cut the operands.
 
     Args:
-        rows: the keys of each query, ``(B, T)``.
+        rows: the keys of each query, ``(B, T)``; ``B`` may be 1.
         array: the array of the mask, ``(B, N, T, S)``, each axis whole or 1; or None.
         num_kv_heads: ``K``.
         key_length: ``S``.
@@ -243,21 +256,24 @@ def split_mask(
     batch, length = rows.start.shape
     count, key_count = -(-length // sizes.queries), -(-key_length // sizes.keys)
     padding = [(0, 0), (0, count * sizes.queries - length)]
-    start, stop = (jnp.reshape(jnp.pad(x, padding), (batch, count, sizes.queries)) for x in rows)
-    sees = start < stop
-    first = jnp.min(jnp.where(sees, start, key_length), axis=-1) // sizes.keys
-    last = -(-jnp.max(stop, axis=-1) // sizes.keys)
+    start, stop = (
+        jnp.swapaxes(jnp.reshape(jnp.pad(x, padding), (batch, count, sizes.queries)), 0, 1)
+        for x in rows
+    )
+    sees, others = start < stop, (1, 2)
+    first = jnp.min(jnp.where(sees, start, key_length), axis=others) // sizes.keys
+    last = -(-jnp.max(stop, axis=others) // sizes.keys)
     first = jnp.minimum(first, last)  # a block whose queries see nothing needs no key
-    whole_first = jnp.clip(-(-jnp.max(start, axis=-1) // sizes.keys), first, last)
-    whole_last = jnp.clip(jnp.min(stop, axis=-1) // sizes.keys, whole_first, last)
+    whole_first = jnp.clip(-(-jnp.max(start, axis=others) // sizes.keys), first, last)
+    whole_last = jnp.clip(jnp.min(stop, axis=others) // sizes.keys, whole_first, last)
     if array is not None:
         whole_last = whole_first  # the array may hide any pair
-        array = _cut_array(array, (count, key_count), num_kv_heads, sizes)
+        array = _split_array(array, (count, key_count), num_kv_heads, sizes)
     bounds = jnp.stack([first, whole_first, whole_last, last], axis=-1)
     return BlockMask(start, stop, bounds, array)
 
 
-def _cut_array(
+def _split_array(
     array: Array, counts: tuple[int, int], num_kv_heads: int, sizes: BlockSizes
 ) -> Array:
     """Pad and split the axes of a boolean array; axes of length 1 stay 1."""
@@ -272,17 +288,16 @@ def _cut_array(
         whole = size != 1 or count * block == 1
         shape += [count, block] if whole else [1, 1]
         padding.append((0, count * block - size if whole else 0))
-    return jnp.reshape(jnp.pad(array, padding), shape)
+    split = jnp.reshape(jnp.pad(array, padding), shape)  # (B, X, c, G, P, queries, U, keys)
+    return jnp.transpose(split, (1, 4, 6, 0, 2, 3, 5, 7))
 
 
-def loop_over_keys(
-    mask: BlockMask, place: tuple[Array, Array, Array], step: Callable[..., Any], state: Any
-) -> Any:
+def loop_over_keys(mask: BlockMask, p: Array, step: Callable[..., Any], state: Any) -> Any:
     """Take one step for each block of keys that a block of queries needs.
 
     Args:
         mask: the mask by blocks.
-        place: the numbers of the batch entry, of the chunk of heads and of the block of queries.
+        p: the number of the block of queries.
         step: ``(u, state, masked)`` to the next state: the number of the block of keys, and
             whether some pair in it may be hidden. It is traced twice, as the body of two loops.
         state: the state before the first step.
@@ -290,8 +305,7 @@ def loop_over_keys(
     Returns:
         The state after the last.
     """
-    entry, _, p = place
-    first, whole_first, whole_last, last = mask.bounds[entry, p]
+    first, whole_first, whole_last, last = mask.bounds[p]
     before = whole_first - first
 
     def edge(n: Array, state: Any) -> Any:
@@ -305,29 +319,33 @@ def loop_over_keys(
 
 
 def visible_block(
-    mask: BlockMask, place: tuple[Array, Array, Array], u: Array, shape: tuple[int, int]
+    mask: BlockMask, place: tuple[Array, Array, Array], shape: tuple[int, int]
 ) -> Array:
     """Return which keys of a block the queries of a block see.
 
     Args:
         mask: the mask by blocks.
-        place: as in :func:`loop_over_keys`.
-        u: the number of the block of keys.
-        shape: ``(r, keys)``.
+        place: the numbers of the chunk of heads, of the block of queries and of the block of keys.
+        shape: ``(r, u)``.
 
     Returns:
-        Boolean ``(c, r, keys)``, or 1 in place of ``c`` where all heads see the same.
+        Boolean ``(B, c, r, u)``, or 1 in place of ``B`` or ``c`` where all see the same.
     """
-    entry, chunk, p = place
-    start, stop = mask.start[entry, p][:, None], mask.stop[entry, p][:, None]  # (queries, 1)
-    j = (u * shape[1] + jnp.arange(shape[1], dtype=jnp.int32))[None, :]
-    visible = jnp.logical_and(start <= j, j < stop)[None, None]  # (1, 1, queries, keys)
+    _, p, u = place
+    start, stop = mask.start[p][:, None, None, :, None], mask.stop[p][:, None, None, :, None]
+    j = u * shape[1] + jnp.arange(shape[1], dtype=jnp.int32)
+    j = jnp.reshape(j, (1, 1, 1, 1, -1))
+    visible = jnp.logical_and(start <= j, j < stop)  # (B, 1, 1, queries, u)
     if mask.array is not None:
         block = mask.array
-        for axis, number in ((6, u), (4, p), (1, chunk), (0, entry)):
-            number = jnp.where(block.shape[axis] == 1, 0, number)
-            block = jax.lax.dynamic_index_in_dim(block, number, axis, keepdims=False)
-        visible = jnp.logical_and(visible, block)  # (c, G, queries, keys), or 1 for c and G
-    heads, _, queries, keys = visible.shape
-    visible = jnp.broadcast_to(visible, (heads, shape[0] // queries, queries, keys))
-    return jnp.reshape(visible, (heads, *shape))
+        for number in place:
+            block = block[jnp.where(block.shape[0] == 1, 0, number)]
+        visible = jnp.logical_and(visible, block)  # (B, c, G, queries, u)
+    batch, heads, _, queries, keys = visible.shape
+    visible = jnp.broadcast_to(visible, (batch, heads, shape[0] // queries, queries, keys))
+    return jnp.reshape(visible, (batch, heads, *shape))
+
+
+def _positions(length: int, batch_axes: int) -> Array:
+    """Return 0, 1, …, with an axis of length 1 for each batch axis."""
+    return jnp.reshape(jnp.arange(length, dtype=jnp.int32), (1,) * batch_axes + (length,))

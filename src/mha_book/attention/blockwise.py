@@ -19,6 +19,7 @@ References:
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -40,8 +41,10 @@ from mha_book.attention.blocks import (
     split_queries,
     visible_block,
 )
-from mha_book.attention.online_softmax import finalize, init, update
+from mha_book.attention.derivatives import with_gradient_by_hand
+from mha_book.attention.online_softmax import SoftmaxState, finalize, init, update
 from mha_book.attention.operands import Operands
+from mha_book.attention.reference import exponentials
 from mha_book.masks import one_batch_axis, zero_unattended
 
 __all__ = ["attention_over_blocks", "blockwise_attention", "why_unsupported"]
@@ -63,12 +66,15 @@ def blockwise_attention(operands: Operands, sizes: BlockSizes | None = None) -> 
     shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
     if sizes is None:
         moves = mask is not None and not mask.parts.isdisjoint({"causal", "band"})
-        sizes = block_sizes(length, key_length, num_kv_heads, shape[2], position_dependent=moves)
+        sizes = block_sizes(
+            shape[0], length, key_length, num_kv_heads, shape[2], position_dependent=moves,
+            in_chunks=jax.device_count() == 1,
+        )  # fmt: skip
     rows = key_ranges(mask, tuple(batch), length, key_length)
     q, k, v = _zero_unattended(operands, rows)
     q = jnp.reshape(q.astype(dtype) * jnp.asarray(operands.scale, dtype), (*shape, head_dim))
     k, v = (jnp.reshape(x, (shape[0], *x.shape[-3:])) for x in (k, v))
-    rows = KeyRanges(*(jnp.reshape(x, (shape[0], length)) for x in rows))
+    rows = KeyRanges(*(jnp.reshape(x, (-1, length)) for x in rows))
     array = one_batch_axis(None if mask is None else mask.array, tuple(batch))
     output, lse = attention_over_blocks(
         split_queries(q, sizes),
@@ -107,41 +113,47 @@ def _zero_unattended(operands: Operands, rows: KeyRanges) -> tuple[Array, Array,
 def attention_over_blocks(
     query: Array, key: Array, value: Array, mask: BlockMask
 ) -> tuple[Array, Array]:
-    """Return the output ``(X, P, c, r, C)`` and the log-sum-exp ``(X, P, c, r)``.
+    """Return the output ``(X, P, B, c, r, C)`` and the log-sum-exp ``(X, P, B, c, r)``.
 
     Args:
-        query: ``(X, P, c, r, H)``, scaled, in the dtype in which to compute.
-        key: ``(X, U, c, u, H)``; a block is widened when it is used.
-        value: ``(X, U, c, u, C)``, likewise.
+        query: ``(X, P, B, c, r, H)``, scaled, in the dtype in which to compute.
+        key: ``(X, U, B, c, u, H)``; a block is widened when it is used.
+        value: ``(X, U, B, c, u, C)``, likewise.
         mask: which pairs are visible.
 
     Returns:
         The pair, in the dtype of the query.
     """
-    return _attention(query, key, value, mask)
+    return _with_gradient(query, key, value, mask)
 
 
-@jax.custom_vjp
+def _over_chunks(step: Callable[[Array], Any], chunks: int) -> Any:
+    """Take chunks of heads one after another; a single one in no loop, whatever device has it."""
+    if chunks == 1:
+        return jax.tree.map(lambda x: x[None], step(jnp.zeros((), jnp.int32)))
+    return jax.lax.map(step, jnp.arange(chunks))
+
+
 def _attention(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Array, Array]:
-    chunks, count, heads, rows, _ = query.shape
+    chunks, count, *heads, rows, _ = query.shape  # heads: (B, c)
     block = (rows, key.shape[-2])
 
     def of_chunk(x: Array) -> tuple[Array, Array]:
         def of_queries(p: Array) -> tuple[Array, Array]:
-            q, place = query[x, p], (*_entry(mask, chunks, x), p)
+            q = query[x, p]  # (B, c, r, H)
 
-            def step(u: Array, known: Any, masked: bool) -> Any:
-                scores = jnp.einsum("crh,cuh->cru", q, key[x, u].astype(q.dtype))
+            def step(u: Array, known: SoftmaxState, masked: bool) -> SoftmaxState:
+                scores = jnp.einsum("bcrh,bcuh->bcru", q, key[x, u].astype(q.dtype))
                 if masked:
-                    scores = jnp.where(visible_block(mask, place, u, block), scores, -jnp.inf)
+                    scores = jnp.where(visible_block(mask, (x, p, u), block), scores, -jnp.inf)
                 return update(known, scores, value[x, u].astype(q.dtype))
 
-            known = init((heads, rows, value.shape[-1]), q.dtype)
-            return finalize(loop_over_keys(mask, place, step, known))
+            known = _varying(init((*heads, rows, value.shape[-1]), q.dtype), q, value[x, 0])
+            return finalize(loop_over_keys(mask, p, step, known))
 
         return jax.lax.map(of_queries, jnp.arange(count))
 
-    return jax.lax.map(of_chunk, jnp.arange(chunks))
+    return _over_chunks(of_chunk, chunks)
 
 
 def _forward(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Any, Any]:
@@ -156,49 +168,68 @@ def _backward(saved: Any, cotangents: tuple[Array, Array]) -> tuple[Array, Array
     block = (query.shape[-2], key.shape[-2])
     # What dA is reduced by; in an empty row, where the log-sum-exp is -inf, its gradient may be
     # anything.
-    inner = jnp.sum(output * d_output, axis=-1) - d_lse  # (X, P, c, r)
+    inner = jnp.sum(output * d_output, axis=-1) - d_lse  # (X, P, B, c, r)
     inner = jnp.where(jnp.isneginf(lse), jnp.zeros((), inner.dtype), inner)
 
     def of_chunk(x: Array) -> tuple[Array, Array, Array]:
         def of_queries(sums: Any, p: Array) -> tuple[Any, Array]:
-            q, d_o = query[x, p], d_output[x, p]  # (c, r, H), (c, r, C)
-            place = (*_entry(mask, chunks, x), p)
-            row_lse, row_inner = lse[x, p][:, None], inner[x, p][:, None]  # (c, 1, r)
+            q, d_o = query[x, p], d_output[x, p]  # (B, c, r, H), (B, c, r, C)
+            row_lse, row_inner = lse[x, p][..., None, :], inner[x, p][..., None, :]  # (B, c, 1, r)
 
             def step(u: Array, sums: Any, masked: bool) -> Any:
                 d_q, d_key, d_value = sums
                 k, v = key[x, u].astype(q.dtype), value[x, u].astype(q.dtype)
-                weights = jnp.exp(jnp.einsum("cuh,crh->cur", k, q) - row_lse)
+                weights = jnp.exp(jnp.einsum("bcuh,bcrh->bcur", k, q) - row_lse)
                 if masked:
-                    visible = jnp.swapaxes(visible_block(mask, place, u, block), -1, -2)
+                    visible = jnp.swapaxes(visible_block(mask, (x, p, u), block), -1, -2)
                     weights = jnp.where(visible, weights, jnp.zeros((), q.dtype))
-                d_scores = weights * (jnp.einsum("cud,crd->cur", v, d_o) - row_inner)
-                d_value = _add(d_value, u, jnp.einsum("cur,crd->cud", weights, d_o))
-                d_key = _add(d_key, u, jnp.einsum("cur,crh->cuh", d_scores, q))
-                d_q = d_q + jnp.einsum("cuh,cur->chr", k, d_scores)
+                d_scores = weights * (jnp.einsum("bcud,bcrd->bcur", v, d_o) - row_inner)
+                d_value = _add(d_value, u, jnp.einsum("bcur,bcrd->bcud", weights, d_o))
+                d_key = _add(d_key, u, jnp.einsum("bcur,bcrh->bcuh", d_scores, q))
+                d_q = d_q + jnp.einsum("bcuh,bcur->bchr", k, d_scores)
                 return d_q, d_key, d_value
 
-            zero = jnp.zeros((q.shape[0], q.shape[2], q.shape[1]), q.dtype)
-            d_q, *sums = loop_over_keys(mask, place, step, (zero, *sums))
+            zero = _varying(jnp.zeros((*q.shape[:2], q.shape[3], q.shape[2]), q.dtype), q, d_o)
+            d_q, *sums = loop_over_keys(mask, p, step, (zero, *sums))
             return tuple(sums), jnp.swapaxes(d_q, -1, -2)
 
-        sums = tuple(jnp.zeros(array.shape[1:], query.dtype) for array in (key, value))
+        sums = tuple(
+            _varying(jnp.zeros(array.shape[1:], query.dtype), array[x], query[x, 0])
+            for array in (key, value)
+        )
         sums, d_query = jax.lax.scan(of_queries, sums, jnp.arange(count))
         d_key, d_value = sums
         return d_query, d_key.astype(key.dtype), d_value.astype(value.dtype)
 
-    return *jax.lax.map(of_chunk, jnp.arange(chunks)), None
+    return *_over_chunks(of_chunk, chunks), None
 
 
-_attention.defvjp(_forward, _backward)
+def _twin(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Array, Array]:
+    """Compute the same with all scores at once, in operations that JAX differentiates twice."""
+    chunks, count, *_, rows, _ = query.shape
+    places = (jnp.arange(n, dtype=jnp.int32) for n in (chunks, count, key.shape[1]))
+    of_place = lambda *place: visible_block(mask, place, (rows, key.shape[-2]))
+    for axes in ((None, None, 0), (None, 0, None), (0, None, None)):
+        of_place = jax.vmap(of_place, axes)
+    visible = jnp.moveaxis(of_place(*places), 2, -2)  # (X, P, B, c, r, U, u)
+    k, v = key.astype(query.dtype), value.astype(query.dtype)
+    scores = jnp.einsum("xpbcrh,xvbcuh->xpbcrvu", query, k)
+    numerators, total, lse = exponentials(
+        *(jnp.reshape(x, (*x.shape[:-2], -1)) for x in (scores, visible))
+    )
+    v = jnp.reshape(jnp.moveaxis(v, 1, 3), (*v.shape[:1], *v.shape[2:4], -1, v.shape[-1]))
+    return jnp.einsum("xpbcrs,xbcsd->xpbcrd", numerators, v) / total, lse
 
 
-def _entry(mask: BlockMask, chunks: int, x: Array) -> tuple[Array, Array]:
-    """Return the batch entry that a chunk belongs to, and its number there."""
-    return jnp.divmod(x, chunks // mask.start.shape[0])
+_with_gradient = with_gradient_by_hand(_forward, _backward, _twin)
 
 
 def _add(sums: Array, u: Array, block: Array) -> Array:
     """Add a block to the one numbered ``u``, in place."""
     before = jax.lax.dynamic_index_in_dim(sums, u, keepdims=False)
     return jax.lax.dynamic_update_index_in_dim(sums, before + block, u, 0)
+
+
+def _varying(state: Any, *like: Array) -> Any:
+    """Say that a loop's first state differs by device where the arrays that it meets do."""
+    return state

@@ -14,21 +14,19 @@ The backward pass is served in two ways:
   numbers in float32 at least, and $A^{hij} = \exp(S^{hij} - \ell^{hi})$ computed again. That the
   weights follow from a score and two numbers of its row, $\ell$ and $D$, is what lets blockwise
   algorithms go through the keys piece by piece.
-
-Neither has forward mode: a ``jax.custom_vjp`` tells JAX the reverse alone.
 """
 
-import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import wide
+from mha_book.attention.derivatives import with_gradient_by_hand
 from mha_book.attention.operands import Operands, fold_groups
-from mha_book.attention.reference import exponentials, scores
+from mha_book.attention.reference import exponentials, reference_attention, scores
 from mha_book.masks import zero_unattended
 
 __all__ = [
@@ -420,12 +418,12 @@ def _weights(operands: Operands, lse: Array) -> Array:
 
 def manual_attention(operands: Operands) -> tuple[Array, Array]:
     """Attend with the backward pass by hand, from the exponentials of the forward pass."""
-    return _attention(False, _with_array_scale(operands))
+    return _manual(_with_array_scale(operands))
 
 
 def recompute_attention(operands: Operands) -> tuple[Array, Array]:
     """Attend with the backward pass by hand, the weights computed again."""
-    return _attention(True, _with_array_scale(operands))
+    return _recompute(_with_array_scale(operands))
 
 
 def _with_array_scale(operands: Operands) -> Operands:
@@ -434,21 +432,17 @@ def _with_array_scale(operands: Operands) -> Operands:
     return operands._replace(scale=jnp.asarray(operands.scale, dtype))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(recompute: bool, operands: Operands) -> tuple[Array, Array]:
-    return forward(operands, recompute=recompute)[:2]
+def _by_hand(recompute: bool) -> Callable[[Operands], tuple[Array, Array]]:
+    def keeping(operands: Operands) -> tuple[tuple[Array, Array], Saved]:
+        output, lse, saved = forward(operands, recompute=recompute)
+        return (output, lse), saved
+
+    def pulling(saved: Saved, cotangents: tuple[Array, Array]) -> tuple[Operands]:
+        query, key, value, bias, scale, weight_factors = backward(saved, *cotangents)
+        # A mask has no gradient.
+        return (Operands(query, key, value, None, bias, scale, weight_factors),)
+
+    return with_gradient_by_hand(keeping, pulling, reference_attention)
 
 
-def _forward(recompute: bool, operands: Operands) -> tuple[tuple[Array, Array], Saved]:
-    output, lse, saved = forward(operands, recompute=recompute)
-    return (output, lse), saved
-
-
-def _backward(recompute: bool, saved: Saved, cotangents: tuple[Array, Array]) -> tuple[Operands]:
-    del recompute  # what was kept says it
-    query, key, value, bias, scale, weight_factors = backward(saved, *cotangents)
-    # A mask has no gradient.
-    return (Operands(query, key, value, None, bias, scale, weight_factors),)
-
-
-_attention.defvjp(_forward, _backward)
+_manual, _recompute = _by_hand(False), _by_hand(True)
