@@ -84,7 +84,7 @@ def test_the_short_form_of_the_dropout_experiment(tmp_path):
     like = jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config))
     text = shared.load_text()
     assert metadata["characters"] == text.characters
-    windows = dropout.even_windows(
+    windows = dropout.evenly_spaced_windows(
         text.validation, dropout.QUICK.removal_windows, dropout.QUICK.context + 1
     )
     for setting in dropout.KEPT:

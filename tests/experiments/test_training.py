@@ -15,7 +15,7 @@ import optax
 import pytest
 import tqdm
 
-from experiments.training import init_state, make_step, train
+from experiments.training import init_state, make_train_step, train
 from mha_book.models import _files
 from mha_book.storage import (
     load_arrays,
@@ -82,7 +82,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path):
 
 def descent(num_steps, checkpoint=None, *, seeds=None, **options):
     optimizer = optax.adam(0.1)
-    step = make_step(
+    step = make_train_step(
         lambda params, batch, key: (
             jnp.mean((params["x"] - batch) ** 2) + 0.0 * jax.random.normal(key)
         ),

@@ -17,8 +17,8 @@ import numpy as np
 import optax
 import tqdm
 
-from experiments.training import Trained, init_state, make_step, train
-from mha_book.models import characters, tiny
+from experiments.training import TrainResult, init_state, make_train_step, train
+from mha_book.models import tiny, tokens
 from mha_book.multihead.dropout import Dropout
 
 STEPS, EVERY, SEEDS = 40, 7, 2
@@ -27,13 +27,13 @@ CONFIG = tiny.TinyConfig(
 )
 
 
-def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **options) -> Trained:
+def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **options) -> TrainResult:
     """Train one small model for each of two keys, with dropout and Adam."""
     data = jnp.asarray(np.random.default_rng(0).integers(0, 7, 500).astype(np.int32))
     optimizer = optax.adamw(3e-3)
-    step = make_step(
+    step = make_train_step(
         lambda params, batch, key: tiny.loss(params, batch, config=CONFIG, rng_key=key),
-        lambda data, key: characters.draw_windows(data, key, 3, 13),
+        lambda data, key: tokens.sample_windows(data, key, 3, 13),
         optimizer,
     )
     keys = jax.random.split(jax.random.key(0), SEEDS)
@@ -51,7 +51,7 @@ def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **option
 
 def scores(params, data):
     """What is measured on the way: the loss of every model on one batch."""
-    windows = characters.even_windows(data, 5, 13)
+    windows = tokens.evenly_spaced_windows(data, 5, 13)
     return {"loss": jax.vmap(lambda p: tiny.loss(p, windows, config=CONFIG))(params)}
 
 
