@@ -67,6 +67,16 @@ def require(need: str) -> None:
         pytest.skip(reason)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is ``exhaustive``, except where ``-m`` names it."""
+    if "exhaustive" in (config.option.markexpr or ""):
+        return
+    left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for need in NEEDS:
         if item.get_closest_marker(need):

@@ -118,7 +118,7 @@ def test_heads_exchanged_exchange_their_roles(tmp_path):
     np.testing.assert_allclose(same, same[:, :, :1].repeat(4, 2), atol=1e-5)
 
 
-@pytest.mark.needs_models
+@pytest.mark.usefixtures("world")
 def test_the_short_form(tmp_path, capsys):
     path = emergence.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())

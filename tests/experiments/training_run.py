@@ -60,12 +60,13 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main() -> None:
+def main(given: list[str] | None = None, replace=setattr) -> None:
+    """Run as the command line says; ``replace`` puts a function in place of another."""
     parser = argparse.ArgumentParser()
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--kill-at", type=int)
     parser.add_argument("--kill-in-write", type=int)
-    options = parser.parse_args()
+    options = parser.parse_args(given)
     if options.kill_in_write is not None:
         writes, fsync = [], os.fsync
 
@@ -77,7 +78,7 @@ def main() -> None:
                 die()
             fsync(handle)
 
-        os.fsync = interrupted
+        replace(os, "fsync", interrupted)
     if options.kill_at is not None:
         made = []
 
@@ -87,7 +88,7 @@ def main() -> None:
             if len(made) == options.kill_at:
                 die()
 
-        tqdm.tqdm.update = counted
+        replace(tqdm.tqdm, "update", counted)
     run(options.checkpoint, evaluate=scores)
 
 

@@ -118,6 +118,7 @@ def test_the_reference_says_where_it_comes_from(reference: dict[str, Any]) -> No
     assert REFERENCE.stat().st_size < 1_000_000
 
 
+@pytest.mark.exhaustive
 @pytest.mark.needs_models
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("ignore")  # of torch and transformers

