@@ -62,7 +62,7 @@ class Sizes(NamedTuple):
     draw_windows: int = 8
 
 
-QUICK = Sizes(2, 4, 4, 2, 12, 16, 2, 2, windows=8, removal_windows=2, draws=20, draw_windows=2)
+QUICK = Sizes(2, 4, 4, 2, 12, 16, 1, 2, windows=8, removal_windows=2, draws=20, draw_windows=2)
 
 
 def texts(text: Text, sizes: Sizes) -> dict[str, jax.Array]:

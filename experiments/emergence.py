@@ -65,7 +65,7 @@ class Sizes(NamedTuple):
 
 QUICK = Sizes(
     2, 4, 2, 4, 16, 8, other_heads=(1,), nudges=(0.1,), alike=(0.0,), width_seeds=2, width_steps=2,
-    widths=((16, 8, 1, (2, 4)),), kept=0,
+    widths=((16, 8, 1, (2,)),), kept=0,
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from mha_book.storage import (
 from tests.experiments import training_run
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.unoptimized
 
 
 def process(checkpoint: Path, *arguments: str) -> int:

@@ -7,6 +7,7 @@ in the middle of writing its N-th checkpoint. Neither can be caught.
 """
 
 import argparse
+import functools
 import os
 import signal
 from pathlib import Path
@@ -27,9 +28,9 @@ CONFIG = tiny.TinyConfig(
 )
 
 
-def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **options) -> TrainResult:
-    """Train one small model for each of two keys, with dropout and Adam."""
-    data = jnp.asarray(np.random.default_rng(0).integers(0, 7, 500).astype(np.int32))
+@functools.cache
+def program():
+    """What is compiled once for all runs of one process: a step, and the state to begin with."""
     optimizer = optax.adamw(3e-3)
     step = make_train_step(
         lambda params, batch, key: tiny.loss(params, batch, config=CONFIG, rng_key=key),
@@ -37,10 +38,15 @@ def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **option
         optimizer,
     )
     keys = jax.random.split(jax.random.key(0), SEEDS)
-    state = jax.vmap(lambda key: init_state(tiny.init_tiny(key, CONFIG), optimizer, key))(keys)
+    start = jax.vmap(lambda key: init_state(tiny.init_tiny(key, CONFIG), optimizer, key))
+    return jax.vmap(step, in_axes=(0, None)), jax.jit(start)(keys)
+
+
+def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **options) -> TrainResult:
+    """Train one small model for each of two keys, with dropout and Adam."""
+    data = jnp.asarray(np.random.default_rng(0).integers(0, 7, 500).astype(np.int32))
     return train(
-        jax.vmap(step, in_axes=(0, None)),
-        state,
+        *program(),
         num_steps,
         data=data,
         checkpoint=checkpoint,
