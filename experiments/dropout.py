@@ -18,14 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.shared import Text, arguments, load_text, store
-from experiments.training import Trained, init_state, make_step, train
+from experiments.shared import Text, arguments, load_text, provenance, store
+from experiments.training import TrainResult, init_state, make_train_step, train
 from mha_book.layers import layer_norm
 from mha_book.models import tiny
-from mha_book.models.tokens import draw_windows, even_windows
+from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.multihead.dropout import Dropout
 from mha_book.multihead.layer import multi_head_attention
-from mha_book.storage import provenance, save_arrays, tree_arrays
+from mha_book.storage import save_arrays, tree_arrays
 
 __all__ = ["RATE", "SETTINGS", "Sizes", "main", "noise", "removals"]
 
@@ -62,12 +62,12 @@ class Sizes(NamedTuple):
     draw_windows: int = 8
 
 
-QUICK = Sizes(2, 4, 4, 2, 12, 16, 2, 2, windows=8, removal_windows=2, draws=20, draw_windows=2)
+QUICK = Sizes(2, 4, 4, 2, 12, 16, 1, 2, windows=8, removal_windows=2, draws=20, draw_windows=2)
 
 
 def texts(text: Text, sizes: Sizes) -> dict[str, jax.Array]:
     """Return the two texts to train on: all of it, and pieces of a thousand characters."""
-    pieces = even_windows(text.train, sizes.scarce, 1000)
+    pieces = evenly_spaced_windows(text.train, sizes.scarce, 1000)
     return {"whole text": text.train, "scarce text": pieces.ravel()}
 
 
@@ -79,18 +79,18 @@ def fit(
     validation: jax.Array,
     name: str,
     checkpoint: Path,
-) -> Trained:
+) -> TrainResult:
     """Train one model for each seed; the same seed starts and sees the same in every setting."""
     warm_up = (0.0, sizes.learning_rate, steps // 12)
     optimizer = optax.adamw(optax.warmup_cosine_decay_schedule(*warm_up, steps))
-    step = make_step(
+    step = make_train_step(
         lambda params, batch, key: tiny.loss(params, batch, config=config, rng_key=key),
-        lambda data, key: draw_windows(data, key, sizes.batch, sizes.context + 1),
+        lambda data, key: sample_windows(data, key, sizes.batch, sizes.context + 1),
         optimizer,
     )
     keys = jax.vmap(jax.random.key)(jnp.arange(sizes.seeds))
     state = jax.vmap(lambda key: init_state(tiny.init_tiny(key, config), optimizer, key))(keys)
-    windows = even_windows(validation, max(sizes.windows // 4, 2), sizes.context + 1)
+    windows = evenly_spaced_windows(validation, max(sizes.windows // 4, 2), sizes.context + 1)
 
     def evaluate(params: Any, data: jax.Array) -> dict[str, jax.Array]:
         del data
@@ -231,8 +231,8 @@ def main(given: list[str] | None = None) -> Path:
     text = load_text()
     widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)
     base = tiny.TinyConfig(len(text.characters) + 1, *widths, positions="rotary")
-    final = even_windows(text.validation, sizes.windows, sizes.context + 1)
-    few = even_windows(text.validation, sizes.removal_windows, sizes.context + 1)
+    final = evenly_spaced_windows(text.validation, sizes.windows, sizes.context + 1)
+    few = evenly_spaced_windows(text.validation, sizes.removal_windows, sizes.context + 1)
     settings = {name: SETTINGS[name] for name in (KEPT if options.quick else SETTINGS)}
     regimes = texts(text, sizes)
     if options.quick:
@@ -247,7 +247,7 @@ def main(given: list[str] | None = None) -> Path:
     score = jax.jit(jax.vmap(lambda p, t: tiny.loss(p, t, config=base), in_axes=(0, None)))
     for regime, data in regimes.items():
         document[regime] = {}
-        seen = even_windows(data, sizes.windows, sizes.context + 1)
+        seen = evenly_spaced_windows(data, sizes.windows, sizes.context + 1)
         for setting, rates in settings.items():
             name = f"{regime}, {setting}"
             config = dataclasses.replace(base, dropout=rates)
@@ -270,7 +270,9 @@ def main(given: list[str] | None = None) -> Path:
                     first = jax.tree.map(lambda leaf: leaf[0], params)
                     arrays |= tree_arrays(first, setting)
                 if setting == "none":
-                    several = even_windows(text.validation, sizes.draw_windows, sizes.context)
+                    several = evenly_spaced_windows(
+                        text.validation, sizes.draw_windows, sizes.context
+                    )
                     keys = jax.vmap(jax.random.key)(1000 + jnp.arange(sizes.seeds))
                     measured = jax.jit(
                         lambda models, keys, several=several: jax.lax.map(

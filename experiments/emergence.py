@@ -22,14 +22,15 @@ import numpy as np
 
 from experiments.emergence_training import ROLES, Program, measure, program
 from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
-from experiments.shared import arguments, store
-from experiments.training import Trained, train
+from experiments.shared import arguments, provenance, store
+from experiments.training import TrainResult, train
 from mha_book.models import tiny
 from mha_book.pruning.order import rank_correlation
+from mha_book.specialization.intervals import bootstrap_interval, wilson_interval
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
-from mha_book.storage import provenance, save_arrays, tree_arrays
+from mha_book.storage import save_arrays, tree_arrays
 
-__all__ = ["QUICK", "Sizes", "foretold", "main", "mean_interval", "share_interval"]
+__all__ = ["QUICK", "Sizes", "foretold", "main"]
 
 COMMAND = "python -m experiments.emergence"
 
@@ -64,24 +65,8 @@ class Sizes(NamedTuple):
 
 QUICK = Sizes(
     2, 4, 2, 4, 16, 8, other_heads=(1,), nudges=(0.1,), alike=(0.0,), width_seeds=2, width_steps=2,
-    widths=((16, 8, 1, (2, 4)),), kept=0,
+    widths=((16, 8, 1, (2,)),), kept=0,
 )  # fmt: skip
-
-
-def share_interval(hits: int, trials: int) -> tuple[float, float, float]:
-    """Return a share with the interval of Wilson for 95%."""
-    z, share = 1.96, hits / trials
-    middle = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
-    half = z * np.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2) / (1 + z**2 / trials)
-    return share, float(middle - half), float(middle + half)
-
-
-def mean_interval(values: np.ndarray, draws: int = 10_000) -> tuple[float, float, float]:
-    """Return the mean over seeds with the interval of 95% from drawing seeds anew."""
-    values = np.asarray(values, float)
-    drawn = np.random.default_rng(0).integers(0, len(values), (draws, len(values)))
-    low, high = np.quantile(values[drawn].mean(1), [0.025, 0.975])
-    return float(values.mean()), float(low), float(high)
 
 
 def foretold(early: np.ndarray, final: np.ndarray) -> dict[str, Any]:
@@ -89,7 +74,7 @@ def foretold(early: np.ndarray, final: np.ndarray) -> dict[str, Any]:
 
     For each role, and for the difference of the two (place minus content): the rank correlation
     over heads, mean over seeds; and how often the head that is first early is first in the end,
-    by chance once in ``N``.
+    by chance once in ``N``. Each with the ends of its interval of 95%.
     """
 
     def both(scores: np.ndarray) -> np.ndarray:
@@ -101,8 +86,11 @@ def foretold(early: np.ndarray, final: np.ndarray) -> dict[str, Any]:
         correlations = np.array([rank_correlation(x, y) for x, y in zip(a, b, strict=True)])
         same = a.argmax(1) == b.argmax(1)
         found[name] = {
-            "rank correlation": mean_interval(correlations),
-            "same leader": share_interval(int(same.sum()), len(same)),
+            "rank correlation": (
+                correlations.mean(),
+                *bootstrap_interval(correlations, np.random.default_rng(0), draws=10_000),
+            ),
+            "same leader": (same.mean(), *wilson_interval(int(same.sum()), len(same))),
         }
     return found
 
@@ -131,7 +119,7 @@ class SeedStudy:
         data: jax.Array | None = None,
         compiled: Program | None = None,
         often: bool = False,
-    ) -> Trained:
+    ) -> TrainResult:
         """Train the models of all seeds and measure them before and after, or often."""
         s, used = self.sizes, compiled or self.program
         return train(
@@ -213,7 +201,7 @@ class SeedStudy:
         return self.change_heads(change, self.start, self.other)
 
 
-def ends(trained: Trained) -> dict[str, Any]:
+def ends(trained: TrainResult) -> dict[str, Any]:
     """Return what is stored of a run: the measures before and after."""
     found = trained.evaluations
     return {
@@ -285,11 +273,11 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
     """Train heads of many widths; return the losses, and the first models of some."""
     found, kept, s = {}, {}, sizes
     keys = jax.vmap(jax.random.key)(jnp.arange(s.width_seeds))
-    for colours, d_model, num_heads, widths in s.widths:
-        task = ProbeTask(colours, before=8, by_place=False)
+    for colors, d_model, num_heads, widths in s.widths:
+        task = ProbeTask(colors, before=8, by_place=False)
         row: dict[str, Any] = {"widths": widths, "loss": [], "attention": []}
         for width in widths:
-            name = f"width {colours} {d_model} {num_heads} {width}"
+            name = f"width {colors} {d_model} {num_heads} {width}"
             sizes_of_heads = (num_heads, width, s.width_rate, s.batch, s.pool, s.evaluated)
             used = program(task, d_model, *sizes_of_heads, s.width_steps, 16 // num_heads)
             trained = train(
@@ -303,11 +291,11 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
             row["loss"].append(last["loss"][-1])
             row["attention"].append(last["roles"][-1].max(1)[:, 1])
             print(f"{name}: {last['loss'][-1].round(4)}", flush=True)
-            if (colours, d_model, num_heads) == (s.kept, 64, 1):
+            if (colors, d_model, num_heads) == (s.kept, 64, 1):
                 first = jax.tree.map(lambda leaf: leaf[0], trained.state.params)
                 arrays = tree_arrays(first, f"width-{width}")
                 kept |= {key: array.astype(np.float16) for key, array in arrays.items()}
-        found[f"{colours} colours, width {d_model}, {num_heads} heads"] = row
+        found[f"{colors} colours, width {d_model}, {num_heads} heads"] = row
     return found, kept
 
 

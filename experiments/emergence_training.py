@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.training import TrainState, init_state, make_step
+from experiments.training import TrainState, init_state, make_train_step
 from mha_book.masks import causal
 from mha_book.models import tiny
 from mha_book.multihead.parameters import init_multi_head
@@ -125,7 +125,7 @@ def program(
         rows = jax.random.randint(key, (batch,), 0, pool)
         return jax.tree.map(lambda leaf: leaf[rows], data["train"])
 
-    step = make_step(loss, pick, optimizer)
+    step = make_train_step(loss, pick, optimizer)
 
     def fresh(key: jax.Array) -> tiny.TinyParams:
         params = tiny.init_tiny(key, config)

@@ -18,9 +18,9 @@ import numpy as np
 import optax
 
 from experiments.shared import load_text
-from experiments.training import TrainState, init_state, make_step, train
+from experiments.training import TrainState, init_state, make_train_step, train
 from mha_book.models import tiny
-from mha_book.models.tokens import draw_windows, even_windows
+from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.pruning import importance
 from mha_book.pruning.hard_concrete import deterministic_gates, expected_l0, sample_gates
 
@@ -116,9 +116,11 @@ def program(config: tiny.TinyConfig, sizes: Sizes, steps: int, rate: float, lear
         return tiny.loss(weights.model, given["windows"], config=config, gates=gates) + due
 
     def batch(data: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
-        return data | {"windows": draw_windows(data["train"], key, sizes.batch, sizes.context + 1)}
+        return data | {
+            "windows": sample_windows(data["train"], key, sizes.batch, sizes.context + 1)
+        }
 
-    one_step = make_step(loss, batch, optimizer)
+    one_step = make_train_step(loss, batch, optimizer)
 
     def step(state: TrainState, data: dict[str, Any]) -> tuple[TrainState, dict[str, jax.Array]]:
         def one(of_run: tuple[TrainState, Runs]) -> Any:
@@ -145,9 +147,9 @@ class Study:
         self.config = tiny.TinyConfig(
             len(text.characters) + 1, *widths, positions="rotary", use_bias=False
         )
-        validation = even_windows(text.validation, sizes.windows, sizes.context + 1)
+        validation = evenly_spaced_windows(text.validation, sizes.windows, sizes.context + 1)
         self.data = {"train": text.train, "validation": validation}
-        self.ranking = even_windows(text.train, sizes.ranking_windows, sizes.context + 1)
+        self.ranking = evenly_spaced_windows(text.train, sizes.ranking_windows, sizes.context + 1)
         self.shape = (sizes.num_layers, sizes.num_heads)
 
         def evaluate(weights: Weights, data: dict[str, jax.Array]) -> dict[str, jax.Array]:

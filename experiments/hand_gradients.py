@@ -18,9 +18,9 @@ import numpy as np
 import optax
 
 from experiments.shared import Text, arguments, load_text, store
-from experiments.training import Trained, TrainState, apply_gradients, train
+from experiments.training import TrainResult, TrainState, apply_gradients, train
 from mha_book.models import tiny
-from mha_book.models.tokens import draw_windows
+from mha_book.models.tokens import sample_windows
 
 __all__ = ["Sizes", "main", "run"]
 
@@ -43,7 +43,9 @@ class Sizes(NamedTuple):
 QUICK = Sizes(steps=4, batch=2, context=12, d_model=16)
 
 
-def run(text: Text, sizes: Sizes, dtype: Any, checkpoint: Path | None) -> tuple[Trained, list[str]]:
+def run(
+    text: Text, sizes: Sizes, dtype: Any, checkpoint: Path | None
+) -> tuple[TrainResult, list[str]]:
     """Train twice side by side, and say how far the gradients and the parameters are apart.
 
     Args:
@@ -69,7 +71,7 @@ def run(text: Text, sizes: Sizes, dtype: Any, checkpoint: Path | None) -> tuple[
 
     def step(state: TrainState, data: jax.Array) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(state.rng_key, state.step)
-        batch = draw_windows(data, key, sizes.batch, sizes.context + 1)
+        batch = sample_windows(data, key, sizes.batch, sizes.context + 1)
         report, params, opt_state, gradients = {}, {}, {}, {}
         for name in (HAND, AUTODIFF):
             before = state.params[name]
@@ -125,7 +127,7 @@ def leaf_norms(tree: Any, other: Any = None) -> jax.Array:
     return jnp.stack([jnp.linalg.norm(leaf.ravel()) for leaf in jax.tree.leaves(tree)])
 
 
-def summary(result: Trained, names: list[str]) -> dict[str, Any]:
+def summary(result: TrainResult, names: list[str]) -> dict[str, Any]:
     """Return what the chapter needs of one run: numbers for each step, or for each leaf."""
     metrics = {name: np.asarray(array, np.float64) for name, array in result.metrics.items()}
     is_key_bias = np.array([name.endswith(".b_k") for name in names])

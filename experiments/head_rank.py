@@ -186,11 +186,11 @@ def of_smollm2(sizes: Ranks) -> dict[str, Any]:
 
     @jax.jit
     def losses(params: Any, cuts: jax.Array, ids: jax.Array) -> jax.Array:
-        def attention(number: int, layer: Any, x: jax.Array, normalised: jax.Array) -> jax.Array:
+        def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
             weights = layer.attention
-            q, k = scores(weights, normalised)
+            q, k = scores(weights, normalized)
             q = jnp.einsum("bnth,nhg->bntg", q, cuts[number])
-            v = group(project_heads(normalised, weights.w_v), times)
+            v = group(project_heads(normalized, weights.w_v), times)
             return jnp.einsum("bntc,ncd->btd", attend(q, k, v, is_causal=True), weights.w_o)
 
         x = smollm2.hidden_states(params, ids, attention, config)

@@ -1,7 +1,12 @@
 """What the experiments share: the text by character, the command line, stored results."""
 
 import argparse
+import datetime
+import importlib.metadata
 import json
+import os
+import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,19 +15,20 @@ import jax
 import numpy as np
 
 from mha_book.models.text import load_speeches
-from mha_book.models.tokens import alphabet, encode
-from mha_book.storage import provenance, write_atomic
+from mha_book.models.tokens import character_vocabulary, encode_characters
+from mha_book.storage import write_atomic
 
-__all__ = ["Text", "arguments", "first_layers", "load_text", "once", "store"]
+__all__ = ["Text", "arguments", "first_layers", "load_text", "once", "provenance", "store"]
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("mha-book", "jax", "jaxlib", "numpy", "optax", "safetensors")
 
 
 class Text(NamedTuple):
     """The State of the Union addresses by character.
 
     Args:
-        characters: the alphabet of the training years.
+        characters: those that occur in the training years, the vocabulary.
         train: ``(P,)``, the tokens of the training years, in order of time.
         validation: ``(P',)``, those of the validation years.
     """
@@ -38,8 +44,9 @@ def load_text() -> Text:
         "\n".join(speech.text for speech in load_speeches(split))
         for split in ("train", "validation")
     )
-    characters = alphabet(train)
-    return Text(characters, encode(train, characters), encode(validation, characters))
+    characters = character_vocabulary(train)
+    tokens = (encode_characters(text, characters) for text in (train, validation))
+    return Text(characters, *tokens)
 
 
 def arguments(description: str, given: list[str] | None) -> argparse.Namespace:
@@ -85,6 +92,33 @@ def once(path: Path, sizes: Any, compute: Callable[[], Any], digits: int | None 
     kept = json.loads(path.read_text())
     assert kept["config"] == json.loads(json.dumps(sizes)), f"{path} is of other sizes: remove it"
     return kept["found"]
+
+
+def provenance(command: str | None = None) -> dict[str, Any]:
+    """Return where a result comes from: versions, machine, date, command.
+
+    Args:
+        command: how to make it again; None for the command line of this process.
+
+    Returns:
+        A dictionary that JSON can hold.
+    """
+
+    def version(package: str) -> str | None:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    return {
+        "command": " ".join(sys.argv) if command is None else command,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in PACKAGES},
+        "machine": platform.machine(),
+        "device": jax.devices()[0].device_kind,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+    }
 
 
 def store(path: Path, command: str, result: dict[str, Any], digits: int | None = None) -> None:

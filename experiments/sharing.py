@@ -5,8 +5,8 @@
 Trains a tiny transformer with a key/value head for each query head, and with fewer: as wide as the
 first, and with what the keys and values saved given to the feed-forward part. Then takes the
 trained multi-head models, gives each layer fewer key/value heads in every way that
-mha_book.multihead.grouped has, and trains on for a tenth of the steps. The loss is that of the next character
-on years that were not trained on. Stores book/data/sharing.json.
+mha_book.multihead.grouped has, and trains on for a tenth of the steps. The loss is that of the
+next character on years that were not trained on. Stores book/data/sharing.json.
 """
 
 import dataclasses

@@ -14,9 +14,9 @@ import numpy as np
 import optax
 
 from experiments.shared import load_text
-from experiments.training import TrainState, init_state, make_step, train
+from experiments.training import TrainState, init_state, make_train_step, train
 from mha_book.models import tiny
-from mha_book.models.tokens import draw_windows, even_windows
+from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 
 __all__ = ["Sizes", "Study", "rate"]
 
@@ -61,9 +61,9 @@ def program(config: tiny.TinyConfig, batch: int, context: int) -> Program:
     # The rate is in the state, not in the program, so that all schedules share one program.
     constants = ("b1", "b2", "eps", "eps_root", "weight_decay")
     optimizer = optax.inject_hyperparams(optax.adamw, static_args=constants)(learning_rate=0.0)
-    step = make_step(
+    step = make_train_step(
         lambda params, windows, key: tiny.loss(params, windows, config=config),
-        lambda data, key: draw_windows(data["train"], key, batch, context + 1),
+        lambda data, key: sample_windows(data["train"], key, batch, context + 1),
         optimizer,
     )
 
@@ -102,7 +102,7 @@ class Study:
     def __init__(self, sizes: Sizes, work: Path) -> None:
         text = load_text()
         self.sizes, self.work = sizes, work
-        windows = even_windows(text.validation, sizes.windows, sizes.context + 1)
+        windows = evenly_spaced_windows(text.validation, sizes.windows, sizes.context + 1)
         no_schedule = {"steps": jnp.float32(0), "rate": jnp.float32(0)}
         self.data = {"train": text.train, "validation": windows, **no_schedule}
         widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)

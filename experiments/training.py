@@ -16,17 +16,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from experiments.shared import provenance
 from mha_book._checks import check
 from mha_book.storage import (
     import_extra,
     load_arrays,
     load_tree,
-    provenance,
     save_arrays,
     tree_arrays,
 )
 
-__all__ = ["apply_gradients", "init_state", "make_step", "train", "Trained", "TrainState"]
+__all__ = [
+    "TrainResult",
+    "TrainState",
+    "apply_gradients",
+    "init_state",
+    "make_train_step",
+    "train",
+]
 
 
 class TrainState(NamedTuple):
@@ -45,7 +52,7 @@ class TrainState(NamedTuple):
     rng_key: Array
 
 
-class Trained(NamedTuple):
+class TrainResult(NamedTuple):
     """What :func:`train` returns.
 
     Args:
@@ -95,7 +102,7 @@ def apply_gradients(optimizer: Any, gradient: Any, opt_state: Any, params: Any) 
         return optax.apply_updates(params, updates), opt_state
 
 
-def make_step(
+def make_train_step(
     loss: Callable[..., Array], batch: Callable[..., Any], optimizer: Any
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
     """Return a function that makes one step of gradient descent.
@@ -133,15 +140,15 @@ def train(
     evaluate_every: int = 100,
     config: Mapping[str, Any] | None = None,
     name: str = "training",
-) -> Trained:
+) -> TrainResult:
     """Make steps until ``num_steps`` are made, from where a checkpoint says, or from ``state``.
 
     On the same machine, cores and versions, a run that was killed and started again ends with the
     same bits as one that was not. Progress shows on a terminal.
 
     Args:
-        step: ``(state, data)`` to the next state and a dictionary of arrays, as :func:`make_step`
-            gives it; it is compiled here.
+        step: ``(state, data)`` to the next state and a dictionary of arrays, as
+            :func:`make_train_step` gives it; it is compiled here.
         state: the state to start from where there is no checkpoint.
         num_steps: how many steps the state shall count at the end.
         data: a tree of arrays that every step is given.
@@ -185,7 +192,7 @@ def train(
                 state, reported = compiled(state, data)
                 metrics.append(reported)
                 bar.update()
-    return Trained(state, _stack(metrics), _stack(evaluations))
+    return TrainResult(state, _stack(metrics), _stack(evaluations))
 
 
 def _keep(

@@ -17,7 +17,14 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_rgb
 
-from mha_book.plotting import PALETTE, WEIGHT_COLORS, attention_map, head_grid, use_book_style
+from mha_book.plotting import (
+    PALETTE,
+    WEIGHT_COLORS,
+    attention_map,
+    head_atlas,
+    head_grid,
+    use_book_style,
+)
 
 TOKENS = ["[CLS]", "attention", "[SEP]"]
 # (N, T, S) = (5, 2, 3), rows sum to 1
@@ -80,7 +87,7 @@ def test_values_are_written_on_request_and_legible() -> None:
 
 
 @pytest.mark.parametrize("vmax", [0.5, 1])
-def test_written_values_are_legible_in_every_colour(vmax: float) -> None:
+def test_written_values_are_legible_in_every_color(vmax: float) -> None:
     weights = np.linspace(0, 1, 41)
     ax = attention_map(weights[:, None], [""] * 41, ["k"], show_values=True, vmax=vmax)
     for text, weight in zip(ax.texts, weights, strict=True):
@@ -250,8 +257,8 @@ def test_greater_weights_look_darker_to_everyone(blindness: str) -> None:
 
 @pytest.mark.parametrize("blindness", BLINDNESS)
 def test_the_palette_can_be_told_apart_by_everyone(blindness: str) -> None:
-    colours = lab([to_rgb(colour) for colour in PALETTE], blindness)
-    distances = np.linalg.norm(colours[:, None] - colours[None], axis=-1)
+    colors = lab([to_rgb(color) for color in PALETTE], blindness)
+    distances = np.linalg.norm(colors[:, None] - colors[None], axis=-1)
     assert distances[np.triu_indices(len(PALETTE), 1)].min() > 10
     # And a pair that the colour-blind take for one shows that this can fail.
     if blindness == "deutan":
@@ -262,7 +269,7 @@ def test_the_palette_can_be_told_apart_by_everyone(blindness: str) -> None:
 
 
 def test_the_palette_stands_out_from_the_card() -> None:
-    assert all(contrast(to_rgb(colour), (1, 1, 1)) > 2 for colour in PALETTE)
+    assert all(contrast(to_rgb(color), (1, 1, 1)) > 2 for color in PALETTE)
 
 
 # --- bad input ------------------------------------------------------------------------------
@@ -324,3 +331,35 @@ def test_a_missing_matplotlib_is_named() -> None:
         "matplotlib is not installed; install it with",
         '  pip install -e ".[book]"',
     ]
+
+
+# --- the atlas ------------------------------------------------------------------------------
+
+
+def test_every_head_once_in_the_order_given():
+    maps = np.arange(5)[:, None, None] * np.ones((5, 3, 3)) / 10
+    figure = head_atlas(maps, list("abcde"), {"one": [4], "none": [], "two": [0, 2, 1]}, columns=2)
+    ax = figure.axes[0]
+    texts = [text.get_text() for text in ax.texts]
+    assert texts == ["one (1)", "two (3)", "e", "a", "c", "b"]
+    image = ax.images[0].get_array()
+    spots = {text.get_text(): text.get_position() for text in ax.texts}
+    for name, value in zip("eacb", (0.4, 0.0, 0.2, 0.1), strict=True):
+        x, y = spots[name]
+        assert image[round((y - 0.5) * 3), int(x * 3)] == pytest.approx(value)
+    plt.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"titles": ["a"]}, "titles: expected 2"),
+        ({"groups": {"x": [2]}}, "groups: expected heads from 0 to 1"),
+        ({"groups": {}}, "groups"),
+        ({"columns": 0}, "columns: expected a positive integer"),
+    ],
+)
+def test_an_atlas_refuses_what_does_not_fit(given, message):
+    options = {"titles": ["a", "b"], "groups": {"x": [0, 1]}} | given
+    with pytest.raises(ValueError, match=message):
+        head_atlas(np.full((2, 3, 3), 0.5), **options)

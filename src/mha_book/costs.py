@@ -1,19 +1,18 @@
-r"""What attention costs: parameters, floating-point operations, bytes, cache, as plain arithmetic.
+r"""What attention costs: parameters, floating-point operations, bytes, cache.
 
 Every count is an exact integer, and its unit stands in its name. An operation is one addition or
 one multiplication: a product of an $m \times k$ with a $k \times n$ matrix has $2mkn$. Only matrix
 products are counted, since they are nearly all of it; the softmax, the norms and the rotations are
-not. This module imports nothing but the standard library.
+not.
+
+The formulas are plain arithmetic. They are held to what a program really does: the matrix products
+in its trace (:func:`traced_matmul_flops`) and in what is compiled (:func:`compiled_matmul_flops`).
+Nothing is run and no array is made: :class:`jax.ShapeDtypeStruct` serves as argument, so that a
+layer of any size can be counted. This module imports nothing of the package.
 
 Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H`` width of queries
 and keys, ``C`` width of values, ``B`` sequences, ``T`` queries, ``S`` keys.
 """
-
-# MERGED-DOC """Counting what a program really does: the matrix products in its trace and when compiled.
-#
-# The formulas of :mod:`mha_book.costs` are held to these counts. Nothing is run and no array is
-# made: :class:`jax.ShapeDtypeStruct` serves as argument, so that a layer of any size can be counted.
-# """
 
 import math
 import re
@@ -120,7 +119,7 @@ def latent_size(
     *,
     is_absorbed: bool,
 ) -> LayerSize:
-    """Return the size of a layer with multi-head latent attention (:mod:`mha_book.multihead.latent`).
+    """Return the size of a layer with latent attention, see :mod:`mha_book.multihead.latent`.
 
     Both forms have the same parameters and the same cache, ``R + P`` numbers a position. For a
     pair and head the expanded form multiplies ``H + P + C`` times, the absorbed ``2R + P`` times.

@@ -78,11 +78,11 @@ def layer_norm(
         check_axis(array, name, 0, "(D,)", x.shape[-1], "x")
     check(epsilon >= 0, "epsilon", "a non-negative number", epsilon)
     widened = x.astype(wide(x.dtype))
-    centred = widened - jnp.mean(widened, axis=-1, keepdims=True)
-    variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
-    normalised = (centred * jax.lax.rsqrt(variance + epsilon)).astype(x.dtype)
+    centered = widened - jnp.mean(widened, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
+    normalized = (centered * jax.lax.rsqrt(variance + epsilon)).astype(x.dtype)
     broadcast = (1,) * (x.ndim - 1) + weight.shape
-    return normalised * jnp.reshape(weight, broadcast) + jnp.reshape(bias, broadcast)
+    return normalized * jnp.reshape(weight, broadcast) + jnp.reshape(bias, broadcast)
 
 
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -135,8 +135,8 @@ def rms_norm(
     check(epsilon >= 0, "epsilon", "a non-negative number", epsilon)
     widened = x.astype(wide(x.dtype))
     mean_square = jnp.mean(jnp.square(widened), axis=-1, keepdims=True)
-    normalised = (widened * jax.lax.rsqrt(mean_square + epsilon)).astype(x.dtype)
-    return normalised * jnp.reshape(weight, (1,) * (x.ndim - 1) + weight.shape)
+    normalized = (widened * jax.lax.rsqrt(mean_square + epsilon)).astype(x.dtype)
+    return normalized * jnp.reshape(weight, (1,) * (x.ndim - 1) + weight.shape)
 
 
 def swiglu(

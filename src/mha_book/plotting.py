@@ -1,16 +1,12 @@
-"""Figures of attention: the map of one head, and grids of many.
+"""Figures of attention: the map of one head, grids of several, and atlases of all in a model.
 
 In every map a row is a query and a column a key: row ``i`` shows how query ``i`` shares its
 attention of 1 among the keys. The darker a cell, the greater the weight. The palettes are readable
 with every common kind of colour blindness, and in grey.
 
-Shapes: ``N`` heads, ``T`` queries, ``S`` keys. This module imports nothing of the package.
+Shapes: ``N`` heads of a layer, ``M`` heads of any number of layers, ``T`` queries, ``S`` keys. This
+module imports nothing of the package.
 """
-
-# MERGED-DOC """Figures of all heads of a model at a glance: one small map for each, grouped by kind.
-#
-# Shapes: ``M`` heads of any number of layers, ``T`` queries, ``S`` keys.
-# """
 
 import math
 from collections.abc import Mapping, Sequence
@@ -48,8 +44,10 @@ _LIGHT_TO_DARK = "#f4f9f9 #b5e4e6 #79cdd4 #36b4cb #0098bf #0079ac #2f5b8c #34416
 WEIGHT_COLORS = LinearSegmentedColormap.from_list("mha_weights", _LIGHT_TO_DARK.split())
 """Colours for weights: near white is 0, near black is 1, lightness falls in equal steps."""
 
-_SPECIAL_COLOUR = "#A04000"
+_SPECIAL_COLOR = "#A04000"
 _FAINT = "#E3E6EA"
+# In the atlas, in sides of a map: between maps, below one, above a group.
+_GAP, _LABEL, _HEADER = 0.14, 0.34, 0.72
 _WIDEST = 8.0  # inches: what a page of the book shows without making the labels too small
 
 
@@ -115,8 +113,8 @@ def attention_map(
         ax.set_title(title)
     if show_values:
         for (i, j), weight in np.ndenumerate(array):
-            colour = "white" if weight > 0.62 * vmax else "black"
-            ax.text(j, i, f"{weight:.2f}", ha="center", va="center", color=colour, fontsize=8)
+            color = "white" if weight > 0.62 * vmax else "black"
+            ax.text(j, i, f"{weight:.2f}", ha="center", va="center", color=color, fontsize=8)
     if colorbar:
         _add_bar(image, [ax], array, vmax)
     return ax
@@ -189,89 +187,6 @@ def head_grid(
     return figure
 
 
-def _draw(
-    ax: Axes, array: np.ndarray, vmax: float | int, labels: tuple[Any, Any], size: float
-) -> Any:
-    """Draw one map; where the labels of an axis are None, the axis stays bare."""
-    image = ax.imshow(array, cmap=WEIGHT_COLORS, vmin=0.0, vmax=vmax, interpolation="nearest")
-    meanings = ("query (attends)", "key (attended to)")
-    for axis, length, tokens, meaning in zip(
-        (ax.yaxis, ax.xaxis), array.shape, labels, meanings, strict=True
-    ):
-        axis.set_ticks(np.arange(length), [""] * length if tokens is None else tokens)
-        axis.set_ticks(np.arange(1, length) - 0.5, minor=True)
-        axis.set_label_text("" if tokens is None else meaning, fontsize=size + 1)
-        for label in axis.get_ticklabels():
-            label.set(fontsize=size, parse_math=False)
-            if label.get_text()[:1] + label.get_text()[-1:] in ("[]", "<>"):
-                label.set(color=_SPECIAL_COLOUR, fontstyle="italic")
-    ax.grid(which="minor", color=_FAINT, linewidth=0.5)
-    ax.grid(which="major", visible=False)
-    ax.tick_params(which="both", length=0)
-    ax.tick_params(axis="x", rotation=90)
-    ax.spines[:].set(visible=True, color="#888888", linewidth=0.6)
-    return image
-
-
-def _sizes(array: np.ndarray, widest: float, room: float, largest: int) -> tuple[float, float]:
-    """Return the side of a cell in inches, and the points at which its labels do not touch."""
-    cell = min(widest, room / array.shape[-1])
-    return cell, max(4.0, min(float(largest), 66.0 * cell))
-
-
-def _add_bar(image: Any, axes: list[Axes], array: np.ndarray, vmax: float | int) -> None:
-    figure = axes[0].figure
-    extend = "max" if array.max() > vmax + 1e-6 else "neither"
-    bar = figure.colorbar(image, ax=axes, extend=extend, fraction=0.05, shrink=0.8, aspect=22)
-    bar.set_label("attention weight", fontsize=9)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=8)
-
-
-def _labels(
-    array: np.ndarray, query_tokens: Sequence[str], key_tokens: Sequence[str] | None
-) -> tuple[list[str], list[str]]:
-    """Check the labels of both axes; return them as they are shown."""
-    keys = query_tokens if key_tokens is None else key_tokens
-    keys_name = "query_tokens (for the keys too)" if key_tokens is None else "key_tokens"
-    for tokens, name, axis in ((query_tokens, "query_tokens", -2), (keys, keys_name, -1)):
-        is_list = not isinstance(tokens, str) and all(isinstance(token, str) for token in tokens)
-        _check(is_list, name, "a list of strings", repr(tokens))
-        size = array.shape[axis]
-        what = f"{size} labels, one for each entry of axis {'TS'[axis]} of weights"
-        _check(len(tokens) == size, name, what, len(tokens))
-    return [_shown(token) for token in query_tokens], [_shown(token) for token in keys]
-
-
-def _shown(token: str) -> str:
-    """Make white space visible, and cut a token that is too long for a label."""
-    shown = token.translate({ord(" "): "␣", ord("\n"): "⏎", ord("\t"): "⇥"})
-    return shown if len(shown) <= 16 else shown[:15] + "…"
-
-
-def _check_weights(weights: Any, axes: str, vmax: float | int) -> np.ndarray:
-    array = np.asarray(weights)
-    rank = axes.count(",") + 1
-    what = f"axes {axes}, that is rank {rank}"
-    _check(array.ndim == rank, "weights", what, f"rank {array.ndim}, shape {array.shape}")
-    _check(array.size > 0, "weights", f"axes {axes}, none of them empty", f"shape {array.shape}")
-    is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-    _check(is_float, "weights", "a floating-point dtype", array.dtype)
-    array = array.astype(np.float64)
-    in_range = bool(np.all((array >= 0) & (array <= 1.01)))  # False for NaN
-    _check(in_range, "weights", "numbers from 0 to 1", f"{array.min()} to {array.max()}")
-    _check(isinstance(vmax, int | float) and 0 < vmax <= 1, "vmax", "a number in (0, 1]", vmax)
-    return array
-
-
-def _check(condition: bool, name: str, expected: str, got: object) -> None:
-    if not condition:
-        raise ValueError(f"{name}: expected {expected}; got {got}")
-
-
-_GAP, _LABEL, _HEADER = 0.14, 0.34, 0.72  # in sides of a map: between maps, below one, above a kind
-
-
 def head_atlas(
     weights: Float[Any, "M T S"],
     titles: Sequence[str],
@@ -280,10 +195,10 @@ def head_atlas(
     columns: int = 10,
     width: float | int = 5.0,
     vmax: float | int = 1.0,
-) -> Any:
+) -> Figure:
     """Draw a small map of every head, group under group, with a header over each.
 
-    In each map queries go down and keys across, as in :func:`~mha_book.plotting.attention_map`.
+    In each map queries go down and keys across, as in :func:`attention_map`.
 
     Args:
         weights: ``(M, T, S)``, numbers from 0 to 1.
@@ -357,3 +272,83 @@ def head_atlas(
     )
     ax.set(xlim=(0, across), ylim=(top, 0))
     return figure
+
+
+def _draw(
+    ax: Axes, array: np.ndarray, vmax: float | int, labels: tuple[Any, Any], size: float
+) -> Any:
+    """Draw one map; where the labels of an axis are None, the axis stays bare."""
+    image = ax.imshow(array, cmap=WEIGHT_COLORS, vmin=0.0, vmax=vmax, interpolation="nearest")
+    meanings = ("query (attends)", "key (attended to)")
+    for axis, length, tokens, meaning in zip(
+        (ax.yaxis, ax.xaxis), array.shape, labels, meanings, strict=True
+    ):
+        axis.set_ticks(np.arange(length), [""] * length if tokens is None else tokens)
+        axis.set_ticks(np.arange(1, length) - 0.5, minor=True)
+        axis.set_label_text("" if tokens is None else meaning, fontsize=size + 1)
+        for label in axis.get_ticklabels():
+            label.set(fontsize=size, parse_math=False)
+            if label.get_text()[:1] + label.get_text()[-1:] in ("[]", "<>"):
+                label.set(color=_SPECIAL_COLOR, fontstyle="italic")
+    ax.grid(which="minor", color=_FAINT, linewidth=0.5)
+    ax.grid(which="major", visible=False)
+    ax.tick_params(which="both", length=0)
+    ax.tick_params(axis="x", rotation=90)
+    ax.spines[:].set(visible=True, color="#888888", linewidth=0.6)
+    return image
+
+
+def _sizes(array: np.ndarray, widest: float, room: float, largest: int) -> tuple[float, float]:
+    """Return the side of a cell in inches, and the points at which its labels do not touch."""
+    cell = min(widest, room / array.shape[-1])
+    return cell, max(4.0, min(float(largest), 66.0 * cell))
+
+
+def _add_bar(image: Any, axes: list[Axes], array: np.ndarray, vmax: float | int) -> None:
+    figure = axes[0].figure
+    extend = "max" if array.max() > vmax + 1e-6 else "neither"
+    bar = figure.colorbar(image, ax=axes, extend=extend, fraction=0.05, shrink=0.8, aspect=22)
+    bar.set_label("attention weight", fontsize=9)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _labels(
+    array: np.ndarray, query_tokens: Sequence[str], key_tokens: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Check the labels of both axes; return them as they are shown."""
+    keys = query_tokens if key_tokens is None else key_tokens
+    keys_name = "query_tokens (for the keys too)" if key_tokens is None else "key_tokens"
+    for tokens, name, axis in ((query_tokens, "query_tokens", -2), (keys, keys_name, -1)):
+        is_list = not isinstance(tokens, str) and all(isinstance(token, str) for token in tokens)
+        _check(is_list, name, "a list of strings", repr(tokens))
+        size = array.shape[axis]
+        what = f"{size} labels, one for each entry of axis {'TS'[axis]} of weights"
+        _check(len(tokens) == size, name, what, len(tokens))
+    return [_shown(token) for token in query_tokens], [_shown(token) for token in keys]
+
+
+def _shown(token: str) -> str:
+    """Make white space visible, and cut a token that is too long for a label."""
+    shown = token.translate({ord(" "): "␣", ord("\n"): "⏎", ord("\t"): "⇥"})
+    return shown if len(shown) <= 16 else shown[:15] + "…"
+
+
+def _check_weights(weights: Any, axes: str, vmax: float | int) -> np.ndarray:
+    array = np.asarray(weights)
+    rank = axes.count(",") + 1
+    what = f"axes {axes}, that is rank {rank}"
+    _check(array.ndim == rank, "weights", what, f"rank {array.ndim}, shape {array.shape}")
+    _check(array.size > 0, "weights", f"axes {axes}, none of them empty", f"shape {array.shape}")
+    is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+    _check(is_float, "weights", "a floating-point dtype", array.dtype)
+    array = array.astype(np.float64)
+    in_range = bool(np.all((array >= 0) & (array <= 1.01)))  # False for NaN
+    _check(in_range, "weights", "numbers from 0 to 1", f"{array.min()} to {array.max()}")
+    _check(isinstance(vmax, int | float) and 0 < vmax <= 1, "vmax", "a number in (0, 1]", vmax)
+    return array
+
+
+def _check(condition: bool, name: str, expected: str, got: object) -> None:
+    if not condition:
+        raise ValueError(f"{name}: expected {expected}; got {got}")

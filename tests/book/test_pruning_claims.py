@@ -11,6 +11,7 @@ import pytest
 from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.pruning.importance import ablation
 from mha_book.pruning.order import removal_order
+from mha_book.specialization.intervals import bootstrap_interval
 
 DATA = Path(__file__).parents[2] / "book" / "data"
 TIMES = DATA.parents[1] / "benchmarks" / "results" / "pruned-cpu.json"
@@ -31,8 +32,7 @@ def rises():
 def interval(values):
     """The mean over texts, and where 95% of the means lie when texts are drawn anew."""
     values = np.asarray(values)
-    chosen = np.random.default_rng(1).integers(0, len(values), (2000, len(values)))
-    return values.mean(), *np.quantile(values[chosen].mean(1), [0.025, 0.975])
+    return values.mean(), *bootstrap_interval(values, np.random.default_rng(1))
 
 
 def changes(stored, name, kind):

@@ -15,14 +15,7 @@ STORED = Path(__file__).parents[2] / "book" / "data" / "emergence.json"
 pytestmark = pytest.mark.unoptimized
 
 
-def test_intervals_and_what_is_foretold():
-    assert emergence.share_interval(5, 10) == pytest.approx((0.5, 0.2366, 0.7634), abs=1e-4)
-    assert emergence.share_interval(0, 10) == pytest.approx((0.0, 0.0, 0.2775), abs=1e-4)
-    values = np.arange(20.0)
-    middle, low, high = emergence.mean_interval(values)
-    spread = 1.96 * values.std() / np.sqrt(20)
-    assert middle == 9.5
-    assert (low, high) == pytest.approx((9.5 - spread, 9.5 + spread), abs=0.2)
+def test_what_is_foretold():
     rng = np.random.default_rng(0)
     scores, others = rng.random((2, 500, 4, 2))
     same, chance = emergence.foretold(scores, scores), emergence.foretold(scores, others)
@@ -84,8 +77,8 @@ def complete(document, sizes, ranks):
     same = {"rtol": 0, "atol": 2e-4}
     np.testing.assert_allclose(runs["other data"]["first roles"], first, **same)
     for settings in sizes.widths:
-        colours, d_model, num_heads, widths = settings
-        row = document["widths"][f"{colours} colours, width {d_model}, {num_heads} heads"]
+        colors, d_model, num_heads, widths = settings
+        row = document["widths"][f"{colors} colours, width {d_model}, {num_heads} heads"]
         assert np.shape(row["loss"]) == (len(widths), sizes.width_seeds)
     for name, heads, measure in (
         ("SmolLM2", (ranks.layers, 9, 64), "loss"), ("MiniLM", (6, 12, 32), "cosine"),
@@ -125,7 +118,7 @@ def test_heads_exchanged_exchange_their_roles(tmp_path):
     np.testing.assert_allclose(same, same[:, :, :1].repeat(4, 2), atol=1e-5)
 
 
-@pytest.mark.needs_models
+@pytest.mark.usefixtures("world")
 def test_the_short_form(tmp_path, capsys):
     path = emergence.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())

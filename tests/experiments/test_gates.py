@@ -14,6 +14,7 @@ from mha_book.pruning.hard_concrete import deterministic_gates, expected_l0, sam
 
 STORED = Path(__file__).parents[2] / "book" / "data" / "gates.json"
 ORDERS = [*gates.ORDERS, "scratch"]
+pytestmark = pytest.mark.unoptimized
 
 
 def complete(document, sizes):
@@ -53,8 +54,7 @@ def complete(document, sizes):
     return base, left
 
 
-@pytest.mark.needs_models
-@pytest.mark.unoptimized
+@pytest.mark.usefixtures("world")
 def test_the_short_form(tmp_path, capsys):
     path = gates.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())
@@ -75,7 +75,7 @@ def test_the_short_form(tmp_path, capsys):
 def test_fixed_gates_do_not_move_and_learned_ones_do():
     keep = np.array([[True, False], [False, True]])
     keys = jax.random.split(jax.random.key(0), 1000)
-    draws = jax.vmap(lambda key: sample_gates(key, fixed(keep)))(keys)
+    draws = jax.jit(jax.vmap(lambda key: sample_gates(key, fixed(keep))))(keys)
     assert (np.asarray(draws) == keep).all()
     assert (np.asarray(deterministic_gates(fixed(keep))) == keep).all()
     slope = jax.grad(lambda x: sample_gates(keys[0], x).sum())(fixed(keep))
@@ -96,15 +96,13 @@ def test_masks_lose_the_least_important():
     assert keep.astype(int).tolist() == [[[1, 0], [1, 1]], [[0, 0], [1, 1]]]
 
 
-@pytest.mark.needs_models
 def test_the_heads_that_smollm2_keeps():
     keep = gates_smollm2.kept_heads(30, 0.3)
     assert keep.shape == (30, 9)
     assert (~keep).sum() == 81
 
 
-@pytest.mark.needs_models
-@pytest.mark.unoptimized
+@pytest.mark.usefixtures("world")
 def test_two_draws_differ_and_two_batches_do_not(tmp_path):
     sizes = Sizes(2, 2, 2, 2, 2, 8, 8, 1, 2, windows=2, stops=(2,), gate_rate=1.0)
     study = Study(sizes, tmp_path)

@@ -16,7 +16,7 @@ from mha_book.multihead.dropout import Dropout
 from mha_book.storage import load_arrays, load_tree
 
 DATA = Path(__file__).parents[2] / "book" / "data"
-pytestmark = pytest.mark.needs_models
+pytestmark = pytest.mark.unoptimized
 
 
 def limits(document, steps):
@@ -39,6 +39,7 @@ def limits(document, steps):
             assert record["largest_difference_of_losses"] < losses
 
 
+@pytest.mark.usefixtures("world")
 def test_the_short_form_of_the_training_by_hand(tmp_path, capsys):
     path = hand_gradients.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())
@@ -73,6 +74,7 @@ def stored(document, settings, regimes, sizes):
             assert np.shape(document["noise"][place][name]) == (sizes.seeds, sizes.num_layers)
 
 
+@pytest.mark.usefixtures("world")
 def test_the_short_form_of_the_dropout_experiment(tmp_path):
     path = dropout.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())
@@ -84,14 +86,15 @@ def test_the_short_form_of_the_dropout_experiment(tmp_path):
     like = jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config))
     text = shared.load_text()
     assert metadata["characters"] == text.characters
-    windows = dropout.even_windows(
+    windows = dropout.evenly_spaced_windows(
         text.validation, dropout.QUICK.removal_windows, dropout.QUICK.context + 1
     )
+    score = jax.jit(tiny.loss, static_argnames="config")
     for setting in dropout.KEPT:
         params = load_tree(arrays, like, setting)
         for gate, number in ((1.0, 0), (0.0, -1)):
             gates = jnp.full((config.num_layers, config.num_heads), gate)
-            loss = tiny.loss(params, windows, config=config, gates=gates)
+            loss = score(params, windows, config=config, gates=gates)
             assert loss == pytest.approx(document["removal"][setting][0][number], rel=1e-4)
     checkpoint = tmp_path / "dropout-whole-text-none.safetensors"
     assert load_arrays(checkpoint)[0]["state.step"].tolist() == [dropout.QUICK.steps] * 2
@@ -113,14 +116,17 @@ def test_the_stored_dropout_experiment():
 def test_every_set_of_heads_once():
     """Set number s lacks the heads whose bits are 1, counted layer by layer."""
     config = tiny.TinyConfig(7, 5, 8, num_layers=2, num_heads=2)
-    params = jax.vmap(lambda key: tiny.init_tiny(key, config))(jax.random.split(jax.random.key(0)))
+    start = jax.jit(jax.vmap(lambda key: tiny.init_tiny(key, config)))
+    params = start(jax.random.split(jax.random.key(0)))
     token_ids = jnp.array([[1, 2, 3, 4, 5, 6]])
     losses, removed = dropout.removals(params, token_ids, config)
     assert losses.shape == (2, 16)
     assert len({tuple(row) for row in removed.tolist()}) == 16
     second = jax.tree.map(lambda leaf: leaf[1], params)
     gates = jnp.array([[0.0, 1.0], [1.0, 0.0]])  # heads 0 and 3: set 1 + 8
-    want = tiny.loss(second, token_ids, config=config, gates=gates)
+    want = jax.jit(tiny.loss, static_argnames="config")(
+        second, token_ids, config=config, gates=gates
+    )
     assert losses[1, 9] == pytest.approx(float(want), rel=1e-5)
 
 
@@ -139,9 +145,10 @@ def test_a_result_is_json_that_can_be_read(tmp_path):
 def test_the_formula_of_the_variance_at_each_place():
     """Against all that the draws can be: one pair, one head, one feature at a time."""
     config = tiny.TinyConfig(7, 4, 6, num_layers=1, num_heads=2)
-    params = tiny.init_tiny(jax.random.key(0), config)
+    params = jax.jit(tiny.init_tiny, static_argnums=1)(jax.random.key(0), config)
     token_ids = jnp.array([[1, 5, 2, 6]])
-    found = dropout.noise(params, token_ids, jax.random.key(1), config, 4000)
+    measured = jax.jit(dropout.noise, static_argnums=(3, 4))
+    found = measured(params, token_ids, jax.random.key(1), config, 4000)
     for place in ("weights", "heads", "output"):
         ratio = found[place]["variance"] / found[place]["variance_by_formula"]
         np.testing.assert_allclose(ratio, 1.0, rtol=0.1)

@@ -12,7 +12,7 @@ from mha_book.specialization.measures import MEASURES
 from mha_book.storage import read_table
 
 DATA = Path(__file__).parents[2] / "book" / "data"
-pytestmark = pytest.mark.needs_models
+pytestmark = pytest.mark.unoptimized
 
 
 def consistent(document, sizes):
@@ -36,6 +36,7 @@ def consistent(document, sizes):
         assert removal[f"largest difference, {uneven}"] < 1e-5 * removal["largest logit"]
 
 
+@pytest.mark.usefixtures("world")
 def test_the_short_form(tmp_path):
     path = heads.main(["--quick", "--work", str(tmp_path)])
     consistent(json.loads(path.read_text()), heads.QUICK)

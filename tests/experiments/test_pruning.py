@@ -10,7 +10,7 @@ from experiments import pruning
 from mha_book.pruning.order import rank_correlation
 
 DATA = Path(__file__).parents[2] / "book" / "data"
-pytestmark = pytest.mark.needs_models
+pytestmark = pytest.mark.unoptimized
 
 
 def consistent(document, sizes):
@@ -51,6 +51,7 @@ def consistent(document, sizes):
     assert max(len(each["members"]) for each in together["sets"]) == sizes.missed
 
 
+@pytest.mark.usefixtures("world")
 def test_the_short_form(tmp_path):
     path = pruning.main(["--quick", "--work", str(tmp_path)])
     first = json.loads(path.read_text())
@@ -76,6 +77,7 @@ def test_a_value_is_computed_once_and_kept(tmp_path):
         pruning.Remembered(count, tmp_path / "kept.json", (1, 3))
 
 
+@pytest.mark.usefixtures("world")
 def test_sentences_are_of_middling_length_and_of_one_split():
     train, validation = (pruning.sentences(split, 3, 4) for split in ("train", "validation"))
     assert len(train) == len(set(train)) == 12

@@ -13,6 +13,7 @@ from experiments.sharing_training import Sizes, rate
 from mha_book.models import tiny
 
 STORED = Path(__file__).parents[2] / "book" / "data" / "sharing.json"
+pytestmark = pytest.mark.unoptimized
 
 
 def complete(document, sizes, names):
@@ -50,8 +51,7 @@ def complete(document, sizes, names):
         np.testing.assert_allclose(back["repeated"], back["shared"], **same)
 
 
-@pytest.mark.needs_models
-@pytest.mark.unoptimized
+@pytest.mark.usefixtures("world")
 def test_the_short_form(tmp_path, capsys):
     path = sharing.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())

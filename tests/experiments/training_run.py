@@ -7,6 +7,7 @@ in the middle of writing its N-th checkpoint. Neither can be caught.
 """
 
 import argparse
+import functools
 import os
 import signal
 from pathlib import Path
@@ -17,8 +18,8 @@ import numpy as np
 import optax
 import tqdm
 
-from experiments.training import Trained, init_state, make_step, train
-from mha_book.models import characters, tiny
+from experiments.training import TrainResult, init_state, make_train_step, train
+from mha_book.models import tiny, tokens
 from mha_book.multihead.dropout import Dropout
 
 STEPS, EVERY, SEEDS = 40, 7, 2
@@ -27,20 +28,25 @@ CONFIG = tiny.TinyConfig(
 )
 
 
-def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **options) -> Trained:
-    """Train one small model for each of two keys, with dropout and Adam."""
-    data = jnp.asarray(np.random.default_rng(0).integers(0, 7, 500).astype(np.int32))
+@functools.cache
+def program():
+    """What is compiled once for all runs of one process: a step, and the state to begin with."""
     optimizer = optax.adamw(3e-3)
-    step = make_step(
+    step = make_train_step(
         lambda params, batch, key: tiny.loss(params, batch, config=CONFIG, rng_key=key),
-        lambda data, key: characters.draw_windows(data, key, 3, 13),
+        lambda data, key: tokens.sample_windows(data, key, 3, 13),
         optimizer,
     )
     keys = jax.random.split(jax.random.key(0), SEEDS)
-    state = jax.vmap(lambda key: init_state(tiny.init_tiny(key, CONFIG), optimizer, key))(keys)
+    start = jax.vmap(lambda key: init_state(tiny.init_tiny(key, CONFIG), optimizer, key))
+    return jax.vmap(step, in_axes=(0, None)), jax.jit(start)(keys)
+
+
+def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **options) -> TrainResult:
+    """Train one small model for each of two keys, with dropout and Adam."""
+    data = jnp.asarray(np.random.default_rng(0).integers(0, 7, 500).astype(np.int32))
     return train(
-        jax.vmap(step, in_axes=(0, None)),
-        state,
+        *program(),
         num_steps,
         data=data,
         checkpoint=checkpoint,
@@ -51,7 +57,7 @@ def run(checkpoint: Path | None, num_steps: int = STEPS, evaluate=None, **option
 
 def scores(params, data):
     """What is measured on the way: the loss of every model on one batch."""
-    windows = characters.even_windows(data, 5, 13)
+    windows = tokens.evenly_spaced_windows(data, 5, 13)
     return {"loss": jax.vmap(lambda p: tiny.loss(p, windows, config=CONFIG))(params)}
 
 
@@ -60,12 +66,13 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main() -> None:
+def main(given: list[str] | None = None, replace=setattr) -> None:
+    """Run as the command line says; ``replace`` puts a function in place of another."""
     parser = argparse.ArgumentParser()
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--kill-at", type=int)
     parser.add_argument("--kill-in-write", type=int)
-    options = parser.parse_args()
+    options = parser.parse_args(given)
     if options.kill_in_write is not None:
         writes, fsync = [], os.fsync
 
@@ -77,7 +84,7 @@ def main() -> None:
                 die()
             fsync(handle)
 
-        os.fsync = interrupted
+        replace(os, "fsync", interrupted)
     if options.kill_at is not None:
         made = []
 
@@ -87,7 +94,7 @@ def main() -> None:
             if len(made) == options.kill_at:
                 die()
 
-        tqdm.tqdm.update = counted
+        replace(tqdm.tqdm, "update", counted)
     run(options.checkpoint, evaluate=scores)
 
 

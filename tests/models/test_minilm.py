@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.models import minilm, tokens
+from mha_book.models import minilm
 from mha_book.models.minilm import (
     CONFIG,
     MiniLMConfig,
@@ -21,9 +21,9 @@ from mha_book.models.minilm import (
     init_minilm,
     load_minilm,
     mean_pool,
-    token_strings,
-    tokenize,
 )
+from mha_book.models.tokens import token_strings, tokenize
+from mha_book.storage import find_package
 from tests.scripts import regenerate_minilm_reference as script
 
 REFERENCE = Path(__file__).parents[1] / "data" / "minilm_reference.safetensors"
@@ -118,6 +118,7 @@ def test_the_reference_says_where_it_comes_from(reference: dict[str, Any]) -> No
     assert REFERENCE.stat().st_size < 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.needs_models
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("ignore")  # of torch and transformers
@@ -126,7 +127,7 @@ def test_parity_holds_live_and_in_float64(reference: dict[str, Any], model: mini
     import transformers
 
     transformers.logging.set_verbosity_error()
-    folder = _files.find_package(minilm._PACKAGE) / "model"
+    folder = find_package(minilm._PACKAGE) / "model"
     live = script.compute(folder)
     is_real = real_positions(live["lengths"], live["token_ids"].shape[1])
     np.testing.assert_array_equal(live["token_ids"], reference["token_ids"])
@@ -143,7 +144,7 @@ def test_parity_holds_live_and_in_float64(reference: dict[str, Any], model: mini
 
 @pytest.mark.needs_models
 def test_the_sizes_are_those_of_the_package() -> None:
-    folder = _files.find_package(minilm._PACKAGE) / "model"
+    folder = find_package(minilm._PACKAGE) / "model"
     config = json.loads((folder / "config.json").read_text(encoding="utf8"))
     assert config["hidden_act"] == "gelu"
     assert config["pad_token_id"] == CONFIG.pad_id
@@ -297,7 +298,8 @@ def test_gradients_reach_the_gates_and_every_weight() -> None:
 
 def test_parameters_are_a_frozen_pytree() -> None:
     params = tiny()
-    assert jax.tree.structure(params) == jax.tree.structure(init_minilm(jax.random.key(3), TINY))
+    drawn = jax.eval_shape(partial(init_minilm, config=TINY), jax.random.key(3))
+    assert jax.tree.structure(params) == jax.tree.structure(drawn)
     with pytest.raises(AttributeError):
         params.layers[0].widen.weight = jnp.ones(3)
 
@@ -414,5 +416,5 @@ def test_mean_pool_names_bad_input(hidden: Any, lengths: Any, message: str) -> N
 
 
 def test_the_model_offers_the_functions_of_tokens() -> None:
-    assert minilm.tokenize is tokens.tokenize
-    assert set(tokens.__all__) <= set(minilm.__all__)
+    assert (minilm.tokenize, minilm.token_strings) == (tokenize, token_strings)
+    assert {"tokenize", "token_strings"} <= set(minilm.__all__)

@@ -193,6 +193,7 @@ def test_parameters_of_trained_layers():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.needs_torch
 def test_the_file_is_what_the_script_writes():
     transformers = pytest.importorskip("transformers")

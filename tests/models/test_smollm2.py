@@ -13,18 +13,20 @@ import numpy as np
 import pytest
 
 from mha_book.models import smollm2
-from mha_book.models.smollm2 import CONFIG
+from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.pruning.removal import prune_model
+from tests.models.small import small_smollm2
 
-pytestmark = pytest.mark.needs_models
+pytestmark = pytest.mark.unoptimized
 
 ROOT = Path(__file__).parents[2]
+WRITTEN = ROOT / "tests" / "data" / "smollm2_generation.safetensors"
 REFERENCE = ROOT / "tests" / "data" / "smollm2_reference.safetensors"
 
 
 @pytest.fixture(scope="module")
-def model():
+def model(needs_models):
     return smollm2.load_smollm2()
 
 
@@ -35,18 +37,16 @@ def reference():
     return load_file(REFERENCE)
 
 
-@pytest.fixture(scope="module")
-def provenance():
-    with REFERENCE.open("rb") as file:
+def origin(path):
+    with path.open("rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))
         return json.loads(file.read(size))["__metadata__"]
 
 
 @pytest.fixture(scope="module")
-def short(model):
-    """The model with its first two layers alone: quick, and of the same make."""
-    params = model.params._replace(layers=model.params.layers[:2])
-    return model._replace(params=params, config=CONFIG._replace(num_layers=2))
+def small():
+    """Two layers, random weights."""
+    return small_smollm2()
 
 
 @functools.cache
@@ -62,8 +62,8 @@ def run(model, *arguments, return_intermediates=False, **options):
     return forward(model.params, *arguments, config=model.config, **options)
 
 
-def test_the_tokenizer_cuts_the_text_as_transformers_does(model, reference, provenance):
-    token_ids, lengths = tokenize(model, [json.loads(provenance["text"])])
+def test_the_tokenizer_cuts_the_text_as_transformers_does(model, reference):
+    token_ids, lengths = tokenize(model, [json.loads(origin(REFERENCE)["text"])])
     assert int(lengths[0]) > len(reference["token_ids"])
     np.testing.assert_array_equal(token_ids[0, :256], reference["token_ids"])
 
@@ -81,10 +81,29 @@ def test_logits_and_loss_equal_those_of_transformers(model, reference):
     np.testing.assert_allclose(logits[:, ::384], reference["columns"], rtol=0, atol=2e-4)
     np.testing.assert_allclose(logits.max(-1), reference["max"], rtol=0, atol=2e-4)
     np.testing.assert_array_equal(logits.argmax(-1), reference["argmax"])
-    loss = float(jax.jit(smollm2.loss)(model.params, token_ids))
+    loss = float(next_token_losses(jnp.asarray(logits)[None, :-1], token_ids).mean())
     assert loss == pytest.approx(float(reference["token_loss"].mean()), abs=1e-4)
 
 
+def test_the_text_it_is_to_write_is_of_these_prompts(model):
+    from safetensors.numpy import load_file
+
+    from tests.scripts.regenerate_smollm2_generation import NUM_TOKENS, PROMPTS
+
+    written = load_file(WRITTEN)
+    assert json.loads(origin(WRITTEN)["prompts"]) == list(PROMPTS)
+    assert origin(WRITTEN)["model_sha256"] == smollm2._FILE[1]
+    token_ids, lengths = tokenize(model, PROMPTS)
+    for number in range(3):
+        np.testing.assert_array_equal(
+            token_ids[number, : int(lengths[number])], written[f"prompt_{number}"]
+        )
+        assert len(written[f"written_{number}"]) == NUM_TOKENS
+        assert written[f"lead_{number}"].min() > 4e-4  # twice what logits may differ by
+
+
+@pytest.mark.slow
+@pytest.mark.needs_models
 @pytest.mark.needs_torch
 def test_the_stored_reference_is_what_transformers_makes(reference, tmp_path):
     """By its own command, in its own process: after other tests torch may round otherwise."""
@@ -97,62 +116,58 @@ def test_the_stored_reference_is_what_transformers_makes(reference, tmp_path):
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     again = load_file(out)
     for name, stored in reference.items():
-        np.testing.assert_allclose(again[name], stored, rtol=0, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(again[name], stored, rtol=0, atol=2e-4, err_msg=name)
 
 
-def test_a_later_token_changes_no_earlier_logits(short, reference):
-    ids = jnp.asarray(reference["token_ids"])[None, :17]
-    before, after = (run(short, x)[0] for x in (ids, ids.at[0, 11:].set(99)))
+def test_a_later_token_changes_no_earlier_logits(small):
+    ids = jnp.arange(2, 19, dtype=jnp.int32)[None]
+    before, after = (run(small, x)[0] for x in (ids, ids.at[0, 11:].set(99)))
     np.testing.assert_allclose(before[:11], after[:11], atol=1e-4)
-    assert not np.allclose(before[11:], after[11:], atol=0.1)
+    assert np.abs(before[11:] - after[11:]).max() > 0.1
 
 
-def test_padding_changes_nothing_real_and_intermediates_change_nothing(short):
-    texts = ["Four score and seven years ago", "We the people"]
-    token_ids, lengths = tokenize(short, texts)
-    together = run(short, token_ids, lengths)
-    with_records, records = run(short, token_ids, lengths, return_intermediates=True)
+def test_padding_changes_nothing_real_and_intermediates_change_nothing(small):
+    texts = ["Four score and seven", "We the people"]
+    token_ids, lengths = tokenize(small, texts)
+    together = run(small, token_ids, lengths)
+    with_records, records = run(small, token_ids, lengths, return_intermediates=True)
     np.testing.assert_allclose(together, with_records, atol=2e-5)  # two programs: rounding
-    losses = []
+    losses, score = [], jax.jit(smollm2.loss, static_argnames="config")
     for row, text in enumerate(texts):
-        alone, length = tokenize(short, [text])
-        np.testing.assert_allclose(together[row, : int(length[0])], run(short, alone)[0], atol=1e-4)
-        losses.append(float(smollm2.loss(short.params, alone, config=short.config)))
+        alone, length = tokenize(small, [text])
+        np.testing.assert_allclose(together[row, : int(length[0])], run(small, alone)[0], atol=1e-4)
+        losses.append(float(score(small.params, alone, config=small.config)))
     assert len(records) == 2
     inside = records[0].intermediates
     longest = max(map(int, lengths))
-    assert inside.query.shape == (2, CONFIG.num_heads, longest, CONFIG.head_dim)
-    assert inside.key.shape[1] == inside.value.shape[1] == CONFIG.num_kv_heads
+    assert inside.query.shape == (2, small.config.num_heads, longest, small.config.head_dim)
+    assert inside.key.shape[1] == inside.value.shape[1] == small.config.num_kv_heads
     np.testing.assert_allclose(inside.weights[0].sum(-1), 1.0, atol=1e-5)
     tokens = np.asarray(lengths) - 1  # the first token is given
-    whole = float(smollm2.loss(short.params, token_ids, lengths, config=short.config))
+    whole = float(score(small.params, token_ids, lengths, config=small.config))
     assert whole == pytest.approx(float(np.average(losses, weights=tokens)), abs=1e-4)
 
 
-def test_implementations_agree_and_gates_close_heads(short):
-    token_ids, _ = tokenize(short, ["Heads share keys and values."])
-    by_name = [run(short, token_ids, implementation=name) for name in ("reference", "jax_nn")]
+def test_implementations_agree_and_gates_close_heads(small):
+    token_ids, _ = tokenize(small, ["Heads share keys."])
+    by_name = [run(small, token_ids, implementation=name) for name in ("reference", "jax_nn")]
     np.testing.assert_allclose(*by_name, atol=1e-4)
-    gates = jnp.ones((2, CONFIG.num_heads))
-    open_ = run(short, token_ids, gates=gates)
+    gates = jnp.ones((2, small.config.num_heads))
+    open_ = run(small, token_ids, gates=gates)
     np.testing.assert_allclose(open_, by_name[0], atol=1e-4)
-    closed = run(short, token_ids, gates=gates.at[0, 3].set(0.0))
+    closed = run(small, token_ids, gates=gates.at[0, 3].set(0.0))
     assert float(abs(closed - open_).max()) > 0.01
 
 
-def test_removed_heads_are_closed_gates(model):
-    whole = model.params
-    config = CONFIG._replace(num_layers=2, vocab_size=1100)
+def test_removed_heads_are_closed_gates():
+    small = small_smollm2(num_heads=9)  # groups of three
+    config = small.config
     keep = np.ones((2, 9), bool)
-    keep[0, [0, 3, 4, 5]] = False  # of the groups of three, 2, 0 and 3 are window
+    keep[0, [0, 3, 4, 5]] = False  # of the groups of three, 2, 0 and 3 are left
     keep[1] = False  # a whole layer
-    ids = jnp.array([[0, 504, 1050, 980, 418]], jnp.int32)
+    ids = jnp.array([[0, 54, 50, 98, 18]], jnp.int32)
     with jax.enable_x64(True):  # rounding aside, removed is closed
-        embedding = whole.token_embedding[: config.vocab_size]
-        params = jax.tree.map(
-            lambda x: jnp.asarray(np.asarray(x, np.float64)),
-            whole._replace(layers=whole.layers[:2], token_embedding=embedding),
-        )
+        params = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, np.float64)), small.params)
 
         @jax.jit
         def logits(params, gates):
@@ -178,9 +193,9 @@ def test_removed_heads_are_closed_gates(model):
     np.testing.assert_allclose(second, gated[:, 4], atol=1e-3)
 
 
-def test_weights_are_arguments_not_constants(short):
-    jaxpr = jax.make_jaxpr(functools.partial(smollm2.forward, config=short.config))(
-        short.params, jnp.zeros((1, 3), jnp.int32)
+def test_weights_are_arguments_not_constants(small):
+    jaxpr = jax.make_jaxpr(functools.partial(smollm2.forward, config=small.config))(
+        small.params, jnp.zeros((1, 3), jnp.int32)
     )
     assert sum(np.size(constant) for constant in jaxpr.consts) < 1000
 
@@ -190,12 +205,12 @@ def test_weights_are_arguments_not_constants(short):
     [
         ({"token_ids": jnp.zeros(3, jnp.int32)}, "token_ids: expected axes"),
         ({"token_ids": jnp.zeros((1, 3))}, "token_ids: expected an array of integers"),
-        ({"gates": jnp.ones((9, 30))}, r"gates: expected .* axes \(L, N\) = \(2, 9\)"),
+        ({"gates": jnp.ones((9, 30))}, r"gates: expected .* axes \(L, N\) = \(2, 6\)"),
         ({"lengths": jnp.zeros((2,), jnp.int32)}, "lengths: expected one length for each row"),
         ({"implementation": "none"}, "implementation: expected one of"),
     ],
 )
-def test_bad_input(short, no_type_checks, arguments, message):
+def test_bad_input(small, no_type_checks, arguments, message):
     arguments = {"token_ids": jnp.zeros((1, 3), jnp.int32), **arguments}
     with pytest.raises(ValueError, match=message):
-        smollm2.forward(short.params, config=short.config, **arguments)
+        smollm2.forward(small.params, config=small.config, **arguments)

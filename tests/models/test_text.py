@@ -2,7 +2,8 @@
 
 import pytest
 
-from mha_book.models import _files, text
+from mha_book.models import text
+from mha_book.storage import INSTALL_LINE
 
 
 @pytest.mark.needs_models
@@ -43,7 +44,7 @@ def test_altered_text_is_refused(tmp_path, monkeypatch):
 
 
 def test_missing_text_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(text, "PACKAGE", "no_such_package_of_text")
+    monkeypatch.setattr(text, "_PACKAGE", "no_such_package_of_text")
     with pytest.raises(ModuleNotFoundError, match=r"requirements-models\.txt"):
         text.load_speeches()
-    assert "requirements-models.txt" in _files.INSTALL_LINE
+    assert "requirements-models.txt" in INSTALL_LINE

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.models import characters, tiny
-from mha_book.models.records import LayerRecord
+from mha_book.models import tiny
+from mha_book.models.interface import LayerRecord
 from mha_book.models.tiny import TinyConfig, init_tiny
 from mha_book.multihead.dropout import Dropout
 from tests.attention.contract.cases import ANYWHERE
@@ -49,9 +49,9 @@ def shapes(config: TinyConfig):
 
 
 def norm(x, p):
-    centred = x - x.mean(-1, keepdims=True)
-    scale = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-    return centred / scale * p.weight + p.bias
+    centered = x - x.mean(-1, keepdims=True)
+    scale = np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5)
+    return centered / scale * p.weight + p.bias
 
 
 def by_hand(params, token_ids, config=CONFIG):
@@ -236,39 +236,6 @@ def test_bad_sizes_are_refused():
         tiny.loss(params, tokens(1), config=CONFIG)
     with pytest.raises(ValueError, match="gates: expected one number for each head"):
         forward(params, tokens(), config=CONFIG, gates=jnp.ones((6,)))
-
-
-def test_characters_there_and_back():
-    text = "We the People — 1787"
-    letters = characters.alphabet(text)
-    assert letters == "".join(sorted(set(text)))
-    assert characters.decode(characters.encode(text, letters), letters) == text
-    unknown = characters.encode("Zz!", letters)
-    assert unknown.tolist() == [0, 0, 0]
-    assert characters.encode("", letters).shape == (0,)
-
-
-def test_windows():
-    text = jnp.arange(10, dtype=jnp.int32)
-    drawn = np.asarray(characters.draw_windows(text, jax.random.key(0), 4000, 7))
-    np.testing.assert_array_equal(drawn - drawn[:, :1], np.tile(np.arange(7), (4000, 1)))
-    starts, counts = np.unique(drawn[:, 0], return_counts=True)
-    assert starts.tolist() == [0, 1, 2, 3]
-    assert counts.min() > 900
-    assert characters.even_windows(text, 4, 7)[:, 0].tolist() == [0, 1, 2, 3]
-    for call in (
-        lambda: characters.even_windows(text, 1, 11),
-        lambda: characters.draw_windows(text, jax.random.key(0), 1, 11),
-    ):
-        with pytest.raises(ValueError, match="token_ids: expected at least 11 characters; got 10"):
-            call()
-
-
-def test_the_same_windows_in_every_precision():
-    text, key = jnp.arange(1000, dtype=jnp.int32), jax.random.key(4)
-    narrow = characters.draw_windows(text, key, 17, 5)
-    with jax.enable_x64(True):
-        np.testing.assert_array_equal(narrow, characters.draw_windows(text, key, 17, 5))
 
 
 def test_kv_heads_and_widths_are_free():

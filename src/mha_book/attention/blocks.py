@@ -6,8 +6,8 @@ these ends follow which blocks of keys a block of queries needs, and which of th
 (:class:`BlockMask`).
 
 Shapes: ``B`` batch entries, ``X`` chunks of ``c`` key/value heads each, ``P`` blocks of queries,
-``U`` blocks of keys, ``r`` rows of a block of queries (those of all heads of a group), ``u`` keys of
-a block of keys.
+``U`` blocks of keys, ``r`` rows of a block of queries (those of all heads of a group), ``u`` keys
+of a block of keys.
 """
 
 import math

@@ -18,6 +18,7 @@ References:
     Self-attention does not need O(n²) memory, 2021; Dao, FlashAttention-2, 2023.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -208,7 +209,7 @@ def _twin(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Arra
     """Compute the same with all scores at once, in operations that JAX differentiates twice."""
     chunks, count, *_, rows, _ = query.shape
     places = (jnp.arange(n, dtype=jnp.int32) for n in (chunks, count, key.shape[1]))
-    of_place = lambda *place: visible_block(mask, place, (rows, key.shape[-2]))
+    of_place = functools.partial(_visible, mask, (rows, key.shape[-2]))
     for axes in ((None, None, 0), (None, 0, None), (0, None, None)):
         of_place = jax.vmap(of_place, axes)
     visible = jnp.moveaxis(of_place(*places), 2, -2)  # (X, P, B, c, r, U, u)
@@ -219,6 +220,10 @@ def _twin(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Arra
     )
     v = jnp.reshape(jnp.moveaxis(v, 1, 3), (*v.shape[:1], *v.shape[2:4], -1, v.shape[-1]))
     return jnp.einsum("xpbcrs,xbcsd->xpbcrd", numerators, v) / total, lse
+
+
+def _visible(mask: BlockMask, shape: tuple[int, int], *place: Array) -> Array:
+    return visible_block(mask, place, shape)
 
 
 _with_gradient = with_gradient_by_hand(_forward, _backward, _twin)

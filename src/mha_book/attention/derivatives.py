@@ -59,15 +59,20 @@ def with_gradient_by_hand(
         flat_kept, kept_tree = jax.tree.flatten(kept)
         result_tree = jax.tree.structure(result)
 
-        def arguments_of(moving: list[Any], rest: list[Any]) -> Any:
-            moved = dict(zip(places, moving, strict=True))
-            return jax.tree.unflatten(tree, [moved.get(n, x) for n, x in enumerate(rest)])
+        def of_moving(function: Callable[..., Any], fixed: Any) -> Callable[..., list[Any]]:
+            """The function of the arguments that have derivatives; the others stand still."""
+
+            def call(*moving: Any) -> list[Any]:
+                moved = dict(zip(places, moving, strict=True))
+                arguments = [moved.get(n, x) for n, x in enumerate(fixed)]
+                return jax.tree.leaves(function(*jax.tree.unflatten(tree, arguments)))
+
+            return call
 
         def derivative(function: Callable[..., Any], *operands: Any) -> list[Any]:
             fixed, moving = operands[: len(flat)], operands[-len(places) :]
             start = [fixed[n] for n in places]
-            call = lambda *x: jax.tree.leaves(function(*arguments_of(list(x), list(fixed))))
-            return jax.jvp(call, tuple(start), tuple(moving))[1]
+            return jax.jvp(of_moving(function, fixed), tuple(start), tuple(moving))[1]
 
         def gradient(*operands: Any) -> list[Any]:
             saved = operands[len(flat) : len(flat) + len(flat_kept)]
@@ -85,8 +90,7 @@ def with_gradient_by_hand(
             fixed = operands[: len(flat)]
             d_result = operands[len(flat) + len(flat_kept) :]
             start = [fixed[n] for n in places]
-            call = lambda *x: jax.tree.leaves(twin(*arguments_of(list(x), list(fixed))))
-            return list(jax.vjp(call, *start)[1](list(d_result)))
+            return list(jax.vjp(of_moving(twin, fixed), *start)[1](list(d_result)))
 
         linear = _LinearMap(
             apply=functools.partial(derivative, lambda *x: forward(*x)[0]),

@@ -120,8 +120,8 @@ def attend(
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         layout: "NTH" (heads before positions) or "TNH" (positions before heads).
         implementation: a name of :data:`IMPLEMENTATIONS`, or None for the choice of
-            :func:`select`. A named implementation never falls back to another. For forward mode
-            (``jax.jvp``, ``jax.hessian``) name "reference"; some others have none.
+            :func:`select`. A named implementation never falls back to another. "cudnn" has no
+            forward mode (``jax.jvp``, ``jax.hessian``): where it would be chosen, name another.
         return_lse: whether to return the log-sum-exp of the scores too, ``(…, N, T)`` in float32
             (float64 for float64 inputs). Not every implementation has it: ask
             ``select(attention_spec(..., return_lse=True))`` which one serves.
@@ -313,13 +313,9 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     ),
     "reference": Implementation(reference.reference_attention, weight_factors=True),
     # The backward pass by hand. The reference serves all that these do, so they run by name alone.
-    "manual": Implementation(gradient.manual_attention, forward_mode=False, weight_factors=True),
-    "recompute": Implementation(
-        gradient.recompute_attention, forward_mode=False, weight_factors=True
-    ),
-    "blockwise": Implementation(
-        blockwise.blockwise_attention, blockwise.why_unsupported, forward_mode=False
-    ),
+    "manual": Implementation(gradient.manual_attention, weight_factors=True),
+    "recompute": Implementation(gradient.recompute_attention, weight_factors=True),
+    "blockwise": Implementation(blockwise.blockwise_attention, blockwise.why_unsupported),
     "decode": Implementation(decode.decode_attention),
 }
 """The implementations by name."""

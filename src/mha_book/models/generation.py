@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from mha_book._checks import check
+from mha_book.models.interface import check_tokens
 from mha_book.models.smollm2 import SmolLM2, decode_step, init_caches, prefill
-from mha_book.models.tokens import check_tokens
 
 __all__ = ["generate", "sample_token"]
 
@@ -99,9 +99,8 @@ def generate(
     longest = token_ids.shape[1] + num_tokens
     what = f"at most {model.config.max_length} tokens, prompt and new ones together"
     check(longest <= model.config.max_length, "num_tokens", what, longest)
-    window = (
-        window if window is not None and window < longest else None
-    )  # a wider window hides nothing
+    if window is not None and window >= longest:
+        window = None  # it hides nothing
     capacity = longest if window is None else window + 1
     caches = init_caches(token_ids.shape[0], capacity, window=window, config=model.config)
     choose = _compiled_sampler(temperature, top_k)

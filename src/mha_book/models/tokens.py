@@ -1,14 +1,10 @@
-"""From text to tokens and back, for any model that has a tokenizer.
+"""From text to tokens and back: by the tokenizer of a model, or character by character.
 
-Shapes: ``B`` sentences, ``T`` tokens.
+A character is the smallest token, and the characters of a text are the smallest vocabulary that a
+language model can have. Training takes windows of such a text.
+
+Shapes: ``B`` sentences or windows, ``T`` tokens in each, ``P`` characters of a text.
 """
-
-# MERGED-DOC """Text as a sequence of characters: the smallest vocabulary a language model can have.
-#
-# Shapes: ``P`` characters of a text, ``B`` windows, ``T`` characters in each.
-# """
-
-# MERGED-DOC """Checks of what every model is given: tokens, lengths and gates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,20 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from mha_book._checks import check, check_floating, check_integers
+from mha_book._checks import check, check_integers
 
 __all__ = [
-    "alphabet",
-    "check_gates",
-    "check_lengths",
-    "check_tokens",
-    "decode",
-    "draw_windows",
-    "encode",
-    "even_windows",
+    "UNKNOWN",
+    "character_vocabulary",
+    "decode_characters",
+    "encode_characters",
+    "evenly_spaced_windows",
+    "sample_windows",
     "token_strings",
     "tokenize",
-    "UNKNOWN",
 ]
 
 
@@ -92,10 +85,10 @@ def token_strings(model: Any, token_ids: Int[Array, " T"]) -> list[str]:
 
 
 UNKNOWN = 0
-"""The token of a character that is not in the alphabet; the others count from 1."""
+"""The token of a character that is not in the vocabulary; the others count from 1."""
 
 
-def alphabet(text: str) -> str:
+def character_vocabulary(text: str) -> str:
     """Return the distinct characters of a text in order of their code points.
 
     Args:
@@ -105,53 +98,54 @@ def alphabet(text: str) -> str:
         The characters; a model of them needs one token more than there are, for the unknown.
 
     Example:
-        >>> alphabet("abba!")
+        >>> character_vocabulary("abba!")
         '!ab'
     """
     return "".join(sorted(set(text)))
 
 
-def encode(text: str, characters: str) -> Int[Array, " P"]:
+def encode_characters(text: str, characters: str) -> Int[Array, " P"]:
     """Return the tokens of a text, one for each character.
 
     Args:
         text: any text.
-        characters: what :func:`alphabet` gave, usually of the training text.
+        characters: what :func:`character_vocabulary` gave, usually of the training text.
 
     Returns:
         ``(P,)``, int32: 1 for the first of ``characters``, and so on; :data:`UNKNOWN` for others.
 
     Example:
-        >>> encode("ab?", "ab").tolist()
+        >>> encode_characters("ab?", "ab").tolist()
         [1, 2, 0]
     """
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     known = np.frombuffer(characters.encode("utf-32-le"), np.uint32)
-    check(bool(np.all(known[1:] > known[:-1])), "characters", "an alphabet", repr(characters))
+    is_sorted = bool(np.all(known[1:] > known[:-1]))
+    check(is_sorted, "characters", "different ones in order of code points", repr(characters))
     places = np.searchsorted(known, points)
     found = known[np.minimum(places, len(known) - 1)] == points
     return jnp.asarray(np.where(found, places + 1, UNKNOWN).astype(np.int32))
 
 
-def decode(token_ids: Int[Array, " P"], characters: str) -> str:
-    """Return the text of tokens: the inverse of :func:`encode` on known characters.
+def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
+    """Return the text of tokens: the inverse of :func:`encode_characters` on known characters.
 
     Args:
         token_ids: ``(P,)``.
-        characters: what :func:`alphabet` gave.
+        characters: what :func:`character_vocabulary` gave.
 
     Returns:
         The text, with U+FFFD for :data:`UNKNOWN`.
 
     Example:
-        >>> decode(encode("ab?", "ab"), "ab")
+        >>> decode_characters(encode_characters("ab?", "ab"), "ab")
         'ab�'
     """
     symbols = "\N{REPLACEMENT CHARACTER}" + characters
     return "".join(symbols[int(number)] for number in token_ids)
 
 
-def draw_windows(
+def sample_windows(
     token_ids: Int[Array, " P"], rng_key: Key[Array, ""], count: int, length: int
 ) -> Int[Array, "B T"]:
     """Return windows of a text that begin at random places, all equally likely.
@@ -169,7 +163,7 @@ def draw_windows(
         ValueError: the text is shorter than a window.
 
     Example:
-        >>> draw_windows(jnp.arange(5), jax.random.key(0), 2, 5).tolist()
+        >>> sample_windows(jnp.arange(5), jax.random.key(0), 2, 5).tolist()
         [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     """
     last = _last_start(token_ids, length)
@@ -177,7 +171,9 @@ def draw_windows(
     return token_ids[starts[:, None] + jnp.arange(length, dtype=jnp.int32)[None, :]]
 
 
-def even_windows(token_ids: Int[Array, " P"], count: int, length: int) -> Int[Array, "B T"]:
+def evenly_spaced_windows(
+    token_ids: Int[Array, " P"], count: int, length: int
+) -> Int[Array, "B T"]:
     """Return windows that begin at evenly spaced places, the first and the last included.
 
     Args:
@@ -192,7 +188,7 @@ def even_windows(token_ids: Int[Array, " P"], count: int, length: int) -> Int[Ar
         ValueError: the text is shorter than a window.
 
     Example:
-        >>> even_windows(jnp.arange(6), 2, 3).tolist()
+        >>> evenly_spaced_windows(jnp.arange(6), 2, 3).tolist()
         [[0, 1, 2], [3, 4, 5]]
     """
     starts = np.linspace(0, _last_start(token_ids, length), count).astype(np.int32)
@@ -205,30 +201,3 @@ def _last_start(token_ids: Array, length: int) -> int:
     last = token_ids.shape[0] - length
     check(last >= 0, "token_ids", f"at least {length} characters", token_ids.shape[0])
     return last
-
-
-def check_tokens(token_ids: Any, lengths: Any, longest: int) -> None:
-    """Raise unless ``token_ids`` are ``(B, T)``, ``T <= longest``, and ``lengths`` fit."""
-    check_integers(token_ids, "token_ids")
-    shape = tuple(token_ids.shape)
-    check(len(shape) == 2, "token_ids", "axes (B, T), that is rank 2", f"shape {shape}")
-    check(shape[1] <= longest, "token_ids", f"at most {longest} tokens, axis T", f"shape {shape}")
-    if lengths is not None:
-        check_lengths(lengths, token_ids, "token_ids")
-
-
-def check_lengths(lengths: Any, like: Any, like_name: str) -> None:
-    """Raise unless there is one length for each row of ``like``."""
-    check_integers(lengths, "lengths")
-    expected = (like.shape[0],)
-    what = f"one length for each row of {like_name}, axes (B,) = {expected}"
-    check(tuple(lengths.shape) == expected, "lengths", what, f"shape {tuple(lengths.shape)}")
-
-
-def check_gates(gates: Any, num_layers: int, num_heads: int) -> None:
-    """Raise unless ``gates`` are None or have one number for each head of each layer."""
-    if gates is not None:
-        check_floating(gates, "gates")
-        expected = (num_layers, num_heads)
-        what = f"one number for each head of each layer, axes (L, N) = {expected}"
-        check(tuple(gates.shape) == expected, "gates", what, f"shape {tuple(gates.shape)}")

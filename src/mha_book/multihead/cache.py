@@ -194,8 +194,8 @@ def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = N
         array ``(B, 1, T, S)``.
 
     Raises:
-        ValueError: a ring buffer has fewer than ``window + T`` slots: a key that the first of the new
-            tokens sees has been overwritten by the last of them.
+        ValueError: a ring buffer has fewer than ``window + T`` slots: a key that the first of the
+            new tokens sees has been overwritten by the last of them.
 
     Example:
         >>> from mha_book.multihead.cache import init_cache

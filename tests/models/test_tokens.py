@@ -1,0 +1,49 @@
+"""Texts character by character, and windows of them; tokenizers: in the tests of the models."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.models.tokens import (
+    character_vocabulary,
+    decode_characters,
+    encode_characters,
+    evenly_spaced_windows,
+    sample_windows,
+)
+
+
+def test_characters_there_and_back():
+    text = "We the People — 1787"
+    letters = character_vocabulary(text)
+    assert letters == "".join(sorted(set(text)))
+    assert decode_characters(encode_characters(text, letters), letters) == text
+    unknown = encode_characters("Zz!", letters)
+    assert unknown.tolist() == [0, 0, 0]
+    assert encode_characters("", letters).shape == (0,)
+    with pytest.raises(ValueError, match="characters: expected different ones in order"):
+        encode_characters("ab", "ba")
+
+
+def test_windows():
+    text = jnp.arange(10, dtype=jnp.int32)
+    drawn = np.asarray(sample_windows(text, jax.random.key(0), 4000, 7))
+    np.testing.assert_array_equal(drawn - drawn[:, :1], np.tile(np.arange(7), (4000, 1)))
+    starts, counts = np.unique(drawn[:, 0], return_counts=True)
+    assert starts.tolist() == [0, 1, 2, 3]
+    assert counts.min() > 900
+    assert evenly_spaced_windows(text, 4, 7)[:, 0].tolist() == [0, 1, 2, 3]
+    for call in (
+        lambda: evenly_spaced_windows(text, 1, 11),
+        lambda: sample_windows(text, jax.random.key(0), 1, 11),
+    ):
+        with pytest.raises(ValueError, match="token_ids: expected at least 11 characters; got 10"):
+            call()
+
+
+def test_the_same_windows_in_every_precision():
+    text, key = jnp.arange(1000, dtype=jnp.int32), jax.random.key(4)
+    narrow = sample_windows(text, key, 17, 5)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(narrow, sample_windows(text, key, 17, 5))
