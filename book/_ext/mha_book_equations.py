@@ -3,7 +3,7 @@
 Every displayed equation of the book has a label, and ``book/equations/<page>.yml`` says of each
 label on that page what holds the equation:
 
-* ``tested``: a function registered under the label in ``tests/book/equations/`` evaluates both sides;
+* ``tested``: a function registered under the label in ``tests/book/equations/`` has both sides;
 * ``definition``: it gives a name to something, and there is nothing to check;
 * ``executed``: the page's own text is parsed and run, and compared with the package: a function
   registered under the label in ``tests/book/equations/`` gives the arrays.

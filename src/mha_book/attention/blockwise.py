@@ -222,8 +222,8 @@ def _twin(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Arra
     return jnp.einsum("xpbcrs,xbcsd->xpbcrd", numerators, v) / total, lse
 
 
-def _visible(mask: BlockMask, shape: tuple[int, int], *place: Array) -> Array:
-    return visible_block(mask, place, shape)
+def _visible(mask: BlockMask, shape: tuple[int, int], x: Array, p: Array, u: Array) -> Array:
+    return visible_block(mask, (x, p, u), shape)
 
 
 _with_gradient = with_gradient_by_hand(_forward, _backward, _twin)

@@ -51,11 +51,12 @@ class Operands(NamedTuple):
 
     def with_head_axis(self) -> "Operands":
         """Return the call of one head, ``(T, H)``, as one of ``N = 1``, ``(1, T, H)``."""
-        one = [None if x is None else x[None] for x in (*self[:3], self.bias, self.weight_factors)]
         mask = self.mask
         if mask is not None and mask.array is not None:
             mask = dataclasses.replace(mask, array=mask.array[None])
-        return Operands(one[0], one[1], one[2], mask, one[3], self.scale, one[4])
+        query, key, value = (x[None] for x in self[:3])
+        bias, factors = (None if x is None else x[None] for x in (self.bias, self.weight_factors))
+        return Operands(query, key, value, mask, bias, self.scale, factors)
 
     def visible(self) -> Bool[Array, "..."] | None:
         """Return which key each query sees, see :func:`~mha_book.masks.visibility`."""
