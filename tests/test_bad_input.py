@@ -347,7 +347,8 @@ def test_every_public_function_is_here() -> None:
     ids = {str(case.id).split(":")[0] for case in CASES}
     tested = {
         "attend": "attend", "attention_weights": "weights", "causal": "causal",
-        "combine_heads": "combine", "attention_spec": "spec", "explicit": "explicit", "fuse": "fuse",
+        "combine_heads": "combine", "attention_spec": "attention_spec", "explicit": "explicit",
+        "fuse": "fuse",
         "identity_params": "identity", "init_multi_head": "init", "multi_head_attention": "layer",
         "padding": "padding", "scaled_dot_product_attention": "reference",
         "sliding_window": "window", "split_heads": "split", "unfuse": "unfuse",
