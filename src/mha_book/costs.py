@@ -340,11 +340,24 @@ def _jaxpr_flops(jaxpr: Any) -> int:
             summed = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
             total += 2 * summed * math.prod(equation.outvars[0].aval.shape)
             continue
-        inner = sum(_jaxpr_flops(part) for part in _jaxprs(equation.params))
-        if inner and equation.primitive.name in ("while", "cond"):
+        by_platform = equation.params.get("branches_platforms") is not None
+        inner = sum(_jaxpr_flops(part) for part in _jaxprs(_of_this_machine(equation.params)))
+        if inner and equation.primitive.name in ("while", "cond") and not by_platform:
             raise NotImplementedError(f"products inside {equation.primitive.name} are not counted")
         total += inner * equation.params.get("length", 1) if inner else 0
     return total
+
+
+def _of_this_machine(params: dict[str, Any]) -> dict[str, Any]:
+    """Of branches by platform keep the one that the default backend takes."""
+    platforms = params.get("branches_platforms")
+    if platforms is None:
+        return params
+    here = {"gpu": ("cuda", "rocm")}.get(jax.default_backend(), (jax.default_backend(),))
+    for branch, names in zip(params["branches"], platforms, strict=True):
+        if names is None or set(names) & set(here):
+            return {"branches": (branch,)}
+    return params
 
 
 def _jaxprs(params: dict[str, Any]) -> list[Any]:

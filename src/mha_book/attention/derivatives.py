@@ -101,7 +101,7 @@ def with_gradient_by_hand(
             results=tuple(jax.typeof(x) for x in jax.tree.leaves(result)),
         )
         moving = [flat_tangents[n] for n in places]
-        changes = _linear_p.bind(*flat, *flat_kept, *moving, map=linear)
+        changes = _linear_p.bind(*flat, *flat_kept, *moving, map=linear, jaxpr=None)
         # What is kept matters to the map above alone, whose own derivative is the twin's.
         still = jax.tree.map(_no_tangent, kept)
         return (result, kept), (jax.tree.unflatten(result_tree, changes), still)
@@ -132,30 +132,31 @@ _linear_p.multiple_results = True
 
 
 @_linear_p.def_impl
-def _apply(*operands: Any, map: _LinearMap) -> list[Any]:
-    return map.apply(*operands)
+def _apply(*operands: Any, map: _LinearMap, jaxpr: Any) -> list[Any]:
+    return map.apply(*operands) if jaxpr is None else core.jaxpr_as_fun(jaxpr)(*operands)
 
 
 @_linear_p.def_abstract_eval
-def _types(*operands: Any, map: _LinearMap) -> tuple[Any, ...]:
+def _types(*operands: Any, map: _LinearMap, jaxpr: Any) -> tuple[Any, ...]:
     return map.results
 
 
 mlir.register_lowering(_linear_p, mlir.lower_fun(_apply, multiple_results=True))
 
 
-def _jvp(primals: Any, tangents: Any, *, map: _LinearMap) -> tuple[Any, Any]:
-    results = _linear_p.bind(*primals, map=map)
+def _jvp(primals: Any, tangents: Any, *, map: _LinearMap, jaxpr: Any) -> tuple[Any, Any]:
+    results = _linear_p.bind(*primals, map=map, jaxpr=jaxpr)
     fixed, moving = tangents[: map.num_fixed], tangents[map.num_fixed :]
     instantiated = [ad.instantiate_zeros(t) for t in moving]
     if all(type(t) is ad.Zero for t in fixed):
         rest = primals[: map.num_fixed]
-        return results, _linear_p.bind(*rest, *instantiated, map=map)
+        return results, _linear_p.bind(*rest, *instantiated, map=map, jaxpr=jaxpr)
     all_tangents = [*(ad.instantiate_zeros(t) for t in fixed), *instantiated]
     return results, jax.jvp(map.twin, tuple(primals), tuple(all_tangents))[1]
 
 
-def _transpose(cotangents: Any, *operands: Any, map: _LinearMap) -> list[Any]:
+def _transpose(cotangents: Any, *operands: Any, map: _LinearMap, jaxpr: Any) -> list[Any]:
+    del jaxpr  # of the map before it was turned
     fixed, moving = operands[: map.num_fixed], operands[map.num_fixed :]
     turned = _LinearMap(
         apply=map.transpose,
@@ -166,10 +167,14 @@ def _transpose(cotangents: Any, *operands: Any, map: _LinearMap) -> list[Any]:
         results=tuple(x.aval for x in moving),
     )
     d_results = [ad.instantiate_zeros(c) for c in cotangents]
-    return [None] * map.num_fixed + list(_linear_p.bind(*fixed, *d_results, map=turned))
+    # Traced here, so that whoever reads a program finds the gradient in it.
+    jaxpr = jax.make_jaxpr(turned.apply)(*fixed, *d_results)
+    found = _linear_p.bind(*fixed, *d_results, map=turned, jaxpr=jaxpr)
+    return [None] * map.num_fixed + list(found)
 
 
-def _batch(operands: Any, axes: Any, *, map: _LinearMap) -> tuple[Any, Any]:
+def _batch(operands: Any, axes: Any, *, map: _LinearMap, jaxpr: Any) -> tuple[Any, Any]:
+    del jaxpr  # of one entry
     size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
     fixed, moving = operands[: map.num_fixed], operands[map.num_fixed :]
     inner = [None if a is None else 0 for a in axes[: map.num_fixed]]
@@ -187,15 +192,16 @@ def _batch(operands: Any, axes: Any, *, map: _LinearMap) -> tuple[Any, Any]:
 
     num_moving, num_results = len(moving), len(map.results)
     apply = over(map.apply, num_moving)
+    jaxpr = jax.make_jaxpr(apply)(*fixed, *moving)
     batched = _LinearMap(
         apply=apply,
         transpose=over(map.transpose, num_results),
         twin=over(map.twin, num_moving),
         twin_transpose=over(map.twin_transpose, num_results),
         num_fixed=map.num_fixed,
-        results=tuple(jax.make_jaxpr(apply)(*fixed, *moving).out_avals),
+        results=tuple(jaxpr.out_avals),
     )
-    return _linear_p.bind(*fixed, *moving, map=batched), [0] * num_results
+    return _linear_p.bind(*fixed, *moving, map=batched, jaxpr=jaxpr), [0] * num_results
 
 
 ad.primitive_jvps[_linear_p] = _jvp

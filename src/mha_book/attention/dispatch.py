@@ -21,6 +21,9 @@ from mha_book.attention.operands import Operands, empty_result, prepare
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
 
+PLATFORMS = ("cpu", "gpu", "tpu")
+LOWERED_NAMES = {"cpu": ("cpu",), "gpu": ("cuda", "rocm"), "tpu": ("tpu",)}  # in XLA's words
+
 __all__ = [
     "IMPLEMENTATIONS",
     "AttentionSpec",
@@ -28,7 +31,9 @@ __all__ = [
     "Selection",
     "attend",
     "attention_spec",
+    "check_implementation",
     "compute_capability",
+    "platform_of",
     "select",
 ]
 
@@ -150,21 +155,40 @@ def attend(
         query, key, value, layout,
         mask=mask, bias=bias, is_causal=is_causal, scale=scale, weight_factors=weight_factors,
     )  # fmt: skip
-    spec = _spec(operands, {"lse": return_lse})
-    if implementation is None:
-        name = select(spec).name
+    wants = {"lse": return_lse}
+    is_one_head = operands.query.ndim == 2
+    if is_one_head:  # implementations may count on an axis of heads
+        operands = operands.with_head_axis()
+
+    def run(name: str) -> tuple[Array, Array | None]:
+        output, lse = (empty_result if operands.is_empty else IMPLEMENTATIONS[name].run)(operands)
+        return output, lse if return_lse else None
+
+    here = platform_of(operands)
+    spec = _spec(operands, wants, here)
+    if implementation is not None:
+        check_implementation(implementation, spec)
+        output, lse = run(implementation)
     else:
-        name, known = implementation, ", ".join(IMPLEMENTATIONS)
-        check(name in IMPLEMENTATIONS, "implementation", f"one of {known}", name)
-        reason = _why_unsupported(name, spec)
-        if reason is not None:
-            raise NotImplementedError(f"implementation {name!r} cannot serve: {reason}")
-    run = empty_result if operands.is_empty else IMPLEMENTATIONS[name].run
-    if operands.query.ndim == 2:  # implementations may count on an axis of heads
-        output, lse = run(operands.with_head_axis())
+        generation = None if here else compute_capability()
+        names = {}
+        for platform in (here,) if here else PLATFORMS:
+            capability = generation if platform == "gpu" else None
+            one = spec._replace(platform=platform, compute_capability=capability)
+            names[platform] = select(spec if here else one).name
+        if len(set(names.values())) == 1:
+            output, lse = run(next(iter(names.values())))
+        else:  # the platform that the program is lowered for decides
+            branches = {
+                lowered: functools.partial(run, names[platform])
+                for platform, lowered_names in LOWERED_NAMES.items()
+                for lowered in lowered_names
+            }
+            output, lse = jax.lax.platform_dependent(
+                **branches, default=functools.partial(run, "reference")
+            )
+    if is_one_head:
         output, lse = output[0], None if lse is None else lse[0]
-    else:
-        output, lse = run(operands)
     output = output if layout == "NTH" else heads_first(output, layout)
     return (output, lse) if return_lse else output
 
@@ -192,7 +216,8 @@ def attention_spec(
             :func:`attend`.
 
     Returns:
-        The spec, for the platform that JAX runs on by default.
+        The spec, for the platform that the arrays are on, or where they are traced, for the one
+        that JAX runs on by default.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
@@ -204,18 +229,18 @@ def attention_spec(
         ['causal']
     """
     operands = _prepare(query, key, value, layout, **options)
-    return _spec(operands, {"lse": return_lse, "forward_mode": forward_mode})
+    wants = {"lse": return_lse, "forward_mode": forward_mode}
+    return _spec(operands, wants, platform_of(operands))
 
 
 def select(spec: AttentionSpec) -> Selection:
     """Return the first implementation that serves, in the order of preference on the platform.
 
-    On a CPU the reference goes first; for more keys than a block has, ``blockwise``, and for few
-    queries over many keys ``decode``: each is the fastest there (``benchmarks/``). Elsewhere
-    ``jax.nn`` does, since it keeps half-precision products in half precision: on an NVIDIA GPU with
-    cuDNN, which holds no scores, where it can and for more than a few queries; on a TPU, for more
-    keys than a block has, ``blockwise`` goes before it, for the same reason. Neither device was
-    measured.
+    The reference goes first for up to as many keys as a block has. For more of them ``blockwise``
+    does on CPUs and TPUs, and for few queries on a CPU ``decode``: each is the fastest there
+    (``benchmarks/``; TPUs were not measured). In half precision ``jax.nn`` goes first on GPUs and
+    TPUs, since it keeps the products in half precision; before it, on an NVIDIA GPU, cuDNN, which
+    holds no scores, where it can and for more than a few queries. GPUs were not measured.
 
     Args:
         spec: what is asked; :func:`attention_spec` makes one from arrays.
@@ -229,7 +254,7 @@ def select(spec: AttentionSpec) -> Selection:
     """
     rejected: list[tuple[str, str]] = []
     for name in _preferred(spec):
-        reason = _why_unsupported(name, spec)
+        reason = None if name == "reference" else _why_unsupported(name, spec)
         if reason is None:
             return Selection(name, tuple(rejected))
         rejected.append((name, reason))
@@ -238,7 +263,7 @@ def select(spec: AttentionSpec) -> Selection:
 
 @functools.cache
 def compute_capability() -> tuple[int, ...] | None:
-    """Return the generation of the NVIDIA GPU that JAX runs on by default, or None without one.
+    """Return the generation of this machine's NVIDIA GPU, or None without one.
 
     Returns:
         Major and minor number, for example ``(9, 0)`` for an H200.
@@ -247,15 +272,53 @@ def compute_capability() -> tuple[int, ...] | None:
         >>> compute_capability() is None or len(compute_capability()) == 2
         True
     """
-    device = jax.devices()[0]
-    if device.platform != "gpu" or "cuda" not in device.client.platform_version:
-        return None  # other makers' devices have other names for their generations
+    try:
+        device = jax.local_devices(backend="cuda")[0]
+    except RuntimeError:  # JAX has no such backend here
+        return None
     return tuple(int(number) for number in device.compute_capability.split("."))
+
+
+def platform_of(operands: Operands) -> str | None:
+    """Return the platform that a call runs on, or None where it is traced for a program.
+
+    Args:
+        operands: the call.
+
+    Returns:
+        "cpu", "gpu" or "tpu" where all operands are arrays that have their values.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> x = jnp.ones((2, 3, 4))
+        >>> platform_of(prepare(x, x, x)) == jax.default_backend()
+        True
+    """
+    for x in jax.tree.leaves(operands):
+        if isinstance(x, jax.core.Tracer):
+            return None
+    devices = getattr(operands.query, "devices", None)
+    return jax.default_backend() if devices is None else next(iter(devices())).platform
+
+
+def check_implementation(name: str, spec: AttentionSpec) -> None:
+    """Raise unless the implementation is known and serves the spec.
+
+    Raises:
+        ValueError: there is none of that name.
+        NotImplementedError: it cannot serve; the message says why.
+    """
+    known = ", ".join(IMPLEMENTATIONS)
+    check(name in IMPLEMENTATIONS, "implementation", f"one of {known}", name)
+    reason = _why_unsupported(name, spec)
+    if reason is not None:
+        raise NotImplementedError(f"implementation {name!r} cannot serve: {reason}")
 
 
 def _prepare(query: Array, key: Array, value: Array, layout: str, **options: Any) -> Operands:
     """Bring the arrays to heads first and check them."""
-    check(layout in LAYOUTS, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
+    if layout not in LAYOUTS:
+        check(False, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
     if layout != "NTH":
         for array, name in ((query, "query"), (key, "key"), (value, "value")):
             check_rank(array, name, "(…, T, N, H)", 3)
@@ -263,8 +326,8 @@ def _prepare(query: Array, key: Array, value: Array, layout: str, **options: Any
     return prepare(query, key, value, **options)
 
 
-def _spec(operands: Operands, wants: dict[str, bool]) -> AttentionSpec:
-    mask = operands.mask
+def _spec(operands: Operands, wants: dict[str, bool], platform: str | None) -> AttentionSpec:
+    mask, platform = operands.mask, platform or jax.default_backend()
     wants = {**wants, "weight_factors": operands.weight_factors is not None}
     return AttentionSpec(
         tuple(operands.query.shape),
@@ -273,25 +336,28 @@ def _spec(operands: Operands, wants: dict[str, bool]) -> AttentionSpec:
         str(operands.query.dtype),
         frozenset() if mask is None else mask.parts,
         operands.bias is not None,
-        jax.default_backend(),
-        frozenset([name for name, is_wanted in wants.items() if is_wanted]),
-        compute_capability(),
+        platform,
+        frozenset(filter(wants.get, wants)),
+        compute_capability() if platform == "gpu" else None,
     )
 
 
 def _preferred(spec: AttentionSpec) -> list[str]:
     """Return the names of implementations, best first; the reference, the last, serves all."""
     queries, keys = spec.query_shape[-2], spec.key_shape[-2]
-    few = queries <= decode.FEW_QUERIES < keys
+    if not (isinstance(queries, int) and isinstance(keys, int)):
+        return ["reference"]  # lengths that an exported program leaves open
+    few, many = queries <= decode.FEW_QUERIES < keys, keys > blocks.KEYS
+    is_half = spec.dtype in ("bfloat16", "float16")
     names = []
-    if spec.platform != "gpu" and keys > blocks.KEYS and not few:
+    if many and not few and spec.platform != "gpu":
         names.append("blockwise")
-    if spec.dtype in ("bfloat16", "float16") and spec.platform == "gpu" and not few:
+    if is_half and not few and spec.platform == "gpu":
         names.append("cudnn")
-    if spec.platform != "cpu":
-        names.append("jax_nn")
-    elif few:
+    if few and spec.platform == "cpu":
         names.append("decode")
+    if (is_half or many) and spec.platform != "cpu":
+        names.append("jax_nn")
     return [*names, "reference"]
 
 

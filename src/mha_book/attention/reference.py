@@ -129,7 +129,8 @@ def scaled_dot_product_attention(
         query, key, value, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
         weight_factors=weight_factors,
     )  # fmt: skip
-    output, lse = reference_attention(operands)
+    attend = empty_result if operands.is_empty else reference_attention
+    output, lse = attend(operands)
     return (output, lse) if return_lse else output
 
 
@@ -142,8 +143,6 @@ def reference_attention(operands: Operands) -> tuple[Array, Array]:
     Returns:
         The pair, as :func:`scaled_dot_product_attention` with ``return_lse`` has it.
     """
-    if operands.is_empty:
-        return empty_result(operands)
     visible = operands.visible()
     query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
     numerators, total, lse = exponentials(

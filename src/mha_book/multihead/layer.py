@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key
 from mha_book._checks import check, check_axis, check_floating, check_rank
 from mha_book.attention.dispatch import attend
 from mha_book.attention.reference import attention_weights
-from mha_book.heads import combine_heads, split_heads
+from mha_book.heads import combine_heads
 from mha_book.masks import Mask
 from mha_book.multihead.dropout import Dropout, draw_factors
 from mha_book.multihead.parameters import (
@@ -174,9 +174,8 @@ def project_qkv(
     separate = unfuse(params) if isinstance(params, FusedMultiHeadParams) else params
     check_params(separate)
     is_self = key is None and value is None
-    check(
-        angles is None or key is None, "angles", "self-attention: no key", "a key beside the query"
-    )
+    if angles is not None and key is not None:
+        check(False, "angles", "self-attention: no key", "a key beside the query")
     key = query if key is None else key
     value = key if value is None else value
     _check_inputs(separate, query, key, value)
@@ -264,11 +263,10 @@ def broadcast_gates(gates: Float[Array, " N"], rank: int) -> Float[Array, "..."]
 def _project(x: Array, weight: Array, bias: Array | None) -> Array:
     """Do what :func:`project_heads` does, on arrays that were checked."""
     d_model, num_heads, width = weight.shape
-    if num_heads == 0:  # all removed, see mha_book.pruning
-        return jnp.zeros((*x.shape[:-2], 0, x.shape[-2], width), x.dtype)
     flat_bias = None if bias is None else jnp.reshape(bias, (num_heads * width,))
     flat = jnp.matmul(x, jnp.reshape(weight, (d_model, num_heads * width)))
-    return split_heads(_add(flat, flat_bias), num_heads)
+    split = jnp.reshape(_add(flat, flat_bias), (*x.shape[:-1], num_heads, width))
+    return jnp.swapaxes(split, -3, -2)  # as split_heads does, for no head at all too
 
 
 def _add(x: Array, bias: Array | None) -> Array:
