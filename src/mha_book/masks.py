@@ -109,13 +109,18 @@ class Mask:
     def parts(self) -> frozenset[str]:
         """The kinds of structure present.
 
-        Of "causal" (``upper`` is the integer 0 and ``lower`` None), "band" (any other bound),
-        "lengths" and "array".
+        Of "causal" (``upper`` is the integer 0 and ``lower`` None), "window" (the same, and
+        ``lower`` an integer: some keys before the query's own), "band" (any other bound), "lengths"
+        and "array".
         """
-        is_causal = self.lower is None and isinstance(self.upper, int) and self.upper == 0
+        ends_at_query = isinstance(self.upper, int) and self.upper == 0
+        is_causal = ends_at_query and self.lower is None
+        is_window = ends_at_query and isinstance(self.lower, int) and self.lower <= 0
+        is_bounded = self.lower is not None or self.upper is not None
         present = {
             "causal": is_causal,
-            "band": not is_causal and (self.lower is not None or self.upper is not None),
+            "window": is_window,
+            "band": is_bounded and not (is_causal or is_window),
             "lengths": self.key_lengths is not None or self.query_lengths is not None,
             "array": self.array is not None or bool(self.unions),
         }

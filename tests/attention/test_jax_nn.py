@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import attend, attention_spec, causal
+from mha_book import attend, attention_spec, causal, padding, sliding_window
 from mha_book.attention.dispatch import AttentionSpec, compute_capability
 from mha_book.attention.jax_nn import cudnn_attention, why_cudnn_unsupported
 from mha_book.attention.operands import prepare
@@ -43,16 +43,21 @@ def operands(key_length: int, batch: tuple[int, ...] = (B,)) -> list[jax.Array]:
 
 
 @pytest.mark.parametrize("batch", [(), (B,), (B, 3)])
-@pytest.mark.parametrize("mask", [None, causal()])
+@pytest.mark.parametrize("mask", [None, causal(), sliding_window(2), "lengths"])
 @pytest.mark.parametrize("key_length", [3, 5, 7])
 @pytest.mark.parametrize("scale", [None, 0.3, np.float32(0.3)])
 def test_it_is_given_what_it_takes(
     calls: list, batch: tuple, mask: Mask | None, key_length: int, scale: Any
 ) -> None:
     q, k, v = operands(key_length, batch)
+    if mask == "lengths":
+        lengths = jnp.resize(jnp.array([3, 0, 1]), batch)
+        mask = padding(lengths, lengths + 1) & causal()
     scale = jnp.asarray(scale) if isinstance(scale, np.float32) else scale
     expected = attend(q, k, v, mask=mask, scale=scale, implementation="reference")
-    if mask is not None and key_length > T:  # hidden from every query: may hold anything
+    if (
+        mask is not None and mask.upper is not None and key_length > T
+    ):  # hidden from every query: may hold anything
         k, v = (x.at[..., T:, :].set(jnp.nan) for x in (k, v))
     output, lse = cudnn_attention(prepare(q, k, v, mask=mask, scale=scale))
     assert lse is None
@@ -62,6 +67,7 @@ def test_it_is_given_what_it_takes(
     (call,) = calls
     assert call["implementation"] == "cudnn"
     assert call["is_causal"] == (mask is not None)
+    assert "mask" not in call
     assert call["dtypes"] == {"bfloat16"}
     assert [len(shape) for shape in call["shapes"]] == [4, 4, 4]
     assert call["shapes"][0][1:] == (T, N, H)
@@ -116,8 +122,9 @@ SERVED = AttentionSpec(
         ({"wants": frozenset({"lse"})}, "not in float32"),
         ({"has_bias": True}, "slow with a bias"),
         ({"mask_kind": frozenset({"array"})}, "slow with a bias or an array"),
-        ({"mask_kind": frozenset({"band"})}, "the future to a left window"),
-        ({"mask_kind": frozenset({"causal", "lengths"})}, "rows that see no key"),
+        ({"mask_kind": frozenset({"band"})}, "a window before the query"),
+        ({"mask_kind": frozenset({"window", "lengths"})}, None),
+        ({"mask_kind": frozenset({"causal", "lengths"})}, None),
     ],
 )
 def test_what_it_refuses(changes: dict[str, Any], reason: str | None) -> None:

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from mha_book.masks import Mask
+from mha_book.attention.operands import Operands
+from mha_book.masks import Mask, zero_unattended
 
 __all__ = [
     "BlockMask",
@@ -33,6 +34,7 @@ __all__ = [
     "split_mask",
     "split_queries",
     "visible_block",
+    "zero_outside",
 ]
 
 
@@ -111,6 +113,29 @@ ROWS, KEYS = 512, 512  # of a block; measured on CPUs (benchmarks/)
 ROWS_LEVEL = 2048  # of queries that all see the same keys: nothing is lost at an edge then
 SCORES = 2**20  # scores held at a time: 4 MiB in float32
 FEWEST = 128  # rows of a block, however many heads share a step
+
+
+def zero_outside(rows: KeyRanges, operands: Operands) -> tuple[Array, Array, Array]:
+    """Empty what nothing attends to, as :func:`~mha_book.masks.zero_unattended` does.
+
+    Args:
+        rows: the keys of each query, ``(*batch, T)``.
+        operands: the call; unless its mask has an array, no array of pairs is made.
+
+    Returns:
+        Query, key and value.
+    """
+    query, key, value, mask, *_ = operands
+    if mask is None:
+        return query, key, value
+    if mask.array is not None:
+        return zero_unattended(query, key, value, operands.visible())
+    sees, is_attended = rows.start < rows.stop, attended_keys(rows, key.shape[-2])
+
+    def keep(x: Array, where: Array) -> Array:  # (…, N, T, H), (…, T)
+        return jnp.where(where[..., None, :, None], x, jnp.zeros((), x.dtype))
+
+    return keep(query, sees), keep(key, is_attended), keep(value, is_attended)
 
 
 class BlockSizes(NamedTuple):

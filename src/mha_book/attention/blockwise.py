@@ -32,7 +32,6 @@ from mha_book.attention.blocks import (
     BlockMask,
     BlockSizes,
     KeyRanges,
-    attended_keys,
     block_sizes,
     key_ranges,
     loop_over_keys,
@@ -41,12 +40,13 @@ from mha_book.attention.blocks import (
     split_mask,
     split_queries,
     visible_block,
+    zero_outside,
 )
 from mha_book.attention.derivatives import with_gradient_by_hand
 from mha_book.attention.online_softmax import SoftmaxState, finalize, init, update
 from mha_book.attention.operands import Operands
 from mha_book.attention.reference import exponentials
-from mha_book.masks import one_batch_axis, zero_unattended
+from mha_book.masks import one_batch_axis
 
 __all__ = ["attention_over_blocks", "blockwise_attention", "why_unsupported"]
 
@@ -61,18 +61,22 @@ def blockwise_attention(operands: Operands, sizes: BlockSizes | None = None) -> 
     Returns:
         ``(…, N, T, C)`` and ``(…, N, T)``.
     """
+    return _with_compiler_sharding(functools.partial(_blockwise, sizes=sizes), operands)
+
+
+def _blockwise(operands: Operands, sizes: BlockSizes | None) -> tuple[Array, Array]:
     query, mask = operands.query, operands.mask
     dtype, (*batch, num_heads, length, head_dim) = wide(query.dtype), query.shape
     num_kv_heads, key_length = operands.key.shape[-3:-1]
     shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
     if sizes is None:
-        moves = mask is not None and not mask.parts.isdisjoint({"causal", "band"})
+        moves = mask is not None and not mask.parts.isdisjoint({"causal", "window", "band"})
         sizes = block_sizes(
             shape[0], length, key_length, num_kv_heads, shape[2], position_dependent=moves,
             in_chunks=jax.device_count() == 1,
         )  # fmt: skip
     rows = key_ranges(mask, tuple(batch), length, key_length)
-    q, k, v = _zero_unattended(operands, rows)
+    q, k, v = zero_outside(rows, operands)
     q = jnp.reshape(q.astype(dtype) * jnp.asarray(operands.scale, dtype), (*shape, head_dim))
     k, v = (jnp.reshape(x, (shape[0], *x.shape[-3:])) for x in (k, v))
     rows = KeyRanges(*(jnp.reshape(x, (-1, length)) for x in rows))
@@ -94,21 +98,6 @@ def why_unsupported(spec: Any) -> str | None:
     if spec.has_bias:
         return "a bias and its gradient are as large as the scores, which blocks are to avoid"
     return None
-
-
-def _zero_unattended(operands: Operands, rows: KeyRanges) -> tuple[Array, Array, Array]:
-    """Empty what nothing attends to; unless the mask has an array, without an array of pairs."""
-    query, key, value, mask, *_ = operands
-    if mask is None:
-        return query, key, value
-    if mask.array is not None:
-        return zero_unattended(query, key, value, operands.visible())
-    sees, is_attended = rows.start < rows.stop, attended_keys(rows, key.shape[-2])
-
-    def keep(x: Array, where: Array) -> Array:  # (…, N, T, X), (…, T)
-        return jnp.where(where[..., None, :, None], x, jnp.zeros((), x.dtype))
-
-    return keep(query, sees), keep(key, is_attended), keep(value, is_attended)
 
 
 def attention_over_blocks(
@@ -236,5 +225,37 @@ def _add(sums: Array, u: Array, block: Array) -> Array:
 
 
 def _varying(state: Any, *like: Array) -> Any:
-    """Say that a loop's first state differs by device where the arrays that it meets do."""
-    return state
+    """Say, under ``shard_map``, that a loop's first state differs by device where ``like`` does."""
+    axes = frozenset[str]().union(*map(_varying_axes, like))
+
+    def cast(x: Array) -> Array:
+        missing = tuple(sorted(axes - _varying_axes(x)))
+        return jax.lax.pcast(x, missing, to="varying") if missing else x
+
+    return jax.tree.map(cast, state)
+
+
+def _varying_axes(x: Array) -> frozenset[str]:
+    kind: Any = jax.typeof(x)
+    kind = getattr(kind, "manual_axis_type", kind)  # JAX moved the axes there
+    return frozenset(getattr(kind, "varying", getattr(kind, "vma", ())))
+
+
+def _with_compiler_sharding(
+    function: Callable[[Operands], tuple[Array, Array]], operands: Operands
+) -> tuple[Array, Array]:
+    """Call a function whose reshapes JAX's explicit sharding does not follow; XLA does.
+
+    The result lies as the queries do.
+    """
+    query = jax.typeof(operands.query).sharding
+    explicit = [
+        name
+        for name, kind in zip(query.mesh.axis_names, query.mesh.axis_types, strict=True)
+        if kind == jax.sharding.AxisType.Explicit
+    ]
+    if not explicit:
+        return function(operands)
+    rows = jax.sharding.PartitionSpec(*query.spec[:-1])
+    result = (jax.sharding.PartitionSpec(*rows, None), rows)
+    return jax.sharding.auto_axes(function, axes=tuple(explicit), out_sharding=result)(operands)

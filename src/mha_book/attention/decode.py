@@ -54,23 +54,40 @@ def _attend(
     """Return the output ``(…, N, T, C)`` and the log-sum-exp ``(…, N, T)``."""
     numerators, total, lse = exponentials(scores(query, key, bias, scale), visible)
     rows = fold_groups(numerators, value)  # (…, K, G·T, S)
+    output = _product(rows, value) if visible is None else _guarded(query, rows, value, visible)
+    output = jnp.reshape(output, (*numerators.shape[:-1], value.shape[-1]))  # (…, N, T, C)
+    return (output / total).astype(query.dtype), lse
 
-    def product(rows: Array, value: Array) -> Array:
-        return jnp.matmul(rows, value.astype(rows.dtype))  # (…, K, G·T, C)
 
-    def emptied(rows: Array, value: Array, output: Array) -> Array:
+def _product(rows: Array, value: Array) -> Array:
+    return jnp.matmul(rows, value.astype(rows.dtype))  # (…, K, G·T, C)
+
+
+@jax.custom_batching.custom_vmap
+def _guarded(query: Array, rows: Array, value: Array, visible: Array) -> Array:
+    """Return the product; where it is no number, once more with hidden values emptied."""
+    output = _product(rows, value)
+
+    def emptied(_: Array) -> Array:
         ones, zero = jnp.ones((*value.shape[:-1], 1), value.dtype), jnp.zeros((), value.dtype)
         seen = zero_unattended(query[..., :1], ones, ones, visible)[2] > 0  # (…, K, S, 1)
         heads = [jnp.reshape(x, (-1, *x.shape[-2:])) for x in (rows, value, seen)]
-        one_by_one = jax.lax.map(lambda x: product(x[0], jnp.where(x[2], x[1], zero)), tuple(heads))
+        one_by_one = jax.lax.map(
+            lambda x: _product(x[0], jnp.where(x[2], x[1], zero)), tuple(heads)
+        )
         return jnp.reshape(one_by_one, output.shape)
 
-    output = product(rows, value)
-    if visible is not None:
-        is_number = jnp.all(jnp.isfinite(output))
-        output = jax.lax.cond(is_number, lambda r, v, o: o, emptied, rows, value, output)
-    output = jnp.reshape(output, (*numerators.shape[:-1], value.shape[-1]))  # (…, N, T, C)
-    return (output / total).astype(query.dtype), lse
+    return jax.lax.cond(jnp.all(jnp.isfinite(output)), lambda x: x, emptied, output)
+
+
+@_guarded.def_vmap
+def _(size: int, is_batched: list[bool], *arrays: Array) -> tuple[Array, bool]:
+    """Take the new axis as one more batch axis: a branch by entry would run both for all."""
+    whole = [
+        x if has_axis else jnp.broadcast_to(x[None], (size, *x.shape))
+        for x, has_axis in zip(arrays, is_batched, strict=True)
+    ]
+    return _guarded(*whole), True
 
 
 @_attend.defjvp

@@ -1,7 +1,7 @@
 """``jax.nn.dot_product_attention`` behind the contract of this package: by XLA and by cuDNN.
 
-cuDNN's flash attention serves half precision on NVIDIA GPUs and never holds the scores. It is given
-what it is known to do right: no mask, or the causal one. Not measured: no such device was at hand.
+cuDNN's flash attention serves half precision on NVIDIA GPUs and never holds the scores. Causal
+masks, windows and lengths are given to it as such. Not measured: no such device was at hand.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from mha_book.attention.blocks import key_ranges, zero_outside
 from mha_book.attention.operands import Operands
 from mha_book.masks import one_batch_axis, zero_unattended
 
@@ -63,24 +64,41 @@ def xla_attention(operands: Operands) -> tuple[Array, None]:
 def cudnn_attention(operands: Operands) -> tuple[Array, None]:
     """Attend with cuDNN; it returns no log-sum-exp.
 
-    Keys after the last query, which the causal mask hides, are left out. A ``scale`` that is an
-    array is multiplied into the queries, since cuDNN wants a number; these are rounded once more.
+    Lengths and a window travel as such, never as an array of pairs. Keys after the last query,
+    which a causal mask hides, are left out. A ``scale`` that is an array is multiplied into the
+    queries, since cuDNN wants a number; these are rounded once more.
 
     Args:
-        operands: the call, without bias and with no mask but a causal one.
+        operands: the call, without bias, and with no mask but causal, a window before the query's
+            own position, and lengths.
 
     Returns:
         ``(…, N, T, C)``, and None.
     """
-    q, k, v, mask, _, scale, _ = operands
+    query, mask, scale = operands.query, operands.mask, operands.scale
+    *batch, _, length, _ = query.shape
+    rows = key_ranges(mask, tuple(batch), length, operands.key.shape[-2])
+    q, k, v = zero_outside(rows, operands)
+    is_causal = mask is not None and mask.upper is not None
+    options: dict[str, Any] = {"is_causal": is_causal}
     if mask is not None:
-        k, v = k[..., : q.shape[-2], :], v[..., : q.shape[-2], :]
+        if is_causal:
+            k, v = k[..., :length, :], v[..., :length, :]
+        if mask.lower is not None:
+            options["local_window_size"] = (-mask.lower, 0)
+        for name, lengths, most in (
+            ("query_seq_lengths", mask.query_lengths, length),
+            ("key_value_seq_lengths", mask.key_lengths, k.shape[-2]),
+        ):
+            if lengths is not None:
+                flat = jnp.reshape(lengths, (-1,)).astype(jnp.int32)
+                options[name] = jnp.minimum(flat, most)
     if not isinstance(scale, (int, float)):
         q, scale = (q.astype(jnp.float32) * scale).astype(q.dtype), 1.0
-    is_causal = mask is not None
-    output = dot_product_attention(
-        q, k, v, scale=scale, is_causal=is_causal, implementation="cudnn"
-    )
+    output = dot_product_attention(q, k, v, scale=scale, implementation="cudnn", **options)
+    if mask is not None:  # a row that sees no key is zero, whatever was made of it
+        sees = (rows.start < rows.stop)[..., None, :, None]
+        output = jnp.where(sees, output, jnp.zeros((), output.dtype))
     return output, None
 
 
@@ -140,7 +158,5 @@ def why_cudnn_unsupported(spec: Any) -> str | None:
     if spec.has_bias or "array" in spec.mask_kind:
         return "it is slow with a bias or an array of hidden pairs"
     if "band" in spec.mask_kind:
-        return "it shows the future to a left window, and knows no offset"
-    if "lengths" in spec.mask_kind:
-        return "it was not tried with rows that see no key"
+        return "it takes a window before the query's own position alone, and knows no offset"
     return None
