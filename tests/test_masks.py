@@ -1,5 +1,6 @@
 """Masks: what they allow, how they combine and travel, and the emptying of what nobody sees."""
 
+import dataclasses
 import functools
 import operator
 
@@ -29,9 +30,10 @@ def drawn(mask: Mask, rows: int = 3, columns: int = 4) -> list[str]:
         (causal(-1), ["....", "x...", "xx.."]),
         (sliding_window(1, 0), ["x...", "xx..", ".xx."]),
         (sliding_window(0, 1), ["xx..", ".xx.", "..xx"]),
-        (sliding_window(1), ["xxxx", "xxxx", ".xxx"]),
+        (sliding_window(1), ["x...", "xx..", ".xx."]),  # never the future by default
+        (sliding_window(1, None), ["xxxx", "xxxx", ".xxx"]),
         (sliding_window(None, 1), ["xx..", "xxx.", "xxxx"]),
-        (sliding_window(None), ["xxxx", "xxxx", "xxxx"]),
+        (sliding_window(None, None), ["xxxx", "xxxx", "xxxx"]),
         (sliding_window(1, 0, query_offset=1), ["xx..", ".xx.", "..xx"]),
         (sliding_window(1) & causal(), ["x...", "xx..", ".xx."]),
         (padding(jnp.array(2)), ["xx..", "xx..", "xx.."]),
@@ -111,12 +113,12 @@ def test_python_bounds_stay_python() -> None:
         (causal(), {"causal"}),
         (causal(2), {"band"}),
         (causal(jnp.array(0)), {"band"}),  # not known before it runs
-        (sliding_window(2, 0), {"band"}),
+        (sliding_window(2, 0), {"window"}),
         (padding(jnp.array([2])), {"lengths"}),
         (Mask(query_lengths=jnp.array([2])), {"lengths"}),
         (explicit(jnp.ones((1, 1), bool)), {"array"}),
         (causal() & padding(jnp.array([2])), {"causal", "lengths"}),
-        (sliding_window(1) & explicit(jnp.ones((1, 1), bool)), {"band", "array"}),
+        (sliding_window(1) & explicit(jnp.ones((1, 1), bool)), {"window", "array"}),
     ],
 )
 def test_parts(mask: Mask, parts: set[str]) -> None:
@@ -137,7 +139,7 @@ def test_crosses_jit_as_an_argument() -> None:
         np.testing.assert_array_equal(materialize(mask), mask.materialize(T, S))
 
 
-def test_one_compilation_serves_every_offset() -> None:
+def test_one_compilation_serves_every_offset_that_is_an_array() -> None:
     traces = []
 
     @jax.jit
@@ -146,8 +148,53 @@ def test_one_compilation_serves_every_offset() -> None:
         return mask.materialize(T, S)
 
     for offset in range(4):
-        np.testing.assert_array_equal(materialize(causal(offset)), causal(offset).materialize(T, S))
+        mask = causal(jnp.asarray(offset))
+        np.testing.assert_array_equal(materialize(mask), causal(offset).materialize(T, S))
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize(
+    ("mask", "kind"),
+    [
+        (causal(), "causal"),
+        (causal(np.int64(0)), "causal"),
+        (sliding_window(np.int32(3)), "window"),
+        (causal(2), "band"),
+        (causal() & padding(jnp.array([2, 3])), "causal"),
+    ],
+)
+def test_a_mask_keeps_its_kind_through_every_transformation(mask: Mask, kind: str) -> None:
+    seen = []
+
+    def look(mask: Mask) -> jax.Array:
+        seen.append(mask.parts)
+        return mask.materialize(2, 3)
+
+    jax.jit(look)(mask)
+    jax.vmap(look, axis_size=2)(mask)
+    jax.lax.scan(lambda carry, _: (carry, look(carry)), mask, None, length=2)
+    assert len(seen) == 3
+    assert all(
+        kind in parts and not {"band", "causal", "window"} - {kind} & parts for parts in seen
+    )
+
+
+def test_or_and_not_by_hand() -> None:
+    assert drawn(causal() | sliding_window(0, 1)) == ["xx..", "xxx.", "xxxx"]
+    assert drawn(~causal()) == [".xxx", "..xx", "...x"]
+    assert drawn(~(causal() | padding(jnp.array(2)))) == ["..xx", "..xx", "...x"]
+    assert drawn(causal(1) & ~causal()) == [".x..", "..x.", "...x"]
+
+
+def test_a_mask_has_no_truth_value() -> None:
+    """``causal() and padding(n)`` would be the second alone."""
+    for wrong in (
+        lambda: causal() and causal(),
+        lambda: causal() or causal(),
+        lambda: not causal(),
+    ):
+        with pytest.raises(TypeError, match="no truth value; combine masks with &"):
+            wrong()
 
 
 def test_vmap_over_lengths() -> None:
@@ -158,7 +205,7 @@ def test_vmap_over_lengths() -> None:
 
 def test_vmap_over_one_field_alone() -> None:
     mask = causal(1) & padding(jnp.array([3, 0, 7]))
-    axes = Mask(upper=None, key_lengths=0)
+    axes = dataclasses.replace(mask, key_lengths=0)  # an integer bound is structure, no leaf
     mapped = jax.vmap(lambda mask: mask.materialize(T, S), in_axes=(axes,))(mask)
     np.testing.assert_array_equal(mapped, mask.materialize(T, S)[:, 0])
 
@@ -166,7 +213,7 @@ def test_vmap_over_one_field_alone() -> None:
 @pytest.mark.parametrize("placeholder", [object(), None, "name", 0.5, (1, 2)])
 def test_any_leaf_may_stand_in_a_tree(placeholder: object) -> None:
     leaves, structure = jax.tree.flatten(EVERYTHING)
-    assert len(leaves) == 5
+    assert len(leaves) == 4
     rebuilt = jax.tree.unflatten(structure, [placeholder] * len(leaves))
     assert isinstance(rebuilt, Mask)
     assert rebuilt.array is placeholder

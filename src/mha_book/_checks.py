@@ -83,7 +83,7 @@ def check_integers(array: Any, name: str) -> None:
     check(is_integer, name, "an array of integers", got)
 
 
-def check_axis(array: Any, name: str, axis: int, axes: str, size: int, whose: str) -> None:
+def check_axis(array: Any, name: str, axis: int, axes: str, size: Any, whose: str) -> None:
     """Raise unless axis number ``axis`` of ``array`` has ``size`` entries, as ``whose`` has."""
     shape = tuple(array.shape)
     if shape[axis] != size:

@@ -178,7 +178,13 @@ def _flatten(mask: Mask) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
     return (*leaves, mask.key_lengths, mask.query_lengths, mask.array, mask.unions), static
 
 
-def _unflatten(static: tuple[int | None, ...], children: tuple[Any, ...]) -> Mask:
+def _flatten_with_keys(mask: Mask) -> tuple[list[tuple[Any, Any]], tuple[int | None, ...]]:
+    children, static = _flatten(mask)
+    names = (jax.tree_util.GetAttrKey(one.name) for one in fields(Mask))
+    return list(zip(names, children, strict=True)), static
+
+
+def _unflatten(static: tuple[int | None, ...], children: Any) -> Mask:
     mask = object.__new__(Mask)  # JAX builds pytrees of whatever it likes: nothing is looked at
     bounds = [c if s is None else s for s, c in zip(static, children[:2], strict=True)]
     for one, value in zip(fields(Mask), (*bounds, *children[2:]), strict=True):
@@ -186,7 +192,7 @@ def _unflatten(static: tuple[int | None, ...], children: tuple[Any, ...]) -> Mas
     return mask
 
 
-jax.tree_util.register_pytree_node(Mask, _flatten, _unflatten)
+jax.tree_util.register_pytree_with_keys(Mask, _flatten_with_keys, _unflatten, _flatten)
 
 
 def _both(
@@ -222,7 +228,7 @@ def _check_integers(value: object, name: str, what: str) -> None:
     check(is_int or is_array, name, what, repr(getattr(value, "dtype", value)))
 
 
-def causal(query_offset: int | Int[Array, "*batch"] = 0) -> Mask:
+def causal(query_offset: int | np.integer | Int[Array, "*batch"] = 0) -> Mask:
     r"""Let each query see its own position and earlier ones: $j \le i + \text{offset}$.
 
     Args:
@@ -248,7 +254,9 @@ def causal(query_offset: int | Int[Array, "*batch"] = 0) -> Mask:
 
 
 def sliding_window(
-    left: int | None, right: int | None = 0, query_offset: int | Int[Array, "*batch"] = 0
+    left: int | np.integer | None,
+    right: int | np.integer | None = 0,
+    query_offset: int | np.integer | Int[Array, "*batch"] = 0,
 ) -> Mask:
     r"""Let each query see ``left`` keys before its own position and ``right`` keys after it.
 
@@ -269,7 +277,7 @@ def sliding_window(
     """
     for name, value in (("left", left), ("right", right)):
         is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        ok = value is None or (is_int and value >= 0)
+        ok = value is None or (is_int and bool(value >= 0))
         check(ok, name, "a non-negative integer or None", repr(value))
     _check_integers(query_offset, "query_offset", "an integer or an array of integers")
     return Mask(
@@ -330,7 +338,7 @@ def explicit(array: Bool[Array, "..."]) -> Mask:
 
 
 def as_mask(
-    mask: Mask | Bool[Array, "..."] | None, is_causal: bool, scores_shape: tuple[int, ...]
+    mask: Mask | Bool[Array, "..."] | None, is_causal: bool, scores_shape: tuple[Any, ...]
 ) -> Mask | None:
     """Return what a caller gave as ``mask`` and ``is_causal`` as one checked structure.
 
@@ -360,7 +368,7 @@ def as_mask(
     return causal() if mask is None else mask & causal()
 
 
-def _checked(mask: Mask, scores_shape: tuple[int, ...]) -> Mask:
+def _checked(mask: Mask, scores_shape: tuple[Any, ...]) -> Mask:
     """Check every field against the scores, and make an array of the unions."""
     for name in ("lower", "upper"):
         bound = getattr(mask, name)
@@ -388,7 +396,7 @@ def _checked(mask: Mask, scores_shape: tuple[int, ...]) -> Mask:
     return replace(mask, array=visible, unions=())
 
 
-def _check_batch(value: Any, name: str, scores_shape: tuple[int, ...]) -> None:
+def _check_batch(value: Any, name: str, scores_shape: tuple[Any, ...]) -> None:
     batch = tuple(scores_shape[:-3])
     is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
     check(is_integer, name, "integers", jnp.result_type(value))
@@ -396,7 +404,7 @@ def _check_batch(value: Any, name: str, scores_shape: tuple[int, ...]) -> None:
     check(jnp.shape(value) == batch, name, what, f"shape {jnp.shape(value)}")
 
 
-def _check_array(array: Array, scores_shape: tuple[int, ...]) -> None:
+def _check_array(array: Array, scores_shape: tuple[Any, ...]) -> None:
     """Raise unless the array has the full rank of the scores; say how to write the usual ones."""
     shape, full = tuple(array.shape), tuple(scores_shape)
     if len(full) > 2 and len(shape) == 2:
@@ -413,7 +421,7 @@ def _check_array(array: Array, scores_shape: tuple[int, ...]) -> None:
 
 
 def visibility(
-    mask: Mask | None, bias: Float[Array, "..."] | None, scores_shape: tuple[int, ...]
+    mask: Mask | None, bias: Float[Array, "..."] | None, scores_shape: tuple[Any, ...]
 ) -> Bool[Array, "..."] | None:
     """Return everything that hides a key from a query as one boolean array, True = attend.
 

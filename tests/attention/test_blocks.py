@@ -26,22 +26,25 @@ MASKS = {
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_spans_are_the_mask(name: str) -> None:
+def test_key_ranges_are_the_mask(name: str) -> None:
     mask = MASKS[name]
     rows = key_ranges(mask, (B,), T, S)
     visible = np.broadcast_to((Mask() if mask is None else mask).materialize(T, S), (B, 1, T, S))[
         :, 0
     ]
     j = np.arange(S)
-    start, stop = np.asarray(rows.start)[..., None], np.asarray(rows.stop)[..., None]
+    start, stop = (np.broadcast_to(x, (B, T))[..., None] for x in rows)
     np.testing.assert_array_equal((start <= j) & (j < stop), visible)
-    np.testing.assert_array_equal(np.asarray(attended_keys(rows, S)), visible.any(-2))
+    seen = np.broadcast_to(attended_keys(rows, S), (B, S))
+    np.testing.assert_array_equal(seen, visible.any(-2))
     assert not rows.start[rows.stop == 0].any()
 
 
 def test_one_batch_entry_or_many() -> None:
     assert key_ranges(causal(), (), 2, 3).stop.tolist() == [1, 2]
-    assert key_ranges(causal(), (2, 1), 2, 3).stop.tolist() == [[[1, 2]], [[1, 2]]]
+    assert key_ranges(causal(), (2, 1), 2, 3).stop.tolist() == [[[1, 2]]]  # all see the same
+    offsets = jnp.array([[0], [1]])
+    assert key_ranges(causal(offsets), (2, 1), 2, 3).stop.tolist() == [[[1, 2]], [[2, 3]]]
 
 
 def test_nothing_of_the_size_of_the_scores() -> None:

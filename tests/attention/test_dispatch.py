@@ -1,6 +1,9 @@
 """Which implementation runs, and that what was asked for is what runs."""
 
+import functools
+
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -24,93 +27,86 @@ B, N, K, T, S, H = 2, 6, 2, 5, 7, 3
 
 
 def request(**changes: object) -> AttentionSpec:
-    """A plain request in float32 on a GPU, changed."""
-    plain = AttentionSpec((B, N, T, H), (B, K, S, H), (B, K, S, H), "float32", platform="gpu")
-    return plain._replace(**changes)
+    """A plain spec in float32 on a CPU, changed."""
+    return AttentionSpec((B, N, T, H), (B, K, S, H), (B, K, S, H), "float32")._replace(**changes)
+
+
+def half(platform: str, **changes: object) -> AttentionSpec:
+    """The same in bfloat16 elsewhere."""
+    return request(**{"dtype": "bfloat16", "platform": platform, **changes})
 
 
 def hopper(**changes: object) -> AttentionSpec:
-    """A plain request in bfloat16 on an NVIDIA GPU that cuDNN serves, changed."""
+    """A plain spec in bfloat16 on an NVIDIA GPU that cuDNN serves, changed."""
     wide = {"query_shape": (B, N, T, 64), "key_shape": (B, K, S, 64), "value_shape": (B, K, S, 64)}
-    return request(**{"dtype": "bfloat16", "compute_capability": (9, 0), **wide, **changes})
+    return half("gpu", **{"compute_capability": (9, 0), **wide, **changes})
 
 
 LSE, FORWARD = frozenset({"lse"}), frozenset({"forward_mode"})
 LONG = {"key_shape": (B, K, 600, H), "value_shape": (B, K, 600, H)}  # more keys than a block has
+ONE = {"query_shape": (B, N, 1, H)}
 NEEDS_GPU = "it needs an NVIDIA GPU of compute capability 8.0 or more"
 OTHER_DTYPE = "its log-sum-exp comes in the dtype of the output, not in float32"
+BIAS = "a bias and its gradient are as large as the scores, which blocks are to avoid"
+WIDTH = "it takes no value width other than the key width"
+FLOAT64 = "it computes the softmax of float64 scores in float32"
 
 TABLE = [
-    (request(), "jax_nn", ()),
+    # Full precision, and few keys: the reference everywhere.
+    (request(), "reference", ()),
+    (request(platform="gpu"), "reference", ()),
+    (request(platform="tpu"), "reference", ()),
+    (request(dtype="float16"), "reference", ()),
+    (request(wants=LSE), "reference", ()),
+    (request(**ONE), "decode", ()),
+    (request(platform="gpu", **ONE), "reference", ()),
+    (request(key_shape=(B, K, 4, H), **ONE), "reference", ()),
+    # More keys than a block has.
+    (request(**LONG), "blockwise", ()),
+    (request(wants=FORWARD, **LONG), "blockwise", ()),
+    (request(platform="tpu", **LONG), "blockwise", ()),
+    (request(platform="gpu", **LONG), "jax_nn", ()),
+    (request(**LONG, **ONE), "decode", ()),
+    (request(has_bias=True, **LONG), "reference", (("blockwise", BIAS),)),
+    (request(platform="gpu", dtype="float64", **LONG), "reference", (("jax_nn", FLOAT64),)),
+    # Half precision on accelerators.
+    (half("tpu"), "jax_nn", ()),
+    (half("tpu", wants=FORWARD), "jax_nn", ()),
+    (half("tpu", has_bias=True), "jax_nn", ()),
+    (half("tpu", mask_kind=frozenset({"band", "lengths", "array"})), "jax_nn", ()),
+    (half("tpu", **ONE), "jax_nn", ()),
+    (half("tpu", value_shape=(B, K, S, 11)), "reference", (("jax_nn", WIDTH),)),
+    (half("tpu", wants=LSE), "reference", (("jax_nn", OTHER_DTYPE),)),
+    (
+        half("tpu", dtype="float16"),
+        "reference",
+        (("jax_nn", "its float16 products do not compile on tpu"),),
+    ),
     (hopper(), "cudnn", ()),
     (hopper(dtype="float16", compute_capability=(8, 0)), "cudnn", ()),
     (hopper(mask_kind=frozenset({"causal"})), "cudnn", ()),
+    (hopper(mask_kind=frozenset({"window", "lengths"})), "cudnn", ()),
     (hopper(query_shape=(B, N, 1, 64)), "jax_nn", ()),
-    (hopper(dtype="float32"), "jax_nn", ()),
     (hopper(compute_capability=(7, 5)), "jax_nn", (("cudnn", NEEDS_GPU),)),
     (hopper(compute_capability=None), "jax_nn", (("cudnn", NEEDS_GPU),)),
     (
         hopper(mask_kind=frozenset({"band"})),
         "jax_nn",
-        (("cudnn", "it shows the future to a left window, and knows no offset"),),
+        (
+            (
+                "cudnn",
+                "it takes a window before the query's own position alone, and knows no offset",
+            ),
+        ),
     ),
     (
         hopper(wants=FORWARD),
         "jax_nn",
         (("cudnn", "it cannot be differentiated in forward mode"),),
     ),
-    (request(platform="cpu"), "reference", ()),
-    (request(platform="cpu", dtype="float16"), "reference", ()),
-    (request(platform="cpu", query_shape=(B, N, 1, H)), "decode", ()),
-    (request(platform="gpu", query_shape=(B, N, 1, H)), "jax_nn", ()),
-    (request(platform="cpu", query_shape=(B, N, 1, H), key_shape=(B, K, 4, H)), "reference", ()),
-    (request(platform="cpu", wants=LSE), "reference", ()),
-    (request(platform="cpu", **LONG), "blockwise", ()),
-    (request(platform="tpu", **LONG), "blockwise", ()),
-    (request(platform="gpu", **LONG), "jax_nn", ()),
-    (request(platform="cpu", query_shape=(B, N, 1, H), key_shape=(B, K, 600, H)), "decode", ()),
-    (
-        request(platform="cpu", wants=FORWARD, **LONG),
-        "reference",
-        (("blockwise", "it cannot be differentiated in forward mode"),),
-    ),
-    (
-        request(platform="cpu", has_bias=True, **LONG),
-        "reference",
-        (
-            (
-                "blockwise",
-                "a bias and its gradient are as large as the scores, which blocks are to avoid",
-            ),
-        ),
-    ),
-    (
-        request(dtype="float16", platform="tpu"),
-        "reference",
-        (("jax_nn", "its float16 products do not compile on tpu"),),
-    ),
-    (
-        request(dtype="float64"),
-        "reference",
-        (("jax_nn", "it computes the softmax of float64 scores in float32"),),
-    ),
-    (
-        request(value_shape=(B, K, S, 11)),
-        "reference",
-        (("jax_nn", "it takes no value width other than the key width"),),
-    ),
-    (request(wants=LSE), "reference", (("jax_nn", "its log-sum-exp has no gradient"),)),
-    (
-        hopper(wants=LSE),
-        "reference",
-        (("cudnn", OTHER_DTYPE), ("jax_nn", OTHER_DTYPE)),
-    ),
-    (request(wants=FORWARD), "jax_nn", ()),
-    (request(has_bias=True), "jax_nn", ()),
-    (request(mask_kind=frozenset({"causal"})), "jax_nn", ()),
-    (request(mask_kind=frozenset({"band", "lengths", "array"})), "jax_nn", ()),
-    (request(platform="gpu"), "jax_nn", ()),
-    (request(platform="tpu"), "jax_nn", ()),
+    (hopper(wants=LSE), "reference", (("cudnn", OTHER_DTYPE), ("jax_nn", OTHER_DTYPE))),
+    # Lengths that an exported program leaves open.
+    (request(query_shape=(B, N, "t", H), key_shape=(B, K, "s", H)), "reference", ()),
 ]
 
 
@@ -204,7 +200,7 @@ def test_a_named_implementation_is_the_one_that_runs(name: str, spy: list[str]) 
 def test_a_named_implementation_that_cannot_serve_never_falls_back(spy: list[str]) -> None:
     query, key, value = operands()
     wide = jnp.concatenate((value, value), -1)
-    asked = attention_spec(query, key, wide)._replace(platform="gpu")
+    asked = attention_spec(query, key, wide)._replace(platform="tpu", dtype="bfloat16")
     ((name, reason),) = select(asked).rejected
     with pytest.raises(NotImplementedError, match=f"'jax_nn' cannot serve: {reason}"):
         attend(query, key, wide, implementation=name)
@@ -216,16 +212,17 @@ def test_a_named_implementation_that_cannot_serve_never_falls_back(spy: list[str
 def test_forward_mode_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     patched = IMPLEMENTATIONS["jax_nn"]._replace(forward_mode=False)
     monkeypatch.setitem(IMPLEMENTATIONS, "jax_nn", patched)
-    asked = request(wants=FORWARD)
+    asked = half("tpu", wants=FORWARD)
     reason = "it cannot be differentiated in forward mode"
     assert select(asked) == Selection("reference", (("jax_nn", reason),))
-    assert select(request()).name == "jax_nn"
+    assert select(half("tpu")).name == "jax_nn"
 
 
 def test_nothing_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in IMPLEMENTATIONS:
         patched = IMPLEMENTATIONS[name]._replace(why_unsupported=lambda spec: "it rests")
         monkeypatch.setitem(IMPLEMENTATIONS, name, patched)
+    monkeypatch.setattr(dispatch, "_preferred", lambda spec: ["jax_nn", "blockwise"])
     with pytest.raises(NotImplementedError, match=r"no implementation serves .*it rests"):
         select(request())
 
@@ -297,3 +294,66 @@ def test_a_bias_in_half_precision(name: str) -> None:
     expected = attend(query, key, value, bias=bias.astype(jnp.float32), implementation="reference")
     assert output.dtype == jnp.float32
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu", "cuda"])
+def test_the_choice_follows_the_platform_that_a_program_is_lowered_for(
+    platform: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the one that this process runs on: a program is exported for another one."""
+    for number, name in enumerate(IMPLEMENTATIONS):
+
+        def mark(operands: Operands, number: int = number) -> tuple[jax.Array, None]:
+            return operands.query * (1000 + number), None
+
+        patched = IMPLEMENTATIONS[name]._replace(run=mark)
+        monkeypatch.setitem(IMPLEMENTATIONS, name, patched)
+    x = jax.ShapeDtypeStruct((2, 600, 8), jnp.float32)
+    exported = jax.export.export(jax.jit(lambda x: attend(x, x, x)), platforms=[platform])(x)
+    spec = request(platform="gpu" if platform == "cuda" else platform, **LONG)
+    expected = 1000 + list(IMPLEMENTATIONS).index(select(spec).name)
+    constants = range(1000, 1000 + len(IMPLEMENTATIONS))
+    found = {n for n in constants if f"dense<{n:.6e}>" in exported.mlir_module()}
+    assert found == {expected}
+
+
+def test_a_length_may_stay_open_in_an_exported_program() -> None:
+    batch, length = jax.export.symbolic_shape("b, t")
+    x = jax.ShapeDtypeStruct((batch, length, 8), jnp.float32)
+    exported = jax.export.export(jax.jit(lambda x: attend(x, x, x, is_causal=True)))(x)
+    drawn = jnp.asarray(np.random.default_rng(0).standard_normal((2, 7, 8)), jnp.float32)
+    expected = attend(drawn, drawn, drawn, is_causal=True, implementation="reference")
+    np.testing.assert_allclose(exported.call(drawn), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ANYWHERE)
+def test_one_head_and_vmap_over_heads_and_batch(name: str) -> None:
+    """``(T, H)`` is one head, and every axis before it may as well be mapped over."""
+    query, key, value = (x[:, :K] for x in operands())
+    call = functools.partial(attend, is_causal=True, implementation=name)
+    whole = call(query, key, value)
+    np.testing.assert_allclose(
+        jax.vmap(jax.vmap(call))(query, key, value), whole, rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        call(query[1, 1], key[1, 1], value[1, 1]), whole[1, 1], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_guard_of_few_queries_stays_one_branch_under_vmap() -> None:
+    """With a predicate for each entry ``lax.cond`` would run both branches for all of them."""
+    query, key, value = operands()
+
+    def call(query: jax.Array, length: jax.Array) -> jax.Array:
+        return attend(query[:, :1], key[0], value[0], mask=padding(length), implementation="decode")
+
+    lengths = jnp.array([3, 7])
+    program = str(jax.make_jaxpr(jax.vmap(call))(query, lengths))
+    assert program.count("cond[") == 1
+    hidden = jnp.where(jnp.arange(S)[:, None] >= 3, jnp.nan, value)
+    poisoned = jax.vmap(
+        lambda q, v: attend(
+            q[:, :1], key[0], v, mask=padding(jnp.array(3)), implementation="decode"
+        )
+    )(query, hidden)
+    assert jnp.isfinite(poisoned).all()

@@ -49,11 +49,11 @@ def draw(*shape: int, seed: int = 0, dtype: Any = "float64") -> jax.Array:
     return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape), dtype)
 
 
-def operands(num_kv_heads: int = K) -> dict[str, jax.Array]:
+def operands(num_kv_heads: int = K, seed: int = 1) -> dict[str, jax.Array]:
     return {
-        "query": draw(B, N, T, H, seed=1),
-        "key": draw(B, num_kv_heads, S, H, seed=2),
-        "value": draw(B, num_kv_heads, S, C, seed=3),
+        "query": draw(B, N, T, H, seed=seed),
+        "key": draw(B, num_kv_heads, S, H, seed=seed + 1),
+        "value": draw(B, num_kv_heads, S, C, seed=seed + 2),
     }
 
 
@@ -348,13 +348,27 @@ def test_second_order_of_factors(implementation: str) -> None:
 
 
 @pytest.mark.parametrize("implementation", BY_HAND)
-def test_no_forward_mode(implementation: str) -> None:
-    x = tuple(operands().values())
-    call = functools.partial(attend, implementation=implementation)
-    with pytest.raises(TypeError, match="custom_vjp"):
-        jax.jvp(call, x, x)
-    asked = attention_spec(*x, forward_mode=True)
-    assert select(asked).name == "reference"
+@pytest.mark.parametrize("kind", ["jvp", "forward over reverse", "reverse over reverse"])
+def test_other_modes_are_those_of_the_reference(implementation: str, kind: str) -> None:
+    """A custom_vjp would have the reverse alone, once; see ``test_derivatives.py``."""
+    x, direction = tuple(operands().values()), tuple(operands(seed=5).values())
+
+    def run(name: str) -> Any:
+        def loss(*x: jax.Array) -> jax.Array:
+            return jnp.sum(attend(*x, is_causal=True, implementation=name) ** 2)
+
+        gradient = jax.grad(loss, (0, 1, 2))
+        if kind == "jvp":
+            return jax.jvp(loss, x, direction)
+        if kind == "forward over reverse":
+            return jax.jvp(gradient, x, direction)
+
+        def along(*x: jax.Array) -> jax.Array:
+            return sum(jnp.vdot(d, g) for d, g in zip(direction, gradient(*x), strict=True))
+
+        return jax.grad(along, (0, 1, 2))(*x)
+
+    close(jax.tree.leaves(run(implementation)), jax.tree.leaves(run("reference")))
 
 
 def test_run_by_name_alone() -> None:

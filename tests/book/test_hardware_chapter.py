@@ -41,7 +41,7 @@ def largest_shape(text):
 
 def test_blocks_store_no_array_of_pairs_and_the_reference_does():
     length = 2048
-    sizes = block_sizes(length, length, HEADS, 1, position_dependent=True)
+    sizes = block_sizes(1, length, length, HEADS, 1, position_dependent=True)
     blocks, reference = (compiled(name, length) for name in ("blockwise", "reference"))
     assert largest_shape(blocks.as_text()) == HEADS * sizes.queries * sizes.keys < length**2
     assert largest_shape(reference.as_text()) == HEADS * length**2

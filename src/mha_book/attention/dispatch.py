@@ -344,7 +344,8 @@ def _spec(operands: Operands, wants: dict[str, bool], platform: str | None) -> A
 
 def _preferred(spec: AttentionSpec) -> list[str]:
     """Return the names of implementations, best first; the reference, the last, serves all."""
-    queries, keys = spec.query_shape[-2], spec.key_shape[-2]
+    queries: Any = spec.query_shape[-2]
+    keys: Any = spec.key_shape[-2]
     if not (isinstance(queries, int) and isinstance(keys, int)):
         return ["reference"]  # lengths that an exported program leaves open
     few, many = queries <= decode.FEW_QUERIES < keys, keys > blocks.KEYS

@@ -151,9 +151,7 @@ def split(rng):
 def diagonal(rng):
     length, side = 35, 5
     sizes = BlockSizes(side, side, 1)
-    bounds = split_mask(key_ranges(causal(), (1,), length, length), None, 1, length, sizes).bounds[
-        0
-    ]
+    bounds = split_mask(key_ranges(causal(), (1,), length, length), None, 1, length, sizes).bounds
     computed = int((bounds[:, 3] - bounds[:, 0]).sum()) * side**2
     visible = int(causal().materialize(length, length).sum())
     return {"T": length, "r": side, "Z": float(visible)}, {"E": float(computed)}
