@@ -1,7 +1,7 @@
 """Attention over eight devices of a CPU, run in a process of its own: prints one line a case.
 
-``python -m tests.attention.sharded [--quick]``: what is sharded, how, and the collectives of the compiled
-program; an operand that is gathered, or a result that differs, ends the run with an error.
+``python -m tests.attention.sharded [--quick]``: what is sharded, how, and the collectives of the
+compiled program; an operand that is gathered, or a result that differs, ends it with an error.
 """
 
 import re

@@ -40,7 +40,7 @@ class Operands(NamedTuple):
     weight_factors: Array | None = None
 
     @property
-    def scores_shape(self) -> tuple[int, ...]:
+    def scores_shape(self) -> tuple[Any, ...]:
         """``(…, N, T, S)``."""
         return (*self.query.shape[:-1], self.key.shape[-2])
 

@@ -75,7 +75,9 @@ DIFFERENTIATED = (forward_mode, forward_over_reverse, reverse_over_reverse, chec
 
 
 @pytest.mark.parametrize("transform", DIFFERENTIATED, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    "mask", ["lengths", *(pytest.param(m, marks=pytest.mark.slow) for m in MASKS if m != "lengths")]
+)
 @pytest.mark.parametrize("name", [name for name in ANYWHERE if name != "reference"])
 def test_differentiated(name: str, mask: str, transform: Callable[[Loss], Any]) -> None:
     got, expected = (
