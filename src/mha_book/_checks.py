@@ -6,7 +6,9 @@ Every check is one call that raises itself: tracing a layer makes dozens of them
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 __all__ = [
     "check",
@@ -15,16 +17,27 @@ __all__ = [
     "check_boolean",
     "check_broadcastable",
     "check_factors",
+    "check_flag",
+    "check_float_dtype",
     "check_floating",
+    "check_function",
     "check_integers",
+    "check_key",
+    "check_model",
     "check_operands",
     "check_rank",
+    "check_scale",
+    "check_shape",
+    "check_share",
+    "check_size",
+    "check_type",
     "wide",
 ]
 
 
 def wide(dtype: Any) -> Any:
     """Return float32 for a half-precision dtype, and any other floating-point dtype as it is."""
+    dtype = jax.dtypes.canonicalize_dtype(dtype)  # of a NumPy array, what JAX makes of it
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
 
 
@@ -65,7 +78,83 @@ def check_floating(array: Any, name: str, like: Any = None, like_name: str = "")
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise _error(name, "a floating-point dtype", array.dtype)
     if like is not None and array.dtype != like.dtype:
-        raise _error(name, f"the dtype of {like_name}, {like.dtype}", array.dtype)
+        # A NumPy array has the dtype that JAX makes of it, as it has it inside jax.jit.
+        one, other = (jax.dtypes.canonicalize_dtype(x.dtype) for x in (array, like))
+        if one != other:
+            raise _error(name, f"the dtype of {like_name}, {other}", one)
+
+
+def check_shape(array: Any, name: str, shape: Sequence[int], what: str) -> None:
+    """Raise unless ``array`` has exactly ``shape``; ``what`` says which that is."""
+    if not (hasattr(array, "shape") and hasattr(array, "dtype")):
+        raise _error(name, "an array", repr(type(array)))
+    if tuple(array.shape) != tuple(shape):
+        raise _error(name, f"{what} {tuple(shape)}", f"shape {tuple(array.shape)}")
+
+
+def check_flag(value: Any, name: str) -> None:
+    """Raise unless ``value`` is a truth value: text, numbers and arrays would pass for one."""
+    got = repr(value) if isinstance(value, (str, int, float, type(None))) else repr(type(value))
+    check(isinstance(value, (bool, np.bool_)), name, "True or False, not an array or a name", got)
+
+
+def check_scale(scale: Any, name: str = "scale") -> None:
+    """Raise unless ``scale`` is one real number: an array would scale features or keys."""
+    if isinstance(scale, (int, float)) and not isinstance(scale, bool):
+        return
+    dtype, got = getattr(scale, "dtype", None), repr(scale)
+    if dtype is not None and hasattr(scale, "shape"):
+        is_real = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
+        if is_real and scale.shape == ():
+            return
+        got = f"shape {tuple(scale.shape)}" if is_real else f"{dtype}"
+    raise _error(name, "a number or an array of shape ()", got)
+
+
+def check_key(rng_key: Any, name: str = "rng_key") -> None:
+    """Raise unless ``rng_key`` is one key for random numbers, of the new style or the old."""
+    dtype, shape = getattr(rng_key, "dtype", None), getattr(rng_key, "shape", None)
+    got = repr(rng_key) if dtype is None else f"{dtype}, shape {shape}"
+    is_key = False
+    if dtype is not None:
+        is_new = jnp.issubdtype(dtype, jax.dtypes.prng_key)
+        is_key = (is_new and shape == ()) or (dtype == jnp.uint32 and shape in ((2,), (4,)))
+    check(is_key, name, "a PRNG key, as jax.random.key(seed) gives one", got)
+
+
+def check_size(value: Any, name: str, least: int = 1) -> None:
+    """Raise unless ``value`` is an integer from ``least`` on, and no truth value."""
+    what = {0: "a non-negative integer", 1: "a positive integer"}.get(least, f"{least} or more")
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    check(fits, name, what, repr(value))
+
+
+def check_share(value: Any, name: str) -> None:
+    """Raise unless ``value`` is a number between 0 and 1, both left out."""
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    check(is_number and 0 < value < 1, name, "a number between 0 and 1", repr(value))
+
+
+def check_float_dtype(dtype: Any) -> None:
+    """Raise unless ``dtype`` is the name or type of floating-point numbers."""
+    try:
+        fits = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    except TypeError:
+        fits = False
+    check(fits, "dtype", "a floating-point dtype", repr(dtype))
+
+
+def check_function(value: Any, name: str, what: str) -> None:
+    """Raise unless ``value`` can be called; ``what`` says of what it is a function."""
+    got = repr(value) if isinstance(value, (str, int, float)) else repr(type(value))
+    check(callable(value), name, f"a function {what}", got)
+
+
+def check_type(value: Any, name: str, types: type | tuple[type, ...], hint: str = "") -> None:
+    """Raise unless ``value`` is of one of ``types``; ``hint`` says how to make one."""
+    if not isinstance(value, types):
+        named = " or ".join(t.__name__ for t in (types if isinstance(types, tuple) else (types,)))
+        raise _error(name, named + (f", {hint}" if hint else ""), repr(type(value)))
 
 
 def check_boolean(array: Any, name: str, expected: str) -> None:
@@ -113,21 +202,22 @@ def check_factors(factors: Any, scores_shape: Sequence[int]) -> None:
     check_broadcastable(factors, "weight_factors", scores_shape, "(…, N, T, S)")
 
 
-def check_operands(query: Any, key: Any, value: Any = None) -> None:
+def check_operands(query: Any, key: Any, value: Any) -> None:
     """Raise unless query, key and value fit together as operands of attention, heads first.
 
     Args:
         query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
         key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
-        value: ``(…, K, S, C)``; None where only weights are asked for.
+        value: ``(…, K, S, C)``.
 
     Raises:
         ValueError: a rank, dtype or axis does not fit.
     """
-    arrays = [(query, "query", "(…, N, T, H)"), (key, "key", "(…, K, S, H)")]
-    if value is not None:
-        arrays.append((value, "value", "(…, K, S, C)"))
-    for array, name, axes in arrays:
+    for array, name, axes in (
+        (query, "query", "(…, N, T, H)"),
+        (key, "key", "(…, K, S, H)"),
+        (value, "value", "(…, K, S, C)"),
+    ):
         check_rank(array, name, axes, 2)
         check_floating(array, name, query, "query")
         shape = tuple(array.shape)
@@ -138,8 +228,7 @@ def check_operands(query: Any, key: Any, value: Any = None) -> None:
             expected = f"the leading axes of query, {tuple(query.shape[:-3])}"
             raise _error(name, expected, f"{shape[:-3]}, shape {shape}")
     check_axis(key, "key", -1, "(…, K, S, H)", query.shape[-1], "query")
-    if value is not None:
-        check_axis(value, "value", -2, "(…, K, S, C)", key.shape[-2], "key")
+    check_axis(value, "value", -2, "(…, K, S, C)", key.shape[-2], "key")
     if query.ndim == 2:
         return
     num_heads, num_kv_heads = query.shape[-3], key.shape[-3]
@@ -147,5 +236,10 @@ def check_operands(query: Any, key: Any, value: Any = None) -> None:
     if num_heads != num_kv_heads and (num_kv_heads == 0 or num_heads % num_kv_heads):
         expected = f"a number of key heads K (axis -3) that divides the {num_heads} query heads N"
         raise _error("key", expected, f"K = {num_kv_heads}, shape {tuple(key.shape)}")
-    if value is not None:
-        check_axis(value, "value", -3, "(…, K, S, C)", num_kv_heads, "key")
+    check_axis(value, "value", -3, "(…, K, S, C)", num_kv_heads, "key")
+
+
+def check_model(params: Any) -> None:
+    """Raise unless ``params`` are those of a model of this package."""
+    what = "the parameters of a model, with layers that have attention"
+    check(hasattr(params, "layers"), "params", what, repr(type(params)))

@@ -42,7 +42,10 @@ def split_heads(
     check_rank(x, "x", "(…, T, N·H)", 2)
     *batch, length, features = x.shape
     check(
-        isinstance(num_heads, int) and num_heads > 0 and features % num_heads == 0,
+        isinstance(num_heads, int)
+        and not isinstance(num_heads, bool)
+        and num_heads > 0
+        and features % num_heads == 0,
         "num_heads",
         f"a positive integer that divides the last axis of x, {features}",
         repr(num_heads),
@@ -86,11 +89,14 @@ def heads_first(x: Shaped[Array, "*batch first second H"], layout: str) -> Shape
         ``x`` itself, or ``x`` with the two axes exchanged.
 
     Raises:
-        ValueError: ``layout`` is unknown.
+        ValueError: ``layout`` is unknown, or ``x`` has no two axes to exchange.
 
     Example:
         >>> heads_first(jnp.ones((5, 2, 3)), "TNH").shape
         (2, 5, 3)
     """
     check(layout in LAYOUTS, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
-    return x if layout == "NTH" else jnp.swapaxes(x, -3, -2)
+    if layout == "NTH":
+        return x
+    check_rank(x, "x", "(…, T, N, H)", 3)
+    return jnp.swapaxes(x, -3, -2)

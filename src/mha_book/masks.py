@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, Shaped
 
-from mha_book._checks import check, check_boolean, check_broadcastable
+from mha_book._checks import check, check_boolean, check_broadcastable, check_flag
 
 __all__ = [
     "Mask",
@@ -70,6 +70,8 @@ class Mask:
     array: Any = None  # Bool[Array, "..."] | None
     unions: tuple["_Union", ...] = ()
 
+    __array_ufunc__ = None  # ``array & mask`` is for __rand__, not for NumPy entry by entry
+
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):
             bound = getattr(self, name)
@@ -97,13 +99,24 @@ class Mask:
         check(isinstance(other, Mask), "other (right of |)", "a Mask", repr(type(other)))
         return Mask(unions=(_Union((self, other)),))
 
+    def __rand__(self, other: object) -> "Mask":
+        """Raise: what stands before & is no mask."""
+        raise _no_mask(other, "(left of &)")
+
+    def __ror__(self, other: object) -> "Mask":
+        """Raise: what stands before | is no mask."""
+        raise _no_mask(other, "(left of |)")
+
     def __invert__(self) -> "Mask":
         """Return the mask that allows what this one forbids."""
         return Mask(unions=(_Union((self,), is_negated=True),))
 
     def __bool__(self) -> bool:
         """Raise: ``causal() and padding(n)`` would silently be the second alone."""
-        raise TypeError("mask: a mask has no truth value; combine masks with &, | and ~")
+        raise TypeError(
+            "mask: expected &, | or ~ between masks; got and, or, not, or another word that asks "
+            "for a truth value, which a mask has not"
+        )
 
     @property
     def parts(self) -> frozenset[str]:
@@ -136,7 +149,13 @@ class Mask:
         Returns:
             Boolean array: ``(T, S)`` for a mask without batch axes, ``(B, 1, T, S)`` where lengths
             or bounds differ by batch entry, the broadcast of ``array`` with these where it is set.
+
+        Raises:
+            ValueError: a length is no integer or negative.
         """
+        for size, name in ((query_length, "query_length"), (key_length, "key_length")):
+            is_integer = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+            check(is_integer and size >= 0, name, "a non-negative integer", repr(size))
         i = jnp.arange(query_length)[:, None]  # (T, 1)
         j = jnp.arange(key_length)[None, :]  # (1, S)
         visible = jnp.ones((query_length, key_length), bool)
@@ -168,6 +187,11 @@ class _Union:
         for one in allowed[1:]:
             union = jnp.logical_not(_and(jnp.logical_not(union), jnp.logical_not(one)))
         return jnp.logical_not(union) if self.is_negated else union
+
+
+def _no_mask(other: object, where: str) -> ValueError:
+    what = "a Mask (explicit makes one of a boolean array)"
+    return ValueError(f"other {where}: expected {what}; got {type(other)!r}")
 
 
 def _flatten(mask: Mask) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
@@ -300,7 +324,7 @@ def padding(
         The mask.
 
     Raises:
-        ValueError: a length is not an integer array.
+        ValueError: a length is not an integer array, or is negative.
 
     Example:
         >>> padding(jnp.array([1, 2])).materialize(1, 3).tolist()
@@ -312,6 +336,9 @@ def padding(
             ok = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
             got = repr(value) if dtype is None else dtype
             check(ok, name, "an array of integers, one length a batch entry", got)
+            if not isinstance(value, jax.core.Tracer):
+                values = np.asarray(value)
+                check(bool((values >= 0).all()), name, "lengths of 0 or more", values.tolist())
     return Mask(key_lengths=key_lengths, query_lengths=query_lengths)
 
 
@@ -358,9 +385,11 @@ def as_mask(
         >>> as_mask(None, True, (3, 3)).upper
         0
     """
+    if type(is_causal) is not bool:
+        check_flag(is_causal, "is_causal")
     if mask is not None and not isinstance(mask, Mask):
         check_boolean(mask, "mask", "a Mask or a boolean array (an additive mask is a bias)")
-        mask = Mask(array=mask)
+        mask = Mask(array=jnp.asarray(mask))
     if mask is not None:
         mask = _checked(mask, scores_shape)
     if not is_causal:
@@ -372,8 +401,10 @@ def _checked(mask: Mask, scores_shape: tuple[Any, ...]) -> Mask:
     """Check every field against the scores, and make an array of the unions."""
     for name in ("lower", "upper"):
         bound = getattr(mask, name)
-        if bound is not None and jnp.ndim(bound):
-            _check_batch(bound, f"mask.{name}", scores_shape)
+        if bound is not None:
+            _check_integers(bound, f"mask.{name}", "an integer or an array of (signed) integers")
+            if jnp.ndim(bound):
+                _check_batch(bound, f"mask.{name}", scores_shape)
     for name, most in zip(("query_lengths", "key_lengths"), scores_shape[-2:], strict=True):
         lengths = getattr(mask, name)
         if lengths is not None:
@@ -398,8 +429,9 @@ def _checked(mask: Mask, scores_shape: tuple[Any, ...]) -> Mask:
 
 def _check_batch(value: Any, name: str, scores_shape: tuple[Any, ...]) -> None:
     batch = tuple(scores_shape[:-3])
-    is_integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
-    check(is_integer, name, "integers", jnp.result_type(value))
+    dtype = getattr(value, "dtype", None)
+    is_integer = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
+    check(is_integer, name, "an array of integers", repr(value) if dtype is None else dtype)
     what = f"one number for each entry of the batch axes, shape {batch}"
     check(jnp.shape(value) == batch, name, what, f"shape {jnp.shape(value)}")
 

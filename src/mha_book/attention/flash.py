@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_operands
+from mha_book._checks import check, check_flag, check_operands, check_size
 from mha_book.attention.online_softmax import SoftmaxState, finalize, init, update
 
 __all__ = ["flash_attention"]
@@ -57,10 +57,16 @@ def flash_attention(
         (1, 8, 4)
     """
     check_operands(query, key, value)
+    check(query.ndim == 3, "query", "axes (N, T, H), that is rank 3", f"rank {query.ndim}")
+    check_size(block, "block")
+    check_flag(is_causal, "is_causal")
+    check_flag(interpret, "interpret")
     (heads, length, width), (key_heads, key_length, _) = query.shape, key.shape
-    check(query.ndim == 3 and heads == key_heads, "key", f"{heads} heads, as query has", key.shape)
+    check(heads == key_heads, "key", f"{heads} heads, as query has", key.shape)
     for name, size in (("query", length), ("key", key_length)):
         check(size % block == 0, name, f"a length that is a multiple of block = {block}", size)
+    if 0 in (heads, length, width, key_length, value.shape[-1]):  # as everywhere: zeros
+        return jnp.zeros((heads, length, value.shape[-1]), query.dtype)
     of_queries = functools.partial(pl.BlockSpec, index_map=lambda n, p: (n, p, 0))
     of_keys = functools.partial(pl.BlockSpec, index_map=lambda n, p: (n, 0, 0))
     return pl.pallas_call(

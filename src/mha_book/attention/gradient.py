@@ -23,9 +23,22 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import wide
+from mha_book._checks import (
+    check,
+    check_axis,
+    check_bias,
+    check_boolean,
+    check_factors,
+    check_floating,
+    check_operands,
+    check_rank,
+    check_scale,
+    check_shape,
+    check_type,
+    wide,
+)
 from mha_book.attention.derivatives import with_gradient_by_hand
-from mha_book.attention.operands import Operands, fold_groups
+from mha_book.attention.operands import Operands, empty_result, fold_groups
 from mha_book.attention.reference import exponentials, reference_attention, scores
 from mha_book.masks import zero_unattended
 
@@ -62,6 +75,8 @@ def softmax_jacobian(weights: Float[Array, "*batch S"]) -> Float[Array, "*batch 
         >>> softmax_jacobian(jnp.array([0.25, 0.75])).tolist()
         [[0.1875, -0.1875], [-0.1875, 0.1875]]
     """
+    check_rank(weights, "weights", "(…, S)", 1)
+    check_floating(weights, "weights")
     delta = jnp.eye(weights.shape[-1], dtype=weights.dtype)
     delta = jnp.reshape(delta, (1,) * (weights.ndim - 1) + delta.shape)
     return weights[..., :, None] * (delta - weights[..., None, :])
@@ -89,7 +104,11 @@ def softmax_vjp(
         >>> softmax_vjp(jnp.array([0.25, 0.75]), jnp.array([1.0, 0.0])).tolist()
         [0.1875, -0.1875]
     """
-    if inner is None:
+    check_floating(weights, "weights")
+    check_shape(d_weights, "d_weights", weights.shape, "the shape of weights,")
+    if inner is not None:
+        check_shape(inner, "inner", (*weights.shape[:-1], 1), "one sum for each row, shape")
+    else:
         inner = row_products(weights, d_weights)
     return weights * (d_weights - inner)
 
@@ -113,6 +132,8 @@ def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> 
         >>> row_products(jnp.array([[1.0, 2.0]]), jnp.array([[3.0, 4.0]])).tolist()
         [[11.0]]
     """
+    check_rank(x, "x", "(…, C)", 1)
+    check_shape(d_x, "d_x", x.shape, "the shape of x,")
     return jnp.sum(x * d_x, axis=-1, keepdims=True)
 
 
@@ -159,6 +180,15 @@ def values_vjp(
         >>> d_weights.tolist(), d_value.tolist()
         ([[3.0, 3.0], [3.0, 3.0]], [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     """
+    for array, name, axes in (
+        (weights, "weights", "(…, N, T, S)"),
+        (value, "value", "(…, K, S, C)"),
+    ):
+        check_rank(array, name, axes, 2)
+        check_floating(array, name)
+    check_axis(value, "value", -2, "(…, K, S, C)", weights.shape[-1], "weights")
+    shape = (*weights.shape[:-1], value.shape[-1])
+    check_shape(d_output, "d_output", shape, "axes (…, N, T, C) =")
     d_weights = _times(d_output, jnp.swapaxes(value, -1, -2))
     return d_weights, _transposed_times(weights, d_output, value)
 
@@ -188,6 +218,10 @@ def scores_vjp(
         >>> [float(x.sum()) for x in scores_vjp(3 * one, 5 * one, one, 0.5)]
         [2.5, 1.5, 15.0]
     """
+    check_operands(query, key, key)
+    shape = (*query.shape[:-1], key.shape[-2])
+    check_shape(d_scores, "d_scores", shape, "axes (…, N, T, S) =")
+    check_scale(scale)
     scale = jnp.asarray(scale, d_scores.dtype)
     mixed_keys = _times(d_scores, key)  # (…, N, T, H)
     d_key = _transposed_times(d_scores, scale * query, key)
@@ -208,6 +242,12 @@ def broadcast_vjp(d_x: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Arr
         >>> broadcast_vjp(jnp.ones((2, 3)), (1, 3)).tolist()
         [[2.0, 2.0, 2.0]]
     """
+    check_rank(d_x, "d_x", "as many as shape has", len(shape))
+    fits = len(shape) == d_x.ndim and all(
+        size in (1, whole) for size, whole in zip(shape, d_x.shape, strict=True)
+    )
+    what = f"rank {d_x.ndim}, each axis equal or 1, as in d_x of shape {d_x.shape}"
+    check(fits, "shape", what, tuple(shape))
     axes = tuple(a for a, size in enumerate(shape) if size != d_x.shape[a])
     return jnp.sum(d_x, axis=axes, keepdims=True) if axes else d_x
 
@@ -267,8 +307,25 @@ def attention_vjp(
         >>> gradients.query.tolist(), gradients.value.tolist()
         ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]])
     """
+    check_operands(query, key, value)
+    rows, width = query.shape[:-1], value.shape[-1]
+    scores_shape = (*rows, key.shape[-2])
+    check_shape(weights, "weights", scores_shape, "axes (…, N, T, S) =")
+    check_shape(output, "output", (*rows, width), "axes (…, N, T, C) =")
+    check_shape(d_output, "d_output", (*rows, width), "axes (…, N, T, C) =")
+    if d_lse is not None:
+        check_shape(d_lse, "d_lse", rows, "axes (…, N, T) =")
+    if empty is not None:
+        check_boolean(empty, "empty", "booleans, one for each row")
+        check_shape(empty, "empty", rows, "axes (…, N, T) =")
+    if bias is not None:
+        check_bias(bias, scores_shape)
+    if weight_factors is not None:
+        check_factors(weight_factors, scores_shape)
+    if scale is not None:
+        check_scale(scale)
     dtype = weights.dtype
-    scale = jnp.asarray(1.0 / math.sqrt(query.shape[-1]) if scale is None else scale, dtype)
+    scale = jnp.asarray(1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale, dtype)
     q, k, v, d_output = (x.astype(dtype) for x in (query, key, value, d_output))
     factored, d_factors = weights, None
     if weight_factors is not None:
@@ -347,6 +404,11 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
         >>> saved.lse.shape, saved.exponentials
         ((2, 3), None)
     """
+    check_type(operands, "operands", Operands, "what prepare gives")
+    if operands.is_empty:
+        output, lse = empty_result(operands)
+        kept = jnp.zeros(operands.scores_shape, lse.dtype), jnp.ones((*lse.shape, 1), lse.dtype)
+        return output, lse, Saved(operands, output.astype(lse.dtype), lse, *kept)
     visible = operands.visible()
     query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
     numerators, total, lse = exponentials(
@@ -356,8 +418,8 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
     if operands.weight_factors is not None:
         factored = numerators * operands.weight_factors.astype(numerators.dtype)
     output = _times(factored, value.astype(numerators.dtype)) / total  # (…, N, T, C)
-    kept = (None, None) if recompute else (numerators, total)
-    saved = Saved(operands._replace(query=query, key=key, value=value), output, lse, *kept)
+    of_softmax = (None, None) if recompute else (numerators, total)
+    saved = Saved(operands._replace(query=query, key=key, value=value), output, lse, *of_softmax)
     return output.astype(query.dtype), lse, saved
 
 
@@ -379,6 +441,8 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         >>> backward(saved, output).value.shape
         (2, 3, 4)
     """
+    check_type(saved, "saved", Saved, "what forward gives")
+    check_shape(d_output, "d_output", saved.output.shape, "the shape of the output,")
     x = saved.operands._replace(scale=jnp.asarray(saved.operands.scale))
     if saved.exponentials is None or saved.total is None:
         weights = _weights(x._replace(query=_not_before(d_output, x.query)), saved.lse)

@@ -10,9 +10,17 @@ import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check_bias, check_factors, check_operands, wide
+from mha_book._checks import (
+    check_bias,
+    check_factors,
+    check_flag,
+    check_operands,
+    check_scale,
+    wide,
+)
 from mha_book.masks import Mask, as_mask, visibility
 
 __all__ = ["Operands", "empty_result", "fold_groups", "prepare"]
@@ -66,7 +74,7 @@ class Operands(NamedTuple):
 def prepare(
     query: Float[Array, "*batch T H"],
     key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"] | None = None,
+    value: Float[Array, "*kv_batch S C"],
     *,
     mask: Mask | Bool[Array, "..."] | None = None,
     bias: Float[Array, "..."] | None = None,
@@ -79,7 +87,7 @@ def prepare(
     Args:
         query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
         key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
-        value: ``(…, K, S, C)``; None where only weights are asked for.
+        value: ``(…, K, S, C)``; the keys again where only weights are asked for.
         mask: a :class:`~mha_book.masks.Mask`, or a boolean array of full rank.
         bias: full rank ``(…, N, T, S)``.
         is_causal: whether to combine the mask with :func:`~mha_book.masks.causal`.
@@ -90,7 +98,8 @@ def prepare(
         The record, its mask one structure and its scale resolved.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
+        ValueError: an argument's rank, dtype or axes do not fit, ``is_causal`` is no truth value or
+            ``scale`` no single number.
 
     Example:
         >>> x = jnp.ones((2, 3, 4))
@@ -98,15 +107,24 @@ def prepare(
         0.5
     """
     check_operands(query, key, value)
+    numpy = np.ndarray
+    if isinstance(query, numpy) or isinstance(key, numpy) or isinstance(value, numpy):
+        query, key, value = (jnp.asarray(x) for x in (query, key, value))  # in JAX's dtypes
     scores_shape = (*query.shape[:-1], key.shape[-2])
+    if type(is_causal) is not bool:  # text and numbers have a truth value too
+        check_flag(is_causal, "is_causal")
     if mask is not None or is_causal:
         mask = as_mask(mask, is_causal, scores_shape)
     if bias is not None:
         check_bias(bias, scores_shape)
+        bias = jnp.asarray(bias) if isinstance(bias, np.ndarray) else bias
     if weight_factors is not None:
         check_factors(weight_factors, scores_shape)
+        if isinstance(weight_factors, np.ndarray):
+            weight_factors = jnp.asarray(weight_factors)
+    if scale is not None:
+        check_scale(scale)
     scale = 1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
-    value = key if value is None else value
     return Operands(query, key, value, mask, bias, scale, weight_factors)
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import wide
+from mha_book._checks import check_flag, wide
 from mha_book.attention.operands import Operands, empty_result, fold_groups, prepare
 from mha_book.masks import Mask, zero_unattended
 
@@ -60,11 +60,11 @@ def attention_weights(
         >>> attention_weights(jnp.ones((1, 4)), two_equal_keys).tolist()
         [[0.5, 0.5]]
     """
-    operands = prepare(query, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale)
+    operands = prepare(query, key, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale)
     if operands.is_empty:
         return jnp.zeros(operands.scores_shape, wide(query.dtype))
     visible = operands.visible()
-    query, key, _ = zero_unattended(query, key, key, visible)
+    query, key, _ = zero_unattended(operands.query, operands.key, operands.key, visible)
     numerators, total, _ = exponentials(scores(query, key, operands.bias, operands.scale), visible)
     return numerators / total
 
@@ -125,6 +125,7 @@ def scaled_dot_product_attention(
         >>> out[0].tolist()  # the first query sees the first key alone
         [1.0, 0.0]
     """
+    check_flag(return_lse, "return_lse")
     operands = prepare(
         query, key, value, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
         weight_factors=weight_factors,

@@ -7,6 +7,7 @@ its gradient. Letters: ``B`` batch, ``T`` queries, ``S`` keys, ``D`` width of th
 heads, ``K`` key/value heads, ``H`` and ``C`` widths of heads.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,13 +15,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from mha_book._checks import check
+from mha_book._checks import (
+    check,
+    check_axis,
+    check_floating,
+    check_function,
+    check_rank,
+    check_shape,
+    check_type,
+)
 from mha_book.attention import gradient as attention_gradient
 from mha_book.attention.operands import prepare
 from mha_book.heads import combine_heads, split_heads
 from mha_book.multihead.dropout import Dropout, draw_factors
 from mha_book.multihead.layer import (
     broadcast_gates,
+    check_dropout,
     check_gates,
     multi_head_attention,
     project_output,
@@ -65,8 +75,14 @@ def project_heads_vjp(
         >>> [d.shape for d in project_heads_vjp(x, weight, d_heads)]
         [(5, 4), (4, 2, 3), (2, 3)]
     """
+    check_rank(x, "x", "(…, T, D)", 2)
+    check_rank(weight, "weight", "(D, N, H)", 3)
+    check_axis(weight, "weight", 0, "(D, N, H)", x.shape[-1], "x")
+    d_model, num_heads, width = weight.shape
+    shape = (*x.shape[:-2], num_heads, x.shape[-2], width)
+    check_shape(d_heads, "d_heads", shape, "axes (…, N, T, H) =")
     flat = combine_heads(d_heads)  # (…, T, N·H)
-    d_x = jnp.matmul(flat, jnp.reshape(weight, (weight.shape[0], -1)).T)
+    d_x = jnp.matmul(flat, jnp.reshape(weight, (d_model, num_heads * width)).T)
     d_weight = jnp.einsum("tf,td->fd", _rows(flat), _rows(x)).T  # the small result is turned
     d_bias = jnp.sum(_rows(flat), axis=0)
     return d_x, jnp.reshape(d_weight, weight.shape), jnp.reshape(d_bias, weight.shape[1:])
@@ -94,8 +110,18 @@ def combine_outputs_vjp(
         >>> [d.shape for d in combine_outputs_vjp(heads, w_o, d_output)]
         [(2, 5, 3), (2, 3, 4), (4,)]
     """
-    flat = jnp.reshape(w_o, (-1, w_o.shape[-1]))  # (N·C, D)
-    d_heads = split_heads(jnp.matmul(d_output, flat.T), w_o.shape[0])
+    check_rank(w_o, "w_o", "(N, C, D)", 3)
+    num_heads, width, d_model = w_o.shape
+    check_rank(heads, "heads", "(…, N, T, C)", 3)
+    what = f"axes (…, N, T, C) with N, C = {num_heads}, {width}, as in w_o"
+    got = f"shape {heads.shape}"
+    check((heads.shape[-3], heads.shape[-1]) == (num_heads, width), "heads", what, got)
+    shape = (*heads.shape[:-3], heads.shape[-2], d_model)
+    check_shape(d_output, "d_output", shape, "axes (…, T, D) =")
+    flat = jnp.reshape(w_o, (num_heads * width, d_model))  # (N·C, D)
+    d_mixed = jnp.matmul(d_output, flat.T)
+    # No heads at all: a layer whose heads were all removed.
+    d_heads = split_heads(d_mixed, num_heads) if num_heads else jnp.zeros_like(heads)
     d_weight = jnp.einsum("tf,td->fd", _rows(combine_heads(heads)), _rows(d_output))
     return d_heads, jnp.reshape(d_weight, w_o.shape), jnp.sum(_rows(d_output), axis=0)
 
@@ -123,6 +149,9 @@ def gates_vjp(
         >>> d_gates.tolist()
         [15.0, 15.0]
     """
+    check_rank(heads, "heads", "(…, N, T, C)", 3)
+    check_gates(gates, heads)
+    check_shape(d_gated, "d_gated", heads.shape, "the shape of heads,")
     head_axis = heads.ndim - 3
     others = tuple(axis for axis in range(heads.ndim) if axis != head_axis)
     return d_gated * broadcast_gates(gates, heads.ndim), jnp.sum(heads * d_gated, axis=others)
@@ -147,12 +176,13 @@ def rotate_vjp(
         >>> rotate_vjp(quarter_turn, jnp.array([[0.0, 1.0]])).round(3).tolist()
         [[1.0, -0.0]]
     """
+    check_rank(angles, "angles", "(…, T, H/2)", 2)
     return rotate(d_rotated, -angles)
 
 
 def _rows(x: Array) -> Array:
     """Fold all axes but the last: ``(B·T, X)``."""
-    return jnp.reshape(x, (-1, x.shape[-1]))
+    return jnp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 class LayerGradients(NamedTuple):
@@ -229,11 +259,12 @@ def multi_head_attention_vjp(
     """
     known = ("manual", "recompute")
     check(implementation in known, "implementation", f"one of {', '.join(known)}", implementation)
+    q, k, v = project_qkv(params, query, key, value, angles=angles)
     separate = unfuse(params) if isinstance(params, FusedMultiHeadParams) else params
     key_input = query if key is None else key
     value_input = key_input if value is None else value
-    q, k, v = project_qkv(params, query, key, value, angles=angles)
     check_gates(gates, q)
+    check_dropout(dropout, rng_key)
     scores_shape = (*q.shape[:-1], k.shape[-2])
     d_model = separate.w_o.shape[-1]
     factors = draw_factors(dropout, rng_key, scores_shape, v.shape[-1], d_model, query.dtype)
@@ -248,6 +279,7 @@ def multi_head_attention_vjp(
     output = project_output(separate, gated)
 
     def pull(d_output: Array) -> LayerGradients:
+        check_shape(d_output, "d_output", output.shape, "the shape of the output,")
         d_output = _times(d_output, factors.output)
         d_gated, d_w_o, d_b_o = combine_outputs_vjp(gated, separate.w_o, d_output)
         d_kept, d_gates = d_gated, None
@@ -298,6 +330,10 @@ def multi_head_attention_jvp(
     Returns:
         Output and derivative, ``(…, T, D)`` both.
 
+    Raises:
+        ValueError: ``tangents`` are not of the structure and the shapes of ``primals``, or an
+            argument of the layer does not fit.
+
     Example:
         >>> from mha_book.multihead.parameters import init_multi_head
         >>> params, x = init_multi_head(jax.random.key(0), 8, 2), jnp.ones((5, 8))
@@ -309,6 +345,10 @@ def multi_head_attention_jvp(
     def layer(*arguments: Any) -> Array:
         return multi_head_attention(*arguments, implementation="reference", **options)
 
+    is_plain = type(primals) in (tuple, list)
+    check(is_plain, "primals", "a tuple (params, query, …)", repr(type(primals)))
+    check_type(primals[0], "params", (MultiHeadParams, FusedMultiHeadParams))
+    _check_alike(tangents, "tangents", primals, "primals")
     output, tangent = jax.jvp(layer, primals, tangents)
     return output, tangent
 
@@ -328,12 +368,29 @@ def hessian_vector_product(loss: Callable[[Any], Array], at: Any, direction: Any
     Returns:
         The product, of the same structure.
 
+    Raises:
+        ValueError: ``loss`` is no function, ``at`` is not floating point, or ``direction`` has
+            another structure or other shapes.
+
     Example:
         >>> cube = lambda x: jnp.sum(x**3)
         >>> hessian_vector_product(cube, jnp.array([1.0, 2.0]), jnp.array([1.0, 0.0])).tolist()
         [6.0, 0.0]
     """
+    check_function(loss, "loss", "from the parameters to a scalar")
+    for leaf in jax.tree.leaves(at):
+        check_floating(leaf, "at")
+    _check_alike(direction, "direction", at, "at")
     return jax.jvp(jax.grad(loss), (at,), (direction,))[1]
+
+
+def _check_alike(tree: Any, name: str, like: Any, like_name: str) -> None:
+    """Raise unless two trees have one structure and the same shapes."""
+    one: Any = jax.tree.structure(tree)
+    other: Any = jax.tree.structure(like)
+    check(one == other, name, f"the structure of {like_name}, {other}", one)
+    shapes, wanted = ([jnp.shape(x) for x in jax.tree.leaves(t)] for t in (tree, like))
+    check(shapes == wanted, name, f"the shapes of {like_name}, {wanted}", shapes)
 
 
 def _times(x: Array, factors: Array | None) -> Array:

@@ -12,7 +12,17 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from mha_book._checks import check, check_axis, check_floating, check_rank
+from mha_book._checks import (
+    check,
+    check_axis,
+    check_flag,
+    check_floating,
+    check_key,
+    check_rank,
+    check_shape,
+    check_size,
+    check_type,
+)
 from mha_book.attention.dispatch import attend
 from mha_book.attention.reference import attention_weights
 from mha_book.heads import combine_heads
@@ -29,6 +39,7 @@ from mha_book.rope import rotate
 __all__ = [
     "Intermediates",
     "broadcast_gates",
+    "check_dropout",
     "check_gates",
     "multi_head_attention",
     "project_heads",
@@ -122,6 +133,10 @@ def multi_head_attention(
     """
     q, k, v = project_qkv(params, query, key, value, angles=angles)
     check_gates(gates, q)
+    if dropout is not None or rng_key is not None:
+        check_dropout(dropout, rng_key)
+    if type(return_intermediates) is not bool:
+        check_flag(return_intermediates, "return_intermediates")
     scores_shape = (*q.shape[:-1], k.shape[-2])
     factors = draw_factors(
         dropout, rng_key, scores_shape, v.shape[-1], params.w_o.shape[-1], query.dtype
@@ -132,7 +147,7 @@ def multi_head_attention(
     )  # (…, N, T, C)
     kept = head_outputs if factors.heads is None else head_outputs * factors.heads
     gated = kept if gates is None else kept * broadcast_gates(gates, kept.ndim)
-    output = project_output(params, gated)  # (…, T, D)
+    output = _output(params, gated)  # (…, T, D)
     output = output if factors.output is None else output * factors.output
     if not return_intermediates:
         return output
@@ -171,8 +186,13 @@ def project_qkv(
         >>> [x.shape for x in project_qkv(params, jnp.ones((10, 64)))]
         [(8, 10, 8), (2, 10, 8), (2, 10, 8)]
     """
-    separate = unfuse(params) if isinstance(params, FusedMultiHeadParams) else params
-    check_params(separate)
+    if isinstance(params, FusedMultiHeadParams):
+        separate = unfuse(params)
+    elif isinstance(params, MultiHeadParams):
+        separate = params
+        check_params(separate)
+    else:
+        separate = _no_params(params)
     is_self = key is None and value is None
     if angles is not None and key is not None:
         check(False, "angles", "self-attention: no key", "a key beside the query")
@@ -204,12 +224,27 @@ def project_output(
     Returns:
         ``(…, T, D)``.
 
+    Raises:
+        ValueError: the axes do not fit.
+
     Example:
         >>> import jax
         >>> from mha_book.multihead.parameters import init_multi_head
         >>> project_output(init_multi_head(jax.random.key(0), 64, 8), jnp.ones((8, 10, 8))).shape
         (10, 64)
     """
+    if not isinstance(params, (MultiHeadParams, FusedMultiHeadParams)):
+        _no_params(params)
+    check_rank(params.w_o, "w_o", "(N, C, D)", 3)
+    check_rank(heads, "heads", "(…, N, T, C)", 3)
+    check_floating(heads, "heads", params.w_o, "w_o")
+    check_axis(heads, "heads", -3, "(…, N, T, C)", params.w_o.shape[0], "w_o")
+    check_axis(heads, "heads", -1, "(…, N, T, C)", params.w_o.shape[1], "w_o")
+    return _output(params, heads)
+
+
+def _output(params: MultiHeadParams | FusedMultiHeadParams, heads: Array) -> Array:
+    """Do what :func:`project_output` does, on arrays that were checked."""
     num_heads, width, d_model = params.w_o.shape
     weight = jnp.reshape(params.w_o, (num_heads * width, d_model))
     return _add(jnp.matmul(combine_heads(heads), weight), params.b_o)
@@ -238,8 +273,13 @@ def project_heads(
         (2, 5, 3)
     """
     check_rank(x, "x", "(…, T, D)", 2)
+    check_floating(x, "x")
+    check_floating(weight, "weight", x, "x")
     check(weight.ndim == 3, "weight", "axes (D, N, H), that is rank 3", f"shape {weight.shape}")
     check_axis(weight, "weight", 0, "(D, N, H)", x.shape[-1], "x")
+    if bias is not None:
+        check_floating(bias, "bias", x, "x")
+        check_shape(bias, "bias", weight.shape[1:], "axes (N, H) =")
     return _project(x, weight, bias)
 
 
@@ -257,6 +297,9 @@ def broadcast_gates(gates: Float[Array, " N"], rank: int) -> Float[Array, "..."]
         >>> broadcast_gates(jnp.ones(2), 4).shape
         (1, 2, 1, 1)
     """
+    check_floating(gates, "gates")
+    check(gates.ndim == 1, "gates", "axes (N,), that is rank 1", f"shape {gates.shape}")
+    check_size(rank, "rank", 3)
     return jnp.reshape(gates, (1,) * (rank - 3) + (-1, 1, 1))
 
 
@@ -297,3 +340,17 @@ def check_gates(gates: Array | None, query: Array) -> None:
         expected = (query.shape[-3],)
         what = f"one number for each head, shape {expected}"
         check(gates.shape == expected, "gates", what, f"shape {gates.shape}")
+
+
+def check_dropout(dropout: Dropout | None, rng_key: Array | None) -> None:
+    """Raise unless ``dropout`` holds rates and ``rng_key`` is a PRNG key; both may be None."""
+    if dropout is not None and not isinstance(dropout, Dropout):
+        check(False, "dropout", "Dropout(weights=…, heads=…, output=…) or None", repr(dropout))
+    if rng_key is not None:
+        check_key(rng_key)
+
+
+def _no_params(params: Any) -> Any:
+    """Raise: neither separate nor fused parameters."""
+    kinds = (MultiHeadParams, FusedMultiHeadParams)
+    check_type(params, "params", kinds, "as init_multi_head or fuse give them")

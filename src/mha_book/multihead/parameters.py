@@ -12,7 +12,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, DTypeLike, Float, Key
 
-from mha_book._checks import check, check_floating, check_rank
+from mha_book._checks import (
+    check,
+    check_flag,
+    check_float_dtype,
+    check_floating,
+    check_function,
+    check_key,
+    check_rank,
+    check_shape,
+    check_size,
+    check_type,
+)
 
 __all__ = [
     "FusedMultiHeadParams",
@@ -112,8 +123,10 @@ def unfuse(params: FusedMultiHeadParams) -> MultiHeadParams:
         >>> unfuse(fused).w_k.shape
         (4, 2, 2)
     """
+    check_type(params, "params", FusedMultiHeadParams, "as fuse gives them")
     for name, axes in (("w_qkv", "(D, N + 2K, H)"), ("w_o", "(N, H, D)")):
         check_rank(getattr(params, name), name, axes, 3)
+        check_floating(getattr(params, name), name, params.w_qkv, "w_qkv")
     num_heads, total = params.w_o.shape[0], params.w_qkv.shape[1]
     rest = total - num_heads
     what = f"N + 2K heads on axis 1, with N = {num_heads} as in w_o"
@@ -123,9 +136,12 @@ def unfuse(params: FusedMultiHeadParams) -> MultiHeadParams:
     b_q = b_k = b_v = None
     if params.b_qkv is not None:
         expected = (total, params.w_qkv.shape[2])
-        check(params.b_qkv.shape == expected, "b_qkv", f"shape {expected}", params.b_qkv.shape)
+        check_floating(params.b_qkv, "b_qkv", params.w_qkv, "w_qkv")
+        check_shape(params.b_qkv, "b_qkv", expected, "shape")
         b_q, b_k, b_v = jnp.split(params.b_qkv, cuts, axis=0)
-    return MultiHeadParams(w_q, w_k, w_v, params.w_o, b_q, b_k, b_v, params.b_o)
+    separate = MultiHeadParams(w_q, w_k, w_v, params.w_o, b_q, b_k, b_v, params.b_o)
+    check_params(separate)
+    return separate
 
 
 def check_params(params: MultiHeadParams) -> None:
@@ -135,12 +151,17 @@ def check_params(params: MultiHeadParams) -> None:
         params: separate parameters.
 
     Raises:
-        ValueError: names the array, its axes, what was expected and what came.
+        ValueError: names the array, its axes, what was expected and what came; also for a dict, a
+            tuple or fused parameters.
 
     Example:
         >>> w, w_o = jnp.ones((4, 2, 2)), jnp.ones((2, 2, 4))
         >>> check_params(MultiHeadParams(w, w, w, w_o))
     """
+    if not isinstance(params, MultiHeadParams):
+        is_fused = isinstance(params, FusedMultiHeadParams)
+        hint = "as unfuse gives them" if is_fused else "as init_multi_head gives them"
+        check_type(params, "params", MultiHeadParams, hint)
     for name, axes in (("w_q", "(D, N, H)"), ("w_k", "(D, K, H)"), ("w_v", "(D, K, C)")):
         weight = getattr(params, name)
         check_floating(weight, name, params.w_q, "w_q")
@@ -195,6 +216,9 @@ def xavier_uniform(
         >>> bool((abs(w) <= 1.0).all())
         True
     """
+    check_key(rng_key)
+    check(fan_in > 0 and fan_out > 0, "fan_in, fan_out", "positive", f"{fan_in}, {fan_out}")
+    check_float_dtype(dtype)
     limit = math.sqrt(6.0 / (fan_in + fan_out))
     return jax.random.uniform(rng_key, shape, dtype, -limit, limit)
 
@@ -219,6 +243,8 @@ def normal(
         (3, 3)
     """
     del fan_in, fan_out
+    check_key(rng_key)
+    check_float_dtype(dtype)
     return 0.02 * jax.random.normal(rng_key, shape, dtype)
 
 
@@ -266,7 +292,11 @@ def init_multi_head(
         ("head_dim", 1 if head_dim is None else head_dim),
         ("value_dim", 1 if value_dim is None else value_dim),
     ):
-        check(isinstance(size, int) and size > 0, name, "a positive integer", repr(size))
+        check_size(size, name)
+    check_key(rng_key)
+    check_flag(use_bias, "use_bias")
+    check_function(initializer, "initializer", "of the signature of xavier_uniform")
+    check_float_dtype(dtype)
     if head_dim is None:
         what = f"a divisor of d_model = {d_model}, since head_dim is not given"
         check(d_model % num_heads == 0, "num_heads", what, num_heads)
@@ -282,6 +312,9 @@ def init_multi_head(
     )
     out = (num_heads, value_dim, d_model)
     w_o = initializer(keys[3], num_heads * value_dim, d_model, out, dtype)
+    wanted = ((d_model, heads, width) for heads, width in into)
+    for weight, shape in zip((w_q, w_k, w_v, w_o), (*wanted, out), strict=True):
+        check_shape(weight, "initializer", shape, "a function that returns shape")
     if not use_bias:
         return MultiHeadParams(w_q, w_k, w_v, w_o)
     b_q, b_k, b_v = (jnp.zeros(shape, dtype) for shape in into)
@@ -311,7 +344,10 @@ def identity_params(
         >>> identity_params(4, 2).w_q.shape
         (4, 2, 2)
     """
-    is_divisor = isinstance(num_heads, int) and num_heads > 0 and d_model % num_heads == 0
+    check_size(d_model, "d_model")
+    check_float_dtype(dtype)
+    is_count = isinstance(num_heads, int) and not isinstance(num_heads, bool) and num_heads > 0
+    is_divisor = is_count and d_model % num_heads == 0
     check(is_divisor, "num_heads", f"a positive divisor of d_model = {d_model}", repr(num_heads))
     identity = jnp.eye(d_model, dtype=dtype)
     into = jnp.reshape(identity, (d_model, num_heads, d_model // num_heads))

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from mha_book._checks import check, check_floating
+from mha_book._checks import check, check_floating, check_key, check_share
 
 __all__ = [
     "BETA",
@@ -59,6 +59,7 @@ def sample_gates(
         >>> sample_gates(jax.random.key(0), jnp.array([-20.0, 20.0])).tolist()
         [0.0, 1.0]
     """
+    check_key(rng_key)
     check_floating(log_alpha, "log_alpha")
     noise = jax.random.logistic(rng_key, log_alpha.shape, log_alpha.dtype)
     return _stretched(jax.nn.sigmoid((noise + log_alpha) / BETA))
@@ -77,6 +78,7 @@ def nonzero_probability(log_alpha: Float[Array, "*heads"]) -> Float[Array, "*hea
         >>> round(float(nonzero_probability(jnp.array(0.0))), 3)
         0.832
     """
+    check_floating(log_alpha, "log_alpha")
     return jax.nn.sigmoid(log_alpha - BETA * math.log(-GAMMA / ZETA))
 
 
@@ -111,6 +113,7 @@ def deterministic_gates(log_alpha: Float[Array, "*heads"]) -> Float[Array, "*hea
         >>> deterministic_gates(jnp.array([-5.0, 5.0])).tolist()
         [0.0, 1.0]
     """
+    check_floating(log_alpha, "log_alpha")
     return _stretched(jax.nn.sigmoid(log_alpha))
 
 
@@ -131,7 +134,9 @@ def init_log_alpha(shape: tuple[int, ...], probability: float = 0.95) -> Float[A
         >>> [round(float(p), 3) for p in nonzero_probability(init_log_alpha((2,), 0.75))]
         [0.75, 0.75]
     """
-    check(0 < probability < 1, "probability", "a number between 0 and 1", probability)
+    check_share(probability, "probability")
+    is_shape = isinstance(shape, (tuple, list)) and all(isinstance(n, int) for n in shape)
+    check(is_shape, "shape", "a tuple of sizes", repr(shape))
     logit = math.log(probability / (1 - probability))
     return jnp.full(shape, logit + BETA * math.log(-GAMMA / ZETA), jnp.float32)
 

@@ -17,7 +17,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from mha_book._checks import check
+from mha_book._checks import (
+    check,
+    check_floating,
+    check_function,
+    check_key,
+    check_model,
+    check_rank,
+)
 from mha_book.specialization.composition import block_norms
 
 __all__ = [
@@ -77,12 +84,15 @@ def ablation(
         >>> ablation(loss, params, gates, 3.0).tolist()
         [[3.0, -6.0]]
     """
+    _check_scored(loss, gates)
     heads = jnp.eye(gates.size, dtype=bool).reshape(-1, *gates.shape)
 
     def without(head: Array) -> Array:
-        return loss(params, jnp.where(head, 0.0, gates), example)
+        return loss(params, jnp.where(head, jnp.zeros((), gates.dtype), gates), example)
 
-    return jax.lax.map(without, heads).reshape(gates.shape) - loss(params, gates, example)
+    whole = loss(params, gates, example)
+    check(jnp.shape(whole) == (), "loss", "a function that returns a scalar", jnp.shape(whole))
+    return jax.lax.map(without, heads).reshape(gates.shape) - whole
 
 
 def gate_gradient(
@@ -111,7 +121,7 @@ def gate_gradient(
         >>> gate_gradient(loss, params, gates, 3.0).tolist()
         [[3.0, 6.0]]
     """
-    return jnp.abs(jax.grad(loss, argnums=1)(params, gates, example))
+    return jnp.abs(_gradient(loss, params, gates, example))
 
 
 def taylor(
@@ -140,7 +150,8 @@ def taylor(
         >>> taylor(loss, params, gates, 3.0).tolist()
         [[3.0, -6.0]]
     """
-    return -gates * jax.grad(loss, argnums=1)(params, gates, example)
+    slope = _gradient(loss, params, gates, example)
+    return -gates * slope
 
 
 def curvature(
@@ -171,10 +182,11 @@ def curvature(
         >>> bool((taylor(loss, params, gates, 3.0) == 0).all())
         True
     """
+    _check_scored(loss, gates)
     heads = jnp.eye(gates.size, dtype=gates.dtype).reshape(-1, *gates.shape)
 
     def slope(gates: Array) -> Array:
-        return jax.grad(loss, argnums=1)(params, gates, example)
+        return _gradient(loss, params, gates, example)
 
     def along(head: Array) -> Array:
         return jnp.sum(head * jax.jvp(slope, (gates,), (head,))[1])
@@ -220,6 +232,8 @@ def mean_importance(
         mean = before.mean + moved / count
         return Importance(mean, before.squares + moved * (found - mean), count)
 
+    check_function(score, "score", "of the form of ablation")
+    _check_scored(loss, gates)
     state = Importance(jnp.zeros_like(gates), jnp.zeros_like(gates), jnp.zeros((), gates.dtype))
     for example in examples:
         state = step(state, params, gates, example)
@@ -243,6 +257,9 @@ def normalize_layers(importance: Float[Array, "L N"]) -> Float[Array, "L N"]:
         >>> normalize_layers(jnp.array([[3.0, 4.0], [0.0, 0.0]])).round(3).tolist()
         [[0.6..., 0.8...], [0.0, 0.0]]
     """
+    check_floating(importance, "importance")
+    what = "axes (L, N), that is rank 2"
+    check(importance.ndim == 2, "importance", what, f"shape {importance.shape}")
     norm = jnp.linalg.norm(importance, axis=1, keepdims=True)
     return importance / jnp.where(norm > 0, norm, 1.0)
 
@@ -264,6 +281,7 @@ def weight_norm(params: Any) -> Float[Array, "L N"]:
         >>> weight_norm(params).tolist()
         [[4.0, 4.0]]
     """
+    check_model(params)
     return jnp.stack([block_norms(layer.attention).w_v_w_o for layer in params.layers])
 
 
@@ -281,4 +299,23 @@ def random_importance(rng_key: Key[Array, ""], shape: tuple[int, int]) -> Float[
         >>> random_importance(jax.random.key(0), (2, 3)).shape
         (2, 3)
     """
+    check_key(rng_key)
     return jax.random.uniform(rng_key, shape)
+
+
+def _gradient(loss: Loss, params: Any, gates: Array, example: Any) -> Array:
+    """Return the gradient of the loss with respect to the gates."""
+    _check_scored(loss, gates)
+
+    def of_gates(gates: Array) -> Array:
+        found = loss(params, gates, example)
+        check(jnp.shape(found) == (), "loss", "a function that returns a scalar", jnp.shape(found))
+        return found
+
+    return jax.grad(of_gates)(gates)
+
+
+def _check_scored(loss: Loss, gates: Array) -> None:
+    check_function(loss, "loss", "of parameters, gates and example")
+    check_rank(gates, "gates", "(L, N)", 2)
+    check_floating(gates, "gates")

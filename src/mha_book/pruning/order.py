@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mha_book._checks import check
+from mha_book._checks import check, check_function, check_integers
 
 __all__ = ["head_mask", "iterative_removal_order", "rank_correlation", "removal_order"]
 
@@ -41,7 +41,10 @@ def removal_order(importance: Array | np.ndarray, group_size: int = 1) -> np.nda
         >>> removal_order(np.array([[0.3, 0.1], [0.2, 0.9]]), group_size=2).tolist()
         [[0, 0], [0, 1], [1, 0], [1, 1]]
     """
-    scores = np.asarray(importance, np.float64)
+    try:
+        scores = np.asarray(importance, np.float64)
+    except (TypeError, ValueError):
+        check(False, "importance", "numbers, axes (L, N)", repr(importance))
     check(scores.ndim == 2, "importance", "axes (L, N)", f"shape {scores.shape}")
     check(bool(np.isfinite(scores).all()), "importance", "finite numbers", "NaN or inf")
     groups = _groups(scores.shape, group_size)
@@ -82,6 +85,9 @@ def iterative_removal_order(
         >>> iterative_removal_order(alike, (1, 2), 1).tolist()
         [[0, 0]]
     """
+    is_shape = isinstance(shape, tuple) and len(shape) == 2
+    check(is_shape, "shape", "sizes (L, N)", repr(shape))
+    check_function(score, "score", "from gates (L, N) to the importance of the heads")
     total = shape[0] * shape[1]
     _groups(shape, group_size)
     for count, name in ((num_removed, "num_removed"), (per_round, "per_round")):
@@ -119,6 +125,12 @@ def head_mask(order: np.ndarray, num_removed: int, shape: tuple[int, int]) -> np
         [[True, False], [True, True]]
     """
     check(0 <= num_removed <= len(order), "num_removed", f"from 0 to {len(order)}", num_removed)
+    listed = np.asarray(order)
+    if listed.size:
+        check_integers(listed, "order")
+        inside = listed.ndim == 2 and bool(((listed >= 0) & (listed < np.asarray(shape))).all())
+        check(inside, "order", f"axes (R, 2), numbers from 0 and below {tuple(shape)}",
+              f"{listed.reshape(-1, listed.shape[-1])[0].tolist()}, …")  # fmt: skip
     keep = np.ones(shape, bool)
     layers, heads = np.asarray(order[:num_removed], int).reshape(-1, 2).T
     keep[layers, heads] = False
@@ -151,6 +163,7 @@ def rank_correlation(one: Any, other: Any) -> float:
     check(np.shape(one) == np.shape(other), "other", f"shape {np.shape(one)}", np.shape(other))
     ranks = []
     for values, name in ((one, "one"), (other, "other")):
+        check(not np.isnan(np.asarray(values, float)).any(), name, "finite numbers", "NaN")
         _, place, counts = np.unique(np.ravel(values), return_inverse=True, return_counts=True)
         check(len(counts) > 1, name, "two different values or more", f"{len(counts)}")
         ranks.append((np.cumsum(counts) - (counts + 1) / 2)[place.ravel()])
@@ -161,5 +174,6 @@ def rank_correlation(one: Any, other: Any) -> float:
 def _groups(shape: tuple[int, ...], group_size: int) -> np.ndarray:
     """Return the heads of each group, ``(L·N / group_size, group_size, 2)``."""
     what = f"a positive divisor of N = {shape[1]}"
+    check(isinstance(group_size, int), "group_size", what, repr(group_size))
     check(group_size > 0 and shape[1] % group_size == 0, "group_size", what, group_size)
     return np.moveaxis(np.indices(shape), 0, -1).reshape(-1, group_size, 2)

@@ -6,11 +6,12 @@ Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``L`
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_boolean
+from mha_book._checks import check, check_boolean, check_floating, check_model
 from mha_book.multihead.parameters import MultiHeadParams, check_params
 
 __all__ = ["fold_gates", "mean_ablation", "prune_heads", "prune_model"]
@@ -59,6 +60,8 @@ def prune_heads(
     check(uneven in _UNEVEN, "uneven", f"one of {', '.join(_UNEVEN)}", repr(uneven))
     check_boolean(keep, "keep", "booleans, True for the heads that stay")
     num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
+    what = "values known outside jax.jit, since they decide shapes"
+    check(not isinstance(keep, jax.core.Tracer), "keep", what, "a traced array")
     kept = np.asarray(keep)
     what = f"one for each head, axes (N,) = ({num_heads},)"
     check(kept.shape == (num_heads,), "keep", what, f"shape {kept.shape}")
@@ -105,6 +108,8 @@ def prune_model(params: Any, keep: Array | np.ndarray, *, uneven: str = "raise")
         >>> [layer.attention.w_q.shape[1] for layer in smaller.layers]
         [1, 0]
     """
+    check_model(params)
+    check_boolean(keep, "keep", "booleans, True for the heads that stay")
     rows = np.asarray(keep)
     what = f"a row for each of the {len(params.layers)} layers, axes (L, N)"
     check(rows.ndim == 2 and len(rows) == len(params.layers), "keep", what, f"shape {rows.shape}")
@@ -137,10 +142,16 @@ def fold_gates(params: Any, gates: Float[Array, "L N"]) -> Any:
         >>> fold_gates(params, jnp.array([[0.5, 0.0]])).layers[0].attention.w_o[..., 0].tolist()
         [[0.5], [0.0]]
     """
+    check_model(params)
+    check_floating(gates, "gates")
     what = f"a row for each of the {len(params.layers)} layers, axes (L, N)"
-    check(len(gates) == len(params.layers), "gates", what, f"shape {gates.shape}")
+    fits = gates.ndim == 2 and len(gates) == len(params.layers)
+    check(fits, "gates", what, f"shape {gates.shape}")
     layers = []
     for layer, factors in zip(params.layers, gates, strict=True):
+        num_heads = layer.attention.w_o.shape[0]
+        what = f"one factor for each head, axes (L, N) = {(len(gates), num_heads)}"
+        check(factors.shape == (num_heads,), "gates", what, f"shape {gates.shape}")
         w_o = layer.attention.w_o * factors[:, None, None]
         layers.append(layer._replace(attention=layer.attention._replace(w_o=w_o)))
     return params._replace(layers=tuple(layers))
@@ -173,11 +184,21 @@ def mean_ablation(params: Any, keep: Float[Array, "L N"], head_means: Float[Arra
         >>> without.layers[0].attention.b_o.tolist()
         [5.0, 5.0, 5.0, 5.0]
     """
+    check_model(params)
+    check_floating(keep, "keep")
+    check_floating(head_means, "head_means")
     what = f"axes (L, N, C) with L, N = {keep.shape}, L = {len(params.layers)}"
-    fits = head_means.shape[:2] == keep.shape and len(keep) == len(params.layers)
+    fits = (
+        head_means.ndim == 3
+        and head_means.shape[:2] == keep.shape
+        and len(keep) == len(params.layers)
+    )
     check(fits, "head_means", what, f"shape {head_means.shape}")
     layers = []
     for layer, gates, means in zip(params.layers, keep, head_means, strict=True):
+        of_heads = layer.attention.w_o.shape[:2]
+        what = f"axes (L, N, C) with N = {of_heads[0]}, C = {of_heads[1]}"
+        check(means.shape == of_heads, "head_means", what, f"shape {head_means.shape}")
         added = jnp.einsum("n,nc,ncd->d", 1 - gates, means, layer.attention.w_o)
         bias = layer.attention.b_o
         bias = added if bias is None else bias + added

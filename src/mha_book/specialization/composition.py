@@ -14,9 +14,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_rank
+from mha_book._checks import check, check_shape, check_type
 from mha_book.multihead.grouped import repeat_kv_heads
-from mha_book.multihead.parameters import MultiHeadParams
+from mha_book.multihead.parameters import MultiHeadParams, check_params
 
 __all__ = ["BlockNorms", "Composition", "block_norms", "composition"]
 
@@ -64,13 +64,15 @@ def composition(
         >>> jax.jit(composition)(layer, layer).value.tolist()
         [[1.0, 1.0], [1.0, 1.0]]
     """
+    for layer, name in ((earlier, "earlier"), (later, "later")):
+        check_type(layer, name, MultiHeadParams, "as init_multi_head or unfuse give them")
     earlier, later = repeat_kv_heads(earlier), repeat_kv_heads(later)
     d_model = earlier.w_o.shape[-1]
     widths = [w.shape[0] for w in (later.w_q, later.w_k, later.w_v)]
     what = f"inputs as wide as what earlier writes, {d_model}"
     check(widths == [d_model] * 3, "later", what, f"widths {widths}")
     if gain is not None:
-        check(gain.shape == (d_model,), "gain", f"axes (D,) = ({d_model},)", gain.shape)
+        check_shape(gain, "gain", (d_model,), "axes (D,) =")
         scale = gain[:, None, None]
         w_q, w_k, w_v = (scale * w for w in later[:3])
         later = later._replace(w_q=w_q, w_k=w_k, w_v=w_v)
@@ -122,7 +124,7 @@ def block_norms(params: MultiHeadParams) -> BlockNorms:
         >>> norms.w_o.tolist(), norms.w_v_w_o.tolist()
         ([5.0, 0.0], [10.0, 0.0])
     """
-    check_rank(params.w_o, "w_o", "(N, C, D)", 3)
+    check_params(params)
     out = _row_gram(params.w_o)
     values = _column_gram(repeat_kv_heads(params).w_v)
     product = jnp.sqrt(jnp.sum(values * out, (1, 2)))

@@ -11,8 +11,8 @@ width of values, ``D`` width of the model.
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_axis, check_rank
-from mha_book.specialization.patterns import uniform_weights
+from mha_book._checks import check, check_axis, check_flag, check_rank, check_shape, check_size
+from mha_book.specialization.patterns import check_pairs, uniform_weights
 
 __all__ = [
     "direct_logit_attribution",
@@ -49,6 +49,7 @@ def residual_norm_ratios(
         [[[2.0]]]
     """
     _check_outputs(head_outputs, w_o)
+    _check_stream(residual, "residual", head_outputs, w_o)
     gram = jnp.einsum("ncd,ned->nce", w_o, w_o)
     squared = jnp.einsum("bntc,nce,bnte->bnt", head_outputs, gram, head_outputs)
     stream = jnp.sqrt(jnp.sum(jnp.square(residual), -1))[:, None]  # (B, 1, T)
@@ -85,6 +86,7 @@ def direct_logit_attribution(
         [[[6.0]]]
     """
     _check_outputs(head_outputs, w_o)
+    _check_stream(directions, "directions", head_outputs, w_o)
     return jnp.einsum("bntc,ncd,btd->bnt", head_outputs, w_o, directions)
 
 
@@ -123,8 +125,12 @@ def logit_directions(
         >>> logit_directions(2 * ones, jnp.ones(2), ones, 0.0, centered=False).tolist()
         [[[0.5, 0.5]]]
     """
-    check(stream.shape == readout.shape, "readout", f"shape {stream.shape}", readout.shape)
-    check_axis(gain, "gain", 0, "(D,)", stream.shape[-1], "stream")
+    check_rank(stream, "stream", "(B, T, D)", 3)
+    check_shape(readout, "readout", stream.shape, "the shape of stream,")
+    check_shape(gain, "gain", stream.shape[-1:], "axes (D,) =")
+    is_number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
+    check(is_number and epsilon >= 0, "epsilon", "a non-negative number", repr(epsilon))
+    check_flag(centered, "centered")
     direction = gain[None, None] * readout
     if centered:
         stream, direction = (x - x.mean(-1, keepdims=True) for x in (stream, direction))
@@ -153,8 +159,11 @@ def uniform_outputs(
         >>> uniform_outputs(value, jnp.ones((1, 1, 2), bool), 1).tolist()
         [[[[2.0]]]]
     """
+    check_pairs(visible)
+    check_rank(value, "value", "(B, K, S, C)", 4)
     check_axis(value, "value", 2, "(B, K, S, C)", visible.shape[2], "visible")
     groups = value.shape[1]
+    check_size(num_heads, "num_heads")
     check(num_heads % groups == 0, "num_heads", f"a multiple of {groups}", num_heads)
     even = uniform_weights(visible)[:, 0].astype(value.dtype)
     return jnp.repeat(jnp.einsum("bts,bksc->bktc", even, value), num_heads // groups, axis=1)
@@ -162,7 +171,13 @@ def uniform_outputs(
 
 def _check_outputs(head_outputs: Array, w_o: Array) -> None:
     check_rank(w_o, "w_o", "(N, C, D)", 3)
+    check_rank(head_outputs, "head_outputs", "(B, N, T, C)", 4)
     what = f"axes (B, N, T, C) with N, C = {w_o.shape[:2]}"
     shape = head_outputs.shape
     fits = len(shape) == 4 and (shape[1], shape[3]) == w_o.shape[:2]
     check(fits, "head_outputs", what, f"shape {shape}")
+
+
+def _check_stream(stream: Array, name: str, head_outputs: Array, w_o: Array) -> None:
+    batch, _, length, _ = head_outputs.shape
+    check_shape(stream, name, (batch, length, w_o.shape[2]), "axes (B, T, D) =")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from mha_book._checks import check
+from mha_book._checks import check, check_share, check_size, check_type
 
 __all__ = ["bootstrap_interval", "mean_interval", "wilson_interval"]
 
@@ -77,6 +77,8 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
         >>> f"{low:.4f} to {high:.4f}"
         '0.2366 to 0.7634'
     """
+    is_count = all(isinstance(x, (int, np.integer)) for x in (successes, trials))
+    check(is_count, "successes", "integers, and trials too", f"{successes!r}, {trials!r}")
     check(0 <= successes <= trials > 0, "successes", f"0 to {trials}, of 1 or more", successes)
     z, share = float(ndtri(_upper(confidence))), successes / trials
     scale = 1 + z**2 / trials
@@ -116,6 +118,8 @@ def bootstrap_interval(
         >>> print(low, high)
         3.0 3.0
     """
+    check_type(rng, "rng", np.random.Generator, "as numpy.random.default_rng(seed) gives one")
+    check_size(draws, "draws")
     samples = np.asarray(values)
     count = len(samples) if samples.ndim else 0
     check(count > 0, "values", "one sample or more along the first axis", samples.shape)
@@ -128,5 +132,5 @@ def bootstrap_interval(
 
 def _upper(confidence: float) -> float:
     """Return the probability below the upper end of an interval with as much on both sides."""
-    check(0 < confidence < 1, "confidence", "a number between 0 and 1", confidence)
+    check_share(confidence, "confidence")
     return (1 + confidence) / 2

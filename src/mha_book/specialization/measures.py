@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from mha_book._checks import check
+from mha_book._checks import check, check_floating, check_key, check_share, check_size, check_type
 from mha_book.specialization.patterns import (
     Pattern,
     at_offset,
+    check_pairs,
     distance,
     in_window,
     normalized_entropy,
@@ -153,6 +154,13 @@ def measure_heads(
         >>> mean(add_texts(found)["mean"]).tolist()
         [[1.25]]
     """
+    check_pairs(visible)
+    what = "a list of arrays (B, N, T, S), one for each layer"
+    is_list = isinstance(weights, (list, tuple)) and len(weights) > 0
+    got = f"shape {weights.shape}" if hasattr(weights, "shape") else repr(weights)
+    check(is_list, "weights", what, got)
+    for layer in weights:
+        check_floating(layer, "weights")
     shapes = {tuple(layer.shape) for layer in weights}
     batch, queries, keys = visible.shape
     fits = len(shapes) == 1 and all((s[0], *s[2:]) == (batch, queries, keys) for s in shapes)
@@ -195,6 +203,7 @@ def add_texts(
         >>> add_texts({"x": sums}, add_texts({"x": sums}))["x"].rows.item()
         4.0
     """
+    check_type(sums, "sums", Mapping, "of MeasureSums by name")
     total = jax.tree.map(lambda x: x.sum(0), sums)
     return total if before is None else jax.tree.map(jnp.add, before, total)
 
@@ -212,6 +221,7 @@ def mean(sums: MeasureSums) -> Float[Array, "*texts L N"]:
         >>> mean(MeasureSums(jnp.array([[6.0]]), jnp.array(2.0), jnp.array(4.0))).tolist()
         [[1.5]]
     """
+    _check_sums(sums)
     return sums.total / sums.rows[..., None, None]
 
 
@@ -228,6 +238,7 @@ def baseline_mean(sums: MeasureSums) -> Float[Array, "*texts"]:
         >>> baseline_mean(MeasureSums(jnp.array([[6.0]]), jnp.array(2.0), jnp.array(4.0))).item()
         0.5
     """
+    _check_sums(sums)
     return sums.baseline / sums.rows
 
 
@@ -279,7 +290,7 @@ def bootstrap_interval(
         >>> jax.jit(bootstrap_interval)(sums, jax.random.key(0)).tolist()
         [[[0.5]], [[0.5]]]
     """
-    check(0 < level < 1, "level", "a number between 0 and 1", level)
+    check_share(level, "level")
     means = mean(bootstrap_samples(sums, rng_key, draws))
     return jnp.quantile(means, jnp.array([(1 - level) / 2, (1 + level) / 2]), axis=0)
 
@@ -305,6 +316,9 @@ def bootstrap_samples(sums: MeasureSums, rng_key: Key[Array, ""], draws: int = 1
         >>> jax.jit(bootstrap_samples, static_argnums=2)(sums, jax.random.key(0), 3).rows.tolist()
         [10.0, 10.0, 10.0]
     """
+    _check_sums(sums)
+    check_key(rng_key)
+    check_size(draws, "draws")
     check(sums.rows.ndim == 1, "sums", "one axis of texts", f"rows {sums.rows.shape}")
     texts = sums.rows.shape[0]
     drawn = jax.random.randint(rng_key, (draws, texts), 0, texts)
@@ -327,6 +341,8 @@ def head_table(sums: Mapping[str, MeasureSums]) -> dict[str, np.ndarray]:
         >>> {name: column.tolist() for name, column in head_table({"x": sums}).items()}
         {'layer': [0, 0], 'head': [0, 1], 'x': [1.5, 1.0], 'x (uninformed)': [0.5, 0.5]}
     """
+    check_type(sums, "sums", Mapping, "of MeasureSums by name")
+    check(len(sums) > 0, "sums", "at least one measure", "none")
     shape = next(iter(sums.values())).total.shape
     check(len(shape) == 2, "sums", "summed over texts, axes (L, N)", f"shape {shape}")
     layer, head = (index.ravel() for index in np.indices(shape))
@@ -335,3 +351,7 @@ def head_table(sums: Mapping[str, MeasureSums]) -> dict[str, np.ndarray]:
         columns[name] = np.asarray(mean(of_one)).ravel()
         columns[f"{name} (uninformed)"] = np.full(layer.shape, baseline_mean(of_one))
     return columns
+
+
+def _check_sums(sums: MeasureSums) -> None:
+    check_type(sums, "sums", MeasureSums, "those of one measure")

@@ -17,14 +17,23 @@ Shapes: ``B`` texts, ``N`` heads, ``T`` queries, ``S`` keys.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from mha_book._checks import check, check_boolean, check_floating, check_integers
+from mha_book._checks import (
+    check,
+    check_boolean,
+    check_floating,
+    check_integers,
+    check_size,
+    check_type,
+)
 from mha_book.masks import Mask
 
 __all__ = [
     "Pattern",
     "at_offset",
+    "check_pairs",
     "distance",
     "in_window",
     "mean_score",
@@ -76,6 +85,8 @@ def visible_pairs(
         >>> visible_pairs(causal(), 1, 2).tolist()
         [[[True, False], [True, True]]]
     """
+    check_type(mask, "mask", Mask, "explicit makes one of a boolean array")
+    check_size(batch, "batch", 0)
     shape = (batch, 1, query_length, query_length if key_length is None else key_length)
     pairs = mask.materialize(*shape[2:])
     pairs = jnp.reshape(pairs, (1,) * (4 - pairs.ndim) + pairs.shape)
@@ -104,8 +115,10 @@ def on_target(visible: Bool[Array, "B T S"], target: Bool[Array, "#B #T #S"]) ->
         ([[[1.0, 0.0]]], [[True]])
     """
     for array, name in ((visible, "visible"), (target, "target")):
-        check_boolean(array, name, "booleans")
-        check(array.ndim == 3, name, "axes (B, T, S), that is rank 3", f"shape {array.shape}")
+        check_pairs(array, name)
+    fits = all(got in (1, size) for got, size in zip(target.shape, visible.shape, strict=True))
+    what = f"axes (B, T, S) = {tuple(visible.shape)}, each equal or 1"
+    check(fits, "target", what, f"shape {target.shape}")
     target = jnp.broadcast_to(target, visible.shape)
     hit = visible & target
     return Pattern(hit.astype(jnp.float32), hit.any(-1) & (visible & ~target).any(-1))
@@ -125,6 +138,7 @@ def distance(visible: Bool[Array, "B T S"]) -> Pattern:
         >>> distance(jnp.ones((1, 1, 3), bool)).score.tolist()
         [[[0.0, 1.0, 2.0]]]
     """
+    check_pairs(visible)
     score = jnp.where(visible, jnp.abs(offsets(visible)).astype(jnp.float32)[None], 0.0)
     return Pattern(score, visible.sum(-1) > 1)
 
@@ -142,6 +156,7 @@ def offsets(visible: Bool[Array, "B T S"]) -> Int[Array, "T S"]:
         >>> offsets(jnp.ones((1, 2, 2), bool)).tolist()
         [[0, 1], [-1, 0]]
     """
+    check_pairs(visible)
     queries, keys = visible.shape[1:]
     return jnp.arange(keys)[None, :] - jnp.arange(queries)[:, None]
 
@@ -159,6 +174,7 @@ def uniform_weights(visible: Bool[Array, "B T S"]) -> Float[Array, "B 1 T S"]:
         >>> uniform_weights(jnp.array([[[True, True, False]]])).tolist()
         [[[[0.5, 0.5, 0.0]]]]
     """
+    check_pairs(visible)
     count = jnp.maximum(visible.sum(-1, keepdims=True), 1)
     return (visible.astype(jnp.float32) / count.astype(jnp.float32))[:, None]
 
@@ -177,6 +193,8 @@ def at_offset(visible: Bool[Array, "B T S"], offset: int) -> Pattern:
         >>> at_offset(jnp.ones((1, 2, 2), bool), -1).score.tolist()
         [[[0.0, 0.0], [1.0, 0.0]]]
     """
+    is_integer = isinstance(offset, (int, np.integer)) and not isinstance(offset, bool)
+    check(is_integer, "offset", "an integer", repr(offset))
     return on_target(visible, (offsets(visible) == offset)[None])
 
 
@@ -197,6 +215,7 @@ def on_first_token(visible: Bool[Array, "B T S"]) -> Pattern:
         >>> on_first_token(jnp.ones((1, 1, 3), bool)).score.tolist()
         [[[1.0, 0.0, 0.0]]]
     """
+    check_pairs(visible)
     return on_target(visible, (jnp.arange(visible.shape[2]) == 0)[None, None])
 
 
@@ -217,6 +236,8 @@ def on_keys(visible: Bool[Array, "B T S"], keys: Bool[Array, "B S"]) -> Pattern:
         >>> on_keys(jnp.ones((1, 1, 2), bool), jnp.array([[False, True]])).score.tolist()
         [[[0.0, 1.0]]]
     """
+    check_pairs(visible)
+    check_boolean(keys, "keys", "booleans, True for the keys that are meant")
     wanted = visible.shape[0], visible.shape[2]
     check(keys.shape == wanted, "keys", f"axes (B, S) = {wanted}", keys.shape)
     return on_target(visible, keys[:, None, :])
@@ -239,7 +260,8 @@ def in_window(visible: Bool[Array, "B T S"], width: int) -> Pattern:
         >>> in_window(jnp.ones((1, 1, 3), bool), 1).score.tolist()
         [[[1.0, 1.0, 0.0]]]
     """
-    check(width >= 0, "width", "0 or more", width)
+    is_number = isinstance(width, (int, float, np.number)) and not isinstance(width, bool)
+    check(is_number and width >= 0, "width", "0 or more", repr(width))
     return on_target(visible, (jnp.abs(offsets(visible)) <= width)[None])
 
 
@@ -320,6 +342,7 @@ def normalized_entropy(
         >>> normalized_entropy(uniform_weights(visible), visible)[0].round(3).tolist()
         [[[1.0]]]
     """
+    check_pairs(visible)
     _check_weights(weights, visible.shape)
     count = visible.sum(-1)  # (B, T)
     counted = count > 1
@@ -346,10 +369,17 @@ def mean_score(weights: Float[Array, "B N T S"], pattern: Pattern) -> Float[Arra
         >>> mean_score(uniform_weights(visible), distance(visible)).tolist()
         [1.25]
     """
+    check_type(pattern, "pattern", Pattern, "as on_target gives one")
     _check_weights(weights, pattern.score.shape)
     rows = jnp.where(pattern.counted[..., None], pattern.score, 0.0).astype(weights.dtype)
     total = jnp.einsum("bnts,bts->n", weights, rows)
     return total / pattern.counted.sum().astype(weights.dtype)
+
+
+def check_pairs(visible: Array, name: str = "visible") -> None:
+    """Raise unless ``visible`` is an array of booleans with axes ``(B, T, S)``."""
+    check_boolean(visible, name, "booleans, as visible_pairs gives them")
+    check(visible.ndim == 3, name, "axes (B, T, S), that is rank 3", f"shape {visible.shape}")
 
 
 def _positive(x: Array) -> Array:
@@ -366,6 +396,7 @@ def _check_weights(weights: Array, pairs: tuple[int, ...]) -> None:
 
 def _check_tokens(token_ids: Array, visible: Array) -> None:
     check_integers(token_ids, "token_ids")
+    check_pairs(visible)
     wanted = visible.shape[:2]
     is_square = visible.shape[1] == visible.shape[2]
     check(is_square, "visible", "axes (B, T, T): self-attention", f"shape {visible.shape}")

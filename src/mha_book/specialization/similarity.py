@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_floating
+from mha_book._checks import check, check_floating, check_size
+from mha_book.specialization.patterns import check_pairs
 
 __all__ = ["cluster", "jensen_shannon_sums", "silhouette"]
 
@@ -51,6 +52,7 @@ def jensen_shannon_sums(
         [[0.0, 1.0], [1.0, 0.0]]
     """
     check_floating(weights, "weights")
+    check_pairs(visible)
     shape = (visible.shape[0], "M", *visible.shape[1:])
     fits = weights.ndim == 4 and (weights.shape[0], *weights.shape[2:]) == visible.shape
     check(fits, "weights", f"axes (B, M, T, S) = {shape}", f"shape {weights.shape}")
@@ -99,6 +101,7 @@ def cluster(distances: np.ndarray, num_clusters: int) -> np.ndarray:
     """
     between = _check_distances(distances)
     number = len(between)
+    check_size(num_clusters, "num_clusters")
     check(1 <= num_clusters <= number, "num_clusters", f"from 1 to {number}", num_clusters)
     members = [[head] for head in range(number)]
     np.fill_diagonal(between, np.inf)
@@ -158,7 +161,10 @@ def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _check_distances(distances: np.ndarray) -> np.ndarray:
-    array = np.array(distances, float)
+    try:
+        array = np.array(distances, float)
+    except (TypeError, ValueError):
+        check(False, "distances", "numbers, axes (M, M)", repr(distances))
     is_square = array.ndim == 2 and array.shape[0] == array.shape[1] > 0
     check(is_square, "distances", "axes (M, M)", f"shape {array.shape}")
     fits = bool(np.isfinite(array).all()) and np.allclose(array, array.T, atol=1e-5)

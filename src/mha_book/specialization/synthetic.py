@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
-from mha_book._checks import check, check_integers
+from mha_book._checks import check, check_integers, check_key, check_size, check_type
 from mha_book.specialization.patterns import Pattern, offsets, on_target
 
 __all__ = [
@@ -73,8 +73,11 @@ def repeated_tokens(
     check_integers(vocabulary, "vocabulary")
     check(vocabulary.ndim == 1, "vocabulary", "axes (V,)", f"shape {vocabulary.shape}")
     size = vocabulary.shape[0]
-    check(0 < period <= size, "period", f"from 1 to the {size} tokens of the vocabulary", period)
-    check(copies >= 2, "copies", "2 or more", copies)
+    is_count = isinstance(period, int) and 0 < period <= size
+    check(is_count, "period", f"from 1 to the {size} tokens of the vocabulary", repr(period))
+    check_size(copies, "copies", 2)
+    check_size(batch, "batch")
+    check_key(rng_key)
     keys = jax.random.split(rng_key, batch)
     drawn = jax.vmap(lambda key: jax.random.permutation(key, vocabulary)[:period])(keys)  # (B, P)
     ids = jnp.tile(drawn, (1, copies))
@@ -103,6 +106,9 @@ def copied_positions(token_ids: Int[Array, "B T"], period: int) -> Bool[Array, "
     """
     check_integers(token_ids, "token_ids")
     check(token_ids.ndim == 2, "token_ids", "axes (B, T)", f"shape {token_ids.shape}")
+    length = token_ids.shape[1]
+    is_count = isinstance(period, int) and 0 < period <= length
+    check(is_count, "period", f"from 1 to the {length} tokens of a sequence", repr(period))
     same = jnp.pad(token_ids[:, period:] == token_ids[:, :-period], ((0, 0), (period, 0)))
     return same & jnp.pad(same[:, :-1], ((0, 0), (1, 0)))
 
@@ -195,6 +201,9 @@ def probe_sequences(rng_key: Key[Array, ""], task: ProbeTask, batch: int) -> Pro
         >>> probe_sequences(jax.random.key(0), ProbeTask(), 2).tokens.shape
         (2, 22)
     """
+    check_type(task, "task", ProbeTask)
+    check_key(rng_key)
+    check_size(batch, "batch")
     check(task.before > 0, "task", "an item before the first probe", task)
     check(task.items <= task.colors, "task", f"{task.items} colors or more", task)
     color_key, symbol_key, source_key = jax.random.split(rng_key, 3)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from mha_book._checks import check
+from mha_book._checks import check, check_integers
 
 __all__ = ["join_words", "most_attended", "word_ids", "word_weights"]
 
@@ -31,6 +31,7 @@ def join_words(words: Sequence[str]) -> str:
         >>> join_words(["Now", ",", "the", "bell", "rings", "."])
         'Now, the bell rings.'
     """
+    check(not isinstance(words, str), "words", "a list of words", repr(words))
     return " ".join(words).replace(" .", ".").replace(" ,", ",")
 
 
@@ -81,6 +82,8 @@ def word_weights(
         >>> word_weights(weights, np.array([-1, 0, 0])).round(2).tolist()
         [[0.65]]
     """
+    check_integers(owner, "owner")
+    check(owner.size > 0 and owner.max() >= 0, "owner", "at least one word", owner.tolist())
     length = owner.shape[0]
     fits = np.ndim(weights) >= 2 and np.shape(weights)[-2:] == (length, length)
     check(fits, "weights", f"axes (…, T, T), T = {length}", f"shape {np.shape(weights)}")
@@ -111,6 +114,8 @@ def most_attended(
     """
     number = between.shape[-1]
     others = word if is_causal else number - 1
+    is_number = isinstance(word, (int, np.integer)) and not isinstance(word, bool)
+    check(is_number, "word", "the number of one that sees another", repr(word))
     check(0 <= word < number and others > 0, "word", "one that sees another", word)
     row = between[..., word, :].copy()
     row[..., word] = -1.0
