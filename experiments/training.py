@@ -134,7 +134,7 @@ def train(
     num_steps: int,
     *,
     data: Any = None,
-    checkpoint: Path | None = None,
+    checkpoint: Path | str | None = None,
     every: int = 100,
     evaluate: Callable[..., dict[str, Array]] | None = None,
     evaluate_every: int = 100,
@@ -170,6 +170,7 @@ def train(
     for count, argument in ((every, "every"), (evaluate_every, "evaluate_every")):
         check(count > 0, argument, "a positive number of steps", count)
     config = dict(config or {})
+    checkpoint = None if checkpoint is None else Path(checkpoint)
     metrics: list[dict[str, Any]] = []
     evaluations: list[dict[str, Any]] = []
     if checkpoint is not None and checkpoint.exists():

@@ -32,8 +32,8 @@ def test_affine_of_every_row(batch: tuple[int, ...]) -> None:
 def test_layer_norm_by_hand() -> None:
     """Mean 2, variance 1; then mean 3, variance 4 with weight and bias."""
     one, zero = jnp.ones(2), jnp.zeros(2)
-    np.testing.assert_allclose(layer_norm(jnp.array([1.0, 3.0]), one, zero), [-1.0, 1.0])
-    got = layer_norm(jnp.array([1.0, 5.0]), jnp.array([2.0, 3.0]), jnp.array([10.0, 0.0]))
+    np.testing.assert_allclose(layer_norm(jnp.array([1.0, 3.0]), one, zero, 0.0), [-1.0, 1.0])
+    got = layer_norm(jnp.array([1.0, 5.0]), jnp.array([2.0, 3.0]), jnp.array([10.0, 0.0]), 0.0)
     np.testing.assert_allclose(got, [8.0, 3.0], rtol=1e-6)
 
 
@@ -46,7 +46,7 @@ def test_layer_norm_epsilon_stands_under_the_root() -> None:
 def test_layer_norm_against_numpy() -> None:
     x, weight, bias = draw(2, 3, 11), draw(11), draw(11) + 1.0
     wide = np.asarray(x, np.float64)
-    deviation = np.sqrt(wide.var(-1, keepdims=True) + 1e-12)
+    deviation = np.sqrt(wide.var(-1, keepdims=True) + 1e-5)  # the default of the field
     normalised = (wide - wide.mean(-1, keepdims=True)) / deviation
     expected = normalised * np.asarray(weight) + np.asarray(bias)
     np.testing.assert_allclose(layer_norm(x, weight, bias), expected, rtol=1e-4, atol=1e-5)
@@ -80,7 +80,7 @@ def test_dtypes_stay(dtype: str) -> None:
 def test_float64_stays() -> None:
     with jax.enable_x64(True):
         x = draw(3, 5, dtype="float64")
-        got = layer_norm(x, jnp.ones(5, jnp.float64), jnp.zeros(5, jnp.float64))
+        got = layer_norm(x, jnp.ones(5, jnp.float64), jnp.zeros(5, jnp.float64), 1e-12)
         assert got.dtype == jnp.float64
         np.testing.assert_allclose(got.std(-1), np.ones(3), rtol=1e-11)
 
@@ -108,6 +108,21 @@ def test_swiglu_against_plain_loops() -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("kind", [float, np.float32, np.float64, jnp.float32])
+def test_an_epsilon_of_any_kind_leaves_the_dtype(no_type_checks: None, kind, x64: bool) -> None:
+    x, one, zero = draw(3, 5), jnp.ones(5, jnp.float32), jnp.zeros(5, jnp.float32)
+    with jax.enable_x64(x64):
+        for norm in (
+            lambda epsilon: layer_norm(x, one, zero, epsilon),
+            lambda epsilon: rms_norm(x, one, epsilon),
+        ):
+            got = norm(kind(1e-3))
+            assert got.dtype == jnp.float32
+            np.testing.assert_allclose(got, norm(1e-3), rtol=1e-6)
+            np.testing.assert_allclose(jax.jit(norm)(jnp.float32(1e-3)), got, rtol=1e-6)
+
+
 def test_rms_norm_takes_its_mean_in_float32() -> None:
     x = jnp.full((1, 512), 300.0, jnp.float16)  # the squares overflow float16
     got = rms_norm(x, jnp.ones(512, jnp.float16))
@@ -123,6 +138,24 @@ def test_rms_norm_takes_its_mean_in_float32() -> None:
         (lambda: rms_norm(jnp.ones((2, 3), int), jnp.ones(3)), "x: expected a floating"),
         (lambda: rms_norm(jnp.ones((2, 3)), jnp.ones(3), -1.0), "epsilon: expected a non-neg"),
         (lambda: rms_norm(jnp.ones(()), jnp.ones(3)), "x: expected axes"),
+        (lambda: rms_norm(jnp.ones((2, 3)), jnp.ones(3, int)), "weight: expected a floating"),
+        (
+            lambda: rms_norm(jnp.ones((2, 3), jnp.bfloat16), jnp.ones(3)),
+            "weight: expected the dtype of x, bfloat16; got float32",
+        ),
+        (lambda: rms_norm(jnp.ones((2, 3)), [1.0] * 3), "weight: expected an array"),
+        (lambda: rms_norm(jnp.ones((2, 3)), jnp.ones(3), math.nan), "epsilon: expected .* nan"),
+        (lambda: rms_norm(jnp.ones((2, 3)), jnp.ones(3), "small"), "epsilon: expected .* 'small'"),
+        (lambda: layer_norm(jnp.ones(3), jnp.ones(3), jnp.ones(3), None), "epsilon: .* got None"),
+        (
+            lambda: swiglu(jnp.ones((2, 3), int), *[jnp.ones((3, 3))] * 3),
+            "x: expected a floating-point dtype; got int32",
+        ),
+        (
+            lambda: swiglu(jnp.ones((2, 3)), *[jnp.ones((3, 3), jnp.float16)] * 3),
+            "w_gate: expected the dtype of x",
+        ),
+        (lambda: swiglu(jnp.ones((2, 3)), *[[[1.0]]] * 3), "w_gate: expected an array"),
         (
             lambda: swiglu(jnp.ones((2, 3)), jnp.ones((4, 5)), jnp.ones((3, 5)), jnp.ones((5, 3))),
             "w_gate: expected axis 0 .* 3",

@@ -80,12 +80,50 @@ def test_the_layer_rotates_queries_and_keys_after_projection():
     np.testing.assert_allclose(*outputs, atol=1e-5)
 
 
+@pytest.mark.parametrize("theta", [100.0, np.float32(100), np.float64(100), 100, jnp.float32(100)])
+def test_angles_are_float32_whatever_they_are_made_of(no_type_checks, theta):
+    wanted = rotary_angles(jnp.arange(T), H, 100.0)
+    for x64 in (False, True):
+        with jax.enable_x64(x64):
+            for positions in (jnp.arange(T), np.arange(T), jnp.arange(T, dtype=jnp.int8)):
+                angles = rotary_angles(positions, np.int64(H), theta)
+                assert angles.dtype == jnp.float32
+                np.testing.assert_array_equal(angles, wanted)
+            x = jnp.ones((T, H), jnp.float32)
+            assert rotate(x, angles).dtype == jnp.float32
+            wide = angles.astype(jnp.float64 if x64 else jnp.float32)
+            assert rotate(x, wide).dtype == jnp.float32
+
+
+def test_angles_have_the_rank_of_x_or_none_of_its_leading_axes():
+    x = jax.random.normal(jax.random.key(0), (2, 2, T, H))
+    angles = rotary_angles(jnp.arange(2 * T).reshape(2, T), H)
+    turned = rotate(x, angles[:, None])
+    for row in range(2):
+        np.testing.assert_array_equal(turned[row], rotate(x[row], angles[row]))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: rotary_angles(jnp.ones(3), 4), "positions: expected an array of integers"),
         (lambda: rotary_angles(3, 4), "positions: expected an array of integers; got int"),
         (lambda: rotary_angles(jnp.arange(3), 5), "head_dim: expected a positive even integer"),
+        (lambda: rotary_angles(jnp.arange(3), True), "head_dim: expected a positive even integer"),
+        (lambda: rotary_angles(jnp.arange(3), 4, "x"), "theta: expected a positive number; got"),
+        (
+            lambda: rotate(jnp.ones((3, 4)), jnp.ones((3, 2), int)),
+            "angles: expected a floating-point dtype; got int32",
+        ),
+        (  # as many sequences as heads: heads were turned by the angles of sequences
+            lambda: rotate(jnp.ones((2, 2, 3, 4)), jnp.ones((2, 3, 2))),
+            r"angles: expected axes .* \(2, 2\) as in x, .* write angles\[:, None\] if",
+        ),
+        (
+            lambda: rotate(jnp.ones((2, 5, 3, 4)), jnp.ones((5, 1, 3, 2))),
+            r"angles: expected axes .* leading axes \(2, 5\) as in x, each equal or 1; got",
+        ),
+        (lambda: rotate(jnp.ones((3, 4)), jnp.ones((1, 3, 2))), "angles: expected axes"),
         (lambda: rotary_angles(jnp.arange(3), 4, 0.0), "theta: expected a positive number"),
         (lambda: rotate(jnp.ones((3, 5)), jnp.ones((3, 2))), "x: expected an even last axis"),
         (lambda: rotate(jnp.ones(4), jnp.ones((3, 2))), "x: expected axes"),

@@ -3,14 +3,18 @@
 Every check is one call that raises itself: tracing a layer makes dozens of them.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Integer, Key, UInt32
 
 __all__ = [
+    "RngKey",
+    "as_key",
     "check",
     "check_axis",
     "check_bias",
@@ -22,8 +26,8 @@ __all__ = [
     "check_floating",
     "check_function",
     "check_integers",
-    "check_key",
     "check_model",
+    "check_number",
     "check_operands",
     "check_rank",
     "check_scale",
@@ -33,6 +37,43 @@ __all__ = [
     "check_type",
     "wide",
 ]
+
+RngKey = Key[Array, ""] | UInt32[Array, " words"] | Integer[Array, ""] | int | np.integer
+"""What stands for a PRNG key: one of ``jax.random.key``, a raw one, or an integer seed."""
+
+
+def as_key(rng_key: Any, name: str = "rng_key") -> Any:
+    """Return a PRNG key from a key, typed or raw as ``jax.random`` takes it, or from a seed."""
+    dtype, shape = getattr(rng_key, "dtype", None), getattr(rng_key, "shape", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ():
+        return rng_key
+    if isinstance(rng_key, int) and not isinstance(rng_key, bool):
+        return jax.random.key(rng_key)
+    if dtype is not None and shape == () and jnp.issubdtype(dtype, jnp.integer):
+        return jax.random.key(jnp.asarray(rng_key))
+    words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
+    if dtype == jnp.uint32 and shape == words:
+        return jax.random.wrap_key_data(jnp.asarray(rng_key))
+    got = repr(rng_key) if dtype is None else f"{dtype} of shape {shape}"
+    raise _error(name, "one PRNG key such as jax.random.key(42), or an integer seed", got)
+
+
+def check_number(value: Any, name: str, expected: str, *, positive: bool = False) -> None:
+    """Raise unless ``value`` is a finite real number, not negative, of Python, NumPy or JAX.
+
+    Of one inside a traced function nothing but its rank and dtype is known.
+    """
+    if isinstance(value, jax.core.Tracer):
+        fits = value.shape == () and jnp.issubdtype(value.dtype, jnp.number)
+        if not fits:
+            raise _error(name, expected, f"{value.dtype} of shape {value.shape}")
+        return
+    if isinstance(value, jax.Array) and value.shape == ():
+        value = value.item()
+    is_real = isinstance(value, int | float | np.integer | np.floating)
+    fits = is_real and not isinstance(value, bool) and math.isfinite(value)
+    if not (fits and (value > 0 if positive else value >= 0)):
+        raise _error(name, expected, repr(value))
 
 
 def wide(dtype: Any) -> Any:
@@ -111,22 +152,13 @@ def check_scale(scale: Any, name: str = "scale") -> None:
     raise _error(name, "a number or an array of shape ()", got)
 
 
-def check_key(rng_key: Any, name: str = "rng_key") -> None:
-    """Raise unless ``rng_key`` is one key for random numbers, of the new style or the old."""
-    dtype, shape = getattr(rng_key, "dtype", None), getattr(rng_key, "shape", None)
-    got = repr(rng_key) if dtype is None else f"{dtype}, shape {shape}"
-    is_key = False
-    if dtype is not None:
-        is_new = jnp.issubdtype(dtype, jax.dtypes.prng_key)
-        is_key = (is_new and shape == ()) or (dtype == jnp.uint32 and shape in ((2,), (4,)))
-    check(is_key, name, "a PRNG key, as jax.random.key(seed) gives one", got)
-
-
-def check_size(value: Any, name: str, least: int = 1) -> None:
-    """Raise unless ``value`` is an integer from ``least`` on, and no truth value."""
-    what = {0: "a non-negative integer", 1: "a positive integer"}.get(least, f"{least} or more")
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    check(fits, name, what, repr(value))
+def check_size(value: Any, name: str, least: int = 1, expected: str = "") -> None:
+    """Raise unless ``value`` is an integer of Python or NumPy, at least ``least``."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (is_integer and value >= least):
+        usual = {0: "a non-negative integer", 1: "a positive integer"}
+        what = expected or usual.get(least, f"an integer of {least} or more")
+        raise _error(name, what, repr(value))
 
 
 def check_share(value: Any, name: str) -> None:

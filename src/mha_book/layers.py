@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_axis, check_floating, check_rank, wide
+from mha_book._checks import check, check_axis, check_floating, check_number, check_rank, wide
 
 __all__ = ["gelu", "layer_norm", "linear", "rms_norm", "swiglu"]
 
@@ -47,7 +47,7 @@ def layer_norm(
     x: Float[Array, "*batch D"],
     weight: Float[Array, " D"],
     bias: Float[Array, " D"],
-    epsilon: float = 1e-12,
+    epsilon: float = 1e-5,
 ) -> Float[Array, "*batch D"]:
     r"""Return $w (x - \bar x) / \sqrt{\operatorname{Var} x + \varepsilon} + b$ over the last axis.
 
@@ -55,7 +55,7 @@ def layer_norm(
         x: ``(…, D)``.
         weight: ``(D,)``.
         bias: ``(D,)``.
-        epsilon: added to the variance; BERT-like models use 1e-12.
+        epsilon: added to the variance; 1e-5 as in most models, 1e-12 in BERT-like ones.
 
     Returns:
         ``(…, D)``; mean and variance are taken in float32 at least.
@@ -67,7 +67,7 @@ def layer_norm(
         Ba, Kiros and Hinton, Layer Normalization, 2016.
 
     Example:
-        >>> print(layer_norm(jnp.array([1.0, 3.0]), jnp.ones(2), jnp.zeros(2)))
+        >>> print(layer_norm(jnp.array([1.0, 3.0]), jnp.ones(2), jnp.zeros(2), 0.0))
         [-1.  1.]
     """
     check_rank(x, "x", "(…, D)", 1)
@@ -76,11 +76,12 @@ def layer_norm(
         check_floating(array, name, x, "x")
         check(array.ndim == 1, name, "axes (D,), that is rank 1", f"shape {array.shape}")
         check_axis(array, name, 0, "(D,)", x.shape[-1], "x")
-    check(epsilon >= 0, "epsilon", "a non-negative number", epsilon)
+    check_number(epsilon, "epsilon", "a non-negative number")
     widened = x.astype(wide(x.dtype))
     centered = widened - jnp.mean(widened, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
-    normalized = (centered * jax.lax.rsqrt(variance + epsilon)).astype(x.dtype)
+    added = jnp.asarray(epsilon, widened.dtype)
+    normalized = (centered * jax.lax.rsqrt(variance + added)).astype(x.dtype)
     broadcast = (1,) * (x.ndim - 1) + weight.shape
     return normalized * jnp.reshape(weight, broadcast) + jnp.reshape(bias, broadcast)
 
@@ -119,7 +120,7 @@ def rms_norm(
         ``(…, D)``; the mean square is taken in float32 at least.
 
     Raises:
-        ValueError: the axes do not fit, or ``epsilon`` is negative.
+        ValueError: an argument's rank, dtype or axes do not fit, or ``epsilon`` is negative.
 
     References:
         Zhang and Sennrich, Root Mean Square Layer Normalization, 2019.
@@ -130,12 +131,14 @@ def rms_norm(
     """
     check_rank(x, "x", "(…, D)", 1)
     check_floating(x, "x")
+    check_floating(weight, "weight", x, "x")
     check(weight.ndim == 1, "weight", "axes (D,), that is rank 1", f"shape {weight.shape}")
     check_axis(weight, "weight", 0, "(D,)", x.shape[-1], "x")
-    check(epsilon >= 0, "epsilon", "a non-negative number", epsilon)
+    check_number(epsilon, "epsilon", "a non-negative number")
     widened = x.astype(wide(x.dtype))
     mean_square = jnp.mean(jnp.square(widened), axis=-1, keepdims=True)
-    normalized = (widened * jax.lax.rsqrt(mean_square + epsilon)).astype(x.dtype)
+    added = jnp.asarray(epsilon, widened.dtype)
+    normalized = (widened * jax.lax.rsqrt(mean_square + added)).astype(x.dtype)
     return normalized * jnp.reshape(weight, (1,) * (x.ndim - 1) + weight.shape)
 
 
@@ -157,7 +160,7 @@ def swiglu(
         ``(…, D)``; $\operatorname{silu}(z) = z / (1 + e^{-z})$.
 
     Raises:
-        ValueError: the axes do not fit.
+        ValueError: an argument's rank, dtype or axes do not fit.
 
     References:
         Shazeer, GLU Variants Improve Transformer, 2020.
@@ -166,7 +169,10 @@ def swiglu(
         >>> swiglu(jnp.zeros((1, 2)), jnp.ones((2, 3)), jnp.ones((2, 3)), jnp.ones((3, 2))).tolist()
         [[0.0, 0.0]]
     """
+    check_rank(x, "x", "(…, D)", 1)
+    check_floating(x, "x")
     for array, name in ((w_gate, "w_gate"), (w_up, "w_up"), (w_down, "w_down")):
+        check_floating(array, name, x, "x")
         check(
             array.ndim == 2, name, "axes (D, F) or (F, D), that is rank 2", f"shape {array.shape}"
         )

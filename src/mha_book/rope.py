@@ -7,7 +7,16 @@ positions through $m - n$ alone. Heads stand before positions, ``(…, T, H)``.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check, check_axis, check_floating, check_integers, check_rank, wide
+from mha_book._checks import (
+    check,
+    check_axis,
+    check_floating,
+    check_integers,
+    check_number,
+    check_rank,
+    check_size,
+    wide,
+)
 
 __all__ = ["rotary_angles", "rotate"]
 
@@ -23,7 +32,7 @@ def rotary_angles(
         theta: base of the wavelengths, which run from $2\pi$ to nearly $2\pi\theta$ positions.
 
     Returns:
-        ``(…, T, H/2)``, radians, float32.
+        ``(…, T, H/2)``, radians, float32 whatever the positions and the base are.
 
     Raises:
         ValueError: ``positions`` are not integers, ``head_dim`` is not a positive even integer, or
@@ -34,10 +43,11 @@ def rotary_angles(
         [[0.0], [1.0], [2.0]]
     """
     check_integers(positions, "positions")
-    is_even = isinstance(head_dim, int) and head_dim > 0 and head_dim % 2 == 0
-    check(is_even, "head_dim", "a positive even integer", repr(head_dim))
-    check(theta > 0, "theta", "a positive number", theta)
-    frequencies = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
+    check_size(head_dim, "head_dim", 1, "a positive even integer")
+    check(head_dim % 2 == 0, "head_dim", "a positive even integer", repr(head_dim))
+    check_number(theta, "theta", "a positive number", positive=True)
+    base, width = jnp.asarray(theta, jnp.float32), int(head_dim)
+    frequencies = base ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
     frequencies = jnp.reshape(frequencies, (1,) * positions.ndim + (-1,))
     return positions[..., None].astype(jnp.float32) * frequencies
 
@@ -49,14 +59,15 @@ def rotate(
 
     Args:
         x: ``(…, T, H)``, queries or keys.
-        angles: ``(T, H/2)`` from :func:`rotary_angles`, or with leading axes that broadcast against
-            those of ``x``, for example ``(B, 1, T, H/2)``.
+        angles: ``(T, H/2)`` from :func:`rotary_angles`, or with all axes of ``x``, each leading
+            one equal or 1, for example ``(B, 1, T, H/2)`` for ``x`` of ``(B, N, T, H)``. Angles
+            ``(B, T, H/2)`` of sequences need the axis of heads, ``angles[:, None]``.
 
     Returns:
         ``(…, T, H)`` in the dtype of ``x``; the rotation runs in float32 at least.
 
     Raises:
-        ValueError: ``H`` is odd, or the axes of ``angles`` do not fit.
+        ValueError: ``H`` is odd, or the rank, dtype or axes of ``angles`` do not fit.
 
     Differs from:
         Implementations that pair feature ``a`` with ``a + H/2`` (GPT-NeoX, the Hugging Face form of
@@ -75,6 +86,8 @@ def rotate(
     check_floating(x, "x")
     check(x.shape[-1] % 2 == 0, "x", "an even last axis H", f"shape {x.shape}")
     check_rank(angles, "angles", "(…, T, H/2)", 2)
+    check_floating(angles, "angles")
+    _check_leading(tuple(angles.shape[:-2]), tuple(x.shape[:-2]), angles.shape)
     check_axis(angles, "angles", -1, "(…, T, H/2)", x.shape[-1] // 2, "half of x")
     check_axis(angles, "angles", -2, "(…, T, H/2)", x.shape[-2], "x")
     widened = x.astype(wide(x.dtype))
@@ -83,3 +96,13 @@ def rotate(
     even, odd = widened[..., 0::2], widened[..., 1::2]
     turned = jnp.stack((even * cosine - odd * sine, even * sine + odd * cosine), axis=-1)
     return jnp.reshape(turned, x.shape).astype(x.dtype)
+
+
+def _check_leading(axes: tuple[int, ...], of_x: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Raise unless angles have no leading axes, or all of ``x``, each equal or 1."""
+    full = len(axes) == len(of_x) and all(a in (1, b) for a, b in zip(axes, of_x, strict=True))
+    if axes and not full:
+        hint = ": write angles[:, None] if these are (B, T, H/2)" if len(of_x) == 2 else ""
+        hint = hint if len(axes) == 1 else ""
+        what = f"axes (T, H/2), or leading axes {of_x} as in x, each equal or 1{hint}"
+        check(False, "angles", what, f"shape {tuple(shape)}")

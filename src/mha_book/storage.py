@@ -16,6 +16,8 @@ import importlib.util
 import io
 import json
 import os
+import secrets
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -141,20 +143,42 @@ def import_extra(module: str, extra: str) -> ModuleType:
         raise ModuleNotFoundError(message, name=package) from None
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path | str, content: bytes) -> None:
     """Write a file so that at every moment the old content is there or the new, whole.
 
+    The bytes go to a file of a name that no other writer has, ``NAME.….partial`` beside the place,
+    and are moved from there: of several writers at once the last one's content stays. What fails
+    leaves nothing behind; a process that is killed leaves its partial file, which may be deleted.
+
     Args:
-        path: the file; its folder is made if it is missing.
+        path: the file; its folder is made if it is missing. A file that is there keeps its mode.
         content: the bytes.
+
+    Raises:
+        OSError: the file cannot be written; the old one is as it was.
     """
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")  # of a dead process: written over
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        mode = None
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # a link of that name is not followed
+    for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"):
+        flags |= getattr(os, name, 0)
+    handle = os.open(partial, flags, 0o666 if mode is None else 0o600)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            if mode is not None:
+                os.chmod(partial, mode)
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     if os.name == "posix":  # so that the move itself outlives a loss of power
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -181,33 +205,46 @@ def tree_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
     return {f"{prefix}{jax.tree_util.keystr(path)}": _to_numpy(leaf) for path, leaf in leaves}
 
 
+_WIDTHS = {"float": (16, 32, 64), "int": (8, 16, 32, 64), "uint": (8, 16, 32, 64)}
+_DTYPES = {"bool", *(f"{kind}{bits}" for kind, widths in _WIDTHS.items() for bits in widths)}
+
+
 def save_arrays(
-    path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any] | None = None
+    path: Path | str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any] | None = None
 ) -> None:
     """Write arrays and what describes them to a safetensors file, atomically.
 
     Args:
         path: the file.
-        arrays: arrays by name.
+        arrays: arrays by name, in any order of bytes: the file has them little-endian.
         metadata: values that JSON can hold, by name, for example the ``config`` of a model; a
             digest ``sha256`` over all of it is added.
 
     Raises:
-        ValueError: an array has a dtype that cannot be read back, such as bfloat16.
+        ValueError: an array has a dtype that cannot be read back, such as bfloat16, or a name is
+            one that the format keeps for itself.
         ModuleNotFoundError: safetensors is missing; the message says how to install it.
     """
     safetensors = import_extra("safetensors.numpy", "training")
-    described = {
-        name: json.dumps(value, sort_keys=True) for name, value in (metadata or {}).items()
-    }
-    for name, array in arrays.items():  # the reader of safetensors for numpy has no bfloat16
-        check(array.dtype.kind in "fiub", name, "float16 or wider, integers, booleans", array.dtype)
-    ordered = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
+    described = {}
+    for name, value in (metadata or {}).items():
+        is_free = isinstance(name, str) and name != "sha256"
+        check(is_free, "metadata", "names that are strings, none of them sha256", repr(name))
+        described[name] = json.dumps(value, sort_keys=True)
+    little = {}
+    for name, given in arrays.items():
+        is_free = isinstance(name, str) and name != "__metadata__"
+        check(is_free, "arrays", "names that are strings, none of them __metadata__", repr(name))
+        array = np.asarray(given)
+        known = array.dtype.name in _DTYPES  # the reader of safetensors for numpy has no bfloat16
+        check(known, name, "float16, 32 or 64, integers, booleans", array.dtype)
+        little[name] = np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+    ordered = {name: little[name] for name in sorted(little)}
     digest = _digest(ordered, described)
     write_atomic(path, safetensors.save(ordered, {**described, "sha256": digest}))
 
 
-def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_arrays(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read what :func:`save_arrays` wrote, after checking its digest.
 
     Args:
@@ -284,7 +321,7 @@ def _digest(arrays: Mapping[str, np.ndarray], described: Mapping[str, str]) -> s
     return digest.hexdigest()
 
 
-def write_table(path: Path, columns: Mapping[str, Any], digits: int = 6) -> None:
+def write_table(path: Path | str, columns: Mapping[str, Any], digits: int = 6) -> None:
     """Write columns to a csv file, atomically.
 
     Args:
@@ -293,7 +330,8 @@ def write_table(path: Path, columns: Mapping[str, Any], digits: int = 6) -> None
         digits: significant digits of floating-point numbers.
 
     Raises:
-        ValueError: there is no column, or they differ in length.
+        ValueError: there is no column, they differ in length, or a cell has a carriage return,
+            which the reader would take for the end of a row.
 
     Example:
         >>> import tempfile
@@ -311,10 +349,11 @@ def write_table(path: Path, columns: Mapping[str, Any], digits: int = 6) -> None
     writer.writerow(arrays)
     for row in zip(*(array.tolist() for array in arrays.values()), strict=True):
         writer.writerow([f"{x:.{digits}g}" if isinstance(x, float) else x for x in row])
+    check("\r" not in text.getvalue(), "columns", "cells without a carriage return", "one with it")
     write_atomic(path, text.getvalue().encode())
 
 
-def read_table(path: Path) -> dict[str, np.ndarray]:
+def read_table(path: Path | str) -> dict[str, np.ndarray]:
     """Read what :func:`write_table` wrote.
 
     Args:

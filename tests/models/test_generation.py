@@ -16,6 +16,7 @@ from mha_book.models import generation, smollm2
 from mha_book.models.generation import generate, sample_token
 from mha_book.models.smollm2 import decode_step, init_caches, prefill
 from mha_book.multihead.cache import init_cache
+from mha_book.pruning.removal import fold_gates, prune_model
 from tests.models.small import small_smollm2
 
 pytestmark = pytest.mark.unoptimized
@@ -238,19 +239,84 @@ def test_pick():
         ({"num_tokens": 0}, "num_tokens: expected a positive number"),
         ({"num_tokens": 9000}, "num_tokens: expected at most 8192 tokens, prompt and new"),
         ({"lengths": jnp.array([0], jnp.int32)}, "lengths: expected at least 1 each"),
+        ({"num_tokens": 2.0}, "num_tokens: expected a positive number of tokens, an integer"),
+        ({"num_tokens": "2"}, "num_tokens: expected a positive number .* got '2'"),
+        ({"lengths": jnp.array([4], jnp.int32)}, "lengths: expected at most 3 each"),
+        ({"token_ids": jnp.array([[1, -1, 2]])}, r"token_ids: expected numbers .* got \[-1\]"),
+        ({"token_ids": jnp.array([[1, 101, 2]])}, r"token_ids: .* 0 to 100; got \[101\]"),
         ({"temperature": 0.0}, "temperature: expected a positive number"),
+        ({"temperature": "warm"}, "temperature: expected a positive number; got 'warm'"),
+        ({"temperature": np.nan}, "temperature: expected a positive number; got nan"),
+        ({"temperature": None}, "temperature: expected a positive number; got None"),
+        ({"top_k": 2.0}, "top_k: expected an integer from 1 to 101, or None; got 2.0"),
+        ({"top_k": 102}, "top_k: expected an integer from 1 to 101"),
+        ({"window": 1.5}, "window: expected a non-negative integer, or None; got 1.5"),
+        ({"stop_ids": 3}, "stop_ids: expected a list of token ids; got 3"),
+        ({"stop_ids": ["."]}, "stop_ids: expected a list of token ids"),
+        ({"rng_key": "seed"}, "rng_key: expected one PRNG key .* or an integer seed; got 'seed'"),
+        ({"rng_key": jnp.arange(3)}, "rng_key: expected one PRNG key"),
+        ({"model": 3}, "model: expected a loaded model: .*; got int"),
         ({"top_k": 0}, "top_k: expected an integer from 1"),
     ],
 )
+@pytest.mark.usefixtures("no_type_checks")
 def test_bad_input(small, changes, message):
     arguments = {
+        "model": small,
         "token_ids": jnp.zeros((1, 3), jnp.int32),
         "lengths": jnp.array([3], jnp.int32),
         "num_tokens": 2,
         **changes,
     }
     with pytest.raises(ValueError, match=message):
-        generate(small, **arguments)
+        generate(**arguments)
+
+
+def test_what_stands_for_a_number_or_a_key(small, no_type_checks):
+    """NumPy's numbers for Python's, a seed or a raw key for a key, in one argument or another."""
+    ids, lengths = drawn_ids(small, 1, 3), jnp.array([3], jnp.int32)
+    options = {"temperature": 0.5, "top_k": 50}
+    wanted = generate(small, ids, lengths, 4, rng_key=jax.random.key(42), **options)
+    for rng_key in (42, np.int64(42), jnp.int32(42), jax.random.PRNGKey(42)):
+        got = generate(small, ids, lengths, 4, rng_key=rng_key, **options)
+        np.testing.assert_array_equal(got, wanted)
+    options = {"temperature": np.float32(0.5), "top_k": np.int32(50), "stop_ids": np.array([500])}
+    got = generate(small, ids, lengths, np.int64(4), rng_key=42, **options)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_logits_without_a_largest_give_no_token(value):
+    logits = jnp.array([[0.0, 1.0], [min(value, 0.0), value]])
+    for key in (None, jax.random.key(0)):
+        with pytest.raises(ValueError, match=r"logits: expected a finite maximum .* none in \[1\]"):
+            sample_token(logits, key)
+        assert jax.jit(sample_token)(logits, key)[1] == -1
+
+
+def test_generation_stops_at_a_model_that_is_not_a_number(small):
+    broken = small._replace(params=jax.tree.map(lambda x: x * jnp.nan, small.params))
+    with pytest.raises(ValueError, match="logits: expected a finite maximum in each row"):
+        generate(broken, jnp.ones((1, 3), jnp.int32), jnp.array([3], jnp.int32), 2)
+
+
+def test_a_pruned_model_writes_what_closed_gates_write(small):
+    keep = np.array([[True, True, False, False, True, True], [False] * 6])
+    pruned = small._replace(params=prune_model(small.params, keep))
+    assert [layer.attention.w_k.shape[1] for layer in pruned.params.layers] == [2, 0]
+    gated = small._replace(params=fold_gates(small.params, jnp.asarray(keep, jnp.float32)))
+    ids, lengths = drawn_ids(small, 2, 5), jnp.array([3, 5], jnp.int32)
+    for window in (None, 3):
+        written = [generate(m, ids, lengths, 6, window=window) for m in (pruned, gated)]
+        np.testing.assert_array_equal(*written)
+
+
+def test_temperatures_leave_no_programs_behind(small):
+    """Each was kept, with its program, for as long as the process lived."""
+    ids, lengths = drawn_ids(small, 1, 3), jnp.array([3], jnp.int32)
+    for temperature in (0.5, 0.6, 0.7):
+        generate(small, ids, lengths, 1, rng_key=1, temperature=temperature)
+    assert not [x for x in vars(generation).values() if hasattr(x, "cache_info")]
 
 
 def test_caches_are_checked(small):

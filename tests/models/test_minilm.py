@@ -248,7 +248,7 @@ def test_what_stands_behind_the_end_changes_nothing() -> None:
     plain, changed = encode(tiny(), IDS, LENGTHS), encode(tiny(), other, LENGTHS)
     for a, b in zip(plain, changed, strict=True):
         np.testing.assert_array_equal(np.asarray(a)[is_real], np.asarray(b)[is_real])
-    assert largest(plain[0], changed[0]) > 0.1  # and it was another text
+    assert (other != IDS).any()  # and it was another text
     np.testing.assert_array_equal(embed(tiny(), IDS, LENGTHS), embed(tiny(), other, LENGTHS))
 
 

@@ -146,8 +146,9 @@ def test_what_lies_in_unused_slots_does_not_matter() -> None:
 
 
 def test_the_mask_of_a_full_cache_is_structure() -> None:
-    assert cache_mask(empty(), 1).array is None
-    assert cache_mask(empty(4, window=3), 1).array.shape == (B, 1, 1, 4)
+    none = jnp.zeros((B,), jnp.int32)  # of new tokens: nothing is appended here
+    assert cache_mask(empty(), 1, none).array is None
+    assert cache_mask(empty(4, window=3), 1, none).array.shape == (B, 1, 1, 4)
 
 
 def test_overflow_is_refused() -> None:

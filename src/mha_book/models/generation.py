@@ -3,7 +3,6 @@
 Shapes: ``B`` sequences, ``T`` tokens of the prompt, ``V`` tokens in the vocabulary.
 """
 
-import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,18 +10,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check
-from mha_book.models.interface import check_tokens
-from mha_book.models.smollm2 import SmolLM2, decode_step, init_caches, prefill
+from mha_book._checks import (
+    RngKey,
+    as_key,
+    check,
+    check_floating,
+    check_number,
+    check_rank,
+    check_size,
+)
+from mha_book.models.interface import check_params, check_tokens
+from mha_book.models.smollm2 import SmolLM2, SmolLM2Params, decode_step, init_caches, prefill
 
 __all__ = ["generate", "sample_token"]
 
 
 def sample_token(
     logits: Float[Array, "B V"],
-    rng_key: Key[Array, ""] | None = None,
+    rng_key: RngKey | None = None,
     *,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -31,31 +38,46 @@ def sample_token(
 
     Args:
         logits: ``(B, V)``.
-        rng_key: PRNG key; None for the likeliest token.
+        rng_key: PRNG key, or an integer seed; None for the likeliest token.
         temperature: positive; divides the logits.
         top_k: choose among that many likeliest tokens; None for all.
 
     Returns:
-        ``(B,)``, int32.
+        ``(B,)``, int32. Inside ``jax.jit``, where nothing can be raised, -1 for a row of logits
+        whose largest is not a number or infinite.
 
     Raises:
-        ValueError: ``temperature`` is not positive, or ``top_k`` not between 1 and ``V``.
+        ValueError: ``temperature`` is not positive, ``top_k`` not between 1 and ``V``, or the
+            largest of a row of logits is not a number or infinite.
 
     Example:
         >>> sample_token(jnp.array([[0.0, 2.0, 1.0]])).tolist()
         [1]
     """
-    check(temperature > 0, "temperature", "a positive number", temperature)
-    size = logits.shape[-1]
-    is_count = top_k is None or (isinstance(top_k, int) and 1 <= top_k <= size)
-    check(is_count, "top_k", f"an integer from 1 to {size}, or None", repr(top_k))
+    check_rank(logits, "logits", "(B, V)", 2)
+    check_floating(logits, "logits")
+    _check_choice(temperature, top_k, logits.shape[-1])
+    has_choice = jnp.isfinite(jnp.max(logits, axis=-1))
+    if not isinstance(has_choice, jax.core.Tracer):
+        rows = np.flatnonzero(~np.asarray(has_choice))
+        check(not rows.size, "logits", "a finite maximum in each row", f"none in {rows.tolist()}")
     if rng_key is None:
-        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        chosen = jnp.argmax(logits, axis=-1)
+    else:
+        if top_k is not None:
+            least = jax.lax.top_k(logits, int(top_k))[0][:, -1:]  # (B, 1)
+            logits = jnp.where(logits >= least, logits, -jnp.inf)
+        scaled = logits / jnp.asarray(temperature, logits.dtype)
+        chosen = jax.random.categorical(as_key(rng_key), scaled)
+    return jnp.where(has_choice, chosen, -1).astype(jnp.int32)
+
+
+def _check_choice(temperature: Any, top_k: Any, size: int) -> None:
+    check_number(temperature, "temperature", "a positive number", positive=True)
     if top_k is not None:
-        least = jax.lax.top_k(logits, top_k)[0][:, -1:]  # (B, 1)
-        logits = jnp.where(logits >= least, logits, -jnp.inf)
-    scaled = logits / jnp.asarray(temperature, logits.dtype)
-    return jax.random.categorical(rng_key, scaled).astype(jnp.int32)
+        what = f"an integer from 1 to {size}, or None"
+        check_size(top_k, "top_k", 1, what)
+        check(top_k <= size, "top_k", what, top_k)
 
 
 def generate(
@@ -64,7 +86,7 @@ def generate(
     lengths: Int[Array, " B"],
     num_tokens: int,
     *,
-    rng_key: Key[Array, ""] | None = None,
+    rng_key: RngKey | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
     window: int | None = None,
@@ -75,11 +97,12 @@ def generate(
     Progress shows on a terminal.
 
     Args:
-        model: what :func:`~mha_book.models.smollm2.load_smollm2` gave.
+        model: what :func:`~mha_book.models.smollm2.load_smollm2` gave; its ``params`` may be of
+            fewer heads, as :func:`~mha_book.pruning.removal.prune_model` gives them.
         token_ids: ``(B, T)``, as :func:`~mha_book.models.tokens.tokenize` gives them.
         lengths: ``(B,)``, at least 1: the number of real tokens of each prompt.
         num_tokens: how many tokens to write.
-        rng_key: PRNG key for random tokens; None for the likeliest.
+        rng_key: PRNG key for random tokens, or an integer seed; None for the likeliest.
         temperature: as in :func:`sample_token`.
         top_k: as in :func:`sample_token`.
         window: how many tokens before its own each token sees; None for all.
@@ -90,28 +113,41 @@ def generate(
         ``(B, num_tokens)``, the new tokens alone, int32.
 
     Raises:
-        ValueError: an argument does not fit, or prompt and new tokens are longer than the model
-            reads.
+        ValueError: an argument does not fit, a token is none of the vocabulary, prompt and new
+            tokens are longer than the model reads, or the logits are not numbers.
     """
+    what = "a loaded model: params, config and tokenizer"
+    check(isinstance(model, SmolLM2), "model", what, type(model).__name__)
+    check_params(model.params, SmolLM2Params)
     check_tokens(token_ids, lengths, longest=model.config.max_length)
-    check(num_tokens > 0, "num_tokens", "a positive number", num_tokens)
-    check(bool((lengths >= 1).all()), "lengths", "at least 1 each", lengths.tolist())
+    check_size(num_tokens, "num_tokens", 1, "a positive number of tokens, an integer")
+    num_tokens = int(num_tokens)
+    _check_prompts(np.asarray(token_ids), np.asarray(lengths), model.config.vocab_size)
+    _check_choice(temperature, top_k, model.config.vocab_size)
+    stops = np.asarray([*stop_ids] if np.iterable(stop_ids) else None)
+    is_list = stops.size == 0 or (stops.ndim == 1 and np.issubdtype(stops.dtype, np.integer))
+    check(is_list, "stop_ids", "a list of token ids", repr(stop_ids))
+    if window is not None:
+        check_size(window, "window", 0, "a non-negative integer, or None")
+        window = int(window)
+    rng_key = None if rng_key is None else as_key(rng_key)
     longest = token_ids.shape[1] + num_tokens
     what = f"at most {model.config.max_length} tokens, prompt and new ones together"
     check(longest <= model.config.max_length, "num_tokens", what, longest)
     if window is not None and window >= longest:
         window = None  # it hides nothing
     capacity = longest if window is None else window + 1
-    caches = init_caches(token_ids.shape[0], capacity, window=window, config=model.config)
-    choose = _compiled_sampler(temperature, top_k)
+    caches = init_caches(
+        token_ids.shape[0], capacity, window=window, config=model.config, params=model.params
+    )
     logits, caches = _prefill(model.params, token_ids, lengths, caches, config=model.config)
     written: list[np.ndarray] = []
     finished = np.zeros(token_ids.shape[0], bool)
     for number in range(num_tokens):
         step_key = None if rng_key is None else jax.random.fold_in(rng_key, number)
-        tokens = choose(logits, step_key)
+        tokens = sample_token(logits, step_key, temperature=temperature, top_k=top_k)
         written.append(np.where(finished, model.config.pad_id, np.asarray(tokens)))
-        finished |= np.isin(written[-1], list(stop_ids))
+        finished |= np.isin(written[-1], stops)
         _show(number + 1, num_tokens, done=bool(finished.all()))
         if finished.all() or number + 1 == num_tokens:
             break
@@ -127,9 +163,14 @@ _prefill = jax.jit(prefill, **_OPTIONS)
 _step = jax.jit(decode_step, **_OPTIONS)
 
 
-@functools.cache
-def _compiled_sampler(temperature: float, top_k: int | None) -> Any:
-    return jax.jit(functools.partial(sample_token, temperature=temperature, top_k=top_k))
+def _check_prompts(token_ids: np.ndarray, lengths: np.ndarray, size: int) -> None:
+    """Raise unless every prompt has a token and every token is one of the vocabulary."""
+    check(bool((lengths >= 1).all()), "lengths", "at least 1 each", lengths.tolist())
+    most = token_ids.shape[1]
+    check(bool((lengths <= most).all()), "lengths", f"at most {most} each", lengths.tolist())
+    is_real = np.arange(most) < lengths[:, None]
+    strange = token_ids[is_real & ~((token_ids >= 0) & (token_ids < size))]
+    check(not strange.size, "token_ids", f"numbers from 0 to {size - 1}", strange.tolist())
 
 
 def _show(number: int, of: int, done: bool) -> None:

@@ -13,7 +13,16 @@ from jaxtyping import Array, Float, Int
 from mha_book._checks import check, check_floating, check_integers
 from mha_book.multihead.layer import Intermediates
 
-__all__ = ["LayerRecord", "check_gates", "check_lengths", "check_tokens", "next_token_losses"]
+__all__ = [
+    "LayerRecord",
+    "check_gates",
+    "check_lengths",
+    "check_params",
+    "check_tokens",
+    "embed_tokens",
+    "next_token_losses",
+    "real_tokens",
+]
 
 
 class LayerRecord(NamedTuple):
@@ -27,6 +36,46 @@ class LayerRecord(NamedTuple):
 
     inputs: Array
     intermediates: Intermediates
+
+
+def check_params(params: Any, kind: type) -> None:
+    """Raise unless ``params`` are the tree of the model that is called."""
+    if not isinstance(params, kind):
+        is_loaded = isinstance(getattr(params, "params", None), kind)
+        expected = kind.__name__ + (": write model.params" if is_loaded else "")
+        check(False, "params", expected, type(params).__name__)
+
+
+def real_tokens(
+    token_ids: Int[Array, "B T"], lengths: Int[Array, " B"] | None
+) -> Int[Array, "B T"]:
+    """Return the tokens with 0 behind each length: what fills a row up must not matter.
+
+    Example:
+        >>> real_tokens(jnp.array([[5, 6, -100]]), jnp.array([2])).tolist()
+        [[5, 6, 0]]
+    """
+    if lengths is None:
+        return token_ids
+    position = jnp.arange(token_ids.shape[1], dtype=lengths.dtype)[None, :]
+    return jnp.where(position < lengths[:, None], token_ids, jnp.zeros((), token_ids.dtype))
+
+
+def embed_tokens(table: Float[Array, "V D"], token_ids: Int[Array, "*batch"]) -> Array:
+    """Return the row of each token; NaN for an id that is none of 0 to ``V - 1``.
+
+    Example:
+        >>> embed_tokens(jnp.ones((3, 1)), jnp.array([2, 3, -1])).ravel().tolist()
+        [1.0, nan, nan]
+    """
+    return jnp.take(table, _known(token_ids, table.shape[0]), axis=0, mode="fill")
+
+
+def _known(token_ids: Array, size: int) -> Array:
+    """Return the ids with ``size``, which is out of bounds, for the negative: none counts back."""
+    is_narrow = token_ids.dtype.itemsize < 4  # too narrow for the number of tokens
+    ids = token_ids.astype(jnp.int32) if is_narrow else jnp.asarray(token_ids)
+    return jnp.where(ids < 0, jnp.asarray(size, ids.dtype), ids)
 
 
 def check_tokens(token_ids: Any, lengths: Any, longest: int) -> None:
@@ -66,7 +115,8 @@ def next_token_losses(
         token_ids: ``(B, T)``.
 
     Returns:
-        ``(B, T - 1)``.
+        ``(B, T - 1)``; NaN for a token that is none of 0 to ``V - 1``. No number marks what is not
+        to be predicted: leave these losses out.
 
     Example:
         >>> next_token_losses(jnp.zeros((1, 2, 4)), jnp.array([[3, 0, 2]])).tolist() == [
@@ -75,4 +125,5 @@ def next_token_losses(
         True
     """
     log_probabilities = jax.nn.log_softmax(logits, axis=-1)
-    return -jnp.take_along_axis(log_probabilities, token_ids[:, 1:, None], axis=-1)[..., 0]
+    next_ids = _known(token_ids[:, 1:, None], logits.shape[-1])
+    return -jnp.take_along_axis(log_probabilities, next_ids, axis=-1, mode="fill")[..., 0]

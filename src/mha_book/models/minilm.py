@@ -17,12 +17,20 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check, check_floating
+from mha_book._checks import RngKey, as_key, check, check_floating
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.masks import padding
-from mha_book.models.interface import LayerRecord, check_gates, check_lengths, check_tokens
+from mha_book.models.interface import (
+    LayerRecord,
+    check_gates,
+    check_lengths,
+    check_params,
+    check_tokens,
+    embed_tokens,
+    real_tokens,
+)
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head, normal
@@ -188,7 +196,7 @@ def from_checkpoint(tensors: Mapping[str, Any], config: MiniLMConfig = CONFIG) -
     return MiniLMParams(EmbeddingParams(word, position, kind, norm("embeddings")), layers)
 
 
-def init_minilm(rng_key: Key[Array, ""], config: MiniLMConfig = CONFIG) -> MiniLMParams:
+def init_minilm(rng_key: RngKey, config: MiniLMConfig = CONFIG) -> MiniLMParams:
     """Draw untrained parameters, as BERT starts: a control for what training has done.
 
     Args:
@@ -203,7 +211,7 @@ def init_minilm(rng_key: Key[Array, ""], config: MiniLMConfig = CONFIG) -> MiniL
         >>> init_minilm(jax.random.key(0), tiny).layers[1].attention.w_q.shape
         (6, 3, 2)
     """
-    keys = iter(jax.random.split(rng_key, 3 + 3 * config.num_layers))
+    keys = iter(jax.random.split(as_key(rng_key), 3 + 3 * config.num_layers))
     width, hidden = config.d_model, config.d_hidden
 
     def draw(rows: int, columns: int) -> Array:
@@ -292,9 +300,9 @@ def encode(
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
-        lengths: ``(B,)``, the number of real tokens of each sentence. What stands after them
-            changes nothing before; the hidden states there are defined, and of no use.
+        token_ids: ``(B, T)``; an id that is none of 0 to ``V - 1`` gives NaN.
+        lengths: ``(B,)``, the number of real tokens of each sentence. Whatever stands behind them
+            is read as token 0; the hidden states there are defined, and of no use.
         gates: ``(L, N)``, one factor for the output of each head of each layer; None for ones.
         implementation: of attention; passed to :func:`~mha_book.attention.dispatch.attend`.
         return_intermediates: whether to return what happened inside too. The hidden states do not
@@ -320,10 +328,11 @@ def encode(
         >>> len(hidden), hidden[-1].shape
         (3, (2, 4, 6))
     """
+    check_params(params, MiniLMParams)
     check_tokens(token_ids, lengths, longest=params.embeddings.position.shape[0])
     check_gates(gates, len(params.layers), params.layers[0].attention.w_q.shape[1])
     mask = padding(lengths)
-    hidden = [_embed_tokens(params.embeddings, token_ids)]  # (B, T, D)
+    hidden = [_embed_tokens(params.embeddings, real_tokens(token_ids, lengths))]  # (B, T, D)
     records = []
     for number, layer in enumerate(params.layers):
         attended = multi_head_attention(
@@ -345,7 +354,7 @@ def encode(
 
 def _embed_tokens(params: EmbeddingParams, token_ids: Array) -> Array:
     """Return the hidden states that the first layer sees, ``(B, T, D)``."""
-    words = jnp.take(params.word, token_ids, axis=0)  # (B, T, D); NaN beyond the vocabulary
+    words = embed_tokens(params.word, token_ids)  # (B, T, D)
     places = params.position[: token_ids.shape[1]] + params.kind[:1]  # (T, D)
     return layer_norm(words + places[None], *params.norm, CONFIG.epsilon)
 

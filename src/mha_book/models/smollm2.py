@@ -22,14 +22,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check
+from mha_book._checks import check, check_integers
 from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models.interface import (
     LayerRecord,
     check_gates,
+    check_params,
     check_tokens,
+    embed_tokens,
     next_token_losses,
+    real_tokens,
 )
 from mha_book.multihead.cache import KVCache, append, cached_multi_head_attention, init_cache
 from mha_book.multihead.layer import multi_head_attention
@@ -262,9 +265,9 @@ def forward(
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
-        lengths: ``(B,)``, the number of real tokens; None for all. Since attention is causal, they
-            only keep the padding from being attended to.
+        token_ids: ``(B, T)``; an id that is none of 0 to ``V - 1`` gives NaN.
+        lengths: ``(B,)``, the number of real tokens; None for all. Whatever stands behind them is
+            read as token 0, which nothing before attends to.
         config: the sizes and constants.
         gates: ``(L, N)``, one factor for the output of each head; None for ones.
         window: how many tokens before its own each token sees; None for all, as in training.
@@ -279,8 +282,10 @@ def forward(
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
     """
+    _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
+    token_ids = real_tokens(token_ids, lengths)
     mask = visible_tokens(lengths, window)
     angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
     records = []
@@ -321,7 +326,7 @@ def hidden_states(
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
+        token_ids: ``(B, T)``; an id that is none of 0 to ``V - 1`` gives NaN.
         attention: from the number of a layer, its weights, the residual stream ``(B, T, D)`` and
             the same normalized, what its attention adds, ``(B, T, D)``: over whole sequences in
             :func:`forward`, over caches in :func:`decode_step`.
@@ -330,7 +335,7 @@ def hidden_states(
     Returns:
         ``(B, T, D)``.
     """
-    x = jnp.take(params.token_embedding, token_ids, axis=0)  # (B, T, D); NaN beyond ``V``
+    x = embed_tokens(params.token_embedding, token_ids)  # (B, T, D)
     for number, layer in enumerate(params.layers):
         normalized = rms_norm(x, layer.attention_norm, config.epsilon)
         x = x + attention(number, layer, x, normalized)
@@ -340,23 +345,27 @@ def hidden_states(
 
 
 def token_losses(
-    params: SmolLM2Params, token_ids: Int[Array, "B T"], **options: Any
+    params: SmolLM2Params,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"] | None = None,
+    **options: Any,
 ) -> Float[Array, "B T-1"]:
     """Return the negative log-likelihood of each token given those before it, in nats.
 
     Args:
         params: the weights.
         token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted.
+        lengths: ``(B,)``, the number of real tokens; None for all.
         **options: passed to :func:`forward`.
 
     Returns:
-        ``(B, T - 1)``.
+        ``(B, T - 1)``; behind a length they say nothing.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
     """
-    logits = forward(params, token_ids, **options)
-    return next_token_losses(logits[:, :-1], token_ids)
+    logits = forward(params, token_ids, lengths, **options)
+    return next_token_losses(logits[:, :-1], real_tokens(token_ids, lengths))
 
 
 def loss(
@@ -413,6 +422,7 @@ def init_caches(
     """
     heads = [config.num_kv_heads] * config.num_layers
     if params is not None:
+        _check_params(params, config)
         heads = [layer.attention.w_k.shape[1] for layer in params.layers]
     return tuple(init_cache(batch, k, capacity, config.head_dim, window=window) for k in heads)
 
@@ -447,8 +457,10 @@ def prefill(
             slots as a prompt has tokens (outside ``jax.jit``, as in
             :func:`~mha_book.multihead.cache.append`).
     """
+    _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)
     _check_caches(caches, config)
+    token_ids = real_tokens(token_ids, lengths)
     held = caches[0].lengths
     if not isinstance(held, jax.core.Tracer):
         check(not held.any(), "caches", "caches without tokens", f"lengths {held.tolist()}")
@@ -488,7 +500,7 @@ def decode_step(
 
     Args:
         params: the weights.
-        token_ids: ``(B,)``.
+        token_ids: ``(B,)``; an id that is none of 0 to ``V - 1`` gives NaN.
         caches: the caches.
         config: the sizes and constants.
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
@@ -500,6 +512,8 @@ def decode_step(
         ValueError: an argument's axes do not fit, or a cache is full (outside ``jax.jit``; inside,
             the logits of that sequence are NaN).
     """
+    _check_params(params, config)
+    check_integers(token_ids, "token_ids")
     check(token_ids.ndim == 1, "token_ids", "axes (B,), that is rank 1", f"shape {token_ids.shape}")
     _check_caches(caches, config)
     positions = caches[0].lengths[:, None, None]  # (B, 1, 1): heads, then the one position
@@ -519,6 +533,12 @@ def decode_step(
 
     x = hidden_states(params, token_ids[:, None], attention, config)  # (B, 1, D)
     return linear(x[:, 0], params.token_embedding.T), tuple(grown)
+
+
+def _check_params(params: Any, config: SmolLM2Config) -> None:
+    check_params(params, SmolLM2Params)
+    what = f"as many layers as params have, {len(params.layers)}"
+    check(config.num_layers == len(params.layers), "config.num_layers", what, config.num_layers)
 
 
 def _check_caches(caches: tuple[KVCache, ...], config: SmolLM2Config) -> None:

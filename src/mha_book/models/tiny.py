@@ -15,14 +15,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, DTypeLike, Float, Int, Key
+from jaxtyping import Array, DTypeLike, Float, Int
 
-from mha_book._checks import check
+from mha_book._checks import RngKey, as_key, check, check_number, check_size
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.models.interface import (
     LayerRecord,
     check_gates,
+    check_params,
     check_tokens,
+    embed_tokens,
     next_token_losses,
 )
 from mha_book.models.minilm import LayerNormParams, LinearParams
@@ -89,9 +91,19 @@ class TinyConfig:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "max_length", "d_model", "num_layers", "num_heads"):
             size = getattr(self, name)
-            check(isinstance(size, int) and size > 0, name, "a positive integer", repr(size))
-        hidden = 0 if self.d_hidden is None else self.d_hidden
-        check(isinstance(hidden, int) and hidden >= 0, "d_hidden", "0 or more", repr(hidden))
+            check_size(size, name, 1, "a positive integer")
+            object.__setattr__(self, name, int(size))  # of NumPy or of Python: the same config
+        for name in ("num_kv_heads", "head_dim", "d_hidden"):
+            size, least = getattr(self, name), int(name != "d_hidden")
+            if size is not None:
+                check_size(size, name, least, f"{least} or more, an integer, or None")
+                object.__setattr__(self, name, int(size))
+        check_number(self.rope_theta, "rope_theta", "a positive number", positive=True)
+        check_number(self.epsilon, "epsilon", "a non-negative number")
+        for name in ("rope_theta", "epsilon"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        is_dropout = self.dropout is None or isinstance(self.dropout, Dropout)
+        check(is_dropout, "dropout", "Dropout(weights=0.1) or None", repr(self.dropout))
         known = f"one of {', '.join(POSITIONS)}"
         check(self.positions in POSITIONS, "positions", known, repr(self.positions))
 
@@ -132,9 +144,7 @@ class TinyParams(NamedTuple):
     unembedding: Array
 
 
-def init_tiny(
-    rng_key: Key[Array, ""], config: TinyConfig, dtype: DTypeLike = jnp.float32
-) -> TinyParams:
+def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float32) -> TinyParams:
     """Return freshly drawn parameters; ``jax.vmap`` over keys gives as many models.
 
     Embeddings and the unembedding have a standard deviation of 0.02. The matrices inside the
@@ -161,7 +171,7 @@ def init_tiny(
     d, v = config.d_model, config.vocab_size
     hidden = 4 * d if config.d_hidden is None else config.d_hidden
     token_key, position_key, output_key, *layer_keys = jax.random.split(
-        rng_key, 3 + config.num_layers
+        as_key(rng_key), 3 + config.num_layers
     )
 
     def matrix(key: Array, rows: int, columns: int) -> Array:
@@ -204,7 +214,7 @@ def forward(
     *,
     config: TinyConfig,
     gates: Float[Array, "L N"] | None = None,
-    rng_key: Key[Array, ""] | None = None,
+    rng_key: RngKey | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
 ) -> Any:
@@ -212,7 +222,7 @@ def forward(
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)``; an id beyond the vocabulary gives NaN.
+        token_ids: ``(B, T)``; an id that is none of 0 to ``V - 1`` gives NaN.
         config: the sizes and the rates of dropout.
         gates: ``(L, N)``, one factor for the output of each head; None for ones.
         rng_key: PRNG key of the dropout, split over the layers; None for no dropout whatever the
@@ -235,6 +245,9 @@ def forward(
         >>> forward(params, jnp.array([[1, 2, 3]]), config=config).shape
         (1, 3, 7)
     """
+    check_params(params, TinyParams)
+    what = f"as many layers as params have, {len(params.layers)}"
+    check(config.num_layers == len(params.layers), "config.num_layers", what, config.num_layers)
     check_tokens(token_ids, None, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
     options: dict[str, Any] = {
@@ -244,7 +257,7 @@ def forward(
         "return_intermediates": return_intermediates,
     }
     keys = [None] * config.num_layers if rng_key is None else _split(rng_key, config.num_layers)
-    x = jnp.take(params.token_embedding, token_ids, axis=0)  # (B, T, D); NaN beyond ``V``
+    x = embed_tokens(params.token_embedding, token_ids)  # (B, T, D)
     if params.position_embedding is not None:
         x = x + params.position_embedding[: token_ids.shape[1]][None]
     records = []
@@ -346,7 +359,7 @@ def loss(
 
 
 def _split(rng_key: Array, count: int) -> list[Array]:
-    return list(jax.random.split(rng_key, count))
+    return list(jax.random.split(as_key(rng_key), count))
 
 
 def _feed_forward(layer: TinyLayer, x: Array, config: TinyConfig) -> Array:

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Int
 
-from mha_book._checks import check, check_integers
+from mha_book._checks import RngKey, as_key, check, check_integers
 
 __all__ = [
     "UNKNOWN",
@@ -46,6 +46,9 @@ def tokenize(model: Any, sentences: Sequence[str]) -> tuple[Int[Array, "B T"], I
     is_list = isinstance(sentences, Sequence) and not isinstance(sentences, str)
     is_list = is_list and len(sentences) > 0 and all(isinstance(s, str) for s in sentences)
     check(is_list, "sentences", "a list of at least one string", repr(sentences))
+    is_model = hasattr(model, "tokenizer") and hasattr(model, "config")
+    what = "a loaded model, which has a tokenizer, not its params alone"
+    check(is_model, "model", what, type(model).__name__)
     rows = [model.tokenizer.encode(sentence).ids for sentence in sentences]
     for number, row in enumerate(rows):
         what = f"at most {model.config.max_length} tokens"
@@ -137,16 +140,22 @@ def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
     Returns:
         The text, with U+FFFD for :data:`UNKNOWN`.
 
+    Raises:
+        ValueError: a token is none of 0 to the number of characters.
+
     Example:
         >>> decode_characters(encode_characters("ab?", "ab"), "ab")
         'ab�'
     """
     symbols = "\N{REPLACEMENT CHARACTER}" + characters
-    return "".join(symbols[int(number)] for number in token_ids)
+    ids = [int(number) for number in token_ids]
+    for number in ids:
+        check(0 <= number < len(symbols), "token_ids", f"0 to {len(characters)}", number)
+    return "".join(symbols[number] for number in ids)
 
 
 def sample_windows(
-    token_ids: Int[Array, " P"], rng_key: Key[Array, ""], count: int, length: int
+    token_ids: Int[Array, " P"], rng_key: RngKey, count: int, length: int
 ) -> Int[Array, "B T"]:
     """Return windows of a text that begin at random places, all equally likely.
 
@@ -167,7 +176,7 @@ def sample_windows(
         [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     """
     last = _last_start(token_ids, length)
-    starts = jax.random.randint(rng_key, (count,), 0, last + 1, jnp.int32)
+    starts = jax.random.randint(as_key(rng_key), (count,), 0, last + 1, jnp.int32)
     return token_ids[starts[:, None] + jnp.arange(length, dtype=jnp.int32)[None, :]]
 
 

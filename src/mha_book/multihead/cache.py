@@ -13,9 +13,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
-from mha_book._checks import check, check_axis, check_floating, check_integers
+from mha_book._checks import (
+    check,
+    check_axis,
+    check_floating,
+    check_integers,
+    check_rank,
+    check_size,
+)
 from mha_book.attention.dispatch import attend
 from mha_book.masks import Mask
 from mha_book.multihead.layer import project_output, project_qkv
@@ -97,14 +105,10 @@ def init_cache(
     for name, size in {**sizes, "head_dim": head_dim, "value_dim": value_dim}.items():
         least = 0 if name == "num_kv_heads" else 1
         what = "a positive integer" if least else "a non-negative integer"
-        check(isinstance(size, int) and size >= least, name, what, repr(size))
+        check_size(size, name, least, what)
     if window is not None:
-        check(
-            isinstance(window, int) and window >= 0,
-            "window",
-            "a non-negative integer",
-            repr(window),
-        )
+        check_size(window, "window", 0, "a non-negative integer")
+        window = int(window)
         check(capacity > window, "capacity", f"window + 1 = {window + 1} slots or more", capacity)
     keys = jnp.zeros((batch, num_kv_heads, head_dim, capacity), dtype)
     values = jnp.zeros((batch, num_kv_heads, capacity, value_dim), dtype)
@@ -132,8 +136,9 @@ def append(
         The new cache.
 
     Raises:
-        ValueError: an axis or dtype does not fit, or a sequence grows longer than the capacity and
-            there is no window. Inside ``jax.jit`` lengths are not known and nothing can be raised:
+        ValueError: an axis or dtype does not fit, a count is not from 0 to ``T``, or a sequence
+            grows longer than the capacity and there is no window. Inside ``jax.jit`` numbers are
+            not known and nothing can be raised: a count outside 0 to ``T`` is the nearer of them;
             what exceeds the capacity is not stored, the lengths show it, and
             :func:`~mha_book.multihead.cache.attend_cached` answers that sequence with NaN.
 
@@ -169,16 +174,28 @@ def _check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Arr
         what = f"axes {axes} = ({batch}, {heads}, T, {last}), as the cache has"
         check(fits, name, what, f"shape {shape}")
     check_axis(value, "value", 2, "(B, K, T, C)", key.shape[2], "key")
-    if counts is None:
-        counts = jnp.full((batch,), key.shape[2], jnp.int32)
-    check_integers(counts, "counts")
-    what = f"one number for each sequence, axes (B,) = ({batch},)"
-    check(tuple(counts.shape) == (batch,), "counts", what, f"shape {tuple(counts.shape)}")
-    lengths = cache.lengths + counts.astype(jnp.int32)
+    counts = _checked_counts(cache, key.shape[2], counts)
+    lengths = cache.lengths + counts
     if cache.window is None and not isinstance(lengths, jax.core.Tracer):
         what = f"room for every new token: at most {capacity} tokens a sequence"
         check(bool((lengths <= capacity).all()), "cache", what, f"lengths {lengths.tolist()}")
-    return counts.astype(jnp.int32)
+    return counts
+
+
+def _checked_counts(cache: KVCache, num_new: int, counts: Any) -> Int[Array, " B"]:
+    """Return one count from 0 to ``T`` for each sequence, int32; all ``T`` for None."""
+    batch = cache.lengths.shape[0]
+    if counts is None:
+        return jnp.full((batch,), num_new, jnp.int32)
+    check_integers(counts, "counts")
+    what = f"one number for each sequence, axes (B,) = ({batch},)"
+    check(tuple(counts.shape) == (batch,), "counts", what, f"shape {tuple(counts.shape)}")
+    if not isinstance(counts, jax.core.Tracer):
+        values = np.asarray(counts)
+        fits = bool(((values >= 0) & (values <= num_new)).all())
+        check(fits, "counts", f"numbers from 0 to {num_new}, the new tokens", values.tolist())
+    counts = jnp.asarray(counts)
+    return jnp.clip(counts.astype(jnp.int32), 0, num_new)
 
 
 def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = None) -> Mask:
@@ -195,7 +212,9 @@ def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = N
 
     Raises:
         ValueError: a ring buffer has fewer than ``window + T`` slots: a key that the first of the
-            new tokens sees has been overwritten by the last of them.
+            new tokens sees has been overwritten by the last of them. A sequence has had fewer
+            tokens than are said to be new: they are appended first. Inside ``jax.jit`` lengths are
+            not known, and such a sequence is answered with NaN.
 
     Example:
         >>> from mha_book.multihead.cache import init_cache
@@ -204,8 +223,11 @@ def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = N
         >>> mask.materialize(2, 3).astype(int).tolist()
         [[[[1, 0, 0], [1, 1, 0]]]]
     """
-    counts = jnp.full_like(cache.lengths, num_new) if counts is None else counts
+    counts = _checked_counts(cache, num_new, counts)
     start = cache.lengths - counts
+    if not isinstance(start, jax.core.Tracer):
+        what = f"tokens appended before they attend, {counts.tolist()} or more"
+        check(bool((start >= 0).all()), "cache", what, f"lengths {cache.lengths.tolist()}")
     if cache.window is None:
         return Mask(upper=start, query_lengths=counts)
     least = cache.window + num_new
@@ -238,7 +260,8 @@ def attend_cached(
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
 
     Returns:
-        ``(B, N, T, C)``; NaN for a sequence that has grown longer than the capacity.
+        ``(B, N, T, C)``; NaN for a sequence that has grown longer than the capacity, or has had
+        fewer tokens than are said to be new.
 
     Raises:
         ValueError: an axis does not fit, or as in :func:`cache_mask`.
@@ -250,18 +273,29 @@ def attend_cached(
         >>> attend_cached(jnp.ones((1, 6, 1, 4)), cache).shape
         (1, 6, 1, 4)
     """
+    check_rank(query, "query", "(B, N, T, H)", 4)
     check(query.ndim == 4, "query", "axes (B, N, T, H), that is rank 4", f"shape {query.shape}")
+    check_axis(query, "query", 0, "(B, N, T, H)", cache.keys.shape[0], "the cache")
+    counts = _checked_counts(cache, query.shape[2], counts)
+    mask = cache_mask(cache, query.shape[2], counts)
     if cache.window is None:
-        overfull = (cache.lengths > cache.capacity)[:, None, None, None]
-        query = jnp.where(overfull, jnp.full((), jnp.nan, query.dtype), query)
-    return attend(
+        query = _nan_where(cache.lengths > cache.capacity, query)
+    attended = attend(
         query,
         jnp.swapaxes(cache.keys, -1, -2),  # (B, K, S, H): a view for the compiler, no copy
         cache.values,
-        mask=cache_mask(cache, query.shape[2], counts),
+        mask=mask,
         scale=scale,
         implementation=implementation,
     )
+    return _nan_where(cache.lengths < counts, attended)
+
+
+def _nan_where(rows: Bool[Array, " B"], x: Float[Array, "B N T C"]) -> Float[Array, "B N T C"]:
+    """Return ``x`` with NaN in some rows; itself where it is known that there are none."""
+    if not isinstance(rows, jax.core.Tracer) and not np.asarray(rows).any():
+        return x
+    return jnp.where(rows[:, None, None, None], jnp.asarray(jnp.nan, x.dtype), x)
 
 
 def cached_multi_head_attention(

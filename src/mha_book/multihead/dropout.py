@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, DTypeLike, Float, Key
+import numpy as np
+from jaxtyping import Array, DTypeLike, Float
 
-from mha_book._checks import check, check_floating
+from mha_book._checks import RngKey, as_key, check, check_floating
 
 __all__ = ["Dropout", "DropoutFactors", "draw_factors", "dropout", "dropout_factors"]
 
@@ -38,7 +39,7 @@ class Dropout:
     def __post_init__(self) -> None:
         for field in fields(self):
             rate = getattr(self, field.name)
-            check(0.0 <= rate < 1.0, f"dropout.{field.name}", "a probability in [0, 1)", rate)
+            _check_rate(rate, f"dropout.{field.name}")
 
 
 class DropoutFactors(NamedTuple):
@@ -56,7 +57,7 @@ class DropoutFactors(NamedTuple):
 
 
 def dropout_factors(
-    rng_key: Key[Array, ""], rate: float, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
+    rng_key: RngKey, rate: float, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "..."]:
     r"""Draw what dropout multiplies by: 0 with probability ``rate``, else $1 / (1 - \text{rate})$.
 
@@ -64,7 +65,7 @@ def dropout_factors(
     of a product with these factors is the product of the gradient with the same factors.
 
     Args:
-        rng_key: PRNG key; the same key gives the same zeros in every ``dtype``.
+        rng_key: PRNG key, or an integer seed; the same key gives the same zeros in every ``dtype``.
         rate: probability of a zero, in [0, 1).
         shape: shape of the result.
         dtype: dtype of the result.
@@ -79,20 +80,21 @@ def dropout_factors(
         >>> bool(dropout_factors(jax.random.key(0), 0.5, (1000,)).mean() > 0.9)
         True
     """
-    check(0.0 <= rate < 1.0, "rate", "a probability in [0, 1)", rate)
-    kept = jax.random.uniform(rng_key, shape, jnp.float32) >= rate
+    _check_rate(rate, "rate")
+    rate = float(rate)
+    kept = jax.random.uniform(as_key(rng_key), shape, jnp.float32) >= rate
     return kept.astype(dtype) * jnp.asarray(1.0 / (1.0 - rate), dtype)
 
 
 def dropout(
-    x: Float[Array, "..."], rate: float, rng_key: Key[Array, ""] | None = None
+    x: Float[Array, "..."], rate: float, rng_key: RngKey | None = None
 ) -> Float[Array, "..."]:
     r"""Return $x \circ f$ with the random factors $f$ of :func:`dropout_factors`.
 
     Args:
         x: any shape.
         rate: probability in [0, 1) that an entry becomes 0; at 0 the result is ``x`` itself.
-        rng_key: PRNG key, needed where ``rate`` is not 0.
+        rng_key: PRNG key, or an integer seed; needed where ``rate`` is not 0.
 
     Returns:
         The same shape; its mean over keys is ``x``, and the variance of an entry
@@ -109,7 +111,7 @@ def dropout(
         [0.0, 2.0]
     """
     check_floating(x, "x")
-    check(0.0 <= rate < 1.0, "rate", "a probability in [0, 1)", rate)
+    _check_rate(rate, "rate")
     if rate == 0.0:
         return x
     return x * dropout_factors(_present(rng_key, f"rate {rate}"), rate, x.shape, x.dtype)
@@ -117,7 +119,7 @@ def dropout(
 
 def draw_factors(
     dropout: Dropout | None,
-    rng_key: Key[Array, ""] | None,
+    rng_key: RngKey | None,
     scores_shape: tuple[int, ...],
     value_dim: int,
     d_model: int,
@@ -127,7 +129,7 @@ def draw_factors(
 
     Args:
         dropout: the rates; None for no dropout.
-        rng_key: PRNG key, needed where a rate is not 0.
+        rng_key: PRNG key, or an integer seed; needed where a rate is not 0.
         scores_shape: ``(…, N, T, S)``.
         value_dim: ``C``.
         d_model: ``D``.
@@ -137,13 +139,16 @@ def draw_factors(
         The factors.
 
     Raises:
-        ValueError: a rate is not 0 and there is no key.
+        ValueError: a rate is not 0 and there is no key, or ``dropout`` is no :class:`Dropout`.
 
     Example:
         >>> factors = draw_factors(Dropout(heads=0.5), jax.random.key(0), (2, 5, 7), 3, 4)
         >>> factors.weights, factors.heads.shape
         (None, (2, 5, 3))
     """
+    is_rates = dropout is None or isinstance(dropout, Dropout)
+    hint = "a rate for one of its places: Dropout(weights=0.1)"
+    check(is_rates, "dropout", hint, repr(dropout))
     if dropout is None or dropout == Dropout():
         return DropoutFactors()
     *batch, _, length, _ = scores_shape
@@ -158,8 +163,14 @@ def draw_factors(
     )
 
 
-def _present(rng_key: Array | None, need: str) -> Array:
+def _check_rate(rate: object, name: str) -> None:
+    is_number = isinstance(rate, int | float | np.integer | np.floating)
+    fits = is_number and not isinstance(rate, bool) and 0.0 <= rate < 1.0
+    check(fits, name, "a probability in [0, 1)", repr(rate))
+
+
+def _present(rng_key: RngKey | None, need: str) -> Array:
     """Return the key, or raise if there is none."""
     if rng_key is None:
         raise ValueError(f"rng_key: expected a PRNG key, since there is {need}; got None")
-    return rng_key
+    return as_key(rng_key)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check
-from mha_book.multihead.parameters import MultiHeadParams, check_params
+from mha_book._checks import RngKey, as_key, check, check_size
+from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, check_params
 
 __all__ = [
     "fit_groups",
@@ -33,8 +33,8 @@ def kv_head_index(num_heads: int, num_kv_heads: int) -> Int[Array, " N"]:
     Heads of a group are neighbours: the key heads are *repeated*, 0 0 1 1, not tiled, 0 1 0 1.
 
     Args:
-        num_heads: ``N``.
-        num_kv_heads: ``K``, a divisor of ``N``.
+        num_heads: ``N``, 0 or more.
+        num_kv_heads: ``K``, a divisor of ``N``; any number where ``N`` is 0.
 
     Returns:
         ``(N,)``.
@@ -46,7 +46,11 @@ def kv_head_index(num_heads: int, num_kv_heads: int) -> Int[Array, " N"]:
         >>> kv_head_index(6, 2).tolist()
         [0, 0, 0, 1, 1, 1]
     """
-    return jnp.arange(num_heads) // _group_size(num_heads, num_kv_heads)
+    check_size(num_heads, "num_heads", 0, "0 or a positive integer")
+    if num_heads == 0:  # a layer without heads, as after pruning
+        check_size(num_kv_heads, "num_kv_heads", 0, "0 or a positive integer")
+        return jnp.arange(0)
+    return jnp.arange(int(num_heads)) // _group_size(int(num_heads), num_kv_heads)
 
 
 def repeat_kv_heads(params: MultiHeadParams) -> MultiHeadParams:
@@ -64,7 +68,7 @@ def repeat_kv_heads(params: MultiHeadParams) -> MultiHeadParams:
         >>> repeat_kv_heads(shared).w_k.shape
         (8, 4, 2)
     """
-    check_params(params)
+    _check_separate(params)
     heads = kv_head_index(params.w_q.shape[1], params.w_k.shape[1])
     return _with_key_heads(params, lambda weight: jnp.take(weight, heads, axis=-2))
 
@@ -90,6 +94,7 @@ def mean_pool_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadPar
         >>> mean_pool_groups(init_multi_head(jax.random.key(0), 8, 4), 1).w_v.shape
         (8, 1, 2)
     """
+    _check_separate(params)
     return _with_key_heads(params, lambda w: _in_groups(w, params, num_kv_heads).mean(axis=-2))
 
 
@@ -114,13 +119,16 @@ def select_from_groups(
         >>> select_from_groups(init_multi_head(jax.random.key(0), 8, 4), 2, member=1).w_k.shape
         (8, 2, 2)
     """
+    _check_separate(params)
     group = _group_size(params.w_k.shape[1], num_kv_heads)
-    check(0 <= member < group, "member", f"a number from 0 to {group - 1}", member)
+    what = f"a number from 0 to {group - 1}"
+    check_size(member, "member", 0, what)
+    check(member < group, "member", what, member)
     return _with_key_heads(params, lambda w: _in_groups(w, params, num_kv_heads)[..., member, :])
 
 
 def reinitialize_groups(
-    rng_key: Key[Array, ""], params: MultiHeadParams, num_kv_heads: int
+    rng_key: RngKey, params: MultiHeadParams, num_kv_heads: int
 ) -> MultiHeadParams:
     """Draw the key and value heads anew: what a conversion has to beat.
 
@@ -143,7 +151,7 @@ def reinitialize_groups(
         (8, 2, 2)
     """
     pooled = mean_pool_groups(params, num_kv_heads)
-    keys = jax.random.split(rng_key, 2)
+    keys = jax.random.split(as_key(rng_key), 2)
     w_k, w_v = (
         _root_mean_square(old) * jax.random.normal(key, new.shape, new.dtype)
         for key, old, new in zip(keys, (params.w_k, params.w_v), pooled[1:3], strict=True)
@@ -216,6 +224,13 @@ def fit_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
     )
 
 
+def _check_separate(params: MultiHeadParams) -> None:
+    hint = ": write unfuse(params)" if isinstance(params, FusedMultiHeadParams) else ""
+    is_separate = isinstance(params, MultiHeadParams)
+    check(is_separate, "params", f"MultiHeadParams{hint}", type(params).__name__)
+    check_params(params)
+
+
 def _best_shared(
     left: Float[Array, "K G rows X"], right: Float[Array, "K G X columns"]
 ) -> tuple[Array, Array]:
@@ -248,10 +263,13 @@ def _in_groups(weight: Array, params: MultiHeadParams, num_kv_heads: int) -> Arr
 
 
 def _group_size(num_heads: int, num_kv_heads: int) -> int:
-    is_divisor = isinstance(num_kv_heads, int) and num_kv_heads > 0
-    is_divisor = is_divisor and num_heads % num_kv_heads == 0
-    check(is_divisor, "num_kv_heads", f"a positive divisor of {num_heads}", repr(num_kv_heads))
-    return num_heads // num_kv_heads
+    what = f"a positive divisor of {num_heads}"
+    check_size(num_kv_heads, "num_kv_heads", 1, what)
+    fits = num_heads > 0 and num_heads % num_kv_heads == 0
+    check(
+        fits, "num_kv_heads", what if num_heads else "heads to share: there are none", num_kv_heads
+    )
+    return num_heads // int(num_kv_heads)
 
 
 def _root_mean_square(x: Array) -> Array:

@@ -20,9 +20,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, DTypeLike, Float, Key
+from jaxtyping import Array, Bool, DTypeLike, Float
 
-from mha_book._checks import check, check_axis, check_floating, check_rank
+from mha_book._checks import (
+    RngKey,
+    as_key,
+    check,
+    check_axis,
+    check_floating,
+    check_rank,
+    check_size,
+)
 from mha_book.attention.dispatch import attend
 from mha_book.layers import rms_norm
 from mha_book.masks import Mask
@@ -79,7 +87,7 @@ class Latent(NamedTuple):
 
 
 def init_latent(
-    rng_key: Key[Array, ""],
+    rng_key: RngKey,
     d_model: int,
     num_heads: int,
     *,
@@ -93,7 +101,7 @@ def init_latent(
     """Return freshly drawn parameters; the norms, one for each latent, start at one.
 
     Args:
-        rng_key: PRNG key.
+        rng_key: PRNG key, or an integer seed.
         d_model: ``D``.
         num_heads: ``N``.
         latent_dim: ``R``.
@@ -103,11 +111,21 @@ def init_latent(
         query_latent_dim: ``Q``; None where the queries are made from the input.
         dtype: dtype of the parameters.
 
+    Raises:
+        ValueError: a size is not a positive integer, or ``rotary_dim`` is odd.
+
     Example:
         >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
         >>> init_latent(jax.random.key(0), 8, 5, **sizes).w_uk.shape
         (6, 5, 4)
     """
+    sizes = {"d_model": d_model, "num_heads": num_heads, "latent_dim": latent_dim}
+    sizes |= {"head_dim": head_dim, "rotary_dim": rotary_dim, "value_dim": value_dim}
+    if query_latent_dim is not None:
+        sizes["query_latent_dim"] = query_latent_dim
+    for name, size in sizes.items():
+        check_size(size, name, 1, "a positive integer")
+    check(rotary_dim % 2 == 0, "rotary_dim", "an even number", rotary_dim)
     into = d_model if query_latent_dim is None else query_latent_dim
     shapes: dict[str, tuple[int, ...]] = {
         "w_q": (into, num_heads, head_dim + rotary_dim),
@@ -121,7 +139,7 @@ def init_latent(
     if query_latent_dim is not None:
         shapes["w_qc"] = (d_model, query_latent_dim)
         drawn["norm_qc"] = jnp.ones((query_latent_dim,), dtype)
-    keys = jax.random.split(rng_key, len(shapes))
+    keys = jax.random.split(as_key(rng_key), len(shapes))
     for key, (name, shape) in zip(keys, shapes.items(), strict=True):
         fan_in = shape[0] * (shape[1] if name == "w_o" else 1)
         fan_out = math.prod(shape) // fan_in
@@ -186,6 +204,7 @@ def expanded_attention(
         (7, 8)
     """
     content_query, rotated_query = _queries(params, x, angles)
+    _check_latent(params, latent, x)
     content_key = project_heads(latent.content, params.w_uk)  # (…, N, S, H)
     value = project_heads(latent.content, params.w_uv)  # (…, N, S, C)
     rotated_key = latent.rotated_key[..., None, :, :]  # one for all heads
@@ -229,6 +248,7 @@ def absorbed_attention(
         (7, 8)
     """
     content_query, rotated_query = _queries(params, x, angles)
+    _check_latent(params, latent, x)
     absorbed = jnp.einsum("...hia,rha->...hir", content_query, params.w_uk)  # (…, N, T, R)
     query = jnp.concatenate((absorbed, rotated_query), axis=-1)  # (…, N, T, R + P)
     key = jnp.concatenate(latent, axis=-1)[..., None, :, :]  # (…, 1, S, R + P)
@@ -255,10 +275,63 @@ def _scale(params: LatentParams) -> float:
     return 1.0 / math.sqrt(params.w_q.shape[-1])
 
 
+_AXES = {
+    "w_q": "QNX",
+    "w_c": "DR",
+    "w_kr": "DP",
+    "w_uk": "RNH",
+    "w_uv": "RNC",
+    "w_o": "NCD",
+    "w_qc": "DQ",
+    "norm_c": "R",
+    "norm_qc": "Q",
+}
+"""The axes of each weight; X is H + P."""
+
+
+def _check_params(params: LatentParams) -> None:
+    """Raise unless ``params`` are arrays of one dtype whose axes fit together."""
+    check(isinstance(params, LatentParams), "params", "LatentParams", type(params).__name__)
+    sizes: dict[str, int] = {}
+    for name, axes in _AXES.items():
+        weight = getattr(params, name)
+        if weight is None and name in ("w_qc", "norm_c", "norm_qc"):
+            continue
+        check_floating(weight, name, params.w_c, "w_c")
+        written = f"axes ({', '.join(axes).replace('X', 'H + P')})"
+        shape = tuple(weight.shape)
+        check(len(shape) == len(axes), name, f"{written}, rank {len(axes)}", f"shape {shape}")
+        for axis, size in zip(axes, shape, strict=True):
+            wanted = sizes.setdefault(axis, size)
+            check(size == wanted, name, f"{written} with {axis} = {wanted}", f"shape {shape}")
+    expected = sizes["H"] + sizes["P"]
+    check(sizes["X"] == expected, "w_q", f"axis 2 of (Q, N, H + P) to be {expected}", sizes["X"])
+    if params.w_qc is None:
+        check(sizes["Q"] == sizes["D"], "w_q", f"Q = D = {sizes['D']}, without w_qc", sizes["Q"])
+        check(params.norm_qc is None, "norm_qc", "None, without w_qc", "an array")
+
+
 def _check_input(params: LatentParams, x: Array) -> None:
+    _check_params(params)
     check_rank(x, "x", "(…, T, D)", 2)
     check_floating(x, "x", params.w_c, "the weights")
     check_axis(x, "x", -1, "(…, T, D)", params.w_c.shape[0], "w_c")
-    queries, rotated = params.w_q.shape[-1], params.w_kr.shape[-1]
-    expected = params.w_uk.shape[-1] + rotated
-    check(queries == expected, "w_q", f"axis 2 of (Q, N, H + P) to be {expected}", queries)
+
+
+def _check_latent(params: LatentParams, latent: Latent, x: Array) -> None:
+    """Raise unless ``latent`` is what :func:`compress` gives with these parameters."""
+    check(isinstance(latent, Latent), "latent", "what compress gave", type(latent).__name__)
+    rows = None
+    for name, axes, weight in (
+        ("content", "(…, S, R)", params.w_c),
+        ("rotated_key", "(…, S, P)", params.w_kr),
+    ):
+        array = getattr(latent, name)
+        check_rank(array, f"latent.{name}", axes, 2)
+        check_floating(array, f"latent.{name}", x, "x")
+        check_axis(array, f"latent.{name}", -1, axes, weight.shape[1], "params")
+        leading = tuple(array.shape[:-2])
+        what = f"the leading axes of x, {tuple(x.shape[:-2])}"
+        check(leading == tuple(x.shape[:-2]), f"latent.{name}", what, f"shape {array.shape}")
+        rows = array.shape[-2] if rows is None else rows
+        check_axis(array, f"latent.{name}", -2, axes, rows, "latent.content")

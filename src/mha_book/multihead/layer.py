@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from mha_book._checks import (
+    as_key,
     check,
     check_axis,
     check_flag,
     check_floating,
-    check_key,
     check_rank,
     check_shape,
     check_size,
@@ -347,7 +347,7 @@ def check_dropout(dropout: Dropout | None, rng_key: Array | None) -> None:
     if dropout is not None and not isinstance(dropout, Dropout):
         check(False, "dropout", "Dropout(weights=…, heads=…, output=…) or None", repr(dropout))
     if rng_key is not None:
-        check_key(rng_key)
+        as_key(rng_key)
 
 
 def _no_params(params: Any) -> Any:

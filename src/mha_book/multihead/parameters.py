@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, DTypeLike, Float, Key
 
 from mha_book._checks import (
+    as_key,
     check,
     check_flag,
     check_float_dtype,
     check_floating,
     check_function,
-    check_key,
     check_rank,
     check_shape,
     check_size,
@@ -216,7 +216,7 @@ def xavier_uniform(
         >>> bool((abs(w) <= 1.0).all())
         True
     """
-    check_key(rng_key)
+    rng_key = as_key(rng_key)
     check(fan_in > 0 and fan_out > 0, "fan_in, fan_out", "positive", f"{fan_in}, {fan_out}")
     check_float_dtype(dtype)
     limit = math.sqrt(6.0 / (fan_in + fan_out))
@@ -243,7 +243,7 @@ def normal(
         (3, 3)
     """
     del fan_in, fan_out
-    check_key(rng_key)
+    rng_key = as_key(rng_key)
     check_float_dtype(dtype)
     return 0.02 * jax.random.normal(rng_key, shape, dtype)
 
@@ -293,7 +293,7 @@ def init_multi_head(
         ("value_dim", 1 if value_dim is None else value_dim),
     ):
         check_size(size, name)
-    check_key(rng_key)
+    rng_key = as_key(rng_key)
     check_flag(use_bias, "use_bias")
     check_function(initializer, "initializer", "of the signature of xavier_uniform")
     check_float_dtype(dtype)

@@ -19,14 +19,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from mha_book._checks import check, check_floating, check_key, check_share
+from mha_book._checks import as_key, check, check_floating, check_share
 
 __all__ = [
     "BETA",
     "GAMMA",
     "ZETA",
-    "expected_l0",
     "deterministic_gates",
+    "expected_l0",
     "init_log_alpha",
     "nonzero_probability",
     "sample_gates",
@@ -59,7 +59,7 @@ def sample_gates(
         >>> sample_gates(jax.random.key(0), jnp.array([-20.0, 20.0])).tolist()
         [0.0, 1.0]
     """
-    check_key(rng_key)
+    rng_key = as_key(rng_key)
     check_floating(log_alpha, "log_alpha")
     noise = jax.random.logistic(rng_key, log_alpha.shape, log_alpha.dtype)
     return _stretched(jax.nn.sigmoid((noise + log_alpha) / BETA))

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from mha_book._checks import (
+    as_key,
     check,
     check_floating,
     check_function,
-    check_key,
     check_model,
     check_rank,
 )
@@ -299,7 +299,7 @@ def random_importance(rng_key: Key[Array, ""], shape: tuple[int, int]) -> Float[
         >>> random_importance(jax.random.key(0), (2, 3)).shape
         (2, 3)
     """
-    check_key(rng_key)
+    rng_key = as_key(rng_key)
     return jax.random.uniform(rng_key, shape)
 
 

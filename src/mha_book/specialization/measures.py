@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from mha_book._checks import check, check_floating, check_key, check_share, check_size, check_type
+from mha_book._checks import as_key, check, check_floating, check_share, check_size, check_type
 from mha_book.specialization.patterns import (
     Pattern,
     at_offset,
@@ -317,7 +317,7 @@ def bootstrap_samples(sums: MeasureSums, rng_key: Key[Array, ""], draws: int = 1
         [10.0, 10.0, 10.0]
     """
     _check_sums(sums)
-    check_key(rng_key)
+    rng_key = as_key(rng_key)
     check_size(draws, "draws")
     check(sums.rows.ndim == 1, "sums", "one axis of texts", f"rows {sums.rows.shape}")
     texts = sums.rows.shape[0]

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
-from mha_book._checks import check, check_integers, check_key, check_size, check_type
+from mha_book._checks import as_key, check, check_integers, check_size, check_type
 from mha_book.specialization.patterns import Pattern, offsets, on_target
 
 __all__ = [
@@ -77,7 +77,7 @@ def repeated_tokens(
     check(is_count, "period", f"from 1 to the {size} tokens of the vocabulary", repr(period))
     check_size(copies, "copies", 2)
     check_size(batch, "batch")
-    check_key(rng_key)
+    rng_key = as_key(rng_key)
     keys = jax.random.split(rng_key, batch)
     drawn = jax.vmap(lambda key: jax.random.permutation(key, vocabulary)[:period])(keys)  # (B, P)
     ids = jnp.tile(drawn, (1, copies))
@@ -202,7 +202,7 @@ def probe_sequences(rng_key: Key[Array, ""], task: ProbeTask, batch: int) -> Pro
         (2, 22)
     """
     check_type(task, "task", ProbeTask)
-    check_key(rng_key)
+    rng_key = as_key(rng_key)
     check_size(batch, "batch")
     check(task.before > 0, "task", "an item before the first probe", task)
     check(task.items <= task.colors, "task", f"{task.items} colors or more", task)

@@ -1,0 +1,151 @@
+"""Tokens that are none: read, they give NaN; where they fill a row up, they do not matter."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.models import minilm, smollm2, tiny
+from mha_book.models.interface import next_token_losses
+from mha_book.models.tokens import decode_characters, tokenize
+from tests.models.small import small_minilm, small_smollm2
+
+pytestmark = pytest.mark.unoptimized
+
+SMOLLM2, MINILM = small_smollm2(), small_minilm(num_layers=1)
+TINY = tiny.TinyConfig(vocab_size=101, d_model=8, num_layers=1)
+TINY_PARAMS = tiny.init_tiny(0, TINY)
+SIZE, T = 101, 5
+STRANGE = (-1, -SIZE, -100, SIZE, 2**30, -(2**31))
+SMALL = jnp.arange(1, T + 1, dtype=jnp.int32)[None]
+
+
+def of_smollm2(ids):
+    return smollm2.forward(SMOLLM2.params, ids, config=SMOLLM2.config)
+
+
+def of_minilm(ids):
+    return minilm.encode(MINILM.params, ids, jnp.array([T], jnp.int32))[-1]
+
+
+def of_tiny(ids):
+    return tiny.forward(TINY_PARAMS, ids, config=TINY)
+
+
+@pytest.mark.parametrize("model", [of_smollm2, of_minilm, of_tiny])
+def test_a_token_that_is_none_gives_nan(no_type_checks, model):
+    model = jax.jit(model)
+    assert np.isfinite(model(SMALL)).all()
+    for strange in STRANGE:
+        at = 3 if model is not of_minilm else 0
+        out = model(SMALL.at[0, at].set(strange))
+        assert np.isnan(out[0, at:]).all(), strange
+    for dtype in (jnp.int8, jnp.uint8, jnp.uint32):  # narrower than the vocabulary, or unsigned
+        np.testing.assert_array_equal(model(SMALL.astype(dtype)), model(SMALL))
+    assert np.isnan(model(SMALL.astype(jnp.uint32).at[0, 0].set(2**32 - 1))).all()
+
+
+def test_a_token_that_is_none_gives_nan_in_a_step_of_decoding():
+    caches = smollm2.init_caches(1, 3, config=SMOLLM2.config)
+    for strange in (-1, SIZE):
+        ids = jnp.array([strange], jnp.int32)
+        logits, _ = smollm2.decode_step(SMOLLM2.params, ids, caches, config=SMOLLM2.config)
+        assert np.isnan(logits).all()
+
+
+def test_labels_that_are_none_give_nan():
+    logits = jnp.zeros((1, T - 1, SIZE))
+    for strange in STRANGE:
+        losses = next_token_losses(logits, SMALL.at[0, 2].set(strange))
+        assert np.isnan(losses[0]).tolist() == [False, True, False, False]
+        last = SMALL.at[0, -1].set(strange)  # a label alone: the model does not read it
+        assert np.isnan(tiny.loss(TINY_PARAMS, last, config=TINY))
+        assert np.isnan(smollm2.loss(SMOLLM2.params, last, config=SMOLLM2.config))
+
+
+@pytest.mark.parametrize("filler", [0, 7, *STRANGE])
+def test_what_fills_a_row_up_does_not_matter(filler):
+    """Neither forward nor backward."""
+    rows = jnp.concatenate([SMALL, SMALL.at[0, 3:].set(filler)])
+    lengths = jnp.array([T, 3], jnp.int32)
+
+    def of_decoder(params, rows):
+        return smollm2.loss(params, rows, lengths, config=SMOLLM2.config)
+
+    def of_encoder(params, rows):
+        return jnp.sum(minilm.embed(params, rows, lengths) ** 3)
+
+    clean = jnp.concatenate([SMALL, SMALL.at[0, 3:].set(0)])
+    for loss, params in ((of_decoder, SMOLLM2.params), (of_encoder, MINILM.params)):
+        got, wanted = (jax.jit(jax.value_and_grad(loss))(params, x) for x in (rows, clean))
+        assert np.isfinite(got[0])
+        jax.tree.map(np.testing.assert_array_equal, got, wanted)
+    caches = smollm2.init_caches(2, T, config=SMOLLM2.config)
+    for got in smollm2.prefill(SMOLLM2.params, rows, lengths, caches, config=SMOLLM2.config):
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got))
+
+
+def test_characters_that_are_none_are_refused():
+    for strange in (-1, 3):
+        with pytest.raises(ValueError, match=f"token_ids: expected 0 to 2; got {strange}"):
+            decode_characters(jnp.array([1, strange]), "ab")
+
+
+LENGTHS = jnp.array([T], jnp.int32)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: smollm2.forward(MINILM.params, SMALL), "SmolLM2Params; got MiniLMParams"),
+        (lambda: smollm2.forward({"a": 1}, SMALL), "SmolLM2Params; got dict"),
+        (lambda: smollm2.forward(SMOLLM2, SMALL), "SmolLM2Params: write model.params; got SmolLM2"),
+        (lambda: smollm2.loss(None, SMALL), "SmolLM2Params; got NoneType"),
+        (lambda: smollm2.prefill({}, SMALL, LENGTHS, ()), "SmolLM2Params; got dict"),
+        (lambda: smollm2.decode_step({}, LENGTHS, ()), "SmolLM2Params; got dict"),
+        (lambda: smollm2.init_caches(1, 2, params={}), "SmolLM2Params; got dict"),
+        (lambda: minilm.encode(SMOLLM2.params, SMALL, LENGTHS), "MiniLMParams; got SmolLM2Params"),
+        (lambda: minilm.embed(MINILM, SMALL, LENGTHS), "MiniLMParams: write model.params"),
+        (lambda: tiny.loss(SMOLLM2.params, SMALL, config=TINY), "TinyParams; got SmolLM2Params"),
+        (lambda: tiny.forward({}, SMALL, config=TINY), "TinyParams; got dict"),
+    ],
+)
+@pytest.mark.usefixtures("no_type_checks")
+def test_parameters_of_another_model_are_refused(call, message):
+    with pytest.raises(ValueError, match=f"params: expected {message}"):
+        call()
+
+
+@pytest.mark.usefixtures("no_type_checks")
+def test_sizes_of_another_model_are_refused():
+    message = "config.num_layers: expected as many layers as params have, {}; got"
+    with pytest.raises(ValueError, match=message.format(2)):
+        smollm2.forward(SMOLLM2.params, SMALL)
+    with pytest.raises(ValueError, match=message.format(1)):
+        tiny.forward(TINY_PARAMS, SMALL, config=tiny.TinyConfig(vocab_size=101, d_model=8))
+    with pytest.raises(ValueError, match="model: expected a loaded model, which has a tokenizer"):
+        tokenize(SMOLLM2.params, ["a"])
+    with pytest.raises(ValueError, match=r"dropout: expected Dropout\(weights=0.1\) or None"):
+        tiny.TinyConfig(vocab_size=3, dropout=0.1)
+    for name in ("epsilon", "rope_theta"):
+        with pytest.raises(ValueError, match=f"{name}: expected a .* number; got 'x'"):
+            tiny.TinyConfig(vocab_size=3, **{name: "x"})
+
+
+def test_sizes_may_be_numpy_s(no_type_checks):
+    config = tiny.TinyConfig(
+        vocab_size=np.int64(101),
+        d_model=np.int32(8),
+        num_layers=np.int64(1),
+        positions="rotary",
+        epsilon=np.float32(1e-5),
+        rope_theta=np.float64(1e4),
+        head_dim=np.int64(2),
+    )
+    params = tiny.init_tiny(0, config)
+    out = tiny.forward(params, SMALL, config=config)
+    assert out.dtype == jnp.float32
+    assert np.isfinite(out).all()
+    sizes = {"epsilon": np.float64(1e-5), "rope_theta": np.float32(1e5)}
+    odd = SMOLLM2.config._replace(**sizes)
+    assert smollm2.forward(SMOLLM2.params, SMALL, config=odd).dtype == jnp.float32

@@ -1,0 +1,167 @@
+"""Files that are written at once by many, into what is in the way, and onto a full disk."""
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mha_book.storage import load_arrays, read_table, save_arrays, write_atomic, write_table
+
+ROOT = Path(__file__).parents[1]
+WRITES = 100
+
+WRITER = """
+import sys
+import numpy as np
+from mha_book.storage import save_arrays
+for number in range(int(sys.argv[3])):
+    content = np.full(5000, 1000 * int(sys.argv[2]) + number, np.int32)
+    save_arrays(sys.argv[1], {"a": content}, {"writer": int(sys.argv[2]), "number": number})
+"""
+
+
+def test_two_writers_and_a_reader_see_whole_files_alone(tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    save_arrays(path, {"a": np.full(5000, 0, np.int32)}, {"writer": 0, "number": 0})
+    command = [sys.executable, "-c", WRITER, str(path)]
+    writers = [
+        subprocess.Popen(
+            [*command, str(number), str(WRITES)], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        for number in (1, 2)
+    ]
+    seen = set()
+    limit = time.monotonic() + 120
+    while any(writer.poll() is None for writer in writers):
+        assert time.monotonic() < limit
+        arrays, metadata = load_arrays(path)
+        assert set(arrays["a"].tolist()) == {1000 * metadata["writer"] + metadata["number"]}
+        seen.add((metadata["writer"], metadata["number"]))
+    for writer in writers:
+        assert writer.communicate()[1] == ""
+        assert writer.returncode == 0
+    assert len(seen) > 10
+    assert load_arrays(path)[1]["number"] == WRITES - 1
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("name", ["file.partial", "file.0123456789abcdef.partial"])
+def test_a_link_in_the_way_is_left_alone(tmp_path: Path, monkeypatch, name: str) -> None:
+    """Whether its name is the old fixed one, or the very one that is drawn."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"of someone else")
+    (tmp_path / name).symlink_to(victim)
+    monkeypatch.setattr("secrets.token_hex", lambda count: "0123456789abcdef")
+    if name == "file.partial":
+        write_atomic(tmp_path / "file", b"new")
+        assert (tmp_path / "file").read_bytes() == b"new"
+    else:
+        with pytest.raises(FileExistsError):
+            write_atomic(tmp_path / "file", b"new")
+        assert not (tmp_path / "file").exists()
+    assert victim.read_bytes() == b"of someone else"
+    assert (tmp_path / name).is_symlink()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_a_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "file"
+    before = os.umask(0o027)
+    try:
+        write_atomic(path, b"first")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        path.chmod(mode)
+        write_atomic(path, b"second")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch, failing: str
+) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, failing, full)
+    with pytest.raises(OSError, match="no space"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
+    path, real = tmp_path / "file", os.open
+    write_atomic(path, b"old")
+
+    def on_full_disk(name, *options):
+        if not str(name).endswith(".partial"):
+            return real(name, *options)
+        os.close(real(name, *options))
+        return real("/dev/full", os.O_WRONLY)
+
+    monkeypatch.setattr(os, "open", on_full_disk)
+    with pytest.raises(OSError) as error:
+        write_atomic(path, b"new" * 100_000)
+    assert error.value.errno == errno.ENOSPC
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_whatever_is_saved_is_loaded(tmp_path: Path, order: str) -> None:
+    arrays = {code: np.arange(3).astype(f"{order}{code}") for code in DTYPES}
+    arrays |= {"": np.array(7.0), "strided": np.arange(8)[::-2], "ü/é": np.ones((2, 0))}
+    path = str(tmp_path / "file.safetensors")  # a string serves as a path does
+    save_arrays(path, arrays, {"format": "own"})
+    found, metadata = load_arrays(path)
+    assert metadata == {"format": "own"}
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array, strict=False)
+        assert found[name].dtype == array.dtype.newbyteorder("=")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "metadata", "message"),
+    [
+        ({"__metadata__": np.ones(2)}, {}, "arrays: expected names .* none of them __metadata__"),
+        ({3: np.ones(2)}, {}, "arrays: expected names that are strings"),
+        ({"a": np.ones(2)}, {"sha256": "x"}, "metadata: expected names .* none of them sha256"),
+        ({"a": np.ones(2)}, {3: 4}, "metadata: expected names that are strings"),
+        ({"a": np.ones(2, np.longdouble)}, {}, "a: expected float16, 32 or 64.*longdouble|float"),
+        ({"a": np.ones(2, complex)}, {}, "a: expected float16, 32 or 64"),
+        ({"a": np.array(["x"])}, {}, "a: expected float16, 32 or 64"),
+        ({"a": np.array([None])}, {}, "a: expected float16, 32 or 64"),
+    ],
+)
+@pytest.mark.usefixtures("no_type_checks")
+def test_what_could_not_be_loaded_is_not_saved(tmp_path, arrays, metadata, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        save_arrays(tmp_path / "file.safetensors", arrays, metadata)
+    assert not os.listdir(tmp_path)
+
+
+def test_cells_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = str(tmp_path / "table.csv")
+    cells = ["e\nf", 'g"h,i', "", " ü"]
+    write_table(path, {"cell": cells})
+    assert read_table(path)["cell"].tolist() == cells
+    for cell in ("a\rb", "a\r\nb"):
+        with pytest.raises(ValueError, match="columns: expected cells without a carriage return"):
+            write_table(path, {"cell": [cell]})
