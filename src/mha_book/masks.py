@@ -139,7 +139,7 @@ class Mask:
         }
         return frozenset(name for name, is_present in present.items() if is_present)
 
-    def materialize(self, query_length: int, key_length: int) -> Bool[Array, "..."]:
+    def materialize(self, query_length: Any, key_length: Any) -> Bool[Array, "..."]:
         """Return the mask as a boolean array that broadcasts against scores ``(…, N, T, S)``.
 
         Args:
@@ -181,7 +181,7 @@ class _Union:
     masks: tuple[Mask, ...]
     is_negated: bool = field(default=False, metadata={"static": True})
 
-    def materialize(self, query_length: int, key_length: int) -> Bool[Array, "..."]:
+    def materialize(self, query_length: Any, key_length: Any) -> Bool[Array, "..."]:
         allowed = [mask.materialize(query_length, key_length) for mask in self.masks]
         union = allowed[0]
         for one in allowed[1:]:

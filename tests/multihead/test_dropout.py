@@ -183,8 +183,8 @@ def test_only_implementations_that_say_so_multiply_the_weights():
     request = dispatch.attention_spec(q, q, q, weight_factors=factors)
     assert "weight_factors" in request.wants
     assert dispatch.IMPLEMENTATIONS[dispatch.select(request).name].weight_factors
-    gpu = dispatch.select(request._replace(platform="gpu"))
-    assert "factors" in dict(gpu.rejected)["jax_nn"]
+    tpu = dispatch.select(request._replace(platform="tpu", dtype="bfloat16"))
+    assert "factors" in dict(tpu.rejected)["jax_nn"]
     with pytest.raises(NotImplementedError, match="cannot multiply the weights"):
         dispatch.attend(q, q, q, weight_factors=factors, implementation="jax_nn")
 
