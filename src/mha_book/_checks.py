@@ -164,7 +164,7 @@ def check_size(value: Any, name: str, least: int = 1, expected: str = "") -> Non
 def check_share(value: Any, name: str) -> None:
     """Raise unless ``value`` is a number between 0 and 1, both left out."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    check(is_number and 0 < value < 1, name, "a number between 0 and 1", repr(value))
+    check(bool(is_number and 0 < value < 1), name, "a number between 0 and 1", repr(value))
 
 
 def check_float_dtype(dtype: Any) -> None:

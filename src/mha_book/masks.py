@@ -155,7 +155,7 @@ class Mask:
         """
         for size, name in ((query_length, "query_length"), (key_length, "key_length")):
             is_integer = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-            check(is_integer and size >= 0, name, "a non-negative integer", repr(size))
+            check(bool(is_integer and size >= 0), name, "a non-negative integer", repr(size))
         i = jnp.arange(query_length)[:, None]  # (T, 1)
         j = jnp.arange(key_length)[None, :]  # (1, S)
         visible = jnp.ones((query_length, key_length), bool)

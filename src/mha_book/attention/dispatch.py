@@ -10,7 +10,7 @@ contract suite.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 from jaxtyping import Array, Bool, Float
@@ -92,6 +92,57 @@ class Implementation(NamedTuple):
     why_unsupported: Callable[[AttentionSpec], str | None] | None = None
     forward_mode: bool = True
     weight_factors: bool = False
+
+
+@overload
+def attend(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    layout: str = "NTH",
+    implementation: str | None = None,
+    return_lse: Literal[False] = False,
+    weight_factors: Float[Array, "..."] | None = None,
+) -> Array: ...
+
+
+@overload
+def attend(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    layout: str = "NTH",
+    implementation: str | None = None,
+    return_lse: Literal[True],
+    weight_factors: Float[Array, "..."] | None = None,
+) -> tuple[Array, Array]: ...
+
+
+@overload
+def attend(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    layout: str = "NTH",
+    implementation: str | None = None,
+    return_lse: bool,
+    weight_factors: Float[Array, "..."] | None = None,
+) -> Array | tuple[Array, Array]: ...
 
 
 def attend(

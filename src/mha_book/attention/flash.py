@@ -69,7 +69,7 @@ def flash_attention(
         return jnp.zeros((heads, length, value.shape[-1]), query.dtype)
     of_queries = functools.partial(pl.BlockSpec, index_map=lambda n, p: (n, p, 0))
     of_keys = functools.partial(pl.BlockSpec, index_map=lambda n, p: (n, 0, 0))
-    return pl.pallas_call(
+    output: Array = pl.pallas_call(
         functools.partial(_kernel, is_causal=is_causal, block=block),
         grid=(heads, length // block),
         in_specs=[
@@ -81,6 +81,7 @@ def flash_attention(
         out_shape=jax.ShapeDtypeStruct((heads, length, value.shape[-1]), query.dtype),
         interpret=interpret,
     )(query, key, value)
+    return output
 
 
 def _kernel(q_ref: Any, k_ref: Any, v_ref: Any, o_ref: Any, *, is_causal: bool, block: int) -> None:

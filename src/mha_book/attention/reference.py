@@ -4,7 +4,7 @@ $O = \operatorname{softmax}(Q K^\top / \sqrt{d_k} + B)\, V$ for every head. Shap
 :mod:`~mha_book.attention.operands`.
 """
 
-from typing import Any
+from typing import Literal, overload
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,51 @@ def attention_weights(
     return numerators / total
 
 
+@overload
+def scaled_dot_product_attention(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    return_lse: Literal[False] = False,
+    weight_factors: Float[Array, "..."] | None = None,
+) -> Array: ...
+
+
+@overload
+def scaled_dot_product_attention(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    return_lse: Literal[True],
+    weight_factors: Float[Array, "..."] | None = None,
+) -> tuple[Array, Array]: ...
+
+
+@overload
+def scaled_dot_product_attention(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    return_lse: bool,
+    weight_factors: Float[Array, "..."] | None = None,
+) -> Array | tuple[Array, Array]: ...
+
+
 def scaled_dot_product_attention(
     query: Float[Array, "*batch T H"],
     key: Float[Array, "*kv_batch S H"],
@@ -80,7 +125,7 @@ def scaled_dot_product_attention(
     scale: float | Float[Array, ""] | None = None,
     return_lse: bool = False,
     weight_factors: Float[Array, "..."] | None = None,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     r"""Return, for every head and query, the average of the values under the attention weights.
 
     $O^{hic} = A^{hij} V^{hjc}$ with the weights of :func:`attention_weights`.

@@ -9,7 +9,7 @@ heads, ``K`` key/value heads, ``H`` and ``C`` widths of heads.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,9 @@ __all__ = [
     "project_heads_vjp",
     "rotate_vjp",
 ]
+
+
+Tree = TypeVar("Tree")  # any pytree
 
 
 def project_heads_vjp(
@@ -343,7 +346,8 @@ def multi_head_attention_jvp(
     """
 
     def layer(*arguments: Any) -> Array:
-        return multi_head_attention(*arguments, implementation="reference", **options)
+        output: Array = multi_head_attention(*arguments, implementation="reference", **options)
+        return output
 
     is_plain = type(primals) in (tuple, list)
     check(is_plain, "primals", "a tuple (params, query, …)", repr(type(primals)))
@@ -353,7 +357,7 @@ def multi_head_attention_jvp(
     return output, tangent
 
 
-def hessian_vector_product(loss: Callable[[Any], Array], at: Any, direction: Any) -> Any:
+def hessian_vector_product(loss: Callable[[Tree], Array], at: Tree, direction: Tree) -> Tree:
     r"""Return the Hessian of a loss times a vector: forward mode over reverse mode.
 
     $\sum_n \partial^2 L / \partial\theta_m \partial\theta_n\; v_n$, the derivative of the gradient
@@ -381,7 +385,8 @@ def hessian_vector_product(loss: Callable[[Any], Array], at: Any, direction: Any
     for leaf in jax.tree.leaves(at):
         check_floating(leaf, "at")
     _check_alike(direction, "direction", at, "at")
-    return jax.jvp(jax.grad(loss), (at,), (direction,))[1]
+    product: Tree = jax.jvp(jax.grad(loss), (at,), (direction,))[1]
+    return product
 
 
 def _check_alike(tree: Any, name: str, like: Any, like_name: str) -> None:

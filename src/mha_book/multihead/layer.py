@@ -7,7 +7,7 @@ key/value heads, ``H`` width of queries and keys, ``C`` width of values. The sha
 parameters say how many heads there are and how wide they are; nothing else does.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn, overload
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
@@ -67,6 +67,66 @@ class Intermediates(NamedTuple):
     head_outputs: Array
 
 
+@overload
+def multi_head_attention(
+    params: MultiHeadParams | FusedMultiHeadParams,
+    query: Float[Array, "*batch T D"],
+    key: Float[Array, "*batch S D_k"] | None = None,
+    value: Float[Array, "*batch S D_v"] | None = None,
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    gates: Float[Array, " N"] | None = None,
+    angles: Float[Array, "*angle_batch T pairs"] | None = None,
+    dropout: Dropout | None = None,
+    rng_key: Key[Array, ""] | None = None,
+    implementation: str | None = None,
+    return_intermediates: Literal[False] = False,
+) -> Array: ...
+
+
+@overload
+def multi_head_attention(
+    params: MultiHeadParams | FusedMultiHeadParams,
+    query: Float[Array, "*batch T D"],
+    key: Float[Array, "*batch S D_k"] | None = None,
+    value: Float[Array, "*batch S D_v"] | None = None,
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    gates: Float[Array, " N"] | None = None,
+    angles: Float[Array, "*angle_batch T pairs"] | None = None,
+    dropout: Dropout | None = None,
+    rng_key: Key[Array, ""] | None = None,
+    implementation: str | None = None,
+    return_intermediates: Literal[True],
+) -> tuple[Array, Intermediates]: ...
+
+
+@overload
+def multi_head_attention(
+    params: MultiHeadParams | FusedMultiHeadParams,
+    query: Float[Array, "*batch T D"],
+    key: Float[Array, "*batch S D_k"] | None = None,
+    value: Float[Array, "*batch S D_v"] | None = None,
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    gates: Float[Array, " N"] | None = None,
+    angles: Float[Array, "*angle_batch T pairs"] | None = None,
+    dropout: Dropout | None = None,
+    rng_key: Key[Array, ""] | None = None,
+    implementation: str | None = None,
+    return_intermediates: bool,
+) -> Any: ...  # as the flag says at run time
+
+
 def multi_head_attention(
     params: MultiHeadParams | FusedMultiHeadParams,
     query: Float[Array, "*batch T D"],
@@ -83,7 +143,7 @@ def multi_head_attention(
     rng_key: Key[Array, ""] | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
-) -> Any:
+) -> Array | tuple[Array, Intermediates]:
     r"""Apply the layer: self-attention with ``query`` alone, cross-attention with ``key`` too.
 
     $Q^h = X W_Q^h$, $K^h = Z W_K^h$, $V^h = Z' W_V^h$, $Y = \sum_h g_h\, O^h W_O^h + b_O$, where
@@ -192,7 +252,7 @@ def project_qkv(
         separate = params
         check_params(separate)
     else:
-        separate = _no_params(params)
+        _no_params(params)
     is_self = key is None and value is None
     if angles is not None and key is not None:
         check(False, "angles", "self-attention: no key", "a key beside the query")
@@ -350,7 +410,8 @@ def check_dropout(dropout: Dropout | None, rng_key: Array | None) -> None:
         as_key(rng_key)
 
 
-def _no_params(params: Any) -> Any:
+def _no_params(params: Any) -> NoReturn:
     """Raise: neither separate nor fused parameters."""
     kinds = (MultiHeadParams, FusedMultiHeadParams)
     check_type(params, "params", kinds, "as init_multi_head or fuse give them")
+    raise AssertionError("called with parameters")

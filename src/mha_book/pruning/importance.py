@@ -92,7 +92,8 @@ def ablation(
 
     whole = loss(params, gates, example)
     check(jnp.shape(whole) == (), "loss", "a function that returns a scalar", jnp.shape(whole))
-    return jax.lax.map(without, heads).reshape(gates.shape) - whole
+    closed: Array = jax.lax.map(without, heads)
+    return jnp.reshape(closed, gates.shape) - whole
 
 
 def gate_gradient(
@@ -191,7 +192,8 @@ def curvature(
     def along(head: Array) -> Array:
         return jnp.sum(head * jax.jvp(slope, (gates,), (head,))[1])
 
-    return gates**2 * jax.lax.map(along, heads).reshape(gates.shape) / 2
+    bent: Array = jax.lax.map(along, heads)
+    return gates**2 * jnp.reshape(bent, gates.shape) / 2
 
 
 def mean_importance(
@@ -312,7 +314,8 @@ def _gradient(loss: Loss, params: Any, gates: Array, example: Any) -> Array:
         check(jnp.shape(found) == (), "loss", "a function that returns a scalar", jnp.shape(found))
         return found
 
-    return jax.grad(of_gates)(gates)
+    found: Array = jax.grad(of_gates)(gates)
+    return found
 
 
 def _check_scored(loss: Loss, gates: Array) -> None:

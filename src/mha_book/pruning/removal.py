@@ -4,7 +4,7 @@ Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``L`
 """
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,8 @@ from mha_book._checks import check, check_boolean, check_floating, check_model
 from mha_book.multihead.parameters import MultiHeadParams, check_params
 
 __all__ = ["fold_gates", "mean_ablation", "prune_heads", "prune_model"]
+
+Model = TypeVar("Model")  # parameters of a model: what comes has the type of what went in
 
 _UNEVEN = ("raise", "repeat", "pad")
 
@@ -86,7 +88,7 @@ def prune_heads(
     )
 
 
-def prune_model(params: Any, keep: Array | np.ndarray, *, uneven: str = "raise") -> Any:
+def prune_model(params: Model, keep: Array | np.ndarray, *, uneven: str = "raise") -> Model:
     """Return a model without some of its heads; each layer as :func:`prune_heads` does it.
 
     Args:
@@ -109,18 +111,20 @@ def prune_model(params: Any, keep: Array | np.ndarray, *, uneven: str = "raise")
         [1, 0]
     """
     check_model(params)
+    model: Any = params
     check_boolean(keep, "keep", "booleans, True for the heads that stay")
     rows = np.asarray(keep)
-    what = f"a row for each of the {len(params.layers)} layers, axes (L, N)"
-    check(rows.ndim == 2 and len(rows) == len(params.layers), "keep", what, f"shape {rows.shape}")
+    what = f"a row for each of the {len(model.layers)} layers, axes (L, N)"
+    check(rows.ndim == 2 and len(rows) == len(model.layers), "keep", what, f"shape {rows.shape}")
     layers = tuple(
         layer._replace(attention=prune_heads(layer.attention, row, uneven=uneven))
-        for layer, row in zip(params.layers, rows, strict=True)
+        for layer, row in zip(model.layers, rows, strict=True)
     )
-    return params._replace(layers=layers)
+    smaller: Model = model._replace(layers=layers)
+    return smaller
 
 
-def fold_gates(params: Any, gates: Float[Array, "L N"]) -> Any:
+def fold_gates(params: Model, gates: Float[Array, "L N"]) -> Model:
     """Return a model that does without gates what ``params`` does with them.
 
     The gate of a head becomes a factor of its output projection; the closed head is still computed.
@@ -143,21 +147,25 @@ def fold_gates(params: Any, gates: Float[Array, "L N"]) -> Any:
         [[0.5], [0.0]]
     """
     check_model(params)
+    model: Any = params
     check_floating(gates, "gates")
-    what = f"a row for each of the {len(params.layers)} layers, axes (L, N)"
-    fits = gates.ndim == 2 and len(gates) == len(params.layers)
+    what = f"a row for each of the {len(model.layers)} layers, axes (L, N)"
+    fits = gates.ndim == 2 and len(gates) == len(model.layers)
     check(fits, "gates", what, f"shape {gates.shape}")
     layers = []
-    for layer, factors in zip(params.layers, gates, strict=True):
+    for layer, factors in zip(model.layers, gates, strict=True):
         num_heads = layer.attention.w_o.shape[0]
         what = f"one factor for each head, axes (L, N) = {(len(gates), num_heads)}"
         check(factors.shape == (num_heads,), "gates", what, f"shape {gates.shape}")
         w_o = layer.attention.w_o * factors[:, None, None]
         layers.append(layer._replace(attention=layer.attention._replace(w_o=w_o)))
-    return params._replace(layers=tuple(layers))
+    changed: Model = model._replace(layers=tuple(layers))
+    return changed
 
 
-def mean_ablation(params: Any, keep: Float[Array, "L N"], head_means: Float[Array, "L N C"]) -> Any:
+def mean_ablation(
+    params: Model, keep: Float[Array, "L N"], head_means: Float[Array, "L N C"]
+) -> Model:
     r"""Return a model that, with its gates ``keep``, puts means in the place of ablated heads.
 
     The output bias of each layer grows by $\sum_h (1 - g_h)\, \bar O^h W_O^h$, what
@@ -185,17 +193,18 @@ def mean_ablation(params: Any, keep: Float[Array, "L N"], head_means: Float[Arra
         [5.0, 5.0, 5.0, 5.0]
     """
     check_model(params)
+    model: Any = params
     check_floating(keep, "keep")
     check_floating(head_means, "head_means")
-    what = f"axes (L, N, C) with L, N = {keep.shape}, L = {len(params.layers)}"
+    what = f"axes (L, N, C) with L, N = {keep.shape}, L = {len(model.layers)}"
     fits = (
         head_means.ndim == 3
         and head_means.shape[:2] == keep.shape
-        and len(keep) == len(params.layers)
+        and len(keep) == len(model.layers)
     )
     check(fits, "head_means", what, f"shape {head_means.shape}")
     layers = []
-    for layer, gates, means in zip(params.layers, keep, head_means, strict=True):
+    for layer, gates, means in zip(model.layers, keep, head_means, strict=True):
         of_heads = layer.attention.w_o.shape[:2]
         what = f"axes (L, N, C) with N = {of_heads[0]}, C = {of_heads[1]}"
         check(means.shape == of_heads, "head_means", what, f"shape {head_means.shape}")
@@ -203,7 +212,8 @@ def mean_ablation(params: Any, keep: Float[Array, "L N"], head_means: Float[Arra
         bias = layer.attention.b_o
         bias = added if bias is None else bias + added
         layers.append(layer._replace(attention=layer.attention._replace(b_o=bias)))
-    return params._replace(layers=tuple(layers))
+    changed: Model = model._replace(layers=tuple(layers))
+    return changed
 
 
 def _selection(kept: np.ndarray, uneven: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -204,8 +204,10 @@ def add_texts(
         4.0
     """
     check_type(sums, "sums", Mapping, "of MeasureSums by name")
-    total = jax.tree.map(lambda x: x.sum(0), sums)
-    return total if before is None else jax.tree.map(jnp.add, before, total)
+    total: dict[str, MeasureSums] = jax.tree.map(lambda x: x.sum(0), sums)
+    if before is not None:
+        total = jax.tree.map(jnp.add, before, total)
+    return total
 
 
 def mean(sums: MeasureSums) -> Float[Array, "*texts L N"]:
@@ -323,7 +325,8 @@ def bootstrap_samples(sums: MeasureSums, rng_key: Key[Array, ""], draws: int = 1
     texts = sums.rows.shape[0]
     drawn = jax.random.randint(rng_key, (draws, texts), 0, texts)
     times = jax.nn.one_hot(drawn, texts).sum(1)  # (draws, texts): how often each was drawn
-    return jax.tree.map(lambda x: jnp.tensordot(times, x, 1), sums)
+    drawn_sums: MeasureSums = jax.tree.map(lambda x: jnp.tensordot(times, x, 1), sums)
+    return drawn_sums
 
 
 def head_table(sums: Mapping[str, MeasureSums]) -> dict[str, np.ndarray]:

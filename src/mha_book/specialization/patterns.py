@@ -261,7 +261,7 @@ def in_window(visible: Bool[Array, "B T S"], width: int) -> Pattern:
         [[[1.0, 1.0, 0.0]]]
     """
     is_number = isinstance(width, (int, float, np.number)) and not isinstance(width, bool)
-    check(is_number and width >= 0, "width", "0 or more", repr(width))
+    check(bool(is_number and width >= 0), "width", "0 or more", repr(width))
     return on_target(visible, (jnp.abs(offsets(visible)) <= width)[None])
 
 

@@ -152,7 +152,7 @@ class ProbeTask(NamedTuple):
     @property
     def vocabulary(self) -> int:
         """How many tokens there are."""
-        return self.first_answer + self.symbols ** (1 + int(self.by_place))
+        return self.first_answer + int(self.symbols ** (1 + int(self.by_place)))
 
     @property
     def length(self) -> int:

@@ -83,12 +83,14 @@ def word_weights(
         [[0.65]]
     """
     check_integers(owner, "owner")
-    check(owner.size > 0 and owner.max() >= 0, "owner", "at least one word", owner.tolist())
+    check(bool((owner >= 0).any()), "owner", "at least one word", owner.tolist())
     length = owner.shape[0]
     fits = np.ndim(weights) >= 2 and np.shape(weights)[-2:] == (length, length)
     check(fits, "weights", f"axes (…, T, T), T = {length}", f"shape {np.shape(weights)}")
     member = (owner[:, None] == np.arange(owner.max() + 1)).astype(float)  # (T, W)
-    return np.swapaxes(member / member.sum(0), 0, 1) @ np.asarray(weights, float) @ member
+    means: np.ndarray = np.swapaxes(member / member.sum(0), 0, 1)
+    between: np.ndarray = means @ np.asarray(weights, float) @ member
+    return between
 
 
 def most_attended(
