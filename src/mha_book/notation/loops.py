@@ -197,8 +197,9 @@ class _Writer:
         """Write what an expression needs before it; return it, and how tightly it binds."""
         match node:
             case Number(value):
+                written = _number(value)
                 whole = value.denominator == 1
-                return _number(value).replace("/", " / "), _ATOM if whole and value >= 0 else _TERM
+                return written.replace("/", " / "), _ATOM if whole and value >= 0 else _TERM
             case Tensor() | Derivative():
                 return self.leaf(node), _ATOM
             case Delta(first, second):
