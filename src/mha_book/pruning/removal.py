@@ -105,6 +105,7 @@ def prune_model(params: Any, keep: Array | np.ndarray, *, uneven: str = "raise")
         >>> [layer.attention.w_q.shape[1] for layer in smaller.layers]
         [1, 0]
     """
+    _check_model(params)
     rows = np.asarray(keep)
     what = f"a row for each of the {len(params.layers)} layers, axes (L, N)"
     check(rows.ndim == 2 and len(rows) == len(params.layers), "keep", what, f"shape {rows.shape}")
@@ -137,6 +138,7 @@ def fold_gates(params: Any, gates: Float[Array, "L N"]) -> Any:
         >>> fold_gates(params, jnp.array([[0.5, 0.0]])).layers[0].attention.w_o[..., 0].tolist()
         [[0.5], [0.0]]
     """
+    _check_model(params)
     what = f"a row for each of the {len(params.layers)} layers, axes (L, N)"
     check(len(gates) == len(params.layers), "gates", what, f"shape {gates.shape}")
     layers = []
@@ -173,6 +175,7 @@ def mean_ablation(params: Any, keep: Float[Array, "L N"], head_means: Float[Arra
         >>> without.layers[0].attention.b_o.tolist()
         [5.0, 5.0, 5.0, 5.0]
     """
+    _check_model(params)
     what = f"axes (L, N, C) with L, N = {keep.shape}, L = {len(params.layers)}"
     fits = head_means.shape[:2] == keep.shape and len(keep) == len(params.layers)
     check(fits, "head_means", what, f"shape {head_means.shape}")
@@ -183,6 +186,12 @@ def mean_ablation(params: Any, keep: Float[Array, "L N"], head_means: Float[Arra
         bias = added if bias is None else bias + added
         layers.append(layer._replace(attention=layer.attention._replace(b_o=bias)))
     return params._replace(layers=tuple(layers))
+
+
+def _check_model(params: Any) -> None:
+    what = "the parameters of a model of this package, which have layers"
+    hint = ": write model.params" if hasattr(params, "params") else ""
+    check(hasattr(params, "layers"), "params", f"{what}{hint}", type(params).__name__)
 
 
 def _selection(kept: np.ndarray, uneven: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
