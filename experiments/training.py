@@ -5,6 +5,7 @@ the step. So the state of a run is one tree, and no reader of data has a place t
 ``jax.vmap`` over states one loop trains one model for each key.
 """
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -156,15 +157,17 @@ def train(
         every: after how many steps the checkpoint is written; it is at the end too.
         evaluate: ``(params, data)`` to a dictionary of arrays; it is compiled here.
         evaluate_every: after how many steps to evaluate; also before the first and after the last.
-        config: what the run is, values that JSON can hold. A checkpoint of another one is refused.
+        config: what the run is, values that JSON can hold: the learning rate too, which the state
+            of most optimizers does not show. A checkpoint of another config is refused.
         name: what the progress is of.
 
     Returns:
         The last state, and metrics and evaluations of all steps, those before a kill included.
 
     Raises:
-        ValueError: the checkpoint is damaged, or of a run with another config or other shapes, or
-            of more steps than asked for.
+        ValueError: the checkpoint is damaged, or of a run with another config, key, optimizer (as
+            far as its state before the first step shows it) or other shapes, or of more steps than
+            asked for.
         ModuleNotFoundError: tqdm or safetensors is missing; the message says how to install it.
     """
     for count, argument in ((every, "every"), (evaluate_every, "evaluate_every")):
@@ -173,8 +176,9 @@ def train(
     checkpoint = None if checkpoint is None else Path(checkpoint)
     metrics: list[dict[str, Any]] = []
     evaluations: list[dict[str, Any]] = []
+    optimizer = _fingerprint(state.opt_state)
     if checkpoint is not None and checkpoint.exists():
-        state, metrics, evaluations = _resume(checkpoint, state, config)
+        state, metrics, evaluations = _resume(checkpoint, state, config, optimizer)
     start = int(np.ravel(state.step)[0])
     check(start <= num_steps, "num_steps", f"at least the {start} steps made already", num_steps)
     compiled, measure = jax.jit(step), None if evaluate is None else jax.jit(evaluate)
@@ -188,7 +192,8 @@ def train(
                 step_number = np.asarray(done, np.int32)
                 evaluations.append({"step": step_number, **measure(state.params, data)})
             if checkpoint is not None and done > start and (is_last or done % every == 0):
-                _keep(checkpoint, state, metrics, evaluations, config)
+                described = {"config": config, "optimizer": optimizer}
+                _keep(checkpoint, state, metrics, evaluations, described)
             if not is_last:
                 state, reported = compiled(state, data)
                 metrics.append(reported)
@@ -201,17 +206,29 @@ def _keep(
     state: TrainState,
     metrics: list[dict[str, Any]],
     evaluations: list[dict[str, Any]],
-    config: dict[str, Any],
+    described: dict[str, Any],
 ) -> None:
     """Write a checkpoint."""
     arrays = tree_arrays(state, "state")
     for prefix, rows in (("metrics/", metrics), ("evaluations/", evaluations)):
         arrays |= {f"{prefix}{name}": array for name, array in _stack(rows).items()}
-    save_arrays(path, arrays, {"config": config, "provenance": provenance()})
+    save_arrays(path, arrays, {**described, "provenance": provenance()})
+
+
+def _fingerprint(opt_state: Any) -> str:
+    """Return the sha256 of the state of an optimizer before the run, its hyperparameters included.
+
+    Adam's is zeros, whatever its rate; that of ``optax.inject_hyperparams`` shows it.
+    """
+    digest = hashlib.sha256()
+    for name, array in tree_arrays(opt_state).items():
+        digest.update(f"\0{name}\0{array.dtype}\0{array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _resume(
-    path: Path, like: TrainState, config: dict[str, Any]
+    path: Path, like: TrainState, config: dict[str, Any], optimizer: str
 ) -> tuple[TrainState, list[dict[str, Any]], list[dict[str, Any]]]:
     """Read a checkpoint: the state, and metrics and evaluations row by row."""
     arrays, metadata = load_arrays(path)
@@ -223,7 +240,20 @@ def _resume(
         columns = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
         count = len(next(iter(columns.values()))) if columns else 0
         rows.append([{name: a[i] for name, a in columns.items()} for i in range(count)])
-    return load_tree(arrays, like, "state"), rows[0], rows[1]
+    state = load_tree(arrays, like, "state")
+    kept, given = (np.asarray(jax.random.key_data(s.rng_key)) for s in (state, like))
+    check(
+        bool((kept == given).all()),
+        f"{path}: state.rng_key",
+        f"the key of this run, {given.tolist()}",
+        f"{kept.tolist()}; remove the checkpoint, or give the state that it began with",
+    )
+    began = metadata.get("optimizer", optimizer)  # files of before have none
+    what = "the optimizer that the run began with"
+    check(
+        began == optimizer, f"{path}: state.opt_state", what, "one of another form or other rates"
+    )
+    return state, rows[0], rows[1]
 
 
 def _stack(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:

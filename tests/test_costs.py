@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
@@ -221,3 +222,26 @@ def test_bad_latent_and_bad_pairs(no_type_checks):
         latent_size(8, 2, 2.5, 4, 2, 4, is_absorbed=True)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 5 keys; got 4"):
         visible_pair_count(5, 4)
+    for wrong in (3.0, 3e7, "3", True, -1):
+        for name in ("query_length", "key_length", "window"):
+            lengths = {"query_length": 3, "key_length": 3, "window": 3, name: wrong}
+            with pytest.raises(ValueError, match=f"{name}: expected 0 or a positive integer; got"):
+                visible_pair_count(**lengths)
+    for count in (3.0, -1):
+        with pytest.raises(ValueError, match="token_count: expected 0 or a positive integer"):
+            projection_matmul_flops(attention_size(4, 2), token_count=count)
+        with pytest.raises(ValueError, match="pair_count: expected 0 or a positive integer"):
+            pair_matmul_flops(attention_size(4, 2), pair_count=count)
+
+
+def test_visible_pairs_of_every_small_size_and_of_a_large_one(no_type_checks):
+    for s in range(9):
+        for t in range(s + 1):
+            for window in (None, *range(s + 3)):
+                limit = s if window is None else window
+                wanted = sum(min(seen, limit) for seen in range(s - t + 1, s + 1))
+                assert visible_pair_count(t, s, window) == wanted
+    large = 30_000_000
+    assert visible_pair_count(large, large) == large * (large + 1) // 2
+    assert visible_pair_count(np.int32(large), np.int32(large)) == large * (large + 1) // 2
+    assert attention_size(*np.array([2**17, 4], np.int32)).parameter_count == 4 * 2**34

@@ -42,7 +42,7 @@ RngKey = Key[Array, ""] | UInt32[Array, " words"] | Integer[Array, ""] | int | n
 """What stands for a PRNG key: one of ``jax.random.key``, a raw one, or an integer seed."""
 
 
-def as_key(rng_key: Any, name: str = "rng_key") -> Any:
+def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     """Return a PRNG key from a key, typed or raw as ``jax.random`` takes it, or from a seed."""
     dtype, shape = getattr(rng_key, "dtype", None), getattr(rng_key, "shape", None)
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ():

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 __all__ = [
     "LayerSize",
@@ -100,6 +101,8 @@ def attention_size(
         head_dim = d_model // num_heads
     value_dim = head_dim if value_dim is None else value_dim
     _check_sizes(head_dim=head_dim, value_dim=value_dim)
+    d_model, num_heads, k = int(d_model), int(num_heads), int(k)  # NumPy's may overflow
+    head_dim, value_dim = int(head_dim), int(value_dim)
     _check_divides("num_kv_heads", k, "num_heads", num_heads)
     pair_width = head_dim + value_dim
     heads_width = num_heads * head_dim + k * pair_width  # columns that make queries, keys, values
@@ -157,7 +160,8 @@ def projection_matmul_flops(size: LayerSize, *, token_count: int) -> int:
         >>> projection_matmul_flops(attention_size(4, 2), token_count=3)
         384
     """
-    return 2 * token_count * size.weight_count
+    _check_sizes(least=0, token_count=token_count)
+    return 2 * int(token_count) * size.weight_count
 
 
 def pair_matmul_flops(size: LayerSize, *, pair_count: int) -> int:
@@ -167,7 +171,8 @@ def pair_matmul_flops(size: LayerSize, *, pair_count: int) -> int:
         >>> pair_matmul_flops(attention_size(4, 2, 1), pair_count=9)
         144
     """
-    return 2 * pair_count * size.num_heads * size.pair_width
+    _check_sizes(least=0, pair_count=pair_count)
+    return 2 * int(pair_count) * size.num_heads * size.pair_width
 
 
 def forward_matmul_flops(size: LayerSize, *, token_count: int, pair_count: int) -> int:
@@ -237,15 +242,23 @@ def visible_pair_count(query_length: int, key_length: int, window: int | None = 
         key_length: ``S``, at least ``T``.
         window: how many keys a query sees at most, its own included; None for no limit.
 
+    Raises:
+        ValueError: a length or the window is not 0 or a positive integer, or ``S`` is below ``T``.
+
     Example:
         >>> visible_pair_count(4, 4), visible_pair_count(1, 9), visible_pair_count(4, 4, window=2)
         (10, 9, 7)
     """
+    window = key_length if window is None else window
+    lengths = {"query_length": query_length, "key_length": key_length, "window": window}
+    _check_sizes(least=0, **lengths)
+    query_length, key_length, window = (int(length) for length in lengths.values())
     if key_length < query_length:
         raise ValueError(f"key_length: expected at least {query_length} keys; got {key_length}")
     first = key_length - query_length + 1  # keys that the first query sees
-    window = key_length if window is None else window
-    return sum(min(seen, window) for seen in range(first, key_length + 1))
+    growing = max(0, min(key_length, window) - first + 1)  # queries that see all there is
+    growing_pairs = growing * (2 * first + growing - 1) // 2
+    return growing_pairs + (query_length - growing) * window
 
 
 def feed_forward_parameter_count(d_model: int, hidden_dim: int, *, is_gated: bool) -> int:
@@ -260,10 +273,12 @@ def feed_forward_parameter_count(d_model: int, hidden_dim: int, *, is_gated: boo
     return (3 if is_gated else 2) * d_model * hidden_dim
 
 
-def _check_sizes(**sizes: int) -> None:
+def _check_sizes(*, least: int = 1, **sizes: int) -> None:
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"{name}: expected a positive integer; got {size!r}")
+        is_integer = isinstance(size, int | np.integer) and not isinstance(size, bool)
+        if not is_integer or size < least:
+            what = "a positive integer" if least else "0 or a positive integer"
+            raise ValueError(f"{name}: expected {what}; got {size!r}")
 
 
 def _check_divides(name: str, size: int, of: str, whole: int) -> None:

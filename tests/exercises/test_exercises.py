@@ -7,6 +7,8 @@ a piece of the hint that the answer gets.
 import pkgutil
 from importlib import import_module
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from mha_book import exercises
@@ -54,6 +56,78 @@ def test_the_chapter_has_each_exercise_once(chapter):
         said = sorted(line for line in printed.splitlines() if line.startswith(f"{chapter}/"))
         names = sorted(CHECKS[chapter.replace("-", "_")])
         assert said == sorted(f"{chapter}/{name}: {word}" for name in names)
+
+
+NO_NUMBERS = [np.nan, np.inf, -np.inf, np.float32("nan"), jnp.float32(jnp.inf)]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_what_is_no_number_does_not_pass(chapter):
+    for name in CHECKS[chapter]:
+        for bad in NO_NUMBERS:
+            answers = [lambda *_, bad=bad: bad, lambda *_, bad=bad: (bad, bad)]
+            answers += [lambda *_, bad=bad, n=n: np.full((n, n), bad) for n in (2, 3)]
+            for answer in answers:
+                said = verdict(f"{chapter.replace('_', '-')}/{name}", answer)
+                assert said.startswith("not yet: "), (name, bad, said)
+
+
+def test_a_right_answer_with_a_part_that_is_no_number_does_not_pass():
+    """The parts of the right answers, one after the other, made NaN or infinite."""
+    for chapter, module in ANSWERS.items():
+        for exercise, right, expected in module.ANSWERS:
+            if expected != "passed":
+                continue
+            for bad in (np.nan, np.inf):
+
+                def spoiled(*given, right=right, bad=bad):
+                    answer = right(*given)
+                    if isinstance(answer, tuple) and all(isinstance(x, float) for x in answer):
+                        return (*answer[:-1], bad)
+                    return bad if isinstance(answer, float) else answer
+
+                name = f"{chapter.replace('_', '-')}/{exercise}"
+                if gives_floats(name, right):
+                    assert verdict(name, spoiled).startswith("not yet: "), name
+
+
+def gives_floats(name, right):
+    """Whether the answers to an exercise are floats, or tuples of them."""
+    kinds = []
+
+    def watched(*given):
+        answer = right(*given)
+        parts = answer if isinstance(answer, tuple) else (answer,)
+        kinds.append(all(isinstance(part, float) for part in parts))
+        return answer
+
+    verdict(name, watched)
+    return any(kinds)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.float64, jnp.float32, jnp.asarray])
+def test_numbers_of_numpy_and_jax_are_answers(kind):
+    found = []
+    for chapter, module in ANSWERS.items():
+        for exercise, right, expected in module.ANSWERS:
+            name = f"{chapter.replace('_', '-')}/{exercise}"
+            if expected == "passed" and name in NUMBERS:
+                said = verdict(name, lambda *given, right=right: kind(right(*given)))
+                assert said == "passed", (name, said)
+                found.append(name)
+    assert {*found} == NUMBERS
+
+
+NUMBERS = {
+    "cost/balance",
+    "cost/equal-parameters",
+    "grouped-query-attention/slowdown",
+    "grouped-query-attention/key-head",
+    "hardware/intensity",
+    "scaled-attention/cosine",
+    "specialization/null-value",
+}
 
 
 def test_an_unknown_exercise_is_an_error():

@@ -104,8 +104,8 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path, killed):
 # The rest on the smallest model there is: a vector pulled towards noise.
 
 
-def descent(num_steps, checkpoint=None, *, seeds=None, **options):
-    optimizer = optax.adam(0.1)
+def descent(num_steps, checkpoint=None, *, seeds=None, seed=3, optimizer=None, **options):
+    optimizer = optax.adam(0.1) if optimizer is None else optimizer
     step = make_train_step(
         lambda params, batch, key: (
             jnp.mean((params["x"] - batch) ** 2) + 0.0 * jax.random.normal(key)
@@ -113,7 +113,7 @@ def descent(num_steps, checkpoint=None, *, seeds=None, **options):
         lambda data, key: data + jax.random.normal(key, (5,)),
         optimizer,
     )
-    params, key = {"x": jnp.arange(5, dtype=jnp.float32)}, jax.random.key(3)
+    params, key = {"x": jnp.arange(5, dtype=jnp.float32)}, jax.random.key(seed)
     if seeds is None:
         state = init_state(params, optimizer, key)
     else:
@@ -171,6 +171,24 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         descent(5, path, config={"rate": 0.1, "places": (1, 2)})
     with pytest.raises(ValueError, match=r"state.*expected shape"):
         descent(8, path, seeds=(1, 2), config={"rate": 0.1, "places": (1, 2)})
+
+
+def test_another_seed_or_optimizer_is_another_run(tmp_path):
+    path = str(tmp_path / "run.safetensors")  # a string serves as a path does
+    descent(4, path, seed=3)
+    with pytest.raises(ValueError, match=r"rng_key: expected the key of this run, \[0, 5\]; got"):
+        descent(6, path, seed=5)
+    with pytest.raises(ValueError, match=r"rng_key: expected the key of this run"):
+        descent(4, path, seed=5)  # nothing is left to do, and still it is not this run
+    for other in (optax.sgd(0.1), optax.chain(optax.clip(1.0), optax.adam(0.1))):
+        with pytest.raises(ValueError, match=r"state"):
+            descent(6, path, optimizer=other)
+    assert descent(6, path, seed=3).state.step == 6
+    rated = tmp_path / "rated.safetensors"
+    descent(4, rated, optimizer=optax.inject_hyperparams(optax.sgd)(learning_rate=0.1))
+    with pytest.raises(ValueError, match=r"opt_state: expected the optimizer that the run began"):
+        descent(6, rated, optimizer=optax.inject_hyperparams(optax.sgd)(learning_rate=0.2))
+    descent(6, rated, optimizer=optax.inject_hyperparams(optax.sgd)(learning_rate=0.1))
 
 
 @pytest.mark.parametrize("name", ["every", "evaluate_every"])

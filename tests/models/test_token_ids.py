@@ -8,6 +8,7 @@ import pytest
 from mha_book.models import minilm, smollm2, tiny
 from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import decode_characters, tokenize
+from mha_book.pruning.removal import fold_gates, mean_ablation, prune_model
 from tests.models.small import small_minilm, small_smollm2
 
 pytestmark = pytest.mark.unoptimized
@@ -149,3 +150,18 @@ def test_sizes_may_be_numpy_s(no_type_checks):
     sizes = {"epsilon": np.float64(1e-5), "rope_theta": np.float32(1e5)}
     odd = SMOLLM2.config._replace(**sizes)
     assert smollm2.forward(SMOLLM2.params, SMALL, config=odd).dtype == jnp.float32
+
+
+def test_what_has_no_layers_is_not_pruned(no_type_checks):
+    calls = (
+        lambda params: prune_model(params, np.ones((2, 6), bool)),
+        lambda params: fold_gates(params, jnp.ones((2, 6))),
+        lambda params: mean_ablation(params, jnp.ones((2, 6)), jnp.ones((2, 6, 10))),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"params: expected the parameters .* got dict"):
+            call({})
+        with pytest.raises(
+            ValueError, match=r"params: expected .*: write model.params; got SmolLM2"
+        ):
+            call(SMOLLM2)

@@ -64,7 +64,7 @@ def _product(rows: Array, value: Array) -> Array:
 
 
 @jax.custom_batching.custom_vmap
-def _guarded(query: Array, rows: Array, value: Array, visible: Array) -> Array:
+def _guarded(query: Array, rows: Array, value: Array, visible: Array) -> Any:
     """Return the product; where it is no number, once more with hidden values emptied."""
     output = _product(rows, value)
 

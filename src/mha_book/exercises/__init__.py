@@ -8,6 +8,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+import jax
+
 from mha_book._checks import check as _require
 
 __all__ = ["Check", "check", "verdict"]
@@ -31,6 +33,14 @@ def check(exercise: str, attempt: Callable[..., Any]) -> None:
         split-and-combine/merge: not attempted
     """
     print(f"{exercise}: {verdict(exercise, attempt)}")
+
+
+def _as_number(answer: Any) -> Any:
+    """Return a number of NumPy or JAX as Python's; anything else as it is."""
+    is_known = not isinstance(answer, jax.core.Tracer)
+    if is_known and getattr(answer, "shape", None) == () and hasattr(answer, "item"):
+        return answer.item()
+    return answer
 
 
 def verdict(exercise: str, attempt: Callable[..., Any]) -> str:
@@ -63,7 +73,7 @@ def verdict(exercise: str, attempt: Callable[..., Any]) -> str:
         nonlocal unattempted
         result = attempt(*args, **kwargs)
         unattempted = unattempted or result is ...
-        return result
+        return _as_number(result)
 
     try:
         feedback = known[name](watched)

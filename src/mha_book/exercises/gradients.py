@@ -104,7 +104,7 @@ def _slope(attempt: Attempt) -> str | None:
         got, want = attempt(function, x), derivative(x)
         if got is ...:
             return None
-        if abs(got - want) > 1e-7 * abs(want):
+        if not abs(got - want) <= 1e-7 * abs(want):  # nor NaN
             error = abs(got / want - 1)
             return f"at x = {x:g} the relative error is {error:.0e}: is the step on the scale of x?"
     return None

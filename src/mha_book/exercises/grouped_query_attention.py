@@ -67,7 +67,7 @@ def _slowdown(attempt: Attempt) -> str | None:
             return None
         if not isinstance(got, (int, float)):
             return f"expected a number; got {type(got).__name__}"
-        if abs(got - want) <= 1e-9 * want:
+        if abs(got - want) <= 1e-6 * want:
             continue
         for value, said in (
             (cache / weights, "a step reads the weights too: an empty cache gives 1"),

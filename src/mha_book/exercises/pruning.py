@@ -156,12 +156,12 @@ def _open_gate(attempt: Attempt) -> str | None:
         ):
             if abs(is_open - value) < 1e-6:
                 return f"{where} {said}"
-        if abs(is_open - sigmoid(log_alpha - beta * shift)) > 1e-6:
+        if not abs(is_open - sigmoid(log_alpha - beta * shift)) <= 1e-6:
             return f"{where} P(g > 0) is {sigmoid(log_alpha - beta * shift):.4f}; got {is_open:.4f}"
         full = sigmoid(log_alpha - beta * full_shift)
         if abs(is_full - (1 - full)) < 1e-6:
             return f"{where} the second is the probability that the gate is below 1"
-        if abs(is_full - full) > 1e-6:
+        if not abs(is_full - full) <= 1e-6:
             return f"{where} P(g = 1) is {full:.4f}; got {is_full:.4f}"
     return None
 

@@ -107,10 +107,10 @@ def _temperature(attempt: Callable[..., Any]) -> str | None:
 
     for share in (0.8, 0.5, 0.2):
         factor = float(attempt(jnp.asarray(scores, jnp.float32), share * limit))
-        if not factor > 0:
+        if not 0 < factor < math.inf:
             return f"expected a positive factor; got {factor}"
         got = mean_entropy(factor)
-        if abs(got - share * limit) > 1e-2:
+        if not abs(got - share * limit) <= 1e-2:
             aside = "the mean entropy"
             if abs(mean_entropy(1 / factor) - share * limit) <= 1e-2:
                 aside = "1/factor would do: the factor multiplies the scores; the mean entropy"

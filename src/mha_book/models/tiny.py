@@ -358,7 +358,7 @@ def loss(
     return jnp.mean(token_losses(params, token_ids, config=config, **options))
 
 
-def _split(rng_key: Array, count: int) -> list[Array]:
+def _split(rng_key: RngKey, count: int) -> list[Array]:
     return list(jax.random.split(as_key(rng_key), count))
 
 

@@ -163,7 +163,7 @@ def draw_factors(
     )
 
 
-def _check_rate(rate: object, name: str) -> None:
+def _check_rate(rate: float, name: str) -> None:
     is_number = isinstance(rate, int | float | np.integer | np.floating)
     fits = is_number and not isinstance(rate, bool) and 0.0 <= rate < 1.0
     check(fits, name, "a probability in [0, 1)", repr(rate))

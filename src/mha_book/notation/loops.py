@@ -5,7 +5,10 @@ an equation says, spelled out. It is slow, and what everything faster is compare
 """
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from keyword import iskeyword
 
+from mha_book._checks import check
 from mha_book.notation.contraction import signed
 from mha_book.notation.dimensions import operands
 from mha_book.notation.expression import (
@@ -45,14 +48,20 @@ def loops(
         free: the indices of the result, in the order of its axes, where there is no such tensor.
         title: what the comment above it says.
 
+    Raises:
+        ValueError: a tree built by hand has a name that is no Python identifier, a function that
+            is none of the notation, or a number that is none.
+
     Returns:
         The source, and for each index that no array has as an axis the argument that is its size.
     """
     leaves = operands([side])
+    for leaf in leaves.values():
+        _python(leaf.name)
     target = left if left is not None else Tensor("result", tuple(free))
     scalars = [name for name in operands([target]) if name != key(target.name)]
     arguments = list(dict.fromkeys([*leaves, *scalars]))
-    function = f"compute_{key(target.name)}"
+    function = f"compute_{_python(target.name)}"
     writer = _Writer([side, target], [*arguments, function])
     result = writer.free(key(target.name))
     if target.indices:
@@ -75,9 +84,26 @@ def loops(
     return "\n".join([*told, head, *lines, *writer.lines, ""]), extra
 
 
+_FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sin", "cos")
+
+
+def _python(name: str) -> str:
+    """Return the Python name of a name; the source is run, so that it may be nothing else."""
+    written = key(name)
+    is_name = written.isidentifier() and not iskeyword(written)
+    check(is_name, "name", "one whose Python form is an identifier", repr(name))
+    return written
+
+
+def _number(value: object) -> str:
+    is_number = isinstance(value, int | Fraction) and not isinstance(value, bool)
+    check(is_number, "number", "an integer or a fraction", repr(value))
+    return str(value)
+
+
 def _name_of(value: int | str) -> str:
     """Write a number, or the Python name of one."""
-    return key(value) if isinstance(value, str) else str(value)
+    return _python(value) if isinstance(value, str) else _number(value)
 
 
 class _Writer:
@@ -93,12 +119,12 @@ class _Writer:
         self.everywhere = set().union(*(all_indices(side) for side in sides))
         for index in sorted(self.everywhere):
             self.index(index)
-            self.sizes[index] = self.free(f"size_{key(index)}")
+            self.sizes[index] = self.free(f"size_{_python(index)}")
 
     def index(self, index: str) -> str:
         """Return the loop variable of an index: its name, where no array has it."""
         if index not in self.indices:
-            self.indices[index] = self.free(key(index))
+            self.indices[index] = self.free(_python(index))
         return self.indices[index]
 
     def size(self, index: str) -> str:
@@ -162,7 +188,7 @@ class _Writer:
 
     def leaf(self, leaf: Named) -> str:
         """Write a named array at the current indices."""
-        name = key(leaf.name)
+        name = _python(leaf.name)
         if not leaf.indices:
             return name
         return f"{name}[{', '.join(self.position(index) for index in leaf.indices)}]"
@@ -171,8 +197,9 @@ class _Writer:
         """Write what an expression needs before it; return it, and how tightly it binds."""
         match node:
             case Number(value):
+                written = _number(value)
                 whole = value.denominator == 1
-                return str(value).replace("/", " / "), _ATOM if whole and value >= 0 else _TERM
+                return written.replace("/", " / "), _ATOM if whole and value >= 0 else _TERM
             case Tensor() | Derivative():
                 return self.leaf(node), _ATOM
             case Delta(first, second):
@@ -193,9 +220,11 @@ class _Writer:
                 above = self.operand(numerator, _TERM, scope)
                 return f"{above} / {self.operand(denominator, _FACTOR, scope)}", _TERM
             case Power(base, exponent):
+                _number(exponent)
                 power = str(exponent) if exponent.denominator == 1 else str(float(exponent))
                 return f"{self.operand(base, _ATOM, scope)} ** {power}", _POWER
             case Function(name, argument):
+                check(name in _FUNCTIONS, "function", f"one of {', '.join(_FUNCTIONS)}", repr(name))
                 return f"math.{name}({self.operand(argument, 0, scope)})", _ATOM
             case Softmax(argument, index, bound):
                 return self.softmax(argument, index, bound, scope)
