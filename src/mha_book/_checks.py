@@ -46,14 +46,14 @@ def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     """Return a PRNG key from a key, typed or raw as ``jax.random`` takes it, or from a seed."""
     dtype, shape = getattr(rng_key, "dtype", None), getattr(rng_key, "shape", None)
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ():
-        return rng_key
+        return jnp.asarray(rng_key)
     if isinstance(rng_key, int) and not isinstance(rng_key, bool):
         return jax.random.key(rng_key)
     if dtype is not None and shape == () and jnp.issubdtype(dtype, jnp.integer):
         return jax.random.key(jnp.asarray(rng_key))
     words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
     if dtype == jnp.uint32 and shape == words:
-        return jax.random.wrap_key_data(jnp.asarray(rng_key))
+        return jnp.asarray(jax.random.wrap_key_data(jnp.asarray(rng_key)))
     got = repr(rng_key) if dtype is None else f"{dtype} of shape {shape}"
     raise _error(name, "one PRNG key such as jax.random.key(42), or an integer seed", got)
 

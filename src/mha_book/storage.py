@@ -66,7 +66,8 @@ def find_package(package: str) -> Path:
         >>> find_package("mha_book").name
         'mha_book'
     """
-    check(package.isidentifier(), "package", "the name of a top-level package", repr(package))
+    is_name = isinstance(package, str) and package.isidentifier()
+    check(is_name, "package", "the name of a top-level package", repr(package))
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         message = f"the package {package} is not installed; install it with\n  {INSTALL_LINE}"

@@ -138,5 +138,5 @@ def test_named_where_there_is_no_such_device() -> None:
         return
     q, k, v = operands(5)
     assert attention_spec(q, k, v).compute_capability is None
-    with pytest.raises(NotImplementedError, match="'cudnn' cannot serve: it needs an NVIDIA GPU"):
+    with pytest.raises(NotImplementedError, match="got 'cudnn': it needs an NVIDIA GPU"):
         attend(q, k, v, implementation="cudnn")

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, overload
 import jax
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_rank
+from mha_book._checks import check, check_flag, check_rank, check_type
 from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference
 from mha_book.attention.operands import Operands, empty_result, prepare
 from mha_book.heads import LAYOUTS, heads_first
@@ -206,6 +206,7 @@ def attend(
         query, key, value, layout,
         mask=mask, bias=bias, is_causal=is_causal, scale=scale, weight_factors=weight_factors,
     )  # fmt: skip
+    check_flag(return_lse, "return_lse")
     wants = {"lse": return_lse}
     is_one_head = operands.query.ndim == 2
     if is_one_head:  # implementations may count on an axis of heads
@@ -279,6 +280,9 @@ def attention_spec(
         >>> sorted(attention_spec(q, q, q, is_causal=True).mask_kind)
         ['causal']
     """
+    known = ("mask", "bias", "is_causal", "scale", "weight_factors")
+    for name in options:
+        check(name in known, name, f"an option of attend: {', '.join(known)}", name)
     operands = _prepare(query, key, value, layout, **options)
     wants = {"lse": return_lse, "forward_mode": forward_mode}
     return _spec(operands, wants, platform_of(operands))
@@ -303,6 +307,10 @@ def select(spec: AttentionSpec) -> Selection:
         >>> select(AttentionSpec((2, 3, 4), (2, 3, 4), (2, 3, 4), "float64", platform="gpu")).name
         'reference'
     """
+    check_type(spec, "spec", AttentionSpec, "as attention_spec gives it")
+    known = {"lse", "forward_mode", "weight_factors"}
+    if not spec.wants <= known:
+        check(False, "wants", f"some of {', '.join(sorted(known))}", sorted(spec.wants - known))
     rejected: list[tuple[str, str]] = []
     for name in _preferred(spec):
         reason = None if name == "reference" else _why_unsupported(name, spec)
@@ -360,10 +368,12 @@ def check_implementation(name: str, spec: AttentionSpec) -> None:
         NotImplementedError: it cannot serve; the message says why.
     """
     known = ", ".join(IMPLEMENTATIONS)
-    check(name in IMPLEMENTATIONS, "implementation", f"one of {known}", name)
+    fits = isinstance(name, str) and name in IMPLEMENTATIONS
+    check(fits, "implementation", f"one of {known}", repr(name))
     reason = _why_unsupported(name, spec)
     if reason is not None:
-        raise NotImplementedError(f"implementation {name!r} cannot serve: {reason}")
+        what = "implementation: expected one that serves this call"
+        raise NotImplementedError(f"{what}; got {name!r}: {reason}")
 
 
 def _prepare(query: Array, key: Array, value: Array, layout: str, **options: Any) -> Operands:

@@ -19,10 +19,12 @@ from jaxtyping import Array, Bool, Float, Int
 from mha_book._checks import (
     check,
     check_axis,
+    check_float_dtype,
     check_floating,
     check_integers,
     check_rank,
     check_size,
+    check_type,
 )
 from mha_book.attention.dispatch import attend
 from mha_book.masks import Mask
@@ -110,6 +112,7 @@ def init_cache(
         check_size(window, "window", 0, "a non-negative integer")
         window = int(window)
         check(capacity > window, "capacity", f"window + 1 = {window + 1} slots or more", capacity)
+    check_float_dtype(dtype)
     keys = jnp.zeros((batch, num_kv_heads, head_dim, capacity), dtype)
     values = jnp.zeros((batch, num_kv_heads, capacity, value_dim), dtype)
     return KVCache(keys, values, jnp.zeros((batch,), jnp.int32), window)
@@ -147,6 +150,7 @@ def append(
         >>> append(init_cache(1, 2, 8, 4), new, new).lengths.tolist()
         [3]
     """
+    check_type(cache, "cache", KVCache, "as init_cache gives it")
     counts = _check_new(cache, key, value, counts)
     start, length = cache.lengths, cache.lengths + counts
     new = jnp.arange(key.shape[2], dtype=jnp.int32)[None, :]  # (1, T)
@@ -223,6 +227,7 @@ def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = N
         >>> mask.materialize(2, 3).astype(int).tolist()
         [[[[1, 0, 0], [1, 1, 0]]]]
     """
+    check_size(num_new, "num_new", 0, "an integer, 0 or more")
     counts = _checked_counts(cache, num_new, counts)
     start = cache.lengths - counts
     if not isinstance(start, jax.core.Tracer):
@@ -336,6 +341,7 @@ def cached_multi_head_attention(
         >>> out.shape, cache.lengths.tolist()
         ((1, 1, 8), [1])
     """
+    check_type(cache, "cache", KVCache, "as init_cache gives it")
     query, key, value = project_qkv(params, x, angles=angles)
     cache = append(cache, key, value, counts)
     heads = attend_cached(query, cache, counts, scale=scale, implementation=implementation)

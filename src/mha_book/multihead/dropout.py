@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, Float
 
-from mha_book._checks import RngKey, as_key, check, check_floating
+from mha_book._checks import RngKey, as_key, check, check_float_dtype, check_floating
 
 __all__ = ["Dropout", "DropoutFactors", "draw_factors", "dropout", "dropout_factors"]
 
@@ -82,6 +82,7 @@ def dropout_factors(
     """
     _check_rate(rate, "rate")
     rate = float(rate)
+    check_float_dtype(dtype)
     kept = jax.random.uniform(as_key(rng_key), shape, jnp.float32) >= rate
     return kept.astype(dtype) * jnp.asarray(1.0 / (1.0 - rate), dtype)
 

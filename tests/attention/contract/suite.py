@@ -154,7 +154,7 @@ def _refuse(case: Case) -> Outcome:
     try:
         attend(**operands, **others, implementation=case.implementation)
     except NotImplementedError as error:
-        reason = str(error).removeprefix(f"implementation {case.implementation!r} cannot serve: ")
+        reason = str(error).partition(f"got {case.implementation!r}: ")[2]
     if not reason:
         complaints.append("attend did not say why it cannot serve")
     asked = attention_spec(**operands, **others)
