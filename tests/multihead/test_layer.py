@@ -1,5 +1,6 @@
 """The layer: by hand first, then against the loops, then its properties."""
 
+import functools
 import inspect
 import sys
 from collections import Counter
@@ -303,3 +304,29 @@ def test_package_calls_while_tracing() -> None:
     print(f"{counted.total()} calls of the package while tracing a layer")
     checks = sum(n for name, n in counted.items() if name.startswith("check"))
     assert 10 < checks < counted.total() < 80
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_over_weights_of_full_precision(dtype: str) -> None:
+    """What training in mixed precision does: float32 weights, computed in half precision."""
+    params, x = drawn_params(), draw(B, T, D)
+    mixed = functools.partial(multi_head_attention, is_causal=True, dtype=dtype)
+    output = mixed(params, x.astype(dtype))
+    cast = jax.tree.map(lambda w: w.astype(dtype), params)
+    expected = multi_head_attention(cast, x.astype(dtype), is_causal=True)
+    assert output.dtype == dtype
+    np.testing.assert_array_equal(output, expected)
+    gradient = jax.grad(lambda p: mixed(p, x).astype(jnp.float32).sum())(params)
+    assert {g.dtype for g in jax.tree.leaves(gradient)} == {jnp.dtype(jnp.float32)}
+    with pytest.raises(ValueError, match="query: expected the dtype of the weights, float32"):
+        multi_head_attention(params, x.astype(dtype))
+
+
+def test_a_key_that_is_the_query_is_given_all_the_same() -> None:
+    """What a call means hangs on the arguments given, eagerly as under jit."""
+    params, x = init_multi_head(jax.random.key(0), 8, 2), jnp.ones((2, 5, 8))
+    angles = jnp.zeros((5, 2))
+    for call in (multi_head_attention, jax.jit(multi_head_attention)):
+        with pytest.raises(ValueError, match="angles: expected self-attention: no key"):
+            call(params, x, x, angles=angles)
+        assert call(params, x, angles=angles).shape == x.shape

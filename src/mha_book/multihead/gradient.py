@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from mha_book._checks import (
+    RngKey,
     check,
     check_axis,
     check_floating,
@@ -221,7 +222,7 @@ def multi_head_attention_vjp(
     gates: Float[Array, " N"] | None = None,
     angles: Float[Array, "*angle_batch T pairs"] | None = None,
     dropout: Dropout | None = None,
-    rng_key: Key[Array, ""] | None = None,
+    rng_key: RngKey | None = None,
     implementation: str = "manual",
 ) -> tuple[Array, Callable[[Array], LayerGradients]]:
     r"""Return the layer's output and the function that takes its gradient back to everything.

@@ -9,14 +9,17 @@ parameters say how many heads there are and how wide they are; nothing else does
 
 from typing import Any, Literal, NamedTuple, NoReturn, overload
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, DTypeLike, Float
 
 from mha_book._checks import (
+    RngKey,
     as_key,
     check,
     check_axis,
     check_flag,
+    check_float_dtype,
     check_floating,
     check_rank,
     check_shape,
@@ -81,8 +84,9 @@ def multi_head_attention(
     gates: Float[Array, " N"] | None = None,
     angles: Float[Array, "*angle_batch T pairs"] | None = None,
     dropout: Dropout | None = None,
-    rng_key: Key[Array, ""] | None = None,
+    rng_key: RngKey | None = None,
     implementation: str | None = None,
+    dtype: DTypeLike | None = None,
     return_intermediates: Literal[False] = False,
 ) -> Array: ...
 
@@ -101,8 +105,9 @@ def multi_head_attention(
     gates: Float[Array, " N"] | None = None,
     angles: Float[Array, "*angle_batch T pairs"] | None = None,
     dropout: Dropout | None = None,
-    rng_key: Key[Array, ""] | None = None,
+    rng_key: RngKey | None = None,
     implementation: str | None = None,
+    dtype: DTypeLike | None = None,
     return_intermediates: Literal[True],
 ) -> tuple[Array, Intermediates]: ...
 
@@ -121,8 +126,9 @@ def multi_head_attention(
     gates: Float[Array, " N"] | None = None,
     angles: Float[Array, "*angle_batch T pairs"] | None = None,
     dropout: Dropout | None = None,
-    rng_key: Key[Array, ""] | None = None,
+    rng_key: RngKey | None = None,
     implementation: str | None = None,
+    dtype: DTypeLike | None = None,
     return_intermediates: bool,
 ) -> Any: ...  # as the flag says at run time
 
@@ -140,8 +146,9 @@ def multi_head_attention(
     gates: Float[Array, " N"] | None = None,
     angles: Float[Array, "*angle_batch T pairs"] | None = None,
     dropout: Dropout | None = None,
-    rng_key: Key[Array, ""] | None = None,
+    rng_key: RngKey | None = None,
     implementation: str | None = None,
+    dtype: DTypeLike | None = None,
     return_intermediates: bool = False,
 ) -> Array | tuple[Array, Intermediates]:
     r"""Apply the layer: self-attention with ``query`` alone, cross-attention with ``key`` too.
@@ -166,6 +173,8 @@ def multi_head_attention(
         rng_key: PRNG key of the dropout, needed where a rate is not 0; see
             :func:`~mha_book.multihead.dropout.draw_factors`.
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+        dtype: in which to compute: weights, inputs and gates are cast to it, as for activations in
+            bfloat16 over weights kept in float32. None for the dtype that all of them have.
         return_intermediates: whether to return what happened inside too. The weights then cost
             memory for ``N·T·S`` numbers; the output does not change.
 
@@ -191,6 +200,10 @@ def multi_head_attention(
         >>> multi_head_attention(params, jnp.ones((2, 10, 64))).shape
         (2, 10, 64)
     """
+    if dtype is not None:
+        check_float_dtype(dtype)
+        given = (params, query, key, value, gates)
+        params, query, key, value, gates = jax.tree.map(lambda x: jnp.asarray(x, dtype), given)
     q, k, v = project_qkv(params, query, key, value, angles=angles)
     check_gates(gates, q)
     if dropout is not None or rng_key is not None:
@@ -402,7 +415,7 @@ def check_gates(gates: Array | None, query: Array) -> None:
         check(gates.shape == expected, "gates", what, f"shape {gates.shape}")
 
 
-def check_dropout(dropout: Dropout | None, rng_key: Array | None) -> None:
+def check_dropout(dropout: Dropout | None, rng_key: RngKey | None) -> None:
     """Raise unless ``dropout`` holds rates and ``rng_key`` is a PRNG key; both may be None."""
     if dropout is not None and not isinstance(dropout, Dropout):
         check(False, "dropout", "Dropout(weights=…, heads=…, output=…) or None", repr(dropout))

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, DTypeLike, Float, Key
+from jaxtyping import Array, DTypeLike, Float
 
 from mha_book._checks import (
+    RngKey,
     as_key,
     check,
     check_flag,
@@ -190,7 +191,7 @@ def check_params(params: MultiHeadParams) -> None:
 
 
 def xavier_uniform(
-    rng_key: Key[Array, ""], fan_in: int, fan_out: int, shape: tuple[int, ...], dtype: DTypeLike
+    rng_key: RngKey, fan_in: int, fan_out: int, shape: tuple[int, ...], dtype: DTypeLike
 ) -> Float[Array, "..."]:
     r"""Draw uniformly from $\pm\sqrt{6 / (\text{fan in} + \text{fan out})}$.
 
@@ -224,7 +225,7 @@ def xavier_uniform(
 
 
 def normal(
-    rng_key: Key[Array, ""], fan_in: int, fan_out: int, shape: tuple[int, ...], dtype: DTypeLike
+    rng_key: RngKey, fan_in: int, fan_out: int, shape: tuple[int, ...], dtype: DTypeLike
 ) -> Float[Array, "..."]:
     """Draw from a normal distribution of standard deviation 0.02, as BERT and GPT-2 do.
 
@@ -249,7 +250,7 @@ def normal(
 
 
 def init_multi_head(
-    rng_key: Key[Array, ""],
+    rng_key: RngKey,
     d_model: int,
     num_heads: int,
     *,

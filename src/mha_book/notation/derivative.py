@@ -3,8 +3,7 @@ r"""The derivative of an equation by one of its operands, as another equation.
 :func:`gradient` takes the derivative of a loss L by the left side and pushes it through the right
 side, backwards, to the tensor that is asked for. For a product the other factors come in front; for
 a function its slope; for the softmax, with :math:`C^j = \partial L / \partial A^j`,
-
-.. math:: \frac{\partial L}{\partial S^j} = A^j \Bigl( C^j - \sum_{j'} A^{j'} C^{j'} \Bigr).
+:math:`\partial L / \partial S^j = A^j ( C^j - \sum_{j'} A^{j'} C^{j'} )`.
 
 :func:`jacobian` goes forwards: the tensor is replaced by a Kronecker delta for each of its axes,
 which then runs through the equation:
