@@ -84,7 +84,7 @@ REASONS |= dict.fromkeys((r"\lVert", r"\rVert", r"\|", r"\vert", r"\lvert"), REA
 class Token(NamedTuple):
     """A piece of the source.
 
-    Attributes:
+    Args:
         kind: row, word, environment, command, letter, digit, symbol or end.
         text: as the source writes it.
         start: its first character.
