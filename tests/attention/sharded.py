@@ -10,16 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
-jax.config.update("jax_num_cpu_devices", 8)
-
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from jax.sharding import AxisType, NamedSharding  # noqa: E402
-from jax.sharding import PartitionSpec as P  # noqa: E402
-
-from mha_book import attend, causal, init_multi_head, multi_head_attention, padding  # noqa: E402
-from mha_book.multihead.parameters import MultiHeadParams  # noqa: E402
+from mha_book import attend, causal, init_multi_head, multi_head_attention, padding
+from mha_book.multihead.parameters import MultiHeadParams
 
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
 SPECS = {"batch": P("d"), "heads": P(None, "d"), "both": P("d", "e")}
@@ -109,6 +106,7 @@ def check_lengths() -> None:
 
 def main(quick: bool) -> None:
     """Run all cases, or a few of them."""
+    jax.config.update("jax_num_cpu_devices", 8)  # before the first array is made
     for length in (600,) if quick else (512, 2048):
         for sharded in ("both",) if quick else SPECS:
             for mask in ("causal",) if quick else MASKS:
