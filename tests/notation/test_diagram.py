@@ -21,6 +21,7 @@ from mha_book.notation.system import System
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
+    plt.close("all")  # what other files left open
     with plt.rc_context():
         yield
     assert plt.get_fignums() == []
