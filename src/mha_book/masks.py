@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, Shaped
@@ -154,6 +155,8 @@ class Mask:
             ValueError: a length is no integer or negative.
         """
         for size, name in ((query_length, "query_length"), (key_length, "key_length")):
+            if jax.export.is_symbolic_dim(size):
+                continue  # left open in an exported program
             is_integer = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
             check(bool(is_integer and size >= 0), name, "a non-negative integer", repr(size))
         i = jnp.arange(query_length)[:, None]  # (T, 1)

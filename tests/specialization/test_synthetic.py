@@ -116,7 +116,7 @@ def test_bad_tasks(no_type_checks):
         ),
         (
             lambda: repeated_tokens(jax.random.key(0), 1, 1, jnp.zeros(2, jnp.int32), copies=1),
-            "copies: expected 2 or more; got 1",
+            "copies: expected an integer of 2 or more; got 1",
         ),
     ],
 )

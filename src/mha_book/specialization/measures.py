@@ -203,7 +203,7 @@ def add_texts(
         >>> add_texts({"x": sums}, add_texts({"x": sums}))["x"].rows.item()
         4.0
     """
-    check_type(sums, "sums", Mapping, "of MeasureSums by name")
+    check_type(sums, "sums", (Mapping, MeasureSums), "of MeasureSums by name")
     total: dict[str, MeasureSums] = jax.tree.map(lambda x: x.sum(0), sums)
     if before is not None:
         total = jax.tree.map(jnp.add, before, total)
