@@ -274,4 +274,6 @@ def check_operands(query: Any, key: Any, value: Any) -> None:
 def check_model(params: Any) -> None:
     """Raise unless ``params`` are those of a model of this package."""
     what = "the parameters of a model, with layers that have attention"
-    check(hasattr(params, "layers"), "params", what, repr(type(params)))
+    if hasattr(params, "params"):  # a loaded model: its config and tokenizer are beside them
+        what += ": write model.params"
+    check(hasattr(params, "layers"), "params", what, type(params).__name__)

@@ -159,7 +159,7 @@ def test_what_has_no_layers_is_not_pruned(no_type_checks):
         lambda params: mean_ablation(params, jnp.ones((2, 6)), jnp.ones((2, 6, 10))),
     )
     for call in calls:
-        with pytest.raises(ValueError, match=r"params: expected the parameters .* got .*dict"):
+        with pytest.raises(ValueError, match=r"params: expected the parameters .* got dict"):
             call({})
         with pytest.raises(
             ValueError, match=r"params: expected .*: write model.params; got SmolLM2"
