@@ -1140,8 +1140,6 @@ def of_specialization() -> list[WrongCall]:
             "dict"),
         bad("baseline: dict", lambda: measures.baseline_mean({"x": sums}), "sums", "MeasureSums",
             "dict"),
-        bad("add_texts: one measure", lambda: measures.add_texts(sums), "sums", "by name",
-            "MeasureSums"),
         bad("interval: level", lambda: measures.bootstrap_interval(sums, RNG_KEY, level=95.0),
             "level", "between 0 and 1", "95.0"),
         bad("interval: seed", lambda: measures.bootstrap_interval(sums, 4.2), "rng_key",
