@@ -9,10 +9,21 @@ from mha_book.attention.dispatch import IMPLEMENTATIONS
 from tests.attention.contract import cases, suite
 from tests.attention.contract.cases import Case
 
-PAIRWISE = [case for name in IMPLEMENTATIONS for case in cases.pairwise(name)]
+
+def pairwise() -> list:
+    """Every case; each second one is left to the whole run."""
+    every = [case for name in IMPLEMENTATIONS for case in cases.pairwise(name)]
+    return [
+        pytest.param(
+            case,
+            id=f"{case.implementation}-{case.name}",
+            marks=[pytest.mark.slow] if number % 2 else [],
+        )
+        for number, case in enumerate(every)
+    ]
 
 
-@pytest.mark.parametrize("case", PAIRWISE, ids=lambda case: f"{case.implementation}-{case.name}")
+@pytest.mark.parametrize("case", pairwise())
 def test_pairwise(case: Case) -> None:
     assert suite.run(case).complaints == ()
 
