@@ -119,6 +119,7 @@ def test_heads_exchanged_exchange_their_roles(tmp_path):
 
 
 @pytest.mark.usefixtures("world")
+@pytest.mark.slow
 def test_the_short_form(tmp_path, capsys):
     path = emergence.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())

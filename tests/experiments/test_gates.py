@@ -55,6 +55,7 @@ def complete(document, sizes):
 
 
 @pytest.mark.usefixtures("world")
+@pytest.mark.slow
 def test_the_short_form(tmp_path, capsys):
     path = gates.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())

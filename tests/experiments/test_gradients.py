@@ -40,6 +40,7 @@ def limits(document, steps):
 
 
 @pytest.mark.usefixtures("world")
+@pytest.mark.slow
 def test_the_short_form_of_the_training_by_hand(tmp_path, capsys):
     path = hand_gradients.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())
@@ -75,6 +76,7 @@ def stored(document, settings, regimes, sizes):
 
 
 @pytest.mark.usefixtures("world")
+@pytest.mark.slow
 def test_the_short_form_of_the_dropout_experiment(tmp_path):
     path = dropout.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())

@@ -52,6 +52,7 @@ def consistent(document, sizes):
 
 
 @pytest.mark.usefixtures("world")
+@pytest.mark.slow
 def test_the_short_form(tmp_path):
     path = pruning.main(["--quick", "--work", str(tmp_path)])
     first = json.loads(path.read_text())

@@ -52,6 +52,7 @@ def complete(document, sizes, names):
 
 
 @pytest.mark.usefixtures("world")
+@pytest.mark.slow
 def test_the_short_form(tmp_path, capsys):
     path = sharing.main(["--quick", "--work", str(tmp_path)])
     document = json.loads(path.read_text())
