@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import check, check_integers
+from mha_book.attention.dispatch import attend
 from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models.interface import (
@@ -35,7 +36,7 @@ from mha_book.models.interface import (
     real_tokens,
 )
 from mha_book.multihead.cache import KVCache, append, cached_multi_head_attention, init_cache
-from mha_book.multihead.layer import multi_head_attention
+from mha_book.multihead.layer import multi_head_attention, project_output, project_qkv
 from mha_book.multihead.parameters import MultiHeadParams
 from mha_book.rope import rotary_angles
 from mha_book.storage import import_extra, installed_file
@@ -469,16 +470,10 @@ def prefill(
     filled = []
 
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
-        attended, inside = multi_head_attention(
-            layer.attention,
-            normalized,
-            mask=mask,
-            angles=angles,
-            implementation=implementation,
-            return_intermediates=True,
-        )
-        filled.append(append(caches[number], inside.key, inside.value, lengths))
-        return attended
+        query, key, value = project_qkv(layer.attention, normalized, angles=angles)
+        filled.append(append(caches[number], key, value, lengths))
+        heads = attend(query, key, value, mask=mask, implementation=implementation)
+        return project_output(layer.attention, heads)
 
     x = hidden_states(params, token_ids, attention, config)  # (B, T, D)
     last = jnp.take_along_axis(x, lengths[:, None, None] - 1, axis=1)[:, 0]  # (B, D)
