@@ -1,11 +1,18 @@
-"""Claim boxes and the ledger page, both rendered from ``book/claims.yml``."""
+"""Claims on the pages, a line each, and the ledger: both rendered from ``book/claims.yml``."""
 
 from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_ledger import SECTIONS, VERDICTS, evidence_anchor, load_ledger
+from mha_book_ledger import (
+    SECTIONS,
+    VERDICTS,
+    evidence_anchor,
+    fill_numbers,
+    glued_values,
+    load_ledger,
+)
 from sphinx import addnodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -79,15 +86,22 @@ class _Base(SphinxDirective):
 
 
 class Claim(_Base):
-    """``:::{claim} C16``: the box of a claim of this chapter; its body is the experiment."""
+    """``{claim} C16``: a line for each claim of this chapter that is named, and no more.
+
+    The line has the verdict, the claim and a link to the ledger, where the argument stands.
+    """
 
     required_arguments = 1
-    has_content = True
+    final_argument_whitespace = True
 
     def run(self):
-        """Render the box from the ledger's entry."""
-        name, chapter = self.arguments[0], Path(self.env.docname).name
-        entry = {e["id"]: e for e in load(self.env)}.get(name)
+        """Render the lines from the ledger's entries."""
+        entries = {entry["id"]: entry for entry in load(self.env)}
+        return [line for name in self.arguments[0].split() for line in self.line(name, entries)]
+
+    def line(self, name: str, entries: dict[str, dict]) -> list[nodes.Node]:
+        """Render one claim, or warn of what is wrong with it."""
+        chapter, entry = Path(self.env.docname).name, entries.get(name)
         problem = None
         if entry is None:
             problem = f"claim {name} is not in book/claims.yml"
@@ -102,35 +116,21 @@ class Claim(_Base):
         self.env.get_domain("std").note_hyperlink_target(
             anchor, self.env.docname, anchor, f"Claim {name}"
         )
-        label = part(
-            nodes.Text("Claim "), refer(f"ledger-{name.lower()}", name),
-            tag=nodes.inline, classes=["claim-id"],
-        )  # fmt: skip
-        head = nodes.paragraph("", "", label, badge(entry["verdict"]), classes=["claim-head"])
-        box = part(head, classes=["claim", slug(entry["verdict"])], ids=[anchor])
-        box += self.markdown(entry["claim"], ["claim-statement"])
-        if self.content:
-            experiment = part(classes=["claim-experiment"])
-            self.state.nested_parse(self.content, self.content_offset, experiment)
-            box += experiment
-        if entry["condition"]:
-            box += self.labelled("Holds if", entry["condition"], "condition")
-        if entry["reason"]:
-            box += self.labelled("Why:", entry["reason"], "reason")
-        box += evidence(entry)
-        return [box]
+        line = part(classes=["claim", "claim-line", slug(entry["verdict"])], ids=[anchor])
+        head = nodes.paragraph("", "", classes=["claim-head"])
+        head += [refer(f"ledger-{name.lower()}", name), nodes.Text(" "), badge(entry["verdict"])]
+        line += head
+        line += self.markdown(entry["claim"], ["claim-statement"])
+        return [line]
 
 
-def evidence(entry: dict, box: bool = False) -> nodes.Node:
-    """Return the line of links: the box if asked for, the cell, the test."""
+def evidence(entry: dict) -> nodes.Node:
+    """Return the line of links: the place on the page, the cell, the test."""
     line = nodes.paragraph("", "", classes=["claim-evidence"])
     line += nodes.strong("Evidence:", "Evidence:")
-    if box:
-        line += [
-            nodes.Text(" "),
-            refer(f"claim-{entry['id'].lower()}", "the experiment"),
-            nodes.Text(","),
-        ]
+    line += [
+        nodes.Text(" "), refer(f"claim-{entry['id'].lower()}", "on the page"), nodes.Text(","),
+    ]  # fmt: skip
     line += [
         nodes.Text(" "), refer(cell_label(entry["chapter"], entry["cell"]), "the cell"),
         nodes.Text(", "), test_link(entry["test"]),
@@ -172,11 +172,22 @@ class Ledger(_Base):
             card += self.labelled("Holds if", entry["condition"], "condition")
         if entry["reason"]:
             card += self.labelled("Why:", entry["reason"], "reason")
+        if entry["measured"]:
+            notebook = Path(self.env.srcdir) / "book" / f"{entry['chapter']}.ipynb"
+            self.env.note_dependency(str(notebook))
+            try:
+                text = fill_numbers(entry["measured"], glued_values(notebook))
+            except KeyError as error:
+                logger.warning(
+                    f"claim {entry['id']}: {notebook.name} glues no {error}", type="mha_book"
+                )
+                text = entry["measured"]
+            card += self.labelled("Measured:", text, "measured")
         if entry["verdict"] == "open":
             planned = f"Planned for the chapter {entry['chapter']}."
             card += nodes.paragraph(planned, planned, classes=["claim-evidence"])
         else:
-            card += evidence(entry, box=True)
+            card += evidence(entry)
         return card
 
 

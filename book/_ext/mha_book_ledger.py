@@ -20,6 +20,8 @@ __all__ = [
     "evidence_anchor",
     "evidence_source",
     "evidence_tests",
+    "fill_numbers",
+    "glued_values",
     "ledger_problems",
     "load_ledger",
     "read_pages",
@@ -34,24 +36,27 @@ SECTIONS = {
 }
 VERDICTS = ("confirmed", "holds if", "corrected", "refuted", "open")
 _FIELDS = {
-    "id", "note", "section", "claim", "verdict", "condition", "reason", "chapter", "cell", "test",
+    "id", "note", "section", "claim", "verdict", "condition", "reason", "measured", "chapter",
+    "cell", "test",
 }  # fmt: skip
-_BOX = re.compile(r"^:{3,}\{claim\}[ \t]+(\S+)[ \t]*$", re.MULTILINE)
+_BOX = re.compile(r"^:{3,}\{claim\}[ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
+_GLUE = re.compile(r"\{glue:text\}`([^`]+)`")
+_PREFIX = "application/papermill.record/"
 _SKIPS = {"skip", "skipif", "xfail", "importorskip"}
 
 
 @dataclass(frozen=True)
 class Page:
-    """What the ledger needs to know of a page: the cells it shows and the claims boxed on it."""
+    """What the ledger needs to know of a page: the cells it shows and the claims that it states."""
 
     cells: dict[str, str] = field(default_factory=dict)  # id of a code cell -> its source
-    boxes: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
 
 
 def load_ledger(path: Path) -> list[dict]:
     """Read the ledger, every optional field filled with the empty string."""
     entries = yaml.safe_load(path.read_text(encoding="utf8"))
-    empty = dict.fromkeys(("condition", "reason", "chapter", "cell", "test"), "")
+    empty = dict.fromkeys(("condition", "reason", "measured", "chapter", "cell", "test"), "")
     return [{**empty, **{k: v for k, v in e.items() if v is not None}} for e in entries]
 
 
@@ -72,7 +77,7 @@ def entry_problems(entry: dict) -> list[str]:
     }:
         found.append(f"{name}: note must list some of N0 to N4")
     if entry.get("verdict") == "open":
-        for key in ("condition", "reason", "cell", "test"):
+        for key in ("condition", "reason", "measured", "cell", "test"):
             if entry.get(key):
                 found.append(f"{name}: open, yet has {key}")
     else:
@@ -111,8 +116,8 @@ def ledger_problems(
         if chapter not in pages:
             found.append(f"{name}: chapter {chapter} is not in _toc.yml")
             continue
-        if name not in pages[chapter].boxes:
-            found.append(f"{name}: no claim box in {chapter}")
+        if name not in pages[chapter].claims:
+            found.append(f"{name}: {chapter} does not state it")
         if entry["cell"] and entry["cell"] not in pages[chapter].cells:
             found.append(f"{name}: {chapter} has no code cell with the id {entry['cell']}")
         test = entry["test"].split("[")[0]
@@ -121,16 +126,16 @@ def ledger_problems(
         elif test and tests[test]:
             found.append(f"{name}: test {test} may not run: {tests[test]}")
     for chapter, page in pages.items():
-        for box in page.boxes:
-            entry = by_id.get(box)
+        for name in page.claims:
+            entry = by_id.get(name)
             if entry is None:
-                found.append(f"{chapter}: box of an unknown claim {box}")
+                found.append(f"{chapter}: states the unknown claim {name}")
             elif entry.get("verdict") == "open":
-                found.append(f"{chapter}: box of the open claim {box}")
+                found.append(f"{chapter}: states the open claim {name}")
             elif entry.get("chapter") != chapter:
-                found.append(f"{chapter}: box of {box}, whose chapter is {entry.get('chapter')}")
-        for box in sorted({b for b in page.boxes if page.boxes.count(b) > 1}):
-            found.append(f"{chapter}: two boxes of {box}")
+                found.append(f"{chapter}: states {name}, whose chapter is {entry.get('chapter')}")
+        for name in sorted({b for b in page.claims if page.claims.count(b) > 1}):
+            found.append(f"{chapter}: states {name} twice")
     return found
 
 
@@ -141,7 +146,7 @@ def toc_pages(root: Path) -> list[str]:
 
 
 def read_pages(root: Path) -> dict[str, Page]:
-    """Read every page of the book that exists: its code cells by id, and its claim boxes."""
+    """Read every page of the book that exists: its code cells by id, and its claims."""
     pages = {}
     for name in toc_pages(root):
         notebook, text = root / f"{name}.ipynb", root / f"{name}.md"
@@ -155,8 +160,25 @@ def read_pages(root: Path) -> dict[str, Page]:
                     markdown += source + "\n\n"
         elif text.exists():
             markdown = text.read_text(encoding="utf8")
-        pages[Path(name).name] = Page(cells, tuple(_BOX.findall(markdown)))
+        pages[Path(name).name] = Page(cells, tuple(" ".join(_BOX.findall(markdown)).split()))
     return pages
+
+
+def glued_values(notebook: Path) -> dict[str, str]:
+    """Return what the cells of a notebook glued, by name, as it stands in the stored outputs."""
+    values = {}
+    for cell in json.loads(notebook.read_text(encoding="utf8"))["cells"]:
+        for output in cell.get("outputs", ()):
+            name = output.get("metadata", {}).get("scrapbook", {}).get("name")
+            text = output.get("data", {}).get(f"{_PREFIX}text/plain")
+            if name and text is not None:
+                values[name] = ast.literal_eval("".join(text))
+    return values
+
+
+def fill_numbers(text: str, values: dict[str, str]) -> str:
+    """Put the glued values where ``{glue:text}`name``` stands; KeyError for one that is missing."""
+    return _GLUE.sub(lambda found: str(values[found[1]]), text)
 
 
 def evidence_tests(root: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ def lock_versions(root: Path, names: tuple[str, ...] = LOCKED) -> list[tuple[str
 
 
 def chapter_rows(root: Path) -> list[tuple[str, str, str, str]]:
-    """Return (page, code cells, exercises, claims boxed) of every notebook of the book."""
+    """Return (page, code cells, exercises, claims) of every notebook of the book."""
     rows = []
     for page in toc_pages(root):
         path = root / f"{page}.ipynb"
@@ -38,7 +38,7 @@ def chapter_rows(root: Path) -> list[tuple[str, str, str, str]]:
         code = [c for c in cells if c["cell_type"] == "code"]
         exercises = sum("exercise" in c["metadata"].get("tags", ()) for c in code)
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        boxes = len(re.findall(r"^:{3,}\{claim\}", text, re.M))
+        boxes = len(" ".join(re.findall(r"^:{3,}\{claim\}(.*)$", text, re.M)).split())
         rows.append((Path(page).name, str(len(code)), str(exercises), str(boxes)))
     return rows
 

@@ -1,6 +1,7 @@
 """The claims ledger is complete, and every verdict in it links to evidence that runs."""
 
 import copy
+import json
 
 import pytest
 
@@ -69,9 +70,9 @@ def test_a_sound_ledger_has_no_problem():
         ({"condition": ""}, "condition belongs"),
         ({"verdict": "confirmed"}, "condition belongs"),
         ({"verdict": "open"}, "open, yet has"),
-        ({"verdict": "open"}, "box of the open claim"),
+        ({"verdict": "open"}, "states the open claim"),
         ({"chapter": "hail"}, "not in _toc.yml"),
-        ({"chapter": "claims"}, "no claim box"),
+        ({"chapter": "claims"}, "does not state"),
         ({"chapter": "claims"}, "whose chapter is claims"),
         ({"cell": "rain-dry"}, "no code cell"),
         ({"test": "tests/test_rain.py::test_dry"}, "does not exist"),
@@ -90,7 +91,7 @@ def test_a_broken_entry_is_found(change, problem):
 def test_broken_surroundings_are_found():
     two = {"rain": ledger.Page({"rain-wet": ""}, ("C01", "C01", "C07", "C02"))}
     found = "\n".join(problems(pages=two))
-    assert "two boxes of C01" in found
+    assert "states C01 twice" in found
     assert "unknown claim C07" in found
     assert "open claim C02" in found
     skipped = {"tests/test_rain.py::test_wet": "pytest.skip on line 3"}
@@ -117,3 +118,16 @@ def test_skipped_tests_are_recognised(tmp_path):
     runs = {name.split("::", 1)[1] for name, why in found.items() if not why}
     assert runs == {"test_plain", "test_needs", "TestIt::test_method"}
     assert len(found) == 9
+
+
+def test_the_ledger_takes_its_numbers_from_the_cells(tmp_path):
+    output = {
+        "data": {"application/papermill.record/text/plain": "'17'"},
+        "metadata": {"scrapbook": {"name": "drops"}},
+    }
+    notebook = tmp_path / "rain.ipynb"
+    notebook.write_text(json.dumps({"cells": [{"outputs": [output]}, {"source": "text"}]}))
+    values = ledger.glued_values(notebook)
+    assert ledger.fill_numbers("It was {glue:text}`drops` drops.", values) == "It was 17 drops."
+    with pytest.raises(KeyError, match="flakes"):
+        ledger.fill_numbers("{glue:text}`flakes`", values)
