@@ -157,22 +157,27 @@ def train(
         every: after how many steps the checkpoint is written; it is at the end too.
         evaluate: ``(params, data)`` to a dictionary of arrays; it is compiled here.
         evaluate_every: after how many steps to evaluate; also before the first and after the last.
-        config: what the run is, values that JSON can hold: the learning rate too, which the state
-            of most optimizers does not show. A checkpoint of another config is refused.
+        config: what the run is, values that JSON can hold; a checkpoint of another config is
+            refused, and none is kept without one. Name the learning rate here: ``optax.adam(rate)``
+            holds it in a closure, which no file shows, so that a run goes on at another rate
+            without a word. (``optax.inject_hyperparams`` holds it in the state: there it is
+            compared.)
         name: what the progress is of.
 
     Returns:
         The last state, and metrics and evaluations of all steps, those before a kill included.
 
     Raises:
-        ValueError: the checkpoint is damaged, or of a run with another config, key, optimizer (as
-            far as its state before the first step shows it) or other shapes, or of more steps than
-            asked for.
+        ValueError: there is a checkpoint and no config, or the checkpoint is damaged, or of a run
+            with another config, key, optimizer (as far as its state before the first step shows
+            it) or other shapes, or of more steps than asked for.
         ModuleNotFoundError: tqdm or safetensors is missing; the message says how to install it.
     """
     for count, argument in ((every, "every"), (evaluate_every, "evaluate_every")):
         check(count > 0, argument, "a positive number of steps", count)
     config = dict(config or {})
+    what = "what the run is, its learning rate too, where a checkpoint is kept"
+    check(checkpoint is None or bool(config), "config", what, config)
     checkpoint = None if checkpoint is None else Path(checkpoint)
     metrics: list[dict[str, Any]] = []
     evaluations: list[dict[str, Any]] = []

@@ -232,6 +232,18 @@ def test_bad_latent_and_bad_pairs(no_type_checks):
             projection_matmul_flops(attention_size(4, 2), token_count=count)
         with pytest.raises(ValueError, match="pair_count: expected 0 or a positive integer"):
             pair_matmul_flops(attention_size(4, 2), pair_count=count)
+    size = attention_size(4, 2)
+    for count_bytes, counted in ((cache_bytes, "position_count"), (score_bytes, "pair_count")):
+        for wrong in (3.0, -1, True, "float32", None):
+            with pytest.raises(ValueError, match=f"{counted}: expected 0 or a positive integer"):
+                count_bytes(size, **{counted: wrong, "bytes_per_number": 2})
+        for wrong in (0.5, 0, -2, True, "float32", jnp.bfloat16):
+            with pytest.raises(ValueError, match="bytes_per_number: expected a positive integer"):
+                count_bytes(size, **{counted: 3, "bytes_per_number": wrong})
+        large = {counted: np.int32(2**30), "bytes_per_number": np.int32(4)}  # more than int32 holds
+        assert count_bytes(size, **large) == count_bytes(
+            size, **{n: int(x) for n, x in large.items()}
+        )
 
 
 def test_visible_pairs_of_every_small_size_and_of_a_large_one(no_type_checks):

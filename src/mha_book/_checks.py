@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Integer, Key, UInt32
+from jaxtyping import Array, DTypeLike, Integer, Key, UInt32
 
 __all__ = [
     "RngKey",
@@ -76,10 +76,10 @@ def check_number(value: Any, name: str, expected: str, *, positive: bool = False
         raise _error(name, expected, repr(value))
 
 
-def wide(dtype: Any) -> Any:
+def wide(dtype: DTypeLike) -> np.dtype[Any]:
     """Return float32 for a half-precision dtype, and any other floating-point dtype as it is."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)  # of a NumPy array, what JAX makes of it
-    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
+    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
 
 
 def check(condition: bool, name: str, expected: str, got: object) -> None:

@@ -216,22 +216,34 @@ def cache_bytes(size: LayerSize, *, position_count: int, bytes_per_number: int) 
     ``K(H + C)`` numbers for each position; the latent form keeps ``R + P``. Where a window limits
     what is seen, ``S`` is at most the window.
 
+    Raises:
+        ValueError: ``position_count`` is not 0 or a positive integer, or ``bytes_per_number`` not
+            a positive one.
+
     Example:
         >>> llama_3_8b = attention_size(4096, 32, 8)
         >>> cache_bytes(llama_3_8b, position_count=1, bytes_per_number=2)
         4096
     """
-    return position_count * size.cache_width * bytes_per_number
+    _check_sizes(least=0, position_count=position_count)
+    _check_sizes(bytes_per_number=bytes_per_number)
+    return int(position_count) * size.cache_width * int(bytes_per_number)
 
 
 def score_bytes(size: LayerSize, *, pair_count: int, bytes_per_number: int) -> int:
     """Return the bytes of all scores, one for each pair and query head, whatever ``K`` is.
 
+    Raises:
+        ValueError: ``pair_count`` is not 0 or a positive integer, or ``bytes_per_number`` not a
+            positive one.
+
     Example:
         >>> score_bytes(attention_size(4, 2, 1), pair_count=15, bytes_per_number=4)
         120
     """
-    return pair_count * size.num_heads * bytes_per_number
+    _check_sizes(least=0, pair_count=pair_count)
+    _check_sizes(bytes_per_number=bytes_per_number)
+    return int(pair_count) * size.num_heads * int(bytes_per_number)
 
 
 def visible_pair_count(query_length: int, key_length: int, window: int | None = None) -> int:

@@ -149,7 +149,8 @@ def write_atomic(path: Path | str, content: bytes) -> None:
 
     The bytes go to a file of a name that no other writer has, ``NAME.….partial`` beside the place,
     and are moved from there: of several writers at once the last one's content stays. What fails
-    leaves nothing behind; a process that is killed leaves its partial file, which may be deleted.
+    leaves nothing behind; a process that is killed leaves its partial file, which may be deleted (a
+    file without a name, Linux's ``O_TMPFILE``, cannot take the place of one that is there).
 
     Args:
         path: the file; its folder is made if it is missing. A file that is there keeps its mode.

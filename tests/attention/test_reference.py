@@ -99,6 +99,17 @@ def test_scores_far_beyond_the_range_of_exp(size: float) -> None:
         np.testing.assert_allclose(weights.sum(-1), np.ones(T), rtol=1e-6)
 
 
+def test_scores_far_beyond_the_range_of_exp_in_half_precision() -> None:
+    """Scores of 10^12: a scale that is no power of two must not be joined with the subtraction."""
+    query, key = (draw(2, 64, 18, seed=n, dtype="bfloat16") * 1e6 for n in range(2))
+    expected = (np.asarray(query, np.float64) @ np.asarray(key, np.float64).mT).argmax(-1)
+    for softmax in (attention_weights, weights_of):
+        weights = softmax(query, key)
+        np.testing.assert_array_equal(weights.argmax(-1), expected)
+        np.testing.assert_allclose(weights.max(-1), np.ones((2, 64)), rtol=1e-6)
+        np.testing.assert_allclose(weights.sum(-1), np.ones((2, 64)), rtol=1e-6)
+
+
 # --- the oracle itself --------------------------------------------------------------------------
 
 

@@ -120,8 +120,8 @@ def descent(num_steps, checkpoint=None, *, seeds=None, seed=3, optimizer=None, *
         keys = jnp.stack([jax.random.key(seed) for seed in seeds])
         state = jax.vmap(lambda key: init_state(params, optimizer, key))(keys)
         step = jax.vmap(step, in_axes=(0, None))
-    data = jnp.ones(5)
-    return train(step, state, num_steps, data=data, checkpoint=checkpoint, **options)
+    options = {"data": jnp.ones(5), "config": {"rate": 0.1}, **options}
+    return train(step, state, num_steps, checkpoint=checkpoint, **options)
 
 
 def measure(params, data):
@@ -189,6 +189,20 @@ def test_another_seed_or_optimizer_is_another_run(tmp_path):
     with pytest.raises(ValueError, match=r"opt_state: expected the optimizer that the run began"):
         descent(6, rated, optimizer=optax.inject_hyperparams(optax.sgd)(learning_rate=0.2))
     descent(6, rated, optimizer=optax.inject_hyperparams(optax.sgd)(learning_rate=0.1))
+
+
+def test_a_rate_that_no_state_shows_is_told_by_the_config_alone(tmp_path):
+    path = tmp_path / "run.safetensors"
+    for nothing in (None, {}):
+        with pytest.raises(
+            ValueError, match=r"config: expected what the run is, its learning rate"
+        ):
+            descent(4, path, config=nothing)
+    assert not path.exists()
+    descent(4, path, config={"rate": 0.1})
+    with pytest.raises(ValueError, match=r"expected a checkpoint of the run \{'rate': 0.2"):
+        descent(6, path, config={"rate": 0.2}, optimizer=optax.adam(0.2))
+    descent(4, config=None)  # where nothing is kept, nothing has to be told apart
 
 
 @pytest.mark.parametrize("name", ["every", "evaluate_every"])

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -184,9 +185,36 @@ def test_a_checkpoint_is_taken_apart_and_put_together_again() -> None:
     tensors = to_checkpoint(params, TINY)
     again = from_checkpoint(tensors, TINY)
     jax.tree.map(np.testing.assert_array_equal, again, params)
-    del tensors["encoder.layer.1.attention.self.key.bias"]
-    with pytest.raises(KeyError, match=r"encoder\.layer\.1\.attention\.self\.key\.bias"):
-        from_checkpoint(tensors, TINY)
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused() -> None:
+    tensors, name = to_checkpoint(tiny(), TINY), "encoder.layer.1.attention.self.key.bias"
+    width = TINY.num_heads * TINY.head_dim
+    for other, got in (
+        ({}, "no tensor of this name"),
+        ({name: np.ones(2 * width, np.float32)}, f"shape ({2 * width},)"),
+        ({name: np.ones(width, np.int8)}, "int8"),
+    ):
+        changed = {n: x for n, x in tensors.items() if n != name} | other
+        with pytest.raises(ValueError, match=re.escape(name)) as error:
+            from_checkpoint(changed, TINY)
+        assert str(error.value).startswith("tensors[")
+        assert f"got {got}" in str(error.value)
+    with pytest.raises(ValueError, match=r"word_embeddings.*expected by config the shape"):
+        from_checkpoint(tensors, TINY._replace(vocab_size=TINY.vocab_size + 1))
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize(
+    ("tensors", "config", "said"),
+    [
+        (None, TINY, "tensors: expected Mapping.*NoneType"),
+        ({}, None, "config: expected MiniLMConfig.*NoneType"),
+    ],
+)
+def test_a_checkpoint_that_is_none_is_refused(tensors: Any, config: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        from_checkpoint(tensors, config)
 
 
 def to_checkpoint(params: minilm.MiniLMParams, config: MiniLMConfig) -> dict[str, np.ndarray]:

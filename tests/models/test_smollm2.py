@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -214,3 +215,82 @@ def test_bad_input(small, no_type_checks, arguments, message):
     arguments = {"token_ids": jnp.zeros((1, 3), jnp.int32), **arguments}
     with pytest.raises(ValueError, match=message):
         smollm2.forward(small.params, config=small.config, **arguments)
+
+
+def tensors_of(params):
+    """Name the weights as GGUF does, matrices as (out, in): written on its own."""
+    pytest.importorskip("gguf")
+    from gguf import GGMLQuantizationType
+
+    arrays = {"token_embd.weight": params.token_embedding, "output_norm.weight": params.output_norm}
+    for number, layer in enumerate(params.layers):
+        w_q, w_k, w_v, w_o = layer.attention[:4]
+        matrices = {
+            "attn_q": w_q.reshape(len(w_q), -1).T,
+            "attn_k": w_k.reshape(len(w_k), -1).T,
+            "attn_v": w_v.reshape(len(w_v), -1).T,
+            "attn_output": w_o.reshape(-1, w_o.shape[-1]).T,
+            "attn_norm": layer.attention_norm,
+            "ffn_norm": layer.feed_forward_norm,
+            "ffn_gate": layer.w_gate.T,
+            "ffn_up": layer.w_up.T,
+            "ffn_down": layer.w_down.T,
+        }
+        arrays |= {f"blk.{number}.{name}.weight": array for name, array in matrices.items()}
+    kind = GGMLQuantizationType.F32
+    return {
+        name: SimpleNamespace(name=name, data=np.asarray(array), tensor_type=kind)
+        for name, array in arrays.items()
+    }
+
+
+def reader_of(tensors):
+    return SimpleNamespace(tensors=list(tensors.values()), fields={})
+
+
+def test_a_file_is_taken_apart(small):
+    again = smollm2.from_gguf(reader_of(tensors_of(small.params)), small.config)
+    jax.tree.map(np.testing.assert_array_equal, again, small.params)
+
+
+def test_a_file_that_does_not_fit_is_refused(small):
+    whole = tensors_of(small.params)
+    for name in ("token_embd.weight", "blk.1.attn_k.weight", "blk.0.ffn_down.weight"):
+        lacking = reader_of({n: t for n, t in whole.items() if n != name})
+        with pytest.raises(ValueError, match=f"reader: tensor {name}: expected .*no tensor"):
+            smollm2.from_gguf(lacking, small.config)
+        kind = whole[name].tensor_type
+        short = SimpleNamespace(name=name, data=np.ones((3, 4), np.float32), tensor_type=kind)
+        with pytest.raises(ValueError, match=rf"reader: tensor {name}: .*config; got \(3, 4\)"):
+            smollm2.from_gguf(reader_of({**whole, name: short}), small.config)
+    more = small.config._replace(num_layers=3)
+    with pytest.raises(ValueError, match=r"reader: tensor blk\.2\.attn_q\.weight: .*no tensor"):
+        smollm2.from_gguf(reader_of(whole), more)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: smollm2.from_gguf("model.gguf"), "reader: expected a gguf.GGUFReader; got str"),
+        (lambda: smollm2.from_gguf(reader_of({}), None), "config: expected SmolLM2Config; got"),
+        (lambda: smollm2.tokenizer_from_gguf("model.gguf"), "reader: expected a gguf.GGUFReader"),
+        (lambda: smollm2.tokenizer_from_gguf(reader_of({})), "the field tokenizer.ggml.tokens"),
+    ],
+)
+@pytest.mark.usefixtures("no_type_checks")
+def test_what_is_no_file_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_loss_of_no_token_is_refused_where_the_lengths_are_known(small):
+    ids, options = jnp.ones((2, 3), jnp.int32), {"config": small.config}
+    for lengths in (jnp.array([1, 0]), jnp.array([1, 1])):
+        with pytest.raises(ValueError, match="lengths: expected a sequence of two tokens or more"):
+            smollm2.loss(small.params, ids, lengths, **options)
+    score = jax.jit(smollm2.loss, static_argnames="config")
+    assert np.isnan(score(small.params, ids, jnp.array([1, 1]), **options))
+    assert np.isfinite(score(small.params, ids, jnp.array([1, 2]), **options))
+    for loss in (smollm2.loss, smollm2.token_losses):
+        with pytest.raises(ValueError, match="token_ids: expected two tokens or more, axis T"):
+            loss(small.params, ids[:, :1], **options)

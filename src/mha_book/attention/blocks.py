@@ -12,7 +12,7 @@ of a block of keys.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,8 @@ __all__ = [
     "visible_block",
     "zero_outside",
 ]
+
+State = TypeVar("State")
 
 
 class KeyRanges(NamedTuple):
@@ -317,7 +319,9 @@ def _split_array(
     return jnp.transpose(split, (1, 4, 6, 0, 2, 3, 5, 7))
 
 
-def loop_over_keys(mask: BlockMask, p: Array, step: Callable[..., Any], state: Any) -> Any:
+def loop_over_keys(
+    mask: BlockMask, p: Array, step: Callable[[Array, State, bool], State], state: State
+) -> State:
     """Take one step for each block of keys that a block of queries needs.
 
     Args:
@@ -333,14 +337,15 @@ def loop_over_keys(mask: BlockMask, p: Array, step: Callable[..., Any], state: A
     first, whole_first, whole_last, last = mask.bounds[p]
     before = whole_first - first
 
-    def edge(n: Array, state: Any) -> Any:
+    def edge(n: Array, state: State) -> State:
         return step(jnp.where(n < before, first + n, whole_last + n - before), state, True)
 
     if mask.array is None:
         state = jax.lax.fori_loop(
             whole_first, whole_last, lambda u, state: step(u, state, False), state
         )
-    return jax.lax.fori_loop(0, before + last - whole_last, edge, state)
+    state = jax.lax.fori_loop(0, before + last - whole_last, edge, state)
+    return state
 
 
 def visible_block(

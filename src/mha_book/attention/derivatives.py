@@ -10,7 +10,7 @@ written by hand. Where the map itself is differentiated, it is that of a plain t
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,15 @@ from jax.interpreters import ad, batching, mlir
 
 __all__ = ["with_gradient_by_hand"]
 
+Result = TypeVar("Result")
+Kept = TypeVar("Kept")
+
 
 def with_gradient_by_hand(
-    forward: Callable[..., tuple[Any, Any]],
-    backward: Callable[[Any, Any], tuple[Any, ...]],
-    twin: Callable[..., Any],
-) -> Callable[..., Any]:
+    forward: Callable[..., tuple[Result, Kept]],
+    backward: Callable[[Kept, Result], tuple[Any, ...]],
+    twin: Callable[..., Result],
+) -> Callable[..., Result]:
     """Return the function that ``forward`` computes, with the gradient that ``backward`` computes.
 
     Args:
@@ -47,7 +50,7 @@ def with_gradient_by_hand(
     """
 
     @jax.custom_jvp
-    def saving(*arguments: Any) -> tuple[Any, Any]:
+    def saving(*arguments: Any) -> tuple[Result, Kept]:
         return forward(*arguments)
 
     @saving.defjvp

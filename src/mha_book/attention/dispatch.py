@@ -158,7 +158,7 @@ def attend(
     implementation: str | None = None,
     return_lse: bool = False,
     weight_factors: Float[Array, "..."] | None = None,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     r"""Return $\operatorname{softmax}(Q K^\top \cdot \text{scale} + B)\, V$ for every head.
 
     The same operation as :func:`~mha_book.attention.reference.scaled_dot_product_attention`,
@@ -242,7 +242,7 @@ def attend(
     if is_one_head:
         output, lse = output[0], None if lse is None else lse[0]
     output = output if layout == "NTH" else heads_first(output, layout)
-    return (output, lse) if return_lse else output
+    return output if lse is None else (output, lse)
 
 
 def attention_spec(

@@ -49,7 +49,7 @@ class Operands(NamedTuple):
 
     @property
     def scores_shape(self) -> tuple[Any, ...]:
-        """``(…, N, T, S)``."""
+        """``(…, N, T, S)``; an exported program may leave lengths open, which are no integers."""
         return (*self.query.shape[:-1], self.key.shape[-2])
 
     @property

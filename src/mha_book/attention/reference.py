@@ -197,6 +197,8 @@ def reference_attention(operands: Operands) -> tuple[Array, Array]:
     if operands.weight_factors is not None:
         numerators = numerators * operands.weight_factors.astype(numerators.dtype)
     rows = fold_groups(numerators, value)  # (…, K, G·T, S)
+    # The weights stay in float32, and so the values are widened to it: a product of half precision
+    # alone would round the weights.
     output = jnp.matmul(rows, value.astype(numerators.dtype))  # (…, K, G·T, C)
     output = jnp.reshape(output, (*numerators.shape[:-1], value.shape[-1]))  # (…, N, T, C)
     # The row's sum divides C numbers here, where it would divide S weights before the product.
@@ -224,6 +226,8 @@ def scores(
     shape = (*query.shape[:-1], key.shape[-2])
     # The queries are scaled, not the scores: a compiler may join a product with the subtraction of
     # the row maximum, without rounding between them, and then a huge score exceeds its maximum.
+    # So half precision is widened here: a product of half-precision operands, accumulated in
+    # float32, would leave the keys as they are, but the scale would have to multiply the scores.
     query = query.astype(dtype) * jnp.asarray(scale, dtype)
     rows = fold_groups(query, key)  # (…, K, G·T, H)
     products = jnp.matmul(rows, jnp.swapaxes(key, -1, -2).astype(dtype))  # (…, K, G·T, S)

@@ -13,13 +13,13 @@ width of a head, ``F`` width inside the feed-forward part, ``V`` tokens in the v
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import RngKey, as_key, check, check_floating
+from mha_book._checks import RngKey, as_key, check, check_floating, check_shape, check_type
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.masks import padding
 from mha_book.models.interface import (
@@ -31,7 +31,7 @@ from mha_book.models.interface import (
     embed_tokens,
     real_tokens,
 )
-from mha_book.models.tokens import token_strings, tokenize
+from mha_book.models.tokens import Tokenizer, token_strings, tokenize
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head, normal
 from mha_book.storage import import_extra, installed_file
@@ -161,36 +161,48 @@ def from_checkpoint(tensors: Mapping[str, Any], config: MiniLMConfig = CONFIG) -
         The parameters, in the dtype of the checkpoint.
 
     Raises:
-        KeyError: a tensor is missing.
+        ValueError: ``tensors`` is no mapping, or a tensor is missing, is not of floating point, or
+            has not the sizes of ``config``.
     """
-    parts = ("weight", "bias")
+    check_type(tensors, "tensors", Mapping, "arrays by their names in the checkpoint")
+    check_type(config, "config", MiniLMConfig)
     heads = (config.num_heads, config.head_dim)
+    width, hidden, inside = config.d_model, config.d_hidden, config.num_heads * config.head_dim
+
+    def read(name: str, *shape: int) -> Array:
+        what = f"tensors[{name!r}]"
+        check(name in tensors, what, f"shape {shape}", "no tensor of this name")
+        check_floating(tensors[name], what)
+        check_shape(tensors[name], what, shape, "by config the shape")
+        return jnp.asarray(tensors[name])
 
     def norm(name: str) -> LayerNormParams:
-        weight, bias = (jnp.asarray(tensors[f"{name}.LayerNorm.{part}"]) for part in parts)
+        weight, bias = (read(f"{name}.LayerNorm.{part}", width) for part in ("weight", "bias"))
         return LayerNormParams(weight, bias)
 
-    def dense(name: str) -> LinearParams:
-        weight, bias = (tensors[f"{name}.{part}"] for part in parts)
-        return LinearParams(jnp.asarray(weight.T), jnp.asarray(bias))  # (in, out), (out,)
+    def dense(name: str, rows: int, columns: int) -> LinearParams:
+        weight = read(f"{name}.weight", columns, rows).T  # (in, out)
+        return LinearParams(weight, read(f"{name}.bias", columns))
 
     def layer(name: str) -> LayerParams:
-        projections = [dense(f"{name}.attention.self.{x}") for x in ("query", "key", "value")]
-        w_q, w_k, w_v = (jnp.reshape(p.weight, (config.d_model, *heads)) for p in projections)
+        projections = [
+            dense(f"{name}.attention.self.{x}", width, inside) for x in ("query", "key", "value")
+        ]
+        w_q, w_k, w_v = (jnp.reshape(p.weight, (width, *heads)) for p in projections)
         b_q, b_k, b_v = (jnp.reshape(p.bias, heads) for p in projections)
-        out = dense(f"{name}.attention.output.dense")
-        w_o = jnp.reshape(out.weight, (*heads, config.d_model))
+        out = dense(f"{name}.attention.output.dense", inside, width)
+        w_o = jnp.reshape(out.weight, (*heads, width))
         return LayerParams(
             MultiHeadParams(w_q, w_k, w_v, w_o, b_q, b_k, b_v, out.bias),
             norm(f"{name}.attention.output"),
-            dense(f"{name}.intermediate.dense"),
-            dense(f"{name}.output.dense"),
+            dense(f"{name}.intermediate.dense", width, hidden),
+            dense(f"{name}.output.dense", hidden, width),
             norm(f"{name}.output"),
         )
 
-    tables = ("word", "position", "token_type")
+    tables = {"word": config.vocab_size, "position": config.max_length, "token_type": 2}
     word, position, kind = (
-        jnp.asarray(tensors[f"embeddings.{table}_embeddings.weight"]) for table in tables
+        read(f"embeddings.{table}_embeddings.weight", rows, width) for table, rows in tables.items()
     )
     layers = tuple(layer(f"encoder.layer.{number}") for number in range(config.num_layers))
     return MiniLMParams(EmbeddingParams(word, position, kind, norm("embeddings")), layers)
@@ -257,7 +269,7 @@ class MiniLM(NamedTuple):
 
     params: MiniLMParams
     config: MiniLMConfig
-    tokenizer: Any
+    tokenizer: Tokenizer
 
 
 def load_minilm() -> MiniLM:
@@ -287,6 +299,45 @@ def load_minilm() -> MiniLM:
     return MiniLM(from_checkpoint(safetensors.load_file(weights), CONFIG), CONFIG, tokenizer)
 
 
+@overload
+def encode(
+    params: MiniLMParams,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"],
+    *,
+    gates: Float[Array, "L N"] | None = None,
+    implementation: str | None = None,
+    return_intermediates: Literal[False] = False,
+) -> tuple[Float[Array, "B T D"], ...]: ...
+
+
+@overload
+def encode(
+    params: MiniLMParams,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"],
+    *,
+    gates: Float[Array, "L N"] | None = None,
+    implementation: str | None = None,
+    return_intermediates: Literal[True],
+) -> tuple[tuple[Float[Array, "B T D"], ...], tuple[LayerRecord, ...]]: ...
+
+
+@overload
+def encode(
+    params: MiniLMParams,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"],
+    *,
+    gates: Float[Array, "L N"] | None = None,
+    implementation: str | None = None,
+    return_intermediates: bool,
+) -> (
+    tuple[Float[Array, "B T D"], ...]
+    | tuple[tuple[Float[Array, "B T D"], ...], tuple[LayerRecord, ...]]
+): ...
+
+
 def encode(
     params: MiniLMParams,
     token_ids: Int[Array, "B T"],
@@ -295,7 +346,10 @@ def encode(
     gates: Float[Array, "L N"] | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
-) -> Any:
+) -> (
+    tuple[Float[Array, "B T D"], ...]
+    | tuple[tuple[Float[Array, "B T D"], ...], tuple[LayerRecord, ...]]
+):
     """Return the hidden states before the first layer and after each.
 
     Args:
@@ -343,7 +397,7 @@ def encode(
             implementation=implementation,
             return_intermediates=return_intermediates,
         )
-        if return_intermediates:
+        if isinstance(attended, tuple):
             attended, intermediates = attended
             records.append(LayerRecord(hidden[-1], intermediates))
         x = layer_norm(hidden[-1] + attended, *layer.attention_norm, CONFIG.epsilon)

@@ -15,14 +15,14 @@ in the vocabulary.
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check, check_integers
+from mha_book._checks import check, check_integers, check_type
 from mha_book.attention.dispatch import attend
 from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
@@ -35,6 +35,7 @@ from mha_book.models.interface import (
     next_token_losses,
     real_tokens,
 )
+from mha_book.models.tokens import Tokenizer
 from mha_book.multihead.cache import KVCache, append, cached_multi_head_attention, init_cache
 from mha_book.multihead.layer import multi_head_attention, project_output, project_qkv
 from mha_book.multihead.parameters import MultiHeadParams
@@ -139,40 +140,59 @@ def from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> SmolLM2Params:
 
     Returns:
         The parameters. Progress shows on a terminal.
+
+    Raises:
+        ValueError: ``reader`` is none, or lacks a tensor, or one has not the sizes of ``config``.
+        ModuleNotFoundError: gguf is missing; the message says how to install it.
     """
+    check(hasattr(reader, "tensors"), "reader", "a gguf.GGUFReader", type(reader).__name__)
+    check_type(config, "config", SmolLM2Config)
     dequantize = import_extra("gguf", "models").quants.dequantize
     stored = {tensor.name: tensor for tensor in reader.tensors}
     d, n, k, h = config.d_model, config.num_heads, config.num_kv_heads, config.head_dim
 
-    def read(name: str) -> np.ndarray:
-        """Return a weight in the order of the file: (out, in), (V, D) or (D,)."""
-        return dequantize(stored[name].data, stored[name].tensor_type)
+    def read(name: str, *shape: int | None) -> np.ndarray:
+        """Return a weight in the order of the file: (out, in), (V, D) or (D,); None is any size."""
+        check(name in stored, f"reader: tensor {name}", f"shape {shape}", "no tensor of this name")
+        array: np.ndarray = dequantize(stored[name].data, stored[name].tensor_type)
+        fits = len(array.shape) == len(shape) and all(
+            wanted in (None, size) for wanted, size in zip(shape, array.shape, strict=True)
+        )
+        check(fits, f"reader: tensor {name}", f"shape {shape}, by config", f"{array.shape}")
+        return array
 
     def layer(number: int) -> SmolLM2Layer:
         if sys.stderr.isatty():
             end = "\n" if number + 1 == config.num_layers else ""
             print(f"\rSmolLM2: layer {number + 1} of {config.num_layers}", end=end, file=sys.stderr)
 
-        def weight(name: str) -> Array:
-            return jnp.asarray(read(f"blk.{number}.{name}.weight").T)  # (in, out); or (D,)
+        def weight(name: str, *shape: int | None) -> Array:
+            return jnp.asarray(read(f"blk.{number}.{name}.weight", *shape).T)  # (in, out); or (D,)
 
         attention = MultiHeadParams(
-            w_q=weight("attn_q").reshape(d, n, h),
-            w_k=weight("attn_k").reshape(d, k, h),
-            w_v=weight("attn_v").reshape(d, k, h),
-            w_o=weight("attn_output").reshape(n, h, d),
+            w_q=weight("attn_q", n * h, d).reshape(d, n, h),
+            w_k=weight("attn_k", k * h, d).reshape(d, k, h),
+            w_v=weight("attn_v", k * h, d).reshape(d, k, h),
+            w_o=weight("attn_output", d, n * h).reshape(n, h, d),
         )
-        feed_forward = (weight(f"ffn_{name}") for name in ("gate", "up", "down"))
-        return SmolLM2Layer(weight("attn_norm"), attention, weight("ffn_norm"), *feed_forward)
+        gate = weight("ffn_gate", None, d)  # the file alone says how wide the inside is
+        hidden = gate.shape[1]
+        return SmolLM2Layer(
+            weight("attn_norm", d),
+            attention,
+            weight("ffn_norm", d),
+            gate,
+            weight("ffn_up", hidden, d),
+            weight("ffn_down", d, hidden),
+        )
 
     layers = tuple(layer(number) for number in range(config.num_layers))
-    embedding, norm = (
-        jnp.asarray(read(f"{name}.weight")) for name in ("token_embd", "output_norm")
-    )
+    embedding = jnp.asarray(read("token_embd.weight", config.vocab_size, d))
+    norm = jnp.asarray(read("output_norm.weight", d))
     return SmolLM2Params(embedding, layers, norm)
 
 
-def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Any:
+def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Tokenizer:
     """Build the byte-level BPE tokenizer from the metadata of a GGUF file.
 
     Args:
@@ -181,7 +201,16 @@ def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Any:
 
     Returns:
         A ``tokenizers.Tokenizer``.
+
+    Raises:
+        ValueError: ``reader`` is none, or its file has no tokenizer.
+        ModuleNotFoundError: tokenizers is missing; the message says how to install it.
     """
+    check(hasattr(reader, "fields"), "reader", "a gguf.GGUFReader", type(reader).__name__)
+    check_type(config, "config", SmolLM2Config)
+    for name in ("tokens", "merges", "token_type"):
+        name = f"tokenizer.ggml.{name}"
+        check(name in reader.fields, "reader", f"a file with the field {name}", "none")
     tokenizers = import_extra("tokenizers", "models")
     fields = {
         name: reader.fields[f"tokenizer.ggml.{name}"].contents()
@@ -189,7 +218,7 @@ def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Any:
     }
     vocabulary = {token: i for i, token in enumerate(fields["tokens"])}
     merges = [tuple(merge.split(" ")) for merge in fields["merges"]]
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer: Any = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
     pre = tokenizers.pre_tokenizers
     tokenizer.pre_tokenizer = pre.Sequence(
         [pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False)]
@@ -225,7 +254,7 @@ class SmolLM2(NamedTuple):
 
     params: SmolLM2Params
     config: SmolLM2Config
-    tokenizer: Any
+    tokenizer: Tokenizer
 
 
 def load_smollm2() -> SmolLM2:
@@ -251,6 +280,48 @@ def load_smollm2() -> SmolLM2:
     return SmolLM2(from_gguf(reader), CONFIG, tokenizer_from_gguf(reader))
 
 
+@overload
+def forward(
+    params: SmolLM2Params,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"] | None = None,
+    *,
+    config: SmolLM2Config = CONFIG,
+    gates: Float[Array, "L N"] | None = None,
+    window: int | None = None,
+    implementation: str | None = None,
+    return_intermediates: Literal[False] = False,
+) -> Float[Array, "B T V"]: ...
+
+
+@overload
+def forward(
+    params: SmolLM2Params,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"] | None = None,
+    *,
+    config: SmolLM2Config = CONFIG,
+    gates: Float[Array, "L N"] | None = None,
+    window: int | None = None,
+    implementation: str | None = None,
+    return_intermediates: Literal[True],
+) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
+
+
+@overload
+def forward(
+    params: SmolLM2Params,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"] | None = None,
+    *,
+    config: SmolLM2Config = CONFIG,
+    gates: Float[Array, "L N"] | None = None,
+    window: int | None = None,
+    implementation: str | None = None,
+    return_intermediates: bool,
+) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
+
+
 def forward(
     params: SmolLM2Params,
     token_ids: Int[Array, "B T"],
@@ -261,7 +332,7 @@ def forward(
     window: int | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
-) -> Any:
+) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
     """Return the logits of the next token at every position.
 
     Args:
@@ -301,7 +372,7 @@ def forward(
             implementation=implementation,
             return_intermediates=return_intermediates,
         )
-        if return_intermediates:
+        if isinstance(attended, tuple):
             attended, inside = attended
             records.append(LayerRecord(x, inside))
         return attended
@@ -366,6 +437,7 @@ def token_losses(
         ValueError: an argument's rank, dtype or axes do not fit.
     """
     logits = forward(params, token_ids, lengths, **options)
+    check(token_ids.shape[1] > 1, "token_ids", "two tokens or more, axis T", token_ids.shape)
     return next_token_losses(logits[:, :-1], real_tokens(token_ids, lengths))
 
 
@@ -380,18 +452,25 @@ def loss(
     Args:
         params: the weights.
         token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted.
-        lengths: ``(B,)``, the number of real tokens; None for all.
+        lengths: ``(B,)``, the number of real tokens; None for all. One of them at least is 2 or
+            more: else nothing is predicted, and the mean of nothing is NaN.
         **options: passed to :func:`forward`.
 
     Returns:
-        A scalar: the mean over all real predicted tokens.
+        A scalar: the mean over all real predicted tokens; NaN where there are none, which only a
+        jitted function that is given its ``lengths`` can meet.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
+        ValueError: an argument's rank, dtype or axes do not fit, or (where ``lengths`` are known,
+            outside ``jax.jit``) no sequence has two real tokens.
     """
     nll = token_losses(params, token_ids, lengths=lengths, **options)  # (B, T - 1)
     if lengths is None:
         return jnp.mean(nll)
+    if not isinstance(lengths, jax.core.Tracer):
+        is_predicted = bool(np.any(np.asarray(lengths) > 1))
+        what = "a sequence of two tokens or more, whose second is predicted"
+        check(is_predicted, "lengths", what, np.asarray(lengths).tolist())
     real = jnp.arange(1, token_ids.shape[1])[None, :] < lengths[:, None]
     return jnp.sum(jnp.where(real, nll, 0.0)) / jnp.sum(real, dtype=nll.dtype)
 

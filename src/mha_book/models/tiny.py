@@ -11,7 +11,7 @@ in the vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -208,6 +208,45 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
     return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
 
 
+@overload
+def forward(
+    params: TinyParams,
+    token_ids: Int[Array, "B T"],
+    *,
+    config: TinyConfig,
+    gates: Float[Array, "L N"] | None = None,
+    rng_key: RngKey | None = None,
+    implementation: str | None = None,
+    return_intermediates: Literal[False] = False,
+) -> Float[Array, "B T V"]: ...
+
+
+@overload
+def forward(
+    params: TinyParams,
+    token_ids: Int[Array, "B T"],
+    *,
+    config: TinyConfig,
+    gates: Float[Array, "L N"] | None = None,
+    rng_key: RngKey | None = None,
+    implementation: str | None = None,
+    return_intermediates: Literal[True],
+) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
+
+
+@overload
+def forward(
+    params: TinyParams,
+    token_ids: Int[Array, "B T"],
+    *,
+    config: TinyConfig,
+    gates: Float[Array, "L N"] | None = None,
+    rng_key: RngKey | None = None,
+    implementation: str | None = None,
+    return_intermediates: bool,
+) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
+
+
 def forward(
     params: TinyParams,
     token_ids: Int[Array, "B T"],
@@ -217,7 +256,7 @@ def forward(
     rng_key: RngKey | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
-) -> Any:
+) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
     """Return the logits of the next token at every position.
 
     Args:
@@ -270,7 +309,7 @@ def forward(
             rng_key=keys[i],
             **options,
         )
-        if return_intermediates:
+        if isinstance(attended, tuple):
             attended, inside = attended
             records.append(LayerRecord(x, inside))
         x = _feed_forward(layer, x + attended, config)

@@ -7,7 +7,7 @@ Shapes: ``B`` sentences or windows, ``T`` tokens in each, ``P`` characters of a 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ from mha_book._checks import RngKey, as_key, check, check_integers
 
 __all__ = [
     "UNKNOWN",
+    "Encoding",
+    "Tokenizer",
     "character_vocabulary",
     "decode_characters",
     "encode_characters",
@@ -26,6 +28,33 @@ __all__ = [
     "token_strings",
     "tokenize",
 ]
+
+
+@runtime_checkable
+class Encoding(Protocol):
+    """What is used here of a ``tokenizers.Encoding``."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The tokens."""
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """What is used here of a ``tokenizers.Tokenizer``, a class of an optional package."""
+
+    @property
+    def decoder(self) -> object:
+        """What joins tokens to text, one of ``tokenizers.decoders``."""
+
+    def encode(self, sequence: str) -> Encoding:
+        """Return the tokens of a text."""
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Return the text of tokens."""
+
+    def id_to_token(self, id: int) -> str | None:
+        """Return the name of a token."""
 
 
 def tokenize(model: Any, sentences: Sequence[str]) -> tuple[Int[Array, "B T"], Int[Array, " B"]]:

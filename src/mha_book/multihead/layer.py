@@ -130,7 +130,7 @@ def multi_head_attention(
     implementation: str | None = None,
     dtype: DTypeLike | None = None,
     return_intermediates: bool,
-) -> Any: ...  # as the flag says at run time
+) -> Array | tuple[Array, Intermediates]: ...
 
 
 def multi_head_attention(

@@ -123,7 +123,7 @@ def draw(equations: Sequence[_Equation]) -> Figure:
     return figure
 
 
-def network(equations: Sequence[_Equation]) -> Any:
+def network(equations: Sequence[_Equation]) -> nx.MultiGraph:
     """Return the tensor network of equations.
 
     A tensor that one equation defines and another uses once is drawn as what it is equal to, so
@@ -270,7 +270,7 @@ class _Builder:
             if data["kind"] == "tensor" and met:
                 data["column"] = max(data["column"], min(columns[end] for end in met) - 1)
 
-    def finish(self) -> Any:
+    def finish(self) -> nx.MultiGraph:
         """Turn the wires into edges."""
         self.pull()
         for wire in self.wires:

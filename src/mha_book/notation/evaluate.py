@@ -120,10 +120,11 @@ class Evaluation:
         if axes:
             self.operations += each * prod(self.sizes[index] for index in axes)
 
-    def align(self, value: Value, axes: Sequence[str]) -> Any:
+    def align(self, value: Value, axes: Sequence[str]) -> jax.Array | int | float:
         """Return the array with one axis for each of ``axes``, of size 1 where it has none."""
+        array: jax.Array | int | float = value.array
         if not value.axes:
-            return value.array
+            return array
         kept = [index for index in axes if index in value.axes]
         array = jnp.transpose(value.array, [value.axes.index(index) for index in kept])
         if len(kept) == len(axes):

@@ -7,10 +7,11 @@ far from normal, is computed again on samples drawn anew with replacement: the b
 Shapes: ``n`` samples, independent of each other.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtri, stdtrit
 
 from mha_book._checks import check, check_share, check_size, check_type
@@ -18,7 +19,20 @@ from mha_book._checks import check, check_share, check_size, check_type
 __all__ = ["bootstrap_interval", "mean_interval", "wilson_interval"]
 
 
-def mean_interval(values: Any, confidence: float = 0.95) -> tuple[Any, Any]:
+Means = np.floating[Any] | npt.NDArray[np.floating[Any]]
+
+
+@overload
+def mean_interval(
+    values: Sequence[float], confidence: float = 0.95
+) -> tuple[np.floating[Any], np.floating[Any]]: ...
+
+
+@overload
+def mean_interval(values: npt.ArrayLike, confidence: float = 0.95) -> tuple[Means, Means]: ...
+
+
+def mean_interval(values: Any, confidence: float = 0.95) -> tuple[Means, Means]:
     r"""Return the mean over the last axis, and half the width of Student's interval around it.
 
     $\bar x \pm t\, s / \sqrt n$, with $s$ the standard deviation of the samples and $t$ the point
