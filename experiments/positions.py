@@ -10,6 +10,7 @@ experiments/expected/positions.md. Each reading is kept and not done again. Stor
 book/data/positions.json.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -32,7 +33,16 @@ from mha_book.models.text import load_speeches
 from mha_book.multihead.layer import multi_head_attention, project_qkv
 from mha_book.rope import rotary_angles, rotate
 
-__all__ = ["QUICK", "SCHEMES", "Sizes", "frozen", "long_losses", "long_texts", "main", "scheme_angles"]
+__all__ = [
+    "QUICK",
+    "SCHEMES",
+    "Sizes",
+    "frozen",
+    "long_losses",
+    "long_texts",
+    "main",
+    "scheme_angles",
+]
 
 COMMAND = "python -m experiments.positions"
 SCHEMES = ("plain", "ntk", "interpolation")
@@ -160,7 +170,7 @@ def read_gaps(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
     for scheme in SCHEMES:
         found[scheme] = []
         for gap in sizes.gaps:
-            positions = place + gap * (place >= sizes.context)
+            positions = jnp.where(place < sizes.context, place, place + gap)
             angles = scheme_angles(scheme, positions, model.config, sizes.factor)
             found[scheme].append(row_by_row(run, model.params, ids, angles))
     still = scheme_angles("plain", 0 * place, model.config, 1.0)
@@ -206,22 +216,21 @@ def margin(query: jax.Array, key: jax.Array, angles: jax.Array) -> dict[str, jax
     With queries and keys as their mean and the rest, a score is the sum of four products. The first
     token is no key here, and a query has at least two keys besides the previous token.
     """
-    q_mean, k_mean = query[1:].mean(0), key[1:].mean(0)
+    q_mean = jnp.broadcast_to(query[1:].mean(0), query.shape)
+    k_mean = jnp.broadcast_to(key[1:].mean(0), key.shape)
     parts = {
-        "mean query, mean key": (jnp.broadcast_to(q_mean, query.shape), 0 * key + k_mean),
-        "mean query, own key": (jnp.broadcast_to(q_mean, query.shape), key - k_mean),
-        "own query, mean key": (query - q_mean, 0 * key + k_mean),
+        "mean query, mean key": (q_mean, k_mean),
+        "mean query, own key": (q_mean, key - k_mean),
+        "own query, mean key": (query - q_mean, k_mean),
         "own query, own key": (query - q_mean, key - k_mean),
     }
-    length = query.shape[0]
-    i, j = jnp.arange(length)[:, None], jnp.arange(length)[None, :]
-    previous = (j == i - 1) & (i >= 3)
-    others = (j >= 1) & (j <= i) & (j != i - 1) & (i >= 3)
+    i, j = _rows_and_columns(query.shape[0])
+    others = (j >= 1) & (j <= i) & (j != i - 1)
 
     def above(q: jax.Array, k: jax.Array) -> jax.Array:
-        scores = rotate(q, angles) @ rotate(k, angles).T / jnp.sqrt(1.0 * q.shape[-1])
-        mean = (scores * others).sum(-1) / jnp.maximum(others.sum(-1), 1)
-        return ((scores * previous).sum(-1) - mean)[3:].mean()
+        scores = rotate(q, angles) @ rotate(k, angles).T / math.sqrt(q.shape[-1])
+        mean = jnp.mean(scores, axis=-1, where=others)
+        return (jnp.diagonal(scores, -1)[2:] - mean[3:]).mean()
 
     found = {name: above(*pair) for name, pair in parts.items()}
     return {**found, "whole": above(query, key)}
@@ -229,14 +238,19 @@ def margin(query: jax.Array, key: jax.Array, angles: jax.Array) -> dict[str, jax
 
 def shares(weights: jax.Array, ids: jax.Array) -> dict[str, jax.Array]:
     """Return the mean weight on the previous token, and on earlier occurrences of the token."""
-    length = ids.shape[0]
-    i, j = jnp.arange(length)[:, None], jnp.arange(length)[None, :]
+    i, j = _rows_and_columns(ids.shape[0])
     same = (ids[:, None] == ids[None, :]) & (j < i) & (j >= 1)
     rows = same.any(-1)
     return {
         "previous token": jnp.diagonal(weights, -1)[1:].mean(),  # from the third position on
-        "same token": jnp.where(rows, (weights * same).sum(-1), 0.0).sum() / rows.sum(),
+        "same token": jnp.mean(jnp.sum(weights, axis=-1, where=same), where=rows),
     }
+
+
+def _rows_and_columns(length: int) -> tuple[jax.Array, jax.Array]:
+    """Return the position of the query and that of the key, each ``(T, T)``."""
+    place = jnp.arange(length)
+    return jnp.meshgrid(place, place, indexing="ij")
 
 
 def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
@@ -260,9 +274,9 @@ def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
             own = records[layer].intermediates.weights[0, head]
             gap = jnp.abs(own - frozen(q, k, angles)["whole"]).max()
             found[f"{layer}.{head}"] = {**ways, "margin": margin(q, k, angles), "difference": gap}
-        t = row.shape[0]
-        even = jnp.tril(jnp.ones((t, t))) / jnp.arange(1, t + 1)[:, None]
-        found["even"] = shares(even, row)
+        i, j = _rows_and_columns(row.shape[0])
+        even = jnp.where(j <= i, 1.0, 0.0)
+        found["even"] = shares(even / even.sum(-1, keepdims=True), row)
         return found
 
     each = [jax.tree.map(float, run(model.params, row)) for row in ids]
@@ -304,7 +318,9 @@ def main(given: list[str] | None = None) -> Path:
             losses = once(
                 kept / f"{name}.json",
                 [sizes.layers, sizes.length, sizes.trained, sizes.bucket],
-                lambda text=text, way=way: by_bucket(read_long(model, text, way, sizes), sizes.bucket),
+                lambda text=text, way=way: by_bucket(
+                    read_long(model, text, way, sizes), sizes.bucket
+                ),
                 digits=7,
             )
             found.append(losses)

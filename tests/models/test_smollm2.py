@@ -16,6 +16,7 @@ from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.pruning.removal import prune_model
+from mha_book.rope import rotary_angles
 from tests.models.small import small_smollm2
 
 pytestmark = pytest.mark.unoptimized
@@ -214,3 +215,22 @@ def test_bad_input(small, no_type_checks, arguments, message):
     arguments = {"token_ids": jnp.zeros((1, 3), jnp.int32), **arguments}
     with pytest.raises(ValueError, match=message):
         smollm2.forward(small.params, config=small.config, **arguments)
+
+
+def test_angles_take_the_place_of_positions():
+    params, config, *_ = small_smollm2()
+    ids = jnp.arange(7, dtype=jnp.int32)[None] + 1
+    run = jax.jit(smollm2.forward, static_argnames="config")
+    plain = run(params, ids, config=config)
+    place = jnp.arange(7)
+    for positions, same in (
+        (place, True),
+        (place + 40, True),
+        (3 * place, False),
+        (0 * place, False),
+    ):
+        angles = rotary_angles(positions, config.head_dim, config.rope_theta)
+        gap = float(abs(run(params, ids, config=config, angles=angles) - plain).max())
+        assert (gap < 1e-4) == same, positions
+    with pytest.raises(ValueError, match="angles: expected axis -2"):
+        run(params, ids, config=config, angles=angles[:5])

@@ -105,14 +105,18 @@ def matrix(rng, altered):
 
 @executed("position-relative")
 def relative(rng):
-    """The equation is given distances, the package positions."""
-    q, k, positions = draw(rng, T, H), draw(rng, T, H), np.array([2, 31, 5, 7, 0])
-    angles = rotary_angles(jnp.asarray(positions), H, THETA)
+    """The equation is given distances, the package positions; three queries, five keys."""
+    q, k = draw(rng, 3, H), draw(rng, T, H)
+    places = np.array([2, 31, 5]), np.array([7, 0, 4, 19, 3])
+    turned = [
+        rotate(x, rotary_angles(jnp.asarray(p), H, THETA))
+        for x, p in zip((q, k), places, strict=True)
+    ]
     speeds = THETA ** (-2 * np.arange(H // 2) / H)
-    distances = positions[:, None] - positions[None, :]
+    distances = places[0][:, None] - places[1][None, :]
     arrays = {"Q_0": q[:, 0::2], "Q_1": q[:, 1::2], "K_0": k[:, 0::2], "K_1": k[:, 1::2]}
     arrays |= {"Delta": distances[..., None] * speeds, "d_k": H}
-    return arrays, {"S": scaled_scores(rotate(q, angles), rotate(k, angles))}
+    return arrays, {"S": scaled_scores(*turned)}
 
 
 @tested(
