@@ -2,11 +2,11 @@
 
     python -m experiments.positions [--quick]
 
-Reads long addresses to four times the trained length, plainly, with interpolated positions, with an
-NTK-aware base, and in pieces begun anew; reads short ones with a gap in the positions, and with all
-positions the same; freezes the rotation, then the content, in the scores of a head that looks at the
-previous token and of one that looks at earlier occurrences of a token. What was expected is in
-experiments/expected/positions.md. Each reading is kept and not done again. Stores
+Reads long addresses to four times the trained length, some to twice, plainly, with interpolated
+positions, with an NTK-aware base, and in pieces begun anew; reads short ones with a gap in the
+positions, and with none; freezes the rotation, then the content, in the scores of a head that looks
+at the previous token and of one that looks at earlier occurrences of a token. What was expected is
+in experiments/expected/positions.md. Each reading is kept and not done again. Stores
 book/data/positions.json.
 """
 
@@ -52,8 +52,9 @@ class Sizes(NamedTuple):
     """How large the experiment is."""
 
     layers: int = 30
-    texts: int = 3  # long addresses
-    length: int = 32_768  # tokens of each that are read
+    texts: int = 4  # long addresses
+    whole: int = 2  # so many of them are read to the full length, the others to half of it
+    length: int = 32_768
     trained: int = 8_192  # the length in the metadata of the model's file
     bucket: int = 1_024  # positions whose losses are averaged
     short_texts: int = 8
@@ -70,7 +71,7 @@ class Sizes(NamedTuple):
         return self.length / self.trained
 
 
-QUICK = Sizes(2, 2, 64, 16, 8, 2, 9, 8, (0, 16), 2, 17, ((1, 0), (0, 1)))
+QUICK = Sizes(2, 2, 1, 64, 16, 8, 2, 9, 8, (0, 16), 2, 17, ((1, 0), (0, 1)))
 
 
 def scheme_angles(scheme: str, positions: jax.Array, config: Any, factor: float) -> jax.Array:
@@ -138,9 +139,9 @@ def by_bucket(losses: np.ndarray, bucket: int) -> np.ndarray:
     return np.nanmean(padded, -1)
 
 
-def read_long(model: Any, text: dict[str, Any], way: str, sizes: Sizes) -> np.ndarray:
+def read_long(model: Any, ids: np.ndarray, way: str, sizes: Sizes) -> np.ndarray:
     """Return the losses ``(T - 1,)`` of one text, read one way."""
-    ids, config = text["ids"], model.config
+    config = model.config
     chunk = min(sizes.bucket, sizes.trained)
     run = partial(long_losses, config=config, chunk=chunk)
     if way != "restart":
@@ -312,14 +313,15 @@ def main(given: list[str] | None = None) -> Path:
     texts = long_texts(model, sizes.texts, sizes.length)
     document["texts"] = [{x: text[x] for x in ("year", "president")} for text in texts]
     document["losses"] = {way: [] for way in (*SCHEMES, "restart")}
-    for text in texts:
+    for number, text in enumerate(texts):
+        length = sizes.length if number < sizes.whole else sizes.length // 2
         for way, found in document["losses"].items():
             name = f"{text['year']}-{text['president']}-{way}"
             losses = once(
                 kept / f"{name}.json",
-                [sizes.layers, sizes.length, sizes.trained, sizes.bucket],
-                lambda text=text, way=way: by_bucket(
-                    read_long(model, text, way, sizes), sizes.bucket
+                [sizes.layers, length, sizes.trained, sizes.bucket],
+                lambda ids=text["ids"][:length], way=way: by_bucket(
+                    read_long(model, ids, way, sizes), sizes.bucket
                 ),
                 digits=7,
             )

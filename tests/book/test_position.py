@@ -125,20 +125,28 @@ def test_one_head_is_made_by_the_rotation_and_its_control_by_content(stored):
 
 
 def above_restart(stored, way, start, end):
-    losses = {name: np.array(x) for name, x in stored["losses"].items()}
+    """How far each text that was read so far is above the reader that begins anew."""
     part = slice(start // SIZES.bucket, end // SIZES.bucket)
-    mean, half = mean_interval((losses[way] - losses["restart"])[:, part].mean(1))
-    return mean - half, mean + half
+    pairs = zip(stored["losses"][way], stored["losses"]["restart"], strict=True)
+    return np.array(
+        [np.subtract(*pair)[part].mean() for pair in pairs if len(pair[0]) >= part.stop]
+    )
 
 
 def test_beyond_the_trained_length(stored):
     trained, length = SIZES.trained, SIZES.length
-    assert above_restart(stored, "plain", 2 * trained, length)[0] > 2
-    assert above_restart(stored, "ntk", 2 * trained, length)[1] < 1
-    assert above_restart(stored, "interpolation", 0, trained)[0] > 0.5
-    for way in ("plain", "restart"):  # the first piece is the same reading
-        first = np.array(stored["losses"][way])[:, : trained // SIZES.bucket]
-        np.testing.assert_allclose(first, np.array(stored["losses"]["plain"])[:, :8], atol=1e-3)
+    for way, sign, bound in (("plain", 1, 0.5), ("ntk", -1, 0.3), ("interpolation", 1, 1.0)):
+        found = above_restart(stored, way, trained, 2 * trained)
+        mean, half = mean_interval(found)
+        assert len(found) == SIZES.texts
+        assert sign * mean - half > sign * bound
+        far = above_restart(stored, way, 2 * trained, length)
+        assert len(far) == SIZES.whole
+        assert (sign * far > sign * {"plain": 3, "ntk": 0.8, "interpolation": 1}[way]).all()
+    assert above_restart(stored, "ntk", 0, trained).min() > 0  # it costs something
+    # The first piece is the same reading.
+    for plain, restart in zip(stored["losses"]["plain"], stored["losses"]["restart"], strict=True):
+        np.testing.assert_allclose(plain[:8], restart[:8], atol=1e-3)
 
 
 def test_unseen_distances_alone_do_the_damage(stored):

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.unoptimized
 
 def consistent(document, sizes):
     """What holds of the short form and of the long."""
-    buckets = sizes.length // sizes.bucket
+    lengths = [sizes.length] * sizes.whole + [sizes.length // 2] * (sizes.texts - sizes.whole)
     for losses in document["losses"].values():
-        assert np.shape(losses) == (sizes.texts, buckets)
+        assert [len(x) * sizes.bucket for x in losses] == lengths
     for scheme in positions.SCHEMES:
         assert np.shape(document["gaps"][scheme]) == (len(sizes.gaps), sizes.short_texts)
     assert len(document["texts"]) == sizes.texts

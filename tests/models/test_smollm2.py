@@ -217,7 +217,7 @@ def test_bad_input(small, no_type_checks, arguments, message):
         smollm2.forward(small.params, config=small.config, **arguments)
 
 
-def test_angles_take_the_place_of_positions():
+def test_angles_take_the_place_of_positions(no_type_checks):
     params, config, *_ = small_smollm2()
     ids = jnp.arange(7, dtype=jnp.int32)[None] + 1
     run = jax.jit(smollm2.forward, static_argnames="config")
