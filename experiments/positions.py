@@ -52,8 +52,8 @@ class Sizes(NamedTuple):
     """How large the experiment is."""
 
     layers: int = 30
-    texts: int = 4  # long addresses
-    whole: int = 2  # so many of them are read to the full length, the others to half of it
+    texts: int = 3  # long addresses
+    whole: int = 2  # so many are read to the full length, the others to half of it
     length: int = 32_768
     trained: int = 8_192  # the length in the metadata of the model's file
     bucket: int = 1_024  # positions whose losses are averaged
