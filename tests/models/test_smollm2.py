@@ -17,6 +17,7 @@ from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.pruning.removal import prune_model
+from mha_book.rope import rotary_angles
 from tests.models.small import small_smollm2
 
 pytestmark = pytest.mark.unoptimized
@@ -294,3 +295,22 @@ def test_a_loss_of_no_token_is_refused_where_the_lengths_are_known(small):
     for loss in (smollm2.loss, smollm2.token_losses):
         with pytest.raises(ValueError, match="token_ids: expected two tokens or more, axis T"):
             loss(small.params, ids[:, :1], **options)
+
+
+def test_angles_take_the_place_of_positions(no_type_checks):
+    params, config, *_ = small_smollm2()
+    ids = jnp.arange(7, dtype=jnp.int32)[None] + 1
+    run = jax.jit(smollm2.forward, static_argnames="config")
+    plain = run(params, ids, config=config)
+    place = jnp.arange(7)
+    for positions, same in (
+        (place, True),
+        (place + 40, True),
+        (3 * place, False),
+        (0 * place, False),
+    ):
+        angles = rotary_angles(positions, config.head_dim, config.rope_theta)
+        gap = float(abs(run(params, ids, config=config, angles=angles) - plain).max())
+        assert (gap < 1e-4) == same, positions
+    with pytest.raises(ValueError, match="angles: expected axis -2"):
+        run(params, ids, config=config, angles=angles[:5])

@@ -330,6 +330,7 @@ def forward(
     config: SmolLM2Config = CONFIG,
     gates: Float[Array, "L N"] | None = None,
     window: int | None = None,
+    angles: Float[Array, "*angle_batch T pairs"] | None = None,
     implementation: str | None = None,
     return_intermediates: bool = False,
 ) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
@@ -343,6 +344,9 @@ def forward(
         config: the sizes and constants.
         gates: ``(L, N)``, one factor for the output of each head; None for ones.
         window: how many tokens before its own each token sees; None for all, as in training.
+        angles: ``(T, H/2)``, by which queries and keys are turned; None for
+            :func:`~mha_book.rope.rotary_angles` of positions 0, 1 and so on, as in training. Others
+            interpolate positions, leave a gap, or switch positions off (zeros).
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
         return_intermediates: whether to return a record of every layer too. The logits do not
             change.
@@ -359,7 +363,8 @@ def forward(
     check_gates(gates, config.num_layers, config.num_heads)
     token_ids = real_tokens(token_ids, lengths)
     mask = visible_tokens(lengths, window)
-    angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
+    if angles is None:
+        angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
     records = []
 
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:

@@ -1,0 +1,337 @@
+"""What rotary positions do in SmolLM2: beyond the trained length, across gaps, inside two heads.
+
+    python -m experiments.positions [--quick]
+
+Reads long addresses to four times the trained length, some to twice, plainly, with interpolated
+positions, with an NTK-aware base, and in pieces begun anew; reads short ones with a gap in the
+positions, and with none; freezes the rotation, then the content, in the scores of a head that looks
+at the previous token and of one that looks at earlier occurrences of a token. What was expected is
+in experiments/expected/positions.md. Each reading is kept and not done again. Stores
+book/data/positions.json.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.heads import windows
+from experiments.shared import arguments, first_layers, once, store
+from mha_book.attention.reference import attention_weights
+from mha_book.layers import linear, rms_norm
+from mha_book.masks import causal
+from mha_book.models import smollm2
+from mha_book.models.interface import next_token_losses
+from mha_book.models.text import load_speeches
+from mha_book.multihead.layer import multi_head_attention, project_qkv
+from mha_book.rope import rotary_angles, rotate
+
+__all__ = [
+    "QUICK",
+    "SCHEMES",
+    "Sizes",
+    "frozen",
+    "long_losses",
+    "long_texts",
+    "main",
+    "scheme_angles",
+]
+
+COMMAND = "python -m experiments.positions"
+SCHEMES = ("plain", "ntk", "interpolation")
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    layers: int = 30
+    texts: int = 3  # long addresses
+    whole: int = 2  # so many are read to the full length, the others to half of it
+    length: int = 32_768
+    trained: int = 8_192  # the length in the metadata of the model's file
+    bucket: int = 1_024  # positions whose losses are averaged
+    short_texts: int = 8
+    context: int = 257  # tokens before the gap, the first one included
+    after: int = 512  # tokens after it
+    gaps: tuple[int, ...] = (0, 2_048, 4_096, 7_168, 12_288, 24_576)
+    windows: int = 12  # windows that heads are looked at on
+    window: int = 257
+    heads: tuple[tuple[int, int], ...] = ((16, 0), (8, 1))  # previous token, same token
+
+    @property
+    def factor(self) -> float:
+        """How many times the trained length is read."""
+        return self.length / self.trained
+
+
+QUICK = Sizes(2, 2, 1, 64, 16, 8, 2, 9, 8, (0, 16), 2, 17, ((1, 0), (0, 1)))
+
+
+def scheme_angles(scheme: str, positions: jax.Array, config: Any, factor: float) -> jax.Array:
+    """Return the angles ``(T, H/2)`` of positions under a scheme.
+
+    Args:
+        scheme: "plain"; "interpolation", every angle divided by the factor; or "ntk", the base
+            raised so that the slowest pair turns slower by the factor, and the fastest as before.
+        positions: ``(T,)``.
+        config: of the model.
+        factor: how many times the trained length is wanted.
+    """
+    width, theta = config.head_dim, config.rope_theta
+    if scheme == "ntk":
+        theta *= factor ** (width / (width - 2))
+    angles = rotary_angles(positions, width, theta)
+    return angles / factor if scheme == "interpolation" else angles
+
+
+@partial(jax.jit, static_argnames=("config", "chunk"))
+def long_losses(
+    params: Any, ids: jax.Array, angles: jax.Array, *, config: Any, chunk: int
+) -> jax.Array:
+    """Return the loss of every token but the first, ``(T - 1,)``, without ever having all logits.
+
+    Args:
+        params: the weights.
+        ids: ``(T,)``.
+        angles: ``(T, H/2)``.
+        config: of the model.
+        chunk: how many positions have their logits at a time; it divides ``T``.
+    """
+
+    def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
+        return multi_head_attention(
+            layer.attention, normalized, mask=causal(), angles=angles, implementation="blockwise"
+        )
+
+    hidden = smollm2.hidden_states(params, ids[None], attention, config)[0]  # (T, D)
+    following = jnp.concatenate((ids[1:], ids[:1]))  # that of the last token is left out
+
+    def losses(part: tuple[jax.Array, jax.Array]) -> jax.Array:
+        x, targets = part
+        logits = linear(x, params.token_embedding.T)[:, None]  # (chunk, 1, V)
+        return next_token_losses(logits, jnp.stack((targets, targets), -1))[:, 0]
+
+    parts = (hidden.reshape(-1, chunk, hidden.shape[-1]), following.reshape(-1, chunk))
+    return jax.lax.map(losses, parts).reshape(-1)[:-1]
+
+
+def long_texts(model: Any, count: int, length: int) -> list[dict[str, Any]]:
+    """Return the addresses with the most tokens: year, president and the first ``length`` ids."""
+    longest = sorted(load_speeches(), key=lambda s: -len(s.text))[: count + 4]
+    found = [(model.tokenizer.encode(s.text).ids, s) for s in longest]
+    found = sorted((pair for pair in found if len(pair[0]) >= length), key=lambda p: -len(p[0]))
+    return [
+        {"year": s.year, "president": s.president, "ids": np.array(ids[:length], np.int32)}
+        for ids, s in found[:count]
+    ]
+
+
+def by_bucket(losses: np.ndarray, bucket: int) -> np.ndarray:
+    """Return mean losses of positions 0 to bucket - 1, and so on; position 0 has none."""
+    padded = np.concatenate(([np.nan], losses)).reshape(-1, bucket)
+    return np.nanmean(padded, -1)
+
+
+def read_long(model: Any, ids: np.ndarray, way: str, sizes: Sizes) -> np.ndarray:
+    """Return the losses ``(T - 1,)`` of one text, read one way."""
+    config = model.config
+    chunk = min(sizes.bucket, sizes.trained)
+    run = partial(long_losses, config=config, chunk=chunk)
+    if way != "restart":
+        angles = scheme_angles(way, jnp.arange(len(ids)), config, sizes.factor)
+        return np.asarray(run(model.params, jnp.asarray(ids), angles))
+    angles = scheme_angles("plain", jnp.arange(sizes.trained), config, sizes.factor)
+    pieces = []
+    for start in range(0, len(ids), sizes.trained):
+        piece = np.array(ids[start : start + sizes.trained])
+        if start:  # the first token stands where the token before the piece stood
+            piece = np.concatenate(([config.pad_id], piece))[: sizes.trained]
+        losses = np.asarray(run(model.params, jnp.asarray(piece), angles))
+        pieces.append(losses if not start else np.concatenate((losses, [np.nan])))
+    return np.concatenate(pieces)
+
+
+def read_gaps(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
+    """Return the mean loss of each text after a gap, by scheme and gap, and without positions."""
+
+    @jax.jit
+    def run(params: Any, ids: jax.Array, angles: jax.Array) -> jax.Array:
+        losses = smollm2.token_losses(params, ids, config=model.config, angles=angles)
+        return losses[:, sizes.context :].mean(-1)
+
+    place = jnp.arange(ids.shape[1])
+    found: dict[str, Any] = {}
+    for scheme in SCHEMES:
+        found[scheme] = []
+        for gap in sizes.gaps:
+            positions = jnp.where(place < sizes.context, place, place + gap)
+            angles = scheme_angles(scheme, positions, model.config, sizes.factor)
+            found[scheme].append(row_by_row(run, model.params, ids, angles))
+    still = scheme_angles("plain", 0 * place, model.config, 1.0)
+    found["no rotation"] = row_by_row(run, model.params, ids, still)
+    return found
+
+
+def row_by_row(run: Callable[..., Any], params: Any, ids: jax.Array, angles: jax.Array) -> Any:
+    """Return what ``run`` gives for each text alone, joined."""
+    return np.concatenate([np.asarray(run(params, row[None], angles)) for row in ids])
+
+
+def frozen(query: jax.Array, key: jax.Array, angles: jax.Array) -> dict[str, jax.Array]:
+    """Return the weights of a head, whole and with parts of its scores frozen, each ``(T, T)``.
+
+    The means are over all tokens but the first, whose key is kept: it stands for no text.
+
+    Args:
+        query: ``(T, H)``, before the rotation.
+        key: ``(T, H)``, likewise.
+        angles: ``(T, H/2)``.
+    """
+    mean_query = jnp.broadcast_to(query[1:].mean(0), query.shape)
+    mean_key = jnp.broadcast_to(key[1:].mean(0), key.shape).at[0].set(key[0])
+    still = jnp.zeros_like(angles)
+    ways = {
+        "whole": (query, key, angles),
+        "rotation frozen": (query, key, still),
+        "content frozen": (mean_query, mean_key, angles),
+        "queries frozen": (mean_query, key, angles),
+        "keys frozen": (query, mean_key, angles),
+        "both frozen": (mean_query, mean_key, still),
+    }
+    return {
+        way: attention_weights(rotate(q, turn), rotate(k, turn), mask=causal())
+        for way, (q, k, turn) in ways.items()
+    }
+
+
+def margin(query: jax.Array, key: jax.Array, angles: jax.Array) -> dict[str, jax.Array]:
+    """Return how far the score of the previous token is above the mean of the others, in parts.
+
+    With queries and keys as their mean and the rest, a score is the sum of four products. The first
+    token is no key here, and a query has at least two keys besides the previous token.
+    """
+    q_mean = jnp.broadcast_to(query[1:].mean(0), query.shape)
+    k_mean = jnp.broadcast_to(key[1:].mean(0), key.shape)
+    parts = {
+        "mean query, mean key": (q_mean, k_mean),
+        "mean query, own key": (q_mean, key - k_mean),
+        "own query, mean key": (query - q_mean, k_mean),
+        "own query, own key": (query - q_mean, key - k_mean),
+    }
+    i, j = _rows_and_columns(query.shape[0])
+    others = (j >= 1) & (j <= i) & (j != i - 1)
+
+    def above(q: jax.Array, k: jax.Array) -> jax.Array:
+        scores = rotate(q, angles) @ rotate(k, angles).T / math.sqrt(q.shape[-1])
+        mean = jnp.mean(scores, axis=-1, where=others)
+        return (jnp.diagonal(scores, -1)[2:] - mean[3:]).mean()
+
+    found = {name: above(*pair) for name, pair in parts.items()}
+    return {**found, "whole": above(query, key)}
+
+
+def shares(weights: jax.Array, ids: jax.Array) -> dict[str, jax.Array]:
+    """Return the mean weight on the previous token, and on earlier occurrences of the token."""
+    i, j = _rows_and_columns(ids.shape[0])
+    same = (ids[:, None] == ids[None, :]) & (j < i) & (j >= 1)
+    rows = same.any(-1)
+    return {
+        "previous token": jnp.diagonal(weights, -1)[1:].mean(),  # from the third position on
+        "same token": jnp.mean(jnp.sum(weights, axis=-1, where=same), where=rows),
+    }
+
+
+def _rows_and_columns(length: int) -> tuple[jax.Array, jax.Array]:
+    """Return the position of the query and that of the key, each ``(T, T)``."""
+    place = jnp.arange(length)
+    return jnp.meshgrid(place, place, indexing="ij")
+
+
+def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
+    """Return shares and margins of heads, by head, and of the others of the first one's layer."""
+    config = model.config
+    angles = scheme_angles("plain", jnp.arange(ids.shape[1]), config, 1.0)
+    first = sizes.heads[0]
+    others = [(first[0], head) for head in range(config.num_heads) if head != first[1]]
+
+    @jax.jit
+    def run(params: Any, row: jax.Array) -> dict[str, Any]:
+        _, records = smollm2.forward(params, row[None], config=config, return_intermediates=True)
+        found = {}
+        for layer, head in (*sizes.heads, *others):
+            weights = params.layers[layer]
+            x = rms_norm(records[layer].inputs, weights.attention_norm, config.epsilon)
+            query, key, _ = project_qkv(weights.attention, x)
+            group = config.num_heads // config.num_kv_heads
+            q, k = query[0, head], key[0, head // group]
+            ways = {way: shares(a, row) for way, a in frozen(q, k, angles).items()}
+            own = records[layer].intermediates.weights[0, head]
+            gap = jnp.abs(own - frozen(q, k, angles)["whole"]).max()
+            found[f"{layer}.{head}"] = {**ways, "margin": margin(q, k, angles), "difference": gap}
+        i, j = _rows_and_columns(row.shape[0])
+        even = jnp.where(j <= i, 1.0, 0.0)
+        found["even"] = shares(even / even.sum(-1, keepdims=True), row)
+        return found
+
+    each = [jax.tree.map(float, run(model.params, row)) for row in ids]
+    return jax.tree.map(lambda *texts: list(texts), *each)
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+    model = first_layers(smollm2.load_smollm2(), sizes.layers)
+    kept, config = options.work / "positions", sizes._asdict()
+
+    def report(what: str) -> None:
+        print(f"{what}: {time.monotonic() - start:.0f} s", flush=True, file=sys.stderr)
+
+    document: dict[str, Any] = {"config": {**config, "factor": sizes.factor}}
+    ids = windows(model, "validation", sizes.windows, sizes.window)
+    document["heads"] = once(
+        kept / "heads.json",
+        [sizes.layers, sizes.windows, sizes.window, sizes.heads],
+        lambda: read_heads(model, ids, sizes),
+    )
+    report("heads")
+    short = windows(model, "validation", sizes.short_texts, sizes.context + sizes.after)
+    document["gaps"] = once(
+        kept / "gaps.json",
+        [sizes.layers, sizes.short_texts, sizes.context, sizes.after, sizes.gaps, sizes.factor],
+        lambda: read_gaps(model, short, sizes),
+    )
+    report("gaps")
+    texts = long_texts(model, sizes.texts, sizes.length)
+    document["texts"] = [{x: text[x] for x in ("year", "president")} for text in texts]
+    document["losses"] = {way: [] for way in (*SCHEMES, "restart")}
+    for number, text in enumerate(texts):
+        length = sizes.length if number < sizes.whole else sizes.length // 2
+        for way, found in document["losses"].items():
+            name = f"{text['year']}-{text['president']}-{way}"
+            losses = once(
+                kept / f"{name}.json",
+                [sizes.layers, length, sizes.trained, sizes.bucket],
+                lambda ids=text["ids"][:length], way=way: by_bucket(
+                    read_long(model, ids, way, sizes), sizes.bucket
+                ),
+                digits=7,
+            )
+            found.append(losses)
+            report(name)
+    path = options.out / "positions.json"
+    store(path, command, document, digits=6)
+    report(str(path))
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The executed and the tested equations of the chapter on positions."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.positions import scheme_angles
+from mha_book import attention_weights, scaled_dot_product_attention
+from mha_book.layers import rms_norm
+from mha_book.models.smollm2 import CONFIG
+from mha_book.rope import rotary_angles, rotate
+from tests.book.equations import executed, tested
+
+T, H, C, D = 5, 6, 7, 11
+THETA = 50.0
+
+
+def draw(rng, *shape):
+    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+
+def scaled_scores(q, k):
+    """What the package's softmax is taken of: log A + λ, with λ the log-sum-exp of the row."""
+    _, lse = scaled_dot_product_attention(q, k, k, return_lse=True)
+    return np.log(attention_weights(q, k)) + lse[:, None]
+
+
+@executed("position-norm")
+def norm(rng):
+    x, weight, epsilon = draw(rng, T, D), draw(rng, D), 0.3
+    arrays = {"X": x, "w": weight, "D": D, "epsilon": epsilon}
+    return arrays, {"X_widehat": rms_norm(x, weight, epsilon)}
+
+
+@executed("position-permuted")
+def permuted(rng):
+    q, k, v = draw(rng, T, H), draw(rng, T, H), draw(rng, T, C)
+    order = np.array([3, 0, 4, 1, 2])  # not its own inverse
+    moved = q[order], k[order], v[order]
+    arrays = {"Pi": np.eye(T)[order], "Q": q, "K": k, "V": v, "d_k": H}
+    arrays |= {"S": scaled_scores(q, k), "A": attention_weights(q, k)}
+    arrays |= {"O": scaled_dot_product_attention(q, k, v)}
+    return arrays, {
+        "S_tilde": scaled_scores(*moved[:2]),
+        "O_tilde": scaled_dot_product_attention(*moved),
+    }
+
+
+@executed("position-sinusoid")
+def sinusoid(rng):
+    """Vaswani et al., section 3.5: PE(pos, 2p) = sin(pos / 10000^(2p/D)), PE(pos, 2p+1) = cos."""
+    table = np.array(
+        [
+            [(np.sin, np.cos)[b % 2](i / 10_000 ** ((b - b % 2) / H)) for b in range(H)]
+            for i in range(T)
+        ]
+    )
+    angles = rotary_angles(jnp.arange(T), H)
+    return {"varphi": angles}, {"E_0": table[:, 0::2], "E_1": table[:, 1::2]}
+
+
+@tested(
+    "position-angle",
+    latex=r"\varphi^{ip} = i\, \theta_p, \qquad \theta_p = \theta^{-2p/H}",
+    alterations=("width", "sign"),
+)
+def angle(rng, altered):
+    exponent = {"width": -1 / H, "sign": 2 / H}.get(altered, -2 / H)
+    want = [[i * THETA ** (exponent * p) for p in range(H // 2)] for i in range(T)]
+    return rotary_angles(jnp.arange(T), H, THETA), want
+
+
+@executed("position-rotate")
+def rotated(rng):
+    q, angles = draw(rng, T, H), rotary_angles(jnp.arange(T), H, THETA)
+    turned = rotate(q, angles)
+    arrays = {"Q_0": q[:, 0::2], "Q_1": q[:, 1::2], "varphi": angles}
+    return arrays, {"Q_tilde_0": turned[:, 0::2], "Q_tilde_1": turned[:, 1::2]}
+
+
+def plane(turn):
+    return np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+
+
+@tested(
+    "position-matrix",
+    latex=r"""\bigl( R(i\theta_p)\, q \bigr)^{\!\top} R(j\theta_p)\, k
+= q^\top R(i\theta_p)^\top R(j\theta_p)\, k
+= q^\top R\bigl( (j - i)\theta_p \bigr)\, k""",
+    alterations=("sign", "transpose"),
+)
+def matrix(rng, altered):
+    q, k, speed = rng.normal(size=2), rng.normal(size=2), 0.7
+    left, middle, right = [], [], []
+    for i in range(T):
+        for j in range(3):
+            turns = jnp.array([[i * speed], [j * speed]], jnp.float32)
+            package = rotate(jnp.asarray([q, k], jnp.float32), turns)
+            left += [float(package[0] @ package[1])] * 2
+            one = plane(i * speed)
+            middle.append(q @ (one if altered == "transpose" else one.T) @ plane(j * speed) @ k)
+            distance = i - j if altered == "sign" else j - i
+            right.append(q @ plane(distance * speed) @ k)
+    return left, np.stack((middle, right), -1).ravel()
+
+
+@executed("position-relative")
+def relative(rng):
+    """The equation is given distances, the package positions; three queries, five keys."""
+    q, k = draw(rng, 3, H), draw(rng, T, H)
+    places = np.array([2, 31, 5]), np.array([7, 0, 4, 19, 3])
+    turned = [
+        rotate(x, rotary_angles(jnp.asarray(p), H, THETA))
+        for x, p in zip((q, k), places, strict=True)
+    ]
+    speeds = THETA ** (-2 * np.arange(H // 2) / H)
+    distances = places[0][:, None] - places[1][None, :]
+    arrays = {"Q_0": q[:, 0::2], "Q_1": q[:, 1::2], "K_0": k[:, 0::2], "K_1": k[:, 1::2]}
+    arrays |= {"Delta": distances[..., None] * speeds, "d_k": H}
+    return arrays, {"S": scaled_scores(*turned)}
+
+
+@tested(
+    "position-cosines",
+    latex=r"""S^{ij} = \frac{1}{\sqrt{d_k}} \sum_p \lVert q_p \rVert\, \lVert k_p \rVert\,
+\cos\bigl( (i - j)\, \theta_p + \psi_p \bigr)""",
+    alterations=("distance", "angle"),
+)
+def cosines(rng, altered):
+    q, k = draw(rng, H), draw(rng, H)
+    angles = rotary_angles(jnp.arange(T), H, THETA)
+    turned = [rotate(jnp.broadcast_to(x, (T, H)), angles) for x in (q, k)]
+    want = np.zeros((T, T))
+    for p in range(H // 2):
+        pairs = [complex(float(x[2 * p]), float(x[2 * p + 1])) for x in (q, k)]
+        psi = np.angle(pairs[0]) - np.angle(pairs[1])
+        psi = -psi if altered == "angle" else psi
+        for i in range(T):
+            for j in range(T):
+                distance = j - i if altered == "distance" else i - j
+                turn = distance * THETA ** (-2 * p / H) + psi
+                want[i, j] += abs(pairs[0]) * abs(pairs[1]) * np.cos(turn) / np.sqrt(H)
+    return scaled_scores(*turned), want
+
+
+@tested(
+    "position-ntk",
+    latex=r"\theta' = \theta\, \kappa^{H/(H-2)}",
+    alterations=("exponent",),
+    tolerance=1e-4,
+)
+def ntk(rng, altered):
+    """What the base is for: the slowest pair is slowed by κ, the fastest not at all."""
+    width, factor = CONFIG.head_dim, 4.0
+    angles = [scheme_angles(way, jnp.array([1]), CONFIG, factor)[0] for way in ("plain", "ntk")]
+    want = CONFIG.rope_theta * factor ** (1 if altered else width / (width - 2))
+    base = float(angles[1][1]) ** (-width / 2)  # of pair 1: base^(-2/H)
+    slowed = [float(angles[0][p] / angles[1][p]) for p in (0, -1)]
+    return [base / 1e5, *slowed], [want / 1e5, 1.0, factor]

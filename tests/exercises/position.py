@@ -1,0 +1,42 @@
+"""The exercises on positions: right answers, wrong ones with hints."""
+
+import math
+
+import numpy as np
+
+
+def turn(pair, position, speed, sign=1):
+    c, s = math.cos(position * speed), sign * math.sin(position * speed)
+    return c * pair[0] - s * pair[1], s * pair[0] + c * pair[1]
+
+
+def score(q, k, distance, theta):
+    angle = distance * theta ** (-np.arange(0, len(q), 2) / len(q))
+    along = q[0::2] * k[0::2] + q[1::2] * k[1::2]
+    across = q[0::2] * k[1::2] - q[1::2] * k[0::2]
+    return (along * np.cos(angle) + across * np.sin(angle)).sum()
+
+
+def slow(theta, width, length):
+    return int((2 * np.pi * theta ** (np.arange(0, width, 2) / width) > length).sum())
+
+
+ANSWERS = [
+    ("turn", turn, "passed"),
+    ("turn", lambda pair, i, speed: turn(pair, i, speed, -1), "backwards"),
+    ("turn", lambda pair, i, speed: turn(pair, 1, speed), "position times the speed"),
+    ("turn", lambda pair, i, speed: 3.0, "two numbers"),
+    ("turn", lambda pair, i, speed: pair, "radians a position is"),
+    ("score", score, "passed"),
+    ("score", lambda q, k, n, theta: score(q, k, -n, theta), "the other sign"),
+    ("score", lambda q, k, n, theta: score(q, k, n, theta) / math.sqrt(len(q)), "leave"),
+    ("score", lambda q, k, n, theta: q @ k, "at distance 1 the score is"),
+    ("score", lambda q, k, n, theta: q * k, "sum over the pairs"),
+    ("slow-pairs", slow, "passed"),
+    ("slow-pairs", lambda theta, h, n: h // 2 - slow(theta, h, n), "do complete a turn"),
+    ("slow-pairs", lambda theta, h, n: 3, "expected 12 of 32; got 3"),
+    ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)[order]).max(), "passed"),
+    ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)).max(), "is blind"),
+    ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)[order]), "the largest difference"),
+    ("blindness", lambda f, x, order: 0.0, "multiplies by position"),
+]
