@@ -42,6 +42,7 @@ CODE = r"""
   var labels = LABELS;
   var moved = MOVED;
   function follow() {
+    if (!/\/book\/[^/]*$/.test(location.pathname)) return;
     var anchor = decodeURIComponent(location.hash.slice(1));
     var page = location.pathname.split("/").pop().replace(/\.html$/, "");
     var here = moved[page] || {};

@@ -152,3 +152,30 @@ def test_a_browser_follows(built_book, needs_browser, tmp_path, old, new):
         assert tab.url.rpartition("/")[2] == new
         browser.close()
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.needs_browser
+def test_a_browser_follows_in_the_book(built_book, built, needs_browser):
+    """Every entry of the map, and a claim that is asked for on a page that never had it."""
+    from playwright.sync_api import sync_playwright
+
+    labels = addresses.labels_of(built_book)
+    claim = next(name for name in labels if name.startswith("claim-"))
+    moved = addresses.load_moved(ROOT)
+    ways = [("status", claim, f"{labels[claim]}#{claim}")]
+    ways += [(page, old, new) for page, names in moved.items() for old, new in names.items()]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
+        tab = browser.new_page()
+        arrived = {}
+        for page, old, new in ways:
+            address = (built_book / "book" / f"{page}.html").as_uri()
+            tab.goto("about:blank")  # else a fragment of the same page is no visit
+            tab.goto(f"{address}#{old}" if old else address, wait_until="commit")
+            target, _, name = new.partition("#")
+            end = f"/{target}.html#{name}" if name else f"/{target}.html"
+            tab.wait_for_url(f"**{end}", timeout=10_000, wait_until="load")
+            there = tab.evaluate("name => !name || !!document.getElementById(name)", name)
+            arrived[f"{page}#{old}"] = there
+        browser.close()
+    assert all(arrived.values()), arrived
