@@ -163,13 +163,16 @@ def address_problems(
 
 
 def stale_entries(pages: dict[str, set[str]], moved: dict[str, dict[str, str]]) -> list[str]:
-    """Return the entries of ``book/moved.yml`` that do nothing: what they name is still there."""
-    return [
-        f"{page}#{anchor} is still there: take it out of book/moved.yml"
-        for page, anchors in moved.items()
-        for anchor in anchors
-        if page in pages and (not anchor or anchor in pages[page])
-    ]
+    """Return the entries of ``book/moved.yml`` that do nothing, or lead nowhere."""
+    found = []
+    for page, anchors in moved.items():
+        for anchor, target in anchors.items():
+            if page in pages and (not anchor or anchor in pages[page]):
+                found.append(f"{page}#{anchor} is still there: take it out of book/moved.yml")
+            new, _, name = target.partition("#")
+            if new not in pages or (name and name not in pages[new]):
+                found.append(f"{page}#{anchor}: moved to {target}, which is not there")
+    return found
 
 
 def _labels(env) -> dict[str, str]:

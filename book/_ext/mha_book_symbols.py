@@ -58,7 +58,9 @@ WORDS = {"text", "mathrm", "operatorname", "operatorname*", "texttt", "textbf", 
     "mathbb", "begin", "end", "label", "tag", "hspace", "color", "textsf"}  # fmt: skip
 SPACES = {"\\,", "\\;", "\\!", "\\:", "\\ ", "\\quad", "\\qquad"}
 CONSTANTS = {"e", "\\pi"}  # with their meaning everywhere
-_TOKEN = re.compile(r"\\operatorname\*|\\[A-Za-z]+|\\.|[A-Za-z]|\d+(?:\.\d+)?|\s+|.", re.S)
+_TOKEN = re.compile(
+    r"\\\\\[[^\]]*\]|\\operatorname\*|\\[A-Za-z]+|\\.|[A-Za-z]|\d+(?:\.\d+)?|\s+|.", re.S
+)
 # What hangs above a letter and is no index.
 _POWER = re.compile(r"\\top|\\star|\*|T|'+|\\prime|[-+]?\d+|-?\d*/\d+|\\infty")
 
@@ -211,6 +213,8 @@ class _Scanner:
             return False
         inside = _Scanner(content).run()
         self.found += inside
+        if content.strip().startswith("-") or "/" in content:
+            return False  # a power
         return any(len(symbol.letter) == 1 and symbol.letter.islower() for symbol in inside)
 
 
@@ -237,8 +241,8 @@ def is_known(symbol: Symbol, known: set[Symbol]) -> bool:
     """Whether a symbol is one of those known, a prime or a lower index more allowed."""
     kinds = (True,) if symbol.array else (False, True)
     belows = {symbol.below}
-    if re.fullmatch(r"[a-z]'*", symbol.below):
-        belows.add("")  # a lower index
+    if re.fullmatch(r"[a-z]{1,2}", symbol.below):
+        belows.add("")  # lower indices
     primes = {symbol.primes, ""}
     return any(
         Symbol(symbol.letter, symbol.accent, below, prime, kind) in known
@@ -367,7 +371,7 @@ class SymbolTable(SphinxDirective):
             }
             rows = ["| symbol | shape | what it is | first in |", "|---|---|---|---|"]
             rows += [self.row(entry, on_page) for entry in entries if not entry.code]
-        box = nodes.container(classes=["wide-table"])
+        box = nodes.container(classes=["wide-table", "symbol-table"])
         self.state.nested_parse(StringList(rows, "book/symbols.yml"), 0, box)
         return [box]
 

@@ -23,7 +23,7 @@ def test_every_old_address_leads_somewhere(built, built_book):
     assert found == [], "put these into book/moved.yml"
 
 
-def test_nothing_that_is_still_there_is_in_the_map(built):
+def test_every_entry_of_the_map_is_of_use(built):
     assert addresses.stale_entries(built, addresses.load_moved(ROOT)) == []
 
 
@@ -73,9 +73,11 @@ def test_a_dead_address_is_found(old, moved, problem):
     assert any(problem in line for line in addresses.address_problems(old, PAGES, moved, LABELS))
 
 
-def test_an_idle_entry_is_found():
-    assert addresses.stale_entries(PAGES, {"rain": {"wet": "snow", "frost": "snow"}}) == [
-        "rain#wet is still there: take it out of book/moved.yml"
+def test_an_idle_entry_and_a_dead_one_are_found():
+    moved = {"rain": {"wet": "snow", "frost": "snow#cold", "dew": "snow#warm"}}
+    assert addresses.stale_entries(PAGES, moved) == [
+        "rain#wet is still there: take it out of book/moved.yml",
+        "rain#dew: moved to snow#warm, which is not there",
     ]
 
 

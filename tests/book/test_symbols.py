@@ -40,6 +40,8 @@ def names(latex: str) -> set[str]:
         (r"X^{i(hH+a)}", {"X^{…}", "i", "h", "H", "a"}),
         (r"\begin{aligned} e^{x} &= \pi \end{aligned}", {"x"}),
         (r"I_{\text{stored}} = \varphi_p", {"I_{stored}", "\\phi_{p}"}),
+        (r"a \\[1ex] b", {"a", "b"}),
+        (r"\theta^{-2p/H} + y_{aa}", {"\\theta", "p", "H", "y_{aa}"}),
         (r"\mathcal{L}(\mathbf{w})", {"\\mathcal{L}", "w"}),
     ],
 )  # fmt: skip
