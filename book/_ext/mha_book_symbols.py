@@ -359,6 +359,8 @@ class SymbolTable(SphinxDirective):
         """Render the table as Markdown, so that its formulas and links are the page's own."""
         root = Path(self.env.srcdir)
         self.env.note_dependency(str(root / "book" / "symbols.yml"))
+        for _, page in numbered_pages(root):
+            self.env.note_dependency(str(root / f"{page}.ipynb"))
         entries = load_symbols(root)
         counts = [entry for entry in entries if entry.code]
         if self.arguments[0] == "letters":
