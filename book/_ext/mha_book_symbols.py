@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_pages import numbered_pages
+from mha_book_pages import budgeted_pages, numbered_pages
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
@@ -41,9 +41,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 EVERYWHERE = "everywhere"
-# Parts whose displayed equations may still have symbols that are declared nowhere: their pages
-# have not been rewritten. Take a caption out when its part has been.
-EXEMPT = ("Cost and sharing", "Trained heads", "Machines")
 
 GREEK = """
     alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi
@@ -325,8 +322,8 @@ def book_formulas(root: Path) -> dict[str, list[str]]:
 
 
 def checked_equations(root: Path) -> dict[str, list[tuple[str | None, str]]]:
-    """Return the displayed equations of the chapters whose symbols have to be declared."""
-    paths = (root / f"{page}.ipynb" for part, page in numbered_pages(root) if part not in EXEMPT)
+    """Return the displayed equations of the chapters that are not exempt from the budget."""
+    paths = (root / f"{page}.ipynb" for page in budgeted_pages(root))
     return {path.stem: displayed_equations(page_text(path)) for path in paths if path.exists()}
 
 

@@ -31,6 +31,18 @@ def test_the_introduction_and_the_first_part_have_a_budget():
     assert "book/introduction" in BUDGETED
     assert {"book/scaled-attention", "book/multi-head-layer", "book/gradients"} <= {*BUDGETED}
     assert "book/pruning" not in BUDGETED
+    assert {*pages.EXEMPT} < {part for part, _ in pages.numbered_pages(ROOT)}
+
+
+def test_pages_of_exempt_parts_that_were_rewritten_have_a_budget(tmp_path):
+    (tmp_path / "_toc.yml").write_text(
+        "root: book/start\nparts:\n"
+        "- {caption: One layer, numbered: 1, chapters: [{file: book/rain}]}\n"
+        "- {caption: Machines, numbered: 1, chapters: [{file: book/iron}]}\n"
+        "- {caption: Trained heads, numbered: 1, chapters: [{file: book/heads-in-use}]}\n"
+        "- {caption: Reference, chapters: [{file: book/words}]}\n"
+    )
+    assert pages.budgeted_pages(tmp_path) == ["book/start", "book/rain", "book/heads-in-use"]
 
 
 @pytest.mark.needs_browser
