@@ -11,6 +11,7 @@ label on that page what holds the equation:
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -18,7 +19,7 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["KINDS", "load_kinds", "normalise", "setup"]
+__all__ = ["KINDS", "alterations", "load_kinds", "normalise", "setup", "table"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,32 @@ def load_kinds(root: Path) -> dict[str, dict[str, dict]]:
             for label, value in table.items()
         }
     return pages
+
+
+_GROUP = re.compile(r"\^\{([a-z'\s]+)\}")
+
+
+def alterations(latex: str) -> Iterator[tuple[str, str]]:
+    """Yield (what was altered, the altered text): signs, indices, functions, one at a time."""
+    for match in re.finditer(r"[+-]", latex):
+        other = {"+": "-", "-": "+"}[match[0]]
+        yield f"sign at {match.start()}", latex[: match.start()] + other + latex[match.end() :]
+    for match in _GROUP.finditer(latex):
+        if latex[: match.start()].endswith("\\delta"):
+            continue  # symmetric
+        letters = re.findall(r"[a-z]'*", match[1])
+        for place in range(len(letters) - 1):
+            swapped = [*letters]
+            swapped[place : place + 2] = swapped[place + 1], swapped[place]
+            if swapped == letters:
+                continue
+            new = f"^{{{''.join(swapped)}}}"
+            what = f"{match[0]} becomes {new} at {match.start()}"
+            yield what, latex[: match.start()] + new + latex[match.end() :]
+    for old, new in (("\\exp", "\\tanh"), ("\\log", "\\tanh"), ("\\sqrt", "")):
+        for match in re.finditer(re.escape(old), latex):
+            what = f"{old} at {match.start()}"
+            yield what, latex[: match.start()] + new + latex[match.end() :]
 
 
 class census(nodes.General, nodes.Element):

@@ -1,8 +1,9 @@
-"""The book's own Sphinx extension: claim boxes, the ledger, its evidence, equations, API, status.
+"""The book's own Sphinx extension: claims, evidence, equations, symbols, API, status, addresses.
 
-Directives: ``:::{claim} C16`` in a chapter, whose body tells the experiment; ``{claims-ledger}``,
-``{claims-evidence}``, ``{equation-census}``, ``{api-reference}``, ``{claims-count}``,
-``{chapter-table}`` and ``{locked-versions}`` on the pages of the back matter.
+Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the pages of the back matter
+``{claims-ledger}``, ``{claims-evidence}``, ``{equation-census}``, ``{equation-rigour}``,
+``{symbol-table}``, ``{api-reference}``, ``{claims-count}``, ``{chapter-table}`` and
+``{locked-versions}``.
 Each code cell of a chapter gets the anchor ``cell-<its id>``.
 """
 
@@ -10,11 +11,14 @@ import hashlib
 import json
 from pathlib import Path
 
+import mha_book_addresses
 import mha_book_api
 import mha_book_claims
 import mha_book_equations
 import mha_book_evidence
+import mha_book_rigour
 import mha_book_status
+import mha_book_symbols
 from docutils import nodes
 
 __all__ = ["setup"]
@@ -43,7 +47,10 @@ def setup(app):
     # Jupyter Book sets this value for sphinx_comments, which this book does not load.
     app.add_config_value("comments_config", {}, "env")
     app.connect("doctree-read", add_cell_anchors)
-    parts = (mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status)
+    parts = (
+        mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status,
+        mha_book_rigour, mha_book_symbols, mha_book_addresses,
+    )  # fmt: skip
     for part in parts:
         part.setup(app)
     # Another version of the extension's own source makes Sphinx read every page again.

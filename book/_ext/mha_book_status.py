@@ -8,6 +8,7 @@ from docutils import nodes
 from mha_book_claims import load, verdict_counts
 from mha_book_equations import table
 from mha_book_ledger import toc_pages
+from mha_book_pages import typed_numbers, words
 from sphinx.util.docutils import SphinxDirective
 
 __all__ = ["chapter_rows", "lock_versions", "setup"]
@@ -27,8 +28,8 @@ def lock_versions(root: Path, names: tuple[str, ...] = LOCKED) -> list[tuple[str
     return rows
 
 
-def chapter_rows(root: Path) -> list[tuple[str, str, str, str]]:
-    """Return (page, code cells, exercises, claims) of every notebook of the book."""
+def chapter_rows(root: Path) -> list[tuple[str, ...]]:
+    """Return (page, code cells, exercises, claims, words, typed numbers) of every notebook."""
     rows = []
     for page in toc_pages(root):
         path = root / f"{page}.ipynb"
@@ -39,7 +40,16 @@ def chapter_rows(root: Path) -> list[tuple[str, str, str, str]]:
         exercises = sum("exercise" in c["metadata"].get("tags", ()) for c in code)
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
         boxes = len(" ".join(re.findall(r"^:{3,}\{claim\}(.*)$", text, re.M)).split())
-        rows.append((Path(page).name, str(len(code)), str(exercises), str(boxes)))
+        rows.append(
+            (
+                Path(page).name,
+                str(len(code)),
+                str(exercises),
+                str(boxes),
+                str(words(text)),
+                str(typed_numbers(text)),
+            )
+        )
     return rows
 
 
@@ -56,7 +66,7 @@ class Chapters(SphinxDirective):
 
     def run(self):
         """Return the table."""
-        head = ("chapter", "code cells", "exercises", "claims")
+        head = ("chapter", "code cells", "exercises", "claims", "words", "typed numbers")
         return [table(head, chapter_rows(Path(self.env.srcdir)))]
 
 

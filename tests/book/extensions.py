@@ -6,11 +6,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "book" / "_ext"))
 
+import mha_book_addresses as addresses  # noqa: E402
 import mha_book_api as api  # noqa: E402
 import mha_book_equations as equations  # noqa: E402
 import mha_book_evidence as evidence  # noqa: E402
 import mha_book_ledger as ledger  # noqa: E402
 import mha_book_modules as modules  # noqa: E402
+import mha_book_pages as pages  # noqa: E402
+import mha_book_rigour as rigour  # noqa: E402
 import mha_book_status as status  # noqa: E402
+import mha_book_symbols as symbols  # noqa: E402
 
-__all__ = ["ROOT", "api", "equations", "evidence", "ledger", "modules", "status"]
+__all__ = [
+    "ROOT",
+    "addresses",
+    "api",
+    "equations",
+    "evidence",
+    "ledger",
+    "modules",
+    "pages",
+    "rigour",
+    "status",
+    "symbols",
+]

@@ -1,0 +1,231 @@
+"""What a page asks of its reader, counted from its source: words, figures, code, printed lines.
+
+``book/_tools/pages.py`` prints it as a table, the status page shows a part of it, and
+``tests/book/test_pages.py`` holds the pages of the first part to their budget.
+
+A word is what stands between spaces in the text of a page: displayed equations, code blocks, the
+lines of directives and bodies of directives between backticks are left out; a formula in the line
+and a number that a cell put there count as one word each. The sentence of a claim comes from the
+ledger and is not counted.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = [
+    "BUDGET",
+    "EXEMPT",
+    "REWRITTEN",
+    "Budget",
+    "Counts",
+    "budget_problems",
+    "budgeted_pages",
+    "count_page",
+    "is_boolean",
+    "numbered_pages",
+    "prose",
+    "typed_numbers",
+    "words",
+]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a page may have at most."""
+
+    words: int = 3000
+    screens: float = 25.0
+    open_lines: int = 25  # of one cell; what has to be longer is folded or is a file of the package
+    booleans: int = 0
+
+
+BUDGET = Budget()
+
+# Parts that have not been rewritten yet, by their caption in _toc.yml: their pages are exempt from
+# the budget, and from having all their symbols declared. Take a caption out when its part has been.
+EXEMPT = ("Cost and sharing", "Trained heads", "Machines")
+# Pages of these parts that have been.
+REWRITTEN = ("heads-in-use", "dropout-and-gates")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The counts of one page.
+
+    Attributes:
+        words: of prose.
+        typed: numbers that stand in the prose as typed.
+        figures: pictures with a caption, or shown by a cell.
+        open_lines: lines of code in cells that are not folded.
+        longest: lines of the longest of these cells.
+        longest_cell: its id.
+        printed: lines that cells print.
+        booleans: how many of these give nothing but True or False.
+        set_up_folded: whether the first code cell is folded; None on a page without code.
+    """
+
+    words: int
+    typed: int
+    figures: int
+    open_lines: int
+    longest: int
+    longest_cell: str
+    printed: int
+    booleans: int
+    set_up_folded: bool | None
+
+
+_BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,}).*?^[ \t]*\1[ \t]*$", re.M | re.S)
+_COMMENT = re.compile(r"<!--.*?-->", re.S)
+_TEX_BLOCK = re.compile(r"^\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.M | re.S)
+_DISPLAYED = re.compile(r"\$\$.+?\$\$(?:[ \t]*\([^()\n]+\))?", re.S)
+_FENCE_LINE = re.compile(r"^[ \t]*:{3,}.*$", re.M)
+_OPTION_LINE = re.compile(r"^[ \t]*:[\w-]+:.*$", re.M)
+_TARGET = re.compile(r"^\([\w-]+\)=[ \t]*$", re.M)
+_MATH = re.compile(r"(?<![\\$])\$[^$\n]+(?:\n[^$\n]+)?\$")
+_GLUE = re.compile(r"\{glue:\w*\}`[^`]*`")
+_ROLE = re.compile(r"\{[\w:-]+\}`([^`]*)`")
+_CODE = re.compile(r"(`+)(.+?)\1", re.S)
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,  ]\d+)*(?![\w-])")
+_BOOLEAN = re.compile(r"(?:^|[\s:=(\[,])(?:True|False)[\s.,;)\]]*$")
+
+
+def prose(markdown: str) -> str:
+    """Return the text that a reader reads as prose; a formula is ``§``, a glued number ``¤``."""
+    text = _COMMENT.sub(" ", markdown)
+    text = _BLOCK.sub("\n", text)
+    text = _TEX_BLOCK.sub("\n", text)
+    text = _DISPLAYED.sub("\n", text)
+    for lines in (_FENCE_LINE, _OPTION_LINE, _TARGET):
+        text = lines.sub("", text)
+    text = _GLUE.sub("¤", text)
+    text = _MATH.sub("§", text)
+    text = _ROLE.sub(lambda role: re.sub(r"\s*<[^>]*>$", "", role[1]), text)
+    text = _LINK.sub(lambda link: link[1], text)
+    return text
+
+
+def words(markdown: str) -> int:
+    """Return how many words of prose a text has."""
+    return sum(bool(re.search(r"[\w§¤]", piece)) for piece in prose(markdown).split())
+
+
+def typed_numbers(markdown: str) -> int:
+    """Return how many numbers the prose of a text has that no cell put there.
+
+    Formulas, code, headings, the numbers of lists and years of the notes' kind (1790 to 2026) are
+    left out.
+    """
+    text = _CODE.sub(" ", prose(markdown))
+    text = re.sub(r"^[ \t]*(?:#.*|\d+\.(?=\s))", "", text, flags=re.M)
+    found = _NUMBER.findall(text)
+    return sum(not re.fullmatch(r"1[789]\d\d|20[0-3]\d", number) for number in found)
+
+
+def is_boolean(line: str) -> bool:
+    """Whether a printed line gives the reader a truth value and no number."""
+    return bool(_BOOLEAN.search(line.rstrip()))
+
+
+def _printed(cell: dict[str, Any]) -> list[str]:
+    lines = []
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if output["output_type"] == "stream" and output.get("name") == "stdout":
+            text = "".join(output["text"])
+        elif output["output_type"] == "execute_result" and not _has_picture(output):
+            text = "".join(data.get("text/plain", ""))
+        else:
+            continue
+        lines += [line for line in text.splitlines() if line.strip()]
+    return lines
+
+
+def _has_picture(output: dict[str, Any]) -> bool:
+    return any(kind.startswith("image/") for kind in output.get("data", {}))
+
+
+def _folded(cell: dict[str, Any]) -> bool:
+    """Whether the code of a cell is out of sight."""
+    return any(tag.startswith(("hide-", "remove-")) for tag in cell["metadata"].get("tags", ()))
+
+
+def _shows(cell: dict[str, Any]) -> bool:
+    """Whether the output of a cell is in sight."""
+    hidden = {"hide-output", "hide-cell", "remove-output", "remove-cell"}
+    return not hidden & {*cell["metadata"].get("tags", ())}
+
+
+def _code_lines(source: str) -> int:
+    """Lines of code without blank ones."""
+    return sum(bool(line.strip()) for line in source.splitlines())
+
+
+def count_page(path: Path) -> Counts:
+    """Count a page: a notebook, or a Markdown file, which has prose and figures alone."""
+    text = path.read_text(encoding="utf8")
+    cells = json.loads(text)["cells"] if path.suffix == ".ipynb" else []
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    if cells:
+        pieces = ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        text = "\n\n".join(pieces)
+    figures = len(re.findall(r"^(?:`{3,}|:{3,})\{(?:\w+:)?figure\}|^!\[", text, re.M))
+    figures += sum(_shows(cell) and any(map(_has_picture, cell["outputs"])) for cell in code)
+    lengths = {
+        cell.get("id", ""): _code_lines("".join(cell["source"]))
+        for cell in code
+        if not _folded(cell)
+    }
+    longest = max(lengths, key=lambda name: lengths[name], default="")
+    printed = [line for cell in code if _shows(cell) for line in _printed(cell)]
+    return Counts(
+        words=words(text),
+        typed=typed_numbers(text),
+        figures=figures,
+        open_lines=sum(lengths.values()),
+        longest=lengths.get(longest, 0),
+        longest_cell=longest,
+        printed=len(printed),
+        booleans=sum(map(is_boolean, printed)),
+        set_up_folded=_folded(code[0]) if code else None,
+    )
+
+
+def numbered_pages(root: Path) -> list[tuple[str, str]]:
+    """Return (caption of its part, page) of the introduction and of every chapter, in order."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
+    pages = [("", toc["root"])]
+    for part in toc["parts"]:
+        if part.get("numbered"):
+            pages += [(part["caption"], chapter["file"]) for chapter in part["chapters"]]
+    return pages
+
+
+def budgeted_pages(root: Path) -> list[str]:
+    """Return the pages that keep the budget: the introduction and every chapter not exempt."""
+    return [
+        page
+        for part, page in numbered_pages(root)
+        if part not in EXEMPT or Path(page).name in REWRITTEN
+    ]
+
+
+def budget_problems(counts: Counts, budget: Budget = BUDGET) -> list[str]:
+    """Return in what a page is over its budget; one line each."""
+    found = []
+    if counts.words > budget.words:
+        found.append(f"{counts.words} words of prose, at most {budget.words}")
+    if counts.booleans > budget.booleans:
+        found.append(f"{counts.booleans} printed lines are True or False: print what teaches")
+    if counts.longest > budget.open_lines:
+        lines = f"{counts.longest} lines, at most {budget.open_lines}"
+        found.append(f"the open cell {counts.longest_cell} has {lines}")
+    if counts.set_up_folded is False:
+        found.append("the first code cell, the set-up, is not folded (tag it hide-input)")
+    return found

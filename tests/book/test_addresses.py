@@ -1,0 +1,183 @@
+"""Every address that the book once gave out leads somewhere still."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.book.extensions import ROOT, addresses
+from tests.book.test_pages import tool
+
+TOOL = tool("addresses")
+
+
+@pytest.fixture(scope="module")
+def built(built_book) -> dict[str, set[str]]:
+    return addresses.built_pages(built_book)
+
+
+def test_every_old_address_leads_somewhere(built, built_book):
+    found = addresses.address_problems(
+        TOOL.load(), built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
+    )
+    assert found == [], "put these into book/moved.yml"
+
+
+def test_every_entry_of_the_map_is_of_use(built):
+    assert addresses.stale_entries(built, addresses.load_moved(ROOT)) == []
+
+
+def test_every_page_loads_the_script_and_the_script_knows_every_claim(built, built_book):
+    for page in built:
+        text = (built_book / "book" / f"{page}.html").read_text(encoding="utf8")
+        assert "_static/moved.js" in text
+    labels = addresses.labels_of(built_book)
+    for page, ids in built.items():
+        for anchor in ids:
+            if anchor.startswith(("equation-", "claim-", "fig-")):
+                assert labels.get(anchor) == page, anchor
+
+
+def test_the_list_has_the_book_before_its_first_part_was_rewritten():
+    stored = TOOL.load()
+    assert {"introduction", "gradients", "hardware", "glossary", "status"} <= set(stored)
+    assert {"claim-c19", "equation-sdpa-scores", "fig-sdpa-maps", "masks"} <= {
+        *stored["scaled-attention"]
+    }
+    assert sum(map(len, stored.values())) >= 629
+
+
+# The gate itself, on a book of two pages.
+
+PAGES = {"rain": {"wet", "claim-c01"}, "snow": {"cold", "equation-melt"}}
+LABELS = {"claim-c01": "rain", "equation-melt": "snow"}
+
+
+def test_what_stands_what_moved_by_label_and_what_is_in_the_map_are_alive():
+    old = {"rain": ["wet", "equation-melt", "frost"], "hail": ["ice", "claim-c01"]}
+    moved = {"rain": {"frost": "snow#cold"}, "hail": {"": "snow"}}
+    assert addresses.address_problems(old, PAGES, moved, LABELS) == []
+
+
+@pytest.mark.parametrize(
+    "old, moved, problem",
+    [
+        ({"rain": ["frost"]}, {}, "rain#frost: gone"),
+        ({"rain": ["equation-lost"]}, {}, "rain#equation-lost: gone"),
+        ({"hail": []}, {}, "hail: gone"),
+        ({"rain": ["frost"]}, {"rain": {"frost": "snow#warm"}}, "moved to snow#warm, which is not"),
+        ({"rain": ["frost"]}, {"rain": {"frost": "fog"}}, "moved to fog, which is not there"),
+    ],
+)
+def test_a_dead_address_is_found(old, moved, problem):
+    assert any(problem in line for line in addresses.address_problems(old, PAGES, moved, LABELS))
+
+
+def test_an_idle_entry_and_a_dead_one_are_found():
+    moved = {"rain": {"wet": "snow", "frost": "snow#cold", "dew": "snow#warm"}}
+    assert addresses.stale_entries(PAGES, moved) == [
+        "rain#wet is still there: take it out of book/moved.yml",
+        "rain#dew: moved to snow#warm, which is not there",
+    ]
+
+
+def test_addresses_are_those_that_a_page_offers(tmp_path):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "rain.html").write_text(
+        '<h2>Wet<a class="headerlink" href="#wet">#</a></h2><a class="headerlink" href="#id3">#</a>'
+        '<div id="claim-c01"></div><div id="cell-drop"></div>'
+    )
+    (tmp_path / "book" / "api.html").write_text('<a class="headerlink" href="#mha_book">#</a>')
+    assert addresses.collect(tmp_path) == {"rain": ["wet", "claim-c01"], "api": []}
+    assert addresses.built_pages(tmp_path)["rain"] == {"claim-c01", "cell-drop"}
+
+
+def test_collecting_takes_nothing_out():
+    old = {"rain": ["frost", "wet"], "hail": ["ice"]}
+    assert TOOL.merged(old, {"rain": ["wet", "new"]}) == {
+        "hail": ["ice"], "rain": ["frost", "wet", "new"],
+    }  # fmt: skip
+
+
+def test_a_corrupted_list_is_noticed(built, built_book):
+    """The gate of the real book is no empty one: an address that never was fails it."""
+    old = {**TOOL.load(), "pruning": ["never-was"], "never-there": []}
+    found = addresses.address_problems(
+        old, built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
+    )
+    assert {line.split(":")[0] for line in found} >= {"pruning#never-was", "never-there"}
+
+
+# In a browser: a page of the built book without a heading that it had.
+
+
+def planted(built_book, folder):
+    """A copy of two pages and the script, whose maps have more entries."""
+    (folder / "book").mkdir()
+    (folder / "_static").mkdir()
+    for page in ("rain", "snow"):
+        ids = "".join(f'<h2 id="{name}">{name}</h2>' for name in sorted(PAGES[page]))
+        (folder / "book" / f"{page}.html").write_text(
+            f'<!doctype html><script src="../_static/moved.js"></script>{ids}'
+        )
+    text = (built_book / "_static" / "moved.js").read_text(encoding="utf8")
+    lines = [
+        f"  var labels = {json.dumps(LABELS)};" if line.startswith("  var labels = ")
+        else '  var moved = {"rain": {"frost": "snow#cold", "dew": "rain#wet"}};'
+        if line.startswith("  var moved = ") else line
+        for line in text.splitlines()
+    ]  # fmt: skip
+    (folder / "_static" / "moved.js").write_text("\n".join(lines))
+
+
+@pytest.mark.needs_browser
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("rain.html#frost", "snow.html#cold"),  # by the map
+        ("rain.html#equation-melt", "snow.html#equation-melt"),  # by its label
+        ("rain.html#dew", "rain.html#wet"),  # on the same page
+        ("rain.html#wet", "rain.html#wet"),  # it is there
+        ("rain.html#nothing", "rain.html#nothing"),  # nobody knows
+        ("rain.html", "rain.html"),
+    ],
+)
+def test_a_browser_follows(built_book, needs_browser, tmp_path, old, new):
+    from playwright.sync_api import sync_playwright
+
+    planted(built_book, tmp_path)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
+        tab = browser.new_page()
+        tab.goto((tmp_path / "book" / old).as_uri().replace("%23", "#"), wait_until="load")
+        tab.wait_for_timeout(300)
+        assert tab.url.rpartition("/")[2] == new
+        browser.close()
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.needs_browser
+def test_a_browser_follows_in_the_book(built_book, built, needs_browser):
+    """Every entry of the map, and a claim that is asked for on a page that never had it."""
+    from playwright.sync_api import sync_playwright
+
+    labels = addresses.labels_of(built_book)
+    claim = next(name for name in labels if name.startswith("claim-"))
+    moved = addresses.load_moved(ROOT)
+    ways = [("status", claim, f"{labels[claim]}#{claim}")]
+    ways += [(page, old, new) for page, names in moved.items() for old, new in names.items()]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
+        tab = browser.new_page()
+        arrived = {}
+        for page, old, new in ways:
+            address = (built_book / "book" / f"{page}.html").as_uri()
+            tab.goto("about:blank")  # else a fragment of the same page is no visit
+            tab.goto(f"{address}#{old}" if old else address, wait_until="commit")
+            target, _, name = new.partition("#")
+            end = f"/{target}.html#{name}" if name else f"/{target}.html"
+            tab.wait_for_url(f"**{end}", timeout=10_000, wait_until="load")
+            there = tab.evaluate("name => !name || !!document.getElementById(name)", name)
+            arrived[f"{page}#{old}"] = there
+        browser.close()
+    assert all(arrived.values()), arrived

@@ -1,0 +1,100 @@
+"""What the status page says of the rigour of the equations is counted, and the count is right."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.book.equations import EXECUTED
+from tests.book.extensions import ROOT, equations, rigour, status
+from tests.book.test_equations import page_equations
+
+
+def test_every_executed_equation_is_counted_once():
+    compared = rigour.compared_with(ROOT)
+    assert set(compared) == set(EXECUTED)
+    assert {*compared.values()} <= {*rigour.SOURCES}
+    assert sum(count.total() for _, count in rigour.rigour_rows(ROOT)) == len(EXECUTED)
+
+
+def test_a_few_that_anybody_can_check():
+    compared = rigour.compared_with(ROOT)
+    known = {"index-trace": "NumPy alone", "grad-w-q": "JAX", "hw-merge": "the package"}
+    there = {label: source for label, source in known.items() if label in compared}
+    assert there
+    assert {label: compared[label] for label in there} == there
+
+
+def test_idle_labels_are_those_that_the_alterations_leave_out():
+    shown = {label: latex for page in page_equations(ROOT).values() for label, latex in page}
+    idle = [label for label in shown if label in EXECUTED]
+    idle = [label for label in idle if not list(equations.alterations(shown[label]))]
+    assert sorted(rigour.without_alteration(ROOT)) == sorted(idle)
+
+
+def test_chapters_have_their_words():
+    for name, *_, words, typed in status.chapter_rows(ROOT):
+        assert int(words) > 300, name
+        assert int(typed) >= 0
+
+
+SOURCE = """
+import jax
+import numpy as np
+from mha_book import attend, init_multi_head, MultiHeadParams
+from mha_book.notation import parse
+
+LOSS = lambda x: attend(x)
+
+def helper(rng):
+    return LOSS(rng)
+
+@executed("deep")
+def deep(rng):
+    return {}, {"Y": helper(rng)}
+
+@executed("inputs")
+def inputs(rng):
+    return {"P": init_multi_head(rng)}, {"Y": parse(MultiHeadParams(np.ones(3)))}
+
+@executed("slope")
+def slope(rng):
+    return {}, {"Y": jax.grad(np.sum)(jax.numpy.ones(3))}
+
+@executed("arrays", tolerance=1e-9)
+def arrays(rng):
+    return {}, {"Y": jax.numpy.ones(3)}
+
+def register(label, function):
+    @executed(label)
+    def feed(rng):
+        return {}, {"Y": function(rng)}
+
+register("by-call", attend)
+for one in (1, 2):
+    register("twice", np.sin)
+
+@tested("no", latex="x")
+def no(rng, altered):
+    return attend(rng), 1
+"""
+
+
+def test_what_a_function_uses_is_followed(tmp_path: Path):
+    folder = tmp_path / "tests" / "book" / "equations"
+    folder.mkdir(parents=True)
+    (folder / "rain.py").write_text(SOURCE, encoding="utf8")
+    assert rigour.compared_with(tmp_path) == {
+        "deep": "the package",
+        "inputs": "NumPy alone",
+        "slope": "JAX",
+        "arrays": "NumPy alone",
+        "by-call": "the package",
+        "twice": "NumPy alone",
+    }
+
+
+@pytest.mark.parametrize("text", ["the package", "JAX", "NumPy alone"])
+def test_the_page_shows_every_source(built_book, text):
+    page = (built_book / "book" / "status.html").read_text(encoding="utf8")
+    assert text in page
+    assert f"Of {len(EXECUTED)} executed equations" in page
