@@ -42,7 +42,7 @@ def offset(rng, altered):
 
 @tested(
     "intro-entropy",
-    latex=r"\eta^i = \frac{1}{\log n^i} \sum_{j} A^{ij} \log \frac{1}{A^{ij}}",
+    latex=r"\eta^i = \sum_{j} A^{ij} \log \frac{1}{A^{ij}}",
     alterations=("sign", "index", "count"),
 )
 def entropy(rng, altered):
@@ -57,7 +57,7 @@ def entropy(rng, altered):
             (weights[i, j], weights[i, i - j] if altered == "index" else weights[i, j])
             for j in range(i + 1)
         ]
-        right.append(sum(a * np.log(1 / b) for a, b in row) / np.log(n))
+        right.append(sum(a * np.log(1 / b) for a, b in row) / np.log(n))  # the page divides so
     return left, -np.array(right) if altered == "sign" else np.array(right)
 
 
