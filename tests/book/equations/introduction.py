@@ -28,7 +28,7 @@ def row_stochastic(rng):
 
 @tested(
     "intro-offset",
-    latex=r"m_k = \frac{1}{T - |k|} \sum_{i} A^{i,\,i+k}",
+    latex=r"f_k = \frac{1}{T - |k|} \sum_{i} A^{i,\,i+k}",
     alterations=("sign", "count"),
 )
 def offset(rng, altered):
@@ -42,8 +42,7 @@ def offset(rng, altered):
 
 @tested(
     "intro-entropy",
-    latex=r"e = \frac{1}{|R|} \sum_{i \in R} \frac{1}{\log n_i} "
-    r"\sum_{j} A^{ij} \log \frac{1}{A^{ij}}",
+    latex=r"\eta^i = \sum_{j} A^{ij} \log \frac{1}{A^{ij}}",
     alterations=("sign", "index", "count"),
 )
 def entropy(rng, altered):
@@ -51,16 +50,15 @@ def entropy(rng, altered):
     weights = row_stochastic(rng) * visible
     weights = weights / weights.sum(axis=-1, keepdims=True)
     left = measures()["spread"](weights, visible)
-    total = 0.0
+    right = []
     for i in range(1, T):  # position 0 sees itself alone
         n = T if altered == "count" else i + 1
         row = [
             (weights[i, j], weights[i, i - j] if altered == "index" else weights[i, j])
             for j in range(i + 1)
         ]
-        total += sum(a * np.log(1 / b) for a, b in row) / np.log(n)
-    total /= T - 1
-    return left, -total if altered == "sign" else total
+        right.append(sum(a * np.log(1 / b) for a, b in row) / np.log(n))  # the page divides so
+    return left, -np.array(right) if altered == "sign" else np.array(right)
 
 
 @executed("intro-average")
