@@ -62,7 +62,7 @@ class HeadParams(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Sequences: ``names`` and ``values`` are ``(B, S)``, ``place`` of the right key is ``(B,)``."""
+    """Sequences of names and values, and the place of the right key in each."""
 
     names: Int[Array, "B S"]
     values: Int[Array, "B S"]
@@ -81,7 +81,8 @@ def draw(rng_key: Key[Array, ""], count: int, sizes: Sizes) -> Examples:
 def init(rng_key: Key[Array, ""], width: int, arm: str, sizes: Sizes) -> HeadParams:
     """Draw the start: queries and keys with entries of variance 1, whatever the width."""
     d = sizes.d_model
-    shapes = HeadParams((sizes.names, d), (sizes.values, d), (d, width), (d, width), (d, d), (d, sizes.values))
+    tables, projections = ((sizes.names, d), (sizes.values, d)), ((d, width), (d, width), (d, d))
+    shapes = HeadParams(*tables, *projections, (d, sizes.values))
     keys = HeadParams(*jax.random.split(rng_key, len(shapes)))
     params = HeadParams(*(jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True)))
     root = math.sqrt(d)
@@ -138,7 +139,9 @@ def fit(
     )
 
     def begin(rate: Array, seed: Array) -> TrainState:
-        state = init_state(init(jax.random.key(seed), width, arm, sizes), optimizer, jax.random.key(seed))
+        state = init_state(
+            init(jax.random.key(seed), width, arm, sizes), optimizer, jax.random.key(seed)
+        )
         return state._replace(
             opt_state=state.opt_state._replace(hyperparams={"learning_rate": rate})
         )
