@@ -182,7 +182,12 @@ def start_of(sizes: Sizes, arm: str, width: int, seed: int) -> dict[str, float]:
     """
     params = init(jax.random.key(seed), width, arm, sizes)
     test = draw(jax.random.key(2**20), sizes.test, sizes)
-    scale = scale_of(arm, width)
+    found = _measure_start(params, test, scale_of(arm, width))
+    return {name: float(number) for name, number in found.items()}
+
+
+@jax.jit
+def _measure_start(params: HeadParams, test: Examples, scale: Array) -> dict[str, Array]:
     query, key, value = operands(params, test)
     scores = jnp.matmul(query, jnp.swapaxes(key, -1, -2)) * scale  # (B, 1, S)
     weights = jax.nn.softmax(scores)
@@ -198,7 +203,7 @@ def start_of(sizes: Sizes, arm: str, width: int, seed: int) -> dict[str, float]:
         return jnp.take_along_axis(array[:, 0], test.place[:, None], axis=-1)
 
     length = jnp.linalg.norm
-    found = {
+    return {
         "spread": jnp.mean(jnp.std(scores, axis=-1)),
         "largest_weight": jnp.mean(jnp.max(weights, axis=-1)),
         "right_weight_median": jnp.median(at_right(weights)),
@@ -207,7 +212,6 @@ def start_of(sizes: Sizes, arm: str, width: int, seed: int) -> dict[str, float]:
         "through_to_right": length(at_right(d_scores)) / length(at_right(d_weights)),
         "gradient_w_q": length(d_w_q),
     }
-    return {name: float(number) for name, number in found.items()}
 
 
 def steps_to(accuracy: Float[np.ndarray, "times"], steps: Int[np.ndarray, "times"]) -> int | None:
