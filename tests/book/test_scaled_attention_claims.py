@@ -3,7 +3,9 @@
 Each experiment is run again here, on other random numbers and other text than in the chapter.
 """
 
+import json
 import math
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from experiments import empty_rows
 from mha_book import (
     attention_weights,
     causal,
@@ -335,3 +338,32 @@ def test_a_late_query_sees_one_key_without_the_offset(small):
     )
     everything = scaled_dot_product_attention(*map(jnp.asarray, (q[:1], k, v)))
     assert np.allclose(right, everything, atol=1e-6)
+
+
+STORED = Path(__file__).parents[2] / "book" / "data" / "empty-rows.json"
+
+
+def test_the_table_of_empty_rows_shows_zero_the_mean_and_nan():
+    operands = [jnp.asarray(x) for x in (empty_rows.QUERY, empty_rows.KEY, empty_rows.VALUE)]
+    mask = jnp.asarray(empty_rows.VISIBLE)
+    middle = [x[:, None] for x in operands]  # (T, N, H)
+    ours = scaled_dot_product_attention(*operands, mask=mask)
+    by_mask = jax.nn.dot_product_attention(*middle, mask=mask[None])[:, 0]
+    bias = jnp.where(mask, 0.0, -jnp.inf)[None]
+    by_bias = jax.nn.dot_product_attention(*middle, bias=bias)[:, 0]
+    assert (ours[1] == 0).all()
+    assert np.allclose(by_mask[1], empty_rows.VALUE.mean(0), atol=1e-4)
+    assert jnp.isnan(by_bias[1]).all()
+    # The line that the recommendation gives for jax.nn mends its row, gradients included.
+    mended = jnp.where(mask.any(-1, keepdims=True), by_mask, 0)
+    assert np.allclose(mended, ours, atol=1e-5)
+    for answer in json.loads(STORED.read_text())["torch"].values():
+        assert np.allclose(answer["other_row"], ours[0], atol=2e-3)
+
+
+@pytest.mark.needs_torch
+def test_torch_still_answers_empty_rows_as_stored():
+    stored = json.loads(STORED.read_text())
+    assert empty_rows.torch_answers() == stored["torch"]
+    assert stored["torch"]["torch"]["output"] == ["0.0", "0.0"]
+    assert stored["torch"]["torch-weights"]["output"] == ["nan", "nan"]

@@ -1,0 +1,271 @@
+"""One head trained from scratch with its scores divided by the root of its width, and without.
+
+    python -m experiments.scale [--quick]
+
+The task: a sequence of names, each with a value; the query is one of the names, the answer its
+value. Three arms at three widths: scaled; unscaled from the same start; unscaled, with a start of
+W_Q that makes the first scores those of the scaled arm. All seeds and learning rates of an arm
+train at once. What was expected stands in experiments/expected/scale.md. Stores
+book/data/scale.json.
+"""
+
+import math
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, Key
+
+from experiments.shared import arguments, store
+from experiments.training import TrainResult, TrainState, init_state, make_train_step, train
+from mha_book import scaled_dot_product_attention
+
+__all__ = ["ARMS", "HeadParams", "Sizes", "fit", "main", "start_of"]
+
+COMMAND = "python -m experiments.scale"
+ARMS = ("scaled", "unscaled", "unscaled, smaller start")
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    widths: tuple[int, ...] = (16, 64, 256)
+    rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+    choosing_seeds: int = 4  # the learning rate is chosen on these
+    seeds: int = 8  # and these are reported
+    steps: int = 400
+    batch: int = 32
+    names: int = 32
+    values: int = 16
+    length: int = 16  # names in a sequence
+    d_model: int = 32
+    test: int = 512  # sequences
+    evaluate_every: int = 20
+
+
+QUICK = Sizes((8, 32), (3e-3, 1e-2), 1, 2, steps=6, batch=4, names=8, length=4, d_model=8, test=16)
+
+
+class HeadParams(NamedTuple):
+    """The model: two tables of embeddings, one head, a readout."""
+
+    names: Float[Array, "names D"]
+    values: Float[Array, "values D"]
+    w_q: Float[Array, "D H"]
+    w_k: Float[Array, "D H"]
+    w_v: Float[Array, "D D"]
+    w_out: Float[Array, "D values"]
+
+
+class Examples(NamedTuple):
+    """Sequences of names and values, and the place of the right key in each."""
+
+    names: Int[Array, "B S"]
+    values: Int[Array, "B S"]
+    place: Int[Array, "B"]
+
+
+def draw(rng_key: Key[Array, ""], count: int, sizes: Sizes) -> Examples:
+    """Draw sequences in which no name stands twice."""
+    name_key, value_key, place_key = jax.random.split(rng_key, 3)
+    order = jax.vmap(lambda k: jax.random.permutation(k, sizes.names))
+    names = order(jax.random.split(name_key, count))[:, : sizes.length]
+    values = jax.random.randint(value_key, names.shape, 0, sizes.values)
+    return Examples(names, values, jax.random.randint(place_key, (count,), 0, sizes.length))
+
+
+def init(rng_key: Key[Array, ""], width: int, arm: str, sizes: Sizes) -> HeadParams:
+    """Draw the start: queries and keys with entries of variance 1, whatever the width."""
+    d = sizes.d_model
+    tables, projections = ((sizes.names, d), (sizes.values, d)), ((d, width), (d, width), (d, d))
+    shapes = HeadParams(*tables, *projections, (d, sizes.values))
+    keys = HeadParams(*jax.random.split(rng_key, len(shapes)))
+    params = HeadParams(*(jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True)))
+    root = math.sqrt(d)
+    params = HeadParams(*params[:2], *(w / root for w in params[2:]))
+    return params._replace(w_q=params.w_q / math.sqrt(width)) if arm == ARMS[2] else params
+
+
+def operands(params: HeadParams, examples: Examples) -> tuple[Array, Array, Array]:
+    """Return queries ``(B, 1, H)``, keys ``(B, S, H)`` and values ``(B, S, D)``."""
+    asked = jnp.take_along_axis(examples.names, examples.place[:, None], axis=-1)  # (B, 1)
+    tokens = (params.names[examples.names] + params.values[examples.values]) / math.sqrt(2)
+    return params.names[asked] @ params.w_q, tokens @ params.w_k, tokens @ params.w_v
+
+
+def scale_of(arm: str, width: int) -> float:
+    """Return the factor of the scores."""
+    return 1 / math.sqrt(width) if arm == ARMS[0] else 1.0
+
+
+def answers(params: HeadParams, examples: Examples, scale: float) -> Float[Array, "B values"]:
+    """Return a score for each value that the answer may be."""
+    output = scaled_dot_product_attention(*operands(params, examples), scale=scale)
+    return output[:, 0] @ params.w_out
+
+
+def loss_of(answer: Float[Array, "B values"], examples: Examples) -> Float[Array, ""]:
+    """Return the mean cross-entropy."""
+    right = jnp.take_along_axis(examples.values, examples.place[:, None], axis=-1)
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(answer), right, axis=-1))
+
+
+def fit(
+    sizes: Sizes, arm: str, width: int, rates: Any, seeds: Any, checkpoint: Path | None
+) -> TrainResult:
+    """Train one head for each pair of a rate and a seed; the same seed sees the same in every arm.
+
+    Args:
+        sizes: of the experiment.
+        arm: one of :data:`ARMS`.
+        width: of queries and keys.
+        rates: learning rates, one for each run.
+        seeds: one for each run.
+        checkpoint: a file to go on from, or None.
+
+    Returns:
+        What :func:`~experiments.training.train` gives; evaluations hold loss and accuracy.
+    """
+    scale = scale_of(arm, width)
+    optimizer = optax.inject_hyperparams(optax.adam)(learning_rate=1.0)
+    step = make_train_step(
+        lambda params, examples, _: loss_of(answers(params, examples, scale), examples),
+        lambda _, key: draw(key, sizes.batch, sizes),
+        optimizer,
+    )
+
+    def begin(rate: Array, seed: Array) -> TrainState:
+        state = init_state(
+            init(jax.random.key(seed), width, arm, sizes), optimizer, jax.random.key(seed)
+        )
+        return state._replace(
+            opt_state=state.opt_state._replace(hyperparams={"learning_rate": rate})
+        )
+
+    test = draw(jax.random.key(2**20), sizes.test, sizes)
+
+    def evaluate(params: HeadParams, _: Any) -> dict[str, Array]:
+        def one(params: HeadParams) -> tuple[Array, Array]:
+            answer = answers(params, test, scale)
+            right = jnp.take_along_axis(test.values, test.place[:, None], axis=-1)[:, 0]
+            hits = answer.argmax(-1) == right
+            return loss_of(answer, test), jnp.mean(hits.astype(answer.dtype))
+
+        loss, accuracy = jax.vmap(one)(params)
+        return {"loss": loss, "accuracy": accuracy}
+
+    rates = jnp.asarray(rates, jnp.float32)
+    return train(
+        jax.vmap(step, in_axes=(0, None)),
+        jax.vmap(begin)(rates, jnp.asarray(seeds, jnp.int32)),
+        sizes.steps,
+        checkpoint=checkpoint,
+        evaluate=evaluate,
+        evaluate_every=sizes.evaluate_every,
+        config={**sizes._asdict(), "arm": arm, "width": width, "seeds": np.asarray(seeds).tolist()},
+        name=f"{arm}, {width}",
+    )
+
+
+def start_of(sizes: Sizes, arm: str, width: int, seed: int) -> dict[str, float]:
+    """Measure the head before the first step.
+
+    Returns:
+        Over the test sequences: the spread of the scores in a row, the mean largest weight, the
+        median weight of the right key, the share of rows in which it has less than 1/1000; the
+        length of dL/dS over that of dL/dA, the length of its entries at the right keys over that
+        of dL/dA at the right keys, and the length of dL/dW_Q.
+    """
+    params = init(jax.random.key(seed), width, arm, sizes)
+    test = draw(jax.random.key(2**20), sizes.test, sizes)
+    found = _measure_start(params, test, scale_of(arm, width))
+    return {name: float(number) for name, number in found.items()}
+
+
+@jax.jit
+def _measure_start(params: HeadParams, test: Examples, scale: Array) -> dict[str, Array]:
+    query, key, value = operands(params, test)
+    scores = jnp.matmul(query, jnp.swapaxes(key, -1, -2)) * scale  # (B, 1, S)
+    weights = jax.nn.softmax(scores)
+
+    def from_weights(weights: Array) -> Array:
+        return loss_of((weights @ value)[:, 0] @ params.w_out, test)
+
+    d_weights = jax.grad(from_weights)(weights)
+    d_scores = jax.grad(lambda s: from_weights(jax.nn.softmax(s)))(scores)
+    d_w_q = jax.grad(lambda p: loss_of(answers(p, test, scale), test))(params).w_q
+
+    def at_right(array: Array) -> Array:
+        return jnp.take_along_axis(array[:, 0], test.place[:, None], axis=-1)
+
+    length = jnp.linalg.norm
+    return {
+        "spread": jnp.mean(jnp.std(scores, axis=-1)),
+        "largest_weight": jnp.mean(jnp.max(weights, axis=-1)),
+        "right_weight_median": jnp.median(at_right(weights)),
+        "right_below_thousandth": jnp.mean((at_right(weights) < 1e-3).astype(weights.dtype)),
+        "through_to_scores": length(d_scores) / length(d_weights),
+        "through_to_right": length(at_right(d_scores)) / length(at_right(d_weights)),
+        "gradient_w_q": length(d_w_q),
+    }
+
+
+def steps_to(accuracy: Float[np.ndarray, "times"], steps: Int[np.ndarray, "times"]) -> int | None:
+    """Return the step of the first evaluation with nine of ten right, None if there is none."""
+    reached = np.flatnonzero(accuracy >= 0.9)
+    return int(steps[reached[0]]) if reached.size else None
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+    number = sizes.choosing_seeds + sizes.seeds
+    rates = np.repeat(np.array(sizes.rates, np.float32), number)
+    seeds = np.tile(np.arange(number), len(sizes.rates))
+    document: dict[str, Any] = {"config": sizes._asdict()}
+    for arm in ARMS:
+        document[arm] = {}
+        for width in sizes.widths:
+            checkpoint = options.work / f"scale-{ARMS.index(arm)}-{width}.safetensors"
+            trained = fit(sizes, arm, width, rates, seeds, checkpoint)
+            steps = trained.evaluations["step"]
+            shape = (len(steps), len(sizes.rates), number)
+            loss, accuracy = (trained.evaluations[n].reshape(shape) for n in ("loss", "accuracy"))
+            last = np.where(np.isfinite(loss[-1]), loss[-1], np.inf)
+            best = int(last[:, : sizes.choosing_seeds].mean(-1).argmin())
+            reported = np.s_[:, best, sizes.choosing_seeds :]
+            first = [start_of(sizes, arm, width, s) for s in range(sizes.choosing_seeds, number)]
+            document[arm][str(width)] = {
+                "best_rate": sizes.rates[best],
+                "loss": loss[reported][-1],
+                "accuracy": accuracy[reported][-1],
+                "steps_to_ninety": [steps_to(curve, steps) for curve in accuracy[reported].T],
+                "loss_by_rate": loss[-1, :, sizes.choosing_seeds :],
+                "accuracy_by_rate": accuracy[-1, :, sizes.choosing_seeds :],
+                "choosing_loss_by_rate": loss[-1, :, : sizes.choosing_seeds],
+                "curve_steps": steps,
+                "curve_loss": loss[reported].T,
+                "curve_accuracy": accuracy[reported].T,
+                "start": {name: [row[name] for row in first] for name in first[0]},
+            }
+            found = document[arm][str(width)]
+            print(
+                f"{arm}, width {width}: rate {found['best_rate']:g}, "
+                f"loss {found['loss'].mean():.3f}, accuracy {found['accuracy'].mean():.3f}, "
+                f"{time.monotonic() - start:.0f} s",
+                flush=True,
+            )
+    path = options.out / "scale.json"
+    store(path, command, document, digits=6)
+    print(f"{path}: {time.monotonic() - start:.0f} s")
+    return path
+
+
+if __name__ == "__main__":
+    main()
