@@ -68,7 +68,7 @@ _STYLES: dict[str, dict[str, Any]] = {
 _LEGEND = {
     "summed": "summed over",
     "free": "free",
-    "batch": "batch-like: repeated, and free",
+    "batch": "batch-like",
 }
 _FACES = {"tensor": "#DCEBF5", "box": "#FCEBD5"}
 _WIDEST = 7.4  # inches
@@ -429,7 +429,8 @@ def _add_legend(figure: Figure, kinds: set[str]) -> None:
     handles = [Line2D([], [], label=_LEGEND[k], **_STYLES[k]) for k in _STYLES if k in kinds]
     if len(handles) > 1:
         columns = len(handles)
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
+        where = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+        figure.legend(handles=handles, fontsize=plt.rcParams["font.size"] * 0.85, **where)
 
 
 def _draw_node(ax: Axes, data: dict[str, Any], x: float, y: float, labeled: bool) -> None:
