@@ -43,6 +43,14 @@ def chapters(root: Path = ROOT) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
+def reference(root: Path = ROOT) -> list[Path]:
+    """The notebooks of parts without numbers: for looking things up, with or without exercises."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    parts = [part for part in toc.get("parts", ()) if not part.get("numbered")]
+    paths = [Path(f"{(root / name).with_suffix('')}.ipynb") for name in listed(parts)]
+    return [path for path in paths if path.exists()]
+
+
 def load(path: Path) -> nbformat.NotebookNode:
     """A notebook as it is stored: nbformat's own reader would fill in what is missing."""
     stored = nbformat.from_dict(json.loads(path.read_text(encoding="utf-8")))
@@ -94,14 +102,16 @@ def id_problems(notebook: nbformat.NotebookNode) -> list[str]:
     return problems
 
 
-def exercise_problems(notebook: nbformat.NotebookNode) -> list[str]:
+def exercise_problems(
+    notebook: nbformat.NotebookNode, at_least: int = EXERCISES_AT_LEAST
+) -> list[str]:
     """Fewer exercises than a chapter has, a stub that is attempted, a solution that fails."""
     problems = []
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     stubs = [number for number, cell in enumerate(code) if "exercise" in tags(cell)]
     solutions = [number for number, cell in enumerate(code) if "solution" in tags(cell)]
-    if len(stubs) < EXERCISES_AT_LEAST:
-        problems.append(f"{len(stubs)} exercises, not at least {EXERCISES_AT_LEAST}")
+    if len(stubs) < at_least:
+        problems.append(f"{len(stubs)} exercises, not at least {at_least}")
     if [number + 1 for number in stubs] != solutions:
         problems.append("each exercise cell has to be followed by its solution cell")
     for number in stubs:

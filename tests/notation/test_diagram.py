@@ -192,7 +192,7 @@ def test_a_diagram_shows_every_tensor_and_index() -> None:
     assert [text.get_text() for text in legend.get_texts()] == [
         "summed over",
         "free",
-        "batch-like: repeated, and free",
+        "batch-like",
     ]
     assert max(figure.get_size_inches()) < 8
 

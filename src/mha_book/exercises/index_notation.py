@@ -58,14 +58,14 @@ def _read(attempt: Attempt) -> str | None:
 
 
 def _write(attempt: Attempt) -> str | None:
-    return _compare(attempt(), r"M^{ij} = \frac{1}{N} A^{hij}", h=2, i=3, j=5)
+    return _compare(attempt(), r"\bar A^{ij} = \frac{1}{N} A^{hij}", h=2, i=3, j=5)
 
 
 def _gradient(attempt: Attempt) -> str | None:
     got = attempt()
     if not isinstance(got, tuple | list) or len(got) != 2:
         return f"expected two equations, for the projection and for the keys; got {got!r}"
-    query = Equation(r"G^{hbb'} = W_Q^{hba} W_K^{hb'a}").gradient("W_Q").latex
+    query = Equation(r"\Gamma^{hbb'} = W_Q^{hba} W_K^{hb'a}").gradient("W_Q").latex
     keys = Equation(r"S^{kgij} = \frac{1}{\sqrt{d_k}} Q^{kgia} K^{kja}").gradient("K").latex
     found = _compare(got[0], query, h=2, b=3, b_prime=5, a=7)
     return found or _compare(got[1], keys, k=2, g=3, i=5, j=7, a=11)

@@ -68,10 +68,11 @@ _STYLES: dict[str, dict[str, Any]] = {
 _LEGEND = {
     "summed": "summed over",
     "free": "free",
-    "batch": "batch-like: repeated, and free",
+    "batch": "batch-like",
 }
 _FACES = {"tensor": "#DCEBF5", "box": "#FCEBD5"}
 _WIDEST = 7.4  # inches
+_FONT = 1.4  # of the figure's own: a phone shows the picture at less than half its size
 _HALF = 0.3  # the height of a node from its middle
 
 
@@ -105,7 +106,7 @@ def draw(equations: Sequence[_Equation]) -> Figure:
     xs, ys = zip(*places.values(), *(p for route in edges.values() for p in route), strict=True)
     wide, high = max(xs) - min(xs) + 1.4, max(ys) - min(ys) + 1
     scale = min(0.9, _WIDEST / wide)
-    font = plt.rcParams["font.size"] * min(1.0, max(0.9, scale / 0.85))
+    font = _FONT * plt.rcParams["font.size"] * min(1.0, max(0.9, scale / 0.85))
     with plt.rc_context({"font.size": font}):
         size = max(scale * wide, 4.8), 0.62 * high + 0.4
         figure = plt.figure(figsize=size, layout="constrained")
@@ -329,7 +330,7 @@ def arrange(graph: Any) -> tuple[dict[int, Point], dict[Edge, list[Point]]]:
 
     Returns:
         The place of each node, and of each edge the places that it passes, from its left end to
-        its right. Boxes above one another are 1 apart or more.
+        its right. Boxes above one another are 1.3 apart or more.
     """
     bent, routes = _with_bends(graph)
     height: dict[int, float] = {}
@@ -350,7 +351,7 @@ def _with_bends(graph: Any) -> tuple[Any, dict[Edge, list[int]]]:
     rank = {column: at for at, column in enumerate(columns)}
     bent = nx.Graph()
     for node, data in graph.nodes(data=True):
-        room = 1.0 if data["kind"] in ("tensor", "box", "scalar") else 0.6
+        room = 1.3 if data["kind"] in ("tensor", "box", "scalar") else 0.6
         bent.add_node(node, column=rank[data["column"]], room=room)
     routes = {}
     for first, second, number in graph.edges(keys=True):
@@ -428,7 +429,8 @@ def _add_legend(figure: Figure, kinds: set[str]) -> None:
     handles = [Line2D([], [], label=_LEGEND[k], **_STYLES[k]) for k in _STYLES if k in kinds]
     if len(handles) > 1:
         columns = len(handles)
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
+        where = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+        figure.legend(handles=handles, fontsize=plt.rcParams["font.size"] * 0.85, **where)
 
 
 def _draw_node(ax: Axes, data: dict[str, Any], x: float, y: float, labeled: bool) -> None:
@@ -443,15 +445,15 @@ def _draw_node(ax: Axes, data: dict[str, Any], x: float, y: float, labeled: bool
         ax.text(x, y, f"${label}$", va="center", ha="center", fontsize="large", zorder=4)
     if kind in _FACES:
         shape = "round,pad=0,rounding_size=0.18" if kind == "tensor" else "square,pad=0"
-        half = 0.3 if kind == "tensor" else 0.46
+        half = 0.34 if kind == "tensor" else 0.66 if r"\mathrm" in label else 0.34
         place = (x - half, y - _HALF)
         face: dict[str, Any] = {"facecolor": _FACES[kind], "edgecolor": "#444444", "linewidth": 1}
         ax.add_patch(FancyBboxPatch(place, 2 * half, 2 * _HALF, boxstyle=shape, zorder=3, **face))
         ax.text(x, y, f"${label}$", va="center", ha="center", zorder=4)
         if data["value"]:
-            above = (x - half, y + _HALF + 0.02)
-            small: dict[str, Any] = {"color": "#666666", "fontsize": "small", "zorder": 4}
-            ax.text(*above, f"${data['value']}$", va="bottom", ha="left", **small)
+            above = (x + half, y + _HALF + 0.02)
+            small: dict[str, Any] = {"color": "#555555", "zorder": 4}
+            ax.text(*above, f"${data['value']}$", va="bottom", ha="right", **small)
 
 
 def _name_results(ax: Axes, graph: Any, places: dict[int, Point]) -> None:
