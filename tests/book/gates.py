@@ -43,6 +43,13 @@ def chapters(root: Path = ROOT) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
+def reference(root: Path = ROOT) -> list[Path]:
+    """The notebooks of the parts that are not numbered: pages to look things up in."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    parts = [part for part in toc.get("parts", []) if not part.get("numbered")]
+    return [root / f"{name}.ipynb" for name in listed(parts) if (root / f"{name}.ipynb").exists()]
+
+
 def load(path: Path) -> nbformat.NotebookNode:
     """A notebook as it is stored: nbformat's own reader would fill in what is missing."""
     stored = nbformat.from_dict(json.loads(path.read_text(encoding="utf-8")))
