@@ -9,12 +9,10 @@ import pytest
 
 from mha_book import (
     MultiHeadParams,
-    combine_heads,
     fuse,
     identity_params,
     init_multi_head,
     multi_head_attention,
-    split_heads,
     unfuse,
 )
 from mha_book.multihead.layer import project_heads
@@ -162,61 +160,6 @@ def test_concatenation_is_a_sum():
     wide = np.concatenate(list(o), axis=1) @ np.concatenate(list(w_o), axis=0)
     np.testing.assert_allclose(wide, np.einsum("hic,hcd->id", o, w_o), atol=1e-12)
     np.testing.assert_allclose(output, sum(o[h] @ w_o[h] for h in range(5)), atol=1e-5)
-
-
-def test_left_multiplication():
-    """W X is right for positions in columns; in rows it fails, or mixes positions."""
-    rng = np.random.default_rng(0)
-    w = rng.normal(size=(4, 4))
-    x, square = rng.normal(size=(3, 4)), rng.normal(size=(4, 4))
-    np.testing.assert_allclose(w.T @ x.T, (x @ w).T)
-    with pytest.raises(ValueError, match="matmul"):
-        w @ x
-    assert np.abs(w @ square - square @ w).max() > 0.1
-    heads = np.asarray(split_heads(narrow(x @ w), 2)).swapaxes(0, 1)
-    assert np.abs((w.T @ x.T).reshape(heads.shape) - heads).max() > 0.1
-
-
-def test_output_projection_on_the_left():
-    """concat[j] is feature j mod H of head j // H; W_O stands on the left of a column alone."""
-    rng = np.random.default_rng(1)
-    o = rng.normal(size=(3, 4, 2))  # heads, positions, features
-    concat = np.asarray(combine_heads(narrow(o)), np.float64)
-    for j in range(6):
-        np.testing.assert_allclose(concat[:, j], o[j // 2, :, j % 2], atol=1e-6)
-    w_o = rng.normal(size=(5, 6))  # (D, N·H)
-    for i in range(4):
-        entries = [w_o[d, j] * o[j // 2, i, j % 2] for d in range(5) for j in range(6)]
-        expected = np.reshape(entries, (5, 6)).sum(axis=1)
-        np.testing.assert_allclose(w_o @ concat[i], expected, atol=1e-5)
-    with pytest.raises(ValueError, match="matmul"):
-        w_o @ concat
-
-
-def test_attention_weights_are_computed():
-    """They change with the input and grow with its length; the parameters do neither."""
-    params = init_multi_head(jax.random.key(3), 6, 3)
-    x = jax.random.normal(jax.random.key(4), (5, 6))
-    _, first = multi_head_attention(params, x, return_intermediates=True)
-    _, second = multi_head_attention(params, x[::-1] * 2, return_intermediates=True)
-    assert np.abs(first.weights - second.weights).max() > 0.01
-    _, longer = multi_head_attention(params, jnp.tile(x, (2, 1)), return_intermediates=True)
-    assert first.weights.shape == (3, 5, 5)
-    assert longer.weights.shape == (3, 10, 10)
-    forms = jnp.einsum("bha,dha->hbd", params.w_q, params.w_k)
-    scores = jnp.einsum("ib,hbd,jd->hij", x, forms, x) / np.float32(np.sqrt(2))
-    np.testing.assert_allclose(jax.nn.softmax(scores, axis=-1), first.weights, atol=1e-5)
-
-
-def test_interface():
-    """Both shapes; there is no jnp.randn, and no layer without parameters."""
-    assert not hasattr(jnp, "randn")
-    x = jax.random.normal(jax.random.key(0), (2, 10, 64))
-    assert split_heads(x, 8).shape == (2, 8, 10, 8)
-    params = init_multi_head(jax.random.key(1), d_model=64, num_heads=8)
-    assert multi_head_attention(params, x, x, x).shape == (2, 10, 64)
-    with pytest.raises(TypeError, match="num_heads"):
-        multi_head_attention(x, x, x, num_heads=8)
 
 
 @pytest.fixture(scope="module")
@@ -381,110 +324,6 @@ def test_capacity():
     assert pair_error(exact_pair()) < 1e-6  # one to two heads: strictly more
 
 
-def singular_values(params):
-    """Of W_Q W_K^T and of W_V W_O, head by head, by QR."""
-    group = params.w_q.shape[1] // params.w_k.shape[1]
-    found = []
-    for h in range(params.w_q.shape[1]):
-        blocks = (params.w_q[:, h], params.w_k[:, h // group], params.w_v[:, h // group])
-        blocks = (*blocks, params.w_o[h].T)
-        q, k, v, o = (np.linalg.qr(np.asarray(w, np.float64), mode="r") for w in blocks)
-        found.append([np.linalg.svd(m, compute_uv=False) for m in (q @ k.T, v @ o.T)])
-    return np.array(found)  # (N, 2, H)
-
-
-@pytest.mark.needs_models
-def test_rank_of_every_head(attentions):
-    """342 heads of full rank H, no more, and used less evenly than independent weights are."""
-    rng = np.random.default_rng(5)
-    count = 0
-    for name, d, h in (("SmolLM2", 576, 64), ("MiniLM", 384, 32)):
-        # Every layer of MiniLM, every third of SmolLM2's here; the chapter takes all.
-        layers = attentions[name][:: 3 if name == "SmolLM2" else 1]
-        s = np.concatenate([singular_values(p) for p in layers])
-        assert (s[..., -1] > 1e-4 * s[..., 0]).all()
-        rank = (s**2).sum(axis=-1) ** 2 / (s**4).sum(axis=-1)
-        control = np.linalg.svd(
-            np.linalg.qr(rng.normal(size=(d, h)), mode="r")
-            @ np.linalg.qr(rng.normal(size=(d, h)), mode="r").T,
-            compute_uv=False,
-        )
-        chance = (control**2).sum() ** 2 / (control**4).sum()
-        assert (np.median(rank, axis=0) < 0.95 * chance).all()
-        count += len(s) * (3 if name == "SmolLM2" else 1)
-    assert count == 342
-    # What lies outside the subspace is not seen by the queries of the head.
-    w = np.asarray(attentions["MiniLM"][0].w_q[:, 0], np.float64)
-    form = w @ np.asarray(attentions["MiniLM"][0].w_k[:, 0], np.float64).T
-    assert np.linalg.matrix_rank(form) == 32
-    basis = np.linalg.qr(w)[0]
-    x = rng.normal(size=(3, 384))
-    assert np.abs((x - x @ basis @ basis.T) @ w).max() < 1e-10
-
-
-def twins(params, output=True):
-    into = [jnp.repeat(w[:, :1], 2, axis=1) for w in params[:3]]
-    w_o = jnp.repeat(params.w_o[:1], 2, axis=0) if output else params.w_o
-    return MultiHeadParams(*into, w_o)
-
-
-def test_identical_heads_and_the_sum():
-    """Equal heads stay equal; heads are trained together; their parts add up exactly."""
-    x, goal = jax.random.normal(jax.random.key(11), (2, 6, 5, 8))
-
-    def loss(p):
-        return jnp.mean((multi_head_attention(p, x) - goal) ** 2)
-
-    @jax.jit
-    def train(p):
-        def step(_, q):
-            return jax.tree.map(lambda w, g: w - 0.5 * g, q, jax.grad(loss)(q))
-
-        return jax.lax.fori_loop(0, 100, step, p)
-
-    def gap(p):
-        """How far the projections of the two heads are apart, what they write left aside."""
-        return max(float(jnp.abs(w[:, 0] - w[:, 1]).max()) for w in p[:3])
-
-    start = init_multi_head(jax.random.key(12), 8, 2)
-    slope = jax.grad(loss)(twins(start))
-    assert gap(slope) < 1e-6
-    assert np.abs(slope.w_o[0] - slope.w_o[1]).max() < 1e-6
-    end = train(twins(start))
-    assert gap(end) < 1e-4
-    assert np.abs(end.w_o[0] - end.w_o[1]).max() < 1e-4
-    assert loss(end) < loss(twins(start))
-    assert gap(twins(start, output=False)) == 0
-    assert gap(train(twins(start, output=False))) > 0.01
-    assert gap(train(start)) > 0.01
-    without = start._replace(w_o=start.w_o.at[1].set(0.0))
-    slopes = [jax.grad(loss)(p).w_o[0] for p in (start, without)]
-    assert np.abs(slopes[0] - slopes[1]).max() > 1e-3
-    y, inside = multi_head_attention(start, x, return_intermediates=True)
-    parts = jnp.einsum("...hic,hcd->...hid", inside.head_outputs, start.w_o)
-    np.testing.assert_allclose(y, parts.sum(axis=1), atol=1e-5)
-
-
-@pytest.mark.needs_models
-def test_what_heads_add_is_not_one_answer(attentions):
-    """In MiniLM the parts of two heads point in unlike directions, and no head stands alone."""
-    from mha_book.models.minilm import encode, load_minilm, tokenize
-
-    minilm = load_minilm()
-    token_ids, lengths = tokenize(minilm, ["The harbour froze early, so no ship could leave."])
-    with jax.numpy_rank_promotion("allow"):
-        _, records = encode(minilm.params, token_ids, lengths, return_intermediates=True)
-    for record, params in zip(records, attentions["MiniLM"], strict=True):
-        o = np.asarray(record.intermediates.head_outputs[0], np.float64)
-        parts = np.einsum("hic,hcd->hid", o, np.asarray(params.w_o, np.float64))
-        flat = (parts - parts.mean(axis=1, keepdims=True)).reshape(len(o), -1)
-        unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
-        cosines = np.abs((unit @ unit.T)[np.triu_indices(len(o), 1)])
-        assert np.median(cosines) < 0.15
-        whole = flat.sum(axis=0)
-        assert ((unit @ whole) ** 2 / (whole @ whole)).max() < 0.6
-
-
 # What the chapter says of torch and transformers: the stored facts, and torch itself.
 
 
@@ -492,21 +331,6 @@ def stored():
     facts = json.loads(DATA.read_text(encoding="utf8"))
     assert set(facts.pop("provenance")) >= {"command", "torch", "transformers"}
     return facts
-
-
-def test_the_stored_layer_of_torch_is_ours():
-    """The numbers that torch made agree with this package, for both orders of the axes."""
-    small = stored()["small_layer"]
-    d, n = small["d_model"], small["num_heads"]
-    into = [narrow(w.T.reshape(d, n, d // n)) for w in np.split(peers.pattern(3 * d, d), 3)]
-    w_o = narrow(peers.pattern(d, d, start=1000).T.reshape(n, d // n, d))
-    params = MultiHeadParams(*into, w_o)
-    x = narrow(peers.pattern(small["first_axis"], small["second_axis"], d, start=2000))
-    np.testing.assert_allclose(
-        multi_head_attention(params, x), small["output_batch_first"], atol=1e-5
-    )
-    across = multi_head_attention(params, jnp.swapaxes(x, 0, 1))
-    np.testing.assert_allclose(jnp.swapaxes(across, 0, 1), small["output_batch_second"], atol=1e-5)
 
 
 def test_flax_and_equinox_project_three_times():
@@ -520,30 +344,6 @@ def test_flax_and_equinox_project_three_times():
     layer = equinox.nn.MultiheadAttention(8, 64, key=jax.random.key(0))
     names = ("query_proj", "key_proj", "value_proj")
     assert [getattr(layer, name).weight.shape for name in names] == [(64, 64)] * 3
-
-
-@pytest.mark.needs_torch
-@pytest.mark.filterwarnings("default")
-def test_the_split_module():
-    """One piece, the whole input; dropout 64; the heads are those of the layer inside."""
-    found = peers.module_facts()
-    assert found == stored()["split_module"]
-    assert found["pieces"] == 1
-    assert found["shape_of_a_piece"] == found["input_shape"]
-    assert (found["third_argument"], found["dropout_of_the_layer"]) == ("dropout", 64.0)
-    assert found["error_in_training"] == "ValueError"
-    assert found["equals_the_layer_inside"]
-    # Every entry along the first axis is mixed with every other, none along the second.
-    assert found["changed_by_entry_0_of_axis_0"] == [True, True]
-    assert found["changed_by_entry_0_of_axis_1"] == [True, False]
-
-
-@pytest.mark.needs_torch
-@pytest.mark.filterwarnings("default")
-def test_torch_makes_the_stored_numbers():
-    small = stored()["small_layer"]
-    for first, name in ((True, "output_batch_first"), (False, "output_batch_second")):
-        np.testing.assert_allclose(peers.small_layer(first), small[name], atol=1e-5)
 
 
 @pytest.mark.needs_torch

@@ -8,10 +8,6 @@ from mha_book import FusedMultiHeadParams, MultiHeadParams
 BEST = np.array([[1.25, 0.25], [0.25, 1.25]])
 
 
-def form(w_q, w_k, h):
-    return w_q[:, h] @ w_k[:, h // (w_q.shape[1] // w_k.shape[1])].T
-
-
 def reorder(params, order, output=True):
     order = jnp.asarray(order)
     w_o = params.w_o[order] if output else params.w_o
@@ -39,16 +35,6 @@ ANSWERS = [
     ("best-one-head", lambda: np.eye(2), "the error for ab is 0.50"),
     ("best-one-head", lambda: 2 * np.eye(2), "the error for aa is 1.00"),
     ("best-one-head", lambda: np.ones(2), "expected a matrix of shape (2, 2)"),
-    ("form", form, "passed"),
-    ("form", lambda w_q, w_k, h: form(w_q, w_k, h).T, "the transpose"),
-    ("form", lambda w_q, w_k, h: form(w_q, w_k, h) / np.sqrt(2), "factor of the scores"),
-    (
-        "form",
-        lambda w_q, w_k, h: w_q[:, h] @ w_k[:, h % w_k.shape[1]].T,
-        "head 1 uses key head 0, not 1",
-    ),
-    ("form", lambda w_q, w_k, h: w_q[:, h].T @ w_k[:, 0], "expected shape (5, 5)"),
-    ("form", lambda w_q, w_k, h: np.ones((5, 5)), "entries of head 0 are not"),
     ("reorder", reorder, "passed"),
     ("reorder", lambda params, order: params, "w_q is still in the old order"),
     ("reorder", lambda p, order: reorder(p, order, False), "w_o is still in the old order"),

@@ -38,32 +38,6 @@ def _best_one_head(attempt: Attempt) -> str | None:
     return f"the error for {name} is {errors[worst]:.2f}, more than 0.26{hint}"
 
 
-def _form(attempt: Attempt) -> str | None:
-    rng = np.random.default_rng(0)
-    width = 2
-    for num_heads, num_kv_heads in ((3, 3), (6, 2)):
-        w_q = rng.normal(size=(5, num_heads, width))
-        w_k = rng.normal(size=(5, num_kv_heads, width))
-        group = num_heads // num_kv_heads
-        for h in range(num_heads):
-            got, want = np.asarray(attempt(w_q, w_k, h)), w_q[:, h] @ w_k[:, h // group].T
-            if got.shape != want.shape:
-                return f"expected shape {want.shape}, (D, D); got {got.shape}"
-            if np.allclose(got, want):
-                continue
-            if np.allclose(got, want.T):
-                return "this is the transpose: queries belong to the rows, keys to the columns"
-            if np.allclose(got * np.sqrt(width), want):
-                return "the factor of the scores is no part of this form"
-            if np.allclose(got, w_q[:, h] @ w_k[:, h % num_kv_heads].T):
-                return (
-                    f"with {num_heads} query and {num_kv_heads} key heads, head {h} uses key head "
-                    f"{h // group}, not {h % num_kv_heads}"
-                )
-            return f"the shape is right, the entries of head {h} are not"
-    return None
-
-
 def _reorder(attempt: Attempt) -> str | None:
     params, order = _params(d_model=6, num_heads=3, width=5), [2, 0, 1]
     got = attempt(params, order)
@@ -102,7 +76,6 @@ def _from_gpt2(attempt: Attempt) -> str | None:
 
 CHECKS: dict[str, Check] = {
     "best-one-head": _best_one_head,
-    "form": _form,
     "reorder": _reorder,
     "from-gpt2": _from_gpt2,
 }

@@ -35,7 +35,7 @@ def package_scores(inside):
 
 
 def spare(rng):
-    """Outputs at z of z, za, zb, zab and zaa for one head, and the weights relative to z's."""
+    """For one head: outputs at z of five sequences, weights relative to z's, and the offers u."""
     params = init_multi_head(jax.random.key(2), 4, 1, head_dim=6)
     z, a, b = (jnp.asarray(rng.normal(size=4), jnp.float32) for _ in range(3))
     sequences = {"z": (z,), "a": (z, a), "b": (z, b), "ab": (z, a, b), "aa": (z, a, a)}
@@ -45,14 +45,15 @@ def spare(rng):
         y[name] = np.asarray(out[0])
         row = np.asarray(inside.weights[0, 0])
         w[name] = row[1:] / row[0]
-    return y, w["ab"][0], w["ab"][1]
+    u = {name: x @ params.w_v[:, 0] @ params.w_o[0] for name, x in (("z", z), ("a", a), ("b", b))}
+    return y, w["ab"][0], w["ab"][1], u
 
 
 @tested(
     "layer-two-heads",
     latex=r"""\begin{aligned}
 W_Q &= \begin{pmatrix} 1 & 1 \\ 1 & 1 \end{pmatrix}, \\
-W_K &= \beta \begin{pmatrix} 1 & -1 \\ -1 & 1 \end{pmatrix}, \\
+W_K &= \tfrac12 \log 3 \begin{pmatrix} 1 & -1 \\ -1 & 1 \end{pmatrix}, \\
 W_V &= \begin{pmatrix} 1 & -\tfrac13 \\ -\tfrac13 & 1 \end{pmatrix}, \\
 W_O &= \tfrac38 \begin{pmatrix} 3 & 1 \\ 1 & 3 \end{pmatrix}
 \end{aligned}""",
@@ -70,16 +71,6 @@ def two_heads(rng, altered):
     x = np.array([[a, a], [b, b], [a, b], [b, a]])
     left = multi_head_attention(params, jnp.asarray(x, jnp.float32))
     return left, np.repeat(x.max(axis=1, keepdims=True), 2, axis=1)
-
-
-@tested(
-    "layer-columns",
-    latex=r"\left( X W_Q \right)^\top = W_Q^\top X^\top",
-    alterations=("order",),
-)
-def columns(rng, altered):
-    x, w = rng.normal(size=(2, D, D))
-    return (x @ w).T, x.T @ w.T if altered else w.T @ x.T
 
 
 @tested(
@@ -101,35 +92,18 @@ def fused(rng, altered):
 @tested(
     "layer-example",
     latex=r"""\begin{aligned}
-A^0 &= \begin{pmatrix} p & 1 - p \\ \tfrac12 & \tfrac12 \end{pmatrix}, \\
-A^1 &= \begin{pmatrix} \tfrac12 & \tfrac12 \\ 1 - p & p \end{pmatrix}, \\
-Y &= \begin{pmatrix} p & \tfrac12 \\ \tfrac12 & p \end{pmatrix}
+A^0 &= \begin{pmatrix} s & 1 - s \\ \tfrac12 & \tfrac12 \end{pmatrix}, \\
+A^1 &= \begin{pmatrix} \tfrac12 & \tfrac12 \\ 1 - s & s \end{pmatrix}, \\
+Y &= \begin{pmatrix} s & \tfrac12 \\ \tfrac12 & s \end{pmatrix}
 \end{aligned}""",
     alterations=("heads", "value"),
 )
 def example(rng, altered):
     y, inside = multi_head_attention(identity_params(2, 2), jnp.eye(2), return_intermediates=True)
-    p = np.e / (np.e + (2 if altered == "value" else 1))
-    a = [[[p, 1 - p], [0.5, 0.5]], [[0.5, 0.5], [1 - p, p]]]
+    s = 1 / ((2 if altered == "value" else 1) + np.exp(-1))
+    a = [[[s, 1 - s], [0.5, 0.5]], [[0.5, 0.5], [1 - s, s]]]
     a = a[::-1] if altered == "heads" else a
-    return np.stack([*inside.weights, y]), np.stack([*a, [[p, 0.5], [0.5, p]]])
-
-
-@tested(
-    "layer-swap",
-    latex=r"""\frac{\partial L}{\partial W^0} = \frac{\partial L}{\partial W^1}
-\quad \text{where } W^0 = W^1""",
-    alterations=("start",),
-)
-def swap(rng, altered):
-    params = init_multi_head(jax.random.key(5), D, 2, head_dim=H)
-    if not altered:
-        into = [jnp.repeat(w[:, :1], 2, axis=1) for w in params[:3]]
-        params = MultiHeadParams(*into, jnp.repeat(params.w_o[:1], 2, axis=0))
-    x, goal = (jnp.asarray(rng.normal(size=(T, D)), jnp.float32) for _ in range(2))
-    slopes = jax.grad(lambda p: jnp.sum((multi_head_attention(p, x) - goal) ** 2))(params)
-    by_head = [jnp.moveaxis(g, 1, 0) for g in slopes[:3]] + [slopes.w_o]
-    return tuple(np.concatenate([np.ravel(g[h]) for g in by_head]) for h in range(2))
+    return np.stack([*inside.weights, y]), np.stack([*a, [[s, 0.5], [0.5, s]]])
 
 
 @executed("layer-hull")
@@ -141,16 +115,22 @@ def hull(rng):
     return {"X": x, "A": inside.weights[0], "W_V": w_v, "W_O": w_o}, {"y": y}
 
 
+@executed("layer-step")
+def one_more_token(rng):
+    y, w_a, _, u = spare(rng)
+    return {"y_a": y["a"], "y_z": y["z"], "u_a": u["a"], "u_z": u["z"], "w_a": w_a}, {}
+
+
 @executed("layer-spare")
 def spare_token(rng):
-    y, w_a, w_b = spare(rng)
+    y, w_a, w_b, _ = spare(rng)
     outputs = {f"y_{name}": value for name, value in y.items()}
     return outputs | {"w_a": w_a, "w_b": w_b}, {}
 
 
 @executed("layer-repeat")
 def repeated_token(rng):
-    y, w_a, _ = spare(rng)
+    y, w_a, _, _ = spare(rng)
     return {f"y_{name}": value for name, value in y.items()} | {"w_a": w_a}, {}
 
 
@@ -181,13 +161,6 @@ def output(rng):
     return {"O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
 
 
-@executed("layer-bilinear")
-def bilinear(rng):
-    params, x, _, inside = layer(rng)
-    w_q, w_k = (np.swapaxes(w, 0, 1) for w in params[:2])
-    return {"X": x, "W_Q": w_q, "W_K": w_k, "d_k": H}, {"S": package_scores(inside)}
-
-
 @executed("layer-concat")
 def concat(rng):
     params, _, _, inside = layer(rng)
@@ -200,10 +173,3 @@ def concat(rng):
 def head_sum(rng):
     params, _, y, inside = layer(rng)
     return {"O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
-
-
-@executed("layer-qr")
-def qr(rng):
-    w_q, w_k = rng.normal(size=(2, N, D, H))
-    (e_q, r_q), (e_k, r_k) = np.linalg.qr(w_q), np.linalg.qr(w_k)
-    return {"W_Q": w_q, "W_K": w_k, "E_Q": e_q, "R_Q": r_q, "E_K": e_k, "R_K": r_k}, {}

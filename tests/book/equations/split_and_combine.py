@@ -25,9 +25,9 @@ def wrong_split(x, num_heads):
 @tested(
     "split-wrong",
     latex=r"""\begin{aligned}
-        \widetilde X^{hia} &= X^{j(gH+a)}, \\
+        \widetilde X^{hia} &= X^{j(h'H+a)}, \\
         j &= \left\lfloor \frac{hT+i}{N} \right\rfloor, \\
-        g &= (hT+i) \bmod N
+        h' &= (hT+i) \bmod N
         \end{aligned}""",
     alterations=("right", "offset"),
 )

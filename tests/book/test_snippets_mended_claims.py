@@ -1,0 +1,127 @@
+"""The evidence for the claims of the page of mended snippets."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import (
+    MultiHeadParams,
+    combine_heads,
+    init_multi_head,
+    multi_head_attention,
+    split_heads,
+)
+from tests.book import gates
+from tests.scripts import regenerate_layer_peers as peers
+
+DATA = gates.ROOT / "book" / "data" / "multi-head-layer.json"
+
+
+def narrow(x):
+    return jnp.asarray(x, jnp.float32)
+
+
+def test_left_multiplication():
+    """W X is right for positions in columns; in rows it fails, or mixes positions."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(4, 4))
+    x, square = rng.normal(size=(3, 4)), rng.normal(size=(4, 4))
+    np.testing.assert_allclose(w.T @ x.T, (x @ w).T)
+    with pytest.raises(ValueError, match="matmul"):
+        w @ x
+    assert np.abs(w @ square - square @ w).max() > 0.1
+    heads = np.asarray(split_heads(narrow(x @ w), 2)).swapaxes(0, 1)
+    assert np.abs((w.T @ x.T).reshape(heads.shape) - heads).max() > 0.1
+
+
+def test_output_projection_on_the_left():
+    """concat[j] is feature j mod H of head j // H; W_O stands on the left of a column alone."""
+    rng = np.random.default_rng(1)
+    o = rng.normal(size=(3, 4, 2))  # heads, positions, features
+    concat = np.asarray(combine_heads(narrow(o)), np.float64)
+    for j in range(6):
+        np.testing.assert_allclose(concat[:, j], o[j // 2, :, j % 2], atol=1e-6)
+    w_o = rng.normal(size=(5, 6))  # (D, N·H)
+    for i in range(4):
+        entries = [w_o[d, j] * o[j // 2, i, j % 2] for d in range(5) for j in range(6)]
+        expected = np.reshape(entries, (5, 6)).sum(axis=1)
+        np.testing.assert_allclose(w_o @ concat[i], expected, atol=1e-5)
+    with pytest.raises(ValueError, match="matmul"):
+        w_o @ concat
+
+
+def test_attention_weights_are_computed():
+    """They change with the input and grow with its length; the parameters do neither."""
+    params = init_multi_head(jax.random.key(3), 6, 3)
+    x = jax.random.normal(jax.random.key(4), (5, 6))
+    _, first = multi_head_attention(params, x, return_intermediates=True)
+    _, second = multi_head_attention(params, x[::-1] * 2, return_intermediates=True)
+    assert np.abs(first.weights - second.weights).max() > 0.01
+    _, longer = multi_head_attention(params, jnp.tile(x, (2, 1)), return_intermediates=True)
+    assert first.weights.shape == (3, 5, 5)
+    assert longer.weights.shape == (3, 10, 10)
+    forms = jnp.einsum("bha,dha->hbd", params.w_q, params.w_k)
+    scores = jnp.einsum("ib,hbd,jd->hij", x, forms, x) / np.float32(np.sqrt(2))
+    np.testing.assert_allclose(jax.nn.softmax(scores, axis=-1), first.weights, atol=1e-5)
+
+
+def test_interface():
+    """Both shapes; there is no jnp.randn, and no layer without parameters."""
+    assert not hasattr(jnp, "randn")
+    x = jax.random.normal(jax.random.key(0), (2, 10, 64))
+    assert split_heads(x, 8).shape == (2, 8, 10, 8)
+    params = init_multi_head(jax.random.key(1), d_model=64, num_heads=8)
+    assert multi_head_attention(params, x, x, x).shape == (2, 10, 64)
+    with pytest.raises(TypeError, match="num_heads"):
+        multi_head_attention(x, x, x, num_heads=8)
+
+
+# What the page says of torch: the stored facts, and torch itself.
+
+
+def stored():
+    facts = json.loads(DATA.read_text(encoding="utf8"))
+    assert set(facts.pop("provenance")) >= {"command", "torch", "transformers"}
+    return facts
+
+
+def test_the_stored_layer_of_torch_is_ours():
+    """The numbers that torch made agree with this package, for both orders of the axes."""
+    small = stored()["small_layer"]
+    d, n = small["d_model"], small["num_heads"]
+    into = [narrow(w.T.reshape(d, n, d // n)) for w in np.split(peers.pattern(3 * d, d), 3)]
+    w_o = narrow(peers.pattern(d, d, start=1000).T.reshape(n, d // n, d))
+    params = MultiHeadParams(*into, w_o)
+    x = narrow(peers.pattern(small["first_axis"], small["second_axis"], d, start=2000))
+    np.testing.assert_allclose(
+        multi_head_attention(params, x), small["output_batch_first"], atol=1e-5
+    )
+    across = multi_head_attention(params, jnp.swapaxes(x, 0, 1))
+    np.testing.assert_allclose(jnp.swapaxes(across, 0, 1), small["output_batch_second"], atol=1e-5)
+
+
+@pytest.mark.needs_torch
+@pytest.mark.filterwarnings("default")
+def test_the_split_module():
+    """One piece, the whole input; dropout 64; the heads are those of the layer inside."""
+    found = peers.module_facts()
+    assert found == stored()["split_module"]
+    assert found["pieces"] == 1
+    assert found["shape_of_a_piece"] == found["input_shape"]
+    assert (found["third_argument"], found["dropout_of_the_layer"]) == ("dropout", 64.0)
+    assert found["error_in_training"] == "ValueError"
+    assert found["equals_the_layer_inside"]
+    # Every entry along the first axis is mixed with every other, none along the second.
+    assert found["changed_by_entry_0_of_axis_0"] == [True, True]
+    assert found["changed_by_entry_0_of_axis_1"] == [True, False]
+
+
+@pytest.mark.needs_torch
+@pytest.mark.filterwarnings("default")
+def test_torch_makes_the_stored_numbers():
+    small = stored()["small_layer"]
+    for first, name in ((True, "output_batch_first"), (False, "output_batch_second")):
+        np.testing.assert_allclose(peers.small_layer(first), small[name], atol=1e-5)
