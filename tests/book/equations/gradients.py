@@ -1,10 +1,7 @@
 """The equations of the chapter on gradients, all run from the page, against ``jax.vjp``."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mha_book import scaled_dot_product_attention
 from mha_book.rope import rotary_angles, rotate
@@ -111,27 +108,26 @@ def attention(rng):
     weights = jax.nn.softmax(scores, axis=-1)
     arrays = {"S": scores, "A": weights, "V": value, "O": weights @ value, "dL_dO": above}
     arrays |= {"dL_dA": above @ jnp.swapaxes(value, -1, -2), "dL_dS": d_scores}
-    return arrays | {"D": (arrays["O"] * above).sum(axis=-1)}
+    return arrays | {"r": (arrays["O"] * above).sum(axis=-1)}
 
 
 @executed("grad-scores")
 def scores(rng):
     found = attention(rng)
-    return {name: found[name] for name in ("A", "dL_dA", "D")}, {"dL_dS": found["dL_dS"]}
+    return {name: found[name] for name in ("A", "dL_dA", "r")}, {"dL_dS": found["dL_dS"]}
 
 
 @executed("grad-row-products")
 def row_products(rng):
     found = attention(rng)
     given = ("A", "V", "O", "dL_dA", "dL_dO")
-    return {name: found[name] for name in given}, {"D": found["D"]}
+    return {name: found[name] for name in given}, {"r": found["r"]}
 
 
 @executed("grad-row-sum")
 def row_sum(rng):
     found = attention(rng)
-    zeros = np.zeros(found["D"].shape)
-    return {name: found[name] for name in ("A", "D", "dL_dS")}, {"z": zeros}
+    return {name: found[name] for name in ("A", "r", "dL_dS")}, {}
 
 
 @executed("grad-recompute")
@@ -178,13 +174,6 @@ def key_bias(rng):
     return {"Q": query, "dL_dS": above, "d_k": H}, {"dL_db_K": found}
 
 
-@executed("grad-gates")
-def gates(rng):
-    heads = draw(rng, *sized("hic"))
-    above, (found,) = slopes(rng, lambda g: heads * g[:, None, None], draw(rng, N))
-    return {"O": heads, "dL_dO_tilde": above}, {"dL_dg": found}
-
-
 @executed("grad-rotation")
 def rotation(rng):
     angles = rotary_angles(jnp.arange(T), 4)
@@ -193,43 +182,3 @@ def rotation(rng):
     query = draw(rng, N, T, 4)
     above, (found,) = slopes(rng, lambda q: rotate(q, angles), query)
     return {"R": matrices, "dL_dQ_tilde": above}, {"dL_dQ": found}
-
-
-@executed("grad-dropout")
-def dropout(rng):
-    weights, factors = draw(rng, *sized("hij")), draw(rng, *sized("hij"))
-    above, (found,) = slopes(rng, lambda a: a * factors, weights)
-    arrays = {"f": factors, "A": weights, "dL_dA_tilde": above}
-    return arrays, {"A_tilde": factors * weights, "dL_dA": found}
-
-
-@executed("grad-noise")
-def noise(rng):
-    """The variances by definition: over all draws of the factors, each with its probability."""
-    heads, queries, keys, width, model, p = 2, 3, 5, 4, 7, 0.3
-    weights, value = rng.random((heads, queries, keys)), rng.normal(size=(heads, keys, width))
-    w_o, outputs = rng.normal(size=(heads, width, model)), weights @ value
-    output = np.einsum("hic,hcd->id", outputs, w_o)
-
-    def variance(number, result):
-        total, squares = 0.0, 0.0
-        for kept in itertools.product((0, 1), repeat=number):
-            share = np.prod([1 - p if one else p for one in kept])
-            drawn = result(np.array(kept) / (1 - p))
-            total, squares = total + share * drawn, squares + share * drawn**2
-        return squares - total**2
-
-    def on_weights(factors):
-        drawn = weights * factors.reshape(heads, 1, keys)
-        return np.einsum("hij,hjc,hcd->id", drawn, value, w_o)
-
-    def on_heads(factors):
-        return np.einsum("hic,hcd->id", outputs * factors.reshape(heads, 1, width), w_o)
-
-    found = {
-        "u": variance(heads * keys, on_weights),
-        "v": variance(heads * width, on_heads),
-        "w": variance(1, lambda factor: output * factor),
-    }
-    arrays = {"p": p, "A": weights, "V": value, "O": outputs, "W_O": w_o, "Y": output}
-    return arrays, found

@@ -1,0 +1,39 @@
+"""The exercises on dropout and gates: right answers, wrong ones with hints."""
+
+import numpy as np
+
+
+def reserve(losses, over=True):
+    costs = np.asarray(losses) - losses[0]
+    single = costs[2 ** np.arange(int(np.log2(len(costs))))].sum()
+    return costs[-1] / single if over else single / costs[-1]
+
+
+def share(rate, penalty=None):
+    u, v = 6.0, 0.0
+    penalty = rate / (1 - rate) if penalty is None else penalty
+    for _ in range(5000):
+        gap = u + v - 6
+        u, v = u - 0.1 * (gap + penalty * u), v - 0.1 * (gap + penalty * v)
+    return u, v
+
+
+ANSWERS = [
+    ("gates", lambda w, d: (w * d).sum(axis=(1, 2)), "passed"),
+    ("reserve", reserve, "passed"),
+    ("forecast", lambda s: -(s(0.0) + 4 * s(0.5) + s(1.0)) / 6, "passed"),
+    ("share", share, "passed"),
+    ("gates", lambda w, d: w * d, "one number a head"),
+    ("gates", lambda w, d: d.sum(axis=(1, 2)), "a block of ones"),
+    ("gates", lambda w, d: -(w * d).sum(axis=(1, 2)), "the numbers are not"),
+    ("reserve", lambda x: x[-1] / sum(x[2**n] for n in range(int(np.log2(len(x))))), "is left"),
+    ("reserve", lambda x: reserve(x, over=False), "other way around"),
+    ("reserve", lambda x: 1.0, "which entries lack one head"),
+    ("forecast", lambda s: -s(1.0), "degree 2"),
+    ("forecast", lambda s: -(s(0.0) + s(1.0)) / 2, "degree 3"),
+    ("forecast", lambda s: (s(0.0) + 4 * s(0.5) + s(1.0)) / 6, "the sign"),
+    ("forecast", lambda s: -np.mean([s(g) for g in np.linspace(0, 1, 50)]), "three calls"),
+    ("share", lambda rate: 6.0, "two numbers"),
+    ("share", lambda rate: (3.0, 3.0), "nothing moves"),
+    ("share", lambda rate: share(rate, penalty=rate), "mean of the squared error"),
+]
