@@ -113,8 +113,8 @@ def spectrum(params: MultiHeadParams, gain: Any = None) -> np.ndarray:
 def widths_of(singular: np.ndarray) -> dict[str, np.ndarray]:
     r"""Return three numbers of dimensions in use from singular values ``(…, H)``.
 
-    With the energies $\sigma^2$: the effective rank $(\sum \sigma^2)^2 / \sum \sigma^4$, stored under
-    its other name, ``participation``, and how many of the largest hold 90% and 99% of the sum.
+    With the energies $\sigma^2$: the effective rank $(\sum \sigma^2)^2 / \sum \sigma^4$, stored
+    as ``participation``, its other name, and how many of the largest hold 90% and 99% of the sum.
     """
     energy = np.sort(np.asarray(singular) ** 2, -1)[..., ::-1]
     share = np.cumsum(energy, -1) / energy.sum(-1, keepdims=True)
