@@ -365,7 +365,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; the exit status is 1 when a contender was refused."""
     options = _options(arguments)
-    recorder = Recorder("decode", options)
+    inputs = {}
+    if not options.quick:
+        from mha_book.models.smollm2 import FILE, PACKAGE
+
+        inputs = {PACKAGE: FILE[1]}
+    recorder = Recorder("decode", options, inputs)
     chosen = [one for one in CONTENDERS if wanted(one.name, options.only, (BASELINE, READ))]
     usual = Setting(64, 2, 6, 2, 16) if options.quick else Setting()
     usual = usual._replace(batch=options.batch, dtype=options.dtype)

@@ -40,6 +40,7 @@ from mha_book.multihead.cache import KVCache, cached_multi_head_attention
 from mha_book.pruning.order import head_mask, removal_order
 from mha_book.pruning.removal import fold_gates, prune_heads, prune_model
 from mha_book.rope import rotary_angles
+from mha_book.storage import payload_digest
 
 __all__ = [
     "Setting",
@@ -459,7 +460,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.set_defaults(dtype="float32")
     options = parser.parse(arguments)
-    recorder = Recorder("pruned", options, fraction=FRACTION)
+    inputs = (
+        {}
+        if options.quick
+        else {
+            smollm2.PACKAGE: smollm2.FILE[1],
+            HEADS.name: payload_digest(json.loads(HEADS.read_text())),
+        }
+    )
+    recorder = Recorder("pruned", options, inputs, fraction=FRACTION)
     subject = made_up() if options.quick else trained()
     for setting, rounds in plan(options.quick, options.rounds):
         recorder.add(measure(subject, setting, rounds=rounds), COLUMNS)

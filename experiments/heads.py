@@ -21,7 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.shared import arguments, first_layers, store
+from experiments.shared import (
+    SOURCES,
+    arguments,
+    first_layers,
+    provenance,
+    record_file,
+    store,
+)
 from mha_book.masks import padding
 from mha_book.models import minilm, smollm2
 from mha_book.models.text import load_speeches
@@ -45,6 +52,8 @@ from mha_book.storage import write_atomic, write_table
 __all__ = ["QUICK", "Sizes", "controls", "main"]
 
 COMMAND = "python -m experiments.heads"
+SEEDS = "repeated sequences: 0 to rank, 1 to score; random importance: 0; controls: 0"
+INPUTS = tuple(SOURCES)
 
 
 class Sizes(NamedTuple):
@@ -320,7 +329,9 @@ def main(given: list[str] | None = None) -> Path:
         if name != "ablation"
     }
     path = options.out / "heads.json"
-    store(path, command, document, digits=6)
+    for table in sorted(options.out.glob("heads-*.csv")):
+        record_file(table, provenance(command, SEEDS, INPUTS))
+    store(path, command, document, digits=6, seeds=SEEDS, inputs=INPUTS)
     report(str(path))
     return path
 

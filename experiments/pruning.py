@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import addresses, gated_loss, windows
-from experiments.shared import ROOT, arguments, first_layers, store
+from experiments.shared import ROOT, SOURCES, arguments, first_layers, store
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
@@ -37,6 +37,7 @@ from mha_book.storage import write_atomic
 __all__ = ["QUICK", "Remembered", "Sizes", "main", "sentences"]
 
 COMMAND = "python -m experiments.pruning"
+SEEDS = "random orders: 0 to 4; order of heads not missed alone: 0"
 START = 2000  # characters of an address before the passage that is scored
 GROUP = 3  # query heads of SmolLM2 that share a key head
 
@@ -393,7 +394,8 @@ def main(given: list[str] | None = None) -> Path:
     document["smollm2"] = of_smollm2(sizes, heads, options.work, report)
     document["minilm"] = of_minilm(sizes, options.work, report)
     path = options.out / "pruning.json"
-    store(path, command, document, digits=5)
+    inputs = (*SOURCES, "heads.json")
+    store(path, command, document, digits=5, seeds=SEEDS, inputs=inputs)
     report(str(path))
     return path
 

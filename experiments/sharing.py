@@ -34,6 +34,9 @@ from mha_book.multihead.parameters import MultiHeadParams
 __all__ = ["CONVERSIONS", "FULL", "QUICK", "change_layers", "fit_values", "main", "variants"]
 
 COMMAND = "python -m experiments.sharing"
+ORIGIN: dict[str, Any] = {
+    "digits": 7, "seeds": "models and batches: 0 to 4", "inputs": ("sotu",)
+}  # fmt: skip
 FULL = "multi-head"
 CONVERSIONS: dict[str, Callable[..., MultiHeadParams]] = {
     "fit": lambda attention, heads, key: fit_groups(attention, heads),
@@ -200,7 +203,7 @@ def main(given: list[str] | None = None) -> Path:
         "back": back,
     }
     path = options.out / "sharing.json"
-    store(path, COMMAND + (" --quick" if options.quick else ""), document, digits=7)
+    store(path, COMMAND + (" --quick" if options.quick else ""), document, **ORIGIN)
     print(f"{path}: {time.monotonic() - begin:.0f} s")
     return path
 

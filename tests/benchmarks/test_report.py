@@ -146,7 +146,7 @@ def test_a_result_is_recorded(tmp_path, capsys):
 @pytest.mark.parametrize("platform, kept", [("cpu", False), ("gpu", True)])
 def test_cases_are_kept_as_they_come_on_an_accelerator(tmp_path, monkeypatch, platform, kept):
     origin = {**provenance.record(), "platform": platform}
-    monkeypatch.setattr(provenance, "record", lambda: origin)
+    monkeypatch.setattr(provenance, "record", lambda **given: origin)
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     recorder = report.Recorder("made-up", options.Parser("made-up", "").parse([]))
     recorder.add(a_case())

@@ -113,7 +113,7 @@ def test_tokens_are_those_of_transformers(model: minilm.MiniLM, reference: dict[
 def test_the_reference_says_where_it_comes_from(reference: dict[str, Any]) -> None:
     metadata = reference["metadata"]
     assert metadata["command"] == script.COMMAND
-    assert metadata["model_sha256"] == minilm._FILES["model/model.safetensors"]
+    assert metadata["model_sha256"] == minilm.FILES["model/model.safetensors"]
     assert metadata["torch"].startswith("2.13.0")
     assert metadata["transformers"] == "5.23.0"
     assert REFERENCE.stat().st_size < 1_000_000
@@ -128,7 +128,7 @@ def test_parity_holds_live_and_in_float64(reference: dict[str, Any], model: mini
     import transformers
 
     transformers.logging.set_verbosity_error()
-    folder = find_package(minilm._PACKAGE) / "model"
+    folder = find_package(minilm.PACKAGE) / "model"
     live = script.compute(folder)
     is_real = real_positions(live["lengths"], live["token_ids"].shape[1])
     np.testing.assert_array_equal(live["token_ids"], reference["token_ids"])
@@ -145,7 +145,7 @@ def test_parity_holds_live_and_in_float64(reference: dict[str, Any], model: mini
 
 @pytest.mark.needs_models
 def test_the_sizes_are_those_of_the_package() -> None:
-    folder = find_package(minilm._PACKAGE) / "model"
+    folder = find_package(minilm.PACKAGE) / "model"
     config = json.loads((folder / "config.json").read_text(encoding="utf8"))
     assert config["hidden_act"] == "gelu"
     assert config["pad_token_id"] == CONFIG.pad_id

@@ -126,7 +126,7 @@ def test_a_module_that_fails_by_itself_is_not_blamed_on_the_extra(
 def test_loading_stops_at_a_clear_message(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     line = storage.INSTALL_LINE if absent.startswith("gt_") else 'pip install -e ".[models]"'
     if absent.startswith("gt_"):
-        monkeypatch.setattr(minilm, "_PACKAGE", "no_such_package_anywhere")
+        monkeypatch.setattr(minilm, "PACKAGE", "no_such_package_anywhere")
     else:
         hide(monkeypatch, absent)
     with pytest.raises(ModuleNotFoundError) as error:
@@ -136,7 +136,7 @@ def test_loading_stops_at_a_clear_message(absent: str, monkeypatch: pytest.Monke
 
 @pytest.mark.needs_models
 def test_loading_refuses_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(minilm._FILES, "model/model.safetensors", "0" * 64)
+    monkeypatch.setitem(minilm.FILES, "model/model.safetensors", "0" * 64)
     with pytest.raises(ValueError, match=r"sha256 of .*model\.safetensors: expected 0000"):
         minilm.load_minilm()
 

@@ -94,7 +94,7 @@ def test_the_text_it_is_to_write_is_of_these_prompts(model):
 
     written = load_file(WRITTEN)
     assert json.loads(origin(WRITTEN)["prompts"]) == list(PROMPTS)
-    assert origin(WRITTEN)["model_sha256"] == smollm2._FILE[1]
+    assert origin(WRITTEN)["model_sha256"] == smollm2.FILE[1]
     token_ids, lengths = tokenize(model, PROMPTS)
     for number in range(3):
         np.testing.assert_array_equal(

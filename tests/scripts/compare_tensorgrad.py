@@ -20,6 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.provenance import git_state
+from mha_book.storage import seal
 from tests.scripts.notation_tasks import GROUPS, OURS, TASKS, Result, attempt
 
 __all__ = ["DESTINATION", "ours", "rows", "theirs"]
@@ -92,9 +94,13 @@ def main() -> None:
             **{name: version(name) for name in PACKAGES},
             "python": platform.python_version(),
             "note": NOTE,
+            "git": git_state(),
+            "packages": {name: version(name) for name in PACKAGES},
+            "seeds": "numpy.random.default_rng(4)",
+            "inputs": {},
         }
         stored = {"provenance": provenance, "groups": GROUPS, "rows": rows(ours(), theirs())}
-    options.destination.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+    options.destination.write_text(json.dumps(seal(stored), indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

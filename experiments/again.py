@@ -1,0 +1,94 @@
+"""Run experiments again, in full, and compare every number with the stored one.
+
+    python -m experiments.again [NAME ...]
+
+Without names all of them, one after the other: hours, of which the ablation of 270 heads takes
+half of one. Results go to _build/again, checkpoints beside them, so that it goes on where it was
+stopped. For each file it prints how many numbers differ by more than rounding between machines
+makes, and the largest difference with its place; the exit status is 1 where there are any. Times
+and memory are not compared.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.shared import MANIFEST, ROOT
+from mha_book.storage import load_arrays, read_result, read_table
+
+__all__ = ["EXPERIMENTS", "compare", "main", "numbers"]
+
+EXPERIMENTS = ("hand_gradients", "dropout", "sharing", "heads", "gates", "pruning", "emergence")
+"""In an order in which each finds what it reads."""
+APART: dict[str, Any] = {"rtol": 0.02, "atol": 0.02}  # of trainings of hundreds of steps
+MEASURED = ("seconds", "memory", "provenance")
+
+
+def numbers(path: Path) -> dict[str, float]:
+    """Return every number of a result, a table or a file of arrays, by its place."""
+    if path.suffix == ".json":
+        return dict(_leaves(read_result(path), ""))
+    columns = read_table(path) if path.suffix == ".csv" else load_arrays(path)[0]
+    return dict(_leaves({name: np.ravel(column).tolist() for name, column in columns.items()}, ""))
+
+
+def _leaves(value: Any, place: str) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            if not any(word in name for word in MEASURED):
+                yield from _leaves(entry, f"{place}/{name}")
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from _leaves(entry, f"{place}/{number}")
+    elif isinstance(value, (int, float)):
+        yield place, float(value)
+
+
+def compare(told: Path, found: Path) -> tuple[int, str]:
+    """Return how many numbers differ, and a line that says so.
+
+    Args:
+        told: a stored file.
+        found: the same file, made anew.
+    """
+    one, other = numbers(told), numbers(found)
+    absent = set(one) ^ set(other)
+    same = sorted(set(one) & set(other))
+    a, b = (np.array([of[place] for place in same]) for of in (one, other))
+    far = ~np.isclose(a, b, equal_nan=True, **APART)
+    gap = np.nan_to_num(np.abs(a - b))
+    line = f"{told.name}: {far.sum()} of {len(same)} numbers differ, {len(absent)} are in one alone"
+    if len(same):
+        worst = int(gap.argmax())
+        line += f"; most at {same[worst]}: {a[worst]:.6g} stored, {b[worst]:.6g} now"
+    return int(far.sum()) + len(absent), line
+
+
+def main(given: list[str] | None = None) -> int:
+    """Run experiments again and compare; return how many files differ."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}")
+    parser.add_argument("--to", type=Path, default=ROOT / "_build" / "again")
+    options = parser.parse_args(given)
+    unknown = set(options.names) - set(EXPERIMENTS)
+    if unknown:
+        parser.error(f"NAME: expected one of {', '.join(EXPERIMENTS)}; got {sorted(unknown)}")
+    for name in options.names or EXPERIMENTS:
+        paths = ["--out", str(options.to), "--work", str(options.to / "work")]
+        importlib.import_module(f"experiments.{name}").main(paths)
+    differ = 0
+    for path in sorted(options.to.iterdir()):
+        if path.is_file() and path.name != MANIFEST:
+            count, line = compare(ROOT / "book" / "data" / path.name, path)
+            print(line)
+            differ += bool(count)
+    return min(differ, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

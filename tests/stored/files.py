@@ -1,0 +1,33 @@
+"""Where stored results lie, and how a test forges one as a careful forger would."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mha_book.storage import read_result, seal
+
+ROOT = Path(__file__).parents[2]
+DATA, TIMES = ROOT / "book" / "data", ROOT / "benchmarks" / "results"
+MANIFEST = DATA / "manifest.json"
+RESULTS = sorted(p for p in [*DATA.glob("*.json"), *TIMES.glob("*.json")] if p != MANIFEST)
+OTHERS = sorted(p for p in DATA.iterdir() if p.suffix != ".json")
+
+
+def result(name: str) -> dict[str, Any]:
+    """A stored result by the name of its file, its digest verified."""
+    return read_result((TIMES if name.endswith(("-cpu.json", "-gpu.json")) else DATA) / name)
+
+
+def forged(
+    name: str, folder: Path, change: Callable[[dict[str, Any]], None], is_sealed: bool = True
+) -> dict[str, Any]:
+    """A copy of a result, changed, with a digest made anew or the old one, and read again."""
+    document = copy.deepcopy(result(name))
+    change(document)
+    path = folder / name
+    path.write_text(json.dumps(seal(document) if is_sealed else document), encoding="utf8")
+    found = read_result(path)
+    assert found != result(name)
+    return found

@@ -1,0 +1,74 @@
+"""Every stored file says where it comes from, and its digest is that of what it holds."""
+
+import json
+import re
+
+import pytest
+
+from experiments.shared import SOURCES, record_file, store
+from mha_book.storage import PROVENANCE, file_digest, payload_digest
+from tests.stored.files import DATA, MANIFEST, OTHERS, RESULTS, forged, result
+
+BLOCKS = {path.name: result(path.name)["provenance"] for path in RESULTS}
+BLOCKS |= json.loads(MANIFEST.read_text(encoding="utf8"))
+
+
+def test_every_file_is_described():
+    assert set(BLOCKS) == {path.name for path in [*RESULTS, *OTHERS]}
+    assert len(BLOCKS) >= 26
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_block_is_complete_or_says_what_is_not_recorded(name):
+    block = BLOCKS[name]
+    assert set(PROVENANCE) <= set(block)
+    absent = {entry.partition(":")[0] for entry in block.get("not_recorded", ())}
+    missing = {field for field in PROVENANCE if not block[field] and field != "inputs"}
+    assert missing == absent - {"git.commit"}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d(T[\d:]{8}\+00:00)?", block["date"])
+    assert "seeds" not in absent  # what was drawn is known of each
+    assert (block["git"]["commit"] is None) == ("git.commit" in absent)
+    # Where the code's commit was not recorded, that which brought the file stands in its place.
+    known = block["git"]["commit"] or block["git"]["added_in"]
+    assert re.fullmatch(r"[0-9a-f]{40}", known)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_inputs_are_those_that_are_here(name):
+    for source, digest in BLOCKS[name]["inputs"].items():
+        if source in SOURCES:  # loading them verifies the files themselves
+            assert digest == SOURCES[source]
+        else:
+            assert digest == payload_digest(result(source)), f"{name} was made from another one"
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
+def test_files_that_are_no_json_are_those_described(path):
+    assert file_digest(path) == BLOCKS[path.name]["payload_sha256"]
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_a_changed_number_without_a_new_digest_is_refused(path, tmp_path):
+    def change(document):
+        name = next(name for name in reversed(document) if name != "provenance")
+        document[name] = [document[name], 1]
+
+    with pytest.raises(ValueError, match="its own digest"):
+        forged(path.name, tmp_path, change, is_sealed=False)
+
+
+def test_what_is_stored_from_now_on_has_all_of_it(tmp_path):
+    origin = {"seeds": "0", "inputs": ("sotu", "heads.json")}
+    store(tmp_path / "x.json", "python -m x", {"loss": [1 / 3]}, digits=3, **origin)
+    found = json.loads((tmp_path / "x.json").read_text())
+    block = found["provenance"]
+    assert set(PROVENANCE) <= set(block)
+    assert block["payload_sha256"] == payload_digest(found) == payload_digest({"loss": [0.333]})
+    assert block["inputs"]["heads.json"] == payload_digest(result("heads.json"))
+    table = tmp_path / "x.csv"
+    for text in ("a\n1\n", "a\n2\n"):
+        table.write_text(text)
+        record_file(table, {**block, "date": "today"})
+        (kept,) = json.loads((tmp_path / "manifest.json").read_text()).values()
+        assert kept["payload_sha256"] == file_digest(table)
+    assert DATA / "manifest.json" == MANIFEST

@@ -1,0 +1,346 @@
+"""Numbers of trained heads computed again from the packaged weights, as the experiments do.
+
+What is computed does not look at the stored numbers it is compared with; it is kept, so that a
+forged file costs no second run. The spread of a forward pass in float32 between machines is far
+below :data:`CLOSE`.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import gates_smollm2, heads, pruning
+from experiments.shared import first_layers
+from mha_book.models import minilm, smollm2
+from mha_book.models.tokens import tokenize
+from mha_book.pruning import importance
+from mha_book.pruning.order import head_mask, removal_order
+from mha_book.specialization.measures import add_texts, mean
+from mha_book.specialization.synthetic import copied_positions, repeated_tokens
+from tests.stored.files import result
+
+CLOSE: dict[str, Any] = {"rtol": 2e-3, "atol": 5e-4}
+SHAPE = (30, 9)
+TEXTS = 6  # of 24, in the slice of a curve
+LONGER = 2  # of the longer passages
+SOME_HEADS = ((1, 3), (0, 8), (18, 4))  # the most needed one, and others
+CURVES = (
+    ("ablation", 81), ("gate gradient", 81), ("taylor", 81), ("iterative", 81),
+    ("sign of the loss without it", 81), ("random 0", 27),
+)  # fmt: skip
+
+
+@functools.cache
+def language_model() -> Any:
+    return smollm2.load_smollm2()
+
+
+@functools.cache
+def encoder() -> Any:
+    return minilm.load_minilm()
+
+
+@functools.cache
+def ranking_windows() -> Any:
+    return heads.windows(language_model(), "train", 24, 101)
+
+
+@functools.cache
+def rise_without(layer: int, head: int) -> float:
+    """The rise of the loss on the windows of the ablation without one head."""
+    gates = np.ones(SHAPE, np.float32)
+    base = loss_with(gates.tobytes())
+    gates[layer, head] = 0
+    return loss_with(gates.tobytes()) - base
+
+
+@functools.cache
+def compiled_loss() -> Any:
+    return jax.jit(heads.gated_loss(language_model().config))
+
+
+@functools.cache
+def loss_with(gates: bytes) -> float:
+    opened = jnp.asarray(np.frombuffer(gates, np.float32).reshape(SHAPE))
+    return float(compiled_loss()(language_model().params, opened, ranking_windows()[:4]))
+
+
+def close(found: Any, told: Any, **how: Any) -> None:
+    np.testing.assert_allclose(found, told, **(CLOSE | how))
+
+
+# heads.json
+
+
+def check_ablation(document: dict[str, Any]) -> None:
+    """The importance of some heads by ablation."""
+    for layer, head in SOME_HEADS:
+        told = document["importance"]["ablation"][layer][head]
+        close(rise_without(layer, head), told)
+
+
+def check_all_ablations(document: dict[str, Any]) -> None:
+    """That of all 270 heads: as long as the experiment."""
+    found = [[rise_without(layer, head) for head in range(9)] for layer in range(30)]
+    close(found, document["importance"]["ablation"])
+
+
+def check_scores_of_weights(document: dict[str, Any]) -> None:
+    """The importances that need no text."""
+    norm = jax.jit(importance.weight_norm)(language_model().params)
+    drawn = importance.random_importance(jax.random.key(0), SHAPE)
+    close(norm, document["importance"]["weight norm"])
+    close(drawn, document["importance"]["random"])
+
+
+@functools.cache
+def signed_gradients(windows: int) -> np.ndarray:
+    model = language_model()
+    loss = heads.gated_loss(model.config)
+    step = jax.jit(lambda *given: importance.taylor(loss, *given))
+    rows = ranking_windows()[:windows]
+    return np.stack([np.asarray(step(model.params, jnp.ones(SHAPE), row[None])) for row in rows])
+
+
+def check_gradients(document: dict[str, Any]) -> None:
+    """The importances by gradient, on all windows."""
+    signed, told = signed_gradients(24), document["importance"]
+    close(abs(signed).mean(0), told["gate gradient"])
+    close(signed.mean(0), told["taylor"])
+    close(signed[:4].mean(0), told["taylor on the windows of the ablation"])
+
+
+@functools.cache
+def repeats(seed: int) -> Any:
+    vocabulary = jnp.arange(1000, 40_000, dtype=jnp.int32)
+    pad = language_model().config.pad_id
+    draw = jax.jit(lambda key: repeated_tokens(key, 4, 50, vocabulary, first_id=pad))
+    return draw(jax.random.key(seed))
+
+
+@functools.cache
+def copied_loss(closed: tuple[tuple[int, int], ...]) -> float:
+    """The loss of what is copied with some heads closed."""
+    model = language_model()
+    gates = jnp.asarray(head_mask(np.array(closed).reshape(-1, 2), len(closed), SHAPE), jnp.float32)
+    losses = np.asarray(copied_losses()(model.params, repeats(1), gates))
+    return float(losses[np.asarray(copied_positions(repeats(1), 50))[:, 1:]].mean())
+
+
+@functools.cache
+def copied_losses() -> Any:
+    config = language_model().config
+    return jax.jit(
+        lambda params, ids, gates: smollm2.token_losses(params, ids, config=config, gates=gates)
+    )
+
+
+def check_induction(document: dict[str, Any]) -> None:
+    """The loss of what is copied: of the whole model, without the heads, without some controls."""
+    found = document["induction"]
+    close(copied_loss(()), found["whole"]["copied"])
+    for closed, told in (
+        (found["top"], found["zero"]),
+        (found["controls"][0], found["zero controls"][0]),
+    ):
+        close(copied_loss(tuple(map(tuple, closed))), told["copied"])
+
+
+def check_removal(document: dict[str, Any]) -> None:
+    """How many heads each layer keeps, from the importances of the file."""
+    scores = np.array(document["importance"]["gate gradient"])
+    keep = head_mask(removal_order(scores), 81, SHAPE)
+    told = document["removal"]
+    assert told["heads"] == (~keep).sum() == 81
+    assert told["query heads, repeat"] == np.maximum(keep.sum(1), 1).tolist()
+
+
+# heads-smollm2.csv, heads-minilm.csv
+
+
+def measured_smollm2(layers: int, folder: Any) -> Any:
+    """The table of the first layers' heads, written as the experiment does."""
+    model = first_layers(language_model(), layers)
+    sums = heads.smollm2_sums(model)
+    scoring = heads.windows(model, "validation", 24, 101)
+    on_text = heads.text_by_text(sums, model.params, scoring)
+    on_repeats = add_texts(heads.text_by_text(sums, model.params, repeats(0)))
+    names = ("induction", "same token")
+    scored = {f"{name} on repeats": np.asarray(mean(on_repeats[name])) for name in names}
+    heads.write_heads(folder / "heads.csv", on_text, scored)
+    return folder / "heads.csv"
+
+
+def measured_minilm(folder: Any) -> Any:
+    batch = tokenize(encoder(), heads.sentences(24))
+    found = heads.text_by_text(heads.minilm_sums(), encoder().params, *batch)
+    heads.write_heads(folder / "heads.csv", found, {})
+    return folder / "heads.csv"
+
+
+def check_table(found: dict[str, np.ndarray], told: dict[str, np.ndarray]) -> None:
+    """All columns, intervals included, of the heads that were measured again."""
+    assert list(found) == list(told)
+    rows = len(found["layer"])
+    for name, column in found.items():
+        np.testing.assert_allclose(
+            column, told[name][:rows], rtol=2e-3, atol=2e-3, equal_nan=True, err_msg=name
+        )
+
+
+# pruning.json
+
+
+def orders_of(document: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The orders in which heads go, from heads.json; those ranked again from the file itself."""
+    scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
+    orders = {k: removal_order(scores[k]) for k in ("ablation", "gate gradient", "taylor")}
+    orders["sign of the loss without it"] = removal_order(-scores["ablation"])
+    drawn = importance.random_importance(jax.random.key(0), SHAPE)
+    return orders | {
+        "random 0": removal_order(drawn),
+        "iterative": np.array(document["smollm2"]["orders"]["iterative"]),
+    }
+
+
+@functools.cache
+def scorer(length: int, texts: int) -> Any:
+    model = language_model()
+    ids = pruning.passages(model, "validation", 24, length)[:texts]
+    return pruning.smollm2_scores(model, model.params, ids)
+
+
+@functools.cache
+def scored(length: int, texts: int, keep: bytes) -> np.ndarray:
+    mask = np.frombuffer(keep, bool).reshape(SHAPE)
+    return np.asarray(scorer(length, texts)(mask))
+
+
+def scores_without(length: int, texts: int, closed: Any) -> np.ndarray:
+    return scored(length, texts, head_mask(closed, len(closed), SHAPE).tobytes())
+
+
+def check_whole(document: dict[str, Any]) -> None:
+    """Loss and accuracy of the whole model, text by text."""
+    told = np.array(document["smollm2"]["whole"])[:, :TEXTS]
+    close(scores_without(33, TEXTS, np.zeros((0, 2), int)), told)
+
+
+def check_curves(document: dict[str, Any]) -> None:
+    """A point of each of six curves, text by text."""
+    orders, curves = orders_of(document), document["smollm2"]["curves"]
+    for name, count in CURVES:
+        line = curves[name]
+        told = np.array(line["scores"])[line["heads"].index(count)][:, :TEXTS]
+        close(scores_without(33, TEXTS, orders[name][:count]), told)
+
+
+def check_longer(document: dict[str, Any]) -> None:
+    """The longer passages of C25: the whole model, and three orders."""
+    orders, longer = orders_of(document), document["smollm2"]["longer"]
+    orders["whole"] = np.zeros((0, 2), int)
+    for name in ("whole", "gate gradient", "iterative", "ablation"):
+        told = np.array(longer[name])[:, :LONGER]
+        close(scores_without(129, LONGER, orders[name][:81]), told)
+
+
+def check_together(document: dict[str, Any]) -> None:
+    """Heads that are not missed alone: one alone, all of them, and the sums of the ablation."""
+    together, base = document["smollm2"]["together"], np.zeros((0, 2), int)
+    whole = scores_without(33, TEXTS, base)[0]
+    members = np.array(together["heads"])
+    for closed, told in (
+        (members[:1], together["alone"][0]),
+        (members[together["sets"][-1]["members"]], together["sets"][-1]["rise"]),
+    ):
+        close(scores_without(33, TEXTS, closed)[0] - whole, told[:TEXTS])
+    sums = document["smollm2"]["random together"]
+    gates = np.ones(SHAPE, np.float32)
+    loss = loss_with(gates.tobytes())
+    close(loss, sums["loss"])
+    alone = np.array(result("heads.json")["importance"]["ablation"])
+    keep = head_mask(removal_order(abs(alone)), 64, SHAPE)
+    joint = loss_with(keep.astype(np.float32).tobytes()) - loss
+    told = next(each for each in sums["least"] if each["size"] == 64)
+    close([alone[~keep].sum(), joint], [told["sum"], told["joint"]])
+
+
+@functools.cache
+def sentence_scorer() -> Any:
+    texts = pruning.sentences("validation", 24, 6)
+    score = pruning.minilm_scores(encoder().params, *tokenize(encoder(), texts))
+    return lambda keep: score(keep).reshape(2, 24, 6).mean(-1)
+
+
+@functools.cache
+def sentences_without(keep: bytes) -> np.ndarray:
+    return sentence_scorer()(np.frombuffer(keep, bool).reshape(6, 12))
+
+
+def check_sentences(document: dict[str, Any]) -> None:
+    """MiniLM: the last point of three curves."""
+    found = document["minilm"]
+    drawn = importance.random_importance(jax.random.key(0), (6, 12))
+    orders = {name: removal_order(np.array(found["importance"][name])) for name in
+              ("ablation", "curvature")} | {"random 0": removal_order(drawn)}  # fmt: skip
+    for name, order in orders.items():
+        line = found["curves"][name]
+        keep = head_mask(order, line["heads"][-1], (6, 12))
+        close(sentences_without(keep.tobytes())[0], np.array(line["scores"])[-1, 0])
+
+
+@functools.cache
+def sentence_ablation(layer: int, head: int) -> float:
+    """How far the embeddings of 24 training sentences turn without one head."""
+    embed = jax.jit(minilm.embed)
+    batch = tokenize(encoder(), pruning.sentences("train", 24, 1))
+    gates = jnp.ones((6, 12)).at[layer, head].set(0)
+    whole, without = (
+        np.asarray(embed(encoder().params, *batch, **given), np.float64)
+        for given in ({}, {"gates": gates})
+    )
+    return float(1 - (whole * without).sum(1).mean())
+
+
+def check_sentence_ablation(document: dict[str, Any]) -> None:
+    """MiniLM: the importance of three heads by ablation."""
+    for layer, head in ((0, 0), (2, 7), (5, 11)):
+        told = document["minilm"]["importance"]["ablation"][layer][head]
+        close(sentence_ablation(layer, head), told, atol=2e-6, rtol=0.02)
+
+
+# gates.json, the part on SmolLM2
+
+
+@functools.cache
+def before_training(row: int, is_whole: bool) -> float:
+    model = language_model()
+    ids = heads.windows(model, "validation", 24, 101)[row : row + 1]
+    keep = gates_smollm2.kept_heads(30, 0.3) | is_whole
+    return float(compiled_loss()(model.params, jnp.asarray(keep, jnp.float32), ids))
+
+
+def check_before_training(document: dict[str, Any]) -> None:
+    """The losses before the few steps of training, of three windows."""
+    for row in (0, 11, 23):
+        for name, is_whole in (("whole", True), ("removed heads", False)):
+            close(before_training(row, is_whole), document["smollm2"][name]["before"][row])
+
+
+# emergence.json, the part on trained heads
+
+
+def check_ranks(document: dict[str, Any]) -> None:
+    """The loss of the whole SmolLM2, which those with less rank are compared with."""
+    close(whole_losses(), document["ranks"]["SmolLM2"]["loss"]["whole"])
+
+
+@functools.cache
+def whole_losses() -> np.ndarray:
+    model = language_model()
+    ids = heads.windows(model, "validation", 8, 101)
+    losses = [compiled_loss()(model.params, jnp.ones(SHAPE), row[None]) for row in ids]
+    return np.array(losses, np.float64)
