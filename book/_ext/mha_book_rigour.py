@@ -26,6 +26,7 @@ SOURCES = ("the package", "JAX", "NumPy alone")
 # They only make inputs; the notation is what runs the equation.
 _INPUTS = {"init_multi_head"}
 _NOTATION = "mha_book.notation"
+_SHARED = "tests.book.equations."  # what a file uses of another is followed into it
 # What JAX gives that is no arithmetic on arrays: derivatives, its own softmax.
 _JAX = {"vjp", "jvp", "grad", "value_and_grad", "jacobian", "jacrev", "jacfwd", "hessian", "nn",
     "scipy", "lax"}  # fmt: skip
@@ -34,12 +35,16 @@ _JAX = {"vjp", "jvp", "grad", "value_and_grad", "jacobian", "jacrev", "jacfwd", 
 class _File:
     """One file of tests: what its names stand for, and what each of its functions uses."""
 
-    def __init__(self, text: str) -> None:
-        self.tree = ast.parse(text)
+    def __init__(self, path: Path) -> None:
+        self.tree = ast.parse(path.read_text(encoding="utf8"))
         self.package: set[str] = set()
         self.defined: dict[str, ast.AST] = {}
         for node in self.tree.body:
             match node:
+                case ast.ImportFrom(module=str(module)) if module.startswith(_SHARED):
+                    other = _File(path.with_name(f"{module.removeprefix(_SHARED)}.py"))
+                    self.package |= other.package
+                    self.defined |= other.defined
                 case ast.ImportFrom(module=str(module)):
                     if module.split(".")[0] == "mha_book" and not module.startswith(_NOTATION):
                         names = {alias.asname or alias.name for alias in node.names}
@@ -99,7 +104,7 @@ def compared_with(root: Path) -> dict[str, str]:
     for path in sorted((root / "tests" / "book" / "equations").glob("*.py")):
         if path.stem == "__init__":
             continue
-        file = _File(path.read_text(encoding="utf8"))
+        file = _File(path)
         found |= {label: file.source(function) for label, function in file.feeders()}
     return found
 

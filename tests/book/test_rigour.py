@@ -83,6 +83,8 @@ def test_what_a_function_uses_is_followed(tmp_path: Path):
     folder = tmp_path / "tests" / "book" / "equations"
     folder.mkdir(parents=True)
     (folder / "rain.py").write_text(SOURCE, encoding="utf8")
+    shared = 'from tests.book.equations.rain import register\n\nregister("elsewhere", len)\n'
+    (folder / "snow.py").write_text(shared, encoding="utf8")
     assert rigour.compared_with(tmp_path) == {
         "deep": "the package",
         "inputs": "NumPy alone",
@@ -90,6 +92,7 @@ def test_what_a_function_uses_is_followed(tmp_path: Path):
         "arrays": "NumPy alone",
         "by-call": "the package",
         "twice": "NumPy alone",
+        "elsewhere": "NumPy alone",
     }
 
 
