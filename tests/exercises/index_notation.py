@@ -1,6 +1,8 @@
 """The exercises on index notation: right answers, wrong ones with hints."""
 
-QUERY = r"\frac{\partial L}{\partial W_Q^{hba}} = W_K^{hb'a} \frac{\partial L}{\partial \Gamma^{hbb'}}"
+QUERY = (
+    r"\frac{\partial L}{\partial W_Q^{hba}} = W_K^{hb'a} \frac{\partial L}{\partial \Gamma^{hbb'}}"
+)
 KEYS = (
     r"\frac{\partial L}{\partial K^{kja}} = "
     r"\frac{1}{\sqrt{d_k}} Q^{kgia} \frac{\partial L}{\partial S^{kgij}}"

@@ -429,7 +429,7 @@ def _add_legend(figure: Figure, kinds: set[str]) -> None:
     handles = [Line2D([], [], label=_LEGEND[k], **_STYLES[k]) for k in _STYLES if k in kinds]
     if len(handles) > 1:
         columns = len(handles)
-        where = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+        where: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False}
         figure.legend(handles=handles, fontsize=plt.rcParams["font.size"] * 0.85, **where)
 
 
