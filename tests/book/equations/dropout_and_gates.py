@@ -19,7 +19,7 @@ def gates(rng):
 def dropout(rng):
     weights, factors = draw(rng, *sized("hij")), draw(rng, *sized("hij"))
     above, (found,) = slopes(rng, lambda a: a * factors, weights)
-    arrays = {"f": factors, "A": weights, "dL_dA_tilde": above}
+    arrays = {"xi": factors, "A": weights, "dL_dA_tilde": above}
     return arrays, {"A_tilde": factors * weights, "dL_dA": found}
 
 
