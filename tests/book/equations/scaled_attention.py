@@ -135,7 +135,7 @@ def lse(rng):
     q, k, v = operands(rng)
     s = package_scores(q, k, v)
     _, total = scaled_dot_product_attention(q, k, v, return_lse=True)
-    return {"S": s, "m": s.max(-1)}, {"lambda": total, "A": attention_weights(q, k)}
+    return {"S": s, "m": s.max(-1)}, {"lambda_": total, "A": attention_weights(q, k)}
 
 
 @executed("sdpa-bias")
