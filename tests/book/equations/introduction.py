@@ -28,7 +28,7 @@ def row_stochastic(rng):
 
 @tested(
     "intro-offset",
-    latex=r"f_k = \frac{1}{T - |k|} \sum_{i} A^{i,\,i+k}",
+    latex=r"f_\tau = \frac{1}{T - |\tau|} \sum_{i} A^{i,\,i+\tau}",
     alterations=("sign", "count"),
 )
 def offset(rng, altered):
