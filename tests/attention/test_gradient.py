@@ -141,7 +141,7 @@ def test_attention_by_hand() -> None:
     query, key, value = jnp.zeros((1, 1)), jnp.array([[3.0], [5.0]]), jnp.array([[0.0], [1.0]])
     weights, output, d_output = jnp.full((1, 2), 0.5), jnp.full((1, 1), 0.5), jnp.ones((1, 1))
     got = attention_vjp(query, key, value, weights, output, d_output, scale=1.0, bias=weights)
-    # dA = (0, 1), D = 1/2, dS = (-1/4, 1/4), dQ = -3/4 + 5/4
+    # dA = (0, 1), r = 1/2, dS = (-1/4, 1/4), dQ = -3/4 + 5/4
     assert got.bias.tolist() == [[-0.25, 0.25]]
     assert got.query.tolist() == [[0.5]]
     assert got.key.tolist() == [[0.0], [0.0]]

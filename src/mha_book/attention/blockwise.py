@@ -4,9 +4,9 @@ Forward, the blocks of keys pass by a block of queries: a row of the softmax is 
 keys pass, as in :mod:`~mha_book.attention.online_softmax`. Blocks that a structured mask hides are
 left out, and only blocks at its edge are masked.
 
-Backward, what was kept is the log-sum-exp of each row. $A^{ij} = e^{S^{ij} - \ell^i}$ is computed
-again, block by block, and with $D^i = dO^{ic} O^{ic}$ and
-$dS^{ij} = A^{ij} (dO^{ic} V^{jc} - D^i + d\ell^i)$ come
+Backward, what was kept is the log-sum-exp of each row. $A^{ij} = e^{S^{ij} - \lambda^i}$ is computed
+again, block by block, and with $r^i = dO^{ic} O^{ic}$ and
+$dS^{ij} = A^{ij} (dO^{ic} V^{jc} - r^i + d\lambda^i)$ come
 $dV^{jc} = A^{ij} dO^{ic}$, $dK^{ja} = dS^{ij} Q^{ia}$ and $dQ^{ia} = dS^{ij} K^{ja}$: five products
 for the two of the forward pass. Keys stand before queries there, $(u, r)$ in place of $(r, u)$:
 then of the three products that sum over a block only one has to turn a block around.

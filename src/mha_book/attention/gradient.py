@@ -11,8 +11,8 @@ The backward pass is served in two ways:
 - *stored* (implementation "manual"): the exponentials of the forward pass are kept, ``N·T·S``
   numbers;
 - *recomputed* (implementation "recompute"): of the softmax the log-sum-exp is kept alone, ``N·T``
-  numbers in float32 at least, and $A^{hij} = \exp(S^{hij} - \ell^{hi})$ computed again. That the
-  weights follow from a score and two numbers of its row, $\ell$ and $D$, is what lets blockwise
+  numbers in float32 at least, and $A^{hij} = \exp(S^{hij} - \lambda^{hi})$ computed again. That the
+  weights follow from a score and two numbers of its row, $\lambda$ and $r$, is what lets blockwise
   algorithms go through the keys piece by piece.
 """
 
@@ -114,7 +114,7 @@ def softmax_vjp(
 
 
 def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> Array:
-    r"""Return $D^{i} = \sum_c x^{ic}\, dx^{ic}$ for every row, the last axis kept.
+    r"""Return $r^{i} = \sum_c x^{ic}\, dx^{ic}$ for every row, the last axis kept.
 
     For attention the sum over the keys that :func:`softmax_vjp` subtracts is one over the width of
     the values too,
@@ -269,10 +269,10 @@ def attention_vjp(
     r"""Return all gradients of attention, from its weights and its output.
 
     $O = (f \circ A)\, V$ with $A = \operatorname{softmax}(s\,Q K^\top + B)$ has the gradients
-    $dA = f \circ dO\,V^\top$, $dS = A \circ (dA - D + d\ell)$ with $D$ of
+    $dA = f \circ dO\,V^\top$, $dS = A \circ (dA - r + d\lambda)$ with $r$ of
     :func:`row_products`, from there :func:`scores_vjp`, and $dB = dS$. The
-    log-sum-exp $\ell^{hi}$ of a row has the gradient
-    $\partial \ell^{hi} / \partial S^{hij} = A^{hij}$. Masks need no line of their own: what they
+    log-sum-exp $\lambda^{hi}$ of a row has the gradient
+    $\partial \lambda^{hi} / \partial S^{hij} = A^{hij}$. Masks need no line of their own: what they
     hide has weight zero.
 
     Weights and ``d_output`` enter as products alone, ``d_lse`` with the weights: each row of the
@@ -472,7 +472,7 @@ def _not_before(awaited: Array, x: Array) -> Array:
 
 
 def _weights(operands: Operands, lse: Array) -> Array:
-    r"""Return $A = \exp(S - \ell)$, zeros in an empty row."""
+    r"""Return $A = \exp(S - \lambda)$, zeros in an empty row."""
     visible = operands.visible()
     logits = scores(operands.query, operands.key, operands.bias, operands.scale)
     if visible is not None:

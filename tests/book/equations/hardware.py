@@ -172,7 +172,7 @@ def blocked(rng, count=2):
     flat = jnp.swapaxes(scores, 0, 1).reshape(T, -1)
     weights = jnp.swapaxes(jax.nn.softmax(flat, axis=-1).reshape(T, count, BLOCK), 0, 1)
     arrays = {"S": scores, "V": values, "A": weights, "O": output, "lambda_": lse}
-    arrays |= {"dL_dO": above[0], "dL_dlambda_": above[1], "D": (output * above[0]).sum(axis=-1)}
+    arrays |= {"dL_dO": above[0], "dL_dlambda_": above[1], "r": (output * above[0]).sum(axis=-1)}
     return arrays | {"dL_dS": d_scores, "dL_dV": d_values}
 
 
@@ -202,17 +202,17 @@ def output_slope(rng):
 
 @executed("hw-inner")
 def inner(rng):
-    """D as the softmax's backward pass has it: the weights' average of their own gradient."""
+    """r as the softmax's backward pass has it: the weights' average of their own gradient."""
     arrays = blocked(rng)
     _, pull = jax.vjp(lambda a: jnp.einsum("uij,ujc->ic", a, arrays["V"]), arrays["A"])
     (d_weights,) = pull(arrays["dL_dO"])
-    return pick(arrays, "O", "dL_dO"), {"D": (arrays["A"] * d_weights).sum(axis=(0, 2))}
+    return pick(arrays, "O", "dL_dO"), {"r": (arrays["A"] * d_weights).sum(axis=(0, 2))}
 
 
 @executed("hw-scores")
 def scores(rng):
     arrays = blocked(rng)
-    return pick(arrays, "A", "V", "dL_dO", "D", "dL_dlambda_"), pick(arrays, "dL_dS")
+    return pick(arrays, "A", "V", "dL_dO", "r", "dL_dlambda_"), pick(arrays, "dL_dS")
 
 
 @executed("hw-products")
