@@ -4,8 +4,8 @@ Forward, the blocks of keys pass by a block of queries: a row of the softmax is 
 keys pass, as in :mod:`~mha_book.attention.online_softmax`. Blocks that a structured mask hides are
 left out, and only blocks at its edge are masked.
 
-Backward, what was kept is the log-sum-exp of each row. $A^{ij} = e^{S^{ij} - \lambda^i}$ is computed
-again, block by block, and with $r^i = dO^{ic} O^{ic}$ and
+Backward, what was kept is the log-sum-exp $\lambda^i$ of each row. Block by block,
+$A^{ij} = e^{S^{ij} - \lambda^i}$ is computed again, and with $r^i = dO^{ic} O^{ic}$ and
 $dS^{ij} = A^{ij} (dO^{ic} V^{jc} - r^i + d\lambda^i)$ come
 $dV^{jc} = A^{ij} dO^{ic}$, $dK^{ja} = dS^{ij} Q^{ia}$ and $dQ^{ia} = dS^{ij} K^{ja}$: five products
 for the two of the forward pass. Keys stand before queries there, $(u, r)$ in place of $(r, u)$:
