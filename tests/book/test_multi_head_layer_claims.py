@@ -63,9 +63,9 @@ def exact_pair():
 
 
 def one_head_with_spare(w, wanted=None, count=1):
-    """One head at z that gives p and q the weight w where z has 1; exact on zp and zq unless told."""
+    """One head at z that gives p and q the weight w where z has 1."""
     one, zero = jnp.ones((1, 1)), jnp.zeros((2, 1, 1))
-    wanted = np.eye(2) if wanted is None else wanted  # after `count` of the word
+    wanted = np.eye(2) if wanted is None else wanted  # returned for `count` times the word
     values = narrow(wanted * (1 + count * w) / (count * w))[:, None, :]
     key = jnp.full((2, 1, 1), np.log(w), jnp.float32)
     return MultiHeadParams(zero, key, values, jnp.eye(2)[None], one)
