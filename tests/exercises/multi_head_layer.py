@@ -32,8 +32,8 @@ ANSWERS = [
     ("best-one-head", lambda: BEST, "passed"),
     ("best-one-head", lambda: BEST + 0.009, "passed"),  # no single head errs by less than 1/4
     ("best-one-head", lambda: BEST + 0.02, "the error for"),
-    ("best-one-head", lambda: np.eye(2), "the error for ab is 0.50"),
-    ("best-one-head", lambda: 2 * np.eye(2), "the error for aa is 1.00"),
+    ("best-one-head", lambda: np.eye(2), "the error for pq is 0.50"),
+    ("best-one-head", lambda: 2 * np.eye(2), "the error for pp is 1.00"),
     ("best-one-head", lambda: np.ones(2), "expected a matrix of shape (2, 2)"),
     ("reorder", reorder, "passed"),
     ("reorder", lambda params, order: params, "w_q is still in the old order"),

@@ -31,9 +31,9 @@ def _best_one_head(attempt: Attempt) -> str | None:
     worst = int(errors.argmax())
     if errors[worst] <= 0.26:
         return None
-    name = ("aa", "bb", "ab")[worst]
+    name = ("pp", "qq", "pq")[worst]
     hint = (
-        "; the row of a is what aa returns, the row of b what bb returns, their mean what ab does"
+        "; the row of p is what pp returns, the row of q what qq returns, their mean what pq does"
     )
     return f"the error for {name} is {errors[worst]:.2f}, more than 0.26{hint}"
 

@@ -35,18 +35,19 @@ def package_scores(inside):
 
 
 def spare(rng):
-    """For one head: outputs at z of five sequences, weights relative to z's, and the offers u."""
+    """For one head: outputs at z of six sequences, weights relative to z's, and the offers u."""
     params = init_multi_head(jax.random.key(2), 4, 1, head_dim=6)
-    z, a, b = (jnp.asarray(rng.normal(size=4), jnp.float32) for _ in range(3))
-    sequences = {"z": (z,), "a": (z, a), "b": (z, b), "ab": (z, a, b), "aa": (z, a, a)}
+    z, p, q = (jnp.asarray(rng.normal(size=4), jnp.float32) for _ in range(3))
+    sequences = {"z": (z,), "p": (z, p), "q": (z, q), "pq": (z, p, q), "pp": (z, p, p)}
+    sequences["qq"] = (z, q, q)
     y, w = {}, {}
     for name, tokens in sequences.items():
         out, inside = multi_head_attention(params, jnp.stack(tokens), return_intermediates=True)
         y[name] = np.asarray(out[0])
         row = np.asarray(inside.weights[0, 0])
         w[name] = row[1:] / row[0]
-    u = {name: x @ params.w_v[:, 0] @ params.w_o[0] for name, x in (("z", z), ("a", a), ("b", b))}
-    return y, w["ab"][0], w["ab"][1], u
+    u = {name: x @ params.w_v[:, 0] @ params.w_o[0] for name, x in (("z", z), ("p", p), ("q", q))}
+    return y, w["pq"][0], w["pq"][1], u
 
 
 @tested(
@@ -112,26 +113,28 @@ def hull(rng):
     x = rng.normal(size=(T, 6))
     y, inside = multi_head_attention(params, jnp.asarray(x, jnp.float32), return_intermediates=True)
     w_v, w_o = np.asarray(params.w_v)[:, 0], np.asarray(params.w_o)[0]
-    return {"X": x, "A": inside.weights[0], "W_V": w_v, "W_O": w_o}, {"y": y}
+    return {"X": x, "A": inside.weights[0], "W_V": w_v, "W_O": w_o}, {"Y": y}
 
 
 @executed("layer-step")
 def one_more_token(rng):
-    y, w_a, _, u = spare(rng)
-    return {"y_a": y["a"], "y_z": y["z"], "u_a": u["a"], "u_z": u["z"], "w_a": w_a}, {}
+    y, w_p, _, u = spare(rng)
+    return {"y_p": y["p"], "y_z": y["z"], "u_p": u["p"], "u_z": u["z"], "w_p": w_p}, {}
 
 
 @executed("layer-spare")
 def spare_token(rng):
-    y, w_a, w_b, _ = spare(rng)
-    outputs = {f"y_{name}": value for name, value in y.items()}
-    return outputs | {"w_a": w_a, "w_b": w_b}, {}
+    y, w_p, w_q, _ = spare(rng)
+    arrays = {f"y_{name}": y[name] for name in ("z", "p", "q", "pq")}
+    return arrays | {"w_p": w_p, "w_q": w_q}, {}
 
 
 @executed("layer-repeat")
 def repeated_token(rng):
-    y, w_a, _, _ = spare(rng)
-    return {f"y_{name}": value for name, value in y.items()} | {"w_a": w_a}, {}
+    y, w_p, w_q, _ = spare(rng)
+    return {f"y_{name}": y[name] for name in ("pp", "qq")} | {"w_p": w_p, "w_q": w_q}, {
+        "y_pq": y["pq"]
+    }
 
 
 @executed("layer-projections")
