@@ -28,16 +28,14 @@ def row_stochastic(rng):
 
 @tested(
     "intro-offset",
-    latex=r"f_\tau = \frac{1}{T - |\tau|} \sum_{i} A^{i,\,i+\tau}",
+    latex=r"f_{\text{prev}} = \frac{1}{T - 1} \sum_{i=1}^{T-1} A^{i,\,i-1}",
     alterations=("sign", "count"),
 )
 def offset(rng, altered):
-    weights, k = row_stochastic(rng), -2
-    left = measures()["offset_share"](weights, k)
-    step = -k if altered == "sign" else k
-    places = [i for i in range(T) if 0 <= i + step < T]
-    total = sum(weights[i, i + step] for i in places)
-    return left, total / (T if altered == "count" else T - abs(k))
+    weights = row_stochastic(rng)
+    left = measures()["offset_share"](weights, -1)
+    pairs = [(i - 1, i) if altered == "sign" else (i, i - 1) for i in range(1, T)]
+    return left, sum(weights[pair] for pair in pairs) / (T if altered == "count" else T - 1)
 
 
 @tested(

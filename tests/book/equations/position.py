@@ -36,26 +36,15 @@ def permuted(rng):
     q, k, v = draw(rng, T, H), draw(rng, T, H), draw(rng, T, C)
     order = np.array([3, 0, 4, 1, 2])  # not its own inverse
     moved = q[order], k[order], v[order]
-    arrays = {"Pi": np.eye(T)[order], "Q": q, "K": k, "V": v, "d_k": H}
+    arrays = {"Pi": np.eye(T)[order], "d_k": H}
+    arrays |= {"Q_tilde": moved[0], "K_tilde": moved[1], "V_tilde": moved[2]}
     arrays |= {"S": scaled_scores(q, k), "A": attention_weights(q, k)}
     arrays |= {"O": scaled_dot_product_attention(q, k, v)}
     return arrays, {
         "S_tilde": scaled_scores(*moved[:2]),
+        "A_tilde": attention_weights(*moved[:2]),
         "O_tilde": scaled_dot_product_attention(*moved),
     }
-
-
-@executed("position-sinusoid")
-def sinusoid(rng):
-    """Vaswani et al., section 3.5: PE(pos, 2p) = sin(pos / 10000^(2p/D)), PE(pos, 2p+1) = cos."""
-    table = np.array(
-        [
-            [(np.sin, np.cos)[b % 2](i / 10_000 ** ((b - b % 2) / H)) for b in range(H)]
-            for i in range(T)
-        ]
-    )
-    angles = rotary_angles(jnp.arange(T), H)
-    return {"varphi": angles}, {"E_0": table[:, 0::2], "E_1": table[:, 1::2]}
 
 
 @tested(
