@@ -146,6 +146,26 @@ def test_the_whole_layer_is_one_network_with_a_softmax_as_its_only_box() -> None
     assert completed == {"Q", "K", "V", "A", "Y"}
 
 
+def test_the_layer_is_drawn_from_left_to_right_in_named_groups() -> None:
+    graph = network(System.parse(LAYER).equations)
+    label = dict(graph.nodes(data="label"))
+    groups = {name: [label[node] for node in made] for name, made in graph.graph["groups"]}
+    assert groups == {"Q": ["X", "W_Q"], "K": ["X", "W_K"], "V": ["X", "W_V"]}
+    (softmax,) = (node for node, data in graph.nodes(data=True) if data["kind"] == "box")
+    assert graph.nodes[softmax]["takes"] == "S"
+    places, _ = arrange(graph)
+    for first, second, data in graph.edges(data=True):
+        ends = {label[first]: first, label[second]: second}
+        if (data["index"], data["kind"]) == ("j", "summed"):  # out of the softmax, and not back
+            assert places[ends["X"]][0] >= places[softmax][0]
+        if data["index"] == "a":  # the scale stands by the sum that it multiplies
+            (scalar,) = (n for n, d in graph.nodes(data=True) if d["kind"] == "scalar")
+            query, key = places[ends["W_Q"]], places[ends["W_K"]]
+            assert query[0] == key[0]
+            assert 0 < query[0] - places[scalar][0] < 0.5
+            assert places[scalar][1] == pytest.approx((query[1] + key[1]) / 2)
+
+
 def test_what_is_used_twice_is_drawn_by_itself() -> None:
     graph = network(System.parse(r"y^i = W^{ij} x^j \\ z = y^i y^i").equations)
     assert Counter(nodes(graph, "tensor")) == {"W": 1, "x": 1, "y": 2}
@@ -156,11 +176,13 @@ def test_what_is_used_twice_is_drawn_by_itself() -> None:
 @pytest.mark.usefixtures("no_type_checks")
 def test_columns_run_from_the_input_to_the_output(options: dict[str, bool]) -> None:
     graph = network(multi_head_layer(**options).equations)
-    column = {data["label"]: data["column"] for _, data in graph.nodes(data=True)}
+    # Of several X the first: the values' one begins at the softmax, whose result it meets.
+    nodes = sorted(graph.nodes(data=True), reverse=True)
+    column = {data["label"]: data["column"] for _, data in nodes}
     assert column["X"] < column["W_Q"] < column[r"\mathrm{softmax}_{j}"] < column["W_O"]
     assert column["W_O"] < column["d"] == max(column.values())
     places, routes = arrange(graph)
-    across = {label: places[node][0] for node, label in graph.nodes(data="label")}
+    across = {data["label"]: places[node][0] for node, data in nodes}
     assert across["X"] < across["W_Q"] < across["W_O"] < across["d"]
     assert set(places) == set(graph)
     for first, second, number in graph.edges(keys=True):

@@ -5,8 +5,9 @@ share is an edge between them; one that more share is a dot with an edge to each
 contraction (a softmax, a function, a sum of terms) is a box, with the indices of its argument on
 one side and its own on the other. A free index ends at an open node.
 
-The nodes lie in columns in the order in which the tensors meet, and an edge that passes a column
-has a place in it. The rows are chosen for few crossings, then for short edges.
+The nodes lie in columns in the order in which the tensors meet. What meets the result of a box
+begins at the box, so that the box's output leads nowhere back. An edge that passes a column has a
+place in it. The rows are chosen for few crossings, then for short edges.
 """
 
 from collections import defaultdict
@@ -99,7 +100,7 @@ def draw(equations: Sequence[_Equation]) -> Figure:
     Returns:
         The figure. Round boxes are tensors, angular ones functions; a line is an index, black
         where it is summed over, blue where it is free, dashed where it is batch-like; a dot is
-        an index that more than two share.
+        an index that more than two share. A dotted frame holds the tensors that make the named one.
     """
     graph = network(equations)
     places, edges = arrange(graph)
@@ -114,10 +115,12 @@ def draw(equations: Sequence[_Equation]) -> Figure:
         ax.set_axis_off()
         ax.set_xlim(min(xs) - 0.5, max(xs) + 0.9)
         ax.set_ylim(min(ys) - 0.5, max(ys) + 0.5)
+        grouped = _draw_groups(ax, graph, places)
         _draw_edges(ax, graph, edges)
         for node, data in graph.nodes(data=True):
             around = {graph.nodes[other]["kind"] for other in graph[node]}
-            _draw_node(ax, data, *places[node], labeled="open" in around)
+            told = {**data, "value": ""} if node in grouped else data
+            _draw_node(ax, told, *places[node], labeled="open" in around)
         _name_results(ax, graph, places)
         _add_legend(figure, {kind for *_, kind in graph.edges(data="kind")})
     plt.close(figure)  # a notebook shows what a cell returns, and would show open figures as well
@@ -206,7 +209,7 @@ class _Builder:
         parts = flatten(expression)
         inner = {**scope, **{index: self.wire(index, "summed") for index in parts.summed}}
         composite = [factor for factor in parts.factors if not self.is_leaf(factor)]
-        last = max((self.factor(factor, inner) for factor in composite), default=-1)
+        last = self.beside_each_other(composite, inner)
         for factor in parts.factors:
             if self.is_leaf(factor):
                 column = last + 1
@@ -223,7 +226,30 @@ class _Builder:
             near = max(self.graph.nodes, default=None)
             scalar = self.node("scalar", told, max(last, 0))
             self.graph.nodes[scalar]["near"] = near
+            joins = [inner[index].ends for index in parts.summed]
+            beside = next((ends for ends in joins if len(set(ends)) == 2 == len(ends)), None)
+            self.graph.nodes[scalar]["beside"] = beside
         return max(last, 0)
+
+    def beside_each_other(self, factors: Sequence[Expression], scope: Mapping[str, _Wire]) -> int:
+        """Add factors that are no single tensors; return the last column of all.
+
+        What would end before a box among them is moved to begin in the column of that box.
+        """
+        lasts, boxes, groups = [], [0], []
+        for factor in factors:
+            first = self.graph.number_of_nodes()
+            lasts.append(self.factor(factor, scope))
+            groups.append([self.graph.nodes[n] for n in range(first, self.graph.number_of_nodes())])
+            if groups[-1] and groups[-1][-1]["kind"] == "box":
+                boxes.append(lasts[-1])
+        for at, group in enumerate(groups):
+            if group and lasts[at] < max(boxes):
+                shift = max(boxes) - min(data["column"] for data in group)
+                for data in group:
+                    data["column"] += shift
+                lasts[at] += shift
+        return max(lasts, default=-1)
 
     def is_leaf(self, factor: Expression) -> bool:
         """Whether the factor is one node without anything before it."""
@@ -239,8 +265,12 @@ class _Builder:
                 inside: scope[outside]
                 for inside, outside in zip(definition.free, own_indices(factor), strict=True)
             }
+            first = self.graph.number_of_nodes()
             column = self.contraction(definition.computed, own)
             self.name(factor.name, column)
+            made = [*range(first, self.graph.number_of_nodes())]
+            if len(made) > 1 and all(self.graph.nodes[n]["kind"] == "tensor" for n in made):
+                self.graph.graph.setdefault("groups", []).append((factor.name, made))
             return column
         arguments = children(factor)
         ends: list[_Wire] = []
@@ -250,6 +280,9 @@ class _Builder:
             column = max(column, self.contraction(argument, wires))
             ends += wires.values()
         box = self.node("box", _box(factor), column + 1)
+        names = [a.name for a in arguments if isinstance(a, Tensor) and a.name in self.definitions]
+        if len(names) == len(arguments) == 1:
+            self.graph.nodes[box]["takes"] = names[0]
         for wire in ends:
             wire.ends.append(box)
         for index in free_indices(factor):
@@ -274,6 +307,10 @@ class _Builder:
     def finish(self) -> nx.MultiGraph:
         """Turn the wires into edges."""
         self.pull()
+        for _, data in self.graph.nodes(data=True):
+            # A number stands by the sum that it multiplies where there is room: by a vertical line.
+            if len({self.graph.nodes[end]["column"] for end in data.get("beside") or ()}) > 1:
+                data["beside"] = None
         for wire in self.wires:
             columns = [self.graph.nodes[end]["column"] for end in wire.ends]
             ends = list(wire.ends)
@@ -342,6 +379,10 @@ def arrange(graph: Any) -> tuple[dict[int, Point], dict[Edge, list[Point]]]:
         top += min(own.values()) - 0.6
     places = {node: (_APART * column, height[node]) for node, column in bent.nodes(data="column")}
     edges = {edge: [places[node] for node in route] for edge, route in routes.items()}
+    for node, beside in graph.nodes(data="beside"):
+        if beside is not None:
+            (x, y0), (_, y1) = (places[end] for end in beside)
+            places[node] = (x - 0.42, (y0 + y1) / 2)
     return {node: places[node] for node in graph}, edges
 
 
@@ -442,7 +483,8 @@ def _draw_node(ax: Axes, data: dict[str, Any], x: float, y: float, labeled: bool
     if kind == "open":
         ax.text(x + 0.08, y, f"${label}$", va="center", ha="left", zorder=4)
     if kind == "scalar":
-        ax.text(x, y, f"${label}$", va="center", ha="center", fontsize="large", zorder=4)
+        size = "large" if data.get("beside") is None else "medium"
+        ax.text(x, y, f"${label}$", va="center", ha="center", fontsize=size, zorder=4)
     if kind in _FACES:
         shape = "round,pad=0,rounding_size=0.18" if kind == "tensor" else "square,pad=0"
         half = 0.34 if kind == "tensor" else 0.66 if r"\mathrm" in label else 0.34
@@ -454,6 +496,33 @@ def _draw_node(ax: Axes, data: dict[str, Any], x: float, y: float, labeled: bool
             above = (x + half, y + _HALF + 0.02)
             small: dict[str, Any] = {"color": "#555555", "zorder": 4}
             ax.text(*above, f"${data['value']}$", va="bottom", ha="right", **small)
+        if data.get("takes"):
+            above = (x - half, y + _HALF + 0.02)
+            small = {"color": "#555555", "zorder": 4}
+            ax.text(*above, f"${data['takes']}$", va="bottom", ha="left", **small)
+
+
+def _draw_groups(ax: Axes, graph: Any, places: Mapping[int, Point]) -> set[int]:
+    """Frame the tensors that make a named one, with its name; return those framed."""
+    framed: set[int] = set()
+    for name, nodes in graph.graph.get("groups", []):
+        xs, ys = zip(*(places[node] for node in nodes), strict=True)
+        left, low = min(xs) - 0.44, min(ys) - _HALF - 0.1
+        wide, high = max(xs) - left + 0.44, max(ys) - low + _HALF + 0.1
+        inside = {n for n, (x, y) in places.items() if 0 < x - left < wide and 0 < y - low < high}
+        if inside != {*nodes}:
+            continue
+        style: dict[str, Any] = {"facecolor": "none", "edgecolor": "#777777", "linestyle": ":"}
+        shape = "round,pad=0,rounding_size=0.2"
+        ax.add_patch(FancyBboxPatch((left, low), wide, high, boxstyle=shape, zorder=0, **style))
+        # On the left, where the first of the tensors leaves a corner free.
+        first, last = min(places[node] for node in nodes), max(places[node] for node in nodes)
+        falls = first[1] >= last[1]
+        place = (left + 0.12, low + 0.06 if falls else low + high - 0.06)
+        edge = "bottom" if falls else "top"
+        ax.text(*place, f"${name}$", va=edge, ha="left", color="#555555", zorder=4)
+        framed |= {*nodes}
+    return framed
 
 
 def _name_results(ax: Axes, graph: Any, places: dict[int, Point]) -> None:

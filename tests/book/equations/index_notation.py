@@ -98,14 +98,6 @@ def slopes(function, *operands):
     return cotangent, pull(cotangent)
 
 
-@executed("index-jacobian")
-def jacobian(rng):
-    x, w = rng.normal(size=(2, 7)), rng.normal(size=(3, 7, 5))
-    function = jax.jacobian(lambda w: jnp.einsum("ib,hba->hia", x, w))
-    arrays = {"X": x, "dims": {"h": 3, "a": 5, "h'": 3, "a'": 5}}
-    return arrays, {"dQ_dW_Q": function(jnp.asarray(w))}
-
-
 @executed("index-gradient-query")
 def gradient_query(rng):
     arrays, _ = layer(rng)

@@ -25,7 +25,7 @@ def wrong_split(x, num_heads):
 @tested(
     "split-wrong",
     latex=r"""\begin{aligned}
-        \widetilde X^{hia} &= X^{j(h'H+a)}, \\
+        \widetilde Z^{hia} &= Z^{j(h'H+a)}, \\
         j &= \left\lfloor \frac{hT+i}{N} \right\rfloor, \\
         h' &= (hT+i) \bmod N
         \end{aligned}""",
@@ -47,7 +47,7 @@ def split_wrong(rng, altered):
 @tested(
     "split-agree",
     latex=r"""\begin{aligned}
-        &\#\left\{(h, i) : \widetilde X^{hi} = X'^{hi}\right\} \\
+        &\#\left\{(h, i) : \widetilde Z^{hi} = Z'^{hi}\right\} \\
         &\qquad = \gcd(T-1,\, N-1) + 1
         \end{aligned}""",
 )
@@ -68,7 +68,7 @@ def addresses(array):
 
 @tested(
     "split-address",
-    latex=r"\operatorname{address}\left(X'^{hia}\right) = (iN + h)\,H + a",
+    latex=r"\operatorname{address}\left(Z'^{hia}\right) = (iN + h)\,H + a",
     alterations=("copy", "width"),
 )
 def split_address(rng, altered):
@@ -80,7 +80,7 @@ def split_address(rng, altered):
 
 @tested(
     "split-address-copy",
-    latex=r"\operatorname{address}\left(X'^{hia}\right) = (hT + i)\,H + a",
+    latex=r"\operatorname{address}\left(Z'^{hia}\right) = (hT + i)\,H + a",
     alterations=("view", "heads"),
 )
 def split_address_copy(rng, altered):
@@ -101,10 +101,10 @@ def split_projection(rng):
 def split_index(rng):
     x = draw(rng, T, N * H)
     heads = split_heads(jnp.asarray(x), N)
-    return {"X": x, "H": H, "dims": {"h": N, "a": H}}, {"X_prime": heads}
+    return {"Z": x, "H": H, "dims": {"h": N, "a": H}}, {"Z_prime": heads}
 
 
 @executed("split-inverse")
 def split_inverse(rng):
     heads = draw(rng, N, T, H)
-    return {"X_prime": heads, "H": H}, {"X": combine_heads(jnp.asarray(heads))}
+    return {"Z_prime": heads, "H": H}, {"Z": combine_heads(jnp.asarray(heads))}
