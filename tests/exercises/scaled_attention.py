@@ -54,7 +54,7 @@ ANSWERS = [
     ("visible", masked(lambda p, i, j, w: j == p), "wrong at (i, j) = "),
     ("visible", masked(lambda p, i, j, w: (j <= p).astype(jnp.float32)), "a boolean array"),
     ("visible", masked(lambda p, i, j, w: (j <= p)[0]), "expected shape (T, S)"),
-    ("empty", lambda o, m: o * m.any(-1, keepdims=True), "0 times NaN is NaN"),
+    ("empty", lambda o, m: o * m.any(-1, keepdims=True).astype(o.dtype), "0 times NaN is NaN"),
     ("empty", lambda o, m: jnp.nan_to_num(o), "has to be zero"),
     ("empty", lambda o, m: jnp.where(m.all(-1, keepdims=True), o, 0), "stay as they were"),
     ("empty", lambda o, m: o[m.any(-1)], "the shape of the output"),
