@@ -125,7 +125,7 @@ NUMBERS = {
     "grouped-query-attention/slowdown",
     "grouped-query-attention/key-head",
     "hardware/intensity",
-    "scaled-attention/cosine",
+    "scale/cosine",
     "specialization/null-value",
 }
 

@@ -72,56 +72,29 @@ def _visible(attempt: Callable[..., Any]) -> str | None:
     return None
 
 
-def _cosine(attempt: Callable[..., Any]) -> str | None:
-    for width, keys, weight in ((64, 32, 0.9), (512, 32, 0.9), (64, 100, 0.5)):
-        score = math.log(weight * (keys - 1) / (1 - weight))
-        want = score / math.sqrt(width)
-        case = f"d_k={width}, S={keys}, weight={weight}"
-        got = float(attempt(width, keys, weight))
-        if math.isclose(got, want, rel_tol=1e-4):
+def _empty(attempt: Callable[..., Any]) -> str | None:
+    mask = np.array([[True, False], [False, False], [True, True]])
+    good = np.array([[8.0, 0.0, 1.0], [0.0, 0.0, 0.0], [4.0, 4.0, 2.0]])
+    for found in (np.nan, 5.0):
+        output = good.copy()
+        output[1] = found
+        case = f"with {found} in the empty row"
+        got = np.asarray(attempt(jnp.asarray(output, jnp.float32), jnp.asarray(mask)), np.float64)
+        if got.shape != good.shape:
+            return f"{case}: expected the shape of the output, {good.shape}; got {got.shape}"
+        if np.isnan(got[1]).any():
+            return f"{case}: NaN is left; 0 times NaN is NaN, so choose instead of multiplying"
+        if np.allclose(got, good):
             continue
-        wrong = {
-            "that is the score itself; the score is the cosine times sqrt(d_k)": score,
-            "the norms multiply to d_k, and the scale takes away sqrt(d_k), not all of it": score
-            / width,
-            "there are S - 1 other keys, not S": math.log(weight * keys / (1 - weight))
-            / math.sqrt(width),
-            "the other keys count too: each adds exp(0) = 1 to the sum": math.log(
-                weight / (1 - weight)
-            )
-            / math.sqrt(width),
-        }
-        known = [text for text, value in wrong.items() if math.isclose(got, value, rel_tol=1e-4)]
-        return f"{case}: " + (known[0] if known else f"expected {want:.4f}; got {got:.4f}")
-    return None
-
-
-def _temperature(attempt: Callable[..., Any]) -> str | None:
-    scores = np.random.default_rng(0).normal(size=(3, 7, 11)) * np.array([0.5, 1, 4])[:, None, None]
-    limit = math.log(scores.shape[-1])
-
-    def mean_entropy(factor: float) -> float:
-        shifted = factor * scores - (factor * scores).max(-1, keepdims=True)
-        log_weights = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-        return float(-(np.exp(log_weights) * log_weights).sum(-1).mean())
-
-    for share in (0.8, 0.5, 0.2):
-        factor = float(attempt(jnp.asarray(scores, jnp.float32), share * limit))
-        if not 0 < factor < math.inf:
-            return f"expected a positive factor; got {factor}"
-        got = mean_entropy(factor)
-        if not abs(got - share * limit) <= 1e-2:
-            aside = "the mean entropy"
-            if abs(mean_entropy(1 / factor) - share * limit) <= 1e-2:
-                aside = "1/factor would do: the factor multiplies the scores; the mean entropy"
-            return f"{aside} at factor {factor:.3f} is {got:.3f}; wanted {share * limit:.3f}"
+        if not np.allclose(got[1], 0):
+            return f"{case}: row 1 sees no key and has to be zero; got {got[1].tolist()}"
+        return f"{case}: rows that see a key, one or all, stay as they were"
     return None
 
 
 CHECKS: dict[str, Check] = {
     "softmax": _softmax,
     "visible": _visible,
-    "cosine": _cosine,
-    "temperature": _temperature,
+    "empty": _empty,
 }
 """The checks of this chapter's exercises, by name."""

@@ -45,9 +45,9 @@ def matrix(rng, altered):
 @tested(
     "sdpa-moments",
     latex=r"""\begin{aligned}
-\operatorname{E}\Big[\sum_a q_a k_a\Big] &= 0, \\
-\operatorname{Var}\Big[\sum_a q_a k_a\Big]
-&= \sum_a \operatorname{E}[q_a^2]\, \operatorname{E}[k_a^2] \\
+\operatorname{E}\Big[\sum_a q^a k^a\Big] &= 0, \\
+\operatorname{Var}\Big[\sum_a q^a k^a\Big]
+&= \sum_a \operatorname{E}\big[(q^a)^2\big]\, \operatorname{E}\big[(k^a)^2\big] \\
 &= d_k
 \end{aligned}""",
     alterations=("mean", "root", "square"),
@@ -92,50 +92,10 @@ def output(rng):
     return {"A": attention_weights(q, k), "V": v}, {"O": scaled_dot_product_attention(q, k, v)}
 
 
-@executed("sdpa-entropy")
-def entropy(rng):
-    a = attention_weights(*operands(rng)[:2])
-    return {"A": a}, {"eta": -np.sum(a * np.log(a), axis=-1)}
-
-
-@executed("sdpa-jacobian")
-def jacobian(rng):
-    s = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
-    slopes = jax.jacobian(jax.nn.softmax)(s)  # (T, S, T, S)
-    return {"A": jax.nn.softmax(s)}, {"dA_dS": slopes}
-
-
-@executed("sdpa-sensitivity")
-def sensitivity(rng):
-    s = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
-    slopes = jax.jacobian(jax.nn.softmax)(s)  # (T, S, T, S)
-    return {"A": jax.nn.softmax(s), "dA_dS": slopes}, {}
-
-
-@executed("sdpa-aligned")
-def aligned(rng):
-    d_k, rho = 11, 0.3
-    q = rng.normal(size=d_k)
-    q *= np.sqrt(d_k) / np.linalg.norm(q)
-    aside = rng.normal(size=d_k)
-    aside -= aside @ q / d_k * q
-    aside *= np.sqrt(d_k) / np.linalg.norm(aside)
-    k = rho * q + np.sqrt(1 - rho**2) * aside
-    return {"rho": rho, "d_k": d_k}, {"s": q @ k / np.sqrt(d_k)}
-
-
 @executed("sdpa-shift")
 def shift(rng):
     s = rng.normal(size=(T, S))
     return {"S": s, "m": s.max(-1)}, {}
-
-
-@executed("sdpa-lse")
-def lse(rng):
-    q, k, v = operands(rng)
-    s = package_scores(q, k, v)
-    _, total = scaled_dot_product_attention(q, k, v, return_lse=True)
-    return {"S": s, "m": s.max(-1)}, {"lambda_": total, "A": attention_weights(q, k)}
 
 
 @executed("sdpa-bias")
@@ -157,10 +117,3 @@ def average(rng):
     params, x, _, inside = layer(rng)  # one head of it
     one = {"A": inside.weights[2], "V": inside.value[2], "W_V": params.w_v[:, 2]}
     return {"X": x, **one}, {}
-
-
-@executed("sdpa-token")
-def token(rng):
-    params, x, y, inside = layer(rng)
-    w_v = jnp.swapaxes(params.w_v, 0, 1)
-    return {"X": x, "A": inside.weights, "W_V": w_v, "W_O": params.w_o}, {"y": y}
