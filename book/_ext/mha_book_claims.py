@@ -1,5 +1,7 @@
 """Claims on the pages, a line each, and the ledger: both rendered from ``book/claims.yml``."""
 
+import html
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from mha_book_ledger import (
     fill_numbers,
     glued_values,
     load_ledger,
+    part_of,
+    scope_kind,
 )
 from sphinx import addnodes
 from sphinx.util import logging
@@ -27,8 +31,11 @@ ICONS = {
     "holds if": "fa-solid fa-circle-half-stroke",
     "corrected": "fa-solid fa-pen",
     "refuted": "fa-solid fa-circle-xmark",
+    "undecided": "fa-solid fa-circle-question",
+    "not tested": "fa-solid fa-circle-minus",
     "open": "fa-regular fa-circle",
 }
+WORDS = {"condition": "Holds if", "reason": "Why:", "measured": "Measured:"}
 
 
 def cell_label(chapter: str, cell_id: str) -> str:
@@ -54,10 +61,14 @@ def part(*children, classes, tag=nodes.container, **attributes):
     return tag("", *text, *children, classes=classes, **attributes)
 
 
-def badge(verdict: str) -> nodes.Node:
-    """Return the verdict as an icon and a word."""
+def badge(verdict: str, scope: str = "") -> nodes.Node:
+    """Return the verdict as an icon and a word, and behind it what it was reached on."""
     icon = nodes.raw("", f'<i class="{ICONS[verdict]}" aria-hidden="true"></i> ', format="html")
-    return part(icon, nodes.Text(verdict), tag=nodes.inline, classes=["verdict", slug(verdict)])
+    word = part(nodes.Text(verdict), tag=nodes.inline, classes=["verdict-word"])
+    tail = [nodes.Text(" "), part(nodes.Text(scope), tag=nodes.inline, classes=["scope"])]
+    return part(
+        icon, word, *(tail if scope else []), tag=nodes.inline, classes=["verdict", slug(verdict)]
+    )
 
 
 def refer(label: str, text: str) -> nodes.Node:
@@ -84,11 +95,26 @@ class _Base(SphinxDirective):
         """Parse Markdown with a bold word before it."""
         return self.markdown(f"**{word}** {text}", [f"claim-{name}"])
 
+    def filled(self, entry: dict, key: str) -> str:
+        """Return a text of an entry with the numbers that the cells of its chapter glued."""
+        if "{glue:text}" not in entry[key]:
+            return entry[key]
+        notebook = Path(self.env.srcdir) / "book" / f"{entry['chapter']}.ipynb"
+        self.env.note_dependency(str(notebook))
+        try:
+            return fill_numbers(entry[key], glued_values(notebook))
+        except KeyError as error:
+            logger.warning(
+                f"claim {entry['id']}: {notebook.name} glues no {error}", type="mha_book"
+            )
+            return entry[key]
+
 
 class Claim(_Base):
     """``{claim} C16``: a line for each claim of this chapter that is named, and no more.
 
-    The line has the verdict, the claim and a link to the ledger, where the argument stands.
+    The line has the verdict, the claim with its condition or correction, and a link to the ledger,
+    where the argument stands.
     """
 
     required_arguments = 1
@@ -118,9 +144,16 @@ class Claim(_Base):
         )
         line = part(classes=["claim", "claim-line", slug(entry["verdict"])], ids=[anchor])
         head = nodes.paragraph("", "", classes=["claim-head"])
-        head += [refer(f"ledger-{name.lower()}", name), nodes.Text(" "), badge(entry["verdict"])]
+        head += [refer(f"ledger-{name.lower()}", name), nodes.Text(" ")]
+        head += badge(entry["verdict"], entry["scope"])
         line += head
-        line += self.markdown(entry["claim"], ["claim-statement"])
+        text = part(self.markdown(entry["claim"], ["claim-statement"]), classes=["claim-text"])
+        # Without these the sentence alone would say more, or something else, than was found.
+        if entry["condition"]:
+            text += self.labelled("If", self.filled(entry, "condition"), "condition")
+        if entry["verdict"] in ("corrected", "refuted"):
+            text += self.labelled("Instead:", self.filled(entry, "reason"), "reason")
+        line += text
         return [line]
 
 
@@ -144,7 +177,7 @@ class Ledger(_Base):
     def run(self):
         """Render the counts and one card a claim."""
         entries = load(self.env)
-        out = [verdict_counts(entries)]
+        out = [verdict_counts(entries), filters(entries, Path(self.env.srcdir))]
         for key, title in SECTIONS.items():
             section = nodes.section(ids=[f"ledger-{key}"])
             section += nodes.title(title, title)
@@ -164,31 +197,37 @@ class Ledger(_Base):
         head = nodes.paragraph(
             "", "", part(nodes.Text(entry["id"]), tag=nodes.inline, classes=["claim-id"]),
             part(nodes.Text(notes), tag=nodes.inline, classes=["claim-notes"]),
-            badge(entry["verdict"]), classes=["claim-head"],
+            badge(entry["verdict"], entry["scope"]), classes=["claim-head"],
         )  # fmt: skip
         card = part(head, classes=["claim", "claim-card", slug(entry["verdict"])], ids=[anchor])
         card += self.markdown(entry["claim"], ["claim-statement"])
-        if entry["condition"]:
-            card += self.labelled("Holds if", entry["condition"], "condition")
-        if entry["reason"]:
-            card += self.labelled("Why:", entry["reason"], "reason")
-        if entry["measured"]:
-            notebook = Path(self.env.srcdir) / "book" / f"{entry['chapter']}.ipynb"
-            self.env.note_dependency(str(notebook))
-            try:
-                text = fill_numbers(entry["measured"], glued_values(notebook))
-            except KeyError as error:
-                logger.warning(
-                    f"claim {entry['id']}: {notebook.name} glues no {error}", type="mha_book"
-                )
-                text = entry["measured"]
-            card += self.labelled("Measured:", text, "measured")
+        for key, word in WORDS.items():
+            if entry[key]:
+                card += self.labelled(word, self.filled(entry, key), key)
         if entry["verdict"] == "open":
             planned = f"Planned for the chapter {entry['chapter']}."
             card += nodes.paragraph(planned, planned, classes=["claim-evidence"])
         else:
             card += evidence(entry)
         return card
+
+
+def filters(entries: list[dict], root: Path) -> nodes.Node:
+    """Return the place of the filters, with what ``claims.js`` needs to make them.
+
+    Without a script it is empty, and every claim is shown.
+    """
+    parts = part_of(root) if (root / "_toc.yml").exists() else {}
+    rows = {
+        f"ledger-{entry['id'].lower()}": {
+            "verdict": entry["verdict"],
+            "part": parts.get(entry["chapter"], ""),
+            "scope": scope_kind(entry),
+        }
+        for entry in entries
+    }
+    data = html.escape(json.dumps(rows))
+    return nodes.raw("", f'<div class="claim-filters" data-rows="{data}"></div>', format="html")
 
 
 def verdict_counts(entries: list[dict]) -> nodes.Node:

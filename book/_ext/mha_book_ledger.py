@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 __all__ = [
+    "SCOPES",
     "SECTIONS",
     "VERDICTS",
     "Page",
@@ -24,8 +25,11 @@ __all__ = [
     "glued_values",
     "ledger_problems",
     "load_ledger",
+    "part_of",
     "read_pages",
+    "scope_kind",
     "toc_pages",
+    "typed_numbers",
 ]
 
 SECTIONS = {
@@ -34,14 +38,23 @@ SECTIONS = {
     "cost": "Cost, shapes and hardware",
     "learning": "Learning: specialization, pruning, grouping, dropout",
 }
-VERDICTS = ("confirmed", "holds if", "corrected", "refuted", "open")
+VERDICTS = (
+    "confirmed", "holds if", "corrected", "refuted", "undecided", "not tested", "open",
+)  # fmt: skip
+# What a verdict was reached on; a scope is one of these, a colon and what exactly.
+SCOPES = ("algebra", "code", "published models", "trained models", "tiny models", "timings")
 _FIELDS = {
-    "id", "note", "section", "claim", "verdict", "condition", "reason", "measured", "chapter",
-    "cell", "test",
+    "id", "note", "section", "claim", "verdict", "scope", "condition", "reason", "measured",
+    "chapter", "cell", "test",
 }  # fmt: skip
+_TEXTS = ("condition", "reason", "measured")  # they take glued numbers
 _BOX = re.compile(r"^:{3,}\{claim\}[ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
 _GLUE = re.compile(r"\{glue:text\}`([^`]+)`")
 _PREFIX = "application/papermill.record/"
+# A number that is the outcome of something: with a decimal point or a power, in percent, or long.
+_NUMBER = re.compile(
+    r"(?<![\w.\-])(?:\d+\.\d+(?:e-?\d+)?|\d+e-?\d+|\d[\d,]*\d{2}|\d+(?=\s?(?:%|percent\b)))(?!\w)"
+)
 _SKIPS = {"skip", "skipif", "xfail", "importorskip"}
 
 
@@ -56,8 +69,15 @@ class Page:
 def load_ledger(path: Path) -> list[dict]:
     """Read the ledger, every optional field filled with the empty string."""
     entries = yaml.safe_load(path.read_text(encoding="utf8"))
-    empty = dict.fromkeys(("condition", "reason", "measured", "chapter", "cell", "test"), "")
+    empty = dict.fromkeys(
+        ("scope", "condition", "reason", "measured", "chapter", "cell", "test"), ""
+    )
     return [{**empty, **{k: v for k, v in e.items() if v is not None}} for e in entries]
+
+
+def scope_kind(entry: dict) -> str:
+    """Return what a verdict was reached on, the first words of its scope."""
+    return entry["scope"].partition(":")[0]
 
 
 def entry_problems(entry: dict) -> list[str]:
@@ -77,13 +97,15 @@ def entry_problems(entry: dict) -> list[str]:
     }:
         found.append(f"{name}: note must list some of N0 to N4")
     if entry.get("verdict") == "open":
-        for key in ("condition", "reason", "measured", "cell", "test"):
+        for key in ("scope", "condition", "reason", "measured", "cell", "test"):
             if entry.get(key):
                 found.append(f"{name}: open, yet has {key}")
     else:
-        for key in ("reason", "cell", "test"):
+        for key in ("scope", "reason", "cell", "test"):
             if not entry.get(key):
                 found.append(f"{name}: {entry.get('verdict')}, without {key}")
+        if entry.get("scope") and scope_kind(entry) not in SCOPES:
+            found.append(f"{name}: the scope has to begin with one of {', '.join(SCOPES)}")
     if bool(entry.get("condition")) != (entry.get("verdict") == "holds if"):
         found.append(f"{name}: a condition belongs to the verdict 'holds if' and to no other")
     return found
@@ -145,6 +167,14 @@ def toc_pages(root: Path) -> list[str]:
     return [toc["root"]] + [c["file"] for part in toc["parts"] for c in part["chapters"]]
 
 
+def part_of(root: Path) -> dict[str, str]:
+    """Return the part of the book that each page is in, by the page's short name."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
+    return {
+        Path(c["file"]).name: part["caption"] for part in toc["parts"] for c in part["chapters"]
+    }
+
+
 def read_pages(root: Path) -> dict[str, Page]:
     """Read every page of the book that exists: its code cells by id, and its claims."""
     pages = {}
@@ -174,6 +204,22 @@ def glued_values(notebook: Path) -> dict[str, str]:
             if name and text is not None:
                 values[name] = ast.literal_eval("".join(text))
     return values
+
+
+def typed_numbers(entry: dict) -> list[str]:
+    """Return the numbers of an entry that no cell glued, apart from those that its claim has.
+
+    A number counts with a decimal point, in percent or from three digits on, in the reason, the
+    condition and the measured outcome.
+    """
+    of_claim = {n.replace(",", "") for n in _NUMBER.findall(entry["claim"])}
+    of_claim |= {n.replace(",", "") for n in re.findall(r"\d[\d,.]*\d|\d", entry["claim"])}
+    found = []
+    for key in _TEXTS:
+        for number in _NUMBER.findall(_GLUE.sub("", entry[key])):
+            if number.replace(",", "") not in of_claim:
+                found.append(f"{key}: {number}")
+    return found
 
 
 def fill_numbers(text: str, values: dict[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from urllib.parse import unquote, urldefrag, urlparse
@@ -260,6 +261,36 @@ def test_every_link_and_anchor_leads_somewhere(desktop, address, built_book):
             if missing or (anchor and path in ids and unquote(anchor) not in ids[path]):
                 dead.append(f"{page}: {target}")
     assert dead == []
+
+
+def test_the_ledger_is_filtered_on_a_phone(browser, address):
+    tab = Visitor(browser, address, PHONE)
+    tab.see("book/claims.html")
+    cards = tab.page.locator(".claim-card:visible")
+    rows = json.loads(tab.page.locator(".claim-filters").get_attribute("data-rows"))
+    assert cards.count() == len(rows)
+    wanted = {"verdict": "undecided", "scope": "tiny models"}
+    for key, value in wanted.items():
+        tab.page.locator(f".claim-filters select[name={key}]").select_option(value)
+    fits = [name for name, row in rows.items() if wanted.items() <= row.items()]
+    assert 0 < len(fits) < len(rows)
+    assert cards.evaluate_all("cards => cards.map(card => card.id)") == fits
+    assert tab.page.locator(".claim-filters output").inner_text().startswith(f"{len(fits)} of ")
+    assert not tab.page.evaluate(WIDER)
+    hidden = next(name for name in rows if name not in fits)
+    tab.page.evaluate("name => { location.hash = name }", hidden)
+    tab.page.wait_for_selector(f"#{hidden}:visible")
+    assert cards.count() == len(rows)
+    assert tab.wrong == []
+    tab.context.close()
+
+
+def test_the_ledger_is_whole_without_scripts(browser, address, built_book):
+    context = browser.new_context(viewport=PHONE, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address + "book/claims.html")
+    assert page.locator(".claim-card:visible").count() == page.locator(".claim-card").count() > 50
+    context.close()
 
 
 def test_search_finds_softmax(browser, address):

@@ -2,10 +2,12 @@
 
 import copy
 import json
+import re
 
 import pytest
 
 from tests.book.extensions import ROOT, ledger
+from tests.book.verdicts import decides, verdict_problems
 
 # Every claim of the source notes has one of these ids, whether the book has taken it up or not.
 IDS = (
@@ -29,12 +31,64 @@ def test_ids_are_complete_and_each_once():
     assert len(set(IDS)) == 53
 
 
+ENTRIES = ledger.load_ledger(ROOT / "book" / "claims.yml")
+
+
+def test_every_verdict_is_the_one_that_its_test_ends_with():
+    assert verdict_problems(ENTRIES) == []
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
+def test_a_flipped_verdict_is_found(entry, monkeypatch):
+    """Of each claim, on a copy: by the reading of its test, and by the test when it is run."""
+    for verdict in set(ledger.VERDICTS) - {entry["verdict"], "open"}:
+        flipped = copy.deepcopy(ENTRIES)
+        (row,) = (row for row in flipped if row["id"] == entry["id"])
+        row["verdict"] = verdict
+        found = verdict_problems([row])
+        assert len(found) == 1, found
+        assert found[0].startswith(f"{entry['id']}: ")
+        monkeypatch.setattr(ledger, "load_ledger", lambda path, rows=flipped: rows)
+        with pytest.raises(AssertionError, match=verdict):
+            decides(entry["id"], entry["verdict"])
+
+
+def test_a_flip_to_open_is_found():
+    """An open claim has no test; the page that states it and the fields that it has betray it."""
+    for number in range(len(ENTRIES)):
+        flipped = copy.deepcopy(ENTRIES)
+        flipped[number]["verdict"] = "open"
+        assert ledger.entry_problems(flipped[number])
+
+
+def test_no_number_of_the_ledger_is_typed():
+    assert {e["id"]: found for e in ENTRIES if (found := ledger.typed_numbers(e))} == {}
+
+
+@pytest.mark.parametrize("key", ["condition", "reason", "measured"])
+@pytest.mark.parametrize("typed", ["0.82", "30%", "8 percent", "342", "11,677", "1e-12"])
+def test_a_typed_number_is_found(key, typed):
+    """In every row, unless the claim itself has the number."""
+    number = typed.split()[0].rstrip("%")
+    for entry in ENTRIES:
+        planted = {**entry, key: f"{entry[key]} It was {typed} of it."}
+        of_claim = re.search(rf"(?<![\d.,]){number}(?![\d.,]*\d)", entry["claim"]) is not None
+        assert (f"{key}: {number}" in ledger.typed_numbers(planted)) != of_claim, entry["id"]
+
+
+def test_what_is_no_typed_number():
+    entry = {"claim": "By 30% at 512.", "condition": "", "measured": "float32, GPT-2, C15, 64"}
+    glued = "It took {glue:text}`time-2048` of MiniLM-L6 at 512 and 30%."
+    assert ledger.typed_numbers({**entry, "reason": glued}) == []
+
+
 # The gate itself: it finds each kind of mistake.
 
 GOOD = [
     {
         "id": "C01", "note": ["N0"], "section": "structure", "claim": "Something.",
         "verdict": "holds if", "condition": "it rains", "reason": "rain is wet",
+        "scope": "timings: one cloud",
         "chapter": "rain", "cell": "rain-wet", "test": "tests/test_rain.py::test_wet[3]",
     },
     {
@@ -65,6 +119,10 @@ def test_a_sound_ledger_has_no_problem():
         ({"note": "N0"}, "note must list"),
         ({"source": "N0"}, "unknown field"),
         ({"reason": ""}, "without reason"),
+        ({"scope": ""}, "without scope"),
+        ({"scope": "one cloud"}, "scope has to begin"),
+        ({"verdict": "undecided"}, "condition belongs"),
+        ({"verdict": "not tested", "condition": "", "test": ""}, "not tested, without test"),
         ({"cell": ""}, "without cell"),
         ({"test": ""}, "without test"),
         ({"condition": ""}, "condition belongs"),

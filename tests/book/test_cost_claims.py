@@ -15,6 +15,7 @@ from mha_book.costs import (
     score_bytes,
     traced_matmul_flops,
 )
+from tests.book.verdicts import decides
 
 ROOT = Path(__file__).parents[2]
 DATA = json.loads((ROOT / "book" / "data" / "models.json").read_text(encoding="utf-8"))
@@ -35,6 +36,7 @@ def test_four_squares():
     assert entry_count(shapes(512, 8, use_bias=True)) == 4 * 512**2 + 4 * 512
     assert entry_count(shapes(512, 8, k=2)) < 4 * 512**2
     assert entry_count(shapes(512, 8, h=128)) > 4 * 512**2
+    decides("C04", "holds if")
 
 
 def test_the_third_is_the_output_projection():
@@ -65,6 +67,7 @@ def test_the_third_is_the_output_projection():
 
     assert merged_gap(1) < 1e-3
     assert merged_gap(3) > 0.1
+    decides("C15", "corrected")
 
 
 def test_widths_of_published_heads():
@@ -83,6 +86,7 @@ def test_widths_of_published_heads():
     widths = [row["head_dim"] for row in DATA["defaults"]]
     usual = sum(h in (64, 128) for h in widths)
     assert 0.7 < usual / len(widths) < 0.85
+    decides("C17", "corrected")
 
 
 def test_equal_products_and_more_scores():
@@ -112,6 +116,7 @@ def test_equal_products_and_more_scores():
         spread = abs(case["rows"][-1]["ratio"]["median"] - 1)
         assert ratio[1] < 1 - spread
         assert ratio[64] > 1 + spread
+    decides("C20", "undecided")
 
 
 def test_growing_by_heads():
@@ -134,3 +139,4 @@ def test_growing_by_heads():
             if name.startswith((family + " ", family + "-")) and not name.startswith("Llama 2")
         }
         assert (len(widths) == 1) == holds
+    decides("C21", "undecided")

@@ -10,7 +10,23 @@ import pytest
 from mha_book.models import tiny
 from mha_book.storage import load_arrays, load_tree
 from tests.book.extensions import ROOT
+from tests.book.verdicts import decides
 from tests.oracles import interval
+
+
+@pytest.mark.needs_torch
+@pytest.mark.filterwarnings("default")
+def test_c32_the_usual_rates_as_published():
+    """0.1 on the weights and after the output in BERT, GPT-2 and T5; none in Llama and Mistral."""
+    import transformers
+
+    bert, gpt2 = transformers.BertConfig(), transformers.GPT2Config()
+    assert (bert.attention_probs_dropout_prob, bert.hidden_dropout_prob) == (0.1, 0.1)
+    assert (gpt2.attn_pdrop, gpt2.resid_pdrop) == (0.1, 0.1)
+    assert transformers.T5Config().dropout_rate == 0.1
+    for config in (transformers.LlamaConfig(), transformers.MistralConfig()):
+        assert config.attention_dropout == 0.0
+        assert [name for name in config.to_dict() if "drop" in name] == ["attention_dropout"]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +58,7 @@ def test_c32_dropout_between_is_like_the_others(stored):
     for row in (stored["noise"][place] for place in places):
         assert np.allclose(row["variance"], row["variance_by_formula"], rtol=0.05)
         assert np.mean(row["beyond_three_errors"]) < 0.02  # the mean is that without dropout
+    decides("C32", "corrected")
 
 
 def test_c35_removing_heads(stored):
@@ -60,6 +77,7 @@ def test_c35_removing_heads(stored):
     assert backed.min() > 2.5
     assert (costs["none"][:, 255] / alone.sum(axis=1)).max() < 1.6
     assert (costs["weights"][:, heads].mean(axis=1) < alone.mean(axis=1) / 2).all()
+    decides("C35", "corrected")
 
 
 def test_c35_gradients_arrive_without_heads(stored):

@@ -2,6 +2,7 @@
 
 import html
 import io
+import json
 import re
 from pathlib import Path
 
@@ -57,6 +58,35 @@ def test_every_link_to_the_page_has_its_anchor(pages):
         assert len(re.findall(line, pages[entry["chapter"]])) == 1
 
 
+def test_every_badge_of_a_claim_has_its_verdict_and_its_scope(pages):
+    for entry in ENTRIES:
+        name = entry["id"].lower()
+        for page, anchor in ((entry["chapter"], f"claim-{name}"), ("claims", f"ledger-{name}")):
+            start = pages[page].index(f'id="{anchor}"')
+            badge = re.search(
+                r'<span class="verdict claim-(\S+)">(.*?)</span></span>',
+                pages[page][start:],
+                re.DOTALL,
+            )
+            assert badge[1] == entry["verdict"].replace(" ", "-")
+            words = " ".join(text(badge[2]).split())
+            assert words == f"{entry['verdict']} {entry['scope']}"
+
+
+def test_the_filters_have_every_claim_and_are_no_condition_for_reading(pages):
+    page = pages["claims"]
+    rows = json.loads(html.unescape(re.search(r'data-rows="([^"]+)"', page)[1]))
+    assert rows.keys() == {f"ledger-{entry['id'].lower()}" for entry in ENTRIES}
+    assert rows.keys() <= ids(page)
+    parts = ledger.part_of(ROOT)
+    for entry in ENTRIES:
+        row = rows[f"ledger-{entry['id'].lower()}"]
+        assert (row["verdict"], row["part"]) == (entry["verdict"], parts[entry["chapter"]])
+        assert entry["scope"].startswith(f"{row['scope']}: ")
+    assert "claims.js" in page
+    assert not re.search(r'class="[^"]*claim-card[^"]*"[^>]*\shidden', page)
+
+
 def test_every_test_is_shown_once_with_its_claims_and_its_source(pages):
     sections = pages["evidence"].split('<section id="evidence-')[1:]
     assert len(sections) == len(TESTS)
@@ -96,10 +126,13 @@ class TestSnow:
 
 CLAIMS = """\
 - {id: C01, note: [N0], section: structure, claim: It is wet., verdict: confirmed, reason: rain,
+   scope: code,
    chapter: rain, cell: drop, test: "tests/test_rain.py::test_wet[2]"}
 - {id: C02, note: [N0], section: structure, claim: It is cold., verdict: confirmed, reason: snow,
+   scope: code,
    chapter: rain, cell: drop, test: "tests/test_rain.py::TestSnow::test_cold"}
 - {id: C03, note: [N0], section: cost, claim: It stays wet., verdict: confirmed, reason: rain,
+   scope: code,
    chapter: rain, cell: drop, test: "tests/test_rain.py::test_wet"}
 - {id: C04, note: [N0], section: cost, claim: Nothing yet., verdict: open, chapter: rain}
 """

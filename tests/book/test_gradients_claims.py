@@ -11,6 +11,7 @@ from mha_book.multihead.gradient import multi_head_attention_vjp
 from mha_book.multihead.layer import project_heads
 from mha_book.notation import Equation, multi_head_layer
 from mha_book.notation.layer import layer_arrays
+from tests.book.verdicts import decides
 
 T, N, H, C, D, B = 3, 5, 2, 7, 11, 13
 
@@ -57,6 +58,7 @@ def test_c05_query_weights():
         assert relative(claimed(X=x[0], dL_dQ=d_query[0]), jnp.moveaxis(wanted, 1, 0)) > 0.1
         each = [claimed(X=x[n], dL_dQ=d_query[n]) for n in range(B)]
         assert relative(sum(each), jnp.moveaxis(wanted, 1, 0)) < 1e-12
+    decides("C05", "confirmed")
 
 
 @pytest.mark.parametrize("case", ["plain", "gates", "dropout on heads", "dropout on output"])
@@ -83,6 +85,7 @@ def test_c06_output_weights(case):
         assert (relative(slope, found) < 1e-12) == (case == "plain")
         by_hand = multi_head_attention_vjp(params, x, **options)[1](above)
         assert relative(by_hand.params.w_o, found) < 1e-12
+    decides("C06", "confirmed")
 
 
 def test_c07_everything_else():
@@ -116,3 +119,4 @@ def test_c07_everything_else():
         product = inside.weights * d_weights
         d_q = jnp.einsum("hij,hja->hia", product, inside.key) / H**0.5
         assert relative(jnp.einsum("ib,hia->bha", x, d_q), d_params.w_q) > 0.1
+    decides("C07", "confirmed")

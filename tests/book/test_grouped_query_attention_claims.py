@@ -18,6 +18,7 @@ from mha_book.costs import attention_size, cache_bytes, pair_matmul_flops, trace
 from mha_book.multihead.cache import attend_cached, init_cache
 from mha_book.multihead.grouped import kv_head_index, repeat_kv_heads
 from tests.book.extensions import ROOT
+from tests.book.verdicts import decides
 from tests.oracles import interval
 
 B, T, N, K, H, D = 2, 5, 6, 3, 7, 11
@@ -70,6 +71,7 @@ def test_c28_repeated_not_tiled():
     tiled = params._replace(w_k=w_k, w_v=w_v)
     assert far(run(repeat_kv_heads(params), x), run(params, x)) < 1e-5
     assert far(run(tiled, x), run(params, x)) > 0.1
+    decides("C28", "confirmed")
 
 
 @pytest.mark.needs_torch
@@ -114,6 +116,7 @@ def test_c51_the_printed_loop_is_multi_query():
         assert far(unnumbered, run(one, x)) < 1e-5
         assert far(unnumbered, grouped) > 0.01
     assert far(loop(lambda x, k: x @ w_k[:, k], lambda x, k: x @ w_v[:, k]), grouped) < 1e-5
+    decides("C51", "corrected")
 
 
 def test_c29_the_cache_shrinks_and_the_scores_do_not():
@@ -143,6 +146,7 @@ def test_c29_the_cache_shrinks_and_the_scores_do_not():
     }
     assert inside[8].weights.shape == inside[32].weights.shape == (32, T, T)
     assert inside[8].key.shape == (8, T, 2)
+    decides("C29", "corrected")
 
 
 def test_c29_who_shares():
@@ -198,6 +202,7 @@ def test_c31_measured_steps():
     (read,) = (row for row in stored["cases"][0]["rows"] if row["name"] == "read")
     cache_rate = 4 * 30 * 2 * 3 * 64 / model["slope_s_per_token"]
     assert cache_rate < read["cache_bytes_per_s"] / 5
+    decides("C31", "holds if")
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +211,7 @@ def study():
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_c30_within_two_percent_with_half_the_key_heads(study):
+def test_c30_six_intervals_of_tiny_models_do_not_decide(study):
     base = np.array(study["scratch"]["multi-head"]["last"])
     assert len(base) == 5
     for name, row in study["scratch"].items():
@@ -215,6 +220,7 @@ def test_c30_within_two_percent_with_half_the_key_heads(study):
         middle, half = interval(100 * (np.array(row["last"]) / base - 1))
         assert abs(middle) < half, name  # no difference is seen,
         assert (abs(middle) + half < 2) == name.startswith("4"), name  # nor excluded with fewer
+    decides("C30", "undecided")
 
 
 def test_c30_converted_models_stay_behind(study):

@@ -13,6 +13,7 @@ from mha_book import attend, fuse, init_multi_head
 from mha_book.multihead.cache import attend_cached, init_cache
 from mha_book.multihead.layer import project_heads
 from tests.book.extensions import ROOT
+from tests.book.verdicts import decides
 
 STORED = ROOT / "benchmarks" / "results" / "layouts-cpu.json"
 N, T, H = 8, 96, 16
@@ -72,6 +73,7 @@ def test_c13_the_cache_of_a_step_is_written_anew():
     assert copied["positions first"] >= cache
     assert copied["heads first"] < copied["positions first"]
     assert over(case, "positions first", "heads first") > 1.5
+    decides("C13", "not tested")
 
 
 def test_c13_a_compiled_layer_has_no_faster_order():
@@ -105,16 +107,18 @@ def test_c33_the_forms_give_the_same_numbers():
     assert max(float(gap) for gap in gaps()) < 1e-5
 
 
-def test_c33_the_loop_is_slower_where_gradients_are_taken():
-    """The measured times: with gradients the loop takes longer, forward about as long."""
-    loop, one = "loop over heads", "one product"
+def test_c33_a_processor_does_not_decide():
+    """Against three products the loop is much slower with gradients and about as fast forward."""
+    loop, three = "loop over heads", "three products"
     for case in cases(part="projection", form="compiled, backward"):
-        assert over(case, loop, one) > 1.2
+        assert over(case, loop, three) > 1.4
     for case in cases(part="projection", form="compiled"):
-        assert over(case, loop, one) < 1.3
-    (long,) = cases(part="projection", form="compiled", queries=2048)
-    assert over(long, loop, one) < 1.05
-    for case in cases(part="projection", form="compiled"):
+        assert over(case, loop, three) < 1.35
+        if case["case"]["queries"] > 1:
+            assert 0.85 < over(case, loop, three) < 1.1
         products = {row["name"]: row["operations"]["products"] for row in case["rows"]}
-        assert products[one] == 1
+        assert products[three] == 3
         assert products[loop] == 3 * case["case"]["heads"]
+    found = json.loads(STORED.read_text(encoding="utf-8"))["provenance"]
+    assert "cpu" in str(found["device"]).lower()  # and the claim is about a GPU
+    decides("C33", "undecided")

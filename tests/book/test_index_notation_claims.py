@@ -6,6 +6,7 @@ import numpy as np
 
 from mha_book.notation import Equation, multi_head_layer
 from mha_book.notation.diagram import network
+from tests.book.verdicts import decides
 
 
 def drawn(graph, kind):
@@ -40,6 +41,7 @@ def test_c09_the_layer_as_a_network():
             for name in arrays
         }
     assert linear == {"X": False, "W_Q": False, "W_K": False, "W_V": True, "W_O": True}
+    decides("C09", "holds if")
 
 
 def test_a_contraction_alone_is_linear_in_every_tensor():

@@ -21,6 +21,7 @@ from mha_book import (
     multi_head_attention,
     scaled_dot_product_attention,
 )
+from tests.book.verdicts import decides
 
 TEXT = (
     "We hold these truths to be self-evident, that all men are created equal, that they are "
@@ -107,6 +108,7 @@ def test_c19_real_heads_saturate_when_merged_and_not_in_the_control(heads):
     assert sensitivity(wide) < 0.25 * sensitivity(narrow)
     assert entropy_share(wide_control) > 0.8 * entropy_share(narrow)
     assert sensitivity(wide_control) > 0.9 * sensitivity(narrow)
+    decides("C19", "holds if")
 
 
 def test_the_sensitivity_bounds_the_gradient():
@@ -157,6 +159,7 @@ def test_c38_token_matrix_and_per_head_forms_agree():
     matrices = o.transpose(1, 0, 2).reshape(7, 15) @ p["w_o"].reshape(15, 15) + p["b_o"]
     for other in (per_head, matrices, layer):
         assert np.abs(np.stack(by_token) - other).max() < 1e-12
+    decides("C38", "confirmed")
 
 
 @pytest.mark.needs_models
@@ -172,6 +175,7 @@ def test_c41_rows_are_stochastic_unless_empty(heads):
     assert 0 < softmax(np.array([0.0, 200.0]))[0] < 1e-80
     empty = attention_weights(q, k, mask=jnp.zeros((1, 2), bool))
     assert empty.tolist() == [[0.0, 0.0]]
+    decides("C41", "holds if")
 
 
 @pytest.mark.needs_models
@@ -199,6 +203,7 @@ def test_c42_a_head_averages_values_of_visible_tokens(heads):
         record.intermediates.query, record.intermediates.key, is_causal=True
     )
     assert (np.triu(np.asarray(weights)[0, 0], 1) == 0).all()
+    decides("C42", "holds if")
 
 
 def naive(scores):
@@ -229,6 +234,7 @@ def test_c45_exponential_by_sum_fails_out_of_range(dtype, row, right):
     scores = jnp.asarray([row], dtype)
     assert is_right(naive(scores), scores) == right
     assert is_right(naive(scores - scores.max(-1, keepdims=True)), scores)
+    decides("C45", "holds if")
 
 
 def test_c45_the_limit_is_the_logarithm_of_the_largest_number():

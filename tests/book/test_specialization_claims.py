@@ -19,6 +19,7 @@ from mha_book.specialization.words import (
 )
 from mha_book.storage import read_table
 from tests.book.extensions import ROOT
+from tests.book.verdicts import decides
 
 DATA = ROOT / "book" / "data"
 
@@ -43,6 +44,7 @@ def test_c10_kinds_are_few_and_most_heads_are_of_none():
         # No gap: as many again lie between a quarter and a half as beyond.
         nearly = np.any([above_chance(table, kind) >= 0.25 for kind in (*kinds, sink)], axis=0)
         assert nearly.sum() > 1.5 * np.any(list(found.values()), axis=0).sum()
+    decides("C10", "holds if")
 
 
 SENTENCES = json.loads((DATA / "syntax.json").read_text(encoding="utf-8"))["sentences"]
@@ -157,6 +159,7 @@ def test_c52_heads_prefer_words_of_like_meaning():
         for _ in range(50)
     ]
     assert share.max() > np.quantile(nulls, 0.95)
+    decides("C52", "undecided")
 
 
 def shares(attention):
@@ -179,6 +182,7 @@ def test_c27_features_have_favourite_heads_beyond_chance():
         trained, of_size = rho.max(0).mean(), (mixed / mixed.sum(0)).max(0).mean()
         assert of_size < trained < of_size + 0.03  # favourites of single features: few and small
         assert trained > random.max(0).mean()
+    decides("C27", "corrected")
 
 
 def test_c27_the_mix_is_a_sum_of_one_fixed_term_a_head():

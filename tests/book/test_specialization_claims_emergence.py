@@ -11,10 +11,12 @@ from mha_book.masks import causal
 from mha_book.models import smollm2, tiny
 from mha_book.multihead.parameters import init_multi_head
 from mha_book.pruning.order import rank_correlation
+from mha_book.specialization.intervals import wilson_interval
 from mha_book.specialization.patterns import mean_score, visible_pairs
 from mha_book.specialization.synthetic import ProbeTask, probe_patterns, probe_sequences
 from mha_book.storage import load_arrays, load_tree
 from tests.book.extensions import ROOT
+from tests.book.verdicts import decides
 from tests.oracles import interval
 
 pytestmark = pytest.mark.unoptimized
@@ -101,6 +103,27 @@ def test_c22_the_start_decides_and_not_the_order_of_the_data(study):
         assert found["of another start"][kind]["rank correlation"][1] < 0.1
 
 
+def test_c22_a_nudge_of_the_start_does_not_decide(study, scores):
+    """Early attention foretells the role; raising it at the start takes it no surer than chance."""
+    found = study["seeds"]["foretold"]
+    for kind in ("place", "content", "difference"):
+        low, high = found["0"][kind]["rank correlation"][1:]
+        assert low < 0 < high
+        assert found["20"][kind]["rank correlation"][1] > 0
+    runs, strength = study["seeds"]["runs"], study["config"]["nudges"][0]
+
+    def led(name, role):  # in how many models head 0 leads in this role in the end
+        return int((np.array(runs[name]["last roles"])[..., role].argmax(1) == 0).sum())
+
+    roles = ("place", "content")
+    own = sum(led(f"nudge {role} {strength}", i) for i, role in enumerate(roles))
+    moved = sum(led(f"nudge random {strength}", i) for i in range(2))
+    unmoved = sum(led("base", i) for i in range(2))
+    assert (own, moved, unmoved) == (16, 7, 7)  # of 32
+    assert wilson_interval(own, 32)[0] < wilson_interval(moved, 32)[1]  # they overlap
+    decides("C22", "undecided")
+
+
 def form(config, width):
     """A model in half precision with heads of this width, and values 16 wide."""
     key = jax.random.key(0)
@@ -110,7 +133,7 @@ def form(config, width):
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), params)
 
 
-def test_c18_little_is_gained_by_width_on_one_task(study, weights):
+def test_c18_one_task_leaves_nothing_to_gain_beyond_64(study, weights):
     setting = study["config"]
     task = ProbeTask(setting["kept"], before=8, by_place=False)
     drawn = draw(jax.random.key(12), task, 256)
@@ -133,6 +156,8 @@ def test_c18_little_is_gained_by_width_on_one_task(study, weights):
         losses[width] = float(jax.jit(loss)(params))
         assert losses[width] == pytest.approx(stored[0], abs=0.05 + 0.15 * stored[0])
     assert losses[2] > losses[16] + 0.1
+    # Floor: at a width of 64 hardly anything is left to be gained, of the log 4 there was.
+    assert losses[64] < 0.05 * np.log(4)
     for colours in (16, 64):
         row = study["widths"][f"{colours} colours, width 64, 1 heads"]
         by_width = dict(zip(row["widths"], np.array(row["loss"]), strict=True))
@@ -140,6 +165,7 @@ def test_c18_little_is_gained_by_width_on_one_task(study, weights):
         assert middle + half < 0.05 * np.log(4)  # beyond 64 no gain of a twentieth of log 4
         middle, half = interval(by_width[2] - by_width[16])
         assert middle - half > 0.05  # below 16 there is one
+    decides("C18", "undecided")
 
 
 def test_c18_trained_heads_use_part_of_their_width(study):

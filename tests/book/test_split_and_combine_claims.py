@@ -7,6 +7,7 @@ import pytest
 
 from mha_book.heads import combine_heads, split_heads
 from mha_book.multihead.layer import project_heads
+from tests.book.verdicts import decides
 
 SIZES = [(5, 3, 2), (2, 7, 3), (3, 1, 5), (1, 5, 2), (2, 2, 1)]  # positions, heads, width
 UNIT = 2.0**-24  # half the spacing of float32 numbers just above 1
@@ -68,6 +69,7 @@ def test_one_projection_is_the_small_ones(real_layers):
         whole = same_order(x, w_q.reshape(features, -1)).reshape(-1, num_heads, width)
         blocks = np.stack([same_order(x, w_q[:, h]) for h in range(num_heads)], axis=1)
         np.testing.assert_array_equal(whole, blocks)
+    decides("C16", "confirmed")
 
 
 @pytest.mark.needs_models
@@ -107,6 +109,7 @@ def test_splitting_needs_a_divisor():
                     split_heads(x, num_heads)
                 with pytest.raises(TypeError):
                     jnp.reshape(x, (length, num_heads, features // num_heads))
+    decides("C43", "confirmed")
 
 
 @pytest.mark.parametrize("length, num_heads, width", SIZES)
@@ -128,6 +131,7 @@ def test_combining_reverses_splitting(batch, dtype):
         np.testing.assert_array_equal(combine_heads(split_heads(x, num_heads)), x)
         heads = jnp.reshape(x, (*batch, num_heads, length, width))
         np.testing.assert_array_equal(split_heads(combine_heads(heads), num_heads), heads)
+    decides("C44", "confirmed")
 
 
 def test_combining_keeps_no_count_of_heads():

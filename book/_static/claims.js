@@ -1,0 +1,52 @@
+// The filters of the claims ledger. Without this script every claim is shown.
+document.addEventListener("DOMContentLoaded", () => {
+  const place = document.querySelector(".claim-filters");
+  if (!place) return;
+  const rows = Object.entries(JSON.parse(place.dataset.rows));
+  const chosen = {};
+  const count = document.createElement("output");
+
+  const show = () => {
+    let shown = 0;
+    for (const [id, row] of rows) {
+      const fits = Object.entries(chosen).every(([key, value]) => !value || row[key] === value);
+      document.getElementById(id).hidden = !fits;
+      shown += fits;
+    }
+    for (const section of document.querySelectorAll("section[id^='ledger-']")) {
+      section.hidden = !section.querySelector(".claim-card:not([hidden])");
+    }
+    count.textContent = `${shown} of ${rows.length} claims`;
+  };
+
+  const boxes = ["verdict", "part", "scope"].map((key) => {
+    const label = document.createElement("label");
+    const box = document.createElement("select");
+    box.name = key;
+    box.append(new Option("all", ""));
+    for (const value of new Set(rows.map(([, row]) => row[key]))) {
+      if (value) box.append(new Option(value, value));
+    }
+    box.addEventListener("change", () => {
+      chosen[key] = box.value;
+      show();
+    });
+    label.append(`${key} `, box);
+    place.append(label);
+    return box;
+  });
+  place.append(count);
+
+  // A link to a claim that is filtered away shows it again.
+  window.addEventListener("hashchange", () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (!target || !target.hidden) return;
+    for (const box of boxes) {
+      box.value = "";
+      chosen[box.name] = "";
+    }
+    show();
+    target.scrollIntoView();
+  });
+  show();
+});
