@@ -2,7 +2,6 @@
 
 import argparse
 import datetime
-import importlib.metadata
 import json
 import os
 import platform
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from benchmarks.harness.provenance import git_state
+from benchmarks.harness.provenance import git_state, package_versions
 from mha_book.models import minilm, smollm2
 from mha_book.models.text import SHA256, load_speeches
 from mha_book.models.tokens import character_vocabulary, encode_characters
@@ -116,19 +115,12 @@ def provenance(
     Returns:
         A dictionary that JSON can hold; the digest is added where the result is written.
     """
-
-    def version(package: str) -> str | None:
-        try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
     return {
         "command": " ".join(sys.argv) if command is None else command,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "git": git_state(),
         "python": platform.python_version(),
-        "packages": {package: version(package) for package in PACKAGES},
+        "packages": package_versions(PACKAGES),
         "seeds": seeds,
         "inputs": {name: _digest_of(name) for name in inputs},
         "machine": platform.machine(),

@@ -59,10 +59,10 @@ def load_average() -> list[float] | None:
     return list(os.getloadavg()) if hasattr(os, "getloadavg") else None
 
 
-def package_versions() -> dict[str, str | None]:
-    """The version of each package that matters here, None where it is not installed."""
+def package_versions(names: tuple[str, ...] | None = None) -> dict[str, str | None]:
+    """The version of each package, by default of PACKAGES; None where it is not installed."""
     versions: dict[str, str | None] = {}
-    for name in PACKAGES:
+    for name in names or PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -7,7 +7,7 @@ from pathlib import Path
 from docutils import nodes
 from mha_book_claims import load, verdict_counts
 from mha_book_equations import table
-from mha_book_ledger import toc_pages
+from mha_book_ledger import read_pages, toc_pages
 from mha_book_pages import typed_numbers, words
 from sphinx.util.docutils import SphinxDirective
 
@@ -31,6 +31,7 @@ def lock_versions(root: Path, names: tuple[str, ...] = LOCKED) -> list[tuple[str
 def chapter_rows(root: Path) -> list[tuple[str, ...]]:
     """Return (page, code cells, exercises, claims, words, typed numbers) of every notebook."""
     rows = []
+    stated = read_pages(root)
     for page in toc_pages(root):
         path = root / f"{page}.ipynb"
         if not path.exists():
@@ -39,13 +40,12 @@ def chapter_rows(root: Path) -> list[tuple[str, ...]]:
         code = [c for c in cells if c["cell_type"] == "code"]
         exercises = sum("exercise" in c["metadata"].get("tags", ()) for c in code)
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        boxes = len(" ".join(re.findall(r"^:{3,}\{claim\}(.*)$", text, re.M)).split())
         rows.append(
             (
                 Path(page).name,
                 str(len(code)),
                 str(exercises),
-                str(boxes),
+                str(len(stated[Path(page).name].claims)),
                 str(words(text)),
                 str(typed_numbers(text)),
             )

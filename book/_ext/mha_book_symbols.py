@@ -204,9 +204,7 @@ class _Scanner:
 
     def upper(self, content: str) -> bool:
         """Whether an exponent holds indices; scan them."""
-        if re.fullmatch(
-            r"\s*(?:\\top|\\star|\*|T|'+|\\prime|[-+]?\d+|-?\d*/\d+|\\infty)\s*", content
-        ):
+        if _POWER.fullmatch(content.strip()):
             return False
         inside = _Scanner(content).run()
         self.found += inside
@@ -254,6 +252,14 @@ def undeclared(latex: str, known: set[Symbol]) -> list[Symbol]:
     return sorted({symbol for symbol in scan(latex) if not is_known(symbol, known)})
 
 
+def symbols_by_page(formulas: dict[str, list[str]]) -> dict[str, set[Symbol]]:
+    """Return the symbols that stand on each page: page -> LaTeX of its formulas."""
+    return {
+        page: {symbol for latex in shown for symbol in scan(latex)}
+        for page, shown in formulas.items()
+    }
+
+
 def declaration_problems(declared: list[Declared], formulas: dict[str, list[str]]) -> list[str]:
     """Return what is wrong with the declarations.
 
@@ -263,10 +269,7 @@ def declaration_problems(declared: list[Declared], formulas: dict[str, list[str]
     """
     found = []
     meaning: dict[Symbol, Declared] = {}
-    on_page = {
-        page: {symbol for latex in shown for symbol in scan(latex)}
-        for page, shown in formulas.items()
-    }
+    on_page = symbols_by_page(formulas)
     for entry in declared:
         symbols = symbols_of(entry)
         if not symbols:
@@ -364,10 +367,7 @@ class SymbolTable(SphinxDirective):
             rows = ["| letter | index | what it counts | name in the code |", "|---|---|---|---|"]
             rows += [self.letter(entry) for entry in counts]
         else:
-            on_page = {
-                page: {symbol for latex in shown for symbol in scan(latex)}
-                for page, shown in book_formulas(root).items()
-            }
+            on_page = symbols_by_page(book_formulas(root))
             rows = ["| symbol | shape | what it is | first in |", "|---|---|---|---|"]
             rows += [self.row(entry, on_page) for entry in entries if not entry.code]
         box = nodes.container(classes=["wide-table", "symbol-table"])
