@@ -10,7 +10,6 @@ from mha_book import (
     identity_params,
     init_multi_head,
     multi_head_attention,
-    scaled_dot_product_attention,
 )
 from mha_book.heads import combine_heads
 from mha_book.multihead.layer import project_heads
@@ -25,13 +24,6 @@ def layer(rng):
     x = rng.normal(size=(T, D))
     y, inside = multi_head_attention(params, jnp.asarray(x, jnp.float32), return_intermediates=True)
     return jax.tree.map(np.asarray, params), x, np.asarray(y), jax.tree.map(np.asarray, inside)
-
-
-def package_scores(inside):
-    """What the package's softmax is taken of: log A + L, with L the log-sum-exp of the row."""
-    operands = (jnp.asarray(x) for x in (inside.query, inside.key, inside.value))
-    _, lse = scaled_dot_product_attention(*operands, return_lse=True)
-    return np.log(inside.weights) + lse[..., None]
 
 
 def spare(rng):
@@ -135,33 +127,6 @@ def repeated_token(rng):
     return {f"y_{name}": y[name] for name in ("pp", "qq")} | {"w_p": w_p, "w_q": w_q}, {
         "y_pq": y["pq"]
     }
-
-
-@executed("layer-projections")
-def projections(rng):
-    params, x, _, inside = layer(rng)
-    weights = [np.swapaxes(w, 0, 1) for w in params[:3]]  # the page has the heads first
-    arrays = dict(zip(("W_Q", "W_K", "W_V"), weights, strict=True))
-    return arrays | {"X": x}, {"Q": inside.query, "K": inside.key, "V": inside.value}
-
-
-@executed("layer-scores")
-def scores(rng):
-    _, _, _, inside = layer(rng)
-    return {"Q": inside.query, "K": inside.key, "d_k": H}, {"S": package_scores(inside)}
-
-
-@executed("layer-heads")
-def heads(rng):
-    _, _, _, inside = layer(rng)
-    arrays = {"S": package_scores(inside), "V": inside.value}
-    return arrays, {"A": inside.weights, "O": inside.head_outputs}
-
-
-@executed("layer-output")
-def output(rng):
-    params, _, y, inside = layer(rng)
-    return {"O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
 
 
 @executed("layer-concat")
