@@ -10,6 +10,7 @@ from mha_book import (
     identity_params,
     init_multi_head,
     multi_head_attention,
+    scaled_dot_product_attention,
 )
 from mha_book.heads import combine_heads
 from mha_book.multihead.layer import project_heads
@@ -24,6 +25,13 @@ def layer(rng):
     x = rng.normal(size=(T, D))
     y, inside = multi_head_attention(params, jnp.asarray(x, jnp.float32), return_intermediates=True)
     return jax.tree.map(np.asarray, params), x, np.asarray(y), jax.tree.map(np.asarray, inside)
+
+
+def package_scores(inside):
+    """What the package's softmax is taken of: log A + L, with L the log-sum-exp of the row."""
+    operands = (jnp.asarray(x) for x in (inside.query, inside.key, inside.value))
+    _, lse = scaled_dot_product_attention(*operands, return_lse=True)
+    return np.log(inside.weights) + lse[..., None]
 
 
 def spare(rng):
