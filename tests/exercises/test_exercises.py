@@ -125,6 +125,9 @@ NUMBERS = {
     "grouped-query-attention/slowdown",
     "grouped-query-attention/key-head",
     "hardware/intensity",
+    "hardware/least-time",
+    "hardware/whole",
+    "online-softmax/rises",
     "scale/cosine",
     "specialization/null-value",
 }
