@@ -66,6 +66,6 @@ ANSWERS = [
     ("rises", lambda n: sum(1 / count for count in range(2, n + 1)), "passed"),
     ("rises", lambda n: sum(1 / count for count in range(1, n + 1)), "the first score is no rise"),
     ("rises", lambda n: math.log(n) if n > 2 else (n - 1) / 2, "exactly it is a sum"),
-    ("rises", lambda n: float(n), "expected 0.000; got 1.000"),
+    ("rises", lambda n: n + 5.0, "expected 0.000; got 6.000"),
     ("rises", lambda n: "log n", "expected a number; got str"),
 ]

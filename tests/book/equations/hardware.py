@@ -11,7 +11,8 @@ from tests.book.equations import executed, tested
 @tested(
     "hw-roofline",
     latex=r"""\begin{aligned}
-\frac{F}{\max(F/v_{\text{op}},\; M_{\text{moved}}/v_{\text{mem}})} &= \min(v_{\text{op}},\; I\,v_{\text{mem}}) \\
+\frac{F}{\max(F/v_{\text{op}},\; M_{\text{moved}}/v_{\text{mem}})}
+&= \min(v_{\text{op}},\; I\,v_{\text{mem}}) \\
 I &= \frac{F}{M_{\text{moved}}}
 \end{aligned}""",
     alterations=("sign", "index"),

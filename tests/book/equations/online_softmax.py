@@ -138,7 +138,8 @@ def diagonal(rng):
     bounds = split_mask(key_ranges(causal(), (1,), length, length), None, 1, length, sizes).bounds
     computed = int((bounds[:, 3] - bounds[:, 0]).sum()) * side**2
     visible = int(causal().materialize(length, length).sum())
-    return {"T": length, "n_side": side, "n_visible": float(visible)}, {"n_computed": float(computed)}
+    given = {"T": length, "n_side": side, "n_visible": float(visible)}
+    return given, {"n_computed": float(computed)}
 
 
 def blocked(rng, count=2):
