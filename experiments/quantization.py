@@ -2,10 +2,11 @@ r"""Whether the kinds of SmolLM2's heads come from the rounding of its stored we
 
     python -m experiments.quantization [--quick]
 
-A number $w$ of the file stands on a grid of step $s$, its block's own (formats Q4_1 and Q8_0). What was
-rounded to it may have stood anywhere from $w - s/2$ to $w + s/2$. Every number is moved by an even
-draw from there, all heads are measured again and put under the rules of the chapter; with several
-steps in place of one, as a check that the measure notices. Stores book/data/quantization.json.
+A number $w$ of the file stands on a grid of step $s$, its block's own (formats Q4_1 and Q8_0). What
+was rounded to it may have stood anywhere from $w - s/2$ to $w + s/2$. Every number is moved by an
+even draw from there, all heads are measured again and put under the rules of the chapter; with
+several steps in place of one, as a check that the measure notices. Stores
+book/data/quantization.json.
 """
 
 import time
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import smollm2_sums, windows
-from experiments.shared import SOURCES, arguments, first_layers, store
+from experiments.shared import arguments, first_layers, store
 from mha_book.models import smollm2
 from mha_book.specialization.measures import above_chance, add_texts
 from mha_book.specialization.synthetic import repeated_tokens
@@ -47,7 +48,9 @@ class Sizes(NamedTuple):
     windows: int = 24
     context: int = 101
     seeds: tuple[int, ...] = (1, 2)  # of the repeated sequences, four each
-    draws: tuple[tuple[float, int], ...] = tuple([(1.0, n) for n in range(8)] + [(4.0, 8), (4.0, 9)])
+    draws: tuple[tuple[float, int], ...] = tuple(
+        [(1.0, n) for n in range(8)] + [(4.0, 8), (4.0, 9)]
+    )
 
 
 QUICK = Sizes(1, 1, 13, (1,), ((1.0, 0),))
@@ -75,7 +78,7 @@ def steps_of_file() -> smollm2.SmolLM2Params:
 def moved(params: Any, steps: Any, strength: float, seed: int) -> Any:
     """Return the weights, each moved by an even draw of up to half its step times ``strength``.
 
-    What a layer draws hangs on its number alone, so that the first layers can be made by themselves.
+    What a layer draws hangs on its number alone, so that the first layers can be made alone.
     """
 
     def change(tree: Any, widths: Any, key: jax.Array) -> Any:

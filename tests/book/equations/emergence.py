@@ -1,5 +1,6 @@
 """The tested equations of the chapter on how heads come to their roles."""
 
+import jax.numpy as jnp
 import numpy as np
 
 from mha_book import attention_weights
@@ -16,7 +17,7 @@ def on_circle(n):
 def own_weights(length):
     """What every query gives its own key, by the package; queries have this length."""
     keys = on_circle(KEYS)
-    weights = attention_weights(length * keys, keys, scale=1.0)
+    weights = attention_weights(jnp.asarray(length * keys), jnp.asarray(keys), scale=1.0)
     return np.diag(np.asarray(weights, np.float64))
 
 
@@ -36,7 +37,8 @@ def own_key(rng, altered):
 
 @tested(
     "em-factor",
-    latex=r"""\omega \approx \frac{\log 18}{1 - \cos(2 \pi / n)} \approx \frac{n^2 \log 18}{2 \pi^2}""",
+    latex=r"""\omega \approx \frac{\log 18}{1 - \cos(2 \pi / n)}
+    \approx \frac{n^2 \log 18}{2 \pi^2}""",
     alterations=("one neighbor", "power"),
     tolerance=2e-3,
 )
