@@ -33,7 +33,7 @@ def _even_score(attempt: Attempt) -> str | None:
 def _dimensions(attempt: Attempt) -> str | None:
     cases: tuple[tuple[list[float], float, int], ...] = (
         ([3.0, 1.0, 1.0, 1.0], 0.9, 3),
-        ([1.0, 3.0, 1.0, 1.0], 0.9, 3),
+        ([1.0, 2.0, 2.0, 4.0], 0.6, 1),
         ([2.0, 2.0], 0.5, 1),
         ([10.0, 1.0, 0.1], 0.999, 2),
         ([1.0] * 7, 0.99, 7),
