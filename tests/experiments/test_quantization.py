@@ -68,9 +68,7 @@ def test_weights_move_by_at_most_half_a_step_and_the_first_layers_alone_alike():
     assert 0.05 < abs(found.layers[0].attention.w_q - 1).max() <= 0.1
     assert (found.layers[1].w_up == 1).all()
     twice = quantization.moved(params, steps, 2.0, 3)
-    np.testing.assert_allclose(
-        twice.layers[0].w_up - 1, 2 * (found.layers[0].w_up - 1), atol=1e-6
-    )
+    np.testing.assert_allclose(twice.layers[0].w_up - 1, 2 * (found.layers[0].w_up - 1), atol=1e-6)
     alone = quantization.moved(params._replace(layers=params.layers[:1]), steps, 1.0, 3)
     for one, other in zip(
         jax.tree.leaves(alone.layers[0]), jax.tree.leaves(found.layers[0]), strict=True
