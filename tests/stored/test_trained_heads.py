@@ -24,6 +24,7 @@ QUICK = {
     ),
     "gates.json": (again.check_before_training,),
     "emergence.json": (again.check_ranks,),
+    "quantization.json": (again.check_moved,),
 }  # fmt: skip
 
 
@@ -134,3 +135,16 @@ def test_a_smaller_loss_before_training_is_caught(tmp_path):
 
     with pytest.raises(AssertionError):
         again.check_before_training(forged("gates.json", tmp_path, change))
+
+
+def test_kinds_less_moved_by_rounding_are_caught(tmp_path):
+    """The excess of the draws half as far from that of the stored weights."""
+
+    def change(document):
+        whole = document["stored"]["excess"]
+        for draw in document["draws"]:
+            for kind, found in draw["excess"].items():
+                draw["excess"][kind] = ((np.array(found) + np.array(whole[kind])) / 2).tolist()
+
+    with pytest.raises(AssertionError):
+        again.check_moved(forged("quantization.json", tmp_path, change))

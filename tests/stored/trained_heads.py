@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import gates_smollm2, heads, pruning
+from experiments import gates_smollm2, heads, pruning, quantization
 from experiments.shared import first_layers
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
@@ -344,3 +344,35 @@ def whole_losses() -> np.ndarray:
     ids = heads.windows(model, "validation", 8, 101)
     losses = [compiled_loss()(model.params, jnp.ones(SHAPE), row[None]) for row in ids]
     return np.array(losses, np.float64)
+
+
+# quantization.json
+
+
+@functools.cache
+def moved_excesses(strength: float, seed: int) -> dict[str, np.ndarray]:
+    """The excess of the heads of the first two layers by kind, with the weights moved."""
+    model = first_layers(language_model(), 2)
+    params = model.params
+    if strength:
+        params = jax.jit(quantization.moved)(params, grid_steps(), strength, seed)
+    text = heads.windows(model, "validation", 24, 101)
+    sequences = jnp.concatenate([repeats(1), repeats(2)])
+    return quantization.excesses(heads.smollm2_sums(model), params, text, sequences)
+
+
+@functools.cache
+def grid_steps() -> Any:
+    return quantization.steps_of_file()
+
+
+def check_moved(document: dict[str, Any]) -> None:
+    """The heads of two layers as stored, and with the first and the last draw of the weights."""
+    first, last = document["draws"][0], document["draws"][-1]
+    for told, strength, seed in (
+        (document["stored"], 0.0, 0),
+        (first, first["steps"], first["seed"]),
+        (last, last["steps"], last["seed"]),
+    ):
+        for kind, found in moved_excesses(strength, seed).items():
+            close(found, np.array(told["excess"][kind])[:2], atol=1e-3)
