@@ -6,8 +6,8 @@ Closes the eight heads with the highest induction scores of heads.json, by 0 and
 other inputs of the same kind, on repeated random sequences and on addresses; and as many others of
 the same layers. Then closes heads before them, altogether and by one route at a time: the queries,
 the keys or the values that the eight heads compute without such a head are put into a run that has
-it. What was expected is in experiments/expected/heads-in-use.md. Takes about ten minutes of one core
-and stores book/data/heads-in-use.json.
+it. What was expected is in experiments/expected/heads-in-use.md. Takes three to ten minutes of one
+core and stores book/data/heads-in-use.json.
 """
 
 import json
@@ -95,7 +95,7 @@ def reader(config: Any) -> Callable[..., Run]:
     def read(params: Any, ids: jax.Array, gates: Any, means: Any, given: Any, is_given: Any) -> Run:
         angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
         pattern = on_induction_target(visible_pairs(causal(), *ids.shape), ids)
-        counted = jnp.maximum(pattern.counted.sum(-1), 1)  # (B,)
+        counted = jnp.maximum(pattern.counted.sum(-1), 1).astype(jnp.float32)  # (B,)
         scores, projected, outputs = [], [], []
 
         def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
@@ -106,9 +106,9 @@ def reader(config: Any) -> Callable[..., Run]:
             put = is_given[number][:, None, :, None, None]
             query, key, value = jnp.where(put > 0, given[number], projected[-1])
             weights = attention_weights(query, key, is_causal=True)
-            on_target = jnp.where(pattern.counted[..., None], pattern.score, 0)
+            on_target = jnp.where(pattern.counted[..., None], pattern.score, 0.0)
             seen = jnp.einsum("bntj,btj->nb", weights, on_target)
-            scores.append(seen / counted)
+            scores.append(seen / counted[None])
             out = jnp.einsum("bntj,bnjc->bntc", weights, value)
             outputs.append(out.mean((0, 2)))
             gate = gates[number][None, :, None, None]

@@ -24,6 +24,7 @@ QUICK = {
     ),
     "gates.json": (again.check_before_training,),
     "emergence.json": (again.check_ranks,),
+    "heads-in-use.json": (again.check_closed, again.check_routes),
 }  # fmt: skip
 
 
@@ -134,3 +135,23 @@ def test_a_smaller_loss_before_training_is_caught(tmp_path):
 
     with pytest.raises(AssertionError):
         again.check_before_training(forged("gates.json", tmp_path, change))
+
+
+def test_a_route_made_wider_is_caught(tmp_path):
+    def change(document):
+        keys = document["routes"]["looking back"][0]["keys"]
+        keys["scores"] = times(keys["scores"], 1.5)
+
+    with pytest.raises(AssertionError):
+        again.check_routes(forged("heads-in-use.json", tmp_path, change))
+
+
+@pytest.mark.parametrize("way, part", [("mean", "copied"), ("zero", "text")])
+def test_heads_made_less_needed_are_caught(way, part, tmp_path):
+    def change(document):
+        found = document["closed"]
+        whole = np.array(found["whole"][part])
+        found[way][part] = (whole + 0.5 * (np.array(found[way][part]) - whole)).tolist()
+
+    with pytest.raises(AssertionError):
+        again.check_closed(forged("heads-in-use.json", tmp_path, change))
