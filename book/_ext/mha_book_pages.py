@@ -50,7 +50,15 @@ BUDGET = Budget()
 # the budget, and from having all their symbols declared. Take a caption out when its part has been.
 EXEMPT = ("Cost and sharing", "Trained heads", "Machines")
 # Pages of these parts that have been.
-REWRITTEN = ("cost", "heads-in-use", "dropout-and-gates", "specialization", "emergence")
+REWRITTEN = (
+    "cost",
+    "heads-in-use",
+    "dropout-and-gates",
+    "specialization",
+    "emergence",
+    "syntax-and-meaning",
+    "head-matrices",
+)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ QUICK = {
     "gates.json": (again.check_before_training,),
     "emergence.json": (again.check_ranks,),
     "quantization.json": (again.check_moved,),
+    "heads-in-use.json": (again.check_closed, again.check_routes),
 }  # fmt: skip
 
 
@@ -148,3 +149,23 @@ def test_kinds_less_moved_by_rounding_are_caught(tmp_path):
 
     with pytest.raises(AssertionError):
         again.check_moved(forged("quantization.json", tmp_path, change))
+
+
+def test_a_route_made_wider_is_caught(tmp_path):
+    def change(document):
+        keys = document["routes"]["looking back"][0]["keys"]
+        keys["scores"] = times(keys["scores"], 1.5)
+
+    with pytest.raises(AssertionError):
+        again.check_routes(forged("heads-in-use.json", tmp_path, change))
+
+
+@pytest.mark.parametrize("way, part", [("mean", "copied"), ("zero", "text")])
+def test_heads_made_less_needed_are_caught(way, part, tmp_path):
+    def change(document):
+        found = document["closed"]
+        whole = np.array(found["whole"][part])
+        found[way][part] = (whole + 0.5 * (np.array(found[way][part]) - whole)).tolist()
+
+    with pytest.raises(AssertionError):
+        again.check_closed(forged("heads-in-use.json", tmp_path, change))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import gates_smollm2, heads, pruning, quantization
+from experiments import gates_smollm2, heads, heads_in_use, pruning, quantization
 from experiments.shared import first_layers
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
@@ -20,7 +20,8 @@ from mha_book.pruning import importance
 from mha_book.pruning.order import head_mask, removal_order
 from mha_book.specialization.measures import add_texts, mean
 from mha_book.specialization.synthetic import copied_positions, repeated_tokens
-from tests.stored.files import result
+from mha_book.storage import read_table
+from tests.stored.files import DATA, result
 
 CLOSE: dict[str, Any] = {"rtol": 2e-3, "atol": 5e-4}
 SHAPE = (30, 9)
@@ -376,3 +377,75 @@ def check_moved(document: dict[str, Any]) -> None:
     ):
         for kind, found in moved_excesses(strength, seed).items():
             close(found, np.array(told["excess"][kind])[:2], atol=1e-3)
+
+
+# heads-in-use.json
+
+
+@functools.cache
+def bench(batches: int) -> Any:
+    """The first sequences and texts of the experiment, with the heads of heads.json."""
+    top = np.array(result("heads.json")["induction"]["top"])
+    return heads_in_use.Bench(language_model(), top, heads_in_use.Sizes(batches=batches))
+
+
+@functools.cache
+def means_of_repeats() -> Any:
+    inside = bench(1)
+    drawn = heads_in_use.sequences(inside.model.config, 13, inside.sizes)
+    return inside.plain(drawn).outputs
+
+
+@functools.cache
+def copied_again(heads: tuple[tuple[int, int], ...], is_by_mean: bool) -> np.ndarray:
+    """The loss of the first eight sequences on what can be copied."""
+    inside = bench(1)
+    means = means_of_repeats() if is_by_mean else None
+    ids = inside.repeats[0]
+    return inside.copied(inside.plain(ids, np.array(heads).reshape(-1, 2), means), ids)
+
+
+@functools.cache
+def text_again(heads: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """The loss of eight of the sixteen texts, closed by zero."""
+    inside = bench(2)
+    run = inside.plain(inside.texts()[0], np.array(heads).reshape(-1, 2))
+    return np.asarray(run.losses).mean(-1)
+
+
+@functools.cache
+def routed_again(number: int) -> dict[str, Any]:
+    """What one sender's keys leave of the induction scores, and of copying."""
+    inside = bench(1)
+    found = heads_in_use.senders(previous_of_heads(), 17, inside.sizes)
+    sender = (found[0] + found[1])[number]
+    return heads_in_use.routes_from(inside, [sender], means_of_repeats(), ("keys",))
+
+
+def previous_of_heads() -> np.ndarray:
+    table = read_table(DATA / "heads-smollm2.csv")
+    return np.asarray(table["previous"]).reshape(SHAPE)
+
+
+def check_closed(document: dict[str, Any]) -> None:
+    """Closing the eight by zero and by means, and a draw of others; the texts."""
+    found, others = document["closed"], document["controls"]
+    eight = tuple(map(tuple, document["top"]))
+    drawn = tuple(map(tuple, others[0]))
+    for told, heads_, is_by_mean in (
+        (found["whole"], (), False), (found["zero"], eight, False), (found["mean"], eight, True),
+        (found["mean controls"][0], drawn, True),
+    ):  # fmt: skip
+        close(copied_again(heads_, is_by_mean), told["copied"][:8])
+    for told, heads_ in ((found["whole"], ()), (found["zero"], eight)):
+        close(text_again(heads_), told["text"][:8])
+
+
+def check_routes(document: dict[str, Any]) -> None:
+    """The strongest sender and a control, by keys and altogether."""
+    told = document["routes"]
+    for number, kept in ((0, told["looking back"][0]), (5, told["others"][0])):
+        for way, found in routed_again(number).items():
+            close(found["scores"], kept[way]["scores"], atol=2e-3)
+            close(found["copied"], kept[way]["copied"])
+    assert told["whole"]["difference"] < 1e-4

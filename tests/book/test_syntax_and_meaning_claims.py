@@ -1,0 +1,205 @@
+"""The evidence for the claims of the chapter on syntax and meaning."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.models import minilm, smollm2
+from mha_book.models.tokens import tokenize
+from mha_book.specialization.words import (
+    join_words,
+    most_attended,
+    word_ids,
+    word_weights,
+)
+from mha_book.storage import read_table
+from tests.book.extensions import ROOT
+from tests.book.verdicts import decides
+
+DATA = ROOT / "book" / "data"
+
+
+def above_chance(table, name):
+    baseline = table[f"{name} (uninformed)"]
+    return (table[name] - baseline) / (1 - baseline)
+
+
+def test_c10_kinds_are_few_and_most_heads_are_of_none():
+    kinds = ("previous", "self", "local", "same token", "induction")
+    for model, sink in (("smollm2", "first"), ("minilm", "special")):
+        table = read_table(DATA / f"heads-{model}.csv")
+        found = {kind: above_chance(table, kind) >= 0.5 for kind in (*kinds, sink)}
+        if model == "minilm":
+            found["next"] = above_chance(table, "next") >= 0.5
+        assert found["previous"].any()  # a fixed distance
+        assert found["local"].any()
+        assert found[sink].sum() == max(inside.sum() for inside in found.values())
+        assert np.mean(np.any(list(found.values()), axis=0)) < 0.5
+        assert np.sum(list(found.values()), axis=0).max() > 1  # and some are of several
+        # No gap: as many again lie between a quarter and a half as beyond.
+        nearly = np.any([above_chance(table, kind) >= 0.25 for kind in (*kinds, sink)], axis=0)
+        assert nearly.sum() > 1.5 * np.any(list(found.values()), axis=0).sum()
+    decides("C10", "holds if")
+
+
+SENTENCES = json.loads((DATA / "syntax.json").read_text(encoding="utf-8"))["sentences"]
+
+
+def test_c10_the_annotations_are_sound():
+    given = "a an the this that these those my your his her our their each every no some"
+    determiners = set(given.split())
+    assert len(SENTENCES) >= 40
+    for s in SENTENCES:
+        words = s["words"]
+        assert words[-1] == "."
+        for determiner, noun in s["determiner"]:
+            assert words[determiner].lower() in determiners
+            assert determiner < noun
+            assert words[noun].lower() not in determiners
+        assert len(s["subject"]) == len(s["between"]) == len(s["before"])
+        for (subject, verb), between, before in zip(
+            s["subject"], s["between"], s["before"], strict=True
+        ):
+            assert subject < verb
+            assert all(subject < noun < verb for noun in between)
+            assert all(noun < subject for noun in before)
+        verbs = {verb for _, verb in s["subject"]}
+        nouns = {noun for _, noun in s["determiner"]} | {noun for noun, _ in s["subject"]}
+        assert not verbs & nouns
+    texts = [join_words(s["words"]) for s in SENTENCES]
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.needs_models
+def test_c10_a_head_finds_subjects_where_no_position_does():
+    layer, head = 13, 8  # chosen on either half of the sentences, see the chapter
+    model = smollm2.load_smollm2()
+    config = model.config._replace(num_layers=layer + 1)
+    params = model.params._replace(layers=model.params.layers[: layer + 1])
+
+    @jax.jit
+    def weights(params, ids):
+        _, records = smollm2.forward(params, ids, config=config, return_intermediates=True)
+        return records[-1].intermediates.weights[:, head]
+
+    hard = [
+        (s, subject, verb)
+        for s in SENTENCES
+        for (subject, verb), between, before in zip(
+            s["subject"], s["between"], s["before"], strict=True
+        )
+        if between and before
+    ]
+    ids, lengths = tokenize(model, [join_words(s["words"]) for s, _, _ in hard])
+    right, offsets = [], []
+    for (s, subject, verb), row, length in zip(
+        hard, np.asarray(weights(params, ids)), lengths, strict=True
+    ):
+        owner = word_ids(model, s["words"])
+        between = word_weights(row[:length, :length], owner)
+        right.append(int(most_attended(between, verb, is_causal=True)) == subject)
+        offsets.append(subject - verb)
+    assert len(hard) >= 15
+    assert np.mean(right) > 0.6
+    # Even an offset chosen for these very pairs has fewer.
+    assert np.unique(offsets, return_counts=True)[1].max() < np.sum(right)
+
+
+@pytest.mark.needs_models
+def test_c10_the_subject_head_goes_by_the_words_too():
+    """With subject and attractor exchanged it finds far fewer subjects, in whatever batch."""
+    layer, head = 13, 8
+    model = smollm2.load_smollm2()
+    config = model.config._replace(num_layers=layer + 1)
+    params = model.params._replace(layers=model.params.layers[: layer + 1])
+
+    @jax.jit
+    def weights(params, ids):
+        _, records = smollm2.forward(params, ids, config=config, return_intermediates=True)
+        return records[-1].intermediates.weights[:, head]
+
+    pairs = [
+        (s["words"], subject, verb, between[0])
+        for s in SENTENCES
+        for (subject, verb), between in zip(s["subject"], s["between"], strict=True)
+        if between
+    ]
+    right = {}
+    for is_swapped in (False, True):
+        texts = [list(words) for words, *_ in pairs]
+        for words, (_, subject, _, attractor) in zip(texts, pairs, strict=True):
+            if is_swapped:
+                words[subject], words[attractor] = words[attractor], words[subject]
+        ids, lengths = tokenize(model, [join_words(words) for words in texts])
+        answers = [
+            int(
+                most_attended(
+                    word_weights(row[:length, :length], word_ids(model, words)),
+                    verb,
+                    is_causal=True,
+                )
+            )
+            for row, length, words, (_, _, verb, _) in zip(
+                np.asarray(weights(params, ids)), lengths, texts, pairs, strict=True
+            )
+        ]
+        places = np.array([(subject, attractor) for _, subject, _, attractor in pairs])
+        right[is_swapped] = (np.array(answers)[:, None] == places).mean(0)
+    assert right[False][0] > 0.7 > 0.2 > right[False][1]
+    assert right[True][0] < right[False][0] - 0.2
+    assert right[True][1] > 0.2
+
+
+@pytest.mark.needs_models
+def test_c52_heads_prefer_words_of_like_meaning():
+    pairs = [
+        p.split() for p in ["cat dog", "king queen", "doctor nurse", "bread butter", "river lake"]
+    ]
+    pairs += [
+        p.split() for p in ["winter summer", "gold silver", "knife fork", "moon sun", "bus train"]
+    ]
+    size = len(pairs)
+    texts = [f"The {a} and the {b}" for _, b in pairs for a, _ in pairs]
+
+    def won(weights):  # the share of comparisons that the partner wins, for each head
+        square = np.asarray(weights).reshape(*weights.shape[:-1], size, size)
+        own = np.diagonal(square, axis1=-2, axis2=-1)[..., None]
+        return (own > square).sum((-1, -2)) / (size * (size - 1)), square
+
+    model = smollm2.load_smollm2()
+    config = model.config._replace(num_layers=2)
+    params = model.params._replace(layers=model.params.layers[:2])
+    ids, lengths = tokenize(model, texts)
+
+    @jax.jit
+    def of_lm(params, ids):
+        _, records = smollm2.forward(params, ids, config=config, return_intermediates=True)
+        return records[1].intermediates.weights[:, 8, 5, 2]
+
+    share, square = won(of_lm(params, ids))
+    assert share > 0.9
+    assert np.diagonal(square).mean() > 3 * square.mean()
+
+    encoder = minilm.load_minilm()
+    ids, lengths = tokenize(encoder, texts)
+
+    @jax.jit
+    def of_encoder(params, ids, lengths):
+        _, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        return jnp.stack([r.intermediates.weights[:, :, 5, 2].T for r in records])
+
+    share, square = won(of_encoder(encoder.params, ids, lengths))
+    assert share[3, 5] > 0.85
+    draw = np.random.default_rng(0)
+    nulls = [
+        (np.diagonal(square[..., draw.permutation(size)], axis1=-2, axis2=-1)[..., None] > square)
+        .sum((-1, -2))
+        .max()
+        / (size * (size - 1))
+        for _ in range(50)
+    ]
+    assert share.max() > np.quantile(nulls, 0.95)
+    decides("C52", "undecided")
