@@ -97,7 +97,7 @@ def test_c50_the_printed_code_removes_what_is_needed_most(stored, long, rises):
     # Its pairs are no numbers of heads.
     with pytest.raises(IndexError):
         np.ones(270)[chosen[0]] = 0
-    # What was scored are the heads that it removes, and those that it would with the sign put right.
+    # What was scored: the heads that it removes, and those that it would with the sign put right.
     for sign in (-1, 1):
         scored = {tuple(head) for head in removal_order(sign * rises)[:81].tolist()}
         assert {divmod(number, 9) for number, _ in as_printed(sign * rises.ravel())} == scored
