@@ -22,6 +22,7 @@ QUICK = {
         again.check_whole, again.check_curves, again.check_longer, again.check_together,
         again.check_sentences, again.check_sentence_ablation,
     ),
+    "pruning-alike.json": (again.check_alike,),
     "gates.json": (again.check_before_training,),
     "emergence.json": (again.check_ranks,),
     "quantization.json": (again.check_moved,),
@@ -119,6 +120,18 @@ def test_a_smaller_harm_of_pruning_is_caught(tmp_path):
 
     with pytest.raises(AssertionError):
         again.check_longer(forged("pruning.json", tmp_path, change))
+
+
+@pytest.mark.parametrize("factor", [1 / 3, 3])
+def test_other_changes_on_passages_of_one_length_are_caught(factor, tmp_path):
+    def change(document):
+        found = document["smollm2"]
+        whole = np.array(found["whole"])
+        for line in found["curves"].values():
+            line["scores"] = (whole + factor * (np.array(line["scores"]) - whole)).tolist()
+
+    with pytest.raises(AssertionError):
+        again.check_alike(forged("pruning-alike.json", tmp_path, change))
 
 
 def test_induction_heads_made_more_needed_are_caught(tmp_path):

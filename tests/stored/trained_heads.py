@@ -248,6 +248,27 @@ def check_longer(document: dict[str, Any]) -> None:
         close(scores_without(129, LONGER, orders[name][:81]), told)
 
 
+def check_alike(document: dict[str, Any]) -> None:
+    """pruning-alike.json: two passages, whole and without 30% of the heads in five orders."""
+    found = document["smollm2"]
+    signed = np.array(found["gradient of the ranking"])
+    close(signed_gradients(1)[0], signed[0])
+    scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
+    orders = {
+        "gate gradient": removal_order(abs(signed).mean(0)),
+        "gate gradient, 24 windows": removal_order(scores["gate gradient"]),
+        "ranked again": np.array(found["ranked again"]),
+        "ablation": removal_order(scores["ablation"]),
+        "sign of the loss without it": removal_order(-scores["ablation"]),
+    }
+    whole = np.array(found["whole"])[:, :LONGER]
+    close(scores_without(129, LONGER, np.zeros((0, 2), int)), whole)
+    for name, order in orders.items():
+        line = found["curves"][name]
+        told = np.array(line["scores"])[line["heads"].index(81)][:, :LONGER]
+        close(scores_without(129, LONGER, order[:81]), told)
+
+
 def check_together(document: dict[str, Any]) -> None:
     """Heads that are not missed alone: one alone, all of them, and the sums of the ablation."""
     together, base = document["smollm2"]["together"], np.zeros((0, 2), int)
