@@ -50,7 +50,7 @@ BUDGET = Budget()
 # the budget, and from having all their symbols declared. Take a caption out when its part has been.
 EXEMPT = ("Cost and sharing", "Trained heads", "Machines")
 # Pages of these parts that have been.
-REWRITTEN = ("heads-in-use", "dropout-and-gates")
+REWRITTEN = ("grouped-query-attention", "decoding", "heads-in-use", "dropout-and-gates")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ QUICK = {
     ),
     "gates.json": (again.check_before_training,),
     "emergence.json": (again.check_ranks,),
+    "cache-bits.json": (again.check_cache_bits,),
 }  # fmt: skip
 
 
