@@ -23,7 +23,16 @@ from mha_book.storage import load_arrays, read_result, read_table
 
 __all__ = ["EXPERIMENTS", "compare", "main", "numbers"]
 
-EXPERIMENTS = ("hand_gradients", "dropout", "sharing", "heads", "gates", "pruning", "emergence", "cache_bits")
+EXPERIMENTS = (
+    "hand_gradients",
+    "dropout",
+    "sharing",
+    "heads",
+    "gates",
+    "pruning",
+    "emergence",
+    "cache_bits",
+)
 """In an order in which each finds what it reads."""
 APART: dict[str, Any] = {"rtol": 0.02, "atol": 0.02}  # of trainings of hundreds of steps
 MEASURED = ("seconds", "memory", "provenance")

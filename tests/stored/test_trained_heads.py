@@ -135,3 +135,13 @@ def test_a_smaller_loss_before_training_is_caught(tmp_path):
 
     with pytest.raises(AssertionError):
         again.check_before_training(forged("gates.json", tmp_path, change))
+
+
+@pytest.mark.parametrize("scheme, name", [("8 bits", "loss"), ("4 bits, keys by feature", "key")])
+def test_a_rounded_cache_that_loses_less_is_caught(scheme, name, tmp_path):
+    def change(document):
+        row = document["found"][scheme]
+        row[name] = times(row[name], 0.99)
+
+    with pytest.raises(AssertionError, match=scheme):
+        again.check_cache_bits(forged("cache-bits.json", tmp_path, change))

@@ -1,6 +1,5 @@
 """The executed and the tested equations of the chapter on sharing keys and values."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
