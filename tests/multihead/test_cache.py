@@ -248,7 +248,6 @@ def test_the_compiled_step_copies_nothing(function: object, window: int | None) 
     assert memory.temp_size_in_bytes < cache.keys.nbytes
 
 
-@pytest.mark.skipif(jax.__version_info__ >= (0, 11), reason="later compilers copy in other places")
 def test_one_new_token_of_one_sequence_is_written_in_place() -> None:
     """One entry alone would be written as a slice, before which XLA copies the cache on a CPU."""
     cache = init_cache(1, K, LONG, WIDE)

@@ -79,7 +79,10 @@ def choice(rng):
 
 @tested(
     "dec-draft",
-    latex=r"""\sum_{n=0}^{n_{\text{draft}}} \left(p_{\text{acc}}\right)^{n} = \frac{1 - \left(p_{\text{acc}}\right)^{n_{\text{draft}} + 1}}{1 - p_{\text{acc}}}""",
+    latex=(
+        r"\sum_{n=0}^{n_{\text{draft}}} \left(p_{\text{acc}}\right)^{n} = "
+        r"\frac{1 - \left(p_{\text{acc}}\right)^{n_{\text{draft}} + 1}}{1 - p_{\text{acc}}}"
+    ),
     alterations=("one fewer", "no token of its own"),
 )
 def draft(rng, altered):
