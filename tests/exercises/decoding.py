@@ -35,7 +35,7 @@ ANSWERS = [
     ("tokens", accepted, "passed"),
     ("tokens", lambda p, n: accepted(p, n) - 1, "adds one token"),
     ("tokens", lambda p, n: 1 + n * p, "all guesses before it"),
-    ("tokens", lambda p, n: n * p, "all guesses before it"),
+    ("tokens", lambda p, n: n * p, "adds one token"),
     ("tokens", lambda p, n: 7.5, "got 7.5000"),
     ("tokens", lambda p, n: "two", "expected a number; got str"),
 ]

@@ -75,7 +75,7 @@ def _tokens(attempt: Attempt) -> str | None:
             return None
         if not isinstance(got, (int, float)):
             return f"expected a number; got {type(got).__name__}"
-        if abs(got - want) <= 1e-9 * want:
+        if abs(got - want) <= 1e-5 * want:
             continue
         where = f"for p = {p} and n = {n}"
         for value, said in (
@@ -83,7 +83,7 @@ def _tokens(attempt: Attempt) -> str | None:
             (1 + n * p, "a guess counts only if all guesses before it were accepted"),
             (n * p, "a guess counts only if all guesses before it were accepted"),
         ):
-            if abs(got - value) <= 1e-9:
+            if abs(got - value) <= 1e-5:
                 return f"{where}: {said}"
         return f"{where} expected {want:.4f}; got {got:.4f}"
     return None
