@@ -50,7 +50,7 @@ BUDGET = Budget()
 # the budget, and from having all their symbols declared. Take a caption out when its part has been.
 EXEMPT = ("Cost and sharing", "Trained heads", "Machines")
 # Pages of these parts that have been.
-REWRITTEN = ("cost", "heads-in-use", "dropout-and-gates", "specialization", "emergence", "syntax-and-meaning", "head-matrices", "pruning", "after-pruning")
+REWRITTEN = ("cost", "heads-in-use", "dropout-and-gates", "specialization", "emergence", "syntax-and-meaning", "head-matrices", "pruning", "after-pruning", "grouped-query-attention", "decoding")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ QUICK = {
     "emergence.json": (again.check_ranks,),
     "quantization.json": (again.check_moved,),
     "heads-in-use.json": (again.check_closed, again.check_routes),
+    "cache-bits.json": (again.check_cache_bits,),
 }  # fmt: skip
 
 
@@ -182,3 +183,13 @@ def test_heads_made_less_needed_are_caught(way, part, tmp_path):
 
     with pytest.raises(AssertionError):
         again.check_closed(forged("heads-in-use.json", tmp_path, change))
+
+
+@pytest.mark.parametrize("scheme, name", [("8 bits", "loss"), ("4 bits, keys by feature", "key")])
+def test_a_rounded_cache_that_loses_less_is_caught(scheme, name, tmp_path):
+    def change(document):
+        row = document["found"][scheme]
+        row[name] = times(row[name], 0.99)
+
+    with pytest.raises(AssertionError, match=scheme):
+        again.check_cache_bits(forged("cache-bits.json", tmp_path, change))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import gates_smollm2, heads, heads_in_use, pruning, quantization
+from experiments import cache_bits, gates_smollm2, heads, heads_in_use, pruning, quantization
 from experiments.shared import first_layers
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
@@ -470,3 +470,27 @@ def check_routes(document: dict[str, Any]) -> None:
             close(found["scores"], kept[way]["scores"], atol=2e-3)
             close(found["copied"], kept[way]["copied"])
     assert told["whole"]["difference"] < 1e-4
+
+
+# The cache in fewer bits.
+
+
+@functools.cache
+def rounded(scheme: str) -> dict[str, Any]:
+    """The first text read with a rounded cache."""
+    model = language_model()
+    ids = heads.windows(model, "test", cache_bits.TEXTS, cache_bits.LENGTH + 1)[:1]
+    found = cache_bits.measure(model.params, ids, scheme, model.config)
+    return {name: float(part[0]) for name, part in found.items()}
+
+
+def check_cache_bits(document: dict[str, Any]) -> None:
+    """Loss and errors of one text, without rounding and in three of the other forms."""
+    for scheme in ("float32", "8 bits", "4 bits", "4 bits, keys by feature"):
+        told = document["found"][scheme]
+        assert document["bits"][scheme] == cache_bits.bits_of(scheme), scheme
+        for name, value in rounded(scheme).items():
+            # A number near the middle between two steps may fall to either side elsewhere.
+            np.testing.assert_allclose(told[name][0], value, rtol=5e-3, atol=1e-4, err_msg=scheme)
+        assert all(len(each) == document["config"]["texts"] for each in told.values())
+    assert not any(document["found"]["float32"]["key"])
