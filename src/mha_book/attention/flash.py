@@ -96,6 +96,7 @@ def flash_attention(
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary")
         ),
+        name="flash_attention",
         interpret=interpret,
     )(query, key, value)
     return output

@@ -60,7 +60,7 @@ def splash_attention(operands: Operands) -> tuple[Array, None]:
         return empty_result(operands)[0], None
     rows = key_ranges(mask, tuple(batch), length, key_length)
     q, k, v = zero_outside(rows, operands)
-    q = (q.astype(jnp.float32) * operands.scale).astype(q.dtype)
+    q = (q.astype(jnp.float32) * jnp.asarray(operands.scale, jnp.float32)).astype(q.dtype)
     q, k, v = (
         jnp.reshape(_filled(x), (math.prod(batch), x.shape[-3], -1, x.shape[-1])) for x in (q, k, v)
     )
