@@ -119,6 +119,7 @@ def _filled(x: Array) -> Array:
 def _differentiable(lower: int | None, upper: int | None) -> Any:
     """Return the function of query, key and value ``(B, N, T, H)`` and of key lengths ``(B,)``."""
     pullbacks: dict[bool, Any] = {}  # how what was kept is read, by whether it is interpreted
+    shapes: list[Any] = []  # of the arguments
 
     def call(q: Array, k: Array, v: Array, lengths: Array | None, interpret: bool) -> Array:
         kernel = _kernel(q.shape[1], q.shape[2], k.shape[2], lower, upper, interpret)
@@ -144,10 +145,13 @@ def _differentiable(lower: int | None, upper: int | None) -> Any:
         return output, [x for x, kept in zip(leaves, is_array, strict=True) if kept]
 
     def forward(*arguments: Any) -> tuple[Array, list[Array]]:
+        shapes.extend(jax.tree.map(jax.typeof, arguments))
         result: tuple[Array, list[Array]] = _compiled_on_tpu(keeping, *arguments)
         return result
 
     def pull(kept: list[Array], d_output: Array, interpret: bool) -> tuple[Array, ...]:
+        if interpret not in pullbacks:  # the forward pass ran on the platform that it was on
+            jax.eval_shape(functools.partial(keeping, interpret=interpret), *shapes[:4])
         tree, is_array, fixed = pullbacks[interpret]
         arrays = iter(kept)
         leaves = [next(arrays) if a else x for a, x in zip(is_array, fixed, strict=True)]
