@@ -42,8 +42,10 @@ def test_the_choice_is_splash_attention_and_holds_no_scores(target: str, directi
     assert set(compiled.kernels(program)) == ({SPLASH} if forward else BACKWARD)
     assert compiled.memory(program).temporaries < SCORES / 16
     assert compiled.loops(program) == 0
-    copies = {shape for shape in (f"bf16[{N},{T},{H}]",) if f"broadcast({shape}" in program.as_text()}
-    assert not copies  # grouped heads read the keys where they lie
+    for line in program.as_text().splitlines():
+        if "tpu_custom_call" in line:  # grouped heads read the keys where they lie
+            operands = line.split("operand_layout_constraints=")[1]
+            assert operands.count(f"bf16[{K},{T},{H}]") == 2
 
 
 def test_lengths_reach_the_kernel_as_segments() -> None:
@@ -72,9 +74,11 @@ def test_blocks_take_all_heads_at_once() -> None:
 
 
 def test_the_reference_holds_the_scores() -> None:
-    program = compiled.compile_for(causally("reference"), QUERY, KEY, KEY)
+    """In the chip's large memory where they leave too little of its fast one, of 128 MiB."""
+    shape = ((16, T, H), "bfloat16")
+    program = compiled.compile_for(causally("reference"), *[shape] * 3)
     assert compiled.kernels(program) == {}
-    assert compiled.memory(program).temporaries >= SCORES / 2
+    assert compiled.memory(program).temporaries >= 16 * T * T * 2
 
 
 def test_what_splash_attention_cannot_serve_goes_by_blocks() -> None:

@@ -94,9 +94,7 @@ def test_blocks_pad_little(
 def test_an_accelerator_takes_all_heads_at_once(
     length: int, heads: int, batch: int, platform: str
 ) -> None:
-    sizes = block_sizes(
-        batch, length, length, heads, 1, position_dependent=True, platform=platform
-    )
+    sizes = block_sizes(batch, length, length, heads, 1, position_dependent=True, platform=platform)
     assert sizes.heads == heads
     scores = batch * heads * sizes.queries * sizes.keys
     assert scores <= 1.1 * blocks.ACCELERATOR_SCORES or sizes.queries <= blocks.FEWEST + 16

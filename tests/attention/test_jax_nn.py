@@ -190,7 +190,7 @@ def test_half_precision_ends_in_cudnn_on_a_gpu(
     program = lowered_for_cuda(monkeypatch, dtype, mask)
     calls = re.findall(r"custom_call @(__cudnn[$\w]+)", program)
     assert calls == ["__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"]
-    assert set(re.findall(r'mask_type\\22: \\22(\w+)\\22', program)) == {kind}
+    assert set(re.findall(r"mask_type\\22: \\22(\w+)\\22", program)) == {kind}
     assert scores_computed(program) == set()
 
 

@@ -58,19 +58,17 @@ def test_a_planted_race_is_found(
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_the_kernel_to_learn_from_has_none(is_causal: bool) -> None:
+def test_the_kernel_to_learn_from_has_none(is_causal: bool, no_type_checks: None) -> None:
     """On two cores: heads and blocks of queries are said to be parallel, blocks of keys are not."""
     with interpreter(2) as interpret, mock.patch.object(flash, "check_flag"):
-        output = flash.flash_attention.__wrapped__(
-            X, X, X, is_causal=is_causal, interpret=interpret
-        )
+        output = flash.flash_attention(X, X, X, is_causal=is_causal, interpret=interpret)
         assert not race_found(output)
     expected = scaled_dot_product_attention(X, X, X, is_causal=is_causal)
     np.testing.assert_allclose(output, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
-def test_splash_attention_has_none() -> None:
+def test_splash_attention_has_none(no_type_checks: None) -> None:
     """On one core, as v5e and v6e have. Its rows' sums are outputs that two cores would share."""
     with interpreter(1) as interpret:
         kernel = splash._kernel(2, 256, 256, None, 0, interpret)

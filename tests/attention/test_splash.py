@@ -43,9 +43,7 @@ def test_several_tiles(given: str) -> None:
         output, pull = jax.vjp(lambda *x: attend(*x, mask=mask, implementation="splash"), *x[:3])
         return output, *pull(x[3])
 
-    for got, exact in zip(
-        both(query, key, value, d_output), (expected, *wanted[:3]), strict=True
-    ):
+    for got, exact in zip(both(query, key, value, d_output), (expected, *wanted[:3]), strict=True):
         np.testing.assert_allclose(got, exact, rtol=0, atol=2e-5 * max(1, np.abs(exact).max()))
 
 
@@ -69,9 +67,7 @@ def test_it_holds_no_scores_and_copies_no_keys() -> None:
 
     jaxpr = jax.make_jaxpr(jax.grad(loss, (0, 1)))(query, key)
     sizes = {
-        int(np.prod(v.aval.shape))
-        for eqn in _outside_kernels(jaxpr.jaxpr)
-        for v in eqn.outvars
+        int(np.prod(v.aval.shape)) for eqn in _outside_kernels(jaxpr.jaxpr) for v in eqn.outvars
     }
     assert max(sizes) <= 2 * 8 * 1024 * 128  # the log-sum-exp, over the lanes of a register
     shapes = {v.aval.shape for eqn in _outside_kernels(jaxpr.jaxpr) for v in eqn.outvars}
@@ -84,7 +80,8 @@ def _outside_kernels(jaxpr: jax.extend.core.Jaxpr) -> list:
         found.append(eqn)
         if eqn.primitive.name != "pallas_call":
             for inner in jax.tree.leaves(
-                list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
+                list(eqn.params.values()),
+                is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr"),
             ):
                 inner = getattr(inner, "jaxpr", inner)
                 if hasattr(inner, "eqns"):

@@ -68,9 +68,7 @@ def blockwise_attention(
     return _with_compiler_sharding(by_blocks, operands)
 
 
-def _blockwise(
-    operands: Operands, sizes: BlockSizes | None, platform: str
-) -> tuple[Array, Array]:
+def _blockwise(operands: Operands, sizes: BlockSizes | None, platform: str) -> tuple[Array, Array]:
     query, mask = operands.query, operands.mask
     dtype, (*batch, num_heads, length, head_dim) = wide(query.dtype), query.shape
     num_kv_heads, key_length = operands.key.shape[-3:-1]

@@ -52,7 +52,6 @@ def with_gradient_by_hand(
         >>> float(jax.grad(square)(3.0)), float(jax.jvp(square, (3.0,), (1.0,))[1])
         (6.0, 6.0)
     """
-
     as_written = twin if kernel is not None else lambda *x: forward(*x)[0]
 
     @jax.custom_jvp

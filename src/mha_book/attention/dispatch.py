@@ -242,12 +242,13 @@ def attend(
     if is_one_head:  # implementations may count on an axis of heads
         operands = operands.with_head_axis()
 
-    def run(chosen: tuple[str, str | None]) -> tuple[Array, Array | None]:
-        name, platform = chosen
-        function = empty_result if operands.is_empty else IMPLEMENTATIONS[name].run
-        if platform is not None and not operands.is_empty:
-            function = functools.partial(function, platform=platform)
-        output, lse = function(operands)
+    def run(one: tuple[str, str | None]) -> tuple[Array, Array | None]:
+        name, platform = one
+        options = {} if platform is None else {"platform": platform}
+        if operands.is_empty:
+            output, lse = empty_result(operands)
+        else:
+            output, lse = IMPLEMENTATIONS[name].run(operands, **options)
         return output, lse if return_lse else None
 
     here = platform_of(operands)

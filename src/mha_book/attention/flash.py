@@ -64,13 +64,11 @@ def flash_attention(
     check_flag(is_causal, "is_causal")
     if interpret is None:
         call = functools.partial(flash_attention, is_causal=is_causal, block=block)
-        return jax.lax.platform_dependent(
-            query,
-            key,
-            value,
-            tpu=functools.partial(call, interpret=False),
-            default=functools.partial(call, interpret=True),
+        compiled, interpreted = (functools.partial(call, interpret=x) for x in (False, True))
+        chosen: Array = jax.lax.platform_dependent(
+            query, key, value, tpu=compiled, default=interpreted
         )
+        return chosen
     check_flag(interpret, "interpret")
     (heads, length, width), (key_heads, key_length, _) = query.shape, key.shape
     check(heads == key_heads, "key", f"{heads} heads, as query has", key.shape)

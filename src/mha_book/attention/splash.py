@@ -123,21 +123,25 @@ def _differentiable(lower: int | None, upper: int | None) -> Any:
 
     def call(q: Array, k: Array, v: Array, lengths: Array | None, interpret: bool) -> Array:
         kernel = _kernel(q.shape[1], q.shape[2], k.shape[2], lower, upper, interpret)
+        output: Array
         if lengths is None:
-            return jax.vmap(kernel)(q, k, v)
+            output = jax.vmap(kernel)(q, k, v)
+            return output
 
-        def of_entry(q: Array, k: Array, v: Array, length: Array) -> Array:
+        def of_entry(q: Array, k: Array, v: Array, length: Array) -> Any:
             return kernel(q, k, v, _segments(q.shape[1], k.shape[1], length))
 
-        return jax.vmap(of_entry)(q, k, v, lengths)
+        output = jax.vmap(of_entry)(q, k, v, lengths)
+        return output
 
     def alone(*arguments: Any) -> Array:
-        return _compiled_on_tpu(call, *arguments)
+        output: Array = _compiled_on_tpu(call, *arguments)
+        return output
 
     def keeping(
         q: Array, k: Array, v: Array, lengths: Array | None, interpret: bool
     ) -> tuple[Array, list[Array]]:
-        output, pullback = jax.vjp(lambda *x: call(*x, lengths, interpret), q, k, v)
+        output, pullback = jax.vjp(lambda q, k, v: call(q, k, v, lengths, interpret), q, k, v)
         leaves, tree = jax.tree.flatten(pullback)
         is_array = [isinstance(x, jax.Array) for x in leaves]
         fixed = [None if kept else x for x, kept in zip(leaves, is_array, strict=True)]
@@ -182,9 +186,7 @@ def _segments(query_length: int, key_length: int, length: Array) -> Any:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 
     keys = jnp.arange(key_length, dtype=jnp.int32)
-    return splash.SegmentIds(
-        jnp.zeros(query_length, jnp.int32), (keys >= length).astype(jnp.int32)
-    )
+    return splash.SegmentIds(jnp.zeros(query_length, jnp.int32), (keys >= length).astype(jnp.int32))
 
 
 @functools.lru_cache(maxsize=64)
@@ -201,7 +203,7 @@ def _kernel(
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     shape = (length, key_length)
-    mask = masks.FullMask(shape)
+    mask: Any = masks.FullMask(shape)
     if lower is not None or upper is not None:
         mask = masks.LocalMask(shape, (None if lower is None else -lower, upper), offset=0)
     rows, keys = tile_size(length), tile_size(key_length)

@@ -9,7 +9,6 @@ from mha_book.attention.dispatch import IMPLEMENTATIONS
 from tests.attention.contract import cases, suite
 from tests.attention.contract.cases import Case
 
-
 UNOPTIMIZED = [pytest.mark.unoptimized]  # an interpreted kernel is a large program for one run
 
 
@@ -20,7 +19,8 @@ def pairwise() -> list:
         pytest.param(
             case,
             id=f"{case.implementation}-{case.name}",
-            marks=[pytest.mark.slow] * (number % 2) + UNOPTIMIZED * (case.implementation == "splash"),
+            marks=[pytest.mark.slow] * (number % 2)
+            + UNOPTIMIZED * (case.implementation == "splash"),
         )
         for number, case in enumerate(every)
     ]
