@@ -1,7 +1,7 @@
 """Fixtures and markers of the tests.
 
-A test that needs the trained weights, Chromium, torch or libtpu says so by a marker or by asking for
-the fixture of the same name. Where these are missing, the test is skipped on a reader's
+A test that needs the trained weights, Chromium, torch or libtpu says so by a marker or by asking
+for the fixture of the same name. Where these are missing, the test is skipped on a reader's
 machine and fails in continuous integration (the variable CI is set), so that nothing is
 skipped there unseen.
 """

@@ -422,9 +422,8 @@ def test_the_sizes_of_blocks_follow_the_platform(monkeypatch: pytest.MonkeyPatch
         told.append(platform)
         return operands.query, None
 
-    monkeypatch.setitem(
-        IMPLEMENTATIONS, "blockwise", IMPLEMENTATIONS["blockwise"]._replace(run=run)
-    )
+    patched = IMPLEMENTATIONS["blockwise"]._replace(run=run)
+    monkeypatch.setitem(IMPLEMENTATIONS, "blockwise", patched)
     jax.jit(lambda *x: attend(*x, implementation="blockwise")).trace(*operands())
     assert sorted(told) == ["cpu", "tpu"]
     attend(*operands(), implementation="blockwise")

@@ -245,6 +245,8 @@ def attend(
     def run(one: tuple[str, str | None]) -> tuple[Array, Array | None]:
         name, platform = one
         options = {} if platform is None else {"platform": platform}
+        output: Array
+        lse: Array | None
         if operands.is_empty:
             output, lse = empty_result(operands)
         else:
