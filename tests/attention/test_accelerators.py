@@ -10,7 +10,9 @@ import pytest
 
 from benchmarks.harness import compiled
 from mha_book import attend, causal, explicit, init_multi_head, multi_head_attention, padding
+from mha_book.attention.blockwise import blockwise_attention
 from mha_book.attention.flash import flash_attention
+from mha_book.attention.operands import prepare
 
 pytestmark = pytest.mark.needs_libtpu
 
@@ -67,7 +69,11 @@ def test_a_width_and_a_dtype_at_the_edge_of_what_it_takes() -> None:
 
 def test_blocks_take_all_heads_at_once() -> None:
     """Loops over blocks of queries and of keys, whole and at the edge; none over heads."""
-    program = compiled.compile_for(causally("blockwise"), QUERY, KEY, KEY)
+
+    def call(*x: jax.Array) -> jax.Array:
+        return blockwise_attention(prepare(*x, is_causal=True), platform="tpu")[0]
+
+    program = compiled.compile_for(call, QUERY, KEY, KEY)
     assert compiled.kernels(program) == {}
     assert compiled.loops(program) == 3
     assert compiled.memory(program).temporaries < SCORES / 2

@@ -424,10 +424,14 @@ def test_the_sizes_of_blocks_follow_the_platform(monkeypatch: pytest.MonkeyPatch
 
     patched = IMPLEMENTATIONS["blockwise"]._replace(run=run)
     monkeypatch.setitem(IMPLEMENTATIONS, "blockwise", patched)
-    jax.jit(lambda *x: attend(*x, implementation="blockwise")).trace(*operands())
+    long = jax.ShapeDtypeStruct((2, 600, 8), jnp.float64)
+    with jax.enable_x64():
+        jax.jit(lambda x: attend(x, x, x)).trace(long)
     assert sorted(told) == ["cpu", "tpu"]
+    default = "cpu" if jax.default_backend() == "cpu" else "tpu"
     attend(*operands(), implementation="blockwise")
-    assert told[2:] == ["cpu" if jax.default_backend() == "cpu" else "tpu"]
+    jax.jit(lambda *x: attend(*x, implementation="blockwise")).trace(*operands())
+    assert told[2:] == [default, default]
 
 
 def test_a_gpu_that_is_elsewhere_is_supposed_where_cudnn_is_installed(

@@ -206,7 +206,8 @@ def attend(
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         layout: "NTH" (heads before positions) or "TNH" (positions before heads).
         implementation: a name of :data:`IMPLEMENTATIONS`, or None for the choice of
-            :func:`select`. A named implementation never falls back to another. "cudnn" has no
+            :func:`select`. A named implementation never falls back to another, and has blocks of
+            the sizes that suit the platform that JAX runs on by default. "cudnn" has no
             forward mode (``jax.jvp``, ``jax.hessian``): where it would be chosen, name another.
         return_lse: whether to return the log-sum-exp of the scores too, ``(…, N, T)`` in float32
             (float64 for float64 inputs). Not every implementation has it: ask
@@ -259,7 +260,10 @@ def attend(
         check_implementation(implementation, spec)
     generation = None if here else compute_capability()
     chosen: dict[str, tuple[str, str | None]] = {}
-    for platform in (here,) if here else PLATFORMS:
+    platforms = PLATFORMS
+    if here or implementation is not None:  # what was named is one program, whatever it runs on
+        platforms = (here or jax.default_backend(),)
+    for platform in platforms:
         capability = generation if platform == "gpu" else None
         one = spec._replace(platform=platform, compute_capability=capability)
         name = implementation or select(spec if here else one).name
