@@ -6,11 +6,11 @@ BIN    := $(VENV)/bin
 HTML   := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers book serve test test-all lab notebooks lint format bench bench-gpu lock clean
+.PHONY: help env peers accelerators-env book serve test test-all lab notebooks lint format bench bench-gpu lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
-	  | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	  | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 env:  ## set up the environment in .venv (the other commands do so themselves)
 	@command -v $(PYTHON) >/dev/null 2>&1 \
@@ -31,7 +31,7 @@ serve: book  ## build the HTML and serve it on this machine
 test: env  ## run the tests and every notebook, comparing each output
 	$(BIN)/pytest --nbval
 
-test-all: env peers  ## run every test: the browser, torch and whole commands too
+test-all: env peers accelerators-env  ## run every test: the browser, torch and whole commands too
 	$(BIN)/pytest --nbval -m "not exhaustive"
 
 lab: env  ## open the chapters in JupyterLab
@@ -59,6 +59,9 @@ bench-gpu:  ## measure on an NVIDIA GPU, with the Python of this machine
 
 peers: env  ## install torch and transformers, for the parity tests
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-peers.txt
+
+accelerators-env: env  ## install XLA's compiler for TPUs (640 MB, Linux)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps -r requirements-accelerators.txt
 
 lock: env  ## compile requirements.txt anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 requirements.in -o requirements.txt

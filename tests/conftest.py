@@ -1,7 +1,7 @@
 """Fixtures and markers of the tests.
 
-A test that needs the trained weights, Chromium or torch says so by a marker or by asking for
-the fixture of the same name. Where these are missing, the test is skipped on a reader's
+A test that needs the trained weights, Chromium, torch or libtpu says so by a marker or by asking
+for the fixture of the same name. Where these are missing, the test is skipped on a reader's
 machine and fails in continuous integration (the variable CI is set), so that nothing is
 skipped there unseen.
 """
@@ -53,10 +53,15 @@ def missing_torch() -> str | None:
     return None if importlib.util.find_spec("torch") else "no torch: make peers"
 
 
+def missing_libtpu() -> str | None:
+    return None if importlib.util.find_spec("libtpu") else "no libtpu: make accelerators-env"
+
+
 NEEDS = {
     "needs_models": missing_models,
     "needs_browser": missing_browser,
     "needs_torch": missing_torch,
+    "needs_libtpu": missing_libtpu,
 }
 
 
@@ -70,8 +75,8 @@ def require(need: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before the markers of the command line select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the browser, torch or the built book is slow, whether it says so or not."""
-    slow = {"needs_browser", "needs_torch", "built_book"}
+    """What needs the browser, torch, libtpu or the built book is slow, said so or not."""
+    slow = {"needs_browser", "needs_torch", "needs_libtpu", "built_book"}
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
         if slow & (marks | {*getattr(item, "fixturenames", ())}):

@@ -285,7 +285,7 @@ def of_dispatch() -> list:
     return [
         bad(
             "attend: name",
-            lambda: attend(Q, KEY, VALUE, **name), "implementation", "jax_nn, cudnn, ref", "flash",
+            lambda: attend(Q, KEY, VALUE, **name), "implementation", "cudnn, splash", "flash",
         ),
         bad("attend: layout", lambda: attend(Q, KEY, VALUE, **layout), "layout", "NTH", "'BNTH'"),
         bad("spec: layout", lambda: attention_spec(Q, KEY, VALUE, **layout), "layout", "TNH", "BN"),

@@ -124,17 +124,19 @@ class Mask:
         """The kinds of structure present.
 
         Of "causal" (``upper`` is the integer 0 and ``lower`` None), "window" (the same, and
-        ``lower`` an integer: some keys before the query's own), "band" (any other bound), "lengths"
-        and "array".
+        ``lower`` an integer: some keys before the query's own), "band" (any other bounds that are
+        integers), "offsets" (a bound that is an array), "lengths" and "array".
         """
         ends_at_query = isinstance(self.upper, int) and self.upper == 0
         is_causal = ends_at_query and self.lower is None
         is_window = ends_at_query and isinstance(self.lower, int) and self.lower <= 0
-        is_bounded = self.lower is not None or self.upper is not None
+        bounds = [bound for bound in (self.lower, self.upper) if bound is not None]
+        is_static = all(isinstance(bound, int) for bound in bounds)
         present = {
             "causal": is_causal,
             "window": is_window,
-            "band": is_bounded and not (is_causal or is_window),
+            "band": bool(bounds) and is_static and not (is_causal or is_window),
+            "offsets": not is_static,
             "lengths": self.key_lengths is not None or self.query_lengths is not None,
             "array": self.array is not None or bool(self.unions),
         }

@@ -88,6 +88,18 @@ def test_blocks_pad_little(
     assert in_chunks or sizes.heads == 4
 
 
+@pytest.mark.parametrize("length", [1, 100, 1000, 8192])
+@pytest.mark.parametrize("heads, batch", [(8, 1), (32, 1), (32, 16)])
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+def test_an_accelerator_takes_all_heads_at_once(
+    length: int, heads: int, batch: int, platform: str
+) -> None:
+    sizes = block_sizes(batch, length, length, heads, 1, position_dependent=True, platform=platform)
+    assert sizes.heads == heads
+    scores = batch * heads * sizes.queries * sizes.keys
+    assert scores <= 1.1 * blocks.ACCELERATOR_SCORES or sizes.queries <= blocks.FEWEST + 16
+
+
 @pytest.mark.parametrize("mask", MASKS)
 def test_blocks_have_fewer_rows_where_the_keys_move_with_the_query(
     mask: str, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,13 @@ from mha_book import (
     select,
 )
 from mha_book.attention import dispatch
-from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, Implementation, Selection
+from mha_book.attention.dispatch import (
+    IMPLEMENTATIONS,
+    AttentionSpec,
+    Implementation,
+    Selection,
+    choices,
+)
 from mha_book.attention.operands import Operands
 from tests.attention.contract.cases import ANYWHERE
 
@@ -48,6 +54,10 @@ ONE = {"query_shape": (B, N, 1, H)}
 NEEDS_GPU = "it needs an NVIDIA GPU of compute capability 8.0 or more"
 OTHER_DTYPE = "its log-sum-exp comes in the dtype of the output, not in float32"
 BIAS = "a bias and its gradient are as large as the scores, which blocks are to avoid"
+NO_GRADIENT = "its log-sum-exp has no gradient"
+NO_ARRAY = "it takes no bias and no array of hidden pairs"
+KNOWN = "it has to know a causal offset or a window before it is compiled"
+DIVIDED = "XLA cannot divide a kernel among devices; under jax.shard_map each runs its own"
 WIDTH = "it takes no value width other than the key width"
 FLOAT64 = "it computes the softmax of float64 scores in float32"
 
@@ -64,7 +74,25 @@ TABLE = [
     # More keys than a block has.
     (request(**LONG), "blockwise", ()),
     (request(wants=FORWARD, **LONG), "blockwise", ()),
-    (request(platform="tpu", **LONG), "blockwise", ()),
+    (request(platform="tpu", **LONG), "splash", ()),
+    (half("tpu", **LONG), "splash", ()),
+    (half("tpu", wants=FORWARD, **LONG), "splash", ()),
+    (half("tpu", mask_kind=frozenset({"band", "lengths"}), **LONG), "splash", ()),
+    (request(platform="tpu", **LONG, **ONE), "jax_nn", ()),
+    (half("tpu", wants=LSE, **LONG), "blockwise", (("splash", NO_GRADIENT),)),
+    (half("tpu", mask_kind=frozenset({"array"}), **LONG), "blockwise", (("splash", NO_ARRAY),)),
+    (half("tpu", mask_kind=frozenset({"offsets"}), **LONG), "blockwise", (("splash", KNOWN),)),
+    (request(platform="tpu", is_partitioned=True, **LONG), "blockwise", (("splash", DIVIDED),)),
+    (
+        request(platform="tpu", dtype="float64", **LONG),
+        "blockwise",
+        (("splash", "it takes float32 and bfloat16, not float64"),),
+    ),
+    (
+        request(platform="tpu", key_shape=(B, K, 600, H), value_shape=(B, K, 600, 300)),
+        "blockwise",
+        (("splash", "it takes heads of a width up to 256"),),
+    ),
     (request(platform="gpu", **LONG), "jax_nn", ()),
     (request(**LONG, **ONE), "decode", ()),
     (request(has_bias=True, **LONG), "reference", (("blockwise", BIAS),)),
@@ -91,6 +119,16 @@ TABLE = [
     (hopper(compute_capability=None), "jax_nn", (("cudnn", NEEDS_GPU),)),
     (
         hopper(mask_kind=frozenset({"band"})),
+        "jax_nn",
+        (
+            (
+                "cudnn",
+                "it takes a window before the query's own position alone, and knows no offset",
+            ),
+        ),
+    ),
+    (
+        hopper(mask_kind=frozenset({"offsets"})),
         "jax_nn",
         (
             (
@@ -176,7 +214,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             ran.append(name)
             return implementation.run(operands)
 
-        return implementation._replace(run=run)
+        return implementation._replace(run=run, by_platform=False)
 
     for name, implementation in list(IMPLEMENTATIONS.items()):
         monkeypatch.setitem(dispatch.IMPLEMENTATIONS, name, watched(name, implementation))
@@ -262,7 +300,7 @@ def test_structure_is_not_materialized_before_it_is_needed(
         seen.append(operands.mask)
         return operands.query, None
 
-    patched = IMPLEMENTATIONS[name]._replace(run=run)
+    patched = IMPLEMENTATIONS[name]._replace(run=run, by_platform=False)
     monkeypatch.setitem(IMPLEMENTATIONS, name, patched)
     given = {"mask": padding(jnp.array([2, 3])), "is_causal": True, "implementation": name}
     attend(*operands(), **given)
@@ -286,7 +324,7 @@ def test_under_vmap_and_jit_with_lengths(name: str) -> None:
 
 
 @pytest.mark.loose_promotion
-@pytest.mark.parametrize("name", sorted({*ANYWHERE} - {"blockwise"}))
+@pytest.mark.parametrize("name", sorted({*ANYWHERE} - {"blockwise", "splash"}))
 def test_a_bias_in_half_precision(name: str) -> None:
     query, key, value = operands()
     bias = jnp.asarray(np.random.default_rng(4).standard_normal((1, N, T, S)), jnp.bfloat16)
@@ -306,7 +344,7 @@ def test_the_choice_follows_the_platform_that_a_program_is_lowered_for(
         def mark(operands: Operands, number: int = number) -> tuple[jax.Array, None]:
             return operands.query * (1000 + number), None
 
-        patched = IMPLEMENTATIONS[name]._replace(run=mark)
+        patched = IMPLEMENTATIONS[name]._replace(run=mark, by_platform=False)
         monkeypatch.setitem(IMPLEMENTATIONS, name, patched)
     x = jax.ShapeDtypeStruct((2, 600, 8), jnp.float32)
     exported = jax.export.export(jax.jit(lambda x: attend(x, x, x)), platforms=[platform])(x)
@@ -357,3 +395,71 @@ def test_a_guard_of_few_queries_stays_one_branch_under_vmap() -> None:
         )
     )(query, hidden)
     assert jnp.isfinite(poisoned).all()
+
+
+def test_what_is_divided_among_devices_is_known() -> None:
+    """An axis of a mesh that the compiler divides; not one whose parts `shard_map` hands over."""
+    kinds = jax.sharding.AxisType
+    for kind, expected in ((kinds.Explicit, True), (kinds.Auto, True), (kinds.Manual, False)):
+        seen = []
+
+        def look(x: jax.Array, seen: list = seen) -> jax.Array:
+            seen.append(attention_spec(x, x, x).is_partitioned)
+            return x
+
+        mesh = jax.sharding.AbstractMesh((2,), ("d",), axis_types=(kind,))
+        with jax.sharding.use_abstract_mesh(mesh):
+            jax.eval_shape(look, jax.ShapeDtypeStruct((2, 4, 8), jnp.float32))
+        assert seen == [expected]
+    assert not attention_spec(*operands()).is_partitioned
+
+
+def test_the_sizes_of_blocks_follow_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program for a CPU and one for accelerators, where heads do not wait for one another."""
+    told = []
+
+    def run(operands: Operands, platform: str) -> tuple[jax.Array, None]:
+        told.append(platform)
+        return operands.query, None
+
+    patched = IMPLEMENTATIONS["blockwise"]._replace(run=run)
+    monkeypatch.setitem(IMPLEMENTATIONS, "blockwise", patched)
+    long = jax.ShapeDtypeStruct((2, 600, 8), jnp.float64)
+    with jax.enable_x64():
+        jax.jit(lambda x: attend(x, x, x)).trace(long)
+    assert sorted(told) == ["cpu", "tpu"]
+    default = "cpu" if jax.default_backend() == "cpu" else "tpu"
+    attend(*operands(), implementation="blockwise")
+    jax.jit(lambda *x: attend(*x, implementation="blockwise")).trace(*operands())
+    assert told[2:] == [default, default]
+
+
+def test_a_gpu_that_is_elsewhere_is_supposed_where_cudnn_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_device(*_: object, **__: object) -> None:
+        raise RuntimeError("Unknown backend cuda")
+
+    monkeypatch.setattr(jax, "local_devices", no_device)
+    for installed, expected in (
+        ((), None),
+        (("jax_cuda13_plugin",), None),
+        (("jax_cuda13_plugin", "nvidia", "nvidia.cudnn"), (8, 0)),
+        (("jax_cuda12_plugin", "nvidia", "nvidia.cudnn"), (8, 0)),
+    ):
+        monkeypatch.setattr(dispatch.importlib.util, "find_spec", installed.__contains__)
+        assert dispatch.compute_capability.__wrapped__() == expected
+
+
+def test_the_table_of_choices() -> None:
+    rows = choices([256, 4096], ["float32", "bfloat16"])
+    names = {row[:4]: (row.name, row.holds) for row in rows}
+    assert len(names) == len(rows) == 3 * 2 * 6 * 2
+    everything, a_block, nothing = "all of them", "a block of them", "none of them"
+    assert names["cpu", "float32", "causal", 4096] == ("blockwise", a_block)
+    assert names["gpu", "float32", "causal", 4096] == ("jax_nn", everything)
+    assert names["gpu", "bfloat16", "causal, lengths", 4096] == ("cudnn", nothing)
+    assert names["gpu", "bfloat16", "array", 4096] == ("jax_nn", everything)
+    assert names["tpu", "bfloat16", "causal, lengths", 4096] == ("splash", nothing)
+    assert names["tpu", "float32", "array", 4096] == ("blockwise", a_block)
+    assert names["tpu", "float32", "window", 256] == ("reference", everything)

@@ -4,14 +4,17 @@ The arithmetic is the contract suite's to check, on a GPU.
 """
 
 import functools
+import re
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo  # where JAX asks which GPU is here
 
 from mha_book import attend, attention_spec, causal, padding, sliding_window
+from mha_book.attention import dispatch
 from mha_book.attention.dispatch import AttentionSpec, compute_capability
 from mha_book.attention.jax_nn import cudnn_attention, why_cudnn_unsupported
 from mha_book.attention.operands import prepare
@@ -140,3 +143,71 @@ def test_named_where_there_is_no_such_device() -> None:
     assert attention_spec(q, k, v).compute_capability is None
     with pytest.raises(NotImplementedError, match="got 'cudnn': it needs an NVIDIA GPU"):
         attend(q, k, v, implementation="cudnn")
+
+
+def lowered_for_cuda(monkeypatch: pytest.MonkeyPatch, dtype: str, mask: Any) -> str:
+    """The program of a forward and a backward pass for an NVIDIA GPU, as JAX hands it to XLA.
+
+    JAX asks which GPU and which cuDNN are here while it traces; an A100 with cuDNN 9.10 answers.
+    """
+    answers = {
+        "check_cudnn_version": lambda: 91000,
+        "check_compute_capability": lambda capability: float(capability) <= 8.0,
+        "is_cuda_compute_capability_equal": lambda capability: capability == "8.0",
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(fused_attention_stablehlo, name, answer)
+    monkeypatch.setattr(dispatch, "compute_capability", lambda: (8, 0))
+    query, key = (jax.ShapeDtypeStruct((2, n, LONG, 64), dtype) for n in (8, 2))
+    lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
+
+    def both(q: Any, k: Any, v: Any, lengths: Any, d_output: Any) -> Any:
+        output, pull = jax.vjp(lambda *x: attend(*x, mask=mask(lengths)), q, k, v)
+        return output, pull(d_output)
+
+    traced = jax.jit(both).trace(query, key, key, lengths, query)
+    return traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+LONG = 600
+
+
+@pytest.mark.loose_promotion
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "mask, kind",
+    [
+        (lambda lengths: causal(), "CAUSAL"),
+        (lambda lengths: padding(lengths) & sliding_window(100), "PADDING_CAUSAL"),
+        (lambda lengths: padding(lengths, lengths), "PADDING"),
+    ],
+    ids=["causal", "lengths and a window", "lengths"],
+)
+def test_half_precision_ends_in_cudnn_on_a_gpu(
+    mask: Any, kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forward and backward, with grouped heads, and no product that makes all scores."""
+    program = lowered_for_cuda(monkeypatch, dtype, mask)
+    calls = re.findall(r"custom_call @(__cudnn[$\w]+)", program)
+    assert calls == ["__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"]
+    assert set(re.findall(r"mask_type\\22: \\22(\w+)\\22", program)) == {kind}
+    assert scores_computed(program) == set()
+
+
+@pytest.mark.loose_promotion
+def test_float32_holds_all_scores_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = lowered_for_cuda(monkeypatch, "float32", lambda lengths: causal())
+    assert "__cudnn" not in program
+    assert "stablehlo.dot_general" in scores_computed(program)
+
+
+def scores_computed(program: str) -> set[str]:
+    """The operations that make an array of all pairs.
+
+    What other platforms would keep for their backward passes stands there as arrays of one number,
+    which XLA drops.
+    """
+    pairs = re.findall(
+        rf"= (stablehlo\.\w+)[^\n]*tensor<(?:\d+x)*{LONG}x{LONG}x[a-z]\w*>\n", program
+    )
+    return set(pairs) - {"stablehlo.constant", "stablehlo.broadcast_in_dim"}

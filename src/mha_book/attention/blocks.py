@@ -93,7 +93,7 @@ def attended_keys(rows: KeyRanges, key_length: int) -> Bool[Array, "*batch S"]:
     """Return which keys some query sees.
 
     Args:
-        rows: what :func:`spans` gave: intervals whose ends grow with the row.
+        rows: what :func:`key_ranges` gave: intervals whose ends grow with the row.
         key_length: ``S``.
 
     Returns:
@@ -113,7 +113,9 @@ def attended_keys(rows: KeyRanges, key_length: int) -> Bool[Array, "*batch S"]:
 
 ROWS, KEYS = 512, 512  # of a block; measured on CPUs (benchmarks/)
 ROWS_LEVEL = 2048  # of queries that all see the same keys: nothing is lost at an edge then
-SCORES = 2**20  # scores held at a time: 4 MiB in float32
+SCORES = 2**20  # scores held at a time by a core of a CPU: 4 MiB in float32, about its cache
+# By an accelerator: 16 MiB, of 128 MiB of VMEM on a TPU v5e or v6e, of 50 MB of L2 on an H100.
+ACCELERATOR_SCORES = 2**22
 FEWEST = 128  # rows of a block, however many heads share a step
 
 
@@ -163,11 +165,15 @@ def block_sizes(
     *,
     position_dependent: bool,
     in_chunks: bool = True,
+    platform: str = "cpu",
 ) -> BlockSizes:
-    """Return sizes of blocks that pad little and whose scores stay in the cache.
+    """Return sizes of blocks that pad little and whose scores stay in fast memory.
 
     Where all queries see the same keys a block has more rows. Where the keys move with the query,
-    as under a causal mask, the scores that a block computes in vain grow with its rows.
+    as under a causal mask, the scores that a block computes in vain grow with its rows. A core of a
+    CPU takes a few heads after the others. An accelerator takes the whole batch and all heads at
+    once, since its units would stand idle, and blocks of queries of one size, since more rows are
+    no faster there once all heads share a step.
 
     Args:
         batch: ``B``.
@@ -178,6 +184,7 @@ def block_sizes(
         position_dependent: whether the keys that a query may see depend on its position.
         in_chunks: whether to take a few heads after the others, which is faster on one CPU; where
             heads may lie on several devices, all of them have to be taken at once.
+        platform: "cpu", or an accelerator, "gpu" or "tpu", where ``in_chunks`` has no effect.
 
     Returns:
         The sizes.
@@ -187,15 +194,19 @@ def block_sizes(
         BlockSizes(queries=512, keys=512, heads=4)
         >>> block_sizes(1, 2048, 2048, 8, 1, position_dependent=False)
         BlockSizes(queries=2048, keys=512, heads=1)
+        >>> block_sizes(1, 2048, 2048, 8, 1, position_dependent=True, platform="tpu")
+        BlockSizes(queries=512, keys=512, heads=8)
     """
+    is_cpu = platform == "cpu"
+    in_chunks, most = in_chunks and is_cpu, SCORES if is_cpu else ACCELERATOR_SCORES
     keys = _even(key_length, KEYS)
     together = batch * group * (1 if in_chunks else num_kv_heads)  # heads that share a step
-    rows = (ROWS if position_dependent else ROWS_LEVEL) // group
+    rows = (ROWS if position_dependent or not is_cpu else ROWS_LEVEL) // group
     fewest = min(FEWEST, rows)
-    queries = _even(query_length, max(min(rows, SCORES // (together * keys)), fewest, 1))
+    queries = _even(query_length, max(min(rows, most // (together * keys)), fewest, 1))
     if not in_chunks:
         return BlockSizes(queries, keys, num_kv_heads)
-    fits = [c for c in range(1, num_kv_heads + 1) if c * together * queries * keys <= SCORES]
+    fits = [c for c in range(1, num_kv_heads + 1) if c * together * queries * keys <= most]
     heads = max((c for c in fits if num_kv_heads % c == 0), default=1)
     return BlockSizes(queries, keys, heads)
 

@@ -51,29 +51,35 @@ from mha_book.masks import one_batch_axis
 __all__ = ["attention_over_blocks", "blockwise_attention", "why_unsupported"]
 
 
-def blockwise_attention(operands: Operands, sizes: BlockSizes | None = None) -> tuple[Array, Array]:
+def blockwise_attention(
+    operands: Operands, sizes: BlockSizes | None = None, platform: str = "cpu"
+) -> tuple[Array, Array]:
     """Return output and log-sum-exp; half-precision blocks are widened to float32, one at a time.
 
     Args:
         operands: the call, without bias and weight factors.
         sizes: how to cut; None for :func:`~mha_book.attention.blocks.block_sizes`.
+        platform: which those sizes are for: "cpu", "gpu" or "tpu".
 
     Returns:
         ``(…, N, T, C)`` and ``(…, N, T)``.
     """
-    return _with_compiler_sharding(functools.partial(_blockwise, sizes=sizes), operands)
+    by_blocks = functools.partial(_blockwise, sizes=sizes, platform=platform)
+    return _with_compiler_sharding(by_blocks, operands)
 
 
-def _blockwise(operands: Operands, sizes: BlockSizes | None) -> tuple[Array, Array]:
+def _blockwise(operands: Operands, sizes: BlockSizes | None, platform: str) -> tuple[Array, Array]:
     query, mask = operands.query, operands.mask
     dtype, (*batch, num_heads, length, head_dim) = wide(query.dtype), query.shape
     num_kv_heads, key_length = operands.key.shape[-3:-1]
     shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
     if sizes is None:
-        moves = mask is not None and not mask.parts.isdisjoint({"causal", "window", "band"})
+        moves = mask is not None and not mask.parts.isdisjoint(
+            {"causal", "window", "band", "offsets"}
+        )
         sizes = block_sizes(
             shape[0], length, key_length, num_kv_heads, shape[2], position_dependent=moves,
-            in_chunks=jax.device_count() == 1,
+            in_chunks=jax.device_count() == 1, platform=platform,
         )  # fmt: skip
     rows = key_ranges(mask, tuple(batch), length, key_length)
     q, k, v = zero_outside(rows, operands)

@@ -27,6 +27,7 @@ def with_gradient_by_hand(
     forward: Callable[..., tuple[Result, Kept]],
     backward: Callable[[Kept, Result], tuple[Any, ...]],
     twin: Callable[..., Result],
+    kernel: Callable[..., Result] | None = None,
 ) -> Callable[..., Result]:
     """Return the function that ``forward`` computes, with the gradient that ``backward`` computes.
 
@@ -37,6 +38,9 @@ def with_gradient_by_hand(
             pytree each; None where an argument, or a part of it, has none.
         twin: the same function of the same arguments in operations that JAX differentiates as often
             as asked; it is used for second derivatives alone.
+        kernel: the same function without what is kept, where keeping it costs something. With it,
+            ``forward`` may be what JAX cannot differentiate in forward mode, as a compiled kernel
+            is: the forward mode is that of ``twin``.
 
     Returns:
         A function of the arguments to the result, to be differentiated in either mode.
@@ -48,6 +52,7 @@ def with_gradient_by_hand(
         >>> float(jax.grad(square)(3.0)), float(jax.jvp(square, (3.0,), (1.0,))[1])
         (6.0, 6.0)
     """
+    as_written = twin if kernel is not None else lambda *x: forward(*x)[0]
 
     @jax.custom_jvp
     def saving(*arguments: Any) -> tuple[Result, Kept]:
@@ -96,7 +101,7 @@ def with_gradient_by_hand(
             return list(jax.vjp(of_moving(twin, fixed), *start)[1](list(d_result)))
 
         linear = _LinearMap(
-            apply=functools.partial(derivative, lambda *x: forward(*x)[0]),
+            apply=functools.partial(derivative, as_written),
             transpose=gradient,
             twin=functools.partial(derivative, twin),
             twin_transpose=twin_gradient,
@@ -109,7 +114,14 @@ def with_gradient_by_hand(
         still = jax.tree.map(_no_tangent, kept)
         return (result, kept), (jax.tree.unflatten(result_tree, changes), still)
 
-    return lambda *arguments: saving(*arguments)[0]
+    def result_alone(*arguments: Any) -> Result:
+        return saving(*arguments)[0]
+
+    if kernel is None:
+        return result_alone
+    without_keeping = jax.custom_jvp(kernel)
+    without_keeping.defjvp(functools.partial(jax.jvp, result_alone))
+    return without_keeping
 
 
 def _no_tangent(x: Any) -> Any:

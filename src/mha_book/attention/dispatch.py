@@ -9,29 +9,33 @@ contract suite.
 """
 
 import functools
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, overload
 
 import jax
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import check, check_flag, check_rank, check_type
-from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference
+from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference, splash
 from mha_book.attention.operands import Operands, empty_result, prepare
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
 
 PLATFORMS = ("cpu", "gpu", "tpu")
+ALL, SOME, NONE = "all of them", "a block of them", "none of them"
 LOWERED_NAMES = {"cpu": ("cpu",), "gpu": ("cuda", "rocm"), "tpu": ("tpu",)}  # in XLA's words
 
 __all__ = [
     "IMPLEMENTATIONS",
     "AttentionSpec",
+    "Choice",
     "Implementation",
     "Selection",
     "attend",
     "attention_spec",
     "check_implementation",
+    "choices",
     "compute_capability",
     "platform_of",
     "select",
@@ -51,6 +55,7 @@ class AttentionSpec(NamedTuple):
         platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
         wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"weight_factors"``.
         compute_capability: of an NVIDIA GPU, for example ``(9, 0)``; None for any other device.
+        is_partitioned: whether the compiler is to divide the operands among several devices.
     """
 
     query_shape: tuple[int, ...]
@@ -62,6 +67,7 @@ class AttentionSpec(NamedTuple):
     platform: str = "cpu"
     wants: frozenset[str] = frozenset()
     compute_capability: tuple[int, ...] | None = None
+    is_partitioned: bool = False
 
 
 class Selection(NamedTuple):
@@ -86,12 +92,36 @@ class Implementation(NamedTuple):
             serves all.
         forward_mode: whether it can be differentiated in forward mode.
         weight_factors: whether it can multiply the weights, as dropout does.
+        holds: how much of the scores is in a device's memory at a time.
+        by_platform: whether ``run`` is to be told the platform, as its keyword ``platform``.
     """
 
-    run: Callable[[Operands], tuple[Array, Array | None]]
+    run: Callable[..., tuple[Array, Array | None]]
     why_unsupported: Callable[[AttentionSpec], str | None] | None = None
     forward_mode: bool = True
     weight_factors: bool = False
+    holds: str = ALL
+    by_platform: bool = False
+
+
+class Choice(NamedTuple):
+    """One row of the table of :func:`choices`.
+
+    Args:
+        platform: "cpu", "gpu" or "tpu".
+        dtype: of the operands.
+        mask: the kinds of mask, in words.
+        length: of queries and keys.
+        name: of the implementation that is chosen.
+        holds: how much of the scores that holds in the device's memory at a time.
+    """
+
+    platform: str
+    dtype: str
+    mask: str
+    length: int
+    name: str
+    holds: str
 
 
 @overload
@@ -176,7 +206,8 @@ def attend(
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         layout: "NTH" (heads before positions) or "TNH" (positions before heads).
         implementation: a name of :data:`IMPLEMENTATIONS`, or None for the choice of
-            :func:`select`. A named implementation never falls back to another. "cudnn" has no
+            :func:`select`. A named implementation never falls back to another, and has blocks of
+            the sizes that suit the platform that JAX runs on by default. "cudnn" has no
             forward mode (``jax.jvp``, ``jax.hessian``): where it would be chosen, name another.
         return_lse: whether to return the log-sum-exp of the scores too, ``(…, N, T)`` in float32
             (float64 for float64 inputs). Not every implementation has it: ask
@@ -212,33 +243,46 @@ def attend(
     if is_one_head:  # implementations may count on an axis of heads
         operands = operands.with_head_axis()
 
-    def run(name: str) -> tuple[Array, Array | None]:
-        output, lse = (empty_result if operands.is_empty else IMPLEMENTATIONS[name].run)(operands)
+    def run(one: tuple[str, str | None]) -> tuple[Array, Array | None]:
+        name, platform = one
+        options = {} if platform is None else {"platform": platform}
+        output: Array
+        lse: Array | None
+        if operands.is_empty:
+            output, lse = empty_result(operands)
+        else:
+            output, lse = IMPLEMENTATIONS[name].run(operands, **options)
         return output, lse if return_lse else None
 
     here = platform_of(operands)
     spec = _spec(operands, wants, here)
     if implementation is not None:
         check_implementation(implementation, spec)
-        output, lse = run(implementation)
-    else:
-        generation = None if here else compute_capability()
-        names = {}
-        for platform in (here,) if here else PLATFORMS:
-            capability = generation if platform == "gpu" else None
-            one = spec._replace(platform=platform, compute_capability=capability)
-            names[platform] = select(spec if here else one).name
-        if len(set(names.values())) == 1:
-            output, lse = run(next(iter(names.values())))
-        else:  # the platform that the program is lowered for decides
-            branches = {
-                lowered: functools.partial(run, names[platform])
-                for platform, lowered_names in LOWERED_NAMES.items()
-                for lowered in lowered_names
-            }
-            output, lse = jax.lax.platform_dependent(
-                **branches, default=functools.partial(run, "reference")
-            )
+    generation = None if here else compute_capability()
+    chosen: dict[str, tuple[str, str | None]] = {}
+    platforms: tuple[str, ...] = PLATFORMS
+    if here or implementation is not None:  # what was named is one program, whatever it runs on
+        platforms = (here or jax.default_backend(),)
+    for platform in platforms:
+        capability = generation if platform == "gpu" else None
+        one = spec._replace(platform=platform, compute_capability=capability)
+        name = implementation or select(spec if here else one).name
+        chosen[platform] = (name, _told(name, platform))
+    if len(set(chosen.values())) == 1:
+        output, lse = run(next(iter(chosen.values())))
+    elif chosen["gpu"] == chosen["tpu"]:
+        output, lse = jax.lax.platform_dependent(
+            cpu=functools.partial(run, chosen["cpu"]), default=functools.partial(run, chosen["tpu"])
+        )
+    else:  # the platform that the program is lowered for decides
+        branches = {
+            lowered: functools.partial(run, chosen[platform])
+            for platform, lowered_names in LOWERED_NAMES.items()
+            for lowered in lowered_names
+        }
+        output, lse = jax.lax.platform_dependent(
+            **branches, default=functools.partial(run, ("reference", None))
+        )
     if is_one_head:
         output, lse = output[0], None if lse is None else lse[0]
     output = output if layout == "NTH" else heads_first(output, layout)
@@ -292,10 +336,12 @@ def select(spec: AttentionSpec) -> Selection:
     """Return the first implementation that serves, in the order of preference on the platform.
 
     The reference goes first for up to as many keys as a block has. For more of them ``blockwise``
-    does on CPUs and TPUs, and for few queries on a CPU ``decode``: each is the fastest there
-    (``benchmarks/``; TPUs were not measured). In half precision ``jax.nn`` goes first on GPUs and
-    TPUs, since it keeps the products in half precision; before it, on an NVIDIA GPU, cuDNN, which
-    holds no scores, where it can and for more than a few queries. GPUs were not measured.
+    does on CPUs, and for few queries there ``decode``: each is the fastest on a CPU
+    (``benchmarks/``). On a TPU ``splash`` goes first for more keys than a block has and for more
+    than a few queries, and ``blockwise`` where it cannot serve. In half precision ``jax.nn`` goes
+    first on GPUs and, for fewer keys, on TPUs, since it keeps the products in half precision;
+    before it, on an NVIDIA GPU, cuDNN, where it can and for more than a few queries. Neither
+    splash attention nor cuDNN holds scores. No accelerator was measured.
 
     Args:
         spec: what is asked; :func:`attention_spec` makes one from arrays.
@@ -320,12 +366,58 @@ def select(spec: AttentionSpec) -> Selection:
     raise NotImplementedError(f"no implementation serves {spec}: {rejected}")
 
 
-@functools.cache
-def compute_capability() -> tuple[int, ...] | None:
-    """Return the generation of this machine's NVIDIA GPU, or None without one.
+def choices(
+    lengths: Sequence[int] = (256, 4096),
+    dtypes: Sequence[str] = ("float32", "bfloat16"),
+    *,
+    num_heads: int = 8,
+    num_kv_heads: int = 8,
+    head_dim: int = 128,
+    compute_capability: tuple[int, ...] = (9, 0),
+) -> list[Choice]:
+    """Return what is chosen on each platform, in each dtype, for each kind of mask and length.
+
+    Args:
+        lengths: of queries and keys.
+        dtypes: of the operands.
+        num_heads: ``N``.
+        num_kv_heads: ``K``.
+        head_dim: ``H``, of queries, keys and values.
+        compute_capability: of the GPU.
 
     Returns:
-        Major and minor number, for example ``(9, 0)`` for an H200.
+        The rows of a table.
+
+    Example:
+        >>> [row.name for row in choices([4096], ["bfloat16"]) if row.mask == "causal"]
+        ['blockwise', 'cudnn', 'splash']
+    """
+    kinds = ((), ("causal",), ("window",), ("band",), ("causal", "lengths"), ("array",))
+    rows = []
+    for platform in PLATFORMS:
+        for dtype in dtypes:
+            for kind in kinds:
+                for length in lengths:
+                    keys = (num_kv_heads, length, head_dim)
+                    shapes = ((num_heads, length, head_dim), keys, keys)
+                    capability = compute_capability if platform == "gpu" else None
+                    spec = AttentionSpec(
+                        *shapes, dtype, frozenset(kind), False, platform, frozenset(), capability
+                    )
+                    name = select(spec).name
+                    mask, holds = ", ".join(kind) or "none", IMPLEMENTATIONS[name].holds
+                    rows.append(Choice(platform, dtype, mask, length, name, holds))
+    return rows
+
+
+@functools.cache
+def compute_capability() -> tuple[int, ...] | None:
+    """Return the generation of this machine's NVIDIA GPU, or what is supposed of one elsewhere.
+
+    Returns:
+        Major and minor number, for example ``(9, 0)`` for an H200. Without a GPU, but with JAX's
+        plugin for CUDA and with cuDNN, as where a program is compiled for a GPU that is elsewhere,
+        ``(8, 0)``: the oldest that cuDNN's attention serves. None without these.
 
     Example:
         >>> compute_capability() is None or len(compute_capability()) == 2
@@ -334,8 +426,16 @@ def compute_capability() -> tuple[int, ...] | None:
     try:
         device = jax.local_devices(backend="cuda")[0]
     except RuntimeError:  # JAX has no such backend here
-        return None
+        return (8, 0) if _has_cudnn() else None
     return tuple(int(number) for number in device.compute_capability.split("."))
+
+
+def _has_cudnn() -> bool:
+    """Whether JAX can trace cuDNN's attention: it asks for the library's version then."""
+    plugins = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+    if not any(importlib.util.find_spec(name) for name in plugins):
+        return False
+    return bool(importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cudnn"))
 
 
 def platform_of(operands: Operands) -> str | None:
@@ -400,7 +500,28 @@ def _spec(operands: Operands, wants: dict[str, bool], platform: str | None) -> A
         platform,
         frozenset(filter(wants.get, wants)),
         compute_capability() if platform == "gpu" else None,
+        _is_partitioned(operands.query),
     )
+
+
+def _is_partitioned(x: Array) -> bool:
+    """Whether the compiler may divide an array: it lies on, or is traced for, several devices."""
+    sharding: Any = getattr(x, "sharding", None)
+    if not isinstance(x, jax.core.Tracer):
+        return sharding is not None and sharding.num_devices > 1
+    mesh = jax.typeof(x).sharding.mesh
+    mesh = jax.sharding.get_abstract_mesh() if mesh.empty else mesh
+    return any(
+        size > 1 and kind != jax.sharding.AxisType.Manual
+        for size, kind in zip(mesh.axis_sizes, mesh.axis_types, strict=True)
+    )
+
+
+def _told(name: str, platform: str) -> str | None:
+    """Return the platform for an implementation that is to be told it; accelerators are alike."""
+    if not IMPLEMENTATIONS[name].by_platform:
+        return None
+    return "cpu" if platform == "cpu" else "tpu"
 
 
 def _preferred(spec: AttentionSpec) -> list[str]:
@@ -412,6 +533,8 @@ def _preferred(spec: AttentionSpec) -> list[str]:
     few, many = queries <= decode.FEW_QUERIES < keys, keys > blocks.KEYS
     is_half = spec.dtype in ("bfloat16", "float16")
     names = []
+    if many and not few and spec.platform == "tpu":
+        names.append("splash")
     if many and not few and spec.platform != "gpu":
         names.append("blockwise")
     if is_half and not few and spec.platform == "gpu":
@@ -437,13 +560,16 @@ def _why_unsupported(name: str, spec: AttentionSpec) -> str | None:
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "jax_nn": Implementation(jax_nn.xla_attention, jax_nn.why_xla_unsupported),
     "cudnn": Implementation(
-        jax_nn.cudnn_attention, jax_nn.why_cudnn_unsupported, forward_mode=False
+        jax_nn.cudnn_attention, jax_nn.why_cudnn_unsupported, forward_mode=False, holds=NONE
     ),
+    "splash": Implementation(splash.splash_attention, splash.why_unsupported, holds=NONE),
     "reference": Implementation(reference.reference_attention, weight_factors=True),
     # The backward pass by hand. The reference serves all that these do, so they run by name alone.
     "manual": Implementation(gradient.manual_attention, weight_factors=True),
     "recompute": Implementation(gradient.recompute_attention, weight_factors=True),
-    "blockwise": Implementation(blockwise.blockwise_attention, blockwise.why_unsupported),
+    "blockwise": Implementation(
+        blockwise.blockwise_attention, blockwise.why_unsupported, holds=SOME, by_platform=True
+    ),
     "decode": Implementation(decode.decode_attention),
 }
 """The implementations by name."""

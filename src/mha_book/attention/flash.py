@@ -1,8 +1,9 @@
 r"""Flash attention, forward, as a Pallas kernel in as few lines as a clear one needs.
 
-One program runs for each head and each block of queries. It holds its queries in fast memory,
-lets the keys and values pass by in blocks, and keeps of the scores what
-:mod:`~mha_book.attention.online_softmax` keeps: nothing of the size $T \times S$ is ever stored.
+The kernel runs once for each head, each block of queries and each block of keys. Its queries stay
+in fast memory while the keys and values pass by in blocks, one run after the other, and of the
+scores it keeps there what :mod:`~mha_book.attention.online_softmax` keeps: nothing of the size
+$T \times S$ is ever stored. It is compiled for TPUs by Mosaic, and interpreted anywhere else.
 
 Shapes: ``N`` heads, ``T`` queries, ``S`` keys, ``H`` width of queries and keys, ``C`` of values.
 """
@@ -14,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float
 
 from mha_book._checks import check, check_flag, check_operands, check_size
@@ -28,8 +30,8 @@ def flash_attention(
     value: Float[Array, "N S C"],
     *,
     is_causal: bool = False,
-    block: int = 64,
-    interpret: bool = True,
+    block: int = 128,
+    interpret: bool | None = None,
 ) -> Float[Array, "N T C"]:
     r"""Return $\operatorname{softmax}(Q K^\top / \sqrt{d_k})\, V$ for every head.
 
@@ -38,9 +40,9 @@ def flash_attention(
         key: ``(N, S, H)``, ``S`` a multiple of ``block``.
         value: ``(N, S, C)``.
         is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
-        block: queries and keys of a block.
+        block: queries and keys of a block. On a TPU a multiple of 128.
         interpret: whether to run the kernel as ordinary JAX operations, on any device, rather
-            than to compile it for an accelerator.
+            than to compile it. None compiles it where the program is lowered for a TPU.
 
     Returns:
         ``(N, T, C)`` in the dtype of the inputs.
@@ -60,6 +62,13 @@ def flash_attention(
     check(query.ndim == 3, "query", "axes (N, T, H), that is rank 3", f"rank {query.ndim}")
     check_size(block, "block")
     check_flag(is_causal, "is_causal")
+    if interpret is None:
+        call = functools.partial(flash_attention, is_causal=is_causal, block=block)
+        compiled, interpreted = (functools.partial(call, interpret=x) for x in (False, True))
+        chosen: Array = jax.lax.platform_dependent(
+            query, key, value, tpu=compiled, default=interpreted
+        )
+        return chosen
     check_flag(interpret, "interpret")
     (heads, length, width), (key_heads, key_length, _) = query.shape, key.shape
     check(heads == key_heads, "key", f"{heads} heads, as query has", key.shape)
@@ -67,38 +76,56 @@ def flash_attention(
         check(size % block == 0, name, f"a length that is a multiple of block = {block}", size)
     if 0 in (heads, length, width, key_length, value.shape[-1]):  # as everywhere: zeros
         return jnp.zeros((heads, length, value.shape[-1]), query.dtype)
-    of_queries = functools.partial(pl.BlockSpec, index_map=lambda n, p: (n, p, 0))
-    of_keys = functools.partial(pl.BlockSpec, index_map=lambda n, p: (n, 0, 0))
+    of_queries = functools.partial(pl.BlockSpec, index_map=lambda n, p, u: (n, p, 0))
+    of_keys = functools.partial(
+        pl.BlockSpec, index_map=lambda n, p, u: (n, jnp.minimum(p, u) if is_causal else u, 0)
+    )
     output: Array = pl.pallas_call(
-        functools.partial(_kernel, is_causal=is_causal, block=block),
-        grid=(heads, length // block),
+        functools.partial(_kernel, is_causal=is_causal),
+        grid=(heads, length // block, key_length // block),
         in_specs=[
             of_queries((None, block, width)),
-            of_keys((None, key_length, width)),
-            of_keys((None, key_length, value.shape[-1])),
+            of_keys((None, block, width)),
+            of_keys((None, block, value.shape[-1])),
         ],
         out_specs=of_queries((None, block, value.shape[-1])),
         out_shape=jax.ShapeDtypeStruct((heads, length, value.shape[-1]), query.dtype),
+        scratch_shapes=[pltpu.VMEM((block, n), jnp.float32) for n in (1, 1, value.shape[-1])],
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary")
+        ),
+        name="flash_attention",
         interpret=interpret,
     )(query, key, value)
     return output
 
 
-def _kernel(q_ref: Any, k_ref: Any, v_ref: Any, o_ref: Any, *, is_causal: bool, block: int) -> None:
-    """Compute one block of queries of one head; the references are to memory, not yet read."""
-    p = pl.program_id(1)
-    q = q_ref[...].astype(jnp.float32) / math.sqrt(q_ref.shape[-1])  # (block, H)
-    i = p * block + jax.lax.broadcasted_iota(jnp.int32, (block, block), 0)
+def _kernel(q_ref: Any, k_ref: Any, v_ref: Any, o_ref: Any, *state: Any, is_causal: bool) -> None:
+    """Let one block of keys pass by one block of queries; references are to memory."""
+    p, u = pl.program_id(1), pl.program_id(2)
+    last = jnp.minimum(p, pl.num_programs(2) - 1) if is_causal else pl.num_programs(2) - 1
 
-    def step(u: Array, known: SoftmaxState) -> SoftmaxState:
-        keys = pl.ds(u * block, block)
-        scores = jnp.matmul(q, k_ref[keys, :].astype(jnp.float32).T)  # (block, block)
+    def store(known: SoftmaxState) -> None:
+        for reference, array in zip(state, known, strict=True):
+            reference[...] = array
+
+    def load() -> SoftmaxState:
+        return SoftmaxState(*(reference[...] for reference in state))
+
+    @pl.when(u == 0)
+    def _() -> None:
+        store(init(o_ref.shape, jnp.float32))
+
+    @pl.when(u <= last)  # the rest is hidden
+    def _() -> None:
+        q = q_ref[...].astype(jnp.float32) / math.sqrt(q_ref.shape[-1])  # (block, H)
+        scores = jnp.matmul(q, k_ref[...].astype(jnp.float32).T)  # (block, block)
         if is_causal:
-            j = u * block + jax.lax.broadcasted_iota(jnp.int32, (block, block), 1)
-            scores = jnp.where(j <= i, scores, -jnp.inf)
-        return update(known, scores, v_ref[keys, :].astype(jnp.float32))
+            i, j = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
+            block = len(scores)
+            scores = jnp.where(u * block + j <= p * block + i, scores, -jnp.inf)
+        store(update(load(), scores, v_ref[...].astype(jnp.float32)))
 
-    blocks = k_ref.shape[0] // block
-    last = jnp.minimum(p + 1, blocks) if is_causal else blocks  # the rest is hidden
-    known = jax.lax.fori_loop(0, last, step, init(o_ref.shape, jnp.float32))
-    o_ref[...] = finalize(known)[0].astype(o_ref.dtype)
+    @pl.when(u == last)
+    def _() -> None:
+        o_ref[...] = finalize(load())[0].astype(o_ref.dtype)

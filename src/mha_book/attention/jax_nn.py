@@ -157,6 +157,6 @@ def why_cudnn_unsupported(spec: Any) -> str | None:
         return "its log-sum-exp comes in the dtype of the output, not in float32"
     if spec.has_bias or "array" in spec.mask_kind:
         return "it is slow with a bias or an array of hidden pairs"
-    if "band" in spec.mask_kind:
+    if spec.mask_kind & {"band", "offsets"}:
         return "it takes a window before the query's own position alone, and knows no offset"
     return None

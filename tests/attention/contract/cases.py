@@ -199,7 +199,7 @@ MASKS: dict[str, MaskKind] = {
     "causal, offset by entry": MaskKind(
         lambda s: {"mask": causal(jnp.asarray(_offsets(s)))},
         lambda s: lambda b, n, i, j: bool(j <= i + _offsets(s)[b]),
-        frozenset({"band"}),
+        frozenset({"offsets"}),
     ),
     "window": MaskKind(
         lambda s: {"mask": sliding_window(2, 1, query_offset=1)},
@@ -276,7 +276,11 @@ def is_refused(case: Case) -> bool:
         return case.lse or case.dtype == "float64" or no_half or case.width != "C = H"
     if case.implementation == "cudnn":  # which takes widths that are multiples of 8, as none is
         return True
-    return case.implementation == "blockwise" and MASKS[case.mask].bias is not None
+    has_bias = MASKS[case.mask].bias is not None
+    if case.implementation == "splash":
+        traced = "array" in case.mask or case.mask in ("causal, offset by entry", "combination")
+        return case.lse or case.dtype in ("float64", "float16") or has_bias or traced
+    return case.implementation == "blockwise" and has_bias
 
 
 def product(implementation: str) -> Iterator[Case]:

@@ -9,6 +9,8 @@ from mha_book.attention.dispatch import IMPLEMENTATIONS
 from tests.attention.contract import cases, suite
 from tests.attention.contract.cases import Case
 
+UNOPTIMIZED = [pytest.mark.unoptimized]  # an interpreted kernel is a large program for one run
+
 
 def pairwise() -> list:
     """Every case; each second one is left to the whole run."""
@@ -17,7 +19,8 @@ def pairwise() -> list:
         pytest.param(
             case,
             id=f"{case.implementation}-{case.name}",
-            marks=[pytest.mark.slow] if number % 2 else [],
+            marks=[pytest.mark.slow] * (number % 2)
+            + UNOPTIMIZED * (case.implementation == "splash"),
         )
         for number, case in enumerate(every)
     ]
@@ -65,6 +68,11 @@ def test_every_kind_of_mask_occurs_eagerly(implementation: str) -> None:
     left_out = set(cases.MASKS) - eagerly
     if implementation == "blockwise":
         assert left_out == {name for name, kind in cases.MASKS.items() if kind.bias is not None}
+    elif implementation == "splash":
+        assert eagerly == {
+            "none", "causal", "causal, offset", "causal, negative offset", "window", "key lengths",
+            "key and query lengths",
+        }  # fmt: skip
     elif implementation == "cudnn":  # nothing where there is no GPU for it
         assert not eagerly or {"none", "causal"} <= eagerly
     else:

@@ -1,0 +1,122 @@
+"""Compiled for TPUs, not run: each implementation, the layer, and what they hold on the chip."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from benchmarks.harness import compiled
+from mha_book import attend, causal, explicit, init_multi_head, multi_head_attention, padding
+from mha_book.attention.blockwise import blockwise_attention
+from mha_book.attention.flash import flash_attention
+from mha_book.attention.operands import prepare
+
+pytestmark = pytest.mark.needs_libtpu
+
+T, N, K, H = 1024, 4, 2, 64
+SCORES = N * T * T * 4  # bytes of all scores in float32
+QUERY, KEY = ((N, T, H), "bfloat16"), ((K, T, H), "bfloat16")
+SPLASH = "splash_mha_fwd_no_residuals"
+BACKWARD = {"splash_mha_fwd_residuals", "splash_mha_dq_no_residuals", "splash_mha_dkv_no_residuals"}
+
+
+def gradients(function: Callable[..., jax.Array]) -> Callable[..., Any]:
+    """The backward pass alone, of the cotangent that stands last."""
+    return lambda *x: jax.vjp(function, *x[:-1])[1](x[-1])
+
+
+def causally(name: str | None) -> Callable[..., jax.Array]:
+    return functools.partial(attend, is_causal=True, implementation=name)
+
+
+@pytest.mark.parametrize("target", ["v5e", "v6e"])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_the_choice_is_splash_attention_and_holds_no_scores(target: str, direction: str) -> None:
+    """Not from this machine's platform: from the one that the program is lowered for."""
+    forward = direction == "forward"
+    function = causally(None) if forward else gradients(causally(None))
+    program = compiled.compile_for(
+        function, QUERY, KEY, KEY, *([] if forward else [QUERY]), target=target
+    )
+    assert set(compiled.kernels(program)) == ({SPLASH} if forward else BACKWARD)
+    assert compiled.memory(program).temporaries < SCORES / 16
+    assert compiled.loops(program) == 0
+    for line in program.as_text().splitlines():
+        if "tpu_custom_call" in line:  # grouped heads read the keys where they lie
+            operands = line.split("operand_layout_constraints=")[1]
+            assert operands.count(f"bf16[{K},{T},{H}]") == 2
+
+
+def test_lengths_reach_the_kernel_as_segments() -> None:
+    def call(q: jax.Array, k: jax.Array, v: jax.Array, lengths: jax.Array) -> jax.Array:
+        return attend(q, k, v, mask=causal() & padding(lengths))
+
+    batched = [((2, *shape), dtype) for shape, dtype in (QUERY, KEY, KEY)]
+    program = compiled.compile_for(call, *batched, ((2,), "int32"))
+    assert compiled.kernels(program) == {"splash_mha_fwd_segmented_no_residuals": 1}
+    assert compiled.memory(program).temporaries < SCORES / 8
+
+
+def test_a_width_and_a_dtype_at_the_edge_of_what_it_takes() -> None:
+    """The largest tiles fit beside one another in the memory of the chip."""
+    wide = [((1, T, 256), "float32")] * 4
+    program = compiled.compile_for(gradients(causally("splash")), *wide, target="v5e")
+    assert set(compiled.kernels(program)) == BACKWARD
+
+
+def test_blocks_take_all_heads_at_once() -> None:
+    """Loops over blocks of queries and of keys, whole and at the edge; none over heads."""
+
+    def call(*x: jax.Array) -> jax.Array:
+        return blockwise_attention(prepare(*x, is_causal=True), platform="tpu")[0]
+
+    program = compiled.compile_for(call, QUERY, KEY, KEY)
+    assert compiled.kernels(program) == {}
+    assert compiled.loops(program) == 3
+    assert compiled.memory(program).temporaries < SCORES / 2
+
+
+def test_the_reference_holds_the_scores() -> None:
+    """In the chip's large memory where they leave too little of its fast one, of 128 MiB."""
+    program = compiled.compile_for(causally("reference"), *[((8, 2 * T, H), "bfloat16")] * 3)
+    assert compiled.kernels(program) == {}
+    assert compiled.memory(program).temporaries >= 8 * (2 * T) ** 2 * 4
+
+
+def test_what_splash_attention_cannot_serve_goes_by_blocks() -> None:
+    def call(q: jax.Array, k: jax.Array, v: jax.Array, array: jax.Array) -> jax.Array:
+        return attend(q, k, v, mask=explicit(array))
+
+    program = compiled.compile_for(call, QUERY, KEY, KEY, ((1, 1, T), "bool"))
+    assert compiled.kernels(program) == {}
+    assert compiled.loops(program) > 0
+
+
+@pytest.mark.parametrize("target", ["v5e", "v6e"])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_kernel_to_learn_from_compiles(target: str, is_causal: bool) -> None:
+    shape = ((N, 256, H), "bfloat16")
+    call = functools.partial(flash_attention, is_causal=is_causal)
+    program = compiled.compile_for(call, *[shape] * 3, target=target)
+    assert compiled.kernels(program) == {"flash_attention": 1}
+    assert compiled.memory(program).temporaries == 0
+
+
+@pytest.mark.parametrize("target", ["v5e", "v6e"])
+def test_the_layer_and_its_gradient(target: str) -> None:
+    params = jax.eval_shape(
+        lambda: init_multi_head(jax.random.key(0), N * H, N, num_kv_heads=K, dtype=jnp.bfloat16)
+    )
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        return multi_head_attention(params, x, is_causal=True).astype(jnp.float32).sum()
+
+    program = compiled.compile_for(
+        jax.grad(loss, (0, 1)), params, ((1, T, N * H), "bfloat16"), target=target
+    )
+    assert set(compiled.kernels(program)) == BACKWARD
+    assert compiled.memory(program).temporaries < SCORES
+    assert compiled.collectives(program) == {}

@@ -1,0 +1,89 @@
+"""Splash attention over several tiles, interpreted, against a loop in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import attend, causal, padding, sliding_window
+from mha_book.attention.splash import tile_size
+from mha_book.masks import Mask
+from tests import oracles
+
+pytestmark = pytest.mark.unoptimized
+
+B, N, K, H, C = 2, 2, 1, 8, 7
+MASKS = {
+    "causal": (causal(), 600, 600),  # two tiles of 384, of which one of four is hidden
+    "rows of tiles that see nothing": (causal(-550), 600, 600),
+    "a window": (sliding_window(100), 600, 600),
+    "no tile at all": (causal(-700), 600, 600),
+    "keys after the query alone": (Mask(lower=20), 30, 600),
+    "lengths": (padding(jnp.array([0, 130]), jnp.array([30, 13])), 30, 600),
+}
+
+
+@pytest.mark.parametrize("given", MASKS)
+def test_several_tiles(given: str) -> None:
+    mask, length, key_length = MASKS[given]
+    rng = np.random.default_rng(11)
+    shapes = ((B, N, length, H), (B, K, key_length, H), (B, K, key_length, C), (B, N, length, C))
+    query, key, value, d_output = (rng.standard_normal(s).astype(np.float32) for s in shapes)
+    visible = np.broadcast_to(mask.materialize(length, key_length), (B, N, length, key_length))
+    expected = oracles.attention(query, key, value, visible, None, None)[0]
+    wanted = oracles.attention_gradients(
+        query, key, value, visible, None, None, d_output=d_output, d_lse=None
+    )
+    unseen = ~visible.any((1, 2))  # (B, S)
+    key[np.broadcast_to(unseen[:, None], key.shape[:-1])] = np.nan
+    value[np.broadcast_to(unseen[:, None], key.shape[:-1])] = np.inf
+
+    @jax.jit
+    def both(*x: jax.Array) -> tuple:
+        output, pull = jax.vjp(lambda *x: attend(*x, mask=mask, implementation="splash"), *x[:3])
+        return output, *pull(x[3])
+
+    for got, exact in zip(both(query, key, value, d_output), (expected, *wanted[:3]), strict=True):
+        np.testing.assert_allclose(got, exact, rtol=0, atol=2e-5 * max(1, np.abs(exact).max()))
+
+
+@pytest.mark.parametrize("length", [1, 127, 128, 129, 511, 513, 640, 2048, 4097])
+def test_tiles_are_whole_registers_and_fill_up_little(length: int) -> None:
+    tile = tile_size(length)
+    assert tile % 128 == 0
+    assert tile <= 512
+    tiles = -(-length // tile)
+    assert tiles == -(-length // 512)  # no more of them than of the largest
+    assert tile * tiles - length < 128 * tiles
+
+
+def test_it_holds_no_scores_and_copies_no_keys() -> None:
+    """Traced: no array of the pairs, and none of the keys for each query head."""
+    query, key = (jax.ShapeDtypeStruct((2, n, 1024, 64), jnp.bfloat16) for n in (8, 2))
+
+    def loss(q: jax.Array, k: jax.Array) -> jax.Array:
+        mask = padding(jnp.array([5, 1024])) & causal()
+        return attend(q, k, k, mask=mask, implementation="splash").astype(jnp.float32).sum()
+
+    jaxpr = jax.make_jaxpr(jax.grad(loss, (0, 1)))(query, key)
+    sizes = {
+        int(np.prod(v.aval.shape)) for eqn in _outside_kernels(jaxpr.jaxpr) for v in eqn.outvars
+    }
+    assert max(sizes) <= 2 * 8 * 1024 * 128  # the log-sum-exp, over the lanes of a register
+    shapes = {v.aval.shape for eqn in _outside_kernels(jaxpr.jaxpr) for v in eqn.outvars}
+    assert (2, 8, 1024, 1024) not in shapes
+
+
+def _outside_kernels(jaxpr: jax.extend.core.Jaxpr) -> list:
+    found = []
+    for eqn in jaxpr.eqns:
+        found.append(eqn)
+        if eqn.primitive.name != "pallas_call":
+            for inner in jax.tree.leaves(
+                list(eqn.params.values()),
+                is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr"),
+            ):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    found += _outside_kernels(inner)
+    return found
