@@ -293,13 +293,13 @@ class Compiler:
 
     def __init__(self, target: str):
         self._target = target
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Any = None
+        self._reader: threading.Thread | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
 
     def __call__(self, program: Program, limit: float) -> dict[str, Any]:
         """The row of a program; after `limit` seconds it is given up."""
         process = self._started()
-        assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps(program), file=process.stdin, flush=True)
         row = {"program": program._asdict(), "label": program.label}
@@ -319,9 +319,13 @@ class Compiler:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        self._process = None
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        if self._reader is not None:
+            self._reader.join()
+        self._process = self._reader = None
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> Any:
         if self._process is None:
             settings = {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
             self._process = subprocess.Popen(
@@ -330,17 +334,19 @@ class Compiler:
                 text=True, env={**os.environ, **settings},
             )  # fmt: skip
             self._lines = queue.Queue()
-            threading.Thread(
+            self._reader = threading.Thread(
                 target=_forward, args=(self._process.stdout, self._lines), daemon=True
-            ).start()
+            )
+            self._reader.start()
         return self._process
 
 
 def _forward(stream: Any, lines: "queue.Queue[str | None]") -> None:
     """Hand on the answers of a process; None when it has ended."""
-    for line in stream:
-        if line.startswith("{"):
-            lines.put(line)
+    with stream:
+        for line in stream:
+            if line.startswith("{"):
+                lines.put(line)
     lines.put(None)
 
 
