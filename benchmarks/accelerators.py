@@ -307,7 +307,8 @@ class Compiler:
             line = self._lines.get(timeout=limit)
         except queue.Empty:
             self.close()
-            return {**row, "status": "given up", "reason": f"not compiled in {limit:.0f} s"}
+            reason = f"not compiled in {limit:.0f} s"
+            return {**row, "status": "given up", "reason": reason, "seconds": limit}
         if line is None:
             self.close()
             return {**row, "status": "failed", "reason": "the compiler's process ended"}
@@ -373,7 +374,12 @@ def compilers(target: str) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in names}
 
 
-def store(target: str, options: Any, programs: Sequence[Program], deadline: float) -> Path:
+def _is_missing(row: dict[str, Any] | None, limit: float) -> bool:
+    """Whether a program is to be compiled: it never was, or was given up sooner."""
+    return row is None or (row["status"] == "given up" and row["seconds"] < limit)
+
+
+def store(target: str, options: Any, deadline: float) -> Path:
     """Compile what is missing in a target's file, until the deadline; the file."""
     path: Path = (options.out or RESULTS) / f"compiled-{target}.json"
     settings = {
@@ -398,13 +404,17 @@ def store(target: str, options: Any, programs: Sequence[Program], deadline: floa
     origin = provenance.record(seeds="nothing is drawn: shapes alone")
     start, done = time.perf_counter(), 0
     compiler, show = Compiler(target), progress_line(f"compiled for {target}")
-    known = [program for program in rows if program not in programs]
-    todo = [program for program in programs if program not in rows]
+    whole = plan(target, options.lengths)
+    todo = [
+        program
+        for program in whole
+        if wanted(program.label, options.only) and _is_missing(rows.get(program), options.limit)
+    ]
 
     def write() -> None:
         seconds = round(time.perf_counter() - start, 1)
         run = {"date": origin["date"], "commit": origin["git"]["commit"], "seconds": seconds}
-        ordered = [rows[program] for program in [*programs, *known] if program in rows]
+        order = dict.fromkeys([*whole, *rows])
         write_result(
             path,
             {
@@ -412,8 +422,8 @@ def store(target: str, options: Any, programs: Sequence[Program], deadline: floa
                 "provenance": {**origin, "load_average_after": provenance.load_average()},
                 "settings": settings,
                 "runs": [*runs, {**run, "programs": done}],
-                "left": [program.label for program in programs if program not in rows],
-                "programs": ordered,
+                "left": [program.label for program in whole if program not in rows],
+                "programs": [rows[program] for program in order if program in rows],
             },
         )
 
@@ -468,8 +478,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if reason := compiled.missing(target):
             print(f"{target}: {reason}")
             continue
-        programs = [p for p in plan(target, options.lengths) if wanted(p.label, options.only)]
-        path = store(target, options, programs, deadline)
+        path = store(target, options, deadline)
         if path.exists():
             print(*lines(path), sep="\n", flush=True)
             written += 1

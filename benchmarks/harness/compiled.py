@@ -291,7 +291,11 @@ def operations(compiled: Any) -> Operations:
 
 
 def digest(compiled: Any) -> str:
-    """Return the sha256 of a compiled program's text without what names places in source files."""
+    """Return the sha256 of a compiled program's text without what names places in source files.
+
+    The code of a kernel is part of the text and names them too: of a program that has one the
+    digest holds for one checkout at one place.
+    """
     text = re.sub(r",? *(?:metadata=\{[^{}]*\}|stack_frame_id=\d+)", "", compiled.as_text())
     start = text.find("\n%") if "\n%" in text else text.find("\nENTRY")
     return hashlib.sha256((text.split("\n", 1)[0] + text[start:]).encode()).hexdigest()

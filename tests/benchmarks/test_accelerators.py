@@ -105,6 +105,9 @@ def test_a_program_that_takes_too_long_is_given_up():
     row = compiler(Program("attention", "reference", 256), 0.01)
     assert (row["status"], row["label"].split()[1]) == ("given up", "reference")
     assert compiler._process is None
+    assert accelerators._is_missing(row, 1)
+    assert not accelerators._is_missing(row, 0.01)
+    assert accelerators._is_missing(None, 1)
 
 
 @pytest.mark.needs_libtpu
@@ -120,5 +123,7 @@ def test_the_command_compiles_and_takes_up_where_it_stopped(tmp_path):
         document = read_result(tmp_path / "compiled-v6e.json")
         assert [run["programs"] for run in document["runs"]] == [2]
         assert {row["status"] for row in document["programs"]} == {"compiled"}
-        assert not document["left"]
+        reached = {row["label"] for row in document["programs"]}
+        every = {program.label for program in plan("v6e", (256,))}
+        assert set(document["left"]) == every - reached
     assert "optimal_seconds" not in json.dumps(document)
