@@ -80,6 +80,8 @@ GPUS: dict[str, dict[str, Any]] = {
 }
 """The facts of NVIDIA's GPUs: H100 (SXM, 80 GB) and B200.
 
+The rates of their units, which XLA weighs fusions by, are not among them.
+
 References:
     ``xla/backends/gpu/target_config/specs`` of openxla/xla.
 """
