@@ -112,7 +112,7 @@ def test_python_bounds_stay_python() -> None:
         (Mask(), set()),
         (causal(), {"causal"}),
         (causal(2), {"band"}),
-        (causal(jnp.array(0)), {"band"}),  # not known before it runs
+        (causal(jnp.array(0)), {"offsets"}),  # not known before it runs
         (sliding_window(2, 0), {"window"}),
         (padding(jnp.array([2])), {"lengths"}),
         (Mask(query_lengths=jnp.array([2])), {"lengths"}),

@@ -5,8 +5,8 @@ it.  So do the parts of JAX for NVIDIA's GPUs in ``requirements-accelerators-gpu
 facts of a device.  Such a program cannot be run; its kernels, its collectives and what it holds on
 each chip are known.  Nothing here says how long it would take.
 
-    >>> compiled = compile_for(attend, *[((8, 2048, 128), "bfloat16")] * 3, target="v6e")
-    >>> memory(compiled).temporaries, kernels(compiled)
+    compiled = compile_for(attend, *[((8, 2048, 128), "bfloat16")] * 3, target="v6e")
+    memory(compiled).temporaries, kernels(compiled)
 """
 
 import functools
