@@ -87,6 +87,13 @@ def pruned(found):
     assert cases == every
 
 
+def step(found):
+    (case,) = found["cases"]
+    rows = {row["name"]: row for row in case["rows"]}
+    assert all("temp_bytes" in row for row in rows.values() if not row["name"].startswith("read"))
+    assert len(found["growth"]["SmolLM2"]["lengths"]) == 4
+
+
 COMMANDS = {  # what holds of the result, options, rows of the first case
     "attention": (
         attention,
@@ -135,6 +142,12 @@ COMMANDS = {  # what holds of the result, options, rows of the first case
         pruned,
         TWO,
         ["whole", "masked", "heads, pad", "heads, repeat", "groups", "whole (again)"],
+    ),
+    "step": (
+        step,
+        TWO,
+        ["step", "step, one write", "without append", "without attention", "read", "read weights"]
+        + ["step (again)"],
     ),
 }
 

@@ -15,6 +15,7 @@ from mha_book.costs import (
     score_bytes,
     traced_matmul_flops,
 )
+from mha_book.storage import read_result
 from tests.book.verdicts import decides
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +82,8 @@ def test_widths_of_published_heads():
         assert tuple(MODELS[name][k] for k in ("d_model", "num_heads", "head_dim")) == sizes
     unusual = {name for name, m in MODELS.items() if m["head_dim"] not in (64, 128)}
     assert unusual >= {"MiniLM-L6", "GPT-J 6B", "GPT-3 2.7B", "GPT-NeoX 20B", "Gemma 7B"}
-    assert 0.2 < len(unusual) / len(MODELS) < 0.3
+    assert len(unusual) == 11
+    assert len(MODELS) == 45
     assert MODELS["T5-11B"]["num_heads"] * MODELS["T5-11B"]["head_dim"] == 16 * 1024
     widths = [row["head_dim"] for row in DATA["defaults"]]
     usual = sum(h in (64, 128) for h in widths)
@@ -116,6 +118,15 @@ def test_equal_products_and_more_scores():
         spread = abs(case["rows"][-1]["ratio"]["median"] - 1)
         assert ratio[1] < 1 - spread
         assert ratio[64] > 1 + spread
+    memory = read_result(ROOT / "book" / "data" / "head-memory.json")
+    took = {
+        (kind, n): float(np.median(memory[kind][f"attention {n}"]["seconds"]))
+        for kind in ("default", "kept")
+        for n in (1, 8, 64)
+    }
+    assert took["default", 64] > 15 * took["default", 1]
+    assert 4 * took["kept", 1] < took["kept", 64] < 8 * took["kept", 1]
+    assert 1 < took["kept", 8] / took["kept", 1] < 2
     decides("C20", "undecided")
 
 

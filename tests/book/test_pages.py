@@ -30,7 +30,6 @@ def test_a_page_keeps_its_budget(page):
 def test_the_introduction_and_the_first_part_have_a_budget():
     assert "book/introduction" in BUDGETED
     assert {"book/scaled-attention", "book/multi-head-layer", "book/gradients"} <= {*BUDGETED}
-    assert "book/pruning" not in BUDGETED
     assert {*pages.EXEMPT} < {part for part, _ in pages.numbered_pages(ROOT)}
 
 

@@ -15,13 +15,20 @@ from mha_book.specialization.intervals import bootstrap_interval
 from tests.book.verdicts import decides
 
 DATA = Path(__file__).parents[2] / "book" / "data"
-TIMES = DATA.parents[1] / "benchmarks" / "results" / "pruned-cpu.json"
 D, N, H, C, T = 11, 5, 3, 2, 7
 
 
 @pytest.fixture(scope="module")
 def stored():
     return json.loads((DATA / "pruning.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def long():
+    """All orders on passages of 129 tokens."""
+    found = json.loads((DATA / "pruning-alike.json").read_text(encoding="utf-8"))
+    assert found["config"]["context"] == 129
+    return found["smollm2"]
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +43,10 @@ def interval(values):
     return values.mean(), *bootstrap_interval(values, np.random.default_rng(1))
 
 
-def changes(stored, name, kind):
-    """The change at 30% removed, text by text: of the loss (0), of the accuracy (1)."""
-    line = stored["smollm2"]["curves"][name]
-    place = line["heads"].index(81)
-    return np.array(line["scores"])[place, kind] - np.array(stored["smollm2"]["whole"])[kind]
+def changes(found, name):
+    """The rise of the loss at 30% removed, text by text."""
+    line = found["curves"][name]
+    return np.array(line["scores"])[line["heads"].index(81), 0] - np.array(found["whole"])[0]
 
 
 def as_printed(importances):
@@ -81,32 +87,27 @@ def test_c24_the_difference_has_the_other_sign():
     decides("C24", "corrected")
 
 
-def test_c50_the_printed_code_removes_what_is_needed_most(stored, rises):
+def test_c50_the_printed_code_removes_what_is_needed_most(stored, long, rises):
     chosen = as_printed((-rises).ravel())  # original minus without
     assert len(chosen) == 81
-    most = {tuple(head) for head in removal_order(-rises)[:81].tolist()}
-    assert {divmod(number, 9) for number, _ in chosen} == most
-    # With the sign put right it is the least missed that go,
-    least = {tuple(head) for head in removal_order(rises)[:81].tolist()}
-    assert {divmod(number, 9) for number, _ in as_printed(rises.ravel())} == least
-    assert not most & least
     # No head that it keeps is missed as much as any that it removes.
     gone = np.zeros(270, bool)
     gone[[number for number, _ in chosen]] = True
     assert rises.ravel()[gone].min() >= rises.ravel()[~gone].max()
-    # as pairs that are no numbers of heads.
+    # Its pairs are no numbers of heads.
     with pytest.raises(IndexError):
         np.ones(270)[chosen[0]] = 0
-    # What that does to the loss: nats, more than random heads do in any draw.
-    wrong = interval(changes(stored, "sign of the loss without it", 0))
-    right = interval(changes(stored, "ablation", 0))
-    draws = [
-        changes(stored, name, 0).mean()
-        for name in stored["smollm2"]["curves"]
-        if name.startswith("random ") and "groups" not in name
-    ]
-    assert right[2] < min(draws)
-    assert wrong[1] > max(draws)
+    # What was scored: the heads that it removes, and those that it would with the sign put right.
+    for sign in (-1, 1):
+        scored = {tuple(head) for head in removal_order(sign * rises)[:81].tolist()}
+        assert {divmod(number, 9) for number, _ in as_printed(sign * rises.ravel())} == scored
+    # Nats on held-out passages of both lengths: more than random heads cost in any draw.
+    for found in (stored["smollm2"], long):
+        wrong = interval(changes(found, "sign of the loss without it"))
+        right = interval(changes(found, "ablation"))
+        draws = [interval(changes(found, f"random {seed}")) for seed in range(5)]
+        assert wrong[1] > max(draw[2] for draw in draws)
+        assert right[2] < wrong[1]
     decides("C50", "corrected")
 
 
@@ -119,48 +120,33 @@ def removable(line, base, threshold):
     return 100 * (gone[n - 1] + part * (gone[n] - gone[n - 1])) / 270
 
 
-def test_c23_bert_is_not_here_and_shares_depend_on_threshold_and_model(stored, rises):
+def test_c23_bert_is_not_here_and_shares_depend_on_threshold_and_model(stored, long, rises):
     smol, mini = stored["smollm2"], stored["minilm"]
-    base = np.array(smol["whole"])[0]
     alone = rises / smol["random together"]["loss"]
-    line = smol["curves"]["gate gradient"]
+    bases = {33: np.array(smol["whole"])[0], 129: np.array(long["whole"])[0]}
+    lines = {
+        33: smol["curves"]["gate gradient"],
+        129: long["curves"]["gate gradient, 24 windows"],
+    }  # one order, scored on passages of two lengths
     matter, gone = {}, {}
     for threshold in (0.005, 0.01, 0.05):
         matter[threshold] = 100 * (alone > threshold).mean()
-        gone[threshold] = removable(line, base, threshold)
+        for length, line in lines.items():
+            gone[length, threshold] = removable(line, bases[length], threshold)
     assert max(matter.values()) < 20  # nowhere do 30% matter
-    assert 19 < gone[0.01] < 31  # a fifth, or somewhat more, can go within 1%
-    assert gone[0.05] - gone[0.005] > 10
+    assert (
+        19 < gone[33, 0.01] < 31
+    )  # a fifth, or somewhat more, can go within 1% of short passages,
+    assert gone[129, 0.01] < gone[33, 0.01] - 5  # and clearly less of long ones
+    for length in lines:
+        assert gone[length, 0.05] - gone[length, 0.005] > 10
     assert matter[0.005] - matter[0.05] > 10
     apart = 1 - np.array(mini["curves"]["ablation"]["scores"])[:, 0].mean(1)
     tenth = mini["curves"]["ablation"]["heads"].index(14)
     assert apart[tenth] > 0.01  # in MiniLM a fifth cannot
     chance = [
-        (np.array(smol["curves"][f"random {i}"]["scores"])[0, 0] - base).mean() for i in range(5)
+        (np.array(long["curves"][f"random {i}"]["scores"])[0, 0] - bases[129]).mean()
+        for i in range(5)
     ]
-    assert min(chance) / base.mean() > 0.02  # of random heads not even a tenth
+    assert min(chance) / bases[129].mean() > 0.01  # of random heads not even a tenth
     decides("C23", "not tested")
-
-
-def test_c25_one_model_loses_more_in_long_passages_and_short_ones_do_not_tell(stored):
-    longer = {name: np.array(scores) for name, scores in stored["smollm2"]["longer"].items()}
-    for name in ("gate gradient", "iterative", "ablation"):
-        lost = interval(100 * (longer[name] - longer["whole"])[1])
-        more = interval((longer[name] - longer["whole"])[0] / longer["whole"][0].mean())
-        assert lost[2] < -1  # points, of about 32
-        assert more[1] > 0.05  # of the loss
-    assert stored["config"]["longer"] == 129
-    # At 33 tokens the interval holds a loss of less than a point and one of more, in each order.
-    assert stored["config"]["context"] == 33
-    for name in ("gate gradient", "iterative", "ablation"):
-        low, high = interval(100 * changes(stored, name, 1))[1:]
-        assert low < -1 < high, name
-    decides("C25", "undecided")
-
-
-def test_c25_no_form_of_the_model_is_30_percent_faster():
-    found = json.loads(TIMES.read_text(encoding="utf-8"))
-    cases = [case for case in found["cases"] if case["case"]["part"] == "model"]
-    assert len(cases) == 4
-    forms = [row for case in cases for row in case["rows"] if "again" not in row["name"]]
-    assert min(row["ratio"]["median"] for row in forms) > 1 / 1.3

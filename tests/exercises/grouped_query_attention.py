@@ -8,18 +8,6 @@ def pooled(w_k, k):
     return w_k.reshape(d, k, n // k, h)
 
 
-def absorbed(q, w_uk, z):
-    return jnp.einsum("hir,jr->hij", jnp.einsum("hia,rha->hir", q, w_uk), z)
-
-
-def expanded(q, w_uk, z):
-    return jnp.einsum("hia,hja->hij", q, jnp.einsum("jr,rha->hja", z, w_uk))
-
-
-def grown(w, n, k, h, s, b, t, factor=2):
-    return 1 + b * n * t * factor * k * h * s / w
-
-
 ANSWERS = [
     ("key-head", lambda h, n, k: h // (n // k), "passed"),
     ("key-head", lambda h, n, k: h % k, "in turn"),
@@ -32,16 +20,8 @@ ANSWERS = [
     ("pool", lambda w, k: pooled(w, k).sum(axis=2), "not its mean"),
     ("pool", lambda w, k: pooled(w, k)[:, :, 0], "picks the first"),
     ("pool", lambda w, k: pooled(w, k).max(axis=2), "not the means"),
-    ("slowdown", grown, "passed"),
-    ("slowdown", lambda *sizes: grown(*sizes) - 1, "reads the weights too"),
-    ("slowdown", lambda *sizes: grown(*sizes, factor=1), "a key and a value"),
-    ("slowdown", lambda w, n, k, h, s, b, t: grown(w, n, k, h, s, 1, t), "every sequence"),
-    ("slowdown", lambda w, n, k, h, s, b, t: grown(w, 1, k, h, s, b, t), "every layer"),
-    ("slowdown", lambda *sizes: 7.5, "got 7.5000"),
-    ("slowdown", lambda *sizes: "more", "expected a number; got str"),
-    ("absorb", absorbed, "passed"),
-    ("absorb", lambda q, w_uk, z: q, "expected the shape (N, T, S) = (3, 5, 7)"),
-    ("absorb", lambda q, w_uk, z: absorbed(q, w_uk, z) / 2**0.5, "before scaling"),
-    ("absorb", lambda q, w_uk, z: -absorbed(q, w_uk, z), "differ from the products"),
-    ("absorb", expanded, "keys of all heads were made"),
+    ("unshare", lambda w, n: jnp.repeat(w, n // w.shape[1], axis=1), "passed"),
+    ("unshare", lambda w, n: jnp.tile(w, (1, n // w.shape[1], 1)), "in turn"),
+    ("unshare", lambda w, n: w, "expected the shape (5, 6, 7); got (5, 2, 7)"),
+    ("unshare", lambda w, n: 2 * jnp.repeat(w, n // w.shape[1], axis=1), "not those that"),
 ]

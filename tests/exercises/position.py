@@ -17,10 +17,6 @@ def score(q, k, distance, theta):
     return (along * np.cos(angle) + across * np.sin(angle)).sum()
 
 
-def slow(theta, width, length):
-    return int((2 * np.pi * theta ** (np.arange(0, width, 2) / width) > length).sum())
-
-
 ANSWERS = [
     ("turn", turn, "passed"),
     ("turn", lambda pair, i, speed: turn(pair, i, speed, -1), "backwards"),
@@ -32,9 +28,6 @@ ANSWERS = [
     ("score", lambda q, k, n, theta: score(q, k, n, theta) / math.sqrt(len(q)), "leave"),
     ("score", lambda q, k, n, theta: q @ k, "at distance 1 the score is"),
     ("score", lambda q, k, n, theta: q * k, "sum over the pairs"),
-    ("slow-pairs", slow, "passed"),
-    ("slow-pairs", lambda theta, h, n: h // 2 - slow(theta, h, n), "do complete a turn"),
-    ("slow-pairs", lambda theta, h, n: 3, "expected 12 of 32; got 3"),
     ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)[order]).max(), "passed"),
     ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)).max(), "is blind"),
     ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)[order]), "the largest difference"),

@@ -1,7 +1,5 @@
 """The exercises on removing heads: right answers, wrong ones with hints."""
 
-import math
-
 import numpy as np
 
 
@@ -19,10 +17,6 @@ def as_printed(rises, share):
     return ranked[len(ranked) - round(share * len(ranked)) :]
 
 
-def key_heads(keep, groups):
-    return int(keep.reshape(groups, -1).any(axis=1).sum())
-
-
 def single(loss, n, h):
     gates = np.ones(n)
     gates[h] = 0
@@ -33,32 +27,7 @@ def excess(loss, n, heads):
     return single(loss, n, heads) - sum(single(loss, n, h) for h in heads)
 
 
-def sigmoid(x):
-    return 1 / (1 + math.exp(-x))
-
-
-def open_and_full(a, b, g, z):
-    def above(threshold):
-        return sigmoid(a - b * math.log(threshold / (1 - threshold)))
-
-    return above(-g / (z - g)), above((1 - g) / (z - g))
-
-
-OPEN_GATE = [
-    (open_and_full, "passed"),
-    (lambda a, b, g, z: (sigmoid(a), 0.5), "stretched"),
-    (lambda a, b, g, z: (sigmoid(a + b * math.log(-g / z)), 0.5), "other sign"),
-    (lambda a, b, g, z: (sigmoid(a - math.log(-g / z)), 0.5), "factor beta"),
-    (lambda *given: (1 - open_and_full(*given)[0], 0.5), "closed"),
-    (lambda *given: (open_and_full(*given)[0], 1 - open_and_full(*given)[1]), "below 1"),
-    (lambda *given: (0.3, 0.5), "P(g > 0) is"),
-    (lambda *given: (open_and_full(*given)[0], 0.123), "P(g = 1) is"),
-    (lambda *given: 0.5, "two probabilities"),
-]
-
-
 ANSWERS = [
-    *(("open-gate", *case) for case in OPEN_GATE),
     ("sensitivity", lambda o, s: abs(gates_of(o, s)).mean(0), "passed"),
     ("sensitivity", lambda o, s: o * s, "one number for each head"),
     ("sensitivity", lambda o, s: abs(gates_of(o, s).mean(0)), "opposite signs of texts cancel"),
@@ -74,12 +43,6 @@ ANSWERS = [
     ("remove", as_printed, "pairs of number and importance"),
     ("remove", lambda r, s: [(i // 4, i % 4) for i in range(round(s * 12))], "the first of"),
     ("remove", lambda r, s: [(2, i) for i in range(round(s * 12))], "expected [(0, 1)"),
-    ("key-heads", key_heads, "passed"),
-    ("key-heads", lambda k, g: g, "no query head reads"),
-    ("key-heads", lambda k, g: int(k.sum()), "query heads;"),
-    ("key-heads", lambda k, g: int(k.reshape(-1, g).any(axis=0).sum()), "in turn"),
-    ("key-heads", lambda k, g: int(k.reshape(g, -1).all(axis=1).sum()), "as long as one"),
-    ("key-heads", lambda k, g: -1, "expected 2; got -1"),
     ("excess", excess, "passed"),
     ("excess", single, "the joint rise"),
     ("excess", lambda loss, n, hs: sum(single(loss, n, h) for h in hs), "the sum of what"),

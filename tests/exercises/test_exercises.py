@@ -122,7 +122,8 @@ def test_numbers_of_numpy_and_jax_are_answers(kind):
 NUMBERS = {
     "cost/balance",
     "cost/equal-parameters",
-    "grouped-query-attention/slowdown",
+    "decoding/slowdown",
+    "decoding/tokens",
     "grouped-query-attention/key-head",
     "hardware/intensity",
     "scale/cosine",

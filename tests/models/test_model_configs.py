@@ -93,9 +93,23 @@ def test_what_the_file_holds():
         assert (model["kind"] is None) == (model["differs"] is None)
 
 
+def test_windows_as_published_and_as_the_library_has_them():
+    kinds = {"Mistral 7B": "W" * 32, "Gemma 2 27B": "WF" * 23, "Gemma 3 1B": ("WWWWWF" * 5)[:26],
+             "gpt-oss-120b": "WF" * 18}  # fmt: skip
+    assert {w["name"] for w in DATA["windows"]} == {*kinds}
+    for row in DATA["windows"]:
+        pattern = kinds[row["name"]]
+        assert len(pattern) == MODELS[row["name"]]["num_layers"]
+        assert row["windowed_layers"] == pattern.count("W")
+        assert row["library_default"]["windowed_layers"] == row["windowed_layers"]
+        same = row["library_default"]["window"] == row["window"]
+        assert same == (row["name"] != "Gemma 3 1B")  # the class has the window of larger ones
+
+
 def test_every_source_is_in_the_bibliography():
     entries = (Path(__file__).parents[2] / "book" / "references.bib").read_text(encoding="utf-8")
-    missing = {m["source"] for m in MODELS.values() if f"{{{m['source']}," not in entries}
+    sources = {row["source"] for row in (*MODELS.values(), *DATA["windows"])}
+    missing = {source for source in sources if f"{{{source}," not in entries}
     assert missing == set()
 
 

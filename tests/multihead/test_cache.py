@@ -248,6 +248,19 @@ def test_the_compiled_step_copies_nothing(function: object, window: int | None) 
     assert memory.temp_size_in_bytes < cache.keys.nbytes
 
 
+def test_one_new_token_of_one_sequence_is_written_in_place() -> None:
+    """One entry alone would be written as a slice, before which XLA copies the cache on a CPU."""
+    cache = init_cache(1, K, LONG, WIDE)
+    arguments = (jnp.ones((1, N, 1, WIDE)), *[jnp.ones((1, K, 1, WIDE))] * 2)
+    compiled = jax.jit(step, donate_argnums=3).lower(*arguments, cache).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < cache.keys.nbytes / 2
+    filled = append(cache, *arguments[1:])
+    assert filled.lengths.tolist() == [1]
+    assert float(filled.keys.sum()) == float(filled.values.sum()) == K * WIDE
+    full = append(init_cache(1, K, 1, WIDE), *arguments[1:])  # no slot is left for what is dropped
+    assert float(full.keys.sum()) == K * WIDE
+
+
 def test_the_reader_of_copies_sees_one() -> None:
     """Not donated, the cache is copied, and the same search finds it."""
     cache = init_cache(2, K, LONG, WIDE)

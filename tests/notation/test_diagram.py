@@ -214,13 +214,19 @@ def test_a_diagram_shows_every_tensor_and_index() -> None:
     assert [text.get_text() for text in legend.get_texts()] == [
         "summed over",
         "free",
+        "into a box",
         "batch-like",
     ]
     assert max(figure.get_size_inches()) < 8
 
 
 def test_the_diagram_of_one_kind_of_index_needs_no_legend() -> None:
-    assert Equation(r"y^i = \exp(x^i)").diagram().legends == []
+    assert Equation(r"s = x^i y^i").diagram().legends == []
+
+
+def test_only_what_leaves_the_picture_looks_free() -> None:
+    (legend,) = Equation(r"y^i = \exp(x^i)").diagram().legends
+    assert [text.get_text() for text in legend.get_texts()] == ["free", "into a box"]
 
 
 def test_reading_needs_no_package_for_drawing_and_a_diagram_says_what_to_install() -> None:

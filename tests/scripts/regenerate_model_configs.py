@@ -153,6 +153,29 @@ MODELS = (
           "openai2025gptoss", "Section 2", **BOTH),
 )
 # fmt: on
+
+
+class Window(NamedTuple):
+    """A model some of whose layers see the last positions alone; others are not looked up."""
+
+    name: str
+    window: int  # positions that such a layer sees, its own included
+    windowed_layers: int
+    source: str  # a key of references.bib
+    where: str
+
+
+# fmt: off
+WINDOWS = (
+    Window("Mistral 7B", 4096, 32, "jiang2023mistral", "Table 1: every layer"),
+    Window("Gemma 2 27B", 4096, 23, "gemma2024gemma2",
+           "Section 2 and google/gemma_pytorch, gemma/config.py: every second layer"),
+    Window("Gemma 3 1B", 512, 22, "gemma2025gemma3",
+           "google/gemma_pytorch, gemma/config.py: five layers with a window, then one without"),
+    Window("gpt-oss-120b", 128, 18, "openai2025gptoss",
+           "Section 2 and openai/gpt-oss, gpt_oss/torch/model.py: every second layer"),
+)
+# fmt: on
 # Newer architectures, as the library has them: the class's default stands for itself.
 NEWEST = (
     "smollm3",
@@ -242,6 +265,18 @@ def attention_parameters(config: Any) -> dict[str, list[int]]:
     raise LookupError(f"{type(model).__name__} has no attention layer with parameters")
 
 
+def window_of(given: Window) -> dict[str, Any]:
+    """A window as published, beside what the class in transformers has for so many layers."""
+    from transformers import CONFIG_MAPPING
+
+    model = next(model for model in MODELS if model.name == given.name)
+    config = CONFIG_MAPPING[model.kind](num_hidden_layers=model.num_layers)
+    kinds = getattr(config, "layer_types", None)  # None: the class has one window for all layers
+    count = model.num_layers if kinds is None else kinds.count("sliding_attention")
+    library = {"window": config.sliding_window, "windowed_layers": count}
+    return {**given._asdict(), "library_default": library}
+
+
 def sweep() -> list[dict[str, Any]]:
     """Width, heads and width of a head in the default of every class of the library."""
     from transformers import CONFIG_MAPPING
@@ -291,7 +326,12 @@ def compute() -> dict[str, Any]:
             row["class"] = type(config).__name__
             row["attention_parameters"] = attention_parameters(config)
         rows.append(row)
-    return {"models": rows, "newest": [newest(kind) for kind in NEWEST], "defaults": sweep()}
+    return {
+        "models": rows,
+        "windows": [window_of(window) for window in WINDOWS],
+        "newest": [newest(kind) for kind in NEWEST],
+        "defaults": sweep(),
+    }
 
 
 def main() -> None:

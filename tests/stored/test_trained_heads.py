@@ -22,8 +22,12 @@ QUICK = {
         again.check_whole, again.check_curves, again.check_longer, again.check_together,
         again.check_sentences, again.check_sentence_ablation,
     ),
+    "pruning-alike.json": (again.check_alike,),
     "gates.json": (again.check_before_training,),
     "emergence.json": (again.check_ranks,),
+    "quantization.json": (again.check_moved,),
+    "heads-in-use.json": (again.check_closed, again.check_routes),
+    "cache-bits.json": (again.check_cache_bits,),
 }  # fmt: skip
 
 
@@ -119,6 +123,18 @@ def test_a_smaller_harm_of_pruning_is_caught(tmp_path):
         again.check_longer(forged("pruning.json", tmp_path, change))
 
 
+@pytest.mark.parametrize("factor", [1 / 3, 3])
+def test_other_changes_on_passages_of_one_length_are_caught(factor, tmp_path):
+    def change(document):
+        found = document["smollm2"]
+        whole = np.array(found["whole"])
+        for line in found["curves"].values():
+            line["scores"] = (whole + factor * (np.array(line["scores"]) - whole)).tolist()
+
+    with pytest.raises(AssertionError):
+        again.check_alike(forged("pruning-alike.json", tmp_path, change))
+
+
 def test_induction_heads_made_more_needed_are_caught(tmp_path):
     def change(document):
         document["induction"]["zero"]["copied"] += 1.0
@@ -134,3 +150,46 @@ def test_a_smaller_loss_before_training_is_caught(tmp_path):
 
     with pytest.raises(AssertionError):
         again.check_before_training(forged("gates.json", tmp_path, change))
+
+
+def test_kinds_less_moved_by_rounding_are_caught(tmp_path):
+    """The excess of the draws half as far from that of the stored weights."""
+
+    def change(document):
+        whole = document["stored"]["excess"]
+        for draw in document["draws"]:
+            for kind, found in draw["excess"].items():
+                draw["excess"][kind] = ((np.array(found) + np.array(whole[kind])) / 2).tolist()
+
+    with pytest.raises(AssertionError):
+        again.check_moved(forged("quantization.json", tmp_path, change))
+
+
+def test_a_route_made_wider_is_caught(tmp_path):
+    def change(document):
+        keys = document["routes"]["looking back"][0]["keys"]
+        keys["scores"] = times(keys["scores"], 1.5)
+
+    with pytest.raises(AssertionError):
+        again.check_routes(forged("heads-in-use.json", tmp_path, change))
+
+
+@pytest.mark.parametrize("way, part", [("mean", "copied"), ("zero", "text")])
+def test_heads_made_less_needed_are_caught(way, part, tmp_path):
+    def change(document):
+        found = document["closed"]
+        whole = np.array(found["whole"][part])
+        found[way][part] = (whole + 0.5 * (np.array(found[way][part]) - whole)).tolist()
+
+    with pytest.raises(AssertionError):
+        again.check_closed(forged("heads-in-use.json", tmp_path, change))
+
+
+@pytest.mark.parametrize("scheme, name", [("8 bits", "loss"), ("4 bits, keys by feature", "key")])
+def test_a_rounded_cache_that_loses_less_is_caught(scheme, name, tmp_path):
+    def change(document):
+        row = document["found"][scheme]
+        row[name] = times(row[name], 0.99)
+
+    with pytest.raises(AssertionError, match=scheme):
+        again.check_cache_bits(forged("cache-bits.json", tmp_path, change))

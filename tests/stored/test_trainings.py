@@ -76,6 +76,18 @@ def test_the_models_of_the_gates_trained_again(check):
     getattr(again, check)(result("gates.json"))
 
 
+@pytest.mark.slow
+def test_the_heads_of_the_gates_trained_again_without_noise(tmp_path):
+    again.check_quiet(result("gates-quiet.json"))
+
+    def change(document):
+        found = document["gates"]
+        found["losses"] = (np.array(found["losses"]) - 0.06).tolist()
+
+    with pytest.raises(AssertionError):
+        again.check_quiet(forged("gates-quiet.json", tmp_path, change))
+
+
 # Forgeries: each has a digest made anew.
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import gates_smollm2, heads, pruning
+from experiments import cache_bits, gates_smollm2, heads, heads_in_use, pruning, quantization
 from experiments.shared import first_layers
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
@@ -20,7 +20,8 @@ from mha_book.pruning import importance
 from mha_book.pruning.order import head_mask, removal_order
 from mha_book.specialization.measures import add_texts, mean
 from mha_book.specialization.synthetic import copied_positions, repeated_tokens
-from tests.stored.files import result
+from mha_book.storage import read_table
+from tests.stored.files import DATA, result
 
 CLOSE: dict[str, Any] = {"rtol": 2e-3, "atol": 5e-4}
 SHAPE = (30, 9)
@@ -247,6 +248,27 @@ def check_longer(document: dict[str, Any]) -> None:
         close(scores_without(129, LONGER, orders[name][:81]), told)
 
 
+def check_alike(document: dict[str, Any]) -> None:
+    """pruning-alike.json: two passages, whole and without 30% of the heads in five orders."""
+    found = document["smollm2"]
+    signed = np.array(found["gradient of the ranking"])
+    close(signed_gradients(1)[0], signed[0])
+    scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
+    orders = {
+        "gate gradient": removal_order(abs(signed).mean(0)),
+        "gate gradient, 24 windows": removal_order(scores["gate gradient"]),
+        "ranked again": np.array(found["ranked again"]),
+        "ablation": removal_order(scores["ablation"]),
+        "sign of the loss without it": removal_order(-scores["ablation"]),
+    }
+    whole = np.array(found["whole"])[:, :LONGER]
+    close(scores_without(129, LONGER, np.zeros((0, 2), int)), whole)
+    for name, order in orders.items():
+        line = found["curves"][name]
+        told = np.array(line["scores"])[line["heads"].index(81)][:, :LONGER]
+        close(scores_without(129, LONGER, order[:81]), told)
+
+
 def check_together(document: dict[str, Any]) -> None:
     """Heads that are not missed alone: one alone, all of them, and the sums of the ablation."""
     together, base = document["smollm2"]["together"], np.zeros((0, 2), int)
@@ -344,3 +366,131 @@ def whole_losses() -> np.ndarray:
     ids = heads.windows(model, "validation", 8, 101)
     losses = [compiled_loss()(model.params, jnp.ones(SHAPE), row[None]) for row in ids]
     return np.array(losses, np.float64)
+
+
+# quantization.json
+
+
+@functools.cache
+def moved_excesses(strength: float, seed: int) -> dict[str, np.ndarray]:
+    """The excess of the heads of the first two layers by kind, with the weights moved."""
+    model = first_layers(language_model(), 2)
+    params = model.params
+    if strength:
+        params = jax.jit(quantization.moved)(params, grid_steps(), strength, seed)
+    text = heads.windows(model, "validation", 24, 101)
+    sequences = jnp.concatenate([repeats(1), repeats(2)])
+    return quantization.excesses(heads.smollm2_sums(model), params, text, sequences)
+
+
+@functools.cache
+def grid_steps() -> Any:
+    return quantization.steps_of_file()
+
+
+def check_moved(document: dict[str, Any]) -> None:
+    """The heads of two layers as stored, and with the first and the last draw of the weights."""
+    first, last = document["draws"][0], document["draws"][-1]
+    for told, strength, seed in (
+        (document["stored"], 0.0, 0),
+        (first, first["steps"], first["seed"]),
+        (last, last["steps"], last["seed"]),
+    ):
+        for kind, found in moved_excesses(strength, seed).items():
+            close(found, np.array(told["excess"][kind])[:2], atol=1e-3)
+
+
+# heads-in-use.json
+
+
+@functools.cache
+def bench(batches: int) -> Any:
+    """The first sequences and texts of the experiment, with the heads of heads.json."""
+    top = np.array(result("heads.json")["induction"]["top"])
+    return heads_in_use.Bench(language_model(), top, heads_in_use.Sizes(batches=batches))
+
+
+@functools.cache
+def means_of_repeats() -> Any:
+    inside = bench(1)
+    drawn = heads_in_use.sequences(inside.model.config, 13, inside.sizes)
+    return inside.plain(drawn).outputs
+
+
+@functools.cache
+def copied_again(heads: tuple[tuple[int, int], ...], is_by_mean: bool) -> np.ndarray:
+    """The loss of the first eight sequences on what can be copied."""
+    inside = bench(1)
+    means = means_of_repeats() if is_by_mean else None
+    ids = inside.repeats[0]
+    return inside.copied(inside.plain(ids, np.array(heads).reshape(-1, 2), means), ids)
+
+
+@functools.cache
+def text_again(heads: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """The loss of eight of the sixteen texts, closed by zero."""
+    inside = bench(2)
+    run = inside.plain(inside.texts()[0], np.array(heads).reshape(-1, 2))
+    return np.asarray(run.losses).mean(-1)
+
+
+@functools.cache
+def routed_again(number: int) -> dict[str, Any]:
+    """What one sender's keys leave of the induction scores, and of copying."""
+    inside = bench(1)
+    found = heads_in_use.senders(previous_of_heads(), 17, inside.sizes)
+    sender = (found[0] + found[1])[number]
+    return heads_in_use.routes_from(inside, [sender], means_of_repeats(), ("keys",))
+
+
+def previous_of_heads() -> np.ndarray:
+    table = read_table(DATA / "heads-smollm2.csv")
+    return np.asarray(table["previous"]).reshape(SHAPE)
+
+
+def check_closed(document: dict[str, Any]) -> None:
+    """Closing the eight by zero and by means, and a draw of others; the texts."""
+    found, others = document["closed"], document["controls"]
+    eight = tuple(map(tuple, document["top"]))
+    drawn = tuple(map(tuple, others[0]))
+    for told, heads_, is_by_mean in (
+        (found["whole"], (), False), (found["zero"], eight, False), (found["mean"], eight, True),
+        (found["mean controls"][0], drawn, True),
+    ):  # fmt: skip
+        close(copied_again(heads_, is_by_mean), told["copied"][:8])
+    for told, heads_ in ((found["whole"], ()), (found["zero"], eight)):
+        close(text_again(heads_), told["text"][:8])
+
+
+def check_routes(document: dict[str, Any]) -> None:
+    """The strongest sender and a control, by keys and altogether."""
+    told = document["routes"]
+    for number, kept in ((0, told["looking back"][0]), (5, told["others"][0])):
+        for way, found in routed_again(number).items():
+            close(found["scores"], kept[way]["scores"], atol=2e-3)
+            close(found["copied"], kept[way]["copied"])
+    assert told["whole"]["difference"] < 1e-4
+
+
+# The cache in fewer bits.
+
+
+@functools.cache
+def rounded(scheme: str) -> dict[str, Any]:
+    """The first text read with a rounded cache."""
+    model = language_model()
+    ids = heads.windows(model, "test", cache_bits.TEXTS, cache_bits.LENGTH + 1)[:1]
+    found = cache_bits.measure(model.params, ids, scheme, model.config)
+    return {name: float(part[0]) for name, part in found.items()}
+
+
+def check_cache_bits(document: dict[str, Any]) -> None:
+    """Loss and errors of one text, without rounding and in three of the other forms."""
+    for scheme in ("float32", "8 bits", "4 bits", "4 bits, keys by feature"):
+        told = document["found"][scheme]
+        assert document["bits"][scheme] == cache_bits.bits_of(scheme), scheme
+        for name, value in rounded(scheme).items():
+            # A number near the middle between two steps may fall to either side elsewhere.
+            np.testing.assert_allclose(told[name][0], value, rtol=5e-3, atol=1e-4, err_msg=scheme)
+        assert all(len(each) == document["config"]["texts"] for each in told.values())
+    assert not any(document["found"]["float32"]["key"])

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import dropout, emergence, gates, hand_gradients, sharing
+from experiments import dropout, emergence, gates, gates_quiet, hand_gradients, sharing
 from experiments.emergence_training import measure
 from experiments.gates_training import Runs, Weights, fixed
 from experiments.gates_training import Sizes as GateSizes
@@ -28,7 +28,7 @@ from mha_book.pruning.hard_concrete import deterministic_gates, init_log_alpha
 from mha_book.pruning.order import rank_correlation
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import load_arrays, load_tree
-from tests.stored.files import DATA
+from tests.stored.files import DATA, result
 
 DRIFT = 0.02
 FORWARD: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}
@@ -346,3 +346,22 @@ def check_learned(document: dict[str, Any]) -> None:
     others = (np.array(document["again"]["gates"])[:, 0] > 0).sum((1, 2))
     stay = (np.array(told["gates"])[place, 0] > 0).sum()
     assert min(stay, *others) - 2 <= (opened > 0).sum() <= max(stay, *others) + 2
+
+
+@functools.cache
+def gate_sets(price: int) -> np.ndarray:
+    """The first seed trained on without noise: the heads of the gates, and those of ablation."""
+    study, (weights, _, _) = gate_study(), gate_base()
+    sets = gates_quiet.sets_of(result("gates.json"), 1)
+    keep = np.concatenate([sets["gates"][price], sets["ablation"][price]])
+    models = gates.repeat(weights.model, 2)
+    return study.tune(Weights(models, fixed(keep)), Runs.of([0, 0]), "quiet")[1]
+
+
+def check_quiet(document: dict[str, Any]) -> None:
+    """gates-quiet.json: both arms of the first seed at one price, and how far they are apart."""
+    price = document["prices"].index(0.1)
+    found = gate_sets(price)
+    told = np.array([document[arm]["losses"][price][0] for arm in ("gates", "ablation")])
+    near(found, told, 2.5 * DRIFT)
+    near(found[0, -1] - found[1, -1], told[0, -1] - told[1, -1])

@@ -260,7 +260,7 @@ def attend(
         check_implementation(implementation, spec)
     generation = None if here else compute_capability()
     chosen: dict[str, tuple[str, str | None]] = {}
-    platforms = PLATFORMS
+    platforms: tuple[str, ...] = PLATFORMS
     if here or implementation is not None:  # what was named is one program, whatever it runs on
         platforms = (here or jax.default_backend(),)
     for platform in platforms:

@@ -53,65 +53,28 @@ def _pool(attempt: Attempt) -> str | None:
     return None
 
 
-def _slowdown(attempt: Attempt) -> str | None:
-    # Bytes of weights, layers, key heads, their width, bytes of a number, sequences, positions.
-    cases = (
-        (538_000_000, 30, 3, 64, 4, 16, 2048),
-        (10**9, 2, 1, 16, 2, 7, 100),
-        (10**6, 3, 5, 8, 2, 1, 0),
-    )
-    for weights, layers, k, h, size, batch, length in cases:
-        cache = batch * layers * length * 2 * k * h * size
-        got, want = attempt(weights, layers, k, h, size, batch, length), 1 + cache / weights
+def _unshare(attempt: Attempt) -> str | None:
+    rng = np.random.default_rng(0)
+    for n, k in ((6, 2), (9, 3), (4, 1), (3, 3)):
+        w_k = rng.normal(size=(5, k, 7)).astype(np.float32)
+        got = attempt(jax.numpy.asarray(w_k), n)
         if got is ...:
             return None
-        if not isinstance(got, (int, float)):
-            return f"expected a number; got {type(got).__name__}"
-        if abs(got - want) <= 1e-6 * want:
+        got = np.asarray(got)
+        where = f"for {n} query heads and {k} key heads"
+        if got.shape != (5, n, 7):
+            return f"{where} expected the shape (5, {n}, 7); got {got.shape}"
+        if np.allclose(got, np.repeat(w_k, n // k, axis=1)):
             continue
-        for value, said in (
-            (cache / weights, "a step reads the weights too: an empty cache gives 1"),
-            (1 + cache / 2 / weights, "a position has a key and a value"),
-            (1 + cache / batch / weights, "every sequence has a cache of its own"),
-            (1 + cache / layers / weights, "every layer has keys and values of its own"),
-        ):
-            if abs(got - value) <= 1e-9 * want:
-                return said
-        return f"for {batch} sequences of {length} positions expected {want:.4f}; got {got:.4f}"
-    return None
-
-
-def _absorb(attempt: Attempt) -> str | None:
-    rng = np.random.default_rng(0)
-    n, t, s, r, h = 3, 5, 7, 4, 2
-    q, w_uk, z = (
-        jax.numpy.asarray(rng.normal(size=shape), jax.numpy.float32)
-        for shape in ((n, t, h), (r, n, h), (s, r))
-    )
-    got = attempt(q, w_uk, z)
-    if got is ...:
-        return None
-    want = np.einsum("hia,rha,jr->hij", q, w_uk, z)
-    if np.shape(got) != want.shape:
-        return f"expected the shape (N, T, S) = {want.shape}; got {np.shape(got)}"
-    if not np.allclose(got, want, atol=1e-4):
-        if np.allclose(got, want / h**0.5, atol=1e-4):
-            return "these are the scaled scores; the exercise asks for those before scaling"
-        return "the numbers differ from the products of queries and expanded keys"
-    made = {
-        tuple(sorted(made.aval.shape))
-        for equation in jax.make_jaxpr(attempt)(q, w_uk, z).jaxpr.eqns
-        for made in equation.outvars
-    }
-    if tuple(sorted((n, s, h))) in made:
-        return "the numbers are right, but the keys of all heads were made, (N, S, H) numbers"
+        if np.allclose(got, np.tile(w_k, (1, n // k, 1))):
+            return f"{where} these are the key heads in turn; heads of a group are neighbours"
+        return f"{where} the copies are not those that the query heads read"
     return None
 
 
 CHECKS: dict[str, Check] = {
     "key-head": _key_head,
     "pool": _pool,
-    "slowdown": _slowdown,
-    "absorb": _absorb,
+    "unshare": _unshare,
 }
 """The checks of the chapter on sharing keys and values, by the name of the exercise."""

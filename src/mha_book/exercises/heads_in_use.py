@@ -3,86 +3,99 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from mha_book.exercises import Check
-from mha_book.multihead.layer import multi_head_attention
-from mha_book.multihead.parameters import MultiHeadParams
 
 __all__ = ["CHECKS"]
 
 Attempt = Callable[..., Any]
 
 
-def _effective_rank(attempt: Attempt) -> str | None:
-    for values in ([2.0, 2.0, 2.0, 0.0], [3.0, 1.0], [5.0, 0.0, 0.0]):
-        sigma = np.array(values)
-        got, want = float(attempt(sigma)), (sigma**2).sum() ** 2 / (sigma**4).sum()
+def _controls(attempt: Attempt) -> str | None:
+    top = [(3, 1), (3, 4), (5, 0)]
+    drawn = set()
+    for seed in range(20):
+        got = attempt(list(top), 6, np.random.default_rng(seed))
+        if got is ...:
+            return None
+        heads = [(int(layer), int(head)) for layer, head in got]
+        if sorted(layer for layer, _ in heads) != [3, 3, 5]:
+            return f"expected as many heads of each layer as there are in {top}; got {heads}"
+        if len(set(heads)) != len(heads):
+            return f"a head was drawn twice: {heads}"
+        if set(heads) & set(top):
+            return f"controls must not be of the heads they are compared with: {heads}"
+        if any(not 0 <= head < 6 for _, head in heads):
+            return f"a layer has heads 0 to 5; got {heads}"
+        drawn.add(tuple(sorted(heads)))
+    if len(drawn) < 5:
+        return f"20 draws gave {len(drawn)} different sets: draw with the generator"
+    return None
+
+
+def _copy(attempt: Attempt) -> str | None:
+    for tokens, want in (
+        ([0, 1, 2, 0], 1),
+        ([3, 3], 3),
+        ([4, 5, 4, 6, 4], 6),
+        ([7, 8, 9], None),
+        ([2], None),
+    ):
+        got = attempt(list(tokens))
+        if got == want and (got is None) == (want is None):
+            continue
+        hint = ""
+        if want is not None and got == tokens[-1]:
+            hint = ": that repeats the last token, as keys of the token itself do"
+        elif want == 6 and got == 5:
+            hint = ": that follows the first occurrence, not the last one before the end"
+        return f"after {tokens} expected {want}; got {got}{hint}"
+    return None
+
+
+def _compose(attempt: Attempt) -> str | None:
+    rng = np.random.default_rng(0)
+    size = np.linalg.norm
+    for width in (3, 5):
+        omega, gamma = rng.normal(size=(2, width, width))
+        got, want = float(attempt(omega, gamma)), size(omega @ gamma.T) / size(omega) / size(gamma)
         if np.isclose(got, want):
             continue
-        shown = ", ".join(f"{value:g}" for value in values)
         hint = ""
-        if np.isclose(got, sigma.sum() ** 2 / (sigma**2).sum()):
-            hint = "; the sums are those of the squares and of the fourth powers"
-        elif np.isclose(got, np.count_nonzero(sigma)):
-            hint = "; that is the rank, which counts weak directions in full"
-        return f"the effective rank of {shown} is {want:.2f}; got {got:.2f}{hint}"
+        if np.isclose(got, size(omega @ gamma) / size(omega) / size(gamma)):
+            hint = "; that is composition through the queries: the keys read the columns of gamma"
+        elif np.isclose(got, want**2):
+            hint = "; take the root"
+        elif np.isclose(got, size(omega @ gamma.T)):
+            hint = "; divide by the sizes of both"
+        return f"expected {want:.3f}; got {got:.3f}{hint}"
     return None
 
 
-def _form(attempt: Attempt) -> str | None:
-    rng = np.random.default_rng(0)
-    width = 2
-    for num_heads, num_kv_heads in ((3, 3), (6, 2)):
-        w_q = rng.normal(size=(5, num_heads, width))
-        w_k = rng.normal(size=(5, num_kv_heads, width))
-        group = num_heads // num_kv_heads
-        for h in range(num_heads):
-            got, want = np.asarray(attempt(w_q, w_k, h)), w_q[:, h] @ w_k[:, h // group].T
-            if got.shape != want.shape:
-                return f"expected shape {want.shape}, (D, D); got {got.shape}"
-            if np.allclose(got, want):
-                continue
-            if np.allclose(got, want.T):
-                return "this is the transpose: queries belong to the rows, keys to the columns"
-            if np.allclose(got * np.sqrt(width), want):
-                return "the factor of the scores is no part of this form"
-            if np.allclose(got, w_q[:, h] @ w_k[:, h % num_kv_heads].T):
-                return (
-                    f"with {num_heads} query and {num_kv_heads} key heads, head {h} uses key head "
-                    f"{h // group}, not {h % num_kv_heads}"
-                )
-            return f"the shape is right, the entries of head {h} are not"
+def _route(attempt: Attempt) -> str | None:
+    for whole, altogether, by_keys, want in (
+        (1.0, 0.2, 0.4, 0.75),
+        (0.5, 0.1, 0.1, 1.0),
+        (0.8, 0.4, 0.8, 0.0),
+    ):
+        got = float(attempt(whole, altogether, by_keys))
+        if np.isclose(got, want):
+            continue
+        hint = ""
+        if np.isclose(got, 1 - want):
+            hint = "; that is the part that goes by other routes"
+        elif np.isclose(got, by_keys / whole):
+            hint = "; that is what is left, asked is the part of the fall"
+        given = f"whole {whole}, altogether {altogether}, by_keys {by_keys}"
+        return f"{given}: expected {want:.2f}; got {got:.2f}{hint}"
     return None
 
 
-def _double(attempt: Attempt) -> str | None:
-    rng = np.random.default_rng(0)
-    into = [rng.normal(size=(6, 3, 5)) for _ in range(3)]
-    arrays = [*into, rng.normal(size=(3, 5, 6))]
-    params = MultiHeadParams(*(jnp.asarray(w, jnp.float32) for w in arrays))
-    got, h = attempt(params, 1), 1
-    if not isinstance(got, MultiHeadParams):
-        return f"expected MultiHeadParams; got {type(got).__name__}"
-    if got.w_o.shape[0] != 4 or any(w.shape[1] != 4 for w in got[:3]):
-        shapes = [tuple(w.shape) for w in got[:4]]
-        return f"expected 4 heads, one more than the 3 given; got the shapes {shapes}"
-    for name, mine, theirs in zip(("w_q", "w_k", "w_v"), got[:3], params[:3], strict=True):
-        if not np.array_equal(mine[:, 3], theirs[:, h]):
-            return f"{name}: the last head should have the projection of head {h}"
-    idle = [n for n in (h, 3) if not np.any(np.asarray(got.w_o[n]))]
-    if idle:
-        return f"head {idle[0]} is idle: its rows of w_o are 0"
-    x = jnp.asarray(rng.normal(size=(4, 6)), jnp.float32)
-    before, after = (np.asarray(multi_head_attention(p, x)) for p in (params, got))
-    if np.allclose(before, after, atol=1e-4 * np.abs(before).max()):
-        return None
-    hint = ""
-    if np.allclose(got.w_o[3], params.w_o[h]) and np.allclose(got.w_o[h], params.w_o[h]):
-        hint = f": head {h} is counted twice, since its double adds the same once more"
-    return f"the layer computes something else{hint}"
-
-
-CHECKS: dict[str, Check] = {"effective-rank": _effective_rank, "form": _form, "double": _double}
+CHECKS: dict[str, Check] = {
+    "controls": _controls,
+    "copy": _copy,
+    "compose": _compose,
+    "route": _route,
+}
 """The checks of the chapter, by the name of the exercise."""

@@ -63,20 +63,6 @@ def _score(attempt: Attempt) -> str | None:
     return None
 
 
-def _slow_pairs(attempt: Attempt) -> str | None:
-    for theta, width, length, want in ((1e5, 64, 8192, 12), (1e4, 128, 4096, 18), (100.0, 6, 7, 2)):
-        got = attempt(theta, width, length)
-        if got is ...:
-            return None
-        if got == want:
-            continue
-        where = f"for theta = {theta:g}, H = {width}, {length} positions"
-        if got == width // 2 - want:
-            return f"{where} that counts the pairs that do complete a turn"
-        return f"{where} expected {want} of {width // 2}; got {got}"
-    return None
-
-
 def _blindness(attempt: Attempt) -> str | None:
     rng = np.random.default_rng(5)
     x = jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)
@@ -105,7 +91,6 @@ def _blindness(attempt: Attempt) -> str | None:
 CHECKS: dict[str, Check] = {
     "turn": _turn,
     "score": _score,
-    "slow-pairs": _slow_pairs,
     "blindness": _blindness,
 }
 """The checks of this chapter's exercises, by name."""

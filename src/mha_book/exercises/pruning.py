@@ -1,6 +1,5 @@
 """Checks of the exercises of the chapter on removing heads."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -69,36 +68,6 @@ def _remove(attempt: Attempt) -> str | None:
     return None
 
 
-def _key_heads(attempt: Attempt) -> str | None:
-    cases = (
-        ("101010", 2, 2),
-        ("110000000", 3, 1),
-        ("100100100", 3, 3),
-        ("000000000", 3, 0),
-        ("0110", 4, 2),
-        ("0001", 1, 1),
-    )
-    for bits, groups, want in cases:
-        keep = np.array([bit == "1" for bit in bits])
-        got = attempt(keep.copy(), groups)
-        if got is ...:
-            return None
-        if got == want:
-            continue
-        where = f"for keep = {bits} and {groups} key heads"
-        if got == groups:
-            return f"{where} a key head that no query head reads can go"
-        if got == int(keep.sum()):
-            return f"{where} this counts query heads; those of a group share one key head"
-        size = len(bits) // groups
-        if got == int(keep.reshape(size, groups).any(axis=0).sum()):
-            return f"{where} this deals the heads out in turn; heads of a group are neighbours"
-        if got == int(keep.reshape(groups, size).all(axis=1).sum()):
-            return f"{where} a group needs its key head as long as one query head is left"
-        return f"{where} expected {want}; got {got}"
-    return None
-
-
 def _excess(attempt: Attempt) -> str | None:
     def loss(gates: Any) -> float:
         closed = 1 - np.asarray(gates, float)
@@ -126,51 +95,9 @@ def _excess(attempt: Attempt) -> str | None:
     return None
 
 
-def _open_gate(attempt: Attempt) -> str | None:
-    def sigmoid(x: float) -> float:
-        return 1 / (1 + math.exp(-x))
-
-    for log_alpha, beta, gamma, zeta in ((0.7, 2 / 3, -0.1, 1.1), (1.5, 0.5, -0.2, 1.4)):
-        got = attempt(log_alpha, beta, gamma, zeta)
-        if got is ... or (isinstance(got, tuple) and ... in got):
-            return None
-        if not isinstance(got, tuple) or len(got) != 2:
-            return "expected two probabilities, of an open gate and of a gate of 1"
-        is_open, is_full = (float(x) for x in got)
-        shift, full_shift = math.log(-gamma / zeta), math.log((1 - gamma) / (zeta - 1))
-        where = f"for log alpha = {log_alpha}, beta = {beta:.2f}, gamma = {gamma}, zeta = {zeta}"
-        for value, said in (
-            (sigmoid(log_alpha), "this is s without noise exceeding 1/2: the gate is stretched"),
-            (
-                sigmoid(log_alpha + beta * shift),
-                "this is the probability of the other sign of the shift",
-            ),
-            (
-                sigmoid(log_alpha - shift),
-                "the noise is divided by beta: the threshold has the factor beta",
-            ),
-            (
-                1 - sigmoid(log_alpha - beta * shift),
-                "this is the probability that the gate is closed",
-            ),
-        ):
-            if abs(is_open - value) < 1e-6:
-                return f"{where} {said}"
-        if not abs(is_open - sigmoid(log_alpha - beta * shift)) <= 1e-6:
-            return f"{where} P(g > 0) is {sigmoid(log_alpha - beta * shift):.4f}; got {is_open:.4f}"
-        full = sigmoid(log_alpha - beta * full_shift)
-        if abs(is_full - (1 - full)) < 1e-6:
-            return f"{where} the second is the probability that the gate is below 1"
-        if not abs(is_full - full) <= 1e-6:
-            return f"{where} P(g = 1) is {full:.4f}; got {is_full:.4f}"
-    return None
-
-
 CHECKS: dict[str, Check] = {
     "sensitivity": _sensitivity,
     "remove": _remove,
-    "key-heads": _key_heads,
     "excess": _excess,
-    "open-gate": _open_gate,
 }
 """The checks of the chapter on removing heads, by the name of the exercise."""

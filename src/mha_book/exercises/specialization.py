@@ -83,56 +83,31 @@ def _kind(attempt: Attempt) -> str | None:
     return None
 
 
-def _controls(attempt: Attempt) -> str | None:
-    top = [(3, 1), (3, 4), (5, 0)]
-    drawn = set()
-    for seed in range(20):
-        got = attempt(list(top), 6, np.random.default_rng(seed))
+def _overlap(attempt: Attempt) -> str | None:
+    rng = np.random.default_rng(1)
+    for shape in ((30, 9), (6, 11)):
+        one, other = (rng.uniform(size=shape) < p for p in (0.4, 0.3))
+        other |= one & (rng.uniform(size=shape) < 0.5)
+        got = attempt(one, other)
         if got is ...:
             return None
-        heads = [(int(layer), int(head)) for layer, head in got]
-        if sorted(layer for layer, _ in heads) != [3, 3, 5]:
-            return f"expected as many heads of each layer as there are in {top}; got {heads}"
-        if len(set(heads)) != len(heads):
-            return f"a head was drawn twice: {heads}"
-        if set(heads) & set(top):
-            return f"controls must not be of the heads they are compared with: {heads}"
-        if any(not 0 <= head < 6 for _, head in heads):
-            return f"a layer has heads 0 to 5; got {heads}"
-        drawn.add(tuple(sorted(heads)))
-    if len(drawn) < 5:
-        return f"20 draws gave {len(drawn)} different sets: draw with the generator"
-    return None
-
-
-def _two_wide(attempt: Attempt) -> str | None:
-    for n in (2, 3, 8, 37, 100):
-        got = attempt(n)
-        if got is ...:
-            return None
-        where = f"for n = {n}"
         if not isinstance(got, (tuple, list)) or len(got) != 2:
-            return f"{where} expected a pair, queries and keys; got {type(got).__name__}"
-        query, key = (np.asarray(x, np.float64) for x in got)
-        for x, name in ((query, "queries"), (key, "keys")):
-            if x.shape != (n, 2):
-                return f"{where} expected {name} of shape ({n}, 2); got {x.shape}"
-            if not np.isfinite(x).all():
-                return f"{where} the {name} are not finite"
-        scores = query @ key.T / np.sqrt(2)
-        weights = np.exp(scores - scores.max(1, keepdims=True))
-        own = np.diag(weights / weights.sum(1, keepdims=True))
-        best = scores.argmax(1)
-        if (best != np.arange(n)).any():
-            i = int(np.argmax(best != np.arange(n)))
-            return (
-                f"{where} query {i} prefers key {best[i]}: keys of one length, all around a circle?"
-            )
-        if own.min() < 0.9:
-            return (
-                f"{where} every query prefers its own key, with {own.min():.2f} of the weight at "
-                "least: make the queries longer, the more keys the longer"
-            )
+            return f"expected a pair, in both and by chance; got {type(got).__name__}"
+        both, chance = (float(x) for x in got)
+        want = float((one & other).sum())
+        if both != want:
+            either = float((one | other).sum())
+            said = ": these are in one list or the other" if both == either else ""
+            return f"expected {want:.0f} heads in both lists; got {both}{said}"
+        want = float(one.sum() * other.sum() / one.size)
+        if abs(chance - want) < 1e-6:
+            continue
+        if abs(chance * one.size - want) < 1e-6:
+            return "this is a share of all heads; how many heads is it?"
+        return (
+            f"of {one.size} heads {one.sum()} and {other.sum()} are listed: by chance expected "
+            f"{want:.2f} in both; got {chance:.2f}"
+        )
     return None
 
 
@@ -140,7 +115,6 @@ CHECKS: dict[str, Check] = {
     "null-value": _null,
     "induction-targets": _induction,
     "excess": _kind,
-    "controls": _controls,
-    "two-wide": _two_wide,
+    "overlap": _overlap,
 }
 """The exercises of the chapter and their checks."""

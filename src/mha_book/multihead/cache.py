@@ -163,6 +163,11 @@ def append(
     slot = jnp.where(stored, slot, cache.capacity)  # out of bounds: dropped
     row = jnp.arange(key.shape[0])[:, None]
     key, value = (jnp.swapaxes(x, 1, 2) for x in (key, value))  # (B, T, K, H), (B, T, K, C)
+    if slot.size == 1:
+        # XLA makes one write a slice, and on a CPU copies the cache if the same program also reads
+        # it. Of two writes it makes a loop in place; the second is out of bounds and dropped.
+        slot = jnp.concatenate([slot, jnp.full_like(slot, cache.capacity)], axis=1)
+        key, value = (jnp.concatenate([x, x], axis=1) for x in (key, value))
     keys = cache.keys.at[row, :, :, slot].set(key, mode="drop")
     values = cache.values.at[row, :, slot].set(value, mode="drop")
     return KVCache(keys, values, length, cache.window)

@@ -64,11 +64,13 @@ Edge = tuple[int, int, int]
 _STYLES: dict[str, dict[str, Any]] = {
     "summed": {"color": "#000000", "linestyle": "-"},
     "free": {"color": "#0072B2", "linestyle": "-"},
+    "passed": {"color": "#808080", "linestyle": "-"},
     "batch": {"color": "#D55E00", "linestyle": (0, (4, 2))},
 }
 _LEGEND = {
     "summed": "summed over",
     "free": "free",
+    "passed": "into a box",
     "batch": "batch-like",
 }
 _FACES = {"tensor": "#DCEBF5", "box": "#FCEBD5"}
@@ -99,8 +101,9 @@ def draw(equations: Sequence[_Equation]) -> Figure:
 
     Returns:
         The figure. Round boxes are tensors, angular ones functions; a line is an index, black
-        where it is summed over, blue where it is free, dashed where it is batch-like; a dot is
-        an index that more than two share. A dotted frame holds the tensors that make the named one.
+        where it is summed over, blue where it is free and leaves the picture, gray where it is
+        free and enters a box, dashed where it is batch-like; a dot is an index that more than
+        two share. A dotted frame holds the tensors that make the named one.
     """
     graph = network(equations)
     places, edges = arrange(graph)
@@ -122,7 +125,7 @@ def draw(equations: Sequence[_Equation]) -> Figure:
             told = {**data, "value": ""} if node in grouped else data
             _draw_node(ax, told, *places[node], labeled="open" in around)
         _name_results(ax, graph, places)
-        _add_legend(figure, {kind for *_, kind in graph.edges(data="kind")})
+        _add_legend(figure, {_look(graph, *edge) for edge in graph.edges(keys=True)})
     plt.close(figure)  # a notebook shows what a cell returns, and would show open figures as well
     return figure
 
@@ -525,15 +528,26 @@ def _draw_groups(ax: Axes, graph: Any, places: Mapping[int, Point]) -> set[int]:
     return framed
 
 
+def _look(graph: Any, first: int, second: int, number: int) -> str:
+    """Return the style of an edge: only what leaves the picture looks free."""
+    kind = graph.edges[first, second, number]["kind"]
+    kinds = {graph.nodes[node]["kind"] for node in (first, second)}
+    return "passed" if kind == "free" and "open" not in kinds else kind
+
+
 def _name_results(ax: Axes, graph: Any, places: dict[int, Point]) -> None:
-    """Write the name of each result to the right of its free indices."""
+    """Write the name of each result to the right of its free indices, bracketed if several."""
     found: dict[str, list[Point]] = defaultdict(list)
     for node, data in graph.nodes(data=True):
         if data["kind"] == "open" and data["value"]:
             found[data["value"]].append(places[node])
     for name, ends in found.items():
         x, y = max(x for x, _ in ends), sum(y for _, y in ends) / len(ends)
-        ax.text(x + 0.4, y, f"${name}$", va="center", ha="left", color="#666666")
+        ax.text(x + 0.5, y, f"${name}$", va="center", ha="left", color="#444444")
+        if len(ends) > 1:
+            low, high = min(y for _, y in ends) - 0.2, max(y for _, y in ends) + 0.2
+            bracket = [x + 0.3, x + 0.4, x + 0.4, x + 0.3], [low, low, high, high]
+            ax.plot(*bracket, color="#444444", linewidth=1, zorder=1)
 
 
 def _draw_edges(ax: Axes, graph: Any, edges: dict[Edge, list[Point]]) -> None:
@@ -542,17 +556,18 @@ def _draw_edges(ax: Axes, graph: Any, edges: dict[Edge, list[Point]]) -> None:
         count = graph.number_of_edges(first, second)
         shift = ((count - 1) / 2 - number) * 0.5
         curve, middle = _curve(route, shift)
-        style = {**_STYLES[data["kind"]], "linewidth": 1.5, "fill": False, "zorder": 1}
+        look = _look(graph, first, second, number)
+        style = {**_STYLES[look], "linewidth": 1.5, "fill": False, "zorder": 1}
         ax.add_patch(PathPatch(curve, **style))
         kinds = {graph.nodes[node]["kind"] for node in (first, second)}
         if not kinds & {"dot", "open"}:
-            _label_index(ax, data, middle)
+            _label_index(ax, data["index"], look, middle)
 
 
-def _label_index(ax: Axes, data: dict[str, Any], place: Point) -> None:
+def _label_index(ax: Axes, index: str, look: str, place: Point) -> None:
     box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"}
-    color = _STYLES[data["kind"]]["color"]
-    ax.text(*place, f"${data['index']}$", va="center", ha="center", color=color, bbox=box, zorder=2)
+    color = _STYLES[look]["color"]
+    ax.text(*place, f"${index}$", va="center", ha="center", color=color, bbox=box, zorder=2)
 
 
 def _curve(route: Sequence[Point], shift: float) -> tuple[Path, Point]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from mha_book import attention_weights, init_multi_head, multi_head_attention
 from mha_book.costs import entry_count, traced_matmul_flops
+from mha_book.masks import causal, sliding_window
 from mha_book.multihead.layer import project_heads
 from tests.book.equations import executed, tested
 
@@ -76,5 +77,21 @@ def balance(rng):
 @executed("cost-bytes")
 def memory(rng):
     counted = {part: 4.0 * entry_count(kept(part)) for part in ("cache", "scores")}
-    given = {"b": 4, "S": T, "T": T, "K": K, "N": N, "H": H, "C": C}
+    given = {"n_bytes": 4, "S": T, "T": T, "K": K, "N": N, "H": H, "C": C}
     return given, {f"M_{part}": count for part, count in counted.items()}
+
+
+@tested(
+    "cost-window",
+    latex=r"M_{\text{window}} = n_{\text{bytes}}\, \min(S, S_{\text{max}})\, K\, (H + C)",
+)
+def window(rng, altered):
+    # Keys and values of the positions that the last query of the layer still sees.
+    width = sum(a.size // a.shape[-2] for a in kept("cache"))  # of one position
+    seen, formula = [], []
+    for s, s_max in ((7, 3), (7, 7), (3, 7)):
+        x = jnp.asarray(rng.normal(size=(s, H)), jnp.float32)
+        weights = attention_weights(x, x, mask=causal() & sliding_window(s_max - 1))
+        seen.append(4 * int((np.asarray(weights)[-1] > 0).sum()) * width)
+        formula.append(4 * (s if altered else min(s, s_max)) * K * (H + C))
+    return np.array(seen), np.array(formula)

@@ -1,6 +1,5 @@
 """The executed and the tested equations of the chapter on sharing keys and values."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -8,13 +7,12 @@ from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.attention.operands import fold_groups
 from mha_book.attention.reference import attention_weights
 from mha_book.attention.reference import scores as scores_of
-from mha_book.costs import attention_size, cache_bytes, entry_count, traced_matmul_flops
-from mha_book.multihead.cache import init_cache
+from mha_book.costs import attention_size, cache_bytes
 from mha_book.multihead.grouped import fit_groups, kv_head_index, repeat_kv_heads
 from mha_book.multihead.layer import project_heads
 from tests.book.equations import executed, tested
 
-T, K, G, H, C, D, R = 7, 3, 2, 5, 11, 13, 17  # positions, groups, members, widths
+T, K, G, H, C, D = 7, 3, 2, 5, 11, 13  # positions, groups, members, widths
 N = K * G
 
 
@@ -85,7 +83,7 @@ def fit(rng):
     given = {name: jnp.swapaxes(w, 0, 1) for name, w in heads_first.items()}
     changed = jnp.einsum("bga,da->gbd", fitted.w_q, fitted.w_k[:, 0])
     error = changed - jnp.einsum("bga,dga->gbd", params.w_q, params.w_k)
-    made = {"E": error, "varepsilon": jnp.sum(left_over**2)}
+    made = {"E": error, "e": jnp.sum(left_over**2)}
     return given | {"U": fitted.w_k[:, 0]}, made
 
 
@@ -104,49 +102,3 @@ def agreement(rng, altered):
     parts = {"half": T, "positions": 2}.get(altered, 2 * T)
     distance = np.abs(one + other if altered == "sign" else one - other).sum()
     return left, 1 - distance / parts
-
-
-@executed("gqa-intensity")
-def intensity(rng):
-    sizes = ((N, 1, H), (K, T, H), (K, T, C))  # one query a head; keys; values
-    shapes = [jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes]
-
-    def step(q, k, v):
-        weights = jnp.repeat(k, G, axis=0) @ jnp.swapaxes(q, -1, -2)  # (N, S, 1)
-        return jnp.swapaxes(weights, -1, -2) @ jnp.repeat(v, G, axis=0)
-
-    counted = traced_matmul_flops(step, *shapes)
-    given = {"N": N, "K": K, "G": G, "S": T, "H": H, "C": C, "b": 4}
-    return given, {"I": counted / (4 * entry_count(shapes[1:]))}
-
-
-@executed("gqa-crossing")
-def crossing(rng):
-    # A model whose weights are as many bytes as the caches of its layers at 19 positions.
-    batch, layers, positions = 2, 3, 19
-    cache = jax.eval_shape(lambda: init_cache(batch, K, positions, H, value_dim=C))
-    weights = 4 * layers * entry_count((cache.keys, cache.values))
-    given = {"M_W": weights, "B": batch, "L": layers, "b": 4, "K": K, "H": H, "C": C}
-    return given, {"S": float(positions)}
-
-
-def latent_arrays(rng):
-    shapes = {"Z": (T, R), "W_UK": (N, R, H), "W_UV": (N, R, C), "Q": (N, T, H)}
-    return {name: jnp.asarray(rng.normal(size=s), jnp.float64) for name, s in shapes.items()}
-
-
-@executed("gqa-latent")
-def latent(rng):
-    arrays = latent_arrays(rng)
-    keys = project_heads(arrays["Z"], jnp.swapaxes(arrays["W_UK"], 0, 1))
-    scores = scores_of(arrays["Q"], keys, None, 1.0)
-    return {name: arrays[name] for name in ("Z", "W_UK", "Q")}, {"K": keys, "S": scores}
-
-
-@executed("gqa-latent-values")
-def latent_values(rng):
-    arrays = latent_arrays(rng)
-    values = project_heads(arrays["Z"], jnp.swapaxes(arrays["W_UV"], 0, 1))
-    weights = jnp.abs(jnp.asarray(rng.normal(size=(N, T, T)), jnp.float64))
-    given = {"Z": arrays["Z"], "W_UV": arrays["W_UV"], "A": weights}
-    return given, {"O": jnp.matmul(weights, values)}

@@ -137,33 +137,6 @@ def repeated_token(rng):
     }
 
 
-@executed("layer-projections")
-def projections(rng):
-    params, x, _, inside = layer(rng)
-    weights = [np.swapaxes(w, 0, 1) for w in params[:3]]  # the page has the heads first
-    arrays = dict(zip(("W_Q", "W_K", "W_V"), weights, strict=True))
-    return arrays | {"X": x}, {"Q": inside.query, "K": inside.key, "V": inside.value}
-
-
-@executed("layer-scores")
-def scores(rng):
-    _, _, _, inside = layer(rng)
-    return {"Q": inside.query, "K": inside.key, "d_k": H}, {"S": package_scores(inside)}
-
-
-@executed("layer-heads")
-def heads(rng):
-    _, _, _, inside = layer(rng)
-    arrays = {"S": package_scores(inside), "V": inside.value}
-    return arrays, {"A": inside.weights, "O": inside.head_outputs}
-
-
-@executed("layer-output")
-def output(rng):
-    params, _, y, inside = layer(rng)
-    return {"O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
-
-
 @executed("layer-concat")
 def concat(rng):
     params, _, _, inside = layer(rng)

@@ -3,10 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.positions import scheme_angles
 from mha_book import attention_weights, scaled_dot_product_attention
 from mha_book.layers import rms_norm
-from mha_book.models.smollm2 import CONFIG
 from mha_book.rope import rotary_angles, rotate
 from tests.book.equations import executed, tested
 
@@ -37,13 +35,13 @@ def permuted(rng):
     order = np.array([3, 0, 4, 1, 2])  # not its own inverse
     moved = q[order], k[order], v[order]
     arrays = {"Pi": np.eye(T)[order], "d_k": H}
-    arrays |= {"Q_tilde": moved[0], "K_tilde": moved[1], "V_tilde": moved[2]}
+    arrays |= {"Q_bar": moved[0], "K_bar": moved[1], "V_bar": moved[2]}
     arrays |= {"S": scaled_scores(q, k), "A": attention_weights(q, k)}
     arrays |= {"O": scaled_dot_product_attention(q, k, v)}
     return arrays, {
-        "S_tilde": scaled_scores(*moved[:2]),
-        "A_tilde": attention_weights(*moved[:2]),
-        "O_tilde": scaled_dot_product_attention(*moved),
+        "S_bar": scaled_scores(*moved[:2]),
+        "A_bar": attention_weights(*moved[:2]),
+        "O_bar": scaled_dot_product_attention(*moved),
     }
 
 
@@ -129,19 +127,3 @@ def cosines(rng, altered):
                 turn = distance * THETA ** (-2 * p / H) + psi
                 want[i, j] += abs(pairs[0]) * abs(pairs[1]) * np.cos(turn) / np.sqrt(H)
     return scaled_scores(*turned), want
-
-
-@tested(
-    "position-ntk",
-    latex=r"\theta' = \theta\, \kappa^{H/(H-2)}",
-    alterations=("exponent",),
-    tolerance=1e-4,
-)
-def ntk(rng, altered):
-    """What the base is for: the slowest pair is slowed by κ, the fastest not at all."""
-    width, factor = CONFIG.head_dim, 4.0
-    angles = [scheme_angles(way, jnp.array([1]), CONFIG, factor)[0] for way in ("plain", "ntk")]
-    want = CONFIG.rope_theta * factor ** (1 if altered else width / (width - 2))
-    base = float(angles[1][1]) ** (-width / 2)  # of pair 1: base^(-2/H)
-    slowed = [float(angles[0][p] / angles[1][p]) for p in (0, -1)]
-    return [base / 1e5, *slowed], [want / 1e5, 1.0, factor]

@@ -6,7 +6,6 @@ import numpy as np
 
 from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.models.minilm import mean_pool
-from mha_book.pruning.hard_concrete import BETA, GAMMA, ZETA, nonzero_probability, sample_gates
 from mha_book.pruning.importance import normalize_layers
 from mha_book.specialization.composition import block_norms
 from tests.book.equations import executed, tested
@@ -42,7 +41,8 @@ def slope(rng):
 
 @tested(
     "prune-expansion",
-    latex=r"R = -p^{h} v^{h} + \frac{1}{2} v^{h} B^{hk} v^{k}",
+    latex=r"L(g - v) - L(g) \approx -\frac{\partial L}{\partial g^{h}} v^{h}"
+    r" + \frac{1}{2} \frac{\partial^2 L}{\partial g^{h} \partial g^{h'}} v^{h} v^{h'}",
     alterations=("sign", "half", "pairs"),
 )
 def expansion(rng, altered):
@@ -75,53 +75,11 @@ def norm(rng):
     return {"W_V": heads_first, "W_O": params.w_o}, {"I": block_norms(params).w_v_w_o}
 
 
-@executed("prune-distance")
-def distance(rng):
-    lengths = jnp.array([T, T])
-    e, f = (np.asarray(x) for x in mean_pool(draw(rng, 2, T, D), lengths))
-    return {"e": e, "f": f}, {"c": 1 - e @ f}
-
-
-def gates_of(u, log_alpha, sign=1):
-    """The gates of {eq}`prune-hard-concrete` for given draws."""
-    s = 1 / (1 + np.exp(-(np.log(u) - sign * np.log(1 - u) + log_alpha) / BETA))
-    return np.clip(s * (ZETA - GAMMA) + GAMMA, 0, 1)
-
-
 @tested(
-    "prune-hard-concrete",
-    latex=r"""
-\begin{aligned}
-s &= \operatorname{sigmoid}\!\left(\frac{\log u - \log(1 - u) + \log\alpha}{\beta}\right), \\
-g &= \min\!\left(1, \max\!\left(0,\; s\,(\zeta - \gamma) + \gamma\right)\right),
-\end{aligned}
-""",
+    "prune-distance",
+    latex=r"1 - e^{d} f^{d} = \frac{1}{2} \sum_{d} \left( e^{d} - f^{d} \right)^2",
     tolerance=1e-5,
 )
-def hard_concrete(rng, altered):
-    log_alpha = rng.normal(size=(5, 7)).astype(np.float32)
-    key = jax.random.key(3)
-    noise = np.asarray(jax.random.logistic(key, log_alpha.shape), np.float64)
-    u = 1 / (1 + np.exp(-noise))
-    drawn = sample_gates(key, jnp.asarray(log_alpha))
-    return drawn, gates_of(u, log_alpha, -1 if altered else 1)
-
-
-@tested(
-    "prune-open",
-    latex=r"P(g \ne 0) = \operatorname{sigmoid}\!"
-    r"\left(\log\alpha - \beta \log\frac{-\gamma}{\zeta}\right) .",
-    tolerance=1e-4,
-)
-def open_gates(rng, altered):
-    log_alpha = rng.normal(size=3).astype(np.float32)
-    u = (np.arange(100_000) + 0.5) / 100_000  # every draw equally often
-    shares = np.array([(gates_of(u, x) > 0).mean() for x in log_alpha])
-    return nonzero_probability(jnp.asarray(-log_alpha if altered else log_alpha)), shares
-
-
-@executed("prune-amdahl")
-def amdahl(rng):
-    attention, rest, smaller = (float(x) for x in rng.uniform(1, 2, 3))
-    whole = attention + rest
-    return {"a": attention / whole, "r": smaller / attention}, {"rho": (smaller + rest) / whole}
+def distance(rng, altered):
+    e, f = (np.asarray(x) for x in mean_pool(draw(rng, 2, T, D), jnp.array([T, T])))
+    return 1 - e @ f, (1.0 if altered else 0.5) * ((e - f) ** 2).sum()

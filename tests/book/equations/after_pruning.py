@@ -1,0 +1,54 @@
+"""The executed and the tested equations of the chapter on what comes after pruning."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book.pruning.hard_concrete import BETA, GAMMA, ZETA, nonzero_probability, sample_gates
+from tests.book.equations import executed, tested
+
+
+def gates_of(u, log_alpha, sign=1):
+    """The gates of {eq}`prune-hard-concrete` for given draws."""
+    s = 1 / (1 + np.exp(-(np.log(u) - sign * np.log(1 - u) + log_alpha) / BETA))
+    return np.clip(s * (ZETA - GAMMA) + GAMMA, 0, 1)
+
+
+@tested(
+    "prune-hard-concrete",
+    latex=r"""
+\begin{aligned}
+s &= \operatorname{sigmoid}\!\left(\frac{\log u - \log(1 - u) + \mu}{\beta}\right), \\
+g &= \min\!\left(1, \max\!\left(0,\; s\,(\zeta - \gamma) + \gamma\right)\right)
+\end{aligned}
+""",
+    tolerance=1e-5,
+)
+def hard_concrete(rng, altered):
+    log_alpha = rng.normal(size=(5, 7)).astype(np.float32)
+    key = jax.random.key(3)
+    noise = np.asarray(jax.random.logistic(key, log_alpha.shape), np.float64)
+    u = 1 / (1 + np.exp(-noise))
+    drawn = sample_gates(key, jnp.asarray(log_alpha))
+    return drawn, gates_of(u, log_alpha, -1 if altered else 1)
+
+
+@tested(
+    "prune-open",
+    latex=r"P(g \ne 0) = \operatorname{sigmoid}\!"
+    r"\left(\mu - \beta \log\frac{-\gamma}{\zeta}\right)",
+    tolerance=1e-4,
+)
+def open_gates(rng, altered):
+    log_alpha = rng.normal(size=3).astype(np.float32)
+    u = (np.arange(100_000) + 0.5) / 100_000  # every draw equally often
+    shares = np.array([(gates_of(u, x) > 0).mean() for x in log_alpha])
+    return nonzero_probability(jnp.asarray(-log_alpha if altered else log_alpha)), shares
+
+
+@executed("prune-amdahl")
+def amdahl(rng):
+    attention, rest, smaller = (float(x) for x in rng.uniform(1, 2, 3))
+    whole = attention + rest
+    given = {"f_att": attention / whole, "nu_att": smaller / attention}
+    return given, {"nu_model": (smaller + rest) / whole}

@@ -1,0 +1,80 @@
+"""The executed and the tested equations of the chapter on the matrices of a head."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
+from mha_book.specialization import composition, similarity
+from tests.book.equations import executed, tested
+from tests.book.equations.multi_head_layer import layer, package_scores
+
+T, N, H, C, D = 3, 5, 2, 7, 11  # positions, heads, features of a key, a value, the model
+
+
+@tested(
+    "layer-swap",
+    latex=r"""\frac{\partial L}{\partial W^0} = \frac{\partial L}{\partial W^1}
+\quad \text{where } W^0 = W^1""",
+    alterations=("start",),
+)
+def swap(rng, altered):
+    params = init_multi_head(jax.random.key(5), D, 2, head_dim=H)
+    if not altered:
+        into = [jnp.repeat(w[:, :1], 2, axis=1) for w in params[:3]]
+        params = MultiHeadParams(*into, jnp.repeat(params.w_o[:1], 2, axis=0))
+    x, goal = (jnp.asarray(rng.normal(size=(T, D)), jnp.float32) for _ in range(2))
+    slopes = jax.grad(lambda p: jnp.sum((multi_head_attention(p, x) - goal) ** 2))(params)
+    by_head = [jnp.moveaxis(g, 1, 0) for g in slopes[:3]] + [slopes.w_o]
+    return tuple(np.concatenate([np.ravel(g[h]) for g in by_head]) for h in range(2))
+
+
+@executed("layer-bilinear")
+def bilinear(rng):
+    params, x, _, inside = layer(rng)
+    w_q, w_k = (np.swapaxes(w, 0, 1) for w in params[:2])
+    return {"X": x, "W_Q": w_q, "W_K": w_k, "d_k": H}, {"S": package_scores(inside)}
+
+
+@executed("layer-qr")
+def qr(rng):
+    w_q, w_k = rng.normal(size=(2, N, D, H))
+    (e_q, u_q), (e_k, u_k) = np.linalg.qr(w_q), np.linalg.qr(w_k)
+    return {"W_Q": w_q, "W_K": w_k, "E_Q": e_q, "U_Q": u_q, "E_K": e_k, "U_K": u_k}, {}
+
+
+@executed("spec-mixing")
+def mixing(rng):
+    outputs, w_o = rng.normal(size=(N, T, C)), rng.normal(size=(N, C, D))
+    side_by_side = np.moveaxis(outputs, 0, 1).reshape(T, N * C)
+    return {"O": outputs, "W_O": w_o}, {"Y": side_by_side @ w_o.reshape(N * C, D)}
+
+
+@executed("spec-row-norms")
+def row_norms(rng):
+    w_v, w_o = rng.normal(size=(N, D, C)), rng.normal(size=(N, C, D))
+    params = MultiHeadParams(*(jnp.asarray(np.moveaxis(w_v, 0, 1)),) * 3, jnp.asarray(w_o))
+    whole = np.square(composition.block_norms(params).w_v_w_o)
+    products = w_v @ w_o
+    rows = np.square(products).sum(1)
+    np.testing.assert_allclose(rows.sum(1), whole, rtol=1e-5)
+    return {"W_V": w_v, "W_O": w_o}, {"Omega": products, "nu": rows, "tau": rows / rows.sum(0)}
+
+
+@tested(
+    "spec-divergence",
+    latex=r"""J^{hh'} = \frac{1}{n \log 2} \sum_i
+\left( \bar\eta^{hh'i} - \tfrac{1}{2} \eta^{hi} - \tfrac{1}{2} \eta^{h'i} \right)""",
+    alterations=("sign", "half", "head"),
+)
+def divergence(rng, altered):
+    raw = rng.uniform(0.1, 1, size=(1, N, T, T))
+    drawn = jnp.asarray(raw / raw.sum(-1, keepdims=True), jnp.float32)
+    sums, rows = similarity.jensen_shannon_sums(drawn, jnp.ones((1, T, T), bool))
+    a = np.asarray(drawn[0], np.float64)
+    middle = (a[:, None] + a[None, :]) / (1 if altered == "half" else 2)
+    entropy, between = -(a * np.log(a)).sum(-1), -(middle * np.log(middle)).sum(-1)
+    other = entropy[None, ::-1] if altered == "head" else entropy[None, :]
+    sign = -1 if altered == "sign" else 1
+    found = (between - sign * (entropy[:, None] + other) / 2).sum(-1) / (float(rows) * np.log(2))
+    return sums / rows, found

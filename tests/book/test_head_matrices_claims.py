@@ -1,0 +1,162 @@
+"""The evidence for the claims of the chapter on the matrices of a head."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
+from mha_book.models import minilm
+from mha_book.multihead.grouped import repeat_kv_heads
+from tests.book.verdicts import decides
+
+
+@pytest.fixture(scope="module")
+def attentions(needs_models):
+    """The attention parameters of all layers of both models, by name."""
+    from mha_book.models.minilm import load_minilm
+    from mha_book.models.smollm2 import load_smollm2
+
+    models = {"SmolLM2": load_smollm2(), "MiniLM": load_minilm()}
+    return {name: [x.attention for x in m.params.layers] for name, m in models.items()}
+
+
+def singular_values(params):
+    """Of W_Q W_K^T and of W_V W_O, head by head, by QR."""
+    group = params.w_q.shape[1] // params.w_k.shape[1]
+    found = []
+    for h in range(params.w_q.shape[1]):
+        blocks = (params.w_q[:, h], params.w_k[:, h // group], params.w_v[:, h // group])
+        blocks = (*blocks, params.w_o[h].T)
+        q, k, v, o = (np.linalg.qr(np.asarray(w, np.float64), mode="r") for w in blocks)
+        found.append([np.linalg.svd(m, compute_uv=False) for m in (q @ k.T, v @ o.T)])
+    return np.array(found)  # (N, 2, H)
+
+
+@pytest.mark.needs_models
+def test_rank_of_every_head(attentions):
+    """342 heads of full rank H, no more, and used less evenly than independent weights are."""
+    rng = np.random.default_rng(5)
+    count = 0
+    for name, d, h in (("SmolLM2", 576, 64), ("MiniLM", 384, 32)):
+        s = np.concatenate([singular_values(p) for p in attentions[name]])
+        assert (s[..., -1] > 1e-4 * s[..., 0]).all()
+        rank = (s**2).sum(axis=-1) ** 2 / (s**4).sum(axis=-1)
+        control = np.linalg.svd(
+            np.linalg.qr(rng.normal(size=(d, h)), mode="r")
+            @ np.linalg.qr(rng.normal(size=(d, h)), mode="r").T,
+            compute_uv=False,
+        )
+        chance = (control**2).sum() ** 2 / (control**4).sum()
+        assert (np.median(rank, axis=0) < 0.95 * chance).all()
+        count += len(s)
+    assert count == 342
+    # What lies outside the subspace is not seen by the queries of the head.
+    w = np.asarray(attentions["MiniLM"][0].w_q[:, 0], np.float64)
+    form = w @ np.asarray(attentions["MiniLM"][0].w_k[:, 0], np.float64).T
+    assert np.linalg.matrix_rank(form) == 32
+    basis = np.linalg.qr(w)[0]
+    x = rng.normal(size=(3, 384))
+    assert np.abs((x - x @ basis @ basis.T) @ w).max() < 1e-10
+    decides("C08", "confirmed")
+
+
+def twins(params, output=True):
+    into = [jnp.repeat(w[:, :1], 2, axis=1) for w in params[:3]]
+    w_o = jnp.repeat(params.w_o[:1], 2, axis=0) if output else params.w_o
+    return MultiHeadParams(*into, w_o)
+
+
+def test_identical_heads_and_the_sum():
+    """Equal heads stay equal; heads are trained together; their parts add up exactly."""
+    x, goal = jax.random.normal(jax.random.key(11), (2, 6, 5, 8))
+
+    def loss(p):
+        return jnp.mean((multi_head_attention(p, x) - goal) ** 2)
+
+    @jax.jit
+    def train(p):
+        def step(_, q):
+            return jax.tree.map(lambda w, g: w - 0.5 * g, q, jax.grad(loss)(q))
+
+        return jax.lax.fori_loop(0, 100, step, p)
+
+    def gap(p):
+        """How far the projections of the two heads are apart, what they write left aside."""
+        return max(float(jnp.abs(w[:, 0] - w[:, 1]).max()) for w in p[:3])
+
+    start = init_multi_head(jax.random.key(12), 8, 2)
+    slope = jax.grad(loss)(twins(start))
+    assert gap(slope) < 1e-6
+    assert np.abs(slope.w_o[0] - slope.w_o[1]).max() < 1e-6
+    end = train(twins(start))
+    assert gap(end) < 1e-4
+    assert np.abs(end.w_o[0] - end.w_o[1]).max() < 1e-4
+    assert loss(end) < loss(twins(start))
+    assert gap(twins(start, output=False)) == 0
+    assert gap(train(twins(start, output=False))) > 0.01
+    assert gap(train(start)) > 0.01
+    without = start._replace(w_o=start.w_o.at[1].set(0.0))
+    slopes = [jax.grad(loss)(p).w_o[0] for p in (start, without)]
+    assert np.abs(slopes[0] - slopes[1]).max() > 1e-3
+    y, inside = multi_head_attention(start, x, return_intermediates=True)
+    parts = jnp.einsum("...hic,hcd->...hid", inside.head_outputs, start.w_o)
+    np.testing.assert_allclose(y, parts.sum(axis=1), atol=1e-5)
+    decides("C14", "corrected")
+
+
+@pytest.mark.needs_models
+def test_what_heads_add_is_not_one_answer(attentions):
+    """In MiniLM the parts of two heads point in unlike directions, and no head stands alone."""
+    from mha_book.models.minilm import encode, load_minilm, tokenize
+
+    minilm = load_minilm()
+    token_ids, lengths = tokenize(minilm, ["The harbour froze early, so no ship could leave."])
+    with jax.numpy_rank_promotion("allow"):
+        _, records = encode(minilm.params, token_ids, lengths, return_intermediates=True)
+    for record, params in zip(records, attentions["MiniLM"], strict=True):
+        o = np.asarray(record.intermediates.head_outputs[0], np.float64)
+        parts = np.einsum("hic,hcd->hid", o, np.asarray(params.w_o, np.float64))
+        flat = (parts - parts.mean(axis=1, keepdims=True)).reshape(len(o), -1)
+        unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
+        cosines = np.abs((unit @ unit.T)[np.triu_indices(len(o), 1)])
+        assert np.median(cosines) < 0.15
+        whole = flat.sum(axis=0)
+        assert ((unit @ whole) ** 2 / (whole @ whole)).max() < 0.6
+
+
+def shares(attention):
+    attention = repeat_kv_heads(attention)
+    gram = jnp.einsum("bhc,bhe->hce", attention.w_v, attention.w_v)
+    nu = jnp.einsum("hcd,hce,hed->hd", attention.w_o, gram, attention.w_o)
+    return nu / nu.sum(0, keepdims=True)
+
+
+@pytest.mark.needs_models
+def test_c27_features_have_favourite_heads_beyond_chance():
+    encoder, draw = minilm.load_minilm(), np.random.default_rng(0)
+    run = jax.jit(shares)
+    for layer in encoder.params.layers:
+        attention = layer.attention
+        rho = np.asarray(run(attention))
+        mixed = np.stack([draw.permutation(row) for row in rho])
+        noise = draw.normal(size=attention.w_o.shape).astype(np.float32)
+        random = np.asarray(run(attention._replace(w_o=noise)))
+        trained, of_size = rho.max(0).mean(), (mixed / mixed.sum(0)).max(0).mean()
+        assert of_size < trained < of_size + 0.03  # favourites of single features: few and small
+        assert trained > random.max(0).mean()
+    decides("C27", "corrected")
+
+
+def test_c27_the_mix_is_a_sum_of_one_fixed_term_a_head():
+    params = init_multi_head(jax.random.key(0), 12, 3)
+    run = jax.jit(multi_head_attention)
+    draw = np.random.default_rng(0)
+    for _ in range(2):
+        x = jnp.asarray(draw.normal(size=(5, 12)), jnp.float32)
+        parts = [run(params, x, gates=jnp.eye(3)[head]) for head in range(3)]
+        np.testing.assert_allclose(run(params, x), sum(parts), atol=1e-5)
+        # Whatever the input: three times the gates are three times the output.
+        np.testing.assert_allclose(
+            run(params, x, gates=jnp.array([3.0, 0.0, 0.0])), 3 * parts[0], atol=1e-5
+        )

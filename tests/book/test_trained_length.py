@@ -1,0 +1,82 @@
+"""The page on what lies beyond the trained length: a slice of the stored data, and what it says."""
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import positions
+from experiments.heads import windows
+from mha_book.models import smollm2
+from mha_book.specialization.intervals import mean_interval
+
+DATA = Path(__file__).parents[2] / "book" / "data" / "positions.json"
+SIZES = positions.Sizes()
+pytestmark = pytest.mark.unoptimized
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return json.loads(DATA.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def decoder(needs_models):
+    return smollm2.load_smollm2()
+
+
+def test_the_stored_losses_are_those_of_the_packaged_weights(stored, decoder):
+    (text,) = positions.long_texts(decoder, 1, SIZES.length)
+    assert {x: text[x] for x in ("year", "president")} == stored["texts"][0]
+    ids = jnp.asarray(text["ids"][: SIZES.bucket])  # what stands later changes nothing before
+    place = jnp.arange(len(ids))
+    for way in positions.SCHEMES:
+        angles = positions.scheme_angles(way, place, decoder.config, SIZES.factor)
+        losses = positions.long_losses(
+            decoder.params, ids, angles, config=decoder.config, chunk=SIZES.bucket
+        )
+        assert losses.mean() == pytest.approx(stored["losses"][way][0][0], abs=2e-3)
+    short = windows(decoder, "validation", SIZES.short_texts, SIZES.context + SIZES.after)[:1]
+    far = SIZES._replace(gaps=SIZES.gaps[-1:])
+    again = positions.read_gaps(decoder, short, far)
+    for scheme in positions.SCHEMES:
+        assert again[scheme][0][0] == pytest.approx(stored["gaps"][scheme][-1][0], abs=1e-2)
+    kept = stored["gaps"]["no rotation"][0]
+    assert again["no rotation"][0] == pytest.approx(kept, abs=1e-2)
+
+
+def above_restart(stored, way, start, end):
+    """How far each text that was read so far is above the reader that begins anew."""
+    part = slice(start // SIZES.bucket, end // SIZES.bucket)
+    pairs = zip(stored["losses"][way], stored["losses"]["restart"], strict=True)
+    return np.array(
+        [np.subtract(*pair)[part].mean() for pair in pairs if len(pair[0]) >= part.stop]
+    )
+
+
+def test_beyond_the_trained_length(stored):
+    trained, length = SIZES.trained, SIZES.length
+    for way, sign, bound in (("plain", 1, 0.5), ("ntk", -1, 0.3), ("interpolation", 1, 1.0)):
+        found = above_restart(stored, way, trained, 2 * trained)
+        mean, half = mean_interval(found)
+        assert len(found) == SIZES.texts
+        assert sign * mean - half > sign * bound
+        far = above_restart(stored, way, 2 * trained, length)
+        assert len(far) == SIZES.whole
+        assert (sign * far > sign * {"plain": 3, "ntk": 0.8, "interpolation": 1}[way]).all()
+    assert above_restart(stored, "ntk", 0, trained).min() > 0  # it costs something
+    # The first piece is the same reading.
+    for plain, restart in zip(stored["losses"]["plain"], stored["losses"]["restart"], strict=True):
+        np.testing.assert_allclose(plain[:8], restart[:8], atol=1e-3)
+
+
+def test_unseen_distances_alone_do_the_damage(stored):
+    plain, ntk = (np.array(stored["gaps"][way]) for way in ("plain", "ntk"))
+    inside, outside = SIZES.gaps.index(7_168), SIZES.gaps.index(24_576)
+    for gap, low, high in ((inside, 0.05, 0.25), (outside, 2.5, 4.0)):
+        mean, half = mean_interval(plain[gap] - plain[0])
+        assert low < mean - half < mean + half < high
+    mean, half = mean_interval(ntk[outside] - plain[0])
+    assert mean + half < 0.3
