@@ -40,9 +40,8 @@ def null(rng):
     pattern, even = distance(seen()), uniform_weights(seen())
     rows = pattern.counted[0].astype(float)
     sums = measures.add_texts(measures.measure_heads([even], seen(), {"x": pattern}))["x"]
-    given = {"v": seen()[0].astype(float), "chi": rows}
-    made = {"A_0": even[0, 0], "mu_0": float(measures.baseline_mean(sums))}
-    return given | {"s": pattern.score[0]}, made
+    given = {"A_0": even[0, 0], "chi": rows, "s": pattern.score[0]}
+    return given, {"mu_0": float(measures.baseline_mean(sums))}
 
 
 @executed("spec-excess")
