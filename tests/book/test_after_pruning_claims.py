@@ -62,11 +62,10 @@ def test_cases_that_were_timed_twice_are_none_that_the_page_shows():
     assert all(label.startswith("one layer") for label in twice)
     page = json.loads((DATA.parent / "after-pruning.ipynb").read_text(encoding="utf-8"))
     sources = {cell["id"]: "".join(cell["source"]) for cell in page["cells"]}
-    assert 'timed["settings"]["measured_again"]' in sources["saves"]
     assert '("attention", "model")' in sources["saves"]
 
 
-def test_what_the_gates_chose_and_what_their_noise_cost():
+def test_what_the_gates_chose_and_what_their_training_cost():
     """No claim of the ledger: the sentence of the chapter on learned gates."""
     quiet, study = read("gates-quiet"), read("gates")
     learned = np.array(study["learned"]["losses"])[1:, :, -1]
@@ -78,7 +77,7 @@ def test_what_the_gates_chose_and_what_their_noise_cost():
     middle, half = mean_interval(own - ranked)
     assert (np.abs(middle) < half).all()  # the choice: no difference seen
     middle, half = mean_interval(learned - own)
-    assert (middle > half).all()  # the noise: a difference at every price
+    assert (middle > half).all()  # training with gates: a difference at every price
     base = np.abs(
         np.array(quiet["base"]["losses"])[:, -1] - np.array(study["base"]["losses"])[:, -1]
     )

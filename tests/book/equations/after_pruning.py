@@ -18,7 +18,7 @@ def gates_of(u, log_alpha, sign=1):
     "prune-hard-concrete",
     latex=r"""
 \begin{aligned}
-s &= \operatorname{sigmoid}\!\left(\frac{\log u - \log(1 - u) + \mu}{\beta}\right), \\
+s &= \operatorname{sigmoid}\!\left(\frac{\log u - \log(1 - u) + \phi}{\beta}\right), \\
 g &= \min\!\left(1, \max\!\left(0,\; s\,(\zeta - \gamma) + \gamma\right)\right)
 \end{aligned}
 """,
@@ -35,8 +35,8 @@ def hard_concrete(rng, altered):
 
 @tested(
     "prune-open",
-    latex=r"P(g \ne 0) = \operatorname{sigmoid}\!"
-    r"\left(\mu - \beta \log\frac{-\gamma}{\zeta}\right)",
+    latex=r"\Pr(g \ne 0) = \operatorname{sigmoid}\!"
+    r"\left(\phi - \beta \log\frac{-\gamma}{\zeta}\right)",
     tolerance=1e-4,
 )
 def open_gates(rng, altered):

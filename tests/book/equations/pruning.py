@@ -41,8 +41,10 @@ def slope(rng):
 
 @tested(
     "prune-expansion",
-    latex=r"L(g - v) - L(g) \approx -\frac{\partial L}{\partial g^{h}} v^{h}"
-    r" + \frac{1}{2} \frac{\partial^2 L}{\partial g^{h} \partial g^{h'}} v^{h} v^{h'}",
+    latex=r"L(g - \mathrm{cut}) - L(g) \approx"
+    r" -\frac{\partial L}{\partial g^{h}}\, \mathrm{cut}^{h}"
+    r" + \frac{1}{2} \frac{\partial^2 L}{\partial g^{h} \partial g^{h'}}\,"
+    r" \mathrm{cut}^{h}\, \mathrm{cut}^{h'}",
     alterations=("sign", "half", "pairs"),
 )
 def expansion(rng, altered):
@@ -65,14 +67,14 @@ def expansion(rng, altered):
 @executed("prune-layers")
 def layers(rng):
     scores = draw(rng, L, N)
-    return {"I": scores}, {"I_hat": normalize_layers(scores)}
+    return {"imp": scores}, {"imp_div": normalize_layers(scores)}
 
 
 @executed("prune-norm")
 def norm(rng):
     params, _, _ = layer(rng)
     heads_first = jnp.swapaxes(params.w_v, 0, 1)
-    return {"W_V": heads_first, "W_O": params.w_o}, {"I": block_norms(params).w_v_w_o}
+    return {"W_V": heads_first, "W_O": params.w_o}, {"imp": block_norms(params).w_v_w_o}
 
 
 @tested(
