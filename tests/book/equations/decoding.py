@@ -31,7 +31,7 @@ def intensity(rng):
         return jnp.swapaxes(weights, -1, -2) @ jnp.repeat(v, G, axis=0)
 
     counted = traced_matmul_flops(step, *shapes)
-    given = {"N": N, "K": K, "G": G, "S": T, "H": H, "C": C, "b": 4}
+    given = {"N": N, "K": K, "G": G, "S": T, "H": H, "C": C, "n_bytes": 4}
     return given, {"I": counted / (4 * entry_count(shapes[1:]))}
 
 
@@ -41,7 +41,7 @@ def crossing(rng):
     batch, layers, positions = 2, 3, 19
     cache = jax.eval_shape(lambda: init_cache(batch, K, positions, H, value_dim=C))
     weights = 4 * layers * entry_count((cache.keys, cache.values))
-    given = {"M_W": weights, "B": batch, "n_layers": layers, "b": 4, "K": K, "H": H, "C": C}
+    given = {"M_W": weights, "B": batch, "n_layers": layers, "n_bytes": 4, "K": K, "H": H, "C": C}
     return given, {"S": float(positions)}
 
 
@@ -73,7 +73,7 @@ def choice(rng):
     latent = latent_size(D, N, Z, H, P, C, is_absorbed=True)
     kept = cache_bytes(shared, position_count=1, bytes_per_number=2)
     even = pair_matmul_flops(latent, pair_count=1) / kept
-    given = {"N": N, "D_Z": Z, "H_rot": P, "b": 2, "K": K, "H": H, "C": C}
+    given = {"N": N, "D_Z": Z, "H_rot": P, "n_bytes": 2, "K": K, "H": H, "C": C}
     return given, {"I_even": even}
 
 

@@ -67,7 +67,7 @@ def ratio(rng):
     size = attention_size(D, N, K, H, C)
     full = attention_size(D, N, N, H, C)
     kept, all_kept = (cache_bytes(s, position_count=T, bytes_per_number=4) for s in (size, full))
-    numbers = {"b": 4, "S": T, "K": K, "N": N, "H": H, "C": C}
+    numbers = {"n_bytes": 4, "S": T, "K": K, "N": N, "H": H, "C": C}
     return numbers | {"M_K": kept, "M_N": all_kept}, {}
 
 
