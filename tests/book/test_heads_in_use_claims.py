@@ -6,6 +6,7 @@ from mha_book.storage import read_result
 from tests.book.extensions import ROOT
 
 STORED = read_result(ROOT / "book" / "data" / "heads-in-use.json")
+LATER = read_result(ROOT / "book" / "data" / "later-senders.json")
 
 
 def rise(found, part):
@@ -37,3 +38,23 @@ def test_the_strongest_sender_serves_by_the_keys():
     assert min(left(first["queries"]), left(first["values"])) > 0.8
     assert min(left(found["keys"]) for found in (*rest, *routes["others"])) > 0.9
     assert left(routes["together"]["keys"]) < 0.3
+
+
+def test_three_of_the_eight_have_a_second_sender():
+    top = [tuple(head) for head in STORED["top"]]
+    assert top == [tuple(head) for head in LATER["top"]]
+    whole = np.array(LATER["whole"]["scores"])
+
+    def left(found):
+        return dict(zip(top, (np.array(found["scores"]) / whole).mean(1), strict=True))
+
+    by_first = left(STORED["routes"]["looking back"][0]["keys"])
+    three = [tuple(head) for head in LATER["receivers"]]
+    five = [head for head in top if head not in three]
+    assert max(by_first[head] for head in five) < 0.3 <= min(by_first[head] for head in three)
+    later = {name: left(found["keys"]) for name, found in LATER["senders"].items()}
+    assert later["19.3"][20, 6] < 0.5
+    assert min(later["22.1"][head] for head in three[1:]) > 0.5
+    assert max(later["22.1"][head] for head in three[1:]) < 0.9
+    assert max(later["first and later"][head] for head in three) < 0.2
+    assert min(left(found["keys"])[head] for found in LATER["of controls"] for head in three) > 0.95

@@ -42,7 +42,7 @@ def test_c10_kinds_are_few_and_most_heads_are_of_none():
         # No gap: as many again lie between a quarter and a half as beyond.
         nearly = np.any([above_chance(table, kind) >= 0.25 for kind in (*kinds, sink)], axis=0)
         assert nearly.sum() > 1.5 * np.any(list(found.values()), axis=0).sum()
-    decides("C10", "holds if")
+    decides("C10", "corrected")
 
 
 SENTENCES = json.loads((DATA / "syntax.json").read_text(encoding="utf-8"))["sentences"]
@@ -74,7 +74,7 @@ def test_c10_the_annotations_are_sound():
 
 
 @pytest.mark.needs_models
-def test_c10_a_head_finds_subjects_where_no_position_does():
+def test_c10_a_head_finds_subjects_where_no_offset_does():
     layer, head = 13, 8  # chosen on either half of the sentences, see the chapter
     model = smollm2.load_smollm2()
     config = model.config._replace(num_layers=layer + 1)

@@ -27,6 +27,7 @@ QUICK = {
     "emergence.json": (again.check_ranks,),
     "quantization.json": (again.check_moved,),
     "heads-in-use.json": (again.check_closed, again.check_routes),
+    "later-senders.json": (again.check_later,),
     "cache-bits.json": (again.check_cache_bits,),
 }  # fmt: skip
 
@@ -172,6 +173,16 @@ def test_a_route_made_wider_is_caught(tmp_path):
 
     with pytest.raises(AssertionError):
         again.check_routes(forged("heads-in-use.json", tmp_path, change))
+
+
+@pytest.mark.parametrize("name", ["19.3", "first and later"])
+def test_a_later_sender_made_weaker_is_caught(name, tmp_path):
+    def change(document):
+        keys = document["senders"][name]["keys"]
+        keys["scores"] = times(keys["scores"], 1.1)
+
+    with pytest.raises(AssertionError):
+        again.check_later(forged("later-senders.json", tmp_path, change))
 
 
 @pytest.mark.parametrize("way, part", [("mean", "copied"), ("zero", "text")])

@@ -12,7 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import cache_bits, gates_smollm2, heads, heads_in_use, pruning, quantization
+from experiments import (
+    cache_bits,
+    gates_smollm2,
+    heads,
+    heads_in_use,
+    later_senders,
+    pruning,
+    quantization,
+)
 from experiments.shared import first_layers
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
@@ -470,6 +478,22 @@ def check_routes(document: dict[str, Any]) -> None:
             close(found["scores"], kept[way]["scores"], atol=2e-3)
             close(found["copied"], kept[way]["copied"])
     assert told["whole"]["difference"] < 1e-4
+
+
+@functools.cache
+def later_again(name: str) -> dict[str, Any]:
+    """What the keys of later senders leave of the induction scores, and of copying."""
+    heads_ = later_senders.sets(later_senders.Sizes())[name]
+    return heads_in_use.routes_from(bench(1), heads_, means_of_repeats(), ("keys",))
+
+
+def check_later(document: dict[str, Any]) -> None:
+    """One later sender, and all three senders, by keys and altogether."""
+    for name in ("19.3", "first and later"):
+        told = document["senders"][name]
+        for way, found in later_again(name).items():
+            close(found["scores"], told[way]["scores"], atol=2e-3)
+            close(found["copied"], told[way]["copied"])
 
 
 # The cache in fewer bits.

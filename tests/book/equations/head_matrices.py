@@ -33,7 +33,8 @@ def swap(rng, altered):
 def bilinear(rng):
     params, x, _, inside = layer(rng)
     w_q, w_k = (np.swapaxes(w, 0, 1) for w in params[:2])
-    return {"X": x, "W_Q": w_q, "W_K": w_k, "d_k": H}, {"S": package_scores(inside)}
+    given = {"X": x, "W_Q": w_q, "W_K": w_k, "H": H}
+    return given, {"Gamma": w_q @ np.swapaxes(w_k, 1, 2), "S": package_scores(inside)}
 
 
 @executed("layer-qr")
@@ -63,8 +64,8 @@ def row_norms(rng):
 
 @tested(
     "spec-divergence",
-    latex=r"""J^{hh'} = \frac{1}{n \log 2} \sum_i
-\left( \bar\eta^{hh'i} - \tfrac{1}{2} \eta^{hi} - \tfrac{1}{2} \eta^{h'i} \right)""",
+    latex=r"""\mathrm{JSD}^{hh'} = \frac{1}{n \log 2} \sum_i
+\left( \eta_{\mathrm{mix}}^{hh'i} - \tfrac{1}{2} \eta^{hi} - \tfrac{1}{2} \eta^{h'i} \right)""",
     alterations=("sign", "half", "head"),
 )
 def divergence(rng, altered):

@@ -16,7 +16,7 @@ def share(rng):
     found = contribution.direct_logit_attribution(
         *(jnp.asarray(x) for x in (outputs, w_o, towards))
     )
-    return {"O": outputs[0], "W_O": w_o, "mu": towards[0]}, {"zeta": found[0]}
+    return {"O": outputs[0], "W_O": w_o, "t": towards[0]}, {"zeta": found[0]}
 
 
 @executed("spec-composition")
@@ -28,4 +28,4 @@ def composed(rng):
     writes = one.w_v[:, 0] @ one.w_o[0]
     reads = other.w_q[:, 0] @ other.w_k[:, 0].T
     found = composition.composition(one, other).key[0, 0]
-    return {"Omega": writes, "Gamma": reads}, {"F": writes @ reads.T, "gamma": float(found)}
+    return {"Omega": writes, "Gamma": reads}, {"F": writes @ reads.T, "comp": float(found)}

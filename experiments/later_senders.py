@@ -1,0 +1,100 @@
+"""Which heads the induction heads of layers 20 and 23 of SmolLM2 build on.
+
+    python -m experiments.later_senders [--quick]
+
+The experiment on heads in use closes routes from heads before layer 17 alone. By the composition
+score three of the eight induction heads have their best partner later: head 3 of layer 19 and head
+1 of layer 22. Here these two are closed, altogether and by one route at a time, alone, together and
+together with head 0 of layer 16; and four other heads of their layers by the keys. What was
+expected is in experiments/expected/heads-in-use.md. Takes about a minute of one core and stores
+book/data/later-senders.json.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import heads_in_use
+from experiments.heads_in_use import ROUTES, Bench, routes_from, sequences
+from experiments.shared import ROOT, SOURCES, arguments, first_layers, store
+from mha_book.models import smollm2
+
+__all__ = ["QUICK", "Sizes", "controls", "main", "sets"]
+
+COMMAND = "python -m experiments.later_senders"
+SEEDS = "sequences: 11, means: 13, controls: 5"
+INPUTS = (*SOURCES, "heads.json")
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is, and which heads it closes.
+
+    Args:
+        of: the sizes of the experiment on heads in use.
+        first: the head that serves all eight.
+        later: the best partners of the others.
+        receivers: the induction heads that have these partners.
+        controls: other heads of each layer of ``later``.
+    """
+
+    of: heads_in_use.Sizes = heads_in_use.Sizes()
+    first: tuple[int, int] = (16, 0)
+    later: tuple[tuple[int, int], ...] = ((19, 3), (22, 1))
+    receivers: tuple[tuple[int, int], ...] = ((20, 6), (23, 2), (23, 7))
+    controls: int = 2
+
+
+QUICK = Sizes(heads_in_use.Sizes(3, 2, 1, 6, 1, 1, 1), (0, 0), ((1, 1),), ((2, 2),), 1)
+
+
+def sets(sizes: Sizes) -> dict[str, list[tuple[int, int]]]:
+    """Return the heads that are closed together, by name."""
+    found = {f"{layer}.{head}": [(layer, head)] for layer, head in sizes.later}
+    found["later"] = [*sizes.later]
+    found["first and later"] = [sizes.first, *sizes.later]
+    return found
+
+
+def controls(sizes: Sizes, num_heads: int) -> list[tuple[int, int]]:
+    """Return other heads of the layers of the senders, none of them a sender."""
+    draw, found = np.random.default_rng(5), []
+    for layer, head in sizes.later:
+        free = np.setdiff1d(np.arange(num_heads), [head])
+        found += [(layer, int(h)) for h in draw.choice(free, sizes.controls, replace=False)]
+    return found
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    command, start = COMMAND + (" --quick" if options.quick else ""), time.process_time()
+    model = first_layers(smollm2.load_smollm2(), sizes.of.layers)
+    stored = json.loads((ROOT / "book" / "data" / "heads.json").read_text(encoding="utf8"))
+    top = np.array(sizes.receivers if options.quick else stored["induction"]["top"])
+    bench = Bench(model, top, sizes.of)
+    means = bench.plain(sequences(model.config, 13, sizes.of)).outputs
+    whole, ids = bench.plain(bench.repeats[0]), bench.repeats[0]
+    others = controls(sizes, model.config.num_heads)
+    document: dict[str, Any] = {
+        "top": top,
+        "receivers": sizes.receivers,
+        "controls": others,
+        "whole": {"scores": bench.of_top(whole), "copied": bench.copied(whole, ids)},
+        "senders": {
+            name: routes_from(bench, heads, means, ROUTES) for name, heads in sets(sizes).items()
+        },
+        "of controls": [routes_from(bench, [head], means, ("keys",)) for head in others],
+    }
+    document["processor seconds"] = time.process_time() - start
+    path = options.out / "later-senders.json"
+    store(path, command, document, digits=5, seeds=SEEDS, inputs=INPUTS)
+    print(f"{path}: {document['processor seconds']:.0f} s of processor time")
+    return path
+
+
+if __name__ == "__main__":
+    main()
