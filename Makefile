@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 HTML   := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers accelerators-env book serve test test-all lab notebooks lint format bench bench-gpu lock clean
+.PHONY: help env peers accelerators-env book serve test test-all lab notebooks lint format bench bench-gpu accelerators lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -56,6 +56,9 @@ bench: env  ## measure speed and memory
 
 bench-gpu:  ## measure on an NVIDIA GPU, with the Python of this machine
 	PYTHON=$(PYTHON) benchmarks/gpu.sh
+
+accelerators: accelerators-env  ## compile for TPUs and GPUs that are not here (hours; resumes)
+	JAX_PLATFORMS=cpu $(BIN)/python benchmarks/accelerators.py
 
 peers: env  ## install torch and transformers, for the parity tests
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-peers.txt

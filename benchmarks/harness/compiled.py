@@ -1,15 +1,18 @@
 """What a program becomes when it is compiled for an accelerator that is not here.
 
 libtpu, XLA's compiler for TPUs, compiles on any Linux machine: ``make accelerators-env`` installs
-it.  Such a program cannot be run; its kernels, its collectives and what it holds on each chip are
-known.  Nothing here says how long it would take.
+it.  So do the parts of JAX for NVIDIA's GPUs in ``requirements-accelerators-gpu.txt``, told the
+facts of a device.  Such a program cannot be run; its kernels, its collectives and what it holds on
+each chip are known.  Nothing here says how long it would take.
 
     compiled = compile_for(attend, *[((8, 2048, 128), "bfloat16")] * 3, target="v6e")
     memory(compiled).temporaries, kernels(compiled)
 """
 
 import functools
+import hashlib
 import importlib.util
+import math
 import os
 import re
 from collections import Counter
@@ -22,20 +25,67 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 __all__ = [
+    "GPUS",
     "TARGETS",
     "Memory",
+    "Operations",
     "collectives",
     "compile_for",
+    "description",
+    "digest",
     "kernels",
     "loops",
     "memory",
     "mesh",
     "missing",
+    "operations",
     "topology",
 ]
 
 TARGETS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 """The generations of TPUs, with the smallest slice of each; ``v5e:16x16`` names 256 chips."""
+
+# What XLA asks about a GPU.  It is the same of both where it is not told here.
+_BOTH = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 48 * 2**10,
+    "shared_memory_per_core": 228 * 2**10,
+    "shared_memory_per_block_optin": 227 * 2**10,
+    "threads_per_core_limit": 2048,
+    "fpus_per_core": 128,
+    "block_dim_limit_x": 2**31 - 1,
+    "block_dim_limit_y": 2**16 - 1,
+    "block_dim_limit_z": 2**16 - 1,
+    "registers_per_core_limit": 2**16,
+    "registers_per_block_limit": 2**16,
+}
+GPUS: dict[str, dict[str, Any]] = {
+    "h100": {
+        "compute_capability": (9, 0),
+        "core_count": 132,
+        "clock_rate_ghz": 1.98,
+        "memory_bandwidth": 3_352_320_000_000,
+        "l2_cache_size": 50 * 2**20,
+        "device_memory_size": 84_942_979_072,
+    },
+    "b200": {
+        "compute_capability": (10, 0),
+        "core_count": 148,
+        "clock_rate_ghz": 1.965,
+        "memory_bandwidth": 7_672_320_000_000,
+        "l2_cache_size": 132_644_864,
+        "device_memory_size": 191_514_411_008,
+    },
+}
+"""The facts of NVIDIA's GPUs: H100 (SXM, 80 GB) and B200.
+
+The rates of their units, which XLA weighs fusions by, are not among them.
+
+References:
+    ``xla/backends/gpu/target_config/specs`` of openxla/xla.
+"""
+CUDNN = (9, 10)  # the version that a GPU's machine is said to have
 
 # Read when libtpu is loaded: there is no TPU to ask what it is, and no other process to wait for.
 SETTINGS = {
@@ -63,16 +113,65 @@ class Memory(NamedTuple):
     aliased: int
 
 
-def missing() -> str | None:
-    """Why nothing can be compiled for a TPU here, or None."""
-    if importlib.util.find_spec("libtpu") is None:
-        return "no libtpu: make accelerators-env"
+class Operations(NamedTuple):
+    """What stands in a compiled program; what is inside a fusion counts where that is said.
+
+    Args:
+        fusions: several operations that became one.
+        loops: the body of each is counted once in all of these.
+        transposes: outside of fusions and inside.
+        copies: outside of fusions, each shape with how many there are: mostly another order in
+            memory.  The copies that a TPU starts early, into its fast memory, are not among them.
+        copied_bytes: what the copies write.
+    """
+
+    fusions: int
+    loops: int
+    transposes: int
+    copies: dict[str, int]
+    copied_bytes: int
+
+
+def missing(target: str = "v6e") -> str | None:
+    """Why nothing can be compiled for a target here, or None."""
+    if target not in GPUS:
+        absent = importlib.util.find_spec("libtpu") is None
+        return "no libtpu: make accelerators-env" if absent else None
+    names = ("jax_cuda13_plugin", "nvidia", "nvidia.cudnn")
+    for name in names:  # the parent first: looking for a child imports it
+        if importlib.util.find_spec(name) is None:
+            return f"no {name}: pip install --no-deps -r requirements-accelerators-gpu.txt"
     return None
+
+
+def description(target: str) -> str:
+    """Return what XLA is told of a target: the name of a slice, or the facts of a GPU."""
+    if target not in GPUS:
+        return TARGETS.get(target, target)
+    facts = {**_BOTH, **GPUS[target]}
+    major, minor = facts.pop("compute_capability")
+    generation = f"major: {major} minor: {minor} feature_extension: ACCELERATED_FEATURES"
+    lines = [f"  {name}: {value}" for name, value in facts.items()]
+    return "\n".join(
+        [
+            "gpu_device_info {",
+            *lines,
+            f"  cuda_compute_capability {{ {generation} }}",
+            "}",
+            'platform_name: "CUDA"',
+            f"dnn_version_info {{ major: {CUDNN[0]} minor: {CUDNN[1]} }}",
+            "",
+        ]
+    )
 
 
 @functools.cache
 def topology(name: str) -> Any:
     """Return the chips of a target, ``"v6e"``, or of a whole slice, ``"v5e:16x16"``."""
+    if name in GPUS:
+        return topologies.get_topology_desc(
+            f"{name}:1", platform="cuda", target_config=description(name), topology="1x1x1"
+        )
     for setting, value in SETTINGS.items():
         os.environ.setdefault(setting, value)
     return topologies.get_topology_desc(TARGETS.get(name, name), platform="tpu")
@@ -92,13 +191,13 @@ def compile_for(
     mesh: Mesh | None = None,
     specs: Any = None,
 ) -> Any:
-    """Compile a function for a TPU.
+    """Compile a function for a TPU or for a GPU.
 
     Args:
         function: what to compile; it may be jitted.
         shapes: of its arguments: pytrees of ``jax.ShapeDtypeStruct``, of arrays, or of pairs of a
             shape and a dtype.
-        target: one of :data:`TARGETS`, or a slice; ignored where a mesh is given.
+        target: one of :data:`TARGETS`, a slice, or one of :data:`GPUS`.
         mesh: chips of :func:`mesh`; None for a single chip.
         specs: how each argument lies on the mesh, one ``PartitionSpec`` each; None for all whole.
 
@@ -123,7 +222,8 @@ def compile_for(
 
     arguments = [placed(shape, spec) for shape, spec in zip(shapes, specs, strict=True)]
     traced = jax.jit(function).trace(*arguments)
-    return traced.lower(lowering_platforms=("tpu",)).compile()
+    platform = "cuda" if target in GPUS else "tpu"
+    return traced.lower(lowering_platforms=(platform,)).compile()
 
 
 def _is_pair(x: Any) -> bool:
@@ -162,3 +262,42 @@ def collectives(compiled: Any) -> dict[str, int]:
     text = compiled.as_text()
     found = {name: len(re.findall(rf"\b{name}(?:-start)?\(", text)) for name in COLLECTIVES}
     return {name: count for name, count in found.items() if count}
+
+
+_NAME = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
+_OPERATION = re.compile(r"= (?P<shape>\([^=]*?\)|\S+) (?P<name>[a-z][a-z\-]*)\(")
+_ARRAY = re.compile(r"^([a-z]+)(\d*)\w*\[([\d,]*)\]")
+
+
+def operations(compiled: Any) -> Operations:
+    """Count what stands in a compiled program."""
+    text = compiled.as_text()
+    fused = set(re.findall(r" fusion\(.*?calls=%?([\w.\-]+)", text))
+    counts: Counter[str] = Counter()
+    copies: Counter[str] = Counter()
+    size, inside = 0, False
+    for line in text.splitlines():
+        if name := _NAME.match(line):
+            inside = name[1] in fused
+        found = _OPERATION.search(line)
+        if found is None:
+            continue
+        if found["name"] in ("transpose", "while") or not inside:
+            counts[found["name"]] += 1
+        array = _ARRAY.match(found["shape"])
+        if found["name"] == "copy" and not inside and array:
+            copies[array[0]] += 1
+            numbers = math.prod(int(n) for n in array[3].split(",") if n)
+            size += numbers * max(1, int(array[2] or 8) // 8)  # pred has no width: one byte
+    return Operations(counts["fusion"], counts["while"], counts["transpose"], dict(copies), size)
+
+
+def digest(compiled: Any) -> str:
+    """Return the sha256 of a compiled program's text without what names places in source files.
+
+    The code of a kernel is part of the text and names them too: of a program that has one the
+    digest holds for one checkout at one place.
+    """
+    text = re.sub(r",? *(?:metadata=\{[^{}]*\}|stack_frame_id=\d+)", "", compiled.as_text())
+    start = text.find("\n%") if "\n%" in text else text.find("\nENTRY")
+    return hashlib.sha256((text.split("\n", 1)[0] + text[start:]).encode()).hexdigest()

@@ -17,7 +17,8 @@ OTHERS = sorted(p for p in DATA.iterdir() if p.suffix != ".json")
 
 def result(name: str) -> dict[str, Any]:
     """A stored result by the name of its file, its digest verified."""
-    return read_result((TIMES if name.endswith(("-cpu.json", "-gpu.json")) else DATA) / name)
+    is_benchmark = name.endswith(("-cpu.json", "-gpu.json")) or name.startswith("compiled-")
+    return read_result((TIMES if is_benchmark else DATA) / name)
 
 
 def forged(

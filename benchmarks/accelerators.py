@@ -1,0 +1,490 @@
+"""Compiled for TPUs and GPUs that are not here: kernels, bytes and copies, never a time.
+
+    PYTHONPATH=src python3 benchmarks/accelerators.py --targets v6e --minutes 10
+
+Attention by each implementation, a layer, and SmolLM2, compiled for one chip by XLA on this
+machine.  N = 8 query heads of width 128, K key/value heads, T = S positions, one sequence.  What
+is written is compiled, not run.  A program that is in the file already is not compiled again, so
+that a run can be stopped and taken up; those that matter most come first.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from harness import compiled, provenance
+from harness.options import Parser, wanted
+from harness.report import RESULTS, progress_line, read_result, write_result
+from mha_book import init_multi_head, multi_head_attention
+from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, select
+from mha_book.attention.flash import flash_attention
+from mha_book.attention.operands import prepare
+from mha_book.masks import Mask, causal, padding, sliding_window
+from mha_book.models import smollm2
+
+__all__ = ["Program", "build", "compile_program", "main", "plan"]
+
+NOTICE = "compiled, not run: nothing here says how long a program would take"
+NUM_HEADS, HEAD_DIM = 8, 128
+WINDOW = 1024
+LENGTHS = (2048, 8192, 32768)
+MASKS = ("causal", "full", "window", "lengths")
+PASSES = ("forward", "with gradients")
+DTYPES = ("bfloat16", "float32")
+CHOSEN = "the choice"  # of `attend`, for the platform that the program is lowered for
+KERNEL = "flash"  # the kernel to learn from
+OF_TPU = ("splash", "blockwise", "jax_nn", "reference", KERNEL)
+OF_GPU = ("cudnn", "blockwise", "jax_nn", "reference")
+LEFT_OUT = {
+    "manual, recompute": "the reference with a backward pass by hand",
+    "decode": "for few queries",
+}
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Program(NamedTuple):
+    """What is compiled.
+
+    Args:
+        part: "attention", "layer" of width D = N·H, or "SmolLM2", all of whose sizes are its own.
+        implementation: by name; of a layer and of the model "the choice" of `attend` too.
+        length: T = S, of one sequence.
+        dtype: of operands and weights.
+        mask: one of MASKS.
+        direction: one of PASSES; of the model these are a step of gradient descent.
+        num_kv_heads: K.
+    """
+
+    part: str
+    implementation: str
+    length: int
+    dtype: str = "bfloat16"
+    mask: str = "causal"
+    direction: str = "forward"
+    num_kv_heads: int = NUM_HEADS
+
+    @property
+    def label(self) -> str:
+        """All of it in a line."""
+        of = "" if self.part == "SmolLM2" else f" N={NUM_HEADS} K={self.num_kv_heads}"
+        what = f"{self.part} {self.implementation} T={self.length} {self.mask} {self.direction}"
+        return f"{what} {self.dtype}{of}"
+
+
+def implementations(target: str) -> tuple[str, ...]:
+    """The names of what is compiled for a target."""
+    return OF_GPU if target in compiled.GPUS else OF_TPU
+
+
+def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
+    """All programs of a target, those first that matter most.
+
+    Causal attention in bfloat16 over all lengths, the layer, SmolLM2; then, of each length, shared
+    keys, the other masks, and float32.
+    """
+    names = implementations(target)
+    first = [
+        Program("attention", name, length, direction=direction)
+        for length, direction, name in itertools.product(lengths, PASSES, names)
+        if not (name == KERNEL and direction != "forward")
+    ]
+    shortest = [length for length in lengths if length <= smollm2.CONFIG.max_length]
+    layers = [
+        Program("layer", name, length, direction=direction)
+        for length, direction, name in itertools.product(shortest, PASSES, (CHOSEN, "reference"))
+    ]
+    models = [
+        Program("SmolLM2", CHOSEN, length, direction=direction)
+        for length, direction in itertools.product(shortest, PASSES)
+    ]
+    rest = [
+        Program("attention", name, length, dtype, mask, direction, heads)
+        for length, dtype, heads, mask, direction, name in itertools.product(
+            lengths, DTYPES, (NUM_HEADS, NUM_HEADS // 4), MASKS, PASSES, names
+        )
+        if name != KERNEL
+        or (direction == "forward" and mask in ("causal", "full") and heads == NUM_HEADS)
+    ]
+    distance = {MASKS[0]: 0, DTYPES[0]: 0, NUM_HEADS: 0}
+    rest.sort(
+        key=lambda p: (
+            p.length,
+            sum(distance.get(x, 1) for x in (p.mask, p.dtype, p.num_kv_heads)),
+        )
+    )
+    return list(dict.fromkeys([*first, *layers[:4], *models[:2], *layers, *models, *rest]))
+
+
+def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
+    """The function of a program and the shapes of its arguments.
+
+    Raises:
+        NotImplementedError: the implementation does not serve on the target; the message says why.
+    """
+    if program.part == "attention":
+        return _attention(program, target)
+    implementation = None if program.implementation == CHOSEN else program.implementation
+    options = {"implementation": implementation}
+    if program.part == "layer":
+        return _layer(program, options)
+    return _model(program, options)
+
+
+def _attention(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
+    """Attention; an implementation is called as `attend` calls it on the target's platform."""
+    _, length, dtype = program.implementation, program.length, program.dtype
+    heads = [(1, n, length, HEAD_DIM) for n in (NUM_HEADS, program.num_kv_heads)]
+    shapes: list[Any] = [(heads[0], dtype), (heads[1], dtype), (heads[1], dtype)]
+    if program.implementation == KERNEL:
+        whole = functools.partial(flash_attention, is_causal=program.mask == "causal")
+        return jax.vmap(whole), shapes
+    implementation = IMPLEMENTATIONS[program.implementation]
+    spec = _spec(program, target)
+    reason = implementation.why_unsupported and implementation.why_unsupported(spec)
+    if reason:
+        raise NotImplementedError(reason)
+    platform = {"platform": spec.platform} if implementation.by_platform else {}
+
+    def attention(q: jax.Array, k: jax.Array, v: jax.Array, lengths: Any = None) -> jax.Array:
+        operands = prepare(q, k, v, mask=_mask(program.mask, lengths))
+        output: jax.Array = implementation.run(operands, **platform)[0]
+        return output
+
+    lengths = [((1,), "int32")] if program.mask == "lengths" else []
+    if program.direction == "forward":
+        return attention, [*shapes, *lengths]
+
+    def with_gradients(
+        q: jax.Array, k: jax.Array, v: jax.Array, d_output: jax.Array, lengths: Any = None
+    ) -> Any:
+        output, pull = jax.vjp(lambda *x: attention(*x, lengths), q, k, v)
+        return output, pull(d_output)
+
+    return with_gradients, [*shapes, shapes[0], *lengths]
+
+
+def _mask(name: str, lengths: Any) -> Mask | None:
+    if name == "lengths":
+        return padding(lengths)
+    return {"full": None, "causal": causal(), "window": causal() & sliding_window(WINDOW)}[name]
+
+
+def _spec(program: Program, target: str) -> AttentionSpec:
+    """What `attend` asks for on the target."""
+    parts: frozenset[str] = frozenset({"lengths"})
+    if program.mask != "lengths":
+        mask = _mask(program.mask, None)
+        parts = frozenset() if mask is None else mask.parts
+    of_keys = (1, program.num_kv_heads, program.length, HEAD_DIM)
+    generation = compiled.GPUS.get(target, {}).get("compute_capability")
+    return AttentionSpec(
+        (1, NUM_HEADS, program.length, HEAD_DIM), of_keys, of_keys, program.dtype, parts,
+        platform="tpu" if generation is None else "gpu", compute_capability=generation,
+    )  # fmt: skip
+
+
+def _layer(program: Program, options: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """The layer: projections, attention, projection."""
+    width = NUM_HEADS * HEAD_DIM
+    start = functools.partial(
+        init_multi_head,
+        jax.random.key(0), width, NUM_HEADS,
+        num_kv_heads=program.num_kv_heads, dtype=jnp.dtype(program.dtype),
+    )  # fmt: skip
+    of_input = ((1, program.length, width), program.dtype)
+
+    def layer(params: Any, x: jax.Array) -> jax.Array:
+        output: jax.Array = multi_head_attention(params, x, is_causal=True, **options)
+        return output
+
+    def with_gradients(params: Any, x: jax.Array, d_output: jax.Array) -> Any:
+        output, pull = jax.vjp(layer, params, x)
+        return output, pull(d_output)
+
+    shapes = [jax.eval_shape(start), of_input]
+    if program.direction == "forward":
+        return layer, shapes
+    return with_gradients, [*shapes, of_input]
+
+
+def _model(program: Program, options: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """SmolLM2: the logits, or a step of gradient descent on its loss."""
+    config, dtype = smollm2.CONFIG, jnp.dtype(program.dtype)
+    width, hidden = config.d_model, 1536
+
+    def of(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    start = functools.partial(
+        init_multi_head,
+        jax.random.key(0), width, config.num_heads,
+        num_kv_heads=config.num_kv_heads, use_bias=False, dtype=dtype,
+    )  # fmt: skip
+    layer = smollm2.SmolLM2Layer(
+        of(width), jax.eval_shape(start), of(width),
+        of(width, hidden), of(width, hidden), of(hidden, width),
+    )  # fmt: skip
+    params = smollm2.SmolLM2Params(
+        of(config.vocab_size, width), (layer,) * config.num_layers, of(width)
+    )
+    shapes = [params, ((1, program.length), "int32")]
+    if program.direction == "forward":
+        return lambda params, tokens: smollm2.forward(params, tokens, **options), shapes
+
+    def step(params: Any, tokens: jax.Array) -> Any:
+        loss, gradients = jax.value_and_grad(smollm2.loss)(params, tokens, **options)
+        return loss, jax.tree.map(lambda p, g: p - (0.1 * g).astype(p.dtype), params, gradients)
+
+    return step, shapes
+
+
+def compile_program(program: Program, target: str) -> dict[str, Any]:
+    """Compile a program, and say what it is, or the first line of the reason that it is none."""
+    row: dict[str, Any] = {"program": program._asdict(), "label": program.label}
+    if program.part == "attention" and program.implementation != KERNEL:
+        row["chosen"] = select(_spec(program, target)).name == program.implementation
+    start = time.perf_counter()
+    try:
+        function, shapes = build(program, target)
+        done = compiled.compile_for(function, *shapes, target=target)
+    except NotImplementedError as error:
+        return {**row, "status": "refused", "reason": _first_line(error)}
+    except Exception as error:
+        seconds = round(time.perf_counter() - start, 1)
+        return {**row, "status": "failed", "reason": _first_line(error), "seconds": seconds}
+    return {
+        **row,
+        "status": "compiled",
+        "seconds": round(time.perf_counter() - start, 1),
+        "bytes": compiled.memory(done)._asdict(),
+        "kernels": compiled.kernels(done),
+        "operations": compiled.operations(done)._asdict(),
+        "hlo_sha256": compiled.digest(done),
+    }
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of an error, without places in files."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]
+
+
+class Compiler:
+    """A process that compiles, so that one program that takes too long can be given up.
+
+    Args:
+        target: what it compiles for.
+    """
+
+    def __init__(self, target: str):
+        self._target = target
+        self._process: Any = None
+        self._reader: threading.Thread | None = None
+        self._lines: queue.Queue[str | None] = queue.Queue()
+
+    def __call__(self, program: Program, limit: float) -> dict[str, Any]:
+        """The row of a program; after `limit` seconds it is given up."""
+        process = self._started()
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(program), file=process.stdin, flush=True)
+        row = {"program": program._asdict(), "label": program.label}
+        try:
+            line = self._lines.get(timeout=limit)
+        except queue.Empty:
+            self.close()
+            reason = f"not compiled in {limit:.0f} s"
+            return {**row, "status": "given up", "reason": reason, "seconds": limit}
+        if line is None:
+            self.close()
+            return {**row, "status": "failed", "reason": "the compiler's process ended"}
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        if self._reader is not None:
+            self._reader.join()
+        self._process = self._reader = None
+
+    def _started(self) -> Any:
+        if self._process is None:
+            settings = {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, "--worker", self._target],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                text=True, env={**os.environ, **settings},
+            )  # fmt: skip
+            self._lines = queue.Queue()
+            self._reader = threading.Thread(
+                target=_forward, args=(self._process.stdout, self._lines), daemon=True
+            )
+            self._reader.start()
+        return self._process
+
+
+def _forward(stream: Any, lines: "queue.Queue[str | None]") -> None:
+    """Hand on the answers of a process; None when it has ended."""
+    with stream:
+        for line in stream:
+            if line.startswith("{"):
+                lines.put(line)
+    lines.put(None)
+
+
+def work(target: str) -> None:
+    """Compile the programs that stand on standard input, one a line."""
+    for line in sys.stdin:
+        print(json.dumps(compile_program(Program(*json.loads(line)), target)), flush=True)
+
+
+def sources() -> str:
+    """The sha256 of the code that the programs are made from."""
+    digest = hashlib.sha256()
+    for folder in ("", "attention", "multihead", "models"):
+        for path in sorted((ROOT / "src" / "mha_book" / folder).glob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def compilers(target: str) -> dict[str, str]:
+    """The versions of what compiles for a target."""
+    names = ["libtpu"]
+    if target in compiled.GPUS:
+        names = ["jax-cuda13-plugin", "jax-cuda13-pjrt", "nvidia-cuda-nvcc", "nvidia-cudnn-cu13"]
+    return {name: importlib.metadata.version(name) for name in names}
+
+
+def _is_missing(row: dict[str, Any] | None, limit: float) -> bool:
+    """Whether a program is to be compiled: it never was, or was given up sooner."""
+    return row is None or (row["status"] == "given up" and row["seconds"] < limit)
+
+
+def store(target: str, options: Any, deadline: float) -> Path:
+    """Compile what is missing in a target's file, until the deadline; the file."""
+    path: Path = (options.out or RESULTS) / f"compiled-{target}.json"
+    settings = {
+        "timed": False,
+        "notice": NOTICE,
+        "target": target,
+        "description": compiled.description(target),
+        "compilers": compilers(target),
+        "sources_sha256": sources(),
+        "heads": NUM_HEADS,
+        "head_dim": HEAD_DIM,
+        "window": WINDOW,
+        "left_out": LEFT_OUT,
+    }
+    rows, runs = {}, []
+    if path.exists():
+        found = read_result(path)
+        same = ("compilers", "sources_sha256", "description")
+        if all(found["settings"][name] == settings[name] for name in same):
+            runs = found["runs"]
+            rows = {Program(**row["program"]): row for row in found["programs"]}
+    origin = provenance.record(seeds="nothing is drawn: shapes alone")
+    start, done = time.perf_counter(), 0
+    compiler, show = Compiler(target), progress_line(f"compiled for {target}")
+    whole = plan(target, options.lengths)
+    todo = [
+        program
+        for program in whole
+        if wanted(program.label, options.only) and _is_missing(rows.get(program), options.limit)
+    ]
+
+    def write() -> None:
+        seconds = round(time.perf_counter() - start, 1)
+        run = {"date": origin["date"], "commit": origin["git"]["commit"], "seconds": seconds}
+        order = dict.fromkeys([*whole, *rows])
+        write_result(
+            path,
+            {
+                "name": path.stem,
+                "provenance": {**origin, "load_average_after": provenance.load_average()},
+                "settings": settings,
+                "runs": [*runs, {**run, "programs": done}],
+                "left": [program.label for program in whole if program not in rows],
+                "programs": [rows[program] for program in order if program in rows],
+            },
+        )
+
+    try:
+        for program in todo:
+            if time.monotonic() > deadline:
+                break
+            rows[program] = compiler(program, options.limit)
+            done += 1
+            if show:
+                show(done, len(todo))
+            write()
+    finally:
+        compiler.close()
+    if done:
+        write()
+    return path
+
+
+def lines(path: Path) -> Iterator[str]:
+    """What a file has, in words and as a table."""
+    found = read_result(path)
+    yield f"{found['name']}: {NOTICE}"
+    for row in found["programs"]:
+        if row["status"] != "compiled":
+            yield f"  {row['label']}: {row['status']}: {row['reason']}"
+            continue
+        kernels = ", ".join(f"{n} × {name}" for name, n in row["kernels"].items()) or "no kernel"
+        yield f"  {row['label']}: {row['bytes']['temporaries'] / 2**20:.2f} MiB, {kernels}"
+    if found["left"]:
+        yield f"  left: {len(found['left'])} programs; run the command again"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile for each target; 1 if nothing here compiles for any of them."""
+    parser = Parser("compiled", "Compiles attention for accelerators that are not here.")
+    every = [*(name for name in compiled.TARGETS if name != "v4"), *compiled.GPUS]
+    parser.add_argument("--targets", nargs="+", choices=every, default=every)
+    parser.sized("--lengths", LENGTHS, (256,), help="positions")
+    parser.sized("--minutes", 120, 10, help="when no program is begun any more")
+    parser.sized("--limit", 120, 120, help="seconds after which a program is given up")
+    parser.only("programs whose label")
+    parser.add_argument("--worker", choices=every, help="compile what stands on standard input")
+    options = parser.parse(arguments)
+    if options.worker:
+        work(options.worker)
+        return 0
+    if options.quick and options.out is None:
+        parser.error("--quick is not a result: give --out FOLDER")
+    deadline, written = time.monotonic() + 60 * options.minutes, 0
+    for target in options.targets:
+        if reason := compiled.missing(target):
+            print(f"{target}: {reason}")
+            continue
+        path = store(target, options, deadline)
+        if path.exists():
+            print(*lines(path), sep="\n", flush=True)
+            written += 1
+    return int(not written)
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_platforms", "cpu")  # nothing is run: no accelerator is asked for
+    sys.exit(main())
