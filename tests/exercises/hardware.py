@@ -1,66 +1,11 @@
 """The exercises on attention on hardware: right answers, wrong ones with hints."""
 
-import numpy as np
-
-
-def one_block(*, fade_total=True, fade_output=True, own=False, careful=True, keep=True):
-    def step(m, total, output, scores, values):
-        top = scores.max(axis=-1, keepdims=True)
-        new = top if own else np.maximum(m, top)
-        shift = np.where(np.isneginf(new), 0.0, new) if careful else new
-        powers, fade = np.exp(scores - shift), np.exp(m - shift) * keep
-        total = (fade if fade_total else 1) * total + powers.sum(axis=-1, keepdims=True)
-        return new, total, (fade if fade_output else 1) * output + powers @ values
-
-    return step
-
-
-def join(output_1, lse_1, output_2, lse_2, *, careful=True, larger_out=True):
-    top = np.maximum(lse_1, lse_2) if larger_out else np.zeros_like(lse_1)
-    if careful:
-        top = np.where(np.isneginf(top), 0.0, top)
-    one, other = np.exp(lse_1 - top), np.exp(lse_2 - top)
-    total = one + other
-    output = one[:, None] * output_1 + other[:, None] * output_2
-    whole = np.where(total > 0, total, 1.0) if careful else total
-    return output / whole[:, None], top + np.log(total)
-
-
-def half(output_1, lse_1, output_2, lse_2):
-    return (output_1 + output_2) / 2, np.logaddexp(lse_1, lse_2)
-
-
-def visited(length, w, rows, keys, *, start=1):
-    return sum(
-        (first + rows - 1) // keys - max(first - w + start, 0) // keys + 1
-        for first in range(0, length, rows)
-    )
-
-
 ANSWERS = [
-    ("update", one_block(), "passed"),
-    ("update", one_block(fade_output=False), "larger score: the old output has to fade"),
-    ("update", one_block(fade_total=False), "larger score: the old total has to fade"),
-    ("update", one_block(keep=False), "the old total is lost"),
-    ("update", one_block(own=True), "that is the block's own"),
-    ("update", one_block(careful=False), "not a number"),
-    ("update", lambda m, t, o, s, v: (m + 1, t, o), "the maximum is wrong"),
-    ("update", lambda m, t, o, s, v: (one_block()(m, t, o, s, v)[0], t - 7, o), "total is wrong"),
-    ("update", lambda m, t, o, s, v: o, "expected 3 arrays; got ndarray"),
-    ("update", lambda m, t, o, s, v: (m, t, o[0]), "expected the shapes"),
-    ("merge", join, "passed"),
-    ("merge", half, "the parts do not count alike"),
-    ("merge", lambda *x: join(*x, larger_out=False), "an exponential overflows"),
-    ("merge", lambda *x: join(*x, careful=False), "empty in both parts"),
-    ("merge", lambda a, x, b, y: (join(a, x, b, y)[0], x + y), "the log-sum-exp is not"),
-    ("merge", lambda a, x, b, y: (a, x), "the output is wrong"),
-    ("merge", lambda a, x, b, y: a, "expected 2 arrays; got ndarray"),
-    ("visited", visited, "passed"),
-    ("visited", lambda n, w, r, u: (n // r) * (n // u), "these are all blocks"),
-    ("visited", lambda n, w, r, u: visited(n, n, r, u), "under the window"),
-    ("visited", lambda *x: visited(*x, start=0), "has 5 keys, the query's own"),
-    ("visited", lambda n, w, r, u: w * n - w * (w - 1) // 2, "visible pairs of positions"),
-    ("visited", lambda *x: -1, "expected 21; got -1"),
+    ("least-time", lambda f, m, p, w: max(f / p, m / w), "passed"),
+    ("least-time", lambda f, m, p, w: f / p + m / w, "the times do not add"),
+    ("least-time", lambda f, m, p, w: min(f / p, m / w), "when the slower of the two is"),
+    ("least-time", lambda f, m, p, w: f / w, "expected 0.008 s; got 0.08"),
+    ("least-time", lambda *x: None, "expected a number; got NoneType"),
     ("intensity", lambda n, k, s, h, b: 2 * n / (k * b), "passed"),
     ("intensity", lambda n, k, s, h, b: 2 / b, "serves 3 query heads"),
     ("intensity", lambda n, k, s, h, b: n / (k * b), "two operations"),
@@ -68,4 +13,9 @@ ANSWERS = [
     ("intensity", lambda n, k, s, h, b: 2 * n / k, "a number has 4 bytes"),
     ("intensity", lambda *x: 0.1, "expected 1.500; got 0.100"),
     ("intensity", lambda *x: "2G/b", "expected a number; got str"),
+    ("whole", lambda share, gain: 1 / (1 - share + share / gain), "passed"),
+    ("whole", lambda share, gain: 1 - share + share / gain, "how many times as fast"),
+    ("whole", lambda share, gain: 1 - share + share * gain, "speeds do not"),
+    ("whole", lambda share, gain: 7.0, "expected 1.600; got 7.000"),
+    ("whole", lambda *x: (1, 2), "expected a number; got tuple"),
 ]

@@ -126,6 +126,9 @@ NUMBERS = {
     "decoding/tokens",
     "grouped-query-attention/key-head",
     "hardware/intensity",
+    "hardware/least-time",
+    "hardware/whole",
+    "online-softmax/rises",
     "scale/cosine",
     "specialization/null-value",
 }

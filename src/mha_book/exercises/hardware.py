@@ -3,153 +3,32 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from mha_book.exercises import Check
 
 __all__ = ["CHECKS"]
 
 Attempt = Callable[..., Any]
 
-ROWS, WIDTH = 3, 2
 
-
-def _softmax_sums(scores: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the largest score of each row and both sums relative to it, in float64."""
-    top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
-    powers = np.exp(scores - np.where(np.isneginf(top), 0.0, top))
-    return top, powers.sum(axis=-1, keepdims=True), powers @ values
-
-
-def _near(got: Any, want: np.ndarray) -> bool:
-    return bool(np.allclose(np.asarray(got, np.float64), want, rtol=1e-5, atol=1e-6))
-
-
-def _arrays(attempt: Attempt, args: tuple[Any, ...], shapes: list[tuple[int, ...]]) -> Any:
-    """Call the attempt; return its arrays, or a sentence on what came instead."""
-    got = attempt(*(np.asarray(x, np.float32) for x in args))
-    if not isinstance(got, (tuple, list)) or len(got) != len(shapes):
-        return f"expected {len(shapes)} arrays; got {type(got).__name__}"
-    found = [np.shape(x) for x in got]
-    if found != shapes:
-        return f"expected the shapes {shapes}; got {found}"
-    return [np.asarray(x, np.float64) for x in got]
-
-
-def _update(attempt: Attempt) -> str | None:
-    rng = np.random.default_rng(5)
-    scores, values = 2 * rng.normal(size=(ROWS, 7)), rng.normal(size=(7, WIDTH))
-    scores[0, 0], scores[1, 6] = 5.0, 5.0  # a maximum that stays, and one that rises
-    hidden = np.full((ROWS, 3), -np.inf)
-    for name, first, block in (
-        ("a block with a larger score", scores[:, :4], scores[:, 4:]),
-        ("the first block", scores[:, :0], scores[:, :4]),
-        ("a block that is hidden, -inf throughout, after one that is not", scores[:, :4], hidden),
-        ("a block that is hidden, -inf throughout, when nothing is known", scores[:, :0], hidden),
+def _least_time(attempt: Attempt) -> str | None:
+    for operations, moved, op_rate, byte_rate in (
+        (2e9, 12e6, 250e9, 25e9),
+        (1e6, 12e6, 250e9, 25e9),
+        (3e3, 7e2, 1e3, 1e2),
     ):
-        count, size = first.shape[1], block.shape[1]
-        old, new = values[:count], values[count : count + size]
-        before = _softmax_sums(first, old)
-        with np.errstate(invalid="ignore"):
-            got = _arrays(attempt, (*before, block, new), [(ROWS, 1), (ROWS, 1), (ROWS, WIDTH)])
-        if isinstance(got, str):
-            return got
-        want = _softmax_sums(np.concatenate([first, block], axis=1), np.concatenate([old, new]))
-        if all(_near(a, b) for a, b in zip(got, want, strict=True)):
+        got = attempt(operations, moved, op_rate, byte_rate)
+        arithmetic, memory = operations / op_rate, moved / byte_rate
+        want = max(arithmetic, memory)
+        where = f"{operations:g} operations, {moved:g} bytes"
+        if not isinstance(got, (int, float)):
+            return f"expected a number; got {type(got).__name__}"
+        if abs(got - want) <= 1e-6 * want:
             continue
-        if any(np.isnan(x).any() for x in got):
-            return f"{name}: not a number; -inf less -inf is none, subtract 0 instead"
-        alone = _softmax_sums(block, new)
-        if not _near(got[0], want[0]):
-            forgot = _near(got[0], alone[0])
-            hint = ": that is the block's own, the old one counts too" if forgot else ""
-            return f"{name}: the maximum is wrong{hint}"
-        with np.errstate(invalid="ignore"):
-            now = np.exp(block - np.where(np.isneginf(want[0]), 0.0, want[0]))
-        for what, one, old_sum, addition, right in (
-            ("total", got[1], before[1], now.sum(axis=-1, keepdims=True), want[1]),
-            ("output", got[2], before[2], now @ new, want[2]),
-        ):
-            if _near(one, right):
-                continue
-            if _near(one, old_sum + addition):
-                return f"{name}: the old {what} has to fade, by exp(old maximum - new maximum)"
-            if _near(one, addition):
-                return f"{name}: the old {what} is lost"
-            return f"{name}: the {what} is wrong"
-    return None
-
-
-def _merge(attempt: Attempt) -> str | None:
-    rng = np.random.default_rng(6)
-    for name, shift, empty in (
-        ("two parts", 0.0, None),
-        ("large log-sum-exps", 500.0, None),
-        ("a row of the first part empty", 0.0, 0),
-    ):
-        lses = [shift + 2 * rng.normal(size=ROWS) for _ in range(2)]
-        outputs = [rng.normal(size=(ROWS, WIDTH)) for _ in range(2)]
-        if empty is not None:
-            lses[0][empty], outputs[0][empty] = -np.inf, 0.0
-        lse = np.logaddexp(*lses)
-        shares = [np.exp(x - lse)[:, None] for x in lses]
-        output = shares[0] * outputs[0] + shares[1] * outputs[1]
-        with np.errstate(all="ignore"):
-            got = _arrays(
-                attempt, (outputs[0], lses[0], outputs[1], lses[1]), [(ROWS, WIDTH), (ROWS,)]
-            )
-        if isinstance(got, str):
-            return got
-        if _near(got[0], output) and _near(got[1], lse):
-            continue
-        if not all(np.isfinite(x).all() for x in got):
-            why = (
-                "an exponential overflows; take the larger one out" if shift else "-inf is special"
-            )
-            return f"{name}: not a finite number: {why}"
-        if _near(got[0], (outputs[0] + outputs[1]) / 2):
-            return f"{name}: the parts do not count alike; weigh each by exp of its log-sum-exp"
-        if _near(got[0], output):
-            return f"{name}: the output is right, the log-sum-exp is not"
-        return f"{name}: the output is wrong"
-    nothing = np.zeros((ROWS, WIDTH)), np.full(ROWS, -np.inf)
-    with np.errstate(all="ignore"):
-        got = _arrays(attempt, (*nothing, *nothing), [(ROWS, WIDTH), (ROWS,)])
-    if isinstance(got, str):
-        return got
-    if not _near(got[0], nothing[0]) or not np.isneginf(got[1]).all():
-        return "a row that is empty in both parts has the output 0 and the log-sum-exp -inf"
-    return None
-
-
-def _visited(attempt: Attempt) -> str | None:
-    for length, window, rows, keys in (
-        (24, 24, 4, 4),
-        (24, 5, 4, 4),
-        (24, 6, 3, 8),
-        (24, 1, 8, 2),
-        (60, 13, 10, 6),
-    ):
-        i, j = np.arange(length)[:, None], np.arange(length)
-        visible = (j <= i) & (j > i - window)
-
-        def blocks(pairs: np.ndarray, shape: tuple[int, int] = (rows, keys)) -> int:
-            cut = pairs.reshape(len(pairs) // shape[0], shape[0], -1, shape[1])
-            return int(cut.any(axis=(1, 3)).sum())
-
-        got, want = attempt(length, window, rows, keys), blocks(visible)
-        if got == want:
-            continue
-        where = f"{length} positions, window {window}, blocks of {rows} queries and {keys} keys"
-        if got == (length // rows) * (length // keys):
-            return f"{where}: these are all blocks; many hold no visible pair"
-        if got == blocks(j <= i):
-            return f"{where}: under the window the first blocks of keys are hidden too"
-        if got == blocks((j <= i) & (j >= i - window)):
-            return f"{where}: a window of {window} has {window} keys, the query's own included"
-        if got == int(visible.sum()):
-            return f"{where}: these are visible pairs of positions, not pairs of blocks"
-        return f"{where}: expected {want}; got {got}"
+        if abs(got - arithmetic - memory) <= 1e-6 * want:
+            return f"{where}: at best both go on at once, so the times do not add"
+        if abs(got - min(arithmetic, memory)) <= 1e-6 * want:
+            return f"{where}: the program is done when the slower of the two is"
+        return f"{where}: expected {want:.3g} s; got {got:.3g}"
     return None
 
 
@@ -173,10 +52,25 @@ def _intensity(attempt: Attempt) -> str | None:
     return None
 
 
+def _whole(attempt: Attempt) -> str | None:
+    for share, gain in ((0.5, 4.0), (0.8, 2.0), (0.1, 10.0), (1.0, 3.0)):
+        got, want = attempt(share, gain), 1 / (1 - share + share / gain)
+        where = f"a share of {share:g}, {gain:g} times as fast"
+        if not isinstance(got, (int, float)):
+            return f"expected a number; got {type(got).__name__}"
+        if abs(got - want) <= 1e-6 * want:
+            continue
+        if abs(got - 1 / want) <= 1e-6 * want:
+            return f"{where}: that is the time that is left; how many times as fast is it?"
+        if abs(got - (share * gain + 1 - share)) <= 1e-6 * want:
+            return f"{where}: times add, speeds do not"
+        return f"{where}: expected {want:.3f}; got {got:.3f}"
+    return None
+
+
 CHECKS: dict[str, Check] = {
-    "update": _update,
-    "merge": _merge,
-    "visited": _visited,
+    "least-time": _least_time,
     "intensity": _intensity,
+    "whole": _whole,
 }
 """The checks of the chapter on attention on hardware, by the name of the exercise."""

@@ -1,0 +1,63 @@
+"""Checks of the exercises of the chapter on programs for accelerators."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mha_book.exercises import Check
+
+__all__ = ["CHECKS"]
+
+Attempt = Callable[..., Any]
+PROGRAMS = (
+    ("  %a = f32[2,512,64]{2,1,0} add(f32[2,512,64] %b, f32[2,512,64] %c)", 2 * 512 * 64 * 4),
+    ("  %a = bf16[8,128]{1,0} convert(f32[8,127] %b)", 8 * 127 * 4),
+    ("  %a = pred[4000]{0} compare(s32[] %b, s8[3001] %c)", 4000),
+    ("  %n = s32[] constant(7)\n  %a = f64[3] parameter(0)", 24),
+)
+
+
+def _largest(attempt: Attempt) -> str | None:
+    for text, want in PROGRAMS:
+        got = attempt(text)
+        if got == want:
+            continue
+        if not isinstance(got, int):
+            return f"expected a whole number of bytes; got {type(got).__name__}"
+        return f"in {text.strip().splitlines()[0]!r}: expected {want} bytes; got {got}"
+    return None
+
+
+def _computed(attempt: Attempt) -> str | None:
+    for heads, length, block in ((3, 640, 128), (1, 128, 128), (8, 4096, 512)):
+        count = length // block
+        for is_causal, want in ((False, count**2), (True, count * (count + 1) // 2)):
+            got = attempt(heads, length, block, is_causal)
+            if got == heads * want:
+                continue
+            where = f"{heads} heads, {length} positions, blocks of {block}"
+            if is_causal and got == heads * count**2:
+                return f"{where}: blocks of keys beyond the block of queries are left out"
+            if is_causal and got == heads * count * (count - 1) // 2:
+                return f"{where}: the blocks on the diagonal are computed, and masked"
+            if got == want:
+                return f"{where}: that is for one head"
+            return f"{where}: expected {heads * want}; got {got}"
+    return None
+
+
+def _block(attempt: Attempt) -> str | None:
+    for memory, width, size in ((2**18, 64, 4), (2**20, 128, 2), (2**24, 128, 4), (1000, 8, 4)):
+        got, want = attempt(memory, width, size), 0
+        while size * ((want + 128) * 4 * width + (want + 128) ** 2) <= memory:
+            want += 128
+        if got == want:
+            continue
+        where = f"{memory} bytes, width {width}, {size} bytes a number"
+        if isinstance(got, int) and got > 0 and got % 128:
+            return f"{where}: {got} is no multiple of 128"
+        return f"{where}: expected {want}; got {got}"
+    return None
+
+
+CHECKS: dict[str, Check] = {"largest": _largest, "computed": _computed, "block": _block}
+"""The checks of the chapter on programs for accelerators, by the name of the exercise."""

@@ -1,0 +1,39 @@
+"""The exercises on programs for accelerators: right answers, wrong ones with hints."""
+
+import math
+import re
+
+
+def largest(text, *, bits_of_pred=8):
+    most = 0
+    for kind, shape in re.findall(r"\b(pred|[a-z]+\d+)\[([\d,]*)\]", text):
+        bits = bits_of_pred if kind == "pred" else int(re.sub(r"\D", "", kind))
+        most = max(most, bits // 8 * math.prod(int(n) for n in shape.split(",") if n))
+    return most
+
+
+def computed(heads, length, block, is_causal, *, diagonal=1):
+    count = length // block
+    return heads * (count * (count + diagonal) // 2 if is_causal else count**2)
+
+
+def block(memory, width, size, *, step=128):
+    found = 0
+    while size * ((found + step) * 4 * width + (found + step) ** 2) <= memory:
+        found += step
+    return found
+
+
+ANSWERS = [
+    ("largest", largest, "passed"),
+    ("largest", lambda text: largest(text, bits_of_pred=32), "expected 4000 bytes; got 16000"),
+    ("largest", lambda text: "f32", "expected a whole number of bytes; got str"),
+    ("computed", computed, "passed"),
+    ("computed", lambda n, t, b, c: n * (t // b) ** 2, "are left out"),
+    ("computed", lambda *x: computed(*x, diagonal=-1), "on the diagonal are computed"),
+    ("computed", lambda n, *x: computed(1, *x), "that is for one head"),
+    ("computed", lambda *x: 7, "expected 75; got 7"),
+    ("block", block, "passed"),
+    ("block", lambda *x: block(*x, step=1), "is no multiple of 128"),
+    ("block", lambda *x: 0, "expected 128; got 0"),
+]
