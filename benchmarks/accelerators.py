@@ -375,8 +375,10 @@ def compilers(target: str) -> dict[str, str]:
 
 
 def _is_missing(row: dict[str, Any] | None, limit: float) -> bool:
-    """Whether a program is to be compiled: it never was, or was given up sooner."""
-    return row is None or (row["status"] == "given up" and row["seconds"] < limit)
+    """Whether a program is to be compiled: it was not, or given up sooner, or not counted."""
+    if row is None or row["status"] == "given up":
+        return row is None or row["seconds"] < limit
+    return row["status"] == "compiled" and row["operations"]["fusions"] is None
 
 
 def store(target: str, options: Any, deadline: float) -> Path:

@@ -265,7 +265,7 @@ def collectives(compiled: Any) -> dict[str, int]:
 
 
 _NAME = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
-_OPERATION = re.compile(r"= (?P<shape>\([^=]*?\)|\S+) (?P<name>[a-z][a-z\-]*)\(")
+_OPERATION = re.compile(r"= (?P<shape>\(.*?\)|\S+) (?P<name>[a-z][a-z\-]*)\(")
 _ARRAY = re.compile(r"^([a-z]+)(\d*)\w*\[([\d,]*)\]")
 
 

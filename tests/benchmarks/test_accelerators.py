@@ -28,7 +28,7 @@ ENTRY %main (x: bf16[8,4]) -> bf16[4,8] {
   %copy-start = (bf16[8,4]{1,0:S(1)}, bf16[8,4]{1,0}, u32[]) copy-start(%x)
   %copy.1 = bf16[8,4]{0,1:T(8,128)(2,1)} copy(%x), metadata={op_name="f" stack_frame_id=1}
   %copy.2 = pred[3]{0} copy(%mask)
-  %while.1 = (s32[], bf16[8,4]{1,0}) while(%tuple), condition=%c, body=%b
+  %while.1 = (s32[]{:T(128)}, /*index=5*/bf16[8,4]{1,0}) while(%tuple), body=%b
   ROOT %fusion.1 = bf16[4,8]{1,0} fusion(%copy.1), kind=kLoop, calls=%fused_computation.1
 }
 """

@@ -32,8 +32,11 @@ def check_shapes(document: dict[str, Any]) -> int:
             results = [x] if forward else [x, x, *others[:2]]
         for name, arrays in (("arguments", arguments), ("outputs", results)):
             if arrays is not None:
-                extra = row["bytes"][name] - _size(arrays)
-                assert 0 <= extra < PADDING, (row["label"], name, extra)
+                size = _size(arrays)
+                extra = row["bytes"][name] - size
+                # A TPU fills up the narrow weights of SmolLM2 to whole tiles.
+                most = size / 32 if row["program"]["part"] == "SmolLM2" else PADDING
+                assert 0 <= extra < most, (row["label"], name, extra)
         looked_at += 1
     return looked_at
 
