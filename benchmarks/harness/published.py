@@ -1,0 +1,53 @@
+"""What the makers of accelerators publish of them: sizes of memory, and rates.
+
+Nothing here was measured by this project. A bandwidth is the largest that a maker states, so that a
+time which follows from it is a lower bound. Arithmetic is of bfloat16 without sparsity.
+
+References:
+    Google, Cloud TPU documentation, pages on v5e, v5p and v6e, 2025: large memory, bandwidth,
+    arithmetic, matrix units.  JAX, ``jax.experimental.pallas.tpu.get_tpu_info_for_chip``: fast memory
+    and the side of a matrix unit.
+    NVIDIA, data sheet of H100 (SXM; it states arithmetic with sparsity, twice what is here); HGX
+    B200.  OpenXLA, ``xla/backends/gpu/target_config/specs``: cores, shared memory, second cache.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["CHIPS", "Chip"]
+
+
+class Chip(NamedTuple):
+    """What is published of an accelerator.
+
+    Args:
+        name: in words.
+        memory: bytes of its large memory.
+        bytes_per_s: of the large memory.
+        flops_per_s: of matrix products in bfloat16, dense.
+        cores: that have a fast memory of their own.
+        fast: bytes of the fast memory of a core.
+        unit: what multiplies matrices, in words.
+    """
+
+    name: str
+    memory: float
+    bytes_per_s: float
+    flops_per_s: float
+    cores: int
+    fast: int
+    unit: str
+
+    @property
+    def corner(self) -> float:
+        """Operations to a byte at which arithmetic and the large memory take equally long."""
+        return self.flops_per_s / self.bytes_per_s
+
+
+CHIPS = {
+    "v5e": Chip("TPU v5e", 16e9, 819e9, 197e12, 1, 128 * 2**20, "4 arrays of 128 × 128"),
+    "v5p": Chip("TPU v5p", 95e9, 2765e9, 459e12, 2, 64 * 2**20, "8 arrays of 128 × 128"),
+    "v6e": Chip("TPU v6e", 32e9, 1640e9, 918e12, 1, 128 * 2**20, "2 arrays of 256 × 256"),
+    "h100": Chip("H100", 80e9, 3350e9, 989e12, 132, 228 * 2**10, "4 tensor cores a core"),
+    "b200": Chip("B200", 192e9, 8000e9, 2250e12, 148, 228 * 2**10, "4 tensor cores a core"),
+}
+"""The accelerators that programs of this book are compiled for."""
