@@ -8,7 +8,7 @@ References:
     arithmetic, matrix units.  JAX, ``jax.experimental.pallas.tpu.get_tpu_info_for_chip``: fast memory
     and the side of a matrix unit.
     NVIDIA, data sheet of H100 (SXM; it states arithmetic with sparsity, twice what is here); HGX
-    B200.  OpenXLA, ``xla/backends/gpu/target_config/specs``: cores, shared memory, second cache.
+    B200.  OpenXLA, ``xla/backends/gpu/target_config/specs``: cores, shared memory, L2 cache.
 """
 
 from typing import NamedTuple
@@ -26,6 +26,7 @@ class Chip(NamedTuple):
         flops_per_s: of matrix products in bfloat16, dense.
         cores: that have a fast memory of their own.
         fast: bytes of the fast memory of a core.
+        cache: bytes of a cache between the large memory and all cores.
         unit: what multiplies matrices, in words.
     """
 
@@ -35,6 +36,7 @@ class Chip(NamedTuple):
     flops_per_s: float
     cores: int
     fast: int
+    cache: int
     unit: str
 
     @property
@@ -42,12 +44,21 @@ class Chip(NamedTuple):
         """Operations to a byte at which arithmetic and the large memory take equally long."""
         return self.flops_per_s / self.bytes_per_s
 
+    def least_bytes(self, arguments: int, outputs: int, temporaries: int) -> int:
+        """Bytes that a program moves to or from the large memory at least.
+
+        What comes in is read and what goes out is written, once; what is set aside is written and
+        read. Of all that the cache may keep as much as it holds, written and never read back.
+        """
+        moved = arguments + outputs + 2 * temporaries
+        return max(arguments, moved - 2 * self.cache)
+
 
 CHIPS = {
-    "v5e": Chip("TPU v5e", 16e9, 819e9, 197e12, 1, 128 * 2**20, "4 arrays of 128 × 128"),
-    "v5p": Chip("TPU v5p", 95e9, 2765e9, 459e12, 2, 64 * 2**20, "8 arrays of 128 × 128"),
-    "v6e": Chip("TPU v6e", 32e9, 1640e9, 918e12, 1, 128 * 2**20, "2 arrays of 256 × 256"),
-    "h100": Chip("H100", 80e9, 3350e9, 989e12, 132, 228 * 2**10, "4 tensor cores a core"),
-    "b200": Chip("B200", 192e9, 8000e9, 2250e12, 148, 228 * 2**10, "4 tensor cores a core"),
+    "v5e": Chip("TPU v5e", 16e9, 819e9, 197e12, 1, 128 * 2**20, 0, "4 arrays of 128 × 128"),
+    "v5p": Chip("TPU v5p", 95e9, 2765e9, 459e12, 2, 64 * 2**20, 0, "8 arrays of 128 × 128"),
+    "v6e": Chip("TPU v6e", 32e9, 1640e9, 918e12, 1, 128 * 2**20, 0, "2 arrays of 256 × 256"),
+    "h100": Chip("H100", 80e9, 3350e9, 989e12, 132, 228 * 2**10, 50 * 2**20, "4 tensor cores"),
+    "b200": Chip("B200", 192e9, 8000e9, 2250e12, 148, 228 * 2**10, 132_644_864, "4 tensor cores"),
 }
 """The accelerators that programs of this book are compiled for."""
