@@ -52,20 +52,14 @@ def sized(letters):
 
 
 QUERY = {"Q": None, "X": sized("ib"), "W_Q": sized("hba")}
-OUTPUT = {"Y": None, "O": sized("hic"), "W_O": sized("hcd")}
 READ = {"O": None, "A": sized("hij"), "V": sized("hjc")}
 SCORES = {"S": None, "Q": sized("hia"), "K": sized("hja")}
 GROUPED = {"S": None, "Q": sized("kgia"), "K": sized("kja")}
 
 product("grad-w-q", "ib,hba->hia", QUERY, "W_Q")
-product("grad-w-o", "hic,hcd->id", OUTPUT, "W_O")
-product("grad-heads", "hic,hcd->id", OUTPUT, "O")
 product("grad-values", "hij,hjc->hic", READ, "V")
 product("grad-weights", "hij,hjc->hic", READ, "A")
 product("grad-queries", "hia,hja->hij", SCORES, "Q", H**-0.5)
-product("grad-keys", "hia,hja->hij", SCORES, "K", H**-0.5)
-product("grad-w-k", "jb,hba->hja", {"K": None, "X": sized("jb"), "W_K": sized("hba")}, "W_K")
-product("grad-w-v", "jb,hbc->hjc", {"V": None, "X": sized("jb"), "W_V": sized("hbc")}, "W_V")
 product("grad-grouped", "kgia,kja->kgij", GROUPED, "K", H**-0.5)
 
 
@@ -139,19 +133,27 @@ def recompute(rng):
     return {"S": found}, {"lambda_": lse, "A": weights}
 
 
-@executed("grad-input")
-def to_input(rng):
-    x = draw(rng, T, D)
-    weights = [draw(rng, *sized(letters)) for letters in ("hba", "hba", "hbc")]
-    aboves = [draw(rng, N, T, width) for width in (H, H, C)]
+@executed("grad-rest")
+def the_other_products(rng):
+    # Self-attention: the same positions as queries and as keys.
+    w_q, w_k, w_v = (draw(rng, *sized(letters)) for letters in ("hba", "hba", "hbc"))
+    x, output, w_o = draw(rng, T, D), draw(rng, N, T, C), draw(rng, *sized("hcd"))
+    d_y, (d_output, d_w_o) = slopes(rng, lambda o, w: jnp.einsum("hic,hcd->id", o, w), output, w_o)
+    query = draw(rng, N, T, H)
+    d_scores, (d_key,) = slopes(
+        rng, lambda k: jnp.einsum("hia,hja->hij", query, k) / H**0.5, draw(rng, N, T, H)
+    )
+    d_query, d_value = draw(rng, N, T, H), draw(rng, N, T, C)
 
-    def loss(x):
-        heads = (jnp.einsum("ib,hba->hia", x, w) for w in weights)
-        return sum(jnp.vdot(above, head) for above, head in zip(aboves, heads, strict=True))
+    def loss(x, w_k, w_v):
+        made = (jnp.einsum("ib,hba->hia", x, w) for w in (w_q, w_k, w_v))
+        return sum(map(jnp.vdot, (d_query, d_key, d_value), made))
 
-    arrays = {f"W_{n}": w for n, w in zip("QKV", weights, strict=True)}
-    arrays |= {f"dL_d{n}": above for n, above in zip("QKV", aboves, strict=True)}
-    return arrays, {"dL_dX": jax.grad(loss)(x)}
+    d_x, d_w_k, d_w_v = jax.grad(loss, argnums=(0, 1, 2))(x, w_k, w_v)
+    arrays = {"X": x, "O": output, "Q": query, "W_Q": w_q, "W_K": w_k, "W_V": w_v, "W_O": w_o}
+    arrays |= {"dL_dY": d_y, "dL_dS": d_scores, "dL_dQ": d_query, "dL_dV": d_value, "d_k": H}
+    found = {"W_O": d_w_o, "O": d_output, "K": d_key, "W_K": d_w_k, "W_V": d_w_v, "X": d_x}
+    return arrays, {f"dL_d{name}": slope for name, slope in found.items()}
 
 
 @executed("grad-biases")

@@ -106,14 +106,6 @@ def gradient_query(rng):
     return {"X": x, "dL_dQ": above}, {"dL_dW_Q": slope}
 
 
-@executed("index-gradient-output")
-def gradient_output(rng):
-    arrays, computed = layer(rng)
-    o = computed["O"]
-    above, (slope,) = slopes(lambda w: jnp.einsum("hic,hcd->id", o, w), arrays["W_O"])
-    return {"O": o, "dL_dY": above}, {"dL_dW_O": slope}
-
-
 @executed("index-match")
 def match(rng):
     arrays, _ = layer(rng)

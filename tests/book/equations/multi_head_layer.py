@@ -116,19 +116,6 @@ def hull(rng):
     return {"X": x, "A": inside.weights[0], "W_V": w_v, "W_O": w_o}, {"Y": y}
 
 
-@executed("layer-step")
-def one_more_token(rng):
-    y, w_p, _, u = spare(rng)
-    return {"y_p": y["p"], "y_z": y["z"], "u_p": u["p"], "u_z": u["z"], "w_p": w_p}, {}
-
-
-@executed("layer-spare")
-def spare_token(rng):
-    y, w_p, w_q, _ = spare(rng)
-    arrays = {f"y_{name}": y[name] for name in ("z", "p", "q", "pq")}
-    return arrays | {"w_p": w_p, "w_q": w_q}, {}
-
-
 @executed("layer-repeat")
 def repeated_token(rng):
     y, w_p, w_q, _ = spare(rng)

@@ -47,7 +47,7 @@ def permuted(rng):
 
 @tested(
     "position-angle",
-    latex=r"\varphi^{ip} = i\, \theta_p, \qquad \theta_p = \theta^{-2p/H}",
+    latex=r"\varphi^{ip} = i\, \omega^p, \qquad \omega^p = \theta^{-2p/H}",
     alterations=("width", "sign"),
 )
 def angle(rng, altered):
@@ -70,9 +70,9 @@ def plane(turn):
 
 @tested(
     "position-matrix",
-    latex=r"""\bigl( R(i\theta_p)\, q \bigr)^{\!\top} R(j\theta_p)\, k
-= q^\top R(i\theta_p)^\top R(j\theta_p)\, k
-= q^\top R\bigl( (j - i)\theta_p \bigr)\, k""",
+    latex=r"""\bigl( R(i\omega)\, q \bigr)^{\!\top} R(j\omega)\, k
+= q^\top R(i\omega)^\top R(j\omega)\, k
+= q^\top R\bigl( (j - i)\omega \bigr)\, k""",
     alterations=("sign", "transpose"),
 )
 def matrix(rng, altered):
@@ -108,8 +108,8 @@ def relative(rng):
 
 @tested(
     "position-cosines",
-    latex=r"""S^{ij} = \frac{1}{\sqrt{d_k}} \sum_p \lVert q_p \rVert\, \lVert k_p \rVert\,
-\cos\bigl( (i - j)\, \theta_p + \psi_p \bigr)""",
+    latex=r"""S^{ij} = \frac{1}{\sqrt{d_k}} \sum_p \lVert Q^{ip} \rVert\, \lVert K^{jp} \rVert\,
+\cos\bigl( (i - j)\, \omega^p + \psi^{ijp} \bigr)""",
     alterations=("distance", "angle"),
 )
 def cosines(rng, altered):
