@@ -46,6 +46,8 @@ def test_a_row_is_a_program_or_says_why_not(name):
         if "chosen" in row:
             chosen = select(_spec(program, target)).name == program.implementation
             assert row["chosen"] == chosen
+        if row["status"] == "failed":  # for one reason only, up to now
+            assert row["reason"].startswith("RESOURCE_EXHAUSTED: Ran out of memory")
         if row["status"] == "compiled":
             assert re.fullmatch(r"[0-9a-f]{64}", row["hlo_sha256"])
             assert set(row) <= {
@@ -56,8 +58,9 @@ def test_a_row_is_a_program_or_says_why_not(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bytes_follow_from_the_shapes_and_scores_are_held_or_not(name):
-    assert check_shapes(result(name)) >= 10
-    assert check_scores(result(name)) >= 5
+    rows = [row for row in result(name)["programs"] if row["status"] == "compiled"]
+    assert check_shapes(result(name)) == len(rows) > 0
+    assert check_scores(result(name)) > 0
 
 
 def test_all_targets_are_here():
