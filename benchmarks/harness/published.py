@@ -5,8 +5,8 @@ time which follows from it is a lower bound. Arithmetic is of bfloat16 without s
 
 References:
     Google, Cloud TPU documentation, pages on v5e, v5p and v6e, 2025: large memory, bandwidth,
-    arithmetic, matrix units.  JAX, ``jax.experimental.pallas.tpu.get_tpu_info_for_chip``: fast memory
-    and the side of a matrix unit.
+    arithmetic, matrix units.  JAX, ``get_tpu_info_for_chip`` of ``jax.experimental.pallas.tpu``:
+    fast memory and the side of a matrix unit.
     NVIDIA, data sheet of H100 (SXM; it states arithmetic with sparsity, twice what is here); HGX
     B200.  OpenXLA, ``xla/backends/gpu/target_config/specs``: cores, shared memory, L2 cache.
 """
