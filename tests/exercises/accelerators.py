@@ -24,6 +24,10 @@ def block(memory, width, size, *, step=128):
     return found
 
 
+def rows(operations, moved, size, group):
+    return math.ceil(operations / moved * size / 2 / group)
+
+
 ANSWERS = [
     ("largest", largest, "passed"),
     ("largest", lambda text: largest(text, bits_of_pred=32), "expected 4000 bytes; got 16000"),
@@ -36,4 +40,8 @@ ANSWERS = [
     ("block", block, "passed"),
     ("block", lambda *x: block(*x, step=1), "is no multiple of 128"),
     ("block", lambda *x: 0, "expected 128; got 0"),
+    ("rows", rows, "passed"),
+    ("rows", lambda o, m, s, g: rows(o, m, s, 1), "are rows too"),
+    ("rows", lambda o, m, s, g: rows(o, m, 2, g), "1 bytes to a number"),
+    ("rows", lambda *x: 7, "expected 300; got 7"),
 ]

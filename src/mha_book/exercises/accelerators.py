@@ -1,5 +1,6 @@
 """Checks of the exercises of the chapter on programs for accelerators."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -59,5 +60,27 @@ def _block(attempt: Attempt) -> str | None:
     return None
 
 
-CHECKS: dict[str, Check] = {"largest": _largest, "computed": _computed, "block": _block}
+def _rows(attempt: Attempt) -> str | None:
+    for operations, moved, size, group in (
+        (900.0, 3.0, 2, 1), (900.0, 3.0, 2, 8), (900.0, 3.0, 1, 8), (1000.0, 3.0, 4, 1),
+    ):  # fmt: skip
+        rows = operations / moved * size / 2
+        got, want = attempt(operations, moved, size, group), math.ceil(rows / group)
+        if got == want:
+            continue
+        where = f"corner {operations / moved:.0f}, {size} bytes a number, {group} heads to a key"
+        if got == math.ceil(rows):
+            return f"{where}: the query heads that share a key head are rows too"
+        if got == math.ceil(operations / moved / group):
+            return f"{where}: a key and a value are fetched, {size} bytes to a number"
+        return f"{where}: expected {want}; got {got}"
+    return None
+
+
+CHECKS: dict[str, Check] = {
+    "largest": _largest,
+    "computed": _computed,
+    "block": _block,
+    "rows": _rows,
+}
 """The checks of the chapter on programs for accelerators, by the name of the exercise."""
