@@ -19,8 +19,6 @@ import yaml
 
 __all__ = [
     "BUDGET",
-    "EXEMPT",
-    "REWRITTEN",
     "Budget",
     "Counts",
     "budget_problems",
@@ -45,12 +43,6 @@ class Budget:
 
 
 BUDGET = Budget()
-
-# Parts that have not been rewritten yet, by their caption in _toc.yml: their pages are exempt from
-# the budget, and from having all their symbols declared. Take a caption out when its part has been.
-EXEMPT = ("Machines",)
-# Pages of these parts that have been.
-REWRITTEN: tuple[str, ...] = ("online-softmax", "hardware", "accelerators")
 
 
 @dataclass(frozen=True)
@@ -208,12 +200,8 @@ def numbered_pages(root: Path) -> list[tuple[str, str]]:
 
 
 def budgeted_pages(root: Path) -> list[str]:
-    """Return the pages that keep the budget: the introduction and every chapter not exempt."""
-    return [
-        page
-        for part, page in numbered_pages(root)
-        if part not in EXEMPT or Path(page).name in REWRITTEN
-    ]
+    """Return the pages that keep the budget: the introduction and every chapter."""
+    return [page for _, page in numbered_pages(root)]
 
 
 def budget_problems(counts: Counts, budget: Budget = BUDGET) -> list[str]:

@@ -325,7 +325,7 @@ def book_formulas(root: Path) -> dict[str, list[str]]:
 
 
 def checked_equations(root: Path) -> dict[str, list[tuple[str | None, str]]]:
-    """Return the displayed equations of the chapters that are not exempt from the budget."""
+    """Return the displayed equations of the introduction and the chapters."""
     paths = (root / f"{page}.ipynb" for page in budgeted_pages(root))
     return {path.stem: displayed_equations(page_text(path)) for path in paths if path.exists()}
 

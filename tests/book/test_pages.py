@@ -27,21 +27,13 @@ def test_a_page_keeps_its_budget(page):
     assert pages.budget_problems(pages.count_page(ROOT / f"{page}.ipynb")) == []
 
 
-def test_the_introduction_and_the_first_part_have_a_budget():
-    assert "book/introduction" in BUDGETED
-    assert {"book/scaled-attention", "book/multi-head-layer", "book/gradients"} <= {*BUDGETED}
-    assert {*pages.EXEMPT} < {part for part, _ in pages.numbered_pages(ROOT)}
-
-
-def test_pages_of_exempt_parts_that_were_rewritten_have_a_budget(tmp_path):
+def test_the_introduction_and_every_chapter_have_a_budget(tmp_path):
     (tmp_path / "_toc.yml").write_text(
         "root: book/start\nparts:\n"
         "- {caption: One layer, numbered: 1, chapters: [{file: book/rain}]}\n"
-        "- {caption: Machines, numbered: 1, chapters: [{file: book/iron}]}\n"
-        "- {caption: Trained heads, numbered: 1, chapters: [{file: book/heads-in-use}]}\n"
         "- {caption: Reference, chapters: [{file: book/words}]}\n"
     )
-    assert pages.budgeted_pages(tmp_path) == ["book/start", "book/rain", "book/heads-in-use"]
+    assert pages.budgeted_pages(tmp_path) == ["book/start", "book/rain"]
 
 
 @pytest.mark.needs_browser
