@@ -20,6 +20,7 @@ __all__ = [
     "common_prefix",
     "describe",
     "fold_name",
+    "plain_folds",
     "plain_signatures",
     "setup",
     "size_images",
@@ -34,6 +35,7 @@ _ICON_SCRIPT = re.compile(
 _IMAGE = re.compile(r"<img\b[^>]*>")
 _SOURCE = re.compile(r'\bsrc="([^"]*)"')
 _SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</dl>", re.S)
+_FOLD = re.compile(r'(<p class="(?:collapsed|expanded) admonition-title">)(Show|Hide) ')
 _SVG = re.compile(rb"<svg\b[^>]*>", re.S)
 _SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
 
@@ -76,7 +78,8 @@ MISSING = """<!DOCTYPE html>
     </main>
     <script>
       if (!"{root}") for (const link of document.querySelectorAll("a"))
-        link.href = location.pathname.replace(/(book\\/.*|[^\\/]*)$/, "") + link.getAttribute("href");
+        link.href = location.pathname.replace(/(book\\/.*|[^\\/]*)$/, "")
+          + link.getAttribute("href");
     </script>
   </body>
 </html>
@@ -164,7 +167,7 @@ def size_images(body: str, sources: dict[str, Path]) -> str:
 
 
 def common_prefix(ids: list[str]) -> str:
-    """Return the word before the first hyphen that most ids of a notebook begin with, or nothing."""
+    """Return what most ids of a notebook begin with, up to the first hyphen, or nothing."""
     words = Counter(name.split("-")[0] for name in ids if "-" in name)
     word, count = max(words.items(), key=lambda pair: pair[1], default=("", 0))
     return f"{word}-" if 2 * count > len(ids) else ""
@@ -190,6 +193,12 @@ def plain_signatures(body: str) -> str:
     return _SIGNATURE_LINES.sub(lines, body)
 
 
+def plain_folds(body: str) -> str:
+    """Return the text of a page whose folds are called what is read on them."""
+    body = body.replace('<summary aria-label="Toggle hidden content">', "<summary>")
+    return _FOLD.sub(r'\1<span class="fold-verb">\2 </span>', body)  # left out on paper
+
+
 def _head(app, pagename: str, context: dict, doctree) -> str:
     title = html.unescape(re.sub(r"<[^>]*>", "", context.get("title") or app.config.html_title))
     text = (describe(doctree) if doctree is not None else "") or f"{title}. {app.config.html_title}"
@@ -211,8 +220,8 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
     if "body" in context:
         folder = Path(app.srcdir)
         sources = {name: folder / path for path, name in app.builder.images.items()}
-        body = context["body"].replace('<summary aria-label="Toggle hidden content">', "<summary>")
-        context["body"] = size_images(plain_signatures(body), sources)
+        body = plain_folds(plain_signatures(context["body"]))
+        context["body"] = size_images(body, sources)
 
 
 def _finished(app, exception) -> None:
