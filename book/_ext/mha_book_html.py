@@ -29,10 +29,12 @@ __all__ = [
 
 DESCRIPTION_LENGTH = 200  # characters
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
+_UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name
 _ICON_SCRIPT = re.compile(
     r"(?:<!-- So that users can add custom icons -->\s*)?<script[^>]*fontawesome\.js[^>]*></script>"
 )
 _IMAGE = re.compile(r"<img\b[^>]*>")
+_SIZED = re.compile(r' (?:width|height)="| style="[^"]*\b(?:width|height):')
 _SOURCE = re.compile(r'\bsrc="([^"]*)"')
 _SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</dl>", re.S)
 _FOLD = re.compile(r'(<p class="(?:collapsed|expanded) admonition-title">)(Show|Hide) ')
@@ -159,7 +161,7 @@ def size_images(body: str, sources: dict[str, Path]) -> str:
             added += ' loading="lazy"'
         file = sources.get(Path(source[1]).name)
         size = image_size(file) if file and file.is_file() else None
-        if size and not re.search(r"\b(?:width|height)[=:]", tag):
+        if size and not _SIZED.search(tag):
             added += f' width="{size[0]}" height="{size[1]}"'
         return f"<img {added}{tag[4:]}"
 
@@ -200,7 +202,8 @@ def plain_folds(body: str) -> str:
 
 
 def _head(app, pagename: str, context: dict, doctree) -> str:
-    title = html.unescape(re.sub(r"<[^>]*>", "", context.get("title") or app.config.html_title))
+    title = context.get("title") or _UNTITLED.get(pagename) or app.config.html_title
+    title = html.unescape(re.sub(r"<[^>]*>", "", title))
     text = (describe(doctree) if doctree is not None else "") or f"{title}. {app.config.html_title}"
     pairs = {"og:type": "article", "og:title": title, "og:site_name": app.config.html_title}
     pairs["og:description"] = text

@@ -43,7 +43,6 @@ def step(rng):
     return scores, values, before, new_scores, new_values, after
 
 
-
 @executed("hw-row")
 def row(rng):
     q, k, v = draw(rng, T, H), draw(rng, BLOCK, H), draw(rng, BLOCK, C)
