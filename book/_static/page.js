@@ -11,7 +11,7 @@
     const scrolls = room > 2 && ["auto", "scroll"].includes(style.overflowX);
     box.classList.toggle("more-left", scrolls && box.scrollLeft > 2);
     box.classList.toggle("more-right", scrolls && box.scrollLeft < room - 2);
-    if (scrolls && !box.hasAttribute("tabindex")) box.tabIndex = 0;
+    if (scrolls) box.tabIndex = 0;
     else if (!scrolls && box.getAttribute("tabindex") === "0") box.removeAttribute("tabindex");
   };
 
