@@ -5,7 +5,6 @@ import http.server
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from urllib.parse import unquote, urldefrag, urlparse
 
@@ -129,11 +128,6 @@ MISNAMED = """() => [...document.querySelectorAll(':is(button, a, summary)[aria-
     .includes(e.innerText.trim().toLowerCase().replace(/\\s+/g, ' ')))
   .map(e => `${e.getAttribute('aria-label')}: ${e.innerText.trim()}`)"""
 
-SHIFTS = """window.shifted = 0;
-new PerformanceObserver(list => {
-  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value;
-}).observe({type: 'layout-shift', buffered: true});"""
-
 # What of a page would be missing on paper.
 ON_PAPER = """() => ({
   theme: document.documentElement.dataset.theme,
@@ -204,7 +198,6 @@ class Visitor:
         self.context = browser.new_context(
             viewport=viewport, color_scheme=scheme, reduced_motion="reduce"
         )
-        self.context.add_init_script(SHIFTS)
         self.context.route("**/*", self._gate)
         self.page = self.context.new_page()
         self.page.on("console", self._heard)
@@ -412,20 +405,20 @@ def test_a_page_is_whole_on_paper(browser, address, page):
     tab.context.close()
 
 
-def test_nothing_moves_when_a_picture_arrives(browser, address):
-    """The formulas are left out, and the pictures come late."""
+def test_a_picture_has_its_place_before_it_arrives(browser, address):
     tab = Visitor(browser, address, DESKTOP)
-    tab.context.route("**/tex-chtml.js*", lambda route: route.abort())
-
-    def late(route) -> None:
-        time.sleep(0.5)
+    waiting: list = []
+    tab.context.route("**/_images/*", waiting.append)
+    tab.page.goto(address + "book/decoding.html", wait_until="domcontentloaded")
+    picture = tab.page.locator("article img").first
+    before = picture.bounding_box()
+    for route in waiting:
         route.continue_()
-
-    tab.context.route("**/_images/*", late)
-    tab.page.goto(address + "book/decoding.html", wait_until="load")
-    assert tab.page.locator("article img").first.evaluate("e => e.naturalWidth") > 0
-    tab.page.wait_for_timeout(200)
-    assert tab.page.evaluate("window.shifted") < 0.1
+    tab.context.unroute("**/_images/*", waiting.append)
+    tab.page.wait_for_function("document.querySelector('article img').naturalWidth > 0")
+    after = picture.bounding_box()
+    assert after["height"] > 100
+    assert before["height"] == pytest.approx(after["height"], abs=2)
     tab.context.close()
 
 
