@@ -408,13 +408,13 @@ def test_a_page_is_whole_on_paper(browser, address, page):
 def test_a_picture_has_its_place_before_it_arrives(browser, address):
     tab = Visitor(browser, address, DESKTOP)
     waiting: list = []
-    tab.context.route("**/_images/*", waiting.append)
+    tab.context.route("**/_images/*", lambda route: waiting.append(route))
     tab.page.goto(address + "book/decoding.html", wait_until="domcontentloaded")
     picture = tab.page.locator("article img").first
     before = picture.bounding_box()
+    tab.context.unroute("**/_images/*")
     for route in waiting:
         route.continue_()
-    tab.context.unroute("**/_images/*", waiting.append)
     tab.page.wait_for_function("document.querySelector('article img').naturalWidth > 0")
     after = picture.bounding_box()
     assert after["height"] > 100
