@@ -1,10 +1,10 @@
-"""The book's own Sphinx extension: claims, evidence, equations, symbols, API, status, addresses.
+"""The book's own Sphinx extension: claims, evidence, equations, symbols, API, status, HTML.
 
 Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the pages of the back matter
 ``{claims-ledger}``, ``{claims-evidence}``, ``{equation-census}``, ``{equation-rigour}``,
 ``{symbol-table}``, ``{api-reference}``, ``{claims-count}``, ``{chapter-table}`` and
 ``{locked-versions}``.
-Each code cell of a chapter gets the anchor ``cell-<its id>``.
+Each code cell of a chapter gets the anchor ``cell-<its id>``, and a folded one its name.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ import mha_book_api
 import mha_book_claims
 import mha_book_equations
 import mha_book_evidence
+import mha_book_html
 import mha_book_rigour
 import mha_book_status
 import mha_book_symbols
@@ -30,11 +31,18 @@ def add_cell_anchors(app, doctree):
     if path.suffix != ".ipynb":
         return
     cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+    ids = [cell["id"] for cell in cells if cell["cell_type"] == "code" and "id" in cell]
+    prefix = mha_book_html.common_prefix(ids)
     domain = app.env.get_domain("std")
     for node in list(doctree.findall(nodes.container)):
         if node.get("nb_element") != "cell_code":
             continue
-        cell_id = cells[node["cell_index"]].get("id")
+        cell = cells[node["cell_index"]]
+        cell_id = cell.get("id")
+        if mode := node.get("hide_mode"):
+            tags = cell["metadata"].get("tags", [])
+            name = mha_book_html.fold_name(cell_id, tags, mode, prefix)
+            node["prompt_show"], node["prompt_hide"] = f"Show {name}", f"Hide {name}"
         if cell_id:
             anchor = f"cell-{cell_id}"
             node.parent.insert(node.parent.index(node), nodes.target("", "", ids=[anchor]))
@@ -49,7 +57,7 @@ def setup(app):
     app.connect("doctree-read", add_cell_anchors)
     parts = (
         mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status,
-        mha_book_rigour, mha_book_symbols, mha_book_addresses,
+        mha_book_rigour, mha_book_symbols, mha_book_addresses, mha_book_html,
     )  # fmt: skip
     for part in parts:
         part.setup(app)

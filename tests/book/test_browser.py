@@ -3,6 +3,7 @@
 import functools
 import http.server
 import json
+import re
 import threading
 from collections.abc import Iterator
 from urllib.parse import unquote, urldefrag, urlparse
@@ -103,6 +104,55 @@ REFERENCES = """() => ({
   ids: [...document.querySelectorAll('[id], a[name]')].map(e => e.id || e.name),
 })"""
 
+# Icons that are on the page and have no glyph of their font, or no width.
+ICONS = """async () => {
+  await document.fonts.ready;
+  const shown = [...document.querySelectorAll('i[class*="fa-"], svg[class*="fa-"]')]
+    .filter(e => e.getClientRects().length && getComputedStyle(e).visibility === 'visible');
+  const good = e => {
+    const {content, font} = getComputedStyle(e, '::before');
+    return e.getBoundingClientRect().width > 4 && content.length === 3 &&
+      document.fonts.check(font, content[1]);
+  };
+  return {count: shown.length, bad: shown.filter(e => !good(e)).map(e => e.className)};
+}"""
+
+# Formulas at which the Tab key stops though they need no scrolling.
+STOPS = """() => [...document.querySelectorAll('article mjx-container[tabindex="0"]')]
+  .filter(e => e.scrollWidth <= e.clientWidth + 1).length"""
+
+# Buttons, links and folds whose label does not say what is read on them.
+MISNAMED = """() => [...document.querySelectorAll(':is(button, a, summary)[aria-label]')]
+  .filter(e => e.getClientRects().length && e.innerText.trim())
+  .filter(e => !e.getAttribute('aria-label').toLowerCase()
+    .includes(e.innerText.trim().toLowerCase().replace(/\\s+/g, ' ')))
+  .map(e => `${e.getAttribute('aria-label')}: ${e.innerText.trim()}`)"""
+
+# What of a page would be missing on paper.
+ON_PAPER = """() => ({
+  theme: document.documentElement.dataset.theme,
+  ground: getComputedStyle(document.body).backgroundColor,
+  cut: [...document.querySelectorAll('article pre')]
+    .filter(e => e.scrollWidth > e.clientWidth + 1 || !e.getClientRects().length)
+    .map(e => e.textContent.slice(0, 60)),
+  closed: [...document.querySelectorAll('article details pre')]
+    .filter(e => e.getBoundingClientRect().height < 10 || !e.checkVisibility({
+      contentVisibilityAuto: true, opacityProperty: true, visibilityProperty: true}))
+    .map(e => e.textContent.slice(0, 60)),
+  wide: [...document.querySelectorAll('article table')]
+    .filter(e => e.getBoundingClientRect().right > innerWidth + 1).length,
+  bars: [...document.querySelectorAll(
+    '.bd-sidebar-primary, .bd-sidebar-secondary, .bd-header-article, .copybtn')]
+    .filter(e => e.getClientRects().length).length,
+  title: document.querySelector('article h1').getClientRects().length,
+  unreadable: [...document.querySelectorAll('article p, article pre, article pre span')]
+    .filter(e => getComputedStyle(e).color.match(/\\d+/g).slice(0, 3).every(c => c > 150)).length,
+})"""
+PAPER = {
+    "theme": "light", "ground": "rgb(255, 255, 255)", "cut": [], "closed": [], "wide": 0,
+    "bars": 0, "title": 1, "unreadable": 0,
+}  # fmt: skip
+
 SEARCH_BOX = "input[type=search]:visible, button.search-button-field:visible"
 
 PLACES = [
@@ -184,6 +234,9 @@ def look(tab: Visitor, page: str) -> dict:
     """Open a page at desktop width and note everything that the tests ask about."""
     tab.see(page)
     seen = {
+        "icons": tab.page.evaluate(ICONS),
+        "stops": tab.page.evaluate(STOPS),
+        "misnamed": tab.page.evaluate(MISNAMED),
         "math": tab.page.evaluate(MATH),
         "images": tab.page.evaluate(IMAGES),
         "references": tab.page.evaluate(REFERENCES),
@@ -227,6 +280,12 @@ def test_page_is_whole(desktop, page):
     assert seen["math"] == {"left": [], "raw": [], "errors": []}
     assert seen["images"] == []
     assert seen["search"] == 1
+    assert seen["icons"]["count"] >= 2
+    assert seen["icons"]["bad"] == []
+    assert seen["stops"] == 0
+    assert seen["misnamed"] == []
+    scripts = [link for link in seen["references"]["links"] if "fontawesome.js" in link]
+    assert scripts == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -307,6 +366,107 @@ def test_search_finds_softmax(browser, address):
     assert "/book/glossary.html" in found
     assert tab.outside == []
     assert tab.wrong == []
+    tab.context.close()
+
+
+def test_chapters_come_first_and_excerpts_are_prose(browser, address):
+    tab = Visitor(browser, address, DESKTOP)
+    for words in ("softmax", "dot_product_attention"):
+        tab.see(f"search.html?q={words}")
+        tab.page.wait_for_selector("#search-results ul.search li a")
+        tab.page.wait_for_function(
+            "document.querySelectorAll('#search-results li p.context').length > 2"
+        )
+        tab.page.wait_for_timeout(300)
+        first = tab.page.locator("#search-results ul.search li a").first.get_attribute("href")
+        assert "api.html" not in first
+        excerpts = tab.page.locator("#search-results li p.context").all_inner_texts()
+        assert not [text for text in excerpts if re.search(r"\\\\|import |Show code", text)]
+    assert tab.wrong == []
+    tab.context.close()
+
+
+@pytest.mark.parametrize("page", ["book/scaled-attention.html", "book/claims.html"])
+def test_a_page_is_whole_on_paper(browser, address, page):
+    """Printed from a browser in dark colours with every fold closed."""
+    tab = Visitor(browser, address, {"width": 690, "height": 1000}, "dark")
+    tab.see(page)
+    tab.page.emulate_media(media="print")
+    folds = tab.page.locator("details[open]").count()
+    tab.page.evaluate(
+        f"addEventListener('beforeprint', () => {{ window.paper = ({ON_PAPER})(); }})"
+    )
+    assert tab.page.pdf(format="A4").startswith(b"%PDF")
+    assert tab.page.evaluate("window.paper") == PAPER
+    assert tab.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert tab.page.locator("details[open]").count() == folds, "folds stay as they were"
+    by_style_alone = tab.page.evaluate(ON_PAPER)
+    assert by_style_alone == PAPER | {"theme": "dark"}
+    tab.context.close()
+
+
+def test_a_picture_has_its_place_before_it_arrives(browser, address):
+    tab = Visitor(browser, address, DESKTOP)
+    waiting: list = []
+    tab.context.route("**/_images/*", lambda route: waiting.append(route))
+    tab.page.goto(address + "book/decoding.html", wait_until="domcontentloaded")
+    picture = tab.page.locator("article img").first
+    before = picture.bounding_box()
+    tab.context.unroute("**/_images/*")
+    for route in waiting:
+        route.continue_()
+    tab.page.wait_for_function("document.querySelector('article img').naturalWidth > 0")
+    after = picture.bounding_box()
+    assert after["height"] > 100
+    assert before["height"] == pytest.approx(after["height"], abs=2)
+    tab.context.close()
+
+
+def test_code_has_88_columns_and_shows_where_it_goes_on(browser, address):
+    tab = Visitor(browser, address, DESKTOP)
+    tab.see("book/scaled-attention.html")
+    columns = tab.page.evaluate(
+        """() => {
+          const pre = document.querySelector('div.cell:not(:has(details)) .cell_input pre');
+          const sign = document.createElement('span');
+          sign.textContent = 'x'.repeat(100);
+          pre.append(sign);
+          const width = sign.getBoundingClientRect().width / 100, style = getComputedStyle(pre);
+          sign.remove();
+          const room = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+          return (pre.clientWidth - room) / width;
+        }"""
+    )
+    assert columns >= 88
+    tab.page.set_viewport_size(PHONE)
+    wide = tab.page.locator("article pre.more-right:visible").first
+    wide.wait_for()
+    assert "gradient" in wide.evaluate("e => getComputedStyle(e).maskImage")
+    assert wide.get_attribute("tabindex") == "0"
+    wide.evaluate("e => { e.scrollLeft = e.scrollWidth; }")
+    tab.page.wait_for_selector("article pre.more-left:not(.more-right)")
+    tab.context.close()
+
+
+def test_the_keyboard_is_seen_on_every_button(browser, address):
+    tab = Visitor(browser, address, DESKTOP)
+    tab.see("book/scaled-attention.html")
+    tab.page.keyboard.press("Tab")  # from here on the browser shows the focus
+    unseen = tab.page.evaluate(
+        """() => [...document.querySelectorAll('button, summary, .bd-header-article label')]
+          .filter(e => e.getClientRects().length && (e.focus(), e === document.activeElement))
+          .map(e => {
+            e.focus();
+            const style = getComputedStyle(e);
+            return [e.className || e.tagName, style.outlineStyle, parseFloat(style.outlineWidth)];
+          })
+          .filter(([name, style, width]) => style !== 'solid' || width < 2)"""
+    )
+    focused = tab.page.evaluate(
+        "document.activeElement.matches(':focus-visible') && document.activeElement.tagName"
+    )
+    assert focused in ("BUTTON", "SUMMARY")
+    assert unseen == []
     tab.context.close()
 
 

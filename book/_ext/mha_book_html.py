@@ -1,0 +1,263 @@
+"""What the built pages have beyond their text: heads, images, folds, the root page, search.
+
+- no script that holds up the page to draw icons, which the icons' font draws as well;
+- a description from the page's first paragraph, for search engines and for links to the page;
+- images with their size, so that nothing moves when they arrive; all but the first come late;
+- folds that say what is in them;
+- ``index.html`` and ``404.html``; with a public address in ``_config.yml`` (``html: baseurl``)
+  also the address of each page in its head, and ``sitemap.xml``.
+"""
+
+import html
+import re
+import struct
+from collections import Counter
+from pathlib import Path
+
+from docutils import nodes
+
+__all__ = [
+    "common_prefix",
+    "describe",
+    "fold_name",
+    "plain_folds",
+    "plain_signatures",
+    "setup",
+    "size_images",
+    "without_icon_script",
+]
+
+DESCRIPTION_LENGTH = 200  # characters
+_SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
+_UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name
+_ICON_SCRIPT = re.compile(
+    r"(?:<!-- So that users can add custom icons -->\s*)?<script[^>]*fontawesome\.js[^>]*></script>"
+)
+_IMAGE = re.compile(r"<img\b[^>]*>")
+_SIZED = re.compile(r' (?:width|height)="| style="[^"]*\b(?:width|height):')
+_SOURCE = re.compile(r'\bsrc="([^"]*)"')
+_SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</dl>", re.S)
+_FOLD = re.compile(r'(<p class="(?:collapsed|expanded) admonition-title">)(Show|Hide) ')
+_SVG = re.compile(rb"<svg\b[^>]*>", re.S)
+_SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
+
+INDEX = """<!DOCTYPE html>
+<html lang="{language}">
+  <head>
+    <meta charset="utf-8">
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <title>{title}</title>
+    <meta name="description" content="{description}">
+    <meta http-equiv="refresh" content="0; url={first}">
+    <link rel="canonical" href="{canonical}">
+    <link rel="icon" href="_static/favicon.svg">
+  </head>
+  <body><main><h1>{title}</h1><p><a href="{first}">The first page of the book</a></p></main></body>
+</html>
+"""
+
+# A server shows this page at whatever address was asked for, so that its links have to find the
+# root of the book: the public address if there is one, or else what stands before /book/.
+MISSING = """<!DOCTYPE html>
+<html lang="{language}">
+  <head>
+    <meta charset="utf-8">
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <meta name="robots" content="noindex">
+    <title>Page not found — {title}</title>
+    <style>
+      :root {{ color-scheme: light dark; }}
+      body {{ font: 1.1rem/1.6 system-ui, sans-serif; margin: 15vh auto; max-width: 34rem;
+             padding: 0 1rem; }}
+    </style>
+  </head>
+  <body>
+    <main>
+      <h1>This page is not there</h1>
+      <p>The address may have been mistyped, or the page may have been renamed.</p>
+      <p><a href="{root}index.html">The first page of <em>{title}</em></a><br>
+         <a href="{root}search.html">Search the book</a></p>
+    </main>
+    <script>
+      if (!"{root}") for (const link of document.querySelectorAll("a"))
+        link.href = location.pathname.replace(/(book\\/.*|[^\\/]*)$/, "")
+          + link.getAttribute("href");
+    </script>
+  </body>
+</html>
+"""
+
+
+def without_icon_script(head: str) -> str:
+    """Return the head of a page without the script that draws the icons."""
+    return _ICON_SCRIPT.sub("", head)
+
+
+def _shorten(text: str, length: int) -> str:
+    if len(text) <= length:
+        return text
+    sentence = max(text.rfind(mark, 0, length) for mark in (". ", "? ", "! "))
+    if sentence > length // 3:
+        return text[: sentence + 1]
+    return text[: text.rfind(" ", 0, length - 1)].rstrip(",;:–") + "…"
+
+
+def _plain(formula: str) -> str:
+    """Return a formula of a few letters as plain text."""
+    for command, sign in _SIGNS.items():
+        formula = re.sub(rf"\\{command}(?![a-zA-Z])\s*", sign, formula)
+    return re.sub(r"\\[a-zA-Z]+|[\\{}]", "", formula).strip()
+
+
+def describe(doctree: nodes.document) -> str:
+    """Return what the first paragraph of a page says, at most 200 characters of plain text."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        if not isinstance(paragraph.parent, nodes.section):
+            continue
+        copy = paragraph.deepcopy()
+        for formula in list(copy.findall(nodes.math)):
+            formula.replace_self(nodes.Text(_plain(formula.astext())))
+        text = " ".join(copy.astext().split())
+        if len(text.split()) > 3:
+            return _shorten(text, DESCRIPTION_LENGTH)
+    return ""
+
+
+def image_size(path: Path) -> tuple[int, int] | None:
+    """Return width and height in CSS pixels of a PNG or SVG file, None if they are not known."""
+    data = path.read_bytes()
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        width, height = struct.unpack(">II", data[16:24])
+        return width, height
+    tag = _SVG.search(data[:4000])
+    if not tag:
+        return None
+    lengths = {
+        name: float(number) * (4 / 3 if unit == b"pt" else 1)
+        for name, number, unit in _SVG_LENGTH.findall(tag[0])
+    }
+    if set(lengths) != {b"width", b"height"}:
+        return None
+    return round(lengths[b"width"]), round(lengths[b"height"])
+
+
+def size_images(body: str, sources: dict[str, Path]) -> str:
+    """Return the text of a page with size and loading of its images.
+
+    Args:
+        body: HTML.
+        sources: name of an image in the built book -> its file.
+    """
+    seen = 0
+
+    def improve(match: re.Match[str]) -> str:
+        nonlocal seen
+        tag, source = match[0], _SOURCE.search(match[0])
+        if not source or source[1].startswith("data:"):
+            return tag
+        seen += 1
+        added = 'decoding="async"'
+        if seen > 1 and "loading=" not in tag:
+            added += ' loading="lazy"'
+        file = sources.get(Path(source[1]).name)
+        size = image_size(file) if file and file.is_file() else None
+        if size and not _SIZED.search(tag):
+            added += f' width="{size[0]}" height="{size[1]}"'
+        return f"<img {added}{tag[4:]}"
+
+    return _IMAGE.sub(improve, body)
+
+
+def common_prefix(ids: list[str]) -> str:
+    """Return what most ids of a notebook begin with, up to the first hyphen, or nothing."""
+    words = Counter(name.split("-")[0] for name in ids if "-" in name)
+    word, count = max(words.items(), key=lambda pair: pair[1], default=("", 0))
+    return f"{word}-" if 2 * count > len(ids) else ""
+
+
+def fold_name(cell_id: str | None, tags: list[str], mode: str, prefix: str = "") -> str:
+    """Return what a folded cell is called: after "Show" or "Hide"."""
+    if cell_id:
+        cell_id = cell_id.removeprefix(prefix)
+    if "solution" in tags:
+        return "solution"
+    what = {"output": "output", "input+output": "code and output"}.get(mode, "code")
+    return f"{what}: {cell_id.replace('-', ' ')}" if cell_id else what
+
+
+def plain_signatures(body: str) -> str:
+    """Return the text of a page whose long signatures are lines, no lists without terms."""
+
+    def lines(match: re.Match[str]) -> str:
+        inner = match[1].replace("<dd>", "<div>").replace("</dd>", "</div>")
+        return f'<div class="sig-lines">{inner}</div>'
+
+    return _SIGNATURE_LINES.sub(lines, body)
+
+
+def plain_folds(body: str) -> str:
+    """Return the text of a page whose folds are called what is read on them."""
+    body = body.replace('<summary aria-label="Toggle hidden content">', "<summary>")
+    return _FOLD.sub(r'\1<span class="fold-verb">\2 </span>', body)  # left out on paper
+
+
+def _head(app, pagename: str, context: dict, doctree) -> str:
+    title = context.get("title") or _UNTITLED.get(pagename) or app.config.html_title
+    title = html.unescape(re.sub(r"<[^>]*>", "", title))
+    text = (describe(doctree) if doctree is not None else "") or f"{title}. {app.config.html_title}"
+    pairs = {"og:type": "article", "og:title": title, "og:site_name": app.config.html_title}
+    pairs["og:description"] = text
+    if app.config.html_baseurl and context.get("pageurl"):
+        pairs["og:url"] = context["pageurl"]
+    lines = [f'<meta name="description" content="{html.escape(text)}" />']
+    lines += [
+        f'<meta property="{name}" content="{html.escape(value)}" />'
+        for name, value in pairs.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    context["without_icon_script"] = without_icon_script
+    context["metatags"] = (context.get("metatags") or "") + _head(app, pagename, context, doctree)
+    if "body" in context:
+        folder = Path(app.srcdir)
+        sources = {name: folder / path for path, name in app.builder.images.items()}
+        body = plain_folds(plain_signatures(context["body"]))
+        context["body"] = size_images(body, sources)
+
+
+def _finished(app, exception) -> None:
+    """Write the pages that are no part of the book's order; the root page before others do."""
+    if exception is not None or app.builder.format != "html":
+        return
+    out, config = Path(app.outdir), app.config
+    base = config.html_baseurl.rstrip("/") + "/" if config.html_baseurl else ""
+    first = f"{config.root_doc}.html"
+    words = {
+        "language": config.language or "en",
+        "title": html.escape(config.html_title),
+        "root": html.escape(base),
+        "first": first,
+        "canonical": html.escape(base + first),
+        "description": html.escape(describe(app.env.get_doctree(config.root_doc))),
+    }
+    (out / "index.html").write_text(INDEX.format(**words), encoding="utf8")
+    (out / "404.html").write_text(MISSING.format(**words), encoding="utf8")
+    (out / "sitemap.xml").unlink(missing_ok=True)
+    if base:
+        pages = "".join(
+            f"  <url><loc>{html.escape(base + page)}.html</loc></url>\n"
+            for page in sorted(app.env.found_docs)
+        )
+        (out / "sitemap.xml").write_text(
+            '<?xml version="1.0" encoding="UTF-8"?>\n'
+            f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{pages}</urlset>\n',
+            encoding="utf8",
+        )
+
+
+def setup(app):
+    """Register the events."""
+    app.connect("html-page-context", _page, priority=900)  # after the theme's own
+    app.connect("build-finished", _finished, priority=100)
