@@ -14,7 +14,8 @@ import plot
 from harness import options, provenance, report
 from tests.benchmarks.paths import BENCHMARKS
 
-RESULTS = sorted((BENCHMARKS / "results").glob("*.json"))
+FILES = sorted((BENCHMARKS / "results").glob("*.json"))
+RESULTS = [path for path in FILES if not path.stem.startswith("compiled-")]  # those were not run
 MODULES = (
     *(f"harness.{path.stem}" for path in (BENCHMARKS / "harness").glob("[a-z]*.py")),
     "layer",

@@ -253,7 +253,9 @@ def test_one_new_token_of_one_sequence_is_written_in_place() -> None:
     cache = init_cache(1, K, LONG, WIDE)
     arguments = (jnp.ones((1, N, 1, WIDE)), *[jnp.ones((1, K, 1, WIDE))] * 2)
     compiled = jax.jit(step, donate_argnums=3).lower(*arguments, cache).compile()
-    assert compiled.memory_analysis().temp_size_in_bytes < cache.keys.nbytes / 2
+    # Room for the values of one key head, cleared of NaN that nobody may see, and for scores.
+    room = cache.values.nbytes / K + 8 * N * LONG * 4
+    assert compiled.memory_analysis().temp_size_in_bytes < room < cache.keys.nbytes
     filled = append(cache, *arguments[1:])
     assert filled.lengths.tolist() == [1]
     assert float(filled.keys.sum()) == float(filled.values.sum()) == K * WIDE

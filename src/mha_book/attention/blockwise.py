@@ -44,7 +44,7 @@ from mha_book.attention.blocks import (
 )
 from mha_book.attention.derivatives import with_gradient_by_hand
 from mha_book.attention.online_softmax import SoftmaxState, finalize, init, update
-from mha_book.attention.operands import Operands
+from mha_book.attention.operands import Operands, varying_axes
 from mha_book.attention.reference import exponentials
 from mha_book.masks import one_batch_axis
 
@@ -232,19 +232,13 @@ def _add(sums: Array, u: Array, block: Array) -> Array:
 
 def _varying(state: Any, *like: Array) -> Any:
     """Say, under ``shard_map``, that a loop's first state differs by device where ``like`` does."""
-    axes = frozenset[str]().union(*map(_varying_axes, like))
+    axes = frozenset[str]().union(*map(varying_axes, like))
 
     def cast(x: Array) -> Array:
-        missing = tuple(sorted(axes - _varying_axes(x)))
+        missing = tuple(sorted(axes - varying_axes(x)))
         return jax.lax.pcast(x, missing, to="varying") if missing else x
 
     return jax.tree.map(cast, state)
-
-
-def _varying_axes(x: Array) -> frozenset[str]:
-    kind: Any = jax.typeof(x)
-    kind = getattr(kind, "manual_axis_type", kind)  # JAX moved the axes there
-    return frozenset(getattr(kind, "varying", getattr(kind, "vma", ())))
 
 
 def _with_compiler_sharding(

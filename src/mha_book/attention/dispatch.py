@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import check, check_flag, check_rank, check_type
 from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference, splash
-from mha_book.attention.operands import Operands, empty_result, prepare
+from mha_book.attention.operands import Operands, empty_result, prepare, varying_axes
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
 
@@ -56,6 +56,7 @@ class AttentionSpec(NamedTuple):
         wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"weight_factors"``.
         compute_capability: of an NVIDIA GPU, for example ``(9, 0)``; None for any other device.
         is_partitioned: whether the compiler is to divide the operands among several devices.
+        is_varying: whether a :func:`jax.shard_map` keeps track of the axes that they differ over.
     """
 
     query_shape: tuple[int, ...]
@@ -68,6 +69,7 @@ class AttentionSpec(NamedTuple):
     wants: frozenset[str] = frozenset()
     compute_capability: tuple[int, ...] | None = None
     is_partitioned: bool = False
+    is_varying: bool = False
 
 
 class Selection(NamedTuple):
@@ -267,7 +269,10 @@ def attend(
         capability = generation if platform == "gpu" else None
         one = spec._replace(platform=platform, compute_capability=capability)
         name = implementation or select(spec if here else one).name
-        chosen[platform] = (name, _told(name, platform))
+        alike = (
+            "cpu" if platform == "cpu" else "tpu"
+        )  # what blocks are told; accelerators are alike
+        chosen[platform] = (name, alike if IMPLEMENTATIONS[name].by_platform else None)
     if len(set(chosen.values())) == 1:
         output, lse = run(next(iter(chosen.values())))
     elif chosen["gpu"] == chosen["tpu"]:
@@ -501,6 +506,7 @@ def _spec(operands: Operands, wants: dict[str, bool], platform: str | None) -> A
         frozenset(filter(wants.get, wants)),
         compute_capability() if platform == "gpu" else None,
         _is_partitioned(operands.query),
+        bool(varying_axes(operands.query)),
     )
 
 
@@ -515,13 +521,6 @@ def _is_partitioned(x: Array) -> bool:
         size > 1 and kind != jax.sharding.AxisType.Manual
         for size, kind in zip(mesh.axis_sizes, mesh.axis_types, strict=True)
     )
-
-
-def _told(name: str, platform: str) -> str | None:
-    """Return the platform for an implementation that is to be told it; accelerators are alike."""
-    if not IMPLEMENTATIONS[name].by_platform:
-        return None
-    return "cpu" if platform == "cpu" else "tpu"
 
 
 def _preferred(spec: AttentionSpec) -> list[str]:

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -23,7 +24,7 @@ from mha_book._checks import (
 )
 from mha_book.masks import Mask, as_mask, visibility
 
-__all__ = ["Operands", "empty_result", "fold_groups", "prepare"]
+__all__ = ["Operands", "empty_result", "fold_groups", "prepare", "varying_axes"]
 
 
 class Operands(NamedTuple):
@@ -165,3 +166,22 @@ def fold_groups(rows: Float[Array, "*batch T X"], like: Float[Array, "*kv_batch 
         return rows
     group = rows.shape[-3] // like.shape[-3]
     return jnp.reshape(rows, (*like.shape[:-2], group * rows.shape[-2], rows.shape[-1]))
+
+
+def varying_axes(x: Array) -> frozenset[str]:
+    """Return the axes of a mesh that an array differs over, as :func:`jax.shard_map` tracks them.
+
+    Args:
+        x: an array, or what stands for one in a trace.
+
+    Returns:
+        Their names; none outside of ``shard_map``, or with its ``check_vma=False``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> varying_axes(jnp.ones(3))
+        frozenset()
+    """
+    kind: Any = jax.typeof(x)
+    kind = getattr(kind, "manual_axis_type", kind)  # JAX moved the axes there
+    return frozenset(getattr(kind, "varying", getattr(kind, "vma", ())))

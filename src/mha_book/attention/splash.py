@@ -107,6 +107,8 @@ def why_unsupported(spec: Any) -> str | None:
         return f"it takes heads of a width up to {WIDEST}"
     if spec.is_partitioned:
         return "XLA cannot divide a kernel among devices; under jax.shard_map each runs its own"
+    if spec.is_varying:
+        return "JAX's kernel takes no part in what jax.shard_map checks; give that check_vma=False"
     return None
 
 
