@@ -103,8 +103,8 @@ def why_unsupported(spec: Any) -> str | None:
         return "it takes no bias and no array of hidden pairs"
     if "offsets" in spec.mask_kind:
         return "it has to know a causal offset or a window before it is compiled"
-    if max(spec.query_shape[-1], spec.value_shape[-1]) > WIDEST:
-        return f"it takes heads of a width up to {WIDEST}"
+    if not spec.query_shape[-1] or max(spec.query_shape[-1], spec.value_shape[-1]) > WIDEST:
+        return f"it takes heads of a width of 1 to {WIDEST}"
     if spec.is_partitioned:
         return "XLA cannot divide a kernel among devices; under jax.shard_map each runs its own"
     if spec.is_varying:
