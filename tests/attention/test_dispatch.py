@@ -91,7 +91,7 @@ TABLE = [
     (
         request(platform="tpu", key_shape=(B, K, 600, H), value_shape=(B, K, 600, 300)),
         "blockwise",
-        (("splash", "it takes heads of a width of 1 to 256"),),
+        (("splash", "it takes heads of a width up to 256"),),
     ),
     (request(platform="gpu", **LONG), "jax_nn", ()),
     (request(**LONG, **ONE), "decode", ()),

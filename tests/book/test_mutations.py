@@ -28,7 +28,7 @@ DIGIT = re.compile(r"\d|True|False")
 def copy_of_the_book(target: Path, chapter: Path, notebook: nbformat.NotebookNode) -> Path:
     """Copy the sources and tests, with the given notebook as the one chapter; its new path."""
     ignore = shutil.ignore_patterns("*.ipynb", "__pycache__", ".ipynb_checkpoints", "_static")
-    for folder in ("src", "tests", "book"):
+    for folder in ("src", "tests", "book", "benchmarks"):
         shutil.copytree(gates.ROOT / folder, target / folder, ignore=ignore)
     for name in ("pyproject.toml", "conftest.py"):
         shutil.copy(gates.ROOT / name, target / name)

@@ -69,8 +69,9 @@ def _guarded(query: Array, rows: Array, value: Array, visible: Array) -> Any:
     output = _product(rows, value)
 
     def emptied(_: Array) -> Array:
-        ones, zero = jnp.ones((*value.shape[:-1], 1), value.dtype), jnp.zeros((), value.dtype)
-        seen = zero_unattended(query[..., :1], ones, ones, visible)[2] > 0  # (…, K, S, 1)
+        queries, ones = (jnp.ones((*x.shape[:-1], 1), value.dtype) for x in (query, value))
+        seen = zero_unattended(queries, ones, ones, visible)[2] > 0  # (…, K, S, 1)
+        zero = jnp.zeros((), value.dtype)
         heads = [jnp.reshape(x, (-1, *x.shape[-2:])) for x in (rows, value, seen)]
         one_by_one = jax.lax.map(
             lambda x: _product(x[0], jnp.where(x[2], x[1], zero)), tuple(heads)

@@ -74,7 +74,9 @@ def flash_attention(
     check(heads == key_heads, "key", f"{heads} heads, as query has", key.shape)
     for name, size in (("query", length), ("key", key_length)):
         check(size % block == 0, name, f"a length that is a multiple of block = {block}", size)
-    if 0 in (heads, length, width, key_length, value.shape[-1]):  # as everywhere: zeros
+    if not width:  # every score is zero; a tile has to hold something
+        query, key = (jnp.zeros((*x.shape[:-1], 1), x.dtype) for x in (query, key))
+    if 0 in (heads, length, key_length, value.shape[-1]):  # as everywhere: zeros
         return jnp.zeros((heads, length, value.shape[-1]), query.dtype)
     of_queries = functools.partial(pl.BlockSpec, index_map=lambda n, p, u: (n, p, 0))
     of_keys = functools.partial(
@@ -84,8 +86,8 @@ def flash_attention(
         functools.partial(_kernel, is_causal=is_causal),
         grid=(heads, length // block, key_length // block),
         in_specs=[
-            of_queries((None, block, width)),
-            of_keys((None, block, width)),
+            of_queries((None, block, query.shape[-1])),
+            of_keys((None, block, query.shape[-1])),
             of_keys((None, block, value.shape[-1])),
         ],
         out_specs=of_queries((None, block, value.shape[-1])),

@@ -61,15 +61,13 @@ def splash_attention(operands: Operands) -> tuple[Array, None]:
     rows = key_ranges(mask, tuple(batch), length, key_length)
     q, k, v = zero_outside(rows, operands)
     q = (q.astype(jnp.float32) * jnp.asarray(operands.scale, jnp.float32)).astype(q.dtype)
-    q, k, v = (
-        jnp.reshape(_filled(x), (math.prod(batch), x.shape[-3], -1, x.shape[-1])) for x in (q, k, v)
-    )
+    q, k, v = (_filled(jnp.reshape(x, (math.prod(batch), *x.shape[-3:]))) for x in (q, k, v))
     lengths = mask.key_lengths
     if lengths is not None:
         lengths = jnp.reshape(lengths, (-1,)).astype(jnp.int32)
     elif k.shape[-2] > key_length:  # what was filled up is hidden
         lengths = jnp.full(q.shape[:1], key_length, jnp.int32)
-    output = _differentiable(mask.lower, mask.upper)(q, k, v, lengths)[..., :length, :]
+    output = _differentiable(mask.lower, mask.upper)(q, k, v, lengths)[..., :length, :value_dim]
     output = jnp.reshape(output, (*batch, num_heads, length, value_dim))
     # A row that sees no key is zero, whatever the kernel made of it.
     sees = (rows.start < rows.stop)[..., None, :, None]
@@ -103,8 +101,8 @@ def why_unsupported(spec: Any) -> str | None:
         return "it takes no bias and no array of hidden pairs"
     if "offsets" in spec.mask_kind:
         return "it has to know a causal offset or a window before it is compiled"
-    if not spec.query_shape[-1] or max(spec.query_shape[-1], spec.value_shape[-1]) > WIDEST:
-        return f"it takes heads of a width of 1 to {WIDEST}"
+    if max(spec.query_shape[-1], spec.value_shape[-1]) > WIDEST:
+        return f"it takes heads of a width up to {WIDEST}"
     if spec.is_partitioned:
         return "XLA cannot divide a kernel among devices; under jax.shard_map each runs its own"
     if spec.is_varying:
@@ -113,9 +111,10 @@ def why_unsupported(spec: Any) -> str | None:
 
 
 def _filled(x: Array) -> Array:
-    """Fill up ``(…, T, H)`` with rows of zeros to whole tiles."""
-    tile = tile_size(x.shape[-2])
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, -x.shape[-2] % tile), (0, 0)])
+    """Fill up ``(B, N, T, H)`` with zeros: to whole tiles of rows, and to one number a row."""
+    length, width = x.shape[-2:]
+    rows, columns = -length % tile_size(length), int(width == 0)
+    return jnp.pad(x, ((0, 0), (0, 0), (0, rows), (0, columns)))
 
 
 def _differentiable(lower: int | None, upper: int | None) -> Any:

@@ -150,3 +150,12 @@ def test_empty_sizes_have_one_rule(name: str, sizes: str) -> None:
     assert output.shape == expected
     assert not output.any()
     assert [g.shape for g in gradients(output)] == [query, key]
+
+
+@pytest.mark.parametrize("name", [n for n in ANYWHERE if n != "jax_nn"])  # it takes one width
+def test_keys_without_width_weigh_alike(name: str) -> None:
+    value = np.random.default_rng(8).normal(size=(B, K, S, 3)).astype(np.float32)
+    query, key = jnp.ones((B, N, T, 0)), jnp.ones((B, K, S, 0))
+    got = attend(query, key, jnp.asarray(value), is_causal=True, implementation=name)
+    means = np.stack([value[:, :, : i + 1].mean(2) for i in range(T)], 2)
+    np.testing.assert_allclose(got, means.repeat(N // K, 1), rtol=0, atol=1e-6)
