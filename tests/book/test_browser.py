@@ -10,11 +10,11 @@ from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
 
-from tests.book.extensions import ROOT, ledger
+from tests.book.extensions import ROOT, toc
 
 pytestmark = pytest.mark.needs_browser
 
-PAGES = [f"{page}.html" for page in ledger.toc_pages(ROOT)]
+PAGES = [f"{page}.html" for page in toc.toc_pages(ROOT)]
 EXTRA = ["index.html", "search.html", "genindex.html"]
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 ARGUMENTS = [
