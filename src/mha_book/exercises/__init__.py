@@ -23,7 +23,8 @@ def check(exercise: str, attempt: Callable[..., Any]) -> None:
 
     Args:
         exercise: the name, ``chapter/name``.
-        attempt: the reader's function; one that returns ``...`` counts as not attempted.
+        attempt: the reader's function; one that returns ``...``, or a tuple that has it, counts as
+            not attempted.
 
     Raises:
         ValueError: there is no such exercise.
@@ -72,7 +73,8 @@ def verdict(exercise: str, attempt: Callable[..., Any]) -> str:
     def watched(*args: Any, **kwargs: Any) -> Any:
         nonlocal unattempted
         result = attempt(*args, **kwargs)
-        unattempted = unattempted or result is ...
+        parts = result if isinstance(result, tuple) else (result,)
+        unattempted = unattempted or any(part is ... for part in parts)
         return _as_number(result)
 
     try:

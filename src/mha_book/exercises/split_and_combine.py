@@ -108,8 +108,6 @@ def _judge(attempt: Attempt) -> str | None:
             return False
 
     answer = attempt(right)
-    if answer is ...:
-        return None
     if not isinstance(answer, bool | np.bool_) and np.shape(answer) != ():
         return f"expected True or False for a split; got {answer!r}"
     if not answer:
