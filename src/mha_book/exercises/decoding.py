@@ -1,16 +1,11 @@
 """Checks of the exercises of the chapter on writing one token."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _slowdown(attempt: Attempt) -> str | None:

@@ -1,16 +1,11 @@
 """Checks of the exercises of the chapter on dropout and gates."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _gates(attempt: Attempt) -> str | None:

@@ -1,15 +1,10 @@
 """Checks of the exercises of the chapter on how heads come to their roles."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _even_score(attempt: Attempt) -> str | None:

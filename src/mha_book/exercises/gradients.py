@@ -8,12 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 from mha_book.notation import Equation
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _draw(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:

@@ -1,15 +1,10 @@
 """Checks of the exercises of the chapter on heads in use."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _controls(attempt: Attempt) -> str | None:

@@ -1,19 +1,16 @@
 """Checks of the exercises of the chapter on positions."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from mha_book.attention.reference import attention_weights
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 from mha_book.rope import rotary_angles, rotate
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _turn(attempt: Attempt) -> str | None:

@@ -1,17 +1,14 @@
 """Checks of the exercises of the chapter on splitting and combining heads."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 from mha_book.heads import combine_heads, split_heads
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _merge(attempt: Attempt) -> str | None:

@@ -1,16 +1,12 @@
 """Checks of the exercises of the chapter on what lies beyond the trained length."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _slow_pairs(attempt: Attempt) -> str | None:
