@@ -30,6 +30,16 @@ MATH_READY = """async () => {
 }"""
 
 
+# How far what is seen moves while a page settles, summed as browsers sum it (layout shift).
+SHIFTS = """
+  window.shift = 0;
+  new PerformanceObserver(list => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+  }).observe({type: 'layout-shift', buffered: true});
+"""
+SHIFT_AT_MOST = 0.1
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """A file server that does not write to the terminal."""
 
@@ -59,6 +69,7 @@ class Visitor:
             viewport=viewport, color_scheme=scheme, reduced_motion="reduce"
         )
         self.context.route("**/*", self._gate)
+        self.context.add_init_script(SHIFTS)
         self.page = self.context.new_page()
         self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))

@@ -6,7 +6,7 @@ from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
 
-from tests.book.browsing import DESKTOP, PAGES, PHONE, Visitor, served
+from tests.book.browsing import DESKTOP, PAGES, PHONE, SHIFT_AT_MOST, Visitor, served
 
 pytestmark = pytest.mark.needs_browser
 
@@ -107,6 +107,7 @@ def look(tab: Visitor, page: str) -> dict:
     """Open a page at desktop width and note everything that the tests ask about."""
     tab.see(page)
     seen = {
+        "shift": tab.page.evaluate("window.shift"),
         "icons": tab.page.evaluate(ICONS),
         "stops": tab.page.evaluate(STOPS),
         "misnamed": tab.page.evaluate(MISNAMED),
@@ -137,6 +138,7 @@ def phone(browser, address) -> dict[str, dict]:
         tab.see(page)
         theme = tab.page.evaluate("document.documentElement.dataset.theme")
         seen[page] = {"wider": tab.page.evaluate(WIDER), "theme": theme}
+        seen[page]["moves"] = tab.page.evaluate("window.shift") >= SHIFT_AT_MOST
         seen[page] |= {"outside": [*tab.outside], "wrong": [*tab.wrong]}
     tab.context.close()
     return seen
@@ -154,14 +156,24 @@ def test_page_is_whole(desktop, page):
     assert seen["icons"]["bad"] == []
     assert seen["stops"] == 0
     assert seen["misnamed"] == []
+    assert seen["shift"] < SHIFT_AT_MOST
     assert all(words.strip() for words in seen["badges"])
     scripts = [link for link in seen["references"]["links"] if "fontawesome.js" in link]
     assert scripts == []
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_no_page_is_heavy(built_book, page):
+    """What a reader loads for one page alone: its text and its pictures."""
+    path = built_book / page
+    pictures = set(re.findall(r'<img\b[^>]* src="([^":]*_images/[^"]+)"', path.read_text("utf8")))
+    assert sum(x.stat().st_size for x in (path, *(path.parent / p for p in pictures))) < 1.5e6
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_no_page_is_wider_than_a_phone(phone, page):
-    assert phone[page] == {"wider": [], "theme": "dark", "outside": [], "wrong": []}
+    quiet = {"wider": [], "theme": "dark", "moves": False, "outside": [], "wrong": []}
+    assert phone[page] == quiet
 
 
 def test_every_link_and_anchor_leads_somewhere(desktop, address, built_book):
@@ -334,14 +346,16 @@ def test_the_checks_notice_what_they_look_for(browser, tmp_path):
     """A page with everything wrong, served in place of the book."""
     (tmp_path / "bad.html").write_text(
         "<!doctype html><body><article><p>$$ x^2 $$</p>"
-        "<img src='gone.png'><div style='width:900px'>wide</div>"
+        "<img src='gone.png'><div style='width:900px;height:300px'>wide</div>"
         "<script src='https://example.org/far.js'></script>"
-        "<script>console.error('oh')</script></article></body></html>"
+        "<script>console.error('oh')</script></article><script>setTimeout(() => {"
+        "document.querySelector('article').style.marginTop = '400px'}, 300)</script></body></html>"
     )
     with served(tmp_path) as address:
         tab = Visitor(browser, address, PHONE)
         tab.see("bad.html")
         assert tab.page.locator(SEARCH_BOX).count() == 0
+        tab.page.wait_for_function(f"window.shift > {SHIFT_AT_MOST}")
         assert len(tab.page.evaluate(IMAGES)) == 2  # it is missing, and has no alternative text
         assert tab.page.evaluate(MATH)["raw"] == ["$$ x^2 $$"]
         assert tab.page.evaluate(WIDER)
