@@ -29,6 +29,7 @@ import jax.numpy as jnp
 
 from harness import compiled, provenance
 from harness.options import Parser, wanted
+from harness.published import CHIPS
 from harness.report import RESULTS, progress_line, read_result, write_result
 from mha_book import init_multi_head, multi_head_attention
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, select
@@ -147,7 +148,7 @@ def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]
 
 def _attention(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
     """Attention; an implementation is called as `attend` calls it on the target's platform."""
-    _, length, dtype = program.implementation, program.length, program.dtype
+    length, dtype = program.length, program.dtype
     heads = [(1, n, length, HEAD_DIM) for n in (NUM_HEADS, program.num_kv_heads)]
     shapes: list[Any] = [(heads[0], dtype), (heads[1], dtype), (heads[1], dtype)]
     if program.implementation == KERNEL:
@@ -462,7 +463,7 @@ def lines(path: Path) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compile for each target; 1 if nothing here compiles for any of them."""
     parser = Parser("compiled", "Compiles attention for accelerators that are not here.")
-    every = [*(name for name in compiled.TARGETS if name != "v4"), *compiled.GPUS]
+    every = list(CHIPS)
     parser.add_argument("--targets", nargs="+", choices=every, default=every)
     parser.sized("--lengths", LENGTHS, (256,), help="positions")
     parser.sized("--minutes", 120, 10, help="when no program is begun any more")

@@ -14,9 +14,9 @@ from mha_book_ledger import (
     fill_numbers,
     glued_values,
     load_ledger,
-    part_of,
     scope_kind,
 )
+from mha_book_toc import part_of
 from sphinx import addnodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective

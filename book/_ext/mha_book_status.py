@@ -7,8 +7,9 @@ from pathlib import Path
 from docutils import nodes
 from mha_book_claims import load, verdict_counts
 from mha_book_equations import table
-from mha_book_ledger import read_pages, toc_pages
+from mha_book_ledger import read_pages
 from mha_book_pages import typed_numbers, words
+from mha_book_toc import toc_pages
 from sphinx.util.docutils import SphinxDirective
 
 __all__ = ["chapter_rows", "lock_versions", "setup"]

@@ -18,6 +18,7 @@ import mha_book_pages as pages  # noqa: E402
 import mha_book_rigour as rigour  # noqa: E402
 import mha_book_status as status  # noqa: E402
 import mha_book_symbols as symbols  # noqa: E402
+import mha_book_toc as toc  # noqa: E402
 
 __all__ = [
     "ROOT",
@@ -33,4 +34,5 @@ __all__ = [
     "rigour",
     "status",
     "symbols",
+    "toc",
 ]

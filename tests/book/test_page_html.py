@@ -9,9 +9,9 @@ import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
 
-from tests.book.extensions import ROOT, ledger, page_html
+from tests.book.extensions import ROOT, page_html, toc
 
-PAGES = ledger.toc_pages(ROOT)
+PAGES = toc.toc_pages(ROOT)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,50 @@
+"""The pages in their order, as ``_toc.yml`` has them: ``book/…`` each, without suffix."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+__all__ = ["Part", "numbered_pages", "part_of", "read_parts", "toc_pages"]
+
+
+class Part(NamedTuple):
+    """A part of the book; the root page stands before all others, in a part without a name."""
+
+    caption: str
+    is_numbered: bool
+    pages: list[str]
+
+
+def read_parts(root: Path) -> list[Part]:
+    """Return the parts of the book in the repository at ``root``."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
+    named = [
+        Part(part.get("caption", ""), bool(part.get("numbered")), _files(part))
+        for part in toc.get("parts", ())
+    ]
+    return [Part("", False, [toc["root"]]), *named]
+
+
+def toc_pages(root: Path) -> list[str]:
+    """Return every page, in order."""
+    return [page for part in read_parts(root) for page in part.pages]
+
+
+def numbered_pages(root: Path) -> list[tuple[str, str]]:
+    """Return (caption of its part, page) of the introduction and of every chapter, in order."""
+    first, *named = read_parts(root)
+    kept = [first, *(part for part in named if part.is_numbered)]
+    return [(part.caption, page) for part in kept for page in part.pages]
+
+
+def part_of(root: Path) -> dict[str, str]:
+    """Return the part that each page but the root is in, by the page's short name."""
+    return {Path(page).name: p.caption for p in read_parts(root)[1:] for page in p.pages}
+
+
+def _files(node: dict[str, Any]) -> list[str]:
+    """Return the pages below an entry, those of its sections too."""
+    below = [*node.get("chapters", ()), *node.get("sections", ())]
+    own = [node["file"]] if "file" in node else []
+    return own + [page for entry in below for page in _files(entry)]
