@@ -3,7 +3,7 @@
 Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the pages of the back matter
 ``{claims-ledger}``, ``{claims-evidence}``, ``{equation-census}``, ``{equation-rigour}``,
 ``{symbol-table}``, ``{api-reference}``, ``{claims-count}``, ``{chapter-table}`` and
-``{locked-versions}``.
+``{locked-versions}``; ``:::{lab} NAME`` puts a small laboratory on a page.
 Each code cell of a chapter gets the anchor ``cell-<its id>``, and a folded one its name.
 """
 
@@ -17,6 +17,7 @@ import mha_book_claims
 import mha_book_equations
 import mha_book_evidence
 import mha_book_html
+import mha_book_lab
 import mha_book_rigour
 import mha_book_status
 import mha_book_symbols
@@ -56,6 +57,7 @@ def setup(app):
     app.add_config_value("comments_config", {}, "env")
     app.connect("doctree-read", add_cell_anchors)
     parts = (
+        mha_book_lab,
         mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status,
         mha_book_rigour, mha_book_symbols, mha_book_addresses, mha_book_html,
     )  # fmt: skip

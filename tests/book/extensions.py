@@ -11,6 +11,7 @@ import mha_book_api as api  # noqa: E402
 import mha_book_equations as equations  # noqa: E402
 import mha_book_evidence as evidence  # noqa: E402
 import mha_book_html as page_html  # noqa: E402
+import mha_book_lab as lab  # noqa: E402
 import mha_book_ledger as ledger  # noqa: E402
 import mha_book_modules as modules  # noqa: E402
 import mha_book_pages as pages  # noqa: E402
@@ -25,6 +26,7 @@ __all__ = [
     "api",
     "equations",
     "evidence",
+    "lab",
     "ledger",
     "modules",
     "page_html",
