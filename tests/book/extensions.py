@@ -14,6 +14,7 @@ import mha_book_html as page_html  # noqa: E402
 import mha_book_ledger as ledger  # noqa: E402
 import mha_book_modules as modules  # noqa: E402
 import mha_book_pages as pages  # noqa: E402
+import mha_book_public as public  # noqa: E402
 import mha_book_rigour as rigour  # noqa: E402
 import mha_book_status as status  # noqa: E402
 import mha_book_symbols as symbols  # noqa: E402
@@ -28,6 +29,7 @@ __all__ = [
     "modules",
     "page_html",
     "pages",
+    "public",
     "rigour",
     "status",
     "symbols",
