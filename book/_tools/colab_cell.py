@@ -3,7 +3,7 @@
     python book/_tools/colab_cell.py [--check] [name ...]
 
 It stands before the first code cell of every notebook, out of sight on the pages. It names the
-repository that ``mha_book_public`` finds: once that is configured, run this again, and commit the
+repository that ``CITATION.cff`` does: once that is configured, run this again, and commit the
 notebooks, since Colab opens them from the repository. Nothing is executed: the outputs and their
 order stay. Twice in a row changes nothing.
 """
@@ -69,7 +69,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="chapters, without .ipynb; all if none is given")
     parser.add_argument("--check", action="store_true", help="say what would change, write nothing")
     arguments = parser.parse_args()
-    repository = read_public(BOOK.parent).repository
+    repository = read_public(BOOK.parent, {}).repository  # the committed one
     paths = [BOOK / f"{name}.ipynb" for name in arguments.names] or sorted(BOOK.glob("*.ipynb"))
     changed = 0
     for path in paths:
