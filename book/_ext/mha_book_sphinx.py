@@ -19,6 +19,7 @@ import mha_book_evidence
 import mha_book_html
 import mha_book_public
 import mha_book_rigour
+import mha_book_share
 import mha_book_status
 import mha_book_symbols
 from docutils import nodes
@@ -59,6 +60,7 @@ def setup(app):
     parts = (
         mha_book_public, mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api,
         mha_book_status, mha_book_rigour, mha_book_symbols, mha_book_addresses, mha_book_html,
+        mha_book_share,
     )  # fmt: skip
     for part in parts:
         part.setup(app)

@@ -16,6 +16,7 @@ import mha_book_modules as modules  # noqa: E402
 import mha_book_pages as pages  # noqa: E402
 import mha_book_public as public  # noqa: E402
 import mha_book_rigour as rigour  # noqa: E402
+import mha_book_share as share  # noqa: E402
 import mha_book_status as status  # noqa: E402
 import mha_book_symbols as symbols  # noqa: E402
 
@@ -31,6 +32,7 @@ __all__ = [
     "pages",
     "public",
     "rigour",
+    "share",
     "status",
     "symbols",
 ]

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,8 +16,9 @@ REPOSITORY, SITE = "https://github.com/anna/heads", "https://anna.example/heads/
 SET = {"MHA_BOOK_REPOSITORY": REPOSITORY, "MHA_BOOK_SITE": SITE}
 
 
-def citation(folder: Path, **keys: str) -> Path:
-    (folder / "CITATION.cff").write_text(yaml.safe_dump({"title": "Rain", **keys}), "utf8")
+def citation(folder: Path, **keys: Any) -> Path:
+    keys |= {"title": "Rain", "version": "1.0", "authors": [{"name": "Anna"}]}
+    (folder / "CITATION.cff").write_text(yaml.safe_dump(keys), "utf8")
     return folder
 
 
@@ -67,7 +69,8 @@ def test_the_workflow_publishes_under_the_addresses_of_its_own_repository():
 # The pages of a book of two pages, by the theme of the book.
 
 CONF = """\
-extensions = ["myst_nb", "sphinx_book_theme", "mha_book_public", "mha_book_html"]
+extensions = ["myst_nb", "sphinx_book_theme", "mha_book_public", "mha_book_html",
+    "mha_book_share"]
 html_theme = "sphinx_book_theme"
 html_title = "Rain"
 root_doc = "book/wet"
@@ -88,6 +91,8 @@ def built(tmp_path_factory):
     (folder / "book").mkdir(parents=True)
     citation(folder)
     (folder / "conf.py").write_text(CONF, encoding="utf8")
+    (folder / "_toc.yml").write_text("root: book/wet\nparts: [{chapters: [{file: book/dry}]}]")
+    (folder / "CHANGELOG.md").write_text("## Unreleased\n\n- Rain.\n")
     (folder / "book" / "wet.ipynb").write_text(json.dumps(NOTEBOOK), encoding="utf8")
     text = "# Dry\n\nThe sun is out for now.\n\n```{toctree}\nwet\n```\n"
     (folder / "book" / "dry.md").write_text(text, encoding="utf8")
@@ -105,7 +110,8 @@ def built(tmp_path_factory):
             app.build()
         pages = sorted(folder.parent.glob("out/**/*.html"))
         found.append({page.stem: page.read_text(encoding="utf8") for page in pages})
-        assert (folder.parent / "out" / "sitemap.xml").exists() == bool(environ)
+        for file in ("sitemap.xml", "feed.xml", "_images/cards/wet.png", "_images/cards/dry.png"):
+            assert (folder.parent / "out" / file).exists() == bool(environ), file
     return found
 
 
@@ -121,6 +127,17 @@ def test_without_an_address_no_page_names_one(built):
     assert {name: outside(text) for name, text in unset.items() if outside(text)} == {}
 
 
+def test_a_page_says_how_it_is_cited(built):
+    for pages, url in zip(built, ("", f"{SITE}book/dry.html"), strict=True):
+        (fold,) = re.findall(r'<details class="cite">.*?</details>', pages["dry"], re.S)
+        assert "Anna: “Dry.” In <cite>Rain</cite>, version 1.0, not yet released." in fold
+        assert "@incollection{mha-book:dry," in fold
+        assert ("url" in fold) == bool(url)
+        assert not url or fold.count(url) == 3
+        assert 'class="cite"' not in pages["genindex"]
+        assert "share.css" in pages["dry"]
+
+
 def test_with_an_address_every_page_has_its_own(built):
     _, pages = built
     issue = f"{REPOSITORY}/issues/new?title=Issue%20on%20page%20%2F"
@@ -128,7 +145,7 @@ def test_with_an_address_every_page_has_its_own(built):
         links = {link.split(".html&")[0] for link in outside(pages[page])}
         expected = {
             REPOSITORY, f"{REPOSITORY}/edit/main/{file}", f"{issue}book/{page}",
-            f"{SITE}book/{page}.html",
+            f"{SITE}book/{page}.html", f"{SITE}_images/cards/{page}.png", f"{SITE}feed.xml",
         }  # fmt: skip
         if file.endswith("ipynb"):
             expected |= {
