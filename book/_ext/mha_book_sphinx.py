@@ -13,6 +13,7 @@ from pathlib import Path
 
 import mha_book_addresses
 import mha_book_api
+import mha_book_bibliography
 import mha_book_claims
 import mha_book_equations
 import mha_book_evidence
@@ -60,7 +61,7 @@ def setup(app):
     parts = (
         mha_book_public, mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api,
         mha_book_status, mha_book_rigour, mha_book_symbols, mha_book_addresses, mha_book_html,
-        mha_book_share,
+        mha_book_share, mha_book_bibliography,
     )  # fmt: skip
     for part in parts:
         part.setup(app)
