@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 HTML   := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers accelerators-env book pdf zip serve test test-all lab notebooks lint format bench bench-gpu accelerators lock clean
+.PHONY: help env peers accelerators-env book pdf zip links serve test test-all lab notebooks lint format bench bench-gpu accelerators lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -30,6 +30,9 @@ pdf: book  ## print the book as a PDF, or one page of it: make pdf CHAPTER=gradi
 zip: book  ## pack the HTML into one file, to be read offline
 	@$(BIN)/python book/_tools/pack.py
 
+links: env  ## ask other hosts whether the links to them still lead somewhere
+	$(BIN)/jupyter-book build . --builder linkcheck
+
 serve: book  ## build the HTML and serve it on this machine
 	@echo "serving at http://localhost:$(PORT)/ (stop with Ctrl-C)"
 	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
@@ -46,7 +49,8 @@ lab: env  ## open the chapters in JupyterLab
 notebooks: env  ## execute all chapters in place and normalise them
 	$(BIN)/python book/_tools/refresh.py
 
-lint: env  ## check style, docstrings and types
+lint: env  ## check style, docstrings, types and spelling
+	$(BIN)/codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
