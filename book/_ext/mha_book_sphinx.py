@@ -13,12 +13,15 @@ from pathlib import Path
 
 import mha_book_addresses
 import mha_book_api
+import mha_book_bibliography
 import mha_book_claims
 import mha_book_equations
 import mha_book_evidence
 import mha_book_html
 import mha_book_lab
+import mha_book_public
 import mha_book_rigour
+import mha_book_share
 import mha_book_status
 import mha_book_symbols
 from docutils import nodes
@@ -57,9 +60,9 @@ def setup(app):
     app.add_config_value("comments_config", {}, "env")
     app.connect("doctree-read", add_cell_anchors)
     parts = (
-        mha_book_lab,
-        mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status,
-        mha_book_rigour, mha_book_symbols, mha_book_addresses, mha_book_html,
+        mha_book_public, mha_book_lab, mha_book_claims, mha_book_evidence, mha_book_equations,
+        mha_book_api, mha_book_status, mha_book_rigour, mha_book_symbols, mha_book_addresses,
+        mha_book_html, mha_book_share, mha_book_bibliography,
     )  # fmt: skip
     for part in parts:
         part.setup(app)

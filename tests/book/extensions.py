@@ -8,6 +8,7 @@ sys.path.append(str(ROOT / "book" / "_ext"))
 
 import mha_book_addresses as addresses  # noqa: E402
 import mha_book_api as api  # noqa: E402
+import mha_book_bibliography as bibliography  # noqa: E402
 import mha_book_equations as equations  # noqa: E402
 import mha_book_evidence as evidence  # noqa: E402
 import mha_book_html as page_html  # noqa: E402
@@ -15,7 +16,9 @@ import mha_book_lab as lab  # noqa: E402
 import mha_book_ledger as ledger  # noqa: E402
 import mha_book_modules as modules  # noqa: E402
 import mha_book_pages as pages  # noqa: E402
+import mha_book_public as public  # noqa: E402
 import mha_book_rigour as rigour  # noqa: E402
+import mha_book_share as share  # noqa: E402
 import mha_book_status as status  # noqa: E402
 import mha_book_symbols as symbols  # noqa: E402
 import mha_book_toc as toc  # noqa: E402
@@ -24,6 +27,7 @@ __all__ = [
     "ROOT",
     "addresses",
     "api",
+    "bibliography",
     "equations",
     "evidence",
     "lab",
@@ -31,7 +35,9 @@ __all__ = [
     "modules",
     "page_html",
     "pages",
+    "public",
     "rigour",
+    "share",
     "status",
     "symbols",
     "toc",

@@ -86,6 +86,7 @@ def test_a_small_page_keeps_the_budget(tmp_path):
         ((SET_UP, code("f()", "hide-input", printed="[False]\n")), "True or False"),
         ((SET_UP, code("x = 1\n" * 26)), "has 26 lines, at most 25"),
         ((code("import jax"),), "not folded"),
+        ((code("install()", "remove-cell"), code("import jax")), "not folded"),
     ],
 )
 def test_what_is_over_the_budget_is_found(tmp_path, cells, problem):
