@@ -8,6 +8,7 @@ sys.path.append(str(ROOT / "book" / "_ext"))
 
 import mha_book_addresses as addresses  # noqa: E402
 import mha_book_api as api  # noqa: E402
+import mha_book_code as code  # noqa: E402
 import mha_book_equations as equations  # noqa: E402
 import mha_book_evidence as evidence  # noqa: E402
 import mha_book_html as page_html  # noqa: E402
@@ -22,6 +23,7 @@ __all__ = [
     "ROOT",
     "addresses",
     "api",
+    "code",
     "equations",
     "evidence",
     "ledger",
