@@ -275,7 +275,7 @@ def _read(app, doctree) -> None:
         file = Path(node.get("source") or "")
         included = file.is_absolute() and file.suffix == ".py" and file.is_file()
         uses = find_uses(node.astext(), file_names(file) if included else known)
-        node["mha_book_uses"] = uses
+        node["mha_book_uses"] = [tuple(use) for use in uses]
         anchor, folded = _place(node)
         for use in uses:
             here = (use.imported, folded, anchor)
@@ -346,7 +346,7 @@ def _resolved(app, doctree, docname) -> None:
     seen: set[str] = set()
     for node in _code_blocks(doctree):
         links = {}
-        for use in node["mha_book_uses"]:
+        for use in map(Use._make, node["mha_book_uses"]):
             target = objects.get(use.name)
             if target and target.docname != docname:
                 uri = app.builder.get_relative_uri(docname, target.docname)
@@ -375,16 +375,15 @@ def _highlight(app) -> None:
     def highlight_block(source, lang, *arguments, location=None, **options):
         html = plain(source, lang, *arguments, location=location, **options)
         if isinstance(location, nodes.literal_block) and "mha_book_links" in location:
-            return linked(html, location["mha_book_uses"], *location["mha_book_links"])
+            uses = [Use(*use) for use in location["mha_book_uses"]]
+            return linked(html, uses, *location["mha_book_links"])
         return html
 
     app.builder.highlighter.highlight_block = highlight_block
 
 
 def setup(app):
-    """Register the events, and the style and script of finding one's way."""
-    app.add_css_file("find.css")
-    app.add_js_file("find.js")
+    """Register the events."""
     app.connect("builder-inited", _highlight)
     app.connect("doctree-read", _read, priority=600)  # the anchors of the cells are there
     app.connect("env-purge-doc", _purge)

@@ -2,8 +2,8 @@
 
 Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the pages of the back matter
 ``{claims-ledger}``, ``{claims-evidence}``, ``{equation-census}``, ``{equation-rigour}``,
-``{symbol-table}``, ``{api-reference}``, ``{claims-count}``, ``{chapter-table}`` and
-``{locked-versions}``.
+``{symbol-table}``, ``{api-reference}``, ``{api-module}``, ``{figure-list}``, ``{exercise-list}``,
+``{claims-count}``, ``{chapter-table}`` and ``{locked-versions}``.
 Each code cell of a chapter gets the anchor ``cell-<its id>``, and a folded one its name.
 """
 
@@ -17,6 +17,7 @@ import mha_book_claims
 import mha_book_code
 import mha_book_equations
 import mha_book_evidence
+import mha_book_finding
 import mha_book_html
 import mha_book_rigour
 import mha_book_status
@@ -59,6 +60,7 @@ def setup(app):
     parts = (
         mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status,
         mha_book_rigour, mha_book_symbols, mha_book_addresses, mha_book_html, mha_book_code,
+        mha_book_finding,
     )  # fmt: skip
     for part in parts:
         part.setup(app)

@@ -11,6 +11,7 @@ import mha_book_api as api  # noqa: E402
 import mha_book_code as code  # noqa: E402
 import mha_book_equations as equations  # noqa: E402
 import mha_book_evidence as evidence  # noqa: E402
+import mha_book_finding as finding  # noqa: E402
 import mha_book_html as page_html  # noqa: E402
 import mha_book_ledger as ledger  # noqa: E402
 import mha_book_modules as modules  # noqa: E402
@@ -26,6 +27,7 @@ __all__ = [
     "code",
     "equations",
     "evidence",
+    "finding",
     "ledger",
     "modules",
     "page_html",
