@@ -1,7 +1,10 @@
-"""The pages in their order, as ``_toc.yml`` has them: ``book/…`` each, without suffix."""
+"""The pages in their order, as ``_toc.yml`` has them: ``book/…`` each, without suffix.
+
+The pages below another, as those of the API are, are left out.
+"""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -20,7 +23,11 @@ def read_parts(root: Path) -> list[Part]:
     """Return the parts of the book in the repository at ``root``."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
     named = [
-        Part(part.get("caption", ""), bool(part.get("numbered")), _files(part))
+        Part(
+            part.get("caption", ""),
+            bool(part.get("numbered")),
+            [entry["file"] for entry in part["chapters"]],
+        )
         for part in toc.get("parts", ())
     ]
     return [Part("", False, [toc["root"]]), *named]
@@ -41,10 +48,3 @@ def numbered_pages(root: Path) -> list[tuple[str, str]]:
 def part_of(root: Path) -> dict[str, str]:
     """Return the part that each page but the root is in, by the page's short name."""
     return {Path(page).name: p.caption for p in read_parts(root)[1:] for page in p.pages}
-
-
-def _files(node: dict[str, Any]) -> list[str]:
-    """Return the pages below an entry, those of its sections too."""
-    below = [*node.get("chapters", ()), *node.get("sections", ())]
-    own = [node["file"]] if "file" in node else []
-    return own + [page for entry in below for page in _files(entry)]

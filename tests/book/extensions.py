@@ -9,8 +9,10 @@ sys.path.append(str(ROOT / "book" / "_ext"))
 import mha_book_addresses as addresses  # noqa: E402
 import mha_book_api as api  # noqa: E402
 import mha_book_bibliography as bibliography  # noqa: E402
+import mha_book_code as code  # noqa: E402
 import mha_book_equations as equations  # noqa: E402
 import mha_book_evidence as evidence  # noqa: E402
+import mha_book_finding as finding  # noqa: E402
 import mha_book_html as page_html  # noqa: E402
 import mha_book_lab as lab  # noqa: E402
 import mha_book_ledger as ledger  # noqa: E402
@@ -28,8 +30,10 @@ __all__ = [
     "addresses",
     "api",
     "bibliography",
+    "code",
     "equations",
     "evidence",
+    "finding",
     "lab",
     "ledger",
     "modules",
