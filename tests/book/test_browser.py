@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import io
 import json
 import re
 import threading
@@ -9,8 +10,9 @@ from collections.abc import Iterator
 from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
+from PIL import Image
 
-from tests.book.extensions import ROOT, ledger
+from tests.book.extensions import ROOT, figures, ledger
 
 pytestmark = pytest.mark.needs_browser
 
@@ -153,6 +155,15 @@ PAPER = {
     "bars": 0, "title": 1, "unreadable": 0,
 }  # fmt: skip
 
+# The figures of a page: which form is seen, how large, and whether the box scrolls.
+FIGURES = """() => [...document.querySelectorAll('.figure-scroll')].map(box => {
+  const seen = [...box.querySelectorAll('img')].filter(e => e.getClientRects().length);
+  const first = seen[0].getBoundingClientRect();
+  return {forms: seen.map(e => e.className), source: seen[0].getAttribute('src'),
+          width: first.width, height: first.height, drawn: +seen[0].getAttribute('width'),
+          scrolls: box.scrollWidth > box.clientWidth + 2, stop: box.tabIndex};
+})"""
+
 SEARCH_BOX = "input[type=search]:visible, button.search-button-field:visible"
 
 PLACES = [
@@ -267,6 +278,7 @@ def phone(browser, address) -> dict[str, dict]:
         tab.see(page)
         theme = tab.page.evaluate("document.documentElement.dataset.theme")
         seen[page] = {"wider": tab.page.evaluate(WIDER), "theme": theme}
+        seen[page]["figures"] = tab.page.evaluate(FIGURES)
         seen[page] |= {"outside": [*tab.outside], "wrong": [*tab.wrong]}
     tab.context.close()
     return seen
@@ -290,7 +302,41 @@ def test_page_is_whole(desktop, page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_page_is_wider_than_a_phone(phone, page):
-    assert phone[page] == {"wider": [], "theme": "dark", "outside": [], "wrong": []}
+    seen = {key: value for key, value in phone[page].items() if key != "figures"}
+    assert seen == {"wider": [], "theme": "dark", "outside": [], "wrong": []}
+
+
+def test_labels_can_be_read_on_a_phone(phone, built_book):
+    for page, tab in phone.items():
+        for seen in tab["figures"]:
+            assert seen["forms"] == ["only-dark"]
+            light = seen["source"].replace("-dark.", ".")
+            label = figures.facts(((built_book / page).parent / light).read_bytes())[2]
+            shown = label * seen["width"] / seen["drawn"]
+            assert shown > min(figures.SMALLEST_LABEL, label) - 0.1, (page, seen)
+            assert seen["width"] <= seen["drawn"] + 1
+            assert seen["scrolls"] == (seen["stop"] == 0), (page, seen)
+    assert sum(len(tab["figures"]) for tab in phone.values()) > 70
+
+
+def test_the_theme_switches_figures_and_their_ground_is_the_page(browser, address):
+    tab = Visitor(browser, address, DESKTOP, "dark")
+    tab.see("book/introduction.html")
+    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-dark",)}
+    picture = tab.page.locator("img.only-dark").first
+    picture.scroll_into_view_if_needed()
+    picture.evaluate("e => e.decode()")
+    with Image.open(io.BytesIO(picture.screenshot())) as shown:
+        corner = shown.convert("RGB").getpixel((3, 3))
+    page = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert [int(n) for n in re.findall(r"\d+", page)] == pytest.approx(corner, abs=1)
+    tab.page.evaluate("document.documentElement.dataset.theme = 'light'")
+    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-light",)}
+    tab.page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    tab.page.emulate_media(media="print")
+    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-light",)}
+    assert tab.wrong == []
+    tab.context.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
