@@ -52,9 +52,10 @@ def _linear(colors: np.ndarray) -> np.ndarray:
 def dark_colors(colors: np.ndarray) -> np.ndarray:
     """Return colors that stand out from the dark ground as these do from white, of the same hue.
 
-    With contrasts as WCAG 2 has them, a color whose contrast to white is a share x of black's, on a
-    logarithmic scale, gets the share x^0.8 of what the ink has to the ground: faint tints a little
-    more than they had, since the eye tells dark shades apart less well.
+    Those of the palette become their twins. Else, with contrasts as WCAG 2 has them: a color whose
+    contrast to white is a share x of black's, on a logarithmic scale, gets the share x^0.8 of what
+    the ink has to the ground. Faint tints so get a little more than they had, since the eye tells
+    dark shades apart less well.
 
     Args:
         colors: ``(n, 3)``, red, green and blue from 0 to 255.
@@ -70,7 +71,10 @@ def dark_colors(colors: np.ndarray) -> np.ndarray:
     white = (after - before * factor) / np.maximum(1 - before * factor, 1e-6)
     mixed = hue + (1 - hue) * white[:, None]
     shown = np.where(mixed <= 0.0031308, mixed * 12.92, 1.055 * mixed ** (1 / 2.4) - 0.055)
-    return np.clip(np.rint(255 * shown), 0, 255).astype(np.uint8)
+    result = np.clip(np.rint(255 * shown), 0, 255).astype(np.uint8)
+    for light, dark in DARK.items():
+        result[(colors == list(bytes.fromhex(light[1:]))).all(-1)] = list(bytes.fromhex(dark[1:]))
+    return result
 
 
 def dark_png(data: bytes) -> bytes:
@@ -93,9 +97,8 @@ def dark_svg(text: str) -> str:
     """Return an SVG in dark colors: what is filled and drawn, and the pictures in it."""
 
     def color(match: re.Match[str]) -> str:
-        old = match[2]
-        new = dark_colors(np.array([list(bytes.fromhex(old[1:]))]))[0].tobytes().hex()
-        return match[1] + DARK.get(old, f"#{new}")
+        old = np.array([list(bytes.fromhex(match[2][1:]))])
+        return f"{match[1]}#{dark_colors(old)[0].tobytes().hex()}"
 
     def picture(match: re.Match[str]) -> str:
         data = dark_png(base64.b64decode(match[1]))
