@@ -49,7 +49,8 @@ def exchange_heads(x: Float[Array, "*batch N t H"], axis_name: str, devices: int
     copies = devices // x.shape[-3] if x.shape[-3] % devices else 1
     x = jnp.repeat(x, copies, axis=-3) if copies > 1 else x
     heads, positions = x.ndim - 3, x.ndim - 2
-    return jax.lax.all_to_all(x, axis_name, heads, positions, tiled=True)
+    exchanged: Array = jax.lax.all_to_all(x, axis_name, heads, positions, tiled=True)
+    return exchanged
 
 
 def all_to_all_attention(
@@ -133,5 +134,7 @@ def attend_exchanged(
 ) -> Array:
     """Attend inside ``shard_map``; the mask's array has this device's heads and all positions."""
     q, k, v = (exchange_heads(x, axis_name, devices) for x in (query, key, value))
-    output: Array = attend(q, k, v, **options)  # (…, N / P, T, C)
-    return jax.lax.all_to_all(output, axis_name, output.ndim - 2, output.ndim - 3, tiled=True)
+    heads: Array = attend(q, k, v, **options)  # (…, N / P, T, C)
+    back = heads.ndim - 2, heads.ndim - 3
+    output: Array = jax.lax.all_to_all(heads, axis_name, *back, tiled=True)
+    return output

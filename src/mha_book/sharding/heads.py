@@ -19,6 +19,7 @@ References:
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float
 
@@ -30,7 +31,12 @@ from mha_book.multihead.latent import (
     compress,
     expanded_attention,
 )
-from mha_book.multihead.layer import multi_head_attention, project_output, project_qkv
+from mha_book.multihead.layer import (
+    broadcast_gates,
+    multi_head_attention,
+    project_output,
+    project_qkv,
+)
 from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, check_params
 from mha_book.sharding.all_to_all import attend_exchanged
 from mha_book.sharding.mesh import (
@@ -94,16 +100,18 @@ def head_specs(
             size = getattr(params, name).shape[0]
             check_divisible(name, "axis 0 (D)", size, devices, heads)
     bias = PartitionSpec() if is_shared else PartitionSpec(heads, None)
-    return MultiHeadParams(  # type: ignore[arg-type]
-        w_q=PartitionSpec(None, heads, None),
-        w_k=into,
-        w_v=into,
-        w_o=PartitionSpec(heads, None, None),
-        b_q=None if params.b_q is None else PartitionSpec(heads, None),
-        b_k=None if params.b_k is None else bias,
-        b_v=None if params.b_v is None else bias,
-        b_o=None if params.b_o is None else PartitionSpec(),
-    )
+    specs: dict[str, Any] = {
+        "w_q": PartitionSpec(None, heads, None),
+        "w_k": into,
+        "w_v": into,
+        "w_o": PartitionSpec(heads, None, None),
+        "b_q": PartitionSpec(heads, None),
+        "b_k": bias,
+        "b_v": bias,
+        "b_o": PartitionSpec(),
+    }
+    absent = [name for name, x in params._asdict().items() if x is None]
+    return MultiHeadParams(**{**specs, **dict.fromkeys(absent)})
 
 
 def latent_specs(params: LatentParams, devices: int, heads: str) -> LatentParams:
@@ -130,10 +138,12 @@ def latent_specs(params: LatentParams, devices: int, heads: str) -> LatentParams
     """
     check_type(params, "params", LatentParams, "as init_latent gives them")
     check_divisible("params", "axis of heads (N)", params.w_q.shape[1], devices, heads)
-    whole = {name: None if x is None else PartitionSpec() for name, x in params._asdict().items()}
+    whole: dict[str, Any] = {
+        name: None if x is None else PartitionSpec() for name, x in params._asdict().items()
+    }
     middle = PartitionSpec(None, heads, None)
     divided = {"w_q": middle, "w_uk": middle, "w_uv": middle, "w_o": PartitionSpec(heads)}
-    return LatentParams(**{**whole, **divided})  # type: ignore[arg-type]
+    return LatentParams(**{**whole, **divided})
 
 
 def shard_params(
@@ -282,6 +292,7 @@ def sharded_multi_head_attention(
         params = _own_kv_head(params, copies, axes.heads)
         b_o, params = params.b_o, params._replace(b_o=None)
         options: dict[str, Any] = {"implementation": implementation}
+        output: Array
         if axes.sequence is None:
             output = multi_head_attention(
                 params, x, mask=data, scale=number, gates=gates, angles=angles, **options
@@ -293,11 +304,13 @@ def sharded_multi_head_attention(
             else:
                 exchange = (str(axes.sequence), sizes.sequence)
                 heads = attend_exchanged(q, k, v, *exchange, mask=data, scale=number, **options)
-            heads = heads if gates is None else heads * gates[:, None, None].astype(heads.dtype)
+            heads = heads if gates is None else heads * broadcast_gates(gates, heads.ndim)
             output = project_output(params, heads)
         if axes.heads is not None:
             output = jax.lax.psum(output, axes.heads)
-        return output if b_o is None else output + b_o
+        return (
+            output if b_o is None else output + jnp.reshape(b_o, (1,) * (output.ndim - 1) + (-1,))
+        )
 
     run = on_mesh(
         on_device,
@@ -393,7 +406,7 @@ def _own_kv_head(params: MultiHeadParams, copies: int, heads: str | None) -> Mul
         return params
     own = jax.lax.axis_index(heads) // copies
 
-    def take(x: Array | None) -> Array | None:
+    def take(x: Any) -> Any:
         return None if x is None else jax.lax.dynamic_slice_in_dim(x, own, 1, -2)
 
     return params._replace(

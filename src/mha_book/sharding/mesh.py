@@ -205,7 +205,7 @@ def on_mesh(
     if AxisType.Explicit not in mesh.axis_types:
         return run
 
-    def divide(spec: PartitionSpec | None, x: Any) -> Any:
+    def divide(spec: Any, x: Any) -> Any:
         def of_array(x: Array) -> Array:
             is_whole = not any(jax.typeof(x).sharding.spec)
             wanted = NamedSharding(mesh, spec) if isinstance(mesh, jax.sharding.Mesh) else spec

@@ -397,10 +397,9 @@ def _gradients(
             default=functools.partial(by_platform, platform="tpu"),
         )
         return found
-    emptied = zero_unattended(*operands[:3], operands.visible())
-    saved = gradient.Saved(
-        Operands(*emptied, *operands[3:]), output.astype(lse.dtype), lse, None, None
-    )
+    q, k, v = zero_unattended(*operands[:3], operands.visible())
+    operands = operands._replace(query=q, key=k, value=v)
+    saved = gradient.Saved(operands, output.astype(lse.dtype), lse, None, None)
     return gradient.backward(saved, d_output, d_lse)[:3]
 
 
