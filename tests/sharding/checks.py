@@ -208,6 +208,103 @@ def log_sum_exp_and_forward_mode() -> None:
     close(*found)
 
 
+@check
+def a_plan_costs_what_the_program_sends() -> None:
+    """Collectives of compiled programs, their number and their bytes, equal the formulas."""
+    from collections import Counter
+
+    from mha_book.masks import causal, sliding_window
+    from mha_book.multihead.parameters import init_multi_head
+    from mha_book.sharding.all_to_all import all_to_all_attention
+    from mha_book.sharding.heads import head_specs, sharded_multi_head_attention
+    from mha_book.sharding.mesh import MeshAxes, operand_specs
+    from mha_book.sharding.plan import compiled_transfers, plan_cost
+    from mha_book.sharding.ring import ring_attention
+    from tests.sharding.contract import mesh_for
+
+    def total(transfers: Any) -> dict[str, tuple[int, int]]:
+        counts: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for transfer in transfers:
+            counts[transfer.kind] += transfer.count
+            sizes[transfer.kind] += transfer.operand_bytes
+        return {kind: (counts[kind], sizes[kind]) for kind in counts}
+
+    def compiled(function: Any, *arguments: Any) -> Any:
+        return jax.jit(function).lower(*arguments).compile()
+
+    axes = MeshAxes("batch", "heads", "sequence")
+    sizes = {"batch": 4, "num_heads": 8, "length": 32, "head_dim": 5, "value_dim": 3}
+    for shape, num_kv_heads, method, placement, mask in (
+        ((1, 1, 8), 4, "ring", "zigzag", causal()),
+        ((2, 2, 2), 2, "ring", "striped", None),
+        ((1, 1, 8), 8, "ring", "contiguous", sliding_window(5)),
+        ((1, 1, 8), 8, "ring", "contiguous", sliding_window(3, 2)),
+        ((2, 1, 4), 8, "all_to_all", "contiguous", causal()),
+        ((1, 2, 4), 4, "all_to_all", "contiguous", None),
+        ((1, 1, 1), 8, "ring", "contiguous", causal()),
+    ):
+        mesh = mesh_for(shape, tuple(axes), is_explicit=False)
+        lower, upper = (None, None) if mask is None else (mask.lower, mask.upper)
+        plan = plan_cost(
+            **sizes, num_kv_heads=num_kv_heads, devices=MeshAxes(*shape), method=method,
+            placement=placement, lower=lower, upper=upper, bytes_per_number=4,
+        )  # fmt: skip
+        options: dict[str, Any] = {"axes": axes, "mesh": mesh, "mask": mask}
+        if method == "ring":
+            options["placement"] = placement
+
+        def attend(q: Any, k: Any, v: Any, options: Any = options, method: str = method) -> Any:
+            function = ring_attention if method == "ring" else all_to_all_attention
+            return function(q, k, v, **options)
+
+        def gradient(*x: Any, attend: Any = attend) -> Any:
+            output, pull = jax.vjp(attend, *x[:3])
+            return output, *pull(x[3])
+
+        place = NamedSharding(mesh, operand_specs(4, axes))
+        q, k, v, d_output = (
+            jax.ShapeDtypeStruct((4, heads, 32, width), jnp.float32, sharding=place)
+            for heads, width in ((8, 5), (num_kv_heads, 5), (num_kv_heads, 3), (8, 3))
+        )
+        program = compiled(attend, q, k, v)
+        assert compiled_transfers(program.as_text()) == total(plan.forward)
+        memory = program.memory_analysis()
+        held = memory.argument_size_in_bytes + memory.output_size_in_bytes
+        assert held == plan.operand_bytes
+        both = compiled_transfers(compiled(gradient, q, k, v, d_output).as_text())
+        wanted = total((*plan.forward, *plan.backward))
+        assert both == wanted, f"{shape} {method}: {both}, by the plan {wanted}"
+
+    sizes = {**sizes, "d_model": 16}
+    for shape, num_kv_heads, kv_heads in (
+        ((2, 4, 1), 4, "replicate"),
+        ((1, 8, 1), 2, "replicate"),
+        ((1, 8, 1), 2, "split"),
+        ((1, 4, 2), 1, "split"),
+    ):
+        mesh = mesh_for(shape, tuple(axes), is_explicit=False)
+        shared = {"num_kv_heads": num_kv_heads, "head_dim": 5, "value_dim": 3}
+        params = jax.eval_shape(lambda s=shared: init_multi_head(0, 16, 8, **s))
+        specs = head_specs(params, shape[1], "heads", kv_heads)
+        placed, x = jax.tree.map(
+            lambda w, spec, m=mesh: jax.ShapeDtypeStruct(
+                w.shape, w.dtype, sharding=NamedSharding(m, spec)
+            ),
+            (params, jax.ShapeDtypeStruct((4, 32, 16), jnp.float32)),
+            (specs, P("batch", "sequence", None)),
+        )
+        more = {"axes": axes, "mesh": mesh, "kv_heads": kv_heads}
+        program = compiled(lambda p, x, o=more: sharded_multi_head_attention(p, x, **o), placed, x)
+        plan = plan_cost(
+            **sizes, num_kv_heads=num_kv_heads, devices=MeshAxes(*shape), kv_heads=kv_heads,
+            bytes_per_number=4,
+        )  # fmt: skip
+        assert compiled_transfers(program.as_text()) == total((*plan.forward, *plan.layer))
+        given = 4 * (4 // shape[0]) * (32 // shape[2]) * 16  # what goes in
+        assert program.memory_analysis().argument_size_in_bytes == plan.weight_bytes + given
+
+
 def contract(exhaustive: bool) -> dict[str, Callable[[], Any]]:
     """The cases of the contract, each a check of its own."""
     from tests.sharding.contract import full, pairwise, run

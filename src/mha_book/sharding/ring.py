@@ -347,6 +347,9 @@ def _as_state(output: Array, lse: Array) -> SoftmaxState:
 
 def _backward(call: RingCall, kept: Any, cotangents: tuple[Array, Array]) -> Arrays:
     query, key, value, data, output, lse = kept
+    # The keys go around once more. A compiler that sees the same sends in both passes would keep
+    # what came in the first, the keys of all devices, until the second.
+    key, value = (gradient.not_before(cotangents[0], x) for x in (key, value))
     runs, dtype = call.placement.num_runs, wide(query.dtype)
     q, out, d_out = (_split(x, runs, -2) for x in (query, output, cotangents[0]))
     row_lse, d_lse = (_split(x, runs, -1) for x in (lse, cotangents[1]))
