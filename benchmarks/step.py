@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lengths = [setting.length * quarters // 4 for quarters in range(1, 5)]
     growth = decode.grow(
         lambda length: prepare(setting._replace(length=length), BASELINE), lengths,
-        rounds=options.rounds,
+        rounds=options.rounds, clock=options.clock,
     )  # fmt: skip
     return recorder.finish(growth={"SmolLM2": growth})
 
