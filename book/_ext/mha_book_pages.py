@@ -192,8 +192,11 @@ def count_page(path: Path) -> Counts:
 def numbered_pages(root: Path) -> list[tuple[str, str]]:
     """Return (caption of its part, page) of the introduction and of every chapter, in order."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
-    pages = [("", toc["root"])]
-    for part in toc["parts"]:
+    parts = toc["parts"]
+    first = next(n for n, part in enumerate(parts) if part.get("numbered"))
+    before = [chapter["file"] for part in parts[:first] for chapter in part["chapters"]]
+    pages = [("", page) for page in before if not (root / f"{page}.md").exists()]
+    for part in parts[first:]:
         if part.get("numbered"):
             pages += [(part["caption"], chapter["file"]) for chapter in part["chapters"]]
     return pages

@@ -16,6 +16,7 @@ import mha_book_api
 import mha_book_claims
 import mha_book_equations
 import mha_book_evidence
+import mha_book_explorer
 import mha_book_html
 import mha_book_rigour
 import mha_book_status
@@ -57,7 +58,7 @@ def setup(app):
     app.connect("doctree-read", add_cell_anchors)
     parts = (
         mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status,
-        mha_book_rigour, mha_book_symbols, mha_book_addresses, mha_book_html,
+        mha_book_rigour, mha_book_symbols, mha_book_addresses, mha_book_html, mha_book_explorer,
     )  # fmt: skip
     for part in parts:
         part.setup(app)

@@ -44,9 +44,11 @@ def chapters(root: Path = ROOT) -> list[Path]:
 
 
 def reference(root: Path = ROOT) -> list[Path]:
-    """The notebooks of parts without numbers: for looking things up, with or without exercises."""
+    """The notebooks of the parts without numbers behind the chapters: for looking things up."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [part for part in toc.get("parts", ()) if not part.get("numbered")]
+    every = toc.get("parts", ())
+    first = next(n for n, part in enumerate(every) if part.get("numbered"))
+    parts = [part for part in every[first:] if not part.get("numbered")]
     paths = [Path(f"{(root / name).with_suffix('')}.ipynb") for name in listed(parts)]
     return [path for path in paths if path.exists()]
 
