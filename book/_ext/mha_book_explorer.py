@@ -48,7 +48,7 @@ NOTES = {
     "special tokens": "The share of attention that goes to [CLS] and [SEP], on speeches.",
     "entropy": "0: all attention on one token; 1: as even as can be; on speeches.",
     "induction on random repeats": "As induction, on random tokens that are given twice.",
-    "without it": "What closing this head alone does, on speeches.",
+    "without it": "What closing this head alone does, on speeches; orange: better without.",
 }
 OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "form")
 

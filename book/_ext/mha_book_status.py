@@ -108,6 +108,7 @@ class Front(SphinxDirective):
     def run(self):
         """Return the list."""
         root = Path(self.env.srcdir)
+        self.env.note_reread()  # the counts are of all pages and tests
         counts, entries = front_counts(root), load(self.env)
         text = f"""\
 - **{len(entries)} claims about heads, each with a verdict** and the test that holds it. Others made

@@ -104,7 +104,7 @@
       const all = Object.entries({ model, head, sentence, token, measure, show, beside, see });
       const kept = all.filter(([, value]) => value !== undefined && value !== "");
       const text = kept.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
-      history.replaceState(null, "", `#${this.root.id}:${text}`);
+      return text;
     }
     // Whatever an address asks for, show something that is there.
     repair() {
@@ -129,7 +129,7 @@
     set(change, write = true) {
       this.state = { ...this.state, ...change };
       this.repair();
-      if (write) this.toAddress();
+      if (write) history.replaceState(null, "", `#${this.root.id}:${this.toAddress()}`);
       return this.update();
     }
     pick(layer, head) {
@@ -175,9 +175,10 @@
         el("summary", {}, "The same as a table"), this.rows);
       this.player = el("button", { type: "button", class: "hx-play",
         onclick: () => this.play(!this.timer) }, "Play");
+      this.whole = el("a", { class: "hx-whole" }, "Open in the whole explorer");
       this.see = el("p", { class: "hx-see" });
       const panes = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.box));
-      const parts = this.small ? [panes, this.say, this.player, this.atlas, this.controls]
+      const parts = this.small ? [panes, this.say, el("p", {}, this.player, " ", this.whole), this.atlas, this.controls]
         : [this.controls, this.atlas, this.see, panes, this.say, this.table];
       const live = el("div", { class: "hx-live" }, ...parts);
       this.root.replaceChildren(live);
@@ -207,7 +208,7 @@
       const second = [el("label", { class: "hx-select" }, "in ", pane.sentence)];
       pane.title = el("p", { class: "hx-title" },
         el("label", {}, "Layer ", pane.layer), " ", el("label", {}, "head ", pane.head), " ",
-        ...(number ? second : []), el("span", { class: "hx-effect" }));
+        ...(number ? second : []), el("span", { class: "hx-effect", hidden: this.small }));
       pane.box = el("div", { class: "hx-pane", hidden: !!number }, pane.title, pane.strip,
         ...(this.small ? [] : [pane.map]));
       new ResizeObserver(() => this.arcs(pane)).observe(pane.line);
@@ -302,6 +303,7 @@
       if (two) two.checked = !!s.beside;
       this.which.hidden = !s.beside;
       this.root.classList.toggle("hx-pair", !!s.beside);
+      this.whole.href = `explorer.html#explorer:${this.toAddress()}`;
       this.see.replaceChildren(el("b", {}, this.index.sentences[s.sentence].text), " ",
         this.index.sentences[s.sentence].see);
       const heads = [[s.head, s.sentence], [s.beside, s.see || s.sentence]];

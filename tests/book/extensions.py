@@ -10,6 +10,7 @@ import mha_book_addresses as addresses  # noqa: E402
 import mha_book_api as api  # noqa: E402
 import mha_book_equations as equations  # noqa: E402
 import mha_book_evidence as evidence  # noqa: E402
+import mha_book_explorer as explorer  # noqa: E402
 import mha_book_html as page_html  # noqa: E402
 import mha_book_ledger as ledger  # noqa: E402
 import mha_book_modules as modules  # noqa: E402
@@ -24,6 +25,7 @@ __all__ = [
     "api",
     "equations",
     "evidence",
+    "explorer",
     "ledger",
     "modules",
     "page_html",
