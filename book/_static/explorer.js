@@ -61,7 +61,7 @@
   }
 
   const NAMES = { smollm2: "SmolLM2", minilm: "MiniLM" };
-  const LOOK = "this look, in every head";
+  const LOOK = "look", EVERY = "this look, in every head";
   const SHOWS = { weight: "weights", value: "weight × length of the value", without: "what closing it does" };
 
   class Explorer {
@@ -74,9 +74,8 @@
       this.build();
       this.update();
       window.addEventListener("hashchange", () => {
-        const asked = this.fromAddress();
-        if (!Object.keys(asked).length) return;
-        this.state = { ...this.state, ...asked };
+        if (!location.hash.startsWith(`#${root.id}:`)) return;
+        this.state = { ...this.state, ...this.fromAddress() };
         this.repair();
         this.update();
         this.root.scrollIntoView();
@@ -92,10 +91,13 @@
       return { model, head, sentence, token, measure, show, beside, see };
     }
     fromAddress() {
-      const start = `#${this.root.id}:`;
-      if (!location.hash.startsWith(start)) return {};
+      const start = `#${this.root.id}:`, isHere = location.hash.startsWith(start);
+      // A link from a small explorer asks behind a question mark: other scripts of the page take
+      // the part behind # of any link for the name of an element.
+      const text = isHere ? location.hash.slice(start.length) : this.small ? "" : location.search;
+      if (!text) return {};
       const known = ["model", "head", "sentence", "token", "measure", "show", "beside", "see"];
-      const asked = [...new URLSearchParams(location.hash.slice(start.length))];
+      const asked = [...new URLSearchParams(text)];
       const found = Object.fromEntries(asked.filter(([key]) => known.includes(key)));
       return { beside: undefined, see: undefined, ...found };
     }
@@ -303,7 +305,7 @@
       if (two) two.checked = !!s.beside;
       this.which.hidden = !s.beside;
       this.root.classList.toggle("hx-pair", !!s.beside);
-      this.whole.href = `explorer.html#explorer:${this.toAddress()}`;
+      this.whole.href = `explorer.html?${this.toAddress()}#explorer`;
       this.see.replaceChildren(el("b", {}, this.index.sentences[s.sentence].text), " ",
         this.index.sentences[s.sentence].see);
       const heads = [[s.head, s.sentence], [s.beside, s.see || s.sentence]];
@@ -349,7 +351,7 @@
       const wide = layers > heads, sides = wide ? [heads, layers] : [layers, heads];
       if (this.shown !== s.model) {
         this.measures.replaceChildren(...[LOOK, ...Object.keys(measures)].map(name =>
-          el("option", { value: name }, name)));
+          el("option", { value: name }, name === LOOK ? EVERY : name)));
         this.grid.style.setProperty("--hx-across", sides[1]);
         const order = wide ? "layers across, heads down" : "heads across, layers down";
         this.grid.setAttribute("aria-label", `Heads of ${NAMES[s.model]}: ${order}`);
