@@ -19,6 +19,7 @@ import mha_book_claims
 import mha_book_code
 import mha_book_equations
 import mha_book_evidence
+import mha_book_explorer
 import mha_book_figures
 import mha_book_finding
 import mha_book_html
@@ -64,10 +65,10 @@ def setup(app):
     app.add_config_value("comments_config", {}, "env")
     app.connect("doctree-read", add_cell_anchors)
     parts = (
-        mha_book_public, mha_book_lab, mha_book_claims, mha_book_evidence, mha_book_equations,
-        mha_book_api, mha_book_status, mha_book_rigour, mha_book_symbols, mha_book_addresses,
-        mha_book_figures, mha_book_html, mha_book_share, mha_book_bibliography, mha_book_code,
-        mha_book_finding,
+        mha_book_public, mha_book_lab, mha_book_explorer, mha_book_claims, mha_book_evidence,
+        mha_book_equations, mha_book_api, mha_book_status, mha_book_rigour, mha_book_symbols,
+        mha_book_addresses, mha_book_figures, mha_book_html, mha_book_share,
+        mha_book_bibliography, mha_book_code, mha_book_finding,
     )  # fmt: skip
     for part in parts:
         part.setup(app)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import yaml
 
-__all__ = ["Part", "numbered_pages", "part_of", "read_parts", "toc_pages"]
+__all__ = ["Part", "numbered_pages", "part_of", "read_parts", "reference_pages", "toc_pages"]
 
 
 class Part(NamedTuple):
@@ -40,11 +40,24 @@ def toc_pages(root: Path) -> list[str]:
 
 def numbered_pages(root: Path) -> list[tuple[str, str]]:
     """Return (caption of its part, page) of the introduction and of every chapter, in order."""
-    first, *named = read_parts(root)
-    kept = [first, *(part for part in named if part.is_numbered)]
-    return [(part.caption, page) for part in kept for page in part.pages]
+    opening, chapters, _ = _sections(root)
+    first = [p for part in opening for p in part.pages if not (root / f"{p}.md").exists()]
+    return [("", p) for p in first] + [(part.caption, p) for part in chapters for p in part.pages]
+
+
+def reference_pages(root: Path) -> list[str]:
+    """Return the pages behind the chapters, for looking things up."""
+    return [page for part in _sections(root)[2] for page in part.pages]
 
 
 def part_of(root: Path) -> dict[str, str]:
     """Return the part that each page but the root is in, by the page's short name."""
     return {Path(page).name: p.caption for p in read_parts(root)[1:] for page in p.pages}
+
+
+def _sections(root: Path) -> tuple[list[Part], list[Part], list[Part]]:
+    """Return the parts before the first chapter, those of the chapters, and those behind."""
+    parts = read_parts(root)
+    numbers = [n for n, part in enumerate(parts) if part.is_numbered]
+    first, last = numbers[0], numbers[-1] + 1
+    return parts[:first], [parts[n] for n in numbers], parts[last:]

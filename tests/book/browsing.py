@@ -97,5 +97,5 @@ class Visitor:
         self.wrong.clear()
         self.page.goto(self.address + page, wait_until="load")
         if page == "index.html":
-            self.page.wait_for_url("**/book/introduction.html")
+            self.page.wait_for_url("**/book/index.html")
         self.page.evaluate(MATH_READY)

@@ -12,6 +12,7 @@ import mha_book_bibliography as bibliography  # noqa: E402
 import mha_book_code as code  # noqa: E402
 import mha_book_equations as equations  # noqa: E402
 import mha_book_evidence as evidence  # noqa: E402
+import mha_book_explorer as explorer  # noqa: E402
 import mha_book_figures as figures  # noqa: E402
 import mha_book_finding as finding  # noqa: E402
 import mha_book_html as page_html  # noqa: E402
@@ -34,6 +35,7 @@ __all__ = [
     "code",
     "equations",
     "evidence",
+    "explorer",
     "figures",
     "finding",
     "lab",

@@ -213,12 +213,13 @@ def a_plan_costs_what_the_program_sends() -> None:
     """Collectives of compiled programs, their number and their bytes, equal the formulas."""
     from collections import Counter
 
+    from mha_book.sharding.plan import compiled_transfers, plan_cost
+
     from mha_book.masks import causal, sliding_window
     from mha_book.multihead.parameters import init_multi_head
     from mha_book.sharding.all_to_all import all_to_all_attention
     from mha_book.sharding.heads import head_specs, sharded_multi_head_attention
     from mha_book.sharding.mesh import MeshAxes, operand_specs
-    from mha_book.sharding.plan import compiled_transfers, plan_cost
     from mha_book.sharding.ring import ring_attention
     from tests.sharding.contract import mesh_for
 
