@@ -1,7 +1,9 @@
 """The figures of attention: what they show, in which colours, and what they refuse."""
 
+import base64
 import io
 import itertools
+import re
 import subprocess
 import sys
 import warnings
@@ -16,11 +18,13 @@ import pytest
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_rgb
+from PIL import Image
 
 from mha_book.plotting import (
     PALETTE,
     WEIGHT_COLORS,
     attention_map,
+    figure_data,
     head_atlas,
     head_grid,
     use_book_style,
@@ -186,6 +190,17 @@ def test_the_style_is_a_light_card() -> None:
     assert plt.rcParams["savefig.transparent"] is False
     assert plt.rcParams["axes.prop_cycle"].by_key()["color"] == list(PALETTE)
     assert plt.imread(io.BytesIO(png(plt.figure())))[0, 0].tolist() == [1, 1, 1, 1]
+
+
+def test_a_map_within_an_svg_has_a_palette_and_the_same_colors() -> None:
+    use_book_style()
+    weights = np.linspace(0, 1, 100).reshape(10, 10)
+    svg = figure_data(attention_map(weights, list("abcdefghij"), colorbar=False).figure)
+    (data,) = re.findall(r'data:image/png;base64,([^"]*)', svg["image/svg+xml"])
+    picture = Image.open(io.BytesIO(base64.b64decode(data)))
+    assert picture.mode == "P"
+    shown = {tuple(color) for color in np.array(picture.convert("RGB")).reshape(-1, 3)}
+    assert shown == {tuple(color) for color in WEIGHT_COLORS(weights.ravel(), bytes=True)[:, :3]}
 
 
 # --- colours --------------------------------------------------------------------------------

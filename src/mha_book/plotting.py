@@ -101,7 +101,7 @@ def figure_data(figure: Figure) -> dict[str, str]:
         ['image/svg+xml']
         >>> plt.close(figure)
     """
-    svg_file, png_file, stored = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    svg_file, png_file = io.BytesIO(), io.BytesIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     options: dict[str, Any] = {"dpi": _PIXELS_PER_INCH, "bbox_inches": "tight"}
     # A figure without a layout would be given that of the style after it was saved once.
@@ -111,14 +111,29 @@ def figure_data(figure: Figure) -> dict[str, str]:
     svg = " ".join(svg_file.getvalue().decode().split())
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"(?<![\d.])([1-9]\d*\.\d\d)\d+", r"\1", svg)  # a hundredth of a point is enough
-    if len(svg) <= len(png_file.getvalue()):
+    svg = re.sub(
+        r"(?<=data:image/png;base64,)[^\"]*",
+        lambda found: base64.b64encode(_few_colors(base64.b64decode(found[0]))).decode(),
+        svg,
+    )
+    png = png_file.getvalue()
+    if len(svg) <= len(png):
         return {"image/svg+xml": svg}
     sizes = re.findall(r" scale\(([\d.]+) -\1\)", svg)  # of glyphs, in hundreds of points
     text = PngInfo()
     text.add_text("smallest label", f"{min(map(float, sizes), default=0) * 100:g} pt")
-    image = Image.open(png_file).convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    image.save(stored, "png", optimize=True, dpi=(_PIXELS_PER_INCH,) * 2, pnginfo=text)
-    return {"image/png": base64.b64encode(stored.getvalue()).decode()}
+    png = _few_colors(png, dpi=(_PIXELS_PER_INCH,) * 2, pnginfo=text)
+    return {"image/png": base64.b64encode(png).decode()}
+
+
+def _few_colors(png: bytes, **options: Any) -> bytes:
+    """Return a PNG with a palette of 256 colours, if nothing of it is transparent."""
+    image, file = Image.open(io.BytesIO(png)), io.BytesIO()
+    if image.convert("RGBA").getchannel("A").getextrema() != (255, 255):
+        return png
+    few = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    few.save(file, "png", optimize=True, **options)
+    return file.getvalue()
 
 
 def attention_map(
@@ -319,7 +334,7 @@ def head_atlas(
         canvas,
         extent=extent,
         aspect="auto",
-        cmap=WEIGHT_COLORS,
+        cmap=WEIGHT_COLORS.with_extremes(bad="white"),
         vmin=0.0,
         vmax=vmax,
         interpolation="nearest",
