@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 HTML   := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers accelerators-env book serve test test-slow test-all lab notebooks lint format bench bench-gpu accelerators lock clean
+.PHONY: help env peers accelerators-env book pdf zip links serve test test-slow test-all lab notebooks lint format bench bench-gpu accelerators lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -23,6 +23,15 @@ book: env  ## build the HTML, warnings being errors
 	  || { rm -rf _build/.doctrees; echo "error: the book did not build; the warnings above are the reason" >&2; exit 1; }; \
 	touch $(HTML)/.complete $(HTML)/.nojekyll; \
 	echo "built in $$(( $$(date +%s) - start )) s; open $(CURDIR)/$(HTML)/index.html"
+
+pdf: book  ## print the book as a PDF, or one page of it: make pdf CHAPTER=gradients
+	@$(BIN)/python book/_tools/pdf.py $(CHAPTER)
+
+zip: book  ## pack the HTML into one file, to be read offline
+	@$(BIN)/python book/_tools/pack.py
+
+links: env  ## ask other hosts whether the links to them still lead somewhere
+	$(BIN)/jupyter-book build . --builder linkcheck
 
 serve: book  ## build the HTML and serve it on this machine
 	@echo "serving at http://localhost:$(PORT)/ (stop with Ctrl-C)"
@@ -42,7 +51,8 @@ lab: env  ## open the chapters in JupyterLab
 notebooks: env  ## execute all chapters in place and normalise them
 	$(BIN)/python book/_tools/refresh.py
 
-lint: env  ## check style, docstrings and types
+lint: env  ## check style, docstrings, types and spelling
+	$(BIN)/codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

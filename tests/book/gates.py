@@ -27,9 +27,8 @@ def chapters(root: Path = ROOT) -> list[Path]:
 
 
 def reference(root: Path = ROOT) -> list[Path]:
-    """The notebooks of parts without numbers: for looking things up, with or without exercises."""
-    parts = [part for part in toc.read_parts(root)[1:] if not part.is_numbered]
-    return _notebooks(root, [page for part in parts for page in part.pages])
+    """The notebooks for looking things up, with or without exercises."""
+    return _notebooks(root, toc.reference_pages(root))
 
 
 def _notebooks(root: Path, pages: list[str]) -> list[Path]:

@@ -1,12 +1,15 @@
 """Every page of the built book in a browser, from a local server, all other hosts out of reach."""
 
+import io
 import json
 import re
 from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
+from PIL import Image
 
-from tests.book.browsing import DESKTOP, PAGES, PHONE, SHIFT_AT_MOST, Visitor, served
+from tests.book.browsing import DESKTOP, PAGES, PHONE, SHIFT_AT_MOST, WIDER, Visitor, served
+from tests.book.extensions import figures
 
 pytestmark = pytest.mark.needs_browser
 
@@ -25,17 +28,6 @@ MATH = """() => {
   const errors = [...document.querySelectorAll('mjx-merror, .MathJax_Error')];
   return {left, raw, errors: errors.map(e => e.textContent.slice(0, 60))};
 }"""
-
-WIDER = """() => {
-  const page = document.documentElement;
-  if (page.scrollWidth <= window.innerWidth) return [];
-  return [...document.querySelectorAll('article *')]
-    .filter(e => e.getBoundingClientRect().right > window.innerWidth + 1)
-    .slice(0, 5)
-    .map(e => `${e.tagName}.${e.className}: ${e.textContent.trim().slice(0, 40)}`)
-    .concat([`page: ${page.scrollWidth} px`]);
-}"""
-
 
 # Pictures that did not load, and those without alternative text.
 IMAGES = """async () => {
@@ -100,6 +92,15 @@ PAPER = {
     "bars": 0, "title": 1, "unreadable": 0,
 }  # fmt: skip
 
+# The figures of a page: which form is seen, how large, and whether the box scrolls.
+FIGURES = """() => [...document.querySelectorAll('.figure-scroll')].map(box => {
+  const seen = [...box.querySelectorAll('img')].filter(e => e.getClientRects().length);
+  const first = seen[0].getBoundingClientRect();
+  return {forms: seen.map(e => e.className), source: seen[0].getAttribute('src'),
+          width: first.width, height: first.height, drawn: +seen[0].getAttribute('width'),
+          scrolls: box.scrollWidth > box.clientWidth + 2, stop: box.tabIndex};
+})"""
+
 SEARCH_BOX = "input[type=search]:visible, button.search-button-field:visible"
 
 
@@ -139,6 +140,7 @@ def phone(browser, address) -> dict[str, dict]:
         theme = tab.page.evaluate("document.documentElement.dataset.theme")
         seen[page] = {"wider": tab.page.evaluate(WIDER), "theme": theme}
         seen[page]["moves"] = tab.page.evaluate("window.shift") >= SHIFT_AT_MOST
+        seen[page]["figures"] = tab.page.evaluate(FIGURES)
         seen[page] |= {"outside": [*tab.outside], "wrong": [*tab.wrong]}
     tab.context.close()
     return seen
@@ -167,13 +169,47 @@ def test_no_page_is_heavy(built_book, page):
     """What a reader loads for one page alone: its text and its pictures."""
     path = built_book / page
     pictures = set(re.findall(r'<img\b[^>]* src="([^":]*_images/[^"]+)"', path.read_text("utf8")))
+    pictures = {name for name in pictures if "-dark." not in name}  # one form is loaded
     assert sum(x.stat().st_size for x in (path, *(path.parent / p for p in pictures))) < 1.5e6
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_page_is_wider_than_a_phone(phone, page):
-    quiet = {"wider": [], "theme": "dark", "moves": False, "outside": [], "wrong": []}
-    assert phone[page] == quiet
+    seen = {key: value for key, value in phone[page].items() if key != "figures"}
+    assert seen == {"wider": [], "theme": "dark", "moves": False, "outside": [], "wrong": []}
+
+
+def test_labels_can_be_read_on_a_phone(phone, built_book):
+    for page, tab in phone.items():
+        for seen in tab["figures"]:
+            assert seen["forms"] == ["only-dark"]
+            light = seen["source"].replace("-dark.", ".")
+            label = figures.facts(((built_book / page).parent / light).read_bytes())[2]
+            shown = label * seen["width"] / seen["drawn"]
+            assert shown > min(figures.SMALLEST_LABEL, label) - 0.1, (page, seen)
+            assert seen["width"] <= seen["drawn"] + 1
+            assert seen["scrolls"] == (seen["stop"] == 0), (page, seen)
+    assert sum(len(tab["figures"]) for tab in phone.values()) > 70
+
+
+def test_the_theme_switches_figures_and_their_ground_is_the_page(browser, address):
+    tab = Visitor(browser, address, DESKTOP, "dark")
+    tab.see("book/introduction.html")
+    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-dark",)}
+    picture = tab.page.locator("img.only-dark").first
+    picture.scroll_into_view_if_needed()
+    picture.evaluate("e => e.decode()")
+    with Image.open(io.BytesIO(picture.screenshot())) as shown:
+        corner = shown.convert("RGB").getpixel((3, 3))
+    page = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert [int(n) for n in re.findall(r"\d+", page)] == pytest.approx(corner, abs=1)
+    tab.page.evaluate("document.documentElement.dataset.theme = 'light'")
+    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-light",)}
+    tab.page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    tab.page.emulate_media(media="print")
+    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-light",)}
+    assert tab.wrong == []
+    tab.context.close()
 
 
 def test_every_link_and_anchor_leads_somewhere(desktop, address, built_book):

@@ -17,23 +17,12 @@ def test_the_author_is_that_of_the_project():
     assert CONFIG["author"] == PROJECT["authors"][0]["name"]
 
 
-def test_nothing_needs_a_repository_where_none_is_configured():
+def test_addresses_are_configured_in_one_place():
+    """In CITATION.cff or by the workflow, see test_public.py."""
     options = SPHINX["html_theme_options"]
-    if not options.get("repository_url"):
-        assert not {name for name in options if re.search("repository|issues|edit|launch", name)}
-    assert not {"repository", "launch_buttons"} & set(CONFIG), "the options of the theme name it"
-
-
-def test_the_lines_about_a_repository_hold_the_options_of_the_theme():
-    """Taking the signs of comment away is all that a public copy needs."""
-    text = (ROOT / "_config.yml").read_text(encoding="utf8")
-    lines = re.findall(r"^      #? ?((?:repository|use|launch)_\w+: .+)$", text, re.M)
-    options = yaml.safe_load("\n".join(lines))
-    assert {"repository_url", "repository_branch", "launch_buttons"} < set(options)
-    assert options["repository_branch"] == "main"
-    assert all(
-        options[f"use_{name}_button"] is True for name in ("repository", "issues", "edit_page")
-    )
+    assert not {name for name in options if re.search("repository|issues|edit|launch", name)}
+    assert not {"repository", "launch_buttons"} & set(CONFIG)
+    assert "baseurl" not in CONFIG["html"]
 
 
 def test_every_page_of_the_toc_exists_and_every_notebook_is_in_it():

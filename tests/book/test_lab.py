@@ -24,7 +24,7 @@ from mha_book.costs import (
 )
 from mha_book.heads import split_heads
 from mha_book.rope import rotary_angles, rotate
-from tests.book.browsing import DESKTOP, PHONE, Visitor
+from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
 from tests.book.extensions import ROOT, lab, toc
 
 PLACES = {
@@ -157,6 +157,7 @@ def test_the_step_has_the_numbers_of_its_chapter():
 
 # In the browser.
 
+
 SET = """async ([id, value]) => {
   const input = document.getElementById(id);
   if (input.type === 'checkbox') input.checked = value; else input.value = value;
@@ -185,9 +186,9 @@ NUMBERS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')
 class Bench:
     """A page with a laboratory, in a tab."""
 
-    def __init__(self, browser, address: str, name: str, viewport=DESKTOP):
+    def __init__(self, browser, address: str, name: str, viewport=DESKTOP, **more):
         self.name = name
-        self.tab = Visitor(browser, address, viewport)
+        self.tab = Visitor(browser, address, viewport, **more)
         self.tab.see(f"book/{PLACES[name]}.html")
         self.page = self.tab.page
         self.box = self.page.locator(f"#lab-{name}.lab-ready")
@@ -407,8 +408,12 @@ def test_the_entries_are_one_stop_of_the_tab_key(bench):
 
 @in_browser
 @pytest.mark.parametrize("name", sorted(PLACES))
-def test_a_finger_can_hold_it_and_paper_has_the_table(browser, address, name):
-    one = Bench(browser, address, name, PHONE)
+def test_it_serves_everyone_and_fits_a_phone(browser, address, name):
+    one = Bench(browser, address, name, PHONE, scheme="dark")
+    assert [
+        line for theme in ("dark", "light") for line in axe_findings(one.tab, theme, ".lab")
+    ] == []
+    assert one.page.evaluate(WIDER) == []
     slim = one.page.evaluate(
         """[...document.querySelectorAll('.lab-live :is(input[type=range], select, button)')]
         .filter(e => e.getBoundingClientRect().height < 24).map(e => e.outerHTML)"""

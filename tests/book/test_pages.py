@@ -29,7 +29,8 @@ def test_a_page_keeps_its_budget(page):
 
 def test_the_introduction_and_every_chapter_have_a_budget(tmp_path):
     (tmp_path / "_toc.yml").write_text(
-        "root: book/start\nparts:\n"
+        "root: book/front\nparts:\n"
+        "- {caption: Start here, chapters: [{file: book/start}]}\n"
         "- {caption: One layer, numbered: 1, chapters: [{file: book/rain}]}\n"
         "- {caption: Reference, chapters: [{file: book/words}]}\n"
     )
@@ -86,6 +87,7 @@ def test_a_small_page_keeps_the_budget(tmp_path):
         ((SET_UP, code("f()", "hide-input", printed="[False]\n")), "True or False"),
         ((SET_UP, code("x = 1\n" * 26)), "has 26 lines, at most 25"),
         ((code("import jax"),), "not folded"),
+        ((code("install()", "remove-cell"), code("import jax")), "not folded"),
     ],
 )
 def test_what_is_over_the_budget_is_found(tmp_path, cells, problem):

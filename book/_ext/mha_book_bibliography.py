@@ -1,0 +1,56 @@
+"""The style of the bibliography: the first author's family name first, by which it is sorted."""
+
+import unicodedata
+from functools import partial
+
+from pybtex.plugin import register_plugin
+from pybtex.style.formatting.plain import Style
+from pybtex.style.names.lastfirst import NameStyle as FamilyFirst
+from pybtex.style.names.plain import NameStyle as GivenFirst
+from pybtex.style.template import FieldIsMissing, join, node, sentence
+
+__all__ = ["BookStyle", "setup", "sort_key"]
+
+NAME = "mha_book"
+
+
+@node
+def _names(children, context, role, **separators):
+    """Format the persons of a role, the first as ``Family, Given``."""
+    try:
+        persons = context["entry"].persons[role]
+    except KeyError:
+        raise FieldIsMissing(role, context["entry"]) from None
+    styles = [FamilyFirst(), *[GivenFirst()] * (len(persons) - 1)]
+    names = [style.format(person) for style, person in zip(styles, persons, strict=True)]
+    return join(**separators)[names].format_data(context)
+
+
+def sort_key(entry) -> tuple[str, ...]:
+    """Return what an entry is sorted by: its authors' families as they are read, year, title."""
+    persons = entry.persons.get("author") or entry.persons.get("editor") or []
+    families = "  ".join(" ".join([*p.prelast_names, *p.last_names]) for p in persons)
+    words = (families, entry.fields.get("year", ""), entry.fields.get("title", ""))
+    plain = (unicodedata.normalize("NFKD", word.casefold()) for word in words)
+    return tuple("".join(sign for sign in word if sign.isalnum() or sign == " ") for word in plain)
+
+
+class BookStyle(Style):
+    """Pybtex's plain style with authors as the order of the list has them."""
+
+    def __init__(self, **options):
+        """Sort by the names as they are read: a team's braces are no letters."""
+        super().__init__(**options)
+        self.sort = partial(sorted, key=sort_key)
+
+    def format_names(self, role, as_sentence=True):
+        """Return the template of the names of a role."""
+        if role != "author":
+            return super().format_names(role, as_sentence)
+        found = _names(role, sep=", ", sep2=", and ", last_sep=", and ")
+        return sentence[found] if as_sentence else found
+
+
+def setup(app):
+    """Register the style under its name, for ``bibtex_default_style``."""
+    register_plugin("pybtex.style.formatting", NAME, BookStyle)

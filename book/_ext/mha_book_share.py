@@ -1,0 +1,254 @@
+"""What a page offers to those who pass it on: how to cite it, a card, a feed of changes.
+
+* At the end of every page of ``_toc.yml``, folded: its citation in words and in BibTeX, from
+  ``CITATION.cff``; its address where a public one is configured (``mha_book_public``).
+* With a public address: the picture that a link to the page is shown with, drawn here once and
+  kept in ``_build/cards``, and ``feed.xml``, Atom, with the sections of ``CHANGELOG.md``.
+"""
+
+import hashlib
+import html
+import os
+import re
+import textwrap
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+from markdown_it import MarkdownIt
+from mha_book_html import describe
+from mha_book_ledger import toc_pages
+from mha_book_public import Public
+
+__all__ = ["Book", "Release", "bibtex", "citation", "draw_card", "feed", "read_book", "releases"]
+
+CARD = (1200, 630)  # pixels, what the networks show whole
+STYLE = "share.css"
+_HEADING = re.compile(r"^## +([\w.]+)(?: +- +(\d{4}-\d\d-\d\d))? *$", re.M)
+
+
+@dataclass(frozen=True)
+class Book:
+    """What a citation says of the book.
+
+    Attributes:
+        title: of the book.
+        authors: their names.
+        version: of the book and its package.
+        date: of that version, ``2026-12-24``; empty before it is released.
+    """
+
+    title: str
+    authors: tuple[str, ...]
+    version: str
+    date: str = ""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A section of the changelog: its version, its date or nothing, and its text."""
+
+    version: str
+    date: str
+    text: str
+
+
+def releases(changelog: str) -> list[Release]:
+    """Return the sections ``## 1.2.0 - 2026-12-24``, and ``## Unreleased``, in order."""
+    parts = re.split(
+        r"^## +\[?([\w.]+)\]?(?: +[-–—] +(\d{4}-\d\d-\d\d))? *$", changelog, flags=re.M
+    )
+    triples = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
+    return [Release(version, date or "", text.strip()) for version, date, text in triples]
+
+
+def read_book(root: Path) -> Book:
+    """Read ``CITATION.cff``; the date of its version from there or from ``CHANGELOG.md``."""
+    data = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf8"))
+    version = str(data["version"])
+    dates = {
+        release.version: release.date
+        for release in releases((root / "CHANGELOG.md").read_text(encoding="utf8"))
+    }
+    authors = tuple(
+        author.get("name") or f"{author['given-names']} {author['family-names']}"
+        for author in data["authors"]
+    )
+    date = str(data.get("date-released") or dates.get(version, ""))
+    return Book(data["title"], authors, version, date)
+
+
+def citation(book: Book, title: str, url: str) -> str:
+    """Return the citation of a page as HTML."""
+    names, quoted = ", ".join(book.authors), html.escape(title.rstrip(".?!"))
+    mark = title[-1] if title.endswith(("?", "!")) else "."
+    when = f", {book.date[:4]}" if book.date else ", not yet released"
+    link = f' <a href="{html.escape(url)}">{html.escape(url)}</a>' if url else ""
+    return (
+        f"{html.escape(names)}: “{quoted}{mark}” In <cite>{html.escape(book.title)}</cite>, "
+        f"version {book.version}{when}.{link}"
+    )
+
+
+def bibtex(book: Book, page: str, title: str, url: str) -> str:
+    """Return the citation of a page as an entry of BibTeX."""
+    fields = {
+        "author": " and ".join(f"{{{author}}}" for author in book.authors),
+        "title": f"{{{title}}}",
+        "booktitle": f"{{{book.title}}}",
+        "year": book.date[:4],
+        "note": f"Version {book.version}" + ("" if book.date else ", not yet released"),
+        "url": url,
+    }
+    lines = [f"  {name:9} = {{{value}}}," for name, value in fields.items() if value]
+    return "\n".join([f"@incollection{{mha-book:{page},", *lines, "}"])
+
+
+def cite_block(book: Book, page: str, title: str, url: str) -> str:
+    """Return the fold at the end of a page."""
+    entry = html.escape(bibtex(book, page, title, url))
+    return (
+        '<details class="cite"><summary>Cite this page</summary>'
+        f"<p>{citation(book, title, url)}</p>"
+        f'<div class="highlight"><pre>{entry}\n</pre></div></details>\n'
+    )
+
+
+def feed(book: Book, entries: list[Release], site: str, now: str) -> str:
+    """Return the feed of changes.
+
+    Args:
+        book: whose changes they are.
+        entries: the sections of the changelog.
+        site: public address of the book.
+        now: the time that stands for the date of what is not released, RFC 3339.
+    """
+    render = MarkdownIt().render
+    lines = []
+    for entry in entries:
+        updated = f"{entry.date}T00:00:00Z" if entry.date else now
+        name = f"Version {entry.version}" if entry.date else "Since the last version"
+        lines.append(
+            f"  <entry>\n    <title>{html.escape(name)}</title>\n"
+            f"    <id>{html.escape(site)}feed.xml#{html.escape(entry.version.lower())}</id>\n"
+            f'    <link href="{html.escape(site)}"/>\n    <updated>{updated}</updated>\n'
+            f'    <content type="html">{html.escape(render(entry.text))}</content>\n  </entry>\n'
+        )
+    dates = [f"{entry.date}T00:00:00Z" if entry.date else now for entry in entries]
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">\n'
+        f"  <title>{html.escape(book.title)}: changes</title>\n"
+        f"  <id>{html.escape(site)}feed.xml</id>\n"
+        f'  <link rel="self" href="{html.escape(site)}feed.xml"/>\n'
+        f'  <link href="{html.escape(site)}"/>\n  <updated>{max(dates, default=now)}</updated>\n'
+        f"  <author><name>{html.escape(', '.join(book.authors))}</name></author>\n"
+        f"{''.join(lines)}</feed>\n"
+    )
+
+
+def build_time() -> str:
+    """Return the time of the build, SOURCE_DATE_EPOCH where it is set, as RFC 3339."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    now = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def draw_card(file: Path, book_title: str, title: str, text: str) -> None:
+    """Draw the card of a page: its title, its first sentences, and a causal pattern of weights."""
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(CARD[0] / 100, CARD[1] / 100), dpi=100, facecolor="#ffffff")
+    canvas = FigureCanvasAgg(figure)
+    picture = figure.add_axes((0.735, 0.3, 0.225, 0.225 * CARD[0] / CARD[1]))
+    rows, columns = np.indices((8, 8))
+    scores = 1.6 * (columns == 0) - 0.45 * abs(rows - columns - 1)
+    scores = np.where(columns > rows, -np.inf, scores)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    picture.imshow(np.where(columns > rows, np.nan, weights), cmap="Blues", vmin=0, vmax=0.8)
+    picture.set_axis_off()
+    band = figure.add_axes((0, 0, 1, 0.025))
+    band.set_facecolor("#0072b2")
+    band.set_xticks([])
+    band.set_yticks([])
+    size = 44 if len(title) < 45 else 36
+    lines = textwrap.wrap(title, 1150 // size)[:3]
+    figure.text(0.055, 0.87, "\n".join(lines), size=size, weight="bold", va="top", color="#111111")
+    place = 0.82 - 0.115 * len(lines) * size / 44
+    words = "\n".join(textwrap.wrap(text, 46, max_lines=5, placeholder=" …"))
+    options = {"va": "top", "color": "#333333", "linespacing": 1.35, "parse_math": False}
+    figure.text(0.055, place, words, size=22, **options)
+    figure.text(0.055, 0.07, book_title, size=20, color="#0d56bd", parse_math=False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    canvas.print_png(file, metadata={"Software": None})
+
+
+def card(folder: Path, book_title: str, title: str, text: str) -> bytes:
+    """Return the card of a page, drawn anew only where what stands on it changed."""
+    source = Path(__file__).read_bytes()
+    told = "\0".join((book_title, title, text)).encode()
+    file = folder / f"{hashlib.sha256(source + told).hexdigest()[:16]}.png"
+    if not file.exists():
+        draw_card(file, book_title, title, text)
+    return file.read_bytes()
+
+
+def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    root = Path(app.srcdir)
+    if doctree is None or pagename not in app.mha_book_pages or "body" not in context:
+        return
+    public, book = Public(*app.config.mha_book_public), app.mha_book
+    title = html.unescape(re.sub(r"<[^>]*>", "", context.get("title", "")))
+    title = re.sub(r"^\d+\.\s+", "", title)
+    short = pagename.removeprefix("book/").replace("/", "-")
+    url = f"{public.site}{pagename}.html" if public.site else ""
+    context["body"] += cite_block(book, short, title, url)
+    if not public.site:
+        return
+    data = card(root / "_build" / "cards", app.config.html_title, title, describe(doctree))
+    file = Path(app.outdir) / "_images" / "cards" / f"{short}.png"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+    pairs = {
+        "og:image": f"{public.site}_images/cards/{short}.png",
+        "og:image:width": str(CARD[0]),
+        "og:image:height": str(CARD[1]),
+        "og:image:alt": f"{title}. {app.config.html_title}",
+        "twitter:card": "summary_large_image",
+    }
+    context["metatags"] = (context.get("metatags") or "") + "".join(
+        f'<meta property="{name}" content="{html.escape(value)}" />\n'
+        for name, value in pairs.items()
+    )
+    context["metatags"] += (
+        f'<link rel="alternate" type="application/atom+xml" title="Changes" '
+        f'href="{html.escape(public.site)}feed.xml" />\n'
+    )
+
+
+def _begin(app) -> None:
+    root = Path(app.srcdir)
+    app.mha_book = read_book(root)
+    app.mha_book_pages = set(toc_pages(root))
+
+
+def _finished(app, exception) -> None:
+    if exception is not None or app.builder.format != "html":
+        return
+    site, out = Public(*app.config.mha_book_public).site, Path(app.outdir)
+    (out / "feed.xml").unlink(missing_ok=True)
+    if site:
+        changes = (Path(app.srcdir) / "CHANGELOG.md").read_text(encoding="utf8")
+        text = feed(app.mha_book, releases(changes), site, build_time())
+        (out / "feed.xml").write_text(text, encoding="utf8")
+
+
+def setup(app):
+    """Register the events."""
+    app.add_css_file(STYLE)
+    app.connect("builder-inited", _begin)
+    app.connect("html-page-context", _page, priority=901)  # after the description
+    app.connect("build-finished", _finished)

@@ -1,0 +1,65 @@
+"""The built book in one zip file, to be read without a network: `make zip`.
+
+    python book/_tools/pack.py [--html FOLDER] [--out FILE]
+
+The same pages give the same bytes: names in order, one date, no attributes of this machine's files.
+"""
+
+import argparse
+import zipfile
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = "multi-head-attention"
+DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that the format knows
+LEFT_OUT = {".buildinfo", ".complete", ".nojekyll", "404.html", "sitemap.xml"}
+README = """\
+{title}
+Version {version}
+
+Unpack this folder and open index.html in a browser. Everything is in it, mathematics and search
+included; nothing is asked of any other host. _sources has the chapters as notebooks; running them
+needs the package, see the book's repository.
+
+Text: CC BY 4.0. Code: Apache License 2.0.
+"""
+
+
+def files(html: Path) -> list[Path]:
+    """Return what goes into the file, in order, relative to the built book."""
+    found = (path.relative_to(html) for path in html.rglob("*") if path.is_file())
+    return sorted(path for path in found if path.parts[0] not in LEFT_OUT)
+
+
+def pack(html: Path, out: Path, readme: str) -> int:
+    """Write the file and return how many files are in it."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    content = {path.as_posix(): (html / path).read_bytes() for path in files(html)}
+    content["README.txt"] = readme.encode()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name in sorted(content):
+            entry = zipfile.ZipInfo(f"{FOLDER}/{name}", DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.create_system = 3
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content[name])
+    return len(content)
+
+
+def main() -> None:
+    """Pack the built book."""
+    parser = argparse.ArgumentParser(description="The built book in one zip file.")
+    parser.add_argument("--html", type=Path, default=ROOT / "_build" / "html")
+    parser.add_argument("--out", type=Path, default=ROOT / "_build" / f"{FOLDER}.zip")
+    arguments = parser.parse_args()
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf8"))
+    words = README.format(title=config["title"], version=citation["version"])
+    count = pack(arguments.html, arguments.out, words)
+    print(f"{arguments.out}: {count} files, {arguments.out.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

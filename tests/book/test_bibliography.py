@@ -1,0 +1,64 @@
+"""The bibliography: every work can be reached, and stands where its first author's name does."""
+
+import re
+import unicodedata
+from html import unescape
+
+import pytest
+from pybtex.database import parse_file, parse_string
+
+from tests.book.extensions import ROOT, bibliography
+
+ENTRIES = parse_file(str(ROOT / "book" / "references.bib")).entries
+WITHOUT_ADDRESS = {"fisher1935design"}  # a book of 1935, which no publisher keeps
+
+
+@pytest.mark.parametrize("key", ENTRIES)
+def test_a_work_can_be_reached(key):
+    fields = ENTRIES[key].fields
+    if key in WITHOUT_ADDRESS:
+        assert not {"url", "doi"} & {*fields}, "take it out of the list"
+        return
+    assert "url" in fields or "doi" in fields
+    assert re.match(r"https?://\S+$", fields.get("url", "https://a"))
+    assert re.match(r"10\.\d{4,}/\S+$", fields.get("doi", "10.1000/a"))
+    numbers = {*re.findall(r"\d{4}\.\d{5}", " ".join(fields.values()))}
+    assert len(numbers) <= 1, "one number of arXiv"
+
+
+def test_no_address_stands_twice():
+    addresses = [e.fields.get("doi") or e.fields.get("url") for e in ENTRIES.values()]
+    addresses = [address for address in addresses if address]
+    assert len(addresses) == len({*addresses})
+
+
+def test_the_first_author_stands_by_the_family_name():
+    text = """
+    @article{two, author={van Dyk, Ann and Lee, Bo}, title={Wet}, journal={Rain}, year={2000}}
+    @article{one, author={{The Rain Team}}, title={Dry}, journal={Rain}, year={2001}}
+    @article{three, author={Zed, C. and Lee, Bo and Ode, D.}, title={X}, journal={Y}, year={2002}}
+    """
+    style = bibliography.BookStyle()
+    found = style.format_bibliography(parse_string(text, "bibtex"))
+    lines = [entry.text.render_as("text") for entry in found]
+    assert [line.split(". Wet")[0].split(". Dry")[0].split(". X")[0] for line in lines] == [
+        "The Rain Team", "van Dyk, Ann, and Bo Lee", "Zed, C., Bo Lee, and D. Ode",
+    ]  # fmt: skip
+
+
+def sort_key(name: str) -> str:
+    plain = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(letter for letter in plain if letter.isalnum())
+
+
+def test_the_page_is_in_the_order_that_a_reader_sees(built_book):
+    page = (built_book / "book" / "bibliography.html").read_text(encoding="utf8")
+    items = re.findall(r'<div class="citation".*?<p>(.*?)</p>', page, re.S)
+    assert len(items) == len(ENTRIES)
+    families = []
+    for item in items:
+        words = unescape(re.sub(r"<[^>]+>", "", item))
+        families.append(re.split(r", |\. ", words)[0])
+    keys = [sort_key(family) for family in families]
+    assert keys == sorted(keys)
+    assert sum("<a " not in item for item in items) == len(WITHOUT_ADDRESS)

@@ -1,0 +1,95 @@
+"""The language of the pages: an acronym says what it stands for; spelling is `make lint`'s."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.book.extensions import ROOT, pages
+
+PAGES = sorted([*ROOT.glob("book/*.ipynb"), *ROOT.glob("book/*.md")])
+# Names that nobody reads as an abbreviation: of models, makers, programs, a token; and words.
+NAMES = {
+    "API", "BERT", "CLS", "CPU", "GPT", "GPU", "HLO", "JAX", "NTK", "NVIDIA", "QR", "SEP", "SXM",
+    "TPU", "XLA",
+}  # fmt: skip
+UNITS = {"GB", "MB", "KB", "TB"}
+_ACRONYM = re.compile(r"(?<![\w.-])([A-Z][A-Z0-9]*[A-Z])s?(?![\w-]*\d)\b")
+_CODE = re.compile(r"(`+)(.+?)\1", re.S)
+
+
+def text_of(path: Path) -> str:
+    """The prose of a page, its code and formulas left out."""
+    text = path.read_text(encoding="utf8")
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    return _CODE.sub(" ", pages.prose(text))
+
+
+def unexplained(text: str) -> list[str]:
+    """The acronyms of a text that do not say at their first use what they stand for.
+
+    Explained is ``HBM (high-bandwidth memory)``, also with a star after the acronym, or
+    ``high-bandwidth memory (HBM)``: words whose letters have those of the acronym in order.
+    """
+    found = []
+    for match in _ACRONYM.finditer(text):
+        name = match[1]
+        if name in NAMES | UNITS or name in found:
+            continue
+        first = text[: match.start()].find(name) < 0
+        after = re.match(r"\W{0,2}s?\W*\(([^)]+)\)", text[match.end() :])
+        before = re.search(r"((?:[\w-]+\s+){1,6})\(\W*$", text[: match.start()])
+        words = " ".join(m[1] for m in (after, before) if m).lower()
+        letters = iter(words)
+        if first and not (words and all(letter in letters for letter in name.lower())):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_an_acronym_says_what_it_stands_for(page):
+    assert unexplained(text_of(page)) == []
+
+
+@pytest.mark.parametrize(
+    "text, names",
+    [
+        ("the HBM (high-bandwidth memory), and HBM again", []),
+        ("the *HBM* (high-bandwidth memory)", []),
+        ("high-bandwidth memory (HBM)", []),
+        ("the HBM, later HBM (high-bandwidth memory)", ["HBM"]),
+        ("HBM (fast)", ["HBM"]),
+        ("two GPUs with 80 GB each, on JAX", []),
+        ("many LLMs", ["LLM"]),
+    ],
+)
+def test_the_search_for_acronyms(text, names):
+    assert unexplained(text) == names
+
+
+def test_spelling_is_checked_with_the_settings_of_the_project(tmp_path):
+    """One wrong word in prose is found; bytes of a picture are no words."""
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf8"))
+    (tmp_path / "a.ipynb").write_text('"source": "teh weights"\n"image/png": "abc/teh+x"\n')
+    (tmp_path / "b.json").write_text('"teh"')
+    command = [sys.executable, "-m", "codespell_lib"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["./a.ipynb:1: teh ==> the"]
+    assert "$(BIN)/codespell" in (ROOT / "Makefile").read_text(encoding="utf8")
+
+
+def test_links_to_other_hosts_are_checked_every_week():
+    workflow = (ROOT / ".github" / "workflows" / "links.yml").read_text(encoding="utf8")
+    loaded = yaml.safe_load(workflow)
+    assert len(loaded[True]["schedule"]) == 1  # YAML reads `on` as true
+    (job,) = loaded["jobs"].values()
+    assert job["steps"][-1]["run"].startswith("make links")
+    assert "linkcheck" in (ROOT / "Makefile").read_text(encoding="utf8").split("\nlinks:")[1]
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))["sphinx"]["config"]
+    assert not any(re.match(rule, "https://arxiv.org/") for rule in config["linkcheck_ignore"])

@@ -1,0 +1,49 @@
+"""The book in one zip file: the same bytes each time, and everything that its pages need."""
+
+import os
+import zipfile
+
+import pytest
+
+from tests.book.test_links import problems
+from tests.book.test_pages import tool
+
+TOOL = tool("pack")
+
+
+@pytest.fixture
+def html(tmp_path):
+    folder = tmp_path / "html"
+    (folder / "b").mkdir(parents=True)
+    for name, text in (("index.html", "in"), ("b/page.html", "page"), (".buildinfo", "x")):
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_the_same_pages_give_the_same_bytes(html, tmp_path):
+    assert TOOL.pack(html, tmp_path / "1.zip", "read me") == 3
+    os.utime(html / "index.html", (0, 10**9))
+    (html / "index.html").chmod(0o600)
+    (html / ".buildinfo").write_text("y")
+    TOOL.pack(html, tmp_path / "2.zip", "read me")
+    assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
+    (html / "b" / "page.html").write_text("Page")
+    TOOL.pack(html, tmp_path / "3.zip", "read me")
+    assert (tmp_path / "1.zip").read_bytes() != (tmp_path / "3.zip").read_bytes()
+
+
+def test_everything_lies_in_one_folder(html, tmp_path):
+    TOOL.pack(html, tmp_path / "1.zip", "read me")
+    with zipfile.ZipFile(tmp_path / "1.zip") as archive:
+        archive.extractall(tmp_path / "out")
+    (folder,) = (tmp_path / "out").iterdir()
+    assert (folder / "README.txt").read_text() == "read me"
+    assert (folder / "b" / "page.html").read_text() == "page"
+    assert not (folder / ".buildinfo").exists()
+
+
+def test_the_packed_book_is_whole(built_book, tmp_path):
+    TOOL.pack(built_book, tmp_path / "book.zip", "read me")
+    with zipfile.ZipFile(tmp_path / "book.zip") as archive:
+        archive.extractall(tmp_path / "out")
+    assert problems(tmp_path / "out" / TOOL.FOLDER) == []

@@ -1,0 +1,222 @@
+"""The book on paper: one document of all pages, its contents, its tags, nothing cut off."""
+
+import json
+import re
+from pathlib import Path
+
+import pypdf
+import pytest
+from bs4 import BeautifulSoup
+
+from tests.book.extensions import ROOT
+from tests.book.test_pages import tool
+
+TOOL = tool("pdf")
+
+TOC = """
+root: book/start
+parts:
+  - caption: Weather
+    numbered: 1
+    chapters:
+      - file: book/rain
+        sections:
+          - file: book/more/hail
+  - caption: Reference
+    chapters:
+      - file: book/words
+"""
+LONG = "x = " + " + ".join(f"term_{n}" for n in range(60)) + "  # the end"
+PAGE = """<html><head><link rel="stylesheet" href="{up}_static/book.css"></head><body>
+<nav id="bar"></nav><article class="bd-article"><section id="top">
+<h1>{title}<a class="headerlink" href="#top">#</a></h1>
+<p>The page of {title}. <a href="{up}book/rain.html#wet">wet</a> <a href="#top">up</a>
+<a href="{up}genindex.html">index</a> <a href="https://a.example/">a</a></p>
+{body}</section></article></body></html>"""
+RAIN = f"""<section id="wet"><h2>How <em>wet</em> it is</h2>
+<details class="admonition hide"><summary>
+<p class="collapsed"><span class="fold-verb">Show </span>code</p><p class="expanded">Hide code</p>
+</summary><div class="highlight"><pre>{LONG}</pre></div></details>
+<img src="../_images/drop.svg" alt="A drop" loading="lazy"></section>
+<section id="exercise"><h3>Exercise 1: a drop</h3><p>Count.</p>
+<div class="cell tag_solution">
+<details><summary><p>solution</p></summary><pre>seven</pre></details></div></section>"""
+DROP = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><path d="M0 0h9v9z"/></svg>'
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """A book of four pages, as it is built."""
+    html = tmp_path / "html"
+    for name, title, body in (
+        ("start", "The start", ""),
+        ("rain", '<span class="section-number">1. </span>Rain', RAIN),
+        ("more/hail", "Hail", '<p id="wet">Hard.</p>'),
+        ("words", "Words", "<section id='wet'><h2>Wet</h2></section>"),
+    ):
+        path = html / "book" / f"{name}.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = PAGE.format(title=title, body=body, up="../" * (name.count("/") + 1))
+        path.write_text(text, encoding="utf8")
+    (html / "_static").mkdir()
+    (html / "_static" / "book.css").write_bytes((ROOT / "book/_static/book.css").read_bytes())
+    (html / "_images").mkdir()
+    (html / "_images" / "drop.svg").write_text(DROP)
+    (tmp_path / "_toc.yml").write_text(TOC)
+    (tmp_path / "_config.yml").write_text("title: A book of weather")
+    (tmp_path / "CITATION.cff").write_text("version: 1.2\nauthors: [{name: Anna}]")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "link, site, target",
+    [
+        ("rain.html#wet", "", "#rain--wet"),
+        ("rain.html", "", "#rain"),
+        ("#wet", "", "#start--wet"),
+        ("more/hail.html#a%20b", "", "#more-hail--a b"),
+        ("https://a.example/b", "", "https://a.example/b"),
+        ("mailto:a@b.example", "", "mailto:a@b.example"),
+        ("../genindex.html#x", "", ""),
+        ("../genindex.html#x", "https://a.example/w/", "https://a.example/w/genindex.html#x"),
+    ],
+)
+def test_where_a_link_leads_on_paper(link, site, target):
+    pages = {"book/start", "book/rain", "book/more/hail"}
+    assert TOOL.link_target(link, "book/start", pages, site) == target
+
+
+def document(project: Path) -> BeautifulSoup:
+    book = TOOL.chapters(project)
+    texts = {c.name: (project / "html" / f"{c.name}.html").read_text("utf8") for c in book}
+    for chapter in book:
+        TOOL.prepare(chapter, texts[chapter.name], {*texts}, "")
+    text = TOOL.assemble(book, TOOL.head_of(texts["book/rain"]), "A book of weather", ["Anna"])
+    return BeautifulSoup(text, "html.parser")
+
+
+def test_the_pages_stand_in_their_order_in_one_document(project):
+    page = document(project)
+    headings = [" ".join(h.get_text().split()) for h in page.find_all(re.compile("^h[1-6]$"))]
+    assert headings == [
+        "Contents", "The start", "Weather", "1. Rain", "How wet it is", "Exercise 1: a drop",
+        "Hail", "Reference", "Words", "Wet",
+        "Solutions of the exercises", "1. Rain", "Exercise 1: a drop",
+    ]  # fmt: skip
+    assert page.find("h1", string="Weather")
+    assert page.find("h3", string="Wet"), "below its chapter, which is below its part"
+    ids = [tag["id"] for tag in page.find_all(id=True)]
+    assert len(ids) == len({*ids})
+    links = [tag["href"] for tag in page.find_all("a", href=True)]
+    assert {link[1:] for link in links if link.startswith("#")} <= {*ids}
+    assert {link for link in links if not link.startswith("#")} == {"https://a.example/"}
+    assert page.find("link")["href"] == "/_static/book.css"
+
+
+def test_folds_are_open_and_solutions_stand_at_the_end(project):
+    page = document(project)
+    assert all(fold.has_attr("open") for fold in page.find_all("details"))
+    assert [tag.get_text().strip() for tag in page.select("summary")] == ["code", "solution"]
+    (solution,) = page.select(".tag_solution")
+    assert solution.find_parent(class_="solutions")
+    assert page.select_one(f"a[href='#{solution['id']}']").find_parent(id="rain--exercise")
+    assert not page.select(".headerlink, nav#bar")
+    assert not page.find("img").has_attr("loading")
+
+
+def test_code_that_looks_like_its_surroundings_is_no_element_of_its_own():
+    rule = 'html[data-theme="{}"] .highlight {}{{ {}color: {} }}'
+    style = "\n".join(
+        rule.format(*values)
+        for values in (
+            ("light", "", "background: #fff; ", "#000"), ("light", ".n ", "", "#000"),
+            ("light", ".k ", "", "#00f"), ("dark", ".k ", "", "#000"), ("light", ".p ", "", "#000"),
+        )
+    )  # fmt: skip
+    assert TOOL.plain_classes(style) == {"n", "p"}
+    chapter = TOOL.Chapter("book/rain")
+    code = '<article class="bd-article"><div class="highlight"><pre>{}</pre></div></article>'
+    spans = '<span class="n">a</span><span class="k">if</span><span class="n" id="x">b</span>'
+    TOOL.prepare(chapter, code.format(spans), {"book/rain"}, "", {"n", "p"})
+    found = [tag.get_text() for tag in chapter.article.find_all("span")]
+    assert found == ["if", "b"]
+    assert chapter.article.get_text() == "aifb"
+
+
+def test_a_page_that_is_not_there_is_named(project):
+    with pytest.raises(SystemExit, match="no page book/snow"):
+        TOOL.make(project / "html", project / "out", "snow", root=project)
+
+
+def printed(reader) -> list[str]:
+    """The text of each page, without white space."""
+    return ["".join(page.extract_text().split()) for page in reader.pages]
+
+
+def outline(reader) -> list[tuple[str, int]]:
+    """The bookmarks with their pages, in order."""
+    found = []
+
+    def walk(items) -> None:
+        for item in items:
+            if isinstance(item, list):
+                walk(item)
+            else:
+                found.append((item.title, reader.get_destination_page_number(item)))
+
+    walk(reader.outline)
+    return found
+
+
+def check_tags(reader) -> None:
+    root = reader.trailer["/Root"]
+    assert root["/MarkInfo"]["/Marked"]
+    assert root["/StructTreeRoot"]["/K"]
+    assert root["/Lang"] == "en"
+
+
+@pytest.mark.needs_browser
+def test_a_small_book_is_printed(project):
+    reader = pypdf.PdfReader(TOOL.make(project / "html", project / "out", root=project))
+    check_tags(reader)
+    assert reader.metadata.title == "A book of weather"
+    pages, marks = printed(reader), outline(reader)
+    assert [title for title, _ in marks][:4] == ["Contents", "The start", "Weather", "1. Rain"]
+    for title, page in marks:
+        assert "".join(title.split()) in pages[page]
+    first = next(page for page in pages if "Contents" in page)
+    for title in ("1. Rain", "How wet it is", "Hail", "Words", "Solutions of the exercises"):
+        number = dict(reversed(marks))[title] + 1
+        assert f"{''.join(title.split())}{number}" in first
+        assert re.search(rf"^{number}|{number}$", pages[number - 1]), "the number at its foot"
+    assert "".join(LONG.split()) in pages[dict(marks)["How wet it is"]], "the line is whole"
+    assert "seven" in pages[-1]
+    assert sum("seven" in page for page in pages) == 1
+
+
+@pytest.mark.needs_browser
+def test_a_chapter_is_whole_on_paper(built_book, tmp_path):
+    """Every line of its code, every heading; its mathematics typeset; nothing beyond the margin."""
+    reader = pypdf.PdfReader(TOOL.make(built_book, tmp_path, "gradients"))
+    check_tags(reader)
+    text = re.sub(r"[^\x21-\x7e]", "", "".join(printed(reader)))
+    notebook = json.loads((ROOT / "book" / "gradients.ipynb").read_text(encoding="utf8"))
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code" and "remove-cell" not in cell["metadata"].get("tags", ()):
+            for line in source.splitlines():
+                words = "".join(re.sub(r"[^\x21-\x7e]", "", line).split())
+                assert words in text, line
+        elif cell["cell_type"] == "markdown":
+            for title in re.findall(r"^#+ ([\w ]+)$", source, re.M):
+                assert "".join(title.split()) in text
+    assert "\\frac" not in re.sub(r"r?\".*?\"", "", text)
+    for page in reader.pages:
+        left, right = float(page.mediabox.left), float(page.mediabox.right)
+        places = []
+
+        def note(piece, cm, tm, *_, places=places) -> None:
+            places.append((piece, tm[4] * cm[0] + cm[4]))
+
+        page.extract_text(visitor_text=note)
+        assert all(left < x < right for piece, x in places if piece.strip())

@@ -1,0 +1,158 @@
+"""One setting says where the book is public; every address that is shown comes from it."""
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sphinx.application import Sphinx
+
+from tests.book.extensions import ROOT, public
+
+REPOSITORY, SITE = "https://github.com/anna/heads", "https://anna.example/heads/"
+SET = {"MHA_BOOK_REPOSITORY": REPOSITORY, "MHA_BOOK_SITE": SITE}
+
+
+def citation(folder: Path, **keys: Any) -> Path:
+    keys |= {"title": "Rain", "version": "1.0", "authors": [{"name": "Anna"}]}
+    (folder / "CITATION.cff").write_text(yaml.safe_dump(keys), "utf8")
+    return folder
+
+
+def test_the_variables_go_before_the_file(tmp_path):
+    citation(tmp_path)
+    assert public.read_public(tmp_path, {}) == public.Public("", "")
+    assert public.read_public(tmp_path, SET) == public.Public(REPOSITORY, SITE)
+    given = {"repository-code": "https://gitlab.com/b/c.git", "url": "https://b.example"}
+    citation(tmp_path, **given)
+    here = public.Public("https://gitlab.com/b/c", "https://b.example/")
+    assert public.read_public(tmp_path, {}) == here
+    assert public.read_public(tmp_path, SET) == public.Public(REPOSITORY, SITE)
+    assert public.read_public(tmp_path, {**SET, "MHA_BOOK_SITE": ""}).site == here.site
+
+
+@pytest.mark.parametrize("repository", ["anna/heads", "https://example.org/a/b", REPOSITORY + "/x"])
+def test_what_is_no_repository_is_refused(tmp_path, repository):
+    with pytest.raises(ValueError, match=r"MHA_BOOK_REPOSITORY.*expected .*got"):
+        public.read_public(citation(tmp_path), {"MHA_BOOK_REPOSITORY": repository})
+
+
+@pytest.mark.parametrize("site", ["anna.example", "http://anna.example/", SITE + "?a=b"])
+def test_what_is_no_site_is_refused(tmp_path, site):
+    with pytest.raises(ValueError, match=r"MHA_BOOK_SITE.*expected .*got"):
+        public.read_public(citation(tmp_path), {"MHA_BOOK_SITE": site})
+
+
+def test_colab_opens_files_of_github_alone():
+    assert public.theme_options(public.Public(site=SITE)) == {}
+    options = public.theme_options(public.Public("https://gitlab.com/b/c"))
+    assert options["launch_buttons"].keys() == {"notebook_interface", "binderhub_url"}
+
+
+def test_the_workflow_publishes_under_the_addresses_of_its_own_repository():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text(encoding="utf8"))
+    steps = workflow["jobs"]["build"]["steps"]
+    step = next(step for step in steps if "make book" in step.get("run", ""))
+    assert step["env"] == {
+        "MHA_BOOK_REPOSITORY": "${{ github.server_url }}/${{ github.repository }}",
+        "MHA_BOOK_SITE": "${{ steps.pages.outputs.base_url }}",
+    }
+    (pages,) = (step for step in steps if step.get("id") == "pages")
+    assert pages["uses"].startswith("actions/configure-pages@")
+    assert steps.index(pages) < steps.index(step)
+    assert workflow[True]["push"]["branches"] == [public.BRANCH]  # YAML reads `on` as true
+
+
+# The pages of a book of two pages, by the theme of the book.
+
+CONF = """\
+extensions = ["myst_nb", "sphinx_book_theme", "mha_book_public", "mha_book_html",
+    "mha_book_share"]
+html_theme = "sphinx_book_theme"
+html_title = "Rain"
+root_doc = "book/wet"
+nb_execution_mode = "off"
+"""
+NOTEBOOK = {
+    "cells": [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": "# Wet\n\nRain is."}],
+    "metadata": {"kernelspec": {"display_name": "Python 3", "name": "python3"}},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Build the book without and with an address; page -> its text, for each."""
+    folder = tmp_path_factory.mktemp("rain") / "source"
+    (folder / "book").mkdir(parents=True)
+    citation(folder)
+    (folder / "conf.py").write_text(CONF, encoding="utf8")
+    (folder / "_toc.yml").write_text("root: book/wet\nparts: [{chapters: [{file: book/dry}]}]")
+    (folder / "CHANGELOG.md").write_text("## Unreleased\n\n- Rain.\n")
+    (folder / "book" / "wet.ipynb").write_text(json.dumps(NOTEBOOK), encoding="utf8")
+    text = "# Dry\n\nThe sun is out for now.\n\n```{toctree}\nwet\n```\n"
+    (folder / "book" / "dry.md").write_text(text, encoding="utf8")
+    found = []
+    for environ in ({}, SET):
+        with pytest.MonkeyPatch.context() as patch:
+            for name in SET:
+                patch.delenv(name, raising=False)
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            app = Sphinx(
+                folder, folder, folder.parent / "out", folder.parent / "trees", "html",
+                status=io.StringIO(), warning=io.StringIO(),
+            )  # fmt: skip
+            app.build()
+        pages = sorted(folder.parent.glob("out/**/*.html"))
+        found.append({page.stem: page.read_text(encoding="utf8") for page in pages})
+        for file in ("sitemap.xml", "feed.xml", "_images/cards/wet.png", "_images/cards/dry.png"):
+            assert (folder.parent / "out" / file).exists() == bool(environ), file
+    return found
+
+
+def outside(text: str) -> set[str]:
+    """The addresses of other hosts on a page, apart from the makers of its tools."""
+    links = re.findall(r'(?:href|src|content)="(https?://[^"]+)"', text)
+    tools = ("https://www.sphinx-doc.org", "https://pydata-sphinx-theme", "https://sphinx-book")
+    return {link for link in links if not link.startswith(tools)}
+
+
+def test_without_an_address_no_page_names_one(built):
+    unset, _ = built
+    assert {name: outside(text) for name, text in unset.items() if outside(text)} == {}
+
+
+def test_a_page_says_how_it_is_cited(built):
+    for pages, url in zip(built, ("", f"{SITE}book/dry.html"), strict=True):
+        (fold,) = re.findall(r'<details class="cite">.*?</details>', pages["dry"], re.S)
+        assert "Anna: “Dry.” In <cite>Rain</cite>, version 1.0, not yet released." in fold
+        assert "@incollection{mha-book:dry," in fold
+        assert ("url" in fold) == bool(url)
+        assert not url or fold.count(url) == 3
+        assert 'class="cite"' not in pages["genindex"]
+        assert "share.css" in pages["dry"]
+
+
+def test_with_an_address_every_page_has_its_own(built):
+    _, pages = built
+    issue = f"{REPOSITORY}/issues/new?title=Issue%20on%20page%20%2F"
+    for page, file in (("wet", "book/wet.ipynb"), ("dry", "book/dry.md")):
+        links = {link.split(".html&")[0] for link in outside(pages[page])}
+        expected = {
+            REPOSITORY, f"{REPOSITORY}/edit/main/{file}", f"{issue}book/{page}",
+            f"{SITE}book/{page}.html", f"{SITE}_images/cards/{page}.png", f"{SITE}feed.xml",
+        }  # fmt: skip
+        if file.endswith("ipynb"):
+            expected |= {
+                f"https://mybinder.org/v2/gh/anna/heads/main?urlpath=lab/tree/{file}",
+                f"https://colab.research.google.com/github/anna/heads/blob/main/{file}",
+            }
+        assert links == expected
+        assert f'<link rel="canonical" href="{SITE}book/{page}.html"' in pages[page]
+    for page in ("genindex", "search"):  # pages without a file
+        assert not any("/edit/" in link for link in outside(pages[page]))
