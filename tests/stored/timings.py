@@ -41,6 +41,11 @@ AGREE: list[tuple[Row, Row, float]] = [
     (("attention-one-core", "T=128 full forward", "reference"),
      ("overhead", "T=128 full forward", "attend"), 1.0),
     (("attention-one-core", FULL, "blockwise"), ("overhead", FULL, "attend"), 1.0),
+    (("attention-one-core", FULL, "blockwise"),
+     ("attention-one-core-newest", FULL, "blockwise"), 1.0),
+    # What is read, by the bytes: memory is about as fast to one core there as to two here.
+    (("decode", "B=8 N=32 K=8 H=128 S=8192", "read"),
+     ("step", "SmolLM2 B=1 S=4096", "read + read weights"), 1.35),
     (("layer", MODEL, "reference"), ("notation", NOTATION, "mha_book layer"), 1.0),
     (("layer", MODEL, "reference"), ("layouts", "layer reference B=1 T=512",
                                      "product, then split"), 1.0),
