@@ -10,9 +10,9 @@
 
 Options, all of them optional: ``head`` (``smollm2`` or ``minilm``, and layer.head), ``sentence``,
 ``token`` (its number), ``measure`` (the colour of the atlas), ``show`` (``weight``, ``value``,
-``without``), ``beside`` (a second head), ``see`` (the sentence of the second head) and ``form``
-(``small`` for a short one). What is not named is where a sentence begins, as stored in
-``book/data/explorer.json``.
+``without``), ``beside`` (a second head), ``see`` (the sentence of the second head), ``form``
+(``small`` for a short one) and ``play`` (any text: it goes from token to token by itself). What is
+not named is where a sentence begins, as stored in ``book/data/explorer.json``.
 
 A page without scripts has a picture of this head and the table of its map in the same place. With
 scripts ``_static/explorer.js`` takes over when a reader comes near. What it needs of all heads goes
@@ -50,7 +50,7 @@ NOTES = {
     "induction on random repeats": "As induction, on random tokens that are given twice.",
     "without it": "What closing this head alone does, on speeches; orange: better without.",
 }
-OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "form")
+OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "form", "play")
 
 
 def load(root: Path) -> dict[str, Any]:

@@ -81,7 +81,7 @@
         this.root.scrollIntoView();
       });
       if (location.hash.startsWith(`#${root.id}:`)) root.scrollIntoView();
-      if (this.small && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.play(true);
+      if (root.dataset.play && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.play(true);
     }
 
     // State: model, sentence, measure, show, token, and one or two heads, each in a sentence.
@@ -207,7 +207,7 @@
         onpointerover: e => this.hovered(e, pane), onpointerleave: () => this.hover(pane, null) });
       pane.strip = el("div", { class: "hx-strip" }, pane.arcs, pane.line);
       pane.map = el("div", { class: "hx-map", onpointerleave: () => this.hover(pane, null) });
-      const second = [el("label", { class: "hx-select" }, "in ", pane.sentence)];
+      const second = [el("label", { class: "hx-select", hidden: this.small }, "in ", pane.sentence)];
       pane.title = el("p", { class: "hx-title" },
         el("label", {}, "Layer ", pane.layer), " ", el("label", {}, "head ", pane.head), " ",
         ...(number ? second : []), el("span", { class: "hx-effect", hidden: this.small }));
