@@ -1,5 +1,6 @@
-"""The page of evidence: the source of every test that ``book/claims.yml`` names."""
+"""The page of evidence: the source of every test that a claim names, and what these share."""
 
+import ast
 from pathlib import Path
 
 from docutils import nodes
@@ -8,7 +9,7 @@ from mha_book_ledger import evidence_anchor, evidence_source
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["by_test", "repository_file", "setup"]
+__all__ = ["by_test", "repository_file", "setup", "shared_files", "without_tests"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,55 @@ def repository_file(options: dict, file: str) -> str:
     """Return the address of a file in the repository that the theme's options name, if any."""
     url = options.get("repository_url", "").rstrip("/")
     return f"{url}/blob/{options.get('repository_branch', 'main')}/{file}" if url else ""
+
+
+def without_tests(text: str) -> str:
+    """Return a file of tests without its tests: imports, constants, small functions, fixtures."""
+    lines, tree = text.splitlines(), ast.parse(text)
+    for node in reversed(tree.body):
+        if getattr(node, "name", "").startswith(("test_", "Test")):
+            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+            while first > 1 and not lines[first - 2].strip():
+                first -= 1
+            del lines[first - 1 : node.end_lineno]
+    return "\n".join(lines).strip() + "\n"
+
+
+def shared_files(root: Path, entries: list[dict]) -> list[str]:
+    """Return the files of the tests that claims name, and those below ``tests`` they import."""
+    files = list(dict.fromkeys(test.partition("::")[0] for test in by_test(entries)))
+    files = [file for file in files if (root / file).is_file()]
+    imported = []
+    for file in files:
+        for node in ast.parse((root / file).read_text(encoding="utf8")).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests"):
+                module = node.module.replace(".", "/")
+                imported += [f"{module}.py", *(f"{module}/{a.name}.py" for a in node.names)]
+    return files + [file for file in dict.fromkeys(imported) if (root / file).is_file()]
+
+
+def file_anchor(file: str) -> str:
+    """Return where the page has what the tests of a file share."""
+    return nodes.make_id(f"shared-{Path(file).with_suffix('')}")
+
+
+class Shared(SphinxDirective):
+    """``{evidence-shared}``: one section a file: what its tests share."""
+
+    def run(self):
+        """Return the sections."""
+        root, out = Path(self.env.srcdir), []
+        for file in shared_files(root, load(self.env)):
+            self.env.note_dependency(str(root / file))
+            anchor, text = file_anchor(file), (root / file).read_text(encoding="utf8")
+            source = without_tests(text)
+            self.env.get_domain("std").note_hyperlink_target(anchor, self.env.docname, anchor, file)
+            section = nodes.section(ids=[anchor])
+            section += nodes.title("", "", nodes.literal(file, file))
+            path = str(root / file)
+            section += nodes.literal_block(source, source, language="python", source=path)
+            out.append(section)
+        return out
 
 
 class Evidence(SphinxDirective):
@@ -63,10 +113,13 @@ class Evidence(SphinxDirective):
         path = nodes.literal(test, test)
         uri = repository_file(self.env.config.html_theme_options, file)
         line += [nodes.Text(": "), nodes.reference("", "", path, refuri=uri) if uri else path]
-        section += [line, nodes.literal_block(source, source, language="python")]
+        line += [nodes.Text("; it uses what "), refer(file_anchor(file), "its file has for all")]
+        where = str(Path(self.env.srcdir) / file)
+        section += [line, nodes.literal_block(source, source, language="python", source=where)]
         return section
 
 
 def setup(app):
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("claims-evidence", Evidence)
+    app.add_directive("evidence-shared", Shared)

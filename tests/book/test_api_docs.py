@@ -1,6 +1,7 @@
 """Every public name of the package has a docstring of its own, and the API page lists it."""
 
 import importlib
+import re
 import sys
 import types
 
@@ -89,6 +90,18 @@ def test_the_page_of_a_module_shows_every_public_name(built_book):
         for module in modules:
             for name in importlib.import_module(module).__all__:
                 assert f'id="{module}.{name}"' in text, f"{module}.{name}"
+
+
+def test_a_function_leads_to_its_source_which_is_a_page_of_the_book(built_book):
+    page = built_book / "book" / "api" / "attention-reference.html"
+    [link] = re.findall(
+        r'href="(\.\./[^"#]+)#(attention_weights)"><span class="viewcode-link">',
+        page.read_text(encoding="utf8"),
+    )
+    source = (page.parent / link[0]).read_text(encoding="utf8")
+    start = source.index(f'id="{link[1]}"')
+    assert "attention_weights" in re.sub("<[^>]*>", "", source[start : start + 2000])
+    assert "[docs]" in source[start : start + 500], "and back to the page of the module"
 
 
 def test_the_first_page_of_the_api_leads_to_every_other(built_book):

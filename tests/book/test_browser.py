@@ -287,9 +287,26 @@ def test_chapters_come_first_and_excerpts_are_prose(browser, address):
         )
         tab.page.wait_for_timeout(300)
         first = tab.page.locator("#search-results ul.search li a").first.get_attribute("href")
-        assert "api.html" not in first
+        assert "book/api" not in first
         excerpts = tab.page.locator("#search-results li p.context").all_inner_texts()
         assert not [text for text in excerpts if re.search(r"\\\\|import |Show code", text)]
+    assert tab.wrong == []
+    tab.context.close()
+
+
+def test_the_search_finds_names_of_the_package(browser, address):
+    tab = Visitor(browser, address, DESKTOP)
+    for name, page, said in (
+        ("attend", "attention-dispatch", True),  # in the prose of chapters too: these come first
+        ("KVCache", "multihead-cache", False),  # in code alone
+    ):
+        tab.see(f"search.html?q={name}")
+        address = f"[href*='book/api/{page}.html#mha_book.'][href$='.{name}']"
+        results = "#search-results ul.search > li > a"
+        tab.page.wait_for_selector(f"{results}{address}", state="attached")
+        tab.page.wait_for_timeout(300)
+        first = tab.page.locator(results).first.get_attribute("href")
+        assert ("book/api/" not in first) == said, first
     assert tab.wrong == []
     tab.context.close()
 

@@ -104,6 +104,21 @@ def test_every_test_is_shown_once_with_its_claims_and_its_source(pages):
     }
 
 
+def test_what_tests_share_is_shown_where_they_say(pages):
+    found = dict(re.findall(
+        r'<section id="(shared-[^"]+)">.*?<pre>(.*?)</pre>', pages["evidence"], re.DOTALL
+    ))  # fmt: skip
+    links = re.findall(r'href="#(shared-[^"]+)"', pages["evidence"])
+    assert set(links) <= found.keys()
+    assert "shared-tests-oracles" in found, "a file that tests import"
+    shown = "".join(map(text, found.values()))
+    assert not re.search(r"^def test_", shown, re.M)
+    for test in TESTS:
+        for line in (ROOT / test.split("::")[0]).read_text(encoding="utf8").splitlines():
+            if re.match(r"from |import |def (?!test_)|[A-Z_]+ = ", line):
+                assert line in shown, (test, line)
+
+
 # The functions and the directive, on a project of a few lines.
 
 SOURCE = '''\
@@ -151,7 +166,7 @@ def project(tmp_path) -> Path:
         "conf.py": CONF,
         "index.md": "# Rain\n\n```{toctree}\nclaims\nevidence\n```\n",
         "claims.md": "# Claims\n\n```{claims-ledger}\n```\n",
-        "evidence.md": "# Tests\n\n```{claims-evidence}\n```\n",
+        "evidence.md": "# Tests\n\n```{claims-evidence}\n```\n\n```{evidence-shared}\n```\n",
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf8")
@@ -181,12 +196,17 @@ def test_the_source_of_a_test_has_its_decorators_and_nothing_else(project):
         assert ledger.evidence_source(project, none) == ""
 
 
+def test_a_file_without_its_tests():
+    assert evidence.without_tests(SOURCE) == "import pytest\n\nSIZES = [1, 2]\n# the end\n"
+
+
 def test_a_page_of_tests(project):
     page, warnings = build(project)
     assert warnings == []
     assert re.findall(r'<section ids="([^"]+)"', page)[1:] == [
         "evidence-test_rain-test_wet",
         "evidence-test_rain-TestSnow-test_cold",
+        "shared-tests-test-rain",
     ]
     assert "<title>C01, C03: test_wet</title>" in page
     assert 'refuri="https' not in page
