@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 HTML   := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers accelerators-env book pdf zip links serve test test-all lab notebooks lint format bench bench-gpu accelerators lock clean
+.PHONY: help env peers accelerators-env book pdf zip links serve test test-slow test-all lab notebooks lint format bench bench-gpu accelerators lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -40,8 +40,10 @@ serve: book  ## build the HTML and serve it on this machine
 test: env  ## run the tests and every notebook, comparing each output
 	$(BIN)/pytest --nbval
 
-test-all: env peers accelerators-env  ## run every test: the browser, torch and whole commands too
-	$(BIN)/pytest --nbval -m "not exhaustive"
+test-slow: env peers accelerators-env  ## run the slow tests alone: the browser, torch, whole commands
+	$(BIN)/pytest --nbval -m "slow and not exhaustive"
+
+test-all: test test-slow  ## run every test
 
 lab: env  ## open the chapters in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=book

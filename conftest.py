@@ -17,8 +17,13 @@ for name, value in {
     os.environ.setdefault(name, value)
 
 # Compared in no cell: what the interpreter says on stderr (the stored notebooks have none,
-# which tests/book/test_notebooks.py holds), and glued pictures (png, as nbval does for others).
-SKIP_COMPARE = ("stderr", "application/papermill.record/image/png")
+# which tests/book/test_notebooks.py holds), and pictures (nbval itself leaves out image/png).
+SKIP_COMPARE = (
+    "stderr",
+    "image/svg+xml",
+    "application/papermill.record/image/png",
+    "application/papermill.record/image/svg+xml",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,8 +4,9 @@
 
 Attention by each implementation, a layer, and SmolLM2, compiled for one chip by XLA on this
 machine.  N = 8 query heads of width 128, K key/value heads, T = S positions, one sequence.  What
-is written is compiled, not run.  A program that is in the file already is not compiled again, so
-that a run can be stopped and taken up; those that matter most come first.
+is written is compiled, not run.  A program that is in the file already is not compiled again
+unless what it is made from has changed, so that a run can be stopped and taken up; those that
+matter most come first.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -29,15 +31,19 @@ import jax.numpy as jnp
 
 from harness import compiled, provenance
 from harness.options import Parser, wanted
+from harness.published import CHIPS
 from harness.report import RESULTS, progress_line, read_result, write_result
 from mha_book import init_multi_head, multi_head_attention
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, select
 from mha_book.attention.flash import flash_attention
 from mha_book.attention.operands import prepare
+from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models import smollm2
+from mha_book.models.interface import embed_tokens, next_token_losses
+from mha_book.rope import rotary_angles
 
-__all__ = ["Program", "build", "compile_program", "main", "plan"]
+__all__ = ["Program", "build", "compile_program", "main", "plan", "traced"]
 
 NOTICE = "compiled, not run: nothing here says how long a program would take"
 NUM_HEADS, HEAD_DIM = 8, 128
@@ -48,6 +54,8 @@ PASSES = ("forward", "with gradients")
 DTYPES = ("bfloat16", "float32")
 CHOSEN = "the choice"  # of `attend`, for the platform that the program is lowered for
 KERNEL = "flash"  # the kernel to learn from
+MODEL = "SmolLM2"
+SCANNED = "SmolLM2, one loop"  # its layers, each computed again on the way back
 OF_TPU = ("splash", "blockwise", "jax_nn", "reference", KERNEL)
 OF_GPU = ("cudnn", "blockwise", "jax_nn", "reference")
 LEFT_OUT = {
@@ -61,7 +69,7 @@ class Program(NamedTuple):
     """What is compiled.
 
     Args:
-        part: "attention", "layer" of width D = N·H, or "SmolLM2", all of whose sizes are its own.
+        part: "attention", "layer" of width D = N·H, or MODEL or SCANNED, whose sizes are their own.
         implementation: by name; of a layer and of the model "the choice" of `attend` too.
         length: T = S, of one sequence.
         dtype: of operands and weights.
@@ -81,7 +89,7 @@ class Program(NamedTuple):
     @property
     def label(self) -> str:
         """All of it in a line."""
-        of = "" if self.part == "SmolLM2" else f" N={NUM_HEADS} K={self.num_kv_heads}"
+        of = "" if self.part.startswith(MODEL) else f" N={NUM_HEADS} K={self.num_kv_heads}"
         what = f"{self.part} {self.implementation} T={self.length} {self.mask} {self.direction}"
         return f"{what} {self.dtype}{of}"
 
@@ -109,8 +117,8 @@ def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
         for length, direction, name in itertools.product(shortest, PASSES, (CHOSEN, "reference"))
     ]
     models = [
-        Program("SmolLM2", CHOSEN, length, direction=direction)
-        for length, direction in itertools.product(shortest, PASSES)
+        Program(part, CHOSEN, length, direction=direction)
+        for length, part, direction in itertools.product(shortest, (SCANNED, MODEL), PASSES)
     ]
     rest = [
         Program("attention", name, length, dtype, mask, direction, heads)
@@ -127,7 +135,7 @@ def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
             sum(distance.get(x, 1) for x in (p.mask, p.dtype, p.num_kv_heads)),
         )
     )
-    return list(dict.fromkeys([*first, *layers[:4], *models[:2], *layers, *models, *rest]))
+    return list(dict.fromkeys([*first, *layers[:4], *models[:4], *layers, *models, *rest]))
 
 
 def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
@@ -147,7 +155,7 @@ def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]
 
 def _attention(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
     """Attention; an implementation is called as `attend` calls it on the target's platform."""
-    _, length, dtype = program.implementation, program.length, program.dtype
+    length, dtype = program.length, program.dtype
     heads = [(1, n, length, HEAD_DIM) for n in (NUM_HEADS, program.num_kv_heads)]
     shapes: list[Any] = [(heads[0], dtype), (heads[1], dtype), (heads[1], dtype)]
     if program.implementation == KERNEL:
@@ -239,18 +247,51 @@ def _model(program: Program, options: dict[str, Any]) -> tuple[Callable[..., Any
         of(width), jax.eval_shape(start), of(width),
         of(width, hidden), of(width, hidden), of(hidden, width),
     )  # fmt: skip
-    params = smollm2.SmolLM2Params(
-        of(config.vocab_size, width), (layer,) * config.num_layers, of(width)
-    )
+    layers, logits, loss = (layer,) * config.num_layers, smollm2.forward, smollm2.loss
+    if program.part == SCANNED:
+        layers = jax.tree.map(lambda x: of(config.num_layers, *x.shape), layer)
+        logits, loss = scanned_logits, scanned_loss
+    params = smollm2.SmolLM2Params(of(config.vocab_size, width), layers, of(width))
     shapes = [params, ((1, program.length), "int32")]
     if program.direction == "forward":
-        return lambda params, tokens: smollm2.forward(params, tokens, **options), shapes
+        return lambda params, tokens: logits(params, tokens, **options), shapes
 
     def step(params: Any, tokens: jax.Array) -> Any:
-        loss, gradients = jax.value_and_grad(smollm2.loss)(params, tokens, **options)
-        return loss, jax.tree.map(lambda p, g: p - (0.1 * g).astype(p.dtype), params, gradients)
+        value, gradients = jax.value_and_grad(loss)(params, tokens, **options)
+        return value, jax.tree.map(lambda p, g: p - (0.1 * g).astype(p.dtype), params, gradients)
 
     return step, shapes
+
+
+def scanned_logits(params: Any, tokens: jax.Array, **options: Any) -> jax.Array:
+    """The logits of SmolLM2, its layers one array a weight, (L, …), and one loop over them.
+
+    The body is compiled once, and so is its pullback.  On the way back each layer is computed again
+    from its input, so that the loop keeps one (B, T, D) a layer.
+    """
+    config = smollm2.CONFIG
+    angles = rotary_angles(jnp.arange(tokens.shape[1]), config.head_dim, config.rope_theta)
+
+    @jax.checkpoint
+    def one_layer(x: jax.Array, layer: Any) -> tuple[jax.Array, None]:
+        normalized = rms_norm(x, layer.attention_norm, config.epsilon)
+        attended = multi_head_attention(
+            layer.attention, normalized, mask=causal(), angles=angles, **options
+        )
+        x = x + attended
+        normalized = rms_norm(x, layer.feed_forward_norm, config.epsilon)
+        return x + swiglu(normalized, layer.w_gate, layer.w_up, layer.w_down), None
+
+    x = embed_tokens(params.token_embedding, tokens)
+    x = rms_norm(jax.lax.scan(one_layer, x, params.layers)[0], params.output_norm, config.epsilon)
+    logits: jax.Array = linear(x, params.token_embedding.T)
+    return logits
+
+
+def scanned_loss(params: Any, tokens: jax.Array, **options: Any) -> jax.Array:
+    """The mean loss of the next token, from `scanned_logits`."""
+    logits = scanned_logits(params, tokens, **options)
+    return jnp.mean(next_token_losses(logits[:, :-1], tokens))
 
 
 def compile_program(program: Program, target: str) -> dict[str, Any]:
@@ -357,13 +398,27 @@ def work(target: str) -> None:
         print(json.dumps(compile_program(Program(*json.loads(line)), target)), flush=True)
 
 
-def sources() -> str:
-    """The sha256 of the code that the programs are made from."""
-    digest = hashlib.sha256()
-    for folder in ("", "attention", "multihead", "models"):
-        for path in sorted((ROOT / "src" / "mha_book" / folder).glob("*.py")):
-            digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
+def traced(program: Program, target: str) -> str | None:
+    """The sha256 of what JAX makes of a program, without places in files; None where it is refused.
+
+    A change of the package that leaves this as it is leaves the compiled program as it is.
+    """
+    try:
+        function, shapes = build(program, target)
+    except NotImplementedError:
+        return None
+    arguments = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(*x) if compiled.is_pair(x) else x,
+        shapes,
+        is_leaf=compiled.is_pair,
+    )
+    text = str(jax.make_jaxpr(function)(*arguments))
+    return hashlib.sha256(re.sub(r"0x[0-9a-f]+| at /\S+", "", text).encode()).hexdigest()
+
+
+def _is_as_it_was(row: dict[str, Any], digest: str | None) -> bool:
+    """Whether a stored row is of what JAX makes of its program now; the oldest rows do not say."""
+    return "traced_sha256" in row and row["traced_sha256"] == digest
 
 
 def compilers(target: str) -> dict[str, str]:
@@ -390,7 +445,6 @@ def store(target: str, options: Any, deadline: float) -> Path:
         "target": target,
         "description": compiled.description(target),
         "compilers": compilers(target),
-        "sources_sha256": sources(),
         "heads": NUM_HEADS,
         "head_dim": HEAD_DIM,
         "window": WINDOW,
@@ -399,10 +453,11 @@ def store(target: str, options: Any, deadline: float) -> Path:
     rows, runs = {}, []
     if path.exists():
         found = read_result(path)
-        same = ("compilers", "sources_sha256", "description")
+        same = ("compilers", "description")
         if all(found["settings"][name] == settings[name] for name in same):
             runs = found["runs"]
             rows = {Program(**row["program"]): row for row in found["programs"]}
+            rows = {p: r for p, r in rows.items() if _is_as_it_was(r, traced(p, target))}
     origin = provenance.record(seeds="nothing is drawn: shapes alone")
     start, done = time.perf_counter(), 0
     compiler, show = Compiler(target), progress_line(f"compiled for {target}")
@@ -433,7 +488,10 @@ def store(target: str, options: Any, deadline: float) -> Path:
         for program in todo:
             if time.monotonic() > deadline:
                 break
-            rows[program] = compiler(program, options.limit)
+            rows[program] = {
+                **compiler(program, options.limit),
+                "traced_sha256": traced(program, target),
+            }
             done += 1
             if show:
                 show(done, len(todo))
@@ -462,7 +520,7 @@ def lines(path: Path) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compile for each target; 1 if nothing here compiles for any of them."""
     parser = Parser("compiled", "Compiles attention for accelerators that are not here.")
-    every = [*(name for name in compiled.TARGETS if name != "v4"), *compiled.GPUS]
+    every = list(CHIPS)
     parser.add_argument("--targets", nargs="+", choices=every, default=every)
     parser.sized("--lengths", LENGTHS, (256,), help="positions")
     parser.sized("--minutes", 120, 10, help="when no program is begun any more")

@@ -163,6 +163,7 @@ def measure(
     quick: bool = False,
     with_memory: bool = False,
     baseline: str = BASELINE,
+    clock: str = "wall",
 ) -> dict[str, Any]:
     """The chosen contenders in one setting; see `compare`."""
     inputs, expected = inputs_of(case), expected_of(case)
@@ -175,12 +176,13 @@ def measure(
         error=lambda one, outputs: checked_error(one, outputs, expected, case),
         baseline=baseline,
         rounds=rounds,
+        clock=clock,
         memory="attention:prepare_row" if with_memory else None,
         visible_pairs=pairs,
         matmul_flops=flops,
         tolerance=oracle.TOLERANCES[case.dtype],
         checked=expected.checked,
-        rates=measure_rates(case.dtype, quick=quick),
+        rates=measure_rates(case.dtype, quick=quick, clock=clock),
     )
 
 
@@ -205,6 +207,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--kv-heads", type=int, help="key/value heads (default: as many as query heads)")
     parser.sized("--head-dim", (64,), (16,), help="widths of a head")
     parser.dtype()
+    parser.clock()
     parser.only()
     parser.memory()
     add("--masks", nargs="+", choices=MASKS, help="default both; on a CPU, causal alone when long")
@@ -258,6 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             quick=options.quick,
             with_memory=options.memory and case.length == max(options.lengths),
             baseline=options.baseline,
+            clock=options.clock,
         )
         recorder.add(found)
     alone = []

@@ -24,7 +24,7 @@ from harness.comparison import compare
 from harness.options import Parser, wanted
 from harness.rates import measure_rates
 from harness.report import TIMES, Recorder, progress_line
-from harness.timing import Run, interleave, per_round_ratios, summarize
+from harness.timing import CLOCKS, Run, interleave, per_round_ratios, summarize
 from mha_book.attention.dispatch import attend
 from mha_book.multihead.cache import KVCache, append, attend_cached, cache_mask
 from peers.attention import cudnn, jax_nn, torch_tensor
@@ -285,13 +285,16 @@ def measure(
     return case
 
 
-def grow(prepare: Callable[[int], Run], lengths: Sequence[int], *, rounds: int) -> dict[str, Any]:
+def grow(
+    prepare: Callable[[int], Run], lengths: Sequence[int], *, rounds: int, clock: str = "wall"
+) -> dict[str, Any]:
     """The time of a step against the cache length, and the straight line through the medians.
 
     Args:
         prepare: from a length, a function that runs one step.
         lengths: the lengths; all are timed in the same rounds.
         rounds: how many rounds.
+        clock: one of `timing.CLOCKS`.
 
     Returns:
         The raw times, the medians, `slope_s_per_token`, `intercept_s`, and `largest_residual`, the
@@ -299,7 +302,7 @@ def grow(prepare: Callable[[int], Run], lengths: Sequence[int], *, rounds: int) 
     """
     runs = {str(length): prepare(length) for length in lengths}
     progress = progress_line("time against length")
-    times = interleave(runs, rounds=rounds, progress=progress)
+    times = interleave(runs, rounds=rounds, clock=CLOCKS[clock], progress=progress)
     medians = [summarize(times.seconds[str(length)]).median for length in lengths]
     slope, intercept = (float(x) for x in np.polyfit(lengths, medians, 1))
     fitted = slope * np.asarray(lengths) + intercept

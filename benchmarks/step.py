@@ -7,10 +7,11 @@ out, the reading of all weights and of all caches alone, and the step as it was 
 `append` wrote a single entry in place.  The rules are in README.md beside this file.
 """
 
+import argparse
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -112,10 +113,13 @@ def caches_of(setting: Setting) -> Any:
     return tuple(filled(c) for c in smollm2.init_caches(1, setting.length, config=model.config))
 
 
-def compiled_step(setting: Setting, part: str) -> Callable[..., Any]:
-    """The jitted step, its caches donated."""
-    config = model_of(setting.layers).config
-    return jax.jit(functools.partial(step, part=part, config=config), donate_argnums=2)
+@functools.cache
+def compiled_step(setting: Setting, part: str) -> Any:
+    """The compiled step, its caches donated."""
+    model = model_of(setting.layers)
+    shapes = jax.eval_shape(lambda: (jnp.ones((1,), jnp.int32), caches_of(setting)))
+    run = functools.partial(step, part=part, config=model.config)
+    return jax.jit(run, donate_argnums=2).lower(model.params, *shapes).compile()
 
 
 def prepare(setting: Setting, part: str) -> Run:
@@ -139,10 +143,7 @@ def prepare(setting: Setting, part: str) -> Run:
 
 def room(setting: Setting, part: str) -> int:
     """Bytes that the compiled step sets aside beside its operands."""
-    params = model_of(setting.layers).params
-    shapes = jax.eval_shape(lambda: (params, jnp.ones((1,), jnp.int32), caches_of(setting)))
-    plan = compiled_step(setting, part).lower(*shapes).compile().memory_analysis()
-    return int(plan.temp_size_in_bytes)
+    return int(compiled_step(setting, part).memory_analysis().temp_size_in_bytes)
 
 
 def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[str, Any]:
@@ -185,18 +186,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser("step", "One step of SmolLM2 taken apart.", ratios_to="the whole step's")
     parser.sized("--length", 4096, 64, help="slots of the caches")
     parser.clock()
+    parser.add_argument(
+        "--growth",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="time it at four lengths too",
+    )
     parser.set_defaults(dtype="float32")
     options = parser.parse(arguments)
     recorder = Recorder("step", options, {smollm2.PACKAGE: smollm2.FILE[1]})
     setting = Setting(options.length, 1 if options.quick else 30)
     found = measure(setting, rounds=options.rounds, quick=options.quick, clock=options.clock)
     recorder.add(found, TIMES, note=f", caches {found['cache_bytes'] / 1e6:.0f} MB")
-    lengths = [setting.length * quarters // 4 for quarters in range(1, 5)]
-    growth = decode.grow(
-        lambda length: prepare(setting._replace(length=length), BASELINE), lengths,
-        rounds=options.rounds,
-    )  # fmt: skip
-    return recorder.finish(growth={"SmolLM2": growth})
+    growth = {}
+    if options.growth:
+        lengths = [setting.length * quarters // 4 for quarters in range(1, 5)]
+        growth["SmolLM2"] = decode.grow(
+            lambda length: prepare(setting._replace(length=length), BASELINE), lengths,
+            rounds=options.rounds, clock=options.clock,
+        )  # fmt: skip
+    return recorder.finish(growth=growth)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from experiments.shared import arguments, first_layers, store
 from mha_book.attention.dispatch import attend
 from mha_book.layers import linear
 from mha_book.models import smollm2
+from mha_book.models.interface import next_token_losses
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
 
@@ -111,9 +112,8 @@ def measure(params: Any, ids: jax.Array, scheme: str, config: Any) -> dict[str, 
 
     states = smollm2.hidden_states(params, ids[:, :-1], attention, config)
     logits = linear(states, params.token_embedding.T)
-    loss = -jnp.take_along_axis(jax.nn.log_softmax(logits), ids[:, 1:, None], axis=-1)[..., 0]
     found = {name: jnp.mean(jnp.stack(parts), axis=0) for name, parts in errors.items()}
-    return {"loss": loss.mean(axis=-1), **found}
+    return {"loss": next_token_losses(logits, ids).mean(axis=-1), **found}
 
 
 def main(given: list[str] | None = None) -> int:

@@ -231,15 +231,7 @@ def main(given: list[str] | None = None) -> Path:
     options = arguments(__doc__ or "", given)
     sizes = QUICK if options.quick else Sizes()
     begin, study = time.monotonic(), Study(sizes, options.work)
-    seeds = np.arange(sizes.seeds)
-    every_head = fixed(np.ones((sizes.seeds, *study.shape), bool))
-    weights, losses = study.fit(
-        Weights(study.fresh(seeds), every_head),
-        Runs.of(seeds),
-        "base",
-        rate=sizes.learning_rate,
-        stops=(sizes.steps,),
-    )
+    weights, losses = study.whole()
     say("base", losses)
     scores = study.scores(weights)
     document: dict[str, Any] = {

@@ -48,15 +48,9 @@ def main(given: list[str] | None = None) -> Path:
     begun, cpu = time.monotonic(), time.process_time()
     stored = json.loads((ROOT / "book" / "data" / "gates.json").read_text())
     study = Study(sizes, options.work)
-    seeds = np.arange(sizes.seeds)
-    every = fixed(np.ones((sizes.seeds, *study.shape), bool))
-    weights, base = study.fit(
-        Weights(study.fresh(seeds), every), Runs.of(seeds), "base",
-        rate=sizes.learning_rate, stops=(sizes.steps,),
-    )  # fmt: skip
+    weights, base = study.whole()
     if options.quick:
-        rng = np.random.default_rng(0)
-        sets = {name: rng.random((1, sizes.seeds, *study.shape)) > 0.5 for name in ("gates",)}
+        sets = {"gates": np.random.default_rng(0).random((1, sizes.seeds, *study.shape)) > 0.5}
     else:
         sets = sets_of(stored, sizes.seeds)
     document: dict[str, Any] = {
@@ -65,7 +59,7 @@ def main(given: list[str] | None = None) -> Path:
     }  # fmt: skip
     for name, keep in sets.items():
         flat = keep.reshape(-1, *study.shape)
-        runs = Runs.of(np.tile(seeds, len(keep)))
+        runs = Runs.of(np.tile(np.arange(sizes.seeds), len(keep)))
         models = repeat(weights.model, len(keep))
         _, losses = study.tune(Weights(models, fixed(flat)), runs, f"quiet-{name}")
         document[name] = {

@@ -212,6 +212,14 @@ class Study:
                 state = state._replace(params=between(stop, state.params))
         return state.params, np.concatenate(losses).T
 
+    def whole(self) -> tuple[Weights, np.ndarray]:
+        """Train the models that all runs begin with, one of each seed, all heads open."""
+        sizes = self.sizes
+        seeds = np.arange(sizes.seeds)
+        every_head = fixed(np.ones((sizes.seeds, *self.shape), bool))
+        weights, runs = Weights(self.fresh(seeds), every_head), Runs.of(seeds)
+        return self.fit(weights, runs, "base", rate=sizes.learning_rate, stops=(sizes.steps,))
+
     def tune(self, weights: Weights, runs: Runs, name: str, **options: Any) -> Any:
         """Train runs for the steps of tuning, as :meth:`fit`."""
         tuning = {"rate": self.sizes.tuning_rate, "stops": self.sizes.stops}

@@ -18,13 +18,13 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness.provenance import cpu_model
 from experiments.shared import ROOT, arguments, store
 from mha_book import attend
 
@@ -136,17 +136,10 @@ def main(given: list[str] | None = None) -> None:
             print(f"process {turn + 1} of {sizes.processes}, {kind}", file=sys.stderr)
     result = {
         "config": {**sizes._asdict(), "kept": KEPT},
-        "machine": {"libc": " ".join(platform.libc_ver()), "processor": _processor()},
+        "machine": {"libc": " ".join(platform.libc_ver()), "processor": cpu_model()},
         **rows,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
     store(options.out / "head-memory.json", COMMAND, result, 4, seeds="inputs: default_rng(0)")
-
-
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf8").splitlines() if path.exists() else []
-    return next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
 
 
 if __name__ == "__main__":

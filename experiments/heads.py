@@ -86,6 +86,12 @@ def windows(model: Any, split: str, count: int, length: int) -> jax.Array:
     return jnp.asarray(np.array(rows, np.int32))
 
 
+def repeats(config: Any, key: jax.Array, count: int, period: int) -> jax.Array:
+    """Return random tokens of SmolLM2 repeated once, ``(B, 2 period + 1)``; token 0 begins each."""
+    vocabulary = jnp.arange(1000, 40_000, dtype=jnp.int32)
+    return repeated_tokens(key, count, period, vocabulary, first_id=config.pad_id)
+
+
 def smollm2_sums(model: Any) -> Callable[[Any, jax.Array], dict[str, Any]]:
     """Return a compiled function from parameters and tokens to the sums of each text."""
 
@@ -281,12 +287,7 @@ def main(given: list[str] | None = None) -> Path:
     }
     report("gradients")
 
-    vocabulary = jnp.arange(1000, 40_000, dtype=jnp.int32)
-    draw = jax.jit(
-        lambda key: repeated_tokens(
-            key, sizes.sequences, period, vocabulary, first_id=config.pad_id
-        )
-    )
+    draw = jax.jit(lambda key: repeats(config, key, sizes.sequences, period))
     sums = smollm2_sums(model)
     on_text = text_by_text(sums, params, scoring)
     on_repeats = add_texts(text_by_text(sums, params, draw(jax.random.key(0))))

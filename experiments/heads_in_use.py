@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.heads import controls, windows
+from experiments.heads import controls, repeats, windows
 from experiments.shared import ROOT, SOURCES, arguments, first_layers, once, store
 from mha_book.attention.reference import attention_weights
 from mha_book.layers import linear
@@ -31,7 +31,7 @@ from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.pruning.order import head_mask
 from mha_book.rope import rotary_angles
 from mha_book.specialization.patterns import on_induction_target, visible_pairs
-from mha_book.specialization.synthetic import copied_positions, repeated_tokens
+from mha_book.specialization.synthetic import copied_positions
 from mha_book.storage import read_table
 
 __all__ = ["QUICK", "ROUTES", "Run", "Sizes", "main", "reader", "senders", "sequences", "untrained"]
@@ -78,9 +78,7 @@ class Run(NamedTuple):
 
 def sequences(config: Any, seed: int, sizes: Sizes) -> jax.Array:
     """Return repeated random sequences, ``(B, T)``; token 0 begins each."""
-    vocabulary = jnp.arange(1000, 40_000, dtype=jnp.int32)
-    key = jax.random.key(seed)
-    return repeated_tokens(key, sizes.batch, sizes.period, vocabulary, first_id=config.pad_id)
+    return repeats(config, jax.random.key(seed), sizes.batch, sizes.period)
 
 
 def reader(config: Any) -> Callable[..., Run]:
@@ -147,7 +145,11 @@ def senders(previous: np.ndarray, before: int, sizes: Sizes) -> tuple[list[Any],
     back = np.argsort(-flat, kind="stable")[: sizes.looking_back]
     free = np.setdiff1d(np.arange(flat.size), back)
     drawn = np.random.default_rng(2).choice(free, sizes.others, replace=False)
-    return tuple([[int(i) for i in divmod(int(x), width)] for x in part] for part in (back, drawn))  # type: ignore[return-value]
+
+    def heads(places: np.ndarray) -> list[Any]:
+        return np.stack(np.divmod(places, width), axis=1).tolist()
+
+    return heads(back), heads(drawn)
 
 
 class Bench:

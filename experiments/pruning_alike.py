@@ -114,7 +114,6 @@ def main(given: list[str] | None = None) -> Path:
     options = arguments(__doc__ or "", given)
     sizes = QUICK if options.quick else Sizes()
     begun = time.monotonic()
-    options.work.mkdir(parents=True, exist_ok=True)
     data = ROOT / "book" / "data"
     heads, earlier = (json.loads((data / f"{n}.json").read_text()) for n in ("heads", "pruning"))
     model = first_layers(smollm2.load_smollm2(), sizes.layers)

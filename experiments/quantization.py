@@ -19,11 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.heads import smollm2_sums, windows
+from experiments.heads import repeats, smollm2_sums, windows
 from experiments.shared import arguments, first_layers, store
 from mha_book.models import smollm2
 from mha_book.specialization.measures import above_chance, add_texts
-from mha_book.specialization.synthetic import repeated_tokens
 from mha_book.storage import import_extra, installed_file
 
 __all__ = ["KINDS", "QUICK", "Sizes", "excesses", "main", "moved", "steps_of_file"]
@@ -124,18 +123,14 @@ def main(given: list[str] | None = None) -> Path:
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     steps = steps_of_file()
     text = windows(model, "validation", sizes.windows, sizes.context)
-    vocabulary = jnp.arange(1000, 40_000, dtype=jnp.int32)
     period = (sizes.context - 1) // 2
-    repeats = jnp.concatenate([
-        repeated_tokens(jax.random.key(seed), 4, period, vocabulary, first_id=model.config.pad_id)
-        for seed in sizes.seeds
-    ])  # fmt: skip
-    sums = smollm2_sums(model)
+    drawn = [repeats(model.config, jax.random.key(seed), 4, period) for seed in sizes.seeds]
+    repeated, sums = jnp.concatenate(drawn), smollm2_sums(model)
     run = jax.jit(lambda params, ids: smollm2.loss(params, ids, config=model.config))
     make = jax.jit(moved)
 
     def measured(params: Any) -> dict[str, Any]:
-        by_kind = excesses(sums, params, text, repeats)
+        by_kind = excesses(sums, params, text, repeated)
         parts = [text[n : n + 4] for n in range(0, len(text), 4)]
         losses = [float(run(params, part)) * len(part) for part in parts]
         return {"loss": sum(losses) / len(text), "excess": by_kind}

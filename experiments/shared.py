@@ -3,7 +3,6 @@
 import argparse
 import datetime
 import json
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from benchmarks.harness.provenance import git_state, package_versions
+from benchmarks.harness.provenance import available_cores, git_state, package_versions
 from mha_book.models import minilm, smollm2
 from mha_book.models.text import SHA256, load_speeches
 from mha_book.models.tokens import character_vocabulary, encode_characters
@@ -125,7 +124,7 @@ def provenance(
         "inputs": {name: _digest_of(name) for name in inputs},
         "machine": platform.machine(),
         "device": jax.devices()[0].device_kind,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "cores": available_cores(),
     }
 
 

@@ -269,7 +269,7 @@ def test_the_palette_can_be_told_apart_by_everyone(blindness: str) -> None:
 
 
 def test_the_palette_stands_out_from_the_card() -> None:
-    assert all(contrast(to_rgb(color), (1, 1, 1)) > 2 for color in PALETTE)
+    assert all(contrast(to_rgb(color), (1, 1, 1)) >= 3 for color in PALETTE)
 
 
 # --- bad input ------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ __all__ = [
     "compile_for",
     "description",
     "digest",
+    "is_pair",
     "kernels",
     "loops",
     "memory",
@@ -213,11 +214,11 @@ def compile_for(
         return jax.tree.map(
             lambda x: (
                 jax.ShapeDtypeStruct(*x, sharding=sharding)
-                if _is_pair(x)
+                if is_pair(x)
                 else jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
             ),
             shape,
-            is_leaf=_is_pair,
+            is_leaf=is_pair,
         )
 
     arguments = [placed(shape, spec) for shape, spec in zip(shapes, specs, strict=True)]
@@ -226,7 +227,8 @@ def compile_for(
     return traced.lower(lowering_platforms=(platform,)).compile()
 
 
-def _is_pair(x: Any) -> bool:
+def is_pair(x: Any) -> bool:
+    """Whether something is a shape and a dtype."""
     return isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], (str, np.dtype, type))
 
 

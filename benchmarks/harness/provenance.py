@@ -17,6 +17,7 @@ __all__ = [
     "PACKAGES",
     "available_cores",
     "command_line",
+    "cpu_model",
     "git_state",
     "load_average",
     "package_versions",
@@ -36,7 +37,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
     """The processor's name, as the operating system gives it."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -59,10 +60,10 @@ def load_average() -> list[float] | None:
     return list(os.getloadavg()) if hasattr(os, "getloadavg") else None
 
 
-def package_versions(names: tuple[str, ...] | None = None) -> dict[str, str | None]:
-    """The version of each package, by default of PACKAGES; None where it is not installed."""
+def package_versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str | None]:
+    """The version of each package; None where it is not installed."""
     versions: dict[str, str | None] = {}
-    for name in names or PACKAGES:
+    for name in names:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -116,7 +117,7 @@ def record(seeds: Any = SEEDS, inputs: Mapping[str, str] | None = None) -> dict[
         "platform": device.platform,
         "device": device.device_kind,
         "device_count": jax.device_count(),
-        "cpu_model": _cpu_model(),
+        "cpu_model": cpu_model(),
         "cores": available_cores(),
         "memory_gib": _memory_gib(),
         "load_average": load_average(),

@@ -1,24 +1,43 @@
-"""The API reference: every public module of the package, from its docstrings.
+"""The API reference: a page for each module that ``book/modules.yml`` names, from its docstrings.
 
-The list is the package's own: each module with ``__all__``, in the order of ``book/modules.yml``. A
-public name without a docstring of its own is a warning, and so fails the build.
+A folder's page has its docstring and a list of its modules; modules that the list does not name
+stand on the page of their folder. A page is a file of a heading and one directive, since Sphinx
+builds what it finds; ``python book/_ext/mha_book_api.py`` writes those that are missing and removes
+those that are none. A public name without a docstring of its own is a warning, and so fails the
+build.
 """
 
+import functools
 import importlib
 import inspect
 import pkgutil
 import re
+from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_modules import load_modules, module_names
+from mha_book_modules import ROOT, load_modules, module_names
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["public_modules", "setup", "undocumented"]
+__all__ = [
+    "api_pages",
+    "page_name",
+    "public_modules",
+    "resolve",
+    "setup",
+    "stub",
+    "undocumented",
+    "write_stubs",
+]
 
 logger = logging.getLogger(__name__)
+
+PACKAGE = "mha_book"
+FOLDER = "book/api"
+SCRIPT = "api.js"
 
 
 def public_modules(package: str = "mha_book") -> list[str]:
@@ -44,6 +63,41 @@ def public_modules(package: str = "mha_book") -> list[str]:
     return sorted(public, key=place)
 
 
+@functools.cache
+def api_pages(package: str = PACKAGE) -> dict[str, list[str]]:
+    """Return the pages of the reference: module or folder -> the modules whose names it shows."""
+    names = [f"{package}.{name}" for name in module_names(load_modules())]
+    pages: dict[str, list[str]] = {
+        name: [] for name in names if not name.rpartition(".")[2].startswith("_")
+    }
+    for module in public_modules(package):
+        page = module
+        while page not in pages:
+            page = page.rpartition(".")[0]
+        pages[page].append(module)
+    return pages
+
+
+def page_name(module: str) -> str:
+    """Return the page of a module, without suffix."""
+    return f"{FOLDER}/{module.partition('.')[2].replace('.', '-')}"
+
+
+def stub(module: str) -> str:
+    """Return the text of a page's file."""
+    return f"# `{module}`\n\n```{{api-module}} {module}\n```\n"
+
+
+def write_stubs(root: Path = ROOT) -> None:
+    """Write the files of the pages, and remove those of modules that are gone."""
+    files = {root / f"{page_name(module)}.md": stub(module) for module in api_pages()}
+    (root / FOLDER).mkdir(exist_ok=True)
+    for path in set((root / FOLDER).glob("*.md")) - set(files):
+        path.unlink()
+    for path, text in files.items():
+        path.write_text(text, encoding="utf8")
+
+
 def _defines(module) -> bool:
     """Whether a name of ``__all__`` is the module's own; a constant is, wherever it is named."""
     own = module.__name__
@@ -51,6 +105,43 @@ def _defines(module) -> bool:
         getattr(getattr(module, name), "__module__", own) == own
         for name in getattr(module, "__all__", ())
     )
+
+
+@functools.cache
+def _documented() -> dict[str, list[tuple[str, Any]]]:
+    """Return last part of a name -> the documented names that end so, and their values."""
+    found: dict[str, list[tuple[str, Any]]] = {}
+    for module in public_modules():
+        loaded = importlib.import_module(module)
+        for name in loaded.__all__:
+            found.setdefault(name, []).append((f"{module}.{name}", getattr(loaded, name)))
+    return found
+
+
+@functools.cache
+def resolve(path: str) -> str | None:
+    """Return where the API documents what a dotted path leads to; None if it does not.
+
+    A module is documented, and the names of its ``__all__``. A path may go through a folder that
+    hands the name on, and end in a method.
+    """
+    parts = path.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:length]))
+            break
+        except ImportError:
+            continue
+    else:
+        return None
+    for place, part in enumerate(parts[length:], start=length):
+        value = getattr(value, part, None)
+        for name, other in _documented().get(part, ()):
+            if other is value:
+                inner = parts[place + 1 :]
+                there = not inner or (isinstance(value, type) and inner[0] in vars(value))
+                return ".".join([name, *inner]) if there and len(inner) < 2 else None
+    return ".".join(parts) if length == len(parts) else None
 
 
 def undocumented(module_name: str) -> list[str]:
@@ -77,25 +168,65 @@ def undocumented(module_name: str) -> list[str]:
     return missing
 
 
+def _first_line(module: str) -> str:
+    doc = inspect.getdoc(importlib.import_module(module)) or ""
+    return doc.partition("\n")[0]
+
+
+def _nested(directive: SphinxDirective, lines: list[str]) -> list[nodes.Node]:
+    holder = nodes.Element()
+    directive.state.nested_parse(StringList(lines, "api"), 0, holder)
+    return holder.children
+
+
+def _list_of(pages: list[str], depth: int) -> list[str]:
+    """Return the lines of a list of pages, those in a folder below it."""
+    lines = []
+    for page in pages:
+        indent = "  " * (page.count(".") - depth)
+        text = _first_line(page).replace("$", r"\$")
+        lines.append(f"{indent}- [`{page}`](/{page_name(page)}.md): {text}")
+    return lines
+
+
 class ApiReference(SphinxDirective):
-    """``{api-reference}``: one section a module, every public name in it."""
+    """``{api-reference}``: a list of the pages; warns of public names without a docstring."""
 
     def run(self):
-        """Return the sections."""
-        sections = []
+        """Return the list."""
         for name in [name for module in public_modules() for name in undocumented(module)]:
             text = f"public name without a docstring: {name}"
             logger.warning(text, location=self.get_location(), type="mha_book")
-        for module in public_modules():
-            anchor = f"api-{module.split('.', 1)[1].replace('.', '-')}"
-            section = nodes.section(ids=[anchor])
-            section += nodes.title("", "", nodes.literal(module, module))
-            domain = self.env.get_domain("std")
-            domain.note_hyperlink_target(anchor, self.env.docname, anchor, module)
-            rst = ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "```"]
-            self.state.nested_parse(StringList(rst, "api"), 0, section)
-            sections.append(section)
-        return sections
+        names = [f"{PACKAGE}.{name}" for name in importlib.import_module(PACKAGE).__all__]
+        most_used = ", ".join(f":obj:`~{resolve(name)}`" for name in names if resolve(name))
+        rst = ["```{eval-rst}", f".. automodule:: {PACKAGE}", "", f"{most_used}.", "```"]
+        return _nested(self, rst) + _nested(self, _list_of(list(api_pages()), 1))
+
+
+class ApiModule(SphinxDirective):
+    """``{api-module} mha_book.x``: what the page of a module shows."""
+
+    required_arguments = 1
+
+    def run(self):
+        """Return the module's own text and names, or those of the modules in a folder."""
+        name, pages = self.arguments[0], api_pages()
+        out = self.automodule(name, members=name in pages[name])
+        below = [page for page in pages if page.startswith(f"{name}.")]
+        out += _nested(self, _list_of(below, name.count(".") + 1))
+        for module in pages[name]:
+            if module != name:
+                section = nodes.section(ids=[nodes.make_id(module)])
+                section += nodes.title("", "", nodes.literal(module, module))
+                section += self.automodule(module)
+                out.append(section)
+        return out
+
+    def automodule(self, module: str, members: bool = True) -> list[nodes.Node]:
+        """Return what autodoc says about a module."""
+        option = ["   :members:"] if members else []
+        rst = ["```{eval-rst}", f".. automodule:: {module}", *option, "```"]
+        return _nested(self, rst)
 
 
 _DOLLAR = re.compile(r"(?<![\\$\w])\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\w)")
@@ -114,7 +245,19 @@ def dollars_to_math(app, what, name, obj, options, lines):
     lines[:] = "".join(pieces).split("\n")
 
 
+def _page(app, pagename, templatename, context, doctree) -> None:
+    """Lead on from where everything stood on one page."""
+    if pagename == FOLDER:
+        app.add_js_file(SCRIPT)
+
+
 def setup(app):
-    """Register the directive and the hook."""
+    """Register the directives and the hooks."""
     app.add_directive("api-reference", ApiReference)
+    app.add_directive("api-module", ApiModule)
     app.connect("autodoc-process-docstring", dollars_to_math)
+    app.connect("html-page-context", _page)
+
+
+if __name__ == "__main__":
+    write_stubs()

@@ -1,5 +1,6 @@
 """Claims on the pages, a line each, and the ledger: both rendered from ``book/claims.yml``."""
 
+import functools
 import html
 import json
 from collections import Counter
@@ -14,9 +15,9 @@ from mha_book_ledger import (
     fill_numbers,
     glued_values,
     load_ledger,
-    part_of,
     scope_kind,
 )
+from mha_book_toc import part_of
 from sphinx import addnodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -47,6 +48,12 @@ def load(env) -> list[dict]:
     """Read the ledger of the book being built and note that the page depends on it."""
     path = Path(env.srcdir) / "book" / "claims.yml"
     env.note_dependency(str(path))
+    return _load_once(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(1)
+def _load_once(path: Path, time: int) -> list[dict]:
+    """Read the ledger, which every claim of the book asks for, once for each state of the file."""
     return load_ledger(path)
 
 

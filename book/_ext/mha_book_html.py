@@ -20,6 +20,7 @@ __all__ = [
     "common_prefix",
     "describe",
     "fold_name",
+    "plain_bibliography",
     "plain_folds",
     "plain_signatures",
     "setup",
@@ -201,6 +202,13 @@ def plain_folds(body: str) -> str:
     return _FOLD.sub(r'\1<span class="fold-verb">\2 </span>', body)  # left out on paper
 
 
+def plain_bibliography(body: str) -> str:
+    """Return the text of a page whose bibliography has no roles that ARIA has taken back."""
+    return body.replace(
+        '<div role="list" class="citation-list">', '<div class="citation-list">'
+    ).replace(' role="doc-biblioentry"', "")
+
+
 def _head(app, pagename: str, context: dict, doctree) -> str:
     title = context.get("title") or _UNTITLED.get(pagename) or app.config.html_title
     title = html.unescape(re.sub(r"<[^>]*>", "", title))
@@ -223,7 +231,7 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
     if "body" in context:
         folder = Path(app.srcdir)
         sources = {name: folder / path for path, name in app.builder.images.items()}
-        body = plain_folds(plain_signatures(context["body"]))
+        body = plain_bibliography(plain_folds(plain_signatures(context["body"])))
         context["body"] = size_images(body, sources)
 
 

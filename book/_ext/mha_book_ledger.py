@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
+from mha_book_toc import toc_pages
 
 __all__ = [
     "SCOPES",
@@ -25,10 +26,8 @@ __all__ = [
     "glued_values",
     "ledger_problems",
     "load_ledger",
-    "part_of",
     "read_pages",
     "scope_kind",
-    "toc_pages",
     "typed_numbers",
 ]
 
@@ -159,20 +158,6 @@ def ledger_problems(
         for name in sorted({b for b in page.claims if page.claims.count(b) > 1}):
             found.append(f"{chapter}: states {name} twice")
     return found
-
-
-def toc_pages(root: Path) -> list[str]:
-    """Return the pages that ``_toc.yml`` names, in order, without suffix: ``book/…``."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
-    return [toc["root"]] + [c["file"] for part in toc["parts"] for c in part["chapters"]]
-
-
-def part_of(root: Path) -> dict[str, str]:
-    """Return the part of the book that each page is in, by the page's short name."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
-    return {
-        Path(c["file"]).name: part["caption"] for part in toc["parts"] for c in part["chapters"]
-    }
 
 
 def read_pages(root: Path) -> dict[str, Page]:

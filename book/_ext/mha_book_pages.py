@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from mha_book_toc import numbered_pages
 
 __all__ = [
     "BUDGET",
@@ -25,7 +25,6 @@ __all__ = [
     "budgeted_pages",
     "count_page",
     "is_boolean",
-    "numbered_pages",
     "prose",
     "typed_numbers",
     "words",
@@ -188,16 +187,6 @@ def count_page(path: Path) -> Counts:
         booleans=sum(map(is_boolean, printed)),
         set_up_folded=_folded(shown[0]) if shown else None,
     )
-
-
-def numbered_pages(root: Path) -> list[tuple[str, str]]:
-    """Return (caption of its part, page) of the introduction and of every chapter, in order."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
-    pages = [("", toc["root"])]
-    for part in toc["parts"]:
-        if part.get("numbered"):
-            pages += [(part["caption"], chapter["file"]) for chapter in part["chapters"]]
-    return pages
 
 
 def budgeted_pages(root: Path) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from docutils import nodes
 from mha_book_equations import alterations, load_kinds, table
-from mha_book_ledger import toc_pages
+from mha_book_toc import toc_pages
 from sphinx.util.docutils import SphinxDirective
 
 from mha_book.notation.page import page_equations

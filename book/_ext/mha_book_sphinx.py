@@ -2,8 +2,9 @@
 
 Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the pages of the back matter
 ``{claims-ledger}``, ``{claims-evidence}``, ``{equation-census}``, ``{equation-rigour}``,
-``{symbol-table}``, ``{api-reference}``, ``{claims-count}``, ``{chapter-table}`` and
-``{locked-versions}``.
+``{symbol-table}``, ``{api-reference}``, ``{api-module}``, ``{figure-list}``, ``{exercise-list}``,
+``{claims-count}``, ``{chapter-table}`` and ``{locked-versions}``; ``:::{lab} NAME`` puts a small
+laboratory on a page.
 Each code cell of a chapter gets the anchor ``cell-<its id>``, and a folded one its name.
 """
 
@@ -15,9 +16,14 @@ import mha_book_addresses
 import mha_book_api
 import mha_book_bibliography
 import mha_book_claims
+import mha_book_code
 import mha_book_equations
 import mha_book_evidence
+import mha_book_explorer
+import mha_book_figures
+import mha_book_finding
 import mha_book_html
+import mha_book_lab
 import mha_book_public
 import mha_book_rigour
 import mha_book_share
@@ -59,9 +65,10 @@ def setup(app):
     app.add_config_value("comments_config", {}, "env")
     app.connect("doctree-read", add_cell_anchors)
     parts = (
-        mha_book_public, mha_book_claims, mha_book_evidence, mha_book_equations, mha_book_api,
-        mha_book_status, mha_book_rigour, mha_book_symbols, mha_book_addresses, mha_book_html,
-        mha_book_share, mha_book_bibliography,
+        mha_book_public, mha_book_lab, mha_book_explorer, mha_book_claims, mha_book_evidence,
+        mha_book_equations, mha_book_api, mha_book_status, mha_book_rigour, mha_book_symbols,
+        mha_book_addresses, mha_book_figures, mha_book_html, mha_book_share,
+        mha_book_bibliography, mha_book_code, mha_book_finding,
     )  # fmt: skip
     for part in parts:
         part.setup(app)

@@ -1,17 +1,22 @@
 """The status page: what the book holds, counted from its sources at build time."""
 
+import ast
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
+from docutils.statemachine import StringList
 from mha_book_claims import load, verdict_counts
-from mha_book_equations import table
-from mha_book_ledger import read_pages, toc_pages
+from mha_book_equations import load_kinds, table
+from mha_book_ledger import read_pages
 from mha_book_pages import typed_numbers, words
+from mha_book_rigour import SOURCES, rigour_rows
+from mha_book_toc import toc_pages
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["chapter_rows", "lock_versions", "setup"]
+__all__ = ["chapter_rows", "front_counts", "lock_versions", "setup"]
 
 LOCKED = ("jax", "numpy", "matplotlib", "jupyter-book", "sphinx")
 
@@ -70,6 +75,57 @@ class Chapters(SphinxDirective):
         return [table(head, chapter_rows(Path(self.env.srcdir)))]
 
 
+def count_tests(root: Path) -> int:
+    """Return how many test functions there are; one that takes parameters counts once."""
+    found = 0
+    for path in (root / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+            is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            found += is_function and node.name.startswith("test_")
+    return found
+
+
+def front_counts(root: Path) -> dict[str, int]:
+    """Return the counts of the front page.
+
+    ``displayed`` and ``executed`` equations, those of them that are compared with the ``package``,
+    ``cells`` of code, and ``tests``.
+    """
+    kinds = load_kinds(root)
+    listed = [entry["kind"] for page in kinds.values() for entry in page.values()]
+    compared = sum((count for _, count in rigour_rows(root)), Counter())
+    return {
+        "displayed": len(listed),
+        "executed": compared.total(),
+        "package": compared[SOURCES[0]],
+        "cells": sum(int(row[1]) for row in chapter_rows(root)),
+        "tests": count_tests(root),
+    }
+
+
+class Front(SphinxDirective):
+    """``{front-counts}``: what is unique about the book, in three lines with live counts."""
+
+    def run(self):
+        """Return the list."""
+        root = Path(self.env.srcdir)
+        self.env.note_reread()  # the counts are of all pages and tests
+        counts, entries = front_counts(root), load(self.env)
+        text = f"""\
+- **{len(entries)} claims about heads, each with a verdict** and the test that holds it. Others made
+  them; where the evidence does not decide, the verdict says so.
+- **{counts["executed"]} of {counts["displayed"]} displayed equations run.** A test takes the text
+  of the equation from the page, executes it and compares, {counts["package"]} times with a
+  function of the package.
+- **{counts["cells"]} cells of code and {counts["tests"]} tests.** Every printed output on these
+  pages is computed again and compared, on trained models and real text.
+"""
+        box = nodes.container(classes=["front-counts"])
+        self.state.nested_parse(StringList(text.splitlines(), "front"), 0, box)
+        box.insert(1, verdict_counts(entries))
+        return [box]
+
+
 class Versions(SphinxDirective):
     """``{locked-versions}``: the versions that the lock file pins."""
 
@@ -83,5 +139,6 @@ class Versions(SphinxDirective):
 def setup(app):
     """Register the directives."""
     app.add_directive("claims-count", Claims)
+    app.add_directive("front-counts", Front)
     app.add_directive("chapter-table", Chapters)
     app.add_directive("locked-versions", Versions)

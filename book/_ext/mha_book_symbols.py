@@ -17,7 +17,8 @@ from pathlib import Path
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_pages import budgeted_pages, numbered_pages
+from mha_book_pages import budgeted_pages
+from mha_book_toc import numbered_pages
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 

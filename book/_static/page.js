@@ -2,7 +2,7 @@
 (() => {
   // A box that scrolls sideways: a faded edge where there is more, and a stop of the Tab key.
   const WIDE = ".bd-article :is(pre, div.math, mjx-container[display='true'], .wide-table, " +
-    ".pst-scrollable-table-container, .cell_output, .cell_output .output)";
+    ".pst-scrollable-table-container, .figure-scroll, .cell_output, .cell_output .output)";
   const watched = new WeakSet();
 
   const edges = box => {

@@ -2,7 +2,7 @@
 var Scorer = {
   // [docname, title, anchor, description, score, file name] -> score
   score: ([docname, title, anchor, description, score]) => {
-    if (/^book\/(api|status|evidence|notation-manual|snippets-mended)$/.test(docname)) return score - 20;
+    if (/^book\/(api|api\/.*|figures|exercises|status|evidence|notation-manual|snippets-mended)$/.test(docname)) return score - 20;
     if (/^book\/(claims|bibliography|notation-table)$/.test(docname)) return score - 6;
     return score;
   },

@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "book" / "_ext"))
 
-from mha_book_ledger import toc_pages  # noqa: E402
 from mha_book_pages import Counts, count_page  # noqa: E402
+from mha_book_toc import toc_pages  # noqa: E402
 
 WIDTH, SCREEN = 1280, 900
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")

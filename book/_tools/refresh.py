@@ -4,8 +4,8 @@
 
 Each notebook runs from top to bottom in a fresh kernel with book/ as its working directory.
 What is stored afterwards depends on the sources and their results alone: no timestamps, no
-version of the interpreter, counts from 1, ids kept, keys sorted. A picture whose pixels did
-not change keeps its stored bytes, so that a second run changes nothing. A notebook is only
+version of the interpreter, counts from 1, ids kept, keys sorted. A PNG whose pixels did not
+change keeps its stored bytes, so that a second run changes nothing. A notebook is only
 written when all its cells ran without an error and without a word on stderr.
 """
 
@@ -30,7 +30,11 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 CELL_METADATA = ("mystnb", "tags")
-PNG = ("image/png", "application/papermill.record/image/png")
+PICTURES = tuple(
+    prefix + kind
+    for prefix in ("", "application/papermill.record/")
+    for kind in ("image/png", "image/svg+xml")
+)
 
 
 def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -91,36 +95,37 @@ def same_pixels(first: str, second: str) -> bool:
 
 
 def pictures(notebook: nbformat.NotebookNode) -> dict[tuple[str, int, str], Any]:
-    """The bundles that hold a png, by cell id, number of the output and kind."""
+    """The bundles that hold a picture, by cell id, number of the output and kind."""
     return {
         (cell.id, number, kind): output.data
         for cell in notebook.cells
         if cell.cell_type == "code"
         for number, output in enumerate(cell.outputs)
-        for kind in PNG
+        for kind in PICTURES
         if kind in output.get("data", {})
     }
 
 
 def keep_pictures(fresh: nbformat.NotebookNode, stored: nbformat.NotebookNode) -> int:
-    """Put the stored bytes back where the pixels are the same; count the other pictures."""
+    """Put the stored bytes of a PNG back where its pixels are the same; count other pictures."""
     before = pictures(stored)
     changed = 0
     for key, data in pictures(fresh).items():
         kind = key[-1]
         old = before.get(key, {}).get(kind)
-        if old is not None and same_pixels(old, data[kind]):
+        if kind.endswith("png") and old is not None and same_pixels(old, data[kind]):
             data[kind] = old
-        else:
+        elif old != data[kind]:
             changed += 1
     return changed
 
 
 def without_pictures(notebook: nbformat.NotebookNode) -> str:
-    """The text of a notebook with its pictures blanked."""
+    """The text of a notebook with its pictures blanked, of whatever kind."""
     copy = nbformat.from_dict(notebook)
     for key, data in pictures(copy).items():
-        data[key[-1]] = ""
+        del data[key[-1]]
+        data["picture"] = ""
     return text_of(copy)
 
 

@@ -4,12 +4,17 @@ import json
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import accelerators
-from accelerators import Program, build, compile_program, plan
+from accelerators import MODEL, SCANNED, Program, build, compile_program, plan, traced
 from harness import compiled
 from harness.report import read_result
+from mha_book import init_multi_head
+from mha_book.models import smollm2
 from tests.benchmarks.paths import BENCHMARKS, ROOT
 
 HLO = """HloModule jit_f, entry_computation_layout={()->f32[]}
@@ -63,7 +68,7 @@ def test_the_plan_has_everything_once_and_what_matters_first(target):
     for name in names:
         found = [p for p in programs if p.part == "attention" and p.implementation == name]
         assert len(found) == 3 * 2 * 4 * 2 * 2
-    assert {p.part for p in programs} == {"attention", "layer", "SmolLM2"}
+    assert {p.part for p in programs} == {"attention", "layer", MODEL, SCANNED}
     first = programs[: 6 * len(names)]
     assert {(p.dtype, p.mask, p.num_kv_heads) for p in first} == {("bfloat16", "causal", 8)}
 
@@ -108,6 +113,47 @@ def test_a_program_that_takes_too_long_is_given_up():
     assert accelerators._is_missing(row, 1)
     assert not accelerators._is_missing(row, 0.01)
     assert accelerators._is_missing(None, 1)
+
+
+def test_what_a_program_is_made_from_has_a_digest():
+    """It changes with the program, and neither from call to call nor with the place of a file."""
+    program = Program("attention", "reference", 256)
+    digest = traced(program, "v6e")
+    assert digest == traced(program, "v6e") == traced(program, "h100")
+    others = [program._replace(mask="full"), program._replace(dtype="float32")]
+    assert len({digest, *(traced(other, "v6e") for other in others)}) == 3
+    assert traced(Program("attention", "cudnn", 256, "float32"), "h100") is None
+
+
+def test_the_layers_in_one_loop_are_the_model():
+    """The logits and the loss of SmolLM2's own functions, on two layers of random weights."""
+    width, hidden, config = 17, 19, smollm2.CONFIG
+    small = config._replace(num_layers=2, num_heads=6, num_kv_heads=2, d_model=17, vocab_size=23)
+    keys = iter(jax.random.split(jax.random.key(3), 20))
+
+    def draw(*shape):
+        return jax.random.normal(next(keys), shape) / shape[0] ** 0.5
+
+    layers = tuple(
+        smollm2.SmolLM2Layer(
+            draw(width),
+            init_multi_head(
+                next(keys), width, 6, head_dim=64, num_kv_heads=2, use_bias=False
+            ),
+            draw(width), draw(width, hidden), draw(width, hidden), draw(hidden, width),
+        )
+        for _ in range(2)
+    )  # fmt: skip
+    params = smollm2.SmolLM2Params(draw(23, width), layers, draw(width))
+    stacked = params._replace(layers=jax.tree.map(lambda *x: jnp.stack(x), *layers))
+    tokens = jnp.asarray([[0, 5, 7, 22, 1, 5, 3]])
+    expected = jax.jit(lambda p: smollm2.forward(p, tokens, config=small))(params)
+    found = jax.jit(lambda p: accelerators.scanned_logits(p, tokens))(stacked)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    loss = jax.jit(lambda p: accelerators.scanned_loss(p, tokens))(stacked)
+    of_model = jax.nn.logsumexp(expected[0, :-1], axis=-1)
+    of_model -= expected[0, jnp.arange(6), tokens[0, 1:]]
+    np.testing.assert_allclose(loss, jnp.mean(of_model), rtol=1e-5)
 
 
 @pytest.mark.needs_libtpu

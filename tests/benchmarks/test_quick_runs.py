@@ -66,6 +66,13 @@ def notation(found):
     assert [case["case"]["backward"] for case in found["cases"]] == [False, True]
 
 
+def overhead(found):
+    rows = {row["name"]: row for row in found["cases"][0]["rows"]}
+    assert "matmul_flops" in rows["products"]
+    assert "matmul_flops" not in rows["a call"]
+    assert [row["error"] > 0 for row in rows.values()][:5] == [True, True, True, False, False]
+
+
 def parts(found):
     assert labels(found) == ["T=8", "T=16"]
 
@@ -131,6 +138,12 @@ COMMANDS = {  # what holds of the result, options, rows of the first case
         TWO,
         ["mha_book layer", "mha_book notation", "mha_book layer, heads first"]
         + ["mha_book layer (again)"],
+    ),
+    "overhead": (
+        overhead,
+        TWO,
+        ["attend", "attend, not jitted", "formula", "products", "a call", "torch"]
+        + ["torch, products", "attend (again)"],
     ),
     "parts": (
         parts,

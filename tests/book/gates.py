@@ -7,9 +7,9 @@ from typing import Any
 
 import nbformat
 import nbformat.v4.rwbase
-import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.book.extensions import ROOT, toc
+
 EXERCISES_AT_LEAST = 3
 # nbval leaves a cell with one of these uncompared; no chapter may.
 NBVAL_MARKS = (
@@ -21,33 +21,18 @@ NBVAL_MARKS = (
 )
 
 
-def listed(node: Any) -> list[str]:
-    """Every document that a table of contents names, in its order."""
-    if isinstance(node, list):
-        return [name for entry in node for name in listed(entry)]
-    if isinstance(node, dict):
-        own = [node[key] for key in ("root", "file") if key in node]
-        below = [listed(node[key]) for key in ("parts", "chapters", "sections") if key in node]
-        return own + [name for names in below for name in names]
-    return []
-
-
 def chapters(root: Path = ROOT) -> list[Path]:
     """The notebooks that _toc.yml lists, in its order."""
-    toc = root / "_toc.yml"
-    if not toc.exists():
-        return []
-    names = listed(yaml.safe_load(toc.read_text(encoding="utf-8")))
-    paths = [root / name for name in names]
-    paths = [path if path.suffix == ".ipynb" else Path(f"{path}.ipynb") for path in paths]
-    return [path for path in paths if path.exists()]
+    return _notebooks(root, toc.toc_pages(root))
 
 
 def reference(root: Path = ROOT) -> list[Path]:
-    """The notebooks of parts without numbers: for looking things up, with or without exercises."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [part for part in toc.get("parts", ()) if not part.get("numbered")]
-    paths = [Path(f"{(root / name).with_suffix('')}.ipynb") for name in listed(parts)]
+    """The notebooks for looking things up, with or without exercises."""
+    return _notebooks(root, toc.reference_pages(root))
+
+
+def _notebooks(root: Path, pages: list[str]) -> list[Path]:
+    paths = (root / f"{page}.ipynb" for page in pages)
     return [path for path in paths if path.exists()]
 
 

@@ -5,6 +5,7 @@ import sys
 import types
 
 import pytest
+import yaml
 
 from tests.book.extensions import ROOT, api
 
@@ -44,11 +45,96 @@ def test_all_names_exist_and_are_sorted_out_once(module):
     assert all(hasattr(importlib.import_module(module), name) for name in names)
 
 
-def test_every_page_of_the_api_shows_every_public_name(built_book):
-    page = (built_book / "book" / "api.html").read_text(encoding="utf8")
-    for module in MODULES:
-        for name in importlib.import_module(module).__all__:
-            assert f'id="{module}.{name}"' in page, f"{module}.{name}"
+PAGES = api.api_pages()
+
+
+def test_every_module_has_its_page_and_no_other_page_is_there():
+    """The files are written by ``python book/_ext/mha_book_api.py``."""
+    files = {path: path.read_text(encoding="utf8") for path in (ROOT / api.FOLDER).glob("*.md")}
+    assert files == {ROOT / f"{api.page_name(name)}.md": api.stub(name) for name in PAGES}
+    assert sorted(m for shown in PAGES.values() for m in shown) == sorted(MODULES)
+    for name, shown in PAGES.items():
+        assert all(module == name or module.startswith(f"{name}.") for module in shown)
+    assert PAGES["mha_book.rope"] == ["mha_book.rope"]
+    assert PAGES["mha_book.notation"] == []
+    assert "mha_book.exercises.scale" in PAGES["mha_book.exercises"]
+
+
+def test_the_files_are_written_and_old_ones_go(tmp_path):
+    (tmp_path / api.FOLDER).mkdir(parents=True)
+    (tmp_path / api.FOLDER / "gone.md").write_text("old")
+    api.write_stubs(tmp_path)
+    names = {path.stem for path in (tmp_path / api.FOLDER).iterdir()}
+    assert {"heads", "attention", "attention-reference"} <= names
+    assert "gone" not in names
+
+
+def test_the_contents_list_every_page_once_a_folder_above_its_files():
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf8"))
+    [entry] = [c for part in toc["parts"] for c in part["chapters"] if c["file"] == "book/api"]
+    listed = []
+    for below in entry["sections"]:
+        listed.append(below["file"])
+        for pattern in below.get("sections", ()):
+            files = (ROOT / "book").glob(pattern["glob"].removeprefix("book/") + ".md")
+            listed += [f"{api.FOLDER}/{path.stem}" for path in files]
+    assert sorted(listed) == sorted(map(api.page_name, PAGES))
+    folders = [name for name in PAGES if name.count(".") == 1]
+    assert [below["file"] for below in entry["sections"]] == [*map(api.page_name, folders)]
+
+
+def test_the_page_of_a_module_shows_every_public_name(built_book):
+    for page, modules in PAGES.items():
+        text = (built_book / f"{api.page_name(page)}.html").read_text(encoding="utf8")
+        for module in modules:
+            for name in importlib.import_module(module).__all__:
+                assert f'id="{module}.{name}"' in text, f"{module}.{name}"
+
+
+def test_the_first_page_of_the_api_leads_to_every_other(built_book):
+    text = (built_book / "book" / "api.html").read_text(encoding="utf8")
+    article = text[text.index("<article") : text.index("</article>")]
+    for name in PAGES:
+        assert f'href="{api.page_name(name).removeprefix("book/")}.html"' in article
+    assert len(text) < 200_000, "every name on one page was 224 screens long"
+
+
+def test_where_the_api_has_a_name():
+    assert api.resolve("mha_book.attend") == "mha_book.attention.dispatch.attend"
+    assert api.resolve("mha_book.attention.attend") == "mha_book.attention.dispatch.attend"
+    assert api.resolve("mha_book.plotting.PALETTE") == "mha_book.plotting.PALETTE"
+    assert api.resolve("mha_book.masks") == "mha_book.masks"
+    assert api.resolve("mha_book.Mask.materialize") == "mha_book.masks.Mask.materialize"
+    for nothing in ("mha_book.nothing", "mha_book.Mask.nothing", "nothing.at.all"):
+        assert api.resolve(nothing) is None
+
+
+@pytest.mark.needs_browser
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        (
+            "mha_book.attention.reference.attention_weights",
+            "attention-reference.html#mha_book.attention.reference.attention_weights",
+        ),
+        ("module-mha_book.masks", "masks.html#module-mha_book.masks"),
+        ("api-attention-online_softmax", "attention-online_softmax.html"),
+        ("api-exercises-scale", "exercises.html"),
+    ],
+)
+def test_an_old_address_of_the_one_page_leads_to_the_page_of_its_module(
+    built_book, needs_browser, old, new
+):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
+        tab = browser.new_page()
+        tab.goto((built_book / "book" / "api.html").as_uri() + f"#{old}", wait_until="commit")
+        tab.wait_for_url(f"**/book/api/{new}", timeout=10_000)
+        anchor = new.partition("#")[2]
+        assert tab.evaluate("name => !name || !!document.getElementById(name)", anchor)
+        browser.close()
 
 
 SOURCE = '''

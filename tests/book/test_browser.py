@@ -1,40 +1,19 @@
 """Every page of the built book in a browser, from a local server, all other hosts out of reach."""
 
-import functools
-import http.server
+import io
 import json
 import re
-import threading
-from collections.abc import Iterator
 from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
+from PIL import Image
 
-from tests.book.extensions import ROOT, ledger
+from tests.book.browsing import DESKTOP, PAGES, PHONE, SHIFT_AT_MOST, Visitor, served
+from tests.book.extensions import figures
 
 pytestmark = pytest.mark.needs_browser
 
-PAGES = [f"{page}.html" for page in ledger.toc_pages(ROOT)]
 EXTRA = ["index.html", "search.html", "genindex.html"]
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-gpu",
-    "--no-first-run",
-]
-
-# Waits until MathJax, if the page has it, has typeset everything.
-MATH_READY = """async () => {
-  if (!document.querySelector('script[src*="mathjax"]')) return true;
-  for (let n = 0; n < 200 && !(window.MathJax && MathJax.startup && MathJax.startup.promise); n++)
-    await new Promise(r => setTimeout(r, 25));
-  await MathJax.startup.promise;
-  return true;
-}"""
-
 MATH = """() => {
   const left = [];
   for (const e of document.querySelectorAll('.math, .tex2jax_process'))
@@ -48,35 +27,6 @@ MATH = """() => {
   }
   const errors = [...document.querySelectorAll('mjx-merror, .MathJax_Error')];
   return {left, raw, errors: errors.map(e => e.textContent.slice(0, 60))};
-}"""
-
-# Relative luminance and contrast as WCAG 2 defines them, on the colours that are painted.
-CONTRAST = """selectors => {
-  const canvas = document.createElement('canvas');
-  canvas.width = canvas.height = 1;
-  const context = canvas.getContext('2d', {willReadFrequently: true});
-  const paint = layers => {
-    context.fillStyle = '#fff';
-    context.fillRect(0, 0, 1, 1);
-    for (const colour of layers) { context.fillStyle = colour; context.fillRect(0, 0, 1, 1); }
-    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
-  };
-  const luminance = rgb => {
-    const [r, g, b] = rgb.map(c => c / 255)
-      .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const out = [];
-  for (const selector of selectors)
-    for (const e of document.querySelectorAll(selector)) {
-      const layers = [];
-      for (let p = e; p; p = p.parentElement) layers.unshift(getComputedStyle(p).backgroundColor);
-      const back = paint(layers), front = paint([...layers, getComputedStyle(e).color]);
-      const [low, high] = [luminance(back), luminance(front)].sort((a, b) => a - b);
-      out.push({selector, text: e.textContent.trim().slice(0, 40), back: luminance(back),
-                ratio: (high + 0.05) / (low + 0.05)});
-    }
-  return out;
 }"""
 
 WIDER = """() => {
@@ -153,87 +103,23 @@ PAPER = {
     "bars": 0, "title": 1, "unreadable": 0,
 }  # fmt: skip
 
+# The figures of a page: which form is seen, how large, and whether the box scrolls.
+FIGURES = """() => [...document.querySelectorAll('.figure-scroll')].map(box => {
+  const seen = [...box.querySelectorAll('img')].filter(e => e.getClientRects().length);
+  const first = seen[0].getBoundingClientRect();
+  return {forms: seen.map(e => e.className), source: seen[0].getAttribute('src'),
+          width: first.width, height: first.height, drawn: +seen[0].getAttribute('width'),
+          scrolls: box.scrollWidth > box.clientWidth + 2, stop: box.tabIndex};
+})"""
+
 SEARCH_BOX = "input[type=search]:visible, button.search-button-field:visible"
-
-PLACES = [
-    "article p", "article li", "article h1", "article h2", "article a:not(.headerlink)",
-    "article td", "article .verdict", "article .claim p", "article pre span", "article figcaption",
-]  # fmt: skip
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A file server that does not write to the terminal."""
-
-    def log_message(self, format: str, *arguments) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def address(built_book) -> Iterator[str]:
-    handler = functools.partial(Quiet, directory=str(built_book))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def browser(needs_browser):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=needs_browser, args=ARGUMENTS)
-        yield chromium
-        chromium.close()
-
-
-class Visitor:
-    """A browser tab that reaches one address alone and notes what goes wrong."""
-
-    def __init__(self, browser, address: str, viewport: dict, scheme: str = "light"):
-        self.address, self.outside, self.wrong = address, [], []
-        self.context = browser.new_context(
-            viewport=viewport, color_scheme=scheme, reduced_motion="reduce"
-        )
-        self.context.route("**/*", self._gate)
-        self.page = self.context.new_page()
-        self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        self.page.on("response", self._answered)
-
-    def _gate(self, route) -> None:
-        url = route.request.url
-        if url.startswith((self.address, "data:", "blob:")):
-            route.continue_()
-        else:
-            self.outside.append(url)
-            route.abort()
-
-    def _heard(self, message) -> None:
-        if message.type in ("error", "warning"):
-            self.wrong.append(f"console {message.type}: {message.text}")
-
-    def _answered(self, response) -> None:
-        if response.status >= 400:
-            self.wrong.append(f"{response.status}: {response.url}")
-
-    def see(self, page: str) -> None:
-        """Open a page, wait for its mathematics, forget what earlier pages did wrong."""
-        self.outside.clear()
-        self.wrong.clear()
-        self.page.goto(self.address + page, wait_until="load")
-        if page == "index.html":
-            self.page.wait_for_url("**/book/introduction.html")
-        self.page.evaluate(MATH_READY)
 
 
 def look(tab: Visitor, page: str) -> dict:
     """Open a page at desktop width and note everything that the tests ask about."""
     tab.see(page)
     seen = {
+        "shift": tab.page.evaluate("window.shift"),
         "icons": tab.page.evaluate(ICONS),
         "stops": tab.page.evaluate(STOPS),
         "misnamed": tab.page.evaluate(MISNAMED),
@@ -243,9 +129,6 @@ def look(tab: Visitor, page: str) -> dict:
         "search": tab.page.locator(SEARCH_BOX).count(),
         "badges": tab.page.locator("article .verdict").all_inner_texts(),
     }
-    for theme in ("light", "dark"):
-        tab.page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
-        seen[theme] = tab.page.evaluate(CONTRAST, PLACES)
     seen |= {"outside": [*tab.outside], "wrong": [*tab.wrong]}
     return seen
 
@@ -267,6 +150,8 @@ def phone(browser, address) -> dict[str, dict]:
         tab.see(page)
         theme = tab.page.evaluate("document.documentElement.dataset.theme")
         seen[page] = {"wider": tab.page.evaluate(WIDER), "theme": theme}
+        seen[page]["moves"] = tab.page.evaluate("window.shift") >= SHIFT_AT_MOST
+        seen[page]["figures"] = tab.page.evaluate(FIGURES)
         seen[page] |= {"outside": [*tab.outside], "wrong": [*tab.wrong]}
     tab.context.close()
     return seen
@@ -284,24 +169,58 @@ def test_page_is_whole(desktop, page):
     assert seen["icons"]["bad"] == []
     assert seen["stops"] == 0
     assert seen["misnamed"] == []
+    assert seen["shift"] < SHIFT_AT_MOST
+    assert all(words.strip() for words in seen["badges"])
     scripts = [link for link in seen["references"]["links"] if "fontawesome.js" in link]
     assert scripts == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_page_is_wider_than_a_phone(phone, page):
-    assert phone[page] == {"wider": [], "theme": "dark", "outside": [], "wrong": []}
+def test_no_page_is_heavy(built_book, page):
+    """What a reader loads for one page alone: its text and its pictures."""
+    path = built_book / page
+    pictures = set(re.findall(r'<img\b[^>]* src="([^":]*_images/[^"]+)"', path.read_text("utf8")))
+    pictures = {name for name in pictures if "-dark." not in name}  # one form is loaded
+    assert sum(x.stat().st_size for x in (path, *(path.parent / p for p in pictures))) < 1.5e6
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("page", PAGES)
-def test_text_is_readable(desktop, page, theme):
-    seen = desktop[page][theme]
-    assert [place for place in seen if place["ratio"] < 4.5] == []
-    grounds = [place["back"] for place in seen if place["selector"] == "article h1"]
-    assert grounds
-    assert all(ground < 0.05 if theme == "dark" else ground > 0.8 for ground in grounds)
-    assert all(words.strip() for words in desktop[page]["badges"])
+def test_no_page_is_wider_than_a_phone(phone, page):
+    seen = {key: value for key, value in phone[page].items() if key != "figures"}
+    assert seen == {"wider": [], "theme": "dark", "moves": False, "outside": [], "wrong": []}
+
+
+def test_labels_can_be_read_on_a_phone(phone, built_book):
+    for page, tab in phone.items():
+        for seen in tab["figures"]:
+            assert seen["forms"] == ["only-dark"]
+            light = seen["source"].replace("-dark.", ".")
+            label = figures.facts(((built_book / page).parent / light).read_bytes())[2]
+            shown = label * seen["width"] / seen["drawn"]
+            assert shown > min(figures.SMALLEST_LABEL, label) - 0.1, (page, seen)
+            assert seen["width"] <= seen["drawn"] + 1
+            assert seen["scrolls"] == (seen["stop"] == 0), (page, seen)
+    assert sum(len(tab["figures"]) for tab in phone.values()) > 70
+
+
+def test_the_theme_switches_figures_and_their_ground_is_the_page(browser, address):
+    tab = Visitor(browser, address, DESKTOP, "dark")
+    tab.see("book/introduction.html")
+    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-dark",)}
+    picture = tab.page.locator("img.only-dark").first
+    picture.scroll_into_view_if_needed()
+    picture.evaluate("e => e.decode()")
+    with Image.open(io.BytesIO(picture.screenshot())) as shown:
+        corner = shown.convert("RGB").getpixel((3, 3))
+    page = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert [int(n) for n in re.findall(r"\d+", page)] == pytest.approx(corner, abs=1)
+    tab.page.evaluate("document.documentElement.dataset.theme = 'light'")
+    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-light",)}
+    tab.page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    tab.page.emulate_media(media="print")
+    assert {tuple(seen["forms"]) for seen in tab.page.evaluate(FIGURES)} == {("only-light",)}
+    assert tab.wrong == []
+    tab.context.close()
 
 
 def test_every_link_and_anchor_leads_somewhere(desktop, address, built_book):
@@ -473,27 +392,21 @@ def test_the_keyboard_is_seen_on_every_button(browser, address):
 def test_the_checks_notice_what_they_look_for(browser, tmp_path):
     """A page with everything wrong, served in place of the book."""
     (tmp_path / "bad.html").write_text(
-        "<!doctype html><html data-theme=dark><body style='background:#222'><article>"
-        "<p style='color:#333'>hardly there</p><p>$$ x^2 $$</p>"
-        "<img src='gone.png'><div style='width:900px'>wide</div>"
+        "<!doctype html><body><article><p>$$ x^2 $$</p>"
+        "<img src='gone.png'><div style='width:900px;height:300px'>wide</div>"
         "<script src='https://example.org/far.js'></script>"
-        "<script>console.error('oh')</script></article></body></html>"
+        "<script>console.error('oh')</script></article><script>setTimeout(() => {"
+        "document.querySelector('article').style.marginTop = '400px'}, 300)</script></body></html>"
     )
-    handler = functools.partial(Quiet, directory=str(tmp_path))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    tab = Visitor(browser, f"http://127.0.0.1:{server.server_port}/", PHONE)
-    try:
+    with served(tmp_path) as address:
+        tab = Visitor(browser, address, PHONE)
         tab.see("bad.html")
         assert tab.page.locator(SEARCH_BOX).count() == 0
+        tab.page.wait_for_function(f"window.shift > {SHIFT_AT_MOST}")
         assert len(tab.page.evaluate(IMAGES)) == 2  # it is missing, and has no alternative text
         assert tab.page.evaluate(MATH)["raw"] == ["$$ x^2 $$"]
         assert tab.page.evaluate(WIDER)
-        assert tab.page.evaluate(CONTRAST, ["article p"])[0]["ratio"] < 4.5
         assert tab.outside == ["https://example.org/far.js"]
         assert any("oh" in line for line in tab.wrong)
         assert any(line.startswith("404") for line in tab.wrong)
-    finally:
         tab.context.close()
-        server.shutdown()
-        server.server_close()

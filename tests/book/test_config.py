@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.book.extensions import ROOT, ledger, status
+from tests.book.extensions import ROOT, status, toc
 
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
@@ -26,7 +26,7 @@ def test_addresses_are_configured_in_one_place():
 
 
 def test_every_page_of_the_toc_exists_and_every_notebook_is_in_it():
-    pages = ledger.toc_pages(ROOT)
+    pages = toc.toc_pages(ROOT)
     assert len(pages) == len(set(pages))
     for page in pages:
         assert any((ROOT / f"{page}{suffix}").exists() for suffix in (".ipynb", ".md")), page

@@ -14,7 +14,7 @@ import pytest
 import tests.book.equations
 from mha_book.notation.page import displayed_equations, page_text
 from tests.book.equations import EXECUTED, REGISTRY, Equation, tested
-from tests.book.extensions import ROOT, equations, ledger
+from tests.book.extensions import ROOT, equations, toc
 
 pytestmark = pytest.mark.unoptimized
 
@@ -25,7 +25,7 @@ for _module in pkgutil.iter_modules(tests.book.equations.__path__):
 def page_equations(root: Path) -> dict[str, list[tuple[str | None, str]]]:
     """Return the displayed equations of every page by its short name."""
     found = {}
-    for page in ledger.toc_pages(root):
+    for page in toc.toc_pages(root):
         notebook, text = root / f"{page}.ipynb", root / f"{page}.md"
         source = page_text(notebook if notebook.exists() else text)
         found[Path(page).name] = displayed_equations(source)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sphinx.application import Sphinx
 
-from tests.book.extensions import ROOT, evidence, ledger
+from tests.book.extensions import ROOT, evidence, ledger, toc
 
 ENTRIES = [e for e in ledger.load_ledger(ROOT / "book" / "claims.yml") if e["test"]]
 TESTS = evidence.by_test(ENTRIES)
@@ -78,7 +78,7 @@ def test_the_filters_have_every_claim_and_are_no_condition_for_reading(pages):
     rows = json.loads(html.unescape(re.search(r'data-rows="([^"]+)"', page)[1]))
     assert rows.keys() == {f"ledger-{entry['id'].lower()}" for entry in ENTRIES}
     assert rows.keys() <= ids(page)
-    parts = ledger.part_of(ROOT)
+    parts = toc.part_of(ROOT)
     for entry in ENTRIES:
         row = rows[f"ledger-{entry['id'].lower()}"]
         assert (row["verdict"], row["part"]) == (entry["verdict"], parts[entry["chapter"]])

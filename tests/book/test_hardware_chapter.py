@@ -23,3 +23,17 @@ def test_jax_nn_rounds_the_weights_and_blocks_do_not():
     assert weights("jax_nn")
     assert not weights("reference")
     assert not weights("blockwise")
+
+
+def test_at_128_positions_the_package_adds_no_work_to_the_formula():
+    """What the page says of a brief call: compiled, it is the formula and little else."""
+    import overhead
+
+    shape = jax.ShapeDtypeStruct((8, 128, 64), jnp.float32)
+    cost = {
+        call: jax.jit(call).lower(shape, shape, shape).compile().cost_analysis()
+        for call in (attend, overhead.formula)
+    }
+    for what in ("flops", "transcendentals"):
+        ours, textbook = (cost[call][what] for call in (attend, overhead.formula))
+        assert ours == pytest.approx(textbook, rel=0.05), what

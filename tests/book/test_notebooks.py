@@ -47,9 +47,10 @@ def test_gate(chapter: Path, gate: Callable[[nbformat.NotebookNode], list[str]])
 
 def test_reference_pages_are_those_of_the_unnumbered_parts(tmp_path: Path) -> None:
     (tmp_path / "_toc.yml").write_text(
-        "root: a\nparts:\n- numbered: 1\n  chapters:\n  - file: b\n- chapters:\n  - file: c\n"
+        "root: r\nparts:\n- chapters:\n  - file: a\n- numbered: 1\n  chapters:\n  - file: b\n"
+        "- chapters:\n  - file: c\n"
     )
-    for name in "abc":
+    for name in "rabc":
         (tmp_path / f"{name}.ipynb").touch()
     assert gates.reference(tmp_path) == [tmp_path / "c.ipynb"]
 

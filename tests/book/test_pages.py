@@ -29,7 +29,8 @@ def test_a_page_keeps_its_budget(page):
 
 def test_the_introduction_and_every_chapter_have_a_budget(tmp_path):
     (tmp_path / "_toc.yml").write_text(
-        "root: book/start\nparts:\n"
+        "root: book/front\nparts:\n"
+        "- {caption: Start here, chapters: [{file: book/start}]}\n"
         "- {caption: One layer, numbered: 1, chapters: [{file: book/rain}]}\n"
         "- {caption: Reference, chapters: [{file: book/words}]}\n"
     )

@@ -42,8 +42,9 @@ def test_every_exercise_has_a_stub_a_solution_and_a_wrong_answer(chapter):
     assert {name for name, _, expected in answers if expected == "passed"} == {*CHECKS[chapter]}
     assert {name for name, _, expected in answers if expected != "passed"} == {*CHECKS[chapter]}
     for name in CHECKS[chapter]:
-        said = verdict(f"{chapter.replace('_', '-')}/{name}", lambda *_: ...)
-        assert said == "not attempted", name
+        for stub in (lambda *_: ..., lambda *_: (..., ...), lambda *_: (1.0, ...)):
+            said = verdict(f"{chapter.replace('_', '-')}/{name}", stub)
+            assert said == "not attempted", name
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

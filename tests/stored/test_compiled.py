@@ -52,7 +52,7 @@ def test_a_row_is_a_program_or_says_why_not(name):
             assert re.fullmatch(r"[0-9a-f]{64}", row["hlo_sha256"])
             assert set(row) <= {
                 "program", "label", "chosen", "status", "seconds", "bytes", "kernels",
-                "operations", "hlo_sha256",
+                "operations", "hlo_sha256", "traced_sha256",
             }  # fmt: skip
 
 

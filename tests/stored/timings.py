@@ -37,6 +37,10 @@ AGREE: list[tuple[Row, Row, float]] = [
      ("attention-grouped", f"{FULL} H=128 K=2", "reference"), 1.3),
     (("attention", FULL, "blockwise"),
      ("attention-grouped", f"{FULL} H=128 K=2", "blockwise"), 1.5),
+    # On one core of another machine, by the clock of the processor.
+    (("attention-one-core", "T=128 full forward", "reference"),
+     ("overhead", "T=128 full forward", "attend"), 1.0),
+    (("attention-one-core", FULL, "blockwise"), ("overhead", FULL, "attend"), 1.0),
     (("layer", MODEL, "reference"), ("notation", NOTATION, "mha_book layer"), 1.0),
     (("layer", MODEL, "reference"), ("layouts", "layer reference B=1 T=512",
                                      "product, then split"), 1.0),

@@ -48,7 +48,12 @@ from mha_book.attention.operands import Operands, varying_axes
 from mha_book.attention.reference import exponentials
 from mha_book.masks import one_batch_axis
 
-__all__ = ["attention_over_blocks", "blockwise_attention", "why_unsupported"]
+__all__ = [
+    "attention_over_blocks",
+    "blockwise_attention",
+    "blockwise_gradients",
+    "why_unsupported",
+]
 
 
 def blockwise_attention(
@@ -69,34 +74,98 @@ def blockwise_attention(
 
 
 def _blockwise(operands: Operands, sizes: BlockSizes | None, platform: str) -> tuple[Array, Array]:
-    query, mask = operands.query, operands.mask
-    dtype, (*batch, num_heads, length, head_dim) = wide(query.dtype), query.shape
-    num_kv_heads, key_length = operands.key.shape[-3:-1]
+    query, value_dim = operands.query, operands.value.shape[-1]
+    num_kv_heads = operands.key.shape[-3]
+    *batch, num_heads, length, _ = query.shape
     shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
-    if sizes is None:
-        moves = mask is not None and not mask.parts.isdisjoint(
-            {"causal", "window", "band", "offsets"}
-        )
-        sizes = block_sizes(
-            shape[0], length, key_length, num_kv_heads, shape[2], position_dependent=moves,
-            in_chunks=jax.device_count() == 1, platform=platform,
-        )  # fmt: skip
-    rows = key_ranges(mask, tuple(batch), length, key_length)
-    q, k, v = zero_outside(rows, operands)
-    q = jnp.reshape(q.astype(dtype) * jnp.asarray(operands.scale, dtype), (*shape, head_dim))
-    k, v = (jnp.reshape(x, (shape[0], *x.shape[-3:])) for x in (k, v))
-    rows = KeyRanges(*(jnp.reshape(x, (-1, length)) for x in rows))
-    array = one_batch_axis(None if mask is None else mask.array, tuple(batch))
-    output, lse = attention_over_blocks(
-        split_queries(q, sizes),
-        split_keys(k, sizes),
-        split_keys(v, sizes),
-        split_mask(rows, array, num_kv_heads, key_length, sizes),
-    )
-    output = merge_queries(output, (*shape, v.shape[-1]), sizes).astype(query.dtype)
+    sizes = _sizes(operands, platform) if sizes is None else sizes
+    output, lse = attention_over_blocks(*_cut_operands(operands, sizes), _cut_mask(operands, sizes))
+    output = merge_queries(output, (*shape, value_dim), sizes).astype(query.dtype)
     lse = merge_queries(lse[..., None], (*shape, 1), sizes)
     heads = (*batch, num_heads, length)
-    return jnp.reshape(output, (*heads, v.shape[-1])), jnp.reshape(lse, heads)
+    return jnp.reshape(output, (*heads, value_dim)), jnp.reshape(lse, heads)
+
+
+def blockwise_gradients(
+    operands: Operands,
+    output: Array,
+    lse: Array,
+    d_output: Array,
+    d_lse: Array,
+    sizes: BlockSizes | None = None,
+    platform: str = "cpu",
+) -> tuple[Array, Array, Array]:
+    r"""Return what these keys add to the gradients of attention over these and perhaps others.
+
+    The backward pass on its own. It takes of the forward pass the output and the log-sum-exp alone,
+    and these may be those of all keys where ``operands`` has some of them.
+
+    Args:
+        operands: the call, as in :func:`blockwise_attention`.
+        output: ``(…, N, T, C)``, over all keys.
+        lse: ``(…, N, T)``, over all keys.
+        d_output: ``(…, N, T, C)``.
+        d_lse: ``(…, N, T)``.
+        sizes: as in :func:`blockwise_attention`.
+        platform: likewise.
+
+    Returns:
+        The gradients of query, key and value, each in the dtype of its operand.
+    """
+    query, key = operands.query, operands.key
+    *batch, num_heads, length, _ = query.shape
+    sizes = _sizes(operands, platform) if sizes is None else sizes
+    shape = (math.prod(batch), key.shape[-3], num_heads // key.shape[-3], length)
+
+    def cut(rows: Array) -> Array:
+        rows = jnp.reshape(rows.astype(wide(query.dtype)), (*shape, rows.shape[-1]))
+        return split_queries(rows, sizes)
+
+    def of_arrays(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
+        return _cut_operands(operands._replace(query=query, key=key, value=value), sizes)
+
+    blocks, merge = jax.vjp(of_arrays, *operands[:3])
+    lse, d_lse = (cut(x[..., None])[..., 0] for x in (lse, d_lse))
+    saved = (*blocks, _cut_mask(operands, sizes), cut(output), lse)
+    *gradients, _ = _backward(saved, (cut(d_output), d_lse))
+    found: tuple[Array, Array, Array] = merge(tuple(gradients))
+    return found
+
+
+def _sizes(operands: Operands, platform: str) -> BlockSizes:
+    mask, (*batch, num_heads, length, _) = operands.mask, operands.query.shape
+    num_kv_heads, key_length = operands.key.shape[-3:-1]
+    moves = mask is not None and not mask.parts.isdisjoint({"causal", "window", "band", "offsets"})
+    return block_sizes(
+        math.prod(batch), length, key_length, num_kv_heads, num_heads // num_kv_heads,
+        position_dependent=moves, in_chunks=jax.device_count() == 1, platform=platform,
+    )  # fmt: skip
+
+
+def _ranges(operands: Operands) -> KeyRanges:
+    query = operands.query
+    return key_ranges(
+        operands.mask, tuple(query.shape[:-3]), query.shape[-2], operands.key.shape[-2]
+    )
+
+
+def _cut_operands(operands: Operands, sizes: BlockSizes) -> tuple[Array, Array, Array]:
+    """Empty what nothing attends to, scale the queries, and cut all three into blocks."""
+    q, k, v = zero_outside(_ranges(operands), operands)
+    *batch, num_heads, length, head_dim = q.shape
+    num_kv_heads, dtype = k.shape[-3], wide(q.dtype)
+    shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
+    q = jnp.reshape(q.astype(dtype) * jnp.asarray(operands.scale, dtype), (*shape, head_dim))
+    k, v = (jnp.reshape(x, (shape[0], *x.shape[-3:])) for x in (k, v))
+    return split_queries(q, sizes), split_keys(k, sizes), split_keys(v, sizes)
+
+
+def _cut_mask(operands: Operands, sizes: BlockSizes) -> BlockMask:
+    batch, mask = tuple(operands.query.shape[:-3]), operands.mask
+    num_kv_heads, key_length = operands.key.shape[-3:-1]
+    rows = KeyRanges(*(jnp.reshape(x, (-1, x.shape[-1])) for x in _ranges(operands)))
+    array = one_batch_axis(None if mask is None else mask.array, batch)
+    return split_mask(rows, array, num_kv_heads, key_length, sizes)
 
 
 def why_unsupported(spec: Any) -> str | None:

@@ -50,6 +50,7 @@ __all__ = [
     "broadcast_vjp",
     "forward",
     "manual_attention",
+    "not_before",
     "recompute_attention",
     "row_products",
     "scores_vjp",
@@ -445,7 +446,7 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
     check_shape(d_output, "d_output", saved.output.shape, "the shape of the output,")
     x = saved.operands._replace(scale=jnp.asarray(saved.operands.scale))
     if saved.exponentials is None or saved.total is None:
-        weights = _weights(x._replace(query=_not_before(d_output, x.query)), saved.lse)
+        weights = _weights(x._replace(query=not_before(d_output, x.query)), saved.lse)
     else:
         # The sum of a row divides the few numbers of d_output, not the many of the weights.
         weights = saved.exponentials
@@ -458,13 +459,24 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
     )  # fmt: skip
 
 
-def _not_before(awaited: Array, x: Array) -> Array:
+def not_before(awaited: Array, x: Array) -> Array:
     """Return ``x`` so that it, and what is computed from it, has to wait for ``awaited``.
 
     A compiler that sees the same scores in both passes keeps them from the first, and one that
     does not may compute them long before they are needed: either way they take the memory that
     the second computation was to spare. (XLA drops ``jax.lax.optimization_barrier`` on a CPU
     before it orders the operations.) So a zero is added that it cannot know to be one.
+
+    Args:
+        awaited: what has to be there first.
+        x: an array.
+
+    Returns:
+        ``x``.
+
+    Example:
+        >>> not_before(jnp.ones(2), jnp.array([3.0])).tolist()
+        [3.0]
     """
     summed = jnp.sum(awaited)
     never = jnp.logical_and(jnp.isnan(summed), jnp.isinf(summed))

@@ -12,18 +12,22 @@ import jax
 
 from mha_book._checks import check as _require
 
-__all__ = ["Check", "check", "verdict"]
+__all__ = ["Attempt", "Check", "check", "verdict"]
 
-Check = Callable[[Callable[..., Any]], str | None]
+Attempt = Callable[..., Any]
+"""The reader's function."""
+
+Check = Callable[[Attempt], str | None]
 """What stands in the ``CHECKS`` of a chapter's module: a function to feedback, None if right."""
 
 
-def check(exercise: str, attempt: Callable[..., Any]) -> None:
+def check(exercise: str, attempt: Attempt) -> None:
     """Print what :func:`verdict` says about an attempt at an exercise.
 
     Args:
         exercise: the name, ``chapter/name``.
-        attempt: the reader's function; one that returns ``...`` counts as not attempted.
+        attempt: the reader's function; one that returns ``...``, or a tuple that has it, counts as
+            not attempted.
 
     Raises:
         ValueError: there is no such exercise.
@@ -43,7 +47,7 @@ def _as_number(answer: Any) -> Any:
     return answer
 
 
-def verdict(exercise: str, attempt: Callable[..., Any]) -> str:
+def verdict(exercise: str, attempt: Attempt) -> str:
     """Return "passed", "not attempted", or "not yet: " and what is wrong.
 
     Args:
@@ -72,7 +76,8 @@ def verdict(exercise: str, attempt: Callable[..., Any]) -> str:
     def watched(*args: Any, **kwargs: Any) -> Any:
         nonlocal unattempted
         result = attempt(*args, **kwargs)
-        unattempted = unattempted or result is ...
+        parts = result if isinstance(result, tuple) else (result,)
+        unattempted = unattempted or any(part is ... for part in parts)
         return _as_number(result)
 
     try:

@@ -1,14 +1,11 @@
 """Checks of the exercises of the chapter on programs for accelerators."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
 
-Attempt = Callable[..., Any]
 PROGRAMS = (
     ("  %a = f32[2,512,64]{2,1,0} add(f32[2,512,64] %b, f32[2,512,64] %c)", 2 * 512 * 64 * 4),
     ("  %a = bf16[8,128]{1,0} convert(f32[8,127] %b)", 8 * 127 * 4),

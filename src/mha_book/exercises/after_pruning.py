@@ -1,16 +1,12 @@
 """Checks of the exercises of the chapter on what comes after pruning."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _key_heads(attempt: Attempt) -> str | None:
@@ -25,8 +21,6 @@ def _key_heads(attempt: Attempt) -> str | None:
     for bits, groups, want in cases:
         keep = np.array([bit == "1" for bit in bits])
         got = attempt(keep.copy(), groups)
-        if got is ...:
-            return None
         if got == want:
             continue
         where = f"for keep = {bits} and {groups} key heads"
@@ -50,8 +44,6 @@ def _won_back(attempt: Attempt) -> str | None:
         ((2.0, 2.0), (3.0, 2.5)),
     ):
         got = attempt(whole, pruned)
-        if got is ...:
-            return None
         before, after = pruned[0] - whole[0], pruned[1] - whole[1]
         where = f"for whole = {whole} and pruned = {pruned}"
         if abs(float(got) - (1 - after / before)) < 1e-6:
@@ -71,8 +63,6 @@ def _won_back(attempt: Attempt) -> str | None:
 def _needed_share(attempt: Attempt) -> str | None:
     for attention, faster in ((0.5, 1.25), (0.75, 1.1), (0.7, 1.3), (0.9, 1.5)):
         got = attempt(attention, faster)
-        if got is ...:
-            return None
         share = (1 - 1 / faster) / (1 - attention)
         where = f"for attention = {attention} and faster = {faster}"
         if share > 1:
@@ -97,8 +87,6 @@ def _open_gate(attempt: Attempt) -> str | None:
 
     for log_alpha, beta, gamma, zeta in ((0.7, 2 / 3, -0.1, 1.1), (1.5, 0.5, -0.2, 1.4)):
         got = attempt(log_alpha, beta, gamma, zeta)
-        if got is ... or (isinstance(got, tuple) and ... in got):
-            return None
         if not isinstance(got, tuple) or len(got) != 2:
             return "expected two probabilities, of an open gate and of a gate of 1"
         is_open, is_full = (float(x) for x in got)

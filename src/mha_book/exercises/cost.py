@@ -1,13 +1,8 @@
 """Checks of the exercises of the chapter on what heads cost."""
 
-from collections.abc import Callable
-from typing import Any
-
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 # D, N, K, H: all different, then a layer whose heads are wider together than the model.
 SIZES = ((35, 6, 2, 11), (512, 8, 8, 64), (1024, 16, 8, 128))

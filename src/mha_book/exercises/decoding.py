@@ -1,16 +1,11 @@
 """Checks of the exercises of the chapter on writing one token."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _slowdown(attempt: Attempt) -> str | None:
@@ -23,8 +18,6 @@ def _slowdown(attempt: Attempt) -> str | None:
     for weights, layers, k, h, size, batch, length in cases:
         cache = batch * layers * length * 2 * k * h * size
         got, want = attempt(weights, layers, k, h, size, batch, length), 1 + cache / weights
-        if got is ...:
-            return None
         if not isinstance(got, (int, float)):
             return f"expected a number; got {type(got).__name__}"
         if abs(got - want) <= 1e-6 * want:
@@ -49,8 +42,6 @@ def _absorb(attempt: Attempt) -> str | None:
         for shape in ((n, t, h), (r, n, h), (s, r))
     )
     got = attempt(q, w_uk, z)
-    if got is ...:
-        return None
     want = np.einsum("hia,rha,jr->hij", q, w_uk, z)
     if np.shape(got) != want.shape:
         return f"expected the shape (N, T, S) = {want.shape}; got {np.shape(got)}"
@@ -71,8 +62,6 @@ def _absorb(attempt: Attempt) -> str | None:
 def _tokens(attempt: Attempt) -> str | None:
     for p, n in ((0.5, 1), (0.8, 4), (0.0, 3), (1.0, 5), (0.7, 0)):
         got, want = attempt(p, n), sum(p**m for m in range(n + 1))
-        if got is ...:
-            return None
         if not isinstance(got, (int, float)):
             return f"expected a number; got {type(got).__name__}"
         if abs(got - want) <= 1e-5 * want:

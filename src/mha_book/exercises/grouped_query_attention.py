@@ -1,16 +1,11 @@
 """Checks of the exercises of the chapter on sharing keys and values."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _key_head(attempt: Attempt) -> str | None:
@@ -35,8 +30,6 @@ def _pool(attempt: Attempt) -> str | None:
     for n, k in ((6, 2), (6, 3), (4, 1), (3, 3)):
         w_k = rng.normal(size=(5, n, 7)).astype(np.float32)
         got = attempt(jax.numpy.asarray(w_k), k)
-        if got is ...:
-            return None
         got, groups = np.asarray(got), w_k.reshape(5, k, n // k, 7)
         where = f"for D = 5, N = {n}, H = 7 and k = {k}"
         if got.shape != (5, k, 7):
@@ -58,8 +51,6 @@ def _unshare(attempt: Attempt) -> str | None:
     for n, k in ((6, 2), (9, 3), (4, 1), (3, 3)):
         w_k = rng.normal(size=(5, k, 7)).astype(np.float32)
         got = attempt(jax.numpy.asarray(w_k), n)
-        if got is ...:
-            return None
         got = np.asarray(got)
         where = f"for {n} query heads and {k} key heads"
         if got.shape != (5, n, 7):

@@ -1,13 +1,8 @@
 """Checks of the exercises of the chapter on attention on hardware."""
 
-from collections.abc import Callable
-from typing import Any
-
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _least_time(attempt: Attempt) -> str | None:

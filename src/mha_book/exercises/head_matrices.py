@@ -1,18 +1,13 @@
 """Checks of the exercises of the chapter on the matrices of a head."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import MultiHeadParams
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _effective_rank(attempt: Attempt) -> str | None:

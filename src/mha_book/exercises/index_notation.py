@@ -1,17 +1,14 @@
 """Checks of the exercises of the chapter on index notation."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 from mha_book.notation import Equation
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _draw(equation: Equation, **sizes: int) -> dict[str, Any]:

@@ -1,11 +1,8 @@
 """Checks of the exercises of the introduction."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
 
@@ -16,7 +13,7 @@ def _example() -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def _share_on(attempt: Callable[..., Any]) -> str | None:
+def _share_on(attempt: Attempt) -> str | None:
     weights = _example()
     got = np.asarray(attempt(weights, 3))
     if got.shape != ():
@@ -30,7 +27,7 @@ def _share_on(attempt: Callable[..., Any]) -> str | None:
     return None
 
 
-def _mean_distance(attempt: Callable[..., Any]) -> str | None:
+def _mean_distance(attempt: Attempt) -> str | None:
     weights = _example()
     i = np.arange(len(weights))
     signed = i[None, :] - i[:, None]
@@ -47,7 +44,7 @@ def _mean_distance(attempt: Callable[..., Any]) -> str | None:
     return None
 
 
-def _previous_share(attempt: Callable[..., Any]) -> str | None:
+def _previous_share(attempt: Attempt) -> str | None:
     got = np.asarray(attempt("Rivers carry sand to the sea."))
     if got.shape != ():
         return f"expected one number; got shape {got.shape}"

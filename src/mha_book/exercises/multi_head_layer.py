@@ -1,17 +1,12 @@
 """Checks of the exercises of the chapter on the multi-head layer."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, fuse
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _params(d_model: int, num_heads: int, width: int) -> MultiHeadParams:

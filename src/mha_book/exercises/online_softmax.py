@@ -1,15 +1,12 @@
 """Checks of the exercises of the chapter on attention without stored scores."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 ROWS, WIDTH = 3, 2
 

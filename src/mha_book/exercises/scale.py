@@ -1,18 +1,16 @@
 """Checks of the exercises of the chapter on what the scale buys."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
 
 
-def _cosine(attempt: Callable[..., Any]) -> str | None:
+def _cosine(attempt: Attempt) -> str | None:
     for width, keys, weight in ((64, 32, 0.9), (512, 32, 0.9), (64, 100, 0.5)):
         score = math.log(weight * (keys - 1) / (1 - weight))
         want = score / math.sqrt(width)
@@ -36,7 +34,7 @@ def _cosine(attempt: Callable[..., Any]) -> str | None:
     return None
 
 
-def _temperature(attempt: Callable[..., Any]) -> str | None:
+def _temperature(attempt: Attempt) -> str | None:
     scores = np.random.default_rng(0).normal(size=(3, 7, 11)) * np.array([0.5, 1, 4])[:, None, None]
     limit = math.log(scores.shape[-1])
 
@@ -58,7 +56,7 @@ def _temperature(attempt: Callable[..., Any]) -> str | None:
     return None
 
 
-def _same(attempt: Callable[..., Any]) -> str | None:
+def _same(attempt: Attempt) -> str | None:
     for width in (4, 64, 100):
         for optimizer in ("sgd", "adam"):
             root = math.sqrt(width)

@@ -1,18 +1,16 @@
 """Checks of the exercises of the chapter on scaled dot-product attention."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
 
 
-def _softmax(attempt: Callable[..., Any]) -> str | None:
+def _softmax(attempt: Attempt) -> str | None:
     for scores, help_ in (
         ([[0.0, math.log(3.0)]], "every score shifts the others down: divide by the row's sum"),
         (
@@ -39,7 +37,7 @@ def _softmax(attempt: Callable[..., Any]) -> str | None:
     return None
 
 
-def _visible(attempt: Callable[..., Any]) -> str | None:
+def _visible(attempt: Attempt) -> str | None:
     for queries, keys, offset, left in ((5, 5, 0, 4), (2, 7, 5, 6), (3, 7, 2, 1)):
         i, j = np.arange(queries)[:, None], np.arange(keys)[None, :]
         position = i + offset
@@ -72,7 +70,7 @@ def _visible(attempt: Callable[..., Any]) -> str | None:
     return None
 
 
-def _empty(attempt: Callable[..., Any]) -> str | None:
+def _empty(attempt: Attempt) -> str | None:
     mask = np.array([[True, False], [False, False], [True, True]])
     good = np.array([[8.0, 0.0, 1.0], [0.0, 0.0, 0.0], [4.0, 4.0, 2.0]])
     for found in (np.nan, 5.0):

@@ -1,22 +1,15 @@
 """Checks of the exercises of the chapter on what heads learn."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _null(attempt: Attempt) -> str | None:
     for length in (2, 5, 12):
         got = attempt(length)
-        if got is ...:
-            return None
         want = float(np.mean([1 / (i + 1) for i in range(1, length)]))
         if not isinstance(got, int | float):
             return f"expected a number; got {type(got).__name__}"
@@ -45,8 +38,6 @@ def _induction(attempt: Attempt) -> str | None:
     )
     for tokens, query, want in cases:
         got = attempt(list(tokens), query)
-        if got is ...:
-            return None
         got = {int(j) for j in got}
         if got == want:
             continue
@@ -67,8 +58,6 @@ def _kind(attempt: Attempt) -> str | None:
     rng = np.random.default_rng(0)
     for measured, null in ((rng.uniform(size=(3, 5)), 0.25), (np.array([[0.1, 0.62]]), 0.2)):
         got = attempt(measured, null)
-        if got is ...:
-            return None
         got = np.asarray(got)
         want = (measured - null) / (1 - null)
         if got.shape != want.shape:
@@ -89,8 +78,6 @@ def _overlap(attempt: Attempt) -> str | None:
         one, other = (rng.uniform(size=shape) < p for p in (0.4, 0.3))
         other |= one & (rng.uniform(size=shape) < 0.5)
         got = attempt(one, other)
-        if got is ...:
-            return None
         if not isinstance(got, (tuple, list)) or len(got) != 2:
             return f"expected a pair, in both and by chance; got {type(got).__name__}"
         both, chance = (float(x) for x in got)

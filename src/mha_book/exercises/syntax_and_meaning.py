@@ -1,16 +1,11 @@
 """Checks of the exercises of the chapter on syntax and meaning."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 from mha_book.specialization.words import word_weights
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _words(attempt: Attempt) -> str | None:

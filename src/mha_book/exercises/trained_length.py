@@ -1,23 +1,17 @@
 """Checks of the exercises of the chapter on what lies beyond the trained length."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from mha_book.exercises import Check
+from mha_book.exercises import Attempt, Check
 
 __all__ = ["CHECKS"]
-
-Attempt = Callable[..., Any]
 
 
 def _slow_pairs(attempt: Attempt) -> str | None:
     for theta, width, length, want in ((1e5, 64, 8192, 12), (1e4, 128, 4096, 18), (100.0, 6, 7, 2)):
         got = attempt(theta, width, length)
-        if got is ...:
-            return None
         if got == want:
             continue
         where = f"for theta = {theta:g}, H = {width}, {length} positions"
@@ -30,8 +24,6 @@ def _slow_pairs(attempt: Attempt) -> str | None:
 def _new_base(attempt: Attempt) -> str | None:
     for theta, width, factor, p in ((1e5, 64, 4.0, 31), (1e4, 128, 8.0, 48), (100.0, 6, 2.0, 1)):
         got = attempt(theta, width, factor, p)
-        if got is ...:
-            return None
         before = theta ** (-2 * p / width)
         if not isinstance(got, int | float) or got <= 0:
             return "expected one positive number"
@@ -48,8 +40,6 @@ def _new_base(attempt: Attempt) -> str | None:
 def _by_parts(attempt: Attempt) -> str | None:
     for theta, width, length, factor in ((1e5, 64, 8192, 4.0), (100.0, 6, 20, 2.0)):
         got = attempt(theta, width, length, factor)
-        if got is ...:
-            return None
         got = np.asarray(got, np.float64)
         if got.shape != (width // 2,):
             return f"expected a speed for each of {width // 2} pairs; got shape {got.shape}"

@@ -60,12 +60,12 @@ _STARTS = 16  # arrangements from which the rows are improved
 Point = tuple[float, float]
 Edge = tuple[int, int, int]
 
-# Blue, vermilion and green of Okabe and Ito: told apart with every common color blindness.
+# Blue and vermilion of the book: told apart with every common color blindness.
 _STYLES: dict[str, dict[str, Any]] = {
     "summed": {"color": "#000000", "linestyle": "-"},
-    "free": {"color": "#0072B2", "linestyle": "-"},
+    "free": {"color": "#0068A8", "linestyle": "-"},
     "passed": {"color": "#808080", "linestyle": "-"},
-    "batch": {"color": "#D55E00", "linestyle": (0, (4, 2))},
+    "batch": {"color": "#BF4700", "linestyle": (0, (4, 2))},
 }
 _LEGEND = {
     "summed": "summed over",

@@ -1,0 +1,173 @@
+"""What of a call of attention is the formula, what the two products, what the package and Python.
+
+    PYTHONPATH=src python3 benchmarks/overhead.py --quick
+
+`attend` in its own choice, jitted, at a length at which a call is brief and at one at which blocks
+are chosen.  Beside it the same call without jit; the formula in three lines, without the package;
+the two products alone, cut as the package cuts them; and a program that does next to nothing, for
+what it costs to call one.  8 heads of width 64, float32, nothing masked.  The rules are in
+README.md beside this file.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from harness import oracle
+from harness.comparison import Contender, compare
+from harness.options import Parser
+from harness.rates import attention_flops, measure_rates
+from harness.report import TIMES, Recorder
+from mha_book import attend
+from peers.attention import torch_tensor
+
+__all__ = ["CHECKED", "ROWS", "Setting", "main", "measure", "products", "runs_of"]
+
+BASELINE = "attend"
+ROWS = {
+    BASELINE: "attend, jitted",
+    "attend, not jitted": "the same call, its choice made anew in Python",
+    "formula": "two products and jax.nn.softmax, jitted, without the package",
+    "products": "the two products, cut as the package cuts them, and nothing between them",
+    "a call": "a jitted program that adds three numbers",
+    "torch": "scaled_dot_product_attention",
+    "torch, products": "torch's two products, and nothing between them",
+}
+CHECKED = (BASELINE, "attend, not jitted", "formula", "torch")  # the others compute something else
+
+
+class Setting(NamedTuple):
+    """The sizes of a call."""
+
+    length: int
+    heads: int = 8
+    head_dim: int = 64
+    dtype: str = "float32"
+
+    @property
+    def label(self) -> str:
+        """A short title."""
+        return f"T={self.length} full forward"
+
+
+def formula(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """Attention as it stands in a textbook."""
+    scores = jnp.einsum("nth,nsh->nts", q, k) / q.shape[-1] ** 0.5
+    return jnp.einsum("nts,nsh->nth", jax.nn.softmax(scores), v)
+
+
+def products(q: jax.Array, k: jax.Array, v: jax.Array, *, keys: int, heads: int) -> jax.Array:
+    """The sum over blocks of keys of (q kᵀ) v, a few heads after the others."""
+
+    def of_heads(one: tuple[jax.Array, ...]) -> jax.Array:
+        q, k, v = one  # (heads, T, H), (U, heads, keys, H)
+
+        def step(u: Any, output: jax.Array) -> jax.Array:
+            return output + jnp.einsum("nts,nsh->nth", jnp.einsum("nth,nsh->nts", q, k[u]), v[u])
+
+        return jax.lax.fori_loop(0, k.shape[0], step, jnp.zeros_like(q))
+
+    def cut(x: jax.Array) -> jax.Array:
+        count, length, width = x.shape
+        x = x.reshape(count // heads, heads, length // keys, keys, width)
+        return jnp.swapaxes(x, 1, 2)
+
+    chunks = q.reshape(-1, heads, *q.shape[1:])
+    return jax.lax.map(of_heads, (chunks, cut(k), cut(v))).reshape(q.shape)
+
+
+def runs_of(inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
+    """What is timed, by name, from query, key and value (N, T, H)."""
+    arrays = [jnp.asarray(x) for x in inputs]
+    num_heads, length, _ = arrays[0].shape
+    # As `block_sizes` cuts: all heads in one step where the reference is chosen.
+    cut = {"keys": min(length, 512), "heads": num_heads if length <= 512 else 1}
+    small = jnp.ones(())
+    runs = {
+        BASELINE: functools.partial(jax.jit(attend), *arrays),
+        "attend, not jitted": functools.partial(attend, *arrays),
+        "formula": functools.partial(jax.jit(formula), *arrays),
+        "products": functools.partial(jax.jit(functools.partial(products, **cut)), *arrays),
+        "a call": functools.partial(jax.jit(lambda x, y, z: x + y + z), small, small, small),
+    }
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return runs
+    tensors = [torch_tensor(x) for x in inputs]
+
+    def of_torch() -> Any:
+        with torch.inference_mode():
+            return torch.nn.functional.scaled_dot_product_attention(*(x[None] for x in tensors))[0]
+
+    def products_of_torch() -> Any:
+        q, k, v = tensors
+        with torch.inference_mode():
+            return (q @ k.transpose(1, 2)) @ v
+
+    return {**runs, "torch": of_torch, "torch, products": products_of_torch}
+
+
+def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[str, Any]:
+    """All rows at one length; see `compare`."""
+    rng = np.random.default_rng(setting.length)
+    shape = (setting.heads, setting.length, setting.head_dim)
+    inputs = [rng.standard_normal(shape, np.float32) for _ in range(3)]
+    wide = [x[None].astype(np.float64) for x in inputs]
+    expected = oracle.attention_float64(*wide, is_causal=False)[0][0]
+    runs, tolerance = runs_of(inputs), oracle.TOLERANCES[setting.dtype]
+    flops = attention_flops(
+        setting.length**2, setting.heads, setting.head_dim, setting.head_dim, backward=False
+    )
+
+    def prepare(contender: Contender) -> Callable[[], Any]:
+        return runs[contender.name]
+
+    def error(contender: Contender, output: Any) -> float:
+        if contender.name not in CHECKED:
+            return 0.0
+        return oracle.verify(contender.name, [oracle.as_numpy(output)], [expected], tolerance)
+
+    def none() -> None:
+        """What a row that is not installed would run."""
+
+    contenders = [
+        Contender(name, none, name.split(",")[0] if "torch" in name else "mha_book", remark=said)
+        for name, said in ROWS.items()
+    ]
+    return compare(
+        setting,
+        contenders,
+        prepare=prepare,
+        error=error,
+        numbers=lambda one: {} if one.name == "a call" else {"matmul_flops": flops},
+        baseline=BASELINE,
+        rounds=rounds,
+        clock=clock,
+        tolerance=tolerance,
+        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark; the exit status is 1 when a contender was refused."""
+    parser = Parser("overhead", "What a call of attention consists of.", ratios_to="attend's")
+    parser.sized("--lengths", (128, 2048), (32,), help="positions")
+    parser.clock()
+    parser.set_defaults(dtype="float32")
+    options = parser.parse(arguments)
+    recorder = Recorder("overhead", options)
+    for length in options.lengths:
+        setting = Setting(length, *((2, 16) if options.quick else ()))
+        found = measure(setting, rounds=options.rounds, quick=options.quick, clock=options.clock)
+        recorder.add(found, TIMES)
+    return recorder.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,392 @@
+"""Names of the package in code are links to the API, and the API names the chapters that use them.
+
+The code of a page is parsed: what its cells import from ``mha_book`` is known in the cells below,
+and code that is included from a file knows what that file imports and defines. Where a name stands
+is exact, so that a variable of the same name in a function is no link. Of several links on a page
+to one name the first is a stop of the Tab key.
+"""
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Mapping
+from html import escape, unescape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from docutils import nodes
+from mha_book_api import FOLDER, PACKAGE, page_name, resolve
+from mha_book_modules import ROOT
+from sphinx import addnodes
+
+__all__ = ["Use", "file_names", "find_uses", "linked", "setup"]
+
+LANGUAGES = ("python", "ipython3", "ipython", "py")
+
+
+class Use(NamedTuple):
+    """A place in code that names something of the package.
+
+    Attributes:
+        start: the first character, counted in the code.
+        end: the one after the last.
+        name: what it names, where the API documents it.
+        imported: whether this is an import.
+    """
+
+    start: int
+    end: int
+    name: str
+    imported: bool
+
+
+class _Finder(ast.NodeVisitor):
+    """Walks through code and notes what names something of the package."""
+
+    def __init__(self, source: str, known: dict[str, str]) -> None:
+        self.known = known
+        self.found: list[Use] = []
+        self.lines = source.splitlines(keepends=True)
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+
+    def _offset(self, line: int, column: int) -> int:
+        """Return the place of a character; the parser counts bytes."""
+        before = self.lines[line - 1].encode()[:column].decode()
+        return self.starts[line - 1] + len(before)
+
+    def _note(self, start: int, end: int, path: str, imported: bool = False) -> None:
+        if name := resolve(path):
+            self.found.append(Use(start, end, name, imported))
+
+    def _note_text(self, line: int, column: int, text: str, path: str) -> None:
+        """Note what is no use: an import, or the line that defines it."""
+        start = self._offset(line, column)
+        self._note(start, start + len(text), path, True)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """``import mha_book.masks as masks``."""
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            bound = alias.asname or top
+            self.known.pop(bound, None)
+            if top == PACKAGE:
+                self.known[bound] = alias.name if alias.asname else top
+                self._note_text(alias.lineno, alias.col_offset, alias.name, alias.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """``from mha_book.masks import causal``."""
+        module = node.module or ""
+        inside = module.partition(".")[0] == PACKAGE and not node.level
+        if inside:
+            self._note_text(node.lineno, node.col_offset + len("from "), module, module)
+        for alias in node.names:
+            self.known.pop(alias.asname or alias.name, None)
+            if inside:
+                path = f"{module}.{alias.name}"
+                self.known[alias.asname or alias.name] = path
+                self._note_text(alias.lineno, alias.col_offset, alias.name, path)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """A name alone: a use, or another meaning from here on."""
+        if not isinstance(node.ctx, ast.Load):
+            self.known.pop(node.id, None)
+        elif node.id in self.known:
+            start = self._offset(node.lineno, node.col_offset)
+            self._note(start, start + len(node.id), self.known[node.id])
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """``masks.causal``: the longest part of it that the API has."""
+        parts: list[ast.Attribute] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            parts.append(inner)
+            inner = inner.value
+        if not isinstance(inner, ast.Name) or inner.id not in self.known:
+            self.visit(inner)
+            return
+        path = self.known[inner.id]
+        ends: list[ast.expr] = [inner, *reversed(parts)]
+        for count in range(len(ends), 0, -1):
+            full = ".".join([path, *(end.attr for end in ends[1:count])])
+            if resolve(full):
+                line, column = ends[count - 1].end_lineno, ends[count - 1].end_col_offset
+                start = self._offset(inner.lineno, inner.col_offset)
+                self._note(start, self._offset(line, column), full)
+                return
+
+    def _within(self, hidden: set[str], *children: ast.AST) -> None:
+        """Visit what stands in a scope of its own, where some names mean something else."""
+        outside = self.known
+        self.known = {name: path for name, path in outside.items() if name not in hidden}
+        for child in children:
+            self.visit(child)
+        self.known = outside
+
+    def _function(self, node: Any) -> None:
+        for decorator in getattr(node, "decorator_list", ()):
+            self.visit(decorator)
+        name = getattr(node, "name", "")
+        if name in self.known and self.known[name].endswith(f".{name}"):
+            column = node.col_offset + len("def " if hasattr(node, "args") else "class ")
+            self._note_text(node.lineno, column, name, self.known[name])
+        hidden = set()
+        if hasattr(node, "args"):
+            self.visit_arguments_outside(node.args)
+            hidden = {argument.arg for argument in ast.walk(node.args) if _is_argument(argument)}
+        body = node.body if isinstance(node.body, list) else [node.body]
+        hidden |= {
+            inner.id
+            for child in body
+            for inner in ast.walk(child)
+            if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load)
+        }
+        self._within(hidden, *body)
+
+    def visit_arguments_outside(self, arguments: ast.arguments) -> None:
+        """Visit defaults and annotations, which do not see the arguments."""
+        for default in [*arguments.defaults, *filter(None, arguments.kw_defaults)]:
+            self.visit(default)
+        for argument in filter(_is_argument, ast.walk(arguments)):
+            if argument.annotation:
+                self.visit(argument.annotation)
+
+    visit_FunctionDef = visit_Lambda = visit_ClassDef = _function
+
+    def _comprehension(self, node: Any) -> None:
+        targets = [inner for part in node.generators for inner in ast.walk(part.target)]
+        hidden = {inner.id for inner in targets if isinstance(inner, ast.Name)}
+        inside = [getattr(node, name) for name in ("key", "value", "elt") if hasattr(node, name)]
+        conditions = [test for part in node.generators for test in part.ifs]
+        self.visit(node.generators[0].iter)
+        rest = [part.iter for part in node.generators[1:]]
+        self._within(hidden, *rest, *conditions, *inside)
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """The value before the names, which it may still use."""
+        self.visit(node.value)
+        for target in node.targets:
+            self.visit(target)
+
+
+def _is_argument(node: ast.AST) -> bool:
+    return isinstance(node, ast.arg)
+
+
+def find_uses(source: str, known: dict[str, str]) -> list[Use]:
+    """Return what names something of the package in a piece of code, in order.
+
+    Args:
+        source: the code; what does not parse has no uses.
+        known: name -> dotted path, what was imported before; imports of the code are added.
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return []
+    finder = _Finder(source, known)
+    finder.visit(tree)
+    return sorted(set(finder.found))
+
+
+def file_names(path: Path, root: Path = ROOT) -> dict[str, str]:
+    """Return the names that a file imports from the package, or defines as a part of it."""
+    known: dict[str, str] = {}
+    text = path.read_text(encoding="utf8")
+    tree = ast.parse(text)
+    finder = _Finder(text, known)
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            finder.visit(node)
+    package = root / "src"
+    if path.is_relative_to(package):
+        module = ".".join(path.relative_to(package).with_suffix("").parts)
+        module = module.removesuffix(".__init__")
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                known[node.name] = f"{module}.{node.name}"
+    return known
+
+
+_PIECE = re.compile(r"(<span[^>]*>[^<]*</span>)")
+
+
+def linked(
+    highlighted: str, uses: list[Use], links: Mapping[str, str], seen: Collection[str] = ()
+) -> str:
+    """Return highlighted code with links.
+
+    Args:
+        highlighted: HTML as Pygments writes it, one level of spans in a ``pre``.
+        uses: what the code names, by place.
+        links: name -> address; a name that is not there is no link.
+        seen: names that are linked above: the Tab key does not stop at them again.
+    """
+    head, opening, rest = highlighted.partition("<pre>")
+    body, closing, tail = rest.rpartition("</pre>")
+    starts = {use.start: use for use in uses if use.name in links}
+    out, place, end = [], 0, None
+    seen = set(seen)
+    for piece in _PIECE.split(body):
+        text = unescape(re.sub(r"<[^>]*>", "", piece))
+        if text and end is None and place in starts:
+            use = starts[place]
+            end = use.end
+            stop = ' tabindex="-1"' if use.name in seen else ""
+            seen.add(use.name)
+            href = escape(links[use.name])
+            out.append(f'<a class="code-link" href="{href}" title="{use.name}"{stop}>')
+        out.append(piece)
+        place += len(text)
+        if end is not None and place >= end:
+            if place > end:
+                return highlighted  # the link would end inside a piece
+            out.append("</a>")
+            end = None
+    return "".join([head, opening, *out, closing, tail])
+
+
+def _code_blocks(doctree: nodes.document) -> Iterator[nodes.literal_block]:
+    for node in doctree.findall(nodes.literal_block):
+        if node.get("language") in LANGUAGES and node.rawsource == node.astext():
+            yield node
+
+
+def _place(node: nodes.Node) -> tuple[str, bool]:
+    """Return the anchor of a piece of code, its cell or its section, and whether it is folded."""
+    while node.parent is not None:
+        if isinstance(node, nodes.section):
+            return str(node["ids"][0]), False
+        if isinstance(node, nodes.container) and node.get("nb_element") == "cell_code":
+            before = node.parent[max(node.parent.index(node) - 1, 0)]
+            if isinstance(before, nodes.target) and before["ids"]:
+                return str(before["ids"][0]), bool(node.get("hide_mode"))
+        node = node.parent
+    return "", False
+
+
+def _read(app, doctree) -> None:
+    """Note what the code of a page uses, in the page and in the environment."""
+    env, known = app.env, dict[str, str]()
+    used: dict[str, tuple[bool, bool, str]] = {}
+    for node in _code_blocks(doctree):
+        file = Path(node.get("source") or "")
+        included = file.is_absolute() and file.suffix == ".py" and file.is_file()
+        uses = find_uses(node.astext(), file_names(file) if included else known)
+        node["mha_book_uses"] = [tuple(use) for use in uses]
+        anchor, folded = _place(node)
+        for use in uses:
+            here = (use.imported, folded, anchor)
+            if use.name not in used or here[:2] < used[use.name][:2]:
+                used[use.name] = here
+    if Path(env.doc2path(env.docname)).suffix == ".ipynb":
+        _uses(env)[env.docname] = {name: anchor for name, (_, _, anchor) in used.items()}
+
+
+def _uses(env) -> dict[str, dict[str, str]]:
+    """Return page -> what its code uses -> the anchor where it first does."""
+    if not hasattr(env, "mha_book_uses"):
+        env.mha_book_uses = {}
+    return env.mha_book_uses
+
+
+def _purge(app, env, docname) -> None:
+    _uses(env).pop(docname, None)
+
+
+def _merge(app, env, docnames, other) -> None:
+    _uses(env).update({name: uses for name, uses in _uses(other).items() if name in docnames})
+
+
+def _users(env) -> dict[str, list[tuple[str, str]]]:
+    """Return name -> the chapters that use it, in the book's order, with the anchors."""
+    users: dict[str, list[tuple[str, str]]] = {}
+    for page in _order(env):
+        for name, anchor in _uses(env).get(page, {}).items():
+            users.setdefault(name, []).append((page, anchor))
+    return users
+
+
+def _order(env) -> list[str]:
+    seen: list[str] = []
+
+    def walk(page: str) -> None:
+        if page not in seen:
+            seen.append(page)
+            for below in env.toctree_includes.get(page, ()):
+                walk(below)
+
+    walk(env.config.root_doc)
+    return seen
+
+
+def _updated(app, env) -> list[str]:
+    """Name the pages of the API whose list of chapters has changed since the last build."""
+    users, before = _users(env), getattr(env, "mha_book_users", {})
+    env.mha_book_users = users
+    modules = {
+        name.rpartition(".")[0] for name in {*users, *before} if users.get(name) != before.get(name)
+    }
+    pages = {page_name(module) for module in modules if module}
+    return sorted(pages & env.found_docs)
+
+
+def _resolved(app, doctree, docname) -> None:
+    """Say on a page of the API which chapters use a name; find the addresses of the links."""
+    if docname.startswith(f"{FOLDER}/"):
+        users = _users(app.env)
+        for signature in list(doctree.findall(addnodes.desc_signature)):
+            names = [name for name in signature["ids"] if name in users]
+            content = signature.parent.children[-1]
+            if names and isinstance(content, addnodes.desc_content):
+                content += _used_in(app, docname, users[names[0]])
+    objects = app.env.get_domain("py").objects
+    seen: set[str] = set()
+    for node in _code_blocks(doctree):
+        links = {}
+        for use in map(Use._make, node["mha_book_uses"]):
+            target = objects.get(use.name)
+            if target and target.docname != docname:
+                uri = app.builder.get_relative_uri(docname, target.docname)
+                links[use.name] = f"{uri}#{target.node_id}"
+        node["mha_book_links"] = links, sorted(seen)
+        seen.update(links)
+
+
+def _used_in(app, docname: str, users: list[tuple[str, str]]) -> nodes.Node:
+    line = nodes.paragraph("", "Used in ", classes=["used-in"])
+    for place, (page, anchor) in enumerate(users):
+        if place:
+            line += nodes.Text(", ")
+        uri = app.builder.get_relative_uri(docname, page) + (f"#{anchor}" if anchor else "")
+        title = app.env.titles[page].astext()
+        line += nodes.reference("", title, refuri=uri, internal=True)
+    return line
+
+
+def _highlight(app) -> None:
+    """Let the highlighter put in the links of the block that it is asked about."""
+    if app.builder.format != "html":
+        return
+    plain = app.builder.highlighter.highlight_block
+
+    def highlight_block(source, lang, *arguments, location=None, **options):
+        html = plain(source, lang, *arguments, location=location, **options)
+        if isinstance(location, nodes.literal_block) and "mha_book_links" in location:
+            uses = [Use(*use) for use in location["mha_book_uses"]]
+            return linked(html, uses, *location["mha_book_links"])
+        return html
+
+    app.builder.highlighter.highlight_block = highlight_block
+
+
+def setup(app):
+    """Register the events."""
+    app.connect("builder-inited", _highlight)
+    app.connect("doctree-read", _read, priority=600)  # the anchors of the cells are there
+    app.connect("env-purge-doc", _purge)
+    app.connect("env-merge-info", _merge)
+    app.connect("env-updated", _updated)
+    app.connect("doctree-resolved", _resolved)

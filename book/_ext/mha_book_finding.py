@@ -1,0 +1,303 @@
+"""Finding one's way: figures and exercises listed, terms linked, equations shown where cited.
+
+- ``{figure-list}`` and ``{exercise-list}``: every numbered figure and every exercise of the
+  chapters, with links; an exercise has the anchor ``exercise-1`` beside that of its heading.
+- The first time that a page's prose has a term of the glossary, it is a link to it.
+- A cited equation and a linked term are shown on hovering and on focus (``find.js``); what is on
+  another page travels as a small table at the end of the page.
+- The links to the previous and the next page say what is there.
+- The search's index has prose alone: names in code are found by the API's own entries.
+"""
+
+import functools
+import json
+import re
+
+from docutils import nodes
+from mha_book_html import describe
+from sphinx.util.docutils import SphinxDirective
+
+__all__ = ["first_sentence", "link_terms", "opening", "setup", "term_pattern"]
+
+EXERCISE = re.compile(r"Exercise (\d+)\b")
+GLOSSARY = "book/glossary"
+LISTS = {"figures": "book/figures", "exercises": "book/exercises"}
+# Where a word is no prose: it has a link, is shown as it is written, or is the name of something.
+CLOSED = (
+    nodes.title, nodes.rubric, nodes.literal, nodes.literal_block, nodes.reference, nodes.math,
+    nodes.math_block, nodes.raw, nodes.caption, nodes.table, nodes.target, nodes.image,
+)  # fmt: skip
+
+
+class figure_list(nodes.General, nodes.Element):
+    """Where the list of figures will stand."""
+
+
+class exercise_list(nodes.General, nodes.Element):
+    """Where the list of exercises will stand."""
+
+
+class FigureList(SphinxDirective):
+    """``{figure-list}``."""
+
+    def run(self):
+        """Return the place; the figures have no numbers yet."""
+        return [figure_list()]
+
+
+class ExerciseList(SphinxDirective):
+    """``{exercise-list}``."""
+
+    def run(self):
+        """Return the place; other pages are still to be read."""
+        return [exercise_list()]
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text, on one line."""
+    text = " ".join(text.split())
+    end = re.search(r"(?<!\be\.g)(?<!\bi\.e)[.?!](?=\s+[A-Z0-9]|$)", text)
+    return text[: end.end()] if end else text
+
+
+def opening(text: str, length: int = 60) -> str:
+    """Return as many sentences from the start of a text as it takes to say something."""
+    said = first_sentence(text)
+    while len(said) < min(length, len(text)):
+        said += " " + first_sentence(text[len(said) :])
+    return said.strip()
+
+
+def _notes(env) -> dict[str, dict]:
+    """Return page -> what it has that other pages speak of."""
+    if not hasattr(env, "mha_book_notes"):
+        env.mha_book_notes = {}
+    return env.mha_book_notes
+
+
+def _plain(node: nodes.Node) -> str:
+    """Return the text of a node, formulas as they stand in TeX between dollars."""
+    copy = node.deepcopy()
+    for formula in list(copy.findall(nodes.math)):
+        formula.replace_self(nodes.Text(f"${formula.astext()}$"))
+    return copy.astext()
+
+
+def _read(app, doctree) -> None:
+    """Note the figures, exercises, equations and terms of a page; give exercises their anchor."""
+    env = app.env
+    figures = {}
+    for figure in doctree.findall(nodes.figure):
+        caption = next(iter(figure.findall(nodes.caption)), None)
+        if caption is not None and figure["ids"]:
+            figures[figure["ids"][0]] = first_sentence(_plain(caption))
+    exercises = {}
+    for section in doctree.findall(nodes.section):
+        title = section[0].astext()
+        if found := EXERCISE.match(title):
+            anchor = f"exercise-{found[1]}"
+            if anchor not in section["ids"]:
+                section["ids"].append(anchor)
+            exercises[anchor] = title
+    equations = {
+        node["ids"][0]: node.astext().strip()
+        for node in doctree.findall(nodes.math_block)
+        if node["ids"] and node.get("label")
+    }
+    terms = {
+        term["ids"][0]: first_sentence(_plain(item.children[-1]))
+        for item in doctree.findall(nodes.definition_list_item)
+        for term in item.findall(nodes.term)
+        if env.docname == GLOSSARY and term["ids"]
+    }
+    _notes(env)[env.docname] = {
+        "figures": figures, "exercises": exercises, "equations": equations, "terms": terms,
+        "description": describe(doctree),
+    }  # fmt: skip
+
+
+def _purge(app, env, docname) -> None:
+    _notes(env).pop(docname, None)
+
+
+def _merge(app, env, docnames, other) -> None:
+    _notes(env).update({name: note for name, note in _notes(other).items() if name in docnames})
+
+
+def _pages(env) -> list[str]:
+    """Return the pages in the book's order."""
+    return list(env.toctree_includes.get(env.config.root_doc, ()))
+
+
+def _updated(app, env) -> list[str]:
+    """Name the pages of lists to be written again if what they list has changed."""
+    now = {kind: {page: _notes(env)[page][kind] for page in _notes(env)} for kind in LISTS}
+    before = getattr(env, "mha_book_listed", {})
+    env.mha_book_listed = now
+    changed = {page for kind, page in LISTS.items() if now[kind] != before.get(kind)}
+    return sorted(changed & env.found_docs)
+
+
+def _with_math(text: str) -> list[nodes.Node]:
+    """Return text whose formulas stand between dollars as nodes."""
+    pieces = re.split(r"\$([^$]+)\$", text)
+    return [
+        nodes.math(piece, piece) if place % 2 else nodes.Text(piece)
+        for place, piece in enumerate(pieces)
+    ]
+
+
+def _listing(app, docname: str, kind: str) -> list[nodes.Node]:
+    """Return a section for each page that has figures or exercises."""
+    env, out = app.env, []
+    for page in [env.config.root_doc, *_pages(env)]:
+        listed = _notes(env).get(page, {}).get(kind)
+        if not listed:
+            continue
+        uri = app.builder.get_relative_uri(docname, page)
+        numbers = env.toc_fignumbers.get(page, {}).get("figure", {})
+        chapter = ".".join(map(str, env.toc_secnumbers.get(page, {}).get("", ())))
+        name = f"{kind}-{page.rpartition('/')[2]}"
+        title = env.titles[page].astext()
+        rubric = nodes.paragraph("", "", classes=["list-of-page"], ids=[name])
+        rubric += nodes.strong("", "", nodes.reference("", title, refuri=uri, internal=True))
+        if chapter:
+            rubric.insert(0, nodes.Text(f"{chapter} "))
+        items = nodes.bullet_list()
+        for anchor, text in listed.items():
+            if kind == "figures":
+                if anchor not in numbers:
+                    continue
+                label, rest = f"Fig. {'.'.join(map(str, numbers[anchor]))}", text
+            else:
+                label, _, rest = text.partition(": ")
+            link = nodes.reference("", label, refuri=f"{uri}#{anchor}", internal=True)
+            words = nodes.paragraph("", "", link, nodes.Text(": "), *_with_math(rest))
+            items += nodes.list_item("", words)
+        out += [rubric, items]
+    return out
+
+
+def term_pattern(terms: list[str]) -> re.Pattern[str]:
+    """Return what finds a term in prose: whole words, longest first, one or many."""
+    longest = sorted(terms, key=len, reverse=True)
+    return re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, longest))})(s?)(?![\w-])", re.I)
+
+
+def link_terms(doctree: nodes.document, terms: dict[str, str], uri: str) -> list[str]:
+    """Make the first use of each term in a page's prose a link.
+
+    Args:
+        doctree: the page, changed in place.
+        terms: term in lower case -> its anchor.
+        uri: the address of the glossary.
+
+    Returns:
+        The anchors of the terms that were linked.
+    """
+    pattern, done = term_pattern([*terms]), []
+    for text in list(doctree.findall(nodes.Text)):
+        above: nodes.Node | None = text.parent
+        while above is not None and not isinstance(above, CLOSED):
+            above = above.parent
+        if above is not None or not isinstance(text.parent, nodes.paragraph | nodes.emphasis):
+            continue
+        pieces: list[nodes.Node] = []
+        string, place = text.astext(), 0
+        for found in pattern.finditer(string):
+            anchor = terms[found[1].lower()]
+            if anchor in done:
+                continue
+            done.append(anchor)
+            link = nodes.reference("", found[0], refuri=f"{uri}#{anchor}", internal=True)
+            link["classes"] = ["term-link"]
+            pieces += [nodes.Text(string[place : found.start()]), link]
+            place = found.end()
+        if pieces:
+            parent, index = text.parent, text.parent.index(text)
+            parent[index : index + 1] = [*pieces, nodes.Text(string[place:])]
+    return done
+
+
+def _resolved(app, doctree, docname) -> None:
+    for kind, place in (("figures", figure_list), ("exercises", exercise_list)):
+        for node in list(doctree.findall(place)):
+            node.replace_self(_listing(app, docname, kind))
+    if app.builder.format != "html":
+        return
+    env, builder = app.env, app.builder
+    if app.env.doc2path(docname).endswith(".ipynb") and GLOSSARY in env.found_docs:
+        objects = env.get_domain("std").objects
+        terms = {
+            name.lower(): anchor
+            for (kind, name), (page, anchor) in objects.items()
+            if kind == "term" and page == GLOSSARY
+        }
+        if terms:
+            link_terms(doctree, terms, builder.get_relative_uri(docname, GLOSSARY))
+    tips = _tips(app, doctree, docname)
+    if tips:
+        table = json.dumps(tips, sort_keys=True).replace("</", "<\\/")
+        script = f'<script type="application/json" id="tips">{table}</script>'
+        doctree += nodes.raw("", script, format="html")
+
+
+def _tips(app, doctree, docname: str) -> dict[str, dict[str, str]]:
+    """Return address as written -> what it leads to, for equations and terms of other pages."""
+    tips = {}
+    for page, note in _notes(app.env).items():
+        if page != docname and (note["equations"] or note["terms"]):
+            uri = app.builder.get_relative_uri(docname, page)
+            for anchor, tex in note["equations"].items():
+                tips[f"{uri}#{anchor}"] = {"tex": tex}
+            for anchor, text in note["terms"].items():
+                tips[f"{uri}#{anchor}"] = {"text": text}
+    cited = {node.get("refuri") for node in doctree.findall(nodes.reference)}
+    return {uri: tip for uri, tip in tips.items() if uri in cited}
+
+
+def _page(app, pagename, templatename, context, doctree) -> None:
+    """Say what is on the previous and on the next page."""
+    _, before, after = (app.builder.relations.get(pagename) or (None, None, None))[:3]
+    for name, page in (("prev", before), ("next", after)):
+        if context.get(name) and page in _notes(app.env):
+            text = opening(_notes(app.env)[page]["description"])
+            context[name] = {**context[name], "sentence": text}
+
+
+def _index_prose_alone(app) -> None:
+    """Keep code, printed lines and TeX out of the index of the search."""
+    if app.builder.format != "html":
+        return
+    plain = app.builder.index_page
+
+    @functools.wraps(plain)
+    def index_page(pagename, doctree, title):
+        kinds = nodes.literal_block | nodes.math | nodes.math_block
+        hidden = [(n, n.children) for n in doctree.findall(lambda n: isinstance(n, kinds))]
+        for node, _ in hidden:
+            node.children = []
+        try:
+            plain(pagename, doctree, title)
+        finally:
+            for node, children in hidden:
+                node.children = children
+
+    app.builder.index_page = index_page
+
+
+def setup(app):
+    """Register the directives, the events, the style and the script."""
+    app.add_node(figure_list)
+    app.add_node(exercise_list)
+    app.add_directive("figure-list", FigureList)
+    app.add_directive("exercise-list", ExerciseList)
+    app.add_css_file("find.css")
+    app.add_js_file("find.js")
+    app.connect("builder-inited", _index_prose_alone)
+    app.connect("doctree-read", _read, priority=600)
+    app.connect("env-purge-doc", _purge)
+    app.connect("env-merge-info", _merge)
+    app.connect("env-updated", _updated)
+    app.connect("doctree-resolved", _resolved, priority=600)
+    app.connect("html-page-context", _page, priority=950)

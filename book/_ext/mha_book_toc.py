@@ -1,0 +1,63 @@
+"""The pages in their order, as ``_toc.yml`` has them: ``book/…`` each, without suffix.
+
+The pages below another, as those of the API are, are left out.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+__all__ = ["Part", "numbered_pages", "part_of", "read_parts", "reference_pages", "toc_pages"]
+
+
+class Part(NamedTuple):
+    """A part of the book; the root page stands before all others, in a part without a name."""
+
+    caption: str
+    is_numbered: bool
+    pages: list[str]
+
+
+def read_parts(root: Path) -> list[Part]:
+    """Return the parts of the book in the repository at ``root``."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
+    named = [
+        Part(
+            part.get("caption", ""),
+            bool(part.get("numbered")),
+            [entry["file"] for entry in part["chapters"]],
+        )
+        for part in toc.get("parts", ())
+    ]
+    return [Part("", False, [toc["root"]]), *named]
+
+
+def toc_pages(root: Path) -> list[str]:
+    """Return every page, in order."""
+    return [page for part in read_parts(root) for page in part.pages]
+
+
+def numbered_pages(root: Path) -> list[tuple[str, str]]:
+    """Return (caption of its part, page) of the introduction and of every chapter, in order."""
+    opening, chapters, _ = _sections(root)
+    first = [p for part in opening for p in part.pages if not (root / f"{p}.md").exists()]
+    return [("", p) for p in first] + [(part.caption, p) for part in chapters for p in part.pages]
+
+
+def reference_pages(root: Path) -> list[str]:
+    """Return the pages behind the chapters, for looking things up."""
+    return [page for part in _sections(root)[2] for page in part.pages]
+
+
+def part_of(root: Path) -> dict[str, str]:
+    """Return the part that each page but the root is in, by the page's short name."""
+    return {Path(page).name: p.caption for p in read_parts(root)[1:] for page in p.pages}
+
+
+def _sections(root: Path) -> tuple[list[Part], list[Part], list[Part]]:
+    """Return the parts before the first chapter, those of the chapters, and those behind."""
+    parts = read_parts(root)
+    numbers = [n for n, part in enumerate(parts) if part.is_numbered]
+    first, last = numbers[0], numbers[-1] + 1
+    return parts[:first], [parts[n] for n in numbers], parts[last:]

@@ -1,0 +1,594 @@
+// The explorer of heads: an atlas of all heads of a model, and where one of them looks in a sentence.
+// What it shows is in explorer/*.js, scripts that hand over data: a page opened from a file may not
+// fetch. Written by experiments/explorer_maps.py and book/_ext/mha_book_explorer.py.
+(() => {
+  const base = document.currentScript.src.replace(/[^/]*$/, "explorer/");
+  const waiting = {}, loaded = {};
+
+  window.mhaExplorerTake = (name, data) => { loaded[name] = data; };
+
+  // Load one of the data scripts, once.
+  const load = (name, version) => waiting[name] ||= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = `${base}${name}.js${version ? `?v=${version.slice(0, 8)}` : ""}`;
+    script.onload = () => (loaded[name] ? resolve(loaded[name]) : reject(new Error(name)));
+    script.onerror = () => { delete waiting[name]; reject(new Error(name)); };
+    document.head.append(script);
+  });
+
+  const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
+  const el = (tag, attributes = {}, ...children) => {
+    const svg = ["svg", "rect", "path", "g", "text", "title"].includes(tag);
+    const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+      : document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (value === false || value === null || value === undefined) continue;
+      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else node.setAttribute(name, value === true ? "" : value);
+    }
+    node.append(...children);
+    return node;
+  };
+  const readable = token => token.replace("<|endoftext|>", "<first>").replace(/\n */g, "⏎").replace(/^ +$/, "␣").trim();
+  const two = x => x.toFixed(2);
+  const signed = x => (Math.abs(x) < 0.005 ? "" : x < 0 ? "−" : "+") + Math.abs(x).toFixed(2);
+
+  // What all heads of a model do with one sentence, as numbers.
+  class Maps {
+    constructor(packed, tokens, layers, heads, causal) {
+      Object.assign(this, { tokens, layers, heads, causal, count: tokens.length });
+      this.weights = bytes(packed.weights);
+      this.values = bytes(packed.values);
+      this.changes = new DataView(bytes(packed.without).buffer);
+    }
+    sees(i, j) { return !this.causal || j <= i; }
+    weight(layer, head, i, j) {
+      if (!this.sees(i, j)) return 0;
+      const n = this.count, all = this.causal ? n * (n + 1) / 2 : n * n;
+      const place = this.causal ? i * (i + 1) / 2 + j : i * n + j;
+      return this.weights[(layer * this.heads + head) * all + place] / 255;
+    }
+    brought(layer, head, i, j) {
+      const at = (layer * this.heads + head) * this.count + j;
+      return this.weight(layer, head, i, j) * this.values[at] / 255;
+    }
+    // SmolLM2: the rise of the loss of token j; MiniLM: how far the sentence's embedding turns.
+    without(layer, head, j) {
+      const place = layer * this.heads + head;
+      if (!this.causal) return this.changes.getInt16(2 * place, true) / 1e5;
+      return j ? this.changes.getInt16(2 * (place * (this.count - 1) + j - 1), true) / 1e3 : 0;
+    }
+  }
+
+  const NAMES = { smollm2: "SmolLM2", minilm: "MiniLM" };
+  const LOOK = "look", EVERY = "this look, in every head";
+  const SHOWS = { weight: "weights", value: "weight × length of the value", without: "what closing it does" };
+
+  class Explorer {
+    constructor(root, index) {
+      this.root = root;
+      this.index = index;
+      this.small = root.dataset.form === "small";
+      this.state = { ...this.opening(), ...this.fromAddress() };
+      this.repair();
+      this.build();
+      this.update();
+      window.addEventListener("hashchange", () => {
+        if (!location.hash.startsWith(`#${root.id}:`)) return;
+        this.state = { ...this.state, ...this.fromAddress() };
+        this.repair();
+        this.update();
+        this.root.scrollIntoView();
+      });
+      if (location.hash.startsWith(`#${root.id}:`)) root.scrollIntoView();
+      if (this.small && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.play(true);
+    }
+
+    // State: model, sentence, measure, show, token, and one or two heads, each in a sentence.
+
+    opening() {
+      const { model, head, sentence, token, measure, show, beside, see } = this.root.dataset;
+      return { model, head, sentence, token, measure, show, beside, see };
+    }
+    fromAddress() {
+      const start = `#${this.root.id}:`, isHere = location.hash.startsWith(start);
+      // A link from a small explorer asks behind a question mark: other scripts of the page take
+      // the part behind # of any link for the name of an element.
+      const text = isHere ? location.hash.slice(start.length) : this.small ? "" : location.search;
+      if (!text) return {};
+      const known = ["model", "head", "sentence", "token", "measure", "show", "beside", "see"];
+      const asked = [...new URLSearchParams(text)];
+      const found = Object.fromEntries(asked.filter(([key]) => known.includes(key)));
+      return { beside: undefined, see: undefined, ...found };
+    }
+    toAddress() {
+      const { model, head, sentence, token, measure, show, beside, see } = this.state;
+      const all = Object.entries({ model, head, sentence, token, measure, show, beside, see });
+      const kept = all.filter(([, value]) => value !== undefined && value !== "");
+      const text = kept.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
+      return text;
+    }
+    // Whatever an address asks for, show something that is there.
+    repair() {
+      const s = this.state, { models, sentences } = this.index;
+      if (!models[s.model]) s.model = "smollm2";
+      const { layers, heads, measures } = models[s.model];
+      const isHead = text => {
+        const [layer, head] = (text || "").split(".").map(Number);
+        return layer >= 0 && layer < layers && head >= 0 && head < heads;
+      };
+      if (!sentences[s.sentence]) s.sentence = "fresh";
+      const look = sentences[s.sentence][s.model].look;
+      if (!isHead(s.head)) s.head = `${look.layer}.${look.head}`;
+      if (s.beside && !isHead(s.beside)) s.beside = undefined;
+      if (!s.beside || !sentences[s.see]) s.see = undefined;
+      if (!measures[s.measure]) s.measure = LOOK;
+      if (!SHOWS[s.show]) s.show = "weight";
+      const count = sentences[s.sentence][s.model].tokens.length;
+      if (!/^\d+$/.test(s.token ?? "") || Number(s.token) >= count) s.token = look.query;
+      s.token = String(Number(s.token));
+    }
+    set(change, write = true) {
+      this.state = { ...this.state, ...change };
+      this.repair();
+      if (write) history.replaceState(null, "", `#${this.root.id}:${this.toAddress()}`);
+      return this.update();
+    }
+    pick(layer, head) {
+      const name = `${layer}.${head}`;
+      return this.set(this.second ? { beside: name } : { head: name });
+    }
+
+    // What is on the page.
+
+    build() {
+      const select = (key, name, options) => el("label", { class: "hx-select" }, `${name} `,
+        el("select", { "data-key": key, onchange: e => this.choose(key, e.target.value) },
+          ...Object.entries(options).map(([value, text]) => el("option", { value }, text))));
+      const titles = Object.entries(this.index.sentences).map(([key, s]) => [key, s.title]);
+      this.controls = el("div", { class: "hx-controls" },
+        select("model", "Model", NAMES),
+        select("sentence", "Sentence", Object.fromEntries(titles)),
+        ...(this.small ? [] : [
+          select("show", "Show", SHOWS),
+          el("label", { class: "hx-two" }, el("input", { type: "checkbox", "data-key": "two",
+            onchange: e => this.compare(e.target.checked) }), " two heads"),
+        ]));
+      this.measures = el("select", { "data-key": "measure",
+        onchange: e => this.choose("measure", e.target.value) });
+      this.which = el("span", { class: "hx-which", hidden: true }, "The map chooses: ",
+        ...["first", "second"].map((name, number) => el("label", {}, el("input", {
+          type: "radio", name: `${this.root.id}-which`, checked: !number,
+          onchange: () => { this.second = !!number; this.update(); } }), ` ${name} `)));
+      this.grid = el("div", { class: "hx-grid", role: "grid", onkeydown: e => this.steer(e),
+        onclick: e => this.clicked(e) });
+      this.scale = el("div", { class: "hx-scale", "aria-hidden": "true" });
+      this.reading = el("p", { class: "hx-reading" });
+      this.top = el("p", { class: "hx-top" });
+      this.atlas = el("div", { class: "hx-atlas" },
+        ...(this.small ? [] : [el("div", { class: "hx-atlas-head" },
+          el("label", { class: "hx-select" }, "Colour: ", this.measures), this.scale, this.which)]),
+        el("div", { class: "hx-frame" }, el("span", { class: "hx-across" }), this.grid),
+        this.reading, this.top);
+      this.panes = [0, 1].map(number => this.pane(number));
+      this.say = el("p", { class: "hx-say", role: "status" });
+      this.rows = el("div", { class: "hx-rows wide-table" });
+      this.table = el("details", { class: "hx-table", ontoggle: () => this.fill() },
+        el("summary", {}, "The same as a table"), this.rows);
+      this.player = el("button", { type: "button", class: "hx-play",
+        onclick: () => this.play(!this.timer) }, "Play");
+      this.whole = el("a", { class: "hx-whole" }, "Open in the whole explorer");
+      this.see = el("p", { class: "hx-see" });
+      const panes = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.box));
+      const parts = this.small ? [panes, this.say, el("p", {}, this.player, " ", this.whole), this.atlas, this.controls]
+        : [this.controls, this.atlas, this.see, panes, this.say, this.table];
+      const live = el("div", { class: "hx-live" }, ...parts);
+      this.root.replaceChildren(live);
+      this.root.classList.add("hx-on");
+      for (const kind of ["pointerdown", "keydown"])
+        live.addEventListener(kind, e => {
+          if (this.timer && e.target !== this.player) this.play(false);
+        });
+    }
+
+    pane(number) {
+      const pane = { number, hover: null };
+      const options = () => el("select", { onchange: () => {
+        const name = `${pane.layer.value}.${pane.head.value}`;
+        this.set(number ? { beside: name } : { head: name });
+      } });
+      pane.layer = options();
+      pane.head = options();
+      pane.sentence = el("select", { onchange: e => this.set({ see: e.target.value }) },
+        ...Object.entries(this.index.sentences).map(([value, s]) => el("option", { value }, s.title)));
+      pane.arcs = el("svg", { class: "hx-arcs", "aria-hidden": "true" });
+      pane.line = el("div", { class: "hx-tokens", role: "group",
+        onkeydown: e => this.walk(e, pane),
+        onpointerover: e => this.hovered(e, pane), onpointerleave: () => this.hover(pane, null) });
+      pane.strip = el("div", { class: "hx-strip" }, pane.arcs, pane.line);
+      pane.map = el("div", { class: "hx-map", onpointerleave: () => this.hover(pane, null) });
+      const second = [el("label", { class: "hx-select" }, "in ", pane.sentence)];
+      pane.title = el("p", { class: "hx-title" },
+        el("label", {}, "Layer ", pane.layer), " ", el("label", {}, "head ", pane.head), " ",
+        ...(number ? second : []), el("span", { class: "hx-effect", hidden: this.small }));
+      pane.box = el("div", { class: "hx-pane", hidden: !!number }, pane.title, pane.strip,
+        ...(this.small ? [] : [pane.map]));
+      new ResizeObserver(() => this.arcs(pane)).observe(pane.line);
+      return pane;
+    }
+
+    // What a reader does.
+
+    choose(key, value) {
+      // Another model or sentence opens where there is something to see.
+      const change = { [key]: value };
+      if (key === "model") Object.assign(change, { head: "", token: "", beside: undefined });
+      if (key === "sentence") Object.assign(change, { token: "", head: this.small ? "" : this.state.head });
+      return this.set(change);
+    }
+    compare(isOn) {
+      if (!isOn) this.second = false;
+      const [layer, head] = this.state.head.split(".").map(Number);
+      const other = `${layer}.${(head + 1) % this.index.models[this.state.model].heads}`;
+      return this.set({ beside: isOn ? other : undefined });
+    }
+    clicked(event) {
+      const cell = event.target.closest("[data-head]");
+      if (!cell) return;
+      this.pick(...cell.dataset.head.split("."));
+      cell.focus({ preventScroll: true });
+    }
+    steer(event) {
+      const cell = event.target.closest("[data-head]");
+      if (!cell) return;
+      const { layers, heads } = this.index.models[this.state.model];
+      let [layer, head] = cell.dataset.head.split(".").map(Number);
+      const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
+        Home: [-99, 0], End: [99, 0] };
+      const step = steps[event.key];
+      if (!step) return;
+      event.preventDefault();
+      if (layers < heads) step.reverse();
+      layer = Math.min(layers - 1, Math.max(0, layer + step[0]));
+      head = Math.min(heads - 1, Math.max(0, head + step[1]));
+      const next = this.grid.querySelector(`[data-head="${layer}.${head}"]`);
+      next.tabIndex = 0;
+      next.focus();
+      this.pick(layer, head);
+    }
+    walk(event, pane) {
+      const buttons = [...pane.line.children], at = buttons.indexOf(event.target);
+      const goal = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: buttons.length - 1 }[event.key];
+      if (at < 0 || goal === undefined) return;
+      event.preventDefault();
+      const next = buttons[Math.min(buttons.length - 1, Math.max(0, goal))];
+      next.focus();
+      this.look(pane, buttons.indexOf(next));
+    }
+    look(pane, token) {
+      pane.hover = null;
+      if (pane.number && this.state.see) { pane.token = token; this.draw(pane); this.tell(pane); }
+      else { this.panes[1].token = null; this.set({ token: String(token) }); }
+    }
+    hovered(event, pane) {
+      const button = event.target.closest("button");
+      if (button && event.pointerType === "mouse") this.hover(pane, [...pane.line.children].indexOf(button));
+    }
+    hover(pane, token) {
+      if (pane.hover === token) return;
+      pane.hover = token;
+      this.draw(pane);
+      if (this.state.measure === LOOK) this.shade();
+      if (token !== null && this.timer) this.play(false);
+      this.tell(pane);
+    }
+    play(isOn) {
+      clearInterval(this.timer);
+      this.timer = isOn ? setInterval(() => {
+        const maps = this.panes[0].maps;
+        if (!maps || document.hidden) return;
+        this.set({ token: String((Number(this.state.token) + 1) % maps.count) }, false);
+      }, 1500) : null;
+      this.player.textContent = isOn ? "Pause" : "Play";
+      this.say.setAttribute("aria-live", isOn ? "off" : "polite");
+    }
+
+    // From the state to the page.
+
+    async update() {
+      const s = this.state;
+      for (const key of ["model", "sentence", "show"]) {
+        const box = this.controls.querySelector(`[data-key=${key}]`);
+        if (box) box.value = s[key];
+      }
+      const two = this.controls.querySelector("[data-key=two]");
+      if (two) two.checked = !!s.beside;
+      this.which.hidden = !s.beside;
+      this.root.classList.toggle("hx-pair", !!s.beside);
+      this.whole.href = `explorer.html?${this.toAddress()}#explorer`;
+      this.see.replaceChildren(el("b", {}, this.index.sentences[s.sentence].text), " ",
+        this.index.sentences[s.sentence].see);
+      const heads = [[s.head, s.sentence], [s.beside, s.see || s.sentence]];
+      const wanted = heads.map(([name, sentence], number) => {
+        const pane = this.panes[number];
+        pane.box.hidden = !name;
+        return name ? this.ready(pane, s.model, sentence, name.split(".").map(Number)) : null;
+      });
+      try {
+        await Promise.all(wanted);
+      } catch (error) {
+        this.say.textContent = "The data of this sentence could not be loaded.";
+        return;
+      }
+      if (s !== this.state) return;
+      this.shade();
+      for (const pane of this.panes.filter(pane => !pane.box.hidden)) this.draw(pane);
+      this.tell();
+      this.fill();
+    }
+
+    async ready(pane, model, sentence, [layer, head]) {
+      const { layers, heads } = this.index.models[model];
+      const { tokens, sha256 } = this.index.sentences[sentence][model];
+      const packed = await load(`${model}-${sentence}`, sha256);
+      const name = `${model}-${sentence}`;
+      if (pane.name !== name) {
+        pane.maps = new Maps(packed, tokens, layers, heads, model === "smollm2");
+        Object.assign(pane, { name, token: null, hover: null });
+      }
+      Object.assign(pane, { at: [layer, head] });
+      for (const [box, count, value] of [[pane.layer, layers, layer], [pane.head, heads, head]]) {
+        if (box.length !== count)
+          box.replaceChildren(...Array.from({ length: count }, (_, n) => el("option", { value: n }, `${n}`)));
+        box.value = value;
+      }
+      if (pane.number) pane.sentence.value = sentence;
+    }
+
+    // The atlas: a cell for each head; the longer side goes across.
+    shade() {
+      const s = this.state, { layers, heads, measures } = this.index.models[s.model];
+      const wide = layers > heads, sides = wide ? [heads, layers] : [layers, heads];
+      if (this.shown !== s.model) {
+        this.measures.replaceChildren(...[LOOK, ...Object.keys(measures)].map(name =>
+          el("option", { value: name }, name === LOOK ? EVERY : name)));
+        this.grid.style.setProperty("--hx-across", sides[1]);
+        const order = wide ? "layers across, heads down" : "heads across, layers down";
+        this.grid.setAttribute("aria-label", `Heads of ${NAMES[s.model]}: ${order}`);
+        this.grid.replaceChildren(...Array.from({ length: sides[0] }, (_, down) => el("div", { role: "row" },
+          ...Array.from({ length: sides[1] }, (_, over) => el("div", { role: "gridcell", class: "hx-cell",
+            "data-head": wide ? `${over}.${down}` : `${down}.${over}` })))));
+        this.atlas.querySelector(".hx-across").textContent =
+          `The ${layers * heads} heads of ${NAMES[s.model]}, ${order}. Choose one:`;
+        this.shown = s.model;
+      }
+      this.measures.value = s.measure;
+      const measure = s.measure === LOOK ? this.looks() : measures[s.measure];
+      if (!measure) return;
+      const { trained, even, untrained } = measure;
+      const largest = s.measure === "without it" ? Math.max(...trained.flat()) : 1;
+      for (const cell of this.grid.querySelectorAll("[data-head]")) {
+        const [layer, head] = cell.dataset.head.split("."), value = trained[layer][head];
+        // Most heads are missed little: the root of the share tells them apart.
+        const share = largest === 1 ? Math.abs(value) : Math.sqrt(Math.abs(value) / largest);
+        const isChosen = cell.dataset.head === (this.second ? s.beside : s.head);
+        const words = `layer ${layer}, head ${head}: ${this.amount(measure, value)}`;
+        cell.style.setProperty("--hx-share", `${Math.round(100 * Math.min(1, share))}%`);
+        cell.classList.toggle("hx-less", value < 0);
+        cell.classList.toggle("hx-first", cell.dataset.head === s.head);
+        cell.classList.toggle("hx-second", cell.dataset.head === s.beside);
+        cell.setAttribute("aria-label", words);
+        cell.setAttribute("aria-selected", isChosen);
+        cell.tabIndex = isChosen ? 0 : -1;
+        cell.title = words;
+      }
+      const marks = [["hx-even", even], ["hx-drawn", untrained && Math.max(...untrained.flat())]];
+      this.scale.replaceChildren(el("span", {}, "0"), el("span", { class: "hx-bar" },
+        ...marks.filter(([, at]) => at !== undefined && largest === 1).map(([name, at]) =>
+          el("i", { class: name, style: `left:${100 * at}%` }))),
+        el("span", {}, largest === 1 ? "1" : largest.toPrecision(2)));
+      const [layer, head] = (this.second ? s.beside : s.head).split(".").map(Number);
+      const words = [`Layer ${layer}, head ${head}: ${this.amount(measure, trained[layer][head])}`];
+      if (even !== undefined) words.push(`a head that attends evenly ${two(even)}`);
+      if (untrained) words.push(`random weights in this place ${two(untrained[layer][head])}, `
+        + `at most ${two(Math.max(...untrained.flat()))} in any`);
+      this.reading.textContent = `${words.join("; ")}. ${measure.note}`;
+      const order = trained.flatMap((row, l) => row.map((value, h) => [value, l, h]));
+      order.sort((a, b) => b[0] - a[0]);
+      this.top.replaceChildren("Highest: ", ...order.slice(0, this.small ? 4 : 8).map(([value, l, h]) =>
+        el("button", { type: "button", class: "hx-chip", onclick: () => this.pick(l, h) },
+          `${l}.${h} `, el("small", {}, value < 0.01 ? value.toFixed(4) : two(value)))));
+    }
+    // How much each head gives, from the token that looks, to the one that the chosen head looks at.
+    looks() {
+      const pane = this.panes[this.second ? 1 : 0], { maps, at } = pane;
+      if (!maps) return null;
+      const i = this.tokenOf(pane), row = maps.tokens.map((_, j) => maps.weight(...at, i, j));
+      const j = row.indexOf(Math.max(...row)), seen = maps.tokens.filter((_, k) => maps.sees(i, k)).length;
+      const trained = Array.from({ length: maps.layers }, (_, l) =>
+        Array.from({ length: maps.heads }, (_, h) => maps.weight(l, h, i, j)));
+      const name = `“${readable(maps.tokens[i])}” gives “${readable(maps.tokens[j])}”`;
+      return { trained, even: 1 / seen, name, note: "" };
+    }
+    amount(measure, value) {
+      if (measure.name) return `${measure.name} ${two(value)}`;
+      if (this.state.measure !== "without it") return `${this.state.measure} ${two(value)}`;
+      return this.state.model === "smollm2" ? `loss ${signed(value)} nats without it`
+        : `embedding turned by ${value.toFixed(4)} without it`;
+    }
+
+    tokenOf(pane) { return pane.hover ?? pane.token ?? Math.min(Number(this.state.token), pane.maps.count - 1); }
+    numbers(pane, i) {
+      const { maps, at } = pane, show = this.state.show;
+      const one = j => (show === "weight" ? maps.weight(...at, i, j)
+        : show === "value" ? maps.brought(...at, i, j) : maps.causal ? maps.without(...at, j) : 0);
+      return maps.tokens.map((_, j) => one(j));
+    }
+
+    draw(pane) {
+      if (!pane.maps) return;
+      const { maps, at } = pane, i = this.tokenOf(pane), show = this.state.show;
+      const numbers = this.numbers(pane, i), isChange = show === "without";
+      if (pane.line.dataset.name !== pane.name) {
+        pane.line.dataset.name = pane.name;
+        pane.line.setAttribute("aria-label", "Tokens: choose the one that looks");
+        pane.line.replaceChildren(...maps.tokens.map((token, j) => el("button", {
+          type: "button", class: "hx-token", onclick: () => this.look(pane, j) },
+          el("span", { class: "hx-word" }, readable(token)), el("small", {}), el("i"))));
+      }
+      [...pane.line.children].forEach((button, j) => {
+        const x = numbers[j], seen = isChange || maps.sees(i, j);
+        const share = isChange ? Math.min(1, Math.abs(x)) : x;
+        button.style.setProperty("--hx-share", `${Math.round(100 * share)}%`);
+        button.classList.toggle("hx-less", x < 0);
+        button.classList.toggle("hx-unseen", !seen);
+        button.setAttribute("aria-pressed", j === i && !isChange);
+        button.tabIndex = j === i ? 0 : -1;
+        const shown = !seen || (isChange && (!maps.causal || !j)) ? "" : isChange ? signed(x) : two(x);
+        button.querySelector("small").textContent = shown;
+      });
+      pane.title.querySelector(".hx-effect").textContent = this.effect(pane);
+      this.matrix(pane, i);
+      this.arcs(pane, i, numbers);
+    }
+
+    // What closing the head does, on speeches and on this sentence.
+    effect(pane) {
+      const [layer, head] = pane.at, { maps } = pane;
+      const stored = this.index.models[this.state.model].measures["without it"].trained[layer][head];
+      if (!maps.causal)
+        return ` Without it, the embedding of this sentence turns by ${maps.without(layer, head).toFixed(4)} `
+          + `(1 − cosine); ${stored.toFixed(4)} on average over sentences of speeches.`;
+      const changes = maps.tokens.slice(1).map((_, j) => maps.without(layer, head, j + 1));
+      const mean = changes.reduce((a, b) => a + b) / changes.length;
+      return ` Without it, the loss of this sentence changes by ${signed(mean)} nats a token; that of speeches by ${signed(stored)}.`;
+    }
+
+    // The whole map: rows look at columns.
+    matrix(pane, i) {
+      if (this.small) return;
+      const { maps, at } = pane, n = maps.count, side = 16, isValue = this.state.show === "value";
+      pane.map.hidden = this.state.show === "without";
+      const key = `${pane.name} ${at} ${isValue}`;
+      if (pane.drawn !== key) {
+        pane.drawn = key;
+        const margin = 12 + 7 * Math.max(...maps.tokens.map(token => readable(token).length));
+        const size = margin + n * side, parts = [];
+        for (let q = 0; q < n; q++) {
+          parts.push(el("text", { x: margin - 5, y: margin + q * side + 12, "text-anchor": "end", "data-row": q },
+            readable(maps.tokens[q])));
+          parts.push(el("text", { transform: `translate(${margin + q * side + 12} ${margin - 5}) rotate(-90)` },
+            readable(maps.tokens[q])));
+          for (let k = 0; k < n; k++) if (maps.sees(q, k)) {
+            const x = isValue ? maps.brought(...at, q, k) : maps.weight(...at, q, k);
+            parts.push(el("rect", { x: margin + k * side, y: margin + q * side, width: side - 1, height: side - 1,
+              style: `--hx-share:${Math.round(100 * x)}%`, "data-row": q }));
+          }
+        }
+        const mark = el("rect", { class: "hx-mark", x: 1, width: size - 2, height: side + 1 });
+        const svg = el("svg", { viewBox: `0 0 ${size + 1} ${size + 1}`, role: "img", width: size, height: size,
+          "aria-label": "The whole map: each row a token that looks, each column one that is looked at. "
+            + "The table below has its numbers.",
+          onpointermove: e => e.pointerType === "mouse" && this.hover(pane, this.rowOf(e)),
+          onclick: e => { const row = this.rowOf(e); if (row !== null) this.look(pane, row); } },
+          ...parts, mark);
+        pane.map.replaceChildren(svg);
+        pane.mark = row => mark.setAttribute("y", margin + row * side - 1);
+      }
+      if (pane.mark) pane.mark(i);
+    }
+    rowOf(event) {
+      const row = event.target.dataset?.row;
+      return row === undefined ? null : Number(row);
+    }
+
+    // Arcs from the token that looks to those it looks at.
+    arcs(pane, i = pane.maps && this.tokenOf(pane), numbers = pane.maps && this.numbers(pane, i)) {
+      if (!pane.maps || pane.box.hidden) return;
+      const box = pane.strip.getBoundingClientRect(), places = [...pane.line.children].map(button => {
+        const at = button.getBoundingClientRect();
+        return [at.left + at.width / 2 - box.left, at.top - box.top, at.height];
+      });
+      if (!places[i]) return;
+      const [x, y, tall] = places[i];
+      const paths = this.state.show === "without" ? [] : numbers.map((value, j) => {
+        if (value < 0.02 || !places[j]) return "";
+        const [to, down] = places[j], rise = Math.min(34, 10 + Math.abs(to - x) / 5);
+        let curve = `M${x} ${y}C${x} ${y - rise} ${to} ${down - rise} ${to} ${down}`;
+        if (j === i) curve = `M${x - 6} ${y}c-8 -18 20 -18 12 0`;
+        else if (down < y - 5) curve = `M${x} ${y}C${x} ${y - 24} ${to} ${down + tall + 24} ${to} ${down + tall}`;
+        else if (down > y + 5) curve = `M${x} ${y + tall}C${x} ${y + tall + 24} ${to} ${down - 24} ${to} ${down}`;
+        return el("path", { d: curve, "stroke-width": 1 + 9 * value, style: `opacity:${0.25 + 0.6 * value}` });
+      });
+      pane.arcs.replaceChildren(...paths.filter(path => path));
+    }
+
+    // In words: what a sighted reader sees.
+    sentence(pane, i) {
+      const { maps, at } = pane, show = this.state.show, numbers = this.numbers(pane, i);
+      const name = `Layer ${at[0]}, head ${at[1]}`;
+      const called = j => `“${readable(maps.tokens[j])}”`;
+      if (show === "without") {
+        if (!maps.causal) return `${name}:${this.effect(pane)}`;
+        const order = numbers.map((x, j) => [Math.abs(x), x, j]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+        return `${name} closed: the loss changes most at `
+          + `${order.map(([, x, j]) => `${called(j)} ${signed(x)}`).join(", ")}.`;
+      }
+      const order = numbers.map((x, j) => [x, j]).filter(([, j]) => maps.sees(i, j)).sort((a, b) => b[0] - a[0]);
+      const most = order.filter(([x], n) => n < 3 && (x >= 0.05 || !n));
+      const rest = order.slice(most.length), left = rest.reduce((sum, [x]) => sum + x, 0);
+      const verb = show === "value" ? "takes from" : "looks at";
+      const tail = rest.length && show === "weight"
+        ? `; at the other ${rest.length === 1 ? "token" : `${rest.length} tokens`} ${two(left)}` : "";
+      return `${name}: ${called(i)} ${verb} ${most.map(([x, j]) => `${called(j)} ${two(x)}`).join(", ")}${tail}.`;
+    }
+    tell(pane) {
+      const panes = this.panes.filter(one => one.maps && !one.box.hidden);
+      const told = pane && pane.number && this.state.see ? [pane] : panes;
+      this.say.textContent = told.map(one => this.sentence(one, this.tokenOf(one))).join(" ");
+    }
+    fill() {
+      if (this.small || !this.table.open) return;
+      const shown = this.panes.filter(pane => pane.maps && !pane.box.hidden);
+      this.rows.replaceChildren(...shown.map(pane => {
+        const { maps, at } = pane;
+        const most = i => maps.tokens.map((_, j) => [maps.weight(...at, i, j), j])
+          .sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([x], n) => x >= 0.05 || !n);
+        const rows = maps.tokens.map((token, i) => el("tr", {}, el("th", { scope: "row" }, readable(token)),
+          el("td", {}, most(i).map(([x, j]) => `${readable(maps.tokens[j])} ${two(x)}`).join(", ")),
+          el("td", {}, most(i).map(([, j]) => two(maps.brought(...at, i, j))).join(", ")),
+          ...(maps.causal ? [el("td", {}, i ? signed(maps.without(...at, i)) : "")] : [])));
+        const head = ["token", "looks at (weight)", "weight × length of the value",
+          ...(maps.causal ? ["its loss without the head"] : [])];
+        return el("table", { class: "table" },
+          el("caption", {}, `${NAMES[this.state.model]}, layer ${at[0]}, head ${at[1]}`),
+          el("thead", {}, el("tr", {}, ...head.map(name => el("th", { scope: "col" }, name)))),
+          el("tbody", {}, ...rows));
+      }));
+    }
+  }
+
+  // An explorer starts when it comes near, or at once where the address asks for it.
+  const start = root => load("index").then(index => { root.explorer = new Explorer(root, index); })
+    .catch(() => root.classList.add("hx-failed"));
+  const begin = () => {
+    document.addEventListener("click", event => {
+      const link = event.target.closest("a[data-explorer]");
+      if (!link) return;
+      event.preventDefault();
+      location.hash = `explorer:${link.dataset.explorer}`;
+      const root = document.getElementById("explorer");
+      if (!root.explorer) start(root);
+    });
+    const near = new IntersectionObserver(entries => entries.filter(e => e.isIntersecting).forEach(e => {
+      near.unobserve(e.target);
+      start(e.target);
+    }), { rootMargin: "600px" });
+    for (const root of document.querySelectorAll(".hx")) {
+      if (location.hash.startsWith(`#${root.id}:`)) start(root);
+      else near.observe(root);
+    }
+  };
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begin);
+  else begin();
+})();

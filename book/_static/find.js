@@ -1,0 +1,89 @@
+// Finding one's way; the pages can be read without it.
+(() => {
+  // The folds in the list of pages are called what they open.
+  const nameFolds = () => {
+    for (const fold of document.querySelectorAll(".bd-links summary")) {
+      const link = fold.closest("li").querySelector("a");
+      fold.setAttribute("aria-label", `Pages below ${link.textContent.trim()}`);
+    }
+  };
+
+  // What a link to an equation or to a term of the glossary leads to, shown beside it: of this page
+  // by a copy, of other pages from a table at the end of this one.
+  const CITED = "article a.reference[href*='#equation-'], article a.term-link";
+  const typeset = tex => {
+    const rows = /\\begin\{/.test(tex) ? tex : `\\begin{aligned}${tex}\\end{aligned}`;
+    return window.MathJax.tex2chtmlPromise(rows, { display: true });
+  };
+  const inline = async text => {
+    const box = document.createElement("p");
+    for (const [n, piece] of text.split("$").entries()) {
+      if (n % 2 === 0) box.append(piece);
+      else box.append(await window.MathJax.tex2chtmlPromise(piece, { display: false }));
+    }
+    return box;
+  };
+
+  const showTips = () => {
+    const table = JSON.parse(document.getElementById("tips")?.textContent ?? "{}");
+    const tip = document.createElement("div");
+    tip.id = "tip";
+    tip.setAttribute("role", "tooltip");
+    tip.hidden = true;
+    document.body.append(tip);
+    let shown = null, timer = 0;
+
+    const content = async link => {
+      const href = link.getAttribute("href");
+      if (href.startsWith("#")) {
+        const target = document.getElementById(href.slice(1));
+        const formula = target?.querySelector("mjx-container") ??
+          target?.nextElementSibling?.querySelector?.("mjx-container");
+        return formula?.cloneNode(true);
+      }
+      const found = table[href];
+      if (!found) return null;
+      await window.MathJax?.startup?.promise;
+      if (found.text) return inline(found.text);
+      return window.MathJax?.tex2chtmlPromise ? typeset(found.tex) : null;
+    };
+    const hide = () => {
+      clearTimeout(timer);
+      shown?.removeAttribute("aria-describedby");
+      shown = null;
+      tip.hidden = true;
+    };
+    const show = async link => {
+      if (shown === link) return;
+      hide();
+      shown = link;
+      const inside = await content(link);
+      if (!inside || shown !== link) return;
+      inside.removeAttribute("tabindex");
+      tip.replaceChildren(inside);
+      if (inside.matches("mjx-container")) {
+        window.MathJax.startup.document.updateDocument();
+      }
+      link.setAttribute("aria-describedby", "tip");
+      tip.hidden = false;
+      const place = link.getClientRects()[0] ?? link.getBoundingClientRect();
+      const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
+      tip.style.left = `${scrollX + Math.max(8, Math.min(place.left, room))}px`;
+      const above = place.bottom + tip.offsetHeight + 12 > innerHeight;
+      tip.style.top = `${scrollY + (above ? place.top - tip.offsetHeight - 6 : place.bottom + 6)}px`;
+    };
+    for (const link of document.querySelectorAll(CITED)) {
+      link.addEventListener("mouseenter", () => { timer = setTimeout(() => show(link), 150); });
+      link.addEventListener("focus", () => show(link));
+      link.addEventListener("blur", hide);
+      link.addEventListener("mouseleave", () => {
+        clearTimeout(timer);
+        timer = setTimeout(() => { if (!tip.matches(":hover")) hide(); }, 150);
+      });
+    }
+    tip.addEventListener("mouseleave", hide);
+    document.addEventListener("keydown", event => { if (event.key === "Escape") hide(); });
+  };
+
+  document.addEventListener("DOMContentLoaded", () => { nameFolds(); showTips(); });
+})();

@@ -1,0 +1,141 @@
+// What the small laboratories share: controls with labels, numbers, drawings, and a voice.
+// A laboratory calls lab.define(name, build); build(here, data) makes its controls and views once,
+// and gives here.draw a function that is called at the start and after every change.
+window.lab = (() => {
+  "use strict";
+  const SVG = "http://www.w3.org/2000/svg";
+  const QUIET = 600; // ms without a change, after which a screen reader is told
+
+  const filled = (node, attributes, children) => {
+    for (const [name, value] of Object.entries(attributes))
+      if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+    node.append(...children);
+    return node;
+  };
+  const make = (tag, attributes = {}, ...children) =>
+    filled(document.createElement(tag), attributes, children);
+  const draw = (tag, attributes = {}, ...children) =>
+    filled(document.createElementNS(SVG, tag), attributes, children);
+  const fixed = (x, digits) =>
+    (Object.is(x, -Infinity) ? "−∞" : x.toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "").replace("-", "−"));
+
+  class Place {
+    constructor(box, name) {
+      this.name = name;
+      this.live = box.querySelector(".lab-live");
+      this.controls = make("div", { class: "lab-controls" });
+      this.view = make("div", { class: "lab-view" });
+      this.sentence = make("p", { class: "lab-says", id: `lab-${name}-says` });
+      this.voice = make("p", { class: "lab-voice", role: "status" });
+      this.live.replaceChildren(this.controls, this.view, this.sentence, this.voice);
+      this.numbers = {};
+      this.waiting = 0;
+    }
+
+    // A function that redraws all; changes within one frame are drawn once.
+    draw(all) {
+      this.redraw = () => {
+        this.frame ||= requestAnimationFrame(() => { this.frame = 0; all(); });
+      };
+      all();
+    }
+
+    changed() {
+      this.spoken = true;
+      if (this.redraw) this.redraw();
+    }
+
+    field(name, label, input, ...more) {
+      input.id = `lab-${this.name}-${name}`;
+      input.autocomplete = "off";
+      this.controls.append(make("div", { class: "lab-field" },
+        make("label", { for: input.id }, label), ...more, input));
+    }
+
+    // A slider. show: its value -> what is read of it; read: where the slider is -> its value.
+    slider(name, label, { min, max, step = 1, value, read = x => x, show = String }) {
+      const input = make("input", { type: "range", min, max, step, value });
+      const shown = make("output", { "aria-live": "off", "data-number": name });
+      this.field(name, label, input, shown);
+      shown.htmlFor = input.id;
+      const tell = () => {
+        const now = read(input.valueAsNumber);
+        shown.textContent = show(now);
+        shown.dataset.exact = now;
+        input.setAttribute("aria-valuetext", show(now));
+      };
+      input.addEventListener("input", () => { tell(); this.changed(); });
+      tell();
+      return {
+        input,
+        get value() { return read(input.valueAsNumber); },
+        set value(now) { input.value = now; tell(); },
+        set max(now) { input.max = now; tell(); },
+      };
+    }
+
+    // A choice of one; options: [value, what is read].
+    choice(name, label, options, value) {
+      const select = make("select", {}, ...options.map(([of, text]) =>
+        make("option", { value: of, selected: String(of) === String(value) }, text)));
+      this.field(name, label, select);
+      select.addEventListener("input", () => this.changed());
+      return { input: select, get value() { return select.value; } };
+    }
+
+    // A box to tick.
+    tick(name, label) {
+      const input = make("input", { type: "checkbox", id: `lab-${this.name}-${name}`, autocomplete: "off" });
+      this.controls.append(make("label", { class: "lab-tick" }, input, ` ${label}`));
+      input.addEventListener("input", () => this.changed());
+      return { input, get value() { return input.checked; } };
+    }
+
+    button(label, press) {
+      const button = make("button", { type: "button", class: "lab-button" }, label);
+      button.addEventListener("click", () => { press(); this.changed(); });
+      this.controls.append(button);
+      return button;
+    }
+
+    // A list of named numbers; number() fills it.
+    list(...entries) {
+      const list = make("dl", { class: "lab-numbers" });
+      for (const [name, label] of entries)
+        list.append(make("div", {}, make("dt", {}, label), this.cell(name, "dd")));
+      this.view.append(list);
+    }
+
+    // An element that holds the number of that name.
+    cell(name, tag = "span") {
+      this.numbers[name] = make(tag, { "data-number": name });
+      return this.numbers[name];
+    }
+
+    number(name, exact, shown) {
+      this.numbers[name].textContent = shown;
+      this.numbers[name].dataset.exact = exact;
+    }
+
+    // What a reader sees, in words; spoken when the controls have come to rest.
+    say(text) {
+      this.sentence.textContent = text;
+      clearTimeout(this.waiting);
+      if (this.spoken) this.waiting = setTimeout(() => { this.voice.textContent = text; }, QUIET);
+    }
+  }
+
+  const define = (name, build) => {
+    for (const box of document.querySelectorAll(`.lab[data-lab="${name}"]`)) {
+      try {
+        build(new Place(box, name), JSON.parse(box.querySelector(".lab-data").textContent));
+        box.classList.add("lab-ready");
+      } catch (error) {
+        box.classList.add("lab-failed"); // the table is shown in its place
+        throw error;
+      }
+    }
+  };
+
+  return { define, make, draw, fixed };
+})();

@@ -1,0 +1,429 @@
+r"""The multi-head layer over several devices: heads divided, and with them the weights.
+
+Device $d$ of $P$ has $N/P$ heads: their columns of $W_Q$, $W_K$ and $W_V$ and their rows of $W_O$.
+It computes $\sum_h O^h W_O^h$ over its own heads, and one sum over the devices gives the output of
+the layer. Nothing else is sent: what a head does concerns no other head.
+
+Where there are fewer key/value heads than devices, several devices need the same one. Its weights
+are *replicated*, or *split* among those devices by columns and gathered before they are used: less
+to hold, more to send. Latent attention has one latent for all heads, which no division of the heads
+divides: every device makes it from the whole of $W_C$, and keeps the whole of it.
+
+Inside, each device runs the layer itself, on weights of fewer heads. Which weights a device has is
+in their types: :func:`shard_params` places them, :func:`head_specs` says where.
+
+References:
+    Shoeybi et al., Megatron-LM, 2019 (arXiv:1909.08053), section 3.
+"""
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float
+
+from mha_book._checks import check, check_floating, check_rank, check_type
+from mha_book.masks import Mask, as_mask
+from mha_book.multihead.latent import (
+    LatentParams,
+    absorbed_attention,
+    compress,
+    expanded_attention,
+)
+from mha_book.multihead.layer import (
+    broadcast_gates,
+    multi_head_attention,
+    project_output,
+    project_qkv,
+)
+from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, check_params
+from mha_book.sharding.all_to_all import attend_exchanged
+from mha_book.sharding.mesh import (
+    MeshAxes,
+    axis_sizes,
+    check_divisible,
+    head_parts,
+    mask_specs,
+    mesh_of,
+    on_mesh,
+)
+from mha_book.sharding.placement import Placement
+from mha_book.sharding.ring import attend_over_ring, data_specs, ring_call
+
+__all__ = [
+    "head_specs",
+    "latent_specs",
+    "shard_params",
+    "sharded_latent_attention",
+    "sharded_multi_head_attention",
+]
+
+KV_HEADS = ("replicate", "split")
+METHODS = ("ring", "all_to_all")
+Params = TypeVar("Params", MultiHeadParams, LatentParams)
+
+
+def head_specs(
+    params: MultiHeadParams, devices: int, heads: str, kv_heads: str = "replicate"
+) -> MultiHeadParams:
+    """Return how the weights of a layer lie on an axis of a mesh.
+
+    Args:
+        params: the weights, or their shapes.
+        devices: of the axis; a divisor of ``N``.
+        heads: its name.
+        kv_heads: what to do with key/value heads where the devices do not divide ``K``, which must
+            divide them then: "replicate" to hold the weights of all of them on every device,
+            "split" to hold ``D / devices`` rows of these, gathered before they are used.
+
+    Returns:
+        Specs, one in place of each weight.
+
+    Raises:
+        ValueError: the devices do not divide ``N``, or neither of them and ``K`` the other.
+
+    Example:
+        >>> from mha_book import init_multi_head
+        >>> specs = head_specs(init_multi_head(jax.random.key(0), 8, 4), 2, "heads")
+        >>> tuple(specs.w_q), tuple(specs.w_o)
+        ((None, 'heads', None), ('heads', None, None))
+    """
+    _check_separate(params)
+    check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
+    num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
+    is_shared = head_parts(num_heads, num_kv_heads, devices, heads) > 1
+    rows = heads if kv_heads == "split" else None
+    into = PartitionSpec(rows, None, None) if is_shared else PartitionSpec(None, heads, None)
+    if is_shared and rows is not None:
+        for name in ("w_k", "w_v"):
+            size = getattr(params, name).shape[0]
+            check_divisible(name, "axis 0 (D)", size, devices, heads)
+    bias = PartitionSpec() if is_shared else PartitionSpec(heads, None)
+    specs: dict[str, Any] = {
+        "w_q": PartitionSpec(None, heads, None),
+        "w_k": into,
+        "w_v": into,
+        "w_o": PartitionSpec(heads, None, None),
+        "b_q": PartitionSpec(heads, None),
+        "b_k": bias,
+        "b_v": bias,
+        "b_o": PartitionSpec(),
+    }
+    absent = [name for name, x in params._asdict().items() if x is None]
+    return MultiHeadParams(**{**specs, **dict.fromkeys(absent)})
+
+
+def latent_specs(params: LatentParams, devices: int, heads: str) -> LatentParams:
+    """Return how the weights of latent attention lie: what has an axis of heads is divided.
+
+    Args:
+        params: the weights, or their shapes.
+        devices: of the axis; a divisor of ``N``.
+        heads: its name.
+
+    Returns:
+        Specs, one in place of each weight; ``w_c`` and ``w_kr``, which make the latent, and
+        ``w_qc`` are whole on every device.
+
+    Raises:
+        ValueError: the devices do not divide ``N``.
+
+    Example:
+        >>> from mha_book.multihead.latent import init_latent
+        >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
+        >>> specs = latent_specs(init_latent(jax.random.key(0), 8, 4, **sizes), 2, "heads")
+        >>> tuple(specs.w_uk), tuple(specs.w_c)
+        ((None, 'heads', None), ())
+    """
+    check_type(params, "params", LatentParams, "as init_latent gives them")
+    check_divisible("params", "axis of heads (N)", params.w_q.shape[1], devices, heads)
+    whole: dict[str, Any] = {
+        name: None if x is None else PartitionSpec() for name, x in params._asdict().items()
+    }
+    middle = PartitionSpec(None, heads, None)
+    divided = {"w_q": middle, "w_uk": middle, "w_uv": middle, "w_o": PartitionSpec(heads)}
+    return LatentParams(**{**whole, **divided})
+
+
+def shard_params(
+    params: Params, heads: str, mesh: Any = None, kv_heads: str = "replicate"
+) -> Params:
+    """Place the weights of a layer on the devices of a mesh, by heads.
+
+    Their types then carry the division: under ``jax.jit`` the plain layer, called with these, runs
+    over the devices too.
+
+    Args:
+        params: the weights of a layer, or of one with latent attention.
+        heads: the name of the axis of the mesh.
+        mesh: the mesh, of devices.
+        kv_heads: as in :func:`head_specs`.
+
+    Returns:
+        The same numbers, divided.
+
+    Raises:
+        ValueError: as in :func:`head_specs`.
+
+    Example:
+        >>> from mha_book import init_multi_head
+        >>> mesh = jax.make_mesh((1,), ("heads",))
+        >>> params = shard_params(init_multi_head(jax.random.key(0), 8, 4), "heads", mesh)
+        >>> params.w_o.sharding.spec[0]
+        'heads'
+    """
+    mesh = jax.sharding.get_mesh() if mesh is None else mesh
+    devices: Any = axis_sizes(mesh_of(mesh), MeshAxes(heads=heads)).heads
+    specs: Any
+    if isinstance(params, LatentParams):
+        specs = latent_specs(params, devices, heads)
+    else:
+        specs = head_specs(params, devices, heads, kv_heads)
+    placed: Params = jax.tree.map(
+        lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec)), params, specs
+    )
+    return placed
+
+
+def sharded_multi_head_attention(
+    params: MultiHeadParams,
+    x: Float[Array, "*batch T D"],
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    method: str = "ring",
+    placement: str | Placement = "contiguous",
+    kv_heads: str = "replicate",
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    gates: Float[Array, " N"] | None = None,
+    angles: Float[Array, "T pairs"] | None = None,
+    implementation: str | None = None,
+    unroll: int | None = None,
+) -> Float[Array, "*batch T D"]:
+    r"""Apply the layer to sequences, heads and positions that are divided over a mesh.
+
+    What :func:`~mha_book.multihead.layer.multi_head_attention` gives on one device, by the same
+    three functions: each device projects, attends and projects back with the heads that it has, and
+    what it has of $\sum_h O^h W_O^h$ is added up over the devices of ``axes.heads``.
+
+    Args:
+        params: the weights, as :func:`shard_params` places them, or not placed.
+        x: ``(…, T, D)``; its positions in the order of ``placement`` where these are divided.
+        axes: which axes of the mesh divide sequences, heads and positions.
+        mesh: the mesh; None for the one that is set.
+        method: how divided positions attend to each other: "ring"
+            (:func:`~mha_book.sharding.ring.ring_attention`) or "all_to_all"
+            (:func:`~mha_book.sharding.all_to_all.all_to_all_attention`).
+        placement: of the positions, for "ring".
+        kv_heads: as in :func:`head_specs`.
+        mask: as in the layer; for "ring" as there.
+        is_causal: as in the layer.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+        gates: ``(N,)``.
+        angles: ``(T, H/2)``, of the positions in the order in which they lie.
+        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+        unroll: as in :func:`~mha_book.sharding.ring.ring_attention`.
+
+    Returns:
+        ``(…, T, D)``, divided as ``x`` is.
+
+    Raises:
+        ValueError: an axis of the mesh is not known, or its devices do not divide what they are to
+            divide; the message says what to do. Or as in the layer.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from mha_book import init_multi_head
+        >>> mesh = jax.make_mesh((1, 1), ("heads", "ring"))
+        >>> params = init_multi_head(jax.random.key(0), d_model=8, num_heads=4, num_kv_heads=2)
+        >>> axes = MeshAxes(heads="heads", sequence="ring")
+        >>> sharded_multi_head_attention(params, jnp.ones((5, 8)), mesh=mesh, axes=axes).shape
+        (5, 8)
+    """
+    _check_separate(params)
+    check_rank(x, "x", "(…, T, D)", 2)
+    check_floating(x, "x", params.w_q, "the weights")
+    check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
+    mesh = mesh_of(mesh)
+    sizes: Any = axis_sizes(mesh, axes)
+    num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
+    specs = head_specs(params, sizes.heads, str(axes.heads), kv_heads)
+    if axes.heads is None:
+        specs = jax.tree.map(
+            lambda _: PartitionSpec(), specs, is_leaf=lambda s: isinstance(s, PartitionSpec)
+        )
+    copies = head_parts(num_heads, num_kv_heads, sizes.heads, axes.heads)
+    is_split = copies > 1 and kv_heads == "split"
+    length = x.shape[-2]
+    check_divisible("x", "axis -2 (positions T)", length, sizes.sequence, axes.sequence)
+    x_spec = _input_spec(x, axes, sizes)
+    given = as_mask(mask, is_causal, (*x.shape[:-2], num_heads, length, length))
+    number = params.w_q.shape[-1] ** -0.5 if scale is None else scale
+    is_ring = axes.sequence is not None and method == "ring"
+    data: Any = given
+    if is_ring:
+        call, data = ring_call(
+            given, placement, length, sizes.sequence, str(axes.sequence), number,
+            implementation, unroll,
+        )  # fmt: skip
+        data_spec: Any = data_specs(data, axes)
+    elif axes.sequence is not None:
+        is_natural = placement == "contiguous"
+        check(is_natural, "placement", "contiguous, for all_to_all", repr(placement))
+        together = [name for name in (axes.heads, axes.sequence) if name is not None]
+        parts = sizes.heads * sizes.sequence
+        head_parts(num_heads, num_kv_heads, parts, " × ".join(together))
+        data_spec = mask_specs(given, axes.batch, tuple(together))
+    else:
+        data_spec = mask_specs(given, axes.batch, axes.heads)
+
+    def on_device(
+        params: MultiHeadParams, x: Array, data: Any, gates: Array | None, angles: Array | None
+    ) -> Array:
+        if is_split:
+            w_k, w_v = (
+                jax.lax.all_gather(w, axes.heads, axis=0, tiled=True)
+                for w in (params.w_k, params.w_v)
+            )
+            params = params._replace(w_k=w_k, w_v=w_v)
+        params = _own_kv_head(params, copies, axes.heads)
+        b_o, params = params.b_o, params._replace(b_o=None)
+        options: dict[str, Any] = {"implementation": implementation}
+        output: Array
+        if axes.sequence is None:
+            output = multi_head_attention(
+                params, x, mask=data, scale=number, gates=gates, angles=angles, **options
+            )
+        else:
+            q, k, v = project_qkv(params, x, angles=angles)
+            if is_ring:
+                heads = attend_over_ring(call, q, k, v, data)[0]
+            else:
+                exchange = (str(axes.sequence), sizes.sequence)
+                heads = attend_exchanged(q, k, v, *exchange, mask=data, scale=number, **options)
+            heads = heads if gates is None else heads * broadcast_gates(gates, heads.ndim)
+            output = project_output(params, heads)
+        if axes.heads is not None:
+            output = jax.lax.psum(output, axes.heads)
+        return (
+            output if b_o is None else output + jnp.reshape(b_o, (1,) * (output.ndim - 1) + (-1,))
+        )
+
+    run = on_mesh(
+        on_device,
+        mesh,
+        (
+            specs,
+            x_spec,
+            data_spec,
+            None if gates is None else PartitionSpec(axes.heads),
+            None if angles is None else PartitionSpec(axes.sequence, None),
+        ),
+        x_spec,
+    )
+    result: Array = run(params, x, data, gates, angles)
+    return result
+
+
+def sharded_latent_attention(
+    params: LatentParams,
+    x: Float[Array, "*batch T D"],
+    angles: Float[Array, "T pairs"],
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    form: str = "expanded",
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+) -> Float[Array, "*batch T D"]:
+    """Apply a layer with latent attention whose heads, and sequences, are divided over a mesh.
+
+    The latent belongs to all heads: every device of ``axes.heads`` makes and keeps the whole of it.
+
+    Args:
+        params: the weights, as :func:`shard_params` places them, or not placed.
+        x: ``(…, T, D)``.
+        angles: ``(T, P/2)``.
+        axes: which axes of the mesh divide what; ``axes.sequence`` is None.
+        mesh: the mesh; None for the one that is set.
+        form: "expanded" or "absorbed", as in :mod:`~mha_book.multihead.latent`.
+        mask: as in :func:`~mha_book.multihead.latent.expanded_attention`.
+        is_causal: likewise.
+
+    Returns:
+        ``(…, T, D)``.
+
+    Raises:
+        ValueError: an axis of the mesh is not known, its devices do not divide the heads, or the
+            positions are to be divided.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from mha_book.multihead.latent import init_latent
+        >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
+        >>> params = init_latent(jax.random.key(0), 8, 4, **sizes)
+        >>> mesh = jax.make_mesh((1,), ("h",))
+        >>> x, angles = jnp.ones((5, 8)), jnp.zeros((5, 1))
+        >>> sharded_latent_attention(params, x, angles, mesh=mesh, axes=MeshAxes(heads="h")).shape
+        (5, 8)
+    """
+    forms = {"expanded": expanded_attention, "absorbed": absorbed_attention}
+    check(form in forms, "form", f"one of {', '.join(forms)}", repr(form))
+    check_type(params, "params", LatentParams, "as init_latent gives them")
+    check_rank(x, "x", "(…, T, D)", 2)
+    mesh = mesh_of(mesh)
+    sizes: Any = axis_sizes(mesh, axes)
+    what = "None: latent attention is divided by heads and sequences alone"
+    check(axes.sequence is None, "axes.sequence", what, repr(axes.sequence))
+    specs: Any = PartitionSpec()
+    if axes.heads is not None:
+        specs = latent_specs(params, sizes.heads, axes.heads)
+    x_spec = _input_spec(x, axes, sizes)
+    scores_shape = (*x.shape[:-2], params.w_q.shape[1], x.shape[-2], x.shape[-2])
+    given = as_mask(mask, is_causal, scores_shape)
+
+    def on_device(params: LatentParams, x: Array, angles: Array, mask: Mask | None) -> Array:
+        latent = compress(params, x, angles)
+        output = forms[form](params, x, latent, angles, mask=mask)
+        return output if axes.heads is None else jax.lax.psum(output, axes.heads)
+
+    run = on_mesh(
+        on_device,
+        mesh,
+        (specs, x_spec, PartitionSpec(), mask_specs(given, axes.batch, axes.heads)),
+        x_spec,
+    )
+    result: Array = run(params, x, angles, given)
+    return result
+
+
+def _own_kv_head(params: MultiHeadParams, copies: int, heads: str | None) -> MultiHeadParams:
+    """Of key/value heads that several devices share, keep the one that this device needs."""
+    if copies == 1:
+        return params
+    own = jax.lax.axis_index(heads) // copies
+
+    def take(x: Any) -> Any:
+        return None if x is None else jax.lax.dynamic_slice_in_dim(x, own, 1, -2)
+
+    return params._replace(
+        w_k=take(params.w_k), w_v=take(params.w_v), b_k=take(params.b_k), b_v=take(params.b_v)
+    )
+
+
+def _input_spec(x: Array, axes: MeshAxes, sizes: Any) -> PartitionSpec:
+    if axes.batch is not None:
+        what = "None, or x with an axis of sequences, (B, T, D)"
+        check(x.ndim > 2, "axes.batch", what, f"{axes.batch!r} and x of shape {x.shape}")
+        check_divisible("x", "axis 0 (sequences)", x.shape[0], sizes.batch, axes.batch)
+    leading = [axes.batch, *[None] * (x.ndim - 3)] if x.ndim > 2 else []
+    return PartitionSpec(*leading, axes.sequence, None)
+
+
+def _check_separate(params: Any) -> None:
+    if isinstance(params, FusedMultiHeadParams):
+        check(False, "params", "MultiHeadParams: write unfuse(params)", type(params).__name__)
+    check_params(params)

@@ -1,0 +1,552 @@
+r"""Attention over a ring of devices: queries stay, keys and values travel from one to the next.
+
+Of a sequence too long for one device, device $d$ of $P$ holds $T/P$ positions. In step $s$ it has
+the keys and values of device $d - s$ and computes the output $O_s$ and log-sum-exp $\lambda_s$ of
+its queries over these; what it knows after all steps is
+$O = \sum_s e^{\lambda_s - \lambda} O_s$ with $\lambda = \log \sum_s e^{\lambda_s}$, joined part by
+part as in :mod:`~mha_book.attention.online_softmax`. Nothing of the size $T \times T$, and no more
+than two blocks of keys and values, is ever on one device.
+
+Backward, a second ring. Of a part, $A^{ij} = e^{S^{ij} - \lambda^i}$ needs the log-sum-exp of all
+keys alone, which stayed with the query; so keys and values travel once more, and with them the sums
+of their gradients, which arrive at home when every device has added its part.
+
+Which positions a device holds is its :class:`~mha_book.sharding.placement.Placement`. Between a run
+of queries and a run of keys the mask is a band again, known before the program is compiled: a step
+in which nobody sees anything is not taken (a window makes a short ring), and a device for which all
+is hidden computes nothing in that step.
+
+The keys of the next step are on their way while those of the present one are used: neither waits
+for the other. Each step is one call of :func:`~mha_book.attention.dispatch.attend`.
+
+References:
+    Liu, Zaharia and Abbeel, Ring Attention with Blockwise Transformers, 2023 (arXiv:2310.01889).
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, overload
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Bool, Float
+
+from mha_book._checks import check, check_flag, check_operands, check_size, wide
+from mha_book.attention import blocks, gradient
+from mha_book.attention.blockwise import blockwise_gradients
+from mha_book.attention.derivatives import with_gradient_by_hand
+from mha_book.attention.dispatch import attend
+from mha_book.attention.online_softmax import SoftmaxState, finalize, merge
+from mha_book.attention.operands import Operands, prepare
+from mha_book.masks import Mask, as_mask, zero_unattended
+from mha_book.sharding.mesh import (
+    MeshAxes,
+    array_spec,
+    axis_sizes,
+    check_divisible,
+    head_parts,
+    mesh_of,
+    on_mesh,
+    operand_specs,
+)
+from mha_book.sharding.placement import Placement, as_placement, local_bounds
+
+__all__ = ["RingStep", "ring_attention", "ring_schedule"]
+
+HIDDEN = (1, 0)  # a band of nothing
+Arrays = tuple[Array, ...]
+
+
+class RingStep(NamedTuple):
+    """One step of a ring: whose keys each device has, and what of them its queries see.
+
+    Args:
+        shift: how many devices before its own the keys come from.
+        bounds: ``(devices, runs of queries, runs of keys, 2)``, as
+            :func:`~mha_book.sharding.placement.local_bounds` gives them.
+    """
+
+    shift: int
+    bounds: np.ndarray
+
+
+def ring_schedule(
+    placement: Placement, lower: int | None = None, upper: int | None = None
+) -> list[RingStep]:
+    """Return the steps of a ring; those in which no device sees anything are left out.
+
+    Args:
+        placement: which positions each device holds.
+        lower: the least ``j - i`` that is visible, or None.
+        upper: the greatest, or None.
+
+    Returns:
+        The steps, the first with each device's own keys.
+
+    Example:
+        >>> from mha_book.sharding.placement import make_placement
+        >>> window = ring_schedule(make_placement("contiguous", 64, 8), lower=-9, upper=0)
+        >>> [step.shift for step in window]  # nine keys before its own: two devices' at most
+        [0, 1, 2]
+    """
+    steps = []
+    for shift in range(placement.devices):
+        bounds = local_bounds(placement, shift, lower, upper)
+        if shift == 0 or (bounds[..., 0] <= bounds[..., 1]).any():
+            steps.append(RingStep(shift, bounds))
+    return steps
+
+
+class RingCall(NamedTuple):
+    """What a ring is to compute, without the arrays."""
+
+    axis_name: str
+    placement: Placement
+    lower: int | None
+    upper: int | None
+    scale: Any
+    implementation: str | None
+    unroll: int | None
+
+
+class MaskData(NamedTuple):
+    """The arrays of a mask: lengths of the whole sequences, and rows of pairs.
+
+    Args:
+        key_lengths: of the batch axes, or None.
+        query_lengths: likewise.
+        array: ``(…, N, t, T)``, this device's queries and all keys, each axis whole or 1; or None.
+    """
+
+    key_lengths: Array | None = None
+    query_lengths: Array | None = None
+    array: Array | None = None
+
+
+@overload
+def ring_attention(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    placement: str | Placement = "contiguous",
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    implementation: str | None = None,
+    return_lse: Literal[False] = False,
+    unroll: int | None = None,
+) -> Array: ...
+
+
+@overload
+def ring_attention(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    placement: str | Placement = "contiguous",
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    implementation: str | None = None,
+    return_lse: Literal[True],
+    unroll: int | None = None,
+) -> tuple[Array, Array]: ...
+
+
+def ring_attention(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    placement: str | Placement = "contiguous",
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    implementation: str | None = None,
+    return_lse: bool = False,
+    unroll: int | None = None,
+) -> Array | tuple[Array, Array]:
+    r"""Attend with the positions divided over a ring of devices.
+
+    What :func:`~mha_book.attention.dispatch.attend` gives on one device, for sequences of which one
+    device holds a part. Sequences and heads may be divided as well, over other axes of the mesh.
+
+    Args:
+        query: ``(…, N, T, H)``, its positions in the order of ``placement``.
+        key: ``(…, K, T, H)``, likewise. Where the heads are divided, ``K`` is a multiple of the
+            number of devices, or a divisor: then each gets the one that its query heads read.
+        value: ``(…, K, T, C)``, likewise.
+        axes: which axes of the mesh divide what; ``axes.sequence`` is the ring.
+        mesh: the mesh; None for the one that is set.
+        placement: "contiguous" for positions in their natural order, "striped" or "zigzag" for
+            arrays that :func:`~mha_book.sharding.placement.place` brought into that order, or a
+            placement of your own.
+        mask: a :class:`~mha_book.masks.Mask` of positions in their natural order, with bounds that
+            are integers; or an array ``(…, N, T, T)``, its rows and columns in the order of
+            ``placement``, of which each device holds the rows of its queries.
+        is_causal: whether position ``i`` may attend to positions ``j <= i`` only.
+        scale: factor of the scores, a number; None means ``1 / sqrt(H)``.
+        implementation: passed to :func:`~mha_book.attention.dispatch.attend` in each step; one that
+            has a log-sum-exp.
+        return_lse: whether to return the log-sum-exp too.
+        unroll: None to write out all steps in the program, so that a compiler can send the keys of
+            one step during the arithmetic of another; a number for a loop with so many steps
+            written out in its body: a small program for a long ring.
+
+    Returns:
+        ``(…, N, T, C)`` in the order of ``placement``, laid out as the query is; with
+        ``return_lse`` a pair of it and ``(…, N, T)``.
+
+    Raises:
+        ValueError: an axis of the mesh is not known, or its devices do not divide an axis of the
+            arrays; the mask has a bound that is an array; or as in
+            :func:`~mha_book.attention.dispatch.attend`.
+        NotImplementedError: the implementation that was named cannot serve.
+
+    Example:
+        >>> mesh = jax.make_mesh((1,), ("ring",))  # a ring of one device
+        >>> x = jnp.ones((2, 8, 4))
+        >>> ring_attention(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"), is_causal=True).shape
+        (2, 8, 4)
+    """
+    check_operands(query, key, value)
+    mesh = mesh_of(mesh)
+    sizes: Any = axis_sizes(mesh, axes)
+    what = "the axis of the mesh that is the ring"
+    check(axes.sequence is not None, "axes.sequence", what, None)
+    check(query.ndim > 2, "query", "axes (…, N, T, H), rank 3 or more", f"shape {query.shape}")
+    length = query.shape[-2]
+    check(key.shape[-2] == length, "key", f"axis -2 of {length}, as query has", key.shape[-2])
+    check_divisible("query", "axis -2 (positions T)", length, sizes.sequence, axes.sequence)
+    if axes.batch is not None:
+        check(query.ndim > 3, "query", "axes (B, …, N, T, H)", f"shape {query.shape}")
+        check_divisible("query", "axis 0 (sequences)", query.shape[0], sizes.batch, axes.batch)
+    copies = head_parts(query.shape[-3], key.shape[-3], sizes.heads, axes.heads)
+    check_flag(return_lse, "return_lse")
+    given = as_mask(mask, is_causal, (*query.shape[:-1], length))
+    number = prepare(query, key, value, scale=scale).scale
+    call, data = ring_call(
+        given, placement, length, sizes.sequence, str(axes.sequence), number, implementation, unroll
+    )
+    spec = operand_specs(query.ndim, axes)
+    kv_spec = operand_specs(query.ndim, axes if copies == 1 else axes._replace(heads=None))
+
+    def on_device(query: Array, key: Array, value: Array, data: MaskData) -> tuple[Array, Array]:
+        if copies > 1:  # of the key heads, the one that this device's query heads read
+            own = jax.lax.axis_index(axes.heads) // copies
+            key, value = (jax.lax.dynamic_slice_in_dim(x, own, 1, -3) for x in (key, value))
+        return attend_over_ring(call, query, key, value, data)
+
+    run = on_mesh(
+        on_device,
+        mesh,
+        (spec, kv_spec, kv_spec, data_specs(data, axes)),
+        (spec, PartitionSpec(*spec[:-1])),
+    )
+    output, lse = run(query, key, value, data)
+    return (output, lse) if return_lse else output
+
+
+def ring_call(
+    mask: Mask | None,
+    placement: str | Placement,
+    length: int,
+    devices: int,
+    axis_name: str,
+    scale: Any,
+    implementation: str | None,
+    unroll: int | None,
+) -> tuple[RingCall, MaskData]:
+    """Return what a ring is to compute: the structure, checked, and the arrays of the mask."""
+    ring = as_placement(placement, length, devices)
+    is_number = isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool)
+    check(is_number, "scale", "a number: a ring has no gradient of an array", repr(type(scale)))
+    if unroll is not None:
+        check_size(unroll, "unroll", 1, "None, or a positive integer")
+    mask = Mask() if mask is None else mask
+    for name in ("lower", "upper"):
+        bound = getattr(mask, name)
+        what = "an integer: which steps a ring takes is part of the program"
+        check(bound is None or isinstance(bound, int), f"mask.{name}", what, repr(type(bound)))
+    if not mask.parts:  # whoever sees everything sees it in any order
+        ring = as_placement("contiguous", length, devices)
+    call = RingCall(axis_name, ring, mask.lower, mask.upper, scale, implementation, unroll)
+    return call, MaskData(mask.key_lengths, mask.query_lengths, mask.array)
+
+
+def data_specs(data: MaskData, axes: MeshAxes) -> MaskData:
+    """Return how lengths and array of a mask lie on the mesh."""
+    keys, queries = (None if x is None else PartitionSpec(axes.batch) for x in data[:2])
+    array = array_spec(data.array, axes.batch, axes.heads, axes.sequence)
+    return MaskData(keys, queries, array)  # type: ignore[arg-type]
+
+
+def attend_over_ring(
+    call: RingCall, query: Array, key: Array, value: Array, data: MaskData
+) -> tuple[Array, Array]:
+    """Return output and log-sum-exp of this device's queries; inside ``shard_map``."""
+
+    def forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
+        output, lse = _forward(call, *arguments)
+        return (output, lse), (*arguments, output, lse)
+
+    by_hand = with_gradient_by_hand(
+        forward,
+        lambda kept, cotangents: (*_backward(call, kept, cotangents), None),
+        lambda *arguments: _forward(call, *arguments),
+    )
+    return by_hand(query, key, value, data)
+
+
+def _forward(
+    call: RingCall, query: Array, key: Array, value: Array, data: MaskData
+) -> tuple[Array, Array]:
+    runs = call.placement.num_runs
+    q = _split(query, runs, -2)
+    zeros = jnp.zeros((*q[0].shape[:-1], value.shape[-1]), query.dtype)
+    nothing = zeros, jnp.full(zeros.shape[:-1], -jnp.inf, wide(query.dtype))
+
+    def visit(place: _Place, known: Any, arrived: Arrays) -> tuple[Any, Arrays]:
+        """Join what each run of queries knows with what it sees of these keys."""
+        keys, values = (_split(x, runs, -2) for x in arrived)
+        known = list(known)
+
+        def of_runs(a: int, b: int, mask: Mask | None) -> Any:
+            return attend(
+                q[a], keys[b], values[b], mask=mask, scale=call.scale,
+                implementation=call.implementation, return_lse=True,
+            )  # fmt: skip
+
+        for a, _, part in _parts(call, data, place, of_runs, nothing):
+            known[a] = merge(known[a], _as_state(*part))
+        return known, ()
+
+    start = [_as_state(*nothing) for _ in q]
+    known, _ = _around(call, visit, start, (key, value), ())
+    outputs, sums = zip(*(finalize(state) for state in known), strict=True)
+    return jnp.concatenate(outputs, axis=-2).astype(query.dtype), jnp.concatenate(sums, axis=-1)
+
+
+def _as_state(output: Array, lse: Array) -> SoftmaxState:
+    """Return what attention over some keys says of their softmax: a sum of 1, or of no key 0."""
+    lse = lse[..., None]
+    total = jnp.where(jnp.isneginf(lse), jnp.zeros((), lse.dtype), jnp.ones((), lse.dtype))
+    return SoftmaxState(lse, total, output.astype(lse.dtype))
+
+
+def _backward(call: RingCall, kept: Any, cotangents: tuple[Array, Array]) -> Arrays:
+    query, key, value, data, output, lse = kept
+    # The keys go around once more. A compiler that sees the same sends in both passes would keep
+    # what came in the first, the keys of all devices, until the second.
+    key, value = (gradient.not_before(cotangents[0], x) for x in (key, value))
+    runs, dtype = call.placement.num_runs, wide(query.dtype)
+    q, out, d_out = (_split(x, runs, -2) for x in (query, output, cotangents[0]))
+    row_lse, d_lse = (_split(x, runs, -1) for x in (lse, cotangents[1]))
+    nothing = tuple(jnp.zeros_like(_split(x, runs, -2)[0]) for x in (query, key, value))
+
+    def visit(place: _Place, d_query: Any, arrived: Arrays) -> tuple[Any, Arrays]:
+        """Return the gradients of the queries so far, and what these keys and values get here."""
+        keys, values = (_split(x, runs, -2) for x in arrived)
+        d_query = list(d_query)
+        d_arrived = [[jnp.zeros(x.shape, dtype) for x in split] for split in (keys, values)]
+
+        def of_runs(a: int, b: int, mask: Mask | None) -> Any:
+            operands = prepare(q[a], keys[b], values[b], mask=mask, scale=call.scale)
+            rows = out[a], row_lse[a], d_out[a], d_lse[a]
+            return _gradients(operands, *rows, implementation=call.implementation)
+
+        for a, b, part in _parts(call, data, place, of_runs, nothing):
+            d_q, d_k, d_v = (x.astype(dtype) for x in part)
+            d_query[a] = d_query[a] + d_q
+            d_arrived[0][b] = d_arrived[0][b] + d_k
+            d_arrived[1][b] = d_arrived[1][b] + d_v
+        return d_query, tuple(jnp.concatenate(x, axis=-2) for x in d_arrived)
+
+    start = [jnp.zeros(x.shape, dtype) for x in q]
+    sums = tuple(jnp.zeros(x.shape, dtype) for x in (key, value))
+    d_query, (d_key, d_value) = _around(call, visit, start, (key, value), sums)
+    found = jnp.concatenate(d_query, axis=-2), d_key, d_value
+    return tuple(d.astype(x.dtype) for d, x in zip(found, (query, key, value), strict=True))
+
+
+def _gradients(
+    operands: Operands,
+    output: Array,
+    lse: Array,
+    d_output: Array,
+    d_lse: Array,
+    implementation: str | None,
+) -> Arrays:
+    """Return what some keys add to the gradients, from the output and log-sum-exp of all keys.
+
+    By blocks where these are named, or where no name is given and there are many keys.
+    """
+    by_blocks = implementation == "blockwise"
+    if by_blocks or (implementation is None and operands.key.shape[-2] > blocks.KEYS):
+        by_platform = functools.partial(blockwise_gradients, operands, output, lse, d_output, d_lse)
+        found: Arrays = jax.lax.platform_dependent(
+            cpu=functools.partial(by_platform, platform="cpu"),
+            default=functools.partial(by_platform, platform="tpu"),
+        )
+        return found
+    q, k, v = zero_unattended(*operands[:3], operands.visible())
+    operands = operands._replace(query=q, key=k, value=v)
+    saved = gradient.Saved(operands, output.astype(lse.dtype), lse, None, None)
+    return gradient.backward(saved, d_output, d_lse)[:3]
+
+
+class _Place(NamedTuple):
+    """Where in the ring a device is: one step, or one of several in a loop.
+
+    Args:
+        steps: the steps that this may be.
+        number: which of them, 0 or traced.
+        shift: of that step, an integer or traced.
+    """
+
+    steps: Sequence[RingStep]
+    number: Any
+    shift: Any
+
+
+def _around(
+    call: RingCall,
+    visit: Callable[[_Place, Any, Arrays], tuple[Any, Arrays]],
+    known: Any,
+    arrived: Arrays,
+    sums: Arrays,
+) -> tuple[Any, Arrays]:
+    """Go once around the ring.
+
+    Args:
+        call: what to compute.
+        visit: from a place, what the device knows and the keys and values that are there, to what
+            it knows then and what is to be added to the sums of these keys and values.
+        known: what stays.
+        arrived: keys and values of this device, which travel.
+        sums: what travels with them and comes home at the end; may be empty.
+
+    Returns:
+        What the device knows, and the sums of its own keys and values.
+    """
+    steps = ring_schedule(call.placement, call.lower, call.upper)
+    shifts = [step.shift for step in steps]
+    ahead = [after - before for before, after in itertools.pairwise(shifts)]
+
+    def take(place: _Place, distance: int, state: Any) -> Any:
+        known, arrived, sums = state
+        following = _send(call, arrived, distance)  # on its way while the rest is computed
+        known, parts = visit(place, known, arrived)
+        sums = tuple(x + part for x, part in zip(sums, parts, strict=True))
+        return known, following, _send(call, sums, distance)
+
+    state = (known, arrived, sums)
+    first, number = 0, len(steps)
+    if call.unroll is not None and len(steps) > 3 and set(ahead) == {1}:
+        # The first step, whose mask is another, and the last, which sends nothing on, stand alone.
+        state = take(_Place(steps[:1], 0, 0), 1, state)
+        middle = steps[1:-1]
+
+        def body(state: Any, n: Array) -> tuple[Any, None]:
+            return take(_Place(middle, n, n + 1), 1, state), None
+
+        state, _ = jax.lax.scan(body, state, jnp.arange(len(middle)), unroll=call.unroll)
+        first = number - 1
+    for step, distance in zip(steps[first:], [*ahead, 0][first:], strict=True):
+        state = take(_Place([step], 0, step.shift), distance, state)
+    known, _, sums = state
+    return known, _send(call, sums, -shifts[-1])
+
+
+def _send(call: RingCall, arrays: Arrays, distance: int) -> Arrays:
+    """Send arrays ``distance`` devices on."""
+    devices = call.placement.devices
+    if distance % devices == 0:
+        return arrays
+    pairs = [(d, (d + distance) % devices) for d in range(devices)]
+    return tuple(jax.lax.ppermute(x, call.axis_name, pairs) for x in arrays)
+
+
+def _parts(
+    call: RingCall,
+    data: MaskData,
+    place: _Place,
+    of_runs: Callable[[int, int, Mask | None], Any],
+    nothing: Any,
+) -> Any:
+    """Yield the numbers of a run of queries and a run of keys, and what the one sees of the other.
+
+    Between two runs the mask is one of a few bands, and which of them depends on the device. Where
+    it is the same for all, it is part of the program; else every device takes its own branch.
+    """
+    device = jax.lax.axis_index(call.axis_name)
+    every = np.stack([step.bounds for step in place.steps])  # (steps, devices, runs, runs, 2)
+    runs = call.placement.num_runs
+    for a in range(runs):
+        for b in range(runs):
+            bounds = every[:, :, a, b].reshape(-1, 2)
+            cases, which = np.unique(bounds, axis=0, return_inverse=True)
+            bands = [(int(low), int(high)) for low, high in cases]
+            if bands == [HIDDEN]:
+                continue
+            source = (device - place.shift) % call.placement.devices
+            branches = [
+                (lambda nothing=nothing: nothing)
+                if band == HIDDEN
+                else functools.partial(of_runs, a, b, _mask(call, data, band, (a, b), source))
+                for band in bands
+            ]
+            if len(branches) == 1:
+                yield a, b, branches[0]()
+                continue
+            table = jnp.asarray(which.reshape(every.shape[:2]), jnp.int32)
+            yield a, b, jax.lax.switch(table[place.number, device], branches)
+
+
+def _mask(
+    call: RingCall, data: MaskData, band: tuple[int, int], pair: tuple[int, int], source: Any
+) -> Mask | None:
+    """Return what a run of this device's queries sees of a run of the keys of ``source``."""
+    length = call.placement.run_length
+    lower, upper = band
+    a, b = pair
+
+    def count(lengths: Array | None, device: Any, run: int) -> Array | None:
+        """How many positions of a run lie before each sequence's end."""
+        if lengths is None:
+            return None
+        start = jnp.asarray(call.placement.starts, jnp.int32)[device, run]
+        left = -((start - lengths.astype(jnp.int32)) // call.placement.stride)
+        return jnp.clip(left, 0, length)
+
+    array = data.array
+    if array is not None:
+        whole = call.placement.num_runs * length
+        if array.shape[-2] != 1:
+            array = jax.lax.dynamic_slice_in_dim(array, a * length, length, -2)
+        if array.shape[-1] != 1:
+            array = jax.lax.dynamic_slice_in_dim(array, source * whole + b * length, length, -1)
+    mask = Mask(
+        None if lower <= 1 - length else lower,
+        None if upper >= length - 1 else upper,
+        count(data.key_lengths, source, b),
+        count(data.query_lengths, jax.lax.axis_index(call.axis_name), a),
+        array,
+    )
+    return mask if mask.parts else None
+
+
+def _split(x: Array, runs: int, axis: int) -> list[Array]:
+    """Cut an array into the runs of its positions."""
+    return [x] if runs == 1 else jnp.split(x, runs, axis=axis)

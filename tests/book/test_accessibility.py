@@ -1,0 +1,56 @@
+"""Every page as axe-core sees it: in both themes, on a desktop and on a phone."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.book.browsing import DESKTOP, PAGES, PHONE, Visitor, served
+
+pytestmark = pytest.mark.needs_browser
+
+EXTRA = ["404.html", "search.html", "genindex.html"]
+WIDTHS = {"desktop": DESKTOP, "phone": PHONE}
+# A theme changes colors and nothing else.
+RULES = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
+SERIOUS = ("moderate", "serious", "critical")
+
+
+def findings(tab: Visitor, theme: str) -> list[str]:
+    """What axe finds on the page in the tab, in a theme: rule, impact and the first place."""
+    tab.page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
+    options = {"resultTypes": ["violations"], "iframes": False, **RULES[theme]}
+    found = Axe().run(tab.page, options=options).response["violations"]
+    return [
+        f"{theme}: {rule['id']} ({rule['impact']}), {len(rule['nodes'])} times, "
+        f"first {rule['nodes'][0]['html'][:120]}"
+        for rule in found
+        if rule["impact"] in SERIOUS
+    ]
+
+
+@pytest.fixture(scope="module", params=WIDTHS)
+def tab(browser, address, request):
+    tab = Visitor(browser, address, WIDTHS[request.param])
+    yield tab
+    tab.context.close()
+
+
+@pytest.mark.parametrize("page", PAGES + EXTRA)
+def test_nothing_stands_in_a_reader_s_way(tab, page):
+    tab.see(page)
+    assert [line for theme in RULES for line in findings(tab, theme)] == []
+
+
+def test_what_is_wrong_is_found(browser, tmp_path):
+    (tmp_path / "bad.html").write_text(
+        "<!doctype html><html lang=en data-theme=dark><title>Bad</title>"
+        "<style>[data-theme=dark] {background: #222} p {color: #333}</style>"
+        "<main><h1>Bad</h1><p>hardly there in the dark</p><img src='gone.png'></main>"
+    )
+    with served(tmp_path) as address:
+        tab = Visitor(browser, address, PHONE)
+        tab.see("bad.html")
+        in_light, in_dark = findings(tab, "light"), findings(tab, "dark")
+        tab.context.close()
+    assert len(in_light) == 1
+    assert in_light[0].startswith("light: image-alt (critical), 1 times")
+    assert any(line.startswith("dark: color-contrast (serious)") for line in in_dark)

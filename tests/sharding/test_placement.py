@@ -1,0 +1,116 @@
+"""Which positions a device holds, and how many pairs it computes: against counting them."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.sharding.placement import (
+    PLACEMENTS,
+    Placement,
+    as_placement,
+    balance,
+    local_bounds,
+    make_placement,
+    place,
+    restore,
+)
+from mha_book.sharding.ring import ring_schedule
+
+BANDS = [(None, None), (None, 0), (-5, 0), (-3, 7), (2, None), (None, -1), (-100, 3), (0, 0)]
+OWN = Placement("own", ((4, 0), (8, 20), (12, 16)), 1, 4)  # stretches in no order at all
+
+
+def visible(queries: np.ndarray, keys: np.ndarray, lower: int | None, upper: int | None):
+    between = keys[None, :] - queries[:, None]
+    low = np.full(between.shape, True) if lower is None else between >= lower
+    return low if upper is None else low & (between <= upper)
+
+
+def placements(length: int = 48) -> list[Placement]:
+    named = [make_placement(name, length, d) for name in PLACEMENTS for d in (1, 2, 4, 8)]
+    return [*named, OWN]
+
+
+def test_by_hand() -> None:
+    # Six positions on three devices, and twelve for zigzag.
+    assert make_placement("contiguous", 6, 3).positions.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert make_placement("striped", 6, 3).positions.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert make_placement("zigzag", 6, 3).positions.tolist() == [[0, 5], [1, 4], [2, 3]]
+    # Causal, contiguous: 3 pairs of one's own, and 4 with each device before.
+    pairs = balance(make_placement("contiguous", 6, 3), upper=0).pairs
+    assert pairs.tolist() == [[3, 3, 3], [0, 4, 4], [0, 0, 4]]
+    assert balance(make_placement("zigzag", 6, 3), upper=0).pairs.tolist() == [
+        [3, 3, 3], [2, 2, 2], [2, 2, 2]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("placement", placements(), ids=lambda p: f"{p.name}-{p.devices}")
+def test_every_position_once_and_back(placement: Placement) -> None:
+    assert sorted(placement.positions.reshape(-1)) == list(range(placement.length))
+    x = jnp.arange(3.0 * placement.length).reshape(placement.length, 3)
+    placed = np.asarray(place(x, placement))
+    for d, held in enumerate(np.split(placed, placement.devices)):
+        assert (held[:, 0] == 3 * placement.positions[d]).all()
+    assert (np.asarray(restore(jnp.asarray(placed), placement)) == x).all()
+
+
+@pytest.mark.parametrize(("lower", "upper"), BANDS)
+def test_pairs_are_those_that_one_counts(lower: int | None, upper: int | None) -> None:
+    for placement in placements():
+        found, held = balance(placement, lower, upper).pairs, placement.positions
+        taken = [step.shift for step in ring_schedule(placement, lower, upper)]
+        for shift in range(placement.devices):
+            counted = [
+                visible(held[d], held[d - shift], lower, upper).sum()
+                for d in range(placement.devices)
+            ]
+            assert found[shift].tolist() == counted
+            assert shift == 0 or (shift in taken) == (sum(counted) > 0)
+
+
+@pytest.mark.parametrize(("lower", "upper"), BANDS)
+def test_a_band_between_two_runs_is_a_band(lower: int | None, upper: int | None) -> None:
+    for placement in placements():
+        held = placement.positions.reshape(placement.devices, placement.num_runs, -1)
+        place = np.arange(placement.run_length)
+        for shift in range(placement.devices):
+            bounds = local_bounds(placement, shift, lower, upper)
+            for d, a, b in np.ndindex(bounds.shape[:3]):
+                expected = visible(held[d, a], held[d - shift, b], lower, upper)
+                low, high = bounds[d, a, b].tolist()
+                assert (visible(place, place, low, high) == expected).all()
+
+
+def test_striped_and_zigzag_are_even_where_contiguous_is_not() -> None:
+    ratios = {n: balance(make_placement(n, 4096, 8), upper=0).step_ratio for n in PLACEMENTS}
+    assert ratios["contiguous"] > 1.85
+    assert 1.0 < ratios["striped"] < 1.05
+    assert ratios["zigzag"] == 1.0
+    # Over as many devices as a pod has, a million positions: the counts stay exact integers.
+    pod = balance(make_placement("zigzag", 2**20, 256), upper=0)
+    assert pod.total == 2**20 * (2**20 + 1) // 2
+    assert pod.device_ratio == 1.0
+
+
+def test_a_window_makes_a_short_ring() -> None:
+    ring = make_placement("contiguous", 64, 8)
+    assert [s.shift for s in ring_schedule(ring, -8, 0)] == [0, 1]
+    assert [s.shift for s in ring_schedule(ring, -9, 0)] == [0, 1, 2]
+    assert [s.shift for s in ring_schedule(ring, -2, 2)] == [0, 1, 7]  # and one ahead
+    assert [s.shift for s in ring_schedule(ring, None, 0)] == list(range(8))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"placement: expected one of contiguous, .*; got 'spiral'"
+    ):
+        make_placement("spiral", 8, 2)
+    with pytest.raises(ValueError, match=r"length: expected a multiple of 8, two .* to 16; got 12"):
+        make_placement("zigzag", 12, 4)
+    with pytest.raises(ValueError, match="one of 2 devices and 24 positions; got 3 devices"):
+        as_placement(OWN, 24, 2)
+    twice = Placement("twice", ((0,), (0,)), 1, 4)
+    with pytest.raises(ValueError, match="each position from 0 to 7 once; got twice"):
+        as_placement(twice, 8, 2)
+    with pytest.raises(ValueError, match="axis -2 of 24 positions, as in placement; got shape"):
+        place(jnp.ones((5, 3)), OWN)

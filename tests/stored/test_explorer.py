@@ -1,0 +1,200 @@
+"""What the explorer of heads shows is what the models do: a slice of it computed again."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import explorer_maps
+from mha_book.models import minilm, smollm2
+from mha_book.models.tokens import token_strings, tokenize
+from mha_book.storage import file_digest, read_table
+from tests.book.extensions import ROOT, explorer
+from tests.stored import trained_heads as again
+from tests.stored.files import DATA, forged, result
+
+FOLDER = ROOT / "book" / "_static" / "explorer"
+NAME = "explorer.json"
+LONGEST = 23  # tokens
+LARGEST = 2_000_000  # bytes of all maps
+SLICE = {"smollm2": ("repeat", "fresh"), "minilm": ("fresh", "quote")}
+HEADS = {"smollm2": ((0, 0), (13, 8), (18, 6)), "minilm": ((0, 2), (3, 1), (5, 11))}
+CLOSED = {"smollm2": (13, 8), "minilm": (3, 1)}
+SHAPES = {"smollm2": (30, 9), "minilm": (6, 12)}
+
+
+def files() -> list[tuple[str, str]]:
+    return [(model, key) for key in result(NAME)["sentences"] for model in SHAPES]
+
+
+def test_there_are_a_dozen_sentences_and_342_heads_in_two_megabytes():
+    document = result(NAME)
+    index = explorer.index_of(document)
+    assert sum(m["layers"] * m["heads"] for m in index["models"].values()) == 342
+    assert len(document["sentences"]) == 12
+    paths = sorted(FOLDER.iterdir())
+    assert {path.stem for path in paths} == {f"{model}-{key}" for model, key in files()}
+    assert sum(path.stat().st_size for path in paths) < LARGEST
+
+
+def check_digests(document):
+    for model, key in files():
+        told = document["sentences"][key][model]["sha256"]
+        assert file_digest(FOLDER / f"{model}-{key}.js") == told, (model, key)
+
+
+def test_the_files_are_those_that_were_stored(tmp_path):
+    check_digests(result(NAME))
+
+    def change(document):
+        document["sentences"]["code"]["minilm"]["sha256"] = 64 * "0"
+
+    with pytest.raises(AssertionError, match="code"):
+        check_digests(forged(NAME, tmp_path, change))
+
+
+@pytest.mark.parametrize("model, key", files())
+def test_a_sentence_begins_where_there_is_something_to_see(model, key):
+    document = result(NAME)
+    look = document["sentences"][key][model]["look"]
+    weights = explorer.maps_of(ROOT, document, model, key)["weights"]
+    row = weights[look["layer"], look["head"], look["query"]]
+    assert row.argmax() == look["key"]
+    assert row.max() > 0.4
+    assert look == getattr(explorer_maps.SENTENCES[key], model)._asdict()
+
+
+@pytest.mark.parametrize("model, key", files())
+def test_weights_are_shares(model, key):
+    maps = explorer.maps_of(ROOT, result(NAME), model, key)
+    count = len(result(NAME)["sentences"][key][model]["tokens"])
+    sums = maps["weights"].sum(-1)
+    assert sums == pytest.approx(np.ones_like(sums), abs=count / 2 / 255)
+    assert np.array_equal(maps["values"].max(-1), np.ones(SHAPES[model]))
+
+
+def computed(model: str, text: str):
+    """Tokens, weights, norms of values and what closing one head does, by the model alone."""
+    loaded = again.language_model() if model == "smollm2" else again.encoder()
+    ids, lengths = tokenize(loaded, [text])
+    count = int(lengths[0])
+    ids = jnp.pad(ids, ((0, 0), (0, LONGEST - count)))  # sentences of one length: fewer programs
+    params = loaded.params
+    gates = np.ones(SHAPES[model], np.float32)
+    gates[CLOSED[model]] = 0
+    if model == "smollm2":
+        _, records = smollm2.forward(params, ids, lengths, return_intermediates=True)
+        before, after = (
+            smollm2.token_losses(params, ids, lengths, gates=jnp.asarray(g))
+            for g in (np.ones_like(gates), gates)
+        )
+        change = np.asarray(after - before)[0, : count - 1]
+    else:
+        hidden, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        closed = minilm.encode(params, ids, lengths, gates=jnp.asarray(gates))
+        one, other = (np.asarray(x[-1][0, :count], float).mean(0) for x in (hidden, closed))
+        change = 1 - one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+    found = []
+    for layer, head in HEADS[model]:
+        inside = records[layer].intermediates
+        value = np.asarray(inside.value[0])[:, :count]
+        group = SHAPES[model][1] // len(value)
+        handed = value[head // group] @ np.asarray(params.layers[layer].attention.w_o[head])
+        norms = np.linalg.norm(handed, axis=-1)
+        weights = np.asarray(inside.weights[0, head, :count, :count])
+        found.append((weights, norms / norms.max()))
+    return token_strings(loaded, ids[0, :count]), found, change
+
+
+def check_slice(document, folder_root=ROOT):
+    for model, keys in SLICE.items():
+        for key in keys:
+            sentence = document["sentences"][key]
+            maps = explorer.maps_of(folder_root, document, model, key)
+            tokens, heads, change = computed(model, sentence["text"])
+            assert sentence[model]["tokens"] == tokens
+            for place, (weights, norms) in zip(HEADS[model], heads, strict=True):
+                np.testing.assert_allclose(maps["weights"][place], weights, atol=1e-2)
+                np.testing.assert_allclose(maps["values"][place], norms, atol=1e-2)
+                brought = maps["weights"][place] * maps["values"][place]
+                np.testing.assert_allclose(brought, weights * norms, atol=1e-2)
+            told = maps["without"][CLOSED[model]]
+            np.testing.assert_allclose(told, change, atol=1e-2 if model == "smollm2" else 1e-4)
+            assert abs(change).max() > (0.05 if model == "smollm2" else 1e-3)
+
+
+@pytest.mark.needs_models
+def test_the_maps_are_those_of_the_models():
+    check_slice(result(NAME))
+
+
+@pytest.mark.needs_models
+def test_a_map_of_another_head_is_caught(tmp_path):
+    """Two heads exchanged in one file, its digest made anew."""
+    copied = tmp_path / "book" / "_static" / "explorer"
+    copied.mkdir(parents=True)
+    for path in FOLDER.iterdir():
+        (copied / path.name).write_bytes(path.read_bytes())
+    path = copied / "minilm-quote.js"
+    head, text = path.read_text().split(",", 1)
+    packed = json.loads(text.rstrip()[: -len(");")])
+    maps = explorer.maps_of(ROOT, result(NAME), "minilm", "quote")
+    swapped = maps["weights"].copy()
+    swapped[3, 1], swapped[3, 2] = maps["weights"][3, 2], maps["weights"][3, 1]
+    forged_maps = explorer_maps.Maps(
+        result(NAME)["sentences"]["quote"]["minilm"]["tokens"], swapped, maps["values"],
+        np.zeros(0), maps["without"],
+    )  # fmt: skip
+    assert explorer_maps.pack("minilm", forged_maps) != packed
+    packed = explorer_maps.pack("minilm", forged_maps)
+    path.write_text(f"{head},{json.dumps(packed)});\n")
+    with pytest.raises(AssertionError, match="tolerance"):
+        check_slice(result(NAME), tmp_path)
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_measures_are_those_of_the_tables(model):
+    """And random weights of the same shape are told apart from trained ones."""
+    found = result(NAME)["measures"][model]
+    table = read_table(DATA / f"heads-{model}.csv")
+    for title, measure in explorer_maps.MEASURES.items():
+        if title in found:
+            told = table[measure].reshape(SHAPES[model])
+            np.testing.assert_allclose(found[title]["trained"], told, rtol=1e-3)
+            assert found[title]["even"] == pytest.approx(
+                table[f"{measure} (uninformed)"][0], rel=1e-3
+            )
+            assert np.shape(found[title]["untrained"]) == SHAPES[model]
+    drawn, trained = (np.array(found["previous token"][k]) for k in ("untrained", "trained"))
+    assert drawn.max() < 0.2 < 0.7 < trained.max()
+    source = result("heads.json" if model == "smollm2" else "pruning.json")
+    source = source if model == "smollm2" else source["minilm"]
+    lost = np.array(source["importance"]["ablation"])
+    np.testing.assert_allclose(found["without it"]["trained"], lost, rtol=1e-3)
+    assert set(found) <= set(explorer.NOTES)
+
+
+@pytest.mark.needs_models
+def test_random_weights_of_minilm_measured_again():
+    told = result(NAME)["measures"]["minilm"]["next token"]["untrained"]
+    sums = explorer_maps.minilm_sums()
+    batch = tokenize(again.encoder(), explorer_maps.sentences(24))
+    drawn = minilm.init_minilm(jax.random.key(0))
+    total = explorer_maps.add_texts(explorer_maps.text_by_text(sums, drawn, *batch))
+    np.testing.assert_allclose(explorer_maps.mean(total["next"]), told, atol=1e-3)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.needs_models
+@pytest.mark.parametrize("model", SHAPES)
+def test_all_maps_computed_again(model):
+    loaded = again.language_model() if model == "smollm2" else again.encoder()
+    document = result(NAME)
+    of_text = explorer_maps.maps_of(model, loaded, LONGEST)
+    for key, sentence in document["sentences"].items():
+        told, found = explorer.maps_of(ROOT, document, model, key), of_text(sentence["text"])
+        for name in ("weights", "values", "without"):
+            np.testing.assert_allclose(told[name], getattr(found, name), atol=1e-2)
+        np.testing.assert_allclose(sentence[model]["losses"], found.losses, rtol=2e-3, atol=5e-4)
