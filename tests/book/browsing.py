@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from axe_playwright_python.sync_playwright import Axe
+
 from tests.book.extensions import ROOT, toc
 
 PAGES = [f"{page}.html" for page in toc.toc_pages(ROOT)]
@@ -29,6 +31,17 @@ MATH_READY = """async () => {
   return true;
 }"""
 
+
+# What makes a page wider than its window.
+WIDER = """() => {
+  const page = document.documentElement;
+  if (page.scrollWidth <= window.innerWidth) return [];
+  return [...document.querySelectorAll('article *')]
+    .filter(e => e.getBoundingClientRect().right > window.innerWidth + 1)
+    .slice(0, 5)
+    .map(e => `${e.tagName}.${e.className}: ${e.textContent.trim().slice(0, 40)}`)
+    .concat([`page: ${page.scrollWidth} px`]);
+}"""
 
 # How far what is seen moves while a page settles, summed as browsers sum it (layout shift).
 SHIFTS = """
@@ -99,3 +112,21 @@ class Visitor:
         if page == "index.html":
             self.page.wait_for_url("**/book/index.html")
         self.page.evaluate(MATH_READY)
+
+
+# A theme changes colors and nothing else.
+RULES = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
+SERIOUS = ("moderate", "serious", "critical")
+
+
+def axe_findings(tab: Visitor, theme: str, within: str = "") -> list[str]:
+    """What axe finds on the page, or within an element of it, in a theme; a line for each rule."""
+    tab.page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
+    options = {"resultTypes": ["violations"], "iframes": False, **RULES[theme]}
+    found = Axe().run(tab.page, within or None, options).response["violations"]
+    return [
+        f"{theme}: {rule['id']} ({rule['impact']}), {len(rule['nodes'])} times, "
+        f"first {rule['nodes'][0]['html'][:120]}"
+        for rule in found
+        if rule["impact"] in SERIOUS
+    ]

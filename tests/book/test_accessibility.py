@@ -1,30 +1,14 @@
 """Every page as axe-core sees it: in both themes, on a desktop and on a phone."""
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
-from tests.book.browsing import DESKTOP, PAGES, PHONE, Visitor, served
+from tests.book.browsing import DESKTOP, PAGES, PHONE, Visitor, axe_findings, served
 
 pytestmark = pytest.mark.needs_browser
 
 EXTRA = ["404.html", "search.html", "genindex.html"]
+THEMES = ("light", "dark")
 WIDTHS = {"desktop": DESKTOP, "phone": PHONE}
-# A theme changes colors and nothing else.
-RULES = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
-SERIOUS = ("moderate", "serious", "critical")
-
-
-def findings(tab: Visitor, theme: str) -> list[str]:
-    """What axe finds on the page in the tab, in a theme: rule, impact and the first place."""
-    tab.page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
-    options = {"resultTypes": ["violations"], "iframes": False, **RULES[theme]}
-    found = Axe().run(tab.page, options=options).response["violations"]
-    return [
-        f"{theme}: {rule['id']} ({rule['impact']}), {len(rule['nodes'])} times, "
-        f"first {rule['nodes'][0]['html'][:120]}"
-        for rule in found
-        if rule["impact"] in SERIOUS
-    ]
 
 
 @pytest.fixture(scope="module", params=WIDTHS)
@@ -37,7 +21,7 @@ def tab(browser, address, request):
 @pytest.mark.parametrize("page", PAGES + EXTRA)
 def test_nothing_stands_in_a_reader_s_way(tab, page):
     tab.see(page)
-    assert [line for theme in RULES for line in findings(tab, theme)] == []
+    assert [line for theme in THEMES for line in axe_findings(tab, theme)] == []
 
 
 def test_what_is_wrong_is_found(browser, tmp_path):
@@ -49,7 +33,7 @@ def test_what_is_wrong_is_found(browser, tmp_path):
     with served(tmp_path) as address:
         tab = Visitor(browser, address, PHONE)
         tab.see("bad.html")
-        in_light, in_dark = findings(tab, "light"), findings(tab, "dark")
+        in_light, in_dark = axe_findings(tab, "light"), axe_findings(tab, "dark")
         tab.context.close()
     assert len(in_light) == 1
     assert in_light[0].startswith("light: image-alt (critical), 1 times")

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urldefrag, urlparse
 import pytest
 from PIL import Image
 
-from tests.book.browsing import DESKTOP, PAGES, PHONE, SHIFT_AT_MOST, Visitor, served
+from tests.book.browsing import DESKTOP, PAGES, PHONE, SHIFT_AT_MOST, WIDER, Visitor, served
 from tests.book.extensions import figures
 
 pytestmark = pytest.mark.needs_browser
@@ -28,17 +28,6 @@ MATH = """() => {
   const errors = [...document.querySelectorAll('mjx-merror, .MathJax_Error')];
   return {left, raw, errors: errors.map(e => e.textContent.slice(0, 60))};
 }"""
-
-WIDER = """() => {
-  const page = document.documentElement;
-  if (page.scrollWidth <= window.innerWidth) return [];
-  return [...document.querySelectorAll('article *')]
-    .filter(e => e.getBoundingClientRect().right > window.innerWidth + 1)
-    .slice(0, 5)
-    .map(e => `${e.tagName}.${e.className}: ${e.textContent.trim().slice(0, 40)}`)
-    .concat([`page: ${page.scrollWidth} px`]);
-}"""
-
 
 # Pictures that did not load, and those without alternative text.
 IMAGES = """async () => {

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.book.extensions import ROOT, explorer, ledger, status
-from tests.book.test_browser import DESKTOP, PHONE, WIDER, Visitor, address, browser
-
-__all__ = ["address", "browser"]  # fixtures
+from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor
+from tests.book.extensions import ROOT, explorer, status, toc
 
 DOCUMENT = explorer.load(ROOT)
 PAGE = "book/explorer.html"
@@ -68,7 +66,7 @@ def test_the_counts_of_the_front_page_are_those_of_the_book():
     )
     cells = [
         cell["cell_type"]
-        for page in ledger.toc_pages(ROOT)
+        for page in toc.toc_pages(ROOT)
         if (path := ROOT / f"{page}.ipynb").exists()
         for cell in json.loads(path.read_text(encoding="utf8"))["cells"]
     ]

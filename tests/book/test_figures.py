@@ -17,7 +17,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 from mha_book.plotting import PALETTE, attention_map, figure_data, use_book_style
-from tests.book.extensions import ROOT, figures, ledger
+from tests.book.extensions import ROOT, figures, toc
 from tests.book.test_notebooks import refresh_module
 from tests.test_plotting import BLINDNESS, contrast, lab
 
@@ -228,7 +228,7 @@ def test_a_page_has_both_forms(drawn, tmp_path):
 
 def test_every_figure_of_the_book_has_both_forms(built_book):
     count = 0
-    for page in ledger.toc_pages(ROOT):
+    for page in toc.toc_pages(ROOT):
         text = (built_book / f"{page}.html").read_text(encoding="utf8")
         for light, late in re.findall(
             r'only-light"[^>]*src="([^"]*)".*?only-dark"[^>]*src="([^"]*)"', text

@@ -10,7 +10,7 @@ from docutils import nodes
 from docutils.core import publish_doctree
 
 from tests.book import gates
-from tests.book.extensions import ROOT, finding, ledger
+from tests.book.extensions import ROOT, finding, toc
 
 CHAPTERS = [path for path in gates.chapters() if path not in gates.reference()]
 
@@ -78,7 +78,7 @@ def test_every_numbered_figure_is_listed_under_its_number(built_book):
     listed = re.findall(r'href="([\w-]+)\.html#([^"]+)">(Fig\. [\d.]+)</a>',
                         article(built_book, "figures"))  # fmt: skip
     shown = []
-    for page in ledger.toc_pages(ROOT):
+    for page in toc.toc_pages(ROOT):
         name = page.removeprefix("book/")
         for anchor, number in re.findall(
             r'<figure [^>]*id="([^"]+)".*?<span class="caption-number">(Fig\. [\d.]+?) ?</span>',
@@ -127,7 +127,7 @@ def test_equations_of_other_pages_travel_with_a_page_that_cites_them(built_book)
 
 
 def test_the_next_page_is_announced(built_book):
-    pages = [page.removeprefix("book/") for page in ledger.toc_pages(ROOT)]
+    pages = [page.removeprefix("book/") for page in toc.toc_pages(ROOT)]
     for page, following in itertools.pairwise(pages[:7]):
         text = (built_book / "book" / f"{page}.html").read_text(encoding="utf8")
         after = text[text.index('class="right-next"') :]

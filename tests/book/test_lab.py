@@ -24,8 +24,8 @@ from mha_book.costs import (
 )
 from mha_book.heads import split_heads
 from mha_book.rope import rotary_angles, rotate
-from tests.book import test_browser
-from tests.book.extensions import ROOT, lab, ledger
+from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
+from tests.book.extensions import ROOT, lab, toc
 
 PLACES = {
     "temperature": "scale",
@@ -49,7 +49,7 @@ def rows_of(name: str) -> tuple[tuple[str, ...], ...]:
 
 def test_every_laboratory_stands_on_one_page_and_has_a_script():
     found = {}
-    for page in ledger.toc_pages(ROOT):
+    for page in toc.toc_pages(ROOT):
         path = ROOT / f"{page}.ipynb"
         if path.exists():
             cells = json.loads(path.read_text(encoding="utf8"))["cells"]
@@ -157,7 +157,6 @@ def test_the_step_has_the_numbers_of_its_chapter():
 
 # In the browser.
 
-address, browser = test_browser.address, test_browser.browser
 
 SET = """async ([id, value]) => {
   const input = document.getElementById(id);
@@ -173,9 +172,9 @@ NUMBERS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')
 class Bench:
     """A page with a laboratory, in a tab."""
 
-    def __init__(self, browser, address: str, name: str, viewport=test_browser.DESKTOP, **more):
+    def __init__(self, browser, address: str, name: str, viewport=DESKTOP, **more):
         self.name = name
-        self.tab = test_browser.Visitor(browser, address, viewport, **more)
+        self.tab = Visitor(browser, address, viewport, **more)
         self.tab.see(f"book/{PLACES[name]}.html")
         self.page = self.tab.page
         self.box = self.page.locator(f"#lab-{name}.lab-ready")
@@ -396,16 +395,12 @@ def test_the_entries_are_one_stop_of_the_tab_key(bench):
 
 @in_browser
 @pytest.mark.parametrize("name", sorted(PLACES))
-def test_text_is_readable_and_fits_a_phone(browser, address, name):
-    places = [f".lab {e}" for e in ("p", "label", "output", "dt", "dd", "td", "th", ".lab-entry",
-        ".lab-kind", ".lab-under", "button:enabled", "select")]  # fmt: skip
-    one = Bench(browser, address, name, test_browser.PHONE, scheme="dark")
-    for theme in ("dark", "light"):
-        one.page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
-        seen = one.page.evaluate(test_browser.CONTRAST, places)
-        assert len(seen) > 10
-        assert [place for place in seen if place["ratio"] < 4.5] == []
-    assert one.page.evaluate(test_browser.WIDER) == []
+def test_it_serves_everyone_and_fits_a_phone(browser, address, name):
+    one = Bench(browser, address, name, PHONE, scheme="dark")
+    assert [
+        line for theme in ("dark", "light") for line in axe_findings(one.tab, theme, ".lab")
+    ] == []
+    assert one.page.evaluate(WIDER) == []
     slim = one.page.evaluate(
         """[...document.querySelectorAll('.lab-live :is(input[type=range], select, button)')]
         .filter(e => e.getBoundingClientRect().height < 24).map(e => e.outerHTML)"""
@@ -420,7 +415,7 @@ def test_text_is_readable_and_fits_a_phone(browser, address, name):
 
 @in_browser
 def test_without_scripts_the_tables_stand_there(browser, address):
-    context = browser.new_context(viewport=test_browser.PHONE, java_script_enabled=False)
+    context = browser.new_context(viewport=PHONE, java_script_enabled=False)
     page = context.new_page()
     for name, at in PLACES.items():
         page.goto(f"{address}book/{at}.html")
@@ -434,7 +429,7 @@ def test_without_scripts_the_tables_stand_there(browser, address):
 
 @in_browser
 def test_a_script_that_fails_leaves_the_table(browser, address):
-    tab = test_browser.Visitor(browser, address, test_browser.DESKTOP)
+    tab = Visitor(browser, address, DESKTOP)
     body = 'lab.define("rope", () => { throw Error("broken"); });'
     tab.context.route(
         "**/lab/rope.js*", lambda route: route.fulfill(content_type="text/javascript", body=body)
@@ -446,7 +441,7 @@ def test_a_script_that_fails_leaves_the_table(browser, address):
 
 
 def test_scripts_are_loaded_where_a_laboratory_is(built_book):
-    for page in ledger.toc_pages(ROOT):
+    for page in toc.toc_pages(ROOT):
         text = (built_book / f"{page}.html").read_text(encoding="utf8")
         found = re.findall(r'<script defer="defer" src="[^"]*_static/lab/([\w-]+)\.js', text)
         names = [name for name, at in PLACES.items() if page == f"book/{at}"]

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from pybtex.database import parse_string
 
-from tests.book.extensions import ROOT, ledger, share
+from tests.book.extensions import ROOT, share, toc
 
 BOOK = share.Book("Rain & wind", ("Anna", "Ben"), "1.2", "2026-12-24")
 CHANGES = """# Changelog
@@ -109,7 +109,7 @@ def test_a_card_is_drawn_once(tmp_path, monkeypatch):
 
 
 def test_every_page_of_the_book_can_be_cited(built_book):
-    for page in ledger.toc_pages(ROOT):
+    for page in toc.toc_pages(ROOT):
         text = (built_book / f"{page}.html").read_text(encoding="utf8")
         assert text.count('<details class="cite">') == 1, page
         assert "og:image" not in text, "there is no public address"

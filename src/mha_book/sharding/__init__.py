@@ -8,6 +8,7 @@ from mha_book.sharding.all_to_all import all_to_all_attention
 from mha_book.sharding.heads import shard_params, sharded_multi_head_attention
 from mha_book.sharding.mesh import MeshAxes
 from mha_book.sharding.placement import Placement, balance, make_placement, place, restore
+from mha_book.sharding.plan import plan_cost
 from mha_book.sharding.ring import ring_attention
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "balance",
     "make_placement",
     "place",
+    "plan_cost",
     "restore",
     "ring_attention",
     "shard_params",

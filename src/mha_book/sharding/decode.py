@@ -1,0 +1,225 @@
+r"""Decoding with the cache divided over devices: by heads, by positions, or both.
+
+By heads, each device keeps the keys and values of its own and computes what a device alone would;
+one sum over the devices gives the output, as without a cache. By positions, a device has some of
+the slots of every head, $O_d$ and $\lambda_d$ over these, and
+$O = \sum_d e^{\lambda_d - \lambda} O_d$ with $\lambda = \log \sum_d e^{\lambda_d}$: one maximum and
+two sums over the devices, of as many numbers as the new token's output has, however long the cache.
+
+Shapes: as in :mod:`~mha_book.multihead.cache`; ``S`` slots of all devices.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from mha_book._checks import check, check_rank, check_type
+from mha_book.attention.dispatch import attend
+from mha_book.attention.online_softmax import SoftmaxState, finalize
+from mha_book.masks import Mask
+from mha_book.multihead.cache import KVCache, cached_multi_head_attention
+from mha_book.multihead.layer import project_output, project_qkv
+from mha_book.multihead.parameters import MultiHeadParams, check_params
+from mha_book.sharding.heads import head_specs
+from mha_book.sharding.mesh import MeshAxes, axis_sizes, check_divisible, mesh_of, on_mesh
+
+__all__ = ["cache_specs", "join_over_devices", "shard_cache", "sharded_cached_attention"]
+
+
+def cache_specs(cache: KVCache, axes: MeshAxes) -> KVCache:
+    """Return how the arrays of a cache lie on a mesh, as a cache of specs.
+
+    Args:
+        cache: the cache, or its shapes.
+        axes: which axes of the mesh divide sequences, key/value heads and slots.
+
+    Returns:
+        The specs.
+
+    Example:
+        >>> from mha_book.multihead.cache import init_cache
+        >>> tuple(cache_specs(init_cache(2, 4, 16, 8), MeshAxes(heads="heads")).values)
+        (None, 'heads', None, None)
+    """
+    return KVCache(
+        PartitionSpec(axes.batch, axes.heads, None, axes.sequence),
+        PartitionSpec(axes.batch, axes.heads, axes.sequence, None),
+        PartitionSpec(axes.batch),
+        cache.window,
+    )
+
+
+def shard_cache(cache: KVCache, axes: MeshAxes, mesh: Any = None) -> KVCache:
+    """Place a cache on the devices of a mesh.
+
+    Args:
+        cache: the cache.
+        axes: which axes of the mesh divide sequences, key/value heads and slots.
+        mesh: the mesh, of devices; None for the one that is set.
+
+    Returns:
+        The same numbers, divided.
+
+    Raises:
+        ValueError: as in :func:`sharded_cached_attention`.
+
+    Example:
+        >>> from mha_book.multihead.cache import init_cache
+        >>> mesh, axes = jax.make_mesh((1,), ("slots",)), MeshAxes(sequence="slots")
+        >>> shard_cache(init_cache(2, 4, 16, 8), axes, mesh).capacity
+        16
+    """
+    mesh = jax.sharding.get_mesh() if mesh is None else mesh
+    _check_cache(cache, axes, axis_sizes(mesh_of(mesh), axes))
+    placed: KVCache = jax.tree.map(
+        lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec)),
+        cache,
+        cache_specs(cache, axes),
+    )
+    return placed
+
+
+def join_over_devices(
+    output: Float[Array, "*batch T C"], lse: Float[Array, "*batch T"], axis_name: str
+) -> tuple[Array, Array]:
+    """Join what devices found over different keys, inside ``shard_map``.
+
+    Args:
+        output: ``(…, T, C)``, over this device's keys.
+        lse: ``(…, T)``, the log-sum-exp of their scores; -inf where it saw none.
+        axis_name: the axis of the mesh whose devices have the keys.
+
+    Returns:
+        Output and log-sum-exp over all keys, the same on every device.
+    """
+    maximum = jax.lax.pmax(lse, axis_name)
+    weight = jnp.exp(lse - jnp.where(jnp.isneginf(maximum), jnp.zeros((), lse.dtype), maximum))
+    total, summed = jax.lax.psum(
+        (weight[..., None], weight[..., None] * output.astype(lse.dtype)), axis_name
+    )
+    joined, whole = finalize(SoftmaxState(maximum[..., None], total, summed))
+    return joined.astype(output.dtype), whole
+
+
+def sharded_cached_attention(
+    params: MultiHeadParams,
+    x: Float[Array, "B T D"],
+    cache: KVCache,
+    counts: Int[Array, " B"] | None = None,
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    angles: Float[Array, "*angle_batch T pairs"] | None = None,
+    scale: float | None = None,
+    implementation: str | None = None,
+) -> tuple[Float[Array, "B T D"], KVCache]:
+    """Apply the layer to new tokens over a cache that is divided over a mesh.
+
+    What :func:`~mha_book.multihead.cache.cached_multi_head_attention` gives on one device.
+
+    Args:
+        params: the weights, divided by heads as the cache is.
+        x: ``(B, T, D)``, the new tokens.
+        cache: the cache, as :func:`shard_cache` places it.
+        counts: ``(B,)``, how many of the new tokens are real; None for all.
+        axes: which axes of the mesh divide sequences, heads and slots.
+        mesh: the mesh; None for the one that is set.
+        angles: ``(T, H/2)`` or ``(B, 1, T, H/2)``; None for no rotation.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+
+    Returns:
+        The output ``(B, T, D)`` and the new cache, divided as before. A sequence longer than the
+        capacity is answered with NaN.
+
+    Raises:
+        ValueError: an axis of the mesh is not known; its devices do not divide the sequences, the
+            key/value heads or the slots; or the cache has a window and its slots are divided.
+
+    Example:
+        >>> from mha_book import init_multi_head
+        >>> from mha_book.multihead.cache import init_cache
+        >>> mesh, axes = jax.make_mesh((1,), ("slots",)), MeshAxes(sequence="slots")
+        >>> params = init_multi_head(jax.random.key(0), d_model=8, num_heads=2)
+        >>> output, cache = sharded_cached_attention(
+        ...     params, jnp.ones((1, 3, 8)), init_cache(1, 2, 16, 4), mesh=mesh, axes=axes
+        ... )
+        >>> output.shape, cache.lengths.tolist()
+        ((1, 3, 8), [3])
+    """
+    check_params(params)
+    check_rank(x, "x", "(B, T, D)", 3)
+    mesh = mesh_of(mesh)
+    sizes: Any = axis_sizes(mesh, axes)
+    _check_cache(cache, axes, sizes)
+    num_heads = params.w_q.shape[1]
+    check_divisible("params", "the heads of w_q (N)", num_heads, sizes.heads, axes.heads)
+    specs: Any = PartitionSpec()
+    if axes.heads is not None:
+        specs = head_specs(params, sizes.heads, axes.heads)
+    counts = jnp.full(cache.lengths.shape, x.shape[1], jnp.int32) if counts is None else counts
+    rows = PartitionSpec(axes.batch, None, None)
+    turns = PartitionSpec(*[axes.batch] if angles is not None and angles.ndim > 2 else [])
+
+    def on_device(
+        params: MultiHeadParams, x: Array, cache: KVCache, counts: Array, angles: Array | None
+    ) -> tuple[Array, KVCache]:
+        b_o, params = params.b_o, params._replace(b_o=None)
+        options: dict[str, Any] = {"scale": scale, "implementation": implementation}
+        output: Array
+        if axes.sequence is None:
+            output, cache = cached_multi_head_attention(
+                params, x, cache, counts, angles=angles, **options
+            )
+        else:
+            query, key, value = project_qkv(params, x, angles=angles)
+            first = jax.lax.axis_index(axes.sequence) * cache.capacity
+            mask = Mask(upper=cache.lengths - first, query_lengths=counts)
+            cache = _append(cache, key, value, counts, first)
+            over = cache.lengths > cache.capacity * sizes.sequence
+            query = jnp.where(over[:, None, None, None], jnp.asarray(jnp.nan, query.dtype), query)
+            keys = jnp.swapaxes(cache.keys, -1, -2)
+            part, lse = attend(query, keys, cache.values, mask=mask, return_lse=True, **options)
+            joined, _ = join_over_devices(part, lse, str(axes.sequence))
+            output = project_output(params, joined)
+        if axes.heads is not None:
+            output = jax.lax.psum(output, axes.heads)
+        return output if b_o is None else output + b_o[None, None], cache
+
+    run = on_mesh(
+        on_device,
+        mesh,
+        (specs, rows, cache_specs(cache, axes), PartitionSpec(axes.batch), turns),
+        (rows, cache_specs(cache, axes)),
+    )
+    result: tuple[Array, KVCache] = run(params, x, cache, counts, angles)
+    return result
+
+
+def _append(cache: KVCache, key: Array, value: Array, counts: Array, first: Array) -> KVCache:
+    """Write those of the new tokens whose slots this device has; ``first`` is its first slot."""
+    new = jnp.arange(key.shape[2], dtype=jnp.int32)[None, :]  # (1, T)
+    slot = cache.lengths[:, None] + new - first  # (B, T)
+    is_here = (new < counts[:, None]) & (slot >= 0)
+    slot = jnp.where(is_here, slot, cache.capacity)  # out of bounds: dropped
+    row = jnp.arange(key.shape[0])[:, None]
+    key, value = (jnp.swapaxes(x, 1, 2) for x in (key, value))  # (B, T, K, H), (B, T, K, C)
+    return KVCache(
+        cache.keys.at[row, :, :, slot].set(key, mode="drop"),
+        cache.values.at[row, :, slot].set(value, mode="drop"),
+        cache.lengths + counts,
+    )
+
+
+def _check_cache(cache: KVCache, axes: MeshAxes, sizes: Any) -> None:
+    check_type(cache, "cache", KVCache, "as init_cache gives it")
+    batch, num_kv_heads, capacity, _ = cache.values.shape
+    check_divisible("cache", "its sequences (B)", batch, sizes.batch, axes.batch)
+    check_divisible("cache", "its key/value heads (K)", num_kv_heads, sizes.heads, axes.heads)
+    check_divisible("cache", "its slots (S)", capacity, sizes.sequence, axes.sequence)
+    fits = cache.window is None or axes.sequence is None
+    what = "a cache without a window, where the slots are divided"
+    check(fits, "cache", what, f"a window of {cache.window}")

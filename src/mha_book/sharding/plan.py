@@ -1,0 +1,261 @@
+r"""What a plan costs each device: bytes sent, bytes held, operations and how even they are.
+
+Plain arithmetic, exact, for any sizes and any mesh; nothing is compiled and no array is made.
+:func:`compiled_transfers` reads the same from a compiled program, and the tests hold the one to the
+other.
+
+A collective is counted by its *operand*, what a device gives to it, as compiled programs show it.
+What then goes over the wires of a device follows for algorithms that send no more than they must:
+all of a permuted operand, $(P-1)/P$ of an exchanged one, $2 (P-1)/P$ of one that is summed over $P$
+devices (scattered, then gathered), and $P - 1$ times one that is gathered.
+"""
+
+import math
+import re
+from collections import Counter
+from fractions import Fraction
+from typing import NamedTuple
+
+from mha_book._checks import check, check_size, check_type
+from mha_book.sharding.heads import KV_HEADS, METHODS
+from mha_book.sharding.mesh import MeshAxes, check_divisible, head_parts
+from mha_book.sharding.placement import Balance, Placement, as_placement, balance
+from mha_book.sharding.ring import ring_schedule
+
+__all__ = ["PlanCost", "Transfer", "compiled_transfers", "plan_cost"]
+
+
+class Transfer(NamedTuple):
+    """Collectives of one kind, of one device.
+
+    Args:
+        kind: "collective-permute", "all-to-all", "all-reduce" or "all-gather", as in XLA.
+        devices: that take part in each.
+        calls: how many.
+        operand_bytes: of all of them together.
+    """
+
+    kind: str
+    devices: int
+    calls: int
+    operand_bytes: int
+
+    @property
+    def sent_bytes(self) -> int:
+        """What a device sends at least, rounded up."""
+        part = Fraction(self.devices - 1, self.devices)
+        factors = {
+            "collective-permute": Fraction(1),
+            "all-to-all": part,
+            "all-reduce": 2 * part,
+            "all-gather": Fraction(self.devices - 1),
+        }
+        return math.ceil(self.operand_bytes * factors[self.kind])
+
+
+class PlanCost(NamedTuple):
+    """What a plan costs one device.
+
+    Args:
+        forward: what attention sends forward.
+        backward: what its gradient sends, beyond that.
+        layer: what the projections of the layer send forward; empty without ``d_model``.
+        operand_bytes: queries, keys, values and output, as they lie between two layers.
+        arriving_bytes: keys and values of other devices that are there at the same time: twice
+            those of one device around a ring, of all positions after an exchange.
+        weight_bytes: of the layer; 0 without ``d_model``.
+        attention_flops: products of scores and averages of the visible pairs, forward, of the
+            device with most of them; the backward pass has 2.5 times as many.
+        projection_flops: of the layer, forward; 0 without ``d_model``.
+        balance: the visible pairs of each device of the ring in each of its steps.
+    """
+
+    forward: tuple[Transfer, ...]
+    backward: tuple[Transfer, ...]
+    layer: tuple[Transfer, ...]
+    operand_bytes: int
+    arriving_bytes: int
+    weight_bytes: int
+    attention_flops: int
+    projection_flops: int
+    balance: Balance
+
+    @property
+    def sent_bytes(self) -> int:
+        """What the device sends forward."""
+        return sum(transfer.sent_bytes for transfer in (*self.forward, *self.layer))
+
+
+def plan_cost(
+    *,
+    batch: int,
+    num_heads: int,
+    length: int,
+    head_dim: int,
+    num_kv_heads: int | None = None,
+    value_dim: int | None = None,
+    d_model: int | None = None,
+    devices: MeshAxes,
+    method: str = "ring",
+    placement: str | Placement = "contiguous",
+    kv_heads: str = "replicate",
+    lower: int | None = None,
+    upper: int | None = None,
+    bytes_per_number: int = 2,
+) -> PlanCost:
+    """Return what a plan costs each device.
+
+    Args:
+        batch: ``B``.
+        num_heads: ``N``.
+        length: ``T``.
+        head_dim: ``H``.
+        num_kv_heads: ``K``; None for ``N``.
+        value_dim: ``C``; None for ``H``.
+        d_model: ``D``, to count the layer with its projections; None for attention alone.
+        devices: how many divide sequences, heads and positions: numbers, None or 1 for undivided.
+        method: "ring" or "all_to_all", for divided positions.
+        placement: as in :func:`~mha_book.sharding.ring.ring_attention`.
+        kv_heads: as in :func:`~mha_book.sharding.heads.head_specs`.
+        lower: the least ``j - i`` that is visible, or None.
+        upper: the greatest, 0 for a causal mask, or None.
+        bytes_per_number: 2 for bfloat16; sums of gradients travel in 4 at least.
+
+    Returns:
+        The cost.
+
+    Raises:
+        ValueError: the devices do not divide what they are to divide; the message names the axis,
+            what was expected, what came and what to do.
+
+    Example:
+        >>> sizes = {"batch": 1, "num_heads": 32, "length": 2**20, "head_dim": 128, "upper": 0}
+        >>> ring = MeshAxes(sequence=256)
+        >>> all_heads = plan_cost(**sizes, devices=ring, placement="zigzag")
+        >>> few_heads = plan_cost(**sizes, devices=ring, placement="zigzag", num_kv_heads=8)
+        >>> all_heads.sent_bytes // few_heads.sent_bytes  # sharing heads helps a ring
+        4
+    """
+    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    value_dim = head_dim if value_dim is None else value_dim
+    named = {"batch": batch, "num_heads": num_heads, "length": length, "head_dim": head_dim}
+    named |= {"num_kv_heads": num_kv_heads, "value_dim": value_dim}
+    named |= {"bytes_per_number": bytes_per_number, "d_model": d_model or 1}
+    for name, size in named.items():
+        check_size(size, name)
+    check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
+    check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
+    check_type(devices, "devices", MeshAxes, "that is MeshAxes(batch=…, heads=…, sequence=…)")
+    by = [1 if count is None else count for count in devices]
+    for name, count in zip(devices._fields, by, strict=True):
+        check_size(count, f"devices.{name}")
+    over_batch, over_heads, over_positions = (int(count) for count in by)
+    check_divisible("batch", "the sequences (B)", batch, over_batch, "batch")
+    check_divisible("length", "the positions (T)", length, over_positions, "sequence")
+    copies = head_parts(num_heads, num_kv_heads, over_heads, "heads")
+    ring = as_placement(placement, length, over_positions)
+    if lower is None and upper is None:
+        ring = as_placement("contiguous", length, over_positions)
+
+    rows, positions = batch // over_batch, length // over_positions
+    heads, key_heads = num_heads // over_heads, max(num_kv_heads // over_heads, 1)
+    number, wide = bytes_per_number, max(bytes_per_number, 4)
+    key_count, value_count = (
+        rows * key_heads * positions * width for width in (head_dim, value_dim)
+    )
+    query_count, output_count = (
+        rows * heads * positions * width for width in (head_dim, value_dim)
+    )
+    forward: list[Transfer] = []
+    backward: list[Transfer] = []
+    arriving = 0
+    pairs = balance(ring, lower, upper)
+    busiest = int(pairs.by_device.max())
+    if over_positions > 1 and method == "ring":
+        moves = len(ring_schedule(ring, lower, upper)) - 1
+        travelling = key_count + value_count
+        if moves:
+            kind = "collective-permute"
+            send = Transfer(kind, over_positions, 2 * moves, moves * travelling * number)
+            sums = 2 * (moves + 1), (moves + 1) * travelling * wide  # and home at the end
+            forward.append(send)
+            backward.append(
+                Transfer(kind, over_positions, send.calls + sums[0], send.operand_bytes + sums[1])
+            )
+            arriving = 2 * travelling * number
+    elif over_positions > 1:
+        parts = over_heads * over_positions
+        head_parts(num_heads, num_kv_heads, parts, "heads × sequence")
+        repeated = over_positions // key_heads if key_heads % over_positions else 1
+        exchanged = repeated * (key_count + value_count) + query_count + output_count
+        both = Transfer("all-to-all", over_positions, 4, exchanged * number)
+        forward.append(both)
+        backward.append(both)
+        arriving = (repeated * (key_count + value_count) + query_count) * number
+        busiest = -(-pairs.total // over_positions)  # all positions, of fewer heads
+
+    weights = projections = 0
+    layer: list[Transfer] = []
+    if d_model is not None:
+        held = num_kv_heads if copies > 1 else key_heads  # key heads whose weights are held
+        key_weights = d_model * held * (head_dim + value_dim)
+        own = d_model * (heads * (head_dim + value_dim))
+        if over_heads > 1:
+            size = rows * positions * d_model * number
+            layer.append(Transfer("all-reduce", over_heads, 1, size))
+            if copies > 1 and kv_heads == "split":
+                check_divisible("d_model", "the rows of w_k and w_v", d_model, over_heads, "heads")
+                key_weights //= over_heads
+                layer.append(Transfer("all-gather", over_heads, 2, key_weights * number))
+        weights = (own + key_weights) * number
+        used = own + d_model * key_heads * (head_dim + value_dim)
+        projections = 2 * rows * positions * used
+    return PlanCost(
+        tuple(forward),
+        tuple(backward),
+        tuple(layer),
+        (query_count + key_count + value_count + output_count) * number,
+        arriving,
+        weights,
+        2 * rows * heads * busiest * (head_dim + value_dim),
+        projections,
+        pairs,
+    )
+
+
+_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "f64": 8}
+_RESULT = re.compile(r"^\s*(?:ROOT )?(%[\w.-]+) = (\w+)\[([\d,]*)\]", re.M)
+_COLLECTIVE = re.compile(
+    r" (collective-permute|all-to-all|all-reduce|all-gather|reduce-scatter)(?:-start)?\((.*)"
+)
+_ATTRIBUTES = re.compile(r"\), (?:channel_id|replica_groups|source_target_pairs|dimensions)=")
+
+
+def compiled_transfers(text: str) -> dict[str, tuple[int, int]]:
+    """Return the collectives of a compiled program, of one device.
+
+    Args:
+        text: the program, ``jax.jit(f).lower(…).compile().as_text()``; one without loops, since
+            what stands in the body of a loop stands there once.
+
+    Returns:
+        For each kind how many there are, and the bytes of their operands. Several of one kind may
+        be one instruction: a compiler combines what is ready at one time.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> compiled_transfers(jax.jit(lambda x: 2 * x).lower(jnp.ones(3)).compile().as_text())
+        {}
+    """
+    sizes = {
+        name: _BYTES.get(dtype, 0) * math.prod(int(n) for n in dims.split(",") if n)
+        for name, dtype, dims in _RESULT.findall(text)
+    }
+    counts: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
+    for kind, rest in _COLLECTIVE.findall(text):
+        operands = re.findall(r"%[\w.-]+", _ATTRIBUTES.split(rest)[0])
+        # An exchange may be written with one operand for each device.
+        counts[kind] += 1 if kind == "all-to-all" else len(operands)
+        totals[kind] += sum(sizes[name] for name in operands)
+    return {kind: (counts[kind], totals[kind]) for kind in counts}
