@@ -39,7 +39,7 @@ LEFT_OUT = ("book/api", "book/exercises", "book/figures")
 # What is for the screen alone, and one of the two names that a fold has on it.
 DROPPED = (
     ".headerlink, .copybtn, script, .d-print-none, .screen-only, .fold-verb, summary .expanded, "
-    ".claim-filters, .cite"
+    ".claim-filters, .cite, .hx details"
 )
 STYLE = Path(__file__).with_suffix(".css")
 PAGES = """pages => {
