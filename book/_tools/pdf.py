@@ -5,8 +5,8 @@
 The built pages are put into one document in the order of ``_toc.yml``: light, folds open, links
 between them leading within the document, solutions of the exercises at its end, the mathematics
 typeset by the book's own MathJax. Chromium prints it twice: the first print says on which page each
-heading stands, the second has these numbers in its contents. The reference of the API, which is
-searched and not read, is left out of the whole: it would be a third of it.
+heading stands, the second has these numbers in its contents. What is searched and not read is left
+out of the whole: the reference of the API, which would be a third of it, and the lists of links.
 """
 
 import argparse
@@ -35,11 +35,11 @@ from mha_book_public import read_public  # noqa: E402
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 NAMED = ("id", "for", "name", "aria-labelledby", "aria-describedby", "headers")
 RECURRING = {"Exercises", "Summary", "What this does not show", "References"}  # in every chapter
-LEFT_OUT = ("book/api", "book/source")
+LEFT_OUT = ("book/api", "book/exercises", "book/figures")
 # What is for the screen alone, and one of the two names that a fold has on it.
 DROPPED = (
     ".headerlink, .copybtn, script, .d-print-none, .screen-only, .fold-verb, summary .expanded, "
-    ".claim-filters, .cite"
+    ".claim-filters, .cite, .hx details"
 )
 STYLE = Path(__file__).with_suffix(".css")
 PAGES = """pages => {
@@ -178,9 +178,10 @@ def prepare(
             tag["xlink:href"] = f"#{anchor_of(chapter.name, tag['xlink:href'][1:])}"
         if tag.name == "a" and tag.get("href"):
             target = link_target(tag["href"], chapter.name, pages, site)
-            if target:
-                tag["href"] = target
-            else:
+            tag["href"] = target
+            if not target and not tag.get("id"):
+                tag.unwrap()
+            elif not target:
                 del tag["href"]
         for name in ("src", "data"):
             value = tag.get(name)

