@@ -12,7 +12,7 @@ from mha_book.sharding.demo import GRACE, launch
 
 def run(*arguments: str) -> Any:
     command = [sys.executable, "-m", "mha_book.sharding.demo", *arguments]
-    return subprocess.run(command, text=True, capture_output=True, check=False, timeout=300)
+    return subprocess.run(command, text=True, capture_output=True, check=False, timeout=600)
 
 
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])

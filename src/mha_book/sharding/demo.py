@@ -30,7 +30,7 @@ from jax.sharding import NamedSharding
 
 from mha_book._checks import check, check_size
 from mha_book.attention.dispatch import attend
-from mha_book.sharding.mesh import MeshAxes, operand_specs
+from mha_book.sharding.mesh import MeshAxes, MeshSizes, operand_specs
 from mha_book.sharding.placement import PLACEMENTS, Placement, balance, make_placement
 from mha_book.sharding.plan import plan_cost
 from mha_book.sharding.ring import ring_attention
@@ -73,7 +73,7 @@ def launch(
     *,
     length: int = 64,
     placement: str = "zigzag",
-    timeout: float = 120.0,
+    timeout: float = 300.0,
     fail: int | None = None,
 ) -> int:
     """Start processes, print what each of them says, and wait for their end.
@@ -163,13 +163,14 @@ def _take_part(number: int, processes: int, port: int, length: int, name: str, f
         rng.standard_normal((heads, length, WIDTH)).astype(np.float32)
         for heads in (HEADS, KEY_HEADS, KEY_HEADS, HEADS)
     ]
-    placed = [
-        jax.make_array_from_callback(x.shape, sharding, lambda index, x=x: x[:, order][index])
-        for x in whole
-    ]
+
+    def place(x: Any) -> Any:
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[:, order][index])
+
+    placed = [place(x) for x in whole]
     plan = plan_cost(
         batch=1, num_heads=HEADS, num_kv_heads=KEY_HEADS, length=length, head_dim=WIDTH,
-        devices=MeshAxes(sequence=processes), placement=placement, upper=0, bytes_per_number=4,
+        devices=MeshSizes(sequence=processes), placement=placement, upper=0, bytes_per_number=4,
     )  # fmt: skip
     said = f"process {number}: {describe(placement, number)}, sends {plan.sent_bytes} bytes"
     print(said, flush=True)
@@ -207,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--length", type=int, default=64, help="positions of the sequence")
     parser.add_argument("--placement", choices=PLACEMENTS, default="zigzag")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for all of them")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for all of them")
     parser.add_argument("--fail", type=int, help="the number of a process that is to die")
     parser.add_argument("--number", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
