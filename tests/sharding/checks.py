@@ -1,7 +1,7 @@
 """What is checked over eight devices, by name; run by ``python -m tests.sharding.checks``.
 
 A process of its own, since the number of devices has to be asked for before the first array is
-made: ``[--exhaustive] [NAME …]``, a line of JSON for each check.
+made: ``[--all | --exhaustive] [NAME …]``, a line of JSON for each check.
 """
 
 import json
@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,11 +19,24 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 CHECKS: dict[str, Callable[[], Any]] = {}
+SLOW: set[str] = set()
+EVERY = "--all" in sys.argv  # not only the first of several meshes
 
 
-def check(function: Callable[[], Any]) -> Callable[[], Any]:
-    CHECKS[function.__name__.replace("_", " ")] = function
+def check(function: Callable[[], Any], *, slow: bool = False) -> Callable[[], Any]:
+    name = function.__name__.replace("_", " ")
+    CHECKS[name] = function
+    SLOW.update([name] if slow else [])
     return function
+
+
+def slow(function: Callable[[], Any]) -> Callable[[], Any]:
+    """A check that runs with ``--all`` alone."""
+    return check(function, slow=True)
+
+
+def some(meshes: Sequence[Any], number: int) -> Sequence[Any]:
+    return meshes if EVERY else meshes[:number]
 
 
 def close(got: Any, expected: Any, tolerance: float = 1e-5) -> None:
@@ -66,12 +79,14 @@ def layers_over_heads_and_positions() -> None:
     gates = jnp.linspace(0.5, 1.5, 8)
     mask = causal() & padding(jnp.array([16, 9, 1, 12]))
     axes = MeshAxes("batch", "heads", "sequence")
-    for shape, num_kv_heads, kv_heads, method in (
-        ((1, 8, 1), 8, "replicate", "ring"),
-        ((2, 4, 1), 2, "split", "ring"),
-        ((1, 4, 2), 1, "split", "ring"),
+    meshes = (
+        ((1, 4, 2), 2, "split", "ring"),
         ((1, 4, 2), 2, "replicate", "all_to_all"),
-    ):
+        ((1, 8, 1), 8, "replicate", "ring"),
+        ((2, 4, 1), 2, "replicate", "ring"),
+        ((1, 4, 2), 1, "split", "ring"),
+    )
+    for shape, num_kv_heads, kv_heads, method in some(meshes, 2):
         params, x = layer(num_kv_heads)
         mesh = mesh_for(shape, tuple(axes), is_explicit=kv_heads == "split")
         options = {"mask": mask, "gates": gates, "scale": 0.3}
@@ -106,7 +121,7 @@ def the_plain_layer_follows_the_types_of_its_weights() -> None:
     close(jax.jit(multi_head_attention)(placed, x_placed), multi_head_attention(params, x))
 
 
-@check
+@slow
 def latent_attention_over_heads() -> None:
     """Both forms over eight devices; the latent is made from whole weights by every device."""
     from mha_book.multihead.latent import (
@@ -143,7 +158,7 @@ def latent_attention_over_heads() -> None:
         close(with_gradients(over, placed, x_placed), with_gradients(plain, params, x))
 
 
-@check
+@slow
 def what_nobody_sees_may_be_anything() -> None:
     """NaN and infinity behind the lengths spread nowhere, forward or backward."""
     from mha_book.masks import padding
@@ -172,7 +187,7 @@ def what_nobody_sees_may_be_anything() -> None:
         close(poisoned, whole)
 
 
-@check
+@slow
 def log_sum_exp_and_forward_mode() -> None:
     """The log-sum-exp has a gradient, and the ring a forward mode and a second derivative."""
     from mha_book import attend
@@ -213,13 +228,12 @@ def a_plan_costs_what_the_program_sends() -> None:
     """Collectives of compiled programs, their number and their bytes, equal the formulas."""
     from collections import Counter
 
-    from mha_book.sharding.plan import compiled_transfers, plan_cost
-
     from mha_book.masks import causal, sliding_window
     from mha_book.multihead.parameters import init_multi_head
     from mha_book.sharding.all_to_all import all_to_all_attention
     from mha_book.sharding.heads import head_specs, sharded_multi_head_attention
-    from mha_book.sharding.mesh import MeshAxes, operand_specs
+    from mha_book.sharding.mesh import MeshAxes, MeshSizes, operand_specs
+    from mha_book.sharding.plan import compiled_transfers, plan_cost
     from mha_book.sharding.ring import ring_attention
     from tests.sharding.contract import mesh_for
 
@@ -239,17 +253,22 @@ def a_plan_costs_what_the_program_sends() -> None:
 
     axes = MeshAxes("batch", "heads", "sequence")
     sizes = {"batch": 4, "num_heads": 8, "length": 32, "head_dim": 5, "value_dim": 3}
-    for shape, num_kv_heads, method, placement, mask in (
-        ((1, 1, 4), 4, "ring", "zigzag", causal()),
-        ((2, 2, 2), 2, "ring", "striped", None),
+    plans = (
+        ((1, 2, 2), 2, "ring", "zigzag", causal()),
+        ((2, 1, 4), 4, "all_to_all", "contiguous", causal()),
         ((1, 1, 8), 8, "ring", "contiguous", sliding_window(3, 2)),
+        ((2, 2, 2), 2, "ring", "striped", None),
+        ((1, 1, 8), 4, "ring", "zigzag", causal()),
+        ((1, 1, 8), 8, "ring", "contiguous", sliding_window(5)),
         ((1, 2, 4), 4, "all_to_all", "contiguous", None),
+        ((2, 1, 4), 8, "all_to_all", "contiguous", causal()),
         ((1, 1, 1), 8, "ring", "contiguous", causal()),
-    ):
+    )
+    for shape, num_kv_heads, method, placement, mask in some(plans, 3):
         mesh = mesh_for(shape, tuple(axes), is_explicit=False)
         lower, upper = (None, None) if mask is None else (mask.lower, mask.upper)
         plan = plan_cost(
-            **sizes, num_kv_heads=num_kv_heads, devices=MeshAxes(*shape), method=method,
+            **sizes, num_kv_heads=num_kv_heads, devices=MeshSizes(*shape), method=method,
             placement=placement, lower=lower, upper=upper, bytes_per_number=4,
         )  # fmt: skip
         options: dict[str, Any] = {"axes": axes, "mesh": mesh, "mask": mask}
@@ -278,12 +297,13 @@ def a_plan_costs_what_the_program_sends() -> None:
         same(both, total((*plan.forward, *plan.backward)))
 
     sizes = {**sizes, "d_model": 16}
-    for shape, num_kv_heads, kv_heads in (
+    layers = (
+        ((1, 8, 1), 2, "split"),
         ((2, 4, 1), 4, "replicate"),
         ((1, 8, 1), 2, "replicate"),
-        ((1, 8, 1), 2, "split"),
         ((1, 4, 2), 1, "split"),
-    ):
+    )
+    for shape, num_kv_heads, kv_heads in some(layers, 2):
         mesh = mesh_for(shape, tuple(axes), is_explicit=False)
         shared = {"num_kv_heads": num_kv_heads, "head_dim": 5, "value_dim": 3}
         params = jax.eval_shape(lambda s=shared: init_multi_head(0, 16, 8, **s))
@@ -298,7 +318,7 @@ def a_plan_costs_what_the_program_sends() -> None:
         more = {"axes": axes, "mesh": mesh, "kv_heads": kv_heads}
         program = compiled(lambda p, x, o=more: sharded_multi_head_attention(p, x, **o), placed, x)
         plan = plan_cost(
-            **sizes, num_kv_heads=num_kv_heads, devices=MeshAxes(*shape), kv_heads=kv_heads,
+            **sizes, num_kv_heads=num_kv_heads, devices=MeshSizes(*shape), kv_heads=kv_heads,
             bytes_per_number=4,
         )  # fmt: skip
         same(compiled_transfers(program.as_text()), total((*plan.forward, *plan.layer)))
@@ -330,10 +350,12 @@ def decoding_over_a_divided_cache() -> None:
         turns = angles(plain, new)
         output, plain = cached_multi_head_attention(params, new, plain, real, angles=turns)
         expected.append(output)
-    for shape, axes in (
-        ((4,), MeshAxes(heads="heads")),
+    meshes = (
         ((2, 2, 2), MeshAxes("batch", "heads", "slots")),
-    ):
+        ((4,), MeshAxes(heads="heads")),
+        ((8,), MeshAxes(sequence="slots")),
+    )
+    for shape, axes in some(meshes, 1):
         names = tuple(name for name in axes if name is not None)
         mesh = mesh_for(shape, names, is_explicit=True)
         cache = shard_cache(init_cache(4, 4, 16, 2, value_dim=5), axes, mesh)
@@ -371,7 +393,9 @@ def main(arguments: list[str]) -> None:
     jax.config.update("jax_numpy_rank_promotion", "raise")
     exhaustive = "--exhaustive" in arguments
     wanted = [name for name in arguments if not name.startswith("--")]
-    checks = contract(True) if exhaustive else {**CHECKS, **contract(False)}
+    checks = contract(True) if exhaustive else {**CHECKS, **({} if EVERY else contract(False))}
+    if not (EVERY or wanted):
+        checks = {name: function for name, function in checks.items() if name not in SLOW}
     for name, function in checks.items():
         if wanted and not any(part in name for part in wanted):
             continue

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.book.extensions import ROOT
-from tests.sharding.checks import CHECKS, contract
+from tests.sharding.checks import CHECKS, SLOW, contract
 from tests.sharding.contract import full, pairwise
 
 
@@ -28,9 +28,16 @@ def reports() -> dict[str, dict[str, Any]]:
     return {report["name"]: report for report in lines()}
 
 
-@pytest.mark.parametrize("name", [*CHECKS, *contract(exhaustive=False)])
+@pytest.mark.parametrize("name", [*sorted({*CHECKS} - SLOW), *contract(exhaustive=False)])
 def test_on_eight_devices(name: str, reports: dict[str, dict[str, Any]]) -> None:
     assert reports[name]["complaint"] == ""
+
+
+@pytest.mark.slow
+def test_all_meshes_and_all_that_takes_longer() -> None:
+    found = list(lines("--all"))
+    assert [report for report in found if report["complaint"]] == []
+    assert {report["name"] for report in found} == {*CHECKS}
 
 
 def test_the_pairwise_sample_is_small_and_a_part_of_the_contract() -> None:

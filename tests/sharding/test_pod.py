@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from benchmarks.harness import compiled
-from mha_book.sharding.mesh import MeshAxes
+from mha_book.sharding.mesh import MeshAxes, MeshSizes
 from mha_book.sharding.plan import compiled_transfers, plan_cost
 from mha_book.sharding.ring import ring_attention
 
@@ -43,7 +43,7 @@ def test_written_out_every_step_sends_while_it_computes() -> None:
     step = [start, start, "while", done, done]
     assert shown == [*step * (CHIPS - 1), "while"] or _overlaps(shown, start, done)
     plan = plan_cost(
-        batch=1, num_heads=HEADS, length=LENGTH, head_dim=WIDTH, devices=MeshAxes(sequence=CHIPS)
+        batch=1, num_heads=HEADS, length=LENGTH, head_dim=WIDTH, devices=MeshSizes(sequence=CHIPS)
     )
     sent = {t.kind: (t.calls, t.operand_bytes) for t in plan.forward}
     assert compiled_transfers(text) == sent

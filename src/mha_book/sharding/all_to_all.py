@@ -94,7 +94,7 @@ def all_to_all_attention(
     """
     check_operands(query, key, value)
     mesh = mesh_of(mesh)
-    sizes: Any = axis_sizes(mesh, axes)
+    sizes = axis_sizes(mesh, axes)
     check(axes.sequence is not None, "axes.sequence", "an axis of the mesh", None)
     check(query.ndim > 2, "query", "axes (…, N, T, H), rank 3 or more", f"shape {query.shape}")
     if axes.batch is not None:

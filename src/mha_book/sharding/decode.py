@@ -153,7 +153,7 @@ def sharded_cached_attention(
     check_params(params)
     check_rank(x, "x", "(B, T, D)", 3)
     mesh = mesh_of(mesh)
-    sizes: Any = axis_sizes(mesh, axes)
+    sizes = axis_sizes(mesh, axes)
     _check_cache(cache, axes, sizes)
     num_heads = params.w_q.shape[1]
     check_divisible("params", "the heads of w_q (N)", num_heads, sizes.heads, axes.heads)

@@ -174,7 +174,7 @@ def shard_params(
         'heads'
     """
     mesh = jax.sharding.get_mesh() if mesh is None else mesh
-    devices: Any = axis_sizes(mesh_of(mesh), MeshAxes(heads=heads)).heads
+    devices = axis_sizes(mesh_of(mesh), MeshAxes(heads=heads)).heads
     specs: Any
     if isinstance(params, LatentParams):
         specs = latent_specs(params, devices, heads)
@@ -248,7 +248,7 @@ def sharded_multi_head_attention(
     check_floating(x, "x", params.w_q, "the weights")
     check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
     mesh = mesh_of(mesh)
-    sizes: Any = axis_sizes(mesh, axes)
+    sizes = axis_sizes(mesh, axes)
     num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
     specs = head_specs(params, sizes.heads, str(axes.heads), kv_heads)
     if axes.heads is None:
@@ -375,7 +375,7 @@ def sharded_latent_attention(
     check_type(params, "params", LatentParams, "as init_latent gives them")
     check_rank(x, "x", "(…, T, D)", 2)
     mesh = mesh_of(mesh)
-    sizes: Any = axis_sizes(mesh, axes)
+    sizes = axis_sizes(mesh, axes)
     what = "None: latent attention is divided by heads and sequences alone"
     check(axes.sequence is None, "axes.sequence", what, repr(axes.sequence))
     specs: Any = PartitionSpec()

@@ -17,6 +17,7 @@ from mha_book.masks import Mask
 
 __all__ = [
     "MeshAxes",
+    "MeshSizes",
     "axis_sizes",
     "check_divisible",
     "head_parts",
@@ -39,6 +40,20 @@ class MeshAxes(NamedTuple):
     batch: str | None = None
     heads: str | None = None
     sequence: str | None = None
+
+
+class MeshSizes(NamedTuple):
+    """How many devices divide sequences, heads and positions; 1 for undivided.
+
+    Args:
+        batch: that divide the sequences.
+        heads: that divide the heads.
+        sequence: that divide the positions.
+    """
+
+    batch: int = 1
+    heads: int = 1
+    sequence: int = 1
 
 
 def mesh_of(mesh: Any = None) -> Any:
@@ -66,7 +81,7 @@ def mesh_of(mesh: Any = None) -> Any:
     return mesh
 
 
-def axis_sizes(mesh: Any, axes: MeshAxes) -> MeshAxes:
+def axis_sizes(mesh: Any, axes: MeshAxes) -> MeshSizes:
     """Return how many devices each axis has, 1 for what is not divided.
 
     Args:
@@ -74,7 +89,7 @@ def axis_sizes(mesh: Any, axes: MeshAxes) -> MeshAxes:
         axes: the names.
 
     Returns:
-        The numbers, in place of the names.
+        The numbers.
 
     Raises:
         ValueError: the mesh has no axis of such a name, or one name stands twice.
@@ -95,7 +110,7 @@ def axis_sizes(mesh: Any, axes: MeshAxes) -> MeshAxes:
     named = [name for name in axes if name is not None]
     what = "a different axis of the mesh for each of batch, heads and sequence"
     check(len(set(named)) == len(named), "axes", what, axes)
-    return MeshAxes(*sizes)  # type: ignore[arg-type]
+    return MeshSizes(*sizes)
 
 
 def check_divisible(name: str, axis: str, size: int, devices: int, mesh_axis: Any) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from mha_book._checks import check, check_size, check_type
 from mha_book.sharding.heads import KV_HEADS, METHODS
-from mha_book.sharding.mesh import MeshAxes, check_divisible, head_parts
+from mha_book.sharding.mesh import MeshSizes, check_divisible, head_parts
 from mha_book.sharding.placement import Balance, Placement, as_placement, balance
 from mha_book.sharding.ring import ring_schedule
 
@@ -95,7 +95,7 @@ def plan_cost(
     num_kv_heads: int | None = None,
     value_dim: int | None = None,
     d_model: int | None = None,
-    devices: MeshAxes,
+    devices: MeshSizes,
     method: str = "ring",
     placement: str | Placement = "contiguous",
     kv_heads: str = "replicate",
@@ -113,7 +113,7 @@ def plan_cost(
         num_kv_heads: ``K``; None for ``N``.
         value_dim: ``C``; None for ``H``.
         d_model: ``D``, to count the layer with its projections; None for attention alone.
-        devices: how many divide sequences, heads and positions: numbers, None or 1 for undivided.
+        devices: how many divide sequences, heads and positions.
         method: "ring" or "all_to_all", for divided positions.
         placement: as in :func:`~mha_book.sharding.ring.ring_attention`.
         kv_heads: as in :func:`~mha_book.sharding.heads.head_specs`.
@@ -130,7 +130,7 @@ def plan_cost(
 
     Example:
         >>> sizes = {"batch": 1, "num_heads": 32, "length": 2**20, "head_dim": 128, "upper": 0}
-        >>> ring = MeshAxes(sequence=256)
+        >>> ring = MeshSizes(sequence=256)
         >>> all_heads = plan_cost(**sizes, devices=ring, placement="zigzag")
         >>> few_heads = plan_cost(**sizes, devices=ring, placement="zigzag", num_kv_heads=8)
         >>> all_heads.sent_bytes // few_heads.sent_bytes  # sharing heads helps a ring
@@ -145,11 +145,10 @@ def plan_cost(
         check_size(size, name)
     check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
     check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
-    check_type(devices, "devices", MeshAxes, "that is MeshAxes(batch=…, heads=…, sequence=…)")
-    by = [1 if count is None else count for count in devices]
-    for name, count in zip(devices._fields, by, strict=True):
+    check_type(devices, "devices", MeshSizes, "that is MeshSizes(batch=…, heads=…, sequence=…)")
+    for name, count in devices._asdict().items():
         check_size(count, f"devices.{name}")
-    over_batch, over_heads, over_positions = (int(count) for count in by)
+    over_batch, over_heads, over_positions = devices
     check_divisible("batch", "the sequences (B)", batch, over_batch, "batch")
     check_divisible("length", "the positions (T)", length, over_positions, "sequence")
     copies = head_parts(num_heads, num_kv_heads, over_heads, "heads")

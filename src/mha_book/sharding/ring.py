@@ -222,7 +222,7 @@ def ring_attention(
     """
     check_operands(query, key, value)
     mesh = mesh_of(mesh)
-    sizes: Any = axis_sizes(mesh, axes)
+    sizes = axis_sizes(mesh, axes)
     what = "the axis of the mesh that is the ring"
     check(axes.sequence is not None, "axes.sequence", what, None)
     check(query.ndim > 2, "query", "axes (…, N, T, H), rank 3 or more", f"shape {query.shape}")
