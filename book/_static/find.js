@@ -61,9 +61,9 @@
       if (!inside || shown !== link) return;
       inside.removeAttribute("tabindex");
       tip.replaceChildren(inside);
-      if (inside.matches("mjx-container")) {
-        window.MathJax.startup.document.updateDocument();
-      }
+      // MathJax's style sheet has the letters that it has met: let it write that again.
+      window.MathJax?.startup?.document?.processed.clear("updateDocument");
+      window.MathJax?.startup?.document?.updateDocument();
       link.setAttribute("aria-describedby", "tip");
       tip.hidden = false;
       const place = link.getClientRects()[0] ?? link.getBoundingClientRect();

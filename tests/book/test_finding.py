@@ -151,14 +151,18 @@ def test_the_search_knows_prose_and_names_and_no_code(built_book):
 def test_a_cited_equation_and_a_term_are_shown_on_focus(built_book, needs_browser):
     from playwright.sync_api import sync_playwright
 
-    citing, href = cited_elsewhere(built_book)[0]
+    elsewhere = [
+        (page, f"article a.reference[href='{href}']")
+        for page, href in cited_elsewhere(built_book)
+        if page == "scale"
+    ]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 390, "height": 844})
         for page, link in (
             ("gradients", "article a.reference[href^='#equation-']"),
             ("gradients", "article a.term-link"),
-            (citing, f"article a.reference[href='{href}']"),
+            elsewhere[0],  # another is in a fold
         ):
             tab.goto((built_book / "book" / f"{page}.html").as_uri(), wait_until="load")
             tab.evaluate("async () => { await MathJax.startup.promise; }")
@@ -172,6 +176,9 @@ def test_a_cited_equation_and_a_term_are_shown_on_focus(built_book, needs_browse
             assert box["x"] + box["width"] <= 390
             formulas = "article a.term-link" not in link
             assert (tab.locator("#tip mjx-container").count() > 0) or not formulas
+            # A letter that the page itself does not have is drawn too.
+            letters = "all => all.filter(letter => !letter.offsetWidth).length"
+            assert tab.locator("#tip mjx-c").evaluate_all(letters) == 0, (page, link)
             tab.keyboard.press("Escape")
             assert tab.locator("#tip").is_hidden()
             assert tab.locator(link).first.get_attribute("aria-describedby") is None
