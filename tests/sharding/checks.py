@@ -345,10 +345,14 @@ def decoding_over_a_divided_cache() -> None:
     def angles(cache: Any, new: Any) -> Any:
         return rotary_angles(cache.lengths[:, None, None] + jnp.arange(new.shape[1])[None, None], 2)
 
+    @jax.jit
+    def alone(params: Any, x: Any, cache: Any, counts: Any, angles: Any) -> Any:
+        return cached_multi_head_attention(params, x, cache, counts, angles=angles)
+
     plain, expected = init_cache(4, 4, 16, 2, value_dim=5), []
     for new, real in steps:
         turns = angles(plain, new)
-        output, plain = cached_multi_head_attention(params, new, plain, real, angles=turns)
+        output, plain = alone(params, new, plain, real, turns)
         expected.append(output)
     meshes = (
         ((2, 2, 2), MeshAxes("batch", "heads", "slots")),

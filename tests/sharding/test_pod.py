@@ -39,9 +39,8 @@ def test_written_out_every_step_sends_while_it_computes() -> None:
     text = compile_ring().as_text()
     (entry,) = order(text)
     start, done = "collective-permute-start", "collective-permute-done"
-    shown = [kind for kind in entry if kind in (start, done, "while")]
-    step = [start, start, "while", done, done]
-    assert shown == [*step * (CHIPS - 1), "while"] or _overlaps(shown, start, done)
+    assert entry.count(start) == 2 * (CHIPS - 1)
+    assert _overlaps(entry, start, done)
     plan = plan_cost(
         batch=1, num_heads=HEADS, length=LENGTH, head_dim=WIDTH, devices=MeshSizes(sequence=CHIPS)
     )

@@ -9,8 +9,8 @@ lie in several processes is for :mod:`jax` to know.
 
 A process that dies leaves the others waiting for what it was to send. The one that started them
 sees it, says which it was, and ends the others: within :data:`GRACE` seconds. ``--fail 2`` shows
-it. Processes that nobody watches over end by themselves when they have not heard of one for
-:data:`HEARTBEAT` seconds.
+it. Should that one end itself, so do they; and JAX gives up a process that has not been heard of
+for :data:`HEARTBEAT` seconds.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -147,8 +148,16 @@ def _watch(running: dict[int, Any], deadline: float) -> str:
     return complaint or (f"process {failed[0]} failed" if failed else "")
 
 
+def _end_with(parent: int) -> None:
+    """End when the process that started this one has, and nobody watches over it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
 def _take_part(number: int, processes: int, port: int, length: int, name: str, fail: Any) -> None:
     """Be one process of the ring."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
         f"localhost:{port}", processes, number, heartbeat_timeout_seconds=HEARTBEAT
