@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.book.extensions import ROOT
+from tests.book.extensions import ROOT, public
 from tests.book.test_pages import tool
 
 TOOL = tool("colab_cell")
@@ -47,6 +47,13 @@ def test_the_cell_stands_before_the_others_and_stands_once():
     named = TOOL.put_cell(nbformat.reads(once, as_version=4), ADDRESS)
     assert f'repository = "{ADDRESS}"' in named.cells[1].source
     assert [cell.id for cell in named.cells] == [cell.id for cell in found.cells]
+
+
+@pytest.mark.parametrize("chapter", sorted(ROOT.glob("book/*.ipynb")), ids=lambda path: path.stem)
+def test_every_notebook_has_the_cell_of_the_configured_repository(chapter):
+    stored = chapter.read_text(encoding="utf8")
+    address = public.read_public(ROOT, {}).repository
+    assert TOOL.text_of(TOOL.put_cell(nbformat.reads(stored, as_version=4), address)) == stored
 
 
 def test_a_notebook_without_code_stays_as_it_is():

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import codespell_lib
 import pytest
 import yaml
 
@@ -83,6 +84,30 @@ def test_spelling_is_checked_with_the_settings_of_the_project(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [f"./a.ipynb:1: {wrong} ==> the"]
     assert "$(BIN)/codespell" in (ROOT / "Makefile").read_text(encoding="utf8")
+
+
+def british(text: str) -> list[str]:
+    """The words of a text that the dictionary of codespell has as British."""
+    folder = Path(codespell_lib.__file__).parent / "data"
+    lines = (folder / "dictionary_en-GB_to_en-US.txt").read_text(encoding="utf8").splitlines()
+    words = {line.partition("->")[0] for line in lines}
+    return sorted({*re.findall(r"[a-z]+", text.lower())} & words)
+
+
+def captions(path: Path) -> str:
+    """The captions and alternative texts of the figures of a notebook."""
+    cells = json.loads(path.read_text(encoding="utf8"))["cells"] if path.suffix != ".md" else []
+    return " ".join(str(cell["metadata"].get("mystnb", "")) for cell in cells)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_a_page_has_one_spelling(page):
+    assert british(text_of(page) + " " + captions(page)) == []
+
+
+def test_the_ledger_has_one_spelling():
+    assert british((ROOT / "book" / "claims.yml").read_text(encoding="utf8")) == []
+    assert british("A grey colour, recognised as gray") == ["colour", "grey", "recognised"]
 
 
 def test_links_to_other_hosts_are_checked_every_week():
