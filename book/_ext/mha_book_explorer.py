@@ -9,7 +9,7 @@
     ```
 
 Options, all of them optional: ``head`` (``smollm2`` or ``minilm``, and layer.head), ``sentence``,
-``token`` (its number), ``measure`` (the colour of the atlas), ``show`` (``weight``, ``value``,
+``token`` (its number), ``measure`` (the color of the atlas), ``show`` (``weight``, ``value``,
 ``without``), ``beside`` (a second head), ``see`` (the sentence of the second head), ``form``
 (``small`` for a short one) and ``play`` (any text: it goes from token to token by itself). What is
 not named is where a sentence begins, as stored in ``book/data/explorer.json``.
@@ -125,7 +125,7 @@ def most(row: np.ndarray, tokens: list[str]) -> list[tuple[str, float]]:
 
 
 def picture(weights: np.ndarray, tokens: list[str], token: int, label: str) -> str:
-    """Return the map of one head as SVG, its colours those of the theme."""
+    """Return the map of one head as SVG, its colors those of the theme."""
     words, side = [readable(t) for t in tokens], 16
     margin = 12 + 7 * max(map(len, words))
     size = margin + side * len(words) + 1

@@ -167,7 +167,7 @@
       this.top = el("p", { class: "hx-top" });
       this.atlas = el("div", { class: "hx-atlas" },
         ...(this.small ? [] : [el("div", { class: "hx-atlas-head" },
-          el("label", { class: "hx-select" }, "Colour: ", this.measures), this.scale, this.which)]),
+          el("label", { class: "hx-select" }, "Color: ", this.measures), this.scale, this.which)]),
         el("div", { class: "hx-frame" }, el("span", { class: "hx-across" }), this.grid),
         this.reading, this.top);
       this.panes = [0, 1].map(number => this.pane(number));
