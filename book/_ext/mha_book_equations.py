@@ -87,7 +87,9 @@ def collect(app, doctree):
     labels = [node.get("label") for node in displayed]
     _store(app.env)[app.env.docname] = labels
     page = Path(app.env.docname).name
-    app.env.note_dependency(str(Path(app.srcdir) / "book" / "equations" / f"{page}.yml"))
+    register = Path(app.srcdir) / "book" / "equations" / f"{page}.yml"
+    if register.exists():  # a file that is not there would have the page read every time
+        app.env.note_dependency(str(register))
     kinds = load_kinds(Path(app.srcdir)).get(page, {})
     for node in displayed:
         label = node.get("label")
