@@ -60,10 +60,10 @@ def load_average() -> list[float] | None:
     return list(os.getloadavg()) if hasattr(os, "getloadavg") else None
 
 
-def package_versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str | None]:
-    """The version of each package; None where it is not installed."""
+def package_versions(names: tuple[str, ...] | None = None) -> dict[str, str | None]:
+    """The version of each package, of all `PACKAGES` by default; None where it is not installed."""
     versions: dict[str, str | None] = {}
-    for name in names:
+    for name in PACKAGES if names is None else names:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -160,7 +160,9 @@ def draw_card(file: Path, book_title: str, title: str, text: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(CARD[0] / 100, CARD[1] / 100), dpi=100, facecolor="#ffffff")
+    figure = Figure(
+        figsize=(CARD[0] / 100, CARD[1] / 100), dpi=100, facecolor="#ffffff", layout="none"
+    )
     canvas = FigureCanvasAgg(figure)
     picture = figure.add_axes((0.735, 0.3, 0.225, 0.225 * CARD[0] / CARD[1]))
     rows, columns = np.indices((8, 8))

@@ -56,8 +56,8 @@ def part_of(root: Path) -> dict[str, str]:
 
 
 def _sections(root: Path) -> tuple[list[Part], list[Part], list[Part]]:
-    """Return the parts before the first chapter, those of the chapters, and those behind."""
-    parts = read_parts(root)
-    numbers = [n for n, part in enumerate(parts) if part.is_numbered]
+    """Return the named parts before the first chapter, those of the chapters, and those behind."""
+    parts = read_parts(root)[1:]
+    numbers = [n for n, part in enumerate(parts) if part.is_numbered] or [0]
     first, last = numbers[0], numbers[-1] + 1
-    return parts[:first], [parts[n] for n in numbers], parts[last:]
+    return parts[:first], [part for part in parts[first:last] if part.is_numbered], parts[last:]
