@@ -2,9 +2,9 @@
 
     python -m experiments.pods [--quick]
 
-Eight heads of width 128 in bfloat16, the steps of the ring in a loop (`unroll=1`), for slices of v5e
-and v6e chips with 16 to 256 chips. libtpu compiles (``make accelerators-env``); nothing is run, and
-nothing here is a time but that of compiling. No predictions were written down: the file says what a
+Eight heads of width 128 in bfloat16, the steps of the ring in a loop (``unroll=1``), for 16 to 256
+chips of v5e and of v6e. libtpu compiles (``make accelerators-env``); nothing is run, and nothing
+here is a time but that of compiling. No predictions were written down: the file says what a
 compiler made, and the package's tests hold what it sends to formulas. Stores book/data/pods.json.
 """
 
