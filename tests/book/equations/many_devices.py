@@ -15,6 +15,7 @@ from tests.book.equations import executed, tested
 def summed(rng):
     """The layer of six heads, two of them on each of three devices."""
     params = init_multi_head(jax.random.key(0), 30, 6, head_dim=5, value_dim=7)
+    params = jax.tree.map(lambda w: jnp.asarray(rng.normal(size=w.shape)), params)
     x = jnp.asarray(rng.normal(size=(11, 30)))
     output, inside = multi_head_attention(params, x, return_intermediates=True)
     heads = inside.head_outputs.reshape(3, 2, 11, 7)
