@@ -55,11 +55,12 @@ def sent(rng):
 
 @tested(
     "dev-hidden",
-    latex=r"""\frac{2 N (H + C)}{v_{\text{op}}} \Big(\frac{T}{n_{\text{dev}}}\Big)^2
-\ge \frac{n_{\text{bytes}} K (H + C)}{v_{\text{link}}}\, \frac{T}{n_{\text{dev}}}
-\quad\Longleftrightarrow\quad
-\frac{T}{n_{\text{dev}}}
-\ge \frac{n_{\text{bytes}}}{2 G}\, \frac{v_{\text{op}}}{v_{\text{link}}}""",
+    latex=r"""\begin{aligned}
+\frac{2 N (H + C)}{v_{\text{op}}} \Big(\frac{T}{n_{\text{dev}}}\Big)^2
+&\ge \frac{n_{\text{bytes}} K (H + C)}{v_{\text{link}}}\, \frac{T}{n_{\text{dev}}}, \\[1ex]
+\text{that is,}\quad \frac{T}{n_{\text{dev}}}
+&\ge \frac{n_{\text{bytes}}}{2 G}\, \frac{v_{\text{op}}}{v_{\text{link}}}
+\end{aligned}""",
     alterations=("sign", "index"),
 )
 def hidden(rng, altered):
