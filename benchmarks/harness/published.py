@@ -13,7 +13,7 @@ References:
 
 from typing import NamedTuple
 
-__all__ = ["CHIPS", "Chip"]
+__all__ = ["CHIPS", "LINKS", "Chip"]
 
 
 class Chip(NamedTuple):
@@ -62,3 +62,11 @@ CHIPS = {
     "b200": Chip("B200", 192e9, 8000e9, 2250e12, 148, 228 * 2**10, 132_644_864, "4 tensor cores"),
 }
 """The accelerators that programs of this book are compiled for."""
+
+LINKS = {"v5e": 50e9, "v5p": 100e9, "v6e": 100e9, "h100": 450e9, "b200": 900e9}
+"""Bytes a second that a chip sends to its neighbor in a ring, one way.
+
+Of a TPU by one of its links: Google states what all links of a chip carry in both directions, 400,
+1200 and 800 GB/s of v5e, v5p and v6e, which have 4, 6 and 4 links. Of a GPU by all of its links to
+the switch between them, 900 and 1800 GB/s in both directions (NVIDIA).
+"""

@@ -1,0 +1,91 @@
+"""The executed and the tested equations of the chapter on many devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mha_book import attend, init_multi_head, multi_head_attention
+from mha_book.sharding.mesh import MeshSizes
+from mha_book.sharding.placement import balance, make_placement
+from mha_book.sharding.plan import plan_cost
+from tests.book.equations import executed, tested
+
+
+@executed("dev-sum")
+def summed(rng):
+    """The layer of six heads, two of them on each of three devices."""
+    params = init_multi_head(jax.random.key(0), 30, 6, head_dim=5, value_dim=7)
+    params = jax.tree.map(lambda w: jnp.asarray(rng.normal(size=w.shape)), params)
+    x = jnp.asarray(rng.normal(size=(11, 30)))
+    output, inside = multi_head_attention(params, x, return_intermediates=True)
+    heads = inside.head_outputs.reshape(3, 2, 11, 7)
+    return {"O": heads, "W_O": params.w_o.reshape(3, 2, 7, 30)}, {"Y": output}
+
+
+@executed("dev-merge")
+def merged(rng):
+    q, k, v = (jnp.asarray(rng.normal(size=(1, n, 5))) for n in (3, 28, 28))
+    parts = [
+        attend(q, a, b, return_lse=True)
+        for a, b in zip(jnp.split(k, 4, axis=1), jnp.split(v, 4, axis=1), strict=True)
+    ]
+    outputs, sums = (jnp.stack([x[0] for x in of]) for of in zip(*parts, strict=True))
+    output, lse = attend(q, k, v, return_lse=True)
+    return {"lambda_part": sums, "O_part": outputs}, {"lambda_": lse[0], "O": output[0]}
+
+
+@executed("dev-last")
+def last(rng):
+    pairs = balance(make_placement("contiguous", 35, 5), upper=0).by_device
+    return {"n_dev": 5, "T": 35}, {"f_last": float(pairs[-1] / pairs.mean())}
+
+
+@executed("dev-sent")
+def sent(rng):
+    sizes = {"batch": 1, "num_heads": 12, "num_kv_heads": 6, "length": 42, "head_dim": 5}
+    sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_number": 4}
+    plans = {
+        "M_heads": plan_cost(**sizes, devices=MeshSizes(heads=3)),
+        "M_ring": plan_cost(**sizes, devices=MeshSizes(sequence=3)),
+        "M_exchange": plan_cost(**sizes, devices=MeshSizes(sequence=3), method="all_to_all"),
+    }
+    given = {"n_dev": 3, "n_bytes": 4, "T": 42, "D": 30, "N": 12, "K": 6, "H": 5, "C": 7}
+    return given, {name: float(plan.sent_bytes) for name, plan in plans.items()}
+
+
+@tested(
+    "dev-hidden",
+    latex=r"""\begin{aligned}
+\frac{2 N (H + C)}{v_{\text{op}}} \Big(\frac{T}{n_{\text{dev}}}\Big)^2
+&\ge \frac{n_{\text{bytes}} K (H + C)}{v_{\text{link}}}\, \frac{T}{n_{\text{dev}}}, \\[1ex]
+\text{that is,}\quad \frac{T}{n_{\text{dev}}}
+&\ge \frac{n_{\text{bytes}}}{2 G}\, \frac{v_{\text{op}}}{v_{\text{link}}}
+\end{aligned}""",
+    alterations=("sign", "index"),
+)
+def hidden(rng, altered):
+    """Which rings are hidden, by what the plan of each computes and sends, and by the formula."""
+    operations, link, devices, size = 700.0, 3.0, 3, 2
+    by_plan, by_formula = [], []
+    for heads, key_heads in ((5, 5), (10, 5), (14, 2)):
+        for positions in range(7, 400, 2):
+            plan = plan_cost(
+                batch=1,
+                num_heads=heads,
+                num_kv_heads=key_heads,
+                length=devices * positions,
+                head_dim=5,
+                value_dim=11,
+                devices=MeshSizes(sequence=devices),
+                bytes_per_number=size,
+            )
+            of_steps = plan.attention_flops / operations / devices
+            of_sends = plan.sent_bytes / link / (devices - 1)
+            by_plan.append(float(of_steps >= of_sends))
+            shared = key_heads / heads if altered == "index" else heads / key_heads
+            least = size / (2 * shared) * operations / link
+            by_formula.append(
+                float((positions < least) if altered == "sign" else (positions >= least))
+            )
+    assert 0 < np.mean(by_plan) < 1
+    return by_plan, by_formula
