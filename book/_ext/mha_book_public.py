@@ -107,7 +107,7 @@ class Files(SphinxDirective):
 
 
 def setup(app):
-    """Register the directive, and the setting: another address makes Sphinx read every page again."""
+    """Register directive and setting: another address makes Sphinx read every page again."""
     app.add_config_value("mha_book_public", [], "env", [list])
     app.add_directive("book-files", Files)
     app.connect("config-inited", configure, priority=100)  # before the theme's own

@@ -355,7 +355,7 @@
       const { text, see, [s.model]: { look } } = this.index.sentences[s.sentence];
       const own = `${look.layer}.${look.head}`;
       this.see.replaceChildren(el("b", {}, text), ` ${see} `, ...(s.head === own ? [] : [
-        el("button", { type: "button", class: "hx-chip hx-try", onclick: () => {
+        el("button", { type: "button", class: "hx-try", onclick: () => {
           this.chosen = false;
           this.set({ head: own, token: "" });
         } }, `try ${own}`)]));
