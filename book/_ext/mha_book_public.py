@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
 
 __all__ = ["Public", "read_public", "setup", "theme_options"]
 
@@ -88,7 +90,24 @@ def configure(app, config) -> None:
     config.html_baseurl = public.site
 
 
+class Files(SphinxDirective):
+    """``{book-files}``: where the files of the book are, or that no address is known."""
+
+    def run(self):
+        """Return the sentence."""
+        repository, _ = self.config.mha_book_public
+        if not repository:
+            text = (
+                "This copy names no public address yet: "
+                "the files are those that this page was built from."
+            )
+            return [nodes.paragraph("", text)]
+        link = nodes.reference("", repository.removeprefix("https://"), refuri=repository)
+        return [nodes.paragraph("", "", nodes.Text("The files: "), link, nodes.Text("."))]
+
+
 def setup(app):
-    """Register the setting: another address makes Sphinx read every page again."""
+    """Register directive and setting: another address makes Sphinx read every page again."""
     app.add_config_value("mha_book_public", [], "env", [list])
+    app.add_directive("book-files", Files)
     app.connect("config-inited", configure, priority=100)  # before the theme's own

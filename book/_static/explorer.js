@@ -69,6 +69,7 @@
       this.root = root;
       this.index = index;
       this.small = root.dataset.form === "small";
+      this.narrow = matchMedia("(max-width: 576px)");
       this.state = { ...this.opening(), ...this.fromAddress() };
       this.repair();
       this.build();
@@ -76,10 +77,21 @@
       window.addEventListener("hashchange", () => {
         if (!location.hash.startsWith(`#${root.id}:`)) return;
         this.state = { ...this.state, ...this.fromAddress() };
+        this.chosen = false;
         this.repair();
         this.update();
         this.root.scrollIntoView();
       });
+      // Back from a link of the page: the entry left behind knows what was seen there.
+      window.addEventListener("popstate", event => {
+        const kept = event.state?.[root.id];
+        if (kept === undefined) return;
+        this.state = { ...this.opening(), ...(kept ? this.asked(kept) : this.fromAddress()) };
+        this.chosen = false;
+        this.repair();
+        this.update();
+      });
+      this.narrow.addEventListener("change", () => this.shade());
       if (location.hash.startsWith(`#${root.id}:`)) root.scrollIntoView();
       if (root.dataset.play && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.play(true);
     }
@@ -95,10 +107,11 @@
       // A link from a small explorer asks behind a question mark: other scripts of the page take
       // the part behind # of any link for the name of an element.
       const text = isHere ? location.hash.slice(start.length) : this.small ? "" : location.search;
-      if (!text) return {};
+      return text ? this.asked(text) : {};
+    }
+    asked(text) {
       const known = ["model", "head", "sentence", "token", "measure", "show", "beside", "see"];
-      const asked = [...new URLSearchParams(text)];
-      const found = Object.fromEntries(asked.filter(([key]) => known.includes(key)));
+      const found = Object.fromEntries([...new URLSearchParams(text)].filter(([key]) => known.includes(key)));
       return { beside: undefined, see: undefined, ...found };
     }
     toAddress() {
@@ -136,6 +149,7 @@
     }
     pick(layer, head) {
       const name = `${layer}.${head}`;
+      this.chosen = true;
       return this.set(this.second ? { beside: name } : { head: name });
     }
 
@@ -156,8 +170,8 @@
         ]));
       this.measures = el("select", { "data-key": "measure",
         onchange: e => this.choose("measure", e.target.value) });
-      this.which = el("span", { class: "hx-which", hidden: true }, "The map chooses: ",
-        ...["first", "second"].map((name, number) => el("label", {}, el("input", {
+      this.which = el("span", { class: "hx-which", hidden: true }, "A click in the atlas sets: ",
+        ...["head A", "head B"].map((name, number) => el("label", {}, el("input", {
           type: "radio", name: `${this.root.id}-which`, checked: !number,
           onchange: () => { this.second = !!number; this.update(); } }), ` ${name} `)));
       this.grid = el("div", { class: "hx-grid", role: "grid", onkeydown: e => this.steer(e),
@@ -180,8 +194,9 @@
       this.whole = el("a", { class: "hx-whole" }, "Open in the whole explorer");
       this.see = el("p", { class: "hx-see" });
       const panes = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.box));
+      const maps = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.map));
       const parts = this.small ? [panes, this.say, el("p", {}, this.player, " ", this.whole), this.atlas, this.controls]
-        : [this.controls, this.atlas, this.see, panes, this.say, this.table];
+        : [this.controls, this.see, panes, this.say, this.atlas, maps, this.table];
       const live = el("div", { class: "hx-live" }, ...parts);
       this.root.replaceChildren(live);
       this.root.classList.add("hx-on");
@@ -195,6 +210,7 @@
       const pane = { number, hover: null };
       const options = () => el("select", { onchange: () => {
         const name = `${pane.layer.value}.${pane.head.value}`;
+        this.chosen = true;
         this.set(number ? { beside: name } : { head: name });
       } });
       pane.layer = options();
@@ -208,11 +224,10 @@
       pane.strip = el("div", { class: "hx-strip" }, pane.arcs, pane.line);
       pane.map = el("div", { class: "hx-map", onpointerleave: () => this.hover(pane, null) });
       const second = [el("label", { class: "hx-select", hidden: this.small }, "in ", pane.sentence)];
-      pane.title = el("p", { class: "hx-title" },
+      pane.title = el("p", { class: "hx-title" }, el("b", { class: "hx-name" }, number ? "B: " : "A: "),
         el("label", {}, "Layer ", pane.layer), " ", el("label", {}, "head ", pane.head), " ",
         ...(number ? second : []), el("span", { class: "hx-effect", hidden: this.small }));
-      pane.box = el("div", { class: "hx-pane", hidden: !!number }, pane.title, pane.strip,
-        ...(this.small ? [] : [pane.map]));
+      pane.box = el("div", { class: "hx-pane", hidden: !!number }, pane.title, pane.strip);
       new ResizeObserver(() => this.arcs(pane)).observe(pane.line);
       return pane;
     }
@@ -221,13 +236,19 @@
 
     choose(key, value) {
       // Another model or sentence opens where there is something to see.
+      // A head that the reader has chosen stays, and the sentence offers its own.
       const change = { [key]: value };
       if (key === "model") Object.assign(change, { head: "", token: "", beside: undefined });
-      if (key === "sentence") Object.assign(change, { token: "", head: this.small ? "" : this.state.head });
+      if (key === "sentence") {
+        const stays = !this.small && (this.chosen || this.state.beside);
+        Object.assign(change, { token: "", head: stays ? this.state.head : "" });
+      }
+      if (key === "model") this.chosen = false;
       return this.set(change);
     }
     compare(isOn) {
       if (!isOn) this.second = false;
+      this.chosen = true;
       const [layer, head] = this.state.head.split(".").map(Number);
       const other = `${layer}.${(head + 1) % this.index.models[this.state.model].heads}`;
       return this.set({ beside: isOn ? other : undefined });
@@ -245,10 +266,11 @@
       let [layer, head] = cell.dataset.head.split(".").map(Number);
       const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
         Home: [-99, 0], End: [99, 0] };
+      if (event.key === " " || event.key === "Enter") { event.preventDefault(); this.pick(layer, head); }
       const step = steps[event.key];
       if (!step) return;
       event.preventDefault();
-      if (layers < heads) step.reverse();
+      if (!this.wide()) step.reverse();
       layer = Math.min(layers - 1, Math.max(0, layer + step[0]));
       head = Math.min(heads - 1, Math.max(0, head + step[1]));
       const next = this.grid.querySelector(`[data-head="${layer}.${head}"]`);
@@ -279,18 +301,42 @@
       pane.hover = token;
       this.draw(pane);
       if (this.state.measure === LOOK) this.shade();
-      if (token !== null && this.timer) this.play(false);
       this.tell(pane);
     }
+    // From one telling word to the next, longest at the one that the question is about. It waits
+    // while a reader points at something here or has the focus in it.
     play(isOn) {
-      clearInterval(this.timer);
-      this.timer = isOn ? setInterval(() => {
-        const maps = this.panes[0].maps;
-        if (!maps || document.hidden) return;
-        this.set({ token: String((Number(this.state.token) + 1) % maps.count) }, false);
-      }, 1500) : null;
+      clearTimeout(this.timer);
+      this.timer = null;
       this.player.textContent = isOn ? "Pause" : "Play";
       this.say.setAttribute("aria-live", isOn ? "off" : "polite");
+      if (!isOn) return;
+      const { model, sentence } = this.state, { query } = this.index.sentences[sentence][model].look;
+      const next = () => {
+        const words = this.telling(), isRead = [...this.player.closest(".hx-live").children]
+          .some(part => !part.contains(this.player) && part.matches(":hover, :focus-within"));
+        if (words.length && !document.hidden && !isRead) {
+          const after = words.find(i => i > Number(this.state.token)) ?? words[0];
+          this.set({ token: String(after) }, false);
+        }
+        wait();
+      };
+      const wait = () => {
+        this.timer = setTimeout(next, Number(this.state.token) === query ? 5000 : 2000);
+      };
+      wait();
+    }
+    // Words that look most at another word: no mark, no special token on either side.
+    telling() {
+      const { maps, at } = this.panes[0];
+      if (!maps) return [];
+      const isWord = maps.tokens.map(token => /[\p{L}\p{N}]/u.test(token) && !/^(\[.*\]|<\|.*\|>)$/.test(token));
+      const all = maps.tokens.map((_, i) => i), goal = i => {
+        const row = all.map(j => maps.weight(...at, i, j));
+        return row.indexOf(Math.max(...row));
+      };
+      const found = all.filter(i => isWord[i] && goal(i) !== i && isWord[goal(i)]);
+      return found.length > 1 ? found : all;
     }
 
     // From the state to the page.
@@ -306,12 +352,18 @@
       this.which.hidden = !s.beside;
       this.root.classList.toggle("hx-pair", !!s.beside);
       this.whole.href = `explorer.html?${this.toAddress()}#explorer`;
-      this.see.replaceChildren(el("b", {}, this.index.sentences[s.sentence].text), " ",
-        this.index.sentences[s.sentence].see);
+      const { text, see, [s.model]: { look } } = this.index.sentences[s.sentence];
+      const own = `${look.layer}.${look.head}`;
+      this.see.replaceChildren(el("b", {}, text), ` ${see} `, ...(s.head === own ? [] : [
+        el("button", { type: "button", class: "hx-try", onclick: () => {
+          this.chosen = false;
+          this.set({ head: own, token: "" });
+        } }, `try ${own}`)]));
       const heads = [[s.head, s.sentence], [s.beside, s.see || s.sentence]];
       const wanted = heads.map(([name, sentence], number) => {
         const pane = this.panes[number];
         pane.box.hidden = !name;
+        pane.map.hidden = !name || s.show === "without";
         return name ? this.ready(pane, s.model, sentence, name.split(".").map(Number)) : null;
       });
       try {
@@ -345,11 +397,15 @@
       if (pane.number) pane.sentence.value = sentence;
     }
 
-    // The atlas: a cell for each head; the longer side goes across.
+    // The atlas: a cell for each head; the longer side goes across, the layers go down a phone.
+    wide() {
+      const { layers, heads } = this.index.models[this.state.model];
+      return layers > heads && !this.narrow.matches;
+    }
     shade() {
       const s = this.state, { layers, heads, measures } = this.index.models[s.model];
-      const wide = layers > heads, sides = wide ? [heads, layers] : [layers, heads];
-      if (this.shown !== s.model) {
+      const wide = this.wide(), sides = wide ? [heads, layers] : [layers, heads];
+      if (this.shown !== `${s.model} ${wide}`) {
         this.measures.replaceChildren(...[LOOK, ...Object.keys(measures)].map(name =>
           el("option", { value: name }, name === LOOK ? EVERY : name)));
         this.grid.style.setProperty("--hx-across", sides[1]);
@@ -360,7 +416,7 @@
             "data-head": wide ? `${over}.${down}` : `${down}.${over}` })))));
         this.atlas.querySelector(".hx-across").textContent =
           `The ${layers * heads} heads of ${NAMES[s.model]}, ${order}. Choose one:`;
-        this.shown = s.model;
+        this.shown = `${s.model} ${wide}`;
       }
       this.measures.value = s.measure;
       const measure = s.measure === LOOK ? this.looks() : measures[s.measure];
@@ -392,6 +448,7 @@
       if (even !== undefined) words.push(`a head that attends evenly ${two(even)}`);
       if (untrained) words.push(`random weights in this place ${two(untrained[layer][head])}, `
         + `at most ${two(Math.max(...untrained.flat()))} in any`);
+      else if (s.measure !== LOOK) words.push("with random weights: not stored");
       this.reading.textContent = `${words.join("; ")}. ${measure.note}`;
       const order = trained.flatMap((row, l) => row.map((value, h) => [value, l, h]));
       order.sort((a, b) => b[0] - a[0]);
@@ -408,7 +465,10 @@
       const trained = Array.from({ length: maps.layers }, (_, l) =>
         Array.from({ length: maps.heads }, (_, h) => maps.weight(l, h, i, j)));
       const name = `“${readable(maps.tokens[i])}” gives “${readable(maps.tokens[j])}”`;
-      return { trained, even: 1 / seen, name, note: "" };
+      const resting = trained.flat().filter(x => x >= 0.5).length;
+      const note = j || this.small ? "" : `Many heads rest on the first token: here ${resting} of `
+        + `${maps.layers * maps.heads} give it half of their attention or more.`;
+      return { trained, even: 1 / seen, name, note };
     }
     amount(measure, value) {
       if (measure.name) return `${measure.name} ${two(value)}`;
@@ -468,7 +528,6 @@
     matrix(pane, i) {
       if (this.small) return;
       const { maps, at } = pane, n = maps.count, side = 16, isValue = this.state.show === "value";
-      pane.map.hidden = this.state.show === "without";
       const key = `${pane.name} ${at} ${isValue}`;
       if (pane.drawn !== key) {
         pane.drawn = key;
@@ -536,7 +595,9 @@
       }
       const order = numbers.map((x, j) => [x, j]).filter(([, j]) => maps.sees(i, j)).sort((a, b) => b[0] - a[0]);
       const most = order.filter(([x], n) => n < 3 && (x >= 0.05 || !n));
-      const rest = order.slice(most.length), left = rest.reduce((sum, [x]) => sum + x, 0);
+      // What is written adds up to 1, each number being rounded.
+      const rest = order.slice(most.length);
+      const left = Math.max(0, most.reduce((sum, [x]) => sum - Number(two(x)), 1));
       const verb = show === "value" ? "takes from" : "looks at";
       const tail = rest.length && show === "weight"
         ? `; at the other ${rest.length === 1 ? "token" : `${rest.length} tokens`} ${two(left)}` : "";
@@ -576,8 +637,9 @@
       const link = event.target.closest("a[data-explorer]");
       if (!link) return;
       event.preventDefault();
-      location.hash = `explorer:${link.dataset.explorer}`;
       const root = document.getElementById("explorer");
+      history.replaceState({ explorer: root.explorer?.toAddress() ?? "" }, "");
+      location.hash = `explorer:${link.dataset.explorer}`;
       if (!root.explorer) start(root);
     });
     const near = new IntersectionObserver(entries => entries.filter(e => e.isIntersecting).forEach(e => {

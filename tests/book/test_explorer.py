@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor
-from tests.book.extensions import ROOT, explorer, status, toc
+from tests.book.extensions import ROOT, explorer, public, status, toc
 
 DOCUMENT = explorer.load(ROOT)
 PAGE = "book/explorer.html"
 IN_CHAPTERS = ("introduction", "specialization", "syntax-and-meaning", "heads-in-use", "index")
 SAY, CELL, TOKEN = "#explorer .hx-say", "#explorer .hx-cell", "#explorer .hx-pane:visible .hx-token"
+LINE = "document.querySelector('#explorer .hx-tokens')"
 
 
 # The directive.
@@ -162,6 +163,10 @@ def test_keys_go_from_head_to_head_and_from_token_to_token(tab):
     style = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert style == "solid"
     assert page.locator(f"{CELL}[tabindex='0']").count() == 1  # one stop of the Tab key
+    place = page.evaluate("scrollY")
+    page.keyboard.press("Space")
+    page.wait_for_timeout(200)
+    assert page.evaluate("scrollY") == place
     page.locator(f"{TOKEN}[tabindex='0']").focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
@@ -177,6 +182,12 @@ def test_two_heads_each_in_its_sentence(tab):
     page.locator(f"{CELL}[data-head='13.8']").click()
     page.check("[data-key=two]")
     page.locator("#explorer .hx-which input").nth(1).check()
+    labels = page.locator("#explorer .hx-which").inner_text()
+    assert labels.split(":")[0] == "A click in the atlas sets"
+    for number, name in enumerate("AB"):
+        assert f"head {name}" in labels
+        title = page.locator("#explorer .hx-pane .hx-title").nth(number)
+        assert title.inner_text().startswith(f"{name}: ")
     page.locator(f"{CELL}[data-head='13.8']").click()
     page.locator("#explorer .hx-pane").nth(1).locator("select").nth(2).select_option("fresh")
     page.locator(TOKEN).nth(9).click()
@@ -228,11 +239,76 @@ def test_what_is_seen_is_in_the_address_and_comes_back(tab, browser, address):
 
 
 @pytest_browser
+def test_a_sentence_opens_at_its_own_head_unless_one_was_chosen(tab):
+    page = opened(tab)
+    for sentence in ("thirsty", "keys"):
+        look = DOCUMENT["sentences"][sentence]["smollm2"]["look"]
+        row = weights("smollm2", sentence, look["layer"], look["head"])[look["query"]]
+        page.select_option("[data-key=sentence]", sentence)
+        wanted = f"Layer {look['layer']}, head {look['head']}: “"
+        page.wait_for_function(
+            f"document.querySelector('{SAY}').textContent.startsWith('{wanted}')"
+        )
+        page.wait_for_function(f"{LINE}.dataset.name === 'smollm2-{sentence}'")
+        assert page.locator(TOKEN).count() == len(row)
+        token = page.locator(TOKEN).nth(look["query"])
+        assert token.get_attribute("aria-pressed") == "true"
+        assert f" {row.max():.2f}" in page.locator(SAY).inner_text()
+        assert page.locator(".hx-try").count() == 0
+    page.locator(f"{CELL}[data-head='18.6']").click()
+    page.select_option("[data-key=sentence]", "thirsty")
+    page.wait_for_function(f"document.querySelector('{SAY}').textContent.includes('“thirsty”')")
+    assert page.locator(SAY).inner_text().startswith("Layer 18, head 6: ")
+    assert page.locator(".hx-try").inner_text() == "try 13.8"
+    page.locator(".hx-try").click()
+    page.wait_for_function(f"document.querySelector('{SAY}').textContent.startsWith('Layer 13')")
+    assert "“thirsty” looks at “cat” 0.61" in page.locator(SAY).inner_text()
+
+
+@pytest_browser
+def test_back_from_a_link_of_the_page_restores_what_was_seen(tab):
+    page = opened(tab)
+    opening = page.locator(SAY).inner_text()
+    for name in ("13.8: “fresh”", "1.6: “)”"):
+        before = page.locator(SAY).inner_text()
+        page.locator(".hx-tour a", has_text=name).click()
+        page.wait_for_function(
+            f"document.querySelector('{SAY}').textContent !== {json.dumps(before)}"
+        )
+    for text in (before, opening):
+        page.go_back()
+        page.wait_for_function(
+            f"document.querySelector('{SAY}').textContent === {json.dumps(text)}"
+        )
+    assert page.locator("[data-key=sentence]").input_value() == "repeat"
+    page.go_forward()
+    page.wait_for_function(f"document.querySelector('{SAY}').textContent.includes('“fresh”')")
+
+
+@pytest_browser
+def test_the_numbers_of_the_answer_add_up_to_one(tab):
+    page = opened(tab)
+    seen = 0
+    for sentence in ("keys", "names", "list"):
+        page.select_option("[data-key=sentence]", sentence)
+        page.wait_for_function(f"{LINE}.dataset.name === 'smollm2-{sentence}'")
+        for token in range(3, page.locator(TOKEN).count()):
+            page.locator(TOKEN).nth(token).click()
+            said = page.locator(SAY).inner_text()
+            if " other " in said:
+                numbers = re.findall(r"[01]\.\d\d", said)
+                assert sum(map(float, numbers)) == pytest.approx(1, abs=1e-6), said
+                seen += 1
+    assert seen > 20
+
+
+@pytest_browser
 def test_the_text_says_what_the_picture_shows_and_the_table_has_all_of_it(tab):
     page = opened(tab)
     assert page.locator(SAY).get_attribute("role") == "status"
     page.locator("#explorer .hx-table summary").click()
     rows = page.locator("#explorer .hx-rows tbody tr")
+    rows.first.wait_for()
     row = weights("smollm2", "repeat", 18, 6)
     assert rows.count() == len(row)
     assert f"ill {row[15, 6]:.2f}" in rows.nth(15).inner_text()
@@ -259,6 +335,17 @@ def test_on_a_phone_in_the_dark(browser, address):
         "all => all.map(e => e.getBoundingClientRect()).map(r => Math.min(r.width, r.height))"
     )
     assert min(sizes) >= 24
+    grid = page.locator("#explorer .hx-grid")
+    assert grid.get_attribute("aria-label") == "Heads of SmolLM2: heads across, layers down"
+    assert [grid.locator("[role=row]").count(), page.locator(CELL).count()] == [30, 270]
+    cells = page.locator(CELL).evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect()).map(r => Math.min(r.width, r.height))"
+    )
+    assert min(cells) >= 24
+    page.locator(f"{CELL}[data-head='18.6']").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.dataset.head") == "19.6"
+    page.locator(f"{CELL}[data-head='18.6']").click()
     page.locator(TOKEN).nth(4).click()
     assert "“met” looks at" in page.locator(SAY).inner_text()
     cell = page.locator(f"{CELL}[data-head='0.0']")
@@ -306,12 +393,48 @@ def test_the_front_page_moves_unless_a_reader_wants_rest(browser, address):
     page.locator(".hx-play").click()
     assert page.locator(".hx-play").inner_text() == "Play"
     rest = page.locator(SAY).inner_text()
-    page.wait_for_timeout(2000)
+    page.wait_for_timeout(2500)
     assert page.locator(SAY).inner_text() == rest
     context.close()
     calm = Visitor(browser, address, DESKTOP)
     assert opened(calm, "book/index.html").locator(".hx-play").inner_text() == "Play"
     calm.context.close()
+
+
+@pytest_browser
+def test_the_front_page_goes_from_telling_word_to_telling_word_in_one_place(browser, address):
+    context = browser.new_context(viewport=PHONE, reduced_motion="no-preference")
+    page = context.new_page()
+    page.clock.install()
+    page.goto(f"{address}book/index.html")
+    page.wait_for_function("document.querySelector('#explorer .hx-say')?.textContent")
+    pressed = page.locator("#explorer [aria-pressed=true] .hx-word")
+    below = "document.querySelector('.sd-card').getBoundingClientRect().top + scrollY"
+    assert pressed.inner_text() == "it"
+    assert "“it” looks at “milk”" in page.locator(SAY).inner_text()
+    page.mouse.move(2, 2)
+    seen, places = [], []
+    for _ in range(44):
+        page.clock.run_for(500)
+        seen.append(pressed.inner_text())
+        places.append(page.evaluate(below))
+    assert set(seen) == {"it", "was", "the", "because"}  # these look most at another word
+    assert 0.35 < seen.count("it") / len(seen) < 0.6
+    assert seen[:8] == ["it"] * 8
+    assert max(places) - min(places) < 1
+    page.locator(SAY).hover()
+    rest = pressed.inner_text()
+    page.clock.run_for(12000)
+    assert pressed.inner_text() == rest
+    context.close()
+
+
+def test_the_front_page_says_where_the_files_are(built_book):
+    page = (Path(built_book) / "book" / "index.html").read_text(encoding="utf8")
+    repository = public.read_public(ROOT).repository
+    none = "This copy names no public address yet"
+    assert (none in page) == (not repository)
+    assert not repository or f'The files: <a class="reference external" href="{repository}"' in page
 
 
 @pytest_browser
