@@ -6,11 +6,14 @@
 - A cited equation and a linked term are shown on hovering and on focus (``find.js``); what is on
   another page travels as a small table at the end of the page.
 - The links to the previous and the next page say what is there.
-- The search's index has prose alone: names in code are found by the API's own entries.
+- The search's index has prose alone: names in code are found by the API's own entries. A page can
+  have words that readers look for though its title has others (``SEARCH_WORDS``).
+- Above a chapter's first exercise stands where to run it.
 """
 
 import functools
 import json
+import posixpath
 import re
 
 from docutils import nodes
@@ -22,6 +25,30 @@ __all__ = ["first_sentence", "link_terms", "opening", "setup", "term_pattern"]
 EXERCISE = re.compile(r"Exercise (\d+)\b")
 GLOSSARY = "book/glossary"
 LISTS = {"figures": "book/figures", "exercises": "book/exercises"}
+# Page -> what readers search for that is about this page first of all.
+SEARCH_WORDS = {
+    "book/scaled-attention": ["scaled dot-product attention", "attention", "sdpa", "softmax"],
+    "book/position": ["rope", "rotary", "positional encoding", "position"],
+    "book/index-notation": ["einsum", "index notation", "tensor notation"],
+    "book/split-and-combine": ["split heads", "combine heads", "concatenate heads"],
+    "book/multi-head-layer": ["multi-head attention", "mha", "multi-head layer"],
+    "book/gradients": ["gradient", "backward", "derivative"],
+    "book/scale": ["scale", "scaling", "temperature"],
+    "book/trained-length": ["length extrapolation", "long context", "context length"],
+    "book/cost": ["cost", "flops", "parameters", "complexity"],
+    "book/grouped-query-attention": [
+        "grouped", "grouped query attention", "grouped-query attention", "gqa", "mqa",
+        "multi-query", "multi-query attention", "mla",
+    ],
+    "book/decoding": ["decoding", "decode", "kv cache", "kvcache", "kv-cache", "cache"],
+    "book/head-matrices": ["qk circuit", "ov circuit", "composition"],
+    "book/emergence": ["induction heads", "induction head", "emergence"],
+    "book/pruning": ["pruning", "prune", "pruned", "head pruning"],
+    "book/dropout-and-gates": ["dropout", "gates", "gating"],
+    "book/online-softmax": ["online softmax", "flash attention", "flashattention", "flash"],
+    "book/hardware": ["gpu", "hardware", "tpu", "roofline"],
+    "book/accelerators": ["pallas", "splash attention", "triton"],
+}  # fmt: skip
 # Where a word is no prose: it has a link, is shown as it is written, or is the name of something.
 CLOSED = (
     nodes.title, nodes.rubric, nodes.literal, nodes.literal_block, nodes.reference, nodes.math,
@@ -219,6 +246,22 @@ def link_terms(doctree: nodes.document, terms: dict[str, str], uri: str) -> list
     return done
 
 
+def _say_where_to_run(app, doctree, docname: str) -> None:
+    """Say above the first exercise of a notebook where its cells can be run."""
+    sections = doctree.findall(nodes.section)
+    first = next((s for s in sections if "exercise-1" in s["ids"]), None)
+    if first is None:
+        return
+    name = posixpath.relpath(f"_sources/{docname}.ipynb", posixpath.dirname(docname))
+    root = app.builder.get_relative_uri(docname, app.config.root_doc)
+    line = nodes.paragraph("", "These cells run in the notebook: ", classes=["where-to-run"])
+    line += nodes.reference("", "download it", refuri=name, internal=True)
+    line += nodes.Text(", or see ")
+    line += nodes.reference("", "how to run the book", refuri=f"{root}#how-to-run", internal=True)
+    line += nodes.Text(".")
+    first.parent.insert(first.parent.index(first), line)
+
+
 def _resolved(app, doctree, docname) -> None:
     for kind, place in (("figures", figure_list), ("exercises", exercise_list)):
         for node in list(doctree.findall(place)):
@@ -236,6 +279,8 @@ def _resolved(app, doctree, docname) -> None:
         if terms:
             link_terms(doctree, terms, builder.get_relative_uri(docname, GLOSSARY))
     tips = _tips(app, doctree, docname)
+    if app.env.doc2path(docname).endswith(".ipynb"):
+        _say_where_to_run(app, doctree, docname)
     if tips:
         table = json.dumps(tips, sort_keys=True).replace("</", "<\\/")
         script = f'<script type="application/json" id="tips">{table}</script>'
@@ -286,6 +331,19 @@ def _index_prose_alone(app) -> None:
     app.builder.index_page = index_page
 
 
+def _add_search_words(app) -> list:
+    """Enter the words of ``SEARCH_WORDS`` in the search's index, before it is written."""
+    indexer = getattr(app.builder, "indexer", None)
+    if indexer is not None:
+        for page, words in SEARCH_WORDS.items():
+            if page not in app.env.found_docs:
+                raise ValueError(f"SEARCH_WORDS: expected a page of the book, got {page!r}")
+            entries = {(word, "", "main") for word in words}
+            before = indexer._index_entries.get(page, [])
+            indexer._index_entries[page] = sorted({*before, *entries})
+    return []
+
+
 def setup(app):
     """Register the directives, the events, the style and the script."""
     app.add_node(figure_list)
@@ -300,4 +358,5 @@ def setup(app):
     app.connect("env-merge-info", _merge)
     app.connect("env-updated", _updated)
     app.connect("doctree-resolved", _resolved, priority=600)
+    app.connect("html-collect-pages", _add_search_words)
     app.connect("html-page-context", _page, priority=950)

@@ -1,7 +1,10 @@
 // How results of the search are ordered and shown: read by Sphinx (html_search_scorer).
 var Scorer = {
   // [docname, title, anchor, description, score, file name] -> score
-  score: ([docname, title, anchor, description, score]) => {
+  score: result => {
+    const [docname, title, anchor, , score] = result;
+    // A page found by its own title is called "title > title": then it stands twice.
+    if (!anchor) result[1] = title.split(" > ")[0];
     if (/^book\/(api|api\/.*|figures|exercises|status|evidence|notation-manual|snippets-mended)$/.test(docname)) return score - 20;
     if (/^book\/(claims|bibliography|notation-table)$/.test(docname)) return score - 6;
     return score;
@@ -16,17 +19,18 @@ var Scorer = {
   partialTerm: 2,
 };
 
-// Excerpts are of prose: without code, formulas, and buttons.
+// Excerpts are of prose: of the article alone, without code, formulas, and buttons.
 document.addEventListener("DOMContentLoaded", () => {
   if (typeof Search === "undefined") return;
-  const textOf = Search.htmlToText;
   Search.htmlToText = (text, anchor) => {
     const page = new DOMParser().parseFromString(text, "text/html");
-    for (const part of page.querySelectorAll("pre, div.math, summary, #jb-print-docs-body, .header-article"))
+    const article = page.querySelector("article") ?? page.body;
+    for (const part of article.querySelectorAll("pre, div.math, summary, script, style, .headerlink"))
       part.remove();
-    for (const formula of page.querySelectorAll("span.math"))
+    for (const formula of article.querySelectorAll("span.math"))
       if (/\\[a-zA-Z]/.test(formula.textContent)) formula.textContent = "…";
       else formula.textContent = formula.textContent.replace(/\\[()]|[{}]/g, "");
-    return textOf(page.documentElement.outerHTML, anchor);
+    const part = anchor && page.getElementById(anchor.slice(1))?.closest("section");
+    return (part || article).textContent.replace(/\s+/g, " ").trim();
   };
 });

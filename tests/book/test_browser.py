@@ -289,7 +289,66 @@ def test_chapters_come_first_and_excerpts_are_prose(browser, address):
         first = tab.page.locator("#search-results ul.search li a").first.get_attribute("href")
         assert "book/api" not in first
         excerpts = tab.page.locator("#search-results li p.context").all_inner_texts()
-        assert not [text for text in excerpts if re.search(r"\\\\|import |Show code", text)]
+        unwanted = r"\\\\|import |Show code|\.ipynb|\.md\b|\.pdf"
+        assert not [text for text in excerpts if re.search(unwanted, text)]
+    assert tab.wrong == []
+    tab.context.close()
+
+
+def test_what_readers_search_for_leads_to_its_chapter(browser, address):
+    tab = Visitor(browser, address, PHONE)
+    for words, page, title in (
+        ("grouped", "grouped-query-attention", "Sharing keys and values"),
+        ("GQA", "grouped-query-attention", "Sharing keys and values"),
+        ("pruning", "pruning", "Removing heads"),
+        ("after pruning", "after-pruning", "After pruning"),
+        ("KV cache", "decoding", "Writing one token"),
+    ):
+        tab.see(f"search.html?q={words}")
+        results = tab.page.locator("#search-results ul.search > li > a")
+        results.first.wait_for()
+        tab.page.wait_for_timeout(300)
+        found = results.evaluate_all("all => all.map(a => [a.getAttribute('href'), a.innerText])")
+        assert found[0][0] == f"book/{page}.html", (words, found[:5])
+        assert found[0][1].endswith(f". {title}")
+        assert len({(link, name) for link, name in found}) == len(found), "nothing stands twice"
+        assert not [name for _, name in found if re.match(r"(?:\d+\. )?(.+) > \1$", name)]
+        assert not tab.page.evaluate(WIDER)
+        box = tab.page.locator(".bd-search:visible")
+        icon = box.locator(".fa-magnifying-glass").bounding_box()
+        typed = box.locator("input[type=search]").evaluate(
+            "e => e.getBoundingClientRect().left + parseFloat(getComputedStyle(e).paddingLeft)"
+        )
+        assert icon["x"] + icon["width"] <= typed, "the icon stands before the words"
+    tab.context.close()
+
+
+def test_matches_can_be_hidden_only_where_there_are_any(browser, address):
+    tab = Visitor(browser, address, DESKTOP)
+    tab.see("book/bibliography.html")
+    for words, seen in (("the", True), ("xylophone", False)):
+        tab.page.evaluate("w => localStorage.setItem('sphinx_highlight_terms', w)", words)
+        tab.see("book/scale.html")
+        link = tab.page.locator("#searchbox .highlight-link")
+        link.wait_for(state="attached")
+        tab.page.wait_for_timeout(200)
+        assert link.is_visible() == seen, words
+    tab.context.close()
+
+
+def test_a_link_to_a_folded_cell_opens_it(browser, address):
+    tab = Visitor(browser, address, DESKTOP)
+    tab.see("book/scale.html")
+    folded = "article span.target[id^='cell-']:has(+ .cell > details)"
+    cells = tab.page.locator(folded).evaluate_all("all => all.map(e => e.id)")[:2]
+    is_open = "name => document.getElementById(name).nextElementSibling.matches(':has([open])')"
+    assert [tab.page.evaluate(is_open, cell) for cell in cells] == [False, False]
+    tab.page.evaluate("name => { location.hash = name }", cells[1])
+    tab.page.wait_for_timeout(200)
+    assert [tab.page.evaluate(is_open, cell) for cell in cells] == [False, True]
+    tab.see("search.html")
+    tab.see(f"book/scale.html#{cells[0]}")
+    assert [tab.page.evaluate(is_open, cell) for cell in cells] == [True, False]
     assert tab.wrong == []
     tab.context.close()
 
@@ -298,7 +357,8 @@ def test_the_search_finds_names_of_the_package(browser, address):
     tab = Visitor(browser, address, DESKTOP)
     for name, page, said in (
         ("attend", "attention-dispatch", True),  # in the prose of chapters too: these come first
-        ("KVCache", "multihead-cache", False),  # in code alone
+        ("KVCache", "multihead-cache", True),  # what a chapter is about
+        ("SmolLM2Layer", "models-smollm2", False),  # in code alone
     ):
         tab.see(f"search.html?q={name}")
         address = f"[href*='book/api/{page}.html#mha_book.'][href$='.{name}']"

@@ -74,6 +74,20 @@ def test_every_exercise_is_listed_and_its_link_leads_to_it(built_book):
     ]
 
 
+def test_exercises_say_where_to_run_them(built_book):
+    for path in CHAPTERS:
+        text = article(built_book, path.stem)
+        lines = re.findall(r'<p class="where-to-run">(.*?)</p>', text)
+        assert len(lines) == ("exercise-1" in ids(text)), path.stem
+        for line in lines:
+            assert text.index(line) < text.index('id="exercise-1"')
+            notebook, how = re.findall(r'href="([^"]+)"', line)
+            file = (built_book / "book" / notebook).resolve()
+            assert file.read_bytes() == path.read_bytes()
+            assert how == "index.html#how-to-run"
+    assert "how-to-run" in ids(article(built_book, "index"))
+
+
 def test_every_numbered_figure_is_listed_under_its_number(built_book):
     listed = re.findall(r'href="([\w-]+)\.html#([^"]+)">(Fig\. [\d.]+)</a>',
                         article(built_book, "figures"))  # fmt: skip
