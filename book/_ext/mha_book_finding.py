@@ -160,6 +160,8 @@ def _updated(app, env) -> list[str]:
     """Name the pages of lists to be written again if what they list has changed."""
     now = {kind: {page: _notes(env)[page][kind] for page in _notes(env)} for kind in LISTS}
     before = getattr(env, "mha_book_listed", {})
+    for page in LISTS.values():  # their formulas come after Sphinx asked which pages have some
+        env.get_domain("math").data["has_equations"][page] = True
     env.mha_book_listed = now
     changed = {page for kind, page in LISTS.items() if now[kind] != before.get(kind)}
     return sorted(changed & env.found_docs)
