@@ -267,11 +267,8 @@ def test_search_finds_softmax(browser, address):
     tab.page.locator("input[type=search]:visible").fill("softmax")
     tab.page.keyboard.press("Enter")
     tab.page.wait_for_url("**/search.html?q=softmax*")
-    tab.page.wait_for_selector("#search-results ul.search li a")
-    found = tab.page.locator("#search-results ul.search li a").evaluate_all(
-        "links => links.map(a => new URL(a.href).pathname)"
-    )
-    assert "/book/glossary.html" in found
+    # Results are written one after another, pages of terms behind the chapters.
+    tab.page.wait_for_selector("#search-results ul.search li a[href*='book/glossary.html']")
     assert tab.outside == []
     assert tab.wrong == []
     tab.context.close()
