@@ -16,18 +16,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_operands
 from mha_book.attention.dispatch import attend
 from mha_book.masks import Mask, as_mask
 from mha_book.sharding.mesh import (
     MeshAxes,
-    axis_sizes,
     check_divisible,
+    divide_operands,
     head_parts,
     mask_specs,
-    mesh_of,
     on_mesh,
-    operand_specs,
+    own_kv_heads,
 )
 
 __all__ = ["all_to_all_attention", "exchange_heads"]
@@ -92,28 +90,19 @@ def all_to_all_attention(
         >>> all_to_all_attention(x, x, x, mesh=mesh, axes=axes, is_causal=True).shape
         (2, 8, 4)
     """
-    check_operands(query, key, value)
-    mesh = mesh_of(mesh)
-    sizes = axis_sizes(mesh, axes)
-    check(axes.sequence is not None, "axes.sequence", "an axis of the mesh", None)
-    check(query.ndim > 2, "query", "axes (…, N, T, H), rank 3 or more", f"shape {query.shape}")
-    if axes.batch is not None:
-        check_divisible("query", "axis 0 (sequences)", query.shape[0], sizes.batch, axes.batch)
-    for x, name in ((query, "query"), (key, "key")):
-        check_divisible(name, "axis -2 (positions)", x.shape[-2], sizes.sequence, axes.sequence)
-    parts = sizes.heads * sizes.sequence
+    layout = divide_operands(
+        query, key, value, axes=axes, mesh=mesh, sequence="an axis of the mesh"
+    )
+    sizes, spec, kv_spec = layout.sizes, layout.query_spec, layout.kv_spec
+    axis = "axis -2 (positions S)"
+    check_divisible("key", axis, key.shape[-2], sizes.sequence, axes.sequence)
     names = [name for name in (axes.heads, axes.sequence) if name is not None]
+    parts = sizes.heads * sizes.sequence
     head_parts(query.shape[-3], key.shape[-3], parts, " × ".join(names))
-    copies = head_parts(query.shape[-3], key.shape[-3], sizes.heads, axes.heads)
     mask = as_mask(mask, is_causal, (*query.shape[:-1], key.shape[-2]))
-    spec = operand_specs(query.ndim, axes)
-    kv_spec = operand_specs(query.ndim, axes if copies == 1 else axes._replace(heads=None))
-    exchanged = (axes.heads, axes.sequence) if axes.heads else axes.sequence
 
     def on_device(query: Array, key: Array, value: Array, mask: Mask | None) -> Array:
-        if copies > 1:
-            own = jax.lax.axis_index(axes.heads) // copies
-            key, value = (jax.lax.dynamic_slice_in_dim(x, own, 1, -3) for x in (key, value))
+        key, value = own_kv_heads(layout.copies, axes.heads, key, value)
         return attend_exchanged(
             query, key, value, str(axes.sequence), sizes.sequence,
             mask=mask, scale=scale, implementation=implementation,
@@ -121,8 +110,8 @@ def all_to_all_attention(
 
     run = on_mesh(
         on_device,
-        mesh,
-        (spec, kv_spec, kv_spec, mask_specs(mask, axes.batch, exchanged)),
+        layout.mesh,
+        (spec, kv_spec, kv_spec, mask_specs(mask, axes.batch, tuple(names))),
         spec,
     )
     output: Array = run(query, key, value, mask)

@@ -47,6 +47,7 @@ from mha_book.sharding.mesh import (
     mask_specs,
     mesh_of,
     on_mesh,
+    own_kv_heads,
 )
 from mha_book.sharding.placement import Placement
 from mha_book.sharding.ring import attend_over_ring, data_specs, ring_call
@@ -289,7 +290,10 @@ def sharded_multi_head_attention(
                 for w in (params.w_k, params.w_v)
             )
             params = params._replace(w_k=w_k, w_v=w_v)
-        params = _own_kv_head(params, copies, axes.heads)
+        names = ("w_k", "w_v", "b_k", "b_v")
+        shared = (getattr(params, name) for name in names)
+        own = own_kv_heads(copies, axes.heads, *shared, axis=-2)
+        params = params._replace(**dict(zip(names, own, strict=True)))
         b_o, params = params.b_o, params._replace(b_o=None)
         options: dict[str, Any] = {"implementation": implementation}
         output: Array
@@ -398,20 +402,6 @@ def sharded_latent_attention(
     )
     result: Array = run(params, x, angles, given)
     return result
-
-
-def _own_kv_head(params: MultiHeadParams, copies: int, heads: str | None) -> MultiHeadParams:
-    """Of key/value heads that several devices share, keep the one that this device needs."""
-    if copies == 1:
-        return params
-    own = jax.lax.axis_index(heads) // copies
-
-    def take(x: Any) -> Any:
-        return None if x is None else jax.lax.dynamic_slice_in_dim(x, own, 1, -2)
-
-    return params._replace(
-        w_k=take(params.w_k), w_v=take(params.w_v), b_k=take(params.b_k), b_v=take(params.b_v)
-    )
 
 
 def _input_spec(x: Array, axes: MeshAxes, sizes: Any) -> PartitionSpec:

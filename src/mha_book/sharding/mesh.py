@@ -12,19 +12,22 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from mha_book._checks import check, check_type
+from mha_book._checks import check, check_operands, check_type
 from mha_book.masks import Mask
 
 __all__ = [
+    "DividedOperands",
     "MeshAxes",
     "MeshSizes",
     "axis_sizes",
     "check_divisible",
+    "divide_operands",
     "head_parts",
     "mask_specs",
     "mesh_of",
     "on_mesh",
     "operand_specs",
+    "own_kv_heads",
 ]
 
 
@@ -183,6 +186,90 @@ def operand_specs(rank: int, axes: MeshAxes) -> PartitionSpec:
     what = "arrays with an axis of sequences, (B, N, T, H)"
     check(rank > 3 or axes.batch is None, "axes.batch", f"None, or {what}", f"rank {rank}")
     return PartitionSpec(*leading, axes.heads, axes.sequence, None)
+
+
+class DividedOperands(NamedTuple):
+    """How queries, keys and values of attention over a divided sequence lie on a mesh.
+
+    Args:
+        mesh: the mesh.
+        sizes: how many of its devices divide what.
+        copies: over how many devices each key/value head is repeated, as in :func:`head_parts`.
+        query_spec: of the query, and of the output.
+        kv_spec: of key and value, whose heads are whole on every device where they are repeated.
+    """
+
+    mesh: Any
+    sizes: MeshSizes
+    copies: int
+    query_spec: PartitionSpec
+    kv_spec: PartitionSpec
+
+
+def divide_operands(
+    query: Array, key: Array, value: Array, *, axes: MeshAxes, mesh: Any, sequence: str
+) -> DividedOperands:
+    """Check the operands of attention over a divided sequence, and say how they lie.
+
+    Args:
+        query: ``(…, N, T, H)``.
+        key: ``(…, K, S, H)``.
+        value: ``(…, K, S, C)``.
+        axes: the names of the mesh axes.
+        mesh: the mesh; None for the one that is set.
+        sequence: what ``axes.sequence`` has to be, in words.
+
+    Returns:
+        The layout.
+
+    Raises:
+        ValueError: an axis of the mesh is not known, ``axes.sequence`` is None, or the devices do
+            not divide the positions, the sequences or the heads.
+
+    Example:
+        >>> mesh, x = jax.make_mesh((1,), ("ring",)), jnp.ones((2, 8, 4))
+        >>> axes = MeshAxes(sequence="ring")
+        >>> layout = divide_operands(x, x, x, axes=axes, mesh=mesh, sequence="an axis")
+        >>> tuple(layout.query_spec), layout.copies
+        ((None, 'ring', None), 1)
+    """
+    check_operands(query, key, value)
+    mesh = mesh_of(mesh)
+    sizes = axis_sizes(mesh, axes)
+    check(axes.sequence is not None, "axes.sequence", sequence, None)
+    check(query.ndim > 2, "query", "axes (…, N, T, H), rank 3 or more", f"shape {query.shape}")
+    length, devices = query.shape[-2], sizes.sequence
+    check_divisible("query", "axis -2 (positions T)", length, devices, axes.sequence)
+    query_spec = operand_specs(query.ndim, axes)
+    if axes.batch is not None:
+        check_divisible("query", "axis 0 (sequences)", query.shape[0], sizes.batch, axes.batch)
+    copies = head_parts(query.shape[-3], key.shape[-3], sizes.heads, axes.heads)
+    whole = axes if copies == 1 else axes._replace(heads=None)
+    return DividedOperands(mesh, sizes, copies, query_spec, operand_specs(query.ndim, whole))
+
+
+def own_kv_heads(copies: int, heads: str | None, *arrays: Any, axis: int = -3) -> tuple[Any, ...]:
+    """Of key/value heads that several devices share, keep the one that this device's queries read.
+
+    Inside ``shard_map``.
+
+    Args:
+        copies: over how many devices each is repeated; with 1 the arrays stay as they are.
+        heads: the axis of the mesh that divides the query heads.
+        arrays: with an axis of all key/value heads, or None.
+        axis: which it is.
+
+    Returns:
+        The arrays, with one head each where ``copies > 1``.
+    """
+    if copies == 1:
+        return arrays
+    own = jax.lax.axis_index(heads) // copies
+
+    def take(x: Any) -> Any:
+        return None if x is None else jax.lax.dynamic_slice_in_dim(x, own, 1, axis)
+
+    return tuple(map(take, arrays))
 
 
 def on_mesh(

@@ -34,7 +34,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_flag, check_operands, check_size, wide
+from mha_book._checks import check, check_flag, check_size, wide
 from mha_book.attention import blocks, gradient
 from mha_book.attention.blockwise import blockwise_gradients
 from mha_book.attention.derivatives import with_gradient_by_hand
@@ -45,12 +45,9 @@ from mha_book.masks import Mask, as_mask, zero_unattended
 from mha_book.sharding.mesh import (
     MeshAxes,
     array_spec,
-    axis_sizes,
-    check_divisible,
-    head_parts,
-    mesh_of,
+    divide_operands,
     on_mesh,
-    operand_specs,
+    own_kv_heads,
 )
 from mha_book.sharding.placement import Placement, as_placement, local_bounds
 
@@ -220,37 +217,26 @@ def ring_attention(
         >>> ring_attention(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"), is_causal=True).shape
         (2, 8, 4)
     """
-    check_operands(query, key, value)
-    mesh = mesh_of(mesh)
-    sizes = axis_sizes(mesh, axes)
-    what = "the axis of the mesh that is the ring"
-    check(axes.sequence is not None, "axes.sequence", what, None)
-    check(query.ndim > 2, "query", "axes (…, N, T, H), rank 3 or more", f"shape {query.shape}")
-    length = query.shape[-2]
+    layout = divide_operands(
+        query, key, value, axes=axes, mesh=mesh, sequence="the axis of the mesh that is the ring"
+    )
+    length, devices = query.shape[-2], layout.sizes.sequence
     check(key.shape[-2] == length, "key", f"axis -2 of {length}, as query has", key.shape[-2])
-    check_divisible("query", "axis -2 (positions T)", length, sizes.sequence, axes.sequence)
-    if axes.batch is not None:
-        check(query.ndim > 3, "query", "axes (B, …, N, T, H)", f"shape {query.shape}")
-        check_divisible("query", "axis 0 (sequences)", query.shape[0], sizes.batch, axes.batch)
-    copies = head_parts(query.shape[-3], key.shape[-3], sizes.heads, axes.heads)
     check_flag(return_lse, "return_lse")
     given = as_mask(mask, is_causal, (*query.shape[:-1], length))
     number = prepare(query, key, value, scale=scale).scale
     call, data = ring_call(
-        given, placement, length, sizes.sequence, str(axes.sequence), number, implementation, unroll
+        given, placement, length, devices, str(axes.sequence), number, implementation, unroll
     )
-    spec = operand_specs(query.ndim, axes)
-    kv_spec = operand_specs(query.ndim, axes if copies == 1 else axes._replace(heads=None))
+    spec, kv_spec = layout.query_spec, layout.kv_spec
 
     def on_device(query: Array, key: Array, value: Array, data: MaskData) -> tuple[Array, Array]:
-        if copies > 1:  # of the key heads, the one that this device's query heads read
-            own = jax.lax.axis_index(axes.heads) // copies
-            key, value = (jax.lax.dynamic_slice_in_dim(x, own, 1, -3) for x in (key, value))
+        key, value = own_kv_heads(layout.copies, axes.heads, key, value)
         return attend_over_ring(call, query, key, value, data)
 
     run = on_mesh(
         on_device,
-        mesh,
+        layout.mesh,
         (spec, kv_spec, kv_spec, data_specs(data, axes)),
         (spec, PartitionSpec(*spec[:-1])),
     )
