@@ -498,8 +498,6 @@ def store(target: str, options: Any, deadline: float) -> Path:
             write()
     finally:
         compiler.close()
-    if done:
-        write()
     return path
 
 

@@ -150,13 +150,13 @@ def _differentiable(lower: int | None, upper: int | None) -> Any:
         return output, [x for x, kept in zip(leaves, is_array, strict=True) if kept]
 
     def forward(*arguments: Any) -> tuple[Array, list[Array]]:
-        shapes.extend(jax.tree.map(jax.typeof, arguments))
+        shapes[:] = jax.tree.map(jax.typeof, arguments)
         result: tuple[Array, list[Array]] = _compiled_on_tpu(keeping, *arguments)
         return result
 
     def pull(kept: list[Array], d_output: Array, interpret: bool) -> tuple[Array, ...]:
         if interpret not in pullbacks:  # the forward pass ran on the platform that it was on
-            jax.eval_shape(functools.partial(keeping, interpret=interpret), *shapes[:4])
+            jax.eval_shape(functools.partial(keeping, interpret=interpret), *shapes)
         tree, is_array, fixed = pullbacks[interpret]
         arrays = iter(kept)
         leaves = [next(arrays) if a else x for a, x in zip(is_array, fixed, strict=True)]
