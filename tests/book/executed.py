@@ -8,10 +8,12 @@ import functools
 import jax
 import numpy as np
 
-from mha_book.notation import Equation, parse_equations, run_loops
+from mha_book.notation import Equation, System, parse_equations, run_loops
 from mha_book.notation.expression import key
+from mha_book.notation.variant import change
 from tests.book.equations import Executed
-from tests.book.extensions import equations
+from tests.book.extensions import ROOT, equations
+from tests.book.test_equations import page_equations
 
 __all__ = ["alterations", "compare", "problems", "run"]
 
@@ -32,7 +34,7 @@ def run(latex: str, registered: Executed) -> list[Pair]:
     given, expected = _given(registered)
     dims = given.get("dims")  # sizes that no array determines
     arrays = {name: _double(value) for name, value in given.items() if name != "dims"}
-    waiting = list(parse_equations(latex, broadcast=registered.broadcast))
+    waiting = list(parse_equations(_whole(latex, registered), broadcast=registered.broadcast))
     pairs: list[Pair] = []
     names = {key(equation.left.name) for equation in waiting if _assigns(equation)}
     if unknown := set(expected) - names:
@@ -60,6 +62,22 @@ def run(latex: str, registered: Executed) -> list[Pair]:
             else:
                 arrays[left] = assigned
     return pairs
+
+
+def _whole(latex: str, registered: Executed) -> str:
+    """The lines of an equation that changes others, with those that it leaves as they are."""
+    if not registered.within:
+        return latex
+    shown = _shown()
+    system = System.parse(shown[registered.within[0]])
+    for label in registered.within[1:]:
+        system = change(system, shown[label])
+    return change(system, latex, split=registered.split).latex
+
+
+@functools.cache
+def _shown() -> dict[str | None, str]:
+    return {label: latex for page in page_equations(ROOT).values() for label, latex in page}
 
 
 @functools.cache

@@ -61,25 +61,37 @@ class Executed:
         arrays: a NumPy generator to (arrays by Python name, the package's values by Python name).
         broadcast: indices that a term of the right side may lack.
         tolerance: the largest difference allowed, relative to the largest entry.
+        within: labels of equations whose lines this one changes, the first as it stands; what is
+            run are all lines. Empty for an equation that stands for itself.
+        split: an index of those lines and the indices that take its place.
     """
 
     label: str
     arrays: Callable
     broadcast: tuple[str, ...]
     tolerance: float
+    within: tuple[str, ...] = ()
+    split: tuple[str, str] | None = None
 
 
 REGISTRY: dict[str, Equation] = {}
 EXECUTED: dict[str, Executed] = {}
 
 
-def executed(label: str, *, broadcast: tuple[str, ...] = (), tolerance: float = 1e-5) -> Callable:
+def executed(
+    label: str,
+    *,
+    broadcast: tuple[str, ...] = (),
+    tolerance: float = 1e-5,
+    within: tuple[str, ...] = (),
+    split: tuple[str, str] | None = None,
+) -> Callable:
     """Register the decorated function as the one that feeds the equation with this label."""
     if label in EXECUTED or label in REGISTRY:
         raise ValueError(f"label: expected one function an equation, got a second for {label!r}")
 
     def register(arrays: Callable) -> Callable:
-        EXECUTED[label] = Executed(label, arrays, broadcast, tolerance)
+        EXECUTED[label] = Executed(label, arrays, broadcast, tolerance, within, split)
         return arrays
 
     return register
