@@ -78,3 +78,4 @@ def _sink(attempt: Attempt) -> str | None:
 
 
 CHECKS: dict[str, Check] = {"heads": _heads, "line": _line, "sink": _sink}
+"""The checks of the chapter on variants, by the name of the exercise."""

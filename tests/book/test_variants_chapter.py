@@ -1,0 +1,104 @@
+"""The chapter on variants: its lines differentiated, its counts against those of the package."""
+
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mha_book.costs import attention_size, cache_bytes, latent_size, pair_matmul_flops
+from mha_book.notation import System
+from tests.book.equations import EXECUTED
+from tests.book.executed import _given, _shown, _whole
+from tests.book.extensions import ROOT
+from tests.book.test_equations import page_equations
+
+pytestmark = pytest.mark.unoptimized
+
+LINES = [label for label, of in EXECUTED.items() if of.within and label.startswith("variant-")]
+LENGTH = 100_000
+
+
+def test_every_variant_of_the_page_is_run_within_the_layer():
+    shown = {label for label, _ in page_equations(ROOT)["variants"]}
+    assert shown == {*LINES, "variant-layer", "variant-subtraction"}
+
+
+@pytest.mark.parametrize(
+    "label",
+    [x if x == "variant-sink" else pytest.param(x, marks=pytest.mark.slow) for x in LINES],
+)
+def test_the_derived_backward_pass_is_that_of_jax(label):
+    with jax.enable_x64(True):
+        whole = System.parse(_whole(_shown()[label], EXECUTED[label]), scalars={})
+        given, _ = _given(EXECUTED[label])
+        arrays = {n: jnp.asarray(x, jnp.float64) for n, x in given.items() if np.ndim(x)}
+        numbers = {n: x for n, x in given.items() if not np.ndim(x)}
+        y, pull = whole.vjp({**arrays, **numbers}, wrt=list(arrays))
+        pushed = jnp.asarray(np.random.default_rng(1).normal(size=y.shape))
+
+        def loss(arrays):
+            return jnp.sum(whole({**arrays, **numbers})["Y"] * pushed)
+
+        found, wanted = pull(pushed), jax.grad(loss)(arrays)
+        assert found.keys() == wanted.keys()
+        for name in wanted:
+            np.testing.assert_allclose(found[name], wanted[name], atol=1e-8, rtol=1e-8)
+
+
+def printed(cell):
+    """What a cell of the chapter prints, as it is stored."""
+    cells = json.loads((ROOT / "book" / "variants.ipynb").read_text(encoding="utf8"))["cells"]
+    (found,) = (c for c in cells if c["id"] == cell)
+    return "".join("".join(out.get("text", "")) for out in found["outputs"])
+
+
+def table():
+    """Weights in millions, numbers kept and operations in millions, by the name of the layer."""
+    rows = re.findall(
+        r"^([a-zA-Z- ]+?) +([\d.]+) +([\d,]+) +([\d,]+) +[\d.]+", printed("table"), re.M
+    )
+    return {
+        name: (float(m), int(kept.replace(",", "")), int(flops.replace(",", "")))
+        for name, m, kept, flops in rows
+    }
+
+
+def counts(size, kept):
+    """What the package's formulas say: products of weights once, of pairs for all positions."""
+    operations = 2 * size.weight_count + pair_matmul_flops(size, pair_count=LENGTH)
+    return size.weight_count / 1e6, kept, operations / 1e6
+
+
+@pytest.mark.parametrize("name, groups", [("multi-head", 32), ("grouped", 8), ("multi-query", 1)])
+def test_the_table_has_the_counts_of_the_package(name, groups):
+    size = attention_size(2048, 32, groups, 64)
+    wanted = counts(size, cache_bytes(size, position_count=1, bytes_per_number=1))
+    weights, kept, operations = table()[name]
+    assert weights == pytest.approx(wanted[0], abs=0.06)
+    assert kept == wanted[1]
+    assert operations - wanted[2] == pytest.approx(16, abs=1)  # the softmax: five for each weight
+
+
+def test_the_latent_layer_has_the_counts_of_the_package():
+    size = latent_size(2048, 32, 256, 64, 32, 64, is_absorbed=True)
+    weights, kept, operations = table()["latent"]
+    assert kept == cache_bytes(size, position_count=1, bytes_per_number=1) == 288
+    assert weights == pytest.approx(12.1)
+    pairs = pair_matmul_flops(size, pair_count=LENGTH) / 1e6
+    added = 32 * LENGTH * (5 + 2) / 1e6  # softmax; the sum of both parts of a score, its factor
+    assert operations - pairs - added == pytest.approx(2 * weights, abs=3)
+
+
+def test_the_table_has_nineteen_layers_and_the_rest_keep_what_is_said():
+    found = table()
+    assert len(found) == 19
+    assert found["tied"][1] == 8 * 64 + 32
+    assert found["grouped latent"][1] == found["low-rank"][1] == found["latent"][1]
+    assert found["tensor product"][1] == 4 * (32 + 64)
+    assert found["multi-matrix"][1] == 2 * 128
+    assert found["windows"][1] == round(4096 * (1 + 1024 / LENGTH) / 2)
+    for name in ("differential", "gated", "mixture of heads", "talking heads", "knocking heads"):
+        assert found[name][1] == found["multi-head"][1]
