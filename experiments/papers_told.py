@@ -1,0 +1,4 @@
+"""stub"""
+__all__ = ["told"]
+def told(found, sizes):
+    return {"a": "b"}
