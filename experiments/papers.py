@@ -38,7 +38,9 @@ from mha_book.storage import read_table
 __all__ = ["QUICK", "Bench", "Sizes", "main"]
 
 COMMAND = "python -m experiments.papers"
-SEEDS = "random heads: 0; random keys: 1; random weights: 2, MiniLM's 3; turns: 4; codes: 5; others: 6"
+SEEDS = (
+    "random heads: 0; random keys: 1; random weights: 2, MiniLM's 3; turns: 4; codes: 5; others: 6"
+)
 NAMES = ("Boston", "Paris", "London", "Berlin", "Chicago", "Rome", "Madrid", "Dublin")
 WAYS = ("own", "group", "layer", "nearest", "random")
 
@@ -114,7 +116,9 @@ def by_heads(config: Any) -> Callable[..., dict[str, jax.Array]]:
             q, k, v = project_qkv(layer.attention, normalized, angles=angles)
             weights = attention_weights(q, k, is_causal=True)
             out = jnp.einsum("bnts,bnsc->bntc", weights, jnp.repeat(v, group, axis=1))
-            length = jnp.linalg.norm(jnp.einsum("bntc,ncd->bntd", out, layer.attention.w_o), axis=-1)
+            length = jnp.linalg.norm(
+                jnp.einsum("bntc,ncd->bntd", out, layer.attention.w_o), axis=-1
+            )
             place = jnp.argsort(jnp.argsort(-(own * length + given[number]), axis=1), axis=1)
             stay = (place < count) * gates[number][:, None]
             for name, value in zip(found, (length, weights.argmax(-1), k, v), strict=True):
@@ -135,14 +139,16 @@ def by_keys(config: Any, counts: tuple[int, ...]) -> Callable[..., dict[str, Any
     """Return a compiled reading of one text ``(1, T)`` in which queries read few keys.
 
     Its arguments: parameters, tokens, a number from 0 for each pair ``(T, T)``, which of
-    :data:`WAYS` chooses the keys that are read (a number beyond them: all are), and how many.
+    :data:`WAYS` chooses the keys that are read, the middle one of the counts (a number beyond
+    them: all are read).
     """
     n, group = config.num_heads, config.num_heads // config.num_kv_heads
     of_group = np.kron(np.eye(config.num_kv_heads), np.ones((group, group)))
     mixes = [np.eye(n), of_group, np.ones((n, n))]
+    middle = len(counts) // 2
 
     @jax.jit
-    def read(params: Any, ids: jax.Array, noise: jax.Array, way: Any, count: Any) -> dict[str, Any]:
+    def read(params: Any, ids: jax.Array, noise: jax.Array, way: Any) -> dict[str, Any]:
         length = ids.shape[1]
         angles = rotary_angles(jnp.arange(length), config.head_dim, config.rope_theta)
         place = jnp.arange(length)
@@ -165,29 +171,38 @@ def by_keys(config: Any, counts: tuple[int, ...]) -> Callable[..., dict[str, Any
             note("value", v[0])
             wishes = [jnp.einsum("nm,mts->nts", jnp.asarray(mix, jnp.float32), weights)
                       for mix in mixes]  # fmt: skip
-            wishes += [jnp.broadcast_to(w, weights.shape) for w in (place / length + first, noise + first)]
-            picks, recalled, rest = [], [], []
-            for wish in wishes:
-                wish = jnp.where(visible, wish, -1.0)
-                order = jnp.sort(wish, axis=-1)
+            wishes += [
+                jnp.broadcast_to(w, weights.shape) for w in (place / length + first, noise + first)
+            ]
+            wishes = [jnp.where(visible, wish, -1.0) for wish in wishes]
 
-                def chosen(many: Any, wish: jax.Array = wish, order: jax.Array = order) -> jax.Array:
-                    least = jax.lax.dynamic_slice_in_dim(order, length - many, 1, axis=-1)
-                    return (wish >= least) & visible
+            def chosen(wish: jax.Array) -> list[jax.Array]:
+                best = jax.lax.top_k(wish, max(counts))[0]
+                return [(wish >= best[..., c - 1 : c]) & visible for c in counts]
 
-                picks.append(chosen(count))
-                for many in counts:
-                    read_of = jnp.where(chosen(many), weights, 0.0)[:, late]
-                    total = read_of.sum(-1)
-                    recalled.append(total.mean(1))
-                    others = (total - read_of[..., 0]).sum(1)
-                    rest.append(others / (1 - weights[:, late, 0]).sum(1))
-            note("recalled", jnp.stack(recalled).reshape(len(WAYS), len(counts), n))
-            note("recalled of the rest", jnp.stack(rest).reshape(len(WAYS), len(counts), n))
-            own = picks[0][:, late, 1:].astype(jnp.float32)
-            both = jnp.einsum("nts,mts->nm", own, own)
-            note("agreement", both / jnp.maximum(jnp.diag(both), 1.0)[:, None])
-            allowed = jnp.stack([*picks, jnp.broadcast_to(visible, weights.shape)])[way]
+            def measured() -> tuple[jax.Array, ...]:
+                every = [chosen(wish) for wish in wishes]
+                shares = []
+                for keys_of in every:
+                    for allowed in keys_of:
+                        of_keys = jnp.where(allowed, weights, 0.0)[:, late]
+                        others = of_keys[..., 1:].sum((1, 2)) / (1 - weights[:, late, 0]).sum(1)
+                        shares.append(jnp.stack([of_keys.sum(-1).mean(1), others]))
+                own = every[0][middle][:, late, 1:].astype(jnp.float32)
+                both = jnp.einsum("nts,mts->nm", own, own)
+                found = jnp.stack(shares, 1).reshape(2, len(WAYS), len(counts), n)
+                return found, both / jnp.maximum(jnp.diag(both), 1.0)[:, None]
+
+            def skipped() -> tuple[jax.Array, ...]:
+                return jnp.zeros((2, len(WAYS), len(counts), n)), jnp.zeros((n, n))
+
+            is_whole = way == len(WAYS)
+            shares, agreement = jax.lax.cond(is_whole, measured, skipped)
+            note("recalled", shares[0])
+            note("recalled of the rest", shares[1])
+            note("agreement", agreement)
+            wish = jnp.stack(wishes)[jnp.minimum(way, len(WAYS) - 1)]
+            allowed = jnp.where(is_whole, visible, chosen(wish)[middle])
             few = jnp.where(allowed, weights, 0.0)
             few = few / few.sum(-1, keepdims=True)
             out = jnp.einsum("nts,nsc->ntc", few, values)
@@ -207,7 +222,9 @@ def heads_of_a_token(bench: Bench) -> dict[str, Any]:
     text, every = bench.text[::4], bench.read(bench.text[::4])
     train = passages(bench.model, "train", len(text), bench.sizes.context)
     usual = bench.read(train)["length"].mean((1, 3))  # (L, N)
-    drawn = np.random.default_rng(0).random((bench.shape[0], len(text), bench.shape[1], text.shape[1]))
+    drawn = np.random.default_rng(0).random(
+        (bench.shape[0], len(text), bench.shape[1], text.shape[1])
+    )
     ways = {"chosen": (1.0, 0.0), "fixed": (0.0, usual[:, None, :, None]), "random": (0.0, drawn)}
     found: dict[str, Any] = {"whole": every["losses"].mean(1)}
     for way, (own, given) in ways.items():
@@ -218,15 +235,14 @@ def heads_of_a_token(bench: Bench) -> dict[str, Any]:
 
 
 def keys_of_a_query(bench: Bench) -> dict[str, Any]:
-    """Return what few keys hold, text by text, largest scores, and directions of keys and values."""
+    """Return what few keys hold in each text, largest scores, directions of keys and values."""
     sizes = bench.sizes
     text = passages(bench.model, "validation", sizes.texts, sizes.longer)[::4]
     noise = jnp.asarray(np.random.default_rng(1).random((sizes.longer, sizes.longer)), jnp.float32)
-    middle = sizes.keys[len(sizes.keys) // 2]
 
     def run(way: int, params: Any = None, ids: jax.Array = text) -> list[dict[str, np.ndarray]]:
         params = bench.params if params is None else params
-        each = [bench.by_keys(params, row[None], noise, way, middle) for row in ids]
+        each = [bench.by_keys(params, row[None], noise, way) for row in ids]
         return [jax.tree.map(np.asarray, one) for one in each]
 
     every = run(len(WAYS))
@@ -239,13 +255,13 @@ def keys_of_a_query(bench: Bench) -> dict[str, Any]:
     without = run(len(WAYS), bare, text[:1])
     found["largest, untrained"] = without[0]["largest"]
     found["recalled, untrained"] = without[0]["recalled"].mean((0, 3))
-    found["directions"] = directions(every, len(text))
-    found["directions, untrained"] = directions(run(len(WAYS), bare), len(text))
+    found["directions"] = directions(every)
+    found["directions, untrained"] = directions([*without, *run(len(WAYS), bare, text[1:2])])
     return found
 
 
-def directions(runs: list[dict[str, np.ndarray]], texts: int) -> dict[str, np.ndarray]:
-    """Return how many directions hold 90% of keys and values, and what half of both hold, ``(L,)``."""
+def directions(runs: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return how many directions hold 90% of keys and values, and what half of both hold."""
     found: dict[str, Any] = {name: [] for name in ("key", "rotated", "value", "half of both")}
     for layer in range(len(runs[0]["key"])):
         flat = {}
@@ -275,7 +291,9 @@ def merged_smollm2(bench: Bench) -> dict[str, Any]:
         return np.moveaxis(x[:, :, 1:], 1, 0).reshape(heads, -1, x.shape[-1]).astype(np.float64)
 
     def layers(change: Callable[[Any, int], Any]) -> Any:
-        each = [x._replace(attention=change(x.attention, i)) for i, x in enumerate(bench.params.layers)]
+        each = [
+            x._replace(attention=change(x.attention, i)) for i, x in enumerate(bench.params.layers)
+        ]
         return bench.params._replace(layers=tuple(each))
 
     def align(params: Any, number: int) -> Any:
@@ -417,9 +435,19 @@ def codes(bench: Bench, number: int) -> tuple[jax.Array, np.ndarray, np.ndarray]
     for case in range(sizes.codes):
         words = np.asarray(source[number * sizes.codes + case]).tolist()
         ask = encode(f" The secret code of {NAMES[case]} is", add_special_tokens=False).ids
-        digits = encode(" " + "".join(map(str, rng.permutation(10)[:6])), add_special_tokens=False).ids
+        digits = encode(
+            " " + "".join(map(str, rng.permutation(10)[:6])), add_special_tokens=False
+        ).ids
         end = encode(".", add_special_tokens=False).ids
-        row = words[: sizes.before + 1] + ask + digits + end + words[sizes.before + 1 :] + ask + digits
+        row = (
+            words[: sizes.before + 1]
+            + ask
+            + digits
+            + end
+            + words[sizes.before + 1 :]
+            + ask
+            + digits
+        )
         rows.append(row)
     inside = sizes.before + 1 + len(ask) + len(digits) - 6 + np.arange(6)
     return jnp.asarray(np.array(rows, np.int32)), inside, np.arange(-6, 0)
