@@ -53,9 +53,7 @@ def test_turned_heads_compute_the_same(by_pairs):
     keys, values = random_turns(K, H, 1, by_pairs=by_pairs), random_turns(K, H, 2, by_pairs=False)
     x = jax.random.normal(jax.random.key(5), (T, D))
     angles = rotary_angles(jnp.arange(T), H, 100.0) if by_pairs else None
-    one, other = (
-        run(p, x, angles=angles) for p in (params, turned(params, keys, values))
-    )
+    one, other = (run(p, x, angles=angles) for p in (params, turned(params, keys, values)))
     np.testing.assert_allclose(one, other, atol=1e-5)
     assert abs(np.asarray(params.w_v) - np.asarray(turned(params, keys, values).w_v)).max() > 0.1
 
