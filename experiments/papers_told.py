@@ -61,6 +61,7 @@ def _keys(found: dict[str, Any], sizes: Any) -> dict[str, str]:
     same, other = agreements(np.array(runs["agreement"]))
     out |= {"keys-agree-group": _percent(same), "keys-agree-other": _percent(other)}
     out["keys-agree-more"] = f"{100 * (same - other).mean():.1f}"
+    out |= {"keys-from": str(sizes.longer // 2 + 1), "keys-to": str(sizes.longer)}
     out["keys-count"] = str(sizes.keys[len(sizes.keys) // 2])
     return out
 
@@ -117,7 +118,7 @@ def _virtual(found: dict[str, Any], sizes: Any) -> dict[str, str]:
 
 
 def _directions(found: dict[str, Any], sizes: Any) -> dict[str, str]:
-    out = {}
+    out = {"rank-all": str(GROUP * 64), "rank-share": "90%"}
     for kind, key in (("", "directions"), ("-untrained", "directions, untrained")):
         rows = found["keys of a query"][key]
         for name in ("key", "rotated", "value"):
@@ -129,7 +130,8 @@ def _directions(found: dict[str, Any], sizes: Any) -> dict[str, str]:
 
 
 def _orders(found: dict[str, Any], sizes: Any) -> dict[str, str]:
-    runs, out = found["entropy orders"], {}
+    runs = found["entropy orders"]
+    out = {f"orders-{n}": f"{s:.0%}" for n, s in zip(("few", "many"), sizes.removed, strict=False)}
     for name in runs:
         way, share = name.rsplit(" ", 1)
         if way != "importance":
