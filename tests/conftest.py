@@ -160,8 +160,10 @@ def newest_source() -> float:
         for path in (ROOT / "book").rglob("*")
         if path.is_file() and not {"__pycache__", ".ipynb_checkpoints", "_tools"} & {*path.parts}
     ]
-    ledger = (ROOT / "book" / "claims.yml").read_text(encoding="utf8")
-    paths += [ROOT / file for file in re.findall(r"^  test: (\S+?)::", ledger, re.M)]  # shown, too
+    for name in ("claims", "papers"):
+        ledger = (ROOT / "book" / f"{name}.yml").read_text(encoding="utf8")
+        shown = re.findall(r"^  test: (\S+?)::", ledger, re.M)
+        paths += [ROOT / file for file in shown]
     paths += (ROOT / "tests" / "book" / "equations").glob("*.py")  # counted by the status page
     return max(path.stat().st_mtime for path in paths)
 

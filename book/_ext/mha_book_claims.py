@@ -1,4 +1,4 @@
-"""Claims on the pages, a line each, and the ledger: both rendered from ``book/claims.yml``."""
+"""Claims on the pages, a line each, and the two ledgers, all rendered from the ledgers' files."""
 
 import functools
 import html
@@ -9,13 +9,17 @@ from pathlib import Path
 from docutils import nodes
 from docutils.statemachine import StringList
 from mha_book_ledger import (
-    SECTIONS,
-    VERDICTS,
+    CLAIMS,
+    LEDGERS,
+    PAPERS,
+    Ledger,
     evidence_anchor,
     fill_numbers,
     glued_values,
     load_ledger,
+    read_works,
     scope_kind,
+    stored_values,
 )
 from mha_book_toc import part_of
 from sphinx import addnodes
@@ -36,7 +40,9 @@ ICONS = {
     "not tested": "fa-solid fa-circle-minus",
     "open": "fa-regular fa-circle",
 }
-WORDS = {"condition": "Holds if", "reason": "Why:", "measured": "Measured:"}
+WORDS = {
+    "condition": "Holds if", "reason": "Why:", "measured": "Measured:", "decide": "To decide it:",
+}  # fmt: skip
 
 
 def cell_label(chapter: str, cell_id: str) -> str:
@@ -44,16 +50,20 @@ def cell_label(chapter: str, cell_id: str) -> str:
     return f"cell:{chapter}:{cell_id}"
 
 
-def load(env) -> list[dict]:
-    """Read the ledger of the book being built and note that the page depends on it."""
-    path = Path(env.srcdir) / "book" / "claims.yml"
-    env.note_dependency(str(path))
-    return _load_once(path, path.stat().st_mtime_ns)
+def load(env, ledger: Ledger | None = None) -> list[dict]:
+    """Read a ledger of the book being built, or all, and note that the page depends on them."""
+    entries = []
+    for each in LEDGERS if ledger is None else (ledger,):
+        path = Path(env.srcdir) / each.file
+        env.note_dependency(str(path))
+        if path.exists():
+            entries += _load_once(path, path.stat().st_mtime_ns)
+    return entries
 
 
-@functools.lru_cache(1)
+@functools.lru_cache(len(LEDGERS))
 def _load_once(path: Path, time: int) -> list[dict]:
-    """Read the ledger, which every claim of the book asks for, once for each state of the file."""
+    """Read a ledger, which every claim of the book asks for, once for each state of the file."""
     return load_ledger(path)
 
 
@@ -86,6 +96,14 @@ def refer(label: str, text: str) -> nodes.Node:
     )  # fmt: skip
 
 
+def refer_page(page: str) -> nodes.Node:
+    """Return a cross-reference to a page by its short name, with its title."""
+    return addnodes.pending_xref(
+        "", nodes.inline(), refdomain="std", reftype="doc", reftarget=f"/book/{page}",
+        refexplicit=False, refwarn=True,
+    )  # fmt: skip
+
+
 def test_link(test: str) -> nodes.Node:
     """Return the name of a test, linked to its source on the page of evidence."""
     return nodes.literal("", "", refer(evidence_anchor(test), test))
@@ -95,7 +113,7 @@ class _Base(SphinxDirective):
     def markdown(self, text: str, classes: list[str]) -> nodes.Node:
         """Parse Markdown into a container."""
         box = part(classes=classes)
-        self.state.nested_parse(StringList(text.splitlines(), "book/claims.yml"), 0, box)
+        self.state.nested_parse(StringList(text.splitlines(), "ledger"), 0, box)
         return box
 
     def labelled(self, word: str, text: str, name: str) -> nodes.Node:
@@ -103,17 +121,22 @@ class _Base(SphinxDirective):
         return self.markdown(f"**{word}** {text}", [f"claim-{name}"])
 
     def filled(self, entry: dict, key: str) -> str:
-        """Return a text of an entry with the numbers that the cells of its chapter glued."""
+        """Return a text of an entry with the numbers of the chapter's cells and the stored file."""
         if "{glue:text}" not in entry[key]:
             return entry[key]
-        notebook = Path(self.env.srcdir) / "book" / f"{entry['chapter']}.ipynb"
-        self.env.note_dependency(str(notebook))
+        values, book = {}, Path(self.env.srcdir) / "book"
+        for path, read in (
+            (book / f"{entry['chapter']}.ipynb", glued_values),
+            (book.parent / (entry["file"] or "none"), stored_values),
+        ):
+            if path.is_file():
+                self.env.note_dependency(str(path))
+                values |= read(path)
         try:
-            return fill_numbers(entry[key], glued_values(notebook))
+            return fill_numbers(entry[key], values)
         except KeyError as error:
-            logger.warning(
-                f"claim {entry['id']}: {notebook.name} glues no {error}", type="mha_book"
-            )
+            where = " and ".join(filter(None, (entry["chapter"], entry["file"])))
+            logger.warning(f"claim {entry['id']}: no {error} in {where}", type="mha_book")
             return entry[key]
 
 
@@ -137,9 +160,9 @@ class Claim(_Base):
         chapter, entry = Path(self.env.docname).name, entries.get(name)
         problem = None
         if entry is None:
-            problem = f"claim {name} is not in book/claims.yml"
-        elif entry["verdict"] not in VERDICTS or entry["verdict"] == "open":
-            problem = f"claim {name} has no verdict in book/claims.yml: {entry['verdict']}"
+            problem = f"claim {name} is in no ledger"
+        elif entry["verdict"] not in ICONS or entry["verdict"] == "open":
+            problem = f"claim {name} has no verdict: {entry['verdict']}"
         elif entry["chapter"] != chapter:
             problem = f"claim {name} belongs to the chapter {entry['chapter']}, not to {chapter}"
         if problem:
@@ -164,49 +187,64 @@ class Claim(_Base):
         return [line]
 
 
-def evidence(entry: dict) -> nodes.Node:
-    """Return the line of links: the place on the page, the cell, the test."""
-    line = nodes.paragraph("", "", classes=["claim-evidence"])
-    line += nodes.strong("Evidence:", "Evidence:")
-    line += [
-        nodes.Text(" "), refer(f"claim-{entry['id'].lower()}", "on the page"), nodes.Text(","),
-    ]  # fmt: skip
-    line += [
-        nodes.Text(" "), refer(cell_label(entry["chapter"], entry["cell"]), "the cell"),
-        nodes.Text(", "), test_link(entry["test"]),
-    ]  # fmt: skip
+def evidence(entry: dict, ledger: Ledger) -> nodes.Node:
+    """Return the line of links: the place on the page, the cell or the stored file, the test."""
+    links: list[list[nodes.Node]] = []
+    if ledger is CLAIMS:
+        links.append([refer(f"claim-{entry['id'].lower()}", "on the page")])
+    elif entry["chapter"]:
+        links.append([nodes.Text("the page "), refer_page(entry["chapter"])])
+    if entry["cell"]:
+        links.append([refer(cell_label(entry["chapter"], entry["cell"]), "the cell")])
+    if entry["file"]:
+        links.append([nodes.literal(entry["file"], entry["file"])])
+    if entry["test"]:
+        links.append([test_link(entry["test"])])
+    word = "Evidence:" if entry["test"] else "See"
+    line = nodes.paragraph("", "", nodes.strong(word, word), classes=["claim-evidence"])
+    for number, link in enumerate(links):
+        line += [nodes.Text(", " if number else " "), *link]
     return line
 
 
-class Ledger(_Base):
-    """``{claims-ledger}``: every claim, by section, with the counts of the verdicts."""
+class Rows(_Base):
+    """``{claims-ledger}`` and ``{papers-ledger}``: every row, by section, with counts."""
 
     def run(self):
-        """Render the counts and one card a claim."""
-        entries = load(self.env)
-        out = [verdict_counts(entries), filters(entries, Path(self.env.srcdir))]
-        for key, title in SECTIONS.items():
-            section = nodes.section(ids=[f"ledger-{key}"])
-            section += nodes.title(title, title)
-            for entry in entries:
-                if entry["section"] == key:
-                    section += self.card(entry)
-            out.append(section)
+        """Render the counts and one card a row."""
+        (ledger,) = (each for each in LEDGERS if f"{each.name}-ledger" == self.name)
+        root = Path(self.env.srcdir)
+        entries, works = load(self.env, ledger), {}
+        if ledger is PAPERS:
+            self.env.note_dependency(str(root / "book" / "references.bib"))
+            works = read_works(root)
+        out = [verdict_counts(entries, ledger), filters(entries, root, works)]
+        for key, title in ledger.sections.items():
+            rows = [entry for entry in entries if entry["section"] == key]
+            if rows:
+                section = nodes.section(ids=[f"ledger-{key}"])
+                section += nodes.title(title, title)
+                section += [self.card(entry, ledger, works) for entry in rows]
+                out.append(section)
         return out
 
-    def card(self, entry: dict) -> nodes.Node:
-        """Render one claim."""
+    def card(self, entry: dict, ledger: Ledger, works: dict) -> nodes.Node:
+        """Render one row."""
         anchor = f"ledger-{entry['id'].lower()}"
         self.env.get_domain("std").note_hyperlink_target(
             anchor, self.env.docname, anchor, entry["id"]
         )
-        notes = f"({', '.join(entry['note'])})"
+        by = works[entry["paper"]].year if ledger is PAPERS else ", ".join(entry["note"])
         head = nodes.paragraph(
             "", "", part(nodes.Text(entry["id"]), tag=nodes.inline, classes=["claim-id"]),
-            part(nodes.Text(notes), tag=nodes.inline, classes=["claim-notes"]),
+            part(nodes.Text(f"({by})"), tag=nodes.inline, classes=["claim-notes"]),
             badge(entry["verdict"], entry["scope"]), classes=["claim-head"],
         )  # fmt: skip
         card = part(head, classes=["claim", "claim-card", slug(entry["verdict"])], ids=[anchor])
+        if ledger is PAPERS:
+            work = works[entry["paper"]]
+            paper = f"[{work.title}]({work.address}) {{cite}}`{entry['paper']}`"
+            card += self.markdown(paper, ["claim-paper"])
         card += self.markdown(entry["claim"], ["claim-statement"])
         for key, word in WORDS.items():
             if entry[key]:
@@ -214,12 +252,12 @@ class Ledger(_Base):
         if entry["verdict"] == "open":
             planned = f"Planned for the chapter {entry['chapter']}."
             card += nodes.paragraph(planned, planned, classes=["claim-evidence"])
-        else:
-            card += evidence(entry)
+        elif entry["test"] or entry["chapter"]:
+            card += evidence(entry, ledger)
         return card
 
 
-def filters(entries: list[dict], root: Path) -> nodes.Node:
+def filters(entries: list[dict], root: Path, works: dict) -> nodes.Node:
     """Return the place of the filters, with what ``claims.js`` needs to make them.
 
     Without a script it is empty, and every claim is shown.
@@ -230,6 +268,7 @@ def filters(entries: list[dict], root: Path) -> nodes.Node:
             "verdict": entry["verdict"],
             "part": parts.get(entry["chapter"], ""),
             "scope": scope_kind(entry),
+            **({"year": works[entry["paper"]].year} if works else {}),
         }
         for entry in entries
     }
@@ -237,11 +276,11 @@ def filters(entries: list[dict], root: Path) -> nodes.Node:
     return nodes.raw("", f'<div class="claim-filters" data-rows="{data}"></div>', format="html")
 
 
-def verdict_counts(entries: list[dict]) -> nodes.Node:
+def verdict_counts(entries: list[dict], ledger: Ledger = CLAIMS) -> nodes.Node:
     """Return the counts by verdict as one line of badges."""
     counts = Counter(entry["verdict"] for entry in entries)
     line = nodes.paragraph("", "", classes=["claim-counts"])
-    for verdict in VERDICTS:
+    for verdict in ledger.verdicts:
         line += [badge(verdict), nodes.Text(f" {counts[verdict]} ")]
     total = f"in all {len(entries)} claims"
     line += nodes.inline(total, total, classes=["claim-total"])
@@ -251,4 +290,5 @@ def verdict_counts(entries: list[dict]) -> nodes.Node:
 def setup(app):
     """Register the directives."""
     app.add_directive("claim", Claim)
-    app.add_directive("claims-ledger", Ledger)
+    for ledger in LEDGERS:
+        app.add_directive(f"{ledger.name}-ledger", Rows)

@@ -126,7 +126,7 @@ def _merge(app, env, docnames, other):
 
 def _always_reread(app, env, added, changed, removed):
     """Read the pages that depend on all others again in every build."""
-    return {d for d in env.found_docs if Path(d).name in ("status", "claims", "api")}
+    return {d for d in env.found_docs if Path(d).name in ("status", "claims", "papers", "api")}
 
 
 def counts(app) -> list[tuple[str, Counter]]:

@@ -10,7 +10,7 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from mha_book_claims import load, verdict_counts
 from mha_book_equations import load_kinds, table
-from mha_book_ledger import read_pages
+from mha_book_ledger import CLAIMS, LEDGERS, read_pages
 from mha_book_pages import typed_numbers, words
 from mha_book_rigour import SOURCES, rigour_rows
 from mha_book_toc import toc_pages
@@ -59,11 +59,12 @@ def chapter_rows(root: Path) -> list[tuple[str, ...]]:
 
 
 class Claims(SphinxDirective):
-    """``{claims-count}``: the counts of the verdicts."""
+    """``{claims-count}`` and ``{papers-count}``: the counts of the verdicts of a ledger."""
 
     def run(self):
         """Return the line of counts."""
-        return [verdict_counts(load(self.env))]
+        (ledger,) = (each for each in LEDGERS if f"{each.name}-count" == self.name)
+        return [verdict_counts(load(self.env, ledger), ledger)]
 
 
 class Chapters(SphinxDirective):
@@ -110,7 +111,7 @@ class Front(SphinxDirective):
         """Return the list."""
         root = Path(self.env.srcdir)
         self.env.note_reread()  # the counts are of all pages and tests
-        counts, entries = front_counts(root), load(self.env)
+        counts, entries = front_counts(root), load(self.env, CLAIMS)
         text = f"""\
 - **{len(entries)} claims about heads, each with a verdict** and the test that holds it. Others made
   them; where the evidence does not decide, the verdict says so.
@@ -138,7 +139,8 @@ class Versions(SphinxDirective):
 
 def setup(app):
     """Register the directives."""
-    app.add_directive("claims-count", Claims)
+    for ledger in LEDGERS:
+        app.add_directive(f"{ledger.name}-count", Claims)
     app.add_directive("front-counts", Front)
     app.add_directive("chapter-table", Chapters)
     app.add_directive("locked-versions", Versions)

@@ -1,4 +1,4 @@
-// The filters of the claims ledger. Without this script every claim is shown.
+// The filters of a ledger. Without this script every claim is shown.
 document.addEventListener("DOMContentLoaded", () => {
   const place = document.querySelector(".claim-filters");
   if (!place) return;
@@ -19,12 +19,13 @@ document.addEventListener("DOMContentLoaded", () => {
     count.textContent = `${shown} of ${rows.length} claims`;
   };
 
-  const boxes = ["verdict", "part", "scope"].map((key) => {
+  const boxes = Object.keys(rows[0][1]).map((key) => {
     const label = document.createElement("label");
     const box = document.createElement("select");
     box.name = key;
     box.append(new Option("all", ""));
-    for (const value of new Set(rows.map(([, row]) => row[key]))) {
+    const values = new Set(rows.map(([, row]) => row[key]));
+    for (const value of key === "year" ? [...values].sort() : values) {
       if (value) box.append(new Option(value, value));
     }
     box.addEventListener("change", () => {

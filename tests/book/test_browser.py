@@ -230,13 +230,19 @@ def test_every_link_and_anchor_leads_somewhere(desktop, address, built_book):
     assert dead == []
 
 
-def test_the_ledger_is_filtered_on_a_phone(browser, address):
+@pytest.mark.parametrize(
+    "page, wanted",
+    [
+        ("claims", {"verdict": "undecided", "scope": "tiny models"}),
+        ("papers", {"verdict": "not tested", "year": "2025"}),
+    ],
+)
+def test_a_ledger_is_filtered_on_a_phone(browser, address, page, wanted):
     tab = Visitor(browser, address, PHONE)
-    tab.see("book/claims.html")
+    tab.see(f"book/{page}.html")
     cards = tab.page.locator(".claim-card:visible")
     rows = json.loads(tab.page.locator(".claim-filters").get_attribute("data-rows"))
     assert cards.count() == len(rows)
-    wanted = {"verdict": "undecided", "scope": "tiny models"}
     for key, value in wanted.items():
         tab.page.locator(f".claim-filters select[name={key}]").select_option(value)
     fits = [name for name, row in rows.items() if wanted.items() <= row.items()]
@@ -252,11 +258,13 @@ def test_the_ledger_is_filtered_on_a_phone(browser, address):
     tab.context.close()
 
 
-def test_the_ledger_is_whole_without_scripts(browser, address, built_book):
+@pytest.mark.parametrize("name, least", [("claims", 50), ("papers", 20)])
+def test_a_ledger_is_whole_without_scripts(browser, address, name, least):
     context = browser.new_context(viewport=PHONE, java_script_enabled=False)
     page = context.new_page()
-    page.goto(address + "book/claims.html")
-    assert page.locator(".claim-card:visible").count() == page.locator(".claim-card").count() > 50
+    page.goto(address + f"book/{name}.html")
+    assert page.locator(".claim-card:visible").count() == page.locator(".claim-card").count()
+    assert page.locator(".claim-card").count() > least
     context.close()
 
 
@@ -368,7 +376,9 @@ def test_the_search_finds_names_of_the_package(browser, address):
     tab.context.close()
 
 
-@pytest.mark.parametrize("page", ["book/scaled-attention.html", "book/claims.html"])
+@pytest.mark.parametrize(
+    "page", ["book/scaled-attention.html", "book/claims.html", "book/papers.html"]
+)
 def test_a_page_is_whole_on_paper(browser, address, page):
     """Printed from a browser in dark colours with every fold closed."""
     tab = Visitor(browser, address, {"width": 690, "height": 1000}, "dark")

@@ -1,4 +1,4 @@
-"""The claims ledger is complete, and every verdict in it links to evidence that runs."""
+"""The two ledgers are complete, and every verdict in them links to evidence that runs."""
 
 import copy
 import json
@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.book.extensions import ROOT, ledger
-from tests.book.verdicts import decides, verdict_problems
+from tests.book.verdicts import decides, verdict_problems, waiting
 
 # Every claim of the source notes has one of these ids, whether the book has taken it up or not.
 IDS = (
@@ -19,19 +19,40 @@ IDS = (
 )  # fmt: skip
 
 
-def test_the_ledger_is_sound():
-    entries = ledger.load_ledger(ROOT / "book" / "claims.yml")
-    assert (
-        ledger.ledger_problems(entries, IDS, ledger.read_pages(ROOT), ledger.evidence_tests(ROOT))
-        == []
-    )
+ROWS = {form.name: ledger.load_ledger(ROOT / form.file) for form in ledger.LEDGERS}
+ENTRIES = [entry for rows in ROWS.values() for entry in rows]
+FORMS = {form.letter: form for form in ledger.LEDGERS}
+
+
+@pytest.mark.parametrize("form", ledger.LEDGERS, ids=lambda form: form.name)
+def test_a_ledger_is_sound(form):
+    entries = ROWS[form.name]
+    ids = IDS if form is ledger.CLAIMS else tuple({entry["id"] for entry in entries})
+    pages, tests = ledger.read_pages(ROOT), ledger.evidence_tests(ROOT)
+    assert ledger.ledger_problems(entries, ids, pages, tests, form) == []
+
+
+def test_every_paper_is_in_the_bibliography_with_its_address():
+    works = ledger.read_works(ROOT)
+    for entry in ROWS["papers"]:
+        assert re.fullmatch(r"P[1-9]\d*", entry["id"])
+        assert re.match(r"https?://", works[entry["paper"]].address), entry["id"]
+
+
+def test_the_files_of_rows_are_stored_and_tell_every_number():
+    for entry in ROWS["papers"]:
+        values = {}
+        if entry["chapter"]:
+            values |= ledger.glued_values(ROOT / "book" / f"{entry['chapter']}.ipynb")
+        if entry["file"]:
+            assert re.fullmatch(r"book/data/[\w.-]+", entry["file"])
+            values |= ledger.stored_values(ROOT / entry["file"])
+        for key in ("condition", "reason", "measured"):
+            assert "{glue" not in ledger.fill_numbers(entry[key], values), entry["id"]
 
 
 def test_ids_are_complete_and_each_once():
     assert len(set(IDS)) == 53
-
-
-ENTRIES = ledger.load_ledger(ROOT / "book" / "claims.yml")
 
 
 def test_every_verdict_is_the_one_that_its_test_ends_with():
@@ -41,7 +62,12 @@ def test_every_verdict_is_the_one_that_its_test_ends_with():
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
 def test_a_flipped_verdict_is_found(entry, monkeypatch):
     """Of each claim, on a copy: by the reading of its test, and by the test when it is run."""
-    for verdict in set(ledger.VERDICTS) - {entry["verdict"], "open"}:
+    form = FORMS[entry["id"][0]]
+    if entry["verdict"] == form.waiting:
+        for verdict in set(form.verdicts) - {form.waiting}:
+            assert ledger.entry_problems({**entry, "verdict": verdict}, form)
+        return
+    for verdict in set(form.verdicts) - {entry["verdict"], form.waiting}:
         flipped = copy.deepcopy(ENTRIES)
         (row,) = (row for row in flipped if row["id"] == entry["id"])
         row["verdict"] = verdict
@@ -53,12 +79,13 @@ def test_a_flipped_verdict_is_found(entry, monkeypatch):
             decides(entry["id"], entry["verdict"])
 
 
-def test_a_flip_to_open_is_found():
-    """An open claim has no test; the page that states it and the fields that it has betray it."""
-    for number in range(len(ENTRIES)):
-        flipped = copy.deepcopy(ENTRIES)
-        flipped[number]["verdict"] = "open"
-        assert ledger.entry_problems(flipped[number])
+def test_a_flip_to_a_verdict_without_evidence_is_found():
+    """Such a row has no test; the page that states it and the fields that it has betray it."""
+    for entry in ENTRIES:
+        form = FORMS[entry["id"][0]]
+        flipped = {**entry, "verdict": form.waiting}
+        assert (flipped != entry) == bool(ledger.entry_problems(flipped, form))
+        assert form.waiting == waiting(entry)
 
 
 def test_no_number_of_the_ledger_is_typed():
@@ -112,7 +139,7 @@ def test_a_sound_ledger_has_no_problem():
     "change, problem",
     [
         ({"claim": ""}, "claim is missing"),
-        ({"chapter": ""}, "chapter is missing"),
+        ({"chapter": ""}, "without chapter"),
         ({"verdict": "true"}, "is none of"),
         ({"section": "misc"}, "section"),
         ({"note": ["N7"]}, "note must list"),
@@ -144,6 +171,60 @@ def test_a_broken_entry_is_found(change, problem):
     entries[0].update(change)
     found = problems(entries)
     assert any(problem in line for line in found), found
+
+
+ROW = {
+    "id": "P1", "paper": "rain2025", "section": "sinks", "claim": "It is wet.",
+    "scope": "algebra: x", "verdict": "confirmed", "reason": "rain",
+    "measured": "drops", "file": "book/data/drops.json",
+    "test": "tests/test_rain.py::test_wet",
+}  # fmt: skip
+NONE = {
+    "id": "P1", "paper": "rain2025", "section": "sinks", "claim": "It is wet.",
+    "verdict": "not tested", "decide": "Rain.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row, change, problem",
+    [
+        (ROW, {}, None),
+        (NONE, {}, None),
+        (ROW, {"file": "", "cell": "rain-wet", "chapter": "rain"}, None),
+        (ROW, {"file": ""}, "without cell or file"),
+        (ROW, {"file": "", "cell": "rain-wet"}, "has a cell and no chapter"),
+        (ROW, {"chapter": "hail"}, "not in _toc.yml"),
+        (ROW, {"chapter": "rain", "cell": "rain-dry"}, "no code cell"),
+        (ROW, {"test": "tests/test_rain.py::test_dry"}, "does not exist"),
+        (ROW, {"paper": ""}, "paper is missing"),
+        (ROW, {"note": ["N0"]}, "unknown field note"),
+        (ROW, {"measured": ""}, "without measured"),
+        (ROW, {"verdict": "open"}, "is none of"),
+        (ROW, {"section": "cost"}, "section"),
+        (ROW, {"decide": "Rain."}, "would decide"),
+        (ROW, {"id": "P2"}, "not a known id"),
+        (NONE, {"decide": ""}, "without decide"),
+        (NONE, {"verdict": "undecided"}, "without test"),
+        (ROW, {"verdict": "not tested"}, "yet has test"),
+    ],
+)
+def test_a_broken_row_of_a_paper_is_found(row, change, problem):
+    pages = {"rain": ledger.Page({"rain-wet": ""}, ("C01",))}
+    found = ledger.ledger_problems([{**row, **change}], ("P1",), pages, TESTS, ledger.PAPERS)
+    assert (found == []) if problem is None else any(problem in line for line in found), found
+
+
+def test_a_chapter_may_state_what_a_paper_claims():
+    row = {**ROW, "chapter": "rain"}
+    pages = {"rain": ledger.Page({}, ("P1",)), "snow": ledger.Page({}, ("P2",))}
+    found = ledger.ledger_problems([row], ("P1",), pages, TESTS, ledger.PAPERS)
+    assert found == ["snow: states the unknown claim P2"]
+
+
+def test_what_a_stored_file_tells(tmp_path):
+    (tmp_path / "drops.json").write_text('{"told": {"drops": "17"}}')
+    values = ledger.stored_values(tmp_path / "drops.json")
+    assert ledger.fill_numbers("It was {glue:text}`drops`.", values) == "It was 17."
 
 
 def test_broken_surroundings_are_found():

@@ -11,7 +11,9 @@ from sphinx.application import Sphinx
 
 from tests.book.extensions import ROOT, evidence, ledger, toc
 
-ENTRIES = [e for e in ledger.load_ledger(ROOT / "book" / "claims.yml") if e["test"]]
+ROWS = {each.name: ledger.load_ledger(ROOT / each.file) for each in ledger.LEDGERS}
+ENTRIES = [entry for rows in ROWS.values() for entry in rows if entry["test"]]
+WORKS = ledger.read_works(ROOT)
 TESTS = evidence.by_test(ENTRIES)
 
 
@@ -21,7 +23,7 @@ TESTS = evidence.by_test(ENTRIES)
 @pytest.fixture(scope="module")
 def pages(built_book) -> dict[str, str]:
     """The text of every built page that can have a claim on it, by name."""
-    names = {"claims", "evidence", *(entry["chapter"] for entry in ENTRIES)}
+    names = {*ROWS, "evidence", *(entry["chapter"] for entry in ENTRIES if entry["chapter"])}
     return {n: (built_book / "book" / f"{n}.html").read_text(encoding="utf8") for n in names}
 
 
@@ -37,11 +39,13 @@ def text(piece: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", piece))
 
 
-def test_every_evidence_link_of_the_ledger_leads_to_its_test(pages):
+@pytest.mark.parametrize("name", ROWS)
+def test_every_evidence_link_of_a_ledger_leads_to_its_test(pages, name):
     anchors = ids(pages["evidence"])
-    lines = [line for line in evidence_lines(pages["claims"]) if "Evidence:" in line]
-    by_name = {entry["test"]: ledger.evidence_anchor(entry["test"]) for entry in ENTRIES}
-    assert len(lines) == len(ENTRIES)
+    lines = [line for line in evidence_lines(pages[name]) if "Evidence:" in line]
+    rows = [entry for entry in ROWS[name] if entry["test"]]
+    by_name = {entry["test"]: ledger.evidence_anchor(entry["test"]) for entry in rows}
+    assert len(lines) == len(rows)
     for line in lines:
         links = re.findall(r'href="evidence\.html#([^"]+)"', line)
         assert links == [by_name[text(line).split(", ")[-1]]]
@@ -53,15 +57,20 @@ def test_every_link_to_the_page_has_its_anchor(pages):
     for name, page in pages.items():
         for found in re.findall(r'href="(?:evidence\.html)?#(evidence-[^"]+)"', page):
             assert found in anchors, name
-    for entry in ENTRIES:
+    for entry in ROWS["claims"]:
         line = f'<div class="claim claim-line [^"]*" id="claim-{entry["id"].lower()}"'
         assert len(re.findall(line, pages[entry["chapter"]])) == 1
 
 
 def test_every_badge_of_a_claim_has_its_verdict_and_its_scope(pages):
-    for entry in ENTRIES:
-        name = entry["id"].lower()
-        for page, anchor in ((entry["chapter"], f"claim-{name}"), ("claims", f"ledger-{name}")):
+    places = [
+        (entry, name, f"ledger-{entry['id'].lower()}")
+        for name, rows in ROWS.items()
+        for entry in rows
+    ]
+    lines = [(entry, entry["chapter"], f"claim-{entry['id'].lower()}") for entry in ROWS["claims"]]
+    for entry, page, anchor in places + lines:
+        if entry["scope"]:
             start = pages[page].index(f'id="{anchor}"')
             badge = re.search(
                 r'<span class="verdict claim-(\S+)">(.*?)</span></span>',
@@ -73,16 +82,19 @@ def test_every_badge_of_a_claim_has_its_verdict_and_its_scope(pages):
             assert words == f"{entry['verdict']} {entry['scope']}"
 
 
-def test_the_filters_have_every_claim_and_are_no_condition_for_reading(pages):
-    page = pages["claims"]
+@pytest.mark.parametrize("name", ROWS)
+def test_the_filters_have_every_claim_and_are_no_condition_for_reading(pages, name):
+    page = pages[name]
     rows = json.loads(html.unescape(re.search(r'data-rows="([^"]+)"', page)[1]))
-    assert rows.keys() == {f"ledger-{entry['id'].lower()}" for entry in ENTRIES}
+    assert rows.keys() == {f"ledger-{entry['id'].lower()}" for entry in ROWS[name]}
     assert rows.keys() <= ids(page)
     parts = toc.part_of(ROOT)
-    for entry in ENTRIES:
+    for entry in ROWS[name]:
         row = rows[f"ledger-{entry['id'].lower()}"]
-        assert (row["verdict"], row["part"]) == (entry["verdict"], parts[entry["chapter"]])
-        assert entry["scope"].startswith(f"{row['scope']}: ")
+        assert (row["verdict"], row["part"]) == (entry["verdict"], parts.get(entry["chapter"], ""))
+        assert entry["scope"].partition(": ")[0] == row["scope"]
+        if "paper" in entry:
+            assert row["year"] == WORKS[entry["paper"]].year
     assert "claims.js" in page
     assert not re.search(r'class="[^"]*claim-card[^"]*"[^>]*\shidden', page)
 
@@ -93,15 +105,15 @@ def test_every_test_is_shown_once_with_its_claims_and_its_source(pages):
     for section, (test, claims) in zip(sections, TESTS.items(), strict=True):
         assert f"evidence-{section}".startswith(f'{ledger.evidence_anchor(test)}"')
         assert text(re.search(r"<h2>(.*?)<a ", section)[1]).endswith(test.split("::", 1)[1])
-        assert re.findall(r'href="claims\.html#ledger-(\w+)"', section) == [
+        assert re.findall(r'href="(?:claims|papers)\.html#ledger-(\w+)"', section) == [
             claim.lower() for claim in claims
         ]
         assert test in text(section)
         shown = text(re.search(r"<pre>(.*?)</pre>", section, re.DOTALL)[1])
         assert shown.strip("\n") == ledger.evidence_source(ROOT, test)
-    assert {e["id"].lower() for e in ENTRIES} <= {
-        name.removeprefix("ledger-") for name in ids(pages["claims"])
-    }
+    for name, rows in ROWS.items():
+        anchors = {anchor.removeprefix("ledger-") for anchor in ids(pages[name])}
+        assert {entry["id"].lower() for entry in rows} <= anchors
 
 
 def test_what_tests_share_is_shown_where_they_say(pages):

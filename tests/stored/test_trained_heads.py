@@ -29,6 +29,7 @@ QUICK = {
     "heads-in-use.json": (again.check_closed, again.check_routes),
     "later-senders.json": (again.check_later,),
     "cache-bits.json": (again.check_cache_bits,),
+    "papers.json": (again.check_few_keys,),
 }  # fmt: skip
 
 
@@ -39,6 +40,12 @@ QUICK = {
 )
 def test_a_slice_computed_again(name, check):
     check(result(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [again.check_merged_minilm, again.check_heads_of_a_token])
+def test_a_longer_slice_for_the_ledger_of_papers(check):
+    check(result("papers.json"))
 
 
 @pytest.mark.slow
@@ -194,6 +201,16 @@ def test_heads_made_less_needed_are_caught(way, part, tmp_path):
 
     with pytest.raises(AssertionError):
         again.check_closed(forged("heads-in-use.json", tmp_path, change))
+
+
+@pytest.mark.parametrize("name", ["recalled", "largest", "agreement"])
+def test_shares_and_scores_made_larger_are_caught(name, tmp_path):
+    def change(document):
+        found = document["keys of a query"]
+        found[name] = times(found[name], 1.05)
+
+    with pytest.raises(AssertionError, match=name):
+        again.check_few_keys(forged("papers.json", tmp_path, change))
 
 
 @pytest.mark.parametrize("scheme, name", [("8 bits", "loss"), ("4 bits, keys by feature", "key")])

@@ -18,6 +18,7 @@ from experiments import (
     heads,
     heads_in_use,
     later_senders,
+    papers,
     pruning,
     quantization,
 )
@@ -518,3 +519,51 @@ def check_cache_bits(document: dict[str, Any]) -> None:
             np.testing.assert_allclose(told[name][0], value, rtol=5e-3, atol=1e-4, err_msg=scheme)
         assert all(len(each) == document["config"]["texts"] for each in told.values())
     assert not any(document["found"]["float32"]["key"])
+
+
+@functools.cache
+def few_keys(layers: int = 4) -> Any:
+    """What the first layers attend to in the first passage, every key being read."""
+    sizes = papers.Sizes(layers=layers)
+    bench = papers.Bench(sizes)
+    text = pruning.passages(bench.model, "validation", sizes.texts, sizes.longer)[:1]
+    noise = np.random.default_rng(1).random((sizes.longer, sizes.longer))
+    noise = jnp.asarray(noise, jnp.float32)
+    return bench.by_keys(bench.params, text, noise, len(papers.WAYS))
+
+
+def check_few_keys(document: dict[str, Any]) -> None:
+    """Shares of attention, largest scores and agreement, in four layers of the first passage."""
+    found, stored = few_keys(), document["keys of a query"]
+    for name in ("recalled", "recalled of the rest", "largest", "agreement"):
+        told = np.array(stored[name])[0, :4]
+        np.testing.assert_allclose(found[name], told, err_msg=name, rtol=5e-3, atol=5e-3)
+
+
+@functools.cache
+def merged_minilm() -> Any:
+    """MiniLM's embeddings with three key heads, and its largest scores."""
+    return papers.of_minilm(papers.Sizes(minilm_groups=(3,)))
+
+
+def check_merged_minilm(document: dict[str, Any]) -> None:
+    """Cosines of merged and virtual heads, shares of the weights, largest scores."""
+    found, stored = merged_minilm(), document["of minilm"]
+    for name, values in found["cosines"].items():
+        np.testing.assert_allclose(values, stored["cosines"][name], err_msg=name, atol=2e-3)
+    for kind, shares in found["held"].items():
+        np.testing.assert_allclose(shares["3"], stored["held"][kind]["3"], err_msg=kind, **CLOSE)
+    np.testing.assert_allclose(found["largest"], stored["largest"], **CLOSE)
+
+
+@functools.cache
+def heads_of_a_token() -> Any:
+    """Losses where a token keeps five heads of a layer."""
+    return papers.heads_of_a_token(papers.Bench(papers.Sizes(heads=(5,))))
+
+
+def check_heads_of_a_token(document: dict[str, Any]) -> None:
+    """Losses of all passages: five heads chosen, the same five, five at random."""
+    for name, losses in heads_of_a_token().items():
+        told = document["heads of a token"][name]
+        np.testing.assert_allclose(losses, told, err_msg=name, rtol=5e-3)

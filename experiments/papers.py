@@ -1,0 +1,507 @@
+"""Small measurements on SmolLM2 and MiniLM, each for what one paper claims.
+
+    python -m experiments.papers [--quick]
+
+How many heads a token needs, how few keys hold the attention, the largest score of each head, heads
+aligned before they are merged, heads as combinations of fewer, the rank of keys with values, an
+order of removal by importance and entropy, and heads that retrieve. What was expected stands in
+expected/papers.md. Stores book/data/papers.json, with the numbers of book/papers.yml in its block
+``told``; about ten minutes of one core.
+"""
+
+import functools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.heads import controls
+from experiments.heads_in_use import untrained
+from experiments.papers_merging import merged, of_few, random_turns, turned, turns
+from experiments.papers_told import told
+from experiments.pruning import passages, sentences
+from experiments.shared import ROOT, SOURCES, arguments, first_layers, once, store
+from mha_book.attention.reference import attention_weights
+from mha_book.layers import linear
+from mha_book.models import minilm, smollm2
+from mha_book.models.tokens import tokenize
+from mha_book.multihead.layer import project_output, project_qkv
+from mha_book.pruning.order import head_mask, removal_order
+from mha_book.rope import rotary_angles, rotate
+from mha_book.storage import read_table
+
+__all__ = ["QUICK", "Bench", "Sizes", "main"]
+
+COMMAND = "python -m experiments.papers"
+SEEDS = (
+    "random heads: 0; random keys: 1; random weights: 2, MiniLM's 3; turns: 4; codes: 5; others: 6"
+)
+NAMES = ("Boston", "Paris", "London", "Berlin", "Chicago", "Rome", "Madrid", "Dublin")
+WAYS = ("own", "group", "layer", "nearest", "random")
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    layers: int = 30  # of SmolLM2
+    texts: int = 24  # passages, of which every fourth is read, for orders of removal every second
+    context: int = 129
+    longer: int = 257
+    heads: tuple[int, ...] = (7, 5, 3)  # that a token keeps in each layer
+    keys: tuple[int, ...] = (16, 32, 64)
+    sentences: int = 24
+    minilm_groups: tuple[int, ...] = (6, 3)
+    removed: tuple[float, ...] = (0.1, 0.3)
+    codes: int = 8
+    before: int = 60  # tokens before a code, and behind it
+    retrieving: int = 13
+    draws: int = 3
+
+
+QUICK = Sizes(1, 4, 9, 17, (5,), (4,), 4, (6,), (0.3,), 2, 6, 2, 1)
+
+
+class Bench:
+    """SmolLM2 with its compiled readings."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        """Load the model; nothing is compiled yet."""
+        self.sizes = sizes
+        self.model = first_layers(smollm2.load_smollm2(), sizes.layers)
+        self.config, self.params = self.model.config, self.model.params
+        self.shape = (sizes.layers, self.config.num_heads)
+        self.by_heads, self.by_keys = by_heads(self.config), by_keys(self.config, sizes.keys)
+        self.text = passages(self.model, "validation", sizes.texts, sizes.context)
+
+    def read(
+        self,
+        ids: jax.Array,
+        *,
+        params: Any = None,
+        keep: int | None = None,
+        own: float = 0.0,
+        given: Any = 0.0,
+        gates: Any = 1.0,
+    ) -> dict[str, np.ndarray]:
+        """Read tokens ``(B, T)``: all heads of all tokens, unless fewer are asked for."""
+        count = self.config.num_heads if keep is None else keep
+        full = (self.shape[0], len(ids), self.shape[1], ids.shape[1])
+        given = jnp.broadcast_to(jnp.asarray(given, jnp.float32), full)
+        gates = jnp.broadcast_to(jnp.asarray(gates, jnp.float32), self.shape)
+        params = self.params if params is None else params
+        return jax.tree.map(np.asarray, self.by_heads(params, ids, own, given, count, gates))
+
+
+def by_heads(config: Any) -> Callable[..., dict[str, jax.Array]]:
+    """Return a compiled reading in which each token keeps some heads of each layer.
+
+    Its arguments: parameters, tokens ``(B, T)``, how much the length of a head's contribution
+    counts, what else counts ``(L, B, N, T)``, how many heads stay, gates ``(L, N)``.
+    """
+
+    @jax.jit
+    def read(
+        params: Any, ids: jax.Array, own: Any, given: jax.Array, count: Any, gates: jax.Array
+    ) -> dict[str, jax.Array]:
+        angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
+        group = config.num_heads // config.num_kv_heads
+        found: dict[str, list[jax.Array]] = {n: [] for n in ("length", "top", "key", "value")}
+
+        def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
+            q, k, v = project_qkv(layer.attention, normalized, angles=angles)
+            weights = attention_weights(q, k, is_causal=True)
+            out = jnp.einsum("bnts,bnsc->bntc", weights, jnp.repeat(v, group, axis=1))
+            length = jnp.linalg.norm(
+                jnp.einsum("bntc,ncd->bntd", out, layer.attention.w_o), axis=-1
+            )
+            place = jnp.argsort(jnp.argsort(-(own * length + given[number]), axis=1), axis=1)
+            stay = (place < count) * gates[number][:, None]
+            for name, value in zip(found, (length, weights.argmax(-1), k, v), strict=True):
+                found[name].append(value)
+            return project_output(layer.attention, stay[..., None] * out)
+
+        hidden = smollm2.hidden_states(params, ids, attention, config)
+        logits = linear(hidden[:, :-1], params.token_embedding.T)
+        right = logits.argmax(-1) == ids[:, 1:]
+        picked = jnp.take_along_axis(logits, ids[:, 1:, None], -1)[..., 0]
+        losses = jax.nn.logsumexp(logits, axis=-1) - picked
+        return {"losses": losses, "right": right, **{n: jnp.stack(x) for n, x in found.items()}}
+
+    return read
+
+
+def by_keys(config: Any, counts: tuple[int, ...]) -> Callable[..., dict[str, Any]]:
+    """Return a compiled reading of one text ``(1, T)`` in which queries read few keys.
+
+    Its arguments: parameters, tokens, a number from 0 for each pair ``(T, T)``, which of
+    :data:`WAYS` chooses the keys that are read, the middle one of the counts (a number beyond
+    them: all are read).
+    """
+    n, group = config.num_heads, config.num_heads // config.num_kv_heads
+    of_group = np.kron(np.eye(config.num_kv_heads), np.ones((group, group)))
+    mixes = [np.eye(n), of_group, np.ones((n, n))]
+    middle = len(counts) // 2
+
+    @jax.jit
+    def read(params: Any, ids: jax.Array, noise: jax.Array, way: Any) -> dict[str, Any]:
+        length = ids.shape[1]
+        angles = rotary_angles(jnp.arange(length), config.head_dim, config.rope_theta)
+        place = jnp.arange(length)
+        visible = place[None, :] <= place[:, None]
+        first = jnp.where(place == 0, 2.0, 0.0)
+        late = slice(length // 2, None)
+        found: dict[str, list[jax.Array]] = {}
+
+        def note(name: str, value: jax.Array) -> None:
+            found.setdefault(name, []).append(value)
+
+        def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
+            q, k, v = project_qkv(layer.attention, normalized, angles=angles)
+            keys, values = (jnp.repeat(x, group, axis=1)[0] for x in (k, v))
+            weights = attention_weights(q, k, is_causal=True)[0]
+            scores = jnp.einsum("nth,nsh->nts", q[0], keys) / config.head_dim**0.5
+            note("largest", jnp.where(visible, scores, -jnp.inf).max((1, 2)))
+            note("key", rotate(k, -angles)[0])
+            note("rotated", k[0])
+            note("value", v[0])
+            wishes = [jnp.einsum("nm,mts->nts", jnp.asarray(mix, jnp.float32), weights)
+                      for mix in mixes]  # fmt: skip
+            wishes += [
+                jnp.broadcast_to(w, weights.shape) for w in (place / length + first, noise + first)
+            ]
+            wishes = [jnp.where(visible, wish, -1.0) for wish in wishes]
+
+            def chosen(wish: jax.Array) -> list[jax.Array]:
+                best = jax.lax.top_k(wish, max(counts))[0]
+                return [(wish >= best[..., c - 1 : c]) & visible for c in counts]
+
+            def measured() -> tuple[jax.Array, ...]:
+                every = [chosen(wish) for wish in wishes]
+                shares = []
+                for keys_of in every:
+                    for allowed in keys_of:
+                        of_keys = jnp.where(allowed, weights, 0.0)[:, late]
+                        others = of_keys[..., 1:].sum((1, 2)) / (1 - weights[:, late, 0]).sum(1)
+                        shares.append(jnp.stack([of_keys.sum(-1).mean(1), others]))
+                own = every[0][middle][:, late, 1:].astype(jnp.float32)
+                both = jnp.einsum("nts,mts->nm", own, own)
+                found = jnp.stack(shares, 1).reshape(2, len(WAYS), len(counts), n)
+                return found, both / jnp.maximum(jnp.diag(both), 1.0)[:, None]
+
+            def skipped() -> tuple[jax.Array, ...]:
+                return jnp.zeros((2, len(WAYS), len(counts), n)), jnp.zeros((n, n))
+
+            is_whole = way == len(WAYS)
+            shares, agreement = jax.lax.cond(is_whole, measured, skipped)
+            note("recalled", shares[0])
+            note("recalled of the rest", shares[1])
+            note("agreement", agreement)
+            wish = jnp.stack(wishes)[jnp.minimum(way, len(WAYS) - 1)]
+            allowed = jnp.where(is_whole, visible, chosen(wish)[middle])
+            few = jnp.where(allowed, weights, 0.0)
+            few = few / few.sum(-1, keepdims=True)
+            out = jnp.einsum("nts,nsc->ntc", few, values)
+            return project_output(layer.attention, out[None])
+
+        hidden = smollm2.hidden_states(params, ids, attention, config)
+        logits = linear(hidden[:, :-1], params.token_embedding.T)
+        picked = jnp.take_along_axis(logits, ids[:, 1:, None], -1)[..., 0]
+        losses = (jax.nn.logsumexp(logits, axis=-1) - picked)[0, length // 2 :]
+        return {"loss": losses.mean(), **{name: jnp.stack(x) for name, x in found.items()}}
+
+    return read
+
+
+def heads_of_a_token(bench: Bench) -> dict[str, Any]:
+    """Return the loss of each passage where a token keeps some heads of each layer."""
+    text, every = bench.text[::4], bench.read(bench.text[::4])
+    train = passages(bench.model, "train", len(text), bench.sizes.context)
+    usual = bench.read(train)["length"].mean((1, 3))  # (L, N)
+    drawn = np.random.default_rng(0).random(
+        (bench.shape[0], len(text), bench.shape[1], text.shape[1])
+    )
+    ways = {"chosen": (1.0, 0.0), "fixed": (0.0, usual[:, None, :, None]), "random": (0.0, drawn)}
+    found: dict[str, Any] = {"whole": every["losses"].mean(1)}
+    for way, (own, given) in ways.items():
+        for keep in bench.sizes.heads:
+            run = bench.read(text, keep=keep, own=own, given=given)
+            found[f"{way} {keep}"] = run["losses"].mean(1)
+    return found
+
+
+def keys_of_a_query(bench: Bench) -> dict[str, Any]:
+    """Return what few keys hold in each text, largest scores, directions of keys and values."""
+    sizes = bench.sizes
+    text = passages(bench.model, "validation", sizes.texts, sizes.longer)[::4]
+    noise = jnp.asarray(np.random.default_rng(1).random((sizes.longer, sizes.longer)), jnp.float32)
+
+    def run(way: int, params: Any = None, ids: jax.Array = text) -> list[dict[str, np.ndarray]]:
+        params = bench.params if params is None else params
+        each = [bench.by_keys(params, row[None], noise, way) for row in ids]
+        return [jax.tree.map(np.asarray, one) for one in each]
+
+    every = run(len(WAYS))
+    found = {
+        name: np.stack([one[name] for one in every])
+        for name in ("loss", "recalled", "recalled of the rest", "largest", "agreement")
+    }
+    found["losses"] = {way: [one["loss"] for one in run(n)] for n, way in enumerate(WAYS)}
+    bare = untrained(bench.params, 2)
+    without = run(len(WAYS), bare, text[:1])
+    found["largest, untrained"] = without[0]["largest"]
+    found["recalled, untrained"] = without[0]["recalled"].mean((0, 3))
+    found["directions"] = directions(every)
+    found["directions, untrained"] = directions([*without, *run(len(WAYS), bare, text[1:2])])
+    return found
+
+
+def directions(runs: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return how many directions hold 90% of keys and values, and what half of both hold."""
+    found: dict[str, Any] = {name: [] for name in ("key", "rotated", "value", "half of both")}
+    for layer in range(len(runs[0]["key"])):
+        flat = {}
+        for name in ("key", "rotated", "value"):
+            rows = np.concatenate([np.moveaxis(one[name][layer], 0, 1)[1:] for one in runs])
+            flat[name] = rows.reshape(len(rows), -1).astype(np.float64)
+            flat[name] /= np.linalg.norm(flat[name])
+            found[name].append(int((_held(flat[name]) < 0.9).sum() + 1))
+        both = np.concatenate([flat["key"], flat["value"]], axis=1)
+        found["half of both"].append(float(_held(both)[both.shape[1] // 2 - 1]))
+    return found
+
+
+def _held(rows: np.ndarray) -> np.ndarray:
+    energy = np.linalg.svd(rows, compute_uv=False) ** 2
+    energy = np.pad(energy, (0, max(0, rows.shape[1] - len(energy))))
+    return np.cumsum(energy) / energy.sum()
+
+
+def merged_smollm2(bench: Bench) -> dict[str, Any]:
+    """Return the loss of each passage with one key and value head a layer, aligned or not."""
+    text, heads = bench.text[::4], bench.config.num_kv_heads
+    train = passages(bench.model, "train", len(text), bench.sizes.context)
+    seen = bench.read(train)
+
+    def flat(x: np.ndarray) -> np.ndarray:  # (B, K, T, H), without the first token
+        return np.moveaxis(x[:, :, 1:], 1, 0).reshape(heads, -1, x.shape[-1]).astype(np.float64)
+
+    def layers(change: Callable[[Any, int], Any]) -> Any:
+        each = [
+            x._replace(attention=change(x.attention, i)) for i, x in enumerate(bench.params.layers)
+        ]
+        return bench.params._replace(layers=tuple(each))
+
+    def align(params: Any, number: int) -> Any:
+        keys, values = (flat(seen[name][number]) for name in ("key", "value"))
+        return turned(params, turns(keys, 1, by_pairs=True), turns(values, 1, by_pairs=False))
+
+    def at_random(params: Any, number: int) -> Any:
+        width = bench.config.head_dim
+        drawn = (random_turns(heads, width, 4 + number, by_pairs=by) for by in (True, False))
+        return turned(params, *drawn)
+
+    ways = {
+        "whole": lambda p, i: p,
+        "aligned, not merged": align,
+        "plain": lambda p, i: merged(p, 1),
+        "aligned": lambda p, i: merged(align(p, i), 1),
+        "turned at random": lambda p, i: merged(at_random(p, i), 1),
+    }
+    return {
+        way: bench.read(text, params=layers(change))["losses"].mean(1)
+        for way, change in ways.items()
+    }
+
+
+def of_minilm(sizes: Sizes) -> dict[str, Any]:
+    """Return what merging and combining heads does to MiniLM's embeddings, and largest scores."""
+    model = minilm.load_minilm()
+    fitted = tokenize(model, sentences("train", sizes.sentences, 1))
+    scored = tokenize(model, sentences("validation", sizes.sentences, 1))
+    inside = jax.jit(functools.partial(minilm.encode, return_intermediates=True))
+    _, records = inside(model.params, *fitted)
+    real = np.arange(fitted[0].shape[1])[None] < np.asarray(fitted[1])[:, None]
+    embed = jax.jit(minilm.embed)
+    whole = np.asarray(embed(model.params, *scored), np.float64)
+
+    def largest(params: Any) -> np.ndarray:
+        shown = np.arange(scored[0].shape[1])[None] < np.asarray(scored[1])[:, None]
+        pairs = shown[:, None, :, None] & shown[:, None, None]
+        found = []
+        for record in inside(params, *scored)[1]:
+            q, k = (np.asarray(x) for x in (record.intermediates.query, record.intermediates.key))
+            scores = q @ np.swapaxes(k, -1, -2) / q.shape[-1] ** 0.5
+            found.append(np.where(pairs, scores, -np.inf).max((2, 3)))
+        return np.stack(found, 1)  # (B, L, N)
+
+    def layers(change: Callable[[Any, int], Any], params: Any = model.params) -> Any:
+        each = [x._replace(attention=change(x.attention, i)) for i, x in enumerate(params.layers)]
+        return params._replace(layers=tuple(each))
+
+    def align(groups: int, params: Any, number: int) -> Any:
+        record = records[number].intermediates
+        both = (
+            np.moveaxis(np.asarray(x, np.float64), 1, 0)[:, real]
+            for x in (record.key, record.value)
+        )
+        return turned(params, *(turns(x, groups, by_pairs=False) for x in both))
+
+    def at_random(params: Any, number: int) -> Any:
+        width, heads = params.w_k.shape[-1], params.w_k.shape[1]
+        drawn = (random_turns(heads, width, s + number, by_pairs=False) for s in (4, 104))
+        return turned(params, *drawn)
+
+    cosines: dict[str, Any] = {}
+    for groups in sizes.minilm_groups:
+        ways: dict[str, Callable[[Any, int], Any]] = {
+            "plain": lambda p, i, g=groups: merged(p, g),
+            "aligned": lambda p, i, g=groups: merged(align(g, p, i), g),
+            "turned at random": lambda p, i, g=groups: merged(at_random(p, i), g),
+            "virtual": lambda p, i, g=groups: of_few(p, g)[0],
+            "aligned, virtual": lambda p, i, g=groups: of_few(align(1, p, i), g)[0],
+            "features": lambda p, i, g=groups: of_few(p, g, over_features=True)[0],
+        }
+        for way, change in ways.items():
+            cosines[f"{way} {groups}"] = (np.asarray(embed(layers(change), *scored)) * whole).sum(1)
+    only = layers(functools.partial(align, sizes.minilm_groups[0]))
+    cosines["aligned, not merged"] = (np.asarray(embed(only, *scored)) * whole).sum(1)
+    cosines["another sentence"] = (whole * np.roll(whole, 1, 0)).sum(1)
+    bare = minilm.init_minilm(jax.random.key(3))
+    held = {
+        name: {
+            str(groups): [of_few(layer.attention, groups)[1] for layer in params.layers]
+            for groups in sizes.minilm_groups
+        }
+        for name, params in (("trained", model.params), ("untrained", bare))
+    }
+    held["aligned"] = {
+        str(g): [of_few(align(1, x.attention, i), g)[1] for i, x in enumerate(model.params.layers)]
+        for g in sizes.minilm_groups
+    }
+    return {
+        "cosines": cosines,
+        "held": held,
+        "largest": largest(model.params),
+        "largest, untrained": largest(bare).max(0),
+    }
+
+
+def entropy_orders(bench: Bench) -> dict[str, Any]:
+    """Return losses without the heads of least importance and entropy, beside importance alone."""
+    data, sizes = ROOT / "book" / "data", bench.sizes
+    heads = json.loads((data / "heads.json").read_text())
+    importance = np.array(heads["importance"]["gate gradient"])[: sizes.layers]
+    entropy = np.array(read_table(data / "heads-smollm2.csv")["entropy"]).reshape(-1, 9)
+    entropy = entropy[: sizes.layers]
+
+    def scaled(x: np.ndarray) -> np.ndarray:
+        return (x - x.min()) / (x.max() - x.min())
+
+    text = bench.text[::2]
+    half = max(1, len(text) // 2)
+    orders = {
+        "importance": removal_order(importance),
+        "keeps low entropy": removal_order(scaled(importance) - scaled(entropy)),
+        "keeps high entropy": removal_order(scaled(importance) + scaled(entropy)),
+    }
+    found: dict[str, Any] = {}
+    for name, order in orders.items():
+        for share in sizes.removed:
+            keep = head_mask(order, round(share * importance.size), bench.shape)
+            runs = [bench.read(text[i : i + half], gates=keep) for i in range(0, len(text), half)]
+            found[f"{name} {share}"] = np.concatenate([run["losses"].mean(1) for run in runs])
+    return found
+
+
+def codes(bench: Bench, number: int) -> tuple[jax.Array, np.ndarray, np.ndarray]:
+    """Return texts with a code inside and its question at the end, and where its digits stand.
+
+    Args:
+        bench: the model.
+        number: of the batch.
+
+    Returns:
+        Tokens ``(B, T)``, and the places of the digits in the text and in the answer, ``(6,)``.
+    """
+    sizes, encode = bench.sizes, bench.model.tokenizer.encode
+    rng = np.random.default_rng([5, number])
+    source = passages(bench.model, "train", 2 * sizes.codes, 2 * sizes.before + 1)
+    rows = []
+    for case in range(sizes.codes):
+        words = np.asarray(source[number * sizes.codes + case]).tolist()
+        ask = encode(f" The secret code of {NAMES[case]} is", add_special_tokens=False).ids
+        digits = encode(
+            " " + "".join(map(str, rng.permutation(10)[:6])), add_special_tokens=False
+        ).ids
+        end = encode(".", add_special_tokens=False).ids
+        row = (
+            words[: sizes.before + 1]
+            + ask
+            + digits
+            + end
+            + words[sizes.before + 1 :]
+            + ask
+            + digits
+        )
+        rows.append(row)
+    inside = sizes.before + 1 + len(ask) + len(digits) - 6 + np.arange(6)
+    return jnp.asarray(np.array(rows, np.int32)), inside, np.arange(-6, 0)
+
+
+def retrieving(bench: Bench) -> dict[str, Any]:
+    """Return how often each head looks at the digit that comes next, and codes without the best."""
+    sizes = bench.sizes
+    (ids, inside, answer), (others, _, _) = (codes(bench, number) for number in range(2))
+    asking = ids.shape[1] + answer - 1  # where the digits are predicted
+    run = bench.read(ids)
+    score = (run["top"][..., asking] == inside).mean((1, 3))  # (L, N)
+    best = np.argsort(-score, axis=None, kind="stable")[: sizes.retrieving]
+    top = np.stack(np.unravel_index(best, bench.shape), 1)
+    closed = {"none": np.zeros((0, 2), int), "retrieving": top}
+    closed |= {f"others {n}": x for n, x in enumerate(controls(top, bench.shape, sizes.draws, 6))}
+    found: dict[str, Any] = {"score": score, "heads": top, "right": {}, "plain": {}}
+    found["score on the others"] = (bench.read(others)["top"][..., asking] == inside).mean((1, 3))
+    for name, heads in closed.items():
+        gates = np.ones(bench.shape, np.float32)
+        gates[tuple(np.asarray(heads, int).reshape(-1, 2).T)] = 0
+        found["right"][name] = bench.read(others, gates=gates)["right"][:, answer].mean(1)
+        if not name.startswith("others") or name == "others 0":
+            found["plain"][name] = bench.read(bench.text[::4], gates=gates)["losses"].mean(1)
+    return found
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the measurements, print what came out, and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes, begun = QUICK if options.quick else Sizes(), time.process_time()
+    bench = functools.cache(lambda: Bench(sizes))
+    parts: dict[str, Callable[[], Any]] = {
+        "of minilm": lambda: of_minilm(sizes),
+        "heads of a token": lambda: heads_of_a_token(bench()),
+        "keys of a query": lambda: keys_of_a_query(bench()),
+        "merged": lambda: merged_smollm2(bench()),
+        "retrieving": lambda: retrieving(bench()),
+        "entropy orders": lambda: entropy_orders(bench()),
+    }
+    found = {}
+    for name, compute in parts.items():
+        path = options.work / f"papers-{name.replace(' ', '-')}.json"
+        found[name] = once(path, sizes, compute, digits=5)
+        print(f"{name}: {time.process_time() - begun:.0f} s", flush=True)
+    document = {"config": sizes._asdict(), **found, "told": told(found, sizes)}
+    path = options.out / "papers.json"
+    command = COMMAND + (" --quick" if options.quick else "")
+    inputs = (*SOURCES, "heads.json")
+    store(path, command, document, seeds=SEEDS, inputs=inputs)
+    for name, text in document["told"].items():
+        print(f"{name}: {text}")
+    return path
+
+
+if __name__ == "__main__":
+    main()
