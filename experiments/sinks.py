@@ -73,6 +73,7 @@ class Way(NamedTuple):
         near: ``(T, T)``, what heads see that are not whole.
         whole: ``(L, K)``, the share of the head that sees all, from 0 to 1.
         first_angles: ``(T, H/2)``, by which queries are turned where they meet the first key.
+        since: the first query for which the first key and value are changed, at least 1.
     """
 
     own: jax.Array
@@ -81,6 +82,7 @@ class Way(NamedTuple):
     near: jax.Array
     whole: jax.Array
     first_angles: jax.Array
+    since: jax.Array
 
 
 class Reading(NamedTuple):
@@ -109,7 +111,7 @@ def read(params: Any, ids: jax.Array, way: Way, *, config: Any) -> Reading:
     """Read one text, ``(T,)``."""
     place = jnp.arange(ids.shape[0])
     angles = rotary_angles(place, config.head_dim, config.rope_theta)
-    causal, later = place[:, None] >= place, place >= 1
+    causal, later = place[:, None] >= place, place >= way.since
     group, scale = config.num_heads // config.num_kv_heads, config.head_dim**-0.5
     mass, far, score, lengths, largest = [], [], [], [], []
 
@@ -209,6 +211,7 @@ class Bench:
             near=self.near(length, self.sizes.near, (0,)),
             whole=jnp.ones(self.key_heads),
             first_angles=rotary_angles(place, config.head_dim, config.rope_theta),
+            since=jnp.array(1),
         )
         return plain._replace(**{name: jnp.asarray(part) for name, part in changes.items()})
 
@@ -292,13 +295,23 @@ class Bench:
             "logit 0": {"own": zeros, "logit": zeros, "value": zeros},
         }
 
+    def later_ways(self, logits: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return what is changed at the sink from the eighth query on, by name."""
+        ways, layer = self.ways(logits), np.arange(self.heads[0])[:, None] >= self.heads[0] * 2 // 5
+        found = {name: ways[name] for name in ("no sink", "value 0", "logits", "logits and value")}
+        upper = np.broadcast_to(layer, self.heads).astype(float)
+        found["value 0, upper layers"] = {"value": 1 - upper}
+        found["value 0, lower layers"] = {"value": upper}
+        return {name: {**way, "since": EARLIEST} for name, way in found.items()}
+
     def texts(self) -> Any:
         """Return the speeches that are scored."""
         return windows(self.model, "validation", self.sizes.texts, self.sizes.length)
 
     def changed(self, changes: dict[str, Any], texts: int | None = None) -> np.ndarray:
-        """Return the loss of each text from the third token on, with the sink changed."""
-        return np.asarray(self.read(self.texts()[:texts], **changes).losses[:, 1:].mean(1))
+        """Return the loss of each text with the sink changed, of all tokens that see a change."""
+        losses = self.read(self.texts()[:texts], **changes).losses
+        return np.asarray(losses[:, changes.get("since", 1) :].mean(1))
 
     def constants(self) -> dict[str, Any]:
         """Return losses with a constant key and value in place of the first token."""
@@ -409,9 +422,14 @@ def main(given: list[str] | None = None) -> Path:
     document: dict[str, Any] = {"config": sizes._asdict()}
     document["mass"] = kept("mass", bench.masses)
     document["logits"] = kept("logits", bench.logits)
+    later = bench.later_ways(document["logits"])
     document["sink"] = {
         name: kept(f"sink {name}", lambda way=way: bench.changed(way))
         for name, way in bench.ways(document["logits"]).items()
+    }
+    document["later"] = {
+        name: kept(f"later {name}", lambda way=way: bench.changed(way))
+        for name, way in {"whole": {"since": EARLIEST}, **later}.items()
     }
     document["constants"] = kept("constants", bench.constants)
     document["orders"] = kept("orders", bench.orders)
