@@ -111,12 +111,12 @@ def read(params: Any, ids: jax.Array, way: Way, *, config: Any) -> Reading:
     """Read one text, ``(T,)``."""
     place = jnp.arange(ids.shape[0])
     angles = rotary_angles(place, config.head_dim, config.rope_theta)
-    causal, later = place[:, None] >= place, place >= way.since
+    causal, later = place[:, None] >= place[None], (place >= way.since)[None]
     group, scale = config.num_heads // config.num_kv_heads, config.head_dim**-0.5
     mass, far, score, lengths, largest = [], [], [], [], []
 
     def softmax(scores: jax.Array, visible: jax.Array) -> jax.Array:
-        return jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
+        return jax.nn.softmax(jnp.where(visible[None], scores, -jnp.inf), axis=-1)
 
     def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
         if number:
@@ -137,7 +137,7 @@ def read(params: Any, ids: jax.Array, way: Way, *, config: Any) -> Reading:
         whole = jnp.repeat(way.whole[number], group)[:, None, None]
         weights = whole * all_seen + (1 - whole) * near_seen
         mass.append(weights[:, EARLIEST:, :2].mean(1))
-        outside = jnp.where(causal & ~way.near, all_seen, 0.0).sum(-1)[:, EARLIEST:].mean(1)
+        outside = jnp.where((causal & ~way.near)[None], all_seen, 0.0).sum(-1)[:, EARLIEST:].mean(1)
         far.append(outside.reshape(-1, group).mean(1))
         factor = jnp.where(later, way.value[number][:, None], 1.0)  # (N, T): of the query
         out = jnp.einsum("nts,nsh->nth", weights.at[:, :, 0].multiply(factor), value)
@@ -177,7 +177,7 @@ def constant_losses(params: Any, ids: jax.Array, *, config: Any) -> jax.Array:
         return project_output(layer.attention, jnp.repeat(value, group, axis=1))
 
     smollm2.hidden_states(params, ids[None, :1], alone, config)
-    seen = jnp.concatenate((jnp.ones((len(place), 1), bool), place[:, None] >= place), axis=1)
+    seen = jnp.concatenate((jnp.ones((len(place), 1), bool), place[:, None] >= place[None]), axis=1)
 
     def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
         query, key, value = project_qkv(layer.attention, normalized, angles=angles)
@@ -186,7 +186,7 @@ def constant_losses(params: Any, ids: jax.Array, *, config: Any) -> jax.Array:
             for one, each in zip(kept[number], (key, value), strict=True)
         )
         scores = config.head_dim**-0.5 * jnp.einsum("nth,nsh->nts", query[0], key)
-        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
+        weights = jax.nn.softmax(jnp.where(seen[None], scores, -jnp.inf), axis=-1)
         return project_output(layer.attention, jnp.einsum("nts,nsh->nth", weights, value)[None])
 
     hidden = smollm2.hidden_states(params, ids[None, 1:], attention, config)
@@ -218,7 +218,8 @@ class Bench:
     def near(self, length: int, window: int, kept: tuple[int, ...]) -> jax.Array:
         """Return what is seen through a window and at the positions that are kept, ``(T, T)``."""
         place = jnp.arange(length)
-        return (place[:, None] - place < window) | jnp.isin(place, jnp.array(kept, int))
+        is_kept = jnp.isin(place, jnp.array(kept, int))[None]
+        return (place[:, None] - place[None] < window) | is_kept
 
     def read(self, rows: Any, **changes: Any) -> Reading:
         """Read texts ``(B, T)`` one by one."""
@@ -441,7 +442,6 @@ def main(given: list[str] | None = None) -> Path:
         name: kept(f"stream {name}", lambda way=way: bench.streamed(way))
         for name, way in bench.streams().items()
     }
-    document["processor seconds"] = time.process_time() - start
     path = options.out / "sinks.json"
     store(path, command, document, digits=5, seeds=SEEDS, inputs=INPUTS)
     return path

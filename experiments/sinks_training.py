@@ -89,7 +89,8 @@ def forward(params: Params, ids: jax.Array, config: tiny.TinyConfig, form: str) 
     """
     model, angles = params.model, tiny.angles(config, ids)
     x, place = model.token_embedding[ids], jnp.arange(ids.shape[1])
-    seen, all_weights, largest = place[:, None] >= place, [], []
+    seen = (place[:, None] >= place[None])[None, None]
+    all_weights, largest = [], []
     for number, layer in enumerate(model.layers):
         normalized = layer_norm(x, *layer.attention_norm, config.epsilon)
         query, key, value = project_qkv(layer.attention, normalized, angles=angles)
@@ -97,10 +98,12 @@ def forward(params: Params, ids: jax.Array, config: tiny.TinyConfig, form: str) 
         scores = jnp.where(seen, scores, -jnp.inf)
         if form == "sigmoid":
             assert params.logit is not None
-            weights = jax.nn.sigmoid(scores + params.logit[number][:, None, None])
+            weights = jax.nn.sigmoid(scores + params.logit[number][None, :, None, None])
         elif form == "logit":
             assert params.logit is not None
-            column = jnp.broadcast_to(params.logit[number][:, None, None], scores[..., :1].shape)
+            column = jnp.broadcast_to(
+                params.logit[number][None, :, None, None], scores[..., :1].shape
+            )
             weights = jax.nn.softmax(jnp.concatenate((scores, column), -1), axis=-1)[..., :-1]
         else:
             weights = jax.nn.softmax(scores, axis=-1)
@@ -215,7 +218,6 @@ def main(given: list[str] | None = None) -> Path:
         print(f"{form}: {time.process_time() - start:.0f} s of processor time", flush=True)
     place = jnp.arange(EARLIEST, sizes.context)
     document["even"] = float((1 / (place + 1)).mean())
-    document["processor seconds"] = time.process_time() - start
     path = options.out / "sinks-training.json"
     weights = path.with_suffix(".safetensors")
     save_arrays(weights, kept, {"config": sizes._asdict()})
