@@ -94,8 +94,8 @@ class Reading(NamedTuple):
         far: ``(L, K)``, weight on what is not near.
         score: ``(L, N)``, of the first key, before it is changed.
         lengths: ``(L, K, 4)``: of the first key, of the others in the mean, and of values likewise.
-        largest: ``(L, 2)``, largest number in the residual stream after the layer: at the
-            first position, at any other.
+        largest: ``(L - 1, 2)``, largest number in the residual stream after each layer but the
+            last: at the first position, at any other.
     """
 
     losses: jax.Array
