@@ -261,8 +261,9 @@ class Tour(SphinxDirective):
 
 
 def _page(app, page: str, template: str, context: dict, doctree) -> None:
-    """Add script and style to the pages that have an explorer, and to no other."""
-    if "explorer" in app.env.metadata.get(page, {}):
+    """Add script, style and a way past the menus to the pages that have an explorer alone."""
+    context["has_explorer"] = "explorer" in app.env.metadata.get(page, {})
+    if context["has_explorer"]:
         app.add_css_file("explorer.css")
         app.add_js_file("explorer.js", loading_method="defer")
 

@@ -303,6 +303,8 @@ def test_rope_turns_as_the_package_does(bench):
         assert seen["query-angle"] == pytest.approx(float(angles[i + on, pair]), rel=1e-6)
         assert seen["key-angle"] == pytest.approx(float(angles[j + on, pair]), rel=1e-6)
         assert seen["distance"] == i - j
+        places = bench.box.locator("[data-number=places]").inner_text()
+        assert places == f"{i + on} and {j + on}"
         assert seen["wavelength"] == pytest.approx(2 * math.pi / float(angles[1, pair]), rel=1e-6)
 
 
