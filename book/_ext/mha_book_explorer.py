@@ -47,7 +47,8 @@ NOTES = {
     "first token": "The share of attention that goes to the first token, on speeches.",
     "special tokens": "The share of attention that goes to [CLS] and [SEP], on speeches.",
     "entropy": "0: all attention on one token; 1: as even as can be; on speeches.",
-    "induction on random repeats": "As induction, on random tokens that are given twice.",
+    "induction on random repeats": "Of random tokens given twice: the share that goes to what "
+    "followed the earlier copy.",
     "without it": "What closing this head alone does, on speeches; orange: better without.",
 }
 OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "form", "play")

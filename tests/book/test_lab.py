@@ -147,7 +147,8 @@ def test_table_of_the_ring():
         }[name]
         pairs = [sum(i + 1 for i in own) for own in queries]
         waiting = 6 if name == "contiguous" else 0  # of the keys of later devices: 3 + 2 + 1
-        assert shown == [*map(str, pairs), str(waiting), f"{4 * max(pairs) / sum(pairs):.3f}"]
+        ratio = 4 * max(pairs) / sum(pairs)
+        assert shown == [", ".join(map(str, pairs)), str(waiting), f"{ratio:.3f}"]
 
 
 def test_the_step_has_the_numbers_of_its_chapter():
