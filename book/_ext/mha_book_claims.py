@@ -281,8 +281,9 @@ def verdict_counts(entries: list[dict], ledger: Ledger = CLAIMS) -> nodes.Node:
     counts = Counter(entry["verdict"] for entry in entries)
     line = nodes.paragraph("", "", classes=["claim-counts"])
     for verdict in ledger.verdicts:
-        line += [badge(verdict), nodes.Text(f" {counts[verdict]} ")]
-    total = f"in all {len(entries)} claims"
+        if counts[verdict] or verdict != "open":
+            line += [badge(verdict), nodes.Text(f" {counts[verdict]} ")]
+    total = f"· {len(entries)} claims in all"
     line += nodes.inline(total, total, classes=["claim-total"])
     return line
 

@@ -47,7 +47,8 @@ NOTES = {
     "first token": "The share of attention that goes to the first token, on speeches.",
     "special tokens": "The share of attention that goes to [CLS] and [SEP], on speeches.",
     "entropy": "0: all attention on one token; 1: as even as can be; on speeches.",
-    "induction on random repeats": "As induction, on random tokens that are given twice.",
+    "induction on random repeats": "Of random tokens given twice: the share that goes to what "
+    "followed the earlier copy.",
     "without it": "What closing this head alone does, on speeches; orange: better without.",
 }
 OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "form", "play")
@@ -261,8 +262,9 @@ class Tour(SphinxDirective):
 
 
 def _page(app, page: str, template: str, context: dict, doctree) -> None:
-    """Add script and style to the pages that have an explorer, and to no other."""
-    if "explorer" in app.env.metadata.get(page, {}):
+    """Add script, style and a way past the menus to the pages that have an explorer alone."""
+    context["has_explorer"] = "explorer" in app.env.metadata.get(page, {})
+    if context["has_explorer"]:
         app.add_css_file("explorer.css")
         app.add_js_file("explorer.js", loading_method="defer")
 

@@ -49,6 +49,14 @@ def _linear(colors: np.ndarray) -> np.ndarray:
     return np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
 
 
+PHONE = 350  # pixels that a picture has there
+WHOLE = (
+    '<label class="figure-whole d-print-none"><input type="checkbox" autocomplete="off"/> '
+    "the whole picture, smaller</label>"
+)
+"""Below a picture that scrolls on a phone."""
+
+
 def dark_colors(colors: np.ndarray) -> np.ndarray:
     """Return colors that stand out from the dark ground as these do from white, of the same hue.
 
@@ -164,7 +172,8 @@ def themed(body: str, sources: Mapping[str, Path], folder: Path) -> str:
             f'<img class="{classes}only-light" {size} {rest}'
             f'<img class="{classes}only-dark" loading="lazy" {size} {rest.replace(name, dark_name)}'
         )
-        return f'<span class="figure-scroll" style="--least: {least:.0f}px">{images}</span>'
+        scroll = f'<span class="figure-scroll" style="--least: {least:.0f}px">{images}</span>'
+        return scroll + (WHOLE if least > PHONE else "")
 
     return _IMAGE.sub(both, body)
 

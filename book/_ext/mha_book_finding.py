@@ -2,9 +2,11 @@
 
 - ``{figure-list}`` and ``{exercise-list}``: every numbered figure and every exercise of the
   chapters, with links; an exercise has the anchor ``exercise-1`` beside that of its heading.
+- Exercises are numbered as figures are: what a notebook calls exercise 2 is exercise 6.2 in the
+  sixth chapter, and where prose names it, it is a link to it.
 - The first time that a page's prose has a term of the glossary, it is a link to it.
-- A cited equation and a linked term are shown on hovering and on focus (``find.js``); what is on
-  another page travels as a small table at the end of the page.
+- A cited equation, figure or work and a linked term are shown on hovering and on focus
+  (``find.js``); what is on another page travels as a small table at the end of the page.
 - The links to the previous and the next page say what is there.
 - The search's index has prose alone: names in code are found by the API's own entries. A page can
   have words that readers look for though its title has others (``SEARCH_WORDS``).
@@ -22,7 +24,8 @@ from sphinx.util.docutils import SphinxDirective
 
 __all__ = ["first_sentence", "link_terms", "opening", "setup", "term_pattern"]
 
-EXERCISE = re.compile(r"Exercise (\d+)\b")
+EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
+MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
 GLOSSARY = "book/glossary"
 LISTS = {"figures": "book/figures", "exercises": "book/exercises"}
 # Page -> what readers search for that is about this page first of all.
@@ -159,13 +162,62 @@ def _pages(env) -> list[str]:
 
 def _updated(app, env) -> list[str]:
     """Name the pages of lists to be written again if what they list has changed."""
-    now = {kind: {page: _notes(env)[page][kind] for page in _notes(env)} for kind in LISTS}
+    chapters = {page: _chapter(env, page) for page in _notes(env)}
+    now = {kind: {page: (chapters[page], _notes(env)[page][kind]) for page in chapters}
+           for kind in LISTS}  # fmt: skip
     before = getattr(env, "mha_book_listed", {})
     for page in LISTS.values():  # their formulas come after Sphinx asked which pages have some
         env.get_domain("math").data["has_equations"][page] = True
     env.mha_book_listed = now
+    for page, chapter in chapters.items():  # beside a page, its headings with their numbers
+        for link in env.tocs[page].findall(nodes.reference):
+            _number_exercise(link, chapter)
     changed = {page for kind, page in LISTS.items() if now[kind] != before.get(kind)}
     return sorted(changed & env.found_docs)
+
+
+def _chapter(env, page: str) -> str:
+    """Return the number of a chapter, or nothing."""
+    return ".".join(map(str, env.toc_secnumbers.get(page, {}).get("", ())))
+
+
+def _numbered(text: str, chapter: str) -> str:
+    """Return the name of an exercise with the number of its chapter."""
+    return EXERCISE.sub(rf"Exercise {chapter}.\1" if chapter else r"Exercise \1", text, count=1)
+
+
+def _number_exercise(title: nodes.Element, chapter: str) -> None:
+    """Give the number of its chapter to an exercise in a heading, or in a link to one."""
+    text = next(iter(title.findall(nodes.Text)), None)
+    if text is not None and EXERCISE.match(text):
+        text.parent.replace(text, nodes.Text(_numbered(text.astext(), chapter)))
+
+
+def _link_exercises(doctree, chapter: str) -> None:
+    """Number the exercises of a page, and make a link of each mention of one in its prose."""
+    anchors = set()
+    for section in doctree.findall(nodes.section):
+        if found := EXERCISE.match(section[0].astext()):
+            anchors.add(f"exercise-{found[1]}")
+            _number_exercise(section[0], chapter)
+    for text in list(doctree.findall(nodes.Text)):
+        found = MENTION.search(text)
+        if not found or not isinstance(text.parent, nodes.paragraph) or _is_closed(text):
+            continue
+        if (anchor := f"exercise-{found[2]}") in anchors:
+            string, name = text.astext(), f"{found[1]} {chapter}{'.' if chapter else ''}{found[2]}"
+            link = nodes.reference("", name, refuri=f"#{anchor}", internal=True)
+            before, after = string[: found.start()], string[found.end() :]
+            index = text.parent.index(text)
+            text.parent[index : index + 1] = [nodes.Text(before), link, nodes.Text(after)]
+
+
+def _is_closed(node: nodes.Node) -> bool:
+    """Say whether a node stands where words are no prose."""
+    above: nodes.Node | None = node.parent
+    while above is not None and not isinstance(above, CLOSED):
+        above = above.parent
+    return above is not None
 
 
 def _with_math(text: str) -> list[nodes.Node]:
@@ -186,7 +238,7 @@ def _listing(app, docname: str, kind: str) -> list[nodes.Node]:
             continue
         uri = app.builder.get_relative_uri(docname, page)
         numbers = env.toc_fignumbers.get(page, {}).get("figure", {})
-        chapter = ".".join(map(str, env.toc_secnumbers.get(page, {}).get("", ())))
+        chapter = _chapter(env, page)
         name = f"{kind}-{page.rpartition('/')[2]}"
         title = env.titles[page].astext()
         rubric = nodes.paragraph("", "", classes=["list-of-page"], ids=[name])
@@ -200,7 +252,7 @@ def _listing(app, docname: str, kind: str) -> list[nodes.Node]:
                     continue
                 label, rest = f"Fig. {'.'.join(map(str, numbers[anchor]))}", text
             else:
-                label, _, rest = text.partition(": ")
+                label, _, rest = _numbered(text, chapter).partition(": ")
             link = nodes.reference("", label, refuri=f"{uri}#{anchor}", internal=True)
             words = nodes.paragraph("", "", link, nodes.Text(": "), *_with_math(rest))
             items += nodes.list_item("", words)
@@ -227,10 +279,7 @@ def link_terms(doctree: nodes.document, terms: dict[str, str], uri: str) -> list
     """
     pattern, done = term_pattern([*terms]), []
     for text in list(doctree.findall(nodes.Text)):
-        above: nodes.Node | None = text.parent
-        while above is not None and not isinstance(above, CLOSED):
-            above = above.parent
-        if above is not None or not isinstance(text.parent, nodes.paragraph | nodes.emphasis):
+        if _is_closed(text) or not isinstance(text.parent, nodes.paragraph | nodes.emphasis):
             continue
         pieces: list[nodes.Node] = []
         string, place = text.astext(), 0
@@ -272,6 +321,7 @@ def _resolved(app, doctree, docname) -> None:
     if app.builder.format != "html":
         return
     env, builder = app.env, app.builder
+    _link_exercises(doctree, _chapter(env, docname))
     if app.env.doc2path(docname).endswith(".ipynb") and GLOSSARY in env.found_docs:
         objects = env.get_domain("std").objects
         terms = {
@@ -291,14 +341,14 @@ def _resolved(app, doctree, docname) -> None:
 
 
 def _tips(app, doctree, docname: str) -> dict[str, dict[str, str]]:
-    """Return address as written -> what it leads to, for equations and terms of other pages."""
+    """Return address as written -> what it leads to: equations, terms, figures of other pages."""
     tips = {}
     for page, note in _notes(app.env).items():
-        if page != docname and (note["equations"] or note["terms"]):
+        if page != docname:
             uri = app.builder.get_relative_uri(docname, page)
             for anchor, tex in note["equations"].items():
                 tips[f"{uri}#{anchor}"] = {"tex": tex}
-            for anchor, text in note["terms"].items():
+            for anchor, text in [*note["terms"].items(), *note["figures"].items()]:
                 tips[f"{uri}#{anchor}"] = {"text": text}
     cited = {node.get("refuri") for node in doctree.findall(nodes.reference)}
     return {uri: tip for uri, tip in tips.items() if uri in cited}
@@ -359,7 +409,7 @@ def setup(app):
     app.connect("doctree-read", _read, priority=600)
     app.connect("env-purge-doc", _purge)
     app.connect("env-merge-info", _merge)
-    app.connect("env-updated", _updated)
+    app.connect("env-get-updated", _updated, priority=600)
     app.connect("doctree-resolved", _resolved, priority=600)
     app.connect("html-collect-pages", _add_search_words)
     app.connect("html-page-context", _page, priority=950)

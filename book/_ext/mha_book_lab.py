@@ -31,6 +31,7 @@ from mha_book.costs import (
 from mha_book.heads import split_heads
 from mha_book.models.smollm2 import SmolLM2Config
 from mha_book.rope import rotary_angles, rotate
+from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
 
 __all__ = ["LABS", "Lab", "setup"]
 
@@ -247,6 +248,31 @@ def _step_table(data: dict[str, Any]) -> Table:
     )
 
 
+# A ring of devices: whose keys are where, and who waits.
+
+
+def _ring_data(root: Path) -> dict[str, Any]:
+    return {"devices": 4, "each": 8, "placement": "contiguous", "step": 1}
+
+
+def _ring_table(data: dict[str, Any]) -> Table:
+    devices, rows = data["devices"], []
+    for name in PLACEMENTS:
+        for each in (data["each"], 256):
+            work = balance(make_placement(name, devices * each, devices), upper=0)
+            waiting = int((work.pairs == 0).sum())
+            pairs = ", ".join(map(str, work.by_device))
+            rows.append((name, f"{each}", pairs, f"{waiting}", f"{work.step_ratio:.3f}"))
+    return Table(
+        ("order", "positions of each", "pairs of each", "times one waits", "slowest over mean"),
+        rows,
+        "The pairs that each of four devices computes under a causal mask, in all four steps of a "
+        "ring. In natural order the last device has most, and in six of sixteen cases a device "
+        "waits for a whole step. Striped comes closer to even the more positions there are; zigzag "
+        "is even.",
+    )
+
+
 LABS = {
     "temperature": Lab(
         "How sharp may a row be?",
@@ -287,6 +313,14 @@ LABS = {
         _step_data,
         _step_table,
         ("book/data/models.json", "benchmarks/harness/published.py"),
+    ),
+    "ring": Lab(
+        "Who works when?",
+        "A causal text on a ring, eight positions on each device. Take the steps one by one: whose "
+        "keys are where, and who waits? In which order of the positions does nobody wait, and "
+        "what changes without the mask?",
+        _ring_data,
+        _ring_table,
     ),
 }
 

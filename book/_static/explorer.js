@@ -415,7 +415,7 @@
           ...Array.from({ length: sides[1] }, (_, over) => el("div", { role: "gridcell", class: "hx-cell",
             "data-head": wide ? `${over}.${down}` : `${down}.${over}` })))));
         this.atlas.querySelector(".hx-across").textContent =
-          `The ${layers * heads} heads of ${NAMES[s.model]}, ${order}. Choose one:`;
+          `The ${layers * heads} heads of ${NAMES[s.model]} (${order}), colored by the number in the line below. Choose one:`;
         this.shown = `${s.model} ${wide}`;
       }
       this.measures.value = s.measure;

@@ -8,9 +8,11 @@
     }
   };
 
-  // What a link to an equation or to a term of the glossary leads to, shown beside it: of this page
-  // by a copy, of other pages from a table at the end of this one.
-  const CITED = "article a.reference[href*='#equation-'], article a.term-link";
+  // What a link to an equation, a figure, a cited work or a term of the glossary leads to, shown
+  // beside it: of this page by a copy, of other pages from a table at the end of this one; a work
+  // from the link's title, which a mouse alone would show.
+  const CITED = "article a.reference[href*='#equation-'], article a.term-link, " +
+    "article a.reference:has(> .std-numref), article a.reference[href*='bibliography.html#'][title]";
   const typeset = tex => {
     const rows = /\\begin\{/.test(tex) ? tex : `\\begin{aligned}${tex}\\end{aligned}`;
     return window.MathJax.tex2chtmlPromise(rows, { display: true });
@@ -33,10 +35,29 @@
     document.body.append(tip);
     let shown = null, timer = 0;
 
+    const works = new Map();
+    for (const link of document.querySelectorAll("article a.reference[href*='bibliography.html#'][title]"))
+      works.set(link, link.title);
+    const figure = async target => {
+      const copy = document.createElement("div");
+      const image = [...target.querySelectorAll("img")].map(one => one.cloneNode());
+      for (const one of image) { one.loading = "eager"; one.alt = ""; }
+      const words = target.querySelector("figcaption p").cloneNode(true);
+      words.querySelector(".headerlink")?.remove();
+      copy.append(...image, words);
+      await Promise.all(image.map(one => one.decode().catch(() => {}))); // its size says where there is room
+      return copy;
+    };
     const content = async link => {
       const href = link.getAttribute("href");
+      if (works.has(link)) {
+        const words = document.createElement("p");
+        words.textContent = works.get(link).replace(/ URL: \S+$/, "");
+        return words;
+      }
       if (href.startsWith("#")) {
         const target = document.getElementById(href.slice(1));
+        if (target?.matches("figure")) return figure(target);
         const formula = target?.querySelector("mjx-container") ??
           target?.nextElementSibling?.querySelector?.("mjx-container");
         return formula?.cloneNode(true);
@@ -69,10 +90,11 @@
       const place = link.getClientRects()[0] ?? link.getBoundingClientRect();
       const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
       tip.style.left = `${scrollX + Math.max(8, Math.min(place.left, room))}px`;
-      const above = place.bottom + tip.offsetHeight + 12 > innerHeight;
+      const above = place.bottom + tip.offsetHeight + 12 > innerHeight && place.top > innerHeight - place.bottom;
       tip.style.top = `${scrollY + (above ? place.top - tip.offsetHeight - 6 : place.bottom + 6)}px`;
     };
     for (const link of document.querySelectorAll(CITED)) {
+      if (works.has(link)) link.removeAttribute("title");
       link.addEventListener("mouseenter", () => { timer = setTimeout(() => show(link), 150); });
       link.addEventListener("focus", () => show(link));
       link.addEventListener("blur", hide);

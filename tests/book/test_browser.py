@@ -192,6 +192,20 @@ def test_labels_can_be_read_on_a_phone(phone, built_book):
     assert sum(len(tab["figures"]) for tab in phone.values()) > 70
 
 
+def test_a_picture_that_scrolls_on_a_phone_can_be_seen_whole(browser, address):
+    tab = Visitor(browser, address, PHONE)
+    tab.see("book/many-devices.html")
+    wide = [seen["scrolls"] for seen in tab.page.evaluate(FIGURES)]
+    boxes = tab.page.locator(".figure-whole:visible input")
+    assert 0 < sum(wide) == boxes.count()
+    for n in range(boxes.count()):
+        boxes.nth(n).check()
+    assert not any(seen["scrolls"] for seen in tab.page.evaluate(FIGURES))
+    tab.page.set_viewport_size(DESKTOP)
+    assert boxes.count() == 0
+    tab.context.close()
+
+
 def test_the_theme_switches_figures_and_their_ground_is_the_page(browser, address):
     tab = Visitor(browser, address, DESKTOP, "dark")
     tab.see("book/introduction.html")

@@ -176,6 +176,17 @@ def test_keys_go_from_head_to_head_and_from_token_to_token(tab):
 
 
 @pytest_browser
+@pytest.mark.parametrize("name", ["explorer", "index"])
+def test_a_link_skips_the_menus(tab, name):
+    tab.see(f"book/{name}.html")
+    for key in ("Tab", "Tab", "Enter"):
+        tab.page.keyboard.press(key)
+    tab.page.locator("#explorer:not(:has(.hx-still))").wait_for()
+    tab.page.keyboard.press("Tab")
+    assert tab.page.evaluate("document.activeElement.matches('#explorer select')")
+
+
+@pytest_browser
 def test_two_heads_each_in_its_sentence(tab):
     page = opened(tab)
     page.select_option("[data-key=sentence]", "thirsty")

@@ -220,8 +220,9 @@ def test_a_page_has_both_forms(drawn, tmp_path):
         f'<span class="figure-scroll" style="--least: {width * 9 / label:.0f}px">'
         f'<img class="c only-light" {size} alt="A &lt; B" src="_images/a.svg" />'
         f'<img class="c only-dark" loading="lazy" {size} alt="A &lt; B" src="_images/a-dark.svg" />'
-        '</span><img src="b.png">'
+        f'</span>{figures.WHOLE}<img src="b.png">'
     )
+    assert width * 9 / label > figures.PHONE, "there it scrolls"
     made = (tmp_path / "_images" / "a-dark.svg").read_text(encoding="utf8")
     assert made == figures.dark_svg(drawn["svg"].decode())
 

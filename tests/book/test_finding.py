@@ -12,6 +12,12 @@ from docutils.core import publish_doctree
 from tests.book import gates
 from tests.book.extensions import ROOT, finding, toc
 
+NUMBERS = {
+    page.removeprefix("book/"): f"{number}."
+    for number, page in enumerate(
+        (page for part in toc.read_parts(ROOT) if part.is_numbered for page in part.pages), 1
+    )
+}
 CHAPTERS = [path for path in gates.chapters() if path not in gates.reference()]
 
 
@@ -64,14 +70,31 @@ def test_every_exercise_is_listed_and_its_link_leads_to_it(built_book):
     for path in CHAPTERS:
         text = "\n".join(c.source for c in gates.load(path).cells if c.cell_type == "markdown")
         headings = re.findall(r"^### Exercise (\d+): (.*)$", text, re.M)
-        expected += [(path.stem, f"exercise-{n}", f"Exercise {n}", title) for n, title in headings]
-        assert {f"exercise-{n}" for n, _ in headings} <= ids(article(built_book, path.stem))
+        chapter, shown = NUMBERS.get(path.stem, ""), article(built_book, path.stem)
+        named = [(f"exercise-{n}", f"Exercise {chapter}{n}", title) for n, title in headings]
+        expected += [(path.stem, *row) for row in named]
+        assert {anchor for anchor, *_ in named} <= ids(shown)
+        assert re.findall(r"<h3>(Exercise [\d.]+): ", shown) == [label for _, label, _ in named]
+        beside = (built_book / "book" / f"{path.stem}.html").read_text(encoding="utf8")
+        assert all(beside.count(f"{label}: ") > 1 for _, label, _ in named), "in the contents too"
     assert len(expected) > 70
     found = [(page, anchor, label, plain(title)) for page, anchor, label, title in listed]
     straight = str.maketrans("’", "'")
     assert [[part.translate(straight) for part in row] for row in found] == [
         [re.sub(r"[$`]", "", part) for part in row] for row in expected
     ]
+
+
+def test_an_exercise_that_prose_names_is_a_link_under_its_number(built_book):
+    count = 0
+    for path in CHAPTERS:
+        shown, chapter = article(built_book, path.stem), NUMBERS.get(path.stem, "")
+        cells = [c.source for c in gates.load(path).cells if c.cell_type == "markdown"]
+        text = "\n".join(cells)
+        for word, n in re.findall(r"(?<!# )\b([Ee]xercise) (\d+)\b", text):
+            assert f'href="#exercise-{n}">{word} {chapter}{n}</a>' in shown, path.stem
+            count += 1
+    assert count > 3
 
 
 def test_exercises_say_where_to_run_them(built_book):
@@ -176,6 +199,8 @@ def test_a_cited_equation_and_a_term_are_shown_on_focus(built_book, needs_browse
         for page, link in (
             ("gradients", "article a.reference[href^='#equation-']"),
             ("gradients", "article a.term-link"),
+            ("many-devices", "article a.reference:has(> .std-numref)"),
+            ("many-devices", "article a.reference[href^='bibliography.html#']"),
             elsewhere[0],  # another is in a fold
         ):
             tab.goto((built_book / "book" / f"{page}.html").as_uri(), wait_until="load")
@@ -188,11 +213,25 @@ def test_a_cited_equation_and_a_term_are_shown_on_focus(built_book, needs_browse
             assert box["height"] > 15
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= 390
-            formulas = "article a.term-link" not in link
+            beside = """link => {
+              const [tip, at] = [document.getElementById('tip'), link.getClientRects()[0]];
+              const box = tip.getBoundingClientRect();
+              return box.bottom <= at.top || box.top >= at.bottom;
+            }"""
+            assert tab.locator(link).first.evaluate(beside), "the link is not covered"
+            formulas = "equation" in link
             assert (tab.locator("#tip mjx-container").count() > 0) or not formulas
             # A letter that the page itself does not have is drawn too.
             letters = "all => all.filter(letter => !letter.offsetWidth).length"
             assert tab.locator("#tip mjx-c").evaluate_all(letters) == 0, (page, link)
+            if page == "many-devices":
+                words = tab.locator("#tip").inner_text().strip()
+                figure = f"Fig. {NUMBERS[page]}1 A layer of two heads"
+                start = figure if "numref" in link else "Shoeybi, Mohammad"
+                assert words.startswith(start)
+                seen = tab.locator("#tip img:visible")
+                assert seen.count() == ("numref" in link)
+                assert tab.locator(link).first.get_attribute("title") is None, "said once"
             tab.keyboard.press("Escape")
             assert tab.locator("#tip").is_hidden()
             assert tab.locator(link).first.get_attribute("aria-describedby") is None

@@ -1,5 +1,6 @@
 """The small laboratories: their tables, their places, and in the browser the package's numbers."""
 
+import itertools
 import json
 import math
 import re
@@ -24,6 +25,8 @@ from mha_book.costs import (
 )
 from mha_book.heads import split_heads
 from mha_book.rope import rotary_angles, rotate
+from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
+from mha_book.sharding.ring import ring_schedule
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
 from tests.book.extensions import ROOT, lab, toc
 
@@ -33,6 +36,7 @@ PLACES = {
     "rope": "position",
     "online-softmax": "online-softmax",
     "decoding-step": "decoding",
+    "ring": "many-devices",
 }
 STATIC = ROOT / "book" / "_static"
 DATA = {name: one.data(ROOT) for name, one in lab.LABS.items()}
@@ -129,6 +133,22 @@ def test_table_of_online_softmax():
         shown = [float(x) for x in (m, fade, total, output, ratio)]
         np.testing.assert_allclose(shown, expected, atol=6e-4)
         largest = now
+
+
+def test_table_of_the_ring():
+    """Queries are dealt out by hand; the one at position ``i`` has ``i + 1`` pairs."""
+    for name, each, *shown in rows_of("ring"):
+        each, total = int(each), 4 * int(each)
+        stretches = [range(n * each // 2, (n + 1) * each // 2) for n in range(8)]
+        queries = {
+            "contiguous": [range(d * each, (d + 1) * each) for d in range(4)],
+            "striped": [range(d, total, 4) for d in range(4)],
+            "zigzag": [[*stretches[d], *stretches[7 - d]] for d in range(4)],
+        }[name]
+        pairs = [sum(i + 1 for i in own) for own in queries]
+        waiting = 6 if name == "contiguous" else 0  # of the keys of later devices: 3 + 2 + 1
+        ratio = 4 * max(pairs) / sum(pairs)
+        assert shown == [", ".join(map(str, pairs)), str(waiting), f"{ratio:.3f}"]
 
 
 def test_the_step_has_the_numbers_of_its_chapter():
@@ -284,6 +304,8 @@ def test_rope_turns_as_the_package_does(bench):
         assert seen["query-angle"] == pytest.approx(float(angles[i + on, pair]), rel=1e-6)
         assert seen["key-angle"] == pytest.approx(float(angles[j + on, pair]), rel=1e-6)
         assert seen["distance"] == i - j
+        places = bench.box.locator("[data-number=places]").inner_text()
+        assert places == f"{i + on} and {j + on}"
         assert seen["wavelength"] == pytest.approx(2 * math.pi / float(angles[1, pair]), rel=1e-6)
 
 
@@ -366,6 +388,44 @@ def test_the_step_costs_what_the_package_counts(bench):
         assert ("waits for memory" in bench.says) == (reading >= doing)
     bench.put(chip="H100", heads="8", batch=9, length=7, bits="16")
     assert "waits for operations" in bench.says
+
+
+@in_browser
+@on_bench("ring")
+def test_the_ring_turns_as_the_package_does(bench):
+    filled = """box => [...box.querySelectorAll('.lab-square .lab-now[d]')].map(path =>
+      [...path.getAttribute('d').matchAll(/M(\\d+) (\\d+)h1/g)].map(m => [+m[2], +m[1]]))"""
+    steps = ((4, 0), (3, 2), (8, 5), (2, 1))
+    for (devices, step), name, causal in itertools.product(steps, PLACEMENTS, (True, False)):
+        seen = bench.put(devices=devices, placement=name, step=step, causal=causal)
+        ring = make_placement(name, 8 * devices, devices)
+        upper = 0 if causal else None
+        work = balance(ring, upper=upper)
+        assert [seen[f"pairs-{d}"] for d in range(devices)] == work.pairs[step].tolist()
+        assert [seen[f"all-{d}"] for d in range(devices)] == work.by_device.tolist()
+        assert seen["ratio"] == pytest.approx(work.step_ratio, rel=1e-12)
+        assert seen["used"] == pytest.approx(1 / work.step_ratio, rel=1e-12)
+        assert seen["working"] == (work.pairs[step] > 0).sum()
+        shift = ring_schedule(ring, upper=upper)[step].shift
+        sources = [(d - shift) % devices for d in range(devices)]
+        assert [seen[f"keys-{d}"] for d in range(devices)] == sources
+        for d, cells in enumerate(bench.box.evaluate(filled)):
+            queries, keys = ring.positions[d], ring.positions[sources[d]]
+            pairs = {(int(i), int(j)) for i in queries for j in keys if not causal or j <= i}
+            assert {tuple(cell) for cell in cells} == pairs
+        assert bench.says.endswith("nobody waits.") == (work.step_ratio == 1)
+    assert "Devices" not in bench.says
+    bench.put(devices=4, placement="contiguous", step=2, causal=True)
+    assert "Devices 0 and 1 wait" in bench.says
+    bench.page.get_by_role("button", name="Next step").click()
+    assert bench.says.startswith("Step 3 (of 0 to 3): device 0 has the keys of device 1. Devices")
+    assert bench.page.get_by_role("button", name="Next step").is_disabled()
+    bench.put(devices=2)
+    assert bench.says.startswith("Step 1 (of 0 to 1)"), "the step stays on the ring"
+    first = bench.box.locator(".lab-ring tbody tr").first
+    for name, text in (("contiguous", "0–7"), ("striped", "0, 2, … 14"), ("zigzag", "0–3, 12–15")):
+        bench.put(placement=name)
+        assert first.locator("td").first.inner_text() == text
 
 
 @in_browser

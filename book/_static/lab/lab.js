@@ -84,8 +84,8 @@ window.lab = (() => {
     }
 
     // A box to tick.
-    tick(name, label) {
-      const input = make("input", { type: "checkbox", id: `lab-${this.name}-${name}`, autocomplete: "off" });
+    tick(name, label, checked = false) {
+      const input = make("input", { type: "checkbox", id: `lab-${this.name}-${name}`, autocomplete: "off", checked });
       this.controls.append(make("label", { class: "lab-tick" }, input, ` ${label}`));
       input.addEventListener("input", () => this.changed());
       return { input, get value() { return input.checked; } };

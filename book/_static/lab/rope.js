@@ -11,7 +11,8 @@ lab.define("rope", (here, { theta, head_dim: width, query, key }) => {
   const curve = draw("svg", { class: "lab-curve", role: "img", height: 200 });
   for (const picture of [circle, curve]) picture.setAttribute("aria-labelledby", here.sentence.id);
   here.view.append(make("div", { class: "lab-pictures" }, circle, curve));
-  here.list(["distance", "distance"], ["score", "product of the pair"],
+  here.list(["places", "query and key now at positions"], ["distance", "distance between them"],
+    ["score", "product of the pair"],
     ["query-angle", "query turned by (radians)"], ["key-angle", "key turned by (radians)"],
     ["wavelength", "repeats after (positions)"]);
 
@@ -47,7 +48,7 @@ lab.define("rope", (here, { theta, head_dim: width, query, key }) => {
     const room = Math.max(curve.clientWidth, 200), height = 200, edge = 34;
     const most = Math.hypot(...query) * Math.hypot(...key);
     const across = d => edge + (d + LAST) / (2 * LAST) * (room - edge - 8);
-    const up = s => height / 2 - 16 - s / most * (height / 2 - 26);
+    const up = s => height / 2 - 8 - s / most * (height / 2 - 34); // above, the curve's name
     const points = [];
     for (let d = -LAST; d <= LAST; d += 0.25) points.push(`${across(d)},${up(product(speed, d, 0))}`);
     const text = (x, y, words, place) =>
@@ -55,15 +56,17 @@ lab.define("rope", (here, { theta, head_dim: width, query, key }) => {
     curve.setAttribute("viewBox", `0 0 ${room} ${height}`);
     curve.replaceChildren(
       draw("line", { x1: edge, x2: room - 8, y1: up(0), y2: up(0), class: "lab-thin" }),
-      draw("line", { x1: across(0), x2: across(0), y1: 6, y2: height - 36, class: "lab-thin" }),
+      draw("line", { x1: across(0), x2: across(0), y1: 20, y2: height - 36, class: "lab-thin" }),
       draw("polyline", { points: points.join(" "), class: "lab-line lab-three" }),
       draw("line", { x1: across(distance), x2: across(distance), y1: up(0), y2: up(score), class: "lab-thin" }),
       draw("circle", { cx: across(distance), cy: up(score), r: 6, class: "lab-fill lab-three" }),
-      ...[-40, -20, 0, 20, 40].map(d => text(across(d), height - 20, fixed(d, 0), "middle")),
-      text(across(0), height - 4, "distance from key to query", "middle"),
+      ...[-60, -40, -20, 0, 20, 40, 60].map(d => text(across(d), height - 20, fixed(d, 0), "middle")),
+      text(across(0), height - 4, "distance: position of the query less that of the key", "middle"),
+      text(edge, 12, "product of the pair", "start"),
       text(edge - 4, up(1) + 4, "1", "end"), text(edge - 4, up(0) + 4, "0", "end"),
       text(edge - 4, up(-1) + 4, "−1", "end"));
 
+    here.number("places", from, `${from} and ${to}`);
     here.number("distance", distance, fixed(distance, 0));
     here.number("score", score, fixed(score, 3));
     here.number("query-angle", a, fixed(a, 3));
