@@ -18,6 +18,7 @@ References:
 import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -75,6 +76,13 @@ class Placement(NamedTuple):
         starts = np.asarray(self.starts, np.int64)[:, :, None]
         runs = starts + self.stride * np.arange(self.run_length)
         return runs.reshape(self.devices, -1)
+
+    def describe(self, device: int) -> str:
+        """Return in words which positions a device holds: first and last of each of its runs."""
+        run, stride = self.run_length, self.stride
+        by = f" by {stride}" if stride > 1 else ""
+        ends = [(start, start + stride * (run - 1)) for start in self.starts[device]]
+        return "positions " + " ".join(f"{first}-{last}{by}" for first, last in ends)
 
 
 @functools.cache
@@ -138,7 +146,8 @@ def place(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Array
         axis: the axis of the positions.
 
     Returns:
-        The array; divided evenly along ``axis``, each device gets its positions.
+        The array, divided as ``x`` is; divided evenly along ``axis``, each device has its
+        positions.
 
     Example:
         >>> x = jnp.arange(8.0)[:, None]
@@ -157,7 +166,7 @@ def restore(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Arr
         axis: the axis of the positions.
 
     Returns:
-        The array.
+        The array, divided as ``x`` is.
 
     Example:
         >>> striped = make_placement("striped", 6, 2)
@@ -171,7 +180,10 @@ def _reordered(x: Array, placement: Placement, axis: int, order: np.ndarray) -> 
     check_type(placement, "placement", Placement, "as make_placement gives it")
     what = f"axis {axis} of {placement.length} positions, as in placement"
     check(x.shape[axis] == placement.length, "x", what, f"shape {x.shape}")
-    return jnp.take(x, jnp.asarray(order, jnp.int32), axis=axis)
+    places = (*[slice(None)] * (axis % x.ndim), jnp.asarray(order, jnp.int32))
+    sharding = jax.typeof(x).sharding
+    # Of an array whose type says how it is divided, the result is divided alike.
+    return x.at[places].get(out_sharding=sharding if any(sharding.spec) else None)
 
 
 def local_bounds(
