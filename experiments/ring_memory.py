@@ -4,8 +4,8 @@
 
 One, two, four and eight processes, each a device of one ring, attend over the same sequence. The
 program is compiled first; then each process notes what memory it holds, makes its own part of the
-queries, keys and values, attends once, and notes the most that it held, by the mark that Linux keeps
-(VmHWM, set back before). Their difference is what attention over the ring took. What was expected
+queries, keys and values, attends once, and notes the most that it held, by Linux's own mark (VmHWM,
+set back before). Their difference is what attention over the ring took. What was expected
 stands in experiments/expected/many-devices.md. Stores book/data/ring-memory.json.
 """
 
@@ -24,7 +24,7 @@ from jax.sharding import AxisType, NamedSharding
 from experiments.shared import ROOT, arguments, store
 from mha_book.sharding.mesh import MeshAxes, operand_specs
 from mha_book.sharding.placement import make_placement
-from mha_book.sharding.processes import joined, launch_processes
+from mha_book.sharding.processes import joined, launch_processes, meet
 from mha_book.sharding.ring import ring_attention
 
 __all__ = ["Sizes", "main", "measure"]
@@ -65,6 +65,7 @@ def take_part(number: int, sizes: Sizes) -> int:
 
     like = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
     compiled = jax.jit(attend).lower(like, like, like).compile()
+    meet("compiled")
     before = held("VmRSS")
     MARK.write_text("5")
     rng = np.random.default_rng(number)

@@ -149,7 +149,7 @@ def test_one_dies_and_the_run_goes_on(
 def test_wrong_numbers_are_refused_before_anything_starts() -> None:
     with pytest.raises(ValueError, match="processes: expected a positive integer; got 0"):
         training.launch(0)
-    with pytest.raises(ValueError, match="over: expected one of sequences, .*; got 'heads'"):
+    with pytest.raises(ValueError, match=r"over: expected one of sequences, .*; got 'heads'"):
         training.launch(2, over="heads")
     with pytest.raises(ValueError, match="processes: expected a divisor of the 8 sequences; got 3"):
         training.launch(3, over="sequences")

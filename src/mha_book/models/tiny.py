@@ -327,7 +327,7 @@ def forward(
         x = x + params.position_embedding[places][None]
     records = []
     for i, layer in enumerate(params.layers):
-        of_layer = {} if gates is None else {"gates": gates[i]}
+        of_layer: dict[str, Any] = {} if gates is None else {"gates": gates[i]}
         of_layer |= {} if rng_key is None else {"rng_key": keys[i]}
         x_normalized = layer_norm(x, *layer.attention_norm, config.epsilon)
         attended = attention(layer.attention, x_normalized, is_causal=True, **options, **of_layer)

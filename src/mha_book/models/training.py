@@ -1,6 +1,6 @@
 r"""Training the tiny model over several processes: its sequences divided, their positions, or both.
 
-    python -m mha_book.models.training --processes 4 --over both --checkpoint /tmp/copies.safetensors
+    python -m mha_book.models.training --processes 4 --checkpoint /tmp/counting.safetensors
 
 trains two layers to count by ones, twos or threes, whichever a text does. One program serves every
 mesh: the model is the one of :mod:`~mha_book.models.tiny`, its attention
@@ -36,7 +36,7 @@ from mha_book.models import tiny
 from mha_book.sharding.heads import sharded_multi_head_attention
 from mha_book.sharding.mesh import MeshAxes, MeshSizes
 from mha_book.sharding.placement import Placement, make_placement
-from mha_book.sharding.processes import joined, launch_processes
+from mha_book.sharding.processes import joined, launch_processes, meet
 from mha_book.storage import import_extra, load_arrays, load_tree, save_arrays, tree_arrays
 
 __all__ = [
@@ -119,7 +119,7 @@ def init_state() -> TrainState:
     return TrainState(jnp.zeros((), jnp.int32), params, jax.jit(_optimizer().init)(params))
 
 
-def make_step(mesh: Any, placement: Placement) -> Callable[..., tuple[TrainState, Array]]:
+def make_step(mesh: Any, placement: Placement) -> Any:
     """Return a step of training over the devices of a mesh.
 
     Args:
@@ -127,8 +127,8 @@ def make_step(mesh: Any, placement: Placement) -> Callable[..., tuple[TrainState
         placement: which positions each device of the ring has.
 
     Returns:
-        ``(state, tokens, targets)`` to the next state and the loss before the step; tokens and
-        targets ``(B, T)`` are in the order of ``placement``.
+        A jitted function of ``(state, tokens, targets)`` to the next state and the loss before the
+        step; tokens and targets ``(B, T)`` are in the order of ``placement``.
     """
     optax = import_extra("optax", "training")
     optimizer = _optimizer()
@@ -180,7 +180,8 @@ def load_checkpoint(path: Path | str) -> TrainState:
     arrays, metadata = load_arrays(path)
     got, wanted = metadata.get("run"), _description()
     check(got == wanted, str(path), f"a checkpoint of the run {wanted}", got)
-    return load_tree(arrays, jax.eval_shape(init_state), "state")
+    state: TrainState = load_tree(arrays, jax.eval_shape(init_state), "state")
+    return state
 
 
 def _description() -> dict[str, Any]:
@@ -228,12 +229,16 @@ def train(
     done = int(state.step)
     check(done <= steps, "steps", f"at least the {done} steps made already", steps)
     state = jax.tree.map(lambda x: place(x, PartitionSpec()), state)
-    step, losses = make_step(mesh, placement), []
+
+    def tokens_of(number: int) -> list[Array]:
+        tokens = batch(number)
+        return [place(x[:, order], PartitionSpec(*names)) for x in (tokens[:, :-1], tokens[:, 1:])]
+
+    step, losses = make_step(mesh, placement).lower(state, *tokens_of(done)).compile(), []
+    meet("compiled")
     for number in range(done, steps):
         before_step(number)
-        tokens = batch(number)
-        given = (place(x[:, order], PartitionSpec(*names)) for x in (tokens[:, :-1], tokens[:, 1:]))
-        state, loss = step(state, *given)
+        state, loss = step(state, *tokens_of(number))
         losses.append(float(loss))
         if checkpoint is not None and (number + 1 == steps or (number + 1) % every == 0):
             save_checkpoint(checkpoint, state)
@@ -305,7 +310,7 @@ def _take_part(number: int, sizes: MeshSizes, steps: int, path: Path | None, fai
             print(f"process {number}: dies here", flush=True)
             os._exit(9)
 
-    state, losses = train(steps, sizes, checkpoint=path, before_step=before_step)
+    _, losses = train(steps, sizes, checkpoint=path, before_step=before_step)
     made = f"steps {steps - len(losses)} to {steps}"
     ends = ", loss " + " to ".join(f"{losses[n]:.3f}" for n in (0, -1)) if losses else ""
     print(f"process {number}: {made}{ends}", flush=True)

@@ -26,7 +26,7 @@ from mha_book.attention.dispatch import attend
 from mha_book.sharding.mesh import MeshAxes, MeshSizes, operand_specs
 from mha_book.sharding.placement import PLACEMENTS, Placement, balance, make_placement
 from mha_book.sharding.plan import plan_cost
-from mha_book.sharding.processes import joined, launch_processes
+from mha_book.sharding.processes import joined, launch_processes, meet
 from mha_book.sharding.ring import ring_attention
 
 __all__ = ["describe", "launch"]
@@ -121,12 +121,13 @@ def _take_part(number: int, processes: int, length: int, name: str, fail: Any) -
     def over(*x: Any) -> Any:
         return ring_attention(*x, mesh=mesh, axes=axes, placement=placement, is_causal=True)
 
-    found = both(over)(*placed)
-    jax.block_until_ready(found)
+    ring = both(over).lower(*placed).compile()
+    meet("compiled")
+    jax.block_until_ready(ring(*placed))
     if number == fail:
         print(f"process {number}: dies here", flush=True)
         os._exit(9)
-    again = both(over)(*placed)
+    again = ring(*placed)
     alone = both(lambda *x: attend(*x, is_causal=True))(*map(jnp.asarray, whole))
     own = placement.positions[number]
     worst = max(

@@ -16,6 +16,7 @@ References:
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -154,7 +155,7 @@ def place(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Array
         >>> place(x, make_placement("zigzag", 8, 2))[:, 0].tolist()
         [0.0, 1.0, 6.0, 7.0, 2.0, 3.0, 4.0, 5.0]
     """
-    return _reordered(x, placement, axis, placement.positions.reshape(-1))
+    return _reordered(x, placement, axis, lambda positions: positions.reshape(-1))
 
 
 def restore(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Array:
@@ -173,14 +174,16 @@ def restore(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Arr
         >>> restore(place(jnp.arange(6.0), striped, 0), striped, 0).tolist()
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
-    return _reordered(x, placement, axis, np.argsort(placement.positions, axis=None))
+    return _reordered(x, placement, axis, lambda positions: np.argsort(positions, axis=None))
 
 
-def _reordered(x: Array, placement: Placement, axis: int, order: np.ndarray) -> Array:
+def _reordered(
+    x: Array, placement: Placement, axis: int, order: Callable[[np.ndarray], np.ndarray]
+) -> Array:
     check_type(placement, "placement", Placement, "as make_placement gives it")
     what = f"axis {axis} of {placement.length} positions, as in placement"
     check(x.shape[axis] == placement.length, "x", what, f"shape {x.shape}")
-    places = (*[slice(None)] * (axis % x.ndim), jnp.asarray(order, jnp.int32))
+    places = (*[slice(None)] * (axis % x.ndim), jnp.asarray(order(placement.positions), jnp.int32))
     sharding = jax.typeof(x).sharding
     # Of an array whose type says how it is divided, the result is divided alike.
     return x.at[places].get(out_sharding=sharding if any(sharding.spec) else None)

@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax._src import distributed
 
 from mha_book._checks import check_number, check_size
 
-__all__ = ["GRACE", "HEARTBEAT", "LOST", "joined", "launch_processes"]
+__all__ = ["GRACE", "HEARTBEAT", "LOST", "joined", "launch_processes", "meet"]
 
 GRACE = 5
 """Seconds that the other processes have after one has died, before they are ended."""
@@ -152,6 +153,24 @@ def joined(number: int, processes: int, port: int) -> Iterator[None]:
         sys.stdout.flush()
         os._exit(LOST)  # the usual end waits for the others
     jax.distributed.shutdown()
+
+
+def meet(name: str, seconds: int = 120) -> None:
+    """Wait until all processes are here; of one process, nothing.
+
+    Gloo waits half a minute for another process and no longer. Compiling may take one longer than
+    another, so that they should meet before they run what they have compiled.
+
+    Args:
+        name: of the place, met at once.
+        seconds: to wait for the others.
+
+    Raises:
+        jax.errors.JaxRuntimeError: one of them is gone, or did not come in time.
+    """
+    client = distributed.global_state.client
+    if client is not None:
+        client.wait_at_barrier(name, 1000 * seconds)
 
 
 def _end_with(parent: int) -> None:
