@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AbstractMesh
 
 from mha_book import (
     Mask,
@@ -54,7 +55,7 @@ from mha_book.attention.operands import prepare
 from mha_book.heads import heads_first
 from mha_book.layers import gelu, layer_norm, linear, rms_norm, swiglu
 from mha_book.masks import as_mask
-from mha_book.models import tiny
+from mha_book.models import tiny, training
 from mha_book.models.generation import sample_token
 from mha_book.models.tiny import TinyLayer, TinyParams
 from mha_book.multihead.cache import (
@@ -99,6 +100,14 @@ from mha_book.pruning.order import (
 )
 from mha_book.pruning.removal import fold_gates, mean_ablation, prune_heads, prune_model
 from mha_book.rope import rotary_angles, rotate
+from mha_book.sharding import demo
+from mha_book.sharding.all_to_all import all_to_all_attention
+from mha_book.sharding.decode import shard_cache
+from mha_book.sharding.heads import shard_params, sharded_multi_head_attention
+from mha_book.sharding.mesh import MeshAxes, MeshSizes
+from mha_book.sharding.placement import balance, make_placement, place, restore
+from mha_book.sharding.plan import plan_cost
+from mha_book.sharding.ring import ring_attention
 from mha_book.specialization import (
     contribution,
     intervals,
@@ -1388,6 +1397,82 @@ def of_models_and_storage() -> list[WrongCall]:
     ]  # fmt: skip
 
 
+def of_sharding() -> list[WrongCall]:
+    """Sharding: plans, placements, meshes, and the commands that start processes."""
+    mesh = AbstractMesh((2, 4), ("heads", "ring"))
+    ring, zigzag = MeshAxes(sequence="ring"), make_placement("zigzag", 8, 4)
+    x, sizes = jnp.ones((2, 8, 3)), {"batch": 1, "num_heads": 4, "length": 8, "head_dim": 3}
+    plan = partial(plan_cost, **sizes)
+    cache = init_cache(2, 4, 8, 3)
+
+    def turn(query: Any = x, key: Any = x, **options: Any) -> Any:
+        return ring_attention(query, key, key, **{"mesh": mesh, "axes": ring, **options})
+
+    def exchange(query: Any = x, **options: Any) -> Any:
+        return all_to_all_attention(query, x, x, **{"mesh": mesh, "axes": ring, **options})
+
+    def layer(params: Any = PARAMS, **options: Any) -> Any:
+        return sharded_multi_head_attention(params, X, **{"mesh": mesh, "axes": ring, **options})
+
+    return [
+        bad("place: name", lambda: make_placement("spiral", 8, 2), "placement", "zigzag", "spiral"),
+        bad("place: length", lambda: make_placement("zigzag", 6, 2), "length", "multiple of 4",
+            "6"),
+        bad("place: devices", lambda: make_placement("striped", 8, 0), "devices", "positive", "0"),
+        bad("place: a name", lambda: place(x, "zigzag"), "placement", "Placement", "str"),
+        bad("place: axis", lambda: place(x, zigzag, -1), "x", "axis -1 of 8", "(2, 8, 3)"),
+        bad("restore: length", lambda: restore(x[:, :4], zigzag), "x", "axis -2 of 8", "(2, 4, 3)"),
+        bad("balance: a name", lambda: balance("zigzag"), "placement", "Placement", "str"),
+        bad("ring: no axes", lambda: turn(axes="ring"), "axes", "MeshAxes", "str"),
+        bad("ring: no ring", lambda: turn(axes=MeshAxes(heads="heads")), "axes.sequence",
+            "the ring", "None"),
+        bad("ring: axis", lambda: turn(axes=MeshAxes(sequence="rank")), "axes.sequence",
+            "'ring'", "'rank'"),
+        bad("ring: mesh", lambda: turn(mesh=4), "mesh", "Mesh", "int"),
+        bad("ring: no mesh", lambda: turn(mesh=None), "mesh", "jax.set_mesh", "None"),
+        bad("ring: positions", lambda: turn(x[:, :6], x[:, :6]), "query", "multiple of 4", "6"),
+        bad("ring: keys", lambda: turn(key=x[:, :4]), "key", "axis -2 of 8", "4"),
+        bad("ring: flag", lambda: turn(return_lse=1), "return_lse", "True or False", "1"),
+        bad("ring: unroll", lambda: turn(unroll=0), "unroll", "positive", "0"),
+        bad("ring: placement", lambda: turn(placement="spiral", is_causal=True), "placement",
+            "zigzag", "spiral"),
+        bad("ring: other placement",
+            lambda: turn(placement=make_placement("zigzag", 16, 4), is_causal=True), "placement",
+            "4 devices and 8 positions", "16 positions"),
+        bad("ring: scale", lambda: turn(scale=jnp.ones(())), "scale", "a number", "Array"),
+        bad("exchange: heads", exchange, "query", "multiple of 4", "2"),
+        bad("exchange: no axis", lambda: exchange(axes=MeshAxes()), "axes.sequence", "an axis",
+            "None"),
+        bad("sharded layer: method", lambda: layer(method="star"), "method", "ring", "'star'"),
+        bad("sharded layer: fused", lambda: layer(FUSED), "params", "MultiHeadParams",
+            "FusedMultiHeadParams"),
+        bad("sharded layer: heads", lambda: layer(axes=MeshAxes(heads="ring")), "query",
+            "multiple of 4", "6"),
+        bad("sharded layer: kv_heads", lambda: layer(kv_heads="copy"), "kv_heads", "replicate",
+            "'copy'"),
+        bad("shard: axis", lambda: shard_params(PARAMS, "columns", mesh), "axes.heads", "'heads'",
+            "'columns'"),
+        bad("shard cache: sequences", lambda: shard_cache(cache, MeshAxes("ring"), mesh), "cache",
+            "multiple of 4", "2"),
+        bad("plan: tuple", lambda: plan(devices=(1, 1, 4)), "devices", "MeshSizes", "tuple"),
+        bad("plan: length", lambda: plan(devices=MeshSizes(sequence=3)), "length", "multiple of 3",
+            "8"),
+        bad("plan: heads", lambda: plan(devices=MeshSizes(heads=3)), "query", "multiple of 3",
+            "4"),
+        bad("plan: method", lambda: plan(devices=MeshSizes(), method="star"), "method", "ring",
+            "'star'"),
+        bad("plan: batch", lambda: plan(devices=MeshSizes(), batch=0), "batch", "positive", "0"),
+        bad("demo: processes", lambda: demo.launch(0), "processes", "positive", "0"),
+        bad("demo: fail", lambda: demo.launch(2, fail=2), "fail", "0 to 1", "2"),
+        bad("demo: timeout", lambda: demo.launch(2, timeout=0), "timeout", "positive", "0"),
+        bad("train: over", lambda: training.launch(2, over="heads"), "over", "sequences",
+            "'heads'"),
+        bad("train: steps", lambda: training.launch(2, steps=0), "steps", "positive", "0"),
+        bad("train: processes", lambda: training.launch(3, over="sequences"), "processes",
+            "divisor of the 8", "3"),
+    ]  # fmt: skip
+
+
 CASES: list[WrongCall] = [
     *of_heads(),
     *of_masks(),
@@ -1418,6 +1503,7 @@ CASES: list[WrongCall] = [
     *of_specialization(),
     *of_pruning(),
     *of_models_and_storage(),
+    *of_sharding(),
     bad(
         "as_mask",
         lambda: as_mask(jnp.ones((B, S), bool), False, (B, N, T, S)), "mask", "(…, N, T, S)",

@@ -68,5 +68,6 @@ LINKS = {"v5e": 50e9, "v5p": 100e9, "v6e": 100e9, "h100": 450e9, "b200": 900e9}
 
 Of a TPU by one of its links: Google states what all links of a chip carry in both directions, 400,
 1200 and 800 GB/s of v5e, v5p and v6e, which have 4, 6 and 4 links. Of a GPU by all of its links to
-the switch between them, 900 and 1800 GB/s in both directions (NVIDIA).
+the switch between them, 900 and 1800 GB/s in both directions (NVIDIA). Austin et al., How to Scale
+Your Model, 2025, part 2, work with a tenth less of a TPU's link: 45, 90 and 90 GB/s.
 """

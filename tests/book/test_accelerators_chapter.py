@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness import compiled as compiled_for
-from benchmarks.harness.published import CHIPS
+from benchmarks.harness.published import CHIPS, LINKS
 from mha_book import attend
 from mha_book.attention.blocks import block_sizes
 from tests.benchmarks.paths import BENCHMARKS
@@ -62,6 +62,18 @@ def test_the_published_values_are_those_that_jax_and_xla_are_told():
             ]
         for ours, theirs in rates:  # rounded differently; of v5p JAX has an eighth less
             assert 0.99 < ours / theirs < 1.13
+
+
+def test_links_are_what_makers_state_of_all_links_both_ways():
+    """GB/s of a chip, and links that share them; of a TPU four in a plane, six in space."""
+    stated = {"v5e": (400, 4), "v5p": (1200, 6), "v6e": (800, 4), "h100": (900, 1),
+              "b200": (1800, 1)}  # fmt: skip
+    for name, (both_ways, count) in stated.items():
+        assert 2 * count * LINKS[name] == both_ways * 1e9, name
+    assert LINKS.keys() == CHIPS.keys()
+    assert all(LINKS[name] < chip.bytes_per_s / 3 for name, chip in CHIPS.items())
+    for name, one_way in {"v5e": 45e9, "v5p": 90e9, "v6e": 90e9}.items():  # How to Scale Your Model
+        assert 1 <= LINKS[name] / one_way < 1.12
 
 
 def test_a_bound_counts_each_byte_once_and_leaves_out_what_a_cache_may_keep():

@@ -224,6 +224,32 @@ def log_sum_exp_and_forward_mode() -> None:
 
 
 @check
+def placing_and_restoring_what_is_divided() -> None:
+    """On a mesh whose axes are in the types, what comes out of a ring goes into natural order."""
+    from mha_book import attend
+    from mha_book.sharding.mesh import MeshAxes
+    from mha_book.sharding.placement import make_placement, place, restore
+    from mha_book.sharding.ring import ring_attention
+    from tests.sharding.contract import mesh_for
+
+    x = jax.random.normal(jax.random.key(0), (2, 8, 3))
+    axes, zigzag = MeshAxes(heads="heads", sequence="ring"), make_placement("zigzag", 8, 2)
+    mesh = mesh_for((2, 2), ("heads", "ring"), is_explicit=True)
+
+    @jax.jit
+    def there_and_back(x: Any) -> Any:
+        placed = place(x, zigzag)
+        options = {"mesh": mesh, "axes": axes, "placement": zigzag, "is_causal": True}
+        output, lse = ring_attention(placed, placed, placed, return_lse=True, **options)
+        return placed, restore(output, zigzag), restore(lse, zigzag, -1)
+
+    placed, *found = there_and_back(jax.device_put(x, NamedSharding(mesh, P("heads", "ring"))))
+    np.testing.assert_array_equal(placed, x[:, np.array([0, 1, 6, 7, 2, 3, 4, 5])])
+    close(tuple(found), attend(x, x, x, is_causal=True, return_lse=True))
+    assert jax.typeof(found[0]).sharding.spec == P("heads", "ring", None)
+
+
+@check
 def a_plan_costs_what_the_program_sends() -> None:
     """Collectives of compiled programs, their number and their bytes, equal the formulas."""
     from collections import Counter

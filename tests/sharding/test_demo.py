@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mha_book.sharding.demo import GRACE, launch
+from mha_book.sharding.demo import launch
+from mha_book.sharding.processes import GRACE
 
 
 def run(*arguments: str) -> Any:

@@ -1,5 +1,7 @@
 """Which positions a device holds, and how many pairs it computes: against counting them."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -114,3 +116,51 @@ def test_what_does_not_fit_is_refused() -> None:
         as_placement(twice, 8, 2)
     with pytest.raises(ValueError, match="axis -2 of 24 positions, as in placement; got shape"):
         place(jnp.ones((5, 3)), OWN)
+
+
+# Rules of others, in our words: which of the 2P stretches, or which positions, device r has.
+# TransformerEngine (jax/cpp_extensions/attention.py: its strategies DualChunkSwap and Striped),
+# Megatron-LM (core/utils.py, get_batch_on_this_cp_rank) and MaxText (max_utils.py,
+# reorder_sequence) give device r the stretches r and 2P - 1 - r. TransformerEngine's striped order
+# is the transpose of a (T/P, P) table. ringattention (haoliuhl, ringattention_jax.py) keeps the
+# natural order: in step s device r has the keys of r - s, and leaves out what lies behind.
+
+
+def stretches_of_both_ends(length: int, devices: int) -> np.ndarray:
+    table = np.arange(length).reshape(2 * devices, -1)
+    rank = np.arange(devices)
+    return table[np.stack([rank, 2 * devices - rank - 1], axis=1)].reshape(devices, -1)
+
+
+def dealt_out(length: int, devices: int) -> np.ndarray:
+    return np.arange(length).reshape(-1, devices).T
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("zigzag", stretches_of_both_ends),
+        ("striped", dealt_out),
+        ("contiguous", lambda length, devices: np.arange(length).reshape(devices, -1)),
+    ],
+)
+def test_the_rules_of_others_place_alike(name: str, rule: Any, devices: int) -> None:
+    length = 96
+    placement, held = make_placement(name, length, devices), rule(length, devices)
+    np.testing.assert_array_equal(placement.positions, held)
+    # Their balance: of the query at position i the keys 0 to i.
+    work = (held + 1).sum(axis=1)
+    np.testing.assert_array_equal(balance(placement, upper=0).by_device, work)
+    assert name != "zigzag" or len(set(work.tolist())) == 1
+
+
+def test_a_ring_in_natural_order_leaves_out_what_lies_behind() -> None:
+    """Of ringattention's steps those run in which the last query is not before the first key."""
+    devices, part = 8, 12
+    pairs = balance(make_placement("contiguous", devices * part, devices), upper=0).pairs
+    for step in range(devices):
+        for rank in range(devices):
+            keys_of = (rank - step) % devices
+            runs = (rank + 1) * part - 1 >= keys_of * part
+            assert runs == (pairs[step, rank] > 0)

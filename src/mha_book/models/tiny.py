@@ -10,6 +10,7 @@ Shapes: ``B`` sequences, ``T`` tokens, ``L`` layers, ``D`` width of the model, `
 in the vocabulary.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, overload
 
@@ -17,7 +18,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, DTypeLike, Float, Int
 
-from mha_book._checks import RngKey, as_key, check, check_number, check_size
+from mha_book._checks import (
+    RngKey,
+    as_key,
+    check,
+    check_integers,
+    check_number,
+    check_shape,
+    check_size,
+)
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.models.interface import (
     LayerRecord,
@@ -217,6 +226,8 @@ def forward(
     gates: Float[Array, "L N"] | None = None,
     rng_key: RngKey | None = None,
     implementation: str | None = None,
+    positions: Int[Array, " T"] | None = None,
+    attention: Callable[..., Any] = multi_head_attention,
     return_intermediates: Literal[False] = False,
 ) -> Float[Array, "B T V"]: ...
 
@@ -230,6 +241,8 @@ def forward(
     gates: Float[Array, "L N"] | None = None,
     rng_key: RngKey | None = None,
     implementation: str | None = None,
+    positions: Int[Array, " T"] | None = None,
+    attention: Callable[..., Any] = multi_head_attention,
     return_intermediates: Literal[True],
 ) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
 
@@ -243,6 +256,8 @@ def forward(
     gates: Float[Array, "L N"] | None = None,
     rng_key: RngKey | None = None,
     implementation: str | None = None,
+    positions: Int[Array, " T"] | None = None,
+    attention: Callable[..., Any] = multi_head_attention,
     return_intermediates: bool,
 ) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
 
@@ -255,6 +270,8 @@ def forward(
     gates: Float[Array, "L N"] | None = None,
     rng_key: RngKey | None = None,
     implementation: str | None = None,
+    positions: Int[Array, " T"] | None = None,
+    attention: Callable[..., Any] = multi_head_attention,
     return_intermediates: bool = False,
 ) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
     """Return the logits of the next token at every position.
@@ -267,6 +284,10 @@ def forward(
         rng_key: PRNG key of the dropout, split over the layers; None for no dropout whatever the
             rates are, as outside training.
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+        positions: ``(T,)``, the place of each token in its text, where they lie in another order
+            (``attention`` has to know that order too, for its mask); None for their own order.
+        attention: what is called in place of the layer, for example
+            :func:`~mha_book.sharding.heads.sharded_multi_head_attention` with its mesh.
         return_intermediates: whether to return a record of every layer too. The logits do not
             change.
 
@@ -289,26 +310,27 @@ def forward(
     check(config.num_layers == len(params.layers), "config.num_layers", what, config.num_layers)
     check_tokens(token_ids, None, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
+    if positions is not None:
+        check_integers(positions, "positions")
+        check_shape(positions, "positions", token_ids.shape[1:], "one place for each token")
     options: dict[str, Any] = {
-        "angles": angles(config, token_ids),
+        "angles": angles(config, token_ids, positions),
         "dropout": None if rng_key is None else config.dropout,
         "implementation": implementation,
-        "return_intermediates": return_intermediates,
+        "return_intermediates": return_intermediates or None,
     }
+    options = {name: given for name, given in options.items() if given is not None}
     keys = [None] * config.num_layers if rng_key is None else _split(rng_key, config.num_layers)
     x = embed_tokens(params.token_embedding, token_ids)  # (B, T, D)
     if params.position_embedding is not None:
-        x = x + params.position_embedding[: token_ids.shape[1]][None]
+        places = slice(token_ids.shape[1]) if positions is None else positions
+        x = x + params.position_embedding[places][None]
     records = []
     for i, layer in enumerate(params.layers):
-        attended = multi_head_attention(
-            layer.attention,
-            layer_norm(x, *layer.attention_norm, config.epsilon),
-            is_causal=True,
-            gates=None if gates is None else gates[i],
-            rng_key=keys[i],
-            **options,
-        )
+        of_layer: dict[str, Any] = {} if gates is None else {"gates": gates[i]}
+        of_layer |= {} if rng_key is None else {"rng_key": keys[i]}
+        x_normalized = layer_norm(x, *layer.attention_norm, config.epsilon)
+        attended = attention(layer.attention, x_normalized, is_causal=True, **options, **of_layer)
         if isinstance(attended, tuple):
             attended, inside = attended
             records.append(LayerRecord(x, inside))
@@ -318,12 +340,17 @@ def forward(
     return (logits, tuple(records)) if return_intermediates else logits
 
 
-def angles(config: TinyConfig, token_ids: Int[Array, "B T"]) -> Float[Array, "T pairs"] | None:
+def angles(
+    config: TinyConfig,
+    token_ids: Int[Array, "B T"],
+    positions: Int[Array, " T"] | None = None,
+) -> Float[Array, "T pairs"] | None:
     """Return the angles that every layer rotates queries and keys by.
 
     Args:
         config: the sizes.
         token_ids: ``(B, T)``, of which only the length is used.
+        positions: ``(T,)``, as in :func:`forward`.
 
     Returns:
         ``(T, H/2)``, or None where positions are not rotary.
@@ -338,7 +365,8 @@ def angles(config: TinyConfig, token_ids: Int[Array, "B T"]) -> Float[Array, "T 
     if config.positions != "rotary":
         return None
     head_dim = config.head_dim or config.d_model // config.num_heads
-    return rotary_angles(jnp.arange(token_ids.shape[1]), head_dim, config.rope_theta)
+    places = jnp.arange(token_ids.shape[1]) if positions is None else positions
+    return rotary_angles(places, head_dim, config.rope_theta)
 
 
 def token_losses(

@@ -16,8 +16,10 @@ References:
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -75,6 +77,13 @@ class Placement(NamedTuple):
         starts = np.asarray(self.starts, np.int64)[:, :, None]
         runs = starts + self.stride * np.arange(self.run_length)
         return runs.reshape(self.devices, -1)
+
+    def describe(self, device: int) -> str:
+        """Return in words which positions a device holds: first and last of each of its runs."""
+        run, stride = self.run_length, self.stride
+        by = f" by {stride}" if stride > 1 else ""
+        ends = [(start, start + stride * (run - 1)) for start in self.starts[device]]
+        return "positions " + " ".join(f"{first}-{last}{by}" for first, last in ends)
 
 
 @functools.cache
@@ -138,14 +147,15 @@ def place(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Array
         axis: the axis of the positions.
 
     Returns:
-        The array; divided evenly along ``axis``, each device gets its positions.
+        The array, divided as ``x`` is; divided evenly along ``axis``, each device has its
+        positions.
 
     Example:
         >>> x = jnp.arange(8.0)[:, None]
         >>> place(x, make_placement("zigzag", 8, 2))[:, 0].tolist()
         [0.0, 1.0, 6.0, 7.0, 2.0, 3.0, 4.0, 5.0]
     """
-    return _reordered(x, placement, axis, placement.positions.reshape(-1))
+    return _reordered(x, placement, axis, lambda positions: positions.reshape(-1))
 
 
 def restore(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Array:
@@ -157,21 +167,26 @@ def restore(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Arr
         axis: the axis of the positions.
 
     Returns:
-        The array.
+        The array, divided as ``x`` is.
 
     Example:
         >>> striped = make_placement("striped", 6, 2)
         >>> restore(place(jnp.arange(6.0), striped, 0), striped, 0).tolist()
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
-    return _reordered(x, placement, axis, np.argsort(placement.positions, axis=None))
+    return _reordered(x, placement, axis, lambda positions: np.argsort(positions, axis=None))
 
 
-def _reordered(x: Array, placement: Placement, axis: int, order: np.ndarray) -> Array:
+def _reordered(
+    x: Array, placement: Placement, axis: int, order: Callable[[np.ndarray], np.ndarray]
+) -> Array:
     check_type(placement, "placement", Placement, "as make_placement gives it")
     what = f"axis {axis} of {placement.length} positions, as in placement"
     check(x.shape[axis] == placement.length, "x", what, f"shape {x.shape}")
-    return jnp.take(x, jnp.asarray(order, jnp.int32), axis=axis)
+    places = (*[slice(None)] * (axis % x.ndim), jnp.asarray(order(placement.positions), jnp.int32))
+    sharding = jax.typeof(x).sharding
+    # Of an array whose type says how it is divided, the result is divided alike.
+    return x.at[places].get(out_sharding=sharding if any(sharding.spec) else None)
 
 
 def local_bounds(

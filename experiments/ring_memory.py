@@ -1,0 +1,122 @@
+"""How much memory a device of a ring needs at most, measured in processes.
+
+    python -m experiments.ring_memory [--quick]
+
+One, two, four and eight processes, each a device of one ring, attend over the same sequence. The
+program is compiled first; then each process notes what memory it holds, makes its own part of the
+queries, keys and values, attends once, and notes the most that it held, by Linux's own mark (VmHWM,
+set back before). Their difference is what attention over the ring took. What was expected
+stands in experiments/expected/many-devices.md. Stores book/data/ring-memory.json.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+
+from experiments.shared import ROOT, arguments, store
+from mha_book.sharding.mesh import MeshAxes, operand_specs
+from mha_book.sharding.placement import make_placement
+from mha_book.sharding.processes import joined, launch_processes, meet
+from mha_book.sharding.ring import ring_attention
+
+__all__ = ["Sizes", "main", "measure"]
+
+COMMAND = "python -m experiments.ring_memory"
+STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+class Sizes(NamedTuple):
+    """How large the experiment is."""
+
+    processes: tuple[int, ...] = (1, 2, 4, 8)
+    length: int = 16384
+    heads: int = 8
+    width: int = 64
+    rounds: int = 2
+
+
+QUICK = Sizes((1, 2), length=64, heads=2, width=4, rounds=1)
+
+
+def held(field: str) -> int:
+    """Bytes of this process, by a field of its status: VmRSS now, VmHWM at most."""
+    (line,) = (x for x in STATUS.read_text().splitlines() if x.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+def take_part(number: int, sizes: Sizes) -> int:
+    """Be one device of the ring; return by how many bytes its memory rose."""
+    count = jax.process_count()
+    mesh = jax.make_mesh((count,), ("ring",), axis_types=(AxisType.Auto,))
+    axes, placement = MeshAxes(sequence="ring"), make_placement("zigzag", sizes.length, count)
+    sharding = NamedSharding(mesh, operand_specs(3, axes))
+    shape = (sizes.heads, sizes.length, sizes.width)
+
+    def attend(*x: Any) -> Any:
+        return ring_attention(*x, mesh=mesh, axes=axes, placement=placement, is_causal=True)
+
+    like = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+    compiled = jax.jit(attend).lower(like, like, like).compile()
+    meet("compiled")
+    before = held("VmRSS")
+    MARK.write_text("5")
+    rng = np.random.default_rng(number)
+    operands = []
+    for _ in range(3):
+        part = rng.standard_normal((shape[0], shape[1] // count, shape[2]), np.float32)
+        operands.append(
+            jax.make_array_from_single_device_arrays(shape, sharding, [jax.device_put(part)])
+        )
+        del part
+    jax.block_until_ready(compiled(*operands))
+    return held("VmHWM") - before
+
+
+def measure(processes: int, sizes: Sizes) -> list[int]:
+    """Bytes by which the memory of each of several processes rose."""
+    # What is freed goes back to the operating system, so that nothing is taken from a store of it.
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = os.environ["MALLOC_TRIM_THRESHOLD_"] = "65536"
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    with tempfile.TemporaryDirectory() as folder:
+        given = ["--sizes", json.dumps(sizes), "--to", folder]
+        code = launch_processes(
+            "experiments.ring_memory", processes, given, timeout=600, done="measured"
+        )
+        assert code == 0
+        return [int((Path(folder) / str(n)).read_text()) for n in range(processes)]
+
+
+def main(given: list[str] | None = None) -> None:
+    """Measure and store."""
+    options = arguments(__doc__ or "", given)
+    sizes = QUICK if options.quick else Sizes()
+    found: dict[str, list[list[int]]] = {str(n): [] for n in sizes.processes}
+    for _ in range(sizes.rounds):
+        for n in sizes.processes:
+            found[str(n)].append(measure(n, sizes))
+    result = {"config": sizes._asdict(), "memory": found}
+    store(options.out / "ring-memory.json", COMMAND, result, seeds="inputs: default_rng(process)")
+
+
+def _process(given: list[str]) -> None:
+    names = ("--number", "--processes", "--port", "--sizes", "--to")
+    number, processes, port, sizes, folder = (given[given.index(name) + 1] for name in names)
+    with joined(int(number), int(processes), int(port)):
+        rise = take_part(int(number), Sizes(*json.loads(sizes)))
+        (Path(folder) / number).write_text(str(rise))
+        print(f"process {number}: {rise / 2**20:.0f} MiB", flush=True)
+
+
+if __name__ == "__main__":
+    if "--number" in sys.argv:
+        _process(sys.argv[1:])
+    else:
+        main()

@@ -1,0 +1,180 @@
+r"""Starting several processes on one machine, joining them, and ending them when one has died.
+
+A command that runs over several processes has two halves. :func:`launch_processes` is what a reader
+starts: it starts the command again, once for each process, prints what they say and watches over
+them. :func:`joined` is what each of these enters: from there on :func:`jax.devices` has the devices
+of all of them, and Gloo carries what they send to each other on a CPU.
+
+A process that dies leaves the others waiting for what it was to send. Some notice by a broken
+connection and end themselves with :data:`LOST`. The rest is ended by the one that started them,
+within :data:`GRACE` seconds of the death, and it says which process died. Should that one end
+itself, so do they; and where nobody watches, on several machines, JAX gives up a process that has
+not been heard of for :data:`HEARTBEAT` seconds.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax._src import distributed
+
+from mha_book._checks import check_number, check_size
+
+__all__ = ["GRACE", "HEARTBEAT", "LOST", "joined", "launch_processes", "meet"]
+
+GRACE = 5
+"""Seconds that the other processes have after one has died, before they are ended."""
+
+HEARTBEAT = 10
+"""Seconds without a sign of life after which a process is given up by the others."""
+
+LOST = 75
+"""The exit code of a process that ends because what it computes with others has failed."""
+
+
+def launch_processes(
+    module: str, processes: int, arguments: Sequence[str] = (), *, timeout: float, done: str
+) -> int:
+    """Start a module as several processes, print what each of them says, and wait for their end.
+
+    Args:
+        module: what to run, as after ``python -m``. It is given ``--number``, ``--processes`` and
+            ``--port`` besides the arguments, and what it prints is shown where a line begins with
+            "process".
+        processes: how many.
+        arguments: what else each of them is given.
+        timeout: seconds that all may take together.
+        done: what to say of them in the end where nothing went wrong.
+
+    Returns:
+        0 where all ended well; 1 where one failed, died or took too long.
+
+    Raises:
+        ValueError: a number is not positive.
+
+    Example:
+        >>> launch_processes("mha_book.sharding.demo", 0, timeout=1, done="done")
+        Traceback (most recent call last):
+        ...
+        ValueError: processes: expected a positive integer; got 0
+    """
+    check_size(processes, "processes")
+    check_number(timeout, "timeout", "a positive number of seconds", positive=True)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        running: dict[int, Any] = {}
+        for number in range(processes):
+            command = [sys.executable, "-m", module, "--number", str(number)]
+            command += ["--processes", str(processes), "--port", str(port), *arguments]
+            with (Path(folder) / f"{number}").open("w") as said:
+                running[number] = subprocess.Popen(
+                    command, env=env, stdout=said, stderr=subprocess.STDOUT
+                )
+        complaint = _watch(running, start + timeout)
+        for number in range(processes):
+            lines = (Path(folder) / f"{number}").read_text(encoding="utf8").splitlines()
+            kept = [line for line in lines if line.startswith("process ")]
+            print("\n".join(kept if kept or not complaint else lines[-3:]))
+    seconds = time.monotonic() - start
+    all_of_them = "1 process" if processes == 1 else f"{processes} processes"
+    print(complaint or f"{all_of_them} {done}, after {seconds:.0f} s", flush=True)
+    return 1 if complaint else 0
+
+
+def _watch(running: dict[int, Any], deadline: float) -> str:
+    """Wait until all have ended, or one has failed; return what went wrong, or nothing."""
+    failed: dict[int, int] = {}  # exit codes, in the order of the deaths
+    first, late = 0.0, False
+    while any(process.poll() is None for process in running.values()):
+        now = time.monotonic()
+        failed |= {n: p.poll() for n, p in running.items() if p.poll() and n not in failed}
+        first = first or (now if failed else 0.0)
+        late = not failed and now > deadline
+        if late or (failed and now > first + GRACE):
+            break
+        time.sleep(0.05)
+    took = time.monotonic() - first
+    waiting = [n for n, process in running.items() if process.poll() is None]
+    for n in waiting:
+        running[n].kill()
+        running[n].wait()
+    if late:
+        return "the processes took too long and were ended"
+    failed |= {n: p.poll() for n, p in running.items() if p.poll() and n not in {*failed, *waiting}}
+    if not failed:
+        return ""
+    # Who ends because another is gone is not the one that died: nor does JAX's own abort mean that.
+    died = next((n for n, code in failed.items() if code not in (LOST, -signal.SIGABRT)), None)
+    died = next(iter(failed)) if died is None else died
+    complaint = f"process {died} died (exit code {failed[died]}): the others were ended "
+    complaint += f"{took:.0f} s later" if first else "with it"
+    return complaint + (f", of them {waiting} while they waited for it" if waiting else "")
+
+
+@contextlib.contextmanager
+def joined(number: int, processes: int, port: int) -> Iterator[None]:
+    """Be one of several processes that compute together, on CPUs.
+
+    Where what they compute together fails, as it does when another is gone, the process says so and
+    ends with :data:`LOST`: nothing else could be computed together from there on.
+
+    Args:
+        number: which of them.
+        processes: how many.
+        port: at which the first of them listens, on this machine.
+
+    Yields:
+        Nothing; inside, :func:`jax.devices` has the devices of all.
+    """
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        f"localhost:{port}", processes, number, heartbeat_timeout_seconds=HEARTBEAT
+    )
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        why = str(error).splitlines()[0][:200]
+        print(f"process {number}: ends, for a computation with the others failed: {why}")
+        sys.stdout.flush()
+        os._exit(LOST)  # the usual end waits for the others
+    jax.distributed.shutdown()
+
+
+def meet(name: str, seconds: int = 120) -> None:
+    """Wait until all processes are here; of one process, nothing.
+
+    Gloo waits half a minute for another process and no longer. Compiling may take one longer than
+    another, so that they should meet before they run what they have compiled.
+
+    Args:
+        name: of the place, met at once.
+        seconds: to wait for the others.
+
+    Raises:
+        jax.errors.JaxRuntimeError: one of them is gone, or did not come in time.
+    """
+    client = distributed.global_state.client
+    if client is not None:
+        client.wait_at_barrier(name, 1000 * seconds)
+
+
+def _end_with(parent: int) -> None:
+    """End when the process that started this one has, and nobody watches over it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
