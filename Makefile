@@ -79,7 +79,8 @@ accelerators-env: env  ## install XLA's compiler for TPUs (640 MB, Linux)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps -r requirements-accelerators.txt
 
 lock: env  ## compile requirements.txt anew from pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 requirements.in -o requirements.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-package mha-book requirements.in -o requirements.txt
 
 clean:  ## remove what was built, the environment included
 	rm -rf _build $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

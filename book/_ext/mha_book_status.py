@@ -26,7 +26,7 @@ def lock_versions(root: Path, names: tuple[str, ...] = LOCKED) -> list[tuple[str
     text = (root / "requirements.txt").read_text(encoding="utf8")
     rows = []
     for name in names:
-        pattern = rf"^{re.escape(name)}==(\S+)[ \t]*(?:;[ \t]*(.+))?$"
+        pattern = rf"^{re.escape(name)}==(\S+)[ \t]*(?:;[ \t]*(.+?))?[ \t]*\\?$"
         for version, marker in re.findall(pattern, text, re.M):
             where = marker.replace("python_full_version", "Python").replace("'", "").strip()
             rows.append((name, version, where or "every Python"))

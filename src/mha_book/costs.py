@@ -160,6 +160,7 @@ def projection_matmul_flops(size: LayerSize, *, token_count: int) -> int:
         >>> projection_matmul_flops(attention_size(4, 2), token_count=3)
         384
     """
+    _check_layer(size)
     _check_sizes(least=0, token_count=token_count)
     return 2 * int(token_count) * size.weight_count
 
@@ -171,6 +172,7 @@ def pair_matmul_flops(size: LayerSize, *, pair_count: int) -> int:
         >>> pair_matmul_flops(attention_size(4, 2, 1), pair_count=9)
         144
     """
+    _check_layer(size)
     _check_sizes(least=0, pair_count=pair_count)
     return 2 * int(pair_count) * size.num_heads * size.pair_width
 
@@ -225,6 +227,7 @@ def cache_bytes(size: LayerSize, *, position_count: int, bytes_per_number: int) 
         >>> cache_bytes(llama_3_8b, position_count=1, bytes_per_number=2)
         4096
     """
+    _check_layer(size)
     _check_sizes(least=0, position_count=position_count)
     _check_sizes(bytes_per_number=bytes_per_number)
     return int(position_count) * size.cache_width * int(bytes_per_number)
@@ -241,6 +244,7 @@ def score_bytes(size: LayerSize, *, pair_count: int, bytes_per_number: int) -> i
         >>> score_bytes(attention_size(4, 2, 1), pair_count=15, bytes_per_number=4)
         120
     """
+    _check_layer(size)
     _check_sizes(least=0, pair_count=pair_count)
     _check_sizes(bytes_per_number=bytes_per_number)
     return int(pair_count) * size.num_heads * int(bytes_per_number)
@@ -282,6 +286,7 @@ def feed_forward_parameter_count(d_model: int, hidden_dim: int, *, is_gated: boo
         >>> feed_forward_parameter_count(512, 2048, is_gated=False)
         2097152
     """
+    _check_sizes(d_model=d_model, hidden_dim=hidden_dim)
     return (3 if is_gated else 2) * d_model * hidden_dim
 
 
@@ -291,6 +296,16 @@ def _check_sizes(*, least: int = 1, **sizes: int) -> None:
         if not is_integer or size < least:
             what = "a positive integer" if least else "0 or a positive integer"
             raise ValueError(f"{name}: expected {what}; got {size!r}")
+
+
+def _check_layer(size: Any) -> None:
+    if not isinstance(size, LayerSize):
+        raise ValueError(f"size: expected a LayerSize; got {type(size).__name__}")
+
+
+def _check_function(function: Any) -> None:
+    if not callable(function):
+        raise ValueError(f"function: expected a function; got {type(function).__name__}")
 
 
 def _check_divides(name: str, size: int, of: str, whole: int) -> None:
@@ -311,7 +326,11 @@ def entry_count(tree: Any) -> int:
         >>> entry_count({"w": jax.ShapeDtypeStruct((3, 5), "float32")})
         15
     """
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
+    leaves = jax.tree.leaves(tree)
+    for leaf in leaves:
+        if not hasattr(leaf, "shape"):
+            raise ValueError(f"tree: expected arrays or shapes; got {type(leaf).__name__}")
+    return sum(math.prod(leaf.shape) for leaf in leaves)
 
 
 def traced_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
@@ -335,6 +354,7 @@ def traced_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
         >>> traced_matmul_flops(lambda x: x @ x.T, x)
         90
     """
+    _check_function(function)
     return _jaxpr_flops(jax.make_jaxpr(function)(*args).jaxpr)
 
 
@@ -356,6 +376,7 @@ def compiled_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
         >>> compiled_matmul_flops(lambda x: x @ x.T, x)
         90
     """
+    _check_function(function)
     return _program_flops(str(jax.jit(function).lower(*args).compile().as_text()))
 
 

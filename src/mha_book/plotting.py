@@ -101,6 +101,7 @@ def figure_data(figure: Figure) -> dict[str, str]:
         ['image/svg+xml']
         >>> plt.close(figure)
     """
+    _check(isinstance(figure, Figure), "figure", "a Figure", type(figure).__name__)
     svg_file, png_file = io.BytesIO(), io.BytesIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     options: dict[str, Any] = {"dpi": _PIXELS_PER_INCH, "bbox_inches": "tight"}
@@ -296,6 +297,8 @@ def head_atlas(
     number, queries, keys = array.shape
     _check(len(titles) == number, "titles", f"{number} titles, axis M of weights", len(titles))
     _check(isinstance(columns, int) and columns > 0, "columns", "a positive integer", columns)
+    is_named = isinstance(groups, Mapping)
+    _check(is_named, "groups", "a Mapping from headers to heads", type(groups).__name__)
     named = [head for heads in groups.values() for head in heads]
     inside = all(0 <= head < number for head in named)
     _check(bool(named) and inside, "groups", f"heads from 0 to {number - 1}", named)

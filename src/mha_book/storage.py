@@ -20,6 +20,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import secrets
 import stat
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book._checks import check
+from mha_book._checks import check, check_size, check_type
 
 __all__ = [
     "INSTALL_LINE",
@@ -134,6 +135,9 @@ def installed_file(package: str, name: str, sha256: str) -> Path:
         FileNotFoundError: the package has no such file.
         ValueError: the file has another digest.
     """
+    parts = Path(name).parts
+    is_inside = bool(parts) and not Path(name).is_absolute() and ".." not in parts
+    check(is_inside, "name", "a path inside the package", repr(name))
     return verify(find_package(package) / name, sha256)
 
 
@@ -166,9 +170,19 @@ def payload_digest(document: Mapping[str, Any]) -> str:
         >>> one == payload_digest({"loss": [0.25]})
         False
     """
+    check_type(document, "document", Mapping)
     payload = {name: value for name, value in document.items() if name != "provenance"}
-    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    canonical = _json(payload, "document", sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _json(value: Any, name: str, **options: Any) -> str:
+    """Return the text of a value, which is one that JSON can hold."""
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except (TypeError, ValueError) as error:
+        what = "what JSON can hold: text, finite numbers, lists, names to values"
+        raise ValueError(f"{name}: expected {what}; got {value!r}: {error}") from error
 
 
 def seal(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,7 +199,8 @@ def seal(document: Mapping[str, Any]) -> dict[str, Any]:
         >>> sealed["provenance"]["payload_sha256"] == payload_digest(sealed)
         True
     """
-    plain = json.loads(json.dumps(document, allow_nan=False))  # what a reader will have
+    check("provenance" in document, "document", "a block provenance", "none")
+    plain = json.loads(_json(document, "document"))  # what a reader will have
     block = {**document["provenance"], "payload_sha256": payload_digest(plain)}
     return {**document, "provenance": block}
 
@@ -203,11 +218,16 @@ def read_result(path: Path | str) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ValueError: it has no provenance, or was changed after it was written.
     """
-    document: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf8"))
-    check("provenance" in document, str(path), "a block provenance", "none")
-    stored = document["provenance"].get("payload_sha256")
+    try:
+        document: Any = json.loads(Path(path).read_text(encoding="utf8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: expected a JSON file; got {error}") from error
+    block = document.get("provenance", "none") if isinstance(document, dict) else document
+    got = block if isinstance(block, str) else f"{type(block).__name__} instead"
+    check(isinstance(block, dict), str(path), "a block provenance", got)
+    stored = block.get("payload_sha256")
     check(stored == payload_digest(document), str(path), "content with its own digest", stored)
-    return document
+    return dict(document)
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
@@ -252,6 +272,7 @@ def write_atomic(path: Path | str, content: bytes) -> None:
     Raises:
         OSError: the file cannot be written; the old one is as it was.
     """
+    check_type(content, "content", (bytes, bytearray, memoryview))
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -297,7 +318,10 @@ def tree_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
         {"x['a'][0]": array([1., 1.], dtype=float32)}
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {f"{prefix}{jax.tree_util.keystr(path)}": _to_numpy(leaf) for path, leaf in leaves}
+    named = {f"{prefix}{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
+    for name, leaf in named.items():
+        check(hasattr(leaf, "dtype"), name, "an array", type(leaf).__name__)
+    return {name: _to_numpy(leaf) for name, leaf in named.items()}
 
 
 _WIDTHS = {"float": (16, 32, 64), "int": (8, 16, 32, 64), "uint": (8, 16, 32, 64)}
@@ -325,7 +349,8 @@ def save_arrays(
     for name, value in (metadata or {}).items():
         is_free = isinstance(name, str) and name != "sha256"
         check(is_free, "metadata", "names that are strings, none of them sha256", repr(name))
-        described[name] = json.dumps(value, sort_keys=True)
+        described[name] = _json(value, f"metadata[{name!r}]", sort_keys=True)
+    check_type(arrays, "arrays", Mapping)
     little = {}
     for name, given in arrays.items():
         is_free = isinstance(name, str) and name != "__metadata__"
@@ -385,6 +410,7 @@ def load_tree(arrays: Mapping[str, np.ndarray], like: Tree, prefix: str = "") ->
         >>> jax.tree.map(jnp.shape, load_tree(tree_arrays(tree), tree))
         {'a': [(2,)]}
     """
+    check_type(arrays, "arrays", Mapping)
 
     def leaf(path: Any, template: Any) -> jax.Array:
         name = f"{prefix}{jax.tree_util.keystr(path)}"
@@ -435,6 +461,8 @@ def write_table(path: Path | str, columns: Mapping[str, Any], digits: int = 6) -
         >>> path.read_text().splitlines()
         ['head,share', '0,0.25', '1,0.333333']
     """
+    check_type(columns, "columns", Mapping)
+    check_size(digits, "digits")
     arrays = {name: np.asarray(column) for name, column in columns.items()}
     shapes = {array.shape for array in arrays.values()}
     fits = len(shapes) == 1 and all(len(shape) == 1 for shape in shapes)
@@ -468,17 +496,25 @@ def read_table(path: Path | str) -> dict[str, np.ndarray]:
         >>> {name: column.tolist() for name, column in read_table(path).items()}
         {'head': [0, 1], 'kind': ['local', 'sink']}
     """
-    rows = list(csv.reader(io.StringIO(Path(path).read_text(encoding="utf8"), newline="")))
-    check(bool(rows), str(path), "a header and rows", "nothing")
+    try:
+        text = Path(path).read_text(encoding="utf8")
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: expected a table in UTF-8; got {error}") from error
+    check(bool(rows and rows[0]), str(path), "a header and rows", "nothing")
     lengths = {len(row) for row in rows}
     check(len(lengths) == 1, str(path), "rows of one length", f"lengths {sorted(lengths)}")
+    check(len({*rows[0]}) == len(rows[0]), str(path), "different names of columns", rows[0])
     return {name: _column([row[i] for row in rows[1:]]) for i, name in enumerate(rows[0])}
 
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|\.[0-9]+|inf|nan)", re.IGNORECASE)
+
+
 def _column(cells: list[str]) -> np.ndarray:
-    for kind in (int, float):
-        try:
+    """Return the numbers, as :func:`write_table` writes them: Python would read 1_2 as 12."""
+    for kind, form in ((int, _INTEGER), (float, _NUMBER)):
+        if all(form.fullmatch(cell) for cell in cells):
             return np.array([kind(cell) for cell in cells])
-        except ValueError:
-            continue
     return np.array(cells)

@@ -57,7 +57,7 @@ def test_status_reads_the_lock_and_the_notebooks():
 
 def test_versions_come_from_the_lock(tmp_path: Path):
     (tmp_path / "requirements.txt").write_text(
-        "jax==1.2 ; python_full_version < '3.12'\n    # via x\n"
+        "jax==1.2 ; python_full_version < '3.12' \\\n    --hash=sha256:0\n    # via x\n"
         "jax==3 ; python_full_version >= '3.12'\njaxlib==9\n"
     )
     assert status.lock_versions(tmp_path, ("jax",)) == [

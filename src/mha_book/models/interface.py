@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check, check_floating, check_integers
+from mha_book._checks import check, check_floating, check_integers, check_rank
 from mha_book.multihead.layer import Intermediates
 
 __all__ = [
@@ -124,6 +124,12 @@ def next_token_losses(
         ... ]
         True
     """
+    check_rank(logits, "logits", "(B, T - 1, V)", 3)
+    check_floating(logits, "logits")
+    check_integers(token_ids, "token_ids")
+    expected = (token_ids.shape[0], token_ids.shape[1] - 1)
+    what = f"axes (B, T - 1) = {expected} before V"
+    check(tuple(logits.shape[:-1]) == expected, "logits", what, f"shape {tuple(logits.shape)}")
     log_probabilities = jax.nn.log_softmax(logits, axis=-1)
     next_ids = _known(token_ids[:, 1:, None], logits.shape[-1])
     return -jnp.take_along_axis(log_probabilities, next_ids, axis=-1, mode="fill")[..., 0]

@@ -19,7 +19,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import RngKey, as_key, check, check_floating, check_shape, check_type
+from mha_book._checks import (
+    RngKey,
+    as_key,
+    check,
+    check_floating,
+    check_shape,
+    check_type,
+)
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.masks import padding
 from mha_book.models.interface import (
@@ -223,6 +230,7 @@ def init_minilm(rng_key: RngKey, config: MiniLMConfig = CONFIG) -> MiniLMParams:
         >>> init_minilm(jax.random.key(0), tiny).layers[1].attention.w_q.shape
         (6, 3, 2)
     """
+    check_type(config, "config", MiniLMConfig)
     keys = iter(jax.random.split(as_key(rng_key), 3 + 3 * config.num_layers))
     width, hidden = config.d_model, config.d_hidden
 
@@ -384,6 +392,7 @@ def encode(
     """
     check_params(params, MiniLMParams)
     check_tokens(token_ids, lengths, longest=params.embeddings.position.shape[0])
+    check_lengths(lengths, token_ids, "token_ids")  # that are needed here
     check_gates(gates, len(params.layers), params.layers[0].attention.w_q.shape[1])
     mask = padding(lengths)
     hidden = [_embed_tokens(params.embeddings, real_tokens(token_ids, lengths))]  # (B, T, D)
@@ -434,8 +443,8 @@ def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float
         >>> [round(float(x), 6) for x in mean_pool(hidden, jnp.array([1]))[0]]
         [0.6, 0.8]
     """
-    check(jnp.ndim(hidden) == 3, "hidden", "axes (B, T, D), that is rank 3", hidden.shape)
     check_floating(hidden, "hidden")
+    check(hidden.ndim == 3, "hidden", "axes (B, T, D), that is rank 3", hidden.shape)
     check_lengths(lengths, hidden, "hidden")
     is_real = jnp.arange(hidden.shape[1])[None, :] < lengths[:, None]  # (B, T)
     kept = jnp.where(is_real[..., None], hidden, jnp.zeros((), hidden.dtype))

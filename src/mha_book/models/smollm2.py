@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check, check_integers, check_type
+from mha_book._checks import check, check_integers, check_size, check_type
 from mha_book.attention.dispatch import attend
 from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
@@ -389,6 +389,8 @@ def forward(
 
 def visible_tokens(lengths: Int[Array, " B"] | None, window: int | None = None) -> Mask:
     """Return the mask of whole sequences: causal, windowed by ``window``, padding hidden."""
+    if window is not None:
+        check_size(window, "window", 0, "a non-negative integer, or None")
     mask = causal() if window is None else causal() & sliding_window(window)
     return mask if lengths is None else mask & padding(lengths, lengths)
 
@@ -441,8 +443,9 @@ def token_losses(
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
     """
+    is_long = jnp.ndim(token_ids) != 2 or token_ids.shape[1] > 1
+    check(is_long, "token_ids", "two tokens or more, axis T", jnp.shape(token_ids))
     logits = forward(params, token_ids, lengths, **options)
-    check(token_ids.shape[1] > 1, "token_ids", "two tokens or more, axis T", token_ids.shape)
     return next_token_losses(logits[:, :-1], real_tokens(token_ids, lengths))
 
 
@@ -544,7 +547,7 @@ def prefill(
     """
     _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)
-    _check_caches(caches, config)
+    _check_caches(caches, config, token_ids.shape[0])
     token_ids = real_tokens(token_ids, lengths)
     held = caches[0].lengths
     if not isinstance(held, jax.core.Tracer):
@@ -594,7 +597,7 @@ def decode_step(
     _check_params(params, config)
     check_integers(token_ids, "token_ids")
     check(token_ids.ndim == 1, "token_ids", "axes (B,), that is rank 1", f"shape {token_ids.shape}")
-    _check_caches(caches, config)
+    _check_caches(caches, config, token_ids.shape[0])
     positions = caches[0].lengths[:, None, None]  # (B, 1, 1): heads, then the one position
     angles = rotary_angles(positions, config.head_dim, config.rope_theta)  # (B, 1, 1, H/2)
     grown = []
@@ -616,10 +619,17 @@ def decode_step(
 
 def _check_params(params: Any, config: SmolLM2Config) -> None:
     check_params(params, SmolLM2Params)
+    check_type(config, "config", SmolLM2Config)
     what = f"as many layers as params have, {len(params.layers)}"
     check(config.num_layers == len(params.layers), "config.num_layers", what, config.num_layers)
 
 
-def _check_caches(caches: tuple[KVCache, ...], config: SmolLM2Config) -> None:
+def _check_caches(caches: tuple[KVCache, ...], config: SmolLM2Config, batch: int) -> None:
     what = f"one for each of the {config.num_layers} layers"
+    is_tuple = isinstance(caches, tuple | list) and not isinstance(caches, KVCache)
+    check(is_tuple, "caches", f"a tuple of caches, {what}", type(caches).__name__)
     check(len(caches) == config.num_layers, "caches", what, len(caches))
+    for cache in caches:
+        check(isinstance(cache, KVCache), "caches", f"KVCache, {what}", type(cache).__name__)
+        held = cache.lengths.shape[0]
+        check(held == batch, "caches", f"those of B = {batch} sequences, as in token_ids", held)

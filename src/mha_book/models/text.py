@@ -7,7 +7,7 @@ is no held-out score. A model trained here on the training years has not seen th
 import hashlib
 from typing import NamedTuple
 
-from mha_book._checks import check
+from mha_book._checks import check, check_size
 from mha_book.storage import find_package
 
 __all__ = ["SPLITS", "Speech", "load_speeches", "split_of"]
@@ -80,4 +80,5 @@ def split_of(year: int) -> str:
         >>> [split_of(year) for year in (1861, 1865, 1870)]
         ['train', 'validation', 'test']
     """
+    check_size(year, "year", 0)
     return {5: "validation", 0: "test"}.get(year % 10, "train")

@@ -26,6 +26,7 @@ from mha_book._checks import (
     check_number,
     check_shape,
     check_size,
+    check_type,
 )
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.models.interface import (
@@ -177,6 +178,7 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
         >>> params.layers[0].attention.w_q.shape
         (8, 4, 2)
     """
+    check_type(config, "config", TinyConfig)
     d, v = config.d_model, config.vocab_size
     hidden = 4 * d if config.d_hidden is None else config.d_hidden
     token_key, position_key, output_key, *layer_keys = jax.random.split(
@@ -306,6 +308,7 @@ def forward(
         (1, 3, 7)
     """
     check_params(params, TinyParams)
+    check_type(config, "config", TinyConfig)
     what = f"as many layers as params have, {len(params.layers)}"
     check(config.num_layers == len(params.layers), "config.num_layers", what, config.num_layers)
     check_tokens(token_ids, None, longest=config.max_length)
@@ -362,6 +365,7 @@ def angles(
         >>> angles(TinyConfig(vocab_size=7, positions="rotary"), jnp.zeros((1, 5), int)).shape
         (5, 8)
     """
+    check_type(config, "config", TinyConfig)
     if config.positions != "rotary":
         return None
     head_dim = config.head_dim or config.d_model // config.num_heads
@@ -393,6 +397,7 @@ def token_losses(
         >>> token_losses(params, jnp.array([[1, 2, 3]]), config=config).shape
         (1, 2)
     """
+    check_type(config, "config", TinyConfig)
     check_tokens(token_ids, None, longest=config.max_length + 1)
     check(token_ids.shape[1] > 1, "token_ids", "two tokens or more, axis T", token_ids.shape)
     logits = forward(params, token_ids[:, :-1], config=config, **options)

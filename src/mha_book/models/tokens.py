@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from mha_book._checks import RngKey, as_key, check, check_integers
+from mha_book._checks import RngKey, as_key, check, check_integers, check_size, check_type
 
 __all__ = [
     "UNKNOWN",
@@ -75,9 +75,7 @@ def tokenize(model: Any, sentences: Sequence[str]) -> tuple[Int[Array, "B T"], I
     is_list = isinstance(sentences, Sequence) and not isinstance(sentences, str)
     is_list = is_list and len(sentences) > 0 and all(isinstance(s, str) for s in sentences)
     check(is_list, "sentences", "a list of at least one string", repr(sentences))
-    is_model = hasattr(model, "tokenizer") and hasattr(model, "config")
-    what = "a loaded model, which has a tokenizer, not its params alone"
-    check(is_model, "model", what, type(model).__name__)
+    _check_loaded(model)
     rows = [model.tokenizer.encode(sentence).ids for sentence in sentences]
     for number, row in enumerate(rows):
         what = f"at most {model.config.max_length} tokens"
@@ -87,6 +85,12 @@ def tokenize(model: Any, sentences: Sequence[str]) -> tuple[Int[Array, "B T"], I
     for row, ids in zip(token_ids, rows, strict=True):
         row[: len(ids)] = ids
     return jnp.asarray(token_ids), jnp.asarray(lengths)
+
+
+def _check_loaded(model: Any) -> None:
+    is_model = hasattr(model, "tokenizer") and hasattr(model, "config")
+    what = "a loaded model, which has a tokenizer, not its params alone"
+    check(is_model, "model", what, type(model).__name__)
 
 
 def token_strings(model: Any, token_ids: Int[Array, " T"]) -> list[str]:
@@ -103,6 +107,7 @@ def token_strings(model: Any, token_ids: Int[Array, " T"]) -> list[str]:
     Raises:
         ValueError: ``token_ids`` has not one axis, or an id is not in the vocabulary.
     """
+    _check_loaded(model)
     check_integers(token_ids, "token_ids")
     shape = tuple(token_ids.shape)
     what = "axes (T,), that is rank 1"
@@ -133,6 +138,7 @@ def character_vocabulary(text: str) -> str:
         >>> character_vocabulary("abba!")
         '!ab'
     """
+    check_type(text, "text", str, "a string")
     return "".join(sorted(set(text)))
 
 
@@ -150,6 +156,9 @@ def encode_characters(text: str, characters: str) -> Int[Array, " P"]:
         >>> encode_characters("ab?", "ab").tolist()
         [1, 2, 0]
     """
+    check_type(text, "text", str, "a string")
+    check_type(characters, "characters", str, "a string")
+    check(bool(characters), "characters", "one or more", repr(characters))
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     known = np.frombuffer(characters.encode("utf-32-le"), np.uint32)
     is_sorted = bool(np.all(known[1:] > known[:-1]))
@@ -176,6 +185,8 @@ def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
         >>> decode_characters(encode_characters("ab?", "ab"), "ab")
         'ab�'
     """
+    check_integers(token_ids, "token_ids")
+    check(token_ids.ndim == 1, "token_ids", "axes (P,), that is rank 1", token_ids.shape)
     symbols = "\N{REPLACEMENT CHARACTER}" + characters
     ids = [int(number) for number in token_ids]
     for number in ids:
@@ -204,7 +215,7 @@ def sample_windows(
         >>> sample_windows(jnp.arange(5), jax.random.key(0), 2, 5).tolist()
         [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     """
-    last = _last_start(token_ids, length)
+    last = _last_start(token_ids, count, length)
     starts = jax.random.randint(as_key(rng_key), (count,), 0, last + 1, jnp.int32)
     return token_ids[starts[:, None] + jnp.arange(length, dtype=jnp.int32)[None, :]]
 
@@ -229,11 +240,13 @@ def evenly_spaced_windows(
         >>> evenly_spaced_windows(jnp.arange(6), 2, 3).tolist()
         [[0, 1, 2], [3, 4, 5]]
     """
-    starts = np.linspace(0, _last_start(token_ids, length), count).astype(np.int32)
+    starts = np.linspace(0, _last_start(token_ids, count, length), count).astype(np.int32)
     return token_ids[jnp.asarray(starts[:, None] + np.arange(length, dtype=np.int32)[None, :])]
 
 
-def _last_start(token_ids: Array, length: int) -> int:
+def _last_start(token_ids: Array, count: int, length: int) -> int:
+    check_size(count, "count")
+    check_size(length, "length")
     check_integers(token_ids, "token_ids")
     check(token_ids.ndim == 1, "token_ids", "axes (P,), that is rank 1", token_ids.shape)
     last = token_ids.shape[0] - length

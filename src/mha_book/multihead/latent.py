@@ -320,7 +320,9 @@ def _check_input(params: LatentParams, x: Array) -> None:
 
 def _check_latent(params: LatentParams, latent: Latent, x: Array) -> None:
     """Raise unless ``latent`` is what :func:`compress` gives with these parameters."""
-    check(isinstance(latent, Latent), "latent", "what compress gave", type(latent).__name__)
+    check(
+        isinstance(latent, Latent), "latent", "what compress gave, a Latent", type(latent).__name__
+    )
     rows = None
     for name, axes, weight in (
         ("content", "(…, S, R)", params.w_c),

@@ -458,7 +458,7 @@ def run_loops(
         **{name: array for name, array in given.items() if name in names},
         **{name: sizes[index] for index, name in extra.items()},
     )
-    return np.asarray(result)
+    return np.asarray(result, np.float64)  # an integer of many digits would be an object
 
 
 def _float64(array: Any) -> Any:

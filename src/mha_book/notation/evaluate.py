@@ -10,11 +10,12 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import reduce
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mha_book.notation.contraction import (
     Step,
@@ -258,7 +259,12 @@ class Evaluation:
 
 
 def _number(value: Fraction) -> int | float:
-    return int(value) if value.denominator == 1 and abs(value) < 2**31 else float(value)
+    if value.denominator == 1 and abs(value) < 2**31:
+        return int(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return inf if value > 0 else -inf
 
 
 def _product(factors: Sequence[Any]) -> Any:
@@ -268,6 +274,10 @@ def _product(factors: Sequence[Any]) -> Any:
 def _power(base: Any, exponent: Fraction) -> Any:
     if exponent.denominator == 1:
         whole = int(exponent)
+        is_small = isinstance(base, int) and 0 <= whole * base.bit_length() < 64
+        if isinstance(base, int | float) and not is_small:
+            with np.errstate(all="ignore"):  # Python's integers grow without end, its floats raise
+                return float(np.float64(base) ** whole)
         return base**whole if whole >= 0 else 1 / base**-whole
     if abs(exponent) == Fraction(1, 2):
         return jnp.sqrt(base) if exponent > 0 else 1 / jnp.sqrt(base)

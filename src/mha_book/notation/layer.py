@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from mha_book._checks import check, check_flag, check_rank
 from mha_book.notation.system import System
 
 __all__ = ["GROUPED_LAYER", "LAYER", "LAYER_WITH_BIASES", "layer_arrays", "multi_head_layer"]
@@ -67,6 +68,9 @@ def multi_head_layer(
         >>> sum(layer.parameters(weights, h=8, a=64, b=512, c=64, d=512).values())
         1048576
     """
+    flags = {"use_bias": use_bias, "grouped": grouped, "additive_mask": additive_mask}
+    for name, flag in flags.items():
+        check_flag(flag, name)
     if grouped and use_bias:
         raise ValueError("grouped, use_bias: expected one of them, got both")
     latex = GROUPED_LAYER if grouped else LAYER_WITH_BIASES if use_bias else LAYER
@@ -91,6 +95,9 @@ def layer_arrays(params: Any, x: Array) -> dict[str, Array]:
     Returns:
         The arrays by their names in the system.
     """
+    is_separate = all(hasattr(params, name) for name in ("w_q", "w_k", "w_v", "w_o"))
+    check(is_separate, "params", "a MultiHeadParams", type(params).__name__)
+    check_rank(x, "x", "(T, D)", 2)
     heads, kv_heads = params.w_q.shape[1], params.w_k.shape[1]
 
     def first(w: Array) -> Array:

@@ -222,7 +222,13 @@ class _Writer:
             case Power(base, exponent):
                 _number(exponent)
                 power = str(exponent) if exponent.denominator == 1 else str(float(exponent))
-                return f"{self.operand(base, _ATOM, scope)} ** {power}", _POWER
+                written = self.operand(base, _ATOM, scope)
+                if not all_indices(base) and exponent.denominator != 1:
+                    return f"math.pow({written}, {power})", _ATOM  # Python's root may be complex
+                is_small = isinstance(base, Number | Named) and abs(exponent) < 10
+                if not is_small and not all_indices(base):
+                    written = f"float({written})"  # Python's integers grow without end
+                return f"{written} ** {power}", _POWER
             case Function(name, argument):
                 check(name in _FUNCTIONS, "function", f"one of {', '.join(_FUNCTIONS)}", repr(name))
                 return f"math.{name}({self.operand(argument, 0, scope)})", _ATOM

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from mha_book._checks import check
+
 __all__ = ["displayed_equations", "page_equations", "page_text"]
 
 _FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*(\{?[\w-]*\}?)")
@@ -114,6 +116,7 @@ def _after(places: list[int], place: int) -> int | None:
 
 def page_text(path: Path | str) -> str:
     """Return the prose of a page: a Markdown file, or the Markdown cells of a notebook."""
+    check(isinstance(path, str | Path), "path", "a path", repr(path))
     text = Path(path).read_text(encoding="utf8")
     if Path(path).suffix != ".ipynb":
         return text

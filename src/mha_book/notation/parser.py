@@ -35,6 +35,7 @@ __all__ = ["Parser", "Statement", "parse"]
 _ENVIRONMENTS = ("aligned", "gathered", "split", "align", "align*", "equation", "equation*",
     "gather", "gather*")  # fmt: skip
 _DEPTH = 20  # of brackets, fractions, roots and written sums inside one another
+_POWER = 1000  # the largest: a number to a power of many digits would never be ready
 _FRACTIONS = (r"\frac", r"\tfrac", r"\dfrac")
 _FUNCTIONS = {rf"\{name}": name for name in ("exp", "log", "tanh", "sin", "cos")} | {r"\ln": "log"}
 _CLOSING = {"(": ")", "[": "]"}
@@ -512,8 +513,9 @@ class Parser(Cursor):
     def _exponent(self) -> Fraction:
         """Read a number in an upper group: an integer, a decimal, or a quotient of integers."""
         sign = -1 if self.accept("-") else 1
-        if self.peek().kind != "digit":
-            if self.peek().text == "T":
+        start = self.peek()
+        if start.kind != "digit":
+            if start.text == "T":
                 self._index()
             self.refuse("a number as the power")
         value = self.number()
@@ -525,6 +527,8 @@ class Parser(Cursor):
             if not divisor:
                 self.fail("a power divided by zero", token)
             value /= divisor
+        if value > _POWER:
+            self.fail(f"expected a power of at most {_POWER}", start, self.end)
         self.expect("}", " behind a power: a computed position would stand in parentheses")
         return sign * value
 

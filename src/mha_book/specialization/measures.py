@@ -204,6 +204,9 @@ def add_texts(
         4.0
     """
     check_type(sums, "sums", (Mapping, MeasureSums), "of MeasureSums by name")
+    if isinstance(sums, Mapping):
+        for name, measure in sums.items():
+            check_type(measure, f"sums[{name!r}]", MeasureSums)
     total: dict[str, MeasureSums] = jax.tree.map(lambda x: x.sum(0), sums)
     if before is not None:
         total = jax.tree.map(jnp.add, before, total)

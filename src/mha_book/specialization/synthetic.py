@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
-from mha_book._checks import as_key, check, check_integers, check_size, check_type
+from mha_book._checks import as_key, check, check_integers, check_rank, check_size, check_type
 from mha_book.specialization.patterns import Pattern, offsets, on_target
 
 __all__ = [
@@ -253,6 +253,9 @@ def probe_patterns(
         >>> int(place.counted.sum()), int(content.counted.sum())
         (18, 18)
     """
+    check_type(task, "task", ProbeTask)
+    check_type(drawn, "drawn", Probes, "what probe_sequences gave")
+    check_rank(visible, "visible", "(B, T, T)", 3)
     rows, length = task.rows, visible.shape[-1]
     is_probe = jnp.zeros((length, 1), bool).at[rows].set(True)
     before = ((offsets(visible) == -1) & is_probe)[None]

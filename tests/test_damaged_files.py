@@ -1,0 +1,202 @@
+"""Files that were cut, flipped or made to harm: read whole, or refused with a ``ValueError``."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mha_book.storage import (
+    installed_file,
+    load_arrays,
+    load_tree,
+    read_result,
+    read_table,
+    save_arrays,
+    seal,
+    write_table,
+)
+from tests.notation.helpers import examples
+
+pytestmark = pytest.mark.usefixtures("no_type_checks")
+
+ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "flags": np.array([True, False])}
+METADATA = {"config": {"d_model": 6}, "note": "ü"}
+DOCUMENT = seal({"provenance": {"date": "today", "seeds": [1]}, "loss": [0.5, 1.5], "name": "ü"})
+
+
+def damaged(draw: random.Random, content: bytes) -> bytes:
+    """Bytes that were cut, flipped, doubled, left out or put in, once or several times."""
+    for _ in range(draw.choice((1, 1, 2, 5))):
+        at = draw.randrange(len(content) + 1)
+        end = min(len(content), at + draw.choice((1, 1, 2, 8, 100)))
+        new = draw.choice(
+            (b"", content[at:end] * 2, bytes(draw.randrange(256) for _ in range(end - at)),
+             b"\x00", b"9", b"-", b'"', b"[", b"{" * 50, b"\xff\xff\xff\xff\xff\xff\xff\x7f")
+        )  # fmt: skip
+        content = draw.choice((content[:at] + new + content[end:], content[:at]))
+    return content
+
+
+def says_where(error: ValueError, path: Path) -> None:
+    assert str(error).startswith(f"{path}: expected")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("damaged")
+
+
+@examples(60, 3000)
+def test_damaged_arrays_are_refused(count: int, place: Path) -> None:
+    whole, path = place / "whole.safetensors", place / "damaged.safetensors"
+    save_arrays(whole, ARRAYS, METADATA)
+    content = whole.read_bytes()
+
+    @settings(max_examples=count)
+    @given(st.randoms(use_true_random=False))
+    def check(draw: random.Random) -> None:
+        path.write_bytes(damaged(draw, content))
+        try:
+            arrays, metadata = load_arrays(path)
+        except ValueError as error:
+            says_where(error, path)
+            return
+        assert metadata == METADATA  # what was damaged means the same: a space, a key's order
+        assert arrays.keys() == ARRAYS.keys()
+        assert all(arrays[name].tobytes() == ARRAYS[name].tobytes() for name in ARRAYS)
+
+    check()
+
+
+def with_header(header: Any, data: bytes = b"\0" * 8) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def entry(dtype: str = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+HOSTILE = {
+    "a header of 2^62 bytes": (2**62).to_bytes(8, "little") + b"{}",
+    "a header of 2^64 - 1 bytes": b"\xff" * 8 + b"{}",
+    "no header": b"", "seven bytes": b"\0" * 7, "an empty header": with_header(b""),
+    "a list": with_header([]), "nested lists": with_header(b"[" * 100_000),
+    "no digest": with_header({"w": entry()}),
+    "a shape of 2^60": with_header({"w": entry(shape=(2**60,))}),
+    "a product that overflows": with_header({"w": entry(shape=(2**32, 2**32, 2**32))}),
+    "a negative size": with_header({"w": entry(shape=(-2,))}),
+    "a size that is text": with_header({"w": entry(shape="2")}),
+    "offsets behind the end": with_header({"w": entry(offsets=(0, 2**40))}),
+    "offsets that go back": with_header({"w": entry(offsets=(8, 0))}),
+    "a dtype of another world": with_header({"w": entry(dtype="PICKLE")}),
+    "half a dtype": with_header({"w": entry(dtype="BF16", shape=(4,))}),
+    "metadata of numbers": with_header({"w": entry(), "__metadata__": {"sha256": 1}}),
+    "metadata that is a list": with_header({"w": entry(), "__metadata__": []}),
+    "two arrays at one place": with_header({"w": entry(), "v": entry()}),
+    "one name twice": with_header(b'{"w": %s, "w": %s}' % ((json.dumps(entry()).encode(),) * 2)),
+    "pickled": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "text": b"hello" * 50,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_arrays_made_to_harm_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.safetensors"
+    path.write_bytes(HOSTILE[name])
+    with pytest.raises(ValueError, match="expected"):
+        load_arrays(path)
+
+
+@given(
+    st.lists(st.integers(0, 4), max_size=3).map(tuple),
+    st.sampled_from(["float32", "float64", "int32", "bool", "float16"]),
+)
+@settings(max_examples=40)
+@example((2, 3), "float32")
+def test_arrays_of_another_shape_or_dtype_are_no_tree(shape: tuple[int, ...], dtype: str) -> None:
+    like = {"w": jnp.zeros((2, 3))}
+    arrays = {"['w']": np.zeros(shape, dtype)}
+    if (shape, dtype) == ((2, 3), "float32"):
+        assert load_tree(arrays, like)["w"].shape == shape
+        return
+    with pytest.raises(ValueError, match=r"\['w'\]: expected shape \(2, 3\) and dtype float32"):
+        load_tree(arrays, like)
+
+
+@examples(60, 3000)
+def test_damaged_results_are_refused(count: int, place: Path) -> None:
+    content, path = json.dumps(DOCUMENT, indent=1).encode(), place / "result.json"
+    path.write_bytes(content)
+    assert read_result(path) == DOCUMENT
+
+    @settings(max_examples=count)
+    @given(st.randoms(use_true_random=False))
+    def check(draw: random.Random) -> None:
+        path.write_bytes(damaged(draw, content))
+        try:
+            found = read_result(path)
+        except ValueError as error:
+            says_where(error, path)
+            return
+        found.pop("provenance")  # which the digest leaves out
+        assert found == {"loss": [0.5, 1.5], "name": "ü"}
+
+    check()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"provenance": 1e999}', "NaN", "9" * 5000, "\0"])
+def test_results_made_to_harm_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="expected"):
+        read_result(path)
+
+
+@examples(80, 3000)
+def test_any_table_is_columns_of_one_length_or_refused(count: int, place: Path) -> None:
+    path = place / "table.csv"
+    write_table(path, {"head": [0, 1], "share": [0.25, -1e-9], "kind": ["a,b", 'c"d\n']})
+    content = path.read_bytes()
+
+    @settings(max_examples=count)
+    @given(st.randoms(use_true_random=False), st.binary(max_size=20))
+    def check(draw: random.Random, some: bytes) -> None:
+        path.write_bytes(draw.choice((damaged(draw, content), some)))
+        try:
+            columns = read_table(path)
+        except ValueError as error:
+            says_where(error, path)
+            return
+        assert len({column.shape for column in columns.values()}) == 1
+        assert {column.dtype.kind for column in columns.values()} <= {"i", "f", "U"}
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "cells, kind",
+    [(["1_2", "3_4"], "U"), (["٣"], "U"), ([" 1"], "U"), (["9" * 400], "f"), (["9" * 5000], "f"),
+     (["1", "-2"], "i"), (["1e-05", "nan", "-inf", ".5", "5."], "f"), (["0x10"], "U")],
+)  # fmt: skip
+def test_a_column_is_numbers_as_they_are_written(
+    cells: list[str], kind: str, tmp_path: Path
+) -> None:
+    """Python reads 1_2 as 12, and 400 digits as an object: a table of names has to stay one."""
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["x", *cells]))
+    column = read_table(path)["x"]
+    assert column.dtype.kind == kind
+    if kind == "U":
+        assert column.tolist() == cells
+
+
+@pytest.mark.parametrize("name", ["../heads.py", "/etc/passwd", "a/../../b", "", ".."])
+def test_a_path_that_leaves_the_package_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="name: expected a path inside the package; got"):
+        installed_file("mha_book", name, "0" * 64)

@@ -1,0 +1,144 @@
+"""Where everything comes from: the lock, the workflows, what others made, how to cite it."""
+
+import json
+import re
+import tomllib
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+def locked(name: str) -> dict[str, str]:
+    """Every package of a lock with what stands below it."""
+    text = (ROOT / name).read_text(encoding="utf8")
+    parts = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.M)[1:]
+    return {part.partition("==")[0] + part.partition(";")[2][:40]: part for part in parts}
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-models.txt"])
+def test_the_lock_has_the_hash_of_every_file_and_no_address(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf8")
+    packages = locked(name)
+    assert len(packages) >= 3
+    for package, part in packages.items():
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", part), package
+    assert "index-url" not in text
+    assert not re.search(r"\bhttps?://|^-e |file:", text, re.M)
+
+
+def test_the_lock_has_every_package_of_the_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    wanted = {
+        *project["dependencies"],
+        *(x for xs in project["optional-dependencies"].values() for x in xs),
+    }
+    names = {re.split(r"[<>=!;\[ ]", line)[0].replace("_", "-") for line in wanted}
+    pinned = {re.match(r"[\w.-]+", package)[0] for package in locked("requirements.txt")}
+    assert names <= pinned, sorted(names - pinned)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_pin_their_actions_and_ask_for_little(path: Path) -> None:
+    """An action's tag can be moved; a commit cannot. No permission is left to a default."""
+    text = path.read_text(encoding="utf8")
+    for line in re.findall(r"uses: (.+)", text):
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}\s+# v\d+(\.\d+)*", line), line
+    workflow = yaml.safe_load(text)
+    jobs = workflow["jobs"].values()
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    for job in jobs:
+        assert job["timeout-minutes"] <= 60 if "timeout-minutes" in job else "environment" in job
+        writes = {name for name, right in job.get("permissions", {}).items() if right == "write"}
+        runs_code = any("make " in str(step.get("run")) for step in job["steps"])
+        assert not (writes and runs_code), "what may write runs nothing of the repository"
+    assert text.count("actions/checkout@") == text.count("persist-credentials: false")
+    assert "secrets." not in text
+
+
+def test_citation_fits_its_standard() -> None:
+    schema = json.loads((ROOT / "tests/data/citation-1.2.0.schema.json").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf8"))
+    jsonschema.Draft7Validator(schema).validate(citation)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft7Validator(schema).validate({**citation, "license": "free"})
+
+
+def test_one_title_author_version_and_licence() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    archive = json.loads((ROOT / ".zenodo.json").read_text(encoding="utf8"))
+    assert citation["version"] == project["version"]
+    assert citation["title"] == archive["title"]
+    assert citation["license"] == project["license"] == archive["license"]
+    assert citation["authors"] == project["authors"] == archive["creators"]
+    assert citation["keywords"] == archive["keywords"]
+
+
+# --- what others made -----------------------------------------------------------------------------
+
+
+def third_party() -> list[list[str]]:
+    """The rows of the table: what, where, from which package, licence."""
+    text = (ROOT / "THIRD-PARTY.md").read_text(encoding="utf8")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return rows[1:]
+
+
+SAME = {  # how a package's own metadata says it
+    "MIT": r"\bMIT\b", "Apache-2.0": r"Apache", "BSD-3-Clause": r"BSD", "BSD-2-Clause": r"BSD",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", third_party(), ids=lambda row: row[0])
+def test_licences_are_those_that_the_packages_state(row: list[str]) -> None:
+    _, places, package, licence = row
+    assert re.findall(r"`([^`]+)`", places)
+    try:
+        stated = metadata(package)
+    except PackageNotFoundError:
+        pytest.fail(f"{package} is not installed: it brings nothing")
+    said = " ".join(
+        [stated.get("License-Expression", ""), stated.get("License", "") or ""]
+        + [c for c in stated.get_all("Classifier") or [] if c.startswith("License")]
+    )
+    if package != "pydata-sphinx-theme":  # it brings what others made
+        assert re.search(SAME[licence], said), said
+
+
+def test_what_is_vendored_has_its_licence() -> None:
+    """Every folder of ``vendor`` holds one, and the table names it."""
+    text = (ROOT / "THIRD-PARTY.md").read_text(encoding="utf8")
+    for path in sorted((ROOT / "book/_static").glob("vendor/*")):
+        if path.is_dir():
+            assert [*path.glob("*LICEN[CS]E*")], f"{path.name} lacks its licence"
+        assert path.stem.split(".")[0].lower() in text.lower(), f"{path.name} is not in the table"
+
+
+@pytest.mark.slow
+def test_nothing_else_of_others_is_in_the_built_book(built_book: Path) -> None:
+    """What the build put into ``_static`` is ours, or stands in the table."""
+    places = [place for row in third_party() for place in re.findall(r"`([^`]+)`", row[1])]
+    ours = {path.name for path in (ROOT / "book/_static").iterdir()}
+    made = {"documentation_options.js", "language_data.js", "moved.js", "locales", "images"}
+    small = re.compile(r".*(\.png|\.svg|macros\.html|togglebutton\.css|copybutton.*|highlight\.js)")
+    missing = []
+    for path in sorted((built_book / "_static").iterdir()):
+        if path.name in ours | made or small.fullmatch(path.name):
+            continue
+        inside = [path, *path.iterdir()] if path.is_dir() else [path]
+        relative = [item.relative_to(built_book) for item in inside]
+        if not any(item.match(place) or place.startswith(f"{item}/")
+                   for item in relative for place in places):  # fmt: skip
+            missing.append(path.name)
+    assert not missing, f"not in THIRD-PARTY.md: {missing}"
+
+
+def test_the_table_names_what_the_build_brings() -> None:
+    assert len(third_party()) >= 10
+    assert {"MathJax", "Font Awesome Free"} <= {row[0] for row in third_party()}
