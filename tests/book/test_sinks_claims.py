@@ -5,6 +5,7 @@ import numpy as np
 from mha_book.specialization.intervals import mean_interval
 from mha_book.storage import read_result
 from tests.book.extensions import ROOT
+from tests.book.verdicts import decides
 
 STORED = read_result(ROOT / "book" / "data" / "sinks.json")
 TRAINED = read_result(ROOT / "book" / "data" / "sinks-training.json")
@@ -43,6 +44,7 @@ def test_the_position_makes_the_sink_on_every_input():
     assert -0.05 < low < high < 0.05
     low, _ = bounds(np.subtract(*mass["speeches, special second"].T))
     assert low > 0.05
+    decides("P60", "confirmed")
 
 
 def test_streaming_fails_without_the_first_token_and_not_with_it():
@@ -51,6 +53,7 @@ def test_streaming_fails_without_the_first_token_and_not_with_it():
     assert bounds(streamed("ordinary") - streamed("first"))[0] > 0.5
     low, high = bounds(streamed("first four") - streamed("first"))
     assert -0.02 < low < high < 0.02
+    decides("P61", "confirmed")
 
 
 def test_the_sink_is_a_constant_key_with_a_value_that_is_needed():
@@ -63,6 +66,7 @@ def test_the_sink_is_a_constant_key_with_a_value_that_is_needed():
     assert bounds(rise("no sink", "sink"))[1] < 0.1  # the second token becomes the sink
     lengths = np.array(STORED["mass"]["speeches, special first"]["lengths"])
     assert (lengths[..., 2] < lengths[..., 3]).mean() > 0.9
+    decides("P62", "corrected")
 
 
 def test_a_quarter_of_the_key_heads_copies_if_chosen_by_the_gradient():
@@ -76,6 +80,7 @@ def test_a_quarter_of_the_key_heads_copies_if_chosen_by_the_gradient():
     # For speeches the choice by copying is no better than a random one.
     random = [of_cut(f"random {n}, with sink", "text").mean() for n in range(3)]
     assert of_cut("gradient, with sink", "text").mean() > max(random)
+    decides("P63", "holds if")
 
 
 def tiny(name):
@@ -99,6 +104,7 @@ def test_what_prevents_sinks_is_not_decided_by_tiny_models():
     assert low < 0 < high
     assert bounds(tiny("loss")["gate"])[1] < 0
     assert bounds(tiny("largest")["gate"])[1] < 0
+    decides("P64", "undecided")
 
 
 def test_a_learned_logit_is_hardly_used_by_tiny_models():
@@ -108,9 +114,11 @@ def test_a_learned_logit_is_hardly_used_by_tiny_models():
         low, high = bounds(tiny(name)["logit"])
         assert low < 0 < high
     assert bounds(rise("logits, fitted", "sink"))[0] > 0.1
+    decides("P65", "undecided")
 
 
 def test_sigmoid_attention_does_not_clearly_differ_in_tiny_models():
     assert softmax_grows_hardly_a_sink()
     low, high = bounds(tiny("mass")["sigmoid"])
     assert low < 0 < high
+    decides("P66", "undecided")
