@@ -8,7 +8,7 @@ mesh: the model is the one of :mod:`~mha_book.models.tiny`, its attention
 the rest. With divided *sequences* each process has its own, and the gradients of the weights are
 added up over all; with divided *positions* keys and values travel around the ring, in zigzag
 placement, and the gradients are added up as well. Sums are then taken in another order than by one
-process, so that weights and losses of twenty steps agree to :data:`TOLERANCE` and no further.
+process, so that weights and losses of a dozen steps agree to :data:`TOLERANCE` and no further.
 
 The weights and the state of the optimizer are whole in every process. So the first process alone
 writes the checkpoint, atomically, and any number can read it: four may go on with what two began.
@@ -65,7 +65,7 @@ DIVISIONS = ("sequences", "positions", "both")
 """What the processes can divide among them."""
 
 TOLERANCE = 1e-5
-"""How far weights and losses may be from those of one process, after twenty steps."""
+"""How far weights and losses may be from those of one process, after a dozen steps."""
 
 AXES = MeshAxes(batch="sequences", sequence="ring")
 
