@@ -266,7 +266,7 @@ def filters(entries: list[dict], root: Path, works: dict) -> nodes.Node:
     rows = {
         f"ledger-{entry['id'].lower()}": {
             "verdict": entry["verdict"],
-            "part": parts.get(entry["chapter"], ""),
+            **({} if works else {"part": parts.get(entry["chapter"], "")}),
             "scope": scope_kind(entry),
             **({"year": works[entry["paper"]].year} if works else {}),
         }

@@ -91,10 +91,12 @@ def test_the_filters_have_every_claim_and_are_no_condition_for_reading(pages, na
     parts = toc.part_of(ROOT)
     for entry in ROWS[name]:
         row = rows[f"ledger-{entry['id'].lower()}"]
-        assert (row["verdict"], row["part"]) == (entry["verdict"], parts.get(entry["chapter"], ""))
+        assert row["verdict"] == entry["verdict"]
         assert entry["scope"].partition(": ")[0] == row["scope"]
         if "paper" in entry:
             assert row["year"] == WORKS[entry["paper"]].year
+        else:
+            assert row["part"] == parts[entry["chapter"]]
     assert "claims.js" in page
     assert not re.search(r'class="[^"]*claim-card[^"]*"[^>]*\shidden', page)
 
