@@ -82,14 +82,14 @@ def take_part(number: int, sizes: Sizes) -> int:
 
 def measure(processes: int, sizes: Sizes) -> list[int]:
     """Bytes by which the memory of each of several processes rose."""
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     # What is freed goes back to the operating system, so that nothing is taken from a store of it.
-    os.environ["MALLOC_MMAP_THRESHOLD_"] = os.environ["MALLOC_TRIM_THRESHOLD_"] = "65536"
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment |= dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), "65536")
     with tempfile.TemporaryDirectory() as folder:
-        given = ["--sizes", json.dumps(sizes), "--to", folder]
         code = launch_processes(
-            "experiments.ring_memory", processes, given, timeout=600, done="measured"
-        )
+            "experiments.ring_memory", processes, ["--sizes", json.dumps(sizes), "--to", folder],
+            timeout=600.0, done="measured", environment=environment,
+        )  # fmt: skip
         assert code == 0
         return [int((Path(folder) / str(n)).read_text()) for n in range(processes)]
 

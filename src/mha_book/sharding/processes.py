@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,13 @@ LOST = 75
 
 
 def launch_processes(
-    module: str, processes: int, arguments: Sequence[str] = (), *, timeout: float, done: str
+    module: str,
+    processes: int,
+    arguments: Sequence[str] = (),
+    *,
+    timeout: float,
+    done: str,
+    environment: Mapping[str, str] | None = None,
 ) -> int:
     """Start a module as several processes, print what each of them says, and wait for their end.
 
@@ -55,6 +61,7 @@ def launch_processes(
         arguments: what else each of them is given.
         timeout: seconds that all may take together.
         done: what to say of them in the end where nothing went wrong.
+        environment: variables that they get besides those of this process.
 
     Returns:
         0 where all ended well; 1 where one failed, died or took too long.
@@ -63,7 +70,7 @@ def launch_processes(
         ValueError: a number is not positive.
 
     Example:
-        >>> launch_processes("mha_book.sharding.demo", 0, timeout=1, done="done")
+        >>> launch_processes("mha_book.sharding.demo", 0, timeout=1.0, done="done")
         Traceback (most recent call last):
         ...
         ValueError: processes: expected a positive integer; got 0
@@ -74,6 +81,7 @@ def launch_processes(
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
+    env |= environment or {}
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         running: dict[int, Any] = {}
