@@ -120,7 +120,7 @@ def by_heads(config: Any) -> Callable[..., dict[str, jax.Array]]:
                 jnp.einsum("bntc,ncd->bntd", out, layer.attention.w_o), axis=-1
             )
             place = jnp.argsort(jnp.argsort(-(own * length + given[number]), axis=1), axis=1)
-            stay = (place < count) * gates[number][:, None]
+            stay = (place < count) * gates[number][None, :, None]
             for name, value in zip(found, (length, weights.argmax(-1), k, v), strict=True):
                 found[name].append(value)
             return project_output(layer.attention, stay[..., None] * out)
@@ -152,7 +152,7 @@ def by_keys(config: Any, counts: tuple[int, ...]) -> Callable[..., dict[str, Any
         length = ids.shape[1]
         angles = rotary_angles(jnp.arange(length), config.head_dim, config.rope_theta)
         place = jnp.arange(length)
-        visible = place[None, :] <= place[:, None]
+        visible = (place[None, :] <= place[:, None])[None]  # (1, T, T)
         first = jnp.where(place == 0, 2.0, 0.0)
         late = slice(length // 2, None)
         found: dict[str, list[jax.Array]] = {}
@@ -172,7 +172,8 @@ def by_keys(config: Any, counts: tuple[int, ...]) -> Callable[..., dict[str, Any
             wishes = [jnp.einsum("nm,mts->nts", jnp.asarray(mix, jnp.float32), weights)
                       for mix in mixes]  # fmt: skip
             wishes += [
-                jnp.broadcast_to(w, weights.shape) for w in (place / length + first, noise + first)
+                jnp.broadcast_to(w, weights.shape)
+                for w in ((place / length + first)[None, None], (noise + first[None])[None])
             ]
             wishes = [jnp.where(visible, wish, -1.0) for wish in wishes]
 
