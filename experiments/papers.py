@@ -120,7 +120,7 @@ def by_heads(config: Any) -> Callable[..., dict[str, jax.Array]]:
                 jnp.einsum("bntc,ncd->bntd", out, layer.attention.w_o), axis=-1
             )
             place = jnp.argsort(jnp.argsort(-(own * length + given[number]), axis=1), axis=1)
-            stay = (place < count) * gates[number][None, :, None]
+            stay = (place < count).astype(out.dtype) * gates[number][None, :, None]
             for name, value in zip(found, (length, weights.argmax(-1), k, v), strict=True):
                 found[name].append(value)
             return project_output(layer.attention, stay[..., None] * out)
