@@ -63,7 +63,10 @@ def test_the_sink_is_a_constant_key_with_a_value_that_is_needed():
     assert bounds(rise("logits"))[0] > 0.6
     assert 0 < bounds(rise("logits and value"))[0] < bounds(rise("logits and value"))[1] < 0.1
     assert bounds(rise("value 0, upper layers") - rise("value 0, lower layers"))[0] > 0.3
-    assert bounds(rise("no sink", "sink"))[1] < 0.1  # the second token becomes the sink
+    # Without the first key the text begins at the second token (tests/experiments/test_sinks.py),
+    # which takes the mass.
+    assert bounds(rise("no sink", "sink"))[1] < 0.1
+    assert bounds(np.array(STORED["mass"]["speeches, none"]["by text"])[:, 0])[0] > 0.3
     lengths = np.array(STORED["mass"]["speeches, special first"]["lengths"])
     assert (lengths[..., 2] < lengths[..., 3]).mean() > 0.9
     decides("P62", "corrected")
@@ -76,6 +79,7 @@ def test_a_quarter_of_the_key_heads_copies_if_chosen_by_the_gradient():
         assert bounds(of_cut(f"random {draw}, with sink", "copied"))[0] > 5
     assert bounds(of_cut("far weight, with sink", "copied"))[0] > 5
     assert bounds(of_cut("none, with sink", "text"))[1] < 0.5
+    assert bounds(of_cut("none, with sink", "copied"))[0] > 5
     assert bounds(of_cut("none, without", "text") - of_cut("none, with sink", "text"))[0] > 1
     # For speeches the choice by copying is no better than a random one.
     random = [of_cut(f"random {n}, with sink", "text").mean() for n in range(3)]
@@ -113,7 +117,8 @@ def test_a_learned_logit_is_hardly_used_by_tiny_models():
     for name in ("mass", "loss"):
         low, high = bounds(tiny(name)["logit"])
         assert low < 0 < high
-    assert bounds(rise("logits, fitted", "sink"))[0] > 0.1
+    for name in ("logits", "logits, fitted", "one logit", "logit 0"):
+        assert bounds(rise(name, "sink"))[0] > 0.05
     decides("P65", "undecided")
 
 
