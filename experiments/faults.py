@@ -39,9 +39,8 @@ TRAIN = (sys.executable, "-m", "tests.experiments.training_run")
 def start(checkpoint: Path, **options: Any) -> subprocess.Popen[str]:
     """A process that trains a tiny model, and goes on from its checkpoint if it has one."""
     return subprocess.Popen(
-        [*TRAIN, str(checkpoint)], cwd=ROOT, text=True, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, **options,
-    )  # fmt: skip
+        [*TRAIN, str(checkpoint)], cwd=ROOT, text=True, stdout=subprocess.DEVNULL, **options
+    )
 
 
 def bits(checkpoint: Path) -> dict[str, bytes]:
@@ -91,9 +90,9 @@ def full_disk(folder: Path, wanted: dict[str, bytes]) -> dict[str, Any]:
         filler = place / "filler"
         if is_mounted:
             filler.write_bytes(b"x" * (2 * 2**20 - 8192))
-            run = start(place / "run")
+            run = start(place / "run", stderr=subprocess.PIPE)
         else:  # no right to mount: the largest file of the process is smaller than a checkpoint
-            run = start(place / "run", preexec_fn=small_files)
+            run = start(place / "run", stderr=subprocess.PIPE, preexec_fn=small_files)
         said = run.communicate()[1]
         filler.unlink(missing_ok=True)
         left = sorted(path.name for path in place.iterdir())
@@ -122,7 +121,7 @@ def read_only(folder: Path) -> dict[str, Any]:
         place.mkdir(mode=0o555)
     else:
         place.write_text("")  # root writes into every folder
-    run = start(place / "run")
+    run = start(place / "run", stderr=subprocess.PIPE)
     said = run.communicate()[1]
     return {"status": run.returncode, "said": said.strip().splitlines()[-1].partition(":")[0]}
 

@@ -143,6 +143,8 @@ def _orders(found: dict[str, Any], sizes: Any) -> dict[str, str]:
 def _retrieving(found: dict[str, Any], sizes: Any) -> dict[str, str]:
     runs = found["retrieving"]
     score, again = (np.array(runs[n]) for n in ("score", "score on the others"))
+    with np.errstate(invalid="ignore"):  # in the short form all scores may be zero
+        alike = np.corrcoef(score.ravel(), again.ravel())[0, 1]
     out = {
         "retrieve-heads": str(len(runs["heads"])),
         "retrieve-above-half": str(int((score > 0.5).sum())),
@@ -150,7 +152,7 @@ def _retrieving(found: dict[str, Any], sizes: Any) -> dict[str, str]:
         "retrieve-tenth-share": f"{100 * np.mean(score > 0.1):.0f}%",
         "retrieve-best": f"{score.max():.2f}",
         "retrieve-all": str(score.size),
-        "retrieve-again": f"{np.corrcoef(score.ravel(), again.ravel())[0, 1]:.2f}",
+        "retrieve-again": f"{alike:.2f}",
     }
     for name in ("none", "retrieving"):
         out[f"retrieve-right-{name}"] = _percent(runs["right"][name])

@@ -115,7 +115,7 @@ def _watch(running: dict[int, Any], deadline: float) -> str:
         if late or (failed and now > first + GRACE):
             break
         time.sleep(0.05)
-    took = time.monotonic() - first
+    took = time.monotonic() - first if first else 0.0  # or all were gone when they were looked at
     waiting = [n for n, process in running.items() if process.poll() is None]
     for n in waiting:
         running[n].kill()
@@ -129,7 +129,7 @@ def _watch(running: dict[int, Any], deadline: float) -> str:
     died = next((n for n, code in failed.items() if code not in (LOST, -signal.SIGABRT)), None)
     died = next(iter(failed)) if died is None else died
     complaint = f"process {died} died (exit code {failed[died]}): the others were ended "
-    complaint += f"{took:.0f} s later" if first else "with it"
+    complaint += f"{took:.0f} s later"
     return complaint + (f", of them {waiting} while they waited for it" if waiting else "")
 
 
