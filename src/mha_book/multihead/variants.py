@@ -267,12 +267,10 @@ def as_latent(params: MultiHeadParams) -> LatentParams:
         >>> as_latent(init_multi_head(0, 8, 6, num_kv_heads=3, head_dim=2)).w_uv.shape
         (6, 6, 2)
     """
-    check_params(params)
-    biases = (params.b_q, params.b_k, params.b_v, params.b_o)
-    check(all(b is None for b in biases), "params", "no biases", "biases")
+    _check_without_biases(params)
     d_model, num_heads, head_dim = params.w_q.shape
     _, groups, value_dim = params.w_v.shape
-    member = jnp.repeat(jnp.eye(groups, dtype=params.w_q.dtype), num_heads // groups, axis=0)
+    member = _membership(params)
     queries = jnp.einsum("bha,hk->bhka", params.w_q, member) * math.sqrt(groups)  # scale 1/sqrt(KH)
     picks = jnp.einsum("hk,cd->kchd", member, jnp.eye(value_dim, dtype=params.w_q.dtype))
     return LatentParams(
@@ -392,13 +390,10 @@ def as_tensor_product(params: MultiHeadParams) -> TensorProductParams:
         >>> as_tensor_product(init_multi_head(0, 8, 6, num_kv_heads=3, head_dim=2)).k_heads.shape
         (6, 3)
     """
-    check_params(params)
-    biases = (params.b_q, params.b_k, params.b_v, params.b_o)
-    check(all(b is None for b in biases), "params", "no biases", "biases")
+    _check_without_biases(params)
     num_heads, groups = params.w_q.shape[1], params.w_k.shape[1]
     own = jnp.eye(num_heads, dtype=params.w_q.dtype) * num_heads
-    member = jnp.repeat(jnp.eye(groups, dtype=params.w_q.dtype), num_heads // groups, axis=0)
-    shared = member * groups
+    shared = _membership(params) * groups
     return TensorProductParams(own, params.w_q, shared, params.w_k, shared, params.w_v, params.w_o)
 
 
@@ -928,6 +923,18 @@ def head_windows(windows: tuple[int | None, ...], length: int) -> Bool[Array, "N
     back = jnp.arange(length)[:, None] - jnp.arange(length)[None]
     widest = jnp.asarray([length if window is None else window for window in windows])
     return (back >= 0)[None] & (back[None] < widest[:, None, None])
+
+
+def _check_without_biases(params: MultiHeadParams) -> None:
+    check_params(params)
+    biases = (params.b_q, params.b_k, params.b_v, params.b_o)
+    check(all(b is None for b in biases), "params", "no biases", "biases")
+
+
+def _membership(params: MultiHeadParams) -> Array:
+    """Return ``(N, K)``: 1 where a query head reads a key head."""
+    num_heads, groups = params.w_q.shape[1], params.w_k.shape[1]
+    return jnp.repeat(jnp.eye(groups, dtype=params.w_q.dtype), num_heads // groups, axis=0)
 
 
 def _shape_of(weight: Array, name: str, axes: str, x: Array, rows: int) -> tuple[int, ...]:
