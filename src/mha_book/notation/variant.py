@@ -39,17 +39,13 @@ def change(system: System, latex: str, *, split: tuple[str, str] | None = None) 
         ('x',)
     """
     found = {}
-    for equation in system.equations:
-        assert isinstance(equation.left, Named)
-        text = equation.latex
-        found[key(equation.left.name)] = text if split is None else _split(text, *split)
-    lines = parse_equations(latex)
-    for equation in lines:
+    for name, equation in zip(system.names, system.equations, strict=True):
+        found[name] = equation.latex if split is None else _split(equation.latex, *split)
+    for equation in parse_equations(latex):
         assert isinstance(equation.left, Named)
         found[key(equation.left.name)] = equation.latex
-    scalars = {"d_k": "a"}
-    whole = System(found.values(), scalars=scalars, loss=system.loss)
-    return System(whole.needed(system.outputs), scalars=scalars, loss=system.loss)
+    whole = System(found.values(), loss=system.loss)
+    return System(whole.needed(system.outputs), loss=system.loss)
 
 
 def _split(latex: str, old: str, new: str) -> str:
@@ -121,9 +117,8 @@ def step_flops(
         140
     """
     found = {}
-    for equation in system.equations:
+    for name, equation in zip(system.names, system.equations, strict=True):
         assert isinstance(equation.left, Named)
-        name = key(equation.left.name)
         count = positions if query in equation.left.indices else 1
         sizes = {**dims, query: 1, position: count}
         found[name] = System([equation]).flops(**sizes)[name]
