@@ -17,9 +17,7 @@ same way, go on to the same bits as if nothing had happened; ``--fail 1`` shows 
 the others when one dies is told in :mod:`~mha_book.sharding.processes`.
 """
 
-import argparse
 import functools
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +34,7 @@ from mha_book.models import tiny
 from mha_book.sharding.heads import sharded_multi_head_attention
 from mha_book.sharding.mesh import MeshAxes, MeshSizes
 from mha_book.sharding.placement import Placement, make_placement
-from mha_book.sharding.processes import joined, launch_processes, meet
+from mha_book.sharding.processes import die, joined, launch_processes, meet, process_parser
 from mha_book.storage import import_extra, load_arrays, load_tree, save_arrays, tree_arrays
 
 __all__ = [
@@ -286,13 +284,15 @@ def launch(
     """
     mesh_sizes(processes, over)
     check_size(steps, "steps")
-    known = fail is None or 0 <= fail < processes
-    check(known, "fail", f"the number of a process, 0 to {processes - 1}", fail)
     arguments = ["--over", over, "--steps", str(steps)]
     arguments += [] if checkpoint is None else ["--checkpoint", str(checkpoint)]
-    arguments += [] if fail is None else ["--fail", str(fail)]
     return launch_processes(
-        "mha_book.models.training", processes, arguments, timeout=timeout, done="trained one model"
+        "mha_book.models.training",
+        processes,
+        arguments,
+        timeout=timeout,
+        done="trained one model",
+        fail=fail,
     )
 
 
@@ -307,8 +307,7 @@ def _take_part(number: int, sizes: MeshSizes, steps: int, path: Path | None, fai
 
     def before_step(step: int) -> None:
         if number == fail and step == 7:
-            print(f"process {number}: dies here", flush=True)
-            os._exit(9)
+            die(number)
 
     _, losses = train(steps, sizes, checkpoint=path, before_step=before_step)
     made = f"steps {steps - len(losses)} to {steps}"
@@ -318,15 +317,10 @@ def _take_part(number: int, sizes: MeshSizes, steps: int, path: Path | None, fai
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; see the top of this module."""
-    parser = argparse.ArgumentParser(prog="python -m mha_book.models.training")
-    parser.add_argument("--processes", type=int, default=4)
+    parser = process_parser("mha_book.models.training")
     parser.add_argument("--over", choices=DIVISIONS, default="both", help="what they divide")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--checkpoint", type=Path, help="a file to go on from and to keep")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for all of them")
-    parser.add_argument("--fail", type=int, help="the number of a process that is to die")
-    parser.add_argument("--number", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.number is not None:
         sizes = mesh_sizes(given.processes, given.over)

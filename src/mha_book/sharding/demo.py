@@ -11,8 +11,6 @@ A process that dies leaves the others waiting for what it was to send; ``--fail 
 :mod:`~mha_book.sharding.processes` makes of it.
 """
 
-import argparse
-import os
 import sys
 from typing import Any
 
@@ -26,7 +24,7 @@ from mha_book.attention.dispatch import attend
 from mha_book.sharding.mesh import MeshAxes, MeshSizes, operand_specs
 from mha_book.sharding.placement import PLACEMENTS, Placement, balance, make_placement
 from mha_book.sharding.plan import plan_cost
-from mha_book.sharding.processes import joined, launch_processes, meet
+from mha_book.sharding.processes import die, joined, launch_processes, meet, process_parser
 from mha_book.sharding.ring import ring_attention
 
 __all__ = ["describe", "launch"]
@@ -78,12 +76,14 @@ def launch(
     """
     check_size(processes, "processes")
     make_placement(placement, length, processes)
-    known = fail is None or 0 <= fail < processes
-    check(known, "fail", f"the number of a process, 0 to {processes - 1}", fail)
     arguments = ["--length", str(length), "--placement", placement]
-    arguments += [] if fail is None else ["--fail", str(fail)]
     return launch_processes(
-        "mha_book.sharding.demo", processes, arguments, timeout=timeout, done="agree with one"
+        "mha_book.sharding.demo",
+        processes,
+        arguments,
+        timeout=timeout,
+        done="agree with one",
+        fail=fail,
     )
 
 
@@ -125,8 +125,7 @@ def _take_part(number: int, processes: int, length: int, name: str, fail: Any) -
     meet("compiled")
     jax.block_until_ready(ring(*placed))
     if number == fail:
-        print(f"process {number}: dies here", flush=True)
-        os._exit(9)
+        die(number)
     again = ring(*placed)
     alone = both(lambda *x: attend(*x, is_causal=True))(*map(jnp.asarray, whole))
     own = placement.positions[number]
@@ -140,14 +139,9 @@ def _take_part(number: int, processes: int, length: int, name: str, fail: Any) -
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; see the top of this module."""
-    parser = argparse.ArgumentParser(prog="python -m mha_book.sharding.demo")
-    parser.add_argument("--processes", type=int, default=4)
+    parser = process_parser("mha_book.sharding.demo")
     parser.add_argument("--length", type=int, default=64, help="positions of the sequence")
     parser.add_argument("--placement", choices=PLACEMENTS, default="zigzag")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for all of them")
-    parser.add_argument("--fail", type=int, help="the number of a process that is to die")
-    parser.add_argument("--number", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     shared = given.length, given.placement
     if given.number is not None:

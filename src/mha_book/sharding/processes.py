@@ -12,6 +12,7 @@ itself, so do they; and where nobody watches, on several machines, JAX gives up 
 not been heard of for :data:`HEARTBEAT` seconds.
 """
 
+import argparse
 import contextlib
 import os
 import signal
@@ -28,9 +29,18 @@ from typing import Any
 import jax
 from jax._src import distributed
 
-from mha_book._checks import check_number, check_size
+from mha_book._checks import check, check_number, check_size
 
-__all__ = ["GRACE", "HEARTBEAT", "LOST", "joined", "launch_processes", "meet"]
+__all__ = [
+    "GRACE",
+    "HEARTBEAT",
+    "LOST",
+    "die",
+    "joined",
+    "launch_processes",
+    "meet",
+    "process_parser",
+]
 
 GRACE = 5
 """Seconds that the other processes have after one has died, before they are ended."""
@@ -49,6 +59,7 @@ def launch_processes(
     *,
     timeout: float,
     done: str,
+    fail: int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> int:
     """Start a module as several processes, print what each of them says, and wait for their end.
@@ -61,13 +72,14 @@ def launch_processes(
         arguments: what else each of them is given.
         timeout: seconds that all may take together.
         done: what to say of them in the end where nothing went wrong.
+        fail: the number of a process that is to :func:`die`, given to all as ``--fail``; or None.
         environment: variables that they get besides those of this process.
 
     Returns:
         0 where all ended well; 1 where one failed, died or took too long.
 
     Raises:
-        ValueError: a number is not positive.
+        ValueError: a number is not positive, or no process has the number ``fail``.
 
     Example:
         >>> launch_processes("mha_book.sharding.demo", 0, timeout=1.0, done="done")
@@ -77,6 +89,9 @@ def launch_processes(
     """
     check_size(processes, "processes")
     check_number(timeout, "timeout", "a positive number of seconds", positive=True)
+    known = fail is None or 0 <= fail < processes
+    check(known, "fail", f"the number of a process, 0 to {processes - 1}", fail)
+    arguments = [*arguments, *([] if fail is None else ["--fail", str(fail)])]
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -101,6 +116,39 @@ def launch_processes(
     all_of_them = "1 process" if processes == 1 else f"{processes} processes"
     print(complaint or f"{all_of_them} {done}, after {seconds:.0f} s", flush=True)
     return 1 if complaint else 0
+
+
+def process_parser(module: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of every command over several processes.
+
+    Args:
+        module: the command, as after ``python -m``.
+
+    Returns:
+        The parser. ``--number`` and ``--port`` are what :func:`launch_processes` adds for each
+        process; the reader's own call has none.
+
+    Example:
+        >>> process_parser("mha_book.sharding.demo").parse_args([]).processes
+        4
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for all of them")
+    parser.add_argument("--fail", type=int, help="the number of a process that is to die")
+    parser.add_argument("--number", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    return parser
+
+
+def die(number: int) -> None:
+    """End this process at once and without a word to the others, to see what becomes of them.
+
+    Args:
+        number: which it is.
+    """
+    print(f"process {number}: dies here", flush=True)
+    os._exit(9)
 
 
 def _watch(running: dict[int, Any], deadline: float) -> str:
