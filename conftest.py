@@ -1,6 +1,8 @@
 """What pytest needs to know about the notebooks; the tests' own fixtures are in tests/."""
 
 import os
+from collections.abc import Generator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,12 @@ for name, value in {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }.items():
     os.environ.setdefault(name, value)
+
+# XLA's older code for loops on a CPU compiles in half the time, where there still is one. The
+# notebooks run as a reader's do, without it (and later versions know nothing else).
+OLDER_LOOPS = "--xla_cpu_use_fusion_emitters=false"
+if version("jaxlib") < "0.11" and "XLA_FLAGS" not in os.environ:
+    os.environ["XLA_FLAGS"] = OLDER_LOOPS
 
 # Compared in no cell: what the interpreter says on stderr (the stored notebooks have none,
 # which tests/book/test_notebooks.py holds), and pictures (nbval itself leaves out image/png).
@@ -37,3 +45,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     notebook = item.parent
     if type(item).__name__ == "IPyNbCell" and SKIP_COMPARE[0] not in notebook.skip_compare:
         notebook.skip_compare = (*notebook.skip_compare, *SKIP_COMPARE)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Start the kernel of a notebook without the tests' own option of XLA."""
+    ours = type(item).__name__ == "IPyNbCell" and os.environ.get("XLA_FLAGS") == OLDER_LOOPS
+    if ours:
+        del os.environ["XLA_FLAGS"]
+    try:
+        return (yield)
+    finally:
+        if ours:
+            os.environ["XLA_FLAGS"] = OLDER_LOOPS

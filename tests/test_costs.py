@@ -79,11 +79,12 @@ def test_visible_pairs_one_by_one(t, s, window):
 @pytest.mark.parametrize("name, use_bias", [*zip(SIZES, (False, True, False, True), strict=True)])
 def test_parameters_of_a_real_layer(name, use_bias):
     d, n, k, h, c = SIZES[name]
-    params = jax.jit(
+    params = jax.eval_shape(
         lambda key: init_multi_head(
             key, d, n, num_kv_heads=k, head_dim=h, value_dim=c, use_bias=use_bias
-        )
-    )(jax.random.key(0))
+        ),
+        jax.random.key(0),
+    )
     size = attention_size(d, n, k, h, c, has_input_biases=use_bias, has_output_bias=use_bias)
     assert (
         size.parameter_count == entry_count(params) == sum(p.size for p in jax.tree.leaves(params))

@@ -198,6 +198,7 @@ def test_c18_trained_heads_use_part_of_their_width(study):
             assert np.median(used) < np.median(fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.needs_models
 def test_c18_the_ranks_of_the_weights_of_smollm2(study):
     stored = np.array(study["ranks"]["SmolLM2"]["weights"]["participation"])

@@ -32,6 +32,7 @@ def singular_values(params):
     return np.array(found)  # (N, 2, H)
 
 
+@pytest.mark.slow
 @pytest.mark.needs_models
 def test_rank_of_every_head(attentions):
     """342 heads of full rank H, no more, and used less evenly than independent weights are."""

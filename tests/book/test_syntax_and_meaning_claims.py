@@ -116,6 +116,7 @@ def test_c10_a_head_finds_subjects_where_no_offset_does():
     assert np.unique(offsets, return_counts=True)[1].max() < np.sum(right)
 
 
+@pytest.mark.slow
 @pytest.mark.needs_models
 def test_c10_the_subject_head_goes_by_the_words_too():
     """With subject and attractor exchanged it finds far fewer subjects, in whatever batch."""

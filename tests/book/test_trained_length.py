@@ -27,6 +27,7 @@ def decoder(needs_models):
     return smollm2.load_smollm2()
 
 
+@pytest.mark.slow
 def test_the_stored_losses_are_those_of_the_packaged_weights(stored, decoder):
     (text,) = positions.long_texts(decoder, 1, SIZES.length)
     assert {x: text[x] for x in ("year", "president")} == stored["texts"][0]

@@ -35,6 +35,7 @@ def consistent(document, sizes):
     assert routes["whole"]["difference"] < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_models")
 def test_the_short_form(tmp_path):
     path = heads_in_use.main(["--quick", "--work", str(tmp_path)])

@@ -30,6 +30,7 @@ def consistent(document, sizes):
             assert max(head["difference"]) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_models")
 def test_the_short_form(tmp_path):
     path = positions.main(["--quick", "--work", str(tmp_path)])

@@ -40,6 +40,7 @@ def test_the_stored_result():
     assert losses[:8].max() < losses[8:].min()
 
 
+@pytest.mark.slow
 def test_the_steps_are_those_of_the_grid_that_the_stored_numbers_stand_on():
     """Within a block of 32 the numbers are apart by whole steps."""
     params, steps = smollm2.load_smollm2().params, quantization.steps_of_file()

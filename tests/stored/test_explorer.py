@@ -125,6 +125,7 @@ def check_slice(document, folder_root=ROOT):
             assert abs(change).max() > (0.05 if model == "smollm2" else 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.needs_models
 def test_the_maps_are_those_of_the_models():
     check_slice(result(NAME))

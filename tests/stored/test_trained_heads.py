@@ -2,6 +2,7 @@
 
 A slice is computed from the packaged weights and the addresses, by the code of the experiment. It
 takes seconds; the slow ones take up to a minute, and all 270 ablations half an hour (exhaustive).
+Of each experiment one slice is computed daily.
 """
 
 import numpy as np
@@ -31,11 +32,19 @@ QUICK = {
     "cache-bits.json": (again.check_cache_bits,),
     "papers.json": (again.check_few_keys,),
 }  # fmt: skip
+DAILY = {
+    again.check_scores_of_weights, again.check_curves, again.check_before_training,
+    again.check_ranks, again.check_routes, again.check_later,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "name, check",
-    [(name, check) for name, checks in QUICK.items() for check in checks],
+    [
+        pytest.param(name, check, marks=[pytest.mark.slow] * (check not in DAILY))
+        for name, checks in QUICK.items()
+        for check in checks
+    ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_slice_computed_again(name, check):
