@@ -34,7 +34,7 @@ QUICK = {
 }  # fmt: skip
 DAILY = {
     again.check_scores_of_weights, again.check_curves, again.check_before_training,
-    again.check_ranks, again.check_routes, again.check_later,
+    again.check_ranks, again.check_removal, again.check_routes, again.check_later,
 }  # fmt: skip
 
 
