@@ -67,6 +67,15 @@ def test_parts_merge_in_any_order() -> None:
         np.testing.assert_allclose(lse, expected_lse, atol=2e-6)
 
 
+def test_an_empty_piece_changes_nothing() -> None:
+    scores, values = operands(3)
+    none, some = init((ROWS, WIDTH), jnp.float32), over([(0, 5)], scores, values)
+    for known in (none, some):
+        found, pull = jax.vjp(lambda known: update(known, scores[:, :0], values[:0]), known)
+        jax.tree.map(np.testing.assert_array_equal, found, known)
+        jax.tree.map(np.testing.assert_array_equal, pull(some)[0], some)
+
+
 def test_hidden_scores_weigh_nothing() -> None:
     scores, values = operands(2)
     hidden = scores.at[0].set(-jnp.inf).at[1, :5].set(-jnp.inf)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from experiments import sinks, sinks_training
+from mha_book.layers import gelu, layer_norm, linear
 from mha_book.models import smollm2, tiny
+from mha_book.multihead import variants
 from tests.models.small import small_smollm2
 
 DATA = Path(__file__).parents[2] / "book" / "data"
@@ -111,24 +113,45 @@ def test_softmax_is_the_tiny_model():
     np.testing.assert_allclose(logits, told, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", ["logit", "gate"])
-def test_a_closed_addition_leaves_the_softmax(form):
-    """A logit far below all scores, and gates that are wide open."""
-    params = model_of(form)
+def of_the_package(form, params, number):
+    """Attention of a layer in a form, as a function of the normalized input and the angles."""
+    weights, given = params.model.layers[number].attention, {"is_causal": True}
     if form == "logit":
-        params = params._replace(logit=jnp.full((2, 2), -1e9))
-    else:  # the mean of a normalized row is 0: one constant input of every layer opens the gates
-        bias = params.model.layers[0].attention_norm.bias + 1.0
-        layers = tuple(
-            layer._replace(attention_norm=layer.attention_norm._replace(bias=bias))
-            for layer in params.model.layers
+        sink = params.logit[number]
+        return lambda x, angles: variants.sink_logit_attention(
+            weights, sink, x, angles=angles, **given
         )
-        params = params._replace(
-            model=params.model._replace(layers=layers), gate=jnp.full((2, 8, 2, 4), 100.0)
-        )
-    found, *_ = forward(params, CHARACTERS, CONFIG, form)
-    told = tiny.forward(params.model, CHARACTERS, config=CONFIG)
-    np.testing.assert_allclose(found, told, atol=1e-4)
+    if form == "gate":
+        gate = params.gate[number]
+        return lambda x, angles: variants.gated_attention(weights, gate, x, angles=angles, **given)
+    offset = float(params.logit[number, 0])  # the package has one number for all heads
+    return lambda x, angles: variants.sigmoid_attention(
+        weights, x, offset=offset, angles=angles, **given
+    )
+
+
+@pytest.mark.parametrize("form", ["logit", "gate", "sigmoid"])
+def test_a_form_is_that_of_the_package(form):
+    """The experiment needs the weights, which the package's functions do not return."""
+    params = model_of(form)
+    if form == "gate":
+        drawn = jax.random.normal(jax.random.key(1), params.gate.shape)
+        params = params._replace(gate=drawn)
+    else:
+        heads = [[-1.5, -1.1], [0.7, 1.1]] if form == "logit" else [[-1.5, -1.5], [0.7, 0.7]]
+        params = params._replace(logit=jnp.array(heads))
+    model, x = params.model, params.model.token_embedding[CHARACTERS]
+    angles, epsilon = tiny.angles(CONFIG, CHARACTERS), CONFIG.epsilon
+    for number, layer in enumerate(model.layers):
+        attend = of_the_package(form, params, number)
+        x = x + attend(layer_norm(x, *layer.attention_norm, epsilon), angles)
+        wide = linear(layer_norm(x, *layer.feed_forward_norm, epsilon), *layer.widen)
+        x = x + linear(gelu(wide), *layer.narrow)
+    told = linear(layer_norm(x, *model.output_norm, epsilon), model.unembedding)
+    found, weights, _ = forward(params, CHARACTERS, CONFIG, form)
+    np.testing.assert_allclose(found, told, atol=1e-5)
+    if form != "gate":
+        assert abs(weights.sum(-1) - 1).min() > 1e-3
 
 
 def test_a_logit_takes_its_share_and_a_sigmoid_needs_no_others():

@@ -59,11 +59,11 @@ def update(
 
     Args:
         known: what was known before.
-        scores: ``(…, r, u)``; -inf hides a key from a row.
+        scores: ``(…, r, u)``; -inf hides a key from a row. A piece may be empty, ``u = 0``.
         values: ``(…, u, C)``.
 
     Returns:
-        The sums over all pieces.
+        The sums over all pieces; after an empty one what was known.
 
     Example:
         >>> known = init((1, 1), jnp.float32)
@@ -72,6 +72,8 @@ def update(
         >>> finalize(known)[0].tolist()  # two equal scores: the mean
         [[2.0]]
     """
+    if scores.shape[-1] == 0:  # no score has a maximum
+        return known
     maximum = jnp.maximum(known.maximum, jnp.max(scores, axis=-1, keepdims=True))
     shift = _finite(maximum)
     exponentials = jnp.exp(scores - shift)

@@ -846,7 +846,8 @@ def sink_logit_attention(
     check_floating(sink, "sink", x, "x")
     check_shape(sink, "sink", (query.shape[-3],), "axes (N,) =")
     heads, lse = attend(query, key, value, mask=mask, is_causal=is_causal, return_lse=True)
-    share = jax.nn.sigmoid(lse - sink.astype(lse.dtype)[:, None])  # (…, N, T)
+    logit = jnp.broadcast_to(sink.astype(lse.dtype)[:, None], lse.shape)
+    share = jax.nn.sigmoid(lse - logit)  # (…, N, T)
     return project_output(params, heads * share[..., None].astype(heads.dtype))
 
 
