@@ -175,7 +175,8 @@ def check_flag(value: Any, name: str) -> None:
 
 def check_scale(scale: Any, name: str = "scale") -> None:
     """Raise unless ``scale`` is one real number: an array would scale features or keys."""
-    if isinstance(scale, (int, float, np.generic)) and not isinstance(scale, bool):
+    is_number = isinstance(scale, (int, float, np.generic)) and not isinstance(scale, bool)
+    if is_number:
         if _is_real(type(scale)) and abs(scale) <= GREATEST:  # not so for NaN
             return
         raise _error(name, "a finite number", repr(scale))

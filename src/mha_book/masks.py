@@ -269,7 +269,7 @@ def _and(a: Bool[Array, "..."], b: Bool[Array, "..."]) -> Bool[Array, "..."]:
     return jnp.logical_and(a, b)
 
 
-def _check_integers(value: object, name: str, what: str) -> None:
+def _check_integers(value: Any, name: str, what: str) -> None:
     is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     is_signed = is_array(value) and jnp.issubdtype(value.dtype, jnp.signedinteger)
     check(is_int or is_signed, name, what, repr(getattr(value, "dtype", value)))
@@ -356,7 +356,7 @@ def padding(
     """
     for name, value in (("key_lengths", key_lengths), ("query_lengths", query_lengths)):
         if value is not None or name == "key_lengths":
-            dtype = value.dtype if is_array(value) else None
+            dtype = getattr(value, "dtype", None) if is_array(value) else None
             ok = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
             got = repr(value) if dtype is None else dtype
             check(ok, name, "an array of integers, one length a batch entry", got)

@@ -74,8 +74,8 @@ def sample_token(
     else:
         if top_k is not None:
             best, ids = jax.lax.top_k(logits, int(top_k))  # (B, top_k); of equal ones the first
-            rows = jnp.arange(logits.shape[0])[:, None]
-            logits = jnp.full_like(logits, -jnp.inf).at[rows, ids].set(best)
+            row = jnp.arange(logits.shape[0])[:, None]
+            logits = jnp.full_like(logits, -jnp.inf).at[row, ids].set(best)
         # The largest is 0 before the division, so that none is too small for it.
         below = (logits - jnp.max(logits, axis=-1, keepdims=True)).astype(wide(logits.dtype))
         scaled = below / jnp.asarray(temperature, below.dtype)

@@ -11,7 +11,7 @@ width of queries and keys, ``C`` width of values.
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -508,7 +508,7 @@ def differential_attention(
         check_scale(balance, "balance")
         share = jnp.asarray(balance, x.dtype)
     else:
-        share = jax.nn.sigmoid(_of_each_head(x, balance, "balance", query))
+        share = jax.nn.sigmoid(_of_each_head(x, cast(Array, balance), "balance", query))
     heads = first - share * other
     if norm is not None:
         _check_norm(norm, "norm", "(C,)", heads)
