@@ -76,9 +76,9 @@ def check_number(value: Any, name: str, expected: str, *, positive: bool = False
         if isinstance(value, jax.core.Tracer):
             return
         value = value.item()
-    is_real = isinstance(value, int | float | np.integer | np.floating)
-    fits = is_real and not isinstance(value, bool) and value <= GREATEST  # not so for NaN
-    if not (fits and (value > 0 if positive else value >= 0)):
+    number = value.item() if isinstance(value, np.generic) else value  # float16 has no GREATEST
+    fits = isinstance(number, int | float) and not isinstance(number, bool)
+    if not (fits and (number > 0 if positive else number >= 0) and number <= GREATEST):
         raise _error(name, expected, repr(value))
 
 
@@ -177,7 +177,8 @@ def check_scale(scale: Any, name: str = "scale") -> None:
     """Raise unless ``scale`` is one real number: an array would scale features or keys."""
     is_number = isinstance(scale, (int, float, np.generic)) and not isinstance(scale, bool)
     if is_number:
-        if _is_real(type(scale)) and abs(scale) <= GREATEST:  # not so for NaN
+        number = scale.item() if isinstance(scale, np.generic) else scale  # float16 has no GREATEST
+        if _is_real(type(scale)) and abs(number) <= GREATEST:  # not so for NaN
             return
         raise _error(name, "a finite number", repr(scale))
     got = repr(scale)
