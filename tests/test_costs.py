@@ -258,3 +258,10 @@ def test_visible_pairs_of_every_small_size_and_of_a_large_one(no_type_checks):
     assert visible_pair_count(large, large) == large * (large + 1) // 2
     assert visible_pair_count(np.int32(large), np.int32(large)) == large * (large + 1) // 2
     assert attention_size(*np.array([2**17, 4], np.int32)).parameter_count == 4 * 2**34
+    wide = np.array([2**16, 2**17], np.int32)
+    assert feed_forward_parameter_count(*wide, is_gated=False) == 2 * 2**33
+    sizes = [2**17, 128, 2**12, 2**10, 2**6, 2**10, 2**12]
+    found = latent_size(*np.array(sizes, np.int32), is_absorbed=True)
+    assert found == latent_size(*sizes, is_absorbed=True)
+    assert found.weight_count > 2**31
+    assert attention_size(512, np.int8(8)) == attention_size(512, 8)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mha_book import Mask, causal, explicit, padding, sliding_window
+from mha_book.attention.blocks import key_ranges
 from mha_book.masks import as_mask, visibility, zero_unattended
 
 B, N, K, T, S, H = 2, 6, 2, 5, 7, 3
@@ -67,6 +68,30 @@ def test_lengths_and_bounds_of_a_batch() -> None:
 def test_lengths_of_any_integer_dtype(dtype: str) -> None:
     array = padding(jnp.array([1, 3], dtype)).materialize(1, 4)
     assert array[:, 0, 0].tolist() == [[True, False, False, False], [True, True, True, False]]
+
+
+@pytest.mark.parametrize("offset", [2**31 - 1, -(2**31), 2**31 + 5, -(2**40), 10**30])
+def test_bounds_as_far_as_one_likes(offset: int) -> None:
+    """A window of as many keys, or a query as late, hides all or nothing, by blocks as well."""
+    sees_all = offset > 0
+    for mask in (causal(offset), sliding_window(None, 0, offset), sliding_window(5, None, -offset)):
+        assert bool(mask.materialize(4, 6).all()) == sees_all
+        assert bool(mask.materialize(4, 6).any()) == sees_all
+        ranges = key_ranges(mask, (), 4, 6)
+        assert (ranges.stop - ranges.start).tolist() == [6 * sees_all] * 4
+    wide = sliding_window(abs(offset), abs(offset))
+    assert wide.materialize(4, 6).all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+def test_offsets_of_any_width(dtype: str) -> None:
+    """In the dtype of the offsets, 100 and 100 would be -56."""
+    mask = sliding_window(100, 100, jnp.array([100, 0], dtype))
+    distance = np.arange(300)[None] - np.arange(3)[:, None]
+    for found, offset in zip(mask.materialize(3, 300)[:, 0], (100, 0), strict=True):
+        np.testing.assert_array_equal(found, abs(distance - offset) <= 100)
+    both = causal(jnp.array([100], dtype)) & sliding_window(None, 200)
+    assert both.materialize(1, 300).sum() == 101
 
 
 def test_more_batch_axes() -> None:

@@ -40,6 +40,7 @@ from tests.wrong_calls import (
     judge,
 )
 from tests.wrong_calls_of_models import MORE_CASES
+from tests.wrong_calls_of_variants import FOUND_CASES
 
 pytestmark = [pytest.mark.usefixtures("no_type_checks"), pytest.mark.loose_promotion]
 
@@ -50,7 +51,7 @@ VERDICTS = ("good", "poor", "silent")
 def test_catalogue() -> None:
     """Nobody is left without an error, and no error is left without the argument's name."""
     counts, wrong, mended = Counter[str](), [], []
-    cases = [*CASES, *MORE_CASES]
+    cases = [*CASES, *MORE_CASES, *FOUND_CASES]
     for case in cases:
         verdict, said = judge(case)
         counts[verdict] += 1
@@ -62,7 +63,7 @@ def test_catalogue() -> None:
     print(f"{len(cases)} wrong calls: {', '.join(f'{counts[v]} {v}' for v in VERDICTS)}")
     assert not wrong, "\n".join(wrong)
     assert not mended, "good by now, so no longer known:\n" + "\n".join(mended)
-    assert len(cases) >= 1000
+    assert len(cases) >= 1200
     assert len({case.name for case in cases}) == len(cases)
 
 

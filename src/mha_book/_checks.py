@@ -3,7 +3,6 @@
 Every check is one call that raises itself: tracing a layer makes dozens of them.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ __all__ = [
     "RngKey",
     "as_key",
     "check",
+    "check_array",
     "check_axis",
     "check_bias",
     "check_boolean",
@@ -28,6 +28,7 @@ __all__ = [
     "check_integers",
     "check_model",
     "check_number",
+    "check_numbers",
     "check_operands",
     "check_rank",
     "check_scale",
@@ -35,11 +36,16 @@ __all__ = [
     "check_share",
     "check_size",
     "check_type",
+    "is_array",
     "wide",
 ]
 
 RngKey = Key[Array, ""] | UInt32[Array, " words"] | Integer[Array, ""] | int | np.integer
 """What stands for a PRNG key: one of ``jax.random.key``, a raw one, or an integer seed."""
+
+
+GREATEST = float(np.finfo(np.float32).max)
+"""The greatest number of float32: beyond it is what no default computation holds."""
 
 
 def as_key(rng_key: Any, name: str = "rng_key") -> Array:
@@ -48,6 +54,7 @@ def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ():
         return jnp.asarray(rng_key)
     if isinstance(rng_key, int) and not isinstance(rng_key, bool):
+        check(-(2**63) <= rng_key < 2**63, name, "a seed of 64 bits", rng_key)
         return jax.random.key(rng_key)
     if dtype is not None and shape == () and jnp.issubdtype(dtype, jnp.integer):
         return jax.random.key(jnp.asarray(rng_key))
@@ -63,17 +70,20 @@ def check_number(value: Any, name: str, expected: str, *, positive: bool = False
 
     Of one inside a traced function nothing but its rank and dtype is known.
     """
-    if isinstance(value, jax.core.Tracer):
-        fits = value.shape == () and jnp.issubdtype(value.dtype, jnp.number)
-        if not fits:
+    if isinstance(value, jax.Array):
+        if value.shape != () or not _is_real(value.dtype):
             raise _error(name, expected, f"{value.dtype} of shape {value.shape}")
-        return
-    if isinstance(value, jax.Array) and value.shape == ():
+        if isinstance(value, jax.core.Tracer):
+            return
         value = value.item()
-    is_real = isinstance(value, int | float | np.integer | np.floating)
-    fits = is_real and not isinstance(value, bool) and math.isfinite(value)
-    if not (fits and (value > 0 if positive else value >= 0)):
+    number = value.item() if isinstance(value, np.generic) else value  # float16 has no GREATEST
+    fits = isinstance(number, int | float) and not isinstance(number, bool)
+    if not (fits and (number > 0 if positive else number >= 0) and number <= GREATEST):
         raise _error(name, expected, repr(value))
+
+
+def _is_real(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
 
 
 def wide(dtype: DTypeLike) -> np.dtype[Any]:
@@ -102,10 +112,30 @@ def _error(name: str, expected: str, got: object) -> ValueError:
     return ValueError(f"{name}: expected {expected}; got {got}")
 
 
+def is_array(array: Any) -> bool:
+    """Whether JAX can take it for an array, or it stands for one.
+
+    An array of another library has a dtype of its own, a masked one would lose its mask, and there
+    are numbers in NumPy that JAX has not: of more than 64 bits, or with their bytes exchanged.
+    """
+    if isinstance(array, jax.Array):
+        return True
+    dtype = getattr(array, "dtype", None)
+    is_known = isinstance(dtype, np.dtype) and dtype.isnative and dtype.char not in "gG"
+    return is_known and hasattr(array, "shape") and not isinstance(array, np.ma.MaskedArray)
+
+
+def check_array(array: Any, name: str) -> None:
+    """Raise unless ``array`` is an array of JAX or NumPy."""
+    if not is_array(array):
+        dtype = getattr(array, "dtype", None)
+        of_dtype = "" if dtype is None else f" of {dtype}"
+        raise _error(name, "an array of JAX or NumPy", f"{type(array)!r}{of_dtype}")
+
+
 def check_rank(array: Any, name: str, axes: str, at_least: int) -> None:
     """Raise unless ``array`` has at least ``at_least`` axes; ``axes`` names them."""
-    if not (hasattr(array, "shape") and hasattr(array, "dtype")):
-        raise _error(name, "an array", repr(type(array)))
+    check_array(array, name)
     shape = tuple(array.shape)
     if len(shape) < at_least:
         expected = f"axes {axes}, that is rank {at_least} or more"
@@ -114,8 +144,7 @@ def check_rank(array: Any, name: str, axes: str, at_least: int) -> None:
 
 def check_floating(array: Any, name: str, like: Any = None, like_name: str = "") -> None:
     """Raise unless ``array`` is floating point and, where ``like`` is given, of the same dtype."""
-    if not (hasattr(array, "shape") and hasattr(array, "dtype")):
-        raise _error(name, "an array", repr(type(array)))
+    check_array(array, name)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise _error(name, "a floating-point dtype", array.dtype)
     if like is not None and array.dtype != like.dtype:
@@ -127,10 +156,15 @@ def check_floating(array: Any, name: str, like: Any = None, like_name: str = "")
 
 def check_shape(array: Any, name: str, shape: Sequence[int], what: str) -> None:
     """Raise unless ``array`` has exactly ``shape``; ``what`` says which that is."""
-    if not (hasattr(array, "shape") and hasattr(array, "dtype")):
-        raise _error(name, "an array", repr(type(array)))
+    check_array(array, name)
     if tuple(array.shape) != tuple(shape):
         raise _error(name, f"{what} {tuple(shape)}", f"shape {tuple(array.shape)}")
+
+
+def check_numbers(array: Any, name: str, shape: Sequence[int], what: str) -> None:
+    """Raise unless ``array`` is floating point and has exactly ``shape``."""
+    check_floating(array, name)
+    check_shape(array, name, shape, what)
 
 
 def check_flag(value: Any, name: str) -> None:
@@ -141,14 +175,18 @@ def check_flag(value: Any, name: str) -> None:
 
 def check_scale(scale: Any, name: str = "scale") -> None:
     """Raise unless ``scale`` is one real number: an array would scale features or keys."""
-    if isinstance(scale, (int, float)) and not isinstance(scale, bool):
-        return
-    dtype, got = getattr(scale, "dtype", None), repr(scale)
-    if dtype is not None and hasattr(scale, "shape"):
-        is_real = jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
+    is_number = isinstance(scale, (int, float, np.generic)) and not isinstance(scale, bool)
+    if is_number:
+        number = scale.item() if isinstance(scale, np.generic) else scale  # float16 has no GREATEST
+        if _is_real(type(scale)) and abs(number) <= GREATEST:  # not so for NaN
+            return
+        raise _error(name, "a finite number", repr(scale))
+    got = repr(scale)
+    if is_array(scale):
+        is_real = _is_real(scale.dtype)
         if is_real and scale.shape == ():
             return
-        got = f"shape {tuple(scale.shape)}" if is_real else f"{dtype}"
+        got = f"shape {tuple(scale.shape)}" if is_real else f"{scale.dtype}"
     raise _error(name, "a number or an array of shape ()", got)
 
 
@@ -163,17 +201,17 @@ def check_size(value: Any, name: str, least: int = 1, expected: str = "") -> Non
 
 def check_share(value: Any, name: str) -> None:
     """Raise unless ``value`` is a number between 0 and 1, both left out."""
-    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    is_number = isinstance(value, (float, np.floating))
     check(bool(is_number and 0 < value < 1), name, "a number between 0 and 1", repr(value))
 
 
-def check_float_dtype(dtype: Any) -> None:
+def check_float_dtype(dtype: Any, name: str = "dtype") -> None:
     """Raise unless ``dtype`` is the name or type of floating-point numbers."""
     try:
-        fits = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+        fits = not is_array(dtype) and jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
     except TypeError:
         fits = False
-    check(fits, "dtype", "a floating-point dtype", repr(dtype))
+    check(fits, name, "a floating-point dtype", repr(dtype))
 
 
 def check_function(value: Any, name: str, what: str) -> None:
@@ -191,14 +229,14 @@ def check_type(value: Any, name: str, types: type | tuple[type, ...], hint: str 
 
 def check_boolean(array: Any, name: str, expected: str) -> None:
     """Raise unless ``array`` is an array of booleans; ``expected`` says what was wanted."""
-    dtype = getattr(array, "dtype", None)
+    dtype = array.dtype if is_array(array) else None
     got = type(array).__name__ if dtype is None else dtype
     check(dtype is not None and jnp.issubdtype(dtype, jnp.bool_), name, expected, got)
 
 
 def check_integers(array: Any, name: str) -> None:
     """Raise unless ``array`` is an array of integers."""
-    dtype = getattr(array, "dtype", None)
+    dtype = array.dtype if is_array(array) else None
     is_integer = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
     got = type(array).__name__ if dtype is None else dtype
     check(is_integer, name, "an array of integers", got)
@@ -214,8 +252,7 @@ def check_axis(array: Any, name: str, axis: int, axes: str, size: Any, whose: st
 
 def check_broadcastable(array: Any, name: str, shape: Sequence[int], axes: str) -> None:
     """Raise unless ``array`` has the full rank of ``shape`` and each axis equals it or is 1."""
-    if not (hasattr(array, "shape") and hasattr(array, "dtype")):
-        raise _error(name, "an array", repr(type(array)))
+    check_array(array, name)
     got = tuple(array.shape)
     if len(got) != len(shape) or any(g not in (1, s) for g, s in zip(got, shape, strict=True)):
         expected = f"axes {axes} = {tuple(shape)}, each equal or 1, none left out"

@@ -8,7 +8,7 @@ not.
 The formulas are plain arithmetic. They are held to what a program really does: the matrix products
 in its trace (:func:`traced_matmul_flops`) and in what is compiled (:func:`compiled_matmul_flops`).
 Nothing is run and no array is made: :class:`jax.ShapeDtypeStruct` serves as argument, so that a
-layer of any size can be counted. This module imports nothing of the package.
+layer of any size can be counted. Of the package this module imports the checks alone.
 
 Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``H`` width of queries
 and keys, ``C`` width of values, ``B`` sequences, ``T`` queries, ``S`` keys.
@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
+
+from mha_book._checks import check_flag, check_size
 
 __all__ = [
     "LayerSize",
@@ -95,18 +96,18 @@ def attention_size(
         1048576
     """
     k = num_heads if num_kv_heads is None else num_kv_heads
-    _check_sizes(d_model=d_model, num_heads=num_heads, num_kv_heads=k)
+    check_flag(has_input_biases, "has_input_biases")
+    check_flag(has_output_bias, "has_output_bias")
+    d_model, num_heads, k = _sizes(d_model=d_model, num_heads=num_heads, num_kv_heads=k)
     if head_dim is None:
         _check_divides("num_heads", num_heads, "d_model", d_model)
         head_dim = d_model // num_heads
     value_dim = head_dim if value_dim is None else value_dim
-    _check_sizes(head_dim=head_dim, value_dim=value_dim)
-    d_model, num_heads, k = int(d_model), int(num_heads), int(k)  # NumPy's may overflow
-    head_dim, value_dim = int(head_dim), int(value_dim)
+    head_dim, value_dim = _sizes(head_dim=head_dim, value_dim=value_dim)
     _check_divides("num_kv_heads", k, "num_heads", num_heads)
     pair_width = head_dim + value_dim
     heads_width = num_heads * head_dim + k * pair_width  # columns that make queries, keys, values
-    biases = heads_width * has_input_biases + d_model * has_output_bias
+    biases = heads_width * bool(has_input_biases) + d_model * bool(has_output_bias)
     weights = d_model * (heads_width + num_heads * value_dim)
     return LayerSize(num_heads, weights, biases, pair_width, k * pair_width)
 
@@ -141,11 +142,16 @@ def latent_size(
         >>> latent_size(7168, 128, 512, 128, 64, 128, 1536, is_absorbed=True).cache_width
         576
     """
+    check_flag(is_absorbed, "is_absorbed")
     into = d_model if query_latent_dim is None else query_latent_dim
-    _check_sizes(d_model=d_model, num_heads=num_heads, latent_dim=latent_dim, head_dim=head_dim)
-    _check_sizes(rotary_dim=rotary_dim, value_dim=value_dim, query_latent_dim=into)
+    d_model, num_heads, latent_dim, head_dim = _sizes(
+        d_model=d_model, num_heads=num_heads, latent_dim=latent_dim, head_dim=head_dim
+    )
+    rotary_dim, value_dim, into = _sizes(
+        rotary_dim=rotary_dim, value_dim=value_dim, query_latent_dim=into
+    )
     query = into * num_heads * (head_dim + rotary_dim)
-    query += 0 if query_latent_dim is None else d_model * query_latent_dim
+    query += 0 if query_latent_dim is None else d_model * into
     latent = d_model * (latent_dim + rotary_dim)
     from_latent = latent_dim * num_heads * (head_dim + value_dim)
     weights = query + latent + from_latent + num_heads * value_dim * d_model
@@ -161,8 +167,8 @@ def projection_matmul_flops(size: LayerSize, *, token_count: int) -> int:
         384
     """
     _check_layer(size)
-    _check_sizes(least=0, token_count=token_count)
-    return 2 * int(token_count) * size.weight_count
+    (token_count,) = _sizes(least=0, token_count=token_count)
+    return 2 * token_count * size.weight_count
 
 
 def pair_matmul_flops(size: LayerSize, *, pair_count: int) -> int:
@@ -173,8 +179,8 @@ def pair_matmul_flops(size: LayerSize, *, pair_count: int) -> int:
         144
     """
     _check_layer(size)
-    _check_sizes(least=0, pair_count=pair_count)
-    return 2 * int(pair_count) * size.num_heads * size.pair_width
+    (pair_count,) = _sizes(least=0, pair_count=pair_count)
+    return 2 * pair_count * size.num_heads * size.pair_width
 
 
 def forward_matmul_flops(size: LayerSize, *, token_count: int, pair_count: int) -> int:
@@ -228,9 +234,9 @@ def cache_bytes(size: LayerSize, *, position_count: int, bytes_per_number: int) 
         4096
     """
     _check_layer(size)
-    _check_sizes(least=0, position_count=position_count)
-    _check_sizes(bytes_per_number=bytes_per_number)
-    return int(position_count) * size.cache_width * int(bytes_per_number)
+    (position_count,) = _sizes(least=0, position_count=position_count)
+    (bytes_per_number,) = _sizes(bytes_per_number=bytes_per_number)
+    return position_count * size.cache_width * bytes_per_number
 
 
 def score_bytes(size: LayerSize, *, pair_count: int, bytes_per_number: int) -> int:
@@ -245,9 +251,9 @@ def score_bytes(size: LayerSize, *, pair_count: int, bytes_per_number: int) -> i
         120
     """
     _check_layer(size)
-    _check_sizes(least=0, pair_count=pair_count)
-    _check_sizes(bytes_per_number=bytes_per_number)
-    return int(pair_count) * size.num_heads * int(bytes_per_number)
+    (pair_count,) = _sizes(least=0, pair_count=pair_count)
+    (bytes_per_number,) = _sizes(bytes_per_number=bytes_per_number)
+    return pair_count * size.num_heads * bytes_per_number
 
 
 def visible_pair_count(query_length: int, key_length: int, window: int | None = None) -> int:
@@ -266,9 +272,9 @@ def visible_pair_count(query_length: int, key_length: int, window: int | None = 
         (10, 9, 7)
     """
     window = key_length if window is None else window
-    lengths = {"query_length": query_length, "key_length": key_length, "window": window}
-    _check_sizes(least=0, **lengths)
-    query_length, key_length, window = (int(length) for length in lengths.values())
+    query_length, key_length, window = _sizes(
+        least=0, query_length=query_length, key_length=key_length, window=window
+    )
     if key_length < query_length:
         raise ValueError(f"key_length: expected at least {query_length} keys; got {key_length}")
     first = key_length - query_length + 1  # keys that the first query sees
@@ -286,16 +292,17 @@ def feed_forward_parameter_count(d_model: int, hidden_dim: int, *, is_gated: boo
         >>> feed_forward_parameter_count(512, 2048, is_gated=False)
         2097152
     """
-    _check_sizes(d_model=d_model, hidden_dim=hidden_dim)
+    check_flag(is_gated, "is_gated")
+    d_model, hidden_dim = _sizes(d_model=d_model, hidden_dim=hidden_dim)
     return (3 if is_gated else 2) * d_model * hidden_dim
 
 
-def _check_sizes(*, least: int = 1, **sizes: int) -> None:
+def _sizes(*, least: int = 1, **sizes: int) -> list[int]:
+    """Return the sizes, checked, as Python's integers: a product of NumPy's may overflow."""
+    what = "a positive integer" if least else "0 or a positive integer"
     for name, size in sizes.items():
-        is_integer = isinstance(size, int | np.integer) and not isinstance(size, bool)
-        if not is_integer or size < least:
-            what = "a positive integer" if least else "0 or a positive integer"
-            raise ValueError(f"{name}: expected {what}; got {size!r}")
+        check_size(size, name, least, what)
+    return [int(size) for size in sizes.values()]
 
 
 def _check_layer(size: Any) -> None:

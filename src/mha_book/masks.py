@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, Shaped
 
-from mha_book._checks import check, check_boolean, check_broadcastable, check_flag
+from mha_book._checks import check, check_boolean, check_broadcastable, check_flag, is_array
 
 __all__ = [
     "Mask",
@@ -31,6 +31,9 @@ __all__ = [
     "visibility",
     "zero_unattended",
 ]
+
+FAR = 2**30
+"""The farthest that a bound lies: what is farther hides as much, and would overflow."""
 
 # What the fields hold, and what else JAX puts there: it builds pytrees of whatever it likes (axes
 # for vmap, shapes, tracers), so the fields are not checked; `as_mask` checks them on use.
@@ -76,8 +79,11 @@ class Mask:
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):
             bound = getattr(self, name)
-            if isinstance(bound, (np.integer, np.ndarray)) and bound.ndim == 0:
-                object.__setattr__(self, name, int(bound))
+            is_number = isinstance(bound, (int, np.integer)) and not isinstance(bound, bool)
+            if isinstance(bound, np.ndarray) and np.issubdtype(bound.dtype, np.integer):
+                is_number = bound.ndim == 0
+            if is_number:
+                object.__setattr__(self, name, _near(bound))
 
     def __and__(self, other: "Mask") -> "Mask":
         """Return the mask that allows what both allow; two arrays must have one rank."""
@@ -244,6 +250,18 @@ def _against(position: Array, bound: _Bound) -> tuple[Array, Array]:
     return position, bound
 
 
+def _near(number: int | np.integer) -> int:
+    """Return a distance as one that can be added to a position: no mask is as long as these."""
+    return min(max(int(number), -FAR), FAR)
+
+
+def _wide(offset: Any) -> Any:
+    """Return an offset that a window can be added to: of narrow integers the sum would wrap."""
+    if isinstance(offset, (int, np.integer)):
+        return int(offset)
+    return offset.astype(np.int32) if offset.dtype.itemsize < 4 else offset
+
+
 def _and(a: Bool[Array, "..."], b: Bool[Array, "..."]) -> Bool[Array, "..."]:
     """``a & b`` with leading axes added to the one of lower rank."""
     rank = max(a.ndim, b.ndim)
@@ -251,10 +269,10 @@ def _and(a: Bool[Array, "..."], b: Bool[Array, "..."]) -> Bool[Array, "..."]:
     return jnp.logical_and(a, b)
 
 
-def _check_integers(value: object, name: str, what: str) -> None:
+def _check_integers(value: Any, name: str, what: str) -> None:
     is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    is_array = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.signedinteger)
-    check(is_int or is_array, name, what, repr(getattr(value, "dtype", value)))
+    is_signed = is_array(value) and jnp.issubdtype(value.dtype, jnp.signedinteger)
+    check(is_int or is_signed, name, what, repr(getattr(value, "dtype", value)))
 
 
 def causal(query_offset: int | np.integer | Int[Array, "*batch"] = 0) -> Mask:
@@ -279,7 +297,7 @@ def causal(query_offset: int | np.integer | Int[Array, "*batch"] = 0) -> Mask:
         [[True, True, True, False]]
     """
     _check_integers(query_offset, "query_offset", "an integer or an array of integers")
-    return Mask(upper=query_offset)
+    return Mask(upper=_wide(query_offset))
 
 
 def sliding_window(
@@ -309,9 +327,10 @@ def sliding_window(
         ok = value is None or (is_int and bool(value >= 0))
         check(ok, name, "a non-negative integer or None", repr(value))
     _check_integers(query_offset, "query_offset", "an integer or an array of integers")
+    offset = _wide(query_offset)
     return Mask(
-        lower=None if left is None else query_offset - left,
-        upper=None if right is None else query_offset + right,
+        lower=None if left is None else offset - _near(left),
+        upper=None if right is None else offset + _near(right),
     )
 
 
@@ -337,7 +356,7 @@ def padding(
     """
     for name, value in (("key_lengths", key_lengths), ("query_lengths", query_lengths)):
         if value is not None or name == "key_lengths":
-            dtype = getattr(value, "dtype", None)
+            dtype = getattr(value, "dtype", None) if is_array(value) else None
             ok = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
             got = repr(value) if dtype is None else dtype
             check(ok, name, "an array of integers, one length a batch entry", got)
@@ -434,7 +453,7 @@ def _checked(mask: Mask, scores_shape: tuple[Any, ...]) -> Mask:
 
 def _check_batch(value: Any, name: str, scores_shape: tuple[Any, ...]) -> None:
     batch = tuple(scores_shape[:-3])
-    dtype = getattr(value, "dtype", None)
+    dtype = value.dtype if is_array(value) else None
     is_integer = dtype is not None and jnp.issubdtype(dtype, jnp.integer)
     check(is_integer, name, "an array of integers", repr(value) if dtype is None else dtype)
     what = f"one number for each entry of the batch axes, shape {batch}"

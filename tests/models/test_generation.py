@@ -233,6 +233,24 @@ def test_pick():
     assert cold.tolist() == sample_token(logits).tolist() == [2]
 
 
+def test_as_many_tokens_as_asked_for_though_some_are_equal():
+    """Logits of half precision often are: the largest two may be one number."""
+    keys = jax.random.split(jax.random.key(0), 200)
+    logits = jnp.array([[0.0, 2.0, 2.0, 2.0, 1.0]], jnp.bfloat16)
+    for top_k, wanted in ((1, {1}), (2, {1, 2}), (4, {1, 2, 3, 4})):
+        draws = jax.vmap(lambda key, k=top_k: sample_token(logits, key, top_k=k))(keys)
+        assert set(np.unique(draws)) == wanted
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("temperature", [1e-3, 1e-9, 1e-37])
+def test_the_colder_the_surer(dtype, temperature):
+    """Divided by a small number, logits below zero are all -inf, and one is no likelier."""
+    logits = jnp.array([[-3.0, -5.0, -2.0, -2.5]], dtype)
+    for seed in range(5):
+        assert sample_token(logits, seed, temperature=temperature).tolist() == [2]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -241,7 +259,7 @@ def test_pick():
         ({"lengths": jnp.array([0], jnp.int32)}, "lengths: expected at least 1 each"),
         ({"num_tokens": 2.0}, "num_tokens: expected a positive number of tokens, an integer"),
         ({"num_tokens": "2"}, "num_tokens: expected a positive number .* got '2'"),
-        ({"lengths": jnp.array([4], jnp.int32)}, "lengths: expected at most 3 each"),
+        ({"lengths": jnp.array([4], jnp.int32)}, "lengths: expected numbers from 0 to 3"),
         ({"token_ids": jnp.array([[1, -1, 2]])}, r"token_ids: expected numbers .* got \[-1\]"),
         ({"token_ids": jnp.array([[1, 101, 2]])}, r"token_ids: .* 0 to 100; got \[101\]"),
         ({"temperature": 0.0}, "temperature: expected a positive number"),

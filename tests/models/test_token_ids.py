@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mha_book.models import minilm, smollm2, tiny
-from mha_book.models.interface import next_token_losses
+from mha_book.models.interface import next_token_losses, real_tokens
 from mha_book.models.tokens import decode_characters, tokenize
 from mha_book.pruning.removal import fold_gates, mean_ablation, prune_model
 from tests.models.small import small_minilm, small_smollm2
@@ -165,3 +165,22 @@ def test_what_has_no_layers_is_not_pruned(no_type_checks):
             ValueError, match=r"params: expected .*: write model.params; got SmolLM2"
         ):
             call(SMOLLM2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+def test_lengths_of_narrow_integers_count_as_far_as_wide_ones(dtype):
+    """200 positions are more than int8 has: counted in it, the last ones would be real again."""
+    ids = jnp.full((1, 200), 7, jnp.int32)
+    found = real_tokens(ids, jnp.array([100], dtype))
+    assert found[0].tolist() == [7] * 100 + [0] * 100
+
+
+def test_places_that_are_none_give_nan():
+    """A place before the first would count from the end of the table, one behind it be the last."""
+    config = tiny.TinyConfig(vocab_size=11, max_length=8, d_model=8, num_layers=1, num_heads=2)
+    params = tiny.init_tiny(0, config)
+    for places in ([0, 1, -1], [0, 1, 8]):
+        logits = tiny.forward(
+            params, jnp.ones((1, 3), jnp.int32), config=config, positions=jnp.array(places)
+        )
+        assert jnp.isnan(logits[0, 2]).all()

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.masks import causal
+from mha_book.masks import causal, padding
 from mha_book.models import smollm2
 from mha_book.multihead import variants
 from mha_book.multihead.latent import (
@@ -413,6 +413,69 @@ def latent_with_a_norm():
 def test_what_does_not_fit_is_an_error(call, said):
     with pytest.raises(ValueError, match=said):
         call(layer(), jnp.asarray(X))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_grouped_latent_attention_takes_a_mask_for_each_head(groups):
+    p, angles = latent_layer(), rotary_angles(jnp.arange(T), P)
+    sees = np.random.default_rng(4).random((N, T, T)) < 0.6
+    zeros = np.zeros((12, N, 1))
+    for h in range(N):
+        size = 12 // groups
+        zeros[size * (h * groups // N) : size * (h * groups // N + 1), h] = 1
+    own = p._replace(w_uk=p.w_uk * zeros, w_uv=p.w_uv * zeros)
+    latent = compress(own, jnp.asarray(X), angles)
+    wanted = expanded_attention(own, jnp.asarray(X), latent, angles, mask=jnp.asarray(sees))
+    found = variants.grouped_latent_attention(
+        p, jnp.asarray(X), angles, groups, mask=jnp.asarray(sees)
+    )
+    same(found, np.asarray(wanted))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_sigmoid_attention_is_zero_on_what_nobody_sees(value):
+    """Zero times NaN is NaN: hidden positions are emptied before the products."""
+    p, x = layer(), jnp.asarray(X)
+    filled = x.at[3:].set(value)
+    mask = padding(jnp.asarray(3), jnp.asarray(3))
+    found = variants.sigmoid_attention(p, filled, mask=mask, offset=-0.7)
+    q, k, v = plain(p)
+    wanted = np.zeros((N, T, C))
+    for h, i, j in np.ndindex(N, 3, 3):
+        weight = sigmoid(q[h, i] @ k[h // 2, j] / np.sqrt(H) - 0.7)
+        wanted[h, i] += weight * v[h // 2, j]
+    same(found, joined(wanted, p.w_o))
+
+
+def test_sigmoid_attention_of_no_position():
+    assert variants.sigmoid_attention(layer(), jnp.zeros((2, 0, D))).shape == (2, 0, D)
+
+
+def test_a_head_that_is_not_taken_may_be_anything():
+    p = layer()
+    router = jnp.zeros((D, N)).at[:, 2].set(-jnp.inf)  # x > 0: nobody takes head 2
+    x = jnp.abs(jnp.asarray(X))
+    wanted = variants.mixture_of_heads(p, router, x, N - 1)
+    broken = p._replace(w_q=p.w_q.at[:, 2].set(jnp.nan))
+    same(variants.mixture_of_heads(broken, router, x, N - 1), np.asarray(wanted))
+    assert np.isfinite(wanted).all()
+
+
+def test_a_row_without_keys_is_zero_whatever_the_sink():
+    nobody = jnp.zeros((1, T, T), bool)
+    for sink in (-jnp.inf, 0.0, jnp.inf):
+        given = layer(), jnp.full(N, sink), jnp.asarray(X)
+        assert not variants.sink_logit_attention(*given, mask=nobody).any()
+
+
+def test_the_share_of_the_second_query_can_be_learned():
+    """A number of JAX has a gradient, where one of Python has none."""
+    p, x, w = layer(), jnp.asarray(X), draw(20, D, N, H)
+    run_at = lambda share: variants.differential_attention(p, w, share, x)  # noqa: E731
+    same(run_at(jnp.asarray(0.3)), np.asarray(run_at(0.3)))
+    slope = jax.grad(lambda share: run_at(share).sum())(jnp.asarray(0.3))
+    by_difference = (run_at(0.8) - run_at(-0.2)).sum()  # it is linear
+    np.testing.assert_allclose(slope, by_difference, rtol=1e-9)
 
 
 def test_masks_reach_the_variants():

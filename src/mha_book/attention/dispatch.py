@@ -16,7 +16,14 @@ from typing import Any, Literal, NamedTuple, overload
 import jax
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_flag, check_rank, check_type
+from mha_book._checks import (
+    check,
+    check_flag,
+    check_float_dtype,
+    check_rank,
+    check_size,
+    check_type,
+)
 from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference, splash
 from mha_book.attention.operands import Operands, empty_result, prepare, varying_axes
 from mha_book.heads import LAYOUTS, heads_first
@@ -333,6 +340,8 @@ def attention_spec(
     for name in options:
         check(name in known, name, f"an option of attend: {', '.join(known)}", name)
     operands = _prepare(query, key, value, layout, **options)
+    check_flag(return_lse, "return_lse")
+    check_flag(forward_mode, "forward_mode")
     wants = {"lse": return_lse, "forward_mode": forward_mode}
     return _spec(operands, wants, platform_of(operands))
 
@@ -359,6 +368,8 @@ def select(spec: AttentionSpec) -> Selection:
         'reference'
     """
     check_type(spec, "spec", AttentionSpec, "as attention_spec gives it")
+    if spec.platform not in PLATFORMS:
+        check(False, "platform", f"one of {', '.join(PLATFORMS)}", repr(spec.platform))
     known = {"lse", "forward_mode", "weight_factors"}
     if not spec.wants <= known:
         check(False, "wants", f"some of {', '.join(sorted(known))}", sorted(spec.wants - known))
@@ -397,6 +408,13 @@ def choices(
         >>> [row.name for row in choices([4096], ["bfloat16"]) if row.mask == "causal"]
         ['blockwise', 'cudnn', 'splash']
     """
+    sizes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
+    for name, size in sizes.items():
+        check_size(size, name)
+    for length in lengths:
+        check_size(length, "lengths", 1, "positive integers")
+    for dtype in dtypes:
+        check_float_dtype(dtype, "dtypes")
     kinds = ((), ("causal",), ("window",), ("band",), ("causal", "lengths"), ("array",))
     rows = []
     for platform in PLATFORMS:

@@ -30,6 +30,7 @@ from mha_book._checks import (
     check_boolean,
     check_factors,
     check_floating,
+    check_numbers,
     check_operands,
     check_rank,
     check_scale,
@@ -106,9 +107,9 @@ def softmax_vjp(
         [0.1875, -0.1875]
     """
     check_floating(weights, "weights")
-    check_shape(d_weights, "d_weights", weights.shape, "the shape of weights,")
+    check_numbers(d_weights, "d_weights", weights.shape, "the shape of weights,")
     if inner is not None:
-        check_shape(inner, "inner", (*weights.shape[:-1], 1), "one sum for each row, shape")
+        check_numbers(inner, "inner", (*weights.shape[:-1], 1), "one sum for each row, shape")
     else:
         inner = row_products(weights, d_weights)
     return weights * (d_weights - inner)
@@ -134,7 +135,7 @@ def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> 
         [[11.0]]
     """
     check_rank(x, "x", "(…, C)", 1)
-    check_shape(d_x, "d_x", x.shape, "the shape of x,")
+    check_numbers(d_x, "d_x", x.shape, "the shape of x,")
     return jnp.sum(x * d_x, axis=-1, keepdims=True)
 
 
@@ -189,7 +190,7 @@ def values_vjp(
         check_floating(array, name)
     check_axis(value, "value", -2, "(…, K, S, C)", weights.shape[-1], "weights")
     shape = (*weights.shape[:-1], value.shape[-1])
-    check_shape(d_output, "d_output", shape, "axes (…, N, T, C) =")
+    check_numbers(d_output, "d_output", shape, "axes (…, N, T, C) =")
     d_weights = _times(d_output, jnp.swapaxes(value, -1, -2))
     return d_weights, _transposed_times(weights, d_output, value)
 
@@ -221,7 +222,7 @@ def scores_vjp(
     """
     check_operands(query, key, key)
     shape = (*query.shape[:-1], key.shape[-2])
-    check_shape(d_scores, "d_scores", shape, "axes (…, N, T, S) =")
+    check_numbers(d_scores, "d_scores", shape, "axes (…, N, T, S) =")
     check_scale(scale)
     scale = jnp.asarray(scale, d_scores.dtype)
     mixed_keys = _times(d_scores, key)  # (…, N, T, H)
@@ -311,11 +312,11 @@ def attention_vjp(
     check_operands(query, key, value)
     rows, width = query.shape[:-1], value.shape[-1]
     scores_shape = (*rows, key.shape[-2])
-    check_shape(weights, "weights", scores_shape, "axes (…, N, T, S) =")
-    check_shape(output, "output", (*rows, width), "axes (…, N, T, C) =")
-    check_shape(d_output, "d_output", (*rows, width), "axes (…, N, T, C) =")
+    check_numbers(weights, "weights", scores_shape, "axes (…, N, T, S) =")
+    check_numbers(output, "output", (*rows, width), "axes (…, N, T, C) =")
+    check_numbers(d_output, "d_output", (*rows, width), "axes (…, N, T, C) =")
     if d_lse is not None:
-        check_shape(d_lse, "d_lse", rows, "axes (…, N, T) =")
+        check_numbers(d_lse, "d_lse", rows, "axes (…, N, T) =")
     if empty is not None:
         check_boolean(empty, "empty", "booleans, one for each row")
         check_shape(empty, "empty", rows, "axes (…, N, T) =")
@@ -443,7 +444,7 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         (2, 3, 4)
     """
     check_type(saved, "saved", Saved, "what forward gives")
-    check_shape(d_output, "d_output", saved.output.shape, "the shape of the output,")
+    check_numbers(d_output, "d_output", saved.output.shape, "the shape of the output,")
     x = saved.operands._replace(scale=jnp.asarray(saved.operands.scale))
     if saved.exponentials is None or saved.total is None:
         weights = _weights(x._replace(query=not_before(d_output, x.query)), saved.lse)

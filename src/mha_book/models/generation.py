@@ -18,11 +18,19 @@ from mha_book._checks import (
     check,
     check_floating,
     check_number,
-    check_rank,
     check_size,
+    check_type,
+    wide,
 )
-from mha_book.models.interface import check_params, check_tokens
-from mha_book.models.smollm2 import SmolLM2, SmolLM2Params, decode_step, init_caches, prefill
+from mha_book.models.interface import check_lengths, check_params, check_tokens
+from mha_book.models.smollm2 import (
+    SmolLM2,
+    SmolLM2Config,
+    SmolLM2Params,
+    decode_step,
+    init_caches,
+    prefill,
+)
 
 __all__ = ["generate", "sample_token"]
 
@@ -40,7 +48,7 @@ def sample_token(
         logits: ``(B, V)``.
         rng_key: PRNG key, or an integer seed; None for the likeliest token.
         temperature: positive; divides the logits.
-        top_k: choose among that many likeliest tokens; None for all.
+        top_k: choose among that many likeliest tokens, of equal ones the first; None for all.
 
     Returns:
         ``(B,)``, int32. Inside ``jax.jit``, where nothing can be raised, -1 for a row of logits
@@ -54,8 +62,8 @@ def sample_token(
         >>> sample_token(jnp.array([[0.0, 2.0, 1.0]])).tolist()
         [1]
     """
-    check_rank(logits, "logits", "(B, V)", 2)
     check_floating(logits, "logits")
+    check(logits.ndim == 2, "logits", "axes (B, V), that is rank 2", f"shape {logits.shape}")
     _check_choice(temperature, top_k, logits.shape[-1])
     has_choice = jnp.isfinite(jnp.max(logits, axis=-1))
     if not isinstance(has_choice, jax.core.Tracer):
@@ -65,9 +73,12 @@ def sample_token(
         chosen = jnp.argmax(logits, axis=-1)
     else:
         if top_k is not None:
-            least = jax.lax.top_k(logits, int(top_k))[0][:, -1:]  # (B, 1)
-            logits = jnp.where(logits >= least, logits, -jnp.inf)
-        scaled = logits / jnp.asarray(temperature, logits.dtype)
+            best, ids = jax.lax.top_k(logits, int(top_k))  # (B, top_k); of equal ones the first
+            row = jnp.arange(logits.shape[0])[:, None]
+            logits = jnp.full_like(logits, -jnp.inf).at[row, ids].set(best)
+        # The largest is 0 before the division, so that none is too small for it.
+        below = (logits - jnp.max(logits, axis=-1, keepdims=True)).astype(wide(logits.dtype))
+        scaled = below / jnp.asarray(temperature, below.dtype)
         chosen = jax.random.categorical(as_key(rng_key), scaled)
     return jnp.where(has_choice, chosen, -1).astype(jnp.int32)
 
@@ -119,7 +130,9 @@ def generate(
     what = "a loaded model: params, config and tokenizer"
     check(isinstance(model, SmolLM2), "model", what, type(model).__name__)
     check_params(model.params, SmolLM2Params)
+    check_type(model.config, "model.config", SmolLM2Config)
     check_tokens(token_ids, lengths, longest=model.config.max_length)
+    check_lengths(lengths, token_ids, "token_ids")  # that are needed here
     check_size(num_tokens, "num_tokens", 1, "a positive number of tokens, an integer")
     num_tokens = int(num_tokens)
     _check_prompts(np.asarray(token_ids), np.asarray(lengths), model.config.vocab_size)
@@ -166,9 +179,7 @@ _step = jax.jit(decode_step, **_OPTIONS)
 def _check_prompts(token_ids: np.ndarray, lengths: np.ndarray, size: int) -> None:
     """Raise unless every prompt has a token and every token is one of the vocabulary."""
     check(bool((lengths >= 1).all()), "lengths", "at least 1 each", lengths.tolist())
-    most = token_ids.shape[1]
-    check(bool((lengths <= most).all()), "lengths", f"at most {most} each", lengths.tolist())
-    is_real = np.arange(most) < lengths[:, None]
+    is_real = np.arange(token_ids.shape[1]) < lengths[:, None]
     strange = token_ids[is_real & ~((token_ids >= 0) & (token_ids < size))]
     check(not strange.size, "token_ids", f"numbers from 0 to {size - 1}", strange.tolist())
 

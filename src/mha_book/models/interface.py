@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import check, check_floating, check_integers, check_rank
@@ -57,8 +58,9 @@ def real_tokens(
     """
     if lengths is None:
         return token_ids
-    position = jnp.arange(token_ids.shape[1], dtype=lengths.dtype)[None, :]
-    return jnp.where(position < lengths[:, None], token_ids, jnp.zeros((), token_ids.dtype))
+    position = jnp.arange(token_ids.shape[1])[None, :]
+    is_real = position < lengths.astype(position.dtype)[:, None]
+    return jnp.where(is_real, token_ids, jnp.zeros((), token_ids.dtype))
 
 
 def embed_tokens(table: Float[Array, "V D"], token_ids: Int[Array, "*batch"]) -> Array:
@@ -94,6 +96,10 @@ def check_lengths(lengths: Any, like: Any, like_name: str) -> None:
     expected = (like.shape[0],)
     what = f"one length for each row of {like_name}, axes (B,) = {expected}"
     check(tuple(lengths.shape) == expected, "lengths", what, f"shape {tuple(lengths.shape)}")
+    if not isinstance(lengths, jax.core.Tracer):
+        values, most = np.asarray(lengths), like.shape[1]
+        fits = bool(((values >= 0) & (values <= most)).all())
+        check(fits, "lengths", f"numbers from 0 to {most}, the tokens of a row", values.tolist())
 
 
 def check_gates(gates: Any, num_layers: int, num_heads: int) -> None:

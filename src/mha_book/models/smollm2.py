@@ -29,6 +29,7 @@ from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models.interface import (
     LayerRecord,
     check_gates,
+    check_lengths,
     check_params,
     check_tokens,
     embed_tokens,
@@ -508,6 +509,7 @@ def init_caches(
     Raises:
         ValueError: as in :func:`~mha_book.multihead.cache.init_cache`.
     """
+    check_type(config, "config", SmolLM2Config)
     heads = [config.num_kv_heads] * config.num_layers
     if params is not None:
         _check_params(params, config)
@@ -547,6 +549,7 @@ def prefill(
     """
     _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)
+    check_lengths(lengths, token_ids, "token_ids")  # that are needed here
     _check_caches(caches, config, token_ids.shape[0])
     token_ids = real_tokens(token_ids, lengths)
     held = caches[0].lengths

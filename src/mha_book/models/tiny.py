@@ -22,8 +22,13 @@ from mha_book._checks import (
     RngKey,
     as_key,
     check,
+    check_flag,
+    check_float_dtype,
+    check_floating,
     check_integers,
     check_number,
+    check_numbers,
+    check_rank,
     check_shape,
     check_size,
     check_type,
@@ -179,6 +184,7 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
         (8, 4, 2)
     """
     check_type(config, "config", TinyConfig)
+    check_float_dtype(dtype)
     d, v = config.d_model, config.vocab_size
     hidden = 4 * d if config.d_hidden is None else config.d_hidden
     token_key, position_key, output_key, *layer_keys = jax.random.split(
@@ -309,13 +315,12 @@ def forward(
     """
     check_params(params, TinyParams)
     check_type(config, "config", TinyConfig)
+    _check_embeddings(params, config)
     what = f"as many layers as params have, {len(params.layers)}"
     check(config.num_layers == len(params.layers), "config.num_layers", what, config.num_layers)
     check_tokens(token_ids, None, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
-    if positions is not None:
-        check_integers(positions, "positions")
-        check_shape(positions, "positions", token_ids.shape[1:], "one place for each token")
+    check_flag(return_intermediates, "return_intermediates")
     options: dict[str, Any] = {
         "angles": angles(config, token_ids, positions),
         "dropout": None if rng_key is None else config.dropout,
@@ -326,8 +331,9 @@ def forward(
     keys = [None] * config.num_layers if rng_key is None else _split(rng_key, config.num_layers)
     x = embed_tokens(params.token_embedding, token_ids)  # (B, T, D)
     if params.position_embedding is not None:
-        places = slice(token_ids.shape[1]) if positions is None else positions
-        x = x + params.position_embedding[places][None]
+        table = params.position_embedding
+        length = token_ids.shape[1]
+        x = x + (table[:length] if positions is None else embed_tokens(table, positions))[None]
     records = []
     for i, layer in enumerate(params.layers):
         of_layer: dict[str, Any] = {} if gates is None else {"gates": gates[i]}
@@ -341,6 +347,18 @@ def forward(
     x = layer_norm(x, *params.output_norm, config.epsilon)
     logits = linear(x, params.unembedding)  # (B, T, V)
     return (logits, tuple(records)) if return_intermediates else logits
+
+
+def _check_embeddings(params: TinyParams, config: TinyConfig) -> None:
+    """Raise unless the tables are those of a model of this config."""
+    token, position, width = params.token_embedding, params.position_embedding, config.d_model
+    check_numbers(token, "token_embedding", (config.vocab_size, width), "axes (V, D) =")
+    if config.positions == "learned":
+        check_floating(position, "position_embedding", token, "token_embedding")
+        check_shape(position, "position_embedding", (config.max_length, width), "axes (T, D) =")
+    else:
+        what = f"None, as config.positions is {config.positions!r}"
+        check(position is None, "position_embedding", what, repr(type(position)))
 
 
 def angles(
@@ -366,6 +384,10 @@ def angles(
         (5, 8)
     """
     check_type(config, "config", TinyConfig)
+    check_rank(token_ids, "token_ids", "(B, T)", 2)
+    if positions is not None:
+        check_integers(positions, "positions")
+        check_shape(positions, "positions", token_ids.shape[1:], "one place for each token")
     if config.positions != "rotary":
         return None
     head_dim = config.head_dim or config.d_model // config.num_heads

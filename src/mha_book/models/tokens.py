@@ -187,6 +187,7 @@ def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
     """
     check_integers(token_ids, "token_ids")
     check(token_ids.ndim == 1, "token_ids", "axes (P,), that is rank 1", token_ids.shape)
+    check_type(characters, "characters", str)
     symbols = "\N{REPLACEMENT CHARACTER}" + characters
     ids = [int(number) for number in token_ids]
     for number in ids:

@@ -232,6 +232,7 @@ def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = N
         >>> mask.materialize(2, 3).astype(int).tolist()
         [[[[1, 0, 0], [1, 1, 0]]]]
     """
+    check_type(cache, "cache", KVCache, "as init_cache gives it")
     check_size(num_new, "num_new", 0, "an integer, 0 or more")
     counts = _checked_counts(cache, num_new, counts)
     start = cache.lengths - counts
@@ -283,6 +284,7 @@ def attend_cached(
         >>> attend_cached(jnp.ones((1, 6, 1, 4)), cache).shape
         (1, 6, 1, 4)
     """
+    check_type(cache, "cache", KVCache, "as init_cache gives it")
     check_rank(query, "query", "(B, N, T, H)", 4)
     check(query.ndim == 4, "query", "axes (B, N, T, H), that is rank 4", f"shape {query.shape}")
     check_axis(query, "query", 0, "(B, N, T, H)", cache.keys.shape[0], "the cache")

@@ -21,8 +21,8 @@ from mha_book._checks import (
     check_axis,
     check_floating,
     check_function,
+    check_numbers,
     check_rank,
-    check_shape,
     check_type,
 )
 from mha_book.attention import gradient as attention_gradient
@@ -84,7 +84,7 @@ def project_heads_vjp(
     check_axis(weight, "weight", 0, "(D, N, H)", x.shape[-1], "x")
     d_model, num_heads, width = weight.shape
     shape = (*x.shape[:-2], num_heads, x.shape[-2], width)
-    check_shape(d_heads, "d_heads", shape, "axes (…, N, T, H) =")
+    check_numbers(d_heads, "d_heads", shape, "axes (…, N, T, H) =")
     flat = combine_heads(d_heads)  # (…, T, N·H)
     d_x = jnp.matmul(flat, jnp.reshape(weight, (d_model, num_heads * width)).T)
     d_weight = jnp.einsum("tf,td->fd", _rows(flat), _rows(x)).T  # the small result is turned
@@ -121,7 +121,7 @@ def combine_outputs_vjp(
     got = f"shape {heads.shape}"
     check((heads.shape[-3], heads.shape[-1]) == (num_heads, width), "heads", what, got)
     shape = (*heads.shape[:-3], heads.shape[-2], d_model)
-    check_shape(d_output, "d_output", shape, "axes (…, T, D) =")
+    check_numbers(d_output, "d_output", shape, "axes (…, T, D) =")
     flat = jnp.reshape(w_o, (num_heads * width, d_model))  # (N·C, D)
     d_mixed = jnp.matmul(d_output, flat.T)
     # No heads at all: a layer whose heads were all removed.
@@ -155,7 +155,7 @@ def gates_vjp(
     """
     check_rank(heads, "heads", "(…, N, T, C)", 3)
     check_gates(gates, heads)
-    check_shape(d_gated, "d_gated", heads.shape, "the shape of heads,")
+    check_numbers(d_gated, "d_gated", heads.shape, "the shape of heads,")
     head_axis = heads.ndim - 3
     others = tuple(axis for axis in range(heads.ndim) if axis != head_axis)
     return d_gated * broadcast_gates(gates, heads.ndim), jnp.sum(heads * d_gated, axis=others)
@@ -181,6 +181,7 @@ def rotate_vjp(
         [[1.0, -0.0]]
     """
     check_rank(angles, "angles", "(…, T, H/2)", 2)
+    check_floating(angles, "angles")
     return rotate(d_rotated, -angles)
 
 
@@ -262,7 +263,8 @@ def multi_head_attention_vjp(
         (8, 2, 4)
     """
     known = ("manual", "recompute")
-    check(implementation in known, "implementation", f"one of {', '.join(known)}", implementation)
+    what = f"one of {', '.join(known)}"
+    check(implementation in known, "implementation", what, repr(implementation))
     q, k, v = project_qkv(params, query, key, value, angles=angles)
     separate = unfuse(params) if isinstance(params, FusedMultiHeadParams) else params
     key_input = query if key is None else key
@@ -283,7 +285,7 @@ def multi_head_attention_vjp(
     output = project_output(separate, gated)
 
     def pull(d_output: Array) -> LayerGradients:
-        check_shape(d_output, "d_output", output.shape, "the shape of the output,")
+        check_numbers(d_output, "d_output", output.shape, "the shape of the output,")
         d_output = _times(d_output, factors.output)
         d_gated, d_w_o, d_b_o = combine_outputs_vjp(gated, separate.w_o, d_output)
         d_kept, d_gates = d_gated, None

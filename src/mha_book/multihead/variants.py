@@ -11,10 +11,11 @@ width of queries and keys, ``C`` width of values.
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import (
@@ -23,14 +24,16 @@ from mha_book._checks import (
     check_floating,
     check_number,
     check_rank,
+    check_scale,
     check_shape,
     check_size,
-    wide,
+    check_type,
 )
 from mha_book.attention.dispatch import attend
+from mha_book.attention.operands import fold_groups
 from mha_book.attention.reference import scores
 from mha_book.layers import rms_norm
-from mha_book.masks import Mask, as_mask, visibility
+from mha_book.masks import Mask, as_mask, visibility, zero_unattended
 from mha_book.multihead.latent import LatentParams, compress, expanded_attention
 from mha_book.multihead.layer import (
     multi_head_attention,
@@ -108,10 +111,12 @@ def tied_attention(
         >>> jax.eval_shape(tied_attention, params, jnp.ones((8, 2)), x, angles).shape
         (5, 8)
     """
+    check_type(params, "params", MultiHeadParams)
     query, _, value = project_qkv(params, x)
     rotated = _shape_of(w_kr, "w_kr", "(D, P)", x, params.w_q.shape[0])[1]
     plain = query.shape[-1] - rotated
-    check(0 < plain <= value.shape[-1], "w_kr", "P below H and H - P at most C", w_kr.shape)
+    fits = rotated % 2 == 0 and 0 < plain <= value.shape[-1]
+    check(fits, "w_kr", "P below H, even, and H - P at most C", w_kr.shape)
     turned = jnp.concatenate((query[..., :plain], rotate(query[..., plain:], angles)), axis=-1)
     shared = rotate(jnp.matmul(x, w_kr), angles)[..., None, :, :]  # one for all heads
     shared = jnp.broadcast_to(shared, (*value.shape[:-1], rotated))
@@ -162,7 +167,7 @@ def low_rank_attention(
         >>> jax.eval_shape(run, params, jnp.ones((7, 8)), jnp.zeros((7, 1))).shape
         (7, 8)
     """
-    blocks = _blocks(params, num_blocks)
+    blocks = _blocks(params, num_blocks, "num_blocks")
     total = jnp.zeros_like(x)
     for block in blocks:
         latent = compress(block, x, angles)
@@ -209,32 +214,31 @@ def grouped_latent_attention(
         >>> jax.eval_shape(run, params, jnp.ones((7, 8)), jnp.zeros((7, 1))).shape
         (7, 8)
     """
-    num_heads = params.w_uk.shape[1]
+    _check_blocks(params, num_groups, "num_groups")
+    rank, num_heads, _ = params.w_uk.shape
     what = f"a number that divides the {num_heads} heads"
-    blocks = _blocks(params, num_groups)
     check(num_heads % num_groups == 0, "num_groups", what, num_groups)
-    size = num_heads // num_groups
-    total = jnp.zeros_like(x)
-    for group, block in enumerate(blocks):
-        mine = slice(group * size, (group + 1) * size)
-        narrow = block._replace(
-            w_q=block.w_q[:, mine],
-            w_uk=block.w_uk[:, mine],
-            w_uv=block.w_uv[:, mine],
-            w_o=block.w_o[mine],
-        )
-        latent = compress(narrow, x, angles)
-        total += expanded_attention(narrow, x, latent, angles, mask=mask, is_causal=is_causal)
-    return total
+    block, group = (jnp.repeat(jnp.arange(num_groups), n // num_groups) for n in (rank, num_heads))
+    is_own = (block[:, None] == group[None])[..., None]  # (R, N, 1)
+    own = (jnp.where(is_own, w, jnp.zeros((), w.dtype)) for w in (params.w_uk, params.w_uv))
+    params = params._replace(**dict(zip(("w_uk", "w_uv"), own, strict=True)))
+    latent = compress(params, x, angles)
+    return expanded_attention(params, x, latent, angles, mask=mask, is_causal=is_causal)
 
 
-def _blocks(params: LatentParams, count: int) -> list[LatentParams]:
-    """Return the weights of a latent layer for each block of its latent."""
-    check(isinstance(params, LatentParams), "params", "LatentParams", type(params).__name__)
-    check_size(count, "the number of blocks")
-    rank = params.w_c.shape[-1]
-    check(rank % count == 0, "the number of blocks", f"a divisor of R = {rank}", count)
+def _check_blocks(params: LatentParams, count: int, name: str) -> None:
+    """Raise unless the latent of a layer can be cut into that many blocks."""
+    check_type(params, "params", LatentParams, "as init_latent gives them")
+    check_size(count, name)
+    check_rank(params.w_uk, "w_uk", "(R, N, H)", 3)
+    rank = params.w_uk.shape[0]
+    check(rank % count == 0, name, f"a divisor of R = {rank}", count)
     check(params.norm_c is None, "norm_c", "None: the blocks would share it", "an array")
+
+
+def _blocks(params: LatentParams, count: int, name: str) -> list[LatentParams]:
+    """Return the weights of a latent layer for each block of its latent."""
+    _check_blocks(params, count, name)
     parts = (jnp.split(w, count, axis) for w, axis in ((params.w_c, 1), (params.w_uk, 0)))
     values = jnp.split(params.w_uv, count, 0)
     return [
@@ -344,16 +348,22 @@ def tensor_product_attention(
         >>> jax.eval_shape(tensor_product_attention, params, jnp.ones((7, 8))).shape
         (7, 8)
     """
+    check_type(params, "params", TensorProductParams)
+    check_rank(x, "x", "(…, T, D)", 2)
     query = _product(params.q_heads, params.q_features, x, angles, "q")
     key = _product(params.k_heads, params.k_features, x, angles, "k")
     value = _product(params.v_heads, params.v_features, x, None, "v")
     heads = attend(query, key, value, mask=mask, is_causal=is_causal)
+    check_floating(params.w_o, "w_o", x, "x")
     check_shape(params.w_o, "w_o", (*value.shape[-3::2], x.shape[-1]), "axes (N, C, D) =")
     return jnp.einsum("...hic,hcd->...id", heads, params.w_o)
 
 
 def _product(heads: Array, features: Array, x: Array, angles: Array | None, name: str) -> Array:
     """Return ``(…, N, T, H)``, the mean of the products of head factors and feature factors."""
+    check_floating(features, f"{name}_features", x, "x")
+    check(features.ndim == 3, f"{name}_features", "axes (D, R, H)", features.shape)
+    check_axis(features, f"{name}_features", 0, "(D, R, H)", x.shape[-1], "x")
     made = project_heads(x, features)  # (…, R, T, H)
     made = made if angles is None else rotate(made, angles)
     check_floating(heads, f"{name}_heads", x, "x")
@@ -443,7 +453,7 @@ def multi_matrix_attention(
 def differential_attention(
     params: MultiHeadParams,
     w_q2: Float[Array, "D N H"],
-    balance: Float[Array, "D N"] | float,
+    balance: Float[Array, "D N"] | Float[Array, ""] | float,
     x: Float[Array, "*batch T D"],
     *,
     w_k2: Float[Array, "D K H"] | None = None,
@@ -462,7 +472,7 @@ def differential_attention(
     Args:
         params: the weights, with the first queries.
         w_q2: ``(D, N, H)``, makes the second queries.
-        balance: ``(D, N)``, makes $\mu$ by a sigmoid; or $\mu$ itself, a number.
+        balance: ``(D, N)``, makes $\mu$ by a sigmoid; or $\mu$ itself, a number or an array ``()``.
         x: ``(…, T, D)``.
         w_k2: ``(D, K, H)``, makes the keys of the second queries; None for the same keys.
         norm: ``(C,)``, weight of a norm of each head's output; None for no norm.
@@ -487,18 +497,22 @@ def differential_attention(
         >>> jax.eval_shape(differential_attention, params, params.w_q, w, jnp.ones((5, 8))).shape
         (5, 8)
     """
+    check_type(params, "params", MultiHeadParams)
     second = params._replace(w_q=w_q2, w_k=params.w_k if w_k2 is None else w_k2)
     query, key, value = project_qkv(params, x, angles=angles)
     query2, key2, _ = project_qkv(second, x, angles=angles)
     check(query2.shape == query.shape, "w_q2", f"shape {params.w_q.shape}", f"shape {w_q2.shape}")
     first = attend(query, key, value, mask=mask, is_causal=is_causal)
     other = attend(query2, key2, value, mask=mask, is_causal=is_causal)
-    if isinstance(balance, float | int):
+    if np.ndim(balance) == 0:
+        check_scale(balance, "balance")
         share = jnp.asarray(balance, x.dtype)
     else:
-        share = jax.nn.sigmoid(_of_each_head(x, balance, "balance", query))
+        share = jax.nn.sigmoid(_of_each_head(x, cast(Array, balance), "balance", query))
     heads = first - share * other
-    heads = heads if norm is None else rms_norm(heads, norm)
+    if norm is not None:
+        _check_norm(norm, "norm", "(C,)", heads)
+        heads = rms_norm(heads, norm)
     return project_output(params, heads)
 
 
@@ -538,7 +552,9 @@ def gated_attention(
     """
     query, key, value = project_qkv(params, x, angles=angles)
     heads = attend(query, key, value, mask=mask, is_causal=is_causal)
-    if getattr(w_gate, "ndim", 0) == 3:
+    check_floating(w_gate, "w_gate", x, "x")
+    if w_gate.ndim == 3:
+        check_axis(w_gate, "w_gate", 0, "(D, N, C)", x.shape[-1], "x")
         gate = project_heads(x, w_gate)
         check(gate.shape == heads.shape, "w_gate", "(D, N, C) or (D, N)", f"shape {w_gate.shape}")
     else:
@@ -599,7 +615,9 @@ def mixture_of_heads(
     is_taken = jnp.any(jax.nn.one_hot(taken, num_heads, dtype=bool), axis=-2)  # (…, T, N)
     weight = jnp.where(is_taken, jax.nn.softmax(logits, axis=-1), 0)
     heads = attend(query, key, value, mask=mask, is_causal=is_causal)
-    return project_output(params, heads * jnp.swapaxes(weight, -1, -2)[..., None])
+    weight, is_taken = (jnp.swapaxes(y, -1, -2)[..., None] for y in (weight, is_taken))
+    # Zero times a head that is not a number is not zero.
+    return project_output(params, jnp.where(is_taken, heads, 0) * weight)
 
 
 def talking_heads_attention(
@@ -754,6 +772,8 @@ def normalized_attention(
         (5, 8)
     """
     query, key, value = project_qkv(params, x)
+    for weight, name in ((norm_q, "norm_q"), (norm_k, "norm_k")):
+        _check_norm(weight, name, "(H,)", query)
     query, key = rms_norm(query, norm_q, epsilon), rms_norm(key, norm_k, epsilon)
     if angles is not None:
         query, key = rotate(query, angles), rotate(key, angles)
@@ -800,7 +820,8 @@ def clip_queries_and_keys(
     check_floating(largest_scores, "largest_scores", params.w_q, "w_q")
     check_shape(largest_scores, "largest_scores", (num_heads,), "axes (N,) =")
     check_number(threshold, "threshold", "a positive number", positive=True)
-    factor = jnp.where(largest_scores > threshold, threshold / largest_scores, 1.0)
+    most = jnp.asarray(threshold, largest_scores.dtype)
+    factor = jnp.where(largest_scores > most, most / largest_scores, 1.0)
     root = jnp.sqrt(factor).astype(params.w_q.dtype)[None, :, None]
     return params._replace(w_q=params.w_q * root, w_k=params.w_k * root)
 
@@ -846,6 +867,7 @@ def sink_logit_attention(
     check_floating(sink, "sink", x, "x")
     check_shape(sink, "sink", (query.shape[-3],), "axes (N,) =")
     heads, lse = attend(query, key, value, mask=mask, is_causal=is_causal, return_lse=True)
+    lse = jnp.maximum(lse, jnp.finfo(lse.dtype).min)  # of an empty row, if the sink is -inf too
     logit = jnp.broadcast_to(sink.astype(lse.dtype)[:, None], lse.shape)
     share = jax.nn.sigmoid(lse - logit)  # (…, N, T)
     return project_output(params, heads * share[..., None].astype(heads.dtype))
@@ -887,12 +909,15 @@ def sigmoid_attention(
     """
     query, key, value = project_qkv(params, x, angles=angles)
     shape = (*query.shape[:-1], key.shape[-2])
-    added = -math.log(shape[-1]) if offset is None else offset
+    offset = -math.log(shape[-1] or 1) if offset is None else offset
+    check_scale(offset, "offset")
     visible = visibility(as_mask(mask, is_causal, shape), None, shape)
-    weights = jax.nn.sigmoid(scores(query, key, None, 1.0 / math.sqrt(query.shape[-1])) + added)
+    query, key, value = zero_unattended(query, key, value, visible)
+    logits = scores(query, key, None, 1.0 / math.sqrt(query.shape[-1]))
+    weights = jax.nn.sigmoid(logits + jnp.asarray(offset, logits.dtype))
     weights = weights if visible is None else jnp.where(visible, weights, 0)
-    repeated = jnp.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
-    heads = jnp.matmul(weights, repeated.astype(wide(value.dtype))).astype(value.dtype)
+    heads = jnp.matmul(fold_groups(weights, value), value.astype(weights.dtype))
+    heads = jnp.reshape(heads, (*shape[:-1], value.shape[-1])).astype(value.dtype)
     return project_output(params, heads)
 
 
@@ -918,11 +943,13 @@ def head_windows(windows: tuple[int | None, ...], length: int) -> Bool[Array, "N
         [[[1, 0], [0, 1]], [[1, 0], [1, 1]]]
     """
     check_size(length, "length")
+    what = "a list of numbers of keys, one for each head"
+    check(isinstance(windows, (tuple, list)), "windows", what, repr(windows))
     for window in windows:
         if window is not None:
             check_size(window, "windows", 1, "positive integers, or None for no window")
     back = jnp.arange(length)[:, None] - jnp.arange(length)[None]
-    widest = jnp.asarray([length if window is None else window for window in windows])
+    widest = jnp.asarray([length if w is None else min(w, length) for w in windows], back.dtype)
     return (back >= 0)[None] & (back[None] < widest[:, None, None])
 
 
@@ -945,6 +972,11 @@ def _shape_of(weight: Array, name: str, axes: str, x: Array, rows: int) -> tuple
     check(weight.ndim == 2, name, f"axes {axes}, that is rank 2", f"shape {weight.shape}")
     check_axis(weight, name, 0, axes, rows, "x")
     return tuple(weight.shape)
+
+
+def _check_norm(weight: Array, name: str, axes: str, x: Array) -> None:
+    check_floating(weight, name, x, "x")
+    check_shape(weight, name, x.shape[-1:], f"axes {axes} =")
 
 
 def _of_each_head(x: Array, weight: Array, name: str, query: Array) -> Array:
