@@ -27,6 +27,7 @@ from tests.attention.contract.suite import Outcome
 __all__ = ["SEED", "go_on", "parts", "run", "sources", "summary", "table"]
 
 SEED = 2017
+SAMPLE = 6
 ROOT = Path(__file__).parents[3]
 SOURCES = (
     "src/mha_book/attention/*.py", "src/mha_book/masks.py", "src/mha_book/heads.py",
@@ -76,14 +77,11 @@ def _counts(timed: Iterable[Any]) -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
-def parts(cut: int | None = None) -> list[list[Case]]:
+def parts() -> list[list[Case]]:
     """Return all levels of the product, as cases of the reference, in their random order.
 
     A part has the eager cases of one shape, and so many of the others as fall to it: of every
     prefix, the eager and the other cases are each a fair sample.
-
-    Args:
-        cut: how many cases of each part to take, for a test; None for all.
     """
     draw, groups, others = random.Random(SEED), dict[Any, list[Case]](), list[Case]()
     every = list(cases.product("reference"))
@@ -93,7 +91,7 @@ def parts(cut: int | None = None) -> list[list[Case]]:
         (groups.setdefault(shape, []) if case.mode == "eager" else others).append(case)
     shapes = list(groups)
     draw.shuffle(shapes)
-    return [(groups[shape] + others[n :: len(shapes)])[:cut] for n, shape in enumerate(shapes)]
+    return [(groups[shape] + others[n :: len(shapes)]) for n, shape in enumerate(shapes)]
 
 
 def sources() -> str:
@@ -170,13 +168,15 @@ def summary(journals: Iterable[Path]) -> dict[str, Any]:
     Returns:
         ``runs``, their headings; ``levels``, how many combinations there are and how many were run;
         ``found``, by the way of compiling, implementation and dtype, the cases served, refused and
-        failed, the worst error as a part of the tolerance and the processor's seconds; and
-        ``failures``.
+        failed, the worst error as a part of the tolerance and the processor's seconds;
+        ``failures``; and ``sample``, of some levels whether each implementation refused them, and
+        its error, to be computed again.
     """
     every = {case.name: case for case in cases.product("reference")}
     runs, failures = [], []
     timed: dict[str, list[Any]] = {}
     seen: dict[str, set[str]] = {}
+    sample: dict[str, Any] = {}
     for journal in journals:
         text = journal.read_text(encoding="utf8")
         first, *lines = text[: text.rfind("\n")].splitlines()
@@ -187,6 +187,11 @@ def summary(journals: Iterable[Path]) -> dict[str, Any]:
             if line["levels"] in seen.setdefault(compiled, set()):
                 continue  # shares of another number overlap
             seen[compiled].add(line["levels"])
+            if len(sample) < SAMPLE and compiled == "unoptimized":
+                sample[line["levels"]] = {
+                    name: [is_refused, _rounded(worst, 4)]
+                    for name, (is_refused, worst, *_) in line["outcomes"].items()
+                }
             for name, (refused, worst, seconds, complaints) in line["outcomes"].items():
                 case = every[line["levels"]]._replace(implementation=name)
                 outcome = Outcome(case, refused, worst, tuple(complaints))
@@ -209,6 +214,7 @@ def summary(journals: Iterable[Path]) -> dict[str, Any]:
             for way, some in timed.items()
         },
         "failures": failures,
+        "sample": sample,
         "runs": runs,
     }  # fmt: skip
 
