@@ -38,6 +38,8 @@ SHAPES = [
 ]
 """Shapes of scores ``(…, N, T, S)``; few, since each of them compiles its operations."""
 
+BLOCK = 40  # so many of one shape, one after another
+
 
 class Drawn(NamedTuple):
     """A mask, and the same as words and as a rule in plain Python.
@@ -166,12 +168,14 @@ def _alone(mask: Mask, shape: tuple[int, ...]) -> jax.Array:
 
 def _mapped(mask: Mask, shape: tuple[int, ...]) -> jax.Array:
     """Map over the first batch axis; what has no such axis is the same for all."""
-    size = shape[0]
-    if any(leaf.ndim == 0 for leaf in jax.tree.leaves(mask)):
-        mask = jax.tree.map(lambda x: jnp.broadcast_to(x, shape[:-3]) if not x.ndim else x, mask)
-    axes = jax.tree.map(lambda leaf: 0 if leaf.shape[0] == size else None, mask)
-    mask = jax.tree.map(lambda leaf: leaf if leaf.shape[0] == size else leaf[0], mask)
-    return jax.vmap(lambda one: _used(one, shape[1:]), in_axes=(axes,), axis_size=size)(mask)
+    leaves, structure = jax.tree.flatten(mask)  # an axis in the place of a bound would be a bound
+    size, axes = shape[0], [0 if leaf.ndim and len(leaf) == shape[0] else None for leaf in leaves]
+    leaves = [x[0] if a is None and x.ndim else x for x, a in zip(leaves, axes, strict=True)]
+
+    def one(*leaves: jax.Array) -> jax.Array:
+        return _used(jax.tree.unflatten(structure, leaves), shape[1:])
+
+    return jax.vmap(one, in_axes=axes, axis_size=size)(*leaves)
 
 
 def _carried(mask: Mask, shape: tuple[int, ...]) -> jax.Array:
@@ -377,21 +381,20 @@ def run(seconds: float, seed: int, most: int = 10**9) -> Found:
             break
         start = time.process_time()
         try:
-            counts += one(f"{seed} {number}")
+            shape = random.Random(f"{seed} {number // BLOCK}").choice(SHAPES)
+            counts += one(random.Random(f"{seed} {number}"), shape)
         except Exception:
             print(f"number {number} of seed {seed}", file=sys.stderr)
             raise
         slowest = max(slowest, (time.process_time() - start, f"number {number} of seed {seed}"))
-        if number % 300 == 299:
-            jax.clear_caches()  # programs inside jit would gather
+        if number % BLOCK == BLOCK - 1:
+            jax.clear_caches()  # the next have another shape, and other programs
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return Found(counts, round(slowest[0] * 1000), slowest[1], peak)
 
 
-def one(seed: str) -> Counter[str]:
+def one(draw: random.Random, shape: tuple[int, ...]) -> Counter[str]:
     """Try one mask, by two of the ways and one in four in ``attend``, a wrong one and ten specs."""
-    draw = random.Random(seed)
-    shape = draw.choice(SHAPES)
     drawn = draw_mask(draw, shape)
     visible_everywhere(drawn, shape, ["used", draw.choice(list(WAYS))])
     counts = Counter(masks=1)
