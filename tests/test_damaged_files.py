@@ -2,16 +2,22 @@
 
 import json
 import random
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mha_book import storage
+from mha_book.models import smollm2
 from mha_book.storage import (
+    _digest,
     installed_file,
     load_arrays,
     load_tree,
@@ -101,6 +107,17 @@ HOSTILE = {
     "metadata that is a list": with_header({"w": entry(), "__metadata__": []}),
     "two arrays at one place": with_header({"w": entry(), "v": entry()}),
     "one name twice": with_header(b'{"w": %s, "w": %s}' % ((json.dumps(entry()).encode(),) * 2)),
+    "a header longer than the file": (10**6).to_bytes(8, "little") + json.dumps({}).encode(),
+    "a header of a million names": with_header(b'{"":0' + b',"":0' * 10**6 + b"}"),
+    "arrays that overlap": with_header({"w": entry(), "v": entry(offsets=(4, 12))}, b"\0" * 12),
+    "a gap": with_header({"w": entry(offsets=(4, 12))}, b"\0" * 12),
+    "fewer bytes than the shape": with_header({"w": entry(shape=(3,))}),
+    "more bytes than arrays": with_header({"w": entry()}, b"\0" * 9),
+    "sizes without entries": with_header({"w": entry(shape=(2**60, 0), offsets=(0, 0))}, b""),
+    "a size of many digits": with_header(b'{"w": {"shape": [' + b"9" * 10_000 + b"]}}"),
+    "names without end": with_header({"w" * 10**6: entry()}),
+    "a million axes": with_header({"w": entry(shape=[1] * 10**6, offsets=(0, 4))}, b"\0" * 4),
+    "GGUF": b"GGUF\x03\0\0\0" + b"\xff" * 16,
     "pickled": b"\x80\x04cos\nsystem\n(S'true'\ntR.", "text": b"hello" * 50,
 }  # fmt: skip
 
@@ -109,8 +126,42 @@ HOSTILE = {
 def test_arrays_made_to_harm_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.safetensors"
     path.write_bytes(HOSTILE[name])
-    with pytest.raises(ValueError, match="expected"):
+    start = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="expected"):
+            load_arrays(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * len(HOSTILE[name]) + 10**6
+    assert time.process_time() - start < 5
+
+
+def forged(path: Path, arrays: dict[str, np.ndarray], described: dict[str, str]) -> Path:
+    """A file with a digest that fits: it is no signature, and anybody can make one."""
+    digest = _digest(arrays, described)
+    path.write_bytes(safetensors.numpy.save(arrays, {**described, "sha256": digest}))
+    return path
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "", "9" * 5000, '{"a": ' * 5000])
+def test_metadata_made_to_harm_is_refused(text: str, tmp_path: Path) -> None:
+    """They were an error of recursion, or one that did not say which file."""
+    path = forged(tmp_path / "hostile.safetensors", ARRAYS, {"config": text})
+    with pytest.raises(ValueError, match="expected metadata in JSON") as raised:
         load_arrays(path)
+    says_where(raised.value, path)
+
+
+@pytest.mark.parametrize("name", ["../../w", "/etc/w", "a/b", "", ".", "a\0b", "con", "w" * 5000])
+def test_the_name_of_an_array_is_no_path(name: str, tmp_path: Path) -> None:
+    path = forged(tmp_path / "named.safetensors", {name: ARRAYS["w"]}, {})
+    arrays, _ = load_arrays(path)
+    assert [*arrays] == [name]
+    assert [*tmp_path.iterdir()] == [path]
+    with pytest.raises(ValueError, match=r"\['w'\]: expected an array of this name"):
+        load_tree(arrays, {"w": ARRAYS["w"]})
 
 
 @given(
@@ -194,6 +245,59 @@ def test_a_column_is_numbers_as_they_are_written(
     assert column.dtype.kind == kind
     if kind == "U":
         assert column.tolist() == cells
+
+
+@pytest.mark.parametrize("depth", [300, 600, 900, 950, 990, 1500, 5000])
+def test_a_result_of_many_lists_is_read_or_refused(depth: int, tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text(f'{{"provenance": {{}}, "x": {"[" * depth}{"]" * depth}}}')
+    with pytest.raises(ValueError, match="expected"):
+        read_result(path)
+
+
+def test_what_is_too_deep_for_json_is_not_stored() -> None:
+    """It was an error of recursion."""
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(ValueError, match="document: expected values in fewer lists"):
+        seal({"provenance": {}, "x": nested})
+
+
+@pytest.mark.parametrize("read", [load_arrays, read_result, read_table])
+def test_what_is_no_file_is_an_error_of_the_system(read: Any, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    for path in (tmp_path, tmp_path / "loop", tmp_path / "nowhere"):
+        with pytest.raises(OSError, match=str(path)):
+            read(path)
+
+
+def test_a_link_out_of_the_package_is_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "some_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('it was imported')")
+    (package / "weights").symlink_to("/etc/hosts")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match=f"sha256 of {package / 'weights'}: expected 0000"):
+        installed_file("some_package", "weights", "0" * 64)
+
+
+@pytest.mark.parametrize("content", [b"GGUF\x03\0\0\0" + b"\xff" * 16, b"", b"GGUF" * 1000])
+def test_weights_of_another_digest_reach_no_reader(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader of GGUF believes the counts in a file; it is handed no unknown file."""
+    gguf = pytest.importorskip("gguf")
+    path = tmp_path / smollm2.FILE[0]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    monkeypatch.setattr(storage, "find_package", lambda package: tmp_path)
+    monkeypatch.setattr(gguf, "GGUFReader", None)
+    with pytest.raises(ValueError, match="sha256 of "):
+        smollm2.load_smollm2()
 
 
 @pytest.mark.parametrize("name", ["../heads.py", "/etc/passwd", "a/../../b", "", ".."])

@@ -183,6 +183,8 @@ def _json(value: Any, name: str, **options: Any) -> str:
     except (TypeError, ValueError) as error:
         what = "what JSON can hold: text, finite numbers, lists, names to values"
         raise ValueError(f"{name}: expected {what}; got {value!r}: {error}") from error
+    except RecursionError as error:  # too deep to be shown as well
+        raise ValueError(f"{name}: expected values in fewer lists; got {error}") from error
 
 
 def seal(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -388,7 +390,10 @@ def load_arrays(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
         raise ValueError(f"{path}: expected a whole safetensors file; got {error}") from error
     stored = described.pop("sha256", None)
     check(stored == _digest(arrays, described), str(path), "content with its own digest", stored)
-    return arrays, {name: json.loads(value) for name, value in described.items()}
+    try:  # a digest is no signature: whoever makes a file can make it
+        return arrays, {name: json.loads(value) for name, value in described.items()}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: expected metadata in JSON; got {error}") from error
 
 
 def load_tree(arrays: Mapping[str, np.ndarray], like: Tree, prefix: str = "") -> Tree:

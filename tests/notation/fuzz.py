@@ -5,9 +5,10 @@ as a program it tries as many strings as fit into a time, and says how many; one
 back stops it, with where it hangs::
 
     python -m tests.notation.fuzz --seconds 600 --seed 1
+    python -m tests.notation.fuzz --seconds 0 --inputs 1000000 --processes 2 \\
+        --output tests/data/fuzz_notation.json
 """
 
-import argparse
 import faulthandler
 import random
 import resource
@@ -23,6 +24,7 @@ import numpy as np
 from mha_book.notation.equation import Equation, parse_equations, run_loops
 from mha_book.notation.expression import all_indices, key
 from mha_book.notation.page import page_equations
+from tests.fuzzing import Found, main
 
 __all__ = ["CORPUS", "computed", "outcome", "strings"]
 
@@ -203,7 +205,7 @@ def strings(draw: random.Random) -> Iterator[tuple[str, str]]:
             yield name, kind(draw)
 
 
-def run(seconds: float, seed: int, most: int = 10**9, evaluated: float = 0.002) -> Counter[str]:
+def run(seconds: float, seed: int, most: int = 10**9, evaluated: float = 0.002) -> Found:
     """Try strings until the time is over; raise at the first that breaks the contract.
 
     Args:
@@ -213,16 +215,17 @@ def run(seconds: float, seed: int, most: int = 10**9, evaluated: float = 0.002) 
         evaluated: which share of the equations is computed as well, which takes longest.
 
     Returns:
-        How many strings of each kind, how many equations were read, and what computing gave;
-        ``slowest_ms`` is the longest time of one string, in processor time.
+        How many strings of each kind and ``strings`` in all, how many equations were read, and what
+        computing gave; and the slowest string.
     """
     draw = random.Random(seed)
     counts = Counter[str]()
-    slowest, ends = 0.0, time.monotonic() + seconds
+    slowest, ends = (0.0, ""), time.monotonic() + seconds
     for number, (kind, source) in enumerate(strings(draw)):
         if number >= most or time.monotonic() > ends:
             break
-        faulthandler.dump_traceback_later(60, exit=True)
+        if number % 50 == 0:  # a watch costs a thread
+            faulthandler.dump_traceback_later(60, exit=True)
         start = time.process_time()
         try:
             found = outcome(source)
@@ -233,20 +236,14 @@ def run(seconds: float, seed: int, most: int = 10**9, evaluated: float = 0.002) 
         except Exception:
             print(f"string {number} of seed {seed}: {source!r}", file=sys.stderr)
             raise
-        slowest = max(slowest, taken)
+        slowest = max(slowest, (taken, source))
+        counts["strings"] += 1
         counts[kind] += 1
         counts["equations"] += len(found)
     faulthandler.cancel_dump_traceback_later()
-    counts["slowest_ms"] = round(slowest * 1000)
-    counts["peak_MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return counts
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return Found(counts, round(slowest[0] * 1000), slowest[1], peak)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    found = run(options.seconds, options.seed)
-    total = sum(found[kind] for kind in KINDS)
-    print(f"{total} strings:", ", ".join(f"{name} {count}" for name, count in found.items()))
+    main(run, __doc__)

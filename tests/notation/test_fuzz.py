@@ -1,6 +1,7 @@
 """Strings that nobody meant: an answer or a located error, never anything else."""
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mha_book.notation.equation import Equation, run_loops
+from mha_book.storage import read_result
+from tests.fuzzing import main
 from tests.notation.fuzz import KINDS, computed, outcome, run
 
 pytestmark = [pytest.mark.usefixtures("no_type_checks")]
+
+STORED = Path(__file__).parents[1] / "data" / "fuzz_notation.json"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -40,17 +45,40 @@ def test_what_is_read_computes_what_its_loops_do() -> None:
 
 @pytest.mark.slow
 def test_ten_thousand_strings() -> None:
-    counts = run(seconds=25, seed=7, most=10_000)
-    assert sum(counts[kind] for kind in KINDS) >= 1000
-    assert counts["slowest_ms"] < 1000
+    found = run(seconds=25, seed=7, most=10_000)
+    assert found.counts["strings"] >= 1000
+    assert found.slowest_ms < 1000
 
 
 @pytest.mark.exhaustive
 def test_a_million_strings() -> None:
     """Half an hour of one core; a string that takes a second ends it, and memory stays bounded."""
-    counts = run(seconds=7200, seed=1, most=10**6)
-    assert sum(counts[kind] for kind in KINDS) == 10**6
-    assert counts["peak_MB"] < 3000
+    found = run(seconds=7200, seed=1, most=10**6)
+    assert found.counts["strings"] == 10**6
+    assert found.peak_MB < 3000
+
+
+def test_what_was_stored_of_a_longer_run() -> None:
+    found = read_result(STORED)
+    counts = found["counts"]
+    assert counts["strings"] == sum(counts[kind] for kind in KINDS) >= 10_000
+    assert {counts[kind] for kind in KINDS} <= {counts["soup"], counts["soup"] - 1}
+    assert counts["computed"] > 0
+    assert found["slowest_ms"] < 1000
+    assert found["peak_MB"] < 3000
+    outcome(found["slowest"])
+
+
+@pytest.mark.slow
+def test_it_runs_in_processes_and_stores_what_it_saw(tmp_path: Path) -> None:
+    path = tmp_path / "fuzz.json"
+    given = ["--inputs", "31", "--seed", "5", "--processes", "2", "--output", str(path)]
+    main(run, "strings", given)
+    found = read_result(path)
+    assert found["counts"]["strings"] == 31
+    assert found["provenance"]["seeds"] == [5, 6]
+    one, other = run(60, 5, 16).counts, run(60, 6, 15).counts
+    assert found["counts"] == one + other
 
 
 # --- what was found -------------------------------------------------------------------------------

@@ -101,17 +101,20 @@ def _everything(s: Sizes) -> Rule:
     return lambda b, n, i, j: True
 
 
+@functools.cache
 def _key_lengths(s: Sizes) -> np.ndarray:
     """One length for each batch entry: all keys but one, then none, then some."""
     lengths = [s.key_length - 2, 0, s.key_length, 3, 1, s.key_length - 1]
     return np.resize(lengths, s.batch).astype(np.int32)
 
 
+@functools.cache
 def _query_lengths(s: Sizes) -> np.ndarray:
     lengths = [s.query_length - 3, s.query_length, 2, 0, s.query_length - 1, 5]
     return np.resize(lengths, s.batch).astype(np.int32)
 
 
+@functools.cache
 def _offsets(s: Sizes) -> np.ndarray:
     return np.resize([1, -3, 2, 5, 0, -1], s.batch).astype(np.int32)
 
