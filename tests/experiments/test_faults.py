@@ -8,13 +8,16 @@ import pytest
 from experiments import faults
 from mha_book.storage import read_result
 
+PHASES = ("before_its_first_checkpoint", "between_checkpoints", "in_a_write")
 STORED = Path(__file__).parents[1] / "data" / "faults.json"
 
 
 def holds(found: dict) -> None:
     """Nothing was lost: what every run of the experiment has to show."""
-    assert found["killed"]["kills"] >= 1
-    assert found["killed"]["differing"] == 0
+    killed = found["killed"]
+    assert killed["kills"] == sum(killed[phase] for phase in PHASES) >= 1
+    assert killed["checkpoints_read"] + killed["none_to_read"] == killed["kills"]
+    assert killed["differing"] == 0
     assert found["two_writers"] == {"statuses": [0, 0], "same_bits": True}
     assert found["read_only"]["status"] != 0
     assert found["read_only"]["said"] in (
@@ -22,10 +25,20 @@ def holds(found: dict) -> None:
         "NotADirectoryError",
         "FileExistsError",
     )
-    assert found["full_disk"]["status"] != 0
-    assert found["full_disk"]["said"].startswith("OSError: [Errno")
-    assert not [name for name in found["full_disk"]["left_behind"] if "partial" in name]
-    assert found["full_disk"]["resumed_to_the_same_bits"]
+    full = found["full_disk"]
+    assert full["status"] != 0
+    assert full["said"].startswith("OSError: [Errno")
+    # Where the disk had room for one checkpoint, that one is there; nothing half-written is.
+    assert (full["left_behind"], full["step_of_the_checkpoint_left"]) in ((["run"], 1), ([], None))
+    assert full["resumed_to_the_same_bits"]
+    for name, days in (("set_back", 365), ("set_ahead", -365)):
+        clock = found["clock_moved"][name]
+        assert clock == {"status": 0, "days_back": clock["days_back"], "same_bits": True}
+        assert abs(clock["days_back"] - days) <= 1, "the clock was not moved"
+    for notebooks in found["notebooks"].values():
+        assert notebooks["kills"] == sum(notebooks["by_signal"].values()) >= 1
+        assert notebooks["neither_old_nor_new"] == notebooks["processes_left"] == 0
+        assert notebooks["finished_at_last"]
     soaked(found["soak"])
 
 
@@ -40,6 +53,14 @@ def test_what_was_stored_lost_nothing() -> None:
     found = read_result(STORED)
     holds(found)
     assert found["soak"]["tokens"] >= 100_000
+    assert found["full_disk"]["kind"] == "tmpfs"
+    assert found["killed"]["kills"] >= 50
+    for phase in PHASES:
+        assert found["killed"][phase] >= 5, phase
+    for notebooks in found["notebooks"].values():
+        assert notebooks["kills"] >= 20
+        assert {*notebooks["by_signal"]} == {"SIGKILL", "SIGTERM", "SIGINT"}
+    assert found["notebooks"]["executed"]["with_a_kernel"] >= 10
 
 
 @pytest.mark.slow
@@ -49,5 +70,6 @@ def test_a_short_soak() -> None:
 
 @pytest.mark.slow
 def test_the_faults_again(tmp_path: Path) -> None:
-    faults.main(["--kills", "2", "--tokens", "2000", "--output", str(tmp_path / "faults.json")])
+    short = ["--kills", "2", "--steps", "6", "--stops", "3", "--tokens", "2000"]
+    faults.main([*short, "--output", str(tmp_path / "faults.json")])
     holds(json.loads((tmp_path / "faults.json").read_text()))
