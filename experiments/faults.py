@@ -1,6 +1,6 @@
 """What training, notebooks and generation survive: kills, full disks, moved clocks, long runs.
 
-    python -m experiments.faults --kills 50 --stops 24 --tokens 100000
+    python -m experiments.faults --kills 50 --stops 21 --tokens 100000
 
 Every run of training ends with the same bits as one that nothing happened to, or says why not; a
 file that is there is whole; a notebook is the old one or the new one, and no kernel stays. A soak
@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import nbformat
 import numpy as np
 
-from experiments.shared import provenance
+from experiments.shared import once, provenance
 from mha_book.models import smollm2
 from mha_book.multihead.parameters import init_multi_head
 from mha_book.storage import load_arrays, seal, write_atomic
@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "tests" / "data" / "faults.json"
 TRAIN = (sys.executable, "-m", "tests.experiments.training_run")
 LARGE = ("--rows", "60000", "--every", "1")  # 17 MB, written after each step: kills meet writes
+WORK = ROOT / "_build" / "experiments" / "faults"
 REFRESH = ROOT / "book" / "_tools" / "refresh.py"
 YEAR = 365.25 * 86400
 
@@ -299,7 +300,7 @@ def refreshed(folder: Path, kills: int, seed: int) -> dict[str, Any]:
         counts: dict[str, Any] = {
             "kills": 0, "by_signal": {}, "with_a_kernel": 0, "partial_files": 0,
             "notebooks": len(old), "new_after_a_kill": 0, "neither_old_nor_new": 0,
-            "processes_left": 0, "finished_all_the_same": 0,
+            "processes_left": 0, "finished_all_the_same": 0, "did_not_end": 0,
         }  # fmt: skip
         put()
         while counts["kills"] < kills:
@@ -314,8 +315,13 @@ def refreshed(folder: Path, kills: int, seed: int) -> dict[str, Any]:
                 number = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[counts["kills"] % 3]
                 counts["with_a_kernel"] += len(processes(mark)) > 1
                 run.send_signal(number)
-                # Python drops an interrupt that meets some of its callbacks: then it runs on.
-                counts["finished_all_the_same"] += run.wait(60) == 0
+                try:
+                    # Python drops an interrupt that meets some of its callbacks: it runs on.
+                    counts["finished_all_the_same"] += run.wait(60 + 4 * seconds) == 0
+                except subprocess.TimeoutExpired:
+                    run.kill()
+                    run.wait()
+                    counts["did_not_end"] += 1
                 counts["kills"] += 1
                 counts["by_signal"].setdefault(number.name, 0)
                 counts["by_signal"][number.name] += 1
@@ -385,26 +391,28 @@ def main(given: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--steps", type=int, default=30, help="of the run that is killed")
-    parser.add_argument("--stops", type=int, default=24, help="of each way to refresh notebooks")
+    parser.add_argument("--stops", type=int, default=21, help="of each way to refresh notebooks")
     parser.add_argument("--tokens", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", type=Path, default=WORK, help="where parts are kept, to go on")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args(given)
     folder = Path(tempfile.mkdtemp())
     try:
         training = Training.undisturbed(folder, options.steps)
         parts: dict[str, Callable[[], Any]] = {
+            "killed": lambda: killed(training, options.kills, options.seed),
+            "notebooks": lambda: refreshed(folder / "notebooks", options.stops, options.seed),
             "two_writers": lambda: two_writers(training),
             "read_only": lambda: read_only(training),
             "full_disk": lambda: full_disk(training),
             "clock_moved": lambda: clock_moved(training),
             "soak": lambda: soak(options.tokens),
-            "notebooks": lambda: refreshed(folder / "notebooks", options.stops, options.seed),
-            "killed": lambda: killed(training, options.kills, options.seed),
         }
+        sizes = [options.steps, options.kills, options.stops, options.tokens, options.seed]
         found = {}
         for name, part in parts.items():
-            found[name] = part()
+            found[name] = once(options.work / f"{name}.json", sizes, part)
             print(name, found[name], flush=True)
     finally:
         shutil.rmtree(folder)
