@@ -20,11 +20,13 @@ MARK = ".complete"
 
 def outdated(app, env, added, changed, removed):
     """Return all pages where times cannot be trusted, or none more than Sphinx itself."""
-    if app.builder.name != "html" or not env.all_docs:
+    if app.builder.name != "html":
         return ()
     mark = Path(app.outdir) / MARK
     is_complete = mark.exists()
     mark.unlink(missing_ok=True)
+    if not env.all_docs:  # all are read anyhow
+        return ()
     if not is_complete:
         logger.info("the last build did not end: all pages are read again")
         return env.found_docs

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,8 +59,11 @@ def test_after_a_build_that_was_killed_no_page_stays_half_written(book):
     assert page.read_text() == whole
 
 
-def test_the_mark_of_a_whole_build_goes_when_the_next_begins(book, monkeypatch):
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_the_mark_of_a_whole_build_goes_when_the_next_begins(book, monkeypatch, is_fresh):
     folder, page, build = book
+    if is_fresh:  # as after a build that failed
+        shutil.rmtree(folder / "trees")
     (folder / "snow.rst").write_text("Snow\n====\n\nIt melts.\n")
     later = time.time() + 60
     os.utime(folder / "snow.rst", (later, later))
