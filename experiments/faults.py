@@ -1,6 +1,6 @@
 """What training, notebooks and generation survive: kills, full disks, moved clocks, long runs.
 
-    python -m experiments.faults --kills 50 --stops 21 --tokens 100000
+    python -m experiments.faults --kills 50 --stops 12 --tokens 100000
 
 Every run of training ends with the same bits as one that nothing happened to, or says why not; a
 file that is there is whole; a notebook is the old one or the new one, and no kernel stays. A soak
@@ -390,8 +390,8 @@ def main(given: list[str] | None = None) -> dict[str, Any]:
     """Run everything that the command line asks for, and store what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--steps", type=int, default=30, help="of the run that is killed")
-    parser.add_argument("--stops", type=int, default=21, help="of each way to refresh notebooks")
+    parser.add_argument("--steps", type=int, default=14, help="of the run that is killed")
+    parser.add_argument("--stops", type=int, default=12, help="of each way to refresh notebooks")
     parser.add_argument("--tokens", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=WORK, help="where parts are kept, to go on")
