@@ -99,7 +99,8 @@ def killed(training: Training, kills: int, seed: int) -> dict[str, int]:
     """Kill training at random moments of its life, so many times; each run ends as the whole did.
 
     A process that is killed has kept no checkpoint of its own yet (it starts, reads, compiles or
-    makes its first steps), or it is between two, or it is writing one: a partial file stays.
+    makes its first steps), or it is between two, or it is writing one: a partial file stays. A
+    write is short: every second kill waits, from its random moment on, for the next one to begin.
     """
     draw = random.Random(seed)
     phases = ("before_its_first_checkpoint", "between_checkpoints", "in_a_write")
@@ -114,8 +115,14 @@ def killed(training: Training, kills: int, seed: int) -> dict[str, int]:
                 assert run.wait(draw.uniform(0, training.seconds)) == 0
                 break
             except subprocess.TimeoutExpired:
-                run.send_signal(signal.SIGKILL)
-                run.wait()
+                if counts["kills"] % 2:
+                    while run.poll() is None and traces(path)[1] == partial:
+                        time.sleep(0.001)
+                    time.sleep(draw.uniform(0, 0.02))
+                run.kill()
+                if run.wait() == 0:  # it was done before its next write came
+                    break
+                assert run.returncode == -signal.SIGKILL
             counts["kills"] += 1
             kept_now, partial_now = traces(path)
             counts[phases[2 if partial_now > partial else kept_now != kept]] += 1
