@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,7 +179,8 @@ def built_book() -> Path:
 
 
 def build_if_stale(complete: Path) -> None:
-    if not complete.exists() or complete.stat().st_mtime < newest_source():
+    # Newer than now: the clock was set back, and a source that was changed since may look older.
+    if not complete.exists() or not newest_source() <= complete.stat().st_mtime <= time.time():
         command = [str(Path(sys.executable).with_name("jupyter-book")), "build", "."]
         command += ["-W", "--keep-going"]
         run = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)

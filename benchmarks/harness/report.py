@@ -4,13 +4,12 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness import provenance
-from mha_book.storage import payload_digest, seal
+from mha_book.storage import payload_digest, seal, write_atomic
 
 __all__ = [
     "COLUMNS",
@@ -105,17 +104,7 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
     document = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **result}
     if "provenance" in document:
         document = seal(document)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1, allow_nan=False)
-            file.write("\n")
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_atomic(path, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from mha_book_addresses import (  # noqa: E402
     stale_entries,
 )
 
+from mha_book.storage import write_atomic  # noqa: E402
+
 STORED = ROOT / "tests" / "book" / "addresses.json"
 
 
@@ -51,7 +53,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.collect:
         text = json.dumps(merged(load(), collect(arguments.html)), indent=0)
-        STORED.write_text(text + "\n", encoding="utf8")
+        write_atomic(STORED, f"{text}\n".encode())
         return 0
     pages, moved = built_pages(arguments.html), load_moved(ROOT)
     found = address_problems(load(), pages, moved, labels_of(arguments.html))

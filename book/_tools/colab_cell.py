@@ -20,6 +20,8 @@ sys.path[:0] = [str(BOOK / "_ext"), str(BOOK / "_tools")]
 from mha_book_public import read_public  # noqa: E402
 from refresh import normalise, text_of  # noqa: E402
 
+from mha_book.storage import write_atomic  # noqa: E402
+
 CELL_ID = "colab"
 TAGS = ["remove-cell"]
 
@@ -80,7 +82,7 @@ def main() -> int:
         changed += 1
         print(f"{path.name}: {'lacks the cell' if arguments.check else 'written'}")
         if not arguments.check:
-            path.write_text(text, encoding="utf8")
+            write_atomic(path, text.encode())
     print(f"{len(paths) - changed} of {len(paths)} notebooks had the cell")
     return int(arguments.check and changed > 0)
 

@@ -99,7 +99,7 @@ def step(number, text, command):
 
 def build(environment, stamp):
     """Create the environment where needed and install the pins into it."""
-    started = time.time()
+    started = time.monotonic()
     python = python_of(environment)
     found = answers(python, "import sys; print('%d.%d' % sys.version_info[:2])")
     here = version_text(sys.version_info[:2])
@@ -138,7 +138,7 @@ def build(environment, stamp):
     step(5, "installing the book's own package", install + ["--no-deps", "-e", "."])
     with open(stamp, "w") as file:
         file.write(wanted())
-    print("the environment %s is ready (%.0f s)" % (environment, time.time() - started))
+    print("the environment %s is ready (%.0f s)" % (environment, time.monotonic() - started))
 
 
 def main():

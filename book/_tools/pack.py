@@ -6,10 +6,13 @@ The same pages give the same bytes: names in order, one date, no attributes of t
 """
 
 import argparse
+import io
 import zipfile
 from pathlib import Path
 
 import yaml
+
+from mha_book.storage import write_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "multi-head-attention"
@@ -35,16 +38,17 @@ def files(html: Path) -> list[Path]:
 
 def pack(html: Path, out: Path, readme: str) -> int:
     """Write the file and return how many files are in it."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     content = {path.as_posix(): (html / path).read_bytes() for path in files(html)}
     content["README.txt"] = readme.encode()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(content):
             entry = zipfile.ZipInfo(f"{FOLDER}/{name}", DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.create_system = 3
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content[name])
+    write_atomic(out, packed.getvalue())
     return len(content)
 
 

@@ -428,7 +428,9 @@ def make(html: Path, out: Path, name: str = "", root: Path = ROOT) -> Path:
     file = out / f"{name or 'multi-head-attention'}.pdf"
     (out / "print").mkdir(parents=True, exist_ok=True)
     (out / "print" / file.with_suffix(".html").name).write_text(document, encoding="utf8")
-    pages = print_pdf(html, document, file)
+    unfinished = out / "print" / file.name  # the first print has no page numbers
+    pages = print_pdf(html, document, unfinished)
+    unfinished.replace(file)
     print(f"{file}: {pages} pages, {file.stat().st_size / 1e6:.1f} MB")
     return file
 

@@ -6,13 +6,16 @@ Each notebook runs from top to bottom in a fresh kernel with book/ as its workin
 What is stored afterwards depends on the sources and their results alone: no timestamps, no
 version of the interpreter, counts from 1, ids kept, keys sorted. A PNG whose pixels did not
 change keeps its stored bytes, so that a second run changes nothing. A notebook is only
-written when all its cells ran without an error and without a word on stderr.
+written when all its cells ran without an error and without a word on stderr, and then in one
+step: a run that is stopped at any moment leaves each notebook as it was, or done, and no kernel.
 """
 
 import argparse
+import asyncio
 import base64
 import hashlib
 import io
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,8 +26,17 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from PIL import Image
 
+from mha_book.storage import write_atomic
+
 BOOK = Path(__file__).parents[1]
 CELL_TIMEOUT = 120
+KERNEL_ARGUMENTS = ["--IPKernelApp.log_level=ERROR"]  # its own notes are no output
+if os.name == "posix":
+    # A kernel looks once a second whether its parent is another than it was when the kernel stood:
+    # it does not notice one that died before. This line, which runs as the kernel comes up, does.
+    has_parent = "str(__import__('os').getppid()) == __import__('os').environ['JPY_PARENT_PID']"
+    line = f"if not {has_parent}: __import__('os')._exit(1)"
+    KERNEL_ARGUMENTS.append(f"--IPKernelApp.exec_lines={line}")
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -164,7 +176,7 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         record_timing=False,
-        extra_arguments=["--IPKernelApp.log_level=ERROR"],  # its own notes are no output
+        extra_arguments=KERNEL_ARGUMENTS,
         resources={"metadata": {"path": str(BOOK)}},
         on_cell_executed=progress,
     ).execute()
@@ -184,6 +196,9 @@ def refresh(path: Path, *, run: bool, write: bool) -> bool:
         except CellExecutionError as error:
             print(f"  {path.stem}: failed, not written\n{error}")
             return False
+        except (Exception, asyncio.CancelledError) as error:  # what a signal ends in varies
+            why = "its kernel died, took too long, or was stopped by a signal"
+            raise SystemExit(f"  {path.stem}: not written: {why} ({error!r})") from error
     normalise(fresh)
     if found := complaints(fresh):
         print(f"  {path.stem}: not written\n    " + "\n    ".join(found))
@@ -203,7 +218,7 @@ def refresh(path: Path, *, run: bool, write: bool) -> bool:
     else:
         verdict = "normalised"
     if write and after != before:
-        path.write_text(after, encoding="utf-8", newline="\n")
+        write_atomic(path, after.encode())
     print(f"  {path.stem}: {verdict} ({time.perf_counter() - started:.1f} s)", flush=True)
     return write or after == before or verdict.endswith("pictures changed")
 

@@ -81,6 +81,19 @@ def test_a_failed_write_leaves_the_old_result(tmp_path, unwritable):
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
 
+def test_a_process_that_is_stopped_while_it_writes_leaves_the_old_result(tmp_path, monkeypatch):
+    path = tmp_path / "x.json"
+    report.write_result(path, {"name": "old"})
+
+    def stopped(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        report.write_result(path, {"name": "new"})
+    assert report.read_result(path)["name"] == "old"
+
+
 def test_progress_shows_on_a_terminal_only(capsys, monkeypatch):
     assert report.progress_line("x") is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -1,0 +1,202 @@
+"""What builds and tools leave when they are stopped, or when the clock was moved."""
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import nbformat
+import pytest
+from sphinx.application import Sphinx
+
+from mha_book import storage
+from tests import conftest
+from tests.book.test_pages import tool
+
+DAY = 86400
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A book of two pages, and a function that builds it as `make book` does."""
+    monkeypatch.syspath_prepend(conftest.ROOT / "book" / "_ext")
+    (tmp_path / "conf.py").write_text("extensions = ['mha_book_builds']\n")
+    (tmp_path / "index.rst").write_text("Rain\n====\n\n.. toctree::\n\n   snow\n")
+    (tmp_path / "snow.rst").write_text("Snow\n====\n\nIt is white.\n")
+    page, mark = tmp_path / "out" / "snow.html", tmp_path / "out" / ".complete"
+
+    def build() -> str:
+        said = io.StringIO()
+        app = Sphinx(
+            tmp_path, tmp_path, tmp_path / "out", tmp_path / "trees", "html",
+            status=said, warning=io.StringIO(),
+        )  # fmt: skip
+        assert app.extensions.keys() >= {"mha_book_builds"}
+        app.build()
+        mark.touch()
+        return said.getvalue()
+
+    build()
+    return tmp_path, page, build
+
+
+def test_a_build_that_ended_is_no_reason_to_read_all_again(book):
+    _, page, build = book
+    before = page.stat().st_mtime_ns
+    assert "0 added, 0 changed" in build()
+    assert page.stat().st_mtime_ns == before
+
+
+def test_after_a_build_that_was_killed_no_page_stays_half_written(book):
+    folder, page, build = book
+    whole = page.read_text()
+    page.write_text(whole[:500])  # newer than its source: times alone say that it is done
+    (folder / "out" / ".complete").unlink()
+    assert "the last build did not end" in build()
+    assert page.read_text() == whole
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_the_mark_of_a_whole_build_goes_when_the_next_begins(book, monkeypatch, is_fresh):
+    folder, page, build = book
+    if is_fresh:  # as after a build that failed
+        shutil.rmtree(folder / "trees")
+    (folder / "snow.rst").write_text("Snow\n====\n\nIt melts.\n")
+    later = time.time() + 60
+    os.utime(folder / "snow.rst", (later, later))
+
+    def killed(*given, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sphinx.builders.html.StandaloneHTMLBuilder.write_doc", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build()
+    assert not (folder / "out" / ".complete").exists()
+    build()
+    assert "It melts" in page.read_text()
+
+
+def test_a_source_changed_after_the_clock_was_set_back_is_read(book, monkeypatch):
+    folder, page, build = book
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() - DAY * 10**9)
+    (folder / "snow.rst").write_text("Snow\n====\n\nIt melts.\n")
+    earlier = time.time() - DAY
+    os.utime(folder / "snow.rst", (earlier, earlier))
+    assert "the clock was set back" in build()
+    assert "It melts" in page.read_text()
+
+
+def test_the_tests_build_the_book_again_where_the_clock_was_set_back(tmp_path, monkeypatch):
+    built = []
+    monkeypatch.setattr(conftest.subprocess, "run", lambda *given, **_: built.append(given) or Done)
+    complete = tmp_path / ".complete"
+    complete.touch()
+    conftest.build_if_stale(complete)
+    assert not built
+    os.utime(complete, (time.time() + DAY,) * 2)
+    conftest.build_if_stale(complete)
+    assert len(built) == 1
+    conftest.build_if_stale(complete)
+    assert len(built) == 1
+
+
+class Done:
+    returncode = 0
+
+
+def test_the_environment_goes_by_content_and_not_by_time(tmp_path, monkeypatch):
+    environment = tool("environment")
+    built = []
+    monkeypatch.setattr(environment, "build", lambda *given: built.append(given))
+    monkeypatch.setattr(sys, "argv", ["environment.py", "--venv", str(tmp_path)])
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    stamp = tmp_path / environment.STAMP
+    for when in (0, time.time() - 365 * DAY, time.time() + 365 * DAY):
+        stamp.write_text(environment.wanted())
+        os.utime(stamp, (when, when))
+        environment.main()
+    assert not built
+    stamp.write_text(environment.wanted()[:-9])  # a process that wrote it was killed
+    environment.main()
+    assert len(built) == 1
+
+
+def refreshed(path):
+    assert tool("refresh").refresh(path, run=False, write=True)
+
+
+def with_colab_cell(path):
+    colab = tool("colab_cell")
+    colab.BOOK = path.parent
+    colab.read_public = lambda *given: type("Public", (), {"repository": "https://c.example/b"})
+    sys.argv = ["colab_cell.py"]
+    colab.main()
+
+
+def addresses_collected(path):
+    addresses = tool("addresses")
+    addresses.STORED, addresses.collect = path, lambda html: {"book/rain": ["drop"]}
+    sys.argv = ["addresses.py", "--collect"]
+    addresses.main()
+
+
+def packed(path):
+    (path.parent / "html").mkdir(exist_ok=True)
+    tool("pack").pack(path.parent / "html", path, "read me")
+
+
+NOTEBOOK = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", id="one")])
+WRITERS = {
+    refreshed: nbformat.writes(NOTEBOOK).encode() + b"\n\n",
+    with_colab_cell: nbformat.writes(NOTEBOOK).encode(),
+    addresses_collected: b"{}",
+    packed: b"of before",
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
+def test_a_tool_that_is_stopped_while_it_writes_leaves_the_file_of_before(
+    tmp_path, monkeypatch, writer
+):
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    path = tmp_path / "rain.ipynb"
+    path.write_bytes(WRITERS[writer])
+
+    def stopped(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.os, "replace", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            writer(path)
+    assert path.read_bytes() == WRITERS[writer]
+    assert not [*tmp_path.glob("*.partial")]
+    writer(path)
+    assert path.read_bytes() != WRITERS[writer]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has a handle on the parent")
+def test_a_kernel_whose_parent_died_before_it_stood_ends(tmp_path):
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", str(tmp_path / "kernel.json")]
+    command += tool("refresh").KERNEL_ARGUMENTS
+    environ = {**os.environ, "JPY_PARENT_PID": str(2**22)}  # more than any process has
+    assert subprocess.run(command, env=environ, capture_output=True, timeout=60).returncode == 1
+
+
+@pytest.mark.slow
+def test_a_kernel_that_dies_is_told_in_one_line_and_nothing_is_written(tmp_path):
+    line = f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})"
+    cell = nbformat.v4.new_code_cell(line, id="one")
+    path = tmp_path / "rain.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    before = path.read_bytes()
+    with pytest.raises(SystemExit, match="rain: not written: its kernel died"):
+        tool("refresh").refresh(path, run=True, write=True)
+    assert path.read_bytes() == before
