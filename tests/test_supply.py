@@ -162,7 +162,7 @@ def test_an_environment_is_of_one_version_of_jax() -> None:
     """Another one is another environment: `make` builds it anew, and so back."""
     stamps = [ENVIRONMENT.wanted(jax) for jax in ("", "0.10.0", "0.10.2", "nightly")]
     assert len(set(stamps)) == 4
-    assert ENVIRONMENT.another_jax("0.10.0") == ["jax==0.10.0", "jaxlib==0.10.0"]
+    assert ENVIRONMENT.another_jax("0.10.0")[:2] == ["jax==0.10.0", "jaxlib==0.10.0"]
     assert "allow" in ENVIRONMENT.another_jax("nightly")
     makefile = (ROOT / "Makefile").read_text(encoding="utf8")
     assert "environment.py --venv $(VENV) $(if $(JAX),--jax $(JAX))" in makefile

@@ -102,8 +102,8 @@ def step(number, text, command):
 
 def another_jax(version):
     """What is installed to have this version of JAX."""
-    if version != "nightly":
-        return ["jax==" + version, "jaxlib==" + version]
+    if version != "nightly":  # the lock's flax may ask for a newer JAX
+        return ["jax==" + version, "jaxlib==" + version, "flax"]
     newer = ["--prerelease", "allow", "--upgrade-package", "jax", "--upgrade-package", "jaxlib"]
     return newer + ["--index", NIGHTLY, "jax", "jaxlib"]
 
