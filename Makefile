@@ -1,12 +1,13 @@
 # The few commands of the book. `make` alone lists them.
 PYTHON ?= python3
 VENV   ?= .venv
+JAX    ?=
 PORT   ?= 8000
 BIN    := $(VENV)/bin
 HTML   := _build/html
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers accelerators-env book pdf zip links serve test test-slow test-all lab notebooks lint format bench bench-gpu accelerators lock clean
+.PHONY: help env peers accelerators-env book pdf zip links serve test test-slow test-all lab notebooks lint format bench bench-gpu accelerators lock canary clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -15,7 +16,7 @@ help:  ## list the commands
 env:  ## set up the environment in .venv (the other commands do so themselves)
 	@command -v $(PYTHON) >/dev/null 2>&1 \
 	  || { echo "error: there is no '$(PYTHON)'; name a Python 3.11 to 3.13 with: make PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) book/_tools/environment.py --venv $(VENV)
+	@$(PYTHON) book/_tools/environment.py --venv $(VENV) $(if $(JAX),--jax $(JAX))
 
 book: env  ## build the HTML, warnings being errors
 	@start=$$(date +%s); \
@@ -81,6 +82,9 @@ accelerators-env: env  ## install XLA's compiler for TPUs (640 MB, Linux)
 lock: env  ## compile requirements.txt anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-package mha-book requirements.in -o requirements.txt
+
+canary:  ## build or test with the newest of a GROUP: jax, sphinx, an extra, everything
+	@$(PYTHON) book/_tools/canary.py $(GROUP)
 
 clean:  ## remove what was built, the environment included
 	rm -rf _build $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

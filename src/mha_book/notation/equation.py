@@ -114,9 +114,9 @@ class Equation:
     ) -> None:
         """Take the sides; raise ``ValueError`` if they say nothing or define nothing."""
         self.text = text
-        self.sides = tuple(sides)
-        self.free = tuple(free)
-        self.broadcast = tuple(broadcast)
+        self.sides: tuple[Expression, ...] = tuple(sides)
+        self.free: tuple[str, ...] = tuple(free)
+        self.broadcast: tuple[str, ...] = tuple(broadcast)
         if len(self.sides) < 2:
             message = "expected an equation, with a left and a right side; got one expression"
             raise notation_error(message, text, self.left.span)

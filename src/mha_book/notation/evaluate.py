@@ -85,13 +85,13 @@ class Evaluation:
         """Take arrays and numbers by their Python names, and the size of each index."""
         tensors = [array for array in arrays.values() if getattr(array, "ndim", 0)]
         tensors = tensors or [array for array in arrays.values() if hasattr(array, "dtype")]
-        self.dtype = jnp.result_type(*tensors) if tensors else jnp.result_type(float)
-        self.floating = jnp.issubdtype(self.dtype, jnp.inexact)
+        self.dtype: jnp.dtype = jnp.result_type(*tensors) if tensors else jnp.result_type(float)
+        self.floating: bool = jnp.issubdtype(self.dtype, jnp.inexact)
         self.given = arrays
-        self.arrays = {name: self._cast(array) for name, array in arrays.items()}
-        self.sizes = _Sizes(sizes)
+        self.arrays: dict[str, Any] = {name: self._cast(array) for name, array in arrays.items()}
+        self.sizes: dict[str, int] = _Sizes(sizes)
         self.source = source
-        self.operations = 0
+        self.operations: int = 0
 
     def _cast(self, array: Any) -> Any:
         """Return the array in the dtype of all; Python numbers take it where they are used."""

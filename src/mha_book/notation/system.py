@@ -172,17 +172,18 @@ class System:
         if not given:
             raise ValueError("equations: expected at least one, got none")
         defined = _in_order(given)
-        self.equations = tuple(defined.values())
-        self.names = tuple(defined)
+        self.equations: tuple[Equation, ...] = tuple(defined.values())
+        self.names: tuple[str, ...] = tuple(defined)
         used = dict.fromkeys(name for equation in self.equations for name in equation.operands)
         letters = set().union(*(all_indices(side) for e in self.equations for side in e.sides))
-        self.scalars = {
+        self.scalars: dict[str, str] = {
             key(name): index
             for name, index in scalars.items()
             if key(name) in used and key(name) not in defined and index in letters
         }
-        self.inputs = tuple(n for n in used if n not in defined and n not in self.scalars)
-        self.outputs = tuple(name for name in self.names if name not in used)
+        taken = {*defined, *self.scalars}
+        self.inputs: tuple[str, ...] = tuple(name for name in used if name not in taken)
+        self.outputs: tuple[str, ...] = tuple(name for name in self.names if name not in used)
         self.loss = loss
 
     @classmethod

