@@ -138,7 +138,7 @@ class Versions(SphinxDirective):
 
 
 class Tested(SphinxDirective):
-    """``{tested-versions}``: on which versions and machines the tests were run, with their times."""
+    """``{tested-versions}``: versions and machines on which the tests were run."""
 
     def run(self):
         """Return the table."""
