@@ -186,8 +186,8 @@ def of_numbers_and_flags() -> list[WrongCall]:
     nan, infinite, huge = float("nan"), float("inf"), 10**400
     return [
         *(
-            bad(f"attend: scale {value!r:.20}", lambda x=value: attend(Q, KEY, VALUE, scale=x), "scale",
-                "a finite number", repr(value)[:4])
+            bad(f"attend: scale {value!r:.20}", lambda x=value: attend(Q, KEY, VALUE, scale=x),
+                "scale", "a finite number", repr(value)[:4])
             for value in (nan, infinite, -infinite, huge, 1e39, np.float32("nan"), np.True_)
         ),
         bad("norm: epsilon a key", lambda: layer_norm(X, one, one, key), "epsilon", "non-negative",

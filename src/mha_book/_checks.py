@@ -135,7 +135,8 @@ def check_array(array: Any, name: str) -> None:
 
 def check_rank(array: Any, name: str, axes: str, at_least: int) -> None:
     """Raise unless ``array`` has at least ``at_least`` axes; ``axes`` names them."""
-    check_array(array, name)
+    if not isinstance(array, jax.Array):  # a call less for each of the many that are
+        check_array(array, name)
     shape = tuple(array.shape)
     if len(shape) < at_least:
         expected = f"axes {axes}, that is rank {at_least} or more"
@@ -144,7 +145,8 @@ def check_rank(array: Any, name: str, axes: str, at_least: int) -> None:
 
 def check_floating(array: Any, name: str, like: Any = None, like_name: str = "") -> None:
     """Raise unless ``array`` is floating point and, where ``like`` is given, of the same dtype."""
-    check_array(array, name)
+    if not isinstance(array, jax.Array):  # a call less for each of the many that are
+        check_array(array, name)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise _error(name, "a floating-point dtype", array.dtype)
     if like is not None and array.dtype != like.dtype:
@@ -156,7 +158,8 @@ def check_floating(array: Any, name: str, like: Any = None, like_name: str = "")
 
 def check_shape(array: Any, name: str, shape: Sequence[int], what: str) -> None:
     """Raise unless ``array`` has exactly ``shape``; ``what`` says which that is."""
-    check_array(array, name)
+    if not isinstance(array, jax.Array):  # a call less for each of the many that are
+        check_array(array, name)
     if tuple(array.shape) != tuple(shape):
         raise _error(name, f"{what} {tuple(shape)}", f"shape {tuple(array.shape)}")
 
@@ -252,7 +255,8 @@ def check_axis(array: Any, name: str, axis: int, axes: str, size: Any, whose: st
 
 def check_broadcastable(array: Any, name: str, shape: Sequence[int], axes: str) -> None:
     """Raise unless ``array`` has the full rank of ``shape`` and each axis equals it or is 1."""
-    check_array(array, name)
+    if not isinstance(array, jax.Array):  # a call less for each of the many that are
+        check_array(array, name)
     got = tuple(array.shape)
     if len(got) != len(shape) or any(g not in (1, s) for g, s in zip(got, shape, strict=True)):
         expected = f"axes {axes} = {tuple(shape)}, each equal or 1, none left out"
