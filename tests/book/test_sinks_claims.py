@@ -32,7 +32,7 @@ def streamed(name):
     return gap[:, 6:].mean(1)
 
 
-def test_the_position_makes_the_sink_on_every_input():
+def test_the_position_is_enough_for_a_sink_and_the_token_counts():
     mass = {name: np.array(found["by text"]) for name, found in STORED["mass"].items()}
     even = np.mean(1 / (np.arange(8, STORED["config"]["length"]) + 1))
     for found in mass.values():
@@ -44,7 +44,11 @@ def test_the_position_makes_the_sink_on_every_input():
     assert -0.05 < low < high < 0.05
     low, _ = bounds(np.subtract(*mass["speeches, special second"].T))
     assert low > 0.05
-    decides("P60", "confirmed")
+    # The token counts, too: the special one in the second place of a speech, after an ordinary one.
+    for ordinary in ("speeches, none", "speeches, special first"):
+        low, _ = bounds(mass["speeches, special second"][:, 1] - mass[ordinary][:, 1])
+        assert low > 0.05
+    decides("P60", "corrected")
 
 
 def test_streaming_fails_without_the_first_token_and_not_with_it():
