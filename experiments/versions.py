@@ -58,23 +58,27 @@ def run(name: str, folder: Path) -> dict[str, Any]:
     return row(name, report, clone / ".venv" / "bin" / "python", clone)
 
 
-def row(name: str, report: Path, python: Path, clone: Path) -> dict[str, Any]:
-    """What a report in pytest's XML says of a cell; the interpreter says which versions ran."""
+def row(
+    name: str, report: Path, python: Path, clone: Path, again: Path | None = None
+) -> dict[str, Any]:
+    """What a report in pytest's XML says of a cell; the interpreter says which versions ran.
+
+    A test that failed, was mended, and passed in a later report, ``again``, is listed as mended.
+    """
     suite = next(ElementTree.parse(report).iter("testsuite"))
     counts = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
     asked = subprocess.run([python, "-c", ASK], text=True, capture_output=True, check=True)
     commit = ["git", "-C", str(clone), "rev-parse", "HEAD"]
-    not_passed = [
-        f"{case.get('classname')}::{case.get('name')}"
-        for case in suite.iter("testcase")
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
+    failed = [test for test, passed in results(suite).items() if not passed]
+    later = results(next(ElementTree.parse(again).iter("testsuite"))) if again else {}
+    mended = [test for test in failed if later.get(test)]
     return {
         "python": asked.stdout.split()[0],
         "jax": asked.stdout.split()[1],
         "machine": CELLS[name].machine,
         "passed": counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"],
-        "not passed": not_passed,
+        "mended": mended,
+        "not passed": [test for test in failed if test not in mended],
         "skipped": counts["skipped"],
         "seconds": round(float(suite.get("time", 0))),
         "date": str(suite.get("timestamp"))[:10],
@@ -82,11 +86,21 @@ def row(name: str, report: Path, python: Path, clone: Path) -> dict[str, Any]:
     }
 
 
+def results(suite: ElementTree.Element) -> dict[str, bool]:
+    """Whether each test of a report passed."""
+    return {
+        f"{case.get('classname')}::{case.get('name')}": case.find("failure") is None
+        and case.find("error") is None
+        for case in suite.iter("testcase")
+    }
+
+
 def store(found: dict[str, Any], path: Path) -> None:
     """Put rows beside those that are stored."""
     stored = read_result(path)["cells"] if path.exists() else {}
     cells = {name: {**stored, **found}[name] for name in CELLS if name in {**stored, **found}}
-    document = seal({"provenance": provenance(seeds={}), "cells": cells})
+    missing = [name for name in CELLS if name not in cells]
+    document = seal({"provenance": provenance(seeds={}), "cells": cells, "not run": missing})
     write_atomic(path, (json.dumps(document, indent=1) + "\n").encode())
 
 
@@ -95,13 +109,15 @@ def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cells", nargs="*", choices=[[], *CELLS], help="all, if none is named")
     parser.add_argument("--report", type=Path, help="of a run of this cell, not to run it again")
+    parser.add_argument("--again", type=Path, help="a later one, of what had failed and was mended")
     parser.add_argument("--clone", type=Path, help="where that was, with its .venv")
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args(given)
     if options.report:
         python = options.clone / ".venv" / "bin" / "python"
         (name,) = options.cells
-        store({name: row(name, options.report, python, options.clone)}, options.output)
+        found = row(name, options.report, python, options.clone, options.again)
+        store({name: found}, options.output)
         return
     for name in options.cells or CELLS:
         with tempfile.TemporaryDirectory() as folder:

@@ -57,8 +57,16 @@ def soaked(found: dict) -> None:
 def test_what_was_stored_lost_nothing() -> None:
     found = read_result(STORED)
     lost_nothing(found)
+    told_all(found)
     assert found["soak"]["tokens"] >= 100_000
     assert found["full_disk"]["kind"] == "tmpfs"
+    assert found["killed"]["kills"] >= 50
+    for phase in PHASES:
+        assert found["killed"][phase] >= 5, phase
+    for notebooks in found["notebooks"].values():
+        assert notebooks["kills"] >= 12
+        assert {*notebooks["by_signal"]} == {"SIGKILL", "SIGTERM", "SIGINT"}
+    assert found["notebooks"]["executed"]["with_a_kernel"] >= 5
 
 
 @pytest.mark.slow

@@ -302,5 +302,5 @@ def test_a_missing_extra_says_what_to_install(module, monkeypatch, tmp_path):
         return __import__(name, fromlist=["_"])
 
     monkeypatch.setattr(storage.importlib, "import_module", absent)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install -e ".\[training\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "mha-book\[training\]"'):
         descent(1, tmp_path / "run.safetensors")
