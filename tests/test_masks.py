@@ -347,3 +347,11 @@ def test_one_head_without_a_head_axis() -> None:
 def test_a_mask_of_lengths_is_checked_against_the_batch() -> None:
     with pytest.raises(ValueError, match=r"mask.key_lengths: expected .*\(2,\); got shape \(3,\)"):
         as_mask(Mask(key_lengths=jnp.array([1, 2, 3])), False, SHAPE)
+
+
+def test_offsets_of_two_dtypes_are_combined() -> None:
+    """With no implicit promotion, as everywhere in these tests: the nearer bound holds."""
+    narrow, broad = jnp.array([1, -1], jnp.int8), jnp.array([0, 2], jnp.int32)
+    both = Mask(upper=narrow) & Mask(upper=broad)
+    np.testing.assert_array_equal(both.upper, [0, -1])
+    np.testing.assert_array_equal((Mask(upper=broad) & Mask(upper=narrow)).upper, [0, -1])
