@@ -49,7 +49,6 @@ def main(
     parser.add_argument("--output", type=Path, help="where to store it, with its provenance")
     options = parser.parse_args(given)
     origin, start = record(), time.monotonic()
-    origin["environment"].pop("JAX_COMPILATION_CACHE_DIR", None)  # a path of this machine
     seeds = range(options.seed, options.seed + options.processes)
     each = [options.inputs // options.processes] * options.processes
     each[0] += options.inputs % options.processes

@@ -18,6 +18,7 @@ __all__ = [
     "finite_difference",
     "interval",
     "layer",
+    "visible_pairs",
 ]
 
 
@@ -32,6 +33,17 @@ class Gradients(NamedTuple):
     value: np.ndarray
     bias: np.ndarray
     scale: float
+
+
+def visible_pairs(
+    rule: Callable[[tuple[int, ...], int, int, int], bool], shape: tuple[int, ...]
+) -> np.ndarray:
+    """Ask a rule for every pair of scores ``(…, N, T, S)``, one by one, whether it may be seen."""
+    visible = np.zeros(shape, bool)
+    for place in np.ndindex(*shape):
+        *batch, n, i, j = place
+        visible[place] = rule(tuple(batch), n, i, j)
+    return visible
 
 
 def _repeat(array: np.ndarray, group: int) -> np.ndarray:

@@ -130,5 +130,6 @@ def record(seeds: Any = SEEDS, inputs: Mapping[str, str] | None = None) -> dict[
             name: os.environ[name]
             for name in sorted(os.environ)
             if name.startswith(ENVIRONMENT_PREFIXES)
+            and name != "JAX_COMPILATION_CACHE_DIR"  # a path of this machine, and nothing else
         },
     }

@@ -23,13 +23,12 @@ from mha_book import attend, attention_spec, causal, explicit, padding, select, 
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec
 from mha_book.masks import Mask, as_mask, visibility
 from tests import oracles
+from tests.attention.contract.cases import Rule
 from tests.fuzzing import Found, main
 
 __all__ = [
     "Drawn", "attended", "draw_mask", "refused", "run", "selected", "visible_everywhere",
 ]  # fmt: skip
-
-Rule = Callable[[tuple[int, ...], int, int, int], bool]
 
 SHAPES = [
     (*batch, *rest)
@@ -143,15 +142,6 @@ LEAVES: dict[str, Callable[[random.Random, tuple[int, ...]], Drawn]] = {
 }  # fmt: skip
 
 
-def pairs(rule: Rule, shape: tuple[int, ...]) -> np.ndarray:
-    """Evaluate a rule for every pair, one by one."""
-    visible = np.zeros(shape, bool)
-    for place in np.ndindex(*shape):
-        *batch, n, i, j = place
-        visible[place] = rule(tuple(batch), n, i, j)
-    return visible
-
-
 # --- what a mask allows ---------------------------------------------------------------------------
 
 
@@ -201,7 +191,7 @@ WAYS: dict[str, Callable[[Mask, tuple[int, ...]], jax.Array]] = {
 
 def visible_everywhere(drawn: Drawn, shape: tuple[int, ...], ways: list[str]) -> None:
     """Hold a mask to its rule, pair by pair, in some of the ways it can travel."""
-    expected = pairs(drawn.rule, shape)
+    expected = oracles.visible_pairs(drawn.rule, shape)
     for way in ways:
         if way == "mapped" and len(shape) == 3:
             continue
@@ -242,7 +232,7 @@ def attended(draw: random.Random, drawn: Drawn, shape: tuple[int, ...]) -> Count
         axes = tuple(draw.choice((1, size)) for size in shape)
         bias = rng.standard_normal(axes).astype(np.float32)
         bias[rng.random(axes) < 0.2] = -np.inf
-    visible = pairs(drawn.rule, shape)
+    visible = oracles.visible_pairs(drawn.rule, shape)
     expected, _, _ = oracles.attention(query, key, value, visible, bias)
     options = {"mask": drawn.mask, "bias": None if bias is None else jnp.asarray(bias)}
     operands = tuple(map(jnp.asarray, (query, key, value)))

@@ -64,9 +64,7 @@ def run_whole(options: argparse.Namespace) -> None:
     compiled = "unoptimized" if options.unoptimized else "optimized"
     number, of = options.share
     journal = options.journal / f"{compiled}-{number}-of-{of}.jsonl"
-    origin = record(seeds=whole.SEED)
-    origin["environment"].pop("JAX_COMPILATION_CACHE_DIR", None)  # a path of this machine
-    heading = {"conditions": conditions(compiled), "provenance": origin}
+    heading = {"conditions": conditions(compiled), "provenance": record(seeds=whole.SEED)}
     count = whole.go_on(journal, heading, options.share, options.seconds)
     print(f"{count} combinations of levels, each by {len(IMPLEMENTATIONS)} implementations")
 
@@ -74,9 +72,7 @@ def run_whole(options: argparse.Namespace) -> None:
 def write(options: argparse.Namespace) -> int:
     """Write what the journals say; return how many cases failed."""
     found = whole.summary(sorted(options.journal.glob("*.jsonl")))
-    origin = record(seeds={"order": whole.SEED})
-    origin["environment"].pop("JAX_COMPILATION_CACHE_DIR", None)
-    document = seal({"provenance": origin, **found})
+    document = seal({"provenance": record(seeds={"order": whole.SEED}), **found})
     write_atomic(options.output, (json.dumps(document, indent=1) + "\n").encode())
     print(f"{options.output}: {found['levels']}, {len(found['failures'])} failed")
     return len(found["failures"])

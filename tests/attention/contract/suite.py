@@ -19,7 +19,6 @@ from tests.attention.contract.cases import (
     MODES,
     SCALES,
     Case,
-    Sizes,
     is_refused,
     request,
     sizes,
@@ -83,15 +82,6 @@ def numerics(case: Case) -> Iterator[None]:
         yield
 
 
-def visible_pairs(case: Case, s: Sizes) -> np.ndarray:
-    """Return which query may see which key, pair by pair from the rule of the mask."""
-    rule, visible = MASKS[case.mask].rule(s), np.zeros(s.scores, bool)
-    for place in np.ndindex(*s.scores):
-        *batch, n, i, j = place
-        visible[place] = rule(tuple(batch), n, i, j)
-    return visible
-
-
 def build(case: Case) -> Problem:
     """Return the operands and cotangents of a case."""
     return _build(_problem_of(case))
@@ -118,7 +108,7 @@ def _build(case: Case) -> Problem:
     d_output = draw(*s.batch, s.num_heads, s.query_length, s.value_dim)
     d_lse = rng.standard_normal(s.scores[:-1]).astype(np.float32) if case.lse else None
     bias = None if kind.bias is None else kind.bias(s).astype(dtype)
-    visible = visible_pairs(case, s)
+    visible = oracles.visible_pairs(kind.rule(s), s.scores)
     if bias is not None:
         bias = bias.astype(np.float64)
         visible &= bias > -np.inf
