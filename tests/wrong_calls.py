@@ -39,6 +39,7 @@ from mha_book import (
     split_heads,
     unfuse,
 )
+from mha_book.attention import online_softmax
 from mha_book.attention.flash import flash_attention
 from mha_book.attention.gradient import (
     attention_vjp,
@@ -51,6 +52,7 @@ from mha_book.attention.gradient import (
     softmax_vjp,
     values_vjp,
 )
+from mha_book.attention.online_softmax import SoftmaxState
 from mha_book.attention.operands import prepare
 from mha_book.heads import heads_first
 from mha_book.layers import gelu, layer_norm, linear, rms_norm, swiglu
@@ -1473,6 +1475,53 @@ def of_sharding() -> list[WrongCall]:
     ]  # fmt: skip
 
 
+def of_pieces() -> list[WrongCall]:
+    """The softmax whose scores come in pieces."""
+    known = online_softmax.init((T, C), jnp.float32)
+    scores, values = jnp.ones((T, 2)), jnp.ones((2, C))
+
+    def update(known: Any = known, scores: Any = scores, values: Any = values) -> Callable[[], Any]:
+        return lambda: online_softmax.update(known, scores, values)
+
+    def init(shape: Any = (T, C), dtype: Any = jnp.float32) -> Callable[[], Any]:
+        return lambda: online_softmax.init(shape, dtype)
+
+    narrow = known._replace(total=known.total[1:])
+    return [
+        bad("online init: number", init(3), "shape", "a tuple", "3"),
+        bad("online init: one axis", init((3,)), "shape", "(…, r, C)", "(3,)"),
+        bad("online init: negative", init((T, -1)), "shape", "0 or more", "-1"),
+        bad("online init: integers", init(dtype=int), "dtype", "floating", "int"),
+        bad("online update: tuple", update(tuple(known)), "known", "SoftmaxState", "tuple"),
+        bad("online update: list", update(scores=[[1.0]]), "scores", "an array", "list"),
+        bad("online update: rows", update(scores=scores[1:]), "scores", "(5, 2)", "(4, 2)"),
+        bad("online update: batch", update(scores=scores[None]), "scores", "(5, 2)", "(1, 5, 2)"),
+        bad("online update: half", update(scores=scores.astype(jnp.float16)), "scores", "float32",
+            "float16"),
+        bad("online update: integers", update(values=values.astype(int)), "values", "floating",
+            "int32"),
+        bad("online update: keys", update(values=values[1:]), "values", "axis -2", "1, shape"),
+        bad("online update: width", update(values=values[:, :1]), "values", "axis -1", "1, shape"),
+        bad("online update: values of more", update(values=values[None]), "values", "batch axes ()",
+            "(1,)"),
+        bad("online merge: None", lambda: online_softmax.merge(known, None), "other",
+            "SoftmaxState", "NoneType"),
+        bad("online merge: shape",
+            lambda: online_softmax.merge(known, online_softmax.init((1, C), jnp.float32)), "other",
+            "(5, 11)", "(1, 11)"),
+        bad("online merge: dtype",
+            lambda: online_softmax.merge(known, online_softmax.init((T, C), jnp.float16)), "other",
+            "float32", "float16"),
+        bad("online finalize: array", lambda: online_softmax.finalize(scores), "known",
+            "SoftmaxState", "Array"),
+        bad("online finalize: rows", lambda: online_softmax.finalize(narrow), "known.total",
+            "(5, 1)", "(4, 1)"),
+        bad("online finalize: None",
+            lambda: online_softmax.finalize(SoftmaxState(None, known.total, known.output)),
+            "known.maximum", "an array", "NoneType"),
+    ]  # fmt: skip
+
+
 CASES: list[WrongCall] = [
     *of_heads(),
     *of_masks(),
@@ -1496,6 +1545,7 @@ CASES: list[WrongCall] = [
     *of_more_parameters(),
     *of_gradients(),
     *of_flash(),
+    *of_pieces(),
     *of_rope_and_layers(),
     *of_dropout(),
     *of_cache(),

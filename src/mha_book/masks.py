@@ -32,8 +32,8 @@ __all__ = [
     "zero_unattended",
 ]
 
-FAR = 2**30
-"""The farthest that a bound lies: what is farther hides as much, and would overflow."""
+FAR = 2**29
+"""The farthest that a bound lies: what is farther hides as much, and sums of it would overflow."""
 
 # What the fields hold, and what else JAX puts there: it builds pytrees of whatever it likes (axes
 # for vmap, shapes, tracers), so the fields are not checked; `as_mask` checks them on use.
@@ -259,10 +259,10 @@ def _near(number: int | np.integer) -> int:
 
 
 def _wide(offset: Any) -> Any:
-    """Return an offset that a window can be added to: of narrow integers the sum would wrap."""
+    """Return an offset that a window and a position can be added to: the sum would wrap."""
     if isinstance(offset, (int, np.integer)):
         return int(offset)
-    return offset.astype(np.int32) if offset.dtype.itemsize < 4 else offset
+    return (offset.astype(np.int32) if offset.dtype.itemsize < 4 else offset).clip(-FAR, FAR)
 
 
 def _and(a: Bool[Array, "..."], b: Bool[Array, "..."]) -> Bool[Array, "..."]:

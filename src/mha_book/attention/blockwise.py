@@ -44,7 +44,7 @@ from mha_book.attention.blocks import (
 )
 from mha_book.attention.derivatives import with_gradient_by_hand
 from mha_book.attention.online_softmax import SoftmaxState, finalize, init, update
-from mha_book.attention.operands import Operands, varying_axes
+from mha_book.attention.operands import Operands, varying_axes, with_compiler_sharding
 from mha_book.attention.reference import exponentials
 from mha_book.masks import one_batch_axis
 
@@ -70,7 +70,7 @@ def blockwise_attention(
         ``(…, N, T, C)`` and ``(…, N, T)``.
     """
     by_blocks = functools.partial(_blockwise, sizes=sizes, platform=platform)
-    return _with_compiler_sharding(by_blocks, operands)
+    return with_compiler_sharding(by_blocks, operands)
 
 
 def _blockwise(operands: Operands, sizes: BlockSizes | None, platform: str) -> tuple[Array, Array]:
@@ -308,23 +308,3 @@ def _varying(state: Any, *like: Array) -> Any:
         return jax.lax.pcast(x, missing, to="varying") if missing else x
 
     return jax.tree.map(cast, state)
-
-
-def _with_compiler_sharding(
-    function: Callable[[Operands], tuple[Array, Array]], operands: Operands
-) -> tuple[Array, Array]:
-    """Call a function whose reshapes JAX's explicit sharding does not follow; XLA does.
-
-    The result lies as the queries do.
-    """
-    query = jax.typeof(operands.query).sharding
-    explicit = [
-        name
-        for name, kind in zip(query.mesh.axis_names, query.mesh.axis_types, strict=True)
-        if kind == jax.sharding.AxisType.Explicit
-    ]
-    if not explicit:
-        return function(operands)
-    rows = jax.sharding.PartitionSpec(*query.spec[:-1])
-    result = (jax.sharding.PartitionSpec(*rows, None), rows)
-    return jax.sharding.auto_axes(function, axes=tuple(explicit), out_sharding=result)(operands)

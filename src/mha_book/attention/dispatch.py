@@ -25,7 +25,13 @@ from mha_book._checks import (
     check_type,
 )
 from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference, splash
-from mha_book.attention.operands import Operands, empty_result, prepare, varying_axes
+from mha_book.attention.operands import (
+    Operands,
+    empty_result,
+    prepare,
+    varying_axes,
+    with_compiler_sharding,
+)
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
 
@@ -252,7 +258,7 @@ def attend(
     if is_one_head:  # implementations may count on an axis of heads
         operands = operands.with_head_axis()
 
-    def run(one: tuple[str, str | None]) -> tuple[Array, Array | None]:
+    def run(one: tuple[str, str | None], operands: Operands) -> tuple[Array, Array | None]:
         name, platform = one
         options = {} if platform is None else {"platform": platform}
         output: Array
@@ -262,6 +268,19 @@ def attend(
         else:
             output, lse = IMPLEMENTATIONS[name].run(operands, **options)
         return output, lse if return_lse else None
+
+    def by_platform(operands: Operands) -> tuple[Array, Array | None]:
+        """Leave the choice to the platform that the program is lowered for."""
+        branches = {
+            name: functools.partial(run, chosen[platform], operands)
+            for platform, names in LOWERED_NAMES.items()
+            for name in names
+        }
+        default = functools.partial(run, ("reference", None), operands)
+        if chosen["gpu"] == chosen["tpu"]:
+            branches, default = {"cpu": branches["cpu"]}, branches["tpu"]
+        output, lse = jax.lax.platform_dependent(**branches, default=default)
+        return output, lse
 
     here = platform_of(operands)
     spec = _spec(operands, wants, here)
@@ -276,25 +295,14 @@ def attend(
         capability = generation if platform == "gpu" else None
         one = spec._replace(platform=platform, compute_capability=capability)
         name = implementation or select(spec if here else one).name
-        alike = (
-            "cpu" if platform == "cpu" else "tpu"
-        )  # what blocks are told; accelerators are alike
+        alike = "cpu" if platform == "cpu" else "tpu"  # to blocks all accelerators are one
         chosen[platform] = (name, alike if IMPLEMENTATIONS[name].by_platform else None)
     if len(set(chosen.values())) == 1:
-        output, lse = run(next(iter(chosen.values())))
-    elif chosen["gpu"] == chosen["tpu"]:
-        output, lse = jax.lax.platform_dependent(
-            cpu=functools.partial(run, chosen["cpu"]), default=functools.partial(run, chosen["tpu"])
-        )
-    else:  # the platform that the program is lowered for decides
-        branches = {
-            lowered: functools.partial(run, chosen[platform])
-            for platform, lowered_names in LOWERED_NAMES.items()
-            for lowered in lowered_names
-        }
-        output, lse = jax.lax.platform_dependent(
-            **branches, default=functools.partial(run, ("reference", None))
-        )
+        output, lse = run(next(iter(chosen.values())), operands)
+    else:
+        # What the blocks keep for the gradient lies on another mesh than an explicit one outside,
+        # and JAX before 0.10.2 does not let it out of a branch: the branches are inside as well.
+        output, lse = with_compiler_sharding(by_platform, operands, return_lse)
     if is_one_head:
         output, lse = output[0], None if lse is None else lse[0]
     output = output if layout == "NTH" else heads_first(output, layout)

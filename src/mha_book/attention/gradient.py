@@ -10,10 +10,13 @@ The backward pass is served in two ways:
 
 - *stored* (implementation "manual"): the exponentials of the forward pass are kept, ``N·T·S``
   numbers;
-- *recomputed* (implementation "recompute"): of the softmax the log-sum-exp is kept alone, ``N·T``
-  numbers in float32 at least, and $A^{hij} = \exp(S^{hij} - \lambda^{hi})$ computed again. That the
-  weights follow from a score and two numbers of its row, $\lambda$ and $r$, is what lets blockwise
-  algorithms go through the keys piece by piece.
+- *recomputed* (implementation "recompute"): of the softmax nothing is kept but the log-sum-exp,
+  ``N·T`` numbers, and the exponentials are computed again.
+
+A weight is $A^{hij} = \exp(S^{hij} - \lambda^{hi})$ as well, and so follows from its score and one
+number of its row: this lets blockwise algorithms go through the keys piece by piece. Here whole
+rows are at hand, and are divided by their sum, since $\lambda$ is rounded: of a row of scores near
+$-10^{30}$, as an additive mask may leave, it no longer tells how many keys there were.
 """
 
 import math
@@ -446,13 +449,13 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
     check_type(saved, "saved", Saved, "what forward gives")
     check_numbers(d_output, "d_output", saved.output.shape, "the shape of the output,")
     x = saved.operands._replace(scale=jnp.asarray(saved.operands.scale))
-    if saved.exponentials is None or saved.total is None:
-        weights = _weights(x._replace(query=not_before(d_output, x.query)), saved.lse)
-    else:
-        # The sum of a row divides the few numbers of d_output, not the many of the weights.
-        weights = saved.exponentials
-        d_output = d_output.astype(weights.dtype) / saved.total
-        d_lse = None if d_lse is None else d_lse / saved.total[..., 0]
+    weights, total = saved.exponentials, saved.total
+    if weights is None or total is None:
+        query = not_before(d_output, x.query)
+        weights, total, _ = exponentials(scores(query, x.key, x.bias, x.scale), x.visible())
+    # The sum of a row divides the few numbers of d_output, not the many of the weights.
+    d_output = d_output.astype(weights.dtype) / total
+    d_lse = None if d_lse is None else d_lse / total[..., 0]
     return attention_vjp(
         x.query, x.key, x.value, weights, saved.output, d_output,
         d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=x.bias, scale=x.scale,
@@ -482,15 +485,6 @@ def not_before(awaited: Array, x: Array) -> Array:
     summed = jnp.sum(awaited)
     never = jnp.logical_and(jnp.isnan(summed), jnp.isinf(summed))
     return x + never.astype(x.dtype)
-
-
-def _weights(operands: Operands, lse: Array) -> Array:
-    r"""Return $A = \exp(S - \lambda)$, zeros in an empty row."""
-    visible = operands.visible()
-    logits = scores(operands.query, operands.key, operands.bias, operands.scale)
-    if visible is not None:
-        logits = jnp.where(visible, logits, -jnp.inf)
-    return jnp.exp(logits - jnp.where(jnp.isneginf(lse), 0.0, lse)[..., None])
 
 
 def manual_attention(operands: Operands) -> tuple[Array, Array]:

@@ -15,6 +15,17 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from mha_book._checks import (
+    check,
+    check_axis,
+    check_float_dtype,
+    check_floating,
+    check_rank,
+    check_shape,
+    check_size,
+    check_type,
+)
+
 __all__ = ["SoftmaxState", "finalize", "init", "merge", "update"]
 
 
@@ -42,10 +53,17 @@ def init(shape: tuple[int, ...], dtype: Any) -> SoftmaxState:
     Returns:
         The empty sums.
 
+    Raises:
+        ValueError: the shape has fewer than two axes, or ``dtype`` is not floating point.
+
     Example:
         >>> init((1, 2), jnp.float32).maximum.tolist()
         [[-inf]]
     """
+    check(isinstance(shape, tuple) and len(shape) >= 2, "shape", "a tuple (…, r, C)", repr(shape))
+    for size in shape:
+        check_size(size, "shape", 0, "lengths of 0 or more")
+    check_float_dtype(dtype)
     column = (*shape[:-1], 1)
     return SoftmaxState(
         jnp.full(column, -jnp.inf, dtype), jnp.zeros(column, dtype), jnp.zeros(shape, dtype)
@@ -60,10 +78,13 @@ def update(
     Args:
         known: what was known before.
         scores: ``(…, r, u)``; -inf hides a key from a row. A piece may be empty, ``u = 0``.
-        values: ``(…, u, C)``.
+        values: ``(…, u, C)``, or ``(u, C)`` for all batch entries.
 
     Returns:
         The sums over all pieces; after an empty one what was known.
+
+    Raises:
+        ValueError: a shape or dtype does not fit what was known.
 
     Example:
         >>> known = init((1, 1), jnp.float32)
@@ -72,6 +93,17 @@ def update(
         >>> finalize(known)[0].tolist()  # two equal scores: the mean
         [[2.0]]
     """
+    _check_state(known, "known")
+    *rows, width = known.output.shape
+    check_rank(scores, "scores", "(…, r, u)", 2)
+    check_floating(scores, "scores", known.output, "known")
+    check_shape(scores, "scores", (*rows, scores.shape[-1]), "as many rows as known,")
+    check_rank(values, "values", "(…, u, C)", 2)
+    check_floating(values, "values", known.output, "known")
+    check_axis(values, "values", -2, "(…, u, C)", scores.shape[-1], "scores")
+    check_axis(values, "values", -1, "(…, u, C)", width, "known")
+    batch = values.shape[:-2]
+    check(batch in ((), tuple(rows[:-1])), "values", f"the batch axes {tuple(rows[:-1])}", batch)
     if scores.shape[-1] == 0:  # no score has a maximum
         return known
     maximum = jnp.maximum(known.maximum, jnp.max(scores, axis=-1, keepdims=True))
@@ -93,6 +125,9 @@ def merge(one: SoftmaxState, other: SoftmaxState) -> SoftmaxState:
     Returns:
         The sums over both; the order does not matter, nor how more than two are joined.
 
+    Raises:
+        ValueError: they are not of the same rows, width and dtype.
+
     Example:
         >>> a, b = (
         ...     update(init((1, 1), jnp.float32), jnp.zeros((1, 1)), jnp.full((1, 1), x))
@@ -101,6 +136,10 @@ def merge(one: SoftmaxState, other: SoftmaxState) -> SoftmaxState:
         >>> finalize(merge(a, b))[0].tolist()
         [[2.0]]
     """
+    _check_state(one, "one")
+    _check_state(other, "other")
+    check_shape(other.output, "other", one.output.shape, "the shape of one,")
+    check_floating(other.output, "other", one.output, "one")
     maximum = jnp.maximum(one.maximum, other.maximum)
     fade_one, fade_other = (jnp.exp(x.maximum - _finite(maximum)) for x in (one, other))
     return SoftmaxState(
@@ -119,11 +158,15 @@ def finalize(known: SoftmaxState) -> tuple[Array, Array]:
     Returns:
         The pair; zeros and -inf for a row all of whose scores were -inf.
 
+    Raises:
+        ValueError: ``known`` is not what :func:`init`, :func:`update` or :func:`merge` returned.
+
     Example:
         >>> output, lse = finalize(init((1, 2), jnp.float32))
         >>> output.tolist(), lse.tolist()
         ([[0.0, 0.0]], [-inf])
     """
+    _check_state(known, "known")
     empty = known.total == 0.0
     total = jnp.where(empty, jnp.ones((), known.total.dtype), known.total)
     lse = jnp.where(empty, -jnp.inf, known.maximum + jnp.log(total))
@@ -133,3 +176,11 @@ def finalize(known: SoftmaxState) -> tuple[Array, Array]:
 def _finite(maximum: Array) -> Array:
     """Replace -inf, the maximum of no score, by 0: -inf less -inf is not a number."""
     return jnp.where(jnp.isneginf(maximum), jnp.zeros((), maximum.dtype), maximum)
+
+
+def _check_state(state: Any, name: str) -> None:
+    check_type(state, name, SoftmaxState, "as init makes one")
+    check_rank(state.output, f"{name}.output", "(…, r, C)", 2)
+    for part in ("maximum", "total"):
+        check_shape(getattr(state, part), f"{name}.{part}", (*state.output.shape[:-1], 1), "shape")
+        check_floating(getattr(state, part), f"{name}.{part}", state.output, f"{name}.output")

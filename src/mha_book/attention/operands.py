@@ -7,7 +7,8 @@ values. Heads stand before positions. Query head ``n`` reads key/value head ``n 
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,16 @@ from mha_book._checks import (
 )
 from mha_book.masks import Mask, as_mask, visibility
 
-__all__ = ["Operands", "empty_result", "fold_groups", "prepare", "varying_axes"]
+__all__ = [
+    "Operands",
+    "empty_result",
+    "fold_groups",
+    "prepare",
+    "varying_axes",
+    "with_compiler_sharding",
+]
+
+Result = TypeVar("Result")
 
 
 class Operands(NamedTuple):
@@ -185,3 +195,38 @@ def varying_axes(x: Array) -> frozenset[str]:
     kind: Any = jax.typeof(x)
     kind = getattr(kind, "manual_axis_type", kind)  # JAX moved the axes there
     return frozenset(getattr(kind, "varying", getattr(kind, "vma", ())))
+
+
+def with_compiler_sharding(
+    function: Callable[[Operands], Result], operands: Operands, return_lse: bool = True
+) -> Result:
+    """Call a function that JAX's explicit sharding does not follow; XLA does.
+
+    Args:
+        function: from the operands to the output ``(…, N, T, C)`` and the log-sum-exp, or None in
+            its place.
+        operands: what it is called with, on any mesh or none.
+        return_lse: whether it returns the log-sum-exp.
+
+    Returns:
+        What it returns; the result lies as the queries do.
+
+    Example:
+        >>> x = jnp.ones((2, 3, 4))
+        >>> with_compiler_sharding(empty_result, prepare(x, x[:, :0], x[:, :0]))[1].shape
+        (2, 3)
+    """
+    query = jax.typeof(operands.query).sharding
+    explicit = [
+        name
+        for name, kind in zip(query.mesh.axis_names, query.mesh.axis_types, strict=True)
+        if kind == jax.sharding.AxisType.Explicit
+    ]
+    if not explicit:
+        return function(operands)
+    rows = jax.sharding.PartitionSpec(*query.spec[:-1])
+    lies = (jax.sharding.PartitionSpec(*rows, None), rows if return_lse else None)
+    result: Result = jax.sharding.auto_axes(function, axes=tuple(explicit), out_sharding=lies)(
+        operands
+    )
+    return result

@@ -41,6 +41,7 @@ from mha_book.attention.derivatives import with_gradient_by_hand
 from mha_book.attention.dispatch import attend
 from mha_book.attention.online_softmax import SoftmaxState, finalize, merge
 from mha_book.attention.operands import Operands, prepare
+from mha_book.attention.reference import scores
 from mha_book.masks import Mask, as_mask, zero_unattended
 from mha_book.sharding.mesh import (
     MeshAxes,
@@ -386,10 +387,16 @@ def _gradients(
             default=functools.partial(by_platform, platform="tpu"),
         )
         return found
-    q, k, v = zero_unattended(*operands[:3], operands.visible())
-    operands = operands._replace(query=q, key=k, value=v)
-    saved = gradient.Saved(operands, output.astype(lse.dtype), lse, None, None)
-    return gradient.backward(saved, d_output, d_lse)[:3]
+    visible = operands.visible()
+    query, key, value = zero_unattended(*operands[:3], visible)
+    of_pairs = scores(gradient.not_before(d_output, query), key, None, operands.scale)
+    of_pairs = of_pairs if visible is None else jnp.where(visible, of_pairs, -jnp.inf)
+    empty = jnp.isneginf(lse)
+    weights = jnp.exp(of_pairs - jnp.where(empty, 0.0, lse)[..., None])  # of some of the row's keys
+    return gradient.attention_vjp(
+        query, key, value, weights, output.astype(lse.dtype), d_output,
+        d_lse=d_lse, empty=empty, scale=operands.scale,
+    )[:3]  # fmt: skip
 
 
 class _Place(NamedTuple):
