@@ -357,7 +357,7 @@ class Parser(Cursor):
                 f"expected an index, found {token}: a word is part of a name, below it", token
             )
         if not is_index(token):
-            self.refuse("an index, a lower-case letter,")
+            self.refuse("an index (a lower-case letter)")
         return self.take().text + self.primes()
 
     def _indices(self) -> tuple[Index, ...]:
