@@ -70,12 +70,16 @@ def run_whole(options: argparse.Namespace) -> None:
 
 
 def write(options: argparse.Namespace) -> int:
-    """Write what the journals say; return how many cases failed."""
+    """Write what the journals say; return how many cases failed and still do."""
     found = whole.summary(sorted(options.journal.glob("*.jsonl")))
-    document = seal({"provenance": record(seeds={"order": whole.SEED}), **found})
+    again = whole.again(found["failures"])
+    document = seal({"provenance": record(seeds={"order": whole.SEED}), **found, "again": again})
     write_atomic(options.output, (json.dumps(document, indent=1) + "\n").encode())
-    print(f"{options.output}: {found['levels']}, {len(found['failures'])} failed")
-    return len(found["failures"])
+    failed = sum(bool(complaints) for *_, complaints in again)
+    print(
+        f"{options.output}: {found['levels']}, {len(again)} failed, {failed} of them fail now, too"
+    )
+    return failed
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -231,6 +231,11 @@ def _serve(case: Case) -> Outcome:
     if lse is not None:
         compare("lse", lse, expected_lse, lse.dtype, wide)
     no_pair = ~problem.visible
+    # The scale has one gradient: each pair's product times the gradient of its score, summed. The
+    # terms cancel, within a row first, so that what one was rounded by is measured by all of them.
+    group = problem.query.shape[-3] // problem.key.shape[-3]
+    products = problem.query @ np.swapaxes(np.repeat(problem.key, group, axis=-3), -1, -2)
+    terms = float(np.linalg.norm(products * expected_gradients.bias))
     if problem.bias is not None:
         summed = [a for a, size in enumerate(problem.bias.shape) if size != no_pair.shape[a]]
         bias = expected_gradients.bias.sum(tuple(summed), keepdims=True)
@@ -241,8 +246,6 @@ def _serve(case: Case) -> Outcome:
         wanted = np.asarray(getattr(expected_gradients, name))
         got = heads_first(gradient) if name in ("query", "key", "value") else gradient
         zero = unused_by.get(name)
-        # The scale has one gradient, summed over all pairs, whose terms cancel.
-        terms = float(np.linalg.norm(problem.query * expected_gradients.query))
         compare(
             f"gradient of {name}", got, wanted, gradient.dtype, operands[name].dtype, zero,
             terms if name == "scale" else 0.0,

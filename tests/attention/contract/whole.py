@@ -24,7 +24,7 @@ from tests.attention.contract import cases, suite
 from tests.attention.contract.cases import DTYPES, Case
 from tests.attention.contract.suite import Outcome
 
-__all__ = ["SEED", "go_on", "parts", "run", "sources", "summary", "table"]
+__all__ = ["SEED", "again", "go_on", "parts", "run", "sources", "summary", "table"]
 
 SEED = 2017
 SAMPLE = 6
@@ -216,6 +216,25 @@ def summary(journals: Iterable[Path]) -> dict[str, Any]:
         "sample": {name: sample[name] for name in sorted(sample, key=_shuffled)[:SAMPLE]},
         "runs": runs,
     }  # fmt: skip
+
+
+def again(failures: Iterable[list[str]]) -> list[list[Any]]:
+    """Run what failed once more, by the code as it is now.
+
+    Returns:
+        For each failure the way of compiling, implementation and levels that it was found with,
+        the error now as a part of the tolerance, and what is wrong now.
+    """
+    every = {case.name: case for case in cases.product("reference")}
+    found = []
+    for compiled, name, levels, *_ in failures:
+        # The name begins with the implementation, which the levels of the reference stand for.
+        case = every[levels.replace(name, "reference", 1)]._replace(implementation=name)
+        outcome = run(case)
+        found.append(
+            [compiled, name, levels, _rounded(float(outcome.worst), 4), [*outcome.complaints]]
+        )
+    return found
 
 
 def _shuffled(name: str) -> bytes:
