@@ -18,11 +18,16 @@ for name, value in {
 }.items():
     os.environ.setdefault(name, value)
 
-# XLA's older code for loops on a CPU compiles in half the time, where there still is one. The
-# notebooks run as a reader's do, without it (and later versions know nothing else).
-OLDER_LOOPS = "--xla_cpu_use_fusion_emitters=false"
-if version("jaxlib") < "0.11" and "XLA_FLAGS" not in os.environ:
-    os.environ["XLA_FLAGS"] = OLDER_LOOPS
+# For the tests alone, the notebooks run as a reader's do. XLA's older code for loops on a CPU
+# compiles in half the time, where there still is one. And where a process has one core, XLA makes
+# one thread: two cores of a TPU, interpreted, would wait for each other forever.
+TESTS_ALONE: dict[str, str] = {}
+if version("jaxlib") < "0.11":
+    TESTS_ALONE["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false"
+if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
+    TESTS_ALONE["NPROC"] = "2"
+for name, value in TESTS_ALONE.items():
+    os.environ.setdefault(name, value)
 
 # Compared in no cell: what the interpreter says on stderr (the stored notebooks have none,
 # which tests/book/test_notebooks.py holds), and pictures (nbval itself leaves out image/png).
@@ -49,12 +54,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Start the kernel of a notebook without the tests' own option of XLA."""
-    ours = type(item).__name__ == "IPyNbCell" and os.environ.get("XLA_FLAGS") == OLDER_LOOPS
-    if ours:
-        del os.environ["XLA_FLAGS"]
+    """Start the kernel of a notebook without what is set for the tests alone."""
+    ours = {}
+    if type(item).__name__ == "IPyNbCell":
+        ours = {name: one for name, one in TESTS_ALONE.items() if os.environ.get(name) == one}
+    for name in ours:
+        del os.environ[name]
     try:
         return (yield)
     finally:
-        if ours:
-            os.environ["XLA_FLAGS"] = OLDER_LOOPS
+        os.environ |= ours

@@ -4,7 +4,6 @@ import argparse
 import datetime
 import json
 import platform
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from benchmarks.harness.provenance import available_cores, git_state, package_versions
+from benchmarks.harness.provenance import (
+    available_cores,
+    command_line,
+    git_state,
+    package_versions,
+)
 from mha_book.models import minilm, smollm2
 from mha_book.models.text import SHA256, load_speeches
 from mha_book.models.tokens import character_vocabulary, encode_characters
@@ -115,7 +119,7 @@ def provenance(
         A dictionary that JSON can hold; the digest is added where the result is written.
     """
     return {
-        "command": " ".join(sys.argv) if command is None else command,
+        "command": command_line() if command is None else command,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "git": git_state(),
         "python": platform.python_version(),

@@ -23,6 +23,7 @@ from mha_book.storage import read_result, seal, write_atomic
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "tests" / "data" / "versions.json"
+COMMAND = "python -m experiments.versions"
 OLDEST = "0.10.0"  # of the supported range; the newest that a Python has is the lock's
 
 
@@ -36,11 +37,12 @@ class Cell(NamedTuple):
     flags: str = ""
 
 
+ONE_CORE = ("taskset", "-c", "0")
 CELLS = {
     **{f"{python} newest": Cell(python) for python in ("3.11", "3.12", "3.13")},
     **{f"{python} oldest": Cell(python, OLDEST) for python in ("3.11", "3.12", "3.13")},
-    "one core": Cell("3.11", machine="one core", before=("taskset", "-c", "0")),
-    "AVX2": Cell("3.11", machine="without AVX-512", flags="--xla_cpu_max_isa=AVX2"),
+    "one core": Cell("3.11", "", "one core", ONE_CORE),
+    "AVX2": Cell("3.11", "", "one core, without AVX-512", ONE_CORE, "--xla_cpu_max_isa=AVX2"),
 }
 ASK = "import sys, jax; print(sys.version.split()[0], jax.__version__)"
 
@@ -63,22 +65,22 @@ def row(
 ) -> dict[str, Any]:
     """What a report in pytest's XML says of a cell; the interpreter says which versions ran.
 
-    A test that failed, was mended, and passed in a later report, ``again``, is listed as mended.
+    A test that failed or was not reached, and passed in a later report, ``again``, is mended.
     """
     suite = next(ElementTree.parse(report).iter("testsuite"))
     counts = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
     asked = subprocess.run([python, "-c", ASK], text=True, capture_output=True, check=True)
     commit = ["git", "-C", str(clone), "rev-parse", "HEAD"]
-    failed = [test for test, passed in results(suite).items() if not passed]
+    first = results(suite)
     later = results(next(ElementTree.parse(again).iter("testsuite"))) if again else {}
-    mended = [test for test in failed if later.get(test)]
+    mended = [test for test, passed in later.items() if passed and not first.get(test)]
     return {
         "python": asked.stdout.split()[0],
         "jax": asked.stdout.split()[1],
         "machine": CELLS[name].machine,
         "passed": counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"],
         "mended": mended,
-        "not passed": [test for test in failed if test not in mended],
+        "not passed": [test for test in first if not first[test] and test not in mended],
         "skipped": counts["skipped"],
         "seconds": round(float(suite.get("time", 0))),
         "date": str(suite.get("timestamp"))[:10],
@@ -100,7 +102,8 @@ def store(found: dict[str, Any], path: Path) -> None:
     stored = read_result(path)["cells"] if path.exists() else {}
     cells = {name: {**stored, **found}[name] for name in CELLS if name in {**stored, **found}}
     missing = [name for name in CELLS if name not in cells]
-    document = seal({"provenance": provenance(seeds={}), "cells": cells, "not run": missing})
+    origin = provenance(COMMAND, seeds={})
+    document = seal({"provenance": origin, "cells": cells, "not run": missing})
     write_atomic(path, (json.dumps(document, indent=1) + "\n").encode())
 
 

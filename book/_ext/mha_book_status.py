@@ -151,7 +151,7 @@ class Tested(SphinxDirective):
             minutes = f"{cell['seconds'] / 60:.0f} min"
             numbers = (f"{count:,}" for count in counts)
             rows.append((cell["python"], cell["jax"], cell["machine"], *numbers, minutes))
-        heads = ("Python", "JAX", "machine", "passed", "failed, then mended", "failed", "time")
+        heads = ("Python", "JAX", "machine", "passed", "passed later", "failed", "time")
         found = [table(heads, rows)]
         if stored["not run"]:
             text = f"Not run whole: {', '.join(stored['not run'])}."

@@ -54,7 +54,8 @@ def test_the_published_values_are_those_that_jax_and_xla_are_told():
             assert chip.fast == facts.vmem_capacity_bytes
             arrays, side = chip.unit.split(" arrays of ")
             assert int(side.split(" × ")[0]) == facts.mxu_column_size
-            assert int(arrays) == chip.cores * facts.num_mxus
+            if hasattr(facts, "num_mxus"):  # JAX 0.10.0 does not say
+                assert int(arrays) == chip.cores * facts.num_mxus
             each = chip.cores if name == "v5p" else 1
             rates = [
                 (chip.bytes_per_s, each * facts.mem_bw_bytes_per_second),

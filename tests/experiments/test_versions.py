@@ -54,7 +54,7 @@ def test_a_report_is_read_and_stands_beside_the_others(tmp_path: Path) -> None:
         "passed": 5, "skipped": 2, "seconds": 62, "date": "2026-11-23",
     }  # fmt: skip
     assert (found["not passed"], found["mended"]) == (["tests.a::fails"], ["tests.b::breaks"])
-    assert (found["jax"], found["machine"]) == (jax.__version__, "without AVX-512")
+    assert (found["jax"], found["machine"]) == (jax.__version__, "one core, without AVX-512")
     versions.store({"AVX2": found}, output)
     versions.store({"3.11 oldest": found}, output)
     versions.store({"AVX2": {**found, "passed": 6}}, output)

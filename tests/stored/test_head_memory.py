@@ -15,7 +15,7 @@ from experiments import head_memory
 from tests.stored.files import forged, result
 
 NAME = "head-memory.json"
-SLICE = head_memory.Sizes(heads=(8, 16), long=32, rounds=3, least_seconds=0.0)
+SLICE = head_memory.Sizes(heads=(8, 16), long=32, rounds=15, least_seconds=0.0)
 PLACES = [(kind, heads) for kind in ("default", "kept") for heads in SLICE.heads]
 
 

@@ -10,6 +10,7 @@ from mha_book.storage import PROVENANCE, file_digest, payload_digest
 from tests.stored.files import DATA, MANIFEST, OTHERS, RESULTS, forged, result
 
 BLOCKS = {path.name: result(path.name)["provenance"] for path in RESULTS}
+TESTED = DATA.parents[1] / "tests" / "data"
 BLOCKS |= json.loads(MANIFEST.read_text(encoding="utf8"))
 
 
@@ -31,6 +32,14 @@ def test_the_block_is_complete_or_says_what_is_not_recorded(name):
     # Where the code's commit was not recorded, that which brought the file stands in its place.
     known = block["git"]["commit"] or block["git"]["added_in"]
     assert re.fullmatch(r"[0-9a-f]{40}", known)
+
+
+def test_no_command_names_a_place_of_the_machine_where_it_ran():
+    tested = (json.loads(path.read_text(encoding="utf8")) for path in TESTED.glob("*.json"))
+    found = [document["provenance"] for document in tested if "provenance" in document]
+    assert len(found) >= 5
+    for block in (*BLOCKS.values(), *found):
+        assert not re.search(r"(^|[\s=\"'])(/|[A-Z]:)", block["command"] or ""), block["command"]
 
 
 @pytest.mark.parametrize("name", BLOCKS)
