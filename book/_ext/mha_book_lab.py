@@ -83,7 +83,7 @@ def _temperature_table(data: dict[str, Any]) -> Table:
         rows,
         "Eight keys, of which the one with the second largest score holds the answer. Entropy is a "
         "share of the largest possible; the slope is how fast the answer's weight follows its own "
-        "score. It is best where no weight is near 1 or 0.",
+        "score. Of these sizes, 1 is the best.",
     )
 
 
