@@ -6,7 +6,8 @@ For each sentence and model one file ``book/_static/explorer/MODEL-SENTENCE.js``
 when a reader asks for it: a script and no data, since a page opened from a file may not fetch. It
 calls ``mhaExplorerTake`` with three arrays, each in base64:
 
-- ``weights``, uint8, 255 for 1: ``(L, N, T, T)``, of SmolLM2 the entries ``j <= i`` alone;
+- ``weights``, uint8, 255 for 1, right to two decimals: ``(L, N, T, T)``, of SmolLM2 the entries
+  ``j <= i`` alone;
 - ``values``, uint8: how long what each key hands over is, as a share of the longest of the head;
 - ``without``, int16, little-endian: what closing the head does. SmolLM2: the rise of the loss of
   each token but the first, in thousandths of a nat, ``(L, N, T - 1)``. MiniLM: 1 less the cosine of
@@ -274,6 +275,16 @@ def maps_of(
     return of_text
 
 
+def to_bytes(shares: np.ndarray) -> np.ndarray:
+    """Return shares of 1 in bytes, 255 for 1, each of which has the share's own two decimals.
+
+    A hundredth is more than two bytes wide: where the nearest rounds to another, its neighbor does.
+    """
+    nearest = np.round(255 * shares)
+    off = np.round(nearest / 255, 2) - np.round(shares, 2)
+    return np.where(abs(off) > 5e-3, nearest - np.sign(off), nearest).astype(np.uint8)
+
+
 UNIT = {"smollm2": 1e-3, "minilm": 1e-5}
 """Of the numbers in ``without``."""
 
@@ -286,8 +297,8 @@ def pack(name: str, maps: Maps) -> dict[str, str]:
     units = np.round(maps.without / UNIT[name])
     assert abs(units).max() < 2**15, "more than two bytes hold"
     arrays = {
-        "weights": np.round(255 * weights).astype(np.uint8),
-        "values": np.round(255 * maps.values).astype(np.uint8),
+        "weights": to_bytes(weights),
+        "values": to_bytes(maps.values),
         "without": units.astype("<i2"),
     }
     return {key: base64.b64encode(x.tobytes()).decode() for key, x in arrays.items()}

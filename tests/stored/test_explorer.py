@@ -187,6 +187,14 @@ def test_random_weights_of_minilm_measured_again():
     np.testing.assert_allclose(explorer_maps.mean(total["next"]), told, atol=1e-3)
 
 
+def test_a_byte_has_the_decimals_of_its_share():
+    shares = np.linspace(0, 1, 4001)[np.arange(4001) % 40 != 20]  # not halfway between hundredths
+    bytes_ = explorer_maps.to_bytes(shares)
+    shown = [f"{byte / 255:.2f}" for byte in bytes_.tolist()]
+    assert shown == [f"{share:.2f}" for share in shares.tolist()]
+    assert abs(bytes_ - 255 * shares).max() < 1.5
+
+
 @pytest.mark.exhaustive
 @pytest.mark.needs_models
 @pytest.mark.parametrize("model", SHAPES)
