@@ -1,7 +1,13 @@
-"""The style of the bibliography: the first author's family name first, by which it is sorted."""
+"""The style of the bibliography: the first author's family name first, by which it is sorted.
 
+Works that would be cited alike have letters after their years, 2024a and 2024b.
+"""
+
+import re
 import unicodedata
+from collections import defaultdict
 from functools import partial
+from string import ascii_lowercase
 
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.plain import Style
@@ -9,7 +15,7 @@ from pybtex.style.names.lastfirst import NameStyle as FamilyFirst
 from pybtex.style.names.plain import NameStyle as GivenFirst
 from pybtex.style.template import FieldIsMissing, join, node, sentence
 
-__all__ = ["BookStyle", "setup", "sort_key"]
+__all__ = ["BookStyle", "setup", "sort_key", "tell_apart"]
 
 NAME = "mha_book"
 
@@ -26,13 +32,33 @@ def _names(children, context, role, **separators):
     return join(**separators)[names].format_data(context)
 
 
+def _families(entry) -> list[str]:
+    persons = entry.persons.get("author") or entry.persons.get("editor") or []
+    return [" ".join([*p.prelast_names, *p.last_names]) for p in persons]
+
+
 def sort_key(entry) -> tuple[str, ...]:
     """Return what an entry is sorted by: its authors' families as they are read, year, title."""
-    persons = entry.persons.get("author") or entry.persons.get("editor") or []
-    families = "  ".join(" ".join([*p.prelast_names, *p.last_names]) for p in persons)
-    words = (families, entry.fields.get("year", ""), entry.fields.get("title", ""))
+    words = (
+        "  ".join(_families(entry)),
+        entry.fields.get("year", ""),
+        entry.fields.get("title", ""),
+    )
     plain = (unicodedata.normalize("NFKD", word.casefold()) for word in words)
     return tuple("".join(sign for sign in word if sign.isalnum() or sign == " ") for word in plain)
+
+
+def tell_apart(entries) -> None:
+    """Put letters after the years of entries that are cited alike, in the order of the list."""
+    alike = defaultdict(list)
+    for entry in sorted(entries, key=sort_key):
+        first, *others = _families(entry) or [""]
+        year = re.sub("[a-z]$", "", entry.fields.get("year", ""))  # an earlier build's letter
+        alike[first, "et al." if len(others) > 1 else (*others,), year].append(entry)
+    for (*_, year), some in alike.items():
+        if len(some) > 1:
+            for entry, letter in zip(some, ascii_lowercase, strict=False):
+                entry.fields["year"] = year + letter
 
 
 class BookStyle(Style):
@@ -54,3 +80,8 @@ class BookStyle(Style):
 def setup(app):
     """Register the style under its name, for ``bibtex_default_style``."""
     register_plugin("pybtex.style.formatting", NAME, BookStyle)
+    app.connect("builder-inited", _tell_all_apart)
+
+
+def _tell_all_apart(app) -> None:
+    tell_apart(app.env.get_domain("cite").bibdata.data.entries.values())
