@@ -17,6 +17,7 @@ import functools
 import json
 import posixpath
 import re
+from pathlib import Path
 
 from docutils import nodes
 from mha_book_html import describe
@@ -322,7 +323,8 @@ def _resolved(app, doctree, docname) -> None:
         return
     env, builder = app.env, app.builder
     _link_exercises(doctree, _chapter(env, docname))
-    if app.env.doc2path(docname).endswith(".ipynb") and GLOSSARY in env.found_docs:
+    is_notebook = Path(env.doc2path(docname)).suffix == ".ipynb"
+    if is_notebook and GLOSSARY in env.found_docs:
         objects = env.get_domain("std").objects
         terms = {
             name.lower(): anchor
@@ -332,7 +334,7 @@ def _resolved(app, doctree, docname) -> None:
         if terms:
             link_terms(doctree, terms, builder.get_relative_uri(docname, GLOSSARY))
     tips = _tips(app, doctree, docname)
-    if app.env.doc2path(docname).endswith(".ipynb"):
+    if is_notebook:
         _say_where_to_run(app, doctree, docname)
     if tips:
         table = json.dumps(tips, sort_keys=True).replace("</", "<\\/")
