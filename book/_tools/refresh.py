@@ -240,6 +240,8 @@ def main() -> int:
     paths = paths or sorted(BOOK.glob("*.ipynb"))
     if absent := [path.name for path in paths if not path.exists()]:
         parser.error(f"no such chapter in {BOOK.name}/: {', '.join(absent)}")
+    # What is stored is what a processor computes; an accelerator's library would speak on stderr.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
     fine = [refresh(path, run=not options.normalise, write=not options.check) for path in paths]
     return 0 if all(fine) else 1
 
