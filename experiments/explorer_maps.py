@@ -278,8 +278,10 @@ def maps_of(
 def to_bytes(shares: np.ndarray) -> np.ndarray:
     """Return shares of 1 in bytes, 255 for 1, each of which has the share's own two decimals.
 
-    A hundredth is more than two bytes wide: where the nearest rounds to another, its neighbor does.
+    Where the nearest byte shows another hundredth, the one next to it shows the right one: each
+    hundredth has two or three bytes.
     """
+    shares = np.asarray(shares, np.float64)
     nearest = np.round(255 * shares)
     off = np.round(nearest / 255, 2) - np.round(shares, 2)
     return np.where(abs(off) > 5e-3, nearest - np.sign(off), nearest).astype(np.uint8)
