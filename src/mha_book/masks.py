@@ -239,7 +239,7 @@ def _both(
     if isinstance(mine, int) and isinstance(theirs, int):
         return of_ints(mine, theirs)
     if not isinstance(mine, int) and not isinstance(theirs, int) and mine.dtype != theirs.dtype:
-        dtype = np.promote_types(mine.dtype, theirs.dtype)
+        dtype = jax.dtypes.canonicalize_dtype(np.promote_types(mine.dtype, theirs.dtype))
         mine, theirs = jnp.asarray(mine, dtype), jnp.asarray(theirs, dtype)
     return of_arrays(mine, theirs)
 
