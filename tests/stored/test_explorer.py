@@ -71,7 +71,7 @@ def test_weights_are_shares(model, key):
     maps = explorer.maps_of(ROOT, result(NAME), model, key)
     count = len(result(NAME)["sentences"][key][model]["tokens"])
     sums = maps["weights"].sum(-1)
-    assert sums == pytest.approx(np.ones_like(sums), abs=count / 255)
+    assert sums == pytest.approx(np.ones_like(sums), abs=count / 2 / 255)
     assert np.array_equal(maps["values"].max(-1), np.ones(SHAPES[model]))
 
 
