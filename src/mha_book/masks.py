@@ -62,7 +62,7 @@ class Mask:
 
     A mask is a pytree. Arrays are its leaves; a bound that is an integer, Python's or NumPy's, is
     part of its structure, so that a mask that went through ``jit``, ``vmap`` or ``scan`` is still
-    known to be causal. ``jax.tree.map(lambda leaf: 0, mask)`` gives the ``in_axes`` of ``jax.vmap``.
+    known to be causal; ``jax.tree.map(lambda leaf: 0, mask)`` gives ``in_axes`` of ``jax.vmap``.
     A mask without arrays compares and hashes; with arrays, both raise ``TypeError``.
 
     Args:
