@@ -97,8 +97,8 @@ def why_unsupported(spec: Any) -> str | None:
         return f"it takes float32 and bfloat16, not {spec.dtype}"
     if "lse" in spec.wants:
         return "its log-sum-exp has no gradient"
-    if spec.has_bias or "array" in spec.mask_kind:
-        return "it takes no bias and no array of hidden pairs"
+    if spec.has_bias or spec.mask_kind & {"array", "segments"}:
+        return "it takes no bias, no segments and no array of hidden pairs"
     if "offsets" in spec.mask_kind:
         return "it has to know a causal offset or a window before it is compiled"
     if max(spec.query_shape[-1], spec.value_shape[-1]) > WIDEST:

@@ -349,6 +349,10 @@ def mask_specs(mask: Mask | None, batch: Any, heads: Any, queries: Any = None) -
 
     fields = ("lower", "upper", "key_lengths", "query_lengths")
     specs = {name: by_entry(getattr(mask, name)) for name in fields}
+    if mask.query_segments is not None:
+        of_batch = [batch] * (jnp.ndim(mask.query_segments) - 1)
+        specs["query_segments"] = PartitionSpec(*of_batch, queries)
+        specs["key_segments"] = PartitionSpec(*of_batch, None)
     return Mask(**specs, array=array_spec(mask.array, batch, heads, queries))
 
 
