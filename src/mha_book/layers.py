@@ -4,7 +4,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_axis, check_floating, check_number, check_rank, wide
+from mha_book._checks import (
+    accumulator_dtype,
+    check,
+    check_axis,
+    check_floating,
+    check_number,
+    check_rank,
+)
 
 __all__ = ["gelu", "layer_norm", "linear", "rms_norm", "swiglu"]
 
@@ -77,7 +84,7 @@ def layer_norm(
         check(array.ndim == 1, name, "axes (D,), that is rank 1", f"shape {array.shape}")
         check_axis(array, name, 0, "(D,)", x.shape[-1], "x")
     check_number(epsilon, "epsilon", "a non-negative number")
-    widened = x.astype(wide(x.dtype))
+    widened = x.astype(accumulator_dtype(x.dtype))
     centered = widened - jnp.mean(widened, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
     added = jnp.asarray(epsilon, widened.dtype)
@@ -135,7 +142,7 @@ def rms_norm(
     check(weight.ndim == 1, "weight", "axes (D,), that is rank 1", f"shape {weight.shape}")
     check_axis(weight, "weight", 0, "(D,)", x.shape[-1], "x")
     check_number(epsilon, "epsilon", "a non-negative number")
-    widened = x.astype(wide(x.dtype))
+    widened = x.astype(accumulator_dtype(x.dtype))
     mean_square = jnp.mean(jnp.square(widened), axis=-1, keepdims=True)
     added = jnp.asarray(epsilon, widened.dtype)
     normalized = (widened * jax.lax.rsqrt(mean_square + added)).astype(x.dtype)

@@ -260,7 +260,7 @@ def multi_head_attention_vjp(
     factors = draw_factors(dropout, rng_key, scores_shape, v.shape[-1], d_model, query.dtype)
     operands = prepare(
         q, k, v, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
-        weight_factors=factors.weights,
+        dropout_multiplier=factors.weights,
     )  # fmt: skip
     recompute = implementation == "recompute"
     head_outputs, _, saved = attention_gradient.forward(operands, recompute=recompute)

@@ -208,7 +208,7 @@ def _layer(
     )
     head_outputs = attend(
         q, k, v, **structure, layout="NTH", implementation=implementation,
-        weight_factors=factors.weights,
+        dropout_multiplier=factors.weights,
     )  # (…, N, T, C)  # fmt: skip
     kept = head_outputs if factors.heads is None else head_outputs * factors.heads
     gated = kept if gates is None else kept * broadcast_gates(gates, kept.ndim)
