@@ -263,7 +263,7 @@ def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
 
     @jax.jit
     def run(params: Any, row: jax.Array) -> dict[str, Any]:
-        _, records = smollm2.forward(params, row[None], config=config, return_intermediates=True)
+        _, records = smollm2.forward_with_intermediates(params, row[None], config=config)
         found = {}
         for layer, head in (*sizes.heads, *others):
             weights = params.layers[layer]

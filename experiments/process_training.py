@@ -82,7 +82,7 @@ def make_step(mesh: Any, placement: Placement) -> Any:
     positions = jnp.asarray(placement.positions.reshape(-1), jnp.int32)
 
     def loss(params: Any, tokens: Array, targets: Array) -> Array:
-        options = {"positions": positions, "attention": attention}
+        options: dict[str, Any] = {"positions": positions, "attention": attention}
         logits = tiny.forward(params, tokens, config=CONFIG, **options)
         return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, targets))
 
@@ -100,7 +100,8 @@ def load_checkpoint(path: Path) -> TrainState:
     """Read a checkpoint of this run; every process does, however many there are."""
     arrays, metadata = load_arrays(path)
     check(metadata.get("run") == RUN, str(path), f"a checkpoint of {RUN}", metadata.get("run"))
-    return load_tree(arrays, jax.eval_shape(init_state), "state")
+    state: TrainState = load_tree(arrays, jax.eval_shape(init_state), "state")
+    return state
 
 
 def train(
@@ -189,7 +190,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     more = ["--over", given.over, "--steps", str(given.steps)]
     more += ["--checkpoint", str(given.checkpoint)] if given.checkpoint else []
-    options = {"timeout": given.timeout, "done": "trained one model", "fail": given.fail}
+    options: dict[str, Any] = {
+        "timeout": given.timeout,
+        "done": "trained one model",
+        "fail": given.fail,
+    }
     return launch_processes(MODULE, given.processes, more, **options)
 
 

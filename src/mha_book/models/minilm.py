@@ -337,7 +337,7 @@ def encode(
         >>> len(hidden), hidden[-1].shape
         (3, (2, 4, 6))
     """
-    options = {"gates": gates, "implementation": implementation}
+    options: dict[str, Any] = {"gates": gates, "implementation": implementation}
     return _encode(params, token_ids, lengths, None, **options)
 
 

@@ -319,8 +319,10 @@ def forward(
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
     """
-    options = {"gates": gates, "window": window, "angles": angles, "implementation": implementation}
-    return _forward(params, token_ids, lengths, None, config=config, **options)
+    return _forward(
+        params, token_ids, lengths, None, config=config, gates=gates, window=window, angles=angles,
+        implementation=implementation,
+    )  # fmt: skip
 
 
 def forward_with_intermediates(
@@ -602,7 +604,7 @@ def decode_step(
     grown = []
 
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
-        options = {"angles": angles, "implementation": implementation}
+        options: dict[str, Any] = {"angles": angles, "implementation": implementation}
         output, cache = cached_multi_head_attention(
             layer.attention, normalized, caches[number], **options
         )

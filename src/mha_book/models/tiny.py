@@ -255,7 +255,7 @@ def forward(
         >>> forward(params, jnp.array([[1, 2, 3]]), config=config).shape
         (1, 3, 7)
     """
-    options = {"gates": gates, "rng_key": rng_key, "implementation": implementation}
+    options: dict[str, Any] = {"gates": gates, "rng_key": rng_key, "implementation": implementation}
 
     def layer(params: MultiHeadParams, x: Array, inputs: Array, **more: Any) -> Array:
         return attention(params, x, **more)
