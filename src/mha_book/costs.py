@@ -262,7 +262,7 @@ def visible_pair_count(query_length: int, key_length: int, window: int | None = 
     Args:
         query_length: ``T``; ``T(T + 1)/2`` pairs for ``T = S`` without a window.
         key_length: ``S``, at least ``T``.
-        window: how many keys a query sees at most, its own included; None for no limit.
+        window: how many keys a query sees at most, its own included, as everywhere; None for all.
 
     Raises:
         ValueError: a length or the window is not 0 or a positive integer, or ``S`` is below ``T``.

@@ -11,11 +11,11 @@ import pytest
 from jax.test_util import check_grads
 
 from mha_book import (
+    array_mask,
     attend,
     attention_spec,
     attention_weights,
     causal,
-    explicit,
     padding,
     scaled_dot_product_attention,
     select,
@@ -174,7 +174,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "negative offset": {"mask": causal(-2)},  # empty rows
     "padded": {"mask": padding(LENGTHS)},
     "padded, queries too": {"mask": padding(LENGTHS, jnp.array([T, 2, 3])), "is_causal": True},
-    "array": {"mask": explicit(jnp.asarray(np.random.default_rng(5).random((B, N, T, S)) < 0.5))},
+    "array": {"mask": array_mask(jnp.asarray(np.random.default_rng(5).random((B, N, T, S)) < 0.5))},
     "array of heads": {"mask": jnp.arange(N)[None, :, None, None] % 2 == 0},
 }
 EXTRAS: dict[str, dict[str, tuple[int, ...]]] = {

@@ -67,7 +67,7 @@ def compiled(function):
 @pytest.mark.slow
 @pytest.mark.needs_models
 @pytest.mark.unoptimized(False)
-@pytest.mark.parametrize("window", [None, 127])
+@pytest.mark.parametrize("window", [None, 128])
 def test_cached_decoding_of_the_trained_model_equals_the_full_forward(model, text, window):
     """256 tokens and, in the same batch, a sequence of another length: every logit."""
     first, second = np.array([7, 61]), text[np.r_[0, 90:256]]
@@ -81,7 +81,7 @@ def test_cached_decoding_of_the_trained_model_equals_the_full_forward(model, tex
         compiled(smollm2.forward)(model.params, jnp.asarray(token_ids), lengths, window=window)
     )
     prompts = jnp.asarray(token_ids[:, : first.max()])
-    caches = init_caches(2, int(total.max()) if window is None else window + 1, window=window)
+    caches = init_caches(2, int(total.max()) if window is None else window, window=window)
     logits, caches = compiled(prefill)(model.params, prompts, jnp.asarray(first, jnp.int32), caches)
     worst = 0.0
     for step in range(len(text) - 7 + 1):
@@ -94,13 +94,13 @@ def test_cached_decoding_of_the_trained_model_equals_the_full_forward(model, tex
     assert worst <= 2e-4
 
 
-@pytest.mark.parametrize("window", [None, 0, 5])
+@pytest.mark.parametrize("window", [None, 1, 6])
 def test_cached_decoding_is_exact_but_for_rounding(small, window):
     """Every logit of two sequences of different lengths in one batch, in float64."""
     config, rows = small.config, np.arange(2)
     first, total = np.array([3, 7]), np.array([19, 23])  # equally many steps for both
     ids = drawn_ids(small, 2, int(total.max()))
-    slots = ids.shape[1] if window is None else window + 1
+    slots = ids.shape[1] if window is None else window
     with jax.enable_x64(True):
         params = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), small.params)
         lengths = jnp.asarray(total, jnp.int32)
@@ -120,7 +120,7 @@ def test_cached_decoding_is_exact_but_for_rounding(small, window):
 def test_a_window_changes_what_the_model_says(small):
     ids = drawn_ids(small, 1, 17)
     run = functools.partial(compiled(smollm2.forward), small.params, ids, config=small.config)
-    plain, windowed, wide = run(), run(window=4), run(window=17)
+    plain, windowed, wide = run(), run(window=5), run(window=18)
     np.testing.assert_allclose(plain[:, :5], windowed[:, :5], atol=1e-4)
     assert float(jnp.abs(plain[:, 7:] - windowed[:, 7:]).max()) > 0.01
     np.testing.assert_allclose(plain, wide, atol=1e-4)
@@ -268,7 +268,7 @@ def test_the_colder_the_surer(dtype, temperature):
         ({"temperature": None}, "temperature: expected a positive number; got None"),
         ({"top_k": 2.0}, "top_k: expected an integer from 1 to 101, or None; got 2.0"),
         ({"top_k": 102}, "top_k: expected an integer from 1 to 101"),
-        ({"window": 1.5}, "window: expected a non-negative integer, or None; got 1.5"),
+        ({"window": 1.5}, "window: expected a positive integer, or None; got 1.5"),
         ({"stop_ids": 3}, "stop_ids: expected a list of token ids; got 3"),
         ({"stop_ids": ["."]}, "stop_ids: expected a list of token ids"),
         ({"rng_key": "seed"}, "rng_key: expected one PRNG key .* or an integer seed; got 'seed'"),

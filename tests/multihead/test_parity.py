@@ -62,7 +62,7 @@ JAX_NN = {
     "causal": ({"is_causal": True}, {"is_causal": True}),
     "scale": ({"scale": 0.7}, {"scale": 0.7}),
     "window": (
-        {"mask": sliding_window(2, 1)},
+        {"mask": sliding_window(3, 1)},
         {"local_window_size": (2, 1)},
     ),
     "lengths": (

@@ -135,7 +135,7 @@ def blockwise_gradients(
 def _sizes(operands: Operands, platform: str) -> BlockSizes:
     mask, (*batch, num_heads, length, _) = operands.mask, operands.query.shape
     num_kv_heads, key_length = operands.key.shape[-3:-1]
-    moves = mask is not None and not mask.parts.isdisjoint({"causal", "window", "band", "offsets"})
+    moves = mask is not None and not mask.kinds.isdisjoint({"causal", "window", "band", "offsets"})
     return block_sizes(
         math.prod(batch), length, key_length, num_kv_heads, num_heads // num_kv_heads,
         position_dependent=moves, in_chunks=jax.device_count() == 1, platform=platform,
@@ -172,6 +172,8 @@ def why_unsupported(spec: Any) -> str | None:
     """Return why blocks cannot serve an attention spec, or None."""
     if spec.has_bias:
         return "a bias and its gradient are as large as the scores, which blocks are to avoid"
+    if "segments" in spec.mask_kind:
+        return "it reads no segments"
     return None
 
 

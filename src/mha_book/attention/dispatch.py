@@ -63,7 +63,7 @@ class AttentionSpec(NamedTuple):
         key_shape: ``(…, K, S, H)``.
         value_shape: ``(…, K, S, C)``.
         dtype: the name of the dtype of the operands, for example ``"float32"``.
-        mask_kind: the :attr:`~mha_book.masks.Mask.parts` of the mask.
+        mask_kind: the :attr:`~mha_book.masks.Mask.kinds` of the mask.
         has_bias: whether an additive bias is given.
         platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
         wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"weight_factors"``.
@@ -199,7 +199,7 @@ def attend(
     bias: Float[Array, "..."] | None = None,
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
-    layout: str = "NTH",
+    layout: str | None = None,
     implementation: str | None = None,
     return_lse: bool = False,
     weight_factors: Float[Array, "..."] | None = None,
@@ -219,7 +219,8 @@ def attend(
         bias: added to the scaled scores, full rank ``(…, N, T, S)`` (each axis equal or 1).
         is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
-        layout: "NTH" (heads before positions) or "TNH" (positions before heads).
+        layout: "NTH" (heads before positions) or "TNH" (positions before heads, as in
+            ``jax.nn``). None means "NTH", and refuses arrays of more heads than positions.
         implementation: a name of :data:`IMPLEMENTATIONS`, or None for the choice of
             :func:`select`. A named implementation never falls back to another, and has blocks of
             the sizes that suit the platform that JAX runs on by default. "cudnn" has no
@@ -306,7 +307,7 @@ def attend(
         output, lse = with_compiler_sharding(by_platform, operands, return_lse)
     if is_one_head:
         output, lse = output[0], None if lse is None else lse[0]
-    output = output if layout == "NTH" else heads_first(output, layout)
+    output = heads_first(output, layout) if layout == "TNH" else output
     return output if lse is None else (output, lse)
 
 
@@ -315,7 +316,7 @@ def attention_spec(
     key: Float[Array, "*kv_batch S H"],
     value: Float[Array, "*kv_batch S C"],
     *,
-    layout: str = "NTH",
+    layout: str | None = None,
     return_lse: bool = False,
     forward_mode: bool = False,
     **options: Any,
@@ -508,15 +509,24 @@ def check_implementation(name: str, spec: AttentionSpec) -> None:
         raise NotImplementedError(f"{what}; got {name!r}: {reason}")
 
 
-def _prepare(query: Array, key: Array, value: Array, layout: str, **options: Any) -> Operands:
+def _prepare(
+    query: Array, key: Array, value: Array, layout: str | None, **options: Any
+) -> Operands:
     """Bring the arrays to heads first and check them."""
-    if layout not in LAYOUTS:
+    if layout is not None and layout not in LAYOUTS:
         check(False, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
-    if layout != "NTH":
+    if layout == "TNH":
         for array, name in ((query, "query"), (key, "key"), (value, "value")):
             check_rank(array, name, "(…, T, N, H)", 3)
         query, key, value = (heads_first(x, layout) for x in (query, key, value))
-    return prepare(query, key, value, **options)
+    operands = prepare(query, key, value, **options)
+    if layout is None and query.ndim > 2:
+        *_, heads, length, _ = query.shape
+        known = isinstance(length, int) and isinstance(key.shape[-2], int)
+        if known and heads > length > 0 and key.shape[-3] > key.shape[-2] > 0:
+            what = '"TNH" for arrays (…, T, N, H) as in jax.nn, "NTH" for more heads than positions'
+            check(False, "layout", what, f"None and a query of shape {tuple(query.shape)}")
+    return operands
 
 
 def _spec(operands: Operands, wants: dict[str, bool], platform: str | None) -> AttentionSpec:
@@ -527,7 +537,7 @@ def _spec(operands: Operands, wants: dict[str, bool], platform: str | None) -> A
         tuple(operands.key.shape),
         tuple(operands.value.shape),
         str(operands.query.dtype),
-        frozenset() if mask is None else mask.parts,
+        frozenset() if mask is None else mask.kinds,
         operands.bias is not None,
         platform,
         frozenset(filter(wants.get, wants)),

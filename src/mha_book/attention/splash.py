@@ -99,6 +99,8 @@ def why_unsupported(spec: Any) -> str | None:
         return "its log-sum-exp has no gradient"
     if spec.has_bias or "array" in spec.mask_kind:
         return "it takes no bias and no array of hidden pairs"
+    if "segments" in spec.mask_kind:
+        return "it reads no segments here"
     if "offsets" in spec.mask_kind:
         return "it has to know a causal offset or a window before it is compiled"
     if max(spec.query_shape[-1], spec.value_shape[-1]) > WIDEST:

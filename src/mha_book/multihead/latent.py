@@ -211,7 +211,9 @@ def expanded_attention(
     shape = (*content_key.shape[:-1], rotated_key.shape[-1])
     query = jnp.concatenate((content_query, rotated_query), axis=-1)  # (…, N, T, H + P)
     key = jnp.concatenate((content_key, jnp.broadcast_to(rotated_key, shape)), axis=-1)
-    heads = attend(query, key, value, mask=mask, is_causal=is_causal, scale=_scale(params))
+    heads = attend(
+        query, key, value, layout="NTH", mask=mask, is_causal=is_causal, scale=_scale(params)
+    )
     return jnp.einsum("...hic,hcd->...id", heads, params.w_o)
 
 
@@ -253,7 +255,9 @@ def absorbed_attention(
     query = jnp.concatenate((absorbed, rotated_query), axis=-1)  # (…, N, T, R + P)
     key = jnp.concatenate(latent, axis=-1)[..., None, :, :]  # (…, 1, S, R + P)
     value = latent.content[..., None, :, :]  # (…, 1, S, R)
-    mixed = attend(query, key, value, mask=mask, is_causal=is_causal, scale=_scale(params))
+    mixed = attend(
+        query, key, value, layout="NTH", mask=mask, is_causal=is_causal, scale=_scale(params)
+    )
     heads = jnp.einsum("...hir,rhc->...hic", mixed, params.w_uv)
     return jnp.einsum("...hic,hcd->...id", heads, params.w_o)
 

@@ -216,7 +216,13 @@ def multi_head_attention(
     )
     structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
     head_outputs = attend(
-        q, k, v, **structure, implementation=implementation, weight_factors=factors.weights
+        q,
+        k,
+        v,
+        **structure,
+        layout="NTH",
+        implementation=implementation,
+        weight_factors=factors.weights,
     )  # (…, N, T, C)
     kept = head_outputs if factors.heads is None else head_outputs * factors.heads
     gated = kept if gates is None else kept * broadcast_gates(gates, kept.ndim)

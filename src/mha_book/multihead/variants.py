@@ -121,7 +121,9 @@ def tied_attention(
     shared = rotate(jnp.matmul(x, w_kr), angles)[..., None, :, :]  # one for all heads
     shared = jnp.broadcast_to(shared, (*value.shape[:-1], rotated))
     key = jnp.concatenate((value[..., :plain], shared), axis=-1)  # (…, K, T, H)
-    return project_output(params, attend(turned, key, value, mask=mask, is_causal=is_causal))
+    return project_output(
+        params, attend(turned, key, value, layout="NTH", mask=mask, is_causal=is_causal)
+    )
 
 
 def low_rank_attention(
@@ -353,7 +355,7 @@ def tensor_product_attention(
     query = _product(params.q_heads, params.q_features, x, angles, "q")
     key = _product(params.k_heads, params.k_features, x, angles, "k")
     value = _product(params.v_heads, params.v_features, x, None, "v")
-    heads = attend(query, key, value, mask=mask, is_causal=is_causal)
+    heads = attend(query, key, value, layout="NTH", mask=mask, is_causal=is_causal)
     check_floating(params.w_o, "w_o", x, "x")
     check_shape(params.w_o, "w_o", (*value.shape[-3::2], x.shape[-1]), "axes (N, C, D) =")
     return jnp.einsum("...hic,hcd->...id", heads, params.w_o)
@@ -502,8 +504,8 @@ def differential_attention(
     query, key, value = project_qkv(params, x, angles=angles)
     query2, key2, _ = project_qkv(second, x, angles=angles)
     check(query2.shape == query.shape, "w_q2", f"shape {params.w_q.shape}", f"shape {w_q2.shape}")
-    first = attend(query, key, value, mask=mask, is_causal=is_causal)
-    other = attend(query2, key2, value, mask=mask, is_causal=is_causal)
+    first = attend(query, key, value, layout="NTH", mask=mask, is_causal=is_causal)
+    other = attend(query2, key2, value, layout="NTH", mask=mask, is_causal=is_causal)
     if np.ndim(balance) == 0:
         check_scale(balance, "balance")
         share = jnp.asarray(balance, x.dtype)
@@ -551,7 +553,7 @@ def gated_attention(
         (5, 8)
     """
     query, key, value = project_qkv(params, x, angles=angles)
-    heads = attend(query, key, value, mask=mask, is_causal=is_causal)
+    heads = attend(query, key, value, layout="NTH", mask=mask, is_causal=is_causal)
     check_floating(w_gate, "w_gate", x, "x")
     if w_gate.ndim == 3:
         check_axis(w_gate, "w_gate", 0, "(D, N, C)", x.shape[-1], "x")
@@ -614,7 +616,7 @@ def mixture_of_heads(
     _, taken = jax.lax.top_k(logits, num_active)
     is_taken = jnp.any(jax.nn.one_hot(taken, num_heads, dtype=bool), axis=-2)  # (…, T, N)
     weight = jnp.where(is_taken, jax.nn.softmax(logits, axis=-1), 0)
-    heads = attend(query, key, value, mask=mask, is_causal=is_causal)
+    heads = attend(query, key, value, layout="NTH", mask=mask, is_causal=is_causal)
     weight, is_taken = (jnp.swapaxes(y, -1, -2)[..., None] for y in (weight, is_taken))
     # Zero times a head that is not a number is not zero.
     return project_output(params, jnp.where(is_taken, heads, 0) * weight)
@@ -674,7 +676,9 @@ def talking_heads_attention(
         for y in (key, value)
     )
     scale = 1.0 / math.sqrt(query.shape[-1])
-    mixed = attend(wide_query, wide_key, wide_value, mask=mask, is_causal=is_causal, scale=scale)
+    mixed = attend(
+        wide_query, wide_key, wide_value, layout="NTH", mask=mask, is_causal=is_causal, scale=scale
+    )
     mixed = jnp.reshape(mixed, (*query.shape[:-1], num_heads, value.shape[-1]))
     return project_output(params, jnp.einsum("gh,...gihc->...hic", w_weights, mixed))
 
@@ -777,7 +781,9 @@ def normalized_attention(
     query, key = rms_norm(query, norm_q, epsilon), rms_norm(key, norm_k, epsilon)
     if angles is not None:
         query, key = rotate(query, angles), rotate(key, angles)
-    return project_output(params, attend(query, key, value, mask=mask, is_causal=is_causal))
+    return project_output(
+        params, attend(query, key, value, layout="NTH", mask=mask, is_causal=is_causal)
+    )
 
 
 def clip_queries_and_keys(
@@ -866,7 +872,9 @@ def sink_logit_attention(
     query, key, value = project_qkv(params, x, angles=angles)
     check_floating(sink, "sink", x, "x")
     check_shape(sink, "sink", (query.shape[-3],), "axes (N,) =")
-    heads, lse = attend(query, key, value, mask=mask, is_causal=is_causal, return_lse=True)
+    heads, lse = attend(
+        query, key, value, layout="NTH", mask=mask, is_causal=is_causal, return_lse=True
+    )
     lse = jnp.maximum(lse, jnp.finfo(lse.dtype).min)  # of an empty row, if the sink is -inf too
     logit = jnp.broadcast_to(sink.astype(lse.dtype)[:, None], lse.shape)
     share = jax.nn.sigmoid(lse - logit)  # (…, N, T)

@@ -116,7 +116,7 @@ def attend_exchanged(
 ) -> Array:
     """Attend inside ``shard_map``; the mask's array has this device's heads and all positions."""
     q, k, v = (exchange_heads(x, axis_name, devices) for x in (query, key, value))
-    heads: Array = attend(q, k, v, **options)  # (…, N / P, T, C)
+    heads: Array = attend(q, k, v, layout="NTH", **options)  # (…, N / P, T, C)
     back = heads.ndim - 2, heads.ndim - 3
     output: Array = jax.lax.all_to_all(heads, axis_name, *back, tiled=True)
     return output

@@ -172,7 +172,9 @@ def sharded_cached_attention(
             over = cache.lengths > cache.capacity * sizes.sequence
             query = jnp.where(over[:, None, None, None], jnp.asarray(jnp.nan, query.dtype), query)
             keys = jnp.swapaxes(cache.keys, -1, -2)
-            part, lse = attend(query, keys, cache.values, mask=mask, return_lse=True, **options)
+            part, lse = attend(
+                query, keys, cache.values, mask=mask, layout="NTH", return_lse=True, **options
+            )
             joined, _ = join_over_devices(part, lse, str(axes.sequence))
             output = project_output(params, joined)
         if axes.heads is not None:

@@ -248,11 +248,13 @@ def ring_call(
     if unroll is not None:
         check_size(unroll, "unroll", 1, "None, or a positive integer")
     mask = Mask() if mask is None else mask
+    what = "a mask without segments, which a ring does not read"
+    check("segments" not in mask.kinds, "mask", what, "segments")
     for name in ("lower", "upper"):
         bound = getattr(mask, name)
         what = "an integer: which steps a ring takes is part of the program"
         check(bound is None or isinstance(bound, int), f"mask.{name}", what, repr(type(bound)))
-    if not mask.parts:  # whoever sees everything sees it in any order
+    if not mask.kinds:  # whoever sees everything sees it in any order
         ring = as_placement("contiguous", length, devices)
     call = RingCall(axis_name, ring, mask.lower, mask.upper, scale, implementation, unroll)
     array, order = mask.array, ring.positions.reshape(-1)
@@ -302,7 +304,7 @@ def _forward(
 
         def of_runs(a: int, b: int, mask: Mask | None) -> Any:
             return attend(
-                q[a], keys[b], values[b], mask=mask, scale=call.scale,
+                q[a], keys[b], values[b], mask=mask, scale=call.scale, layout="NTH",
                 implementation=call.implementation, return_lse=True,
             )  # fmt: skip
 
@@ -528,7 +530,7 @@ def _mask(
         count(data.query_lengths, jax.lax.axis_index(call.axis_name), a),
         array,
     )
-    return mask if mask.parts else None
+    return mask if mask.kinds else None
 
 
 def _split(x: Array, runs: int, axis: int) -> list[Array]:

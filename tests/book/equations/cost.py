@@ -91,7 +91,7 @@ def window(rng, altered):
     seen, formula = [], []
     for s, s_max in ((7, 3), (7, 7), (3, 7)):
         x = jnp.asarray(rng.normal(size=(s, H)), jnp.float32)
-        weights = attention_weights(x, x, mask=causal() & sliding_window(s_max - 1))
+        weights = attention_weights(x, x, mask=causal() & sliding_window(s_max))
         seen.append(4 * int((np.asarray(weights)[-1] > 0).sum()) * width)
         formula.append(4 * (s if altered else min(s, s_max)) * K * (H + C))
     return np.array(seen), np.array(formula)
