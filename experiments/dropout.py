@@ -132,7 +132,7 @@ def noise(
         is more than three standard errors off, the mean variance over the mean square of the
         output, drawn and by formula; and the loss with dropout on in training's way, a number.
     """
-    _, records = tiny.forward(params, token_ids, config=config, return_intermediates=True)
+    _, records = tiny.forward_with_intermediates(params, token_ids, config=config)
     attention: dict[str, Any] = {"is_causal": True, "angles": tiny.angles(config, token_ids)}
     found: dict[str, Any] = {}
     for number, place in enumerate(PLACES):

@@ -224,8 +224,8 @@ def maps_of(
 
         @jax.jit
         def whole(params: Any, ids: jax.Array, length: jax.Array) -> Any:
-            options = {"config": model.config, "return_intermediates": True}
-            return inside(smollm2.forward(params, ids, length, **options)[1])
+            run = smollm2.forward_with_intermediates
+            return inside(run(params, ids, length, config=model.config)[1])
 
         @jax.jit
         def effect(params: Any, ids: jax.Array, length: jax.Array, gates: jax.Array) -> jax.Array:
@@ -238,7 +238,7 @@ def maps_of(
 
         @jax.jit
         def whole(params: Any, ids: jax.Array, length: jax.Array) -> Any:
-            return inside(minilm.encode(params, ids, length, return_intermediates=True)[1])
+            return inside(minilm.encode_with_intermediates(params, ids, length)[1])
 
         @jax.jit
         def effect(params: Any, ids: jax.Array, length: jax.Array, gates: jax.Array) -> jax.Array:

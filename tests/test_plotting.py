@@ -344,7 +344,7 @@ def test_a_missing_matplotlib_is_named() -> None:
     run = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
     assert run.stdout.splitlines() == [
         "matplotlib is not installed; install it with",
-        '  pip install "mha-book[book]"',
+        "  pip install matplotlib",
     ]
 
 

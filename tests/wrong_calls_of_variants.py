@@ -261,8 +261,6 @@ def of_models_that_do_not_fit() -> list[WrongCall]:
             "token_embedding", "(11, 8)", "(12, 8)"),
         bad("tiny: integers", forward(TINY._replace(token_embedding=jnp.ones((11, 8), int))),
             "token_embedding", "floating", "int32"),
-        bad("tiny: record", forward(return_intermediates="no"), "return_intermediates",
-            "True or False", "'no'"),
         bad("tiny: init of integers", lambda: tiny.init_tiny(0, TINY_CONFIG, int), "dtype",
             "floating", "int"),
         bad("tiny angles: text", lambda: tiny.angles(TINY_CONFIG, "abc"), "token_ids", "an array",

@@ -40,7 +40,7 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "matplotlib":
         raise
-    message = 'matplotlib is not installed; install it with\n  pip install "mha-book[book]"'
+    message = "matplotlib is not installed; install it with\n  pip install matplotlib"
     raise ModuleNotFoundError(message, name="matplotlib") from None
 
 

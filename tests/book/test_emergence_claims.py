@@ -61,7 +61,7 @@ def scores(study, weights):
     patterns = probe_patterns(task, drawn, visible_pairs(causal(), *seen.shape))
 
     def one(params):
-        _, records = tiny.forward(params, seen, config=config, return_intermediates=True)
+        _, records = tiny.forward_with_intermediates(params, seen, config=config)
         attention = records[0].intermediates.weights
         return jnp.stack([mean_score(attention, pattern) for pattern in patterns], -1)
 

@@ -108,12 +108,12 @@ def test_identical_heads_and_the_sum():
 @pytest.mark.needs_models
 def test_what_heads_add_is_not_one_answer(attentions):
     """In MiniLM the parts of two heads point in unlike directions, and no head stands alone."""
-    from mha_book.models.minilm import encode, load_minilm, tokenize
+    from mha_book.models.minilm import encode_with_intermediates, load_minilm, tokenize
 
     minilm = load_minilm()
     token_ids, lengths = tokenize(minilm, ["The harbour froze early, so no ship could leave."])
     with jax.numpy_rank_promotion("allow"):
-        _, records = encode(minilm.params, token_ids, lengths, return_intermediates=True)
+        _, records = encode_with_intermediates(minilm.params, token_ids, lengths)
     for record, params in zip(records, attentions["MiniLM"], strict=True):
         o = np.asarray(record.intermediates.head_outputs[0], np.float64)
         parts = np.einsum("hic,hcd->hid", o, np.asarray(params.w_o, np.float64))

@@ -49,10 +49,10 @@ def sensitivity(weights):
 @pytest.fixture(scope="module")
 def heads(needs_models):
     """Queries, keys, scaled scores, weights (layer, head, …) and the layers' parameters."""
-    from mha_book.models.minilm import encode, load_minilm, tokenize
+    from mha_book.models.minilm import encode_with_intermediates, load_minilm, tokenize
 
     model = load_minilm()
-    _, records = encode(model.params, *tokenize(model, [TEXT]), return_intermediates=True)
+    _, records = encode_with_intermediates(model.params, *tokenize(model, [TEXT]))
     inside = [record.intermediates for record in records]
     q, k, a = (np.stack([getattr(x, f)[0] for x in inside]) for f in ("query", "key", "weights"))
     scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])

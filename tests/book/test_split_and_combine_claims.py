@@ -35,12 +35,12 @@ def same_order(x, w):
 @pytest.fixture(scope="module")
 def real_layers(needs_models):
     """``(input, w_q)`` of the six attention layers of MiniLM on one sentence."""
-    from mha_book.models.minilm import encode, load_minilm, tokenize
+    from mha_book.models.minilm import encode_with_intermediates, load_minilm, tokenize
 
     minilm = load_minilm()
     token_ids, lengths = tokenize(minilm, ["The harbour froze early, so no ship could leave."])
     with jax.numpy_rank_promotion("allow"):
-        _, records = encode(minilm.params, token_ids, lengths, return_intermediates=True)
+        _, records = encode_with_intermediates(minilm.params, token_ids, lengths)
     return [
         (np.asarray(record.inputs[0]), np.asarray(layer.attention.w_q))
         for record, layer in zip(records, minilm.params.layers, strict=True)

@@ -82,7 +82,7 @@ def found_by_the_subject_head(texts, verbs):
 
     @jax.jit
     def weights(params, ids):
-        _, records = smollm2.forward(params, ids, config=config, return_intermediates=True)
+        _, records = smollm2.forward_with_intermediates(params, ids, config=config)
         return records[-1].intermediates.weights[:, head]
 
     ids, lengths = tokenize(model, [join_words(words) for words in texts])
@@ -163,7 +163,7 @@ def test_c52_heads_prefer_words_of_like_meaning():
 
     @jax.jit
     def of_lm(params, ids):
-        _, records = smollm2.forward(params, ids, config=config, return_intermediates=True)
+        _, records = smollm2.forward_with_intermediates(params, ids, config=config)
         return records[1].intermediates.weights[:, 8, 5, 2]
 
     share, square = won(of_lm(params, ids))
@@ -175,7 +175,7 @@ def test_c52_heads_prefer_words_of_like_meaning():
 
     @jax.jit
     def of_encoder(params, ids, lengths):
-        _, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        _, records = minilm.encode_with_intermediates(params, ids, lengths)
         return jnp.stack([r.intermediates.weights[:, :, 5, 2].T for r in records])
 
     share, square = won(of_encoder(encoder.params, ids, lengths))

@@ -30,7 +30,7 @@ def losses(bench, **changes):
 
 def test_a_plain_reading_is_that_of_the_model(bench):
     params, config, _ = bench.model
-    want, records = smollm2.forward(params, IDS[None], config=config, return_intermediates=True)
+    want, records = smollm2.forward_with_intermediates(params, IDS[None], config=config)
     run = bench.read(IDS[None])
     told = smollm2.token_losses(params, IDS[None], config=config)[0]
     np.testing.assert_allclose(run.losses[0], told, atol=1e-4)
@@ -69,9 +69,8 @@ def test_a_logit_in_place_of_the_sink_by_hand():
     bench = sinks.Bench(model, sinks.QUICK)
     zeros = np.zeros((2, 1))
     run = bench.read(IDS[None], own=zeros, logit=zeros + 0.7, value=zeros)
-    _, records = smollm2.forward(
-        model.params, IDS[None], config=model.config, return_intermediates=True
-    )
+    run = smollm2.forward_with_intermediates
+    _, records = run(model.params, IDS[None], config=model.config)
     scores = np.log(np.asarray(records[0].intermediates.weights[0, 0], np.float64) + 1e-300)
     told = []
     for row in range(sinks.EARLIEST, len(IDS)):

@@ -299,7 +299,8 @@ def attend(
         alike = "cpu" if platform == "cpu" else "tpu"  # to blocks all accelerators are one
         chosen[platform] = (name, alike if IMPLEMENTATIONS[name].by_platform else None)
     if len(set(chosen.values())) == 1:
-        output, lse = run(next(iter(chosen.values())), operands)
+        one = functools.partial(run, next(iter(chosen.values())))
+        output, lse = with_compiler_sharding(one, operands, return_lse)
     else:
         # What the blocks keep for the gradient lies on another mesh than an explicit one outside,
         # and JAX before 0.10.2 does not let it out of a branch: the branches are inside as well.

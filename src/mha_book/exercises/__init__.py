@@ -82,7 +82,7 @@ def verdict(exercise: str, attempt: Attempt) -> str:
 
     try:
         feedback = known[name](watched)
-    except Exception as error:  # whatever the reader's code raises is an answer to them
+    except (Exception, SystemExit) as error:  # what the reader's code raises is an answer to them
         feedback = f"{type(error).__name__}: {error}"
     if unattempted:
         return "not attempted"

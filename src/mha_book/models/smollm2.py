@@ -1,9 +1,9 @@
 r"""SmolLM2-135M-Instruct: a trained causal decoder whose heads share keys and values in groups.
 
 30 layers of 9 query heads and 3 key/value heads, width 64 a head, 576 the model. Each layer adds to
-a residual stream attention over RMS-normalised inputs with rotary positions, then a SwiGLU
+a residual stream attention over RMS-normalized inputs with rotary positions, then a SwiGLU
 feed-forward network. The GGUF file that is read stores every matrix in 4 or 8 bits (formats Q4_1
-and Q8_0): these are quantised weights, widened to float32 here.
+and Q8_0): these are quantized weights, widened to float32 here.
 
 :func:`forward` reads whole sequences. :func:`prefill` reads a prompt into caches, one
 :class:`~mha_book.multihead.cache.KVCache` a layer, and :func:`decode_step` one token more.
@@ -15,7 +15,7 @@ in the vocabulary.
 
 import sys
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models.interface import (
     LayerRecord,
+    attended,
     check_gates,
     check_lengths,
     check_params,
@@ -38,28 +39,21 @@ from mha_book.models.interface import (
 )
 from mha_book.models.tokens import Tokenizer
 from mha_book.multihead.cache import KVCache, append, cached_multi_head_attention, init_cache
-from mha_book.multihead.layer import multi_head_attention, project_output, project_qkv
+from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.multihead.parameters import MultiHeadParams
 from mha_book.rope import rotary_angles
 from mha_book.storage import import_extra, installed_file
 
 __all__ = [
-    "CONFIG",
     "SmolLM2",
-    "SmolLM2Config",
-    "SmolLM2Layer",
-    "SmolLM2Params",
     "decode_step",
     "forward",
-    "from_gguf",
-    "hidden_states",
+    "forward_with_intermediates",
     "init_caches",
     "load_smollm2",
     "loss",
     "prefill",
     "token_losses",
-    "tokenizer_from_gguf",
-    "visible_tokens",
 ]
 
 
@@ -197,6 +191,9 @@ def from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> SmolLM2Params:
 def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Tokenizer:
     """Build the byte-level BPE tokenizer from the metadata of a GGUF file.
 
+    As in transformers, the name of a special token inside a text becomes that token; for text that
+    is not to be trusted see ``special`` of :func:`~mha_book.models.tokens.tokenize`.
+
     Args:
         reader: a ``gguf.GGUFReader``.
         config: the sizes; its ``pad_id`` begins every sequence.
@@ -290,48 +287,6 @@ def load_smollm2() -> SmolLM2:
     return SmolLM2(from_gguf(reader), CONFIG, tokenizer_from_gguf(reader))
 
 
-@overload
-def forward(
-    params: SmolLM2Params,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"] | None = None,
-    *,
-    config: SmolLM2Config = CONFIG,
-    gates: Float[Array, "L N"] | None = None,
-    window: int | None = None,
-    implementation: str | None = None,
-    return_intermediates: Literal[False] = False,
-) -> Float[Array, "B T V"]: ...
-
-
-@overload
-def forward(
-    params: SmolLM2Params,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"] | None = None,
-    *,
-    config: SmolLM2Config = CONFIG,
-    gates: Float[Array, "L N"] | None = None,
-    window: int | None = None,
-    implementation: str | None = None,
-    return_intermediates: Literal[True],
-) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
-
-
-@overload
-def forward(
-    params: SmolLM2Params,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"] | None = None,
-    *,
-    config: SmolLM2Config = CONFIG,
-    gates: Float[Array, "L N"] | None = None,
-    window: int | None = None,
-    implementation: str | None = None,
-    return_intermediates: bool,
-) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
-
-
 def forward(
     params: SmolLM2Params,
     token_ids: Int[Array, "B T"],
@@ -342,8 +297,7 @@ def forward(
     window: int | None = None,
     angles: Float[Array, "*angle_batch T pairs"] | None = None,
     implementation: str | None = None,
-    return_intermediates: bool = False,
-) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
+) -> Float[Array, "B T V"]:
     """Return the logits of the next token at every position.
 
     Args:
@@ -358,43 +312,70 @@ def forward(
             :func:`~mha_book.rope.rotary_angles` of positions 0, 1 and so on, as in training. Others
             interpolate positions, leave a gap, or switch positions off (zeros).
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
-        return_intermediates: whether to return a record of every layer too. The logits do not
-            change.
 
     Returns:
-        Logits ``(B, T, V)``; with ``return_intermediates`` a pair of them and a tuple of
-        :class:`LayerRecord`.
+        Logits ``(B, T, V)``.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
     """
+    return _forward(
+        params, token_ids, lengths, None, config=config, gates=gates, window=window, angles=angles,
+        implementation=implementation,
+    )  # fmt: skip
+
+
+def forward_with_intermediates(
+    params: SmolLM2Params,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"] | None = None,
+    **options: Any,
+) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
+    """Return the logits of :func:`forward`, and what happened inside every layer.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B, T)``.
+        lengths: ``(B,)``, the number of real tokens; None for all.
+        **options: as :func:`forward` takes them.
+
+    Returns:
+        Logits ``(B, T, V)``, and a tuple of ``L``
+        :class:`~mha_book.models.interface.LayerRecord`.
+
+    Raises:
+        ValueError: as in :func:`forward`.
+    """
+    records: list[LayerRecord] = []
+    return _forward(params, token_ids, lengths, records, **options), tuple(records)
+
+
+def _forward(
+    params: SmolLM2Params,
+    token_ids: Array,
+    lengths: Array | None,
+    records: list[LayerRecord] | None,
+    *,
+    config: SmolLM2Config = CONFIG,
+    gates: Array | None = None,
+    window: int | None = None,
+    angles: Array | None = None,
+    implementation: str | None = None,
+) -> Array:
     _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
-    token_ids = real_tokens(token_ids, lengths)
     mask = visible_tokens(lengths, window)
     if angles is None:
         angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
-    records = []
 
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
-        attended = multi_head_attention(
-            layer.attention,
-            normalized,
-            mask=mask,
-            angles=angles,
-            gates=None if gates is None else gates[number],
-            implementation=implementation,
-            return_intermediates=return_intermediates,
-        )
-        if isinstance(attended, tuple):
-            attended, inside = attended
-            records.append(LayerRecord(x, inside))
-        return attended
+        of_layer = None if gates is None else gates[number]
+        options = {"angles": angles, "gates": of_layer, "implementation": implementation}
+        return attended(layer.attention, normalized, x, records, mask=mask, **options)
 
-    x = hidden_states(params, token_ids, attention, config)
-    logits = linear(x, params.token_embedding.T)  # (B, T, V)
-    return (logits, tuple(records)) if return_intermediates else logits
+    x = hidden_states(params, real_tokens(token_ids, lengths), attention, config)
+    return linear(x, params.token_embedding.T)  # (B, T, V)
 
 
 def visible_tokens(lengths: Int[Array, " B"] | None, window: int | None = None) -> Mask:
@@ -411,7 +392,7 @@ def hidden_states(
     attention: Callable[[int, SmolLM2Layer, Array, Array], Array],
     config: SmolLM2Config = CONFIG,
 ) -> Float[Array, "B T D"]:
-    """Return what the layers make of the tokens, normalised for the output embedding.
+    """Return what the layers make of the tokens, normalized for the output embedding.
 
     Args:
         params: the weights.
@@ -510,7 +491,8 @@ def init_caches(
         window: how many tokens each token sees, itself included; None for all.
         config: the sizes.
         params: a model whose layers say how many key/value heads each has, as after
-            :func:`~mha_book.pruning.removal.prune_model`; None for those of ``config``.
+            :func:`~mha_book.pruning.removal.prune_model`, and in which dtype; None for those of
+            ``config`` in float32.
 
     Returns:
         The caches.
@@ -519,11 +501,15 @@ def init_caches(
         ValueError: as in :func:`~mha_book.multihead.cache.init_cache`.
     """
     check_type(config, "config", SmolLM2Config)
-    heads = [config.num_kv_heads] * config.num_layers
+    heads: list[tuple[int, Any]] = [(config.num_kv_heads, jnp.float32)] * config.num_layers
     if params is not None:
         _check_params(params, config)
-        heads = [layer.attention.w_k.shape[1] for layer in params.layers]
-    return tuple(init_cache(batch, k, capacity, config.head_dim, window=window) for k in heads)
+        w_k = [layer.attention.w_k for layer in params.layers]
+        heads = [(weight.shape[1], weight.dtype) for weight in w_k]
+    return tuple(
+        init_cache(batch, count, capacity, config.head_dim, window=window, dtype=dtype)
+        for count, dtype in heads
+    )
 
 
 def prefill(
@@ -543,7 +529,8 @@ def prefill(
     Args:
         params: the weights.
         token_ids: ``(B, T)``.
-        lengths: ``(B,)``, at least 1: the number of real tokens of each row.
+        lengths: ``(B,)``, at least 1: the number of real tokens of each row. Under ``jax.jit``,
+            where nothing can be raised, the logits of a row of none are NaN.
         caches: what :func:`init_caches` gave.
         config: the sizes and constants.
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
@@ -558,7 +545,7 @@ def prefill(
     """
     _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)
-    check_lengths(lengths, token_ids, "token_ids")  # that are needed here
+    check_lengths(lengths, token_ids, "token_ids", least=1)  # that are needed here
     _check_caches(caches, config, token_ids.shape[0])
     token_ids = real_tokens(token_ids, lengths)
     held = caches[0].lengths
@@ -575,7 +562,9 @@ def prefill(
         return project_output(layer.attention, heads)
 
     x = hidden_states(params, token_ids, attention, config)  # (B, T, D)
-    last = jnp.take_along_axis(x, lengths[:, None, None] - 1, axis=1)[:, 0]  # (B, D)
+    # The place before the first would count from the end: behind it there is NaN.
+    place = jnp.where(lengths > 0, lengths.astype(jnp.int32) - 1, x.shape[1])[:, None, None]
+    last = jnp.take_along_axis(x, place, axis=1, mode="fill")[:, 0]  # (B, D)
     return linear(last, params.token_embedding.T), tuple(filled)
 
 
@@ -615,15 +604,12 @@ def decode_step(
     grown = []
 
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
-        attended, cache = cached_multi_head_attention(
-            layer.attention,
-            normalized,
-            caches[number],
-            angles=angles,
-            implementation=implementation,
+        options: dict[str, Any] = {"angles": angles, "implementation": implementation}
+        output, cache = cached_multi_head_attention(
+            layer.attention, normalized, caches[number], **options
         )
         grown.append(cache)
-        return attended
+        return output
 
     x = hidden_states(params, token_ids[:, None], attention, config)  # (B, 1, D)
     return linear(x[:, 0], params.token_embedding.T), tuple(grown)

