@@ -11,7 +11,7 @@ from mha_book.attention import dispatch
 from mha_book.attention import reference as attention
 from mha_book.masks import padding
 from mha_book.multihead.dropout import Dropout, draw_factors, dropout, dropout_factors
-from mha_book.multihead.layer import multi_head_attention
+from mha_book.multihead.layer import multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.multihead.parameters import fuse, init_multi_head
 
 pytestmark = pytest.mark.unoptimized
@@ -144,10 +144,10 @@ def test_separate_and_fused_drop_the_same():
 
 def test_intermediates_show_the_weights_before_dropout():
     params, x = layer(), draw(B, T, D)
-    dropped, inside = multi_head_attention(
-        params, x, dropout=Dropout(0.5), rng_key=jax.random.key(3), return_intermediates=True
+    dropped, inside = multi_head_attention_with_intermediates(
+        params, x, dropout=Dropout(0.5), rng_key=jax.random.key(3)
     )
-    plain = multi_head_attention(params, x, return_intermediates=True)
+    plain = multi_head_attention_with_intermediates(params, x)
     np.testing.assert_array_equal(inside.weights, plain[1].weights)
     np.testing.assert_allclose(inside.weights.sum(-1), 1.0, rtol=1e-6)
     again = multi_head_attention(params, x, dropout=Dropout(0.5), rng_key=jax.random.key(3))

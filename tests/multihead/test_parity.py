@@ -19,6 +19,7 @@ from mha_book import (
     causal,
     init_multi_head,
     multi_head_attention,
+    multi_head_attention_with_intermediates,
     padding,
     scaled_dot_product_attention,
     sliding_window,
@@ -275,7 +276,7 @@ def test_torch_layer(use_bias: bool) -> None:
     params, x, z = drawn_params(use_bias=use_bias), draw(B, T, D), draw(B, S, D, seed=1)
     layer = torch_layer(params)
     output, weights = layer(*map(tensor, (x, z, z)), average_attn_weights=False)
-    ours, inside = multi_head_attention(params, x, z, return_intermediates=True)
+    ours, inside = multi_head_attention_with_intermediates(params, x, z)
     close(ours, output.detach().numpy())
     close(inside.weights, weights.detach().numpy())
 
@@ -284,7 +285,7 @@ def test_torch_layer(use_bias: bool) -> None:
 def test_torch_layer_averages_the_weights_unless_told() -> None:
     params, x = drawn_params(), draw(B, T, D)
     _, weights = torch_layer(params)(*[tensor(x)] * 3)
-    _, inside = multi_head_attention(params, x, return_intermediates=True)
+    _, inside = multi_head_attention_with_intermediates(params, x)
     close(inside.weights.mean(1), weights.detach().numpy())
 
 

@@ -39,9 +39,9 @@ from mha_book.multihead.parameters import MultiHeadParams, check_params, xavier_
 from mha_book.rope import rotate
 
 __all__ = [
-    "Latent",
     "LatentParams",
     "absorbed_attention",
+    "as_latent",
     "compress",
     "expanded_attention",
     "init_latent",

@@ -83,7 +83,7 @@ def multi_head_attention(
     rng_key: RngKey | None = None,
     implementation: str | None = None,
     dtype: DTypeLike | None = None,
-) -> Float[Array, "*batch T D"]:
+) -> Float[Array, "*batch T D_out"]:
     r"""Apply the layer: self-attention with ``query`` alone, cross-attention with ``key`` too.
 
     $Q^h = X W_Q^h$, $K^h = Z W_K^h$, $V^h = Z' W_V^h$, $Y = \sum_h g_h\, O^h W_O^h + b_O$, where
@@ -149,7 +149,7 @@ def multi_head_attention_with_intermediates(
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
     **options: Any,
-) -> tuple[Float[Array, "*batch T D"], Intermediates]:
+) -> tuple[Float[Array, "*batch T D_out"], Intermediates]:
     """Apply the layer and return what happened inside too; the output is the same.
 
     Args:
