@@ -222,18 +222,3 @@ def test_the_compiled_step_copies_nothing(function: object, window: int | None) 
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes >= cache.keys.nbytes + cache.values.nbytes
     assert memory.temp_size_in_bytes < cache.keys.nbytes
-
-
-def test_one_new_token_of_one_sequence_is_written_in_place() -> None:
-    """One entry alone would be written as a slice, before which XLA copies the cache on a CPU."""
-    cache = init_cache(1, K, LONG, WIDE)
-    arguments = (jnp.ones((1, N, 1, WIDE)), *[jnp.ones((1, K, 1, WIDE))] * 2)
-    compiled = jax.jit(step, donate_argnums=3).lower(*arguments, cache).compile()
-    # Room for the values of one key head, cleared of NaN that nobody may see, and for scores.
-    room = cache.values.nbytes / K + 8 * N * LONG * 4
-    assert compiled.memory_analysis().temp_size_in_bytes < room < cache.keys.nbytes
-    filled = append(cache, *arguments[1:])
-    assert filled.lengths.tolist() == [1]
-    assert float(filled.keys.sum()) == float(filled.values.sum()) == K * WIDE
-    full = append(init_cache(1, K, 1, WIDE), *arguments[1:])  # no slot is left for what is dropped
-    assert float(full.keys.sum()) == K * WIDE

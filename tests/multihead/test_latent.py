@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mha_book import init_multi_head, multi_head_attention
-from mha_book.masks import causal, padding
+from mha_book.masks import causal
 from mha_book.multihead.latent import (
     Latent,
     absorbed_attention,
@@ -106,17 +106,6 @@ def test_both_forms_are_equal_gradients_included(query_latent_dim, normed):
             results.append(jax.tree.leaves((y, gradients)))
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-12)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_float32_and_masks(form):
-    params = layer(12)
-    x, angles = inputs()
-    lengths = padding(jnp.array([4, 7]))
-    y = run(form, params, x, angles, mask=lengths)
-    short = run(form, params, x[:1, :4], angles[:4])
-    np.testing.assert_allclose(y[0, :4], short[0], atol=2e-5)
-    np.testing.assert_allclose(y, run("expanded", params, x, angles, mask=lengths), atol=2e-5)
 
 
 @pytest.mark.parametrize("form", FORMS)

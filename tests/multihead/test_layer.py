@@ -182,16 +182,6 @@ def test_intermediates() -> None:
 # --- transformations and dtypes -----------------------------------------------------------------
 
 
-def test_padded_inputs_may_hold_nan() -> None:
-    """A position that is hidden as a key and empty as a query reaches no other position."""
-    params, x = drawn_params(), draw(B, T, D)
-    lengths = jnp.array([3, 5])
-    mask = padding(lengths, lengths)
-    clean = layer(params, x, mask=mask)
-    poisoned = layer(params, x.at[0, 3:].set(jnp.nan), mask=mask)
-    np.testing.assert_array_equal(poisoned, clean)
-
-
 def test_package_calls_while_tracing() -> None:
     """One way down: what is checked once is not checked again below, since tracing pays for it."""
     package, counted = str(Path(mha_book.__file__).parent), Counter[str]()
