@@ -43,8 +43,6 @@ from mha_book.models import smollm2
 from mha_book.models.interface import embed_tokens, next_token_losses
 from mha_book.rope import rotary_angles
 
-__all__ = ["Program", "build", "compile_program", "main", "plan", "traced"]
-
 NOTICE = "compiled, not run: nothing here says how long a program would take"
 NUM_HEADS, HEAD_DIM = 8, 128
 WINDOW = 1024
@@ -130,20 +128,13 @@ def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
     ]
     distance = {MASKS[0]: 0, DTYPES[0]: 0, NUM_HEADS: 0}
     rest.sort(
-        key=lambda p: (
-            p.length,
-            sum(distance.get(x, 1) for x in (p.mask, p.dtype, p.num_kv_heads)),
-        )
+        key=lambda p: (p.length, sum(distance.get(x, 1) for x in (p.mask, p.dtype, p.num_kv_heads)))
     )
     return list(dict.fromkeys([*first, *layers[:4], *models[:4], *layers, *models, *rest]))
 
 
 def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
-    """The function of a program and the shapes of its arguments.
-
-    Raises:
-        NotImplementedError: the implementation does not serve on the target; the message says why.
-    """
+    """The function of a program and the shapes of its arguments."""
     if program.part == "attention":
         return _attention(program, target)
     implementation = None if program.implementation == CHOSEN else program.implementation

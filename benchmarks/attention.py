@@ -26,18 +26,6 @@ from harness.rates import attention_flops, measure_rates, visible_pairs
 from harness.report import Recorder
 from peers.attention import BASELINE, Contender, contenders
 
-__all__ = [
-    "Case",
-    "Expected",
-    "checked_error",
-    "expected_of",
-    "inputs_of",
-    "main",
-    "measure",
-    "prepare_row",
-    "run_of",
-]
-
 LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
 MASKS, PASSES = ("full", "causal"), ("forward", "backward")
 LONG_ROUNDS = 6

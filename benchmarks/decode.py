@@ -29,8 +29,6 @@ from mha_book.attention.dispatch import attend
 from mha_book.multihead.cache import KVCache, append, attend_cached, cache_mask
 from peers.attention import cudnn, jax_nn, torch_tensor
 
-__all__ = ["CONTENDERS", "Setting", "expected_of", "grow", "inputs_of", "main", "measure", "share"]
-
 BASELINE = "cache"
 READ = "read"
 
@@ -172,21 +170,13 @@ def _read(inputs: Inputs) -> Run:
 
 
 class Contender(NamedTuple):
-    """One row: what it needs, how its keys lie in memory, and what it runs.
+    """One row: what it needs, how its keys lie in memory, and what it runs."""
 
-    Attributes:
-        name: as printed and stored.
-        package: the distribution that it needs.
-        layout: of the keys.
-        prepare: from the inputs, a function that runs once.
-        remark: what a reader of the table must know.
-    """
-
-    name: str
-    package: str
-    layout: str
-    prepare: Callable[[Inputs], Run]
-    remark: str
+    name: str  # as printed and stored
+    package: str  # the distribution that it needs
+    layout: str  # of the keys
+    prepare: Callable[[Inputs], Run]  # from the inputs, a function that runs once
+    remark: str  # what a reader of the table must know
 
 
 CONTENDERS = (
@@ -254,11 +244,7 @@ def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: f
 
 
 def measure(
-    setting: Setting,
-    contenders: Sequence[Contender],
-    *,
-    rounds: int,
-    quick: bool = False,
+    setting: Setting, contenders: Sequence[Contender], *, rounds: int, quick: bool = False
 ) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again."""
     inputs = inputs_of(setting)
@@ -288,18 +274,7 @@ def measure(
 def grow(
     prepare: Callable[[int], Run], lengths: Sequence[int], *, rounds: int, clock: str = "wall"
 ) -> dict[str, Any]:
-    """The time of a step against the cache length, and the straight line through the medians.
-
-    Args:
-        prepare: from a length, a function that runs one step.
-        lengths: the lengths; all are timed in the same rounds.
-        rounds: how many rounds.
-        clock: one of `timing.CLOCKS`.
-
-    Returns:
-        The raw times, the medians, `slope_s_per_token`, `intercept_s`, and `largest_residual`, the
-        largest distance of a median from the line as a part of the line's value there.
-    """
+    """The time of a step against the cache length, and the straight line through the medians."""
     runs = {str(length): prepare(length) for length in lengths}
     progress = progress_line("time against length")
     times = interleave(runs, rounds=rounds, clock=CLOCKS[clock], progress=progress)
@@ -317,17 +292,7 @@ def grow(
 
 
 def share(prepare: Callable[[Setting], Run], setting: Setting, *, rounds: int) -> dict[str, Any]:
-    """The time against the number of key/value heads, all else equal.
-
-    Args:
-        prepare: from a setting, a function that runs once.
-        setting: its `kv_heads` are replaced by every divisor of its query heads.
-        rounds: how many rounds.
-
-    Returns:
-        The raw times, the medians and the bytes of the cache; `ratio` is to as many key/value as
-        query heads, of the same round.
-    """
+    """The time against the number of key/value heads, all else equal."""
     heads = setting.heads
     settings = [setting._replace(kv_heads=k) for k in range(1, heads + 1) if heads % k == 0]
     runs = {str(one.kv_heads): prepare(one) for one in settings}

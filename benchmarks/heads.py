@@ -23,8 +23,6 @@ from harness.rates import attention_flops, measure_rates
 from harness.report import Recorder
 from mha_book import MultiHeadParams, attend, multi_head_attention
 
-__all__ = ["Setting", "expected_of", "main", "measure", "run_of"]
-
 BASELINE = "reference"
 CHOICE = "choice"  # in place of an implementation: that of `select`
 
@@ -165,11 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         setting = Setting(part, options.length, options.d_model, implementation, options.dtype)
         found = measure(
-            setting,
-            counts,
-            rounds=options.rounds,
-            quick=options.quick,
-            clock=options.clock,
+            setting, counts, rounds=options.rounds, quick=options.quick, clock=options.clock
         )
         recorder.add(found)
     return recorder.finish()

@@ -26,17 +26,6 @@ from harness.rates import attention_flops, measure_rates, visible_pairs
 from harness.report import Recorder
 from peers.layer import BASELINE, Contender, Inputs, Setting, contenders
 
-__all__ = [
-    "checked_error",
-    "expected_of",
-    "flops_of",
-    "inputs_of",
-    "main",
-    "measure",
-    "prepare_row",
-    "run_of",
-]
-
 LONG = 4096  # from here on a call takes seconds on a CPU: causal alone, few rounds, few rows
 LONG_ROUNDS = 4
 LONG_ROWS = (BASELINE, "attend", "jax.nn", "torch", "torch SDPA")

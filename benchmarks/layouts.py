@@ -28,24 +28,6 @@ from mha_book import attend, multi_head_attention
 from mha_book.attention.dispatch import IMPLEMENTATIONS, attention_spec
 from mha_book.multihead.parameters import MultiHeadParams, fuse
 
-__all__ = [
-    "Setting",
-    "contenders_of",
-    "count_operations",
-    "cut_last",
-    "expected_of",
-    "flops_of",
-    "inputs_of",
-    "loop_over_heads",
-    "main",
-    "measure",
-    "one_product",
-    "outputs_of",
-    "plan",
-    "served",
-    "three_products",
-]
-
 # Largest deviation from float64, relative to the largest entry.
 TOLERANCES = {**oracle.TOLERANCES, "float32": 2e-5}
 FORMS = ("reference", "jax_nn", "blockwise", "cudnn")

@@ -26,8 +26,6 @@ from harness.report import TIMES, Recorder
 from mha_book import attend
 from peers.attention import torch_tensor
 
-__all__ = ["CHECKED", "ROWS", "Setting", "main", "measure", "products", "runs_of"]
-
 BASELINE = "attend"
 ROWS = {
     BASELINE: "attend, jitted",

@@ -24,8 +24,6 @@ from harness.report import Recorder
 from harness.timing import SELF_PAIR_SUFFIX
 from mha_book import attend
 
-__all__ = ["Setting", "expected_of", "flops_of", "inputs_of", "main", "measure", "parts_of"]
-
 BASELINE = "projections"
 TOLERANCE = 2 * oracle.TOLERANCES["float32"]
 

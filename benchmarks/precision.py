@@ -23,8 +23,6 @@ from harness.oracle import TOLERANCES, as_numpy
 from harness.report import Recorder
 from peers.attention import Contender, contenders
 
-__all__ = ["errors_of", "main", "measure"]
-
 PARTS = ("output", "query", "key", "value")
 
 

@@ -42,21 +42,6 @@ from mha_book.pruning.removal import fold_gates, prune_heads, prune_model
 from mha_book.rope import rotary_angles
 from mha_book.storage import payload_digest
 
-__all__ = [
-    "Setting",
-    "Subject",
-    "Variant",
-    "attention_expected",
-    "cost_of",
-    "made_up",
-    "main",
-    "measure",
-    "one_layer",
-    "plan",
-    "trained",
-    "variants_of",
-]
-
 PARTS = ("one layer", "attention", "model")
 TOLERANCE = 1e-4  # largest deviation from what is expected, relative to the largest entry
 BASELINE = "whole"
@@ -174,13 +159,7 @@ def variants_of(subject: Subject) -> dict[str, Variant]:
 def cost_of(
     variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
 ) -> dict[str, int]:
-    """What a form of the model computes and reads, as arithmetic.
-
-    Returns:
-        FLOPs and bytes, of the attention of the given layers and of the whole model: every weight
-        read once, and every cached number where there is a cache. All pairs are counted, those that
-        a causal mask hides too, since they are computed.
-    """
+    """What a form of the model computes and reads, as arithmetic."""
     batch, length = setting.batch, setting.length
     is_prompt = setting.phase == "prefill"
     tokens = batch * (length if is_prompt else 1)

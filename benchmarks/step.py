@@ -31,8 +31,6 @@ from mha_book.multihead.cache import KVCache, append, attend_cached
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
 
-__all__ = ["PARTS", "Setting", "compiled_step", "main", "measure", "one_write"]
-
 BASELINE, READ = "step", "read"
 PARTS = {
     "step": "append, attend and all the rest",

@@ -21,8 +21,6 @@ import numpy as np
 from experiments.shared import MANIFEST, ROOT
 from mha_book.storage import load_arrays, read_result, read_table
 
-__all__ = ["EXPERIMENTS", "compare", "main", "numbers"]
-
 EXPERIMENTS = (
     "hand_gradients", "dropout", "sharing", "heads", "heads_in_use", "later_senders", "gates",
     "gates_quiet", "pruning", "pruning_alike", "emergence", "quantization", "cache_bits", "scale",
@@ -54,12 +52,7 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, float]]:
 
 
 def compare(told: Path, found: Path) -> tuple[int, str]:
-    """Return how many numbers differ, and a line that says so.
-
-    Args:
-        told: a stored file.
-        found: the same file, made anew.
-    """
+    """Return how many numbers differ, and a line that says so."""
     one, other = numbers(told), numbers(found)
     absent = set(one) ^ set(other)
     same = sorted(set(one) & set(other))

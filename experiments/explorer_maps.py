@@ -20,9 +20,7 @@ shape with random weights on the same texts.
 
 import base64
 import json
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -30,19 +28,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import minilm_sums, sentences, smollm2_sums, text_by_text, windows
-from experiments.shared import ROOT, SOURCES, arguments, first_layers, store
+from experiments.shared import DATA, ROOT, SOURCES, Run, experiment, first_layers
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.multihead.parameters import init_multi_head
 from mha_book.specialization.measures import add_texts, baseline_mean, mean
 from mha_book.storage import file_digest, read_result, read_table, write_atomic
 
-__all__ = ["MEASURES", "SENTENCES", "Look", "Maps", "Sentence", "main", "maps_of"]
-
-COMMAND = "python -m experiments.explorer_maps"
-INPUTS = (*SOURCES, "heads.json", "pruning.json")
-SEEDS = "untrained models: 0"
-DATA = ROOT / "book" / "data"
 MEASURES = {  # name on the page: the measure in the tables of heads
     "previous token": "previous",
     "next token": "next",
@@ -200,14 +192,7 @@ class Maps(NamedTuple):
 def maps_of(
     name: str, model: Any, width: int, only: list[tuple[int, int]] | None = None
 ) -> Callable[[str], Maps]:
-    """Return a function from a text to the maps of all heads.
-
-    Args:
-        name: smollm2 or minilm.
-        model: the loaded model.
-        width: tokens that sentences are filled up to, so that one program serves all of them.
-        only: the heads to close; None for each of them. The others have NaN in ``without``.
-    """
+    """Return a function from a text to the maps of all heads."""
     layers = model.params.layers
     shape = (len(layers), layers[0].attention.w_q.shape[1])
     closed = [(n, h) for n in range(shape[0]) for h in range(shape[1])] if only is None else only
@@ -367,31 +352,33 @@ def measures_of(name: str, model: Any, texts: int) -> dict[str, Any]:
     return found
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    command, begin = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
-    texts = 1 if options.quick else 24
-    models: dict[str, Any] = {
-        "smollm2": smollm2.load_smollm2(),
-        "minilm": minilm.load_minilm(),
-    }
-    if options.quick:
+@experiment(
+    "explorer.json",
+    digits=4,
+    seeds="untrained models: 0",
+    inputs=(*SOURCES, "heads.json", "pruning.json"),
+)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Store the maps of every sentence, and the measures of all heads."""
+    texts = 1 if run.quick else 24
+    models: dict[str, Any] = {"smollm2": smollm2.load_smollm2(), "minilm": minilm.load_minilm()}
+    if run.quick:
         models["smollm2"] = first_layers(models["smollm2"], 1)
-    chosen = dict(list(SENTENCES.items())[: 1 if options.quick else None])
-    folder = options.out / "explorer"
-    if options.out == DATA:
+    chosen = dict(list(SENTENCES.items())[: 1 if run.quick else None])
+    folder = run.out / "explorer"
+    if run.out == DATA:
         folder = ROOT / "book" / "_static" / "explorer"
-    document: dict[str, Any] = {"config": {"texts": texts}, "measures": {}, "sentences": {}}
-    for key, sentence in chosen.items():
-        document["sentences"][key] = {"title": sentence.title, "text": sentence.text,
-                                      "see": sentence.see}  # fmt: skip
+    told = ("title", "text", "see")
+    document: dict[str, Any] = {
+        "config": {"texts": texts},
+        "measures": {},
+        "sentences": {key: {n: getattr(s, n) for n in told} for key, s in chosen.items()},
+    }
     for name, model in models.items():
         longest = max(len(model.tokenizer.encode(s.text).ids) for s in chosen.values())
         of_text = maps_of(name, model, longest)
         for key, sentence in chosen.items():
-            maps = of_text(sentence.text)
-            file = folder / f"{name}-{key}.js"
+            maps, file = of_text(sentence.text), folder / f"{name}-{key}.js"
             packed = json.dumps(pack(name, maps), separators=(",", ":"))
             write_atomic(file, f'mhaExplorerTake("{name}-{key}",{packed});\n'.encode())
             document["sentences"][key][name] = {
@@ -400,12 +387,9 @@ def main(given: list[str] | None = None) -> Path:
                 "losses": maps.losses,
                 "sha256": file_digest(file),
             }
-            print(f"{file.name}: {time.monotonic() - begin:.0f} s", flush=True)
+            run.report(file.name)
         document["measures"][name] = measures_of(name, model, texts)
-    path = options.out / "explorer.json"
-    store(path, command, document, digits=4, seeds=SEEDS, inputs=INPUTS)
-    print(f"{path}: {time.monotonic() - begin:.0f} s")
-    return path
+    return document
 
 
 if __name__ == "__main__":

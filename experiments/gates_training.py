@@ -24,8 +24,6 @@ from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.pruning import importance
 from mha_book.pruning.hard_concrete import deterministic_gates, expected_l0, sample_gates
 
-__all__ = ["FIXED", "Runs", "Sizes", "Study", "Weights", "fixed"]
-
 FIXED = 20.0
 
 
@@ -55,29 +53,18 @@ class Sizes(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What a run trains.
+    """What a run trains."""
 
-    Args:
-        model: the parameters of the transformer.
-        log_alpha: ``(L, N)``, the logits of its gates.
-    """
-
-    model: tiny.TinyParams
-    log_alpha: jax.Array
+    model: tiny.TinyParams  # the parameters of the transformer
+    log_alpha: jax.Array  # ``(L, N)``, the logits of its gates
 
 
 class Runs(NamedTuple):
-    """What distinguishes the runs of one training, each ``(R,)``.
+    """What distinguishes the runs of one training, each ``(R,)``."""
 
-    Args:
-        seeds: which batches are drawn.
-        prices: of an expected open head.
-        noises: which gates are drawn.
-    """
-
-    seeds: jax.Array
-    prices: jax.Array
-    noises: jax.Array
+    seeds: jax.Array  # which batches are drawn
+    prices: jax.Array  # of an expected open head
+    noises: jax.Array  # which gates are drawn
 
     @classmethod
     def of(cls, seeds: Any, prices: Any = 0.0, noises: Any = 0) -> "Runs":
@@ -177,20 +164,7 @@ class Study:
         learning: int = 0,
         between: Callable[[int, Weights], Weights] | None = None,
     ) -> tuple[Weights, np.ndarray]:
-        """Train all runs and score them before the first step and at each stop.
-
-        Args:
-            weights: where they start.
-            runs: what distinguishes them.
-            name: of the training, that of its checkpoints.
-            rate: the highest learning rate of the weights.
-            stops: numbers of steps, the last being the length of the training.
-            learning: in how many of the first steps gates are drawn.
-            between: changes the weights at a stop, before the training goes on.
-
-        Returns:
-            The weights, and the losses ``(R, 1 + stops)``.
-        """
+        """Train all runs and score them before the first step and at each stop."""
         step, start = program(self.config, self.sizes, stops[-1], rate, learning)
         state, losses = start(weights, runs.seeds), []
         for stop in stops:

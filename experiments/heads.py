@@ -21,14 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.shared import (
-    SOURCES,
-    arguments,
-    first_layers,
-    provenance,
-    record_file,
-    store,
-)
+from experiments.shared import SOURCES, Run, experiment, first_layers, gates_without
 from mha_book.masks import padding
 from mha_book.models import minilm, smollm2
 from mha_book.models.text import load_speeches
@@ -48,12 +41,6 @@ from mha_book.specialization.measures import (
 from mha_book.specialization.patterns import visible_pairs
 from mha_book.specialization.synthetic import copied_positions, repeated_tokens
 from mha_book.storage import write_atomic, write_table
-
-__all__ = ["QUICK", "Sizes", "controls", "main"]
-
-COMMAND = "python -m experiments.heads"
-SEEDS = "repeated sequences: 0 to rank, 1 to score; random importance: 0; controls: 0"
-INPUTS = tuple(SOURCES)
 
 
 class Sizes(NamedTuple):
@@ -214,7 +201,7 @@ def induction(
     means = head_means(model, params, text)
 
     def losses(heads: np.ndarray | Sequence[Any], by_mean: bool = False) -> dict[str, float]:
-        gates = jnp.asarray(head_mask(np.asarray(heads), len(heads), shape), jnp.float32)
+        gates = gates_without(heads, shape)
         changed = mean_ablation(params, gates, means * float(by_mean))
         on_repeats = np.asarray(run(changed, repeated, gates))
         return {
@@ -255,29 +242,31 @@ def removed(
     return found
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+@experiment(
+    "heads.json",
+    Sizes(),
+    QUICK,
+    digits=6,
+    inputs=tuple(SOURCES),
+    seeds="repeated sequences: 0 to rank, 1 to score; random importance: 0; controls: 0",
+)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Measure, rank, close and remove heads; the tables of all heads are stored beside."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     config, params = model.config, model.params
     shape, period = (sizes.layers, config.num_heads), (sizes.context - 1) // 2
     ranking = windows(model, "train", sizes.gradients, sizes.context)
     scoring = windows(model, "validation", sizes.measured, sizes.context)
-    document: dict[str, Any] = {"config": sizes._asdict()}
-
-    def report(what: str) -> None:
-        print(f"{what}: {time.monotonic() - start:.0f} s", flush=True)
-
     loss, gates = gated_loss(config), jnp.ones(shape)
     begun = time.monotonic()
     step = jax.jit(lambda *given: importance.taylor(loss, *given))
     signed = np.stack([np.asarray(step(params, gates, row[None])) for row in ranking])
-    document["gradient"] = {
-        "seconds": time.monotonic() - begun,
-        "peak memory in GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "tokens": int(ranking.size),
+    document: dict[str, Any] = {
+        "gradient": {
+            "seconds": time.monotonic() - begun,
+            "peak memory in GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            "tokens": int(ranking.size),
+        }
     }
     scores = {
         "gate gradient": abs(signed).mean(0),
@@ -285,43 +274,38 @@ def main(given: list[str] | None = None) -> Path:
         "weight norm": np.asarray(jax.jit(importance.weight_norm)(params)),
         "random": np.asarray(importance.random_importance(jax.random.key(0), shape)),
     }
-    report("gradients")
+    run.report("gradients")
 
     draw = jax.jit(lambda key: repeats(config, key, sizes.sequences, period))
     sums = smollm2_sums(model)
     on_text = text_by_text(sums, params, scoring)
     on_repeats = add_texts(text_by_text(sums, params, draw(jax.random.key(0))))
-    scored = {
-        f"{name} on repeats": np.asarray(mean(on_repeats[name]))
-        for name in ("induction", "same token")
-    }
-    document["nulls on repeats"] = {
-        name: float(baseline_mean(on_repeats[name])) for name in ("induction", "same token")
-    }
-    write_heads(options.out / "heads-smollm2.csv", on_text, scored)
-    report("measures of SmolLM2")
-    if not options.quick:
+    names = ("induction", "same token")
+    scored = {f"{name} on repeats": np.asarray(mean(on_repeats[name])) for name in names}
+    document["nulls on repeats"] = {n: float(baseline_mean(on_repeats[n])) for n in names}
+    write_heads(run.out / "heads-smollm2.csv", on_text, scored)
+    run.record(run.out / "heads-smollm2.csv")
+    run.report("measures of SmolLM2")
+    if not run.quick:
         encoder = minilm.load_minilm()
         batch = tokenize(encoder, sentences(sizes.measured))
         on_sentences = text_by_text(minilm_sums(), encoder.params, *batch)
-        write_heads(options.out / "heads-minilm.csv", on_sentences, {})
-        report("measures of MiniLM")
+        write_heads(run.out / "heads-minilm.csv", on_sentences, {})
+        run.record(run.out / "heads-minilm.csv")
+        run.report("measures of MiniLM")
 
-    arguments_ = (params, scored["induction on repeats"], draw(jax.random.key(1)))
+    repeated = draw(jax.random.key(1))
     text = scoring[:: max(1, len(scoring) // sizes.sequences)][: sizes.sequences]
-    document["induction"] = induction(model, *arguments_, text, sizes)
-    report("induction heads")
+    found = scored["induction on repeats"]
+    document["induction"] = induction(model, params, found, repeated, text, sizes)
+    run.report("induction heads")
     order = removal_order(scores["gate gradient"])
     document["removal"] = removed(config, params, order, text, sizes)
-    report("removal")
+    run.report("removal")
 
-    begun = time.monotonic()
-    path = options.work / "heads-ablation.json"
-    scores["ablation"] = ablation(loss, params, ranking[: sizes.ablations], shape, path)
-    document["ablation"] = {
-        "seconds": time.monotonic() - begun,
-        "tokens": int(ranking[: sizes.ablations].size),
-    }
+    begun, few = time.monotonic(), ranking[: sizes.ablations]
+    scores["ablation"] = ablation(loss, params, few, shape, run.work / "heads-ablation.json")
+    document["ablation"] = {"seconds": time.monotonic() - begun, "tokens": int(few.size)}
     scores["taylor on the windows of the ablation"] = signed[: sizes.ablations].mean(0)
     document["importance"] = scores
     document["rank correlation with ablation"] = {
@@ -329,12 +313,7 @@ def main(given: list[str] | None = None) -> Path:
         for name, score in scores.items()
         if name != "ablation"
     }
-    path = options.out / "heads.json"
-    for table in sorted(options.out.glob("heads-*.csv")):
-        record_file(table, provenance(command, SEEDS, INPUTS))
-    store(path, command, document, digits=6, seeds=SEEDS, inputs=INPUTS)
-    report(str(path))
-    return path
+    return document
 
 
 if __name__ == "__main__":

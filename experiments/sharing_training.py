@@ -18,8 +18,6 @@ from experiments.training import TrainState, init_state, make_train_step, train
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 
-__all__ = ["Sizes", "Study", "rate"]
-
 
 class Sizes(NamedTuple):
     """How large the experiment is."""
@@ -124,18 +122,7 @@ class Study:
         highest: float,
         name: str,
     ) -> tuple[tiny.TinyParams, dict[str, np.ndarray]]:
-        """Train the models of all seeds and score them before the first step and at each stop.
-
-        Args:
-            config: their sizes.
-            params: what to start from, seeds along the first axis; None for fresh models.
-            stops: numbers of steps, the last being the length of the schedule.
-            highest: the highest learning rate.
-            name: of the run.
-
-        Returns:
-            The parameters, and the curve ``{"steps": (P,), "losses": (seeds, P)}``.
-        """
+        """Train the models of all seeds and score them before the first step and at each stop."""
         compiled = program(config, self.sizes.batch, self.sizes.context)
         state = compiled.start(self.keys)
         if params is not None:  # the optimizer starts at zero, whatever the parameters

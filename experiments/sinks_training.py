@@ -9,7 +9,6 @@ is in experiments/expected/sinks.md. Takes some minutes of one core and stores
 book/data/sinks-training.json.
 """
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.shared import arguments, load_text, provenance, record_file, store
+from experiments.shared import Run, experiment, load_text
 from experiments.sharing_training import rate
 from experiments.training import init_state, make_train_step, train
 from mha_book.layers import gelu, layer_norm, linear
@@ -27,13 +26,8 @@ from mha_book.models import tiny
 from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.multihead.layer import project_output, project_qkv
-from mha_book.storage import save_arrays, tree_arrays
+from mha_book.storage import tree_arrays
 
-__all__ = ["FORMS", "QUICK", "Params", "Sizes", "Study", "forward", "fresh", "main", "measure"]
-
-COMMAND = "python -m experiments.sinks_training"
-SEEDS = "models, batches: 0 and on, the same for each form"
-INPUTS = ("sotu",)
 FORMS = ("softmax", "logit", "gate", "sigmoid")
 EARLIEST = 8  # the first query whose weights count
 
@@ -201,29 +195,27 @@ class Study:
         return jax.tree.map(lambda *models: np.stack(models), *each)
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.process_time()
-    study = Study(sizes, options.work)
-    document: dict[str, Any] = {"config": sizes._asdict(), "forms": {}}
+@experiment(
+    "sinks-training.json",
+    Sizes(),
+    QUICK,
+    digits=5,
+    seeds="models, batches: 0 and on, the same for each form",
+    inputs=("sotu",),
+)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Train and measure every form; the weights of the first seed are stored beside."""
+    study = Study(sizes, run.work)
+    forms: dict[str, Any] = {}
     kept: dict[str, np.ndarray] = {}
     for form in FORMS:
         params, losses = study.fit(form, sizes.seeds, sizes.steps)
-        curve = losses[:: max(sizes.steps // 24, 1)].T
-        document["forms"][form] = {**study.scored(params, form), "training": curve}
-        first = jax.tree.map(lambda leaf: leaf[0].astype(jnp.float16), params)
-        kept |= tree_arrays(first, form)
-        print(f"{form}: {time.process_time() - start:.0f} s of processor time", flush=True)
-    place = jnp.arange(EARLIEST, sizes.context)
-    document["even"] = float((1 / (place + 1)).mean())
-    path = options.out / "sinks-training.json"
-    weights = path.with_suffix(".safetensors")
-    save_arrays(weights, kept, {"config": sizes._asdict()})
-    record_file(weights, provenance(command, SEEDS, INPUTS))
-    store(path, command, document, digits=5, seeds=SEEDS, inputs=INPUTS)
-    return path
+        forms[form] = study.scored(params, form)
+        forms[form]["training"] = losses[:: max(sizes.steps // 24, 1)].T
+        kept |= tree_arrays(jax.tree.map(lambda leaf: leaf[0].astype(jnp.float16), params), form)
+        run.report(form)
+    run.save("sinks-training.safetensors", kept, {"config": sizes._asdict()})
+    return {"forms": forms, "even": float((1 / (jnp.arange(EARLIEST, sizes.context) + 1)).mean())}
 
 
 if __name__ == "__main__":

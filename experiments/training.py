@@ -19,38 +19,16 @@ from jaxtyping import Array, Key
 
 from experiments.shared import provenance
 from mha_book._checks import check
-from mha_book.storage import (
-    import_extra,
-    load_arrays,
-    load_tree,
-    save_arrays,
-    tree_arrays,
-)
-
-__all__ = [
-    "TrainResult",
-    "TrainState",
-    "apply_gradients",
-    "init_state",
-    "make_train_step",
-    "train",
-]
+from mha_book.storage import import_extra, load_arrays, load_tree, save_arrays, tree_arrays
 
 
 class TrainState(NamedTuple):
-    """All that a run needs to go on.
+    """All that a run needs to go on."""
 
-    Args:
-        step: how many steps were made, int32.
-        params: the parameters.
-        opt_state: the state of the optimizer.
-        rng_key: the key of the run; it does not change.
-    """
-
-    step: Array
-    params: Any
-    opt_state: Any
-    rng_key: Array
+    step: Array  # how many steps were made, int32
+    params: Any  # the parameters
+    opt_state: Any  # the state of the optimizer
+    rng_key: Array  # the key of the run; it does not change
 
 
 class TrainResult(NamedTuple):

@@ -13,27 +13,17 @@ from harness.oracle import WrongOutput
 from harness.report import progress_line
 from harness.timing import CLOCKS, SELF_PAIR_SUFFIX, Run, interleave, timings, with_self_pair
 
-__all__ = ["Contender", "compare", "identity", "installed", "reason_of"]
-
 OURS = "mha_book"
 
 
 class Contender(NamedTuple):
-    """A contender that is prepared already; benchmarks may have a kind of their own.
+    """A contender that is prepared already; benchmarks may have a kind of their own."""
 
-    Attributes:
-        name: as printed and stored.
-        run: the function to time.
-        package: the distribution that it needs.
-        layout: of the arrays that it is given.
-        remark: what a reader of the table must know.
-    """
-
-    name: str
-    run: Run
-    package: str = OURS
-    layout: str = "NTH"
-    remark: str = ""
+    name: str  # as printed and stored
+    run: Run  # the function to time
+    package: str = OURS  # the distribution that it needs
+    layout: str = "NTH"  # of the arrays that it is given
+    remark: str = ""  # what a reader of the table must know
 
 
 def identity(contender: Any) -> dict[str, Any]:

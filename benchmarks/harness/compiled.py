@@ -24,25 +24,6 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-__all__ = [
-    "GPUS",
-    "TARGETS",
-    "Memory",
-    "Operations",
-    "collectives",
-    "compile_for",
-    "description",
-    "digest",
-    "is_pair",
-    "kernels",
-    "loops",
-    "memory",
-    "mesh",
-    "missing",
-    "operations",
-    "topology",
-]
-
 TARGETS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 """The generations of TPUs, with the smallest slice of each; ``v5e:16x16`` names 256 chips."""
 
@@ -99,19 +80,12 @@ COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "
 
 
 class Memory(NamedTuple):
-    """What a compiled program holds on each chip, in bytes.
+    """What a compiled program holds on each chip, in bytes."""
 
-    Args:
-        arguments: of the operands.
-        outputs: of the results.
-        temporaries: of all that lies between.
-        aliased: of outputs that lie where arguments did.
-    """
-
-    arguments: int
-    outputs: int
-    temporaries: int
-    aliased: int
+    arguments: int  # of the operands
+    outputs: int  # of the results
+    temporaries: int  # of all that lies between
+    aliased: int  # of outputs that lie where arguments did
 
 
 class Operations(NamedTuple):

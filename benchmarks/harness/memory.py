@@ -23,16 +23,6 @@ from typing import Any
 import jax
 import numpy as np
 
-__all__ = [
-    "LARGE",
-    "check_room",
-    "compiled",
-    "fill",
-    "free_bytes",
-    "peak_memory",
-    "planned_bytes",
-]
-
 BENCHMARKS = Path(__file__).resolve().parents[1]
 LARGE = 2**30  # from so many bytes of float32 scores on, it is asked first whether all of it fits
 SHARE = 0.9  # of the free memory; the rest is for what the plan does not hold

@@ -8,8 +8,6 @@ from typing import Any
 from harness.oracle import TOLERANCES
 from harness.timing import CLOCKS
 
-__all__ = ["Parser", "wanted"]
-
 
 class Parser(argparse.ArgumentParser):
     """A parser with --quick and --out, and options whose default depends on --quick.

@@ -10,19 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "MOST_PAIRS",
-    "TOLERANCES",
-    "Piece",
-    "WrongOutput",
-    "as_numpy",
-    "attention_float64",
-    "attention_pieces",
-    "largest_error",
-    "verify",
-    "verify_pieces",
-]
-
 # Largest deviation from float64, relative to the largest entry, that a timed output may have.
 TOLERANCES = {"float32": 1e-5, "bfloat16": 4e-2, "float16": 6e-3}
 MOST_PAIRS = 2**30  # (query, key) pairs of all heads that are checked in full: about a minute
@@ -89,17 +76,11 @@ def attention_float64(
 
 
 class Piece(NamedTuple):
-    """What some entries of an output must be.
+    """What some entries of an output must be."""
 
-    Attributes:
-        output: which output, counted from 0.
-        where: index of the entries.
-        values: what they must be, in float64.
-    """
-
-    output: int
-    where: Any
-    values: np.ndarray
+    output: int  # which output, counted from 0
+    where: Any  # index of the entries
+    values: np.ndarray  # what they must be, in float64
 
 
 def attention_pieces(

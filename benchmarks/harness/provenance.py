@@ -13,17 +13,6 @@ from typing import Any
 
 import jax
 
-__all__ = [
-    "PACKAGES",
-    "available_cores",
-    "command_line",
-    "cpu_model",
-    "git_state",
-    "load_average",
-    "package_versions",
-    "record",
-]
-
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("jax", "jaxlib", "numpy", "flax", "equinox", "tokamax", "torch")
 SEEDS = "inputs: numpy.random.default_rng(length of the case)"

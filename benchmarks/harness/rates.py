@@ -10,8 +10,6 @@ import jax
 
 from harness.timing import CLOCKS, interleave
 
-__all__ = ["attention_flops", "measure_rates", "visible_pairs"]
-
 
 def visible_pairs(query_length: int, key_length: int, *, is_causal: bool) -> int:
     """How many (query i, key j) pairs are visible: T·S, or those with j ≤ i when causal.

@@ -11,20 +11,6 @@ from typing import Any
 from harness import provenance
 from mha_book.storage import payload_digest, seal, write_atomic
 
-__all__ = [
-    "COLUMNS",
-    "QUIET",
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "TIMES",
-    "Recorder",
-    "progress_line",
-    "read_result",
-    "self_pairs",
-    "table",
-    "write_result",
-]
-
 SCHEMA = "mha-book/benchmark"
 SCHEMA_VERSION = 1
 QUIET = 0.1  # how far the self-pair's median may lie from 1 in a committed result

@@ -17,21 +17,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-__all__ = [
-    "CLOCKS",
-    "SELF_PAIR_SUFFIX",
-    "Run",
-    "Summary",
-    "Times",
-    "finished",
-    "interleave",
-    "per_round_ratios",
-    "round_order",
-    "summarize",
-    "timings",
-    "with_self_pair",
-]
-
 # On a machine that others use too, the processor's time of this process, all threads together,
 # says more than the time on the wall.
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}

@@ -16,18 +16,6 @@ import numpy as np
 from harness.provenance import available_cores
 from mha_book.attention.dispatch import attend
 
-__all__ = [
-    "BASELINE",
-    "CONTENDERS",
-    "GPU",
-    "LONG",
-    "Contender",
-    "contenders",
-    "cudnn",
-    "jax_nn",
-    "torch_tensor",
-]
-
 BASELINE = "reference"
 HALF = ("bfloat16", "float16")
 
@@ -98,11 +86,7 @@ def _equinox(query, key, value, is_causal):
 
 
 def torch_tensor(array: np.ndarray) -> Any:
-    """The same numbers as torch has them, on JAX's default device; bfloat16 stays bfloat16.
-
-    Raises:
-        NotImplementedError: JAX has a GPU and torch has not.
-    """
+    """The same numbers as torch has them, on JAX's default device; bfloat16 stays bfloat16."""
     import torch
 
     torch.set_num_threads(available_cores())
@@ -192,11 +176,6 @@ LONG = (BASELINE, "blockwise", "jax.nn", "tokamax", "torch")
 
 
 def contenders(*, gpu: bool, long: bool = False) -> list[Contender]:
-    """The rows of a case.
-
-    Args:
-        gpu: with the rows that a GPU has besides.
-        long: without those that add nothing where a call takes seconds.
-    """
+    """The rows of a case."""
     extra = list(GPU) if gpu else []
     return [one for one in CONTENDERS if not long or one.name in LONG] + extra

@@ -12,8 +12,6 @@ from mha_book import MultiHeadParams, fuse, multi_head_attention
 from peers import attention
 from peers.attention import BASELINE, torch_tensor
 
-__all__ = ["BASELINE", "Contender", "Inputs", "Setting", "contenders"]
-
 
 class Setting(NamedTuple):
     """One setting in which the layers are compared."""

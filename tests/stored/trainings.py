@@ -221,7 +221,7 @@ def check_dropout_training(document: dict[str, Any], regime: str, setting: str) 
 def first_losses(dtype: str, steps: int) -> Any:
     with jax.enable_x64(True):
         sizes = hand_gradients.Sizes(steps=steps)
-        result, _ = hand_gradients.run(text(), sizes, jnp.dtype(dtype), None)
+        result, _ = hand_gradients.both_ways(text(), sizes, jnp.dtype(dtype), None)
         return {name: np.asarray(x, np.float64) for name, x in result.metrics.items()}
 
 
