@@ -117,12 +117,7 @@ def checked_error(
 
 
 def flops_of(setting: Setting) -> int:
-    """Matmul FLOPs: four projections, attention over the visible pairs; three times that backward.
-
-    Example:
-        >>> flops_of(Setting(3, False, False, d_model=4, heads=2))
-        528
-    """
+    """Matmul FLOPs of four projections and the visible pairs; three times that backward."""
     pairs = visible_pairs(setting.length, setting.length, is_causal=setting.is_causal)
     width = setting.d_model // setting.heads
     one = attention_flops(pairs, setting.heads, width, width, backward=setting.backward)

@@ -27,12 +27,7 @@ PARTS = ("output", "query", "key", "value")
 
 
 def errors_of(found: np.ndarray, wanted: np.ndarray) -> dict[str, float]:
-    """The largest and the root-mean-square deviation, each relative.
-
-    Example:
-        >>> errors_of(np.array([3.0, 5.0]), np.array([3.0, 4.0]))
-        {'largest': 0.25, 'rms': 0.2}
-    """
+    """The largest and the root-mean-square deviation, each relative."""
     off = found.astype(np.float64) - wanted
     return {
         "largest": float(np.abs(off).max() / np.abs(wanted).max()),

@@ -41,12 +41,6 @@ def reason_of(error: Exception, package: str) -> str | None:
 
     It does where memory ran out, where a contender says that it does not serve, and, whatever
     the error, for a package that is not ours.
-
-    Example:
-        >>> reason_of(NotImplementedError("half precision only"), "mha_book")
-        'half precision only'
-        >>> reason_of(ValueError("a mistake"), "mha_book") is None
-        True
     """
     text = next(iter(str(error).splitlines()), "")[:200]
     if isinstance(error, NotImplementedError):

@@ -50,13 +50,7 @@ def free_bytes() -> int | None:
 
 
 def planned_bytes(function: Any, arguments: Sequence[Any]) -> int | None:
-    """Temporaries and outputs of a jitted function as XLA plans them; None where it does not say.
-
-    Example:
-        >>> double = jax.jit(lambda x: x + x)
-        >>> planned_bytes(double, [jax.numpy.ones((4, 8), "float32")])
-        128
-    """
+    """Bytes of temporaries and outputs that XLA plans for a jitted function; None if unknown."""
     plan = function.lower(*arguments).compile().memory_analysis()
     return None if plan is None else plan.temp_size_in_bytes + plan.output_size_in_bytes
 

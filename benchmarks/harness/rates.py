@@ -15,10 +15,6 @@ def visible_pairs(query_length: int, key_length: int, *, is_causal: bool) -> int
     """How many (query i, key j) pairs are visible: T·S, or those with j ≤ i when causal.
 
     For T = S the causal count is T(T + 1)/2.
-
-    Example:
-        >>> visible_pairs(4, 4, is_causal=True)
-        10
     """
     if not is_causal:
         return query_length * key_length

@@ -62,12 +62,7 @@ def finished(output: Any) -> Any:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Median, quartiles (linear interpolation) and range of a sample.
-
-    Example:
-        >>> summarize([3.0, 1.0, 2.0])
-        Summary(median=2.0, lower_quartile=1.5, upper_quartile=2.5, minimum=1.0, maximum=3.0)
-    """
+    """Median, quartiles (linear interpolation) and range of a sample."""
     if not values:
         raise ValueError("values: expected at least one number, got none")
     lower, median, upper = (float(q) for q in np.quantile(values, (0.25, 0.5, 0.75)))
@@ -75,12 +70,7 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def per_round_ratios(seconds: Sequence[float], baseline: Sequence[float]) -> list[float]:
-    """Each round's time divided by the baseline's time of the same round (above 1: slower).
-
-    Example:
-        >>> per_round_ratios([2.0, 6.0], [1.0, 2.0])
-        [2.0, 3.0]
-    """
+    """Each round's time divided by the baseline's time of the same round (above 1: slower)."""
     if len(seconds) != len(baseline):
         raise ValueError(
             f"seconds, baseline: expected one time a round in both, "
@@ -90,13 +80,7 @@ def per_round_ratios(seconds: Sequence[float], baseline: Sequence[float]) -> lis
 
 
 def timings(name: str, times: Times, baseline: str) -> dict[str, Any]:
-    """What a row of a result holds of its times: raw, summarized, and against the baseline's.
-
-    Example:
-        >>> times = Times({"a": [1.0], "b": [3.0]}, {"a": 1, "b": 2}, {})
-        >>> timings("b", times, "a")["ratio"]["median"]
-        3.0
-    """
+    """What a row of a result holds of its times: raw, summarized, and against the baseline's."""
     seconds = times.seconds[name]
     ratios = per_round_ratios(seconds, times.seconds[baseline])
     return {
