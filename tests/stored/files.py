@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mha_book.storage import read_result, seal
 
 ROOT = Path(__file__).parents[2]
@@ -32,3 +34,29 @@ def forged(
     found = read_result(path)
     assert found != result(name)
     return found
+
+
+def scaled(value: Any, path: str, factor: float) -> None:
+    """Multiply in place the numbers at a path of names and places; ``*`` is every one."""
+    name, _, rest = path.partition("/")
+    places = range(len(value)) if isinstance(value, list) else list(value)
+    for place in places:
+        if name in ("*", str(place)):
+            if rest:
+                if not isinstance(value[place], (int, float)):
+                    scaled(value[place], rest, factor)
+            else:
+                value[place] = _times(value[place], factor)
+
+
+def _times(value: Any, factor: float) -> Any:
+    if isinstance(value, list):
+        return [_times(entry, factor) for entry in value]
+    if isinstance(value, dict):
+        return {name: _times(entry, factor) for name, entry in value.items()}
+    return value * factor if isinstance(value, (int, float)) else f"not {value}"
+
+
+def close(found: Any, told: Any, **how: Any) -> None:
+    """Within what a forward pass in float32 differs by between machines, far below it."""
+    np.testing.assert_allclose(found, told, **({"rtol": 2e-3, "atol": 1e-3} | how))

@@ -2,10 +2,11 @@
 
 What is computed does not look at the stored numbers it is compared with; it is kept, so that a
 forged file costs no second run. The spread of a forward pass in float32 between machines is far
-below :data:`CLOSE`.
+below the bound of ``close``.
 """
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from experiments import (
     heads_in_use,
     later_senders,
     papers,
+    papers_told,
     pruning,
     quantization,
 )
@@ -30,9 +32,8 @@ from mha_book.pruning.order import head_mask, removal_order
 from mha_book.specialization.measures import add_texts, mean
 from mha_book.specialization.synthetic import copied_positions, repeated_tokens
 from mha_book.storage import read_table
-from tests.stored.files import DATA, result
+from tests.stored.files import DATA, close, result
 
-CLOSE: dict[str, Any] = {"rtol": 2e-3, "atol": 5e-4}
 SHAPE = (30, 9)
 TEXTS = 6  # of 24, in the slice of a curve
 LONGER = 2  # of the longer passages
@@ -76,10 +77,6 @@ def compiled_loss() -> Any:
 def loss_with(gates: bytes) -> float:
     opened = jnp.asarray(np.frombuffer(gates, np.float32).reshape(SHAPE))
     return float(compiled_loss()(language_model().params, opened, ranking_windows()[:4]))
-
-
-def close(found: Any, told: Any, **how: Any) -> None:
-    np.testing.assert_allclose(found, told, **(CLOSE | how))
 
 
 # heads.json
@@ -171,24 +168,21 @@ def check_removal(document: dict[str, Any]) -> None:
 # heads-smollm2.csv, heads-minilm.csv
 
 
-def measured_smollm2(layers: int, folder: Any) -> Any:
-    """The table of the first layers' heads, written as the experiment does."""
+def measured_heads(name: str, layers: int, path: Path) -> Any:
+    """The table of the heads of the first layers, written as the experiment does."""
+    if name == "minilm":
+        batch = tokenize(encoder(), heads.sentences(24))
+        found = heads.text_by_text(heads.minilm_sums(), encoder().params, *batch)
+        heads.write_heads(path, found, {})
+        return read_table(path)
     model = first_layers(language_model(), layers)
     sums = heads.smollm2_sums(model)
-    scoring = heads.windows(model, "validation", 24, 101)
-    on_text = heads.text_by_text(sums, model.params, scoring)
+    on_text = heads.text_by_text(sums, model.params, heads.windows(model, "validation", 24, 101))
     on_repeats = add_texts(heads.text_by_text(sums, model.params, repeats(0)))
     names = ("induction", "same token")
     scored = {f"{name} on repeats": np.asarray(mean(on_repeats[name])) for name in names}
-    heads.write_heads(folder / "heads.csv", on_text, scored)
-    return folder / "heads.csv"
-
-
-def measured_minilm(folder: Any) -> Any:
-    batch = tokenize(encoder(), heads.sentences(24))
-    found = heads.text_by_text(heads.minilm_sums(), encoder().params, *batch)
-    heads.write_heads(folder / "heads.csv", found, {})
-    return folder / "heads.csv"
+    heads.write_heads(path, on_text, scored)
+    return read_table(path)
 
 
 def check_table(found: dict[str, np.ndarray], told: dict[str, np.ndarray]) -> None:
@@ -196,9 +190,7 @@ def check_table(found: dict[str, np.ndarray], told: dict[str, np.ndarray]) -> No
     assert list(found) == list(told)
     rows = len(found["layer"])
     for name, column in found.items():
-        np.testing.assert_allclose(
-            column, told[name][:rows], rtol=2e-3, atol=2e-3, equal_nan=True, err_msg=name
-        )
+        close(column, told[name][:rows], atol=2e-3, equal_nan=True, err_msg=name)
 
 
 # pruning.json
@@ -516,7 +508,7 @@ def check_cache_bits(document: dict[str, Any]) -> None:
         assert document["bits"][scheme] == cache_bits.bits_of(scheme), scheme
         for name, value in rounded(scheme).items():
             # A number near the middle between two steps may fall to either side elsewhere.
-            np.testing.assert_allclose(told[name][0], value, rtol=5e-3, atol=1e-4, err_msg=scheme)
+            close(told[name][0], value, rtol=5e-3, atol=1e-4)
         assert all(len(each) == document["config"]["texts"] for each in told.values())
     assert not any(document["found"]["float32"]["key"])
 
@@ -536,8 +528,7 @@ def check_few_keys(document: dict[str, Any]) -> None:
     """Shares of attention, largest scores and agreement, in four layers of the first passage."""
     found, stored = few_keys(), document["keys of a query"]
     for name in ("recalled", "recalled of the rest", "largest", "agreement"):
-        told = np.array(stored[name])[0, :4]
-        np.testing.assert_allclose(found[name], told, err_msg=name, rtol=5e-3, atol=5e-3)
+        close(found[name], np.array(stored[name])[0, :4], rtol=5e-3, atol=5e-3)
 
 
 @functools.cache
@@ -550,10 +541,10 @@ def check_merged_minilm(document: dict[str, Any]) -> None:
     """Cosines of merged and virtual heads, shares of the weights, largest scores."""
     found, stored = merged_minilm(), document["of minilm"]
     for name, values in found["cosines"].items():
-        np.testing.assert_allclose(values, stored["cosines"][name], err_msg=name, atol=2e-3)
+        close(values, stored["cosines"][name], atol=2e-3)
     for kind, shares in found["held"].items():
-        np.testing.assert_allclose(shares["3"], stored["held"][kind]["3"], err_msg=kind, **CLOSE)
-    np.testing.assert_allclose(found["largest"], stored["largest"], **CLOSE)
+        close(shares["3"], stored["held"][kind]["3"])
+    close(found["largest"], stored["largest"])
 
 
 @functools.cache
@@ -565,5 +556,9 @@ def heads_of_a_token() -> Any:
 def check_heads_of_a_token(document: dict[str, Any]) -> None:
     """Losses of all passages: five heads chosen, the same five, five at random."""
     for name, losses in heads_of_a_token().items():
-        told = document["heads of a token"][name]
-        np.testing.assert_allclose(losses, told, err_msg=name, rtol=5e-3)
+        close(losses, document["heads of a token"][name], rtol=5e-3)
+
+
+def check_told(document: dict[str, Any]) -> None:
+    """What the ledger of papers quotes, from the arrays of the file."""
+    assert document["told"] == papers_told.told(document, papers.Sizes())

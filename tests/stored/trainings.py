@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import dropout, emergence, gates, gates_quiet, hand_gradients, sharing
+from experiments import dropout, emergence, gates, gates_quiet, hand_gradients, scale, sharing
 from experiments.emergence_training import measure
 from experiments.gates_training import Runs, Weights, fixed
 from experiments.gates_training import Sizes as GateSizes
@@ -102,7 +102,7 @@ def nudged(which: tuple[tuple[str, int], ...]) -> Any:
     return train(used.step, state, 250, **options).evaluations
 
 
-def check_nudges(document: dict[str, Any], which: tuple[tuple[str, int], ...]) -> None:
+def check_nudges(document: dict[str, Any], *which: tuple[str, int]) -> None:
     """Where nudged heads end up, for some seeds of each nudge."""
     found = nudged(which)
     for row, (kind, seed) in enumerate(which):
@@ -110,15 +110,6 @@ def check_nudges(document: dict[str, Any], which: tuple[tuple[str, int], ...]) -
         near(found["roles"][0][row], told["first roles"][seed], 1e-3)
         near(found["roles"][-1][row], told["last roles"][seed])
         near(found["losses"][-1][row], told["last losses"][seed])
-
-
-def wins(document: dict[str, Any]) -> dict[str, int]:
-    """How often the head that was nudged leads in its role, of 16."""
-    found = {}
-    for kind, role in (("place", 0), ("content", 1)):
-        last = np.array(document["seeds"]["runs"][f"nudge {kind} 0.2"]["last roles"])
-        found[kind] = int((last[..., role].argmax(1) == 0).sum())
-    return found
 
 
 # gradients-dropout.json
@@ -365,3 +356,28 @@ def check_quiet(document: dict[str, Any]) -> None:
     told = np.array([document[arm]["losses"][price][0] for arm in ("gates", "ablation")])
     near(found, told, 2.5 * DRIFT)
     near(found[0, -1] - found[1, -1], told[0, -1] - told[1, -1])
+
+
+# scale.json
+
+
+def check_scale(document: dict[str, Any]) -> None:
+    """Of each arm at the largest width: its start, and a quarter of one training made again.
+
+    From a saturated start rounding grows: those curves are the same for 60 steps, then alike.
+    """
+    for arm in scale.ARMS:
+        told, sizes = document[arm]["256"], scale.Sizes(steps=100)
+        start = scale.start_of(sizes, arm, 256, sizes.choosing_seeds + 2)
+        for name, number in start.items():
+            np.testing.assert_allclose(told["start"][name][2], number, rtol=1e-3, atol=1e-9)
+        for name, curves in first_steps(arm, told["best_rate"], sizes).items():
+            curve, own = np.array(told[f"curve_{name}"][0])[: len(curves)], curves[:, 0]
+            np.testing.assert_allclose(own[:4], curve[:4], rtol=0.02, atol=0.01)
+            np.testing.assert_allclose(own, curve, rtol=0.1, atol=0.05)
+
+
+@functools.cache
+def first_steps(arm: str, rate: float, sizes: scale.Sizes) -> dict[str, np.ndarray]:
+    found = scale.fit(sizes, arm, 256, [rate], [sizes.choosing_seeds], None).evaluations
+    return {name: found[name] for name in ("loss", "accuracy")}

@@ -1,19 +1,20 @@
-"""Slices of what is stored of attention sinks, computed again; forgeries that they catch."""
+"""Numbers of attention sinks computed again: of SmolLM2, and of the stored models of two layers."""
 
 import functools
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from experiments import sinks, sinks_training
 from mha_book.storage import load_arrays, load_tree
-from tests.stored.files import DATA, forged, result
+from tests.stored.files import DATA, close, result
 from tests.stored.trained_heads import language_model
 
-NAME, TRAINED = "sinks.json", "sinks-training.json"
+NAME = "sinks.json"
 SIZES = sinks.Sizes()
 TEXTS = 2
 SINK = ("whole", "no sink", "logits")
@@ -72,70 +73,9 @@ def check_cut(document: dict[str, Any]) -> None:
             close(found, document["cut"][name][part][:TEXTS])
 
 
-@functools.cache
-def streamed(way: str) -> np.ndarray:
-    return bench().streamed(bench().streams()[way], 1)
-
-
-def check_stream(document: dict[str, Any], ways: tuple[str, ...]) -> None:
-    for way in ways:
-        close(streamed(way)[0], document["stream"][way][0])
-
-
-def close(found: Any, told: Any, **how: Any) -> None:
-    np.testing.assert_allclose(found, told, **({"rtol": 2e-3, "atol": 1e-3} | how))
-
-
-SLOW = pytest.param(check_masses, marks=pytest.mark.slow, id="check_masses")
-
-
-@pytest.mark.needs_models
-@pytest.mark.parametrize(
-    "check", [check_sink, check_cut, check_logits, SLOW], ids=lambda check: check.__name__
-)
-def test_a_slice_computed_again(check):
-    check(result(NAME))
-
-
-@pytest.mark.needs_models
-@pytest.mark.slow
-def test_streams_computed_again():
-    check_stream(result(NAME), ("window", "first"))
-
-
-def sink_made_needless(document):
-    document["later"]["value 0"] = document["later"]["whole"]
-
-
-def a_cut_that_loses_less(document):
-    found = document["cut"]["gradient, with sink"]
-    found["text"] = document["cut"]["whole"]["text"]
-
-
-def less_mass(document):
-    found = document["mass"]["speeches, none"]
-    found["by text"] = (0.9 * np.array(found["by text"])).tolist()
-
-
-def chosen_draws(document):
-    orders = document["orders"]
-    orders["random 0"] = orders["random 0"][::-1]
-
-
-@pytest.mark.needs_models
-@pytest.mark.parametrize(
-    "check, change",
-    [
-        (check_sink, sink_made_needless),
-        (check_cut, a_cut_that_loses_less),
-        (check_logits, chosen_draws),
-        pytest.param(check_masses, less_mass, marks=pytest.mark.slow, id="less_mass"),
-    ],
-    ids=lambda each: each.__name__,
-)
-def test_forgeries_are_caught(check, change, tmp_path):
-    with pytest.raises(AssertionError):
-        check(forged(NAME, tmp_path, change))
+def check_stream(document: dict[str, Any]) -> None:
+    for way in ("window", "first"):
+        close(bench().streamed(bench().streams()[way], 1)[0], document["stream"][way][0])
 
 
 # sinks-training.json: the models of the first seed, from their stored weights.
@@ -159,36 +99,16 @@ def study_of_text() -> Any:
     return sinks_training.Study(sinks_training.Sizes(), DATA)
 
 
-def check_models(document: dict[str, Any], forms: tuple[str, ...]) -> None:
+def check_models(document: dict[str, Any], *forms: str) -> None:
     for form in forms:
         for name, found in measured(form).items():
             close(found, np.array(document["forms"][form][name])[0], rtol=5e-3, atol=3e-3)
 
 
-def test_trained_models_measured_again():
-    check_models(result(TRAINED), ("softmax", "gate"))
-
-
-@pytest.mark.slow
-def test_the_other_trained_models_measured_again():
-    check_models(result(TRAINED), ("logit", "sigmoid"))
-
-
-@pytest.mark.slow
-def test_the_beginning_of_a_training(tmp_path):
-    """The losses of the first steps, of the first two seeds."""
-    study = sinks_training.Study(sinks_training.Sizes(), tmp_path)
+def check_beginning(document: dict[str, Any]) -> None:
+    """The losses of the first steps of a training, of the first two seeds."""
+    study = sinks_training.Study(sinks_training.Sizes(), Path(tempfile.mkdtemp()))
     every = study.sizes.steps // 24
     losses = study.fit("gate", 2, every + 1)[1]
-    told = np.array(result(TRAINED)["forms"]["gate"]["training"])[:2, :2]
-    np.testing.assert_allclose(losses[::every].T, told, atol=0.02)
-
-
-@pytest.mark.parametrize("name, factor", [("mass", 0.5), ("loss", 0.98), ("largest", 0.7)])
-def test_a_forged_training_is_caught(name, factor, tmp_path):
-    def change(document):
-        found = document["forms"]["gate"]
-        found[name] = (factor * np.array(found[name])).tolist()
-
-    with pytest.raises(AssertionError):
-        check_models(forged(TRAINED, tmp_path, change), ("gate",))
+    told = np.array(document["forms"]["gate"]["training"])[:2, :2]
+    close(losses[::every].T, told, rtol=0, atol=0.02)
