@@ -1,4 +1,4 @@
-"""Attention: the package's implementations against jax.nn, Flax, Equinox and torch.
+"""Attention: the package's implementations against jax.nn and torch.
 
     PYTHONPATH=src python3 benchmarks/attention.py --quick
 
@@ -117,9 +117,7 @@ def arguments_of(contender: Contender, inputs: Sequence[np.ndarray]) -> list[jax
     return jax.block_until_ready(arrays)
 
 
-def checked_error(
-    contender: Contender, outputs: Sequence[Any], expected: Expected, case: Case
-) -> float:
+def checked_error(contender, outputs, expected, case) -> float:
     """The checked error of a contender's outputs, read heads first."""
     arrays = [oracle.as_numpy(x) for x in outputs]
     if contender.layout == "TNH":
@@ -144,14 +142,7 @@ def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
 
 
 def measure(
-    case: Case,
-    chosen: Sequence[Contender],
-    *,
-    rounds: int,
-    quick: bool = False,
-    with_memory: bool = False,
-    baseline: str = BASELINE,
-    clock: str = "wall",
+    case, chosen, *, rounds, quick=False, with_memory=False, baseline=BASELINE, clock="wall"
 ) -> dict[str, Any]:
     """The chosen contenders in one setting; see `compare`."""
     inputs, expected = inputs_of(case), expected_of(case)

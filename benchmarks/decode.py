@@ -243,9 +243,7 @@ def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: f
     return oracle.verify(contender.name, [got], [expected], tolerance)
 
 
-def measure(
-    setting: Setting, contenders: Sequence[Contender], *, rounds: int, quick: bool = False
-) -> dict[str, Any]:
+def measure(setting, contenders, *, rounds, quick=False) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again."""
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(inputs), oracle.TOLERANCES[setting.dtype]
@@ -271,9 +269,7 @@ def measure(
     return case
 
 
-def grow(
-    prepare: Callable[[int], Run], lengths: Sequence[int], *, rounds: int, clock: str = "wall"
-) -> dict[str, Any]:
+def grow(prepare, lengths, *, rounds, clock="wall") -> dict[str, Any]:
     """The time of a step against the cache length, and the straight line through the medians."""
     runs = {str(length): prepare(length) for length in lengths}
     progress = progress_line("time against length")

@@ -100,14 +100,7 @@ def flops_of(setting: Setting) -> int:
     return projections + attention_flops(length**2, 1, width, width, backward=False)
 
 
-def measure(
-    setting: Setting,
-    counts: Sequence[int],
-    *,
-    rounds: int,
-    quick: bool = False,
-    clock: str = "wall",
-) -> dict[str, Any]:
+def measure(setting, counts, *, rounds, quick=False, clock="wall") -> dict[str, Any]:
     """All numbers of heads in one setting; see `compare`."""
     base = setting.d_model // 64 or 1
     inputs = inputs_of(setting)

@@ -1,4 +1,4 @@
-"""The whole layer, from x to the output: the package's against Flax's, Equinox's and torch's.
+"""The whole layer, from x to the output: the package's against jax.nn's and torch's.
 
     PYTHONPATH=src python3 benchmarks/layer.py --quick
 
@@ -71,9 +71,7 @@ def expected_of(setting: Setting, inputs: Inputs) -> tuple[str, list[oracle.Piec
     return checked, [oracle.Piece(n, ..., values) for n, values in enumerate(found)]
 
 
-def _timed(
-    contender: Contender, setting: Setting, inputs: Inputs
-) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
+def _timed(contender, setting, inputs) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
     """What is timed, (weights, x, cotangent) to output and gradients, and its arguments."""
     x, cotangent, *matrices = map(jnp.asarray, inputs)
     weights, layer = contender.build(setting, matrices)
@@ -105,9 +103,7 @@ def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
     return compiled(run_of(contender, Setting(*case), inputs_of(Setting(*case))))
 
 
-def checked_error(
-    contender: Contender, outputs: Sequence[Any], expected: Sequence[oracle.Piece], setting: Setting
-) -> float:
+def checked_error(contender, outputs, expected, setting) -> float:
     """The checked error of a contender's output and gradients."""
     arrays = list(outputs[:2])
     if setting.backward:
@@ -126,13 +122,7 @@ def flops_of(setting: Setting) -> int:
 
 
 def measure(
-    setting: Setting,
-    chosen: Sequence[Contender],
-    *,
-    rounds: int,
-    quick: bool = False,
-    with_memory: bool = False,
-    baseline: str = BASELINE,
+    setting, chosen, *, rounds, quick=False, with_memory=False, baseline=BASELINE
 ) -> dict[str, Any]:
     """The chosen layers in one setting; see `compare`."""
     inputs = inputs_of(setting)
@@ -156,7 +146,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the defaults that depend on --quick filled in."""
     parser = Parser(
         "layer",
-        "The whole layer: the package's against Flax's, Equinox's and torch's.",
+        "The whole layer: the package's against jax.nn's and torch's.",
         ratios_to="the baseline's",
     )
     add = parser.add_argument

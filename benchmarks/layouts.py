@@ -309,9 +309,7 @@ def count_operations(run: functools.partial[Any]) -> Mapping[str, int]:
     return {"products": products, "copies": len(sizes), "copied_bytes": sum(sizes)}
 
 
-def measure(
-    setting: Setting, rates: dict[str, Any], *, rounds: int, clock: str = "wall"
-) -> dict[str, Any]:
+def measure(setting, rates, *, rounds, clock="wall") -> dict[str, Any]:
     """All forms in one setting; see `compare`."""
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(setting, inputs), TOLERANCES[setting.dtype]

@@ -1,12 +1,6 @@
 """What of a call of attention is the formula, what the two products, what the package and Python.
 
-    PYTHONPATH=src python3 benchmarks/overhead.py --quick
-
-`attend` in its own choice, jitted, at a length at which a call is brief and at one at which blocks
-are chosen.  Beside it the same call without jit; the formula in three lines, without the package;
-the two products alone, cut as the package cuts them; and a program that does next to nothing, for
-what it costs to call one.  8 heads of width 64, float32, nothing masked.  The rules are in
-README.md beside this file.
+PYTHONPATH=src python3 benchmarks/overhead.py --quick
 """
 
 import functools

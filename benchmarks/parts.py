@@ -100,9 +100,7 @@ def flops_of(setting: Setting) -> dict[str, int]:
     }
 
 
-def measure(
-    setting: Setting, *, rounds: int, quick: bool = False, clock: str = "wall"
-) -> dict[str, Any]:
+def measure(setting, *, rounds, quick=False, clock="wall") -> dict[str, Any]:
     """All parts at one length; see `compare`."""
     inputs = inputs_of(setting)
     runs, expected, flops = parts_of(inputs), expected_of(inputs), flops_of(setting)

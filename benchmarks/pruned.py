@@ -156,9 +156,7 @@ def variants_of(subject: Subject) -> dict[str, Variant]:
     }
 
 
-def cost_of(
-    variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
-) -> dict[str, int]:
+def cost_of(variant, config, setting, layers) -> dict[str, int]:
     """What a form of the model computes and reads, as arithmetic."""
     batch, length = setting.batch, setting.length
     is_prompt = setting.phase == "prefill"
@@ -226,9 +224,7 @@ def counted_back(grown: tuple[KVCache, ...], caches: tuple[KVCache, ...]) -> tup
     return tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
 
 
-def attention_run(
-    variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
-) -> Run:
+def attention_run(variant, config, setting, layers) -> Run:
     """The attention of some layers, one after the other, of the same features; their sum."""
     features, past = inputs_of(config, setting)
     attention = [variant.params.layers[number].attention for number in layers]
@@ -265,9 +261,7 @@ def _attention_step(config: SmolLM2Config) -> Callable[..., Any]:
     return jax.jit(call, donate_argnums=2)
 
 
-def attention_expected(
-    variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
-) -> np.ndarray:
+def attention_expected(variant, config, setting, layers) -> np.ndarray:
     """The same in float64 without the package, of the heads that are left."""
     features, past = inputs_of(config, setting)
     x, group = features.astype(np.float64), config.num_heads // config.num_kv_heads
@@ -333,9 +327,7 @@ def _model_forward(config: SmolLM2Config) -> Callable[..., Any]:
     return jax.jit(lambda params, ids, gates: smollm2.forward(params, ids, gates=gates, **options))
 
 
-def model_expected(
-    whole: Variant, variant: Variant, config: SmolLM2Config, setting: Setting
-) -> np.ndarray:
+def model_expected(whole, variant, config, setting) -> np.ndarray:
     """The logits of the whole model with closed heads, in float32, by another path.
 
     A prompt with gates and without a cache, a step with rows of W_O at zero; both by the reference

@@ -2,11 +2,10 @@
 
     python -m experiments.again [NAME ...]
 
-Without names all of them, one after the other: hours, of which the ablation of 270 heads takes
-half of one. Results go to _build/again, checkpoints beside them, so that it goes on where it was
+Without names all of them, one after the other: hours, of which the ablation of 270 heads takes half
+of one. Results go to _build/again, checkpoints beside them, so that it goes on where it was
 stopped. For each file it prints how many numbers differ by more than rounding between machines
-makes, and the largest difference with its place; the exit status is 1 where there are any. Times
-and memory are not compared.
+makes, and the largest difference with its place; the exit status is 1 where there are any.
 """
 
 import argparse

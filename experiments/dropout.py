@@ -9,7 +9,6 @@ book/data/gradients-dropout.json and, of some models, the weights beside it.
 """
 
 import dataclasses
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -67,15 +66,7 @@ def texts(text: Text, sizes: Sizes) -> dict[str, jax.Array]:
     return {"whole text": text.train, "scarce text": pieces.ravel()}
 
 
-def fit(
-    config: tiny.TinyConfig,
-    sizes: Sizes,
-    steps: int,
-    data: jax.Array,
-    validation: jax.Array,
-    name: str,
-    checkpoint: Path,
-) -> TrainResult:
+def fit(config, sizes, steps, data, validation, name, checkpoint) -> TrainResult:
     """Train one model for each seed; the same seed starts and sees the same in every setting."""
     warm_up = (0.0, sizes.learning_rate, steps // 12)
     optimizer = optax.adamw(optax.warmup_cosine_decay_schedule(*warm_up, steps))
@@ -105,13 +96,7 @@ def fit(
     )
 
 
-def noise(
-    params: tiny.TinyParams,
-    token_ids: jax.Array,
-    rng_key: jax.Array,
-    config: tiny.TinyConfig,
-    draws: int,
-) -> dict[str, Any]:
+def noise(params, token_ids, rng_key, config, draws) -> dict[str, Any]:
     """Return what dropout at each place does to the attention of every layer, drawn and derived."""
     _, records = tiny.forward(params, token_ids, config=config, return_intermediates=True)
     attention: dict[str, Any] = {"is_causal": True, "angles": tiny.angles(config, token_ids)}
@@ -174,9 +159,7 @@ def predicted(place: str, layer: tiny.TinyParams, record: Any, plain: jax.Array)
     return spread * jnp.einsum("bhij,bhjd->bid", jnp.square(inside.weights), jnp.square(moved))
 
 
-def removals(
-    params: tiny.TinyParams, token_ids: jax.Array, config: tiny.TinyConfig
-) -> tuple[jax.Array, np.ndarray]:
+def removals(params, token_ids, config) -> tuple[jax.Array, np.ndarray]:
     """Return the loss without every set of heads, and the gates of each set."""
     heads = config.num_layers * config.num_heads
     removed = (np.arange(2**heads)[:, None] >> np.arange(heads)) & 1

@@ -2,16 +2,12 @@
 
     python -m experiments.emergence [--quick]
 
-Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its
-place and another by content, and follows what every head attends to. Then changes the start: other
+Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its place
+and another by content, and follows what every head attends to. Then changes the start: other
 batches, another start with the same batches, heads exchanged, their scores alone exchanged, one
-head nudged towards a role, all heads alike; and the number of heads. Trains heads of many widths
-on a task that needs content alone. Measures the rank of the scores of the heads of SmolLM2 and
-MiniLM, and what both models lose where it is cut. Stores book/data/emergence.json, and the weights
-of the first runs in emergence.safetensors.
+head nudged towards a role, all heads alike; and the number of heads.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,14 +103,7 @@ class SeedStudy:
         widths = (s.d_model, num_heads, s.d_model // num_heads)
         return program(self.task, *widths, s.rate, s.batch, s.pool, s.evaluated)
 
-    def run(
-        self,
-        name: str,
-        params: tiny.TinyParams,
-        data: jax.Array | None = None,
-        compiled: Program | None = None,
-        often: bool = False,
-    ) -> TrainResult:
+    def run(self, name, params, data=None, compiled=None, often=False) -> TrainResult:
         """Train the models of all seeds and measure them before and after, or often."""
         s, used = self.sizes, compiled or self.program
         return train(
@@ -130,9 +119,7 @@ class SeedStudy:
             name=name,
         )
 
-    def change_heads(
-        self, change: Callable[[Any, jax.Array], Any], params: tiny.TinyParams, *more: jax.Array
-    ) -> tiny.TinyParams:
+    def change_heads(self, change, params, *more) -> tiny.TinyParams:
         """Return the models with ``change(attention, …)`` in place of the attention of each."""
 
         def one(params: tiny.TinyParams, *more: jax.Array) -> tiny.TinyParams:

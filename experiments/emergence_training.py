@@ -17,15 +17,13 @@ from mha_book.masks import causal
 from mha_book.models import tiny
 from mha_book.multihead.parameters import init_multi_head
 from mha_book.specialization.patterns import mean_score, visible_pairs
-from mha_book.specialization.synthetic import Probes, ProbeTask, probe_patterns, probe_sequences
+from mha_book.specialization.synthetic import Probes, probe_patterns, probe_sequences
 
 ROLES = ("place", "content")
 """What a head can find at a probe: the item before it, or the item of the colour named."""
 
 
-def measure(
-    params: tiny.TinyParams, config: tiny.TinyConfig, task: ProbeTask, batch: Probes
-) -> dict[str, jax.Array]:
+def measure(params, config, task, batch) -> dict[str, jax.Array]:
     """Return the loss of the answers, of each symbol, and the role scores of every head."""
     seen, rows = batch.tokens[:, :-1], task.rows
     options = {"config": config, "return_intermediates": True}
@@ -73,16 +71,7 @@ class Program(NamedTuple):
 
 @functools.cache
 def program(
-    task: ProbeTask,
-    d_model: int,
-    num_heads: int,
-    head_dim: int,
-    rate: float,
-    batch: int,
-    pool: int,
-    evaluated: int,
-    steps: int | None = None,
-    value_dim: int | None = None,
+    task, d_model, num_heads, head_dim, rate, batch, pool, evaluated, steps=None, value_dim=None
 ) -> Program:
     """Return the program of one layer of attention alone, without biases."""
     config = tiny.TinyConfig(

@@ -5,10 +5,7 @@
 Trains a tiny transformer, five seeds. Then trains each on with hard concrete gates, at several
 prices of an open head; and, for as many steps and with as many heads, with heads removed by
 ablation, by the gradient of the gates and by chance, and new models that never had more heads.
-Learns the gates of the same models again with other draws. Removes three fractions of the heads, at
-once or in three rounds, and follows the loss. Last, a training of the attention of SmolLM2, a few
-steps long, with 30% of its heads removed and with all. The loss is that of years that were not
-trained on, the rankings are of those that were. Stores book/data/gates.json.
+Learns the gates of the same models again with other draws.
 """
 
 import dataclasses
@@ -51,9 +48,7 @@ def importances(study: Study, scores: dict[str, np.ndarray], times: int) -> dict
     return found | {"random": rng.random((times * study.sizes.seeds, *study.shape))}
 
 
-def learned(
-    study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def learned(study, base, scores) -> tuple[dict[str, Any], dict[str, Any]]:
     """Learn gates at every price; train as many heads chosen otherwise, and from scratch."""
     sizes, count = study.sizes, len(study.sizes.prices)
     seeds = np.tile(np.arange(sizes.seeds), count)

@@ -3,12 +3,9 @@
 A run has the weights of a model and the logits of its hard concrete gates. Learned gates are drawn
 in the first part of a training and paid for; then they stay where they are. Fixed ones are no other
 program: at a logit of plus or minus :data:`FIXED` every draw is 1 or 0 and has no gradient.
-
-Shapes: ``R`` runs, stacked along the first axis of every leaf; ``L`` layers, ``N`` heads.
 """
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,15 +151,7 @@ class Study:
         return jax.jit(jax.vmap(lambda key: tiny.init_tiny(key, self.config)))(keys)
 
     def fit(
-        self,
-        weights: Weights,
-        runs: Runs,
-        name: str,
-        *,
-        rate: float,
-        stops: tuple[int, ...],
-        learning: int = 0,
-        between: Callable[[int, Weights], Weights] | None = None,
+        self, weights, runs, name, *, rate, stops, learning=0, between=None
     ) -> tuple[Weights, np.ndarray]:
         """Train all runs and score them before the first step and at each stop."""
         step, start = program(self.config, self.sizes, stops[-1], rate, learning)

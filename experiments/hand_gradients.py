@@ -8,7 +8,6 @@ same parameters, which tells whose rounding it is. Stores book/data/gradients-tr
 """
 
 import dataclasses
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.shared import Run, Text, experiment, load_text
+from experiments.shared import Run, experiment, load_text
 from experiments.training import TrainResult, TrainState, apply_gradients, train
 from mha_book.models import tiny
 from mha_book.models.tokens import sample_windows
@@ -39,9 +38,7 @@ class Sizes(NamedTuple):
 QUICK = Sizes(steps=4, batch=2, context=12, d_model=16)
 
 
-def both_ways(
-    text: Text, sizes: Sizes, dtype: Any, checkpoint: Path | None
-) -> tuple[TrainResult, list[str]]:
+def both_ways(text, sizes, dtype, checkpoint) -> tuple[TrainResult, list[str]]:
     """Train twice side by side, and say how far the gradients and the parameters are apart."""
     config = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
     optimizer = optax.adam(sizes.learning_rate)

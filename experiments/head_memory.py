@@ -5,9 +5,7 @@
 Attention of width 512 over 512 positions with 1 to 64 heads, its three pieces (scores, softmax,
 average of the values), and over 2048 positions with the projections beside it. Each case runs in
 processes of its own: by the default of the C library, and with the library told to keep the memory
-that it has. Processor time of all threads and page faults (pages of memory that the operating
-system has to provide anew) are counted for each call. What was expected stands in
-experiments/expected/cost.md. Stores book/data/head-memory.json.
+that it has.
 """
 
 import functools

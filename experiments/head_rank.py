@@ -119,9 +119,7 @@ def drawn_like(params: MultiHeadParams, seed: int) -> MultiHeadParams:
     return init_multi_head(key, d_model, num_heads, num_kv_heads=kv, head_dim=head_dim)
 
 
-def of_model(
-    layers: list[MultiHeadParams], gains: list[Any], real: list[Moments], drawn: list[Moments]
-) -> dict[str, Any]:
+def of_model(layers, gains, real, drawn) -> dict[str, Any]:
     """Return the dimensions in use by every head, ``(L, N)`` each, and by heads drawn at random."""
     untrained = [drawn_like(layer, seed) for seed, layer in enumerate(layers)]
 

@@ -4,9 +4,7 @@
 
 Measures all heads of both models on addresses (heads-smollm2.csv, heads-minilm.csv); scores the 270
 heads of SmolLM2 by the gradient of their gates and by ablation; removes some; closes the heads with
-the highest induction scores, and as many others of the same layers. Heads are ranked on the
-training years and on one set of random sequences, and scored on the validation years and another.
-Stores book/data/heads.json; the ablation, the long part, goes on where it was stopped.
+the highest induction scores, and as many others of the same layers.
 """
 
 import json
@@ -186,9 +184,7 @@ def head_means(model: Any, params: Any, ids: jax.Array) -> jax.Array:
     return jnp.mean(jnp.stack([means(params, row[None]) for row in ids]), 0)
 
 
-def induction(
-    model: Any, params: Any, scores: np.ndarray, repeated: jax.Array, text: jax.Array, sizes: Sizes
-) -> dict[str, Any]:
+def induction(model, params, scores, repeated, text, sizes) -> dict[str, Any]:
     """Return the losses with the induction heads closed, and with others of the same layers."""
     shape, period = scores.shape, (sizes.context - 1) // 2
     copied = np.asarray(copied_positions(repeated, period))[:, 1:]
@@ -223,9 +219,7 @@ def induction(
     }
 
 
-def removed(
-    config: Any, params: Any, order: np.ndarray, ids: jax.Array, sizes: Sizes
-) -> dict[str, Any]:
+def removed(config, params, order, ids, sizes) -> dict[str, Any]:
     """Return how far removal is from closed gates, and how many heads each layer keeps."""
     shape = (config.num_layers, config.num_heads)
     keep = head_mask(order, round(sizes.fraction * config.num_layers * shape[1]), shape)

@@ -4,10 +4,7 @@
 
 Closes the eight heads with the highest induction scores of heads.json, by 0 and by their means over
 other inputs of the same kind, on repeated random sequences and on addresses; and as many others of
-the same layers. Then closes heads before them, altogether and by one route at a time: the queries,
-the keys or the values that the eight heads compute without such a head are put into a run that has
-it. What was expected is in experiments/expected/heads-in-use.md. Takes three to ten minutes of one
-core and stores book/data/heads-in-use.json.
+the same layers.
 """
 
 from collections.abc import Callable
@@ -78,9 +75,7 @@ def reader(config: Any) -> Callable[..., Reading]:
     """
 
     @jax.jit
-    def read(
-        params: Any, ids: jax.Array, gates: Any, means: Any, given: Any, is_given: Any
-    ) -> Reading:
+    def read(params, ids, gates, means, given, is_given) -> Reading:
         angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
         pattern = on_induction_target(visible_pairs(causal(), *ids.shape), ids)
         counted = jnp.maximum(pattern.counted.sum(-1), 1).astype(jnp.float32)  # (B,)

@@ -5,9 +5,7 @@
 The experiment on heads in use closes routes from heads before layer 17 alone. By the composition
 score three of the eight induction heads have their best partner later: head 3 of layer 19 and head
 1 of layer 22. Here these two are closed, altogether and by one route at a time, alone, together and
-together with head 0 of layer 16; and four other heads of their layers by the keys. What was
-expected is in experiments/expected/heads-in-use.md. Takes about a minute of one core and stores
-book/data/later-senders.json.
+together with head 0 of layer 16; and four other heads of their layers by the keys.
 """
 
 from typing import Any, NamedTuple

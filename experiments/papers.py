@@ -5,8 +5,7 @@
 How many heads a token needs, how few keys hold the attention, the largest score of each head, heads
 aligned before they are merged, heads as combinations of fewer, the rank of keys with values, an
 order of removal by importance and entropy, and heads that retrieve. What was expected stands in
-expected/papers.md. Stores book/data/papers.json, with the numbers of book/papers.yml in its block
-``told``; about ten minutes of one core.
+expected/papers.md.
 """
 
 import functools
@@ -80,14 +79,7 @@ class Bench:
         self.text = passages(self.model, "validation", sizes.texts, sizes.context)
 
     def read(
-        self,
-        ids: jax.Array,
-        *,
-        params: Any = None,
-        keep: int | None = None,
-        own: float = 0.0,
-        given: Any = 0.0,
-        gates: Any = 1.0,
+        self, ids, *, params=None, keep=None, own=0.0, given=0.0, gates=1.0
     ) -> dict[str, np.ndarray]:
         """Read tokens ``(B, T)``: all heads of all tokens, unless fewer are asked for."""
         count = self.config.num_heads if keep is None else keep
@@ -106,9 +98,7 @@ def by_heads(config: Any) -> Callable[..., dict[str, jax.Array]]:
     """
 
     @jax.jit
-    def read(
-        params: Any, ids: jax.Array, own: Any, given: jax.Array, count: Any, gates: jax.Array
-    ) -> dict[str, jax.Array]:
+    def read(params, ids, own, given, count, gates) -> dict[str, jax.Array]:
         angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
         group = config.num_heads // config.num_kv_heads
         found: dict[str, list[jax.Array]] = {n: [] for n in ("length", "top", "key", "value")}

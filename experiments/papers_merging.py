@@ -4,7 +4,6 @@ What ``experiments.papers`` does to the parameters of a layer. Each change keeps
 one compiled program reads every variant: merged heads are copies of one another.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -75,9 +74,7 @@ def turned(params: MultiHeadParams, of_keys: np.ndarray, of_values: np.ndarray) 
     )
 
 
-def _of_keys_and_values(
-    params: MultiHeadParams, change: Callable[[np.ndarray], np.ndarray]
-) -> MultiHeadParams:
+def _of_keys_and_values(params, change) -> MultiHeadParams:
     """Change keys, then values, each ``(D + 1, K, H)`` with the bias as the last row."""
     found = {}
     for letter in "kv":
@@ -100,9 +97,7 @@ def merged(params: MultiHeadParams, groups: int) -> MultiHeadParams:
     return _of_keys_and_values(params, mean)
 
 
-def of_few(
-    params: MultiHeadParams, heads: int, *, over_features: bool = False
-) -> tuple[MultiHeadParams, float]:
+def of_few(params, heads, *, over_features=False) -> tuple[MultiHeadParams, float]:
     """Return a layer whose keys and values come from fewer heads, and the share of squares kept."""
     shares = []
 

@@ -5,9 +5,7 @@
 Reads long addresses to four times the trained length, some to twice, plainly, with interpolated
 positions, with an NTK-aware base, and in pieces begun anew; reads short ones with a gap in the
 positions, and with none; freezes the rotation, then the content, in the scores of a head that looks
-at the previous token and of one that looks at earlier occurrences of a token. What was expected is
-in experiments/expected/positions.md. Each reading is kept and not done again. Stores
-book/data/positions.json.
+at the previous token and of one that looks at earlier occurrences of a token.
 """
 
 import math
@@ -69,9 +67,7 @@ def scheme_angles(scheme: str, positions: jax.Array, config: Any, factor: float)
 
 
 @partial(jax.jit, static_argnames=("config", "chunk"))
-def long_losses(
-    params: Any, ids: jax.Array, angles: jax.Array, *, config: Any, chunk: int
-) -> jax.Array:
+def long_losses(params, ids, angles, *, config, chunk) -> jax.Array:
     """Return the loss of every token but the first, ``(T - 1,)``, without storing all logits."""
 
     def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:

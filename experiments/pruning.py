@@ -5,8 +5,7 @@
 Heads go in the order of an importance that was measured on addresses of the training years, as
 heads.json has it, or is measured here; what the model does without them is scored on other
 addresses, of the validation years, each text on its own. Also: whether heads of which none is
-missed alone are not missed together. Stores book/data/pruning.json; every evaluation is kept, so
-that the experiment goes on where it stopped.
+missed alone are not missed together.
 """
 
 import json
@@ -115,9 +114,7 @@ def passages(model: Any, split: str, count: int, length: int) -> jax.Array:
     return jnp.asarray(np.array(rows, np.int32))
 
 
-def smollm2_scores(
-    model: Any, params: Any, ids: jax.Array, at_once: int | None = None
-) -> Callable[[np.ndarray], Any]:
+def smollm2_scores(model, params, ids, at_once=None) -> Callable[[np.ndarray], Any]:
     """Return a function from heads kept to loss and accuracy of each text, ``(2, B)``."""
 
     @jax.jit
@@ -155,17 +152,13 @@ def minilm_scores(params: Any, *batch: jax.Array) -> Callable[[np.ndarray], Any]
     return scores
 
 
-def curve(
-    scores: Callable[[np.ndarray], np.ndarray], order: np.ndarray, counts: Any, shape: Any
-) -> dict[str, Any]:
+def curve(scores, order, counts, shape) -> dict[str, Any]:
     """Return the scores of every text with the first heads of an order removed."""
     found = np.stack([scores(head_mask(order, count, shape)) for count in counts])
     return {"heads": list(counts), "scores": found}
 
 
-def together(
-    scores: Callable[[np.ndarray], np.ndarray], heads: np.ndarray, shape: Any, orders: int
-) -> dict[str, Any]:
+def together(scores, heads, shape, orders) -> dict[str, Any]:
     """Return the rise of the loss of every text without each head, and without sets of them."""
 
     def rise(chosen: np.ndarray) -> np.ndarray:
@@ -182,9 +175,7 @@ def together(
     return {"heads": heads, "alone": [rise(head[None]) for head in heads], "sets": sets}
 
 
-def sums_of_stored(
-    losses: Callable[[np.ndarray], np.ndarray], alone: np.ndarray, draws: int
-) -> dict[str, Any]:
+def sums_of_stored(losses, alone, draws) -> dict[str, Any]:
     """Return joint effects of sets of heads, with the sums of what each does on the same text.
 
     The sets have the heads that are missed least alone, and are drawn from all heads as a control.

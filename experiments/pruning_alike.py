@@ -5,8 +5,7 @@
 The orders of experiments.pruning were ranked on 4, 8 and 24 windows. Here the gradient, signed and
 not, ablation, and the order that is ranked again all have the four windows of the ablation (stored
 in heads.json); what is left is scored on passages of addresses of other years. Beside them random
-orders, the weight norm, the gradient on all its windows, and whole groups. What was expected stands
-in expected/pruning.md. Stores book/data/pruning-alike.json.
+orders, the weight norm, the gradient on all its windows, and whole groups.
 """
 
 from typing import Any, NamedTuple
@@ -53,9 +52,7 @@ def gradients(model: Any, ids: jax.Array) -> Any:
     return of
 
 
-def orders_of(
-    heads: dict[str, Any], earlier: dict[str, Any], signed: np.ndarray, sizes: Sizes
-) -> dict[str, np.ndarray]:
+def orders_of(heads, earlier, signed, sizes) -> dict[str, np.ndarray]:
     """Return all orders but the one that is ranked again."""
     scores = {name: np.array(s)[: sizes.layers] for name, s in heads["importance"].items()}
     same = {

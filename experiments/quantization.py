@@ -5,11 +5,9 @@ r"""Whether the kinds of SmolLM2's heads come from the rounding of its stored we
 A number $w$ of the file stands on a grid of step $s$, its block's own (formats Q4_1 and Q8_0). What
 was rounded to it may have stood anywhere from $w - s/2$ to $w + s/2$. Every number is moved by an
 even draw from there, all heads are measured again and put under the rules of the chapter; with
-several steps in place of one, as a check that the measure notices. Stores
-book/data/quantization.json.
+several steps in place of one, as a check that the measure notices.
 """
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -94,9 +92,7 @@ def moved(params: Any, steps: Any, strength: float, seed: int) -> Any:
     return params._replace(token_embedding=embedding, layers=layers)
 
 
-def excesses(
-    sums: Callable[..., Any], params: Any, text: jax.Array, repeats: jax.Array
-) -> dict[str, np.ndarray]:
+def excesses(sums, params, text, repeats) -> dict[str, np.ndarray]:
     """Return the excess of every head by kind, ``(L, N)`` each."""
     found = {}
     for name, ids in (("text", text), ("repeats", repeats)):

@@ -5,8 +5,7 @@
 One, two, four and eight processes, each a device of one ring, attend over the same sequence. The
 program is compiled first; then each process notes what memory it holds, makes its own part of the
 queries, keys and values, attends once, and notes the most that it held, by Linux's own mark (VmHWM,
-set back before). Their difference is what attention over the ring took. What was expected
-stands in experiments/expected/many-devices.md. Stores book/data/ring-memory.json.
+set back before). Their difference is what attention over the ring took.
 """
 
 import json

@@ -5,13 +5,11 @@
 The task: a sequence of names, each with a value; the query is one of the names, the answer its
 value. Three arms at three widths: scaled; unscaled from the same start; unscaled, with a start of
 W_Q that makes the first scores those of the scaled arm. All seeds and learning rates of an arm
-train at once. What was expected stands in experiments/expected/scale.md. Stores
-book/data/scale.json.
+train at once. What was expected stands in experiments/expected/scale.md.
 """
 
 import itertools
 import math
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -111,9 +109,7 @@ def loss_of(answer: Float[Array, "B values"], examples: Examples) -> Float[Array
     return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(answer), right, axis=-1))
 
 
-def fit(
-    sizes: Sizes, arm: str, width: int, rates: Any, seeds: Any, checkpoint: Path | None
-) -> TrainResult:
+def fit(sizes, arm, width, rates, seeds, checkpoint) -> TrainResult:
     """Train a head for each pair of a rate and a seed; a seed sees the same data in every arm."""
     scale = scale_of(arm, width)
     optimizer = optax.inject_hyperparams(optax.adam)(learning_rate=1.0)

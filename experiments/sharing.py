@@ -5,8 +5,7 @@
 Trains a tiny transformer with a key/value head for each query head, and with fewer: as wide as the
 first, and with what the keys and values saved given to the feed-forward part. Then takes the
 trained multi-head models, gives each layer fewer key/value heads in every way that
-mha_book.multihead.grouped has, and trains on for a tenth of the steps. The loss is that of the
-next character on years that were not trained on. Stores book/data/sharing.json.
+mha_book.multihead.grouped has, and trains on for a tenth of the steps.
 """
 
 import dataclasses
@@ -64,9 +63,7 @@ def parameter_count(config: tiny.TinyConfig) -> int:
     return entry_count(jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config)))
 
 
-def change_layers(
-    params: tiny.TinyParams, change: Callable[[MultiHeadParams, int], MultiHeadParams]
-) -> tiny.TinyParams:
+def change_layers(params, change) -> tiny.TinyParams:
     """Return the model with ``change(attention, number)`` in place of every layer's attention."""
     layers = (
         layer._replace(attention=change(layer.attention, i))
@@ -75,9 +72,7 @@ def change_layers(
     return params._replace(layers=tuple(layers))
 
 
-def convert_all(
-    params: tiny.TinyParams, rng_keys: jax.Array, heads: int
-) -> dict[str, tiny.TinyParams]:
+def convert_all(params, rng_keys, heads) -> dict[str, tiny.TinyParams]:
     """Give the layers of the model of every seed ``heads`` key/value heads, in every way.
 
     Not compiled as one program: on few cores jaxlib can wait for ever where such a program has
@@ -99,9 +94,7 @@ def repeat_all(params: tiny.TinyParams) -> tiny.TinyParams:
     return change_layers(params, lambda layer, i: repeat_kv_heads(layer))
 
 
-def from_scratch(
-    study: Study, configs: dict[str, tiny.TinyConfig]
-) -> tuple[dict[str, tiny.TinyParams], dict[str, Any]]:
+def from_scratch(study, configs) -> tuple[dict[str, tiny.TinyParams], dict[str, Any]]:
     """Train every variant and return the models and what is stored of them, by name."""
     sizes, models, found = study.sizes, {}, {}
     stops = tuple(sorted({max(sizes.steps * part // 8, 1) for part in range(1, 9)}))
@@ -124,12 +117,7 @@ def from_scratch(
     return models, found
 
 
-def converted(
-    study: Study,
-    configs: dict[str, tiny.TinyConfig],
-    models: dict[str, tiny.TinyParams],
-    heads: int,
-) -> dict[str, Any]:
+def converted(study, configs, models, heads) -> dict[str, Any]:
     """Convert the multi-head models to ``heads`` key/value heads and train them on."""
     name, sizes = f"{heads}, width", study.sizes
     curves = {}

@@ -115,12 +115,7 @@ class Study:
         return jax.jit(compiled.evaluate)(params, self.data)["validation"]
 
     def fit(
-        self,
-        config: tiny.TinyConfig,
-        params: tiny.TinyParams | None,
-        stops: tuple[int, ...],
-        highest: float,
-        name: str,
+        self, config, params, stops, highest, name
     ) -> tuple[tiny.TinyParams, dict[str, np.ndarray]]:
         """Train the models of all seeds and score them before the first step and at each stop."""
         compiled = program(config, self.sizes.batch, self.sizes.context)
@@ -147,9 +142,7 @@ class Study:
             losses.append(trained.evaluations["validation"])
         return state.params, {"steps": np.concatenate(at), "losses": np.concatenate(losses).T}
 
-    def uptrain(
-        self, config: tiny.TinyConfig, params: tiny.TinyParams, name: str
-    ) -> dict[str, np.ndarray]:
+    def uptrain(self, config, params, name) -> dict[str, np.ndarray]:
         """Train models on for the steps of uptraining and return the curve."""
         stops, highest = self.sizes.uptraining, self.sizes.uptraining_rate
         return self.fit(config, params, stops, highest, name)[1]

@@ -5,8 +5,7 @@
 Reads speeches and random tokens with the special token first, without it, and with it in the second
 place; takes the value of the sink away, the sink itself, or puts a logit of each head in its place;
 gives most heads a window and the sink alone; and reads past a window of 128 keys with and without
-the sink. What was expected is in experiments/expected/sinks.md. Each reading is kept and not done
-again. Takes about fifteen minutes of one core and stores book/data/sinks.json.
+the sink. What was expected is in experiments/expected/sinks.md.
 """
 
 from collections.abc import Callable

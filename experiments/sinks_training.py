@@ -5,8 +5,7 @@
 Trains a transformer on the characters of the addresses with four forms of attention, the same
 seeds, batches and steps, and measures on other years the loss, the weight on the first position,
 where a special character stands, and the largest numbers in the residual stream. What was expected
-is in experiments/expected/sinks.md. Takes some minutes of one core and stores
-book/data/sinks-training.json.
+is in experiments/expected/sinks.md.
 """
 
 from functools import partial
@@ -115,9 +114,7 @@ def forward(params: Params, ids: jax.Array, config: tiny.TinyConfig, form: str) 
 
 
 @partial(jax.jit, static_argnames=("config", "form"))
-def measure(
-    params: Params, ids: jax.Array, *, config: tiny.TinyConfig, form: str
-) -> dict[str, jax.Array]:
+def measure(params, ids, *, config, form) -> dict[str, jax.Array]:
     """Return what is stored of a model, on windows ``(B, T + 1)``.
 
     The mass ``(L, N)`` is the share of the first position in the sum of the weights, the mean over

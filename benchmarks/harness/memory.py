@@ -9,7 +9,6 @@ counters are read.
     cd benchmarks; python3 -m harness.memory harness.memory:fill '{"mib": 200}'
 """
 
-import argparse
 import functools
 import importlib
 import json
@@ -166,14 +165,5 @@ def peak_memory(
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def main() -> None:
-    """Measures one target in this process and prints the result as JSON."""
-    parser = argparse.ArgumentParser(description="Peak memory of one call, in this process.")
-    parser.add_argument("target", help="module:function that prepares and returns the call")
-    parser.add_argument("arguments", nargs="?", default="{}", help="its keyword arguments, JSON")
-    options = parser.parse_args()
-    print(json.dumps(_measure(options.target, json.loads(options.arguments))))
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(_measure(sys.argv[1], json.loads(sys.argv[2]))))

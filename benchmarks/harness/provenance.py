@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("jax", "jaxlib", "numpy", "flax", "equinox", "tokamax", "torch")
+PACKAGES = ("jax", "jaxlib", "numpy", "torch")
 SEEDS = "inputs: numpy.random.default_rng(length of the case)"
 ENVIRONMENT_PREFIXES = ("XLA_", "JAX_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_VISIBLE", "NVIDIA_TF32")
 

@@ -15,7 +15,7 @@ from harness.comparison import installed
 pytestmark = pytest.mark.unoptimized
 CUDNN = {"jax.nn cudnn", "jax.nn cudnn, converted"}
 # One of each kind: the other rows call the same functions, or compile long.
-FEW = ("reference", "attend, fused", "blockwise, TNH", "jax.nn, converted", "flax", "torch")
+FEW = ("reference", "attend, fused", "blockwise, TNH", "jax.nn, converted", "torch")
 SETTINGS = [
     ("attention", "reference", 5, 7),
     ("attention", "decode", 1, 7),
@@ -34,7 +34,7 @@ def passed(contenders, run, error):
         try:
             outputs = run(contender)()
         except NotImplementedError:
-            assert contender.package in ("jax", "equinox"), contender.name
+            assert contender.package == "jax", contender.name
         else:
             error(contender, outputs)
             names.add(contender.name)
@@ -59,7 +59,7 @@ def test_attention(kv_heads, contenders):
 
     found = passed(contenders, lambda one: attention.run_of(one, case, inputs), error)
     refused = {one.name for one in contenders if installed(one.package)} - found
-    assert refused <= CUDNN | ({"equinox", "equinox, converted"} if kv_heads else set())
+    assert refused <= CUDNN
 
 
 @pytest.mark.parametrize("contenders", of_all(peers.layer.contenders(gpu=True)))

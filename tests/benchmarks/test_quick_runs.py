@@ -13,7 +13,7 @@ from tests.benchmarks.paths import BENCHMARKS, ROOT
 pytestmark = pytest.mark.slow
 COMMANDS = {
     "attention": ("--only", "jax.nn", "--alone", "64"),
-    "layer": ("--only", "attend", "flax"),
+    "layer": ("--only", "attend", "torch"),
     **dict.fromkeys(("decode", "heads", "layouts", "overhead", "parts", "pruned", "step"), ()),
     "precision": None,  # errors, no rounds
 }
