@@ -351,7 +351,7 @@ def compilers(target: str) -> dict[str, str]:
 
 
 def kept(path: Path, settings: dict[str, Any]) -> tuple[dict[Program, Any], list[Any]]:
-    """The rows of a file that hold, and its runs: of these compilers, programs as JAX makes them."""
+    """The rows and runs of a file, of these compilers and of programs as JAX makes them now."""
     found = read_result(path) if path.exists() else None
     if found is None or any(
         found["settings"][n] != settings[n] for n in ("compilers", "description")
