@@ -5,7 +5,6 @@ holds no number.
 """
 
 import importlib.util
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from harness.memory import peak_memory
@@ -52,17 +51,17 @@ def reason_of(error: Exception, package: str) -> str | None:
 
 
 def compare(
-    setting: Any,
-    contenders: Sequence[Any],
+    setting,
+    contenders,
     *,
-    error: Callable[[Any, Any], float],
-    baseline: str,
-    rounds: int,
-    prepare: Callable[[Any], Run] = lambda contender: contender.run,
-    numbers: Callable[[Any], dict[str, Any]] = lambda contender: {},
-    memory: str | None = None,
-    clock: str = "wall",
-    **facts: Any,
+    error,
+    baseline,
+    rounds,
+    prepare=lambda contender: contender.run,
+    numbers=lambda contender: {},
+    memory=None,
+    clock="wall",
+    **facts,
 ) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again.
 

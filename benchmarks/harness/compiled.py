@@ -16,7 +16,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -159,26 +159,8 @@ def mesh(target: str, axes: Mapping[str, int], explicit: bool = False) -> Mesh:
     return Mesh(devices.reshape(tuple(axes.values())), tuple(axes), axis_types=(kind,) * len(axes))
 
 
-def compile_for(
-    function: Callable[..., Any],
-    *shapes: Any,
-    target: str = "v6e",
-    mesh: Mesh | None = None,
-    specs: Any = None,
-) -> Any:
-    """Compile a function for a TPU or for a GPU.
-
-    Args:
-        function: what to compile; it may be jitted.
-        shapes: of its arguments: pytrees of ``jax.ShapeDtypeStruct``, of arrays, or of pairs of a
-            shape and a dtype.
-        target: one of :data:`TARGETS`, a slice, or one of :data:`GPUS`.
-        mesh: chips of :func:`mesh`; None for a single chip.
-        specs: how each argument lies on the mesh, one ``PartitionSpec`` each; None for all whole.
-
-    Returns:
-        The compiled program, which no machine without that chip can run.
-    """
+def compile_for(function, *shapes, target="v6e", mesh=None, specs=None) -> Any:
+    """Compile a function for a TPU or for a GPU."""
     if mesh is None:
         mesh = Mesh(np.array(topology(target).devices[:1]), ("chip",))
     specs = [PartitionSpec()] * len(shapes) if specs is None else specs

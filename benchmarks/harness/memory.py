@@ -55,11 +55,7 @@ def planned_bytes(function: Any, arguments: Sequence[Any]) -> int | None:
 
 
 def check_room(function: Any, arguments: Sequence[Any], *, scores: int) -> None:
-    """Nothing where the function fits; whether it does is asked where it has many scores.
-
-    Raises:
-        NotImplementedError: with what it needs and what is free.
-    """
+    """Nothing where the function fits; whether it does is asked where it has many scores."""
     if 4 * scores < LARGE:
         return
     needed, free = planned_bytes(function, arguments), free_bytes()
@@ -133,23 +129,8 @@ def _measure(target: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def peak_memory(
-    target: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 600.0
-) -> dict[str, Any]:
-    """The memory that one call takes above what its prepared process holds.
-
-    Args:
-        target: "module:function", as the benchmarks import it; called with the arguments it
-            prepares the work and returns the function to run.
-        arguments: keyword arguments of the target, as JSON has them.
-        timeout: seconds.
-
-    Returns:
-        `method`, `baseline_bytes`, `peak_bytes`, `increase_bytes`.
-
-    Raises:
-        RuntimeError: when the process fails; the message holds the end of its stderr.
-    """
+def peak_memory(target, arguments=None, *, timeout=600.0) -> dict[str, Any]:
+    """The memory that one call takes above what its prepared process holds."""
     command = [sys.executable, "-m", "harness.memory", target, json.dumps(dict(arguments or {}))]
     paths = [str(BENCHMARKS), *sys.path, os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(

@@ -19,14 +19,7 @@ class Parser(argparse.ArgumentParser):
         rounds: what --rounds is without --quick; None: the benchmark says so itself.
     """
 
-    def __init__(
-        self,
-        benchmark: str,
-        description: str,
-        *,
-        ratios_to: str | None = None,
-        rounds: int | None = 20,
-    ):
+    def __init__(self, benchmark, description, *, ratios_to=None, rounds=20):
         epilog = f"Ratios are to {ratios_to} time of the same round; above 1 is slower."
         super().__init__(description=description, epilog=epilog if ratios_to else None)
         self._by_size: dict[str, tuple[Any, Any]] = {}

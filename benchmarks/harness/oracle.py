@@ -26,13 +26,7 @@ def _weights(scores: np.ndarray, rows: np.ndarray, is_causal: bool) -> np.ndarra
 
 
 def attention_float64(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    *,
-    is_causal: bool,
-    cotangent: np.ndarray | None = None,
-    block: int = 512,
+    query, key, value, *, is_causal, cotangent=None, block=512
 ) -> tuple[np.ndarray, ...]:
     r"""Scaled dot-product attention, heads first, and its gradients on request.
 
@@ -41,17 +35,6 @@ def attention_float64(
     $$ \bar V = P^\top \bar O, \quad
        \bar S = P \circ (\bar O V^\top - \mathrm{rowsum}(\bar O \circ O)), \quad
        \bar Q = \bar S K / \sqrt{H}, \quad \bar K = \bar S^\top Q / \sqrt{H} $$
-
-    Args:
-        query: (B, N, T, H).
-        key: (B, K, S, H), N a multiple of K; query head n reads key/value head n·K/N.
-        value: (B, K, S, C).
-        is_causal: query i sees the keys j ≤ i.
-        cotangent: (B, N, T, C) or None.
-        block: how many query rows are held at a time.
-
-    Returns:
-        (output,), or with a cotangent (output, query, key and value gradients).
     """
     q, k, v = (np.asarray(x).astype(np.float64) for x in (query, key, value))
     scale, group = 1 / np.sqrt(q.shape[-1]), q.shape[1] // k.shape[1]
@@ -84,15 +67,15 @@ class Piece(NamedTuple):
 
 
 def attention_pieces(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
+    query,
+    key,
+    value,
     *,
-    is_causal: bool,
-    cotangent: np.ndarray | None = None,
-    most_pairs: int = MOST_PAIRS,
-    sampled_rows: int = SAMPLED_ROWS,
-    one_head: bool = True,
+    is_causal,
+    cotangent=None,
+    most_pairs=MOST_PAIRS,
+    sampled_rows=SAMPLED_ROWS,
+    one_head=True,
 ) -> tuple[str, list[Piece]]:
     """What `attention_float64` gives, or as much of it as can be afforded.
 
@@ -101,9 +84,6 @@ def attention_pieces(
     and the gradient of the query; and all rows of one key/value head with the query heads that
     read it, every gradient included, where these alone have no more than `most_pairs` and
     `one_head` is set.
-
-    Returns:
-        What is compared, in words, and the pieces.
     """
     batch, heads, length = query.shape[:3]
     kv_heads, key_length = key.shape[1:3]
@@ -130,14 +110,7 @@ def attention_pieces(
     return f"{len(rows)} query rows of every head, all of one key/value head", pieces
 
 
-def _rows_float64(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    rows: np.ndarray,
-    is_causal: bool,
-    cotangent: np.ndarray | None,
-) -> tuple[np.ndarray, ...]:
+def _rows_float64(query, key, value, rows, is_causal, cotangent) -> tuple[np.ndarray, ...]:
     """(output,) of some query rows of every head, or (output, query gradient)."""
     group = query.shape[1] // key.shape[1]
     q = query[:, :, rows].astype(np.float64)
@@ -188,14 +161,8 @@ def largest_error(outputs: Sequence[Any], expected: Sequence[np.ndarray]) -> flo
     return max(errors)
 
 
-def verify(
-    name: str, outputs: Sequence[Any], expected: Sequence[np.ndarray], tolerance: float
-) -> float:
-    """The largest error of a contender's outputs.
-
-    Raises:
-        WrongOutput: when the error exceeds the tolerance.
-    """
+def verify(name, outputs, expected, tolerance) -> float:
+    """The largest error of a contender's outputs."""
     error = largest_error(outputs, expected)
     if not error <= tolerance:
         raise WrongOutput(
@@ -204,9 +171,7 @@ def verify(
     return error
 
 
-def verify_pieces(
-    name: str, outputs: Sequence[Any], expected: Sequence[Piece], tolerance: float
-) -> float:
+def verify_pieces(name, outputs, expected, tolerance) -> float:
     """The same where some entries of the outputs are compared."""
     arrays = [as_numpy(output) for output in outputs]
     found = [arrays[piece.output][piece.where] for piece in expected]

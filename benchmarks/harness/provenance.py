@@ -92,12 +92,7 @@ def command_line() -> str:
 
 
 def record(seeds: Any = SEEDS, inputs: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Everything that tells where and how a measurement was made, as `storage.PROVENANCE` has it.
-
-    Args:
-        seeds: what is drawn from which.
-        inputs: the sha256 of each file that it reads.
-    """
+    """All that tells where and how a measurement was made, as `storage.PROVENANCE` has it."""
     device = jax.devices()[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

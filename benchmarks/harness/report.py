@@ -1,6 +1,5 @@
 """Results on disk and on the screen: JSON written atomically, a table, a progress line."""
 
-import argparse
 import json
 import os
 import sys
@@ -37,13 +36,7 @@ class Recorder:
         settings: more of these.
     """
 
-    def __init__(
-        self,
-        benchmark: str,
-        options: argparse.Namespace,
-        inputs: Mapping[str, str] | None = None,
-        **settings: Any,
-    ):
+    def __init__(self, benchmark, options, inputs=None, **settings):
         given = {name: vars(options).get(name) for name in ("rounds", "quick", "dtype", "clock")}
         known = {name: value for name, value in given.items() if value is not None}
         self._settings, self._out = {**known, **settings}, options.out
@@ -52,9 +45,7 @@ class Recorder:
         if self._out is None and not options.quick:
             self._out = RESULTS / f"{benchmark}-{self._origin['platform']}.json"
 
-    def add(
-        self, case: dict[str, Any], columns: Mapping[str, Cell] | None = None, note: str = ""
-    ) -> None:
+    def add(self, case, columns=None, note="") -> None:
         """Prints a case with these columns; keeps it where the machine may be taken away."""
         self._cases.append(case)
         if "rates" in case:

@@ -105,13 +105,7 @@ def with_self_pair(contenders: Mapping[str, Run], baseline: str) -> dict[str, Ru
     return {baseline: contenders[baseline], **others, **again}
 
 
-def _sample(
-    run: Run,
-    calls: int,
-    clock: Callable[[], float],
-    wait: Callable[[Any], Any],
-    wait_for_each: bool = True,
-) -> tuple[float, Any]:
+def _sample(run, calls, clock, wait, wait_for_each=True) -> tuple[float, Any]:
     """Seconds per call over `calls` calls, each or the last waited for, and the last output."""
     output = None
     start = clock()
@@ -132,14 +126,14 @@ def _calm(seconds: Mapping[str, Sequence[float]]) -> bool:
 
 
 def interleave(
-    contenders: Mapping[str, Run],
+    contenders,
     *,
-    rounds: int,
-    shortest_sample: float = 0.01,
-    clock: Callable[[], float] = time.perf_counter,
-    wait: Callable[[Any], Any] = finished,
-    wait_for_each: bool | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    rounds,
+    shortest_sample=0.01,
+    clock=time.perf_counter,
+    wait=finished,
+    wait_for_each=None,
+    progress=None,
 ) -> Times:
     """Times every contender once in each round, in alternating order.
 
