@@ -46,7 +46,6 @@ class Case(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title; sizes are named where they are not the usual ones."""
         mask = "causal" if self.is_causal else "full"
         work = "forward+backward" if self.backward else "forward"
         letters = {"batch": "B", "heads": "N", "head_dim": "H", "kv_heads": "K"}
@@ -61,7 +60,6 @@ class Case(NamedTuple):
 
 
 def inputs_of(case: Case) -> tuple[np.ndarray, ...]:
-    """Random query (B, N, T, H), key, value (B, K, T, H) and cotangent, in the case's dtype."""
     rng = np.random.default_rng(case.length)
 
     def draw(heads: int) -> np.ndarray:
@@ -96,8 +94,6 @@ def expected_of(case: Case) -> Expected:
 
 
 def timed_function(contender: Contender, case: Case) -> jax.stages.Wrapped:
-    """What is timed: (query, key, value, cotangent) to the output, and the gradients if asked."""
-
     def forward(query, key, value):
         return contender.call(query, key, value, case.is_causal)
 
@@ -127,7 +123,6 @@ def checked_error(contender, outputs, expected, case) -> float:
 
 
 def run_of(contender: Contender, case: Case, inputs: Sequence[np.ndarray]) -> Callable[[], Any]:
-    """What is timed, with its arguments: a function of nothing to the outputs."""
     if contender.prepare is not None:
         return contender.prepare(inputs, case.is_causal, case.backward)
     function, arguments = timed_function(contender, case), arguments_of(contender, inputs)
@@ -144,7 +139,6 @@ def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
 def measure(
     case, chosen, *, rounds, quick=False, with_memory=False, baseline=BASELINE, clock="wall"
 ) -> dict[str, Any]:
-    """The chosen contenders in one setting; see `compare`."""
     inputs, expected = inputs_of(case), expected_of(case)
     pairs = visible_pairs(case.length, case.length, is_causal=case.is_causal) * case.batch
     flops = attention_flops(pairs, case.heads, case.head_dim, case.head_dim, backward=case.backward)
@@ -166,7 +160,6 @@ def measure(
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the defaults that depend on --quick and the device filled in."""
     parser = Parser(
         "attention",
         "Attention: the package's implementations against their peers.",
@@ -205,7 +198,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
-    """The settings, and for each whether a call of it takes seconds on this device."""
     for head_dim, length, mask, work in itertools.product(
         options.head_dim, options.lengths, MASKS, PASSES
     ):
@@ -228,7 +220,6 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
     options = _options(arguments)
     recorder = Recorder("attention", options)
     for case, is_long in _cases(options):

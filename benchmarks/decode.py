@@ -34,8 +34,6 @@ READ = "read"
 
 
 class Setting(NamedTuple):
-    """The sizes of one comparison."""
-
     length: int = 8192
     batch: int = 8
     heads: int = 32
@@ -45,7 +43,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         heads = f"N={self.heads} K={self.kv_heads} H={self.head_dim}"
         dtype = "" if self.dtype == "float32" else f" {self.dtype}"
         return f"B={self.batch} {heads} S={self.length}{dtype}"
@@ -58,15 +55,12 @@ class Setting(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Random arrays, heads first: (B, N, 1, H), (B, K, S, H), (B, K, S, C)."""
-
     query: np.ndarray
     key: np.ndarray
     value: np.ndarray
 
 
 def inputs_of(setting: Setting) -> Inputs:
-    """Random query, key and value, seeded by the length."""
     rng = np.random.default_rng(setting.length)
     kv_shape = (setting.batch, setting.kv_heads, setting.length, setting.head_dim)
     query_shape = (setting.batch, setting.heads, 1, setting.head_dim)
@@ -244,7 +238,6 @@ def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: f
 
 
 def measure(setting, contenders, *, rounds, quick=False) -> dict[str, Any]:
-    """All contenders in one setting: checked, timed in interleaved rounds, checked again."""
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(inputs), oracle.TOLERANCES[setting.dtype]
     case = compare(
@@ -313,7 +306,6 @@ COLUMNS = {
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the defaults that depend on --quick filled in."""
     parser = Parser(
         "decode", "Decoding over a cache, against jax.nn and torch.", ratios_to="the cache's"
     )
@@ -327,7 +319,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
     options = _options(arguments)
     inputs = {}
     if not options.quick:

@@ -38,7 +38,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         dtype = "" if self.dtype == "float32" else f" {self.dtype}"
         return f"{self.part} T={self.length} d_model={self.d_model} {self.implementation}{dtype}"
 
@@ -49,7 +48,6 @@ class Setting(NamedTuple):
 
 
 def inputs_of(setting: Setting) -> list[np.ndarray]:
-    """Random features: of queries, keys and values, or of the input with four matrices."""
     rng = np.random.default_rng(setting.length)
     rows, width = (setting.length, setting.d_model), setting.d_model
     dtype = jnp.dtype(setting.dtype)
@@ -65,7 +63,6 @@ def in_heads(x: np.ndarray, num_heads: int) -> np.ndarray:
 
 
 def run_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> Callable[[], Any]:
-    """What is timed for one number of heads: a compiled function with its arguments."""
     chosen = None if setting.implementation == CHOICE else setting.implementation
     if setting.part == "attention":
         arrays = [jnp.asarray(in_heads(x, num_heads)) for x in inputs]
@@ -83,7 +80,6 @@ def run_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> Ca
 
 
 def expected_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> np.ndarray:
-    """The output in float64, without the package."""
     x, *rest = (array.astype(np.float64) for array in inputs)
     features = [x, *rest] if setting.part == "attention" else [x @ w for w in rest[:3]]
     heads = (in_heads(f, num_heads) for f in features)
@@ -94,14 +90,12 @@ def expected_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) 
 
 
 def flops_of(setting: Setting) -> int:
-    """Matmul FLOPs: the same for every number of heads."""
     length, width = setting.length, setting.d_model
     projections = 0 if setting.part == "attention" else 4 * 2 * length * width * width
     return projections + attention_flops(length**2, 1, width, width, backward=False)
 
 
 def measure(setting, counts, *, rounds, quick=False, clock="wall") -> dict[str, Any]:
-    """All numbers of heads in one setting; see `compare`."""
     base = setting.d_model // 64 or 1
     inputs = inputs_of(setting)
     names = {BASELINE if count == base else f"heads={count}": count for count in counts}
@@ -134,7 +128,6 @@ def measure(setting, counts, *, rounds, quick=False, clock="wall") -> dict[str, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when an output was refused."""
     parser = Parser(
         "heads",
         "Attention and the layer over the number of heads, at a fixed width.",

@@ -32,7 +32,6 @@ LONG_ROWS = (BASELINE, "attend", "jax.nn", "torch", "torch SDPA")
 
 
 def inputs_of(setting: Setting) -> Inputs:
-    """Random input and weights, rounded to the setting's dtype."""
     rng = np.random.default_rng(setting.length)
     width, dtype = setting.d_model, jnp.dtype(setting.dtype)
     rows = (setting.batch, setting.length, width)
@@ -72,7 +71,6 @@ def expected_of(setting: Setting, inputs: Inputs) -> tuple[str, list[oracle.Piec
 
 
 def _timed(contender, setting, inputs) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
-    """What is timed, (weights, x, cotangent) to output and gradients, and its arguments."""
     x, cotangent, *matrices = map(jnp.asarray, inputs)
     weights, layer = contender.build(setting, matrices)
 
@@ -89,7 +87,6 @@ def _timed(contender, setting, inputs) -> tuple[jax.stages.Wrapped, tuple[Any, .
 
 
 def run_of(contender: Contender, setting: Setting, inputs: Inputs) -> Callable[[], Any]:
-    """What is timed, with its arguments: a function of nothing to the outputs."""
     if contender.prepare is not None:
         return contender.prepare(setting, inputs)
     function, arguments = _timed(contender, setting, inputs)
@@ -113,7 +110,6 @@ def checked_error(contender, outputs, expected, setting) -> float:
 
 
 def flops_of(setting: Setting) -> int:
-    """Matmul FLOPs of four projections and the visible pairs; three times that backward."""
     pairs = visible_pairs(setting.length, setting.length, is_causal=setting.is_causal)
     width = setting.d_model // setting.heads
     one = attention_flops(pairs, setting.heads, width, width, backward=setting.backward)
@@ -124,7 +120,6 @@ def flops_of(setting: Setting) -> int:
 def measure(
     setting, chosen, *, rounds, quick=False, with_memory=False, baseline=BASELINE
 ) -> dict[str, Any]:
-    """The chosen layers in one setting; see `compare`."""
     inputs = inputs_of(setting)
     checked, pieces = expected_of(setting, inputs)
     return compare(
@@ -143,7 +138,6 @@ def measure(
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the defaults that depend on --quick filled in."""
     parser = Parser(
         "layer",
         "The whole layer: the package's against jax.nn's and torch's.",
@@ -165,7 +159,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
     options = _options(arguments)
     recorder = Recorder("layer", options)
     platform = jax.default_backend()

@@ -57,7 +57,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         length = f"T={self.queries}" + ("" if self.queries == self.keys else f" S={self.keys}")
         return f"{self.part} {self.form} B={self.batch} {length}"
 
@@ -201,7 +200,6 @@ def _projection(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Cal
 
 
 def contenders_of(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
-    """What is timed, by name; the baseline is the first."""
     builders = {"attention": _attention, "layer": _layer, "projection": _projection}
     return builders[setting.part](setting, inputs)
 
@@ -223,7 +221,6 @@ def outputs_of(setting: Setting, name: str, output: Any) -> list[np.ndarray]:
 
 
 def expected_of(setting: Setting, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs in float64, without the package."""
     wide = [x.astype(np.float64) for x in inputs]
     if setting.part == "attention":
         return [oracle.attention_float64(*wide, is_causal=False)[0]]
@@ -241,7 +238,6 @@ def expected_of(setting: Setting, inputs: Sequence[np.ndarray]) -> list[np.ndarr
 
 
 def flops_of(setting: Setting) -> int:
-    """Matmul FLOPs, the same for all forms."""
     rows = setting.batch * setting.queries
     pairs = 2 * setting.batch * setting.queries * setting.keys * 2 * setting.d_model
     square = 2 * rows * setting.d_model**2
@@ -310,7 +306,6 @@ def count_operations(run: functools.partial[Any]) -> Mapping[str, int]:
 
 
 def measure(setting, rates, *, rounds, clock="wall") -> dict[str, Any]:
-    """All forms in one setting; see `compare`."""
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(setting, inputs), TOLERANCES[setting.dtype]
     runs = contenders_of(setting, inputs)
@@ -341,7 +336,6 @@ def measure(setting, rates, *, rounds, clock="wall") -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when an output was refused."""
     parser = Parser(
         "layouts",
         "Layouts of heads in memory, and the forms of the projection to heads.",

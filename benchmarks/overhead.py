@@ -34,8 +34,6 @@ CHECKED = (BASELINE, "attend, not jitted", "formula", "torch")  # the others com
 
 
 class Setting(NamedTuple):
-    """The sizes of a call."""
-
     length: int
     heads: int = 8
     head_dim: int = 64
@@ -43,7 +41,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         return f"T={self.length} full forward"
 
 
@@ -74,7 +71,6 @@ def products(q: jax.Array, k: jax.Array, v: jax.Array, *, keys: int, heads: int)
 
 
 def runs_of(inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
-    """What is timed, by name, from query, key and value (N, T, H)."""
     arrays = [jnp.asarray(x) for x in inputs]
     num_heads, length, _ = arrays[0].shape
     # As `block_sizes` cuts: all heads in one step where the reference is chosen.
@@ -106,7 +102,6 @@ def runs_of(inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
 
 
 def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[str, Any]:
-    """All rows at one length; see `compare`."""
     rng = np.random.default_rng(setting.length)
     shape = (setting.heads, setting.length, setting.head_dim)
     inputs = [rng.standard_normal(shape, np.float32) for _ in range(3)]
@@ -147,7 +142,6 @@ def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
     parser = Parser("overhead", "What a call of attention consists of.", ratios_to="attend's")
     parser.sized("--lengths", (128, 2048), (32,), help="positions")
     parser.clock()

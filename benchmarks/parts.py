@@ -29,8 +29,6 @@ TOLERANCE = 2 * oracle.TOLERANCES["float32"]
 
 
 class Setting(NamedTuple):
-    """The sizes of a layer."""
-
     length: int
     d_model: int = 512
     heads: int = 8
@@ -39,7 +37,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         return f"T={self.length}"
 
 
@@ -54,7 +51,6 @@ def feed_forward(x: jax.Array, w_in: jax.Array, w_out: jax.Array) -> jax.Array:
 
 
 def inputs_of(setting: Setting) -> dict[str, list[np.ndarray]]:
-    """Random arguments of each part."""
     length, d_model, heads, hidden, _ = setting
     rng = np.random.default_rng(length)
 
@@ -69,7 +65,6 @@ def inputs_of(setting: Setting) -> dict[str, list[np.ndarray]]:
 
 
 def parts_of(inputs: dict[str, list[np.ndarray]]) -> dict[str, Callable[[], Any]]:
-    """What is timed: each part compiled, with its arguments."""
     functions = {BASELINE: project, "attention": attend, "feed-forward": feed_forward}
     return {
         name: functools.partial(jax.jit(function), *map(jnp.asarray, inputs[name]))
@@ -78,7 +73,6 @@ def parts_of(inputs: dict[str, list[np.ndarray]]) -> dict[str, Callable[[], Any]
 
 
 def expected_of(inputs: dict[str, list[np.ndarray]]) -> dict[str, list[np.ndarray]]:
-    """The outputs in float64, without the package."""
     wide = {name: [x.astype(np.float64) for x in arrays] for name, arrays in inputs.items()}
     x, *square = wide[BASELINE]
     _, w_in, w_out = wide["feed-forward"]
@@ -90,7 +84,6 @@ def expected_of(inputs: dict[str, list[np.ndarray]]) -> dict[str, list[np.ndarra
 
 
 def flops_of(setting: Setting) -> dict[str, int]:
-    """Matmul FLOPs of each part."""
     length, d_model, heads, hidden, _ = setting
     width = d_model // heads
     return {
@@ -101,7 +94,6 @@ def flops_of(setting: Setting) -> dict[str, int]:
 
 
 def measure(setting, *, rounds, quick=False, clock="wall") -> dict[str, Any]:
-    """All parts at one length; see `compare`."""
     inputs = inputs_of(setting)
     runs, expected, flops = parts_of(inputs), expected_of(inputs), flops_of(setting)
 
@@ -141,7 +133,6 @@ def measure(setting, *, rounds, quick=False, clock="wall") -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when an output was refused."""
     parser = Parser(
         "parts",
         "The parts of a transformer layer over the length of the sequence.",

@@ -56,7 +56,6 @@ def _row(contender: Contender, case: Case, expected: Sequence[Any]) -> dict[str,
 
 
 def measure(case: Case, chosen: Sequence[Contender]) -> dict[str, Any]:
-    """All contenders in one setting, which is small enough to be checked in full."""
     expected = expected_of(case)
     if expected.checked != "everything":
         raise ValueError(f"case: expected one that is compared in full, got {case.label}")
@@ -70,7 +69,6 @@ COLUMNS = {part: lambda row, part=part: f"{row['errors'][part]['largest']:.1e}" 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs all settings."""
     parser = Parser("precision", "Errors of attention against float64.")
     parser.sized("--lengths", (128, 512, 2048), (16,), help="positions")
     options = parser.parse(arguments)

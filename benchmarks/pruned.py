@@ -59,7 +59,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         return f"{self.part}, {self.phase} of {self.batch}"
 
 
@@ -186,7 +185,6 @@ def cost_of(variant, config, setting, layers) -> dict[str, int]:
 
 
 def inputs_of(config: SmolLM2Config, setting: Setting) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Random features (B, T, D), and keys and values (2, B, K, S, H) of the tokens before."""
     rng = np.random.default_rng(setting.length + setting.batch)
     is_prompt = setting.phase == "prefill"
     new, held = (setting.length, 0) if is_prompt else (1, setting.length - 1)
@@ -289,7 +287,6 @@ def attention_expected(variant, config, setting, layers) -> np.ndarray:
 
 
 def tokens_of(config: SmolLM2Config, setting: Setting) -> jax.Array:
-    """Random tokens: (B, T) of a prompt, (B,) of a step."""
     rng = np.random.default_rng(setting.length)
     shape = (setting.batch, setting.length)[: 2 if setting.phase == "prefill" else 1]
     return jnp.asarray(rng.integers(1, config.vocab_size, shape), jnp.int32)
@@ -422,7 +419,6 @@ COLUMNS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when an output was refused."""
     parser = Parser(
         "pruned",
         "What removing 30% of the heads of SmolLM2 saves.",

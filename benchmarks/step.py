@@ -44,14 +44,11 @@ TOLERANCE = 1e-3
 
 
 class Setting(NamedTuple):
-    """The sizes of the comparison."""
-
     length: int
     layers: int = 30
 
     @property
     def label(self) -> str:
-        """A short title."""
         return f"SmolLM2 B=1 S={self.length}"
 
 
@@ -121,7 +118,6 @@ def compiled_step(setting: Setting, part: str) -> Any:
 
 
 def prepare(setting: Setting, part: str) -> Run:
-    """What is timed."""
     params = model_of(setting.layers).params
     if part == "read":
         total = jax.jit(lambda caches: sum(jnp.sum(c.keys) + jnp.sum(c.values) for c in caches))
@@ -145,7 +141,6 @@ def room(setting: Setting, part: str) -> int:
 
 
 def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[str, Any]:
-    """All parts at one length; see `compare`."""
     model = model_of(setting.layers)
     expected, _ = smollm2.decode_step(
         model.params, jnp.ones((1,), jnp.int32), caches_of(setting),
@@ -180,7 +175,6 @@ def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
     parser = Parser("step", "One step of SmolLM2 taken apart.", ratios_to="the whole step's")
     parser.sized("--length", 4096, 64, help="slots of the caches")
     parser.clock()

@@ -39,8 +39,6 @@ KEPT = ("none", "weights and output")  # whose weights are stored, of the first 
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 5
     steps: int = 400
     scarce_steps: int = 250
@@ -67,7 +65,6 @@ def texts(text: Text, sizes: Sizes) -> dict[str, jax.Array]:
 
 
 def fit(config, sizes, steps, data, validation, name, checkpoint) -> TrainResult:
-    """Train one model for each seed; the same seed starts and sees the same in every setting."""
     warm_up = (0.0, sizes.learning_rate, steps // 12)
     optimizer = optax.adamw(optax.warmup_cosine_decay_schedule(*warm_up, steps))
     step = make_train_step(
@@ -187,7 +184,6 @@ def removals(params, token_ids, config) -> tuple[jax.Array, np.ndarray]:
     seeds="models and batches: 0 to 4; noise: 1000 to 1004",
 )
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Train every setting, and measure; the weights of some models are stored beside."""
     text = load_text()
     widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)
     base = tiny.TinyConfig(len(text.characters) + 1, *widths, positions="rotary")

@@ -27,8 +27,6 @@ from mha_book.storage import tree_arrays
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 16
     steps: int = 250
     every: int = 5  # steps between two looks at the heads
@@ -104,7 +102,6 @@ class SeedStudy:
         return program(self.task, *widths, s.rate, s.batch, s.pool, s.evaluated)
 
     def run(self, name, params, data=None, compiled=None, often=False) -> TrainResult:
-        """Train the models of all seeds and measure them before and after, or often."""
         s, used = self.sizes, compiled or self.program
         return train(
             used.step,
@@ -247,7 +244,6 @@ def seed_study(study: SeedStudy) -> tuple[dict[str, Any], tiny.TinyParams]:
 
 
 def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Train heads of many widths; return the losses, and the first models of some."""
     found, kept, s = {}, {}, sizes
     keys = jax.vmap(jax.random.key)(jnp.arange(s.width_seeds))
     for colors, d_model, num_heads, widths in s.widths:

@@ -20,7 +20,6 @@ VISIBLE = np.array([[True, True, False], [False] * 3])
 
 
 def torch_answers() -> dict[str, dict[str, Any]]:
-    """Ask torch."""
     import torch
 
     module = torch.nn.MultiheadAttention(2, 1, bias=False, batch_first=True)
@@ -52,7 +51,6 @@ def torch_answers() -> dict[str, dict[str, Any]]:
 
 @experiment("empty-rows.json", seeds="none: all numbers are written in the file")
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Ask torch."""
     return {"torch": torch_answers()}
 
 

@@ -21,6 +21,7 @@ shape with random weights on the same texts.
 import base64
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax

@@ -189,7 +189,6 @@ def physical(study: Study, weights: Weights, runs: Any) -> float:
 
 
 def say(name: str, losses: np.ndarray) -> None:
-    """Print the mean loss at the end."""
     print(f"{name}: {losses[:, 0].mean():.4f} to {losses[:, -1].mean():.4f}", flush=True)
 
 
@@ -202,7 +201,6 @@ def say(name: str, losses: np.ndarray) -> None:
     seeds="models and batches: 0 to 4, from scratch 100 to 104; random order: 0",
 )
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Train the models, learn their gates, remove their heads; then those of SmolLM2."""
     study = Study(sizes, run.work)
     weights, losses = study.whole()
     say("base", losses)

@@ -35,7 +35,6 @@ def sets_of(stored: dict[str, Any], seeds: int) -> dict[str, np.ndarray]:
     inputs=("sotu", "gates.json"),
 )
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Train both sets of heads on, without noise."""
     told = stored("gates.json")
     study = Study(sizes, run.work)
     weights, base = study.whole()

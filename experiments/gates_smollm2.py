@@ -21,8 +21,6 @@ from mha_book.pruning.order import head_mask, removal_order
 
 
 class Sizes(NamedTuple):
-    """How large the training is."""
-
     layers: int = 30
     steps: int = 16
     batch: int = 2
@@ -48,7 +46,6 @@ def trained(run: Run) -> dict[str, Any]:
 
 
 def trained_both(sizes: Sizes) -> dict[str, Any]:
-    """Train both models."""
     begun, cpu = time.monotonic(), time.process_time()
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     form, whole = model.config, model.params

@@ -25,8 +25,6 @@ FIXED = 20.0
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 5
     steps: int = 600
     tuning: int = 240  # steps after a removal, or with gates that are learned
@@ -146,14 +144,12 @@ class Study:
         self.evaluate = evaluate
 
     def fresh(self, seeds: Any) -> tiny.TinyParams:
-        """Return an untrained model for each seed."""
         keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
         return jax.jit(jax.vmap(lambda key: tiny.init_tiny(key, self.config)))(keys)
 
     def fit(
         self, weights, runs, name, *, rate, stops, learning=0, between=None
     ) -> tuple[Weights, np.ndarray]:
-        """Train all runs and score them before the first step and at each stop."""
         step, start = program(self.config, self.sizes, stops[-1], rate, learning)
         state, losses = start(weights, runs.seeds), []
         for stop in stops:
@@ -176,7 +172,6 @@ class Study:
         return state.params, np.concatenate(losses).T
 
     def whole(self) -> tuple[Weights, np.ndarray]:
-        """Train the models that all runs begin with, one of each seed, all heads open."""
         sizes = self.sizes
         seeds = np.arange(sizes.seeds)
         every_head = fixed(np.ones((sizes.seeds, *self.shape), bool))
@@ -184,7 +179,6 @@ class Study:
         return self.fit(weights, runs, "base", rate=sizes.learning_rate, stops=(sizes.steps,))
 
     def tune(self, weights: Weights, runs: Runs, name: str, **options: Any) -> Any:
-        """Train runs for the steps of tuning, as :meth:`fit`."""
         tuning = {"rate": self.sizes.tuning_rate, "stops": self.sizes.stops}
         return self.fit(weights, runs, name, **(tuning | options))
 

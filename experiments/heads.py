@@ -42,8 +42,6 @@ from mha_book.storage import write_atomic, write_table
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     measured: int = 24  # windows that attention is measured on
     gradients: int = 24  # windows that importance is averaged over, one a gradient

@@ -38,8 +38,6 @@ ROUTES = ("queries", "keys", "values")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     batch: int = 8  # sequences of a seed, and windows read at a time
     batches: int = 2

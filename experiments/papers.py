@@ -46,8 +46,6 @@ WAYS = ("own", "group", "layer", "nearest", "random")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30  # of SmolLM2
     texts: int = 24  # passages, of which every fourth is read, for orders of removal every second
     context: int = 129
@@ -70,7 +68,6 @@ class Bench:
     """SmolLM2 with its compiled readings."""
 
     def __init__(self, sizes: Sizes) -> None:
-        """Load the model; nothing is compiled yet."""
         self.sizes = sizes
         self.model = first_layers(smollm2.load_smollm2(), sizes.layers)
         self.config, self.params = self.model.config, self.model.params

@@ -32,8 +32,6 @@ SCHEMES = ("plain", "ntk", "interpolation")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     texts: int = 3  # long addresses
     whole: int = 2  # so many are read to the full length, the others to half of it

@@ -38,8 +38,6 @@ GROUP = 3  # query heads of SmolLM2 that share a key head
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30  # of SmolLM2
     texts: int = 24  # passages that SmolLM2 is scored on
     context: int = 33  # tokens of such a passage
@@ -71,7 +69,6 @@ class Remembered:
     """
 
     def __init__(self, function: Callable[[np.ndarray], Any], path: Path, key: Any) -> None:
-        """Read what is there."""
         self.function, self.path = function, path
         self.key = json.loads(json.dumps(key))
         state = json.loads(path.read_text()) if path.exists() else {"key": self.key, "values": {}}

@@ -23,8 +23,6 @@ from mha_book.pruning.order import iterative_removal_order, removal_order
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30  # of SmolLM2
     texts: int = 24
     context: int = 129  # tokens of a passage

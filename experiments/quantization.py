@@ -32,8 +32,6 @@ BYTES = {"Q4_1": 20, "Q8_0": 34}  # of a block; it begins with its step, in half
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     windows: int = 24
     context: int = 101

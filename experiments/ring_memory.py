@@ -30,8 +30,6 @@ STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     processes: tuple[int, ...] = (1, 2, 4, 8)
     length: int = 16384
     heads: int = 8

@@ -26,8 +26,6 @@ ARMS = ("scaled", "unscaled", "unscaled, smaller start")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     widths: tuple[int, ...] = (16, 64, 256)
     rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
     choosing_seeds: int = 4  # the learning rate is chosen on these
@@ -93,7 +91,6 @@ def operands(params: HeadParams, examples: Examples) -> tuple[Array, Array, Arra
 
 
 def scale_of(arm: str, width: int) -> float:
-    """Return the factor of the scores."""
     return 1 / math.sqrt(width) if arm == ARMS[0] else 1.0
 
 
@@ -104,13 +101,11 @@ def answers(params: HeadParams, examples: Examples, scale: float) -> Float[Array
 
 
 def loss_of(answer: Float[Array, "B values"], examples: Examples) -> Float[Array, ""]:
-    """Return the mean cross-entropy."""
     right = jnp.take_along_axis(examples.values, examples.place[:, None], axis=-1)
     return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(answer), right, axis=-1))
 
 
 def fit(sizes, arm, width, rates, seeds, checkpoint) -> TrainResult:
-    """Train a head for each pair of a rate and a seed; a seed sees the same data in every arm."""
     scale = scale_of(arm, width)
     optimizer = optax.inject_hyperparams(optax.adam)(learning_rate=1.0)
     step = make_train_step(
@@ -207,7 +202,6 @@ def steps_to(accuracy: Float[np.ndarray, "times"], steps: Int[np.ndarray, "times
     seeds="a seed draws weights and batches: rates are chosen on 0 to 3, results are of 4 to 11",
 )
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Train every arm at every width, and report at the rate that is best on other seeds."""
     number = sizes.choosing_seeds + sizes.seeds
     rates = np.repeat(np.array(sizes.rates, np.float32), number)
     seeds = np.tile(np.arange(number), len(sizes.rates))

@@ -95,7 +95,6 @@ def repeat_all(params: tiny.TinyParams) -> tiny.TinyParams:
 
 
 def from_scratch(study, configs) -> tuple[dict[str, tiny.TinyParams], dict[str, Any]]:
-    """Train every variant and return the models and what is stored of them, by name."""
     sizes, models, found = study.sizes, {}, {}
     stops = tuple(sorted({max(sizes.steps * part // 8, 1) for part in range(1, 9)}))
     for name, config in configs.items():
@@ -136,7 +135,6 @@ def converted(study, configs, models, heads) -> dict[str, Any]:
 
 
 def say(name: str, losses: np.ndarray) -> None:
-    """Print a curve, the mean over seeds."""
     print(f"{name}: {' '.join(f'{loss:.4f}' for loss in losses.mean(axis=0))}", flush=True)
 
 
@@ -144,7 +142,6 @@ def say(name: str, losses: np.ndarray) -> None:
     "sharing.json", Sizes(), QUICK, digits=7, seeds="models and batches: 0 to 4", inputs=("sotu",)
 )
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Train models that share, and convert those that do not."""
     study = Study(sizes, run.work)
     configs = variants(study.base, sizes.shared)
     if run.quick:

@@ -20,8 +20,6 @@ from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 5
     steps: int = 800
     batch: int = 16
@@ -117,7 +115,6 @@ class Study:
     def fit(
         self, config, params, stops, highest, name
     ) -> tuple[tiny.TinyParams, dict[str, np.ndarray]]:
-        """Train the models of all seeds and score them before the first step and at each stop."""
         compiled = program(config, self.sizes.batch, self.sizes.context)
         state = compiled.start(self.keys)
         if params is not None:  # the optimizer starts at zero, whatever the parameters
@@ -143,6 +140,5 @@ class Study:
         return state.params, {"steps": np.concatenate(at), "losses": np.concatenate(losses).T}
 
     def uptrain(self, config, params, name) -> dict[str, np.ndarray]:
-        """Train models on for the steps of uptraining and return the curve."""
         stops, highest = self.sizes.uptraining, self.sizes.uptraining_rate
         return self.fit(config, params, stops, highest, name)[1]

@@ -31,8 +31,6 @@ HIDDEN = -1e9  # the logit of what is not there
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     texts: int = 12
     length: int = 129  # tokens of a text, the first one included

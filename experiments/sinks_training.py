@@ -32,8 +32,6 @@ EARLIEST = 8  # the first query whose weights count
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 4
     steps: int = 800
     batch: int = 8
@@ -63,7 +61,6 @@ class Params(NamedTuple):
 
 
 def fresh(key: jax.Array, config: tiny.TinyConfig, form: str) -> Params:
-    """Return fresh parameters of a form; those of the transformer are the same for each."""
     model, shape = tiny.init_tiny(key, config), (config.num_layers, config.num_heads)
     if form in ("logit", "sigmoid"):  # a sigmoid weight begins near 1 / T
         start = 0.0 if form == "logit" else -float(np.log(config.max_length))
@@ -152,7 +149,6 @@ class Study:
         return jnp.concatenate((jnp.full((len(rows), 1), self.special, rows.dtype), rows), 1)
 
     def fit(self, form: str, seeds: int, stop: int) -> tuple[Params, np.ndarray]:
-        """Train models to a step of the schedule; return them and their losses ``(P, seeds)``."""
         sizes, config = self.sizes, self.config
         schedule = partial(rate, steps=jnp.float32(sizes.steps), highest=sizes.learning_rate)
         optimizer = optax.adamw(lambda count: schedule(count.astype(jnp.float32)))
@@ -201,7 +197,6 @@ class Study:
     inputs=("sotu",),
 )
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Train and measure every form; the weights of the first seed are stored beside."""
     study = Study(sizes, run.work)
     forms: dict[str, Any] = {}
     kept: dict[str, np.ndarray] = {}

@@ -133,7 +133,6 @@ def _keep(
     evaluations: list[dict[str, Any]],
     described: dict[str, Any],
 ) -> None:
-    """Write a checkpoint."""
     arrays = tree_arrays(state, "state")
     for prefix, rows in (("metrics/", metrics), ("evaluations/", evaluations)):
         arrays |= {f"{prefix}{name}": array for name, array in _stack(rows).items()}

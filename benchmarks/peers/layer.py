@@ -26,7 +26,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         mask = "causal" if self.is_causal else "full"
         work = "forward+backward" if self.backward else "forward"
         sizes = f"B={self.batch} D={self.d_model} N={self.heads} {self.dtype}"
