@@ -1,6 +1,7 @@
 """Where stored results lie, and how a test forges one as a careful forger would."""
 
 import copy
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -59,4 +60,23 @@ def _times(value: Any, factor: float) -> Any:
 
 def close(found: Any, told: Any, **how: Any) -> None:
     """Within what a forward pass in float32 differs by between machines, far below it."""
-    np.testing.assert_allclose(found, told, **({"rtol": 2e-3, "atol": 1e-3} | how))
+    np.testing.assert_allclose(found, told, **({"rtol": 2e-3, "atol": 5e-4} | how))
+
+
+def recomputed(find: Callable[..., Any]) -> Callable[..., None]:
+    """A check of a stored file by what ``find`` yields: a place, what is found, how near it is.
+
+    A place is names and numbers, and at the end an index of the array there. What is found is kept.
+    """
+    found = functools.cache(lambda *given: list(find(*given)))
+
+    @functools.wraps(find)
+    def check(document: dict[str, Any], *given: Any) -> None:
+        for place, value, *how in found(*given):
+            told: Any = document
+            for key in place:
+                is_plain = isinstance(key, str) or (isinstance(told, list) and isinstance(key, int))
+                told = told[key] if is_plain else np.array(told)[key]
+            close(value, told, **(how[0] if how else {}), err_msg=str(place))
+
+    return check

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from experiments import again
-from experiments.shared import SOURCES, record_file, store
+from experiments.shared import SOURCES, store
 from mha_book.storage import PROVENANCE, file_digest, payload_digest
 from tests.stored.files import DATA, MANIFEST, OTHERS, RESULTS, ROOT, forged, result, scaled
 
@@ -76,13 +76,6 @@ def test_what_is_stored_from_now_on_has_all_of_it(tmp_path):
     assert set(PROVENANCE) <= set(block)
     assert block["payload_sha256"] == payload_digest(found) == payload_digest({"loss": [0.333]})
     assert block["inputs"]["heads.json"] == payload_digest(result("heads.json"))
-    table = tmp_path / "x.csv"
-    for text in ("a\n1\n", "a\n2\n"):
-        table.write_text(text)
-        record_file(table, {**block, "date": "today"})
-        (kept,) = json.loads((tmp_path / "manifest.json").read_text()).values()
-        assert kept["payload_sha256"] == file_digest(table)
-    assert DATA / "manifest.json" == MANIFEST
 
 
 def test_an_exhaustive_run_counts_and_names_what_differs(tmp_path):
