@@ -22,8 +22,8 @@ from harness import oracle
 from harness.comparison import compare
 from harness.memory import check_room, compiled, peak_memory
 from harness.options import Parser, wanted
-from harness.rates import attention_flops, measure_rates, visible_pairs
-from harness.report import Recorder
+from harness.rates import attention_flops, visible_pairs
+from harness.report import Recorder, benchmark
 from peers.attention import BASELINE, Contender, contenders
 
 LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
@@ -136,9 +136,7 @@ def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
     return compiled(run_of(contender, Case(*case), inputs_of(Case(*case))))
 
 
-def measure(
-    case, chosen, *, rounds, quick=False, with_memory=False, baseline=BASELINE, clock="wall"
-) -> dict[str, Any]:
+def measure(case, chosen, options, **how) -> dict[str, Any]:
     inputs, expected = inputs_of(case), expected_of(case)
     pairs = visible_pairs(case.length, case.length, is_causal=case.is_causal) * case.batch
     flops = attention_flops(pairs, case.heads, case.head_dim, case.head_dim, backward=case.backward)
@@ -147,33 +145,21 @@ def measure(
         chosen,
         prepare=lambda one: run_of(one, case, inputs),
         error=lambda one, outputs: checked_error(one, outputs, expected, case),
-        baseline=baseline,
-        rounds=rounds,
-        clock=clock,
-        memory="attention:prepare_row" if with_memory else None,
+        baseline=options.baseline,
+        options=options,
         visible_pairs=pairs,
         matmul_flops=flops,
         tolerance=oracle.TOLERANCES[case.dtype],
         checked=expected.checked,
-        rates=measure_rates(case.dtype, quick=quick, clock=clock),
+        **how,
     )
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        "attention",
-        "Attention: the package's implementations against their peers.",
-        ratios_to="the baseline's",
-    )
+def _add(parser: Parser) -> None:
     add = parser.add_argument
     parser.sized("--lengths", (128, 512, 2048, 8192), (32,), help="sequence lengths")
-    add(
-        "--alone",
-        type=int,
-        nargs="*",
-        help=f"lengths of one causal forward call of {ALONE}, for its memory, neither timed nor "
-        "checked (default 65536 with --memory)",
-    )
+    text = f"lengths of one causal forward call of {ALONE}, for its memory alone"
+    parser.sized("--alone", (65536,), (), help=text)
     add("--batch", type=int, default=1, help="batch entries (default 1)")
     parser.sized("--heads", 8, 2, help="query heads")
     add("--kv-heads", type=int, help="key/value heads (default: as many as query heads)")
@@ -185,16 +171,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--masks", nargs="+", choices=MASKS, help="default both; on a CPU, causal alone when long")
     add("--passes", nargs="+", choices=PASSES, default=PASSES, help="default both")
     add("--baseline", default=BASELINE, help="whom the others are divided by")
-    add(
-        "--gpu-rows",
-        action=argparse.BooleanOptionalAction,
-        default=jax.default_backend() == "gpu",
-        help="the rows that a GPU has besides (default: where there is one)",
-    )
-    options = parser.parse(arguments)
-    if options.alone is None:
-        options.alone = [65536] if options.memory and not options.quick else []
-    return options
+    on_gpu, flag = jax.default_backend() == "gpu", argparse.BooleanOptionalAction
+    add("--gpu-rows", action=flag, default=on_gpu, help="the rows that a GPU has besides")
 
 
 def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
@@ -219,28 +197,27 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
             )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = _options(arguments)
-    recorder = Recorder("attention", options)
+@benchmark(
+    "attention",
+    "Attention: the package's implementations against their peers.",
+    "the baseline's",
+    add=_add,
+)
+def main(recorder: Recorder, options: Any) -> Any:
     for case, is_long in _cases(options):
         every = contenders(gpu=options.gpu_rows, long=case.length >= LONG)
-        found = measure(
-            case,
-            [one for one in every if wanted(one.name, options.only, [options.baseline])],
-            rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
-            quick=options.quick,
-            with_memory=options.memory and case.length == max(options.lengths),
-            baseline=options.baseline,
-            clock=options.clock,
-        )
-        recorder.add(found)
+        how: dict[str, Any] = {"rounds": min(options.rounds, LONG_ROUNDS)} if is_long else {}
+        if options.memory and case.length == max(options.lengths):
+            how["memory"] = "attention:prepare_row"
+        chosen = [one for one in every if wanted(one.name, options.only, [options.baseline])]
+        recorder.add(measure(case, chosen, options, **how))
     alone = []
-    for length in options.alone:
+    for length in options.alone if options.memory or options.quick else ():
         case = Case(length, is_causal=True, backward=False, heads=options.heads)
         memory = peak_memory("attention:prepare_row", {"name": ALONE, "case": list(case)})
         alone.append({"case": case._asdict(), "name": ALONE, "memory": memory})
         print(f"{ALONE} alone, {case.label}: {memory['peak_bytes'] / 2**20:.0f} MiB")
-    return recorder.finish(alone=alone)
+    return {"alone": alone}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +22,7 @@ import numpy as np
 from harness import oracle
 from harness.comparison import compare
 from harness.options import Parser, wanted
-from harness.rates import measure_rates
-from harness.report import TIMES, Recorder, progress_line
+from harness.report import TIMES, Recorder, benchmark, progress_line
 from harness.timing import CLOCKS, Run, interleave, per_round_ratios, summarize
 from mha_book.attention.dispatch import attend
 from mha_book.multihead.cache import KVCache, append, attend_cached, cache_mask
@@ -237,7 +236,7 @@ def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: f
     return oracle.verify(contender.name, [got], [expected], tolerance)
 
 
-def measure(setting, contenders, *, rounds, quick=False) -> dict[str, Any]:
+def measure(setting, contenders, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(inputs), oracle.TOLERANCES[setting.dtype]
     case = compare(
@@ -246,10 +245,9 @@ def measure(setting, contenders, *, rounds, quick=False) -> dict[str, Any]:
         prepare=lambda one: one.prepare(inputs),
         error=lambda one, output: _error(one, output, expected, tolerance),
         baseline=BASELINE,
-        rounds=rounds,
+        options=options,
         cache_bytes=setting.cache_bytes,
         tolerance=tolerance,
-        rates=measure_rates(setting.dtype, quick=quick),
     )
     rows = {row["name"]: row for row in case["rows"] if row["status"] == "measured"}
     ours, read = (rows[name]["seconds_per_round"] for name in (case["baseline"], READ))
@@ -305,58 +303,51 @@ COLUMNS = {
 }
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        "decode", "Decoding over a cache, against jax.nn and torch.", ratios_to="the cache's"
-    )
+def _add(parser: Parser) -> None:
     parser.sized("--lengths", (8192,), (64,), help="cached tokens")
     parser.sized("--batch", 8, 2, help="sequences")
     parser.dtype()
     parser.only()
     action = argparse.BooleanOptionalAction
     parser.sized("--model", True, False, action=action, help="time SmolLM2 too")
-    return parser.parse(arguments)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = _options(arguments)
-    inputs = {}
-    if not options.quick:
-        from mha_book.models.smollm2 import FILE, PACKAGE
+def _read_files(options: Any) -> dict[str, str]:
+    from mha_book.models.smollm2 import FILE, PACKAGE
 
-        inputs = {PACKAGE: FILE[1]}
-    recorder = Recorder("decode", options, inputs)
+    return {PACKAGE: FILE[1]} if options.model else {}
+
+
+@benchmark(
+    "decode",
+    "Decoding over a cache, against jax.nn and torch.",
+    "the cache's",
+    add=_add,
+    inputs=_read_files,
+)
+def main(recorder: Recorder, options: Any) -> Any:
     chosen = [one for one in CONTENDERS if wanted(one.name, options.only, (BASELINE, READ))]
     usual = Setting(64, 2, 6, 2, 16) if options.quick else Setting()
     usual = usual._replace(batch=options.batch, dtype=options.dtype)
     settings = [usual._replace(length=length) for length in options.lengths]
     for setting in settings:
-        found = measure(setting, chosen, rounds=options.rounds, quick=options.quick)
-        recorder.add(found, COLUMNS, note=f", cache {setting.cache_bytes / 1e6:.0f} MB")
+        note = f", cache {setting.cache_bytes / 1e6:.0f} MB"
+        recorder.add(measure(setting, chosen, options), COLUMNS, note=note)
     setting = settings[0]
     lengths = [setting.length * eighths // 8 for eighths in range(1, 9)]
     steps = {"attention": lambda n: stepping(inputs_of(setting._replace(length=n)))}
     if options.model:
         steps["SmolLM2"] = model_step
-    growth = {name: grow(step, lengths, rounds=options.rounds) for name, step in steps.items()}
-    for name, line in growth.items():
-        print(
-            f"{name}: {line['intercept_s'] * 1e3:.2f} ms + {line['slope_s_per_token'] * 1e9:.0f} ns"
-            f" a cached token, largest residual {line['largest_residual']:.1%}"
-        )
     shorter = setting._replace(length=setting.length // 4)
     prompt = shorter._replace(length=setting.length // 8, batch=1)
-    sharing = {
-        "decode": share(lambda one: stepping(inputs_of(one)), shorter, rounds=options.rounds),
-        "prefill": share(reading, prompt, rounds=options.rounds),
+    rounds = options.rounds
+    return {
+        "growth": {name: grow(step, lengths, rounds=rounds) for name, step in steps.items()},
+        "sharing": {
+            "decode": share(lambda one: stepping(inputs_of(one)), shorter, rounds=rounds),
+            "prefill": share(reading, prompt, rounds=rounds),
+        },
     }
-    for name, found_shared in sharing.items():
-        ratios = ", ".join(
-            f"{k}: {ratio['median']:.2f}"
-            for k, ratio in zip(found_shared["kv_heads"], found_shared["ratio"], strict=True)
-        )
-        print(f"{name}, time over that of {setting.heads} key/value heads: {ratios}")
-    return recorder.finish(growth=growth, sharing=sharing)
 
 
 if __name__ == "__main__":

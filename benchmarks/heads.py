@@ -19,8 +19,8 @@ import numpy as np
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.options import Parser
-from harness.rates import attention_flops, measure_rates
-from harness.report import Recorder
+from harness.rates import attention_flops
+from harness.report import Recorder, benchmark
 from mha_book import MultiHeadParams, attend, multi_head_attention
 
 BASELINE = "reference"
@@ -95,7 +95,7 @@ def flops_of(setting: Setting) -> int:
     return projections + attention_flops(length**2, 1, width, width, backward=False)
 
 
-def measure(setting, counts, *, rounds, quick=False, clock="wall") -> dict[str, Any]:
+def measure(setting, counts, options) -> dict[str, Any]:
     base = setting.d_model // 64 or 1
     inputs = inputs_of(setting)
     names = {BASELINE if count == base else f"heads={count}": count for count in counts}
@@ -115,32 +115,32 @@ def measure(setting, counts, *, rounds, quick=False, clock="wall") -> dict[str, 
             "score_count": names[one.name] * setting.length**2,
         },
         baseline=BASELINE,
-        rounds=rounds,
-        clock=clock,
+        options=options,
         visible_pairs=setting.length**2,
         matmul_flops=flops_of(setting),
         tolerance=setting.tolerance,
-        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
     *rows, again = case["rows"]
     case["rows"] = [*sorted(rows, key=lambda row: names[row["name"]]), again]
     return case
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(
-        "heads",
-        "Attention and the layer over the number of heads, at a fixed width.",
-        ratios_to="the heads of width 64's",
-    )
+def _add(parser: Parser) -> None:
     parser.sized("--length", 512, 16, help="positions")
     parser.sized("--d-model", 512, 64, help="width of the model")
     parser.dtype()
     parser.clock()
     text = "what attend chooses, in place of jax.nn"
     parser.add_argument("--choice", action="store_true", help=text)
-    options = parser.parse(arguments)
-    recorder = Recorder("heads", options)
+
+
+@benchmark(
+    "heads",
+    "Attention and the layer over the number of heads, at a fixed width.",
+    "the heads of width 64's",
+    add=_add,
+)
+def main(recorder: Recorder, options: Any) -> Any:
     counts = [2**n for n in range(4 if options.quick else 7)]
     for part, implementation in (
         ("attention", "reference"),
@@ -148,11 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("layer", CHOICE if options.choice else "reference"),
     ):
         setting = Setting(part, options.length, options.d_model, implementation, options.dtype)
-        found = measure(
-            setting, counts, rounds=options.rounds, quick=options.quick, clock=options.clock
-        )
-        recorder.add(found)
-    return recorder.finish()
+        recorder.add(measure(setting, counts, options))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ has the same weights, in its own form; forward, and forward with the gradients o
 all weights.  The rules are in README.md beside this file.
 """
 
-import argparse
 import functools
 import itertools
 import sys
@@ -22,8 +21,8 @@ from harness import oracle
 from harness.comparison import compare
 from harness.memory import check_room, compiled
 from harness.options import Parser, wanted
-from harness.rates import attention_flops, measure_rates, visible_pairs
-from harness.report import Recorder
+from harness.rates import attention_flops, visible_pairs
+from harness.report import Recorder, benchmark
 from peers.layer import BASELINE, Contender, Inputs, Setting, contenders
 
 LONG = 4096  # from here on a call takes seconds on a CPU: causal alone, few rounds, few rows
@@ -117,9 +116,7 @@ def flops_of(setting: Setting) -> int:
     return setting.batch * (one + passes * 4 * 2 * setting.length * setting.d_model**2)
 
 
-def measure(
-    setting, chosen, *, rounds, quick=False, with_memory=False, baseline=BASELINE
-) -> dict[str, Any]:
+def measure(setting, chosen, options, **how) -> dict[str, Any]:
     inputs = inputs_of(setting)
     checked, pieces = expected_of(setting, inputs)
     return compare(
@@ -127,25 +124,18 @@ def measure(
         chosen,
         prepare=lambda one: run_of(one, setting, inputs),
         error=lambda one, outputs: checked_error(one, outputs, pieces, setting),
-        baseline=baseline,
-        rounds=rounds,
-        memory="layer:prepare_row" if with_memory else None,
+        baseline=options.baseline,
+        options=options,
         matmul_flops=flops_of(setting),
         tolerance=2 * oracle.TOLERANCES[setting.dtype],
         checked=checked,
-        rates=measure_rates(setting.dtype, quick=quick),
+        **how,
     )
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        "layer",
-        "The whole layer: the package's against jax.nn's and torch's.",
-        ratios_to="the baseline's",
-    )
+def _add(parser: Parser) -> None:
     add = parser.add_argument
     parser.sized("--lengths", (512, 2048), (32,), help="sequence lengths")
-    add("--long", action="store_true", help="8192 too, causal alone")
     add("--batch", type=int, default=1, help="batch entries (default 1)")
     parser.sized("--d-model", 512, 32, help="width of the model")
     parser.sized("--heads", 8, 2, help="heads")
@@ -153,34 +143,28 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.only()
     parser.memory()
     add("--baseline", default=BASELINE, help="whom the others are divided by")
-    options = parser.parse(arguments)
-    options.lengths = [*options.lengths, *([8192] if options.long else [])]
-    return options
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = _options(arguments)
-    recorder = Recorder("layer", options)
+@benchmark(
+    "layer",
+    "The whole layer: the package's against jax.nn's and torch's.",
+    "the baseline's",
+    add=_add,
+)
+def main(recorder: Recorder, options: Any) -> Any:
     platform = jax.default_backend()
     every = contenders(gpu=platform == "gpu")
     chosen = [one for one in every if wanted(one.name, options.only, [options.baseline])]
     sizes = (options.batch, options.d_model, options.heads, options.dtype)
-    for length, causal, backward in itertools.product(
-        options.lengths, (False, True), (False, True)
-    ):
+    for length, causal, backward in itertools.product(options.lengths, *[(False, True)] * 2):
         is_long = length >= LONG and platform == "cpu"
         if is_long and not causal:
             continue
-        found = measure(
-            Setting(length, causal, backward, *sizes),
-            [one for one in chosen if not is_long or one.name in LONG_ROWS],
-            rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
-            quick=options.quick,
-            with_memory=options.memory and length == max(options.lengths),
-            baseline=options.baseline,
-        )
-        recorder.add(found)
-    return recorder.finish()
+        how: dict[str, Any] = {"rounds": min(options.rounds, LONG_ROUNDS)} if is_long else {}
+        if options.memory and length == max(options.lengths):
+            how["memory"] = "layer:prepare_row"
+        rows = [one for one in chosen if not is_long or one.name in LONG_ROWS]
+        recorder.add(measure(Setting(length, causal, backward, *sizes), rows, options, **how))
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ import numpy as np
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.options import Parser, wanted
-from harness.rates import measure_rates
-from harness.report import Recorder
+from harness.report import Recorder, benchmark
 from mha_book import attend, multi_head_attention
 from mha_book.attention.dispatch import IMPLEMENTATIONS, attention_spec
 from mha_book.multihead.parameters import MultiHeadParams, fuse
@@ -305,7 +304,7 @@ def count_operations(run: functools.partial[Any]) -> Mapping[str, int]:
     return {"products": products, "copies": len(sizes), "copied_bytes": sum(sizes)}
 
 
-def measure(setting, rates, *, rounds, clock="wall") -> dict[str, Any]:
+def measure(setting, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(setting, inputs), TOLERANCES[setting.dtype]
     runs = contenders_of(setting, inputs)
@@ -326,35 +325,29 @@ def measure(setting, rates, *, rounds, clock="wall") -> dict[str, Any]:
         ),
         numbers=lambda one: {"operations": count_operations(one.run)},
         baseline=contenders[0].name,
-        rounds=rounds,
-        clock=clock,
+        options=options,
         visible_pairs=setting.batch * setting.queries * setting.keys,
         matmul_flops=flops_of(setting),
         tolerance=tolerance,
-        rates=rates,
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(
-        "layouts",
-        "Layouts of heads in memory, and the forms of the projection to heads.",
-        ratios_to="the first row's",
-    )
+def _add(parser: Parser) -> None:
     parser.dtype()
     parser.only("settings whose label")
     parser.clock()
-    options = parser.parse(arguments)
-    recorder = Recorder("layouts", options)
-    part, rates = "", {}
+
+
+@benchmark(
+    "layouts",
+    "Layouts of heads in memory, and the forms of the projection to heads.",
+    "the first row's",
+    add=_add,
+)
+def main(recorder: Recorder, options: Any) -> Any:
     for setting in plan(options.quick, options.dtype):
-        if not wanted(setting.label, options.only):
-            continue
-        if setting.part != part:  # the limits once for each part
-            given = {"quick": options.quick, "clock": options.clock}
-            part, rates = setting.part, measure_rates(options.dtype, **given)
-        recorder.add(measure(setting, rates, rounds=options.rounds, clock=options.clock))
-    return recorder.finish()
+        if wanted(setting.label, options.only):
+            recorder.add(measure(setting, options))
 
 
 if __name__ == "__main__":

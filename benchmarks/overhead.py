@@ -15,8 +15,8 @@ import numpy as np
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.options import Parser
-from harness.rates import attention_flops, measure_rates
-from harness.report import TIMES, Recorder
+from harness.rates import attention_flops
+from harness.report import TIMES, Recorder, benchmark
 from mha_book import attend
 from peers.attention import torch_tensor
 
@@ -101,7 +101,7 @@ def runs_of(inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
     return {**runs, "torch": of_torch, "torch, products": products_of_torch}
 
 
-def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[str, Any]:
+def measure(setting: Setting, options: Any) -> dict[str, Any]:
     rng = np.random.default_rng(setting.length)
     shape = (setting.heads, setting.length, setting.head_dim)
     inputs = [rng.standard_normal(shape, np.float32) for _ in range(3)]
@@ -112,47 +112,39 @@ def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[s
         setting.length**2, setting.heads, setting.head_dim, setting.head_dim, backward=False
     )
 
-    def prepare(contender: Contender) -> Callable[[], Any]:
-        return runs[contender.name]
-
     def error(contender: Contender, output: Any) -> float:
         if contender.name not in CHECKED:
             return 0.0
         return oracle.verify(contender.name, [oracle.as_numpy(output)], [expected], tolerance)
 
-    def none() -> None:
-        """What a row that is not installed would run."""
-
     contenders = [
-        Contender(name, none, name.split(",")[0] if "torch" in name else "mha_book", remark=said)
+        Contender(
+            name, runs.get(name), name.split(",")[0] if "torch" in name else "mha_book", remark=said
+        )
         for name, said in ROWS.items()
     ]
     return compare(
         setting,
         contenders,
-        prepare=prepare,
         error=error,
         numbers=lambda one: {} if one.name == "a call" else {"matmul_flops": flops},
         baseline=BASELINE,
-        rounds=rounds,
-        clock=clock,
+        options=options,
         tolerance=tolerance,
-        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser("overhead", "What a call of attention consists of.", ratios_to="attend's")
+def _add(parser: Parser) -> None:
     parser.sized("--lengths", (128, 2048), (32,), help="positions")
     parser.clock()
     parser.set_defaults(dtype="float32")
-    options = parser.parse(arguments)
-    recorder = Recorder("overhead", options)
+
+
+@benchmark("overhead", "What a call of attention consists of.", "attend's", add=_add)
+def main(recorder: Recorder, options: Any) -> Any:
     for length in options.lengths:
         setting = Setting(length, *((2, 16) if options.quick else ()))
-        found = measure(setting, rounds=options.rounds, quick=options.quick, clock=options.clock)
-        recorder.add(found, TIMES)
-    return recorder.finish()
+        recorder.add(measure(setting, options), TIMES)
 
 
 if __name__ == "__main__":

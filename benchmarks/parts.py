@@ -9,7 +9,7 @@ projections.  The rules are in README.md beside this file.
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,8 +19,8 @@ import numpy as np
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.options import Parser
-from harness.rates import attention_flops, measure_rates
-from harness.report import Recorder
+from harness.rates import attention_flops
+from harness.report import Recorder, benchmark
 from harness.timing import SELF_PAIR_SUFFIX
 from mha_book import attend
 
@@ -93,7 +93,7 @@ def flops_of(setting: Setting) -> dict[str, int]:
     }
 
 
-def measure(setting, *, rounds, quick=False, clock="wall") -> dict[str, Any]:
+def measure(setting, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     runs, expected, flops = parts_of(inputs), expected_of(inputs), flops_of(setting)
 
@@ -124,34 +124,27 @@ def measure(setting, *, rounds, quick=False, clock="wall") -> dict[str, Any]:
         error=error,
         numbers=lambda one: {"matmul_flops": flops[part(one)]},
         baseline=BASELINE,
-        rounds=rounds,
-        clock=clock,
+        options=options,
         visible_pairs=setting.length**2,
         tolerance=TOLERANCE,
-        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(
-        "parts",
-        "The parts of a transformer layer over the length of the sequence.",
-        ratios_to="the projections'",
-    )
+def _add(parser: Parser) -> None:
     parser.clock()
     parser.set_defaults(dtype="float32")
-    options = parser.parse(arguments)
-    recorder = Recorder("parts", options)
+
+
+@benchmark(
+    "parts",
+    "The parts of a transformer layer over the length of the sequence.",
+    "the projections'",
+    add=_add,
+)
+def main(recorder: Recorder, options: Any) -> Any:
     shape = {"d_model": 16, "heads": 2, "hidden": 32} if options.quick else {}
     for length in (8, 16) if options.quick else (128, 256, 512, 1024, 2048):
-        found = measure(
-            Setting(length, **shape),
-            rounds=options.rounds,
-            quick=options.quick,
-            clock=options.clock,
-        )
-        recorder.add(found)
-    return recorder.finish()
+        recorder.add(measure(Setting(length, **shape), options))
 
 
 if __name__ == "__main__":

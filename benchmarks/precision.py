@@ -18,9 +18,8 @@ import numpy as np
 
 from attention import Case, expected_of, inputs_of, run_of
 from harness.comparison import identity, installed, reason_of
-from harness.options import Parser
 from harness.oracle import TOLERANCES, as_numpy
-from harness.report import Recorder
+from harness.report import Recorder, benchmark
 from peers.attention import Contender, contenders
 
 PARTS = ("output", "query", "key", "value")
@@ -68,17 +67,18 @@ def measure(case: Case, chosen: Sequence[Contender]) -> dict[str, Any]:
 COLUMNS = {part: lambda row, part=part: f"{row['errors'][part]['largest']:.1e}" for part in PARTS}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser("precision", "Errors of attention against float64.")
-    parser.sized("--lengths", (128, 512, 2048), (16,), help="positions")
-    options = parser.parse(arguments)
-    recorder = Recorder("precision", options, timed=False)
+@benchmark(
+    "precision",
+    "Errors of attention against float64.",
+    timed=False,
+    add=lambda parser: parser.sized("--lengths", (128, 512, 2048), (16,), help="positions"),
+)
+def main(recorder: Recorder, options: Any) -> Any:
     every = contenders(gpu=jax.default_backend() == "gpu")
     chosen = [one for one in every if "converted" not in one.name]
     for dtype, length in itertools.product(sorted(TOLERANCES), options.lengths):
         case = Case(length, True, True, heads=2 if options.quick else 4, dtype=dtype)
         recorder.add(measure(case, chosen), COLUMNS)
-    return recorder.finish()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +22,7 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import Contender, compare
-from harness.options import Parser
-from harness.report import TIMES, Recorder
+from harness.report import TIMES, Recorder, benchmark
 from harness.timing import Run
 from mha_book import MultiHeadParams, costs, multi_head_attention
 from mha_book.masks import causal
@@ -418,28 +417,24 @@ COLUMNS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(
-        "pruned",
-        "What removing 30% of the heads of SmolLM2 saves.",
-        ratios_to="the whole model's",
-        rounds=None,  # 6 to 20, see `plan`
-    )
-    parser.set_defaults(dtype="float32")
-    options = parser.parse(arguments)
-    inputs = (
-        {}
-        if options.quick
-        else {
-            smollm2.PACKAGE: smollm2.FILE[1],
-            HEADS.name: payload_digest(json.loads(HEADS.read_text())),
-        }
-    )
-    recorder = Recorder("pruned", options, inputs, fraction=FRACTION)
+def _read_files(options: Any) -> dict[str, str]:
+    told = payload_digest(json.loads(HEADS.read_text()))
+    return {} if options.quick else {smollm2.PACKAGE: smollm2.FILE[1], HEADS.name: told}
+
+
+@benchmark(
+    "pruned",
+    "What removing 30% of the heads of SmolLM2 saves.",
+    "the whole model's",
+    rounds=None,
+    add=lambda parser: parser.set_defaults(dtype="float32"),
+    inputs=_read_files,
+    fraction=FRACTION,
+)
+def main(recorder: Recorder, options: Any) -> Any:
     subject = made_up() if options.quick else trained()
-    for setting, rounds in plan(options.quick, options.rounds):
+    for setting, rounds in plan(options.quick, options.rounds):  # 6 to 20
         recorder.add(measure(subject, setting, rounds=rounds), COLUMNS)
-    return recorder.finish()
 
 
 if __name__ == "__main__":

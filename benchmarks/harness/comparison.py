@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from harness.memory import peak_memory
 from harness.oracle import WrongOutput
+from harness.rates import measure_rates
 from harness.report import progress_line
 from harness.timing import CLOCKS, SELF_PAIR_SUFFIX, Run, interleave, timings, with_self_pair
 
@@ -56,11 +57,11 @@ def compare(
     *,
     error,
     baseline,
-    rounds,
+    options=None,
+    rounds=None,
     prepare=lambda contender: contender.run,
     numbers=lambda contender: {},
     memory=None,
-    clock="wall",
     **facts,
 ) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again.
@@ -73,12 +74,13 @@ def compare(
         contenders: see `Contender`.
         error: from a contender and an output, its checked error; raises `WrongOutput`.
         baseline: whom the others are divided by; where it cannot be measured, the first that can.
-        rounds: how many rounds.
+        options: of the command line, which say how many rounds, by which clock, and how large what
+            is measured for the rates; None: no rates are measured.
+        rounds: how many rounds, where the options do not say.
         prepare: from a contender, the function to time.
         numbers: from a contender, what else its row holds.
         memory: "module:function" that prepares a contender, from its name and the setting, for
             `peak_memory`; None: memory is not measured.
-        clock: one of `timing.CLOCKS`.
         facts: what else the case holds. With `rates`, and the `matmul_flops` of a row or of the
             case, each row says at which rate it worked.
 
@@ -89,6 +91,10 @@ def compare(
         WrongOutput: when the baseline itself is wrong; there is nothing to compare then. Another
             error of the baseline passes too, unless it means that it cannot be measured here.
     """
+    clock = getattr(options, "clock", "wall")
+    if options is not None and "rates" not in facts:
+        dtype = getattr(setting, "dtype", "float32")
+        facts["rates"] = measure_rates(dtype, quick=options.quick, clock=clock)
     rows: dict[str, dict[str, Any]] = {}
     runs: dict[str, Run] = {}
     known: dict[str, Any] = {}
@@ -120,7 +126,7 @@ def compare(
     known[again], errors[again] = known[baseline], errors[baseline]
     times = interleave(
         with_self_pair(runs, baseline),
-        rounds=rounds,
+        rounds=rounds or options.rounds,
         clock=CLOCKS[clock],
         progress=progress_line(setting.label),
     )

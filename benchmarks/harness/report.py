@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import provenance
+from harness.options import Parser
 from mha_book.storage import payload_digest, seal, write_atomic
 
 SCHEMA = "mha-book/benchmark"
@@ -74,6 +75,35 @@ class Recorder:
             self._out, {"name": self._out.stem, **settings, "cases": self._cases, **content}
         )
         print(f"wrote {os.path.relpath(self._out)}")
+
+
+def benchmark(
+    name: str,
+    description: str,
+    ratios_to: str | None = None,
+    *,
+    rounds: int | None = 20,
+    add: Callable[[Parser], Any] = lambda parser: None,
+    inputs: Callable[[Any], Mapping[str, str]] = lambda options: {},
+    **settings: Any,
+) -> Callable[[Callable[[Recorder, Any], Any]], Callable[..., int]]:
+    """Make a command of a function that adds cases to a recorder; see `Parser` and `Recorder`.
+
+    What the function returns, a dictionary or nothing, is what else the result has; the exit
+    status of the command is 1 if a row was refused.
+    """
+
+    def decorate(function: Callable[[Recorder, Any], Any]) -> Callable[..., int]:
+        def main(arguments: Sequence[str] | None = None) -> int:
+            parser = Parser(name, description, ratios_to=ratios_to, rounds=rounds)
+            add(parser)
+            options = parser.parse(arguments)
+            recorder = Recorder(name, options, inputs(options), **settings)
+            return recorder.finish(**(function(recorder, options) or {}))
+
+        return main
+
+    return decorate
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
