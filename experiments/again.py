@@ -53,12 +53,12 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, float]]:
 def compare(told: Path, found: Path) -> tuple[int, str]:
     """Return how many numbers differ, and a line that says so."""
     one, other = numbers(told), numbers(found)
-    absent = set(one) ^ set(other)
+    absent = set(other) - set(one)  # what was stored of parts that no page shows is not made again
     same = sorted(set(one) & set(other))
     a, b = (np.array([of[place] for place in same]) for of in (one, other))
     far = ~np.isclose(a, b, equal_nan=True, **APART)
     gap = np.nan_to_num(np.abs(a - b))
-    line = f"{told.name}: {far.sum()} of {len(same)} numbers differ, {len(absent)} are in one alone"
+    line = f"{told.name}: {far.sum()} of {len(same)} numbers differ, {len(absent)} are not stored"
     if len(same):
         worst = int(gap.argmax())
         line += f"; most at {same[worst]}: {a[worst]:.6g} stored, {b[worst]:.6g} now"

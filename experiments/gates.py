@@ -21,7 +21,6 @@ from experiments.shared import Run, experiment
 from mha_book.models import tiny
 from mha_book.pruning.hard_concrete import deterministic_gates, init_log_alpha
 from mha_book.pruning.order import head_mask, removal_order
-from mha_book.pruning.removal import fold_gates, prune_model
 
 ORDERS = ("ablation", "gradient", "random")
 QUICK = Sizes(
@@ -65,9 +64,6 @@ def learned(study, base, scores) -> tuple[dict[str, Any], dict[str, Any]]:
         "prices": sizes.prices,
         "losses": table(losses),
         "gates": table(gates),
-        "difference of the smaller model": physical(
-            study, weights, range(0, len(seeds), sizes.seeds)
-        ),
     }
     say("learned", losses)
     # Without a price all heads stay, as in the whole model trained on: nothing to compare.
@@ -157,35 +153,12 @@ def recovery(study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray])
         "removed": removed,
         "heads": total,
         "whole": losses[: sizes.seeds],
-        "difference of the smaller model": physical(
-            study, weights, range(0, len(seeds), sizes.seeds)
-        ),
     }
     for place, way in enumerate(ways):
         rows = slice(sizes.seeds + place * number, sizes.seeds + (place + 1) * number)
         found[way] = losses[rows].reshape(count, sizes.seeds, -1)
         assert (total - left[rows] == heads).all()
     return found
-
-
-def physical(study: Study, weights: Weights, runs: Any) -> float:
-    """Return how far removal is from closed gates at most, over the logits of some runs.
-
-    A gate between 0 and 1 becomes part of the head's output projection.
-    """
-    ids, largest = study.data["validation"][:4, :-1], 0.0
-
-    @jax.jit
-    def logits(model: tiny.TinyParams, gates: jax.Array | None) -> jax.Array:
-        return tiny.forward(model, ids, config=study.config, gates=gates)
-
-    for run in runs:
-        model, log_alpha = jax.tree.map(lambda leaf, run=run: leaf[run], weights)
-        gates = deterministic_gates(log_alpha)
-        smaller = prune_model(fold_gates(model, gates), np.asarray(gates) > 0)
-        difference = jnp.abs(logits(smaller, None) - logits(model, gates))
-        largest = max(largest, float(difference.max()))
-    return largest
 
 
 def say(name: str, losses: np.ndarray) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from experiments.shared import load_text
-from experiments.training import TrainState, init_state, make_train_step, train
+from experiments.training import TrainState, init_state, make_train_step, train_in_stages
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.pruning import importance
@@ -151,25 +151,12 @@ class Study:
         self, weights, runs, name, *, rate, stops, learning=0, between=None
     ) -> tuple[Weights, np.ndarray]:
         step, start = program(self.config, self.sizes, stops[-1], rate, learning)
-        state, losses = start(weights, runs.seeds), []
-        for stop in stops:
-            trained = train(
-                step,
-                state,
-                stop,
-                data=self.data | {"runs": runs},
-                checkpoint=self.work / f"gates-{name}-{stop}.safetensors",
-                every=stops[-1],
-                evaluate=self.evaluate,
-                evaluate_every=stops[-1],
-                config={**self.sizes._asdict(), "name": name},
-                name=name,
-            )
-            state = trained.state
-            losses.append(trained.evaluations["validation"])
-            if between is not None:
-                state = state._replace(params=between(stop, state.params))
-        return state.params, np.concatenate(losses).T
+        options = {"data": self.data | {"runs": runs}, "evaluate": self.evaluate, "name": name}
+        trained, found = train_in_stages(
+            step, start(weights, runs.seeds), stops, self.work / f"gates-{name}", between,
+            config={**self.sizes._asdict(), "name": name}, **options,
+        )  # fmt: skip
+        return trained, found["validation"].T
 
     def whole(self) -> tuple[Weights, np.ndarray]:
         sizes = self.sizes

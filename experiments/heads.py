@@ -25,8 +25,8 @@ from mha_book.models import minilm, smollm2
 from mha_book.models.text import load_speeches
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
-from mha_book.pruning.order import head_mask, rank_correlation, removal_order
-from mha_book.pruning.removal import mean_ablation, prune_model
+from mha_book.pruning.order import rank_correlation, removal_order
+from mha_book.pruning.removal import mean_ablation
 from mha_book.specialization.measures import (
     add_texts,
     baseline_mean,
@@ -217,23 +217,6 @@ def induction(model, params, scores, repeated, text, sizes) -> dict[str, Any]:
     }
 
 
-def removed(config, params, order, ids, sizes) -> dict[str, Any]:
-    """Return how far removal is from closed gates, and how many heads each layer keeps."""
-    shape = (config.num_layers, config.num_heads)
-    keep = head_mask(order, round(sizes.fraction * config.num_layers * shape[1]), shape)
-    gates = jnp.asarray(keep, jnp.float32)
-    run = jax.jit(lambda params, gates: smollm2.forward(params, ids, config=config, gates=gates))
-    gated = np.asarray(run(params, gates))
-    found: dict[str, Any] = {"heads": int((~keep).sum()), "largest logit": abs(gated).max()}
-    for uneven in ("pad", "repeat"):
-        pruned = prune_model(params, keep, uneven=uneven)
-        found[f"largest difference, {uneven}"] = abs(np.asarray(run(pruned, None)) - gated).max()
-        attention = [layer.attention for layer in pruned.layers]
-        found[f"query heads, {uneven}"] = [x.w_q.shape[1] for x in attention]
-        found[f"key heads, {uneven}"] = [x.w_k.shape[1] for x in attention]
-    return found
-
-
 @experiment(
     "heads.json",
     Sizes(),
@@ -291,9 +274,6 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     found = scored["induction on repeats"]
     document["induction"] = induction(model, params, found, repeated, text, sizes)
     run.report("induction heads")
-    order = removal_order(scores["gate gradient"])
-    document["removal"] = removed(config, params, order, text, sizes)
-    run.report("removal")
 
     begun, few = time.monotonic(), ranking[: sizes.ablations]
     scores["ablation"] = ablation(loss, params, few, shape, run.work / "heads-ablation.json")

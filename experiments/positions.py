@@ -159,9 +159,6 @@ def frozen(query: jax.Array, key: jax.Array, angles: jax.Array) -> dict[str, jax
         "whole": (query, key, angles),
         "rotation frozen": (query, key, still),
         "content frozen": (mean_query, mean_key, angles),
-        "queries frozen": (mean_query, key, angles),
-        "keys frozen": (query, mean_key, angles),
-        "both frozen": (mean_query, mean_key, still),
     }
     return {
         way: attention_weights(rotate(q, turn), rotate(k, turn), mask=causal())

@@ -30,7 +30,6 @@ from mha_book.pruning.order import (
     rank_correlation,
     removal_order,
 )
-from mha_book.pruning.removal import prune_model
 from mha_book.storage import write_atomic
 
 START = 2000  # characters of an address before the passage that is scored
@@ -193,19 +192,6 @@ def sums_of_stored(losses, alone, draws) -> dict[str, Any]:
     return found
 
 
-def in_float64(params: Any, config: Any, ids: jax.Array, keep: np.ndarray) -> dict[str, float]:
-    """Return how far the logits of the smaller model are from closed gates, in float64."""
-    with jax.enable_x64(True):
-        wide = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, np.float64)), params)
-        run = jax.jit(
-            lambda params, gates: smollm2.forward(params, ids, config=config, gates=gates)
-        )
-        gated = np.asarray(run(wide, jnp.asarray(keep, jnp.float64)))
-        pruned = np.asarray(run(prune_model(wide, keep, uneven="pad"), None))
-    assert gated.dtype == pruned.dtype == np.float64
-    return {"difference": float(abs(pruned - gated).max()), "largest": float(abs(gated).max())}
-
-
 def counts_of(sizes: Sizes, total: int, group_size: int = 1) -> list[int]:
     """Return how many of all heads go at each point of a curve."""
     return [group_size * round(f * total / group_size) for f in sizes.fractions]
@@ -292,8 +278,6 @@ def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
         scores, order, [min(size, total) for size in (64, 128)], shape
     )
     run.report("SmolLM2, heads that are not missed alone")
-    keep = head_mask(orders["gate gradient"], counts_of(sizes, total)[_thirty(sizes)], shape)
-    found["removal in float64"] = in_float64(params, config, text[:1, :17], keep)
     if sizes.layers == len(whole_model.params.layers):
         ids = windows(model, "train", heads["config"]["gradients"], heads["config"]["context"])
         ids = ids[: heads["config"]["ablations"]]

@@ -188,12 +188,6 @@ def _measure_start(params: HeadParams, test: Examples, scale: Array) -> dict[str
     }
 
 
-def steps_to(accuracy: Float[np.ndarray, "times"], steps: Int[np.ndarray, "times"]) -> int | None:
-    """Return the step of the first evaluation with nine of ten right, None if there is none."""
-    reached = np.flatnonzero(accuracy >= 0.9)
-    return int(steps[reached[0]]) if reached.size else None
-
-
 @experiment(
     "scale.json",
     Sizes(),
@@ -220,9 +214,7 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
             "best_rate": sizes.rates[best],
             "loss": loss[reported][-1],
             "accuracy": accuracy[reported][-1],
-            "steps_to_ninety": [steps_to(curve, steps) for curve in accuracy[reported].T],
             "loss_by_rate": loss[-1, :, sizes.choosing_seeds :],
-            "accuracy_by_rate": accuracy[-1, :, sizes.choosing_seeds :],
             "choosing_loss_by_rate": loss[-1, :, : sizes.choosing_seeds],
             "curve_steps": steps,
             "curve_loss": loss[reported].T,

@@ -1,9 +1,7 @@
 """What the experiments share: the text by character, the command line, stored results."""
 
 import argparse
-import datetime
 import json
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.harness.provenance import available_cores, command_line, git_state, package_versions
+from benchmarks.harness.provenance import package_versions, record
 from mha_book.layers import linear
 from mha_book.models import minilm, smollm2
 from mha_book.models.interface import next_token_losses
@@ -182,18 +180,9 @@ def provenance(
     command: str | None = None, seeds: Any = None, inputs: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Return where a result comes from, in the form of ``mha_book.storage.PROVENANCE``."""
-    return {
-        "command": command_line() if command is None else command,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "git": git_state(),
-        "python": platform.python_version(),
-        "packages": package_versions(PACKAGES),
-        "seeds": seeds,
-        "inputs": {name: _digest_of(name) for name in inputs},
-        "machine": platform.machine(),
-        "device": jax.devices()[0].device_kind,
-        "cores": available_cores(),
-    }
+    origin = record(seeds, {name: _digest_of(name) for name in inputs})
+    told = {"command": origin["command"] if command is None else command}
+    return {**origin, **told, "packages": package_versions(PACKAGES)}
 
 
 def _digest_of(name: str) -> str:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.shared import load_text
-from experiments.training import TrainState, init_state, make_train_step, train
+from experiments.shared import load_text, slug
+from experiments.training import TrainState, init_state, make_train_step, train_in_stages
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 
@@ -120,24 +120,12 @@ class Study:
         if params is not None:  # the optimizer starts at zero, whatever the parameters
             state = state._replace(params=params)
         schedule = {"steps": jnp.float32(stops[-1]), "rate": jnp.float32(highest)}
-        path = self.work / f"sharing-{name.replace(', ', '-').replace(' ', '-')}"
-        at, losses = [], []
-        for stop in stops:
-            trained = train(
-                compiled.step,
-                state,
-                stop,
-                data=self.data | schedule,
-                checkpoint=path.with_name(f"{path.name}-{stop}.safetensors"),
-                evaluate=compiled.evaluate,
-                evaluate_every=stops[-1],
-                config={**self.sizes._asdict(), "name": name},
-                name=name,
-            )
-            state = trained.state
-            at.append(trained.evaluations["step"])
-            losses.append(trained.evaluations["validation"])
-        return state.params, {"steps": np.concatenate(at), "losses": np.concatenate(losses).T}
+        trained, found = train_in_stages(
+            compiled.step, state, stops, self.work / f"sharing-{slug(name)}",
+            data=self.data | schedule, evaluate=compiled.evaluate, name=name,
+            config={**self.sizes._asdict(), "name": name},
+        )  # fmt: skip
+        return trained, {"steps": found["step"], "losses": found["validation"].T}
 
     def uptrain(self, config, params, name) -> dict[str, np.ndarray]:
         stops, highest = self.sizes.uptraining, self.sizes.uptraining_rate

@@ -126,6 +126,23 @@ def train(
     return TrainResult(state, _stack(metrics), _stack(evaluations))
 
 
+def train_in_stages(step, state, stops, place, between=None, **options) -> tuple[Any, Any]:
+    """Train to each stop of a schedule, and evaluate before the first step and at each of them.
+
+    The checkpoints stand beside ``place``; ``between`` changes the parameters at a stop.
+    """
+    found = []
+    for stop in stops:
+        path = place.with_name(f"{place.name}-{stop}.safetensors")
+        given = {"checkpoint": path, "every": stops[-1], "evaluate_every": stops[-1]}
+        trained = train(step, state, stop, **given, **options)
+        state = trained.state
+        found.append(trained.evaluations)
+        if between is not None:
+            state = state._replace(params=between(stop, state.params))
+    return state.params, {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+
+
 def _keep(
     path: Path,
     state: TrainState,
