@@ -40,18 +40,6 @@ def many(found: dict[tuple[str, int], float]) -> set[tuple[str, int]]:
     return {place for place, count in found.items() if largest > 4 and count > largest / 4}
 
 
-def check_faults_derived(document: dict[str, Any]) -> None:
-    """What the file says beside times: as many rounds everywhere, and whole blocks of memory."""
-    sizes = head_memory.Sizes()
-    rows = [row for kind in ("default", "kept") for row in document[kind].values()]
-    assert len(rows) == 2 * (4 * len(sizes.heads) + 2)
-    for row in rows:
-        assert len(row["seconds"]) == len(row["faults"]) == sizes.processes * sizes.rounds
-        assert min(row["seconds"]) > 0
-    pages = 2 * 16 * sizes.length**2 * 4 / 4096  # scores and weights of 16 heads
-    assert 0.95 < faults(document)["default", 16] / pages < 1.05
-
-
 def check_counted(document: dict[str, Any]) -> None:
     assert many(faults(document)) == many(counted()) == {("default", 16)}
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from experiments import again
-from experiments.shared import SOURCES, store
+from experiments.shared import SOURCES
 from mha_book.storage import PROVENANCE, file_digest, payload_digest
 from tests.stored.files import DATA, MANIFEST, OTHERS, RESULTS, ROOT, forged, result, scaled
 
@@ -66,16 +66,6 @@ def test_a_changed_number_without_a_new_digest_is_refused(path, tmp_path):
 
     with pytest.raises(ValueError, match="its own digest"):
         forged(path.name, tmp_path, change, is_sealed=False)
-
-
-def test_what_is_stored_from_now_on_has_all_of_it(tmp_path):
-    origin = {"seeds": "0", "inputs": ("sotu", "heads.json")}
-    store(tmp_path / "x.json", "python -m x", {"loss": [1 / 3]}, digits=3, **origin)
-    found = json.loads((tmp_path / "x.json").read_text())
-    block = found["provenance"]
-    assert set(PROVENANCE) <= set(block)
-    assert block["payload_sha256"] == payload_digest(found) == payload_digest({"loss": [0.333]})
-    assert block["inputs"]["heads.json"] == payload_digest(result("heads.json"))
 
 
 def test_an_exhaustive_run_counts_and_names_what_differs(tmp_path):

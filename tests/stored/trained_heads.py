@@ -127,15 +127,6 @@ def induction() -> Found:
         yield ("induction", *place, "copied"), losses[copied].mean()
 
 
-@recomputed
-def removal() -> Found:
-    """How many heads each layer keeps, from the importances of the file."""
-    scores = np.array(result("heads.json")["importance"]["gate gradient"])
-    keep = head_mask(removal_order(scores), 81, SHAPE)
-    yield ("removal", "heads"), 81
-    yield ("removal", "query heads, repeat"), np.maximum(keep.sum(1), 1)
-
-
 # heads-smollm2.csv, heads-minilm.csv
 
 
