@@ -180,6 +180,7 @@ def _spec(program: Program, target: str) -> AttentionSpec:
         parts = frozenset() if mask is None else mask.parts
     of_keys = (1, program.num_kv_heads, program.length, HEAD_DIM)
     generation = compiled.GPUS.get(target, {}).get("compute_capability")
+    generation = generation and tuple(generation)
     return AttentionSpec(
         (1, NUM_HEADS, program.length, HEAD_DIM), of_keys, of_keys, program.dtype, parts,
         platform="tpu" if generation is None else "gpu", compute_capability=generation,

@@ -12,11 +12,13 @@ each chip are known.  Nothing here says how long it would take.
 import functools
 import hashlib
 import importlib.util
+import json
 import math
 import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -27,40 +29,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 TARGETS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 """The generations of TPUs, with the smallest slice of each; ``v5e:16x16`` names 256 chips."""
 
-# What XLA asks about a GPU.  It is the same of both where it is not told here.
-_BOTH = {
-    "threads_per_block_limit": 1024,
-    "threads_per_warp": 32,
-    "shared_memory_per_block": 48 * 2**10,
-    "shared_memory_per_core": 228 * 2**10,
-    "shared_memory_per_block_optin": 227 * 2**10,
-    "threads_per_core_limit": 2048,
-    "fpus_per_core": 128,
-    "block_dim_limit_x": 2**31 - 1,
-    "block_dim_limit_y": 2**16 - 1,
-    "block_dim_limit_z": 2**16 - 1,
-    "registers_per_core_limit": 2**16,
-    "registers_per_block_limit": 2**16,
-}
-GPUS: dict[str, dict[str, Any]] = {
-    "h100": {
-        "compute_capability": (9, 0),
-        "core_count": 132,
-        "clock_rate_ghz": 1.98,
-        "memory_bandwidth": 3_352_320_000_000,
-        "l2_cache_size": 50 * 2**20,
-        "device_memory_size": 84_942_979_072,
-    },
-    "b200": {
-        "compute_capability": (10, 0),
-        "core_count": 148,
-        "clock_rate_ghz": 1.965,
-        "memory_bandwidth": 7_672_320_000_000,
-        "l2_cache_size": 132_644_864,
-        "device_memory_size": 191_514_411_008,
-    },
-}
-"""The facts of NVIDIA's GPUs: H100 (SXM, 80 GB) and B200.
+GPUS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("gpus.json").read_text())
+"""What XLA asks about NVIDIA's GPUs: H100 (SXM, 80 GB) and B200.
 
 The rates of their units, which XLA weighs fusions by, are not among them.
 
@@ -123,7 +93,7 @@ def description(target: str) -> str:
     """Return what XLA is told of a target: the name of a slice, or the facts of a GPU."""
     if target not in GPUS:
         return TARGETS.get(target, target)
-    facts = {**_BOTH, **GPUS[target]}
+    facts = dict(GPUS[target])
     major, minor = facts.pop("compute_capability")
     generation = f"major: {major} minor: {minor} feature_extension: ACCELERATED_FEATURES"
     lines = [f"  {name}: {value}" for name, value in facts.items()]

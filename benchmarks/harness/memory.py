@@ -77,33 +77,21 @@ def fill(mib: int) -> Callable[[], Any]:
     return lambda: np.full(mib * 2**20, 1, np.uint8)
 
 
-def _reset_peak() -> bool:
-    """Sets the kernel's high-water mark back to what is held now; False where it cannot."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return False
-    peak, held = _proc_field("self/status", "VmHWM"), _proc_field("self/status", "VmRSS")
-    return peak is not None and held is not None and peak - held < 2**24
-
-
-def _resource_peak() -> int:
-    """The peak resident size in bytes by getrusage (KiB on Linux, bytes on macOS)."""
-    import resource  # not on Windows
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 def _host_usage(run: Callable[[], Any]) -> tuple[str, int, int]:
     """Method, baseline and peak in bytes of the resident memory of this process."""
-    if _reset_peak():
+    import resource  # not on Windows
+
+    def peak() -> int:
+        size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return size if sys.platform == "darwin" else size * 1024
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
         method, baseline = "VmHWM, reset before the run", _proc_field("self/status", "VmRSS") or 0
-        jax.block_until_ready(run())
-        return method, baseline, _proc_field("self/status", "VmHWM") or 0
-    baseline = _resource_peak()
+    except OSError:
+        method, baseline = "ru_maxrss, not reset: a lower bound", peak()
     jax.block_until_ready(run())
-    return "ru_maxrss, not reset: a lower bound", baseline, _resource_peak()
+    return method, baseline, _proc_field("self/status", "VmHWM") or peak()
 
 
 def _device_usage(run: Callable[[], Any]) -> tuple[str, int, int] | None:
