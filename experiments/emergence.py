@@ -25,6 +25,12 @@ from mha_book.specialization.intervals import bootstrap_interval, wilson_interva
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import tree_arrays
 
+SEEDS = (
+    "models and batches: 0 to 15, others: 10000 to 10015; widths: 0 to 4; sequences: 2**20, "
+    "2**20 + 1, nudges: 2**21"
+)
+INPUTS = tuple(SOURCES)
+
 
 class Sizes(NamedTuple):
     seeds: int = 16
@@ -272,15 +278,7 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
     return found, kept
 
 
-@experiment(
-    "emergence.json",
-    Sizes(),
-    QUICK,
-    digits=4,
-    inputs=tuple(SOURCES),
-    seeds="models and batches: 0 to 15, others: 10000 to 10015; widths: 0 to 4; "
-    "sequences: 2**20, 2**20 + 1, nudges: 2**21",
-)
+@experiment("emergence.json", Sizes(), QUICK, digits=4, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Run the three studies; the weights of the first models are stored beside."""
     study = SeedStudy(sizes, run.work)

@@ -13,6 +13,7 @@ import numpy as np
 
 from experiments.shared import Run, experiment
 
+SEEDS = "none: all numbers are written in the file"
 QUERY = np.array([[1.0, 0.5], [0.5, 1.0]], np.float32)
 KEY = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], np.float32)
 VALUE = np.array([[8.0, 0.0], [4.0, 4.0], [100.0, 100.0]], np.float32)
@@ -49,7 +50,7 @@ def torch_answers() -> dict[str, dict[str, Any]]:
     return found
 
 
-@experiment("empty-rows.json", seeds="none: all numbers are written in the file")
+@experiment("empty-rows.json", seeds=SEEDS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     return {"torch": torch_answers()}
 

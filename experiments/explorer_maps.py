@@ -36,6 +36,8 @@ from mha_book.multihead.parameters import init_multi_head
 from mha_book.specialization.measures import add_texts, baseline_mean, mean
 from mha_book.storage import file_digest, read_result, read_table, write_atomic
 
+SEEDS = "untrained models: 0"
+INPUTS = (*SOURCES, "heads.json", "pruning.json")
 MEASURES = {  # name on the page: the measure in the tables of heads
     "previous token": "previous",
     "next token": "next",
@@ -249,12 +251,7 @@ def measures_of(name: str, model: Any, texts: int) -> dict[str, Any]:
     return found
 
 
-@experiment(
-    "explorer.json",
-    digits=4,
-    seeds="untrained models: 0",
-    inputs=(*SOURCES, "heads.json", "pruning.json"),
-)
+@experiment("explorer.json", digits=4, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Store the maps of every sentence, and the measures of all heads."""
     texts = 1 if run.quick else 24

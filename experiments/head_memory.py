@@ -26,6 +26,7 @@ from benchmarks.harness.provenance import cpu_model
 from experiments.shared import ROOT, Run, experiment
 from mha_book import attend
 
+SEEDS = "inputs: default_rng(0)"
 KEPT = {  # glibc: nothing straight from the operating system, nothing given back
     "MALLOC_MMAP_THRESHOLD_": str(2**40),
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
@@ -115,7 +116,7 @@ def run_process(sizes: Sizes, kept: bool) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@experiment("head-memory.json", Sizes(), QUICK, digits=4, seeds="inputs: default_rng(0)")
+@experiment("head-memory.json", Sizes(), QUICK, digits=4, seeds=SEEDS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Measure in processes of both kinds, taking turns."""
     rows: dict[str, Any] = {"default": {}, "kept": {}}

@@ -40,6 +40,9 @@ from mha_book.specialization.patterns import visible_pairs
 from mha_book.specialization.synthetic import copied_positions, repeated_tokens
 from mha_book.storage import write_atomic, write_table
 
+SEEDS = "repeated sequences: 0 to rank, 1 to score; random importance: 0; controls: 0"
+INPUTS = tuple(SOURCES)
+
 
 class Sizes(NamedTuple):
     layers: int = 30
@@ -217,14 +220,7 @@ def induction(model, params, scores, repeated, text, sizes) -> dict[str, Any]:
     }
 
 
-@experiment(
-    "heads.json",
-    Sizes(),
-    QUICK,
-    digits=6,
-    inputs=tuple(SOURCES),
-    seeds="repeated sequences: 0 to rank, 1 to score; random importance: 0; controls: 0",
-)
+@experiment("heads.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Measure, rank, close and remove heads; the tables of all heads are stored beside."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)

@@ -34,6 +34,11 @@ from mha_book.specialization.patterns import on_induction_target, visible_pairs
 from mha_book.specialization.synthetic import copied_positions
 from mha_book.storage import read_table
 
+SEEDS = (
+    "sequences: 11, 12 to close heads, 11 for routes, 13 for means; controls: 1; senders: 2; "
+    "random weights: 3, their heads chosen on 14"
+)
+INPUTS = (*SOURCES, "heads.json")
 ROUTES = ("queries", "keys", "values")
 
 
@@ -201,15 +206,7 @@ def routes_from(bench: Bench, heads: Any, means: Any, names: Any) -> dict[str, A
     }
 
 
-@experiment(
-    "heads-in-use.json",
-    Sizes(),
-    QUICK,
-    digits=5,
-    seeds="sequences: 11, 12 to close heads, 11 for routes, 13 for means; controls: 1; senders: 2; "
-    "random weights: 3, their heads chosen on 14",
-    inputs=(*SOURCES, "heads.json"),
-)
+@experiment("heads-in-use.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Close the heads, then the routes to them; each reading is kept."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)

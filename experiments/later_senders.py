@@ -17,6 +17,9 @@ from experiments.heads_in_use import ROUTES, Bench, routes_from, sequences
 from experiments.shared import SOURCES, Run, experiment, first_layers, stored
 from mha_book.models import smollm2
 
+SEEDS = "sequences: 11, means: 13, controls: 5"
+INPUTS = (*SOURCES, "heads.json")
+
 
 class Sizes(NamedTuple):
     """How large the experiment is, and which heads it closes.
@@ -56,14 +59,7 @@ def controls(sizes: Sizes, num_heads: int) -> list[tuple[int, int]]:
     return found
 
 
-@experiment(
-    "later-senders.json",
-    Sizes(),
-    QUICK,
-    digits=5,
-    inputs=(*SOURCES, "heads.json"),
-    seeds="sequences: 11, means: 13, controls: 5",
-)
+@experiment("later-senders.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Close the later senders, and others of their layers."""
     model = first_layers(smollm2.load_smollm2(), sizes.of.layers)

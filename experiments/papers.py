@@ -41,6 +41,10 @@ from mha_book.pruning.order import head_mask, removal_order
 from mha_book.rope import rotary_angles, rotate
 from mha_book.storage import read_table
 
+SEEDS = (
+    "random heads: 0; random keys: 1; random weights: 2, MiniLM's 3; turns: 4; codes: 5; others: 6"
+)
+INPUTS = (*SOURCES, "heads.json")
 NAMES = ("Boston", "Paris", "London", "Berlin", "Chicago", "Rome", "Madrid", "Dublin")
 WAYS = ("own", "group", "layer", "nearest", "random")
 
@@ -454,14 +458,7 @@ def retrieving(bench: Bench) -> dict[str, Any]:
     return found
 
 
-@experiment(
-    "papers.json",
-    Sizes(),
-    QUICK,
-    seeds="random heads: 0; random keys: 1; random weights: 2, MiniLM's 3; turns: 4; codes: 5; "
-    "others: 6",
-    inputs=(*SOURCES, "heads.json"),
-)
+@experiment("papers.json", Sizes(), QUICK, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Run the measurements, and tell what came out."""
     bench = functools.cache(lambda: Bench(sizes))

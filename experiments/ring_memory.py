@@ -26,6 +26,7 @@ from mha_book.sharding.placement import make_placement
 from mha_book.sharding.processes import joined, launch_processes, meet
 from mha_book.sharding.ring import ring_attention
 
+SEEDS = "inputs: default_rng(process)"
 STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -88,7 +89,7 @@ def measure(processes: int, sizes: Sizes) -> list[int]:
         return [int((Path(folder) / str(n)).read_text()) for n in range(processes)]
 
 
-@experiment("ring-memory.json", Sizes(), QUICK, seeds="inputs: default_rng(process)")
+@experiment("ring-memory.json", Sizes(), QUICK, seeds=SEEDS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Measure every number of processes in turn."""
     found: dict[str, list[list[int]]] = {str(n): [] for n in sizes.processes}

@@ -22,6 +22,7 @@ from experiments.shared import Run, experiment
 from experiments.training import TrainResult, TrainState, init_state, make_train_step, train
 from mha_book import scaled_dot_product_attention
 
+SEEDS = "a seed draws weights and batches: rates are chosen on 0 to 3, results are of 4 to 11"
 ARMS = ("scaled", "unscaled", "unscaled, smaller start")
 
 
@@ -188,13 +189,7 @@ def _measure_start(params: HeadParams, test: Examples, scale: Array) -> dict[str
     }
 
 
-@experiment(
-    "scale.json",
-    Sizes(),
-    QUICK,
-    digits=6,
-    seeds="a seed draws weights and batches: rates are chosen on 0 to 3, results are of 4 to 11",
-)
+@experiment("scale.json", Sizes(), QUICK, digits=6, seeds=SEEDS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     number = sizes.choosing_seeds + sizes.seeds
     rates = np.repeat(np.array(sizes.rates, np.float32), number)

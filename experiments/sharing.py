@@ -28,6 +28,8 @@ from mha_book.multihead.grouped import (
 )
 from mha_book.multihead.parameters import MultiHeadParams
 
+SEEDS = "models and batches: 0 to 4"
+INPUTS = ("sotu",)
 FULL = "multi-head"
 CONVERSIONS: dict[str, Callable[..., MultiHeadParams]] = {
     "fit": lambda attention, heads, key: fit_groups(attention, heads),
@@ -138,9 +140,7 @@ def say(name: str, losses: np.ndarray) -> None:
     print(f"{name}: {' '.join(f'{loss:.4f}' for loss in losses.mean(axis=0))}", flush=True)
 
 
-@experiment(
-    "sharing.json", Sizes(), QUICK, digits=7, seeds="models and batches: 0 to 4", inputs=("sotu",)
-)
+@experiment("sharing.json", Sizes(), QUICK, digits=7, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     study = Study(sizes, run.work)
     configs = variants(study.base, sizes.shared)

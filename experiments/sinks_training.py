@@ -27,6 +27,8 @@ from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.storage import tree_arrays
 
+SEEDS = "models, batches: 0 and on, the same for each form"
+INPUTS = ("sotu",)
 FORMS = ("softmax", "logit", "gate", "sigmoid")
 EARLIEST = 8  # the first query whose weights count
 
@@ -188,14 +190,7 @@ class Study:
         return jax.tree.map(lambda *models: np.stack(models), *each)
 
 
-@experiment(
-    "sinks-training.json",
-    Sizes(),
-    QUICK,
-    digits=5,
-    seeds="models, batches: 0 and on, the same for each form",
-    inputs=("sotu",),
-)
+@experiment("sinks-training.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     study = Study(sizes, run.work)
     forms: dict[str, Any] = {}
