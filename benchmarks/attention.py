@@ -197,12 +197,7 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
             )
 
 
-@benchmark(
-    "attention",
-    "Attention: the package's implementations against their peers.",
-    "the baseline's",
-    add=_add,
-)
+@benchmark("the baseline's", add=_add)
 def main(recorder: Recorder, options: Any) -> Any:
     for case, is_long in _cases(options):
         every = contenders(gpu=options.gpu_rows, long=case.length >= LONG)

@@ -318,13 +318,7 @@ def _read_files(options: Any) -> dict[str, str]:
     return {PACKAGE: FILE[1]} if options.model else {}
 
 
-@benchmark(
-    "decode",
-    "Decoding over a cache, against jax.nn and torch.",
-    "the cache's",
-    add=_add,
-    inputs=_read_files,
-)
+@benchmark("the cache's", add=_add, inputs=_read_files)
 def main(recorder: Recorder, options: Any) -> Any:
     chosen = [one for one in CONTENDERS if wanted(one.name, options.only, (BASELINE, READ))]
     usual = Setting(64, 2, 6, 2, 16) if options.quick else Setting()

@@ -134,12 +134,7 @@ def _add(parser: Parser) -> None:
     parser.add_argument("--choice", action="store_true", help=text)
 
 
-@benchmark(
-    "heads",
-    "Attention and the layer over the number of heads, at a fixed width.",
-    "the heads of width 64's",
-    add=_add,
-)
+@benchmark("the heads of width 64's", add=_add)
 def main(recorder: Recorder, options: Any) -> Any:
     counts = [2**n for n in range(4 if options.quick else 7)]
     for part, implementation in (

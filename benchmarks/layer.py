@@ -53,7 +53,7 @@ def expected_of(setting: Setting, inputs: Inputs) -> tuple[str, list[oracle.Piec
     given: dict[str, Any] = {"is_causal": setting.is_causal}
     if setting.backward:
         given["cotangent"] = in_heads(bar @ w_o.T)
-    checked, pieces = oracle.attention_pieces(q, k, v, one_head=False, **given)
+    checked, pieces = oracle.attention_pieces(q, k, v, **given)
     heads = pieces[0].values
     if checked != "everything":
         rows = pieces[0].where[2]
@@ -145,12 +145,7 @@ def _add(parser: Parser) -> None:
     add("--baseline", default=BASELINE, help="whom the others are divided by")
 
 
-@benchmark(
-    "layer",
-    "The whole layer: the package's against jax.nn's and torch's.",
-    "the baseline's",
-    add=_add,
-)
+@benchmark("the baseline's", add=_add)
 def main(recorder: Recorder, options: Any) -> Any:
     platform = jax.default_backend()
     every = contenders(gpu=platform == "gpu")

@@ -338,12 +338,7 @@ def _add(parser: Parser) -> None:
     parser.clock()
 
 
-@benchmark(
-    "layouts",
-    "Layouts of heads in memory, and the forms of the projection to heads.",
-    "the first row's",
-    add=_add,
-)
+@benchmark("the first row's", add=_add)
 def main(recorder: Recorder, options: Any) -> Any:
     for setting in plan(options.quick, options.dtype):
         if wanted(setting.label, options.only):

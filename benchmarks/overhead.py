@@ -137,10 +137,9 @@ def measure(setting: Setting, options: Any) -> dict[str, Any]:
 def _add(parser: Parser) -> None:
     parser.sized("--lengths", (128, 2048), (32,), help="positions")
     parser.clock()
-    parser.set_defaults(dtype="float32")
 
 
-@benchmark("overhead", "What a call of attention consists of.", "attend's", add=_add)
+@benchmark("attend's", add=_add)
 def main(recorder: Recorder, options: Any) -> Any:
     for length in options.lengths:
         setting = Setting(length, *((2, 16) if options.quick else ()))

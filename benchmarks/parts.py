@@ -130,17 +130,7 @@ def measure(setting, options) -> dict[str, Any]:
     )
 
 
-def _add(parser: Parser) -> None:
-    parser.clock()
-    parser.set_defaults(dtype="float32")
-
-
-@benchmark(
-    "parts",
-    "The parts of a transformer layer over the length of the sequence.",
-    "the projections'",
-    add=_add,
-)
+@benchmark("the projections'", add=Parser.clock)
 def main(recorder: Recorder, options: Any) -> Any:
     shape = {"d_model": 16, "heads": 2, "hidden": 32} if options.quick else {}
     for length in (8, 16) if options.quick else (128, 256, 512, 1024, 2048):

@@ -18,6 +18,7 @@ import numpy as np
 
 from attention import Case, expected_of, inputs_of, run_of
 from harness.comparison import identity, installed, reason_of
+from harness.options import Parser
 from harness.oracle import TOLERANCES, as_numpy
 from harness.report import Recorder, benchmark
 from peers.attention import Contender, contenders
@@ -67,12 +68,11 @@ def measure(case: Case, chosen: Sequence[Contender]) -> dict[str, Any]:
 COLUMNS = {part: lambda row, part=part: f"{row['errors'][part]['largest']:.1e}" for part in PARTS}
 
 
-@benchmark(
-    "precision",
-    "Errors of attention against float64.",
-    timed=False,
-    add=lambda parser: parser.sized("--lengths", (128, 512, 2048), (16,), help="positions"),
-)
+def _add(parser: Parser) -> None:
+    parser.sized("--lengths", (128, 512, 2048), (16,), help="positions")
+
+
+@benchmark(add=_add, timed=False)
 def main(recorder: Recorder, options: Any) -> Any:
     every = contenders(gpu=jax.default_backend() == "gpu")
     chosen = [one for one in every if "converted" not in one.name]

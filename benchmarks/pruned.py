@@ -422,15 +422,7 @@ def _read_files(options: Any) -> dict[str, str]:
     return {} if options.quick else {smollm2.PACKAGE: smollm2.FILE[1], HEADS.name: told}
 
 
-@benchmark(
-    "pruned",
-    "What removing 30% of the heads of SmolLM2 saves.",
-    "the whole model's",
-    rounds=None,
-    add=lambda parser: parser.set_defaults(dtype="float32"),
-    inputs=_read_files,
-    fraction=FRACTION,
-)
+@benchmark("the whole model's", rounds=None, inputs=_read_files, fraction=FRACTION)
 def main(recorder: Recorder, options: Any) -> Any:
     subject = made_up() if options.quick else trained()
     for setting, rounds in plan(options.quick, options.rounds):  # 6 to 20

@@ -175,16 +175,9 @@ def _add(parser: Parser) -> None:
     parser.clock()
     action, text = argparse.BooleanOptionalAction, "time it at four lengths too"
     parser.add_argument("--growth", action=action, default=True, help=text)
-    parser.set_defaults(dtype="float32")
 
 
-@benchmark(
-    "step",
-    "One step of SmolLM2 taken apart.",
-    "the whole step's",
-    add=_add,
-    inputs=lambda options: {smollm2.PACKAGE: smollm2.FILE[1]},
-)
+@benchmark("the whole step's", add=_add, inputs=lambda options: {smollm2.PACKAGE: smollm2.FILE[1]})
 def main(recorder: Recorder, options: Any) -> Any:
     setting = Setting(options.length, 1 if options.quick else 30)
     found = measure(setting, options)

@@ -32,6 +32,7 @@ class Parser(argparse.ArgumentParser):
             "with --quick nothing is written unless this is given)",
         )
         if ratios_to:
+            self.set_defaults(dtype="float32")
             quick = None if rounds is None else 4
             self.sized("--rounds", rounds, quick, help="rounds a case; even balances the order")
 

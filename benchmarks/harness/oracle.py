@@ -75,18 +75,15 @@ def attention_pieces(
     cotangent=None,
     most_pairs=MOST_PAIRS,
     sampled_rows=SAMPLED_ROWS,
-    one_head=True,
 ) -> tuple[str, list[Piece]]:
     """What `attention_float64` gives, or as much of it as can be afforded.
 
     Up to `most_pairs` (query, key) pairs of all heads together it is everything.  Beyond, it is
     a sample of the query rows of every head, the first and the last among them, with the output
-    and the gradient of the query; and all rows of one key/value head with the query heads that
-    read it, every gradient included, where these alone have no more than `most_pairs` and
-    `one_head` is set.
+    and the gradient of the query.
     """
     batch, heads, length = query.shape[:3]
-    kv_heads, key_length = key.shape[1:3]
+    key_length = key.shape[2]
     arguments = {"is_causal": is_causal, "cotangent": cotangent}
     if batch * heads * length * key_length <= most_pairs:
         found = attention_float64(query, key, value, **arguments)
@@ -97,17 +94,7 @@ def attention_pieces(
     found = _rows_float64(query, key, value, rows, is_causal, cotangent)
     at_rows = (slice(None), slice(None), rows)
     pieces = [Piece(n, at_rows, values) for n, values in enumerate(found)]
-    if not one_head or heads // kv_heads * length * key_length > most_pairs:
-        return f"{len(rows)} query rows of every head", pieces
-    entry, kv_head = rng.integers(batch), rng.integers(kv_heads)
-    one = (slice(entry, entry + 1), slice(kv_head, kv_head + 1))
-    group = (one[0], slice(kv_head * heads // kv_heads, (kv_head + 1) * heads // kv_heads))
-    if cotangent is not None:
-        arguments["cotangent"] = cotangent[group]
-    whole = attention_float64(query[group], key[one], value[one], **arguments)
-    places = (group, group, one, one)
-    pieces += [Piece(n, places[n], values) for n, values in enumerate(whole)]
-    return f"{len(rows)} query rows of every head, all of one key/value head", pieces
+    return f"{len(rows)} query rows of every head", pieces
 
 
 def _rows_float64(query, key, value, rows, is_causal, cotangent) -> tuple[np.ndarray, ...]:

@@ -78,8 +78,6 @@ class Recorder:
 
 
 def benchmark(
-    name: str,
-    description: str,
     ratios_to: str | None = None,
     *,
     rounds: int | None = 20,
@@ -89,12 +87,14 @@ def benchmark(
 ) -> Callable[[Callable[[Recorder, Any], Any]], Callable[..., int]]:
     """Make a command of a function that adds cases to a recorder; see `Parser` and `Recorder`.
 
-    What the function returns, a dictionary or nothing, is what else the result has; the exit
-    status of the command is 1 if a row was refused.
+    It is called as its file is. What the function returns, a dictionary or nothing, is what else
+    the result has; the exit status of the command is 1 if a row was refused.
     """
 
     def decorate(function: Callable[[Recorder, Any], Any]) -> Callable[..., int]:
         def main(arguments: Sequence[str] | None = None) -> int:
+            name = Path(function.__code__.co_filename).stem
+            description = (function.__globals__["__doc__"] or "").partition("\n")[0]
             parser = Parser(name, description, ratios_to=ratios_to, rounds=rounds)
             add(parser)
             options = parser.parse(arguments)

@@ -56,17 +56,12 @@ def test_a_sample_agrees_with_everything(is_causal, kv_heads):
     given = {"is_causal": is_causal, "cotangent": bar}
     whole = oracle.attention_float64(query, key, value, **given, block=4)
     words, pieces = oracle.attention_pieces(
-        query, key, value, **given, most_pairs=6 // kv_heads * 11**2, sampled_rows=4
+        query, key, value, **given, most_pairs=120, sampled_rows=4
     )
-    assert words == "4 query rows of every head, all of one key/value head"
-    assert [piece.output for piece in pieces] == [0, 1, 0, 1, 2, 3]
+    assert words == "4 query rows of every head"
+    assert [piece.output for piece in pieces] == [0, 1]
     assert {0, 10} <= set(pieces[0].where[2])
     for piece in pieces:
         found = whole[piece.output][piece.where]
         assert found.shape == piece.values.shape
         np.testing.assert_allclose(found, piece.values, rtol=1e-12, atol=1e-14)
-    words, pieces = oracle.attention_pieces(
-        query, key, value, **given, most_pairs=120, sampled_rows=4
-    )
-    assert words == "4 query rows of every head"
-    assert [piece.output for piece in pieces] == [0, 1]
