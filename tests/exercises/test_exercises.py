@@ -18,7 +18,13 @@ from tests.book import gates
 pytestmark = pytest.mark.unoptimized
 CHAPTERS = [info.name for info in pkgutil.iter_modules(exercises.__path__)]
 ANSWERS = {chapter: import_module(f"tests.exercises.{chapter}") for chapter in CHAPTERS}
-CHECKS = {chapter: import_module(f"mha_book.exercises.{chapter}").CHECKS for chapter in CHAPTERS}
+for chapter in CHAPTERS:
+    import_module(f"mha_book.exercises.{chapter}")
+CHECKS = {
+    chapter: [name.partition("/")[2] for name in exercises.CHECKS if name.startswith(f"{chapter}/")]
+    for chapter in (name.replace("_", "-") for name in CHAPTERS)
+}
+CHECKS = {chapter.replace("-", "_"): names for chapter, names in CHECKS.items()}
 
 
 def cases():

@@ -44,10 +44,10 @@ def attended(
     """
     options = {name: given for name, given in options.items() if given is not None}
     if records is None:
-        return multi_head_attention(params, x, **options)
+        return jnp.asarray(multi_head_attention(params, x, **options))
     output, inside = multi_head_attention(params, x, return_intermediates=True, **options)
     records.append(LayerRecord(inputs, inside))
-    return output
+    return jnp.asarray(output)
 
 
 def check_params(params: Any, kind: type) -> None:
