@@ -3,7 +3,6 @@
 import pytest
 
 from mha_book.models import text
-from mha_book.storage import INSTALL_LINE
 
 
 @pytest.mark.needs_models
@@ -41,10 +40,3 @@ def test_altered_text_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "find_package", lambda package: tmp_path)
     with pytest.raises(ValueError, match=r"sha256 of .*speeches: expected"):
         text.load_speeches()
-
-
-def test_missing_text_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(text, "_PACKAGE", "no_such_package_of_text")
-    with pytest.raises(ModuleNotFoundError, match=r"requirements-models\.txt"):
-        text.load_speeches()
-    assert "requirements-models.txt" in INSTALL_LINE
