@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mha_book.packages import PINS, find_package, import_extra, install, installed_file
 
 from mha_book.models import minilm
+from mha_book.storage.packages import PINS, find_package, import_extra, install, installed_file
 
 ROOT = Path(__file__).parents[2]
 CONTENT = b"forty-two"
@@ -69,9 +69,7 @@ def test_only_top_level_names_are_looked_up(package: Path, name: str) -> None:
 
 def test_a_missing_package_or_file_says_how_to_install_it(package: Path) -> None:
     """By a command that needs no file of the repository, which a wheel does not have."""
-    with pytest.raises(
-        FileNotFoundError, match=r"other\.bin; install it again with\n  pip install"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"other\.bin; install it again with\n  pip"):
         installed_file(package.name, "model/other.bin", DIGEST)
     for name in ("no_such_package_anywhere", "this"):  # a module has no folder, and is not run
         with pytest.raises(ModuleNotFoundError, match=f"{name} is not installed") as error:
