@@ -102,14 +102,14 @@ def test_far_positions_are_turned_right(jitted: bool, theta: float) -> None:
         np.testing.assert_allclose(np.sin(angles[:, 0]), np.sin(far.astype(float)), atol=1e-3)
 
 
-def test_a_factor_interpolates_positions():
+def test_a_factor_interpolates_positions(no_type_checks):
     for factor in (4.0, jnp.float32(4.0)):
         angles = rotary_angles(jnp.array([8, 4 * 10**6]), H, factor=factor)
         wanted = rotary_angles(jnp.array([2, 10**6]), H)
         np.testing.assert_allclose(angles, wanted, atol=1e-4)
 
 
-def test_a_traced_base_has_a_gradient():
+def test_a_traced_base_has_a_gradient(no_type_checks):
     def angle(theta):
         return rotary_angles(jnp.array([5]), 4, theta)[0, 1]  # 5 / sqrt(theta)
 
