@@ -1,5 +1,6 @@
 """Training: killed and resumed to the same bits; files that are whole or not there."""
 
+import importlib
 import io
 import json
 import secrets
@@ -17,7 +18,6 @@ import tqdm
 
 from experiments.shared import provenance
 from experiments.training import init_state, make_train_step, train
-from mha_book import storage
 from mha_book.storage import (
     PROVENANCE,
     load_arrays,
@@ -301,6 +301,6 @@ def test_a_missing_extra_says_what_to_install(module, monkeypatch, tmp_path):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return __import__(name, fromlist=["_"])
 
-    monkeypatch.setattr(storage.importlib, "import_module", absent)
+    monkeypatch.setattr(importlib, "import_module", absent)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "mha-book\[training\]"'):
         descent(1, tmp_path / "run.safetensors")
