@@ -21,14 +21,10 @@ def share(rate, penalty=None):
 ANSWERS = [
     ("gates", lambda w, d: (w * d).sum(axis=(1, 2)), "passed"),
     ("gates", lambda w, d: w * d, "one number a head"),
-    ("gates", lambda w, d: d.sum(axis=(1, 2)), "a block of ones"),
     ("reserve", reserve, "passed"),
     ("reserve", lambda x: x[-1] / sum(x[2**n] for n in range(int(np.log2(len(x))))), "is left"),
-    ("reserve", lambda x: reserve(x, over=False), "other way around"),
     ("forecast", lambda s: -(s(0.0) + 4 * s(0.5) + s(1.0)) / 6, "passed"),
     ("forecast", lambda s: -s(1.0), "degree 2"),
-    ("forecast", lambda s: -(s(0.0) + s(1.0)) / 2, "degree 3"),
     ("share", share, "passed"),
     ("share", lambda rate: 6.0, "two numbers"),
-    ("share", lambda rate: (3.0, 3.0), "nothing moves"),
 ]

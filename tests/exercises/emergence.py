@@ -22,14 +22,10 @@ def paired(changed, control, *, ddof=1, root=True):
 ANSWERS = [
     ("even-score", lambda p: float(np.mean([1 / (i + 1) for i in p])), "passed"),
     ("even-score", lambda p: float(np.mean([1 / i for i in p])), "sees itself too"),
-    ("even-score", lambda p: 1 / (float(np.mean(p)) + 1), "average the shares"),
     ("dimensions", lambda s, share: dimensions(np.sort(s**2)[::-1], share), "passed"),
     ("dimensions", lambda s, share: dimensions(np.sort(s)[::-1], share), "the square"),
-    ("dimensions", lambda s, share: dimensions(s**2, share), "the largest come first"),
     ("two-wide", lambda n: around(n, n**2), "passed"),
     ("two-wide", lambda n: around(n, 50.0), "make the queries longer"),
-    ("two-wide", lambda n: (np.ones((n, 2)), np.ones((n, 2))), "prefers key 0"),
     ("paired", paired, "passed"),
     ("paired", lambda a, b: paired(a, b, ddof=0), "n - 1"),
-    ("paired", lambda a, b: paired(a, b, root=False), "of a mean it is smaller"),
 ]

@@ -23,13 +23,10 @@ def slope(f, x):
 ANSWERS = [
     ("values", lambda: VALUES, "passed"),
     ("values", lambda: 3, "LaTeX as a string"),
-    ("values", lambda: VALUES + r" W^{g}", "the weights and dL/dO"),
     ("sink", sink, "passed"),
     ("sink", lambda a, d_a: a * (1 - a) * d_a, "diagonal of the Jacobian"),
-    ("sink", lambda a, d_a: a * d_a, "depend on score j"),
     ("block", block, "passed"),
     ("block", lambda *given: given[0], "three arrays"),
-    ("block", lambda *given: block(*given)[::-1], "d_q of shape"),
     ("slope", slope, "passed"),
     ("slope", lambda f, x: (f(x + 1e-6) - f(x - 1e-6)) / 2e-6, "on the scale of x"),
 ]

@@ -3,11 +3,8 @@
 ANSWERS = [
     ("least-time", lambda f, m, p, w: max(f / p, m / w), "passed"),
     ("least-time", lambda f, m, p, w: f / p + m / w, "the times do not add"),
-    ("least-time", lambda f, m, p, w: min(f / p, m / w), "when the slower of the two is"),
     ("intensity", lambda n, k, s, h, b: 2 * n / (k * b), "passed"),
     ("intensity", lambda n, k, s, h, b: 2 / b, "serves 3 query heads"),
-    ("intensity", lambda n, k, s, h, b: n / (k * b), "two operations"),
     ("whole", lambda share, gain: 1 / (1 - share + share / gain), "passed"),
     ("whole", lambda share, gain: 1 - share + share / gain, "how many times as fast"),
-    ("whole", lambda share, gain: 1 - share + share * gain, "speeds do not"),
 ]

@@ -24,14 +24,10 @@ def score(omega, gamma):
 ANSWERS = [
     ("controls", drawn, "passed"),
     ("controls", lambda t, n, g: t, "must not be"),
-    ("controls", lambda t, n, g: [(3, 0), (5, 1), (5, 2)], "as many heads of each layer"),
     ("copy", copy, "passed"),
     ("copy", lambda t: copy(t, 0), "follows the first occurrence"),
-    ("copy", lambda t: t[-1], "repeats the last token"),
     ("compose", score, "passed"),
     ("compose", lambda o, g: score(o, g.T), "through the queries"),
-    ("compose", lambda o, g: score(o, g) ** 2, "take the root"),
     ("route", lambda w, a, k: (w - k) / (w - a), "passed"),
     ("route", lambda w, a, k: (k - a) / (w - a), "other routes"),
-    ("route", lambda w, a, k: k / w, "what is left"),
 ]

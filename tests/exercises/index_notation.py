@@ -12,14 +12,10 @@ KEYS = (
 ANSWERS = [
     ("read", lambda: "hba,hBa->hbB", "passed"),
     ("read", lambda: "hbB", "such as"),
-    ("read", lambda: "hba,Bha->hbB", "the factors are"),
     ("write", lambda: r"\bar A^{ij} = \frac{1}{N} \sum_h A^{hij}", "passed"),
     ("write", lambda: 3, "LaTeX as a string"),
-    ("write", lambda: r"\bar A^{ij} = A^{hij}", "does not use N"),
     ("gradient", lambda: (QUERY, KEYS), "passed"),
     ("gradient", lambda: QUERY, "two equations"),
-    ("gradient", lambda: (QUERY, KEYS.replace(r"\frac{1}{\sqrt{d_k}} ", "")), "does not use d_k"),
     ("linear", lambda: 8 * 4096 * 64 * 64 * 4, "passed"),
     ("linear", lambda: 8 * 4096 * 4096 * 64 * 4, "order that makes scores"),
-    ("linear", lambda: 8 * 4096 * 64 * 64 * 2, "two operations"),
 ]

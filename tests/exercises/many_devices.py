@@ -15,10 +15,6 @@ def contiguous(length, devices):
     return np.arange(length).reshape(devices, -1).tolist()
 
 
-def striped(length, devices):
-    return np.arange(length).reshape(-1, devices).T
-
-
 def join(outputs, lses):
     top = lses.max(axis=0)
     lse = top + np.log(np.exp(lses - top).sum(axis=0))
@@ -42,11 +38,8 @@ def sent(devices, length, heads, key_heads, width, size):
 ANSWERS = [
     ("place", zigzag, "passed"),
     ("place", contiguous, "one device has 36 pairs to compute, another 100"),
-    ("place", striped, "one device has 64 pairs to compute, another 72"),
     ("join", join, "passed"),
     ("join", careless, "near 200"),
-    ("join", lambda o, s: (o.mean(axis=0), join(o, s)[1]), "not as every other"),
     ("sent", sent, "passed"),
     ("sent", lambda *x: (sent(*x)[0] // 2, sent(*x)[1]), "so each part goes twice"),
-    ("sent", lambda *x: (sent(*x)[0], sent(*x)[0]), "key heads travel around the ring"),
 ]

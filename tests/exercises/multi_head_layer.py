@@ -23,11 +23,8 @@ def from_gpt2(c_attn, c_proj, num_heads):
 ANSWERS = [
     ("best-one-head", lambda: BEST, "passed"),
     ("best-one-head", lambda: BEST + 0.02, "the error for"),
-    ("best-one-head", lambda: np.eye(2), "the error for pq is 0.50"),
     ("reorder", reorder, "passed"),
     ("reorder", lambda params, order: params, "w_q is still in the old order"),
-    ("reorder", lambda p, order: reorder(p, order, False), "w_o is still in the old order"),
     ("from-gpt2", from_gpt2, "passed"),
     ("from-gpt2", lambda c, p, n: FusedMultiHeadParams(c, p), "w_qkv: expected shape"),
-    ("from-gpt2", lambda c, p, n: (c, p), "expected FusedMultiHeadParams"),
 ]

@@ -1,7 +1,5 @@
 """The exercises on attention without stored scores: right answers, wrong ones with hints."""
 
-import math
-
 import numpy as np
 
 
@@ -42,14 +40,10 @@ def visited(length, w, rows, keys, *, start=1):
 ANSWERS = [
     ("update", one_block(), "passed"),
     ("update", one_block(fade_output=False), "larger score: the old output has to fade"),
-    ("update", one_block(fade_total=False), "larger score: the old total has to fade"),
     ("merge", join, "passed"),
     ("merge", half, "the parts do not count alike"),
-    ("merge", lambda *x: join(*x, larger_out=False), "an exponential overflows"),
     ("visited", visited, "passed"),
     ("visited", lambda n, w, r, u: (n // r) * (n // u), "these are all blocks"),
-    ("visited", lambda n, w, r, u: visited(n, n, r, u), "under the window"),
     ("rises", lambda n: sum(1 / count for count in range(2, n + 1)), "passed"),
     ("rises", lambda n: sum(1 / count for count in range(1, n + 1)), "the first score is no rise"),
-    ("rises", lambda n: math.log(n) if n > 2 else (n - 1) / 2, "exactly it is a sum"),
 ]

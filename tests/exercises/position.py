@@ -20,11 +20,8 @@ def score(q, k, distance, theta):
 ANSWERS = [
     ("turn", turn, "passed"),
     ("turn", lambda pair, i, speed: turn(pair, i, speed, -1), "backwards"),
-    ("turn", lambda pair, i, speed: turn(pair, 1, speed), "position times the speed"),
     ("score", score, "passed"),
     ("score", lambda q, k, n, theta: score(q, k, -n, theta), "the other sign"),
-    ("score", lambda q, k, n, theta: score(q, k, n, theta) / math.sqrt(len(q)), "leave"),
     ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)[order]).max(), "passed"),
     ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)).max(), "is blind"),
-    ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)[order]), "the largest difference"),
 ]

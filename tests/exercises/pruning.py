@@ -25,11 +25,8 @@ def excess(loss, n, heads):
 ANSWERS = [
     ("sensitivity", lambda o, s: abs(gates_of(o, s)).mean(0), "passed"),
     ("sensitivity", lambda o, s: abs(gates_of(o, s).mean(0)), "opposite signs of texts cancel"),
-    ("sensitivity", lambda o, s: gates_of(o, s).mean(0), "has a sign"),
     ("remove", lowest, "passed"),
     ("remove", lambda r, s: np.argsort(r, axis=None)[: round(s * r.size)], "is a pair"),
-    ("remove", lambda r, s: lowest(r, s, -1), "missed most"),
     ("excess", excess, "passed"),
     ("excess", single, "the joint rise"),
-    ("excess", lambda loss, n, hs: sum(single(loss, n, h) for h in hs), "the sum of what"),
 ]

@@ -23,11 +23,8 @@ def bisect(sign):
 ANSWERS = [
     ("cosine", lambda d, s, w: math.log(w * (s - 1) / (1 - w)) / math.sqrt(d), "passed"),
     ("cosine", lambda d, s, w: math.log(w * (s - 1) / (1 - w)), "that is the score itself"),
-    ("cosine", lambda d, s, w: math.log(w * (s - 1) / (1 - w)) / d, "not all of it"),
     ("temperature", bisect(1), "passed"),
     ("temperature", bisect(-1), "the factor multiplies the scores"),
-    ("temperature", lambda s, e: 1.0, "the mean entropy at factor 1.000 is"),
     ("same-training", lambda d, o: (d**-0.5, d**-0.5 if o == "adam" else 1 / d), "passed"),
     ("same-training", lambda d, o: (1 / d, d**-0.5), "the factor of the start"),
-    ("same-training", lambda d, o: (d**-0.5, d**-0.5), "sqrt(d_k) times as long"),
 ]

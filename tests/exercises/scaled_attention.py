@@ -26,11 +26,8 @@ def masked(allowed):
 ANSWERS = [
     ("softmax", softmax, "passed"),
     ("softmax", lambda s: jnp.exp(s), "divide by the row's sum"),
-    ("softmax", lambda s: jnp.exp(s) / jnp.exp(s).sum(), "a sum of its own"),
     ("visible", masked(lambda p, i, j, w: (j <= p) & (j >= p - w)), "passed"),
     ("visible", masked(lambda p, i, j, w: j <= i), "the offset is left out"),
-    ("visible", masked(lambda p, i, j, w: (j <= i) & (j >= i - w)), "the offset is left out"),
     ("empty", lambda o, m: jnp.where(m.any(-1, keepdims=True), o, 0), "passed"),
     ("empty", lambda o, m: o * m.any(-1, keepdims=True).astype(o.dtype), "0 times NaN is NaN"),
-    ("empty", lambda o, m: jnp.nan_to_num(o), "has to be zero"),
 ]

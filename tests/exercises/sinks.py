@@ -9,11 +9,6 @@ def joined(scores, logit):
     return weights / weights.sum(1, keepdims=True)
 
 
-def plain(scores, logit):
-    weights = np.exp(scores - scores.max(1, keepdims=True))
-    return weights / weights.sum(1, keepdims=True)
-
-
 def seen(length, window, kept, least=0):
     place = np.arange(length)
     back = place[:, None] - place
@@ -27,11 +22,8 @@ def kept_keys(length, heads, whole, window, kept):
 ANSWERS = [
     ("denominator", lambda s, c: joined(s, c)[:, :-1], "passed"),
     ("denominator", joined, "a column for the sink"),
-    ("denominator", plain, "those sum to 1"),
     ("visible", seen, "passed"),
     ("visible", lambda t, w, n: seen(t, w, n, -1), "comes after it"),
-    ("visible", lambda t, w, n: seen(t, w + 1, n), "one key too many"),
     ("cached", kept_keys, "passed"),
     ("cached", lambda t, k, x, w, n: x * t + (k - x) * w, "first positions are missing"),
-    ("cached", lambda t, k, x, w, n: x * t + (k - x) * (w + n), "than there are tokens"),
 ]

@@ -18,18 +18,10 @@ def overlap(one, other):
 ANSWERS = [
     ("null-value", null_value, "passed"),
     ("null-value", lambda n: np.mean([1 / (i + 1) for i in range(n)]), "does not count"),
-    ("null-value", lambda n: 1 / n if n > 2 else 0.5, "sees i + 1 keys"),
     ("induction-targets", targets, "passed"),
     ("induction-targets", lambda t, q: [j for j in range(q) if t[j] == t[q]], "what follows"),
-    (
-        "induction-targets",
-        lambda t, q: [j - 1 for j in range(1, q) if t[j] == t[q]] if q == 4 else targets(t, q),
-        "stand before",
-    ),
     ("excess", lambda m, null: (m - null) / (1 - null), "passed"),
     ("excess", lambda m, null: m - null, "difference"),
-    ("excess", lambda m, null: m / null, "ratio"),
     ("overlap", overlap, "passed"),
     ("overlap", lambda a, b: (float((a | b).sum()), 0.0), "in one list or the other"),
-    ("overlap", lambda a, b: (overlap(a, b)[0], overlap(a, b)[1] / a.size), "a share of all heads"),
 ]

@@ -16,18 +16,11 @@ def naive(scores, sink):
         return np.exp(scores) / (np.exp(scores).sum(axis=-1, keepdims=True) + np.exp(sink))
 
 
-def softmax(scores, sink):
-    return weights(scores, -np.inf)
-
-
 ANSWERS = [
     ("heads", lambda n, e, a: (n + e) // (2 * a), "passed"),
     ("heads", lambda n, e, a: (n + e) // a, "a key and a value"),
-    ("heads", lambda n, e, a: n // (2 * a), "rotated part"),
     ("line", lambda: ONE_VALUE, "passed"),
     ("line", lambda: r"V^{jc} = X^{jb} W_V^{bc}", "make no layer with the others"),
-    ("line", lambda: r"V^{hjc} = X^{jb} W_V^{hbc}", "does not run"),
     ("sink", weights, "passed"),
     ("sink", naive, "not finite"),
-    ("sink", softmax, "sum to one"),
 ]

@@ -1,7 +1,6 @@
 """The tiny transformer: against loops by hand, its options, and what it refuses."""
 
 import dataclasses
-import itertools
 import math
 
 import jax
@@ -13,7 +12,6 @@ from mha_book.models import tiny
 from mha_book.models.interface import LayerRecord
 from mha_book.models.tiny import TinyConfig, init_tiny
 from mha_book.multihead.dropout import Dropout
-from tests.attention.contract.cases import ANYWHERE
 
 pytestmark = pytest.mark.unoptimized
 
@@ -168,39 +166,3 @@ def test_dropout_needs_a_key_and_acts_in_every_layer():
     gates = jnp.ones((2, 6)).at[0].set(0.0)  # the second layer alone still drops
     alone = [forward(params, tokens(), config=config, rng_key=k, gates=gates) for k in keys]
     assert not np.allclose(*alone, atol=1e-2)
-
-
-@pytest.mark.parametrize("name", ["reference", *sorted({*ANYWHERE} - {"reference"})])
-def test_it_trains_with_every_implementation(name):
-    params = model()
-
-    def loss(params, implementation):
-        return tiny.loss(params, tokens(), config=CONFIG, implementation=implementation)
-
-    both = jax.jit(jax.value_and_grad(loss), static_argnums=1)
-    value, gradient = both(params, name)
-    wanted, reference = both(params, "reference")
-    assert value == pytest.approx(float(wanted), rel=1e-5)
-    for got, want in zip(jax.tree.leaves(gradient), jax.tree.leaves(reference), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
-
-
-def test_the_start_is_the_same_in_every_precision():
-    draw_in = jax.jit(init_tiny, static_argnums=(1, 2))
-    narrow = draw_in(jax.random.key(0), CONFIG, jnp.float32)
-    with jax.enable_x64(True):
-        wide = draw_in(jax.random.key(0), CONFIG, jnp.float64)
-        for a, b in zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True):
-            assert b.dtype == jnp.float64
-            np.testing.assert_array_equal(np.asarray(a, np.float64), b)
-
-
-def test_kv_heads_and_widths_are_free():
-    for heads, kv_heads, head_dim in itertools.product((1, 6), (1, None), (3, 8)):
-        config = dataclasses.replace(
-            CONFIG, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim
-        )
-        params = shapes(config)
-        assert params.layers[0].attention.w_k.shape == (10, kv_heads or heads, head_dim)
-        logits = jax.eval_shape(lambda p, c=config: tiny.forward(p, tokens(), config=c), params)
-        assert logits.shape == (B, T, 11)

@@ -84,25 +84,6 @@ def test_what_fills_a_row_up_does_not_matter(filler):
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got))
 
 
-def test_sizes_may_be_numpy_s(no_type_checks):
-    config = tiny.TinyConfig(
-        vocab_size=np.int64(101),
-        d_model=np.int32(8),
-        num_layers=np.int64(1),
-        positions="rotary",
-        epsilon=np.float32(1e-5),
-        rope_theta=np.float64(1e4),
-        head_dim=np.int64(2),
-    )
-    params = tiny.init_tiny(0, config)
-    out = tiny.forward(params, SMALL, config=config)
-    assert out.dtype == jnp.float32
-    assert np.isfinite(out).all()
-    sizes = {"epsilon": np.float64(1e-5), "rope_theta": np.float32(1e5)}
-    odd = SMOLLM2.config._replace(**sizes)
-    assert smollm2.forward(SMOLLM2.params, SMALL, config=odd).dtype == jnp.float32
-
-
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
 def test_lengths_of_narrow_integers_count_as_far_as_wide_ones(dtype):
     """200 positions are more than int8 has: counted in it, the last ones would be real again."""
