@@ -197,7 +197,7 @@ def _spec(program: Program, target: str) -> AttentionSpec:
     parts: frozenset[str] = frozenset({"lengths"})
     if program.mask != "lengths":
         mask = _mask(program.mask, None)
-        parts = frozenset() if mask is None else mask.parts
+        parts = frozenset() if mask is None else mask.kinds
     of_keys = (1, program.num_kv_heads, program.length, HEAD_DIM)
     generation = compiled.GPUS.get(target, {}).get("compute_capability")
     return AttentionSpec(

@@ -76,7 +76,12 @@ def of_language_models() -> list[WrongCall]:
             bad(f"{name}: layers", on(config=smollm2.CONFIG), "config.num_layers", "1", "30"),
             bad(f"{name}: no config", on(config=None), "config", "SmolLM2Config", "NoneType"),
             bad(f"{name}: gates", on(gates=jnp.ones(6)), "gates", "(L, N) = (1, 6)", "(6,)"),
+<<<<<<< HEAD
             bad(f"{name}: window", on(window=-1), "window", "non-negative", "-1"),
+=======
+            bad(f"{name}: window", on(window=0), "window", "positive", "0"),
+            bad(f"{name}: float window", on(window=2.5), "window", "integer", "2.5"),
+>>>>>>> multihead
             bad(f"{name}: angles", on(angles=jnp.ones((T, 3))), "angles", "axis -1", "3"),
         ]  # fmt: skip
 
@@ -115,7 +120,12 @@ def of_language_models() -> list[WrongCall]:
         bad("loss: nothing predicted", lambda: smollm2.loss(SMOL.params, IDS, LENGTHS * 0 + 1,
             config=SMOL.config), "lengths", "two tokens", "[1, 1]"),
         bad("init_caches: capacity", init(B, 0), "capacity", "positive", "0"),
+<<<<<<< HEAD
         bad("init_caches: window", init(B, 3, window=5), "capacity", "window + 1", "3"),
+=======
+        bad("init_caches: float", init(B, 9.0), "capacity", "integer", "9.0"),
+        bad("init_caches: window", init(B, 3, window=5), "capacity", "the window, 5 slots", "3"),
+>>>>>>> multihead
         bad("init_caches: params", init(B, 9, params={}), "params", "SmolLM2Params", "dict"),
         bad("from_gguf: path", lambda: smollm2.from_gguf("model.gguf"), "reader", "GGUFReader",
             "str"),
@@ -180,7 +190,7 @@ def of_generation_and_tokens() -> list[WrongCall]:
             "-1.0"),
         bad("generate: top_k", write(top_k=102, rng_key=0), "top_k", "1 to 101", "102"),
         bad("generate: seed", write(rng_key=4.2), "rng_key", "PRNG key", "4.2"),
-        bad("generate: window", write(window=-1), "window", "non-negative", "-1"),
+        bad("generate: window", write(window=0), "window", "positive", "0"),
         bad("generate: stop", write(stop_ids="end"), "stop_ids", "token ids", "'end'"),
         bad("sample: rank", lambda: generation.sample_token(logits[0]), "logits", "(B, V)",
             "(101,)"),

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import (
+    array_mask,
     attend,
     attention_spec,
     causal,
-    explicit,
     fuse,
     init_multi_head,
     padding,
@@ -169,9 +169,9 @@ def of_foreign_arrays() -> list[WrongCall]:
         bad("padding: masked", lambda: padding(masked), "key_lengths", "an array of integers",
             "masked_array"),
         bad("causal: masked", lambda: causal(masked), "query_offset", "an integer", "int64"),
-        bad("explicit: masked", lambda: explicit(masked[None] > 0), "array", "a boolean array",
+        bad("explicit: masked", lambda: array_mask(masked[None] > 0), "array", "a boolean array",
             "MaskedArray"),
-        bad("explicit: another library", lambda: explicit(Tensor()), "array", "a boolean array",
+        bad("explicit: another library", lambda: array_mask(Tensor()), "array", "a boolean array",
             "Tensor"),
         bad("tokens: bytes exchanged",
             lambda: smollm2.forward(SMOL.params, np.asarray(IDS).astype(">i4"),

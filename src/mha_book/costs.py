@@ -150,6 +150,8 @@ def latent_size(
     rotary_dim, value_dim, into = _sizes(
         rotary_dim=rotary_dim, value_dim=value_dim, query_latent_dim=into
     )
+    if rotary_dim % 2:
+        raise ValueError(f"rotary_dim: expected an even number, for pairs to rotate; got {rotary_dim}")
     query = into * num_heads * (head_dim + rotary_dim)
     query += 0 if query_latent_dim is None else d_model * into
     latent = d_model * (latent_dim + rotary_dim)
@@ -262,7 +264,7 @@ def visible_pair_count(query_length: int, key_length: int, window: int | None = 
     Args:
         query_length: ``T``; ``T(T + 1)/2`` pairs for ``T = S`` without a window.
         key_length: ``S``, at least ``T``.
-        window: how many keys a query sees at most, its own included; None for no limit.
+        window: how many keys a query sees at most, its own included, as everywhere; None for all.
 
     Raises:
         ValueError: a length or the window is not 0 or a positive integer, or ``S`` is below ``T``.

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attend, attention_spec, causal, explicit, padding, select, sliding_window
+from mha_book import array_mask, attend, attention_spec, causal, padding, select, sliding_window
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec
 from mha_book.masks import Mask, as_mask, visibility
 from tests import oracles
@@ -100,16 +100,16 @@ def _causal(draw: random.Random, shape: tuple[int, ...]) -> Drawn:
 
 
 def _window(draw: random.Random, shape: tuple[int, ...]) -> Drawn:
-    left, right = (draw.choice((None, 0, 1, 2, np.int32(3))) for _ in range(2))
+    width, right = draw.choice((None, 1, 2, np.int32(4))), draw.choice((None, 0, 1, np.int32(3)))
     offset, each = _offset(draw, shape)
 
     def rule(b: tuple[int, ...], n: int, i: int, j: int) -> bool:
         position = i + each[b]
-        inside = left is None or j >= position - left
+        inside = width is None or j > position - width
         return bool(inside and (right is None or j <= position + right))
 
-    words = f"sliding_window({left}, {right}, {each.tolist()})"
-    return Drawn(sliding_window(left, right, offset), words, rule)
+    words = f"sliding_window({width}, {right}, {each.tolist()})"
+    return Drawn(sliding_window(width, right, offset), words, rule)
 
 
 def _lengths(draw: random.Random, shape: tuple[int, ...]) -> Drawn:
@@ -132,8 +132,8 @@ def _array(draw: random.Random, shape: tuple[int, ...]) -> Drawn:
     axes = tuple(draw.choice((1, size)) for size in shape)
     given = np.random.default_rng(draw.randrange(2**32)).random(axes) < draw.random()
     full = np.broadcast_to(given, shape)
-    words = f"explicit(of shape {axes})"
-    return Drawn(explicit(jnp.asarray(given)), words, lambda b, n, i, j: bool(full[*b, n, i, j]))
+    words = f"array_mask(of shape {axes})"
+    return Drawn(array_mask(jnp.asarray(given)), words, lambda b, n, i, j: bool(full[*b, n, i, j]))
 
 
 LEAVES: dict[str, Callable[[random.Random, tuple[int, ...]], Drawn]] = {
@@ -265,23 +265,23 @@ def _wrong(draw: random.Random, shape: tuple[int, ...]) -> tuple[str, Callable[[
     more = (*batch, 5)
     choice: list[tuple[str, Callable[[], Any]]] = [
         ("query_offset", lambda: causal(draw.choice((1.5, "1", None, True, jnp.ones(batch))))),
-        ("left", lambda: sliding_window(draw.choice((-1, 0.5, "2", True)))),
-        ("right", lambda: sliding_window(1, draw.choice((-2, 1.0, [1])))),
+        ("window", lambda: sliding_window(draw.choice((0, 0.5, "2", True)))),
+        ("right", lambda: sliding_window(2, draw.choice((-2, 1.0, [1])))),
         ("key_lengths", lambda: padding(draw.choice((3, [3], None, jnp.ones(batch))))),
         ("key_lengths", lambda: padding(jnp.full(batch, -1))),
         ("query_lengths", lambda: padding(jnp.full(batch, 0), draw.choice((2, jnp.full(3, -1))))),
-        ("array", lambda: explicit(draw.choice((None, [[True]], jnp.ones(shape))))),
-        ("array", lambda: explicit(jnp.ones((3,), bool))),
+        ("array", lambda: array_mask(draw.choice((None, [[True]], jnp.ones(shape))))),
+        ("array", lambda: array_mask(jnp.ones((3,), bool))),
         ("other", lambda: causal() & draw.choice((None, True, np.ones(shape, bool)))),
         ("other", lambda: np.ones(shape, bool) | causal()),
         ("mask.upper", lambda: causal(jnp.zeros(more, int))),
-        ("mask.lower", lambda: sliding_window(1, None, jnp.zeros(more, int))),
+        ("mask.lower", lambda: sliding_window(2, None, jnp.zeros(more, int))),
         ("mask.key_lengths", lambda: padding(jnp.zeros(more, int))),
         ("mask.key_lengths", lambda: padding(jnp.full(batch, keys + 1))),
         ("mask.query_lengths", lambda: padding(jnp.full(batch, 0), jnp.full(batch, queries + 1))),
-        ("mask", lambda: explicit(jnp.ones((1, *shape), bool))),
-        ("mask", lambda: explicit(jnp.ones(shape[1:], bool))),
-        ("mask", lambda: explicit(jnp.ones((*shape[:-1], keys + 2), bool))),
+        ("mask", lambda: array_mask(jnp.ones((1, *shape), bool))),
+        ("mask", lambda: array_mask(jnp.ones(shape[1:], bool))),
+        ("mask", lambda: array_mask(jnp.ones((*shape[:-1], keys + 2), bool))),
         ("mask", lambda: Mask(array=jnp.ones(shape))),
         ("mask.upper", lambda: Mask(upper=0.5)),
         ("mask.key_lengths", lambda: Mask(key_lengths=3)),
@@ -331,7 +331,7 @@ def selected(draw: random.Random) -> str:
         frozenset(kind for kind in kinds if draw.random() < 0.25),
         draw.random() < 0.3,
         draw.choice(("cpu", "gpu", "tpu")),
-        frozenset(w for w in ("lse", "forward_mode", "weight_factors") if draw.random() < 0.2),
+        frozenset(w for w in ("lse", "forward_mode", "dropout_multiplier") if draw.random() < 0.2),
         draw.choice((None, (7, 5), (8, 0), (9, 0), (10, 0), (12, 1))),
         draw.random() < 0.2,
         draw.random() < 0.2,
@@ -343,7 +343,7 @@ def selected(draw: random.Random) -> str:
         reason = implementation.why_unsupported and implementation.why_unsupported(spec)
         if "forward_mode" in spec.wants and not implementation.forward_mode:
             reason = reason or "forward"
-        if "weight_factors" in spec.wants and not implementation.weight_factors:
+        if "dropout_multiplier" in spec.wants and not implementation.dropout_multiplier:
             reason = reason or "factors"
         assert reason is None or (isinstance(reason, str) and reason.strip()), name
         reasons[name] = reason

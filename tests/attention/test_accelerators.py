@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.harness import compiled
-from mha_book import attend, causal, explicit, init_multi_head, multi_head_attention, padding
+from mha_book import array_mask, attend, causal, init_multi_head, multi_head_attention, padding
 from mha_book.attention.blockwise import blockwise_attention
 from mha_book.attention.flash import flash_attention
 from mha_book.attention.operands import prepare
@@ -88,7 +88,7 @@ def test_the_reference_holds_the_scores() -> None:
 
 def test_what_splash_attention_cannot_serve_goes_by_blocks() -> None:
     def call(q: jax.Array, k: jax.Array, v: jax.Array, array: jax.Array) -> jax.Array:
-        return attend(q, k, v, mask=explicit(array))
+        return attend(q, k, v, mask=array_mask(array))
 
     program = compiled.compile_for(call, QUERY, KEY, KEY, ((1, 1, T), "bool"))
     assert compiled.kernels(program) == {}

@@ -23,16 +23,16 @@ from mha_book.attention.blocks import (
 )
 from mha_book.attention.blockwise import blockwise_attention
 from mha_book.attention.operands import prepare
-from mha_book.masks import Mask, causal, explicit, padding, sliding_window
+from mha_book.masks import Mask, array_mask, causal, padding, sliding_window
 
 B, N, K, T, S, H = 2, 6, 2, 23, 29, 5
 MASKS = {
     "none": None,
     "causal": causal(6),
-    "window": sliding_window(4, 2, query_offset=3),
+    "window": sliding_window(5, 2, query_offset=3),
     "lengths": padding(jnp.array([13, 29]), jnp.array([23, 5])) & causal(3),
     "offset by entry": causal(jnp.array([0, 6])),
-    "array": explicit(jnp.asarray(np.random.default_rng(3).random((B, N, T, S)) < 0.5)),
+    "array": array_mask(jnp.asarray(np.random.default_rng(3).random((B, N, T, S)) < 0.5)),
 }
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from mha_book import (
     Mask,
+    array_mask,
     attend,
     attention_spec,
     causal,
-    explicit,
     padding,
     scaled_dot_product_attention,
     select,
@@ -186,7 +186,7 @@ def operands(dtype: str = "float32") -> tuple[jax.Array, jax.Array, jax.Array]:
             {"mask": padding(jnp.array([2, 3])), "is_causal": True},
             {"mask_kind": frozenset({"causal", "lengths"})},
         ),
-        ({"mask": explicit(jnp.ones((1, 1, T, S), bool))}, {"mask_kind": frozenset({"array"})}),
+        ({"mask": array_mask(jnp.ones((1, 1, T, S), bool))}, {"mask_kind": frozenset({"array"})}),
         ({"mask": jnp.ones((1, 1, T, S), bool)}, {"mask_kind": frozenset({"array"})}),
         ({"bias": jnp.ones((1, 1, T, S))}, {"has_bias": True}),
         ({"return_lse": True}, {"wants": LSE}),
@@ -306,7 +306,7 @@ def test_structure_is_not_materialized_before_it_is_needed(
     attend(*operands(), **given)
     assert isinstance(seen[0], Mask)
     assert seen[0].array is None
-    assert seen[0].parts == {"causal", "lengths"}
+    assert seen[0].kinds == {"causal", "lengths"}
 
 
 @pytest.mark.parametrize("name", ANYWHERE)

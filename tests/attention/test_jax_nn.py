@@ -46,7 +46,7 @@ def operands(key_length: int, batch: tuple[int, ...] = (B,)) -> list[jax.Array]:
 
 
 @pytest.mark.parametrize("batch", [(), (B,), (B, 3)])
-@pytest.mark.parametrize("mask", [None, causal(), sliding_window(2), "lengths"])
+@pytest.mark.parametrize("mask", [None, causal(), sliding_window(3), "lengths"])
 @pytest.mark.parametrize("key_length", [3, 5, 7])
 @pytest.mark.parametrize("scale", [None, 0.3, np.float32(0.3)])
 def test_it_is_given_what_it_takes(
@@ -178,7 +178,7 @@ LONG = 600
     "mask, kind",
     [
         (lambda lengths: causal(), "CAUSAL"),
-        (lambda lengths: padding(lengths) & sliding_window(100), "PADDING_CAUSAL"),
+        (lambda lengths: padding(lengths) & sliding_window(101), "PADDING_CAUSAL"),
         (lambda lengths: padding(lengths, lengths), "PADDING"),
     ],
     ids=["causal", "lengths and a window", "lengths"],

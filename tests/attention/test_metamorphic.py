@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import attend, causal, explicit, multi_head_attention, padding
+from mha_book import array_mask, attend, causal, multi_head_attention, padding
 from mha_book.attention.online_softmax import finalize, init, merge, update
 from mha_book.models.minilm import load_minilm
 from mha_book.models.tokens import tokenize
@@ -103,7 +103,7 @@ def every_key_twice(run: Callable[..., Any], q: Any, k: Any, v: Any) -> tuple[An
 def hidden_keys_left_out(run: Callable[..., Any], q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     size = k.shape[2]
     seen = jnp.arange(size) % 3 != 1
-    mask = explicit(jnp.broadcast_to(seen, (1, 1, q.shape[2], size)))
+    mask = array_mask(jnp.broadcast_to(seen, (1, 1, q.shape[2], size)))
     return run(q, k, v, mask=mask), run(q, k[:, :, seen], v[:, :, seen])
 
 

@@ -11,9 +11,9 @@ import pytest
 from jax.test_util import check_grads
 
 from mha_book import (
+    array_mask,
     attention_weights,
     causal,
-    explicit,
     padding,
     scaled_dot_product_attention,
     sliding_window,
@@ -76,7 +76,7 @@ def test_one_key_far_ahead_takes_everything() -> None:
 
 def test_one_visible_key_gives_its_value() -> None:
     value = draw(S, C)
-    mask = explicit(jnp.eye(T, S, dtype=bool))
+    mask = array_mask(jnp.eye(T, S, dtype=bool))
     output = sdpa(draw(T, H), draw(S, H), value, mask=mask)
     np.testing.assert_array_equal(output, value[:T])
 
@@ -143,7 +143,7 @@ def test_gradients_of_the_oracle_are_those_of_its_forward_loop(with_mask: bool) 
 def test_weights_output_and_lse_against_the_loops() -> None:
     query, key, value = operands("float64")
     bias = draw(1, N, T, S, dtype="float64")
-    mask = sliding_window(2, 3) & padding(jnp.array([4, 6]))
+    mask = sliding_window(3, 3) & padding(jnp.array([4, 6]))
     given = {"mask": mask, "bias": bias, "scale": 0.7}
     output, lse = sdpa(query, key, value, **given, return_lse=True)
     visible = np.asarray(mask.materialize(T, S))

@@ -282,10 +282,10 @@ def a_plan_costs_what_the_program_sends() -> None:
     plans = (
         ((1, 2, 2), 2, "ring", "zigzag", causal()),
         ((2, 1, 4), 4, "all_to_all", "contiguous", causal()),
-        ((1, 1, 8), 8, "ring", "contiguous", sliding_window(3, 2)),
+        ((1, 1, 8), 8, "ring", "contiguous", sliding_window(4, 2)),
         ((2, 2, 2), 2, "ring", "striped", None),
         ((1, 1, 8), 4, "ring", "zigzag", causal()),
-        ((1, 1, 8), 8, "ring", "contiguous", sliding_window(5)),
+        ((1, 1, 8), 8, "ring", "contiguous", sliding_window(6)),
         ((1, 2, 4), 4, "all_to_all", "contiguous", None),
         ((2, 1, 4), 8, "all_to_all", "contiguous", causal()),
         ((1, 1, 1), 8, "ring", "contiguous", causal()),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
-from mha_book.masks import Mask, causal, explicit, padding, sliding_window
+from mha_book.masks import Mask, array_mask, causal, padding, sliding_window
 from mha_book.sharding.all_to_all import all_to_all_attention
 from mha_book.sharding.mesh import MeshAxes, operand_specs
 from mha_book.sharding.placement import make_placement, place, restore
@@ -41,14 +41,14 @@ class Kind(NamedTuple):
 MASKS = {
     "none": Kind(lambda batch: None, lambda b, n, i, j: True),
     "causal": Kind(lambda batch: causal(), lambda b, n, i, j: j <= i),
-    "window": Kind(lambda batch: sliding_window(5), lambda b, n, i, j: i - 5 <= j <= i),
-    "band": Kind(lambda batch: sliding_window(3, 6), lambda b, n, i, j: i - 3 <= j <= i + 6),
+    "window": Kind(lambda batch: sliding_window(6), lambda b, n, i, j: i - 5 <= j <= i),
+    "band": Kind(lambda batch: sliding_window(4, 6), lambda b, n, i, j: i - 3 <= j <= i + 6),
     "padded": Kind(
         lambda batch: causal() & padding(jnp.asarray(LENGTHS[:batch])),
         lambda b, n, i, j: j <= i and j < LENGTHS[b],
     ),
     "array": Kind(
-        lambda batch: explicit(jnp.asarray(HIDDEN)[None]) & sliding_window(9, None),
+        lambda batch: array_mask(jnp.asarray(HIDDEN)[None]) & sliding_window(10, None),
         lambda b, n, i, j: HIDDEN[n, i, j] and j >= i - 9,
     ),
     "later": Kind(lambda batch: causal(-3), lambda b, n, i, j: j <= i - 3),

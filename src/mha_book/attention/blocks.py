@@ -101,7 +101,7 @@ def attended_keys(rows: KeyRanges, key_length: int) -> Bool[Array, "*batch S"]:
 
     Example:
         >>> from mha_book.masks import sliding_window
-        >>> attended_keys(key_ranges(sliding_window(0, 0), (), 2, 3), 3).tolist()
+        >>> attended_keys(key_ranges(sliding_window(1, 0), (), 2, 3), 3).tolist()
         [True, True, False]
     """
     sees = rows.start < rows.stop

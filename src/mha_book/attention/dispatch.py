@@ -63,10 +63,10 @@ class AttentionSpec(NamedTuple):
         key_shape: ``(…, K, S, H)``.
         value_shape: ``(…, K, S, C)``.
         dtype: the name of the dtype of the operands, for example ``"float32"``.
-        mask_kind: the :attr:`~mha_book.masks.Mask.parts` of the mask.
+        mask_kind: the :attr:`~mha_book.masks.Mask.kinds` of the mask.
         has_bias: whether an additive bias is given.
         platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
-        wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"weight_factors"``.
+        wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"dropout_multiplier"``.
         compute_capability: of an NVIDIA GPU, for example ``(9, 0)``; None for any other device.
         is_partitioned: whether the compiler is to divide the operands among several devices.
         is_varying: whether a :func:`jax.shard_map` keeps track of the axes that they differ over.
@@ -106,7 +106,7 @@ class Implementation(NamedTuple):
         why_unsupported: from a spec to the reason it cannot be served, or None; None where it
             serves all.
         forward_mode: whether it can be differentiated in forward mode.
-        weight_factors: whether it can multiply the weights, as dropout does.
+        dropout_multiplier: whether it can multiply the weights, as dropout does.
         holds: how much of the scores is in a device's memory at a time.
         by_platform: whether ``run`` is to be told the platform, as its keyword ``platform``.
     """
@@ -114,7 +114,7 @@ class Implementation(NamedTuple):
     run: Callable[..., tuple[Array, Array | None]]
     why_unsupported: Callable[[AttentionSpec], str | None] | None = None
     forward_mode: bool = True
-    weight_factors: bool = False
+    dropout_multiplier: bool = False
     holds: str = ALL
     by_platform: bool = False
 
@@ -152,7 +152,7 @@ def attend(
     layout: str = "NTH",
     implementation: str | None = None,
     return_lse: Literal[False] = False,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Array: ...
 
 
@@ -169,7 +169,7 @@ def attend(
     layout: str = "NTH",
     implementation: str | None = None,
     return_lse: Literal[True],
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> tuple[Array, Array]: ...
 
 
@@ -186,7 +186,7 @@ def attend(
     layout: str = "NTH",
     implementation: str | None = None,
     return_lse: bool,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Array | tuple[Array, Array]: ...
 
 
@@ -199,10 +199,10 @@ def attend(
     bias: Float[Array, "..."] | None = None,
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
-    layout: str = "NTH",
+    layout: str | None = None,
     implementation: str | None = None,
     return_lse: bool = False,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Array | tuple[Array, Array]:
     r"""Return $\operatorname{softmax}(Q K^\top \cdot \text{scale} + B)\, V$ for every head.
 
@@ -219,7 +219,8 @@ def attend(
         bias: added to the scaled scores, full rank ``(…, N, T, S)`` (each axis equal or 1).
         is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
-        layout: "NTH" (heads before positions) or "TNH" (positions before heads).
+        layout: "NTH" (heads before positions) or "TNH" (positions before heads, as in
+            ``jax.nn``). None means "NTH", and refuses arrays of more heads than positions.
         implementation: a name of :data:`IMPLEMENTATIONS`, or None for the choice of
             :func:`select`. A named implementation never falls back to another, and has blocks of
             the sizes that suit the platform that JAX runs on by default. "cudnn" has no
@@ -227,7 +228,7 @@ def attend(
         return_lse: whether to return the log-sum-exp of the scores too, ``(…, N, T)`` in float32
             (float64 for float64 inputs). Not every implementation has it: ask
             ``select(attention_spec(..., return_lse=True))`` which one serves.
-        weight_factors: multiplies the weights after the softmax, as dropout does; full rank
+        dropout_multiplier: multiplies the weights after the softmax, as dropout does; full rank
             ``(…, N, T, S)`` (each axis equal or 1). None for ones. Not every implementation can.
 
     Returns:
@@ -250,7 +251,7 @@ def attend(
     """
     operands = _prepare(
         query, key, value, layout,
-        mask=mask, bias=bias, is_causal=is_causal, scale=scale, weight_factors=weight_factors,
+        mask=mask, bias=bias, is_causal=is_causal, scale=scale, dropout_multiplier=dropout_multiplier,
     )  # fmt: skip
     check_flag(return_lse, "return_lse")
     wants = {"lse": return_lse}
@@ -298,14 +299,15 @@ def attend(
         alike = "cpu" if platform == "cpu" else "tpu"  # to blocks all accelerators are one
         chosen[platform] = (name, alike if IMPLEMENTATIONS[name].by_platform else None)
     if len(set(chosen.values())) == 1:
-        output, lse = run(next(iter(chosen.values())), operands)
+        one = functools.partial(run, next(iter(chosen.values())))
+        output, lse = with_compiler_sharding(one, operands, return_lse)
     else:
         # What the blocks keep for the gradient lies on another mesh than an explicit one outside,
         # and JAX before 0.10.2 does not let it out of a branch: the branches are inside as well.
         output, lse = with_compiler_sharding(by_platform, operands, return_lse)
     if is_one_head:
         output, lse = output[0], None if lse is None else lse[0]
-    output = output if layout == "NTH" else heads_first(output, layout)
+    output = heads_first(output, layout) if layout == "TNH" else output
     return output if lse is None else (output, lse)
 
 
@@ -314,7 +316,7 @@ def attention_spec(
     key: Float[Array, "*kv_batch S H"],
     value: Float[Array, "*kv_batch S C"],
     *,
-    layout: str = "NTH",
+    layout: str | None = None,
     return_lse: bool = False,
     forward_mode: bool = False,
     **options: Any,
@@ -328,7 +330,7 @@ def attention_spec(
         layout: likewise.
         return_lse: likewise.
         forward_mode: whether the result is to be differentiated in forward mode.
-        **options: ``mask``, ``bias``, ``is_causal``, ``scale`` and ``weight_factors`` of
+        **options: ``mask``, ``bias``, ``is_causal``, ``scale`` and ``dropout_multiplier`` of
             :func:`attend`.
 
     Returns:
@@ -344,7 +346,7 @@ def attention_spec(
         >>> sorted(attention_spec(q, q, q, is_causal=True).mask_kind)
         ['causal']
     """
-    known = ("mask", "bias", "is_causal", "scale", "weight_factors")
+    known = ("mask", "bias", "is_causal", "scale", "dropout_multiplier")
     for name in options:
         check(name in known, name, f"an option of attend: {', '.join(known)}", name)
     operands = _prepare(query, key, value, layout, **options)
@@ -378,7 +380,7 @@ def select(spec: AttentionSpec) -> Selection:
     check_type(spec, "spec", AttentionSpec, "as attention_spec gives it")
     if spec.platform not in PLATFORMS:
         check(False, "platform", f"one of {', '.join(PLATFORMS)}", repr(spec.platform))
-    known = {"lse", "forward_mode", "weight_factors"}
+    known = {"lse", "forward_mode", "dropout_multiplier"}
     if not spec.wants <= known:
         check(False, "wants", f"some of {', '.join(sorted(known))}", sorted(spec.wants - known))
     rejected: list[tuple[str, str]] = []
@@ -507,26 +509,35 @@ def check_implementation(name: str, spec: AttentionSpec) -> None:
         raise NotImplementedError(f"{what}; got {name!r}: {reason}")
 
 
-def _prepare(query: Array, key: Array, value: Array, layout: str, **options: Any) -> Operands:
+def _prepare(
+    query: Array, key: Array, value: Array, layout: str | None, **options: Any
+) -> Operands:
     """Bring the arrays to heads first and check them."""
-    if layout not in LAYOUTS:
+    if layout is not None and layout not in LAYOUTS:
         check(False, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
-    if layout != "NTH":
+    if layout == "TNH":
         for array, name in ((query, "query"), (key, "key"), (value, "value")):
             check_rank(array, name, "(…, T, N, H)", 3)
         query, key, value = (heads_first(x, layout) for x in (query, key, value))
-    return prepare(query, key, value, **options)
+    operands = prepare(query, key, value, **options)
+    if layout is None and query.ndim > 2:
+        *_, heads, length, _ = query.shape
+        known = isinstance(length, int) and isinstance(key.shape[-2], int)
+        if known and heads > length > 0 and key.shape[-3] > key.shape[-2] > 0:
+            what = '"TNH" for arrays (…, T, N, H) as in jax.nn, "NTH" for more heads than positions'
+            check(False, "layout", what, f"None and a query of shape {tuple(query.shape)}")
+    return operands
 
 
 def _spec(operands: Operands, wants: dict[str, bool], platform: str | None) -> AttentionSpec:
     mask, platform = operands.mask, platform or jax.default_backend()
-    wants = {**wants, "weight_factors": operands.weight_factors is not None}
+    wants = {**wants, "dropout_multiplier": operands.dropout_multiplier is not None}
     return AttentionSpec(
         tuple(operands.query.shape),
         tuple(operands.key.shape),
         tuple(operands.value.shape),
         str(operands.query.dtype),
-        frozenset() if mask is None else mask.parts,
+        frozenset() if mask is None else mask.kinds,
         operands.bias is not None,
         platform,
         frozenset(filter(wants.get, wants)),
@@ -576,7 +587,7 @@ def _why_unsupported(name: str, spec: AttentionSpec) -> str | None:
     implementation = IMPLEMENTATIONS[name]
     if "forward_mode" in spec.wants and not implementation.forward_mode:
         return "it cannot be differentiated in forward mode"
-    if "weight_factors" in spec.wants and not implementation.weight_factors:
+    if "dropout_multiplier" in spec.wants and not implementation.dropout_multiplier:
         return "it cannot multiply the weights by factors, as dropout on them does"
     reason = implementation.why_unsupported
     return None if reason is None else reason(spec)
@@ -588,10 +599,10 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         jax_nn.cudnn_attention, jax_nn.why_cudnn_unsupported, forward_mode=False, holds=NONE
     ),
     "splash": Implementation(splash.splash_attention, splash.why_unsupported, holds=NONE),
-    "reference": Implementation(reference.reference_attention, weight_factors=True),
+    "reference": Implementation(reference.reference_attention, dropout_multiplier=True),
     # The backward pass by hand. The reference serves all that these do, so they run by name alone.
-    "manual": Implementation(gradient.manual_attention, weight_factors=True),
-    "recompute": Implementation(gradient.recompute_attention, weight_factors=True),
+    "manual": Implementation(gradient.manual_attention, dropout_multiplier=True),
+    "recompute": Implementation(gradient.recompute_attention, dropout_multiplier=True),
     "blockwise": Implementation(
         blockwise.blockwise_attention, blockwise.why_unsupported, holds=SOME, by_platform=True
     ),

@@ -39,7 +39,7 @@ def xla_attention(operands: Operands) -> tuple[Array, None]:
     q, k, v, mask, bias, scale, _ = operands
     batch = q.shape[:-3]
     # A causal mask hides no query, and no key unless keys outnumber queries: nothing to empty.
-    is_causal = mask is not None and mask.parts == {"causal"}
+    is_causal = mask is not None and mask.kinds == {"causal"}
     plain_causal = is_causal and bias is None and k.shape[-2] <= q.shape[-2]
     visible = None if plain_causal else operands.visible()
     if visible is not None:
@@ -157,6 +157,8 @@ def why_cudnn_unsupported(spec: Any) -> str | None:
         return "its log-sum-exp comes in the dtype of the output, not in float32"
     if spec.has_bias or "array" in spec.mask_kind:
         return "it is slow with a bias or an array of hidden pairs"
+    if "segments" in spec.mask_kind:
+        return "it reads no segments"
     if spec.mask_kind & {"band", "offsets"}:
         return "it takes a window before the query's own position alone, and knows no offset"
     return None

@@ -44,8 +44,8 @@ def splash_attention(operands: Operands) -> tuple[Array, None]:
     :func:`~mha_book.attention.blockwise.blockwise_attention`.
 
     Args:
-        operands: the call, without bias and weight factors; of a mask bounds that are integers and
-            lengths alone.
+        operands: the call, without bias and dropout multiplier; of a mask only bounds that are integers
+            and lengths.
 
     Returns:
         ``(…, N, T, C)``, and None.
@@ -99,6 +99,8 @@ def why_unsupported(spec: Any) -> str | None:
         return "its log-sum-exp has no gradient"
     if spec.has_bias or "array" in spec.mask_kind:
         return "it takes no bias and no array of hidden pairs"
+    if "segments" in spec.mask_kind:
+        return "it reads no segments here"
     if "offsets" in spec.mask_kind:
         return "it has to know a causal offset or a window before it is compiled"
     if max(spec.query_shape[-1], spec.value_shape[-1]) > WIDEST:

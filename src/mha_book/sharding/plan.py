@@ -17,12 +17,13 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from mha_book._checks import check, check_size, check_type
-from mha_book.sharding.heads import KV_HEADS, METHODS
-from mha_book.sharding.mesh import MeshSizes, check_divisible, head_parts
+from mha_book.sharding.layer import METHODS
+from mha_book.sharding.mesh import MeshSizes, check_divisible, kv_copies
 from mha_book.sharding.placement import Balance, Placement, as_placement, balance
 from mha_book.sharding.ring import ring_schedule
+from mha_book.sharding.tensor_parallel import KV_HEADS
 
-__all__ = ["PlanCost", "Transfer", "compiled_transfers", "plan_cost"]
+__all__ = ["PlanCost", "compiled_transfers", "plan_cost"]
 
 
 class Transfer(NamedTuple):
@@ -116,7 +117,7 @@ def plan_cost(
         devices: how many divide sequences, heads and positions.
         method: "ring" or "all_to_all", for divided positions.
         placement: as in :func:`~mha_book.sharding.ring.ring_attention`.
-        kv_heads: as in :func:`~mha_book.sharding.heads.head_specs`.
+        kv_heads: as in :func:`~mha_book.sharding.tensor_parallel.shard_params`.
         lower: the least ``j - i`` that is visible, or None.
         upper: the greatest, 0 for a causal mask, or None.
         bytes_per_number: 2 for bfloat16; sums of gradients travel in 4 at least.
@@ -140,18 +141,20 @@ def plan_cost(
     value_dim = head_dim if value_dim is None else value_dim
     named = {"batch": batch, "num_heads": num_heads, "length": length, "head_dim": head_dim}
     named |= {"num_kv_heads": num_kv_heads, "value_dim": value_dim}
-    named |= {"bytes_per_number": bytes_per_number, "d_model": d_model or 1}
+    named |= {"bytes_per_number": bytes_per_number, "d_model": 1 if d_model is None else d_model}
     for name, size in named.items():
         check_size(size, name)
     check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
     check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
+    divides = num_heads % num_kv_heads == 0
+    check(divides, "num_kv_heads", f"a divisor of num_heads = {num_heads}", num_kv_heads)
     check_type(devices, "devices", MeshSizes, "that is MeshSizes(batch=…, heads=…, sequence=…)")
     for name, count in devices._asdict().items():
         check_size(count, f"devices.{name}")
     over_batch, over_heads, over_positions = devices
     check_divisible("batch", "the sequences (B)", batch, over_batch, "batch")
     check_divisible("length", "the positions (T)", length, over_positions, "sequence")
-    copies = head_parts(num_heads, num_kv_heads, over_heads, "heads")
+    copies = kv_copies(num_heads, num_kv_heads, over_heads, "heads")
     ring = as_placement(placement, length, over_positions)
     if lower is None and upper is None:
         ring = as_placement("contiguous", length, over_positions)
@@ -184,7 +187,7 @@ def plan_cost(
             arriving = 2 * travelling * number
     elif over_positions > 1:
         parts = over_heads * over_positions
-        head_parts(num_heads, num_kv_heads, parts, "heads × sequence")
+        kv_copies(num_heads, num_kv_heads, parts, "heads × sequence")
         repeated = over_positions // key_heads if key_heads % over_positions else 1
         exchanged = repeated * (key_count + value_count) + query_count + output_count
         both = Transfer("all-to-all", over_positions, 4, exchanged * number)

@@ -1,4 +1,4 @@
-r"""Attention over a ring of devices: queries stay, keys and values travel from one to the next.
+r"""Ring attention, a form of context parallelism: queries stay, keys and values travel.
 
 Of a sequence too long for one device, device $d$ of $P$ holds $T/P$ positions. In step $s$ it has
 the keys and values of device $d - s$ and computes the output $O_s$ and log-sum-exp $\lambda_s$ of
@@ -16,8 +16,8 @@ of queries and a run of keys the mask is a band again, known before the program 
 in which nobody sees anything is not taken (a window makes a short ring), and a device for which all
 is hidden computes nothing in that step.
 
-The keys of the next step are on their way while those of the present one are used: neither waits
-for the other. Each step is one call of :func:`~mha_book.attention.dispatch.attend`.
+Communication overlaps compute: the keys of the next step are on their way while those of the
+present one are used. Each step is one call of :func:`~mha_book.attention.dispatch.attend`.
 
 References:
     Liu, Zaharia and Abbeel, Ring Attention with Blockwise Transformers, 2023 (arXiv:2310.01889).
@@ -25,8 +25,9 @@ References:
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_flag, check_size, wide
+from mha_book._checks import accumulator_dtype, check, check_scale, check_size
 from mha_book.attention import blocks, gradient
 from mha_book.attention.blockwise import blockwise_gradients
 from mha_book.attention.derivatives import with_gradient_by_hand
@@ -50,9 +51,9 @@ from mha_book.sharding.mesh import (
     on_mesh,
     own_kv_heads,
 )
-from mha_book.sharding.placement import Placement, as_placement, local_bounds
+from mha_book.sharding.placement import Placement, as_placement, local_bounds, reordered
 
-__all__ = ["RingStep", "ring_attention", "ring_schedule"]
+__all__ = ["ring_attention", "ring_attention_with_lse"]
 
 HIDDEN = (1, 0)  # a band of nothing
 Arrays = tuple[Array, ...]
@@ -76,19 +77,8 @@ def ring_schedule(
 ) -> list[RingStep]:
     """Return the steps of a ring; those in which no device sees anything are left out.
 
-    Args:
-        placement: which positions each device holds.
-        lower: the least ``j - i`` that is visible, or None.
-        upper: the greatest, or None.
-
-    Returns:
-        The steps, the first with each device's own keys.
-
-    Example:
-        >>> from mha_book.sharding.placement import make_placement
-        >>> window = ring_schedule(make_placement("contiguous", 64, 8), lower=-9, upper=0)
-        >>> [step.shift for step in window]  # nine keys before its own: two devices' at most
-        [0, 1, 2]
+    ``lower`` and ``upper`` bound the visible ``j - i``; None for no bound. The first step has each
+    device's own keys.
     """
     steps = []
     for shift in range(placement.devices):
@@ -116,7 +106,8 @@ class MaskData(NamedTuple):
     Args:
         key_lengths: of the batch axes, or None.
         query_lengths: likewise.
-        array: ``(…, N, t, T)``, this device's queries and all keys, each axis whole or 1; or None.
+        array: ``(…, N, t, T)``, this device's queries and all keys in the order of the placement,
+            each axis whole or 1; or None.
     """
 
     key_lengths: Array | None = None
@@ -124,7 +115,6 @@ class MaskData(NamedTuple):
     array: Array | None = None
 
 
-@overload
 def ring_attention(
     query: Float[Array, "*batch T H"],
     key: Float[Array, "*kv_batch S H"],
@@ -137,45 +127,9 @@ def ring_attention(
     is_causal: bool = False,
     scale: float | None = None,
     implementation: str | None = None,
-    return_lse: Literal[False] = False,
     unroll: int | None = None,
-) -> Array: ...
-
-
-@overload
-def ring_attention(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    axes: MeshAxes,
-    mesh: Any = None,
-    placement: str | Placement = "contiguous",
-    mask: Mask | Bool[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    implementation: str | None = None,
-    return_lse: Literal[True],
-    unroll: int | None = None,
-) -> tuple[Array, Array]: ...
-
-
-def ring_attention(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    axes: MeshAxes,
-    mesh: Any = None,
-    placement: str | Placement = "contiguous",
-    mask: Mask | Bool[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    implementation: str | None = None,
-    return_lse: bool = False,
-    unroll: int | None = None,
-) -> Array | tuple[Array, Array]:
-    r"""Attend with the positions divided over a ring of devices.
+) -> Float[Array, "*batch T C"]:
+    r"""Attend with the positions divided over a ring of devices: ring attention.
 
     What :func:`~mha_book.attention.dispatch.attend` gives on one device, for sequences of which one
     device holds a part. Sequences and heads may be divided as well, over other axes of the mesh.
@@ -190,21 +144,19 @@ def ring_attention(
         placement: "contiguous" for positions in their natural order, "striped" or "zigzag" for
             arrays that :func:`~mha_book.sharding.placement.place` brought into that order, or a
             placement of your own.
-        mask: a :class:`~mha_book.masks.Mask` of positions in their natural order, with bounds that
-            are integers; or an array ``(…, N, T, T)``, its rows and columns in the order of
-            ``placement``, of which each device holds the rows of its queries.
+        mask: a :class:`~mha_book.masks.Mask` with bounds that are integers, or an array
+            ``(…, N, T, T)``. It speaks of positions in their natural order, whatever the placement
+            is; of an array each device then holds the rows of its queries.
         is_causal: whether position ``i`` may attend to positions ``j <= i`` only.
         scale: factor of the scores, a number; None means ``1 / sqrt(H)``.
         implementation: passed to :func:`~mha_book.attention.dispatch.attend` in each step; one that
             has a log-sum-exp.
-        return_lse: whether to return the log-sum-exp too.
         unroll: None to write out all steps in the program, so that a compiler can send the keys of
             one step during the arithmetic of another; a number for a loop with so many steps
             written out in its body: a small program for a long ring.
 
     Returns:
-        ``(…, N, T, C)`` in the order of ``placement``, laid out as the query is; with
-        ``return_lse`` a pair of it and ``(…, N, T)``.
+        ``(…, N, T, C)`` in the order of ``placement``, laid out as the query is.
 
     Raises:
         ValueError: an axis of the mesh is not known, or its devices do not divide an axis of the
@@ -218,14 +170,47 @@ def ring_attention(
         >>> ring_attention(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"), is_causal=True).shape
         (2, 8, 4)
     """
+    output, _ = ring_attention_with_lse(
+        query, key, value, axes=axes, mesh=mesh, placement=placement, mask=mask,
+        is_causal=is_causal, scale=scale, implementation=implementation, unroll=unroll,
+    )  # fmt: skip
+    return output
+
+
+def ring_attention_with_lse(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    placement: str | Placement = "contiguous",
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    implementation: str | None = None,
+    unroll: int | None = None,
+) -> tuple[Float[Array, "*batch T C"], Float[Array, "*batch T"]]:
+    r"""Return ring attention and the log-sum-exp of the scores, to join with that of other keys.
+
+    The arguments are those of :func:`ring_attention`.
+
+    Returns:
+        Output ``(…, N, T, C)`` and log-sum-exp ``(…, N, T)``, in the order of ``placement``.
+
+    Example:
+        >>> mesh, x = jax.make_mesh((1,), ("ring",)), jnp.zeros((2, 8, 4))
+        >>> _, lse = ring_attention_with_lse(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"))
+        >>> round(float(jnp.exp(lse[0, 0])))  # eight scores of 0
+        8
+    """
     layout = divide_operands(
         query, key, value, axes=axes, mesh=mesh, sequence="the axis of the mesh that is the ring"
     )
     length, devices = query.shape[-2], layout.sizes.sequence
     check(key.shape[-2] == length, "key", f"axis -2 of {length}, as query has", key.shape[-2])
-    check_flag(return_lse, "return_lse")
     given = as_mask(mask, is_causal, (*query.shape[:-1], length))
-    number = prepare(query, key, value, scale=scale).scale
+    number = 1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
     call, data = ring_call(
         given, placement, length, devices, str(axes.sequence), number, implementation, unroll
     )
@@ -241,8 +226,8 @@ def ring_attention(
         (spec, kv_spec, kv_spec, data_specs(data, axes)),
         (spec, PartitionSpec(*spec[:-1])),
     )
-    output, lse = run(query, key, value, data)
-    return (output, lse) if return_lse else output
+    result: tuple[Array, Array] = run(query, key, value, data)
+    return result
 
 
 def ring_call(
@@ -257,19 +242,27 @@ def ring_call(
 ) -> tuple[RingCall, MaskData]:
     """Return what a ring is to compute: the structure, checked, and the arrays of the mask."""
     ring = as_placement(placement, length, devices)
-    is_number = isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool)
-    check(is_number, "scale", "a number: a ring has no gradient of an array", repr(type(scale)))
+    is_array = isinstance(scale, (jax.Array, np.ndarray))
+    check(not is_array, "scale", "a number: a ring has no gradient of an array", repr(type(scale)))
+    check_scale(scale)
     if unroll is not None:
         check_size(unroll, "unroll", 1, "None, or a positive integer")
     mask = Mask() if mask is None else mask
+    what = "a mask without segments, which a ring does not read"
+    check("segments" not in mask.kinds, "mask", what, "segments")
     for name in ("lower", "upper"):
         bound = getattr(mask, name)
         what = "an integer: which steps a ring takes is part of the program"
         check(bound is None or isinstance(bound, int), f"mask.{name}", what, repr(type(bound)))
-    if not mask.parts:  # whoever sees everything sees it in any order
+    if not mask.kinds:  # whoever sees everything sees it in any order
         ring = as_placement("contiguous", length, devices)
     call = RingCall(axis_name, ring, mask.lower, mask.upper, scale, implementation, unroll)
-    return call, MaskData(mask.key_lengths, mask.query_lengths, mask.array)
+    array, order = mask.array, ring.positions.reshape(-1)
+    if array is not None and (order != np.arange(length)).any():
+        array = jnp.asarray(array)
+        for axis in (-2, -1):
+            array = array if array.shape[axis] == 1 else reordered(array, axis, order)
+    return call, MaskData(mask.key_lengths, mask.query_lengths, array)
 
 
 def data_specs(data: MaskData, axes: MeshAxes) -> MaskData:
@@ -302,7 +295,7 @@ def _forward(
     runs = call.placement.num_runs
     q = _split(query, runs, -2)
     zeros = jnp.zeros((*q[0].shape[:-1], value.shape[-1]), query.dtype)
-    nothing = zeros, jnp.full(zeros.shape[:-1], -jnp.inf, wide(query.dtype))
+    nothing = zeros, jnp.full(zeros.shape[:-1], -jnp.inf, accumulator_dtype(query.dtype))
 
     def visit(place: _Place, known: Any, arrived: Arrays) -> tuple[Any, Arrays]:
         """Join what each run of queries knows with what it sees of these keys."""
@@ -311,7 +304,7 @@ def _forward(
 
         def of_runs(a: int, b: int, mask: Mask | None) -> Any:
             return attend(
-                q[a], keys[b], values[b], mask=mask, scale=call.scale,
+                q[a], keys[b], values[b], mask=mask, scale=call.scale, layout="NTH",
                 implementation=call.implementation, return_lse=True,
             )  # fmt: skip
 
@@ -337,7 +330,7 @@ def _backward(call: RingCall, kept: Any, cotangents: tuple[Array, Array]) -> Arr
     # The keys go around once more. A compiler that sees the same sends in both passes would keep
     # what came in the first, the keys of all devices, until the second.
     key, value = (gradient.not_before(cotangents[0], x) for x in (key, value))
-    runs, dtype = call.placement.num_runs, wide(query.dtype)
+    runs, dtype = call.placement.num_runs, accumulator_dtype(query.dtype)
     q, out, d_out = (_split(x, runs, -2) for x in (query, output, cotangents[0]))
     row_lse, d_lse = (_split(x, runs, -1) for x in (lse, cotangents[1]))
     nothing = tuple(jnp.zeros_like(_split(x, runs, -2)[0]) for x in (query, key, value))
@@ -537,7 +530,7 @@ def _mask(
         count(data.query_lengths, jax.lax.axis_index(call.axis_name), a),
         array,
     )
-    return mask if mask.parts else None
+    return mask if mask.kinds else None
 
 
 def _split(x: Array, runs: int, axis: int) -> list[Array]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, compute_capability
-from mha_book.masks import causal, explicit, padding, sliding_window
+from mha_book.masks import array_mask, causal, padding, sliding_window
 
 __all__ = ["FACTORS", "MASKS", "Case", "MaskKind", "Sizes", "is_refused", "pairwise", "product"]
 
@@ -174,9 +174,9 @@ def _combined_rule(s: Sizes) -> Rule:
 
 
 def _combined(s: Sizes) -> dict[str, Any]:
-    mask = causal(2) & sliding_window(5, 4, query_offset=2)
+    mask = causal(2) & sliding_window(6, 4, query_offset=2)
     mask &= padding(jnp.asarray(_key_lengths(s)))
-    return {"mask": mask & explicit(jnp.asarray(_array_of_heads(s)))}
+    return {"mask": mask & array_mask(jnp.asarray(_array_of_heads(s)))}
 
 
 def _with_lengths(keys: Any, queries: Any = None) -> dict[str, Any]:
@@ -205,7 +205,7 @@ MASKS: dict[str, MaskKind] = {
         frozenset({"offsets"}),
     ),
     "window": MaskKind(
-        lambda s: {"mask": sliding_window(2, 1, query_offset=1)},
+        lambda s: {"mask": sliding_window(3, 1, query_offset=1)},
         lambda s: lambda b, n, i, j: i + 1 - 2 <= j <= i + 1 + 1,
         frozenset({"band"}),
     ),
@@ -220,7 +220,7 @@ MASKS: dict[str, MaskKind] = {
         frozenset({"lengths"}),
     ),
     "array": MaskKind(
-        lambda s: {"mask": explicit(jnp.asarray(_array(s)))},
+        lambda s: {"mask": array_mask(jnp.asarray(_array(s)))},
         lambda s: _lookup(_array(s), s),
         frozenset({"array"}),
     ),
@@ -264,7 +264,7 @@ def request(case: Case) -> AttentionSpec:
         (*s.batch, s.num_kv_heads, s.key_length, s.head_dim),
         (*s.batch, s.num_kv_heads, s.key_length, s.value_dim),
         case.dtype,
-        kind.parts,
+        kind.kinds,
         kind.bias is not None,
         jax.default_backend(),
         frozenset({"lse"}) if case.lse else frozenset(),

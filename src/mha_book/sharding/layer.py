@@ -1,26 +1,17 @@
-r"""The multi-head layer over several devices: heads divided, and with them the weights.
+r"""The layer over a device mesh: data, tensor and context parallelism in one program.
 
-Device $d$ of $P$ has $N/P$ heads: their columns of $W_Q$, $W_K$ and $W_V$ and their rows of $W_O$.
-It computes $\sum_h O^h W_O^h$ over its own heads, and one sum over the devices gives the output of
-the layer. Nothing else is sent: what a head does concerns no other head.
-
-Where there are fewer key/value heads than devices, several devices need the same one. Its weights
-are *replicated*, or *split* among those devices by columns and gathered before they are used: less
-to hold, more to send. Latent attention has one latent for all heads, which no division of the heads
-divides: every device makes it from the whole of $W_C$, and keeps the whole of it.
-
-Inside, each device runs the layer itself, on weights of fewer heads. Which weights a device has is
-in their types: :func:`shard_params` places them, :func:`head_specs` says where.
-
-References:
-    Shoeybi et al., Megatron-LM, 2019 (arXiv:1909.08053), section 3.
+Inside, each device runs the layer itself, on weights of fewer heads, sequences or positions. Which
+weights a device has is in their types: :mod:`~mha_book.sharding.tensor_parallel` says where they
+lie. Divided positions attend to each other by :mod:`~mha_book.sharding.ring` or by
+:mod:`~mha_book.sharding.all_to_all`; divided sequences have nothing to send.
 """
 
-from typing import Any, TypeVar
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import check, check_floating, check_rank, check_type
@@ -37,154 +28,29 @@ from mha_book.multihead.layer import (
     project_output,
     project_qkv,
 )
-from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, check_params
+from mha_book.multihead.parameters import MultiHeadParams
 from mha_book.sharding.all_to_all import attend_exchanged
 from mha_book.sharding.mesh import (
     MeshAxes,
-    axis_sizes,
     check_divisible,
-    head_parts,
+    kv_copies,
     mask_specs,
-    mesh_of,
+    mesh_and_sizes,
     on_mesh,
     own_kv_heads,
 )
 from mha_book.sharding.placement import Placement
 from mha_book.sharding.ring import attend_over_ring, data_specs, ring_call
+from mha_book.sharding.tensor_parallel import (
+    KV_HEADS,
+    check_separate,
+    head_specs,
+    latent_specs,
+)
 
-__all__ = [
-    "head_specs",
-    "latent_specs",
-    "shard_params",
-    "sharded_latent_attention",
-    "sharded_multi_head_attention",
-]
+__all__ = ["sharded_latent_attention", "sharded_multi_head_attention"]
 
-KV_HEADS = ("replicate", "split")
 METHODS = ("ring", "all_to_all")
-Params = TypeVar("Params", MultiHeadParams, LatentParams)
-
-
-def head_specs(
-    params: MultiHeadParams, devices: int, heads: str, kv_heads: str = "replicate"
-) -> MultiHeadParams:
-    """Return how the weights of a layer lie on an axis of a mesh.
-
-    Args:
-        params: the weights, or their shapes.
-        devices: of the axis; a divisor of ``N``.
-        heads: its name.
-        kv_heads: what to do with key/value heads where the devices do not divide ``K``, which must
-            divide them then: "replicate" to hold the weights of all of them on every device,
-            "split" to hold ``D / devices`` rows of these, gathered before they are used.
-
-    Returns:
-        Specs, one in place of each weight.
-
-    Raises:
-        ValueError: the devices do not divide ``N``, or neither of them and ``K`` the other.
-
-    Example:
-        >>> from mha_book import init_multi_head
-        >>> specs = head_specs(init_multi_head(jax.random.key(0), 8, 4), 2, "heads")
-        >>> tuple(specs.w_q), tuple(specs.w_o)
-        ((None, 'heads', None), ('heads', None, None))
-    """
-    _check_separate(params)
-    check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
-    num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
-    is_shared = head_parts(num_heads, num_kv_heads, devices, heads) > 1
-    rows = heads if kv_heads == "split" else None
-    into = PartitionSpec(rows, None, None) if is_shared else PartitionSpec(None, heads, None)
-    if is_shared and rows is not None:
-        for name in ("w_k", "w_v"):
-            size = getattr(params, name).shape[0]
-            check_divisible(name, "axis 0 (D)", size, devices, heads)
-    bias = PartitionSpec() if is_shared else PartitionSpec(heads, None)
-    specs: dict[str, Any] = {
-        "w_q": PartitionSpec(None, heads, None),
-        "w_k": into,
-        "w_v": into,
-        "w_o": PartitionSpec(heads, None, None),
-        "b_q": PartitionSpec(heads, None),
-        "b_k": bias,
-        "b_v": bias,
-        "b_o": PartitionSpec(),
-    }
-    absent = [name for name, x in params._asdict().items() if x is None]
-    return MultiHeadParams(**{**specs, **dict.fromkeys(absent)})
-
-
-def latent_specs(params: LatentParams, devices: int, heads: str) -> LatentParams:
-    """Return how the weights of latent attention lie: what has an axis of heads is divided.
-
-    Args:
-        params: the weights, or their shapes.
-        devices: of the axis; a divisor of ``N``.
-        heads: its name.
-
-    Returns:
-        Specs, one in place of each weight; ``w_c`` and ``w_kr``, which make the latent, and
-        ``w_qc`` are whole on every device.
-
-    Raises:
-        ValueError: the devices do not divide ``N``.
-
-    Example:
-        >>> from mha_book.multihead.latent import init_latent
-        >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
-        >>> specs = latent_specs(init_latent(jax.random.key(0), 8, 4, **sizes), 2, "heads")
-        >>> tuple(specs.w_uk), tuple(specs.w_c)
-        ((None, 'heads', None), ())
-    """
-    check_type(params, "params", LatentParams, "as init_latent gives them")
-    check_divisible("params", "axis of heads (N)", params.w_q.shape[1], devices, heads)
-    whole: dict[str, Any] = {
-        name: None if x is None else PartitionSpec() for name, x in params._asdict().items()
-    }
-    middle = PartitionSpec(None, heads, None)
-    divided = {"w_q": middle, "w_uk": middle, "w_uv": middle, "w_o": PartitionSpec(heads)}
-    return LatentParams(**{**whole, **divided})
-
-
-def shard_params(
-    params: Params, heads: str, mesh: Any = None, kv_heads: str = "replicate"
-) -> Params:
-    """Place the weights of a layer on the devices of a mesh, by heads.
-
-    Their types then carry the division: under ``jax.jit`` the plain layer, called with these, runs
-    over the devices too.
-
-    Args:
-        params: the weights of a layer, or of one with latent attention.
-        heads: the name of the axis of the mesh.
-        mesh: the mesh, of devices.
-        kv_heads: as in :func:`head_specs`.
-
-    Returns:
-        The same numbers, divided.
-
-    Raises:
-        ValueError: as in :func:`head_specs`.
-
-    Example:
-        >>> from mha_book import init_multi_head
-        >>> mesh = jax.make_mesh((1,), ("heads",))
-        >>> params = shard_params(init_multi_head(jax.random.key(0), 8, 4), "heads", mesh)
-        >>> params.w_o.sharding.spec[0]
-        'heads'
-    """
-    mesh = jax.sharding.get_mesh() if mesh is None else mesh
-    devices = axis_sizes(mesh_of(mesh), MeshAxes(heads=heads)).heads
-    specs: Any
-    if isinstance(params, LatentParams):
-        specs = latent_specs(params, devices, heads)
-    else:
-        specs = head_specs(params, devices, heads, kv_heads)
-    placed: Params = jax.tree.map(
-        lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec)), params, specs
-    )
-    return placed
 
 
 def sharded_multi_head_attention(
@@ -211,7 +77,8 @@ def sharded_multi_head_attention(
     what it has of $\sum_h O^h W_O^h$ is added up over the devices of ``axes.heads``.
 
     Args:
-        params: the weights, as :func:`shard_params` places them, or not placed.
+        params: the weights, as :func:`~mha_book.sharding.tensor_parallel.shard_params` places
+            them, or not placed.
         x: ``(…, T, D)``; its positions in the order of ``placement`` where these are divided.
         axes: which axes of the mesh divide sequences, heads and positions.
         mesh: the mesh; None for the one that is set.
@@ -219,8 +86,8 @@ def sharded_multi_head_attention(
             (:func:`~mha_book.sharding.ring.ring_attention`) or "all_to_all"
             (:func:`~mha_book.sharding.all_to_all.all_to_all_attention`).
         placement: of the positions, for "ring".
-        kv_heads: as in :func:`head_specs`.
-        mask: as in the layer; for "ring" as there.
+        kv_heads: as in :func:`~mha_book.sharding.tensor_parallel.shard_params`.
+        mask: as in the layer, of positions in their natural order; for "ring" as there.
         is_causal: as in the layer.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         gates: ``(N,)``.
@@ -244,25 +111,23 @@ def sharded_multi_head_attention(
         >>> sharded_multi_head_attention(params, jnp.ones((5, 8)), mesh=mesh, axes=axes).shape
         (5, 8)
     """
-    _check_separate(params)
+    check_separate(params)
     check_rank(x, "x", "(…, T, D)", 2)
     check_floating(x, "x", params.w_q, "the weights")
     check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
-    mesh = mesh_of(mesh)
-    sizes = axis_sizes(mesh, axes)
+    mesh, sizes = mesh_and_sizes(mesh, axes)
     num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
-    specs = head_specs(params, sizes.heads, str(axes.heads), kv_heads)
-    if axes.heads is None:
-        specs = jax.tree.map(
-            lambda _: PartitionSpec(), specs, is_leaf=lambda s: isinstance(s, PartitionSpec)
-        )
-    copies = head_parts(num_heads, num_kv_heads, sizes.heads, axes.heads)
+    check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
+    specs: Any = PartitionSpec()
+    if axes.heads is not None:
+        specs = head_specs(params, sizes.heads, axes.heads, kv_heads)
+    copies = kv_copies(num_heads, num_kv_heads, sizes.heads, axes.heads)
     is_split = copies > 1 and kv_heads == "split"
     length = x.shape[-2]
     check_divisible("x", "axis -2 (positions T)", length, sizes.sequence, axes.sequence)
     x_spec = _input_spec(x, axes, sizes)
     given = as_mask(mask, is_causal, (*x.shape[:-2], num_heads, length, length))
-    number = params.w_q.shape[-1] ** -0.5 if scale is None else scale
+    number = 1.0 / math.sqrt(params.w_q.shape[-1] or 1) if scale is None else scale
     is_ring = axes.sequence is not None and method == "ring"
     data: Any = given
     if is_ring:
@@ -276,7 +141,7 @@ def sharded_multi_head_attention(
         check(is_natural, "placement", "contiguous, for all_to_all", repr(placement))
         together = [name for name in (axes.heads, axes.sequence) if name is not None]
         parts = sizes.heads * sizes.sequence
-        head_parts(num_heads, num_kv_heads, parts, " × ".join(together))
+        kv_copies(num_heads, num_kv_heads, parts, " × ".join(together))
         data_spec = mask_specs(given, axes.batch, tuple(together))
     else:
         data_spec = mask_specs(given, axes.batch, axes.heads)
@@ -348,7 +213,8 @@ def sharded_latent_attention(
     The latent belongs to all heads: every device of ``axes.heads`` makes and keeps the whole of it.
 
     Args:
-        params: the weights, as :func:`shard_params` places them, or not placed.
+        params: the weights, as :func:`~mha_book.sharding.tensor_parallel.shard_params` places
+            them, or not placed.
         x: ``(…, T, D)``.
         angles: ``(T, P/2)``.
         axes: which axes of the mesh divide what; ``axes.sequence`` is None.
@@ -378,8 +244,7 @@ def sharded_latent_attention(
     check(form in forms, "form", f"one of {', '.join(forms)}", repr(form))
     check_type(params, "params", LatentParams, "as init_latent gives them")
     check_rank(x, "x", "(…, T, D)", 2)
-    mesh = mesh_of(mesh)
-    sizes = axis_sizes(mesh, axes)
+    mesh, sizes = mesh_and_sizes(mesh, axes)
     what = "None: latent attention is divided by heads and sequences alone"
     check(axes.sequence is None, "axes.sequence", what, repr(axes.sequence))
     specs: Any = PartitionSpec()
@@ -411,9 +276,3 @@ def _input_spec(x: Array, axes: MeshAxes, sizes: Any) -> PartitionSpec:
         check_divisible("x", "axis 0 (sequences)", x.shape[0], sizes.batch, axes.batch)
     leading = [axes.batch, *[None] * (x.ndim - 3)] if x.ndim > 2 else []
     return PartitionSpec(*leading, axes.sequence, None)
-
-
-def _check_separate(params: Any) -> None:
-    if isinstance(params, FusedMultiHeadParams):
-        check(False, "params", "MultiHeadParams: write unfuse(params)", type(params).__name__)
-    check_params(params)
