@@ -101,17 +101,21 @@ class RingCall(NamedTuple):
 
 
 class MaskData(NamedTuple):
-    """The arrays of a mask: lengths of the whole sequences, and rows of pairs.
+    """The arrays of a mask: lengths of whole sequences, and what has axes of positions.
 
     Args:
         key_lengths: of the batch axes, or None.
-        query_lengths: likewise.
+        query_lengths: of the batch axes, or None.
+        key_segments: ``(…, T)``, of all keys in the order of the placement, or None.
+        query_segments: ``(…, t)``, of this device's queries, or None.
         array: ``(…, N, t, T)``, this device's queries and all keys in the order of the placement,
             each axis whole or 1; or None.
     """
 
     key_lengths: Array | None = None
     query_lengths: Array | None = None
+    key_segments: Array | None = None
+    query_segments: Array | None = None
     array: Array | None = None
 
 
@@ -248,8 +252,6 @@ def ring_call(
     if unroll is not None:
         check_size(unroll, "unroll", 1, "None, or a positive integer")
     mask = Mask() if mask is None else mask
-    what = "a mask without segments, which a ring does not read"
-    check("segments" not in mask.kinds, "mask", what, "segments")
     for name in ("lower", "upper"):
         bound = getattr(mask, name)
         what = "an integer: which steps a ring takes is part of the program"
@@ -257,19 +259,37 @@ def ring_call(
     if not mask.kinds:  # whoever sees everything sees it in any order
         ring = as_placement("contiguous", length, devices)
     call = RingCall(axis_name, ring, mask.lower, mask.upper, scale, implementation, unroll)
-    array, order = mask.array, ring.positions.reshape(-1)
-    if array is not None and (order != np.arange(length)).any():
-        array = jnp.asarray(array)
-        for axis in (-2, -1):
-            array = array if array.shape[axis] == 1 else reordered(array, axis, order)
-    return call, MaskData(mask.key_lengths, mask.query_lengths, array)
+    order = ring.positions.reshape(-1)
+
+    def placed(x: Any, *axes: int) -> Any:
+        """Bring axes of positions, where they are not 1, from natural order into the ring's."""
+        for axis in axes if x is not None and (order != np.arange(length)).any() else ():
+            x = x if x.shape[axis] == 1 else reordered(jnp.asarray(x), axis, order)
+        return x
+
+    return call, MaskData(
+        mask.key_lengths,
+        mask.query_lengths,
+        placed(mask.key_segments, -1),
+        placed(mask.query_segments, -1),
+        placed(mask.array, -2, -1),
+    )
 
 
 def data_specs(data: MaskData, axes: MeshAxes) -> MaskData:
-    """Return how lengths and array of a mask lie on the mesh."""
-    keys, queries = (None if x is None else PartitionSpec(axes.batch) for x in data[:2])
-    array = array_spec(data.array, axes.batch, axes.heads, axes.sequence)
-    return MaskData(keys, queries, array)  # type: ignore[arg-type]
+    """Return how the arrays of a mask lie on the mesh."""
+
+    def of_batch(x: Any, *last: Any) -> PartitionSpec | None:
+        leading = None if x is None else [axes.batch, *[None] * (x.ndim - 1 - len(last))]
+        return None if leading is None else PartitionSpec(*leading[: x.ndim - len(last)], *last)
+
+    return MaskData(  # type: ignore[arg-type]
+        of_batch(data.key_lengths),
+        of_batch(data.query_lengths),
+        of_batch(data.key_segments, None),
+        of_batch(data.query_segments, axes.sequence),
+        array_spec(data.array, axes.batch, axes.heads, axes.sequence),
+    )
 
 
 def attend_over_ring(
@@ -372,8 +392,9 @@ def _gradients(
 
     By blocks where these are named, or where no name is given and there are many keys.
     """
-    by_blocks = implementation == "blockwise"
-    if by_blocks or (implementation is None and operands.key.shape[-2] > blocks.KEYS):
+    is_long = operands.key.shape[-2] > blocks.KEYS
+    by_blocks = implementation is None and is_long and not _has_segments(operands)
+    if implementation == "blockwise" or by_blocks:
         by_platform = functools.partial(blockwise_gradients, operands, output, lse, d_output, d_lse)
         found: Arrays = jax.lax.platform_dependent(
             cpu=functools.partial(by_platform, platform="cpu"),
@@ -390,6 +411,10 @@ def _gradients(
         query, key, value, weights, output.astype(lse.dtype), d_output,
         d_lse=d_lse, empty=empty, scale=operands.scale,
     )[:3]  # fmt: skip
+
+
+def _has_segments(operands: Operands) -> bool:
+    return operands.mask is not None and "segments" in operands.mask.kinds
 
 
 class _Place(NamedTuple):
@@ -516,19 +541,23 @@ def _mask(
         left = -((start - lengths.astype(jnp.int32)) // call.placement.stride)
         return jnp.clip(left, 0, length)
 
-    array = data.array
-    if array is not None:
-        whole = call.placement.num_runs * length
-        if array.shape[-2] != 1:
-            array = jax.lax.dynamic_slice_in_dim(array, a * length, length, -2)
-        if array.shape[-1] != 1:
-            array = jax.lax.dynamic_slice_in_dim(array, source * whole + b * length, length, -1)
+    whole = call.placement.num_runs * length  # positions of a device
+
+    def taken(x: Any, axis: int, start: Any) -> Any:
+        """One run's positions of an axis, if there is one of more than 1."""
+        if x is None or x.shape[axis] == 1:
+            return x
+        return jax.lax.dynamic_slice_in_dim(x, start, length, axis)
+
+    of_keys = source * whole + b * length
     mask = Mask(
         None if lower <= 1 - length else lower,
         None if upper >= length - 1 else upper,
         count(data.key_lengths, source, b),
         count(data.query_lengths, jax.lax.axis_index(call.axis_name), a),
-        array,
+        array=taken(taken(data.array, -2, a * length), -1, of_keys),
+        query_segments=taken(data.query_segments, -1, a * length),
+        key_segments=taken(data.key_segments, -1, of_keys),
     )
     return mask if mask.kinds else None
 
