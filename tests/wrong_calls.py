@@ -58,7 +58,7 @@ from mha_book.attention.operands import prepare
 from mha_book.heads import heads_first
 from mha_book.layers import gelu, layer_norm, linear, rms_norm, swiglu
 from mha_book.masks import as_mask
-from mha_book.models import tiny, training
+from mha_book.models import tiny
 from mha_book.models.generation import sample_token
 from mha_book.models.tiny import TinyLayer, TinyParams
 from mha_book.multihead.cache import (
@@ -103,14 +103,21 @@ from mha_book.pruning.order import (
 )
 from mha_book.pruning.removal import fold_gates, mean_ablation, prune_heads, prune_model
 from mha_book.rope import rotary_angles, rotate
-from mha_book.sharding import demo
-from mha_book.sharding.all_to_all import all_to_all_attention
-from mha_book.sharding.decode import shard_cache
-from mha_book.sharding.heads import shard_params, sharded_multi_head_attention
-from mha_book.sharding.mesh import MeshAxes, MeshSizes
-from mha_book.sharding.placement import balance, make_placement, place, restore
-from mha_book.sharding.plan import plan_cost
-from mha_book.sharding.ring import ring_attention
+from mha_book.sharding import (
+    MeshAxes,
+    MeshSizes,
+    all_to_all_attention,
+    balance,
+    make_placement,
+    place,
+    plan_cost,
+    restore,
+    ring_attention,
+    shard_cache,
+    shard_params,
+    sharded_cached_attention,
+    sharded_multi_head_attention,
+)
 from mha_book.specialization import (
     contribution,
     intervals,
@@ -1429,11 +1436,19 @@ def of_sharding() -> list[WrongCall]:
     def exchange(query: Any = x, **options: Any) -> Any:
         return all_to_all_attention(query, x, x, **{"mesh": mesh, "axes": ring, **options})
 
+    def step(count: int) -> Any:
+        new, cache = jnp.ones((1, 3, PARAMS.w_q.shape[0])), init_cache(1, 2, 8, 3)
+        return sharded_cached_attention(
+            PARAMS, new, cache, jnp.array([count]), axes=MeshAxes(sequence="ring"), mesh=mesh
+        )
+
     def layer(params: Any = PARAMS, **options: Any) -> Any:
         return sharded_multi_head_attention(params, X, **{"mesh": mesh, "axes": ring, **options})
 
     return [
         bad("place: name", lambda: make_placement("spiral", 8, 2), "placement", "zigzag", "spiral"),
+        bad("place: a list", lambda: make_placement(["zigzag"], 8, 2), "placement", "zigzag",
+            "['zigzag']"),
         bad("place: length", lambda: make_placement("zigzag", 6, 2), "length", "multiple of 4",
             "6"),
         bad("place: devices", lambda: make_placement("striped", 8, 0), "devices", "positive", "0"),
@@ -1450,7 +1465,6 @@ def of_sharding() -> list[WrongCall]:
         bad("ring: no mesh", lambda: turn(mesh=None), "mesh", "jax.set_mesh", "None"),
         bad("ring: positions", lambda: turn(x[:, :6], x[:, :6]), "query", "multiple of 4", "6"),
         bad("ring: keys", lambda: turn(key=x[:, :4]), "key", "axis -2 of 8", "4"),
-        bad("ring: flag", lambda: turn(return_lse=1), "return_lse", "True or False", "1"),
         bad("ring: unroll", lambda: turn(unroll=0), "unroll", "positive", "0"),
         bad("ring: placement", lambda: turn(placement="spiral", is_causal=True), "placement",
             "zigzag", "spiral"),
@@ -1470,6 +1484,10 @@ def of_sharding() -> list[WrongCall]:
             "'copy'"),
         bad("shard: axis", lambda: shard_params(PARAMS, "columns", mesh), "axes.heads", "'heads'",
             "'columns'"),
+        *(
+            bad(f"sharded decode: {n} of 3", lambda n=n: step(n), "counts", "from 0 to 3", f"[{n}]")
+            for n in (5, -1)
+        ),
         bad("shard cache: sequences", lambda: shard_cache(cache, MeshAxes("ring"), mesh), "cache",
             "multiple of 4", "2"),
         bad("plan: tuple", lambda: plan(devices=(1, 1, 4)), "devices", "MeshSizes", "tuple"),
@@ -1480,14 +1498,10 @@ def of_sharding() -> list[WrongCall]:
         bad("plan: method", lambda: plan(devices=MeshSizes(), method="star"), "method", "ring",
             "'star'"),
         bad("plan: batch", lambda: plan(devices=MeshSizes(), batch=0), "batch", "positive", "0"),
-        bad("demo: processes", lambda: demo.launch(0), "processes", "positive", "0"),
-        bad("demo: fail", lambda: demo.launch(2, fail=2), "fail", "0 to 1", "2"),
-        bad("demo: timeout", lambda: demo.launch(2, timeout=0), "timeout", "positive", "0"),
-        bad("train: over", lambda: training.launch(2, over="heads"), "over", "sequences",
-            "'heads'"),
-        bad("train: steps", lambda: training.launch(2, steps=0), "steps", "positive", "0"),
-        bad("train: processes", lambda: training.launch(3, over="sequences"), "processes",
-            "divisor of the 8", "3"),
+        bad("plan: key heads", lambda: plan(devices=MeshSizes(), num_kv_heads=3), "num_kv_heads",
+            "divisor of num_heads = 4", "3"),
+        bad("plan: negative width", lambda: plan(devices=MeshSizes(), d_model=0), "d_model",
+            "positive", "0"),
     ]  # fmt: skip
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 from jax.sharding import AbstractMesh
+from mha_book.sharding.heads import shard_params, sharded_multi_head_attention
 
 from mha_book import init_multi_head
 from mha_book.masks import causal
 from mha_book.sharding.all_to_all import all_to_all_attention
-from mha_book.sharding.heads import shard_params, sharded_multi_head_attention
 from mha_book.sharding.mesh import MeshAxes, head_parts, mesh_of
 from mha_book.sharding.ring import ring_attention
 
