@@ -72,8 +72,6 @@ from mha_book.multihead.dropout import Dropout, draw_factors, dropout, dropout_f
 from mha_book.multihead.gradient import (
     combine_outputs_vjp,
     gates_vjp,
-    hessian_vector_product,
-    multi_head_attention_jvp,
     multi_head_attention_vjp,
     project_heads_vjp,
     rotate_vjp,
@@ -88,7 +86,6 @@ from mha_book.multihead.grouped import (
 )
 from mha_book.multihead.latent import compress, expanded_attention, init_latent
 from mha_book.multihead.layer import (
-    broadcast_gates,
     project_heads,
     project_output,
     project_qkv,
@@ -592,9 +589,14 @@ def of_more_operands(name: str, call: Callable[..., Any], has_value: bool) -> li
         cases += [
             ("value: None", on(value=None), "value", "an array", "NoneType"),
             ("value: list", on(value=[[1.0]]), "value", "an array", "list"),
-            ("factors: rank", on(weight_factors=factors[0]), "weight_factors", "none left", "(1,"),
-            ("factors: bool", on(weight_factors=factors > 0), "weight_factors", "float", "bool"),
-            ("factors: number", on(weight_factors=0.9), "weight_factors", "an array", "float"),
+            *(
+                (f"factors: {what}", on(dropout_multiplier=x), "dropout_multiplier", wanted, got)
+                for what, x, wanted, got in (
+                    ("rank", factors[0], "none left", "(1,"),
+                    ("bool", factors > 0, "float", "bool"),
+                    ("number", 0.9, "an array", "float"),
+                )
+            ),
         ]
     return [bad(f"{name}: {case[0]}", *case[1:]) for case in cases]
 
@@ -616,7 +618,7 @@ def of_more_dispatch() -> list[WrongCall]:
         bad(
             "attend: cannot serve",
             lambda: attend(
-                Q, KEY, VALUE, implementation="jax_nn", weight_factors=jnp.ones((1, 1, T, S))
+                Q, KEY, VALUE, implementation="jax_nn", dropout_multiplier=jnp.ones((1, 1, T, S))
             ),
             "implementation", "serves", "jax_nn",
         ),
@@ -647,7 +649,6 @@ def of_other_parameters() -> list[WrongCall]:
         "project_qkv": lambda params: project_qkv(params, X),
         "project_output": lambda params: project_output(params, jnp.ones((N, T, H))),
         "layer_vjp": lambda params: multi_head_attention_vjp(params, X),
-        "layer_jvp": lambda params: multi_head_attention_jvp((params, X), (params, X)),
     }
     takes_separate: dict[str, Callable[[Any], Any]] = {
         "check": check_params,
@@ -743,8 +744,6 @@ def of_the_layer_by_accident() -> list[WrongCall]:
         bad("layer: no query", on(None), "query", "an array", "NoneType"),
         bad("layer: tokens", on(jnp.ones((B, T), int)), "query", "floating-point", "int32"),
         bad("layer: mask as key", on(X, causal()), "key", "an array", "Mask"),
-        bad("layer: intermediates", on(X, return_intermediates="no"), "return_intermediates", flag,
-            "'no'"),
         bad("layer: head mask", on(X, mask=jnp.ones((N, T, T), bool)), "mask", "(…, N", "(6, 5"),
         bad("layer: angles, odd", on(X, angles=angles), "x", "an even last axis", "3"),
         bad("layer: angles", turned(angles=angles), "angles", "axis -1", "1, shape"),
@@ -777,9 +776,6 @@ def of_the_layer_by_accident() -> list[WrongCall]:
             "output: dtype", lambda: project_output(PARAMS, jnp.ones((N, T, H), int)), "heads",
             "floating", "int32",
         ),
-        bad("gates: list", lambda: broadcast_gates([1.0], 4), "gates", "an array", "list"),
-        bad("gates: matrix", lambda: broadcast_gates(X[0], 4), "gates", "(N,)", "(5, 10)"),
-        bad("gates: low rank", lambda: broadcast_gates(jnp.ones(2), 2), "rank", "3 or more", "2"),
     ]  # fmt: skip
 
 
@@ -922,19 +918,6 @@ def of_gradients() -> list[WrongCall]:
         bad("pull: shape", lambda: pull(X[:1]), "d_output", "(2, 5, 10)", "(1, 5, 10)"),
         bad("pull: list", lambda: pull([1.0]), "d_output", "an array", "list"),
         bad("pull: scalar", lambda: pull(jnp.ones(())), "d_output", "(2, 5, 10)", "()"),
-        bad("layer_jvp: tangents", lambda: multi_head_attention_jvp((PARAMS, X), (PARAMS,)),
-            "tangents", "structure", "PyTreeDef"),
-        bad("layer_jvp: shapes", lambda: multi_head_attention_jvp((PARAMS, X), (PARAMS, Z)),
-            "tangents", "shapes", "(2, 7, 10)"),
-        bad("layer_jvp: array", lambda: multi_head_attention_jvp(PARAMS, PARAMS), "primals",
-            "(params, query", "MultiHeadParams"),
-        bad("hessian: direction", lambda: hessian_vector_product(jnp.sum, X, X[0]), "direction",
-            "shapes", "(5, 10)"),
-        bad("hessian: structure", lambda: hessian_vector_product(jnp.sum, X, (X,)), "direction",
-            "structure", "PyTreeDef"),
-        bad("hessian: integers", lambda: hessian_vector_product(jnp.sum, X > 0, X > 0), "at",
-            "floating", "bool"),
-        bad("hessian: loss", lambda: hessian_vector_product(X, X, X), "loss", "function", "Array"),
     ]  # fmt: skip
 
 

@@ -150,6 +150,8 @@ def latent_size(
     rotary_dim, value_dim, into = _sizes(
         rotary_dim=rotary_dim, value_dim=value_dim, query_latent_dim=into
     )
+    if rotary_dim % 2:
+        raise ValueError(f"rotary_dim: expected an even number, for pairs to rotate; got {rotary_dim}")
     query = into * num_heads * (head_dim + rotary_dim)
     query += 0 if query_latent_dim is None else d_model * into
     latent = d_model * (latent_dim + rotary_dim)

@@ -7,7 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attend, init_multi_head, multi_head_attention
+from mha_book import (
+    attend,
+    init_multi_head,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
+)
 from mha_book.costs import (
     attention_size,
     cache_bytes,
@@ -98,7 +103,7 @@ def test_equal_products_and_more_scores():
     assert len({*flops.values()}) == 1
     scores = {
         n: jax.eval_shape(
-            lambda p, x: multi_head_attention(p, x, return_intermediates=True)[1].weights,
+            lambda p, x: multi_head_attention_with_intermediates(p, x)[1].weights,
             shapes(512, n),
             x,
         ).size

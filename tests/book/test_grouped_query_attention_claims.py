@@ -12,6 +12,7 @@ from mha_book import (
     attend,
     init_multi_head,
     multi_head_attention,
+    multi_head_attention_with_intermediates,
     scaled_dot_product_attention,
 )
 from mha_book.costs import attention_size, cache_bytes
@@ -134,10 +135,9 @@ def test_c29_the_cache_shrinks_and_the_scores_do_not():
     assert min(room.values()) > 0.9 * room[32]
     inside = {
         k: jax.eval_shape(
-            lambda x, k=k: multi_head_attention(
+            lambda x, k=k: multi_head_attention_with_intermediates(
                 init_multi_head(jax.random.key(0), 64, 32, num_kv_heads=k),
                 x,
-                return_intermediates=True,
             )[1],
             jax.ShapeDtypeStruct((T, 64), jnp.float32),
         )

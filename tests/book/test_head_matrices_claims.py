@@ -5,7 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
+from mha_book import (
+    MultiHeadParams,
+    init_multi_head,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
+)
 from mha_book.multihead.grouped import repeat_kv_heads
 from tests.book.verdicts import decides
 
@@ -99,7 +104,7 @@ def test_identical_heads_and_the_sum():
     without = start._replace(w_o=start.w_o.at[1].set(0.0))
     slopes = [jax.grad(loss)(p).w_o[0] for p in (start, without)]
     assert np.abs(slopes[0] - slopes[1]).max() > 1e-3
-    y, inside = multi_head_attention(start, x, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(start, x)
     parts = jnp.einsum("...hic,hcd->...hid", inside.head_outputs, start.w_o)
     np.testing.assert_allclose(y, parts.sum(axis=1), atol=1e-5)
     decides("C14", "corrected")

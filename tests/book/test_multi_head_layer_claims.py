@@ -13,6 +13,7 @@ from mha_book import (
     identity_params,
     init_multi_head,
     multi_head_attention,
+    multi_head_attention_with_intermediates,
     unfuse,
 )
 from mha_book.multihead.layer import project_heads
@@ -146,7 +147,7 @@ def test_six_equations():
     """They are the layer without biases; with biases they are not."""
     params = init_multi_head(jax.random.key(0), 7, 3, head_dim=5, value_dim=2)
     x = np.random.default_rng(0).normal(size=(4, 7))
-    output, inside = multi_head_attention(params, narrow(x), return_intermediates=True)
+    output, inside = multi_head_attention_with_intermediates(params, narrow(x))
     arrays, y = by_index(params, x)
     for mine, theirs in zip(arrays, inside, strict=True):
         np.testing.assert_allclose(theirs, mine, atol=1e-5)
@@ -161,7 +162,7 @@ def test_concatenation_is_a_sum():
     """Side by side and multiplied, or each head's part added: the same."""
     params = init_multi_head(jax.random.key(1), 7, 5, head_dim=3, value_dim=2)
     x = jax.random.normal(jax.random.key(2), (4, 7))
-    output, inside = multi_head_attention(params, x, return_intermediates=True)
+    output, inside = multi_head_attention_with_intermediates(params, x)
     o = np.asarray(inside.head_outputs, np.float64)
     w_o = np.asarray(params.w_o, np.float64)
     wide = np.concatenate(list(o), axis=1) @ np.concatenate(list(w_o), axis=0)
@@ -220,7 +221,7 @@ def test_every_head_reaches_every_feature(attentions):
     x = jax.random.normal(jax.random.key(6), (4, 6))
 
     def head_output(u, h):
-        return multi_head_attention(params, u, return_intermediates=True)[1].head_outputs[h, 0]
+        return multi_head_attention_with_intermediates(params, u)[1].head_outputs[h, 0]
 
     for h in range(3):
         slopes = jax.jacobian(head_output)(x, h)  # (H, T, D)
@@ -247,7 +248,7 @@ def test_worked_example():
     with jax.enable_x64(True):
         eye = jnp.eye(2, dtype=jnp.float64)
         params = identity_params(2, 2, jnp.float64)
-        steps = multi_head_attention(params, eye, return_intermediates=True)
+        steps = multi_head_attention_with_intermediates(params, eye)
         output, inside = jax.tree.map(np.asarray, steps)
     assert output.dtype == np.float64
     p = np.e / (np.e + 1)
@@ -268,18 +269,16 @@ def test_worked_example():
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_rows_that_look_at_the_diagonal(n):
     """n rows of n²; the output's diagonal belongs to the values, not to the attention."""
-    output, inside = multi_head_attention(
-        identity_params(n, n), jnp.eye(n), return_intermediates=True
-    )
+    output, inside = multi_head_attention_with_intermediates(identity_params(n, n), jnp.eye(n))
     own = np.diagonal(inside.weights, axis1=1, axis2=2)
     np.testing.assert_array_equal(own > 1 / n + 1e-6, np.eye(n, dtype=bool))
     eye = jnp.eye(n)
-    turned, same = multi_head_attention(
-        identity_params(n, n), eye, eye, eye[::-1], return_intermediates=True
+    turned, same = multi_head_attention_with_intermediates(
+        identity_params(n, n), eye, eye, eye[::-1]
     )
     np.testing.assert_array_equal(same.weights, inside.weights)
     assert np.abs(turned - output).max() > 0.1
-    one = multi_head_attention(identity_params(n, 1), eye, return_intermediates=True)[1].weights
+    one = multi_head_attention_with_intermediates(identity_params(n, 1), eye)[1].weights
     assert (np.argmax(one[0], axis=1) == np.arange(n)).all()
     decides("C49", "corrected")
 
@@ -299,7 +298,7 @@ def test_without_projections():
     np.testing.assert_allclose(blind[:, :2], output[:, :2], atol=1e-6)
     projected = init_multi_head(jax.random.key(7), 8, 4)
     before, after = (
-        multi_head_attention(projected, narrow(u), return_intermediates=True)[1].head_outputs[0]
+        multi_head_attention_with_intermediates(projected, narrow(u))[1].head_outputs[0]
         for u in (x, changed)
     )
     assert np.abs(before - after).max() > 0.01

@@ -12,6 +12,7 @@ from mha_book import (
     combine_heads,
     init_multi_head,
     multi_head_attention,
+    multi_head_attention_with_intermediates,
     split_heads,
 )
 from tests.book import gates
@@ -60,10 +61,10 @@ def test_attention_weights_are_computed():
     """They change with the input and grow with its length; the parameters do neither."""
     params = init_multi_head(jax.random.key(3), 6, 3)
     x = jax.random.normal(jax.random.key(4), (5, 6))
-    _, first = multi_head_attention(params, x, return_intermediates=True)
-    _, second = multi_head_attention(params, x[::-1] * 2, return_intermediates=True)
+    _, first = multi_head_attention_with_intermediates(params, x)
+    _, second = multi_head_attention_with_intermediates(params, x[::-1] * 2)
     assert np.abs(first.weights - second.weights).max() > 0.01
-    _, longer = multi_head_attention(params, jnp.tile(x, (2, 1)), return_intermediates=True)
+    _, longer = multi_head_attention_with_intermediates(params, jnp.tile(x, (2, 1)))
     assert first.weights.shape == (3, 5, 5)
     assert longer.weights.shape == (3, 10, 10)
     forms = jnp.einsum("bha,dha->hbd", params.w_q, params.w_k)

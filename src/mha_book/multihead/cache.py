@@ -35,7 +35,6 @@ __all__ = [
     "KVCache",
     "append",
     "attend_cached",
-    "cache_mask",
     "cached_multi_head_attention",
     "init_cache",
 ]

@@ -4,7 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attention_weights, init_multi_head, multi_head_attention
+from mha_book import (
+    attention_weights,
+    init_multi_head,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
+)
 from mha_book.costs import entry_count, traced_matmul_flops
 from mha_book.masks import causal, sliding_window
 from mha_book.multihead.layer import project_heads
@@ -26,7 +31,7 @@ def kept(part):
     if part == "cache":
         return [jax.eval_shape(project_heads, x, w) for w in (shapes().w_k, shapes().w_v)]
     inside = jax.eval_shape(
-        lambda p, x: multi_head_attention(p, x, return_intermediates=True)[1], shapes(), x
+        lambda p, x: multi_head_attention_with_intermediates(p, x)[1], shapes(), x
     )
     return inside.weights
 
@@ -52,7 +57,7 @@ def square(rng):
 def merge(rng):
     params = init_multi_head(jax.random.key(3), D, 1, head_dim=H, value_dim=D)
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
-    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, x)
     weights = {"W_V": params.w_v[:, 0], "W_O": params.w_o[0]}
     return {"X": x, "A": inside.weights[0]} | weights, {"Y": y}
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import MultiHeadParams, multi_head_attention
+from mha_book import MultiHeadParams, multi_head_attention_with_intermediates
 from mha_book.attention.operands import fold_groups
 from mha_book.attention.reference import attention_weights
 from mha_book.attention.reference import scores as scores_of
@@ -20,7 +20,7 @@ def layer(rng):
     shapes = ((D, N, H), (D, K, H), (D, K, C), (N, C, D))
     params = MultiHeadParams(*(jnp.asarray(rng.normal(size=s), jnp.float64) for s in shapes))
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float64)
-    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, x)
     return params, x, y, inside
 
 

@@ -4,7 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import init_multi_head, multi_head_attention, scaled_dot_product_attention
+from mha_book import (
+    init_multi_head,
+    multi_head_attention_with_intermediates,
+    scaled_dot_product_attention,
+)
 from tests.book.equations import executed
 
 T, N, K, H, C, D = 3, 6, 2, 5, 7, 11  # positions, heads, key heads, features of key, value, model
@@ -44,7 +48,7 @@ def layer(rng, **options):
     """The layer's arrays as the page has them, and what the package computes."""
     params = init_multi_head(jax.random.key(3), D, N, head_dim=H, value_dim=C, **options)
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
-    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, x)
     names = ("W_Q", "W_K", "W_V")
     arrays = {"X": x, "W_O": params.w_o, "d_k": H}
     arrays |= {name: jnp.swapaxes(w, 0, 1) for name, w in zip(names, params[:3], strict=True)}
@@ -79,7 +83,7 @@ def bias(rng):
     params = init_multi_head(jax.random.key(3), D, N, head_dim=H, use_bias=True)
     params = params._replace(b_q=jnp.asarray(rng.normal(size=(N, H)), jnp.float32))
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
-    _, inside = multi_head_attention(params, x, return_intermediates=True)
+    _, inside = multi_head_attention_with_intermediates(params, x)
     arrays = {"X": x, "W_Q": jnp.swapaxes(params.w_q, 0, 1), "b_Q": params.b_q}
     return arrays, {"Q": inside.query}
 

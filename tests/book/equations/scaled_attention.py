@@ -9,7 +9,7 @@ import numpy as np
 from mha_book import (
     attention_weights,
     init_multi_head,
-    multi_head_attention,
+    multi_head_attention_with_intermediates,
     scaled_dot_product_attention,
 )
 from tests.book.equations import executed, tested
@@ -108,7 +108,7 @@ def bias(rng):
 def layer(rng):
     params = init_multi_head(jax.random.key(3), d_model=10, num_heads=5)
     x = jnp.asarray(rng.normal(size=(T, 10)), jnp.float32)
-    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, x)
     return params, x, y, inside
 
 
