@@ -51,7 +51,7 @@ def take_part(number: int, processes: int, length: int, name: str, fail: Any) ->
     placed = [place(x) for x in whole]
     plan = plan_cost(
         batch=1, num_heads=HEADS, num_kv_heads=KEY_HEADS, length=length, head_dim=WIDTH,
-        devices=MeshSizes(sequence=processes), placement=placement, upper=0, bytes_per_number=4,
+        devices=MeshSizes(sequence=processes), placement=placement, upper=0, bytes_per_element=4,
     )  # fmt: skip
     pairs = balance(placement, upper=0)
     said = f"{placement.describe(number)}, {pairs.by_device[number]} of {pairs.total} pairs"

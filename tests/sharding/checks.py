@@ -271,7 +271,7 @@ def plan_of_attention(
     plan = plan_cost(
         batch=4, num_heads=8, length=32, head_dim=5, value_dim=3, num_kv_heads=num_kv_heads,
         devices=MeshSizes(*shape), method=method, placement=placement, lower=lower, upper=upper,
-        bytes_per_number=4,
+        bytes_per_element=4,
     )  # fmt: skip
     options: dict[str, Any] = {"axes": AXES, "mesh": mesh, "mask": mask}
 
@@ -313,7 +313,7 @@ def plan_of_layer(shape: tuple[int, int, int], num_kv_heads: int, kv_heads: str)
     program = jax.jit(over).lower(*arguments).compile()
     plan = plan_cost(
         batch=4, num_heads=8, length=32, d_model=16, devices=MeshSizes(*shape), kv_heads=kv_heads,
-        bytes_per_number=4, **sizes,
+        bytes_per_element=4, **sizes,
     )  # fmt: skip
     assert compiled_transfers(program.as_text()) == total((*plan.forward, *plan.layer))
     given = 4 * (4 // shape[0]) * (32 // shape[2]) * 16  # what goes in

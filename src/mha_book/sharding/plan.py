@@ -102,7 +102,7 @@ def plan_cost(
     kv_heads: str = "replicate",
     lower: int | None = None,
     upper: int | None = None,
-    bytes_per_number: int = 2,
+    bytes_per_element: int = 2,
 ) -> PlanCost:
     """Return what a plan costs each device.
 
@@ -120,7 +120,7 @@ def plan_cost(
         kv_heads: as in :func:`~mha_book.sharding.tensor_parallel.shard_params`.
         lower: the least ``j - i`` that is visible, or None.
         upper: the greatest, 0 for a causal mask, or None.
-        bytes_per_number: 2 for bfloat16; sums of gradients travel in 4 at least.
+        bytes_per_element: 2 for bfloat16; sums of gradients travel in 4 at least.
 
     Returns:
         The cost.
@@ -141,7 +141,7 @@ def plan_cost(
     value_dim = head_dim if value_dim is None else value_dim
     named = {"batch": batch, "num_heads": num_heads, "length": length, "head_dim": head_dim}
     named |= {"num_kv_heads": num_kv_heads, "value_dim": value_dim}
-    named |= {"bytes_per_number": bytes_per_number, "d_model": 1 if d_model is None else d_model}
+    named |= {"bytes_per_element": bytes_per_element, "d_model": 1 if d_model is None else d_model}
     for name, size in named.items():
         check_size(size, name)
     check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
@@ -161,7 +161,7 @@ def plan_cost(
 
     rows, positions = batch // over_batch, length // over_positions
     heads, key_heads = num_heads // over_heads, max(num_kv_heads // over_heads, 1)
-    number, wide = bytes_per_number, max(bytes_per_number, 4)
+    number, wide = bytes_per_element, max(bytes_per_element, 4)
     key_count, value_count = (
         rows * key_heads * positions * width for width in (head_dim, value_dim)
     )

@@ -47,7 +47,7 @@ def last(rng):
 @executed("dev-sent")
 def sent(rng):
     sizes = {"batch": 1, "num_heads": 12, "num_kv_heads": 6, "length": 42, "head_dim": 5}
-    sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_number": 4}
+    sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_element": 4}
     plans = {
         "M_heads": plan_cost(**sizes, devices=MeshSizes(heads=3)),
         "M_ring": plan_cost(**sizes, devices=MeshSizes(sequence=3)),
@@ -81,7 +81,7 @@ def hidden(rng, altered):
                 head_dim=5,
                 value_dim=11,
                 devices=MeshSizes(sequence=devices),
-                bytes_per_number=size,
+                bytes_per_element=size,
             )
             of_steps = plan.attention_flops / operations / devices
             of_sends = plan.sent_bytes / link / (devices - 1)
