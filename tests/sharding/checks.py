@@ -190,7 +190,7 @@ def what_nobody_sees_may_be_anything() -> None:
 @slow
 def log_sum_exp_and_forward_mode() -> None:
     """The log-sum-exp has a gradient, and the ring a forward mode and a second derivative."""
-    from mha_book import attend
+    from mha_book import attend_with_lse
     from mha_book.sharding.mesh import MeshAxes
     from mha_book.sharding.placement import make_placement, place, restore
     from mha_book.sharding.ring import ring_attention
@@ -206,7 +206,7 @@ def log_sum_exp_and_forward_mode() -> None:
         return restore(output, striped), restore(lse, striped, -1)
 
     def plain(q: Any, k: Any, v: Any) -> Any:
-        return attend(q, k, v, is_causal=True, return_lse=True, implementation="reference")
+        return attend_with_lse(q, k, v, is_causal=True, implementation="reference")
 
     found = []
     for function in (over, plain):
@@ -226,7 +226,7 @@ def log_sum_exp_and_forward_mode() -> None:
 @check
 def placing_and_restoring_what_is_divided() -> None:
     """On a mesh whose axes are in the types, what comes out of a ring goes into natural order."""
-    from mha_book import attend
+    from mha_book import attend_with_lse
     from mha_book.sharding.mesh import MeshAxes
     from mha_book.sharding.placement import make_placement, place, restore
     from mha_book.sharding.ring import ring_attention
@@ -245,7 +245,7 @@ def placing_and_restoring_what_is_divided() -> None:
 
     placed, *found = there_and_back(jax.device_put(x, NamedSharding(mesh, P("heads", "ring"))))
     np.testing.assert_array_equal(placed, x[:, np.array([0, 1, 6, 7, 2, 3, 4, 5])])
-    close(tuple(found), attend(x, x, x, is_causal=True, return_lse=True))
+    close(tuple(found), attend_with_lse(x, x, x, is_causal=True))
     assert jax.typeof(found[0]).sharding.spec == P("heads", "ring", None)
 
 
