@@ -320,7 +320,8 @@ def _jaxpr_flops(jaxpr: Any) -> int:
         if name == "scan":
             inner *= params["length"]
         elif name == "shard_map":  # what each of its devices does
-            inner *= math.prod(params["mesh"].shape[axis] for axis in params["manual_axes"])
+            axes = params.get("newly_manual_axes") or params["manual_axes"]  # as JAX calls them
+            inner *= math.prod(params["mesh"].shape[axis] for axis in axes)
         total += inner
     return total
 

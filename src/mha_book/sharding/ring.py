@@ -39,9 +39,10 @@ from mha_book._checks import accumulator_dtype, check, check_scale, check_size
 from mha_book.attention import blocks, gradient
 from mha_book.attention.blockwise import blockwise_gradients
 from mha_book.attention.derivatives import with_gradient_by_hand
-from mha_book.attention.dispatch import attend
+from mha_book.attention.dispatch import attend_with_lse
 from mha_book.attention.online_softmax import SoftmaxState, finalize, merge
 from mha_book.attention.operands import Operands, prepare
+from mha_book.attention.platform import platform_of
 from mha_book.attention.reference import scores
 from mha_book.masks import Mask, as_mask, zero_unattended
 from mha_book.sharding.mesh import (
@@ -323,9 +324,9 @@ def _forward(
         known = list(known)
 
         def of_runs(a: int, b: int, mask: Mask | None) -> Any:
-            return attend(
+            return attend_with_lse(
                 q[a], keys[b], values[b], mask=mask, scale=call.scale, layout="NTH",
-                implementation=call.implementation, return_lse=True,
+                implementation=call.implementation,
             )  # fmt: skip
 
         for a, _, part in _parts(call, data, place, of_runs, nothing):
@@ -392,15 +393,10 @@ def _gradients(
 
     By blocks where these are named, or where no name is given and there are many keys.
     """
-    is_long = operands.key.shape[-2] > blocks.KEYS
-    by_blocks = implementation is None and is_long and not _has_segments(operands)
-    if implementation == "blockwise" or by_blocks:
-        by_platform = functools.partial(blockwise_gradients, operands, output, lse, d_output, d_lse)
-        found: Arrays = jax.lax.platform_dependent(
-            cpu=functools.partial(by_platform, platform="cpu"),
-            default=functools.partial(by_platform, platform="tpu"),
-        )
-        return found
+    by_blocks = implementation == "blockwise"
+    if by_blocks or (implementation is None and operands.key.shape[-2] > blocks.KEYS):
+        platform, _ = platform_of(*operands[:3])
+        return blockwise_gradients(operands, output, lse, d_output, d_lse, platform=platform)
     visible = operands.visible()
     query, key, value = zero_unattended(*operands[:3], visible)
     of_pairs = scores(gradient.not_before(d_output, query), key, None, operands.scale)
@@ -411,10 +407,6 @@ def _gradients(
         query, key, value, weights, output.astype(lse.dtype), d_output,
         d_lse=d_lse, empty=empty, scale=operands.scale,
     )[:3]  # fmt: skip
-
-
-def _has_segments(operands: Operands) -> bool:
-    return operands.mask is not None and "segments" in operands.mask.kinds
 
 
 class _Place(NamedTuple):

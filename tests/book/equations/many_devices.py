@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import (
-    attend,
+    attend_with_lse,
     init_multi_head,
     multi_head_attention_with_intermediates,
 )
@@ -30,11 +30,11 @@ def summed(rng):
 def merged(rng):
     q, k, v = (jnp.asarray(rng.normal(size=(1, n, 5))) for n in (3, 28, 28))
     parts = [
-        attend(q, a, b, return_lse=True)
+        attend_with_lse(q, a, b)
         for a, b in zip(jnp.split(k, 4, axis=1), jnp.split(v, 4, axis=1), strict=True)
     ]
     outputs, sums = (jnp.stack([x[0] for x in of]) for of in zip(*parts, strict=True))
-    output, lse = attend(q, k, v, return_lse=True)
+    output, lse = attend_with_lse(q, k, v)
     return {"lambda_part": sums, "O_part": outputs}, {"lambda_": lse[0], "O": output[0]}
 
 
