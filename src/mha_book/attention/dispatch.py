@@ -294,7 +294,8 @@ def _cached(
     operands: Operands, run: Callable[..., Any], platform: str | None, with_lse: bool
 ) -> tuple[Array, Array | None]:
     """Run an implementation; JAX keeps its trace for other calls of these shapes and structure."""
-    output, lse = run(operands) if platform is None else run(operands, platform=platform)
+    run = run if platform is None else functools.partial(run, platform=platform)
+    output, lse = with_compiler_sharding(run, operands)
     return output, lse if with_lse else None
 
 
