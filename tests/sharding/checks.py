@@ -36,7 +36,7 @@ from mha_book.sharding import (
 from mha_book.sharding.mesh import operand_specs
 from mha_book.sharding.tensor_parallel import head_specs
 from tests.attention.sharded import collectives
-from tests.sharding.contract import AXES, CASES, mesh_for, run
+from tests.sharding.contract import AXES, CASES, MORE_CASES, mesh_for, run
 
 CHECKS: dict[str, Callable[[], Any]] = {}
 SLOW: dict[str, Callable[[], Any]] = {}
@@ -53,10 +53,8 @@ def slow(function: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def chosen(is_slow: bool) -> dict[str, Callable[[], Any]]:
-    if is_slow:
-        return SLOW
-    contract = {f"contract {'-'.join(map(str, c))}": lambda case=c: run(case) for c in CASES}
-    return CHECKS | contract
+    checks, cases = (SLOW, MORE_CASES) if is_slow else (CHECKS, CASES)
+    return checks | {f"{c.method} with {c.mask}": lambda case=c: run(case) for c in cases}
 
 
 def close(got: Any, expected: Any, tolerance: float = 1e-5) -> None:

@@ -22,8 +22,10 @@ def run(*arguments: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def reports() -> dict[str, Any]:
-    return run()
+def reports(request: Any) -> dict[str, Any]:
+    """Run the checks that are asked for in this session."""
+    here = (item for item in request.session.items if item.path == request.path)
+    return run(*(item.callspec.params["name"] for item in here if hasattr(item, "callspec")))
 
 
 @pytest.mark.parametrize("name", chosen(is_slow=False))

@@ -40,7 +40,7 @@ from mha_book.sharding.mesh import (
     own_kv_heads,
 )
 from mha_book.sharding.placement import Placement
-from mha_book.sharding.ring import attend_over_ring, data_specs, ring_call
+from mha_book.sharding.ring import attend_over_ring, ring_call
 from mha_book.sharding.tensor_parallel import (
     KV_HEADS,
     check_separate,
@@ -135,7 +135,7 @@ def sharded_multi_head_attention(
             given, placement, length, sizes.sequence, str(axes.sequence), number,
             implementation, unroll,
         )  # fmt: skip
-        data_spec: Any = data_specs(data, axes)
+        data_spec = mask_specs(data, axes.batch, axes.heads, axes.sequence)
     elif axes.sequence is not None:
         is_natural = placement == "contiguous"
         check(is_natural, "placement", "contiguous, for all_to_all", repr(placement))

@@ -196,22 +196,17 @@ def on_mesh(
     return divided
 
 
-def mask_specs(mask: Mask | None, batch: Any, heads: Any) -> Any:
-    """Return how the arrays of a mask over whole positions lie on the mesh: a mask of specs."""
+def mask_specs(mask: Mask | None, batch: Any, heads: Any, queries: Any = None) -> Any:
+    """Return how the arrays of a mask lie on the mesh, whole keys on every device: as a mask."""
 
-    def of_leaf(path: Any, x: Array) -> PartitionSpec | None:
-        if path[0].name == "array":
-            return array_spec(x, batch, heads)
-        return PartitionSpec(*[batch] if jnp.ndim(x) else [])
+    def of_leaf(path: Any, x: Array) -> PartitionSpec:
+        kind, rank = path[0].name, jnp.ndim(x)
+        if kind == "array":
+            names = [batch, *[None] * (rank - 4)][: max(rank - 3, 0)] + [heads, queries, None]
+            named = zip(x.shape, names[-rank:], strict=True)
+            return PartitionSpec(*(None if size == 1 else name for size, name in named))
+        positions = {"query_segments": [queries], "key_segments": [None]}.get(kind, [])
+        leading = [batch, *[None] * rank][: rank - len(positions)]
+        return PartitionSpec(*leading, *positions)
 
     return jax.tree_util.tree_map_with_path(of_leaf, mask)
-
-
-def array_spec(array: Any, batch: Any, heads: Any, queries: Any = None) -> PartitionSpec | None:
-    """Return how an array ``(…, N, T, S)``, each axis whole or 1, lies on the mesh, or None."""
-    if array is None:
-        return None
-    names = [heads, queries, None]
-    names = [batch, *[None] * (array.ndim - 4), *names] if array.ndim > 3 else names
-    named = zip(array.shape, names, strict=True)
-    return PartitionSpec(*(None if size == 1 else name for size, name in named))

@@ -23,6 +23,7 @@ References:
     Liu, Zaharia and Abbeel, Ring Attention with Blockwise Transformers, 2023 (arXiv:2310.01889).
 """
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -47,8 +48,8 @@ from mha_book.attention.reference import scores
 from mha_book.masks import Mask, as_mask, zero_unattended
 from mha_book.sharding.mesh import (
     MeshAxes,
-    array_spec,
     divide_operands,
+    mask_specs,
     on_mesh,
     own_kv_heads,
 )
@@ -61,12 +62,9 @@ Arrays = tuple[Array, ...]
 
 
 class RingStep(NamedTuple):
-    """One step of a ring: whose keys each device has, and what of them its queries see.
+    """One step of a ring: keys come from ``shift`` devices before, ``bounds`` say what is seen.
 
-    Args:
-        shift: how many devices before its own the keys come from.
-        bounds: ``(devices, runs of queries, runs of keys, 2)``, as
-            :func:`~mha_book.sharding.placement.local_bounds` gives them.
+    The bounds are those of :func:`~mha_book.sharding.placement.local_bounds`.
     """
 
     shift: int
@@ -99,25 +97,6 @@ class RingCall(NamedTuple):
     scale: Any
     implementation: str | None
     unroll: int | None
-
-
-class MaskData(NamedTuple):
-    """The arrays of a mask: lengths of whole sequences, and what has axes of positions.
-
-    Args:
-        key_lengths: of the batch axes, or None.
-        query_lengths: of the batch axes, or None.
-        key_segments: ``(…, T)``, of all keys in the order of the placement, or None.
-        query_segments: ``(…, t)``, of this device's queries, or None.
-        array: ``(…, N, t, T)``, this device's queries and all keys in the order of the placement,
-            each axis whole or 1; or None.
-    """
-
-    key_lengths: Array | None = None
-    query_lengths: Array | None = None
-    key_segments: Array | None = None
-    query_segments: Array | None = None
-    array: Array | None = None
 
 
 def ring_attention(
@@ -221,14 +200,14 @@ def ring_attention_with_lse(
     )
     spec, kv_spec = layout.query_spec, layout.kv_spec
 
-    def on_device(query: Array, key: Array, value: Array, data: MaskData) -> tuple[Array, Array]:
+    def on_device(query: Array, key: Array, value: Array, data: Mask) -> tuple[Array, Array]:
         key, value = own_kv_heads(layout.copies, axes.heads, key, value)
         return attend_over_ring(call, query, key, value, data)
 
     run = on_mesh(
         on_device,
         layout.mesh,
-        (spec, kv_spec, kv_spec, data_specs(data, axes)),
+        (spec, kv_spec, kv_spec, mask_specs(data, axes.batch, axes.heads, axes.sequence)),
         (spec, PartitionSpec(*spec[:-1])),
     )
     result: tuple[Array, Array] = run(query, key, value, data)
@@ -244,8 +223,8 @@ def ring_call(
     scale: Any,
     implementation: str | None,
     unroll: int | None,
-) -> tuple[RingCall, MaskData]:
-    """Return what a ring is to compute: the structure, checked, and the arrays of the mask."""
+) -> tuple[RingCall, Mask]:
+    """Return what a ring is to compute, checked, and the mask's arrays in the ring's order."""
     ring = as_placement(placement, length, devices)
     is_array = isinstance(scale, (jax.Array, np.ndarray))
     check(not is_array, "scale", "a number: a ring has no gradient of an array", repr(type(scale)))
@@ -261,40 +240,22 @@ def ring_call(
         ring = as_placement("contiguous", length, devices)
     call = RingCall(axis_name, ring, mask.lower, mask.upper, scale, implementation, unroll)
     order = ring.positions.reshape(-1)
-
-    def placed(x: Any, *axes: int) -> Any:
-        """Bring axes of positions, where they are not 1, from natural order into the ring's."""
-        for axis in axes if x is not None and (order != np.arange(length)).any() else ():
-            x = x if x.shape[axis] == 1 else reordered(jnp.asarray(x), axis, order)
-        return x
-
-    return call, MaskData(
-        mask.key_lengths,
-        mask.query_lengths,
-        placed(mask.key_segments, -1),
-        placed(mask.query_segments, -1),
-        placed(mask.array, -2, -1),
-    )
+    data = dataclasses.replace(mask, lower=None, upper=None)
+    if (order != np.arange(length)).any():
+        data = jax.tree_util.tree_map_with_path(functools.partial(_in_order, order), data)
+    return call, data
 
 
-def data_specs(data: MaskData, axes: MeshAxes) -> MaskData:
-    """Return how the arrays of a mask lie on the mesh."""
-
-    def of_batch(x: Any, *last: Any) -> PartitionSpec | None:
-        leading = None if x is None else [axes.batch, *[None] * (x.ndim - 1 - len(last))]
-        return None if leading is None else PartitionSpec(*leading[: x.ndim - len(last)], *last)
-
-    return MaskData(  # type: ignore[arg-type]
-        of_batch(data.key_lengths),
-        of_batch(data.query_lengths),
-        of_batch(data.key_segments, None),
-        of_batch(data.query_segments, axes.sequence),
-        array_spec(data.array, axes.batch, axes.heads, axes.sequence),
-    )
+def _in_order(order: np.ndarray, path: Any, x: Any) -> Array:
+    """Bring the axes of positions that an array of a mask has from natural order into another."""
+    axes = {"array": (-2, -1), "query_segments": (-1,), "key_segments": (-1,)}
+    for axis in axes.get(path[0].name, ()):
+        x = x if x.shape[axis] == 1 else reordered(jnp.asarray(x), axis, order)
+    return jnp.asarray(x)
 
 
 def attend_over_ring(
-    call: RingCall, query: Array, key: Array, value: Array, data: MaskData
+    call: RingCall, query: Array, key: Array, value: Array, data: Mask
 ) -> tuple[Array, Array]:
     """Return output and log-sum-exp of this device's queries; inside ``shard_map``."""
 
@@ -311,7 +272,7 @@ def attend_over_ring(
 
 
 def _forward(
-    call: RingCall, query: Array, key: Array, value: Array, data: MaskData
+    call: RingCall, query: Array, key: Array, value: Array, data: Mask
 ) -> tuple[Array, Array]:
     runs = call.placement.num_runs
     q = _split(query, runs, -2)
@@ -410,13 +371,7 @@ def _gradients(
 
 
 class _Place(NamedTuple):
-    """Where in the ring a device is: one step, or one of several in a loop.
-
-    Args:
-        steps: the steps that this may be.
-        number: which of them, 0 or traced.
-        shift: of that step, an integer or traced.
-    """
+    """Where in a ring a device is: of some steps in a loop that with a number, 0 or traced."""
 
     steps: Sequence[RingStep]
     number: Any
@@ -430,18 +385,11 @@ def _around(
     arrived: Arrays,
     sums: Arrays,
 ) -> tuple[Any, Arrays]:
-    """Go once around the ring.
+    """Go once around the ring with keys and values that have ``arrived``, first a device's own.
 
-    Args:
-        call: what to compute.
-        visit: from a place, what the device knows and the keys and values that are there, to what
-            it knows then and what is to be added to the sums of these keys and values.
-        known: what stays.
-        arrived: keys and values of this device, which travel.
-        sums: what travels with them and comes home at the end; may be empty.
-
-    Returns:
-        What the device knows, and the sums of its own keys and values.
+    ``visit`` takes a place, what the device knows and the keys and values that are there, and
+    returns what it knows then and what to add to the sums of these keys and values. The ``sums``
+    travel with them and come home at the end; they may be empty.
     """
     steps = ring_schedule(call.placement, call.lower, call.upper)
     shifts = [step.shift for step in steps]
@@ -483,7 +431,7 @@ def _send(call: RingCall, arrays: Arrays, distance: int) -> Arrays:
 
 def _parts(
     call: RingCall,
-    data: MaskData,
+    data: Mask,
     place: _Place,
     of_runs: Callable[[int, int, Mask | None], Any],
     nothing: Any,
@@ -518,7 +466,7 @@ def _parts(
 
 
 def _mask(
-    call: RingCall, data: MaskData, band: tuple[int, int], pair: tuple[int, int], source: Any
+    call: RingCall, data: Mask, band: tuple[int, int], pair: tuple[int, int], source: Any
 ) -> Mask | None:
     """Return what a run of this device's queries sees of a run of the keys of ``source``."""
     length = call.placement.run_length
