@@ -162,7 +162,7 @@ def _check_output(w_o: Any, num_heads: int, width: int) -> None:
     check(fits, "w_o", f"axes (N, C, D) = ({num_heads}, {width}, any)", f"shape {w_o.shape}")
 
 
-def _check_biases(params: Any, shapes: dict[str, tuple[int, ...]], like: Array) -> None:
+def _check_biases(params: Any, shapes: dict[str, tuple[int, ...]], like: Any) -> None:
     for name, shape in shapes.items():
         bias = getattr(params, name)
         if bias is not None:
