@@ -181,12 +181,9 @@ def sharded_cached_attention(
             output = jax.lax.psum(output, axes.heads)
         return output if b_o is None else output + b_o[None, None], cache
 
-    run = on_mesh(
-        on_device,
-        mesh,
-        (specs, rows, cache_specs(cache, axes), PartitionSpec(axes.batch), turns),
-        (rows, cache_specs(cache, axes)),
-    )
+    slots = cache_specs(cache, axes)
+    in_specs = specs, rows, slots, PartitionSpec(axes.batch), turns
+    run = on_mesh(on_device, mesh, in_specs, (rows, slots))
     result: tuple[Array, KVCache] = run(params, x, cache, counts, angles)
     return result
 

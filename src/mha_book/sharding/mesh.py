@@ -38,13 +38,7 @@ class MeshAxes(NamedTuple):
 
 
 class MeshSizes(NamedTuple):
-    """How many devices divide sequences, heads and positions; 1 for undivided.
-
-    Args:
-        batch: that divide the sequences.
-        heads: that divide the heads.
-        sequence: that divide the positions.
-    """
+    """How many devices divide sequences, heads and positions; 1 for undivided."""
 
     batch: int = 1
     heads: int = 1
@@ -124,12 +118,7 @@ def operand_specs(rank: int, axes: MeshAxes) -> PartitionSpec:
 class DividedOperands(NamedTuple):
     """How queries, keys and values of attention over divided positions lie on a mesh.
 
-    Args:
-        mesh: the mesh.
-        sizes: how many of its devices divide what.
-        copies: on how many devices each key/value head is needed, as in :func:`kv_copies`.
-        query_spec: of the query, and of the output.
-        kv_spec: of key and value, whose heads are whole on every device where they are repeated.
+    ``kv_spec`` leaves the heads whole on every device where each is needed on several, ``copies``.
     """
 
     mesh: Any
@@ -169,13 +158,8 @@ def on_mesh(
     say how arrays are divided, one that is not divided yet is, and one that is divided otherwise is
     an error.
     """
-    run = jax.shard_map(
-        function,
-        mesh=mesh,
-        in_specs=in_specs,
-        out_specs=out_specs,
-        check_vma=False,  # kernels take no part in what it checks
-    )
+    specs = {"in_specs": in_specs, "out_specs": out_specs}
+    run = jax.shard_map(function, mesh=mesh, **specs, check_vma=False)  # kernels take no part in it
     if AxisType.Explicit not in mesh.axis_types:
         return run
 

@@ -91,12 +91,12 @@ class RingCall(NamedTuple):
     """What a ring is to compute, without the arrays."""
 
     axis_name: str
-    placement: Placement
-    lower: int | None
-    upper: int | None
+    placement: Any  # a Placement, or until it is checked a name
     scale: Any
     implementation: str | None
     unroll: int | None
+    lower: int | None = None
+    upper: int | None = None
 
 
 def ring_attention(
@@ -195,9 +195,8 @@ def ring_attention_with_lse(
     check(key.shape[-2] == length, "key", f"axis -2 of {length}, as query has", key.shape[-2])
     given = as_mask(mask, is_causal, (*query.shape[:-1], length))
     number = 1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
-    call, data = ring_call(
-        given, placement, length, devices, str(axes.sequence), number, implementation, unroll
-    )
+    call = RingCall(str(axes.sequence), placement, number, implementation, unroll)
+    call, data = checked_call(call, given, length, devices)
     spec, kv_spec = layout.query_spec, layout.kv_spec
 
     def on_device(query: Array, key: Array, value: Array, data: Mask) -> tuple[Array, Array]:
@@ -214,23 +213,17 @@ def ring_attention_with_lse(
     return result
 
 
-def ring_call(
-    mask: Mask | None,
-    placement: str | Placement,
-    length: int,
-    devices: int,
-    axis_name: str,
-    scale: Any,
-    implementation: str | None,
-    unroll: int | None,
+def checked_call(
+    call: RingCall, mask: Mask | None, length: int, devices: int
 ) -> tuple[RingCall, Mask]:
     """Return what a ring is to compute, checked, and the mask's arrays in the ring's order."""
-    ring = as_placement(placement, length, devices)
-    is_array = isinstance(scale, (jax.Array, np.ndarray))
-    check(not is_array, "scale", "a number: a ring has no gradient of an array", repr(type(scale)))
-    check_scale(scale)
-    if unroll is not None:
-        check_size(unroll, "unroll", 1, "None, or a positive integer")
+    ring = as_placement(call.placement, length, devices)
+    what = "a number: a ring has no gradient of an array"
+    is_array = isinstance(call.scale, (jax.Array, np.ndarray))
+    check(not is_array, "scale", what, repr(type(call.scale)))
+    check_scale(call.scale)
+    if call.unroll is not None:
+        check_size(call.unroll, "unroll", 1, "None, or a positive integer")
     mask = Mask() if mask is None else mask
     for name in ("lower", "upper"):
         bound = getattr(mask, name)
@@ -238,7 +231,7 @@ def ring_call(
         check(bound is None or isinstance(bound, int), f"mask.{name}", what, repr(type(bound)))
     if not mask.kinds:  # whoever sees everything sees it in any order
         ring = as_placement("contiguous", length, devices)
-    call = RingCall(axis_name, ring, mask.lower, mask.upper, scale, implementation, unroll)
+    call = call._replace(placement=ring, lower=mask.lower, upper=mask.upper)
     order = ring.positions.reshape(-1)
     data = dataclasses.replace(mask, lower=None, upper=None)
     if (order != np.arange(length)).any():
