@@ -333,7 +333,8 @@ def _product_flops(equation: Any) -> int:
     result = math.prod(equation.outvars[0].aval.shape)
     if ragged and set(ragged.lhs_ragged_dimensions) <= set(contracted):
         result //= equation.invars[2].aval.shape[-1]  # each group sums a part of the rows
-    return 2 * result * math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+    summed = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+    return int(2 * result * summed)
 
 
 def _of_this_machine(params: dict[str, Any]) -> dict[str, Any]:
