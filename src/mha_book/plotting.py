@@ -336,13 +336,8 @@ def head_atlas(
         ax.text(left + 0.5, upper + 1.03, titles[head], fontsize=small, ha="center", va="top")
     extent = (0, canvas.shape[1] / fine, canvas.shape[0] / fine, 0)
     colors = WEIGHT_COLORS.with_extremes(bad="white")
-    options: dict[str, Any] = {
-        "vmin": 0.0,
-        "vmax": vmax,
-        "interpolation": "nearest",
-        "aspect": "auto",
-    }
-    ax.imshow(canvas, extent=extent, cmap=colors, **options)
+    shown: Any = {"vmin": 0.0, "vmax": vmax, "interpolation": "nearest", "aspect": "auto"}
+    ax.imshow(canvas, extent=extent, cmap=colors, **shown)
     ax.set(xlim=(0, across), ylim=(top, 0))
     return figure
 
