@@ -26,7 +26,7 @@ from mha_book import (
 )
 from mha_book.attention.dispatch import AttentionSpec, choices
 from mha_book.attention.gradient import row_products, softmax_vjp
-from mha_book.costs import attention_size, feed_forward_parameter_count, latent_size
+from mha_book.costs import attention_size, latent_size
 from mha_book.layers import layer_norm, linear
 from mha_book.models import generation, minilm, smollm2, tiny, tokens
 from mha_book.multihead import variants
@@ -219,8 +219,6 @@ def of_numbers_and_flags() -> list[WrongCall]:
             "has_output_bias", "True or False", "2"),
         bad("latent size: form", lambda: latent_size(8, 2, 4, 2, 2, 2, is_absorbed="expanded"),
             "is_absorbed", "True or False", "'expanded'"),
-        bad("feed forward: gated", lambda: feed_forward_parameter_count(8, 2, is_gated="no"),
-            "is_gated", "True or False", "'no'"),
         bad("softmax_vjp: integers", lambda: softmax_vjp(one, one.astype(int)), "d_weights",
             "floating", "int32"),
         bad("row_products: complex", lambda: row_products(one, one * 1j), "d_x", "floating",

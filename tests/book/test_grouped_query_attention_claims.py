@@ -15,7 +15,7 @@ from mha_book import (
     multi_head_attention_with_intermediates,
     scaled_dot_product_attention,
 )
-from mha_book.costs import attention_size, cache_bytes
+from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.multihead.grouped import kv_head_index, repeat_kv_heads
 from tests.book.extensions import ROOT
 from tests.book.verdicts import decides
@@ -129,7 +129,7 @@ def test_c29_the_cache_shrinks_and_the_scores_do_not():
         kept[k] = plan.argument_size_in_bytes - 4 * heads * length * width
         room[k] = plan.temp_size_in_bytes
         size = attention_size(heads * width, heads, k)
-        assert kept[k] == cache_bytes(size, position_count=length, bytes_per_number=4)
+        assert kept[k] == kv_cache_bytes(size, position_count=length, bytes_per_element=4)
         assert room[k] >= scores
     assert kept[32] == 4 * kept[8] == 32 * kept[1]
     assert min(room.values()) > 0.9 * room[32]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mha_book.costs import attention_size, entry_count, pair_matmul_flops
+from mha_book.costs import attention_size, forward_matmul_flops
 from mha_book.multihead.cache import init_cache
 from mha_book.notation import multi_head_layer
 from mha_book.notation.variant import change, kept, step_flops
@@ -46,7 +46,9 @@ def test_heads_by_pairs_are_the_grouped_layer():
 def test_kept_is_the_cache():
     cache = init_cache(1, 6, 1, 5, value_dim=7)
     layer = multi_head_layer()
-    assert sum(kept(layer, **SIZES).values()) == entry_count((cache.keys, cache.values))
+    assert sum(kept(layer, **SIZES).values()) == sum(
+        x.size for x in jax.tree.leaves((cache.keys, cache.values))
+    )
     assert kept(change(layer, LATENT), **SIZES) == {"Z": 3}
 
 
@@ -60,7 +62,7 @@ def test_a_step_counts_the_products_that_the_costs_count():
     found = step_flops(layer, positions, **SIZES)
     size = attention_size(13, 6, 6, 5, 7)
     assert found["Q"] + found["K"] + found["V"] + found["Y"] == 2 * size.weight_count
-    pairs = pair_matmul_flops(size, pair_count=positions)
+    pairs = forward_matmul_flops(size, pair_count=positions)
     scaling = 6 * 5  # the factor is multiplied into the one query
     assert found["S"] + found["O"] == pairs + scaling
 

@@ -48,14 +48,8 @@ from mha_book.masks import zero_unattended
 
 __all__ = [
     "AttentionGradients",
-    "Saved",
     "attention_vjp",
-    "backward",
     "broadcast_vjp",
-    "forward",
-    "manual_attention",
-    "not_before",
-    "recompute_attention",
     "row_products",
     "scores_vjp",
     "softmax_jacobian",
@@ -417,7 +411,7 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
     visible = operands.visible()
     query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
     numerators, total, lse = exponentials(
-        scores(query, key, operands.bias, operands.scale), visible
+        scores(query, key, operands.bias, operands.scale, operands.softcap), visible
     )
     factored = numerators
     if operands.dropout_multiplier is not None:
@@ -452,7 +446,9 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
     weights, total = saved.exponentials, saved.total
     if weights is None or total is None:
         query = not_before(d_output, x.query)
-        weights, total, _ = exponentials(scores(query, x.key, x.bias, x.scale), x.visible())
+        weights, total, _ = exponentials(
+            scores(query, x.key, x.bias, x.scale, x.softcap), x.visible()
+        )
     # The sum of a row divides the few numbers of d_output, not the many of the weights.
     d_output = d_output.astype(weights.dtype) / total
     d_lse = None if d_lse is None else d_lse / total[..., 0]
@@ -495,6 +491,11 @@ def manual_attention(operands: Operands) -> tuple[Array, Array]:
 def recompute_attention(operands: Operands) -> tuple[Array, Array]:
     """Attend with the backward pass by hand, the weights computed again."""
     return _recompute(_with_array_scale(operands))
+
+
+def why_unsupported(spec: Any) -> str | None:
+    """Return why the backward pass by hand cannot serve an attention spec, or None."""
+    return "its gradient by hand knows no soft cap of the scores" if spec.has_softcap else None
 
 
 def _with_array_scale(operands: Operands) -> Operands:

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import (
+    attend_with_lse,
     init_multi_head,
     multi_head_attention_with_intermediates,
-    scaled_dot_product_attention,
 )
 from tests.book.equations import executed
 
@@ -53,7 +53,7 @@ def layer(rng, **options):
     arrays = {"X": x, "W_O": params.w_o, "d_k": H}
     arrays |= {name: jnp.swapaxes(w, 0, 1) for name, w in zip(names, params[:3], strict=True)}
     operands = (inside.query, inside.key, inside.value)
-    _, lse = scaled_dot_product_attention(*operands, return_lse=True)
+    _, lse = attend_with_lse(*operands, implementation="reference")
     computed = dict(zip("QKV", operands, strict=True))
     computed |= {"A": inside.weights, "O": inside.head_outputs, "Y": y}
     return arrays, computed | {"S": jnp.log(inside.weights) + lse[..., None]}

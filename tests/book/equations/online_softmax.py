@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import scaled_dot_product_attention
+from mha_book import attend_with_lse, scaled_dot_product_attention
 from mha_book.attention.blocks import BlockSizes, key_ranges, split_mask
 from mha_book.attention.online_softmax import finalize, init, merge, update
 from mha_book.masks import causal
@@ -124,9 +124,9 @@ def split(rng):
     q, k, v = draw(rng, T, H), draw(rng, 2 * BLOCK, H), draw(rng, 2 * BLOCK, C)
     arrays = {}
     for part, cut in (("1", slice(0, 3)), ("2", slice(3, None))):
-        output, lse = scaled_dot_product_attention(q, k[cut], v[cut], return_lse=True)
+        output, lse = attend_with_lse(q, k[cut], v[cut], implementation="reference")
         arrays |= {f"O_{part}": output, f"lambda_{part}": lse}
-    output, lse = scaled_dot_product_attention(q, k, v, return_lse=True)
+    output, lse = attend_with_lse(q, k, v, implementation="reference")
     return arrays, {"O": output, "lambda_": lse}
 
 
