@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mha_book import attend
-from mha_book.attention import blocks, blockwise
+from mha_book.attention import blocks
 from mha_book.attention.blocks import (
     BlockSizes,
     block_sizes,
@@ -100,23 +100,6 @@ def test_an_accelerator_takes_all_heads_at_once(
     assert scores <= 1.1 * blocks.ACCELERATOR_SCORES or sizes.queries <= blocks.FEWEST + 16
 
 
-@pytest.mark.parametrize("mask", MASKS)
-def test_blocks_have_fewer_rows_where_the_keys_move_with_the_query(
-    mask: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def spy(*sizes, position_dependent, **given):
-        asked.append(position_dependent)
-        return block_sizes(*sizes, position_dependent=position_dependent, **given)
-
-    monkeypatch.setattr(blockwise, "block_sizes", spy)
-    query, key, value, _ = operands()
-    call = functools.partial(attend, mask=MASKS[mask], implementation="blockwise")
-    jax.eval_shape(call, query, key, value)
-    assert asked == [mask not in ("none", "array")]
-
-
 def test_cutting_is_undone_by_joining() -> None:
     sizes = BlockSizes(5, 7, 1)
     query, key, *_ = operands()
@@ -193,16 +176,3 @@ def test_a_bias_is_refused_by_name_and_served_by_the_reference() -> None:
         attend(query, key, value, bias=bias, implementation="blockwise")
     with mock.patch.object(blocks, "KEYS", 8):
         attend(query, key, value, bias=bias)
-
-
-def test_under_vmap_and_in_half_precision() -> None:
-    query, key, value, _ = operands("bfloat16")
-    sizes = BlockSizes(8, 8, 1)
-
-    def call(query, key, value):
-        return blockwise_attention(prepare(query, key, value, mask=causal(6)), sizes)[0]
-
-    whole = jax.jit(call)(query, key, value)
-    assert whole.dtype == jnp.bfloat16
-    mapped = jax.jit(jax.vmap(call))(query, key, value)
-    np.testing.assert_allclose(mapped.astype(jnp.float32), whole.astype(jnp.float32), atol=1e-2)
