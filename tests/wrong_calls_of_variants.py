@@ -26,6 +26,7 @@ from mha_book import (
 )
 from mha_book.attention.dispatch import AttentionSpec, choices
 from mha_book.attention.gradient import row_products, softmax_vjp
+from mha_book.attention.platform import target_platform
 from mha_book.costs import attention_size, feed_forward_parameter_count, latent_size
 from mha_book.layers import layer_norm, linear
 from mha_book.models import generation, minilm, smollm2, tiny, tokens
@@ -206,8 +207,9 @@ def of_numbers_and_flags() -> list[WrongCall]:
             "floating", "Array"),
         bad("spec: wants", lambda: attention_spec(Q, KEY, VALUE, wants="lse"),
             "wants", "some of dropout_multiplier, forward_mode, lse", "'lse'"),
-        bad("select: platform", lambda: select(spec._replace(platform="cuda")), "platform",
-            "one of cpu, gpu, tpu", "'cuda'"),
+        bad("select: platform", lambda: select(spec._replace(platform=3)), "platform", "str", "int"),
+        bad("target: platform", lambda: target_platform("amd"), "name", "one of cpu, gpu, tpu",
+            "'amd'"),
         bad("choices: heads", lambda: choices(num_heads=None), "num_heads", "positive", "None"),
         bad("choices: lengths", lambda: choices([1.5]), "lengths", "positive integers", "1.5"),
         bad("choices: dtypes", lambda: choices(dtypes="float32"), "dtypes", "floating", "'l'"),

@@ -138,9 +138,10 @@ def zero_outside(rows: KeyRanges, operands: Operands) -> tuple[Array, Array, Arr
         return zero_unattended(query, key, value, operands.visible())
     sees, is_attended = rows.start < rows.stop, attended_keys(rows, key.shape[-2])
 
+    if isinstance(sees, np.ndarray) and sees.all() and is_attended.all():
+        return query, key, value
+
     def keep(x: Array, where: Any) -> Array:  # (…, N, T, H), (…, T)
-        if isinstance(where, np.ndarray) and where.all():
-            return x
         return jnp.where(where[..., None, :, None], x, jnp.zeros((), x.dtype))
 
     return keep(query, sees), keep(key, is_attended), keep(value, is_attended)
