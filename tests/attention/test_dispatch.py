@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mha_book import (
-    Mask,
     array_mask,
     attend,
     attend_with_lse,
@@ -146,11 +145,6 @@ def test_description(given: dict, changes: dict) -> None:
     assert hash(asked) == hash(attention_spec(*operands(), **given))
 
 
-def test_description_is_heads_first_in_either_layout() -> None:
-    turned = [jnp.swapaxes(x, 1, 2) for x in operands()]
-    assert attention_spec(*turned, layout="TNH") == attention_spec(*operands())
-
-
 @pytest.fixture
 def spy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the implementations that run."""
@@ -201,46 +195,6 @@ def test_forward_mode_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyP
     reason = "it cannot be differentiated in forward mode"
     assert select(asked) == Selection("reference", (("jax_nn", reason),))
     assert select(half("tpu")).name == "jax_nn"
-
-
-def test_nothing_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in IMPLEMENTATIONS:
-        patched = IMPLEMENTATIONS[name]._replace(why_unsupported=lambda spec: "it rests")
-        monkeypatch.setitem(IMPLEMENTATIONS, name, patched)
-    monkeypatch.setattr(dispatch, "_preferred", lambda spec: ["jax_nn", "blockwise"])
-    with pytest.raises(NotImplementedError, match=r"no implementation serves .*it rests"):
-        select(request())
-
-
-@pytest.mark.parametrize("name", ANYWHERE)
-def test_structure_is_not_materialized_before_it_is_needed(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What an implementation is handed is the structure, whatever the caller gave."""
-    seen = []
-
-    def run(operands: Operands) -> object:
-        seen.append(operands.mask)
-        return operands.query, None
-
-    patched = IMPLEMENTATIONS[name]._replace(run=run, by_platform=False)
-    monkeypatch.setitem(IMPLEMENTATIONS, name, patched)
-    given = {"mask": padding(jnp.array([2, 3])), "is_causal": True, "implementation": name}
-    attend(*operands(), **given)
-    assert isinstance(seen[0], Mask)
-    assert seen[0].array is None
-    assert seen[0].kinds == {"causal", "lengths"}
-
-
-@pytest.mark.loose_promotion
-@pytest.mark.parametrize("name", sorted({*ANYWHERE} - {"blockwise", "splash"}))
-def test_a_bias_in_half_precision(name: str) -> None:
-    query, key, value = operands()
-    bias = jnp.asarray(np.random.default_rng(4).standard_normal((1, N, T, S)), jnp.bfloat16)
-    output = attend(query, key, value, bias=bias, implementation=name)
-    expected = attend(query, key, value, bias=bias.astype(jnp.float32), implementation="reference")
-    assert output.dtype == jnp.float32
-    np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_length_may_stay_open_in_an_exported_program() -> None:

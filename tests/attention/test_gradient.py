@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
 
 from mha_book import (
     attend,
@@ -203,14 +202,6 @@ def test_an_empty_row_takes_any_gradient_of_its_log_sum_exp(implementation: str)
 
 
 # --- the implementations ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("implementation", BY_HAND)
-def test_second_order_of_factors(implementation: str) -> None:
-    x = {"query": draw(1, 3, 2), "key": draw(1, 5, 2), "value": draw(1, 5, 3)}
-    x["dropout_multiplier"] = draw(1, 3, 5)
-    call = jax.jit(lambda x: attend(**x, implementation=implementation))
-    check_grads(call, (x,), order=2, modes=["rev"])
 
 
 def kept_sizes(implementation: str) -> list[int]:

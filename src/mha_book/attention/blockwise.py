@@ -11,6 +11,12 @@ $dV^{jc} = A^{ij} dO^{ic}$, $dK^{ja} = dS^{ij} Q^{ia}$ and $dQ^{ia} = dS^{ij} K^
 for the two of the forward pass. Keys stand before queries there, $(u, r)$ in place of $(r, u)$:
 then of the three products that sum over a block only one has to turn a block around.
 
+The rounding of $r^i$ would enter $dQ^{ia}$ times the sum of the keys. Since
+$\sum_j dS^{ij} = d\lambda^i$, what all keys have in common, their mean $\bar K^a$, need not pass
+through the product: $dQ^{ia} = dS^{ij} (K^{ja} - \bar K^a) + d\lambda^i \bar K^a$. For keys between
+1 and 2 the error is then a fraction of what $r^i = \sum_j A^{ij} dA^{ij}$ would leave, which costs
+two more products.
+
 Shapes: as in :mod:`~mha_book.attention.blocks`; ``H`` width of queries and keys, ``C`` of values.
 
 References:
@@ -78,9 +84,6 @@ def blockwise_attention(
         operands: the call, without bias and dropout multiplier.
         sizes: how to cut; None for :func:`~mha_book.attention.blocks.block_sizes`.
         platform: which those sizes are for: "cpu", or any accelerator.
-
-    Returns:
-        ``(…, N, T, C)`` and ``(…, N, T)``.
     """
     by_blocks = functools.partial(_blockwise, sizes=sizes, platform=platform)
     return with_compiler_sharding(by_blocks, operands)
@@ -120,9 +123,6 @@ def blockwise_gradients(
         d_lse: ``(…, N, T)``.
         sizes: as in :func:`blockwise_attention`.
         platform: likewise.
-
-    Returns:
-        The gradients of query, key and value, each in the dtype of its operand.
     """
     dtype, shape = accumulator_dtype(operands.query.dtype), _grouped(operands)
     sizes = _sizes(operands, shape, platform) if sizes is None else sizes
