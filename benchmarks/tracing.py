@@ -77,12 +77,14 @@ def ratios(functions: tuple[Function, Function], shapes: Any, rounds: int = 7) -
 
 
 def calls_while_tracing(function: Function, shapes: Any) -> int:
-    """Return how many functions of the package are called, their own inner ones included."""
+    """Return how many calls of the package's functions there are, inner ones included."""
     count = 0
 
     def note(frame: Any, event: str, _: Any) -> None:
         nonlocal count
-        count += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
+        code = frame.f_code
+        is_function = not code.co_name.startswith("<")  # neither lambda nor comprehension
+        count += event == "call" and is_function and code.co_filename.startswith(PACKAGE)
 
     jax.clear_caches()
     sys.setprofile(note)

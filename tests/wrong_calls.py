@@ -613,7 +613,7 @@ def of_more_dispatch() -> list[WrongCall]:
             "attend: list", on(implementation=["reference"]), "implementation", "one of",
             "['reference']",
         ),
-        bad("attend: return_lse", on(return_lse="no"), "return_lse", "True", "'no'"),
+        bad("attend: soft cap", on(logit_softcap=-1.0), "logit_softcap", "positive", "-1.0"),
         bad(
             "attend: cannot serve",
             lambda: attend(
@@ -621,8 +621,6 @@ def of_more_dispatch() -> list[WrongCall]:
             ),
             "implementation", "serves", "jax_nn",
         ),
-        bad("reference: return_lse", lambda: scaled_dot_product_attention(
-            Q, KEY, VALUE, return_lse="no"), "return_lse", "True", "'no'"),
         bad("select: text", lambda: select("reference"), "spec", "AttentionSpec", "str"),
         bad("select: arrays", lambda: select(Q), "spec", "AttentionSpec", "Array"),
         bad(

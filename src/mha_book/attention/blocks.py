@@ -51,14 +51,6 @@ def key_ranges(
         batch: the batch axes of the operands.
         query_length: ``T``.
         key_length: ``S``.
-
-    Returns:
-        Arrays ``(*batch, T)``; the batch axes have length 1 where all entries see the same.
-
-    Example:
-        >>> from mha_book.masks import causal
-        >>> key_ranges(causal(-1), (), 3, 3).stop.tolist()  # the first query sees nothing
-        [0, 1, 2]
     """
     mask = Mask() if mask is None else mask
     arrays = mask.lower, mask.upper, mask.key_lengths, mask.query_lengths
@@ -90,14 +82,6 @@ def attended_keys(rows: KeyRanges, key_length: int) -> Bool[_Array, "*batch S"]:
     Args:
         rows: what :func:`key_ranges` gave: intervals whose ends grow with the row.
         key_length: ``S``.
-
-    Returns:
-        ``(*batch, S)``.
-
-    Example:
-        >>> from mha_book.masks import sliding_window
-        >>> attended_keys(key_ranges(sliding_window(1, 0), (), 2, 3), 3).tolist()
-        [True, True, False]
     """
     xp = _library(rows)
     sees = rows.start < rows.stop
@@ -127,9 +111,6 @@ def zero_outside(rows: KeyRanges, operands: Operands) -> tuple[Array, Array, Arr
     Args:
         rows: the keys of each query, ``(*batch, T)``.
         operands: the call; unless its mask has an array or segments, no array of pairs is made.
-
-    Returns:
-        Query, key and value.
     """
     query, key, value, mask, *_ = operands
     if mask is None:
@@ -138,9 +119,10 @@ def zero_outside(rows: KeyRanges, operands: Operands) -> tuple[Array, Array, Arr
         return zero_unattended(query, key, value, operands.visible())
     sees, is_attended = rows.start < rows.stop, attended_keys(rows, key.shape[-2])
 
+    if isinstance(sees, np.ndarray) and sees.all() and is_attended.all():
+        return query, key, value
+
     def keep(x: Array, where: Any) -> Array:  # (…, N, T, H), (…, T)
-        if isinstance(where, np.ndarray) and where.all():
-            return x
         return jnp.where(where[..., None, :, None], x, jnp.zeros((), x.dtype))
 
     return keep(query, sees), keep(key, is_attended), keep(value, is_attended)
@@ -221,9 +203,6 @@ def split_queries(rows: Array, sizes: BlockSizes) -> Array:
     Args:
         rows: queries, or what else has a row for each query.
         sizes: how to cut.
-
-    Returns:
-        The blocks; a row of a block belongs to query head ``row // queries`` of the group.
     """
     batch, num_kv_heads, group, length, width = rows.shape
     count = -(-length // sizes.queries)
@@ -315,9 +294,6 @@ def split_mask(
         key_length: ``S``.
         sizes: how to cut.
         segments: of the queries ``(B, T)`` and of the keys ``(B, S)``, or None.
-
-    Returns:
-        The mask by blocks.
     """
     if segments is not None:
         rows = _within_segments(rows, segments)
@@ -396,9 +372,6 @@ def loop_over_keys(
         step: ``(u, state, masked)`` to the next state: the number of the block of keys, and
             whether some pair in it may be hidden.
         state: the state before the first step.
-
-    Returns:
-        The state after the last.
     """
     first, whole_first, whole_last, last = mask.bounds[p]
     before = whole_first - first
@@ -424,9 +397,6 @@ def visible_block(
         mask: the mask by blocks.
         place: the numbers of the chunk of heads, of the block of queries and of the block of keys.
         shape: ``(r, u)``.
-
-    Returns:
-        Boolean ``(B, c, r, u)``, or 1 in place of ``B`` or ``c`` where all see the same.
     """
     _, p, u = place
     start, stop = mask.start[p][:, None, None, :, None], mask.stop[p][:, None, None, :, None]

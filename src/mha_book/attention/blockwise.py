@@ -11,6 +11,12 @@ $dV^{jc} = A^{ij} dO^{ic}$, $dK^{ja} = dS^{ij} Q^{ia}$ and $dQ^{ia} = dS^{ij} K^
 for the two of the forward pass. Keys stand before queries there, $(u, r)$ in place of $(r, u)$:
 then of the three products that sum over a block only one has to turn a block around.
 
+The rounding of $r^i$ would enter $dQ^{ia}$ times the sum of the keys. Since
+$\sum_j dS^{ij} = d\lambda^i$, what all keys have in common, their mean $\bar K^a$, need not pass
+through the product: $dQ^{ia} = dS^{ij} (K^{ja} - \bar K^a) + d\lambda^i \bar K^a$. For keys between
+1 and 2 the error is then a fraction of what $r^i = \sum_j A^{ij} dA^{ij}$ would leave, which costs
+two more products.
+
 Shapes: as in :mod:`~mha_book.attention.blocks`; ``H`` width of queries and keys, ``C`` of values.
 
 References:
@@ -78,9 +84,6 @@ def blockwise_attention(
         operands: the call, without bias and dropout multiplier.
         sizes: how to cut; None for :func:`~mha_book.attention.blocks.block_sizes`.
         platform: which those sizes are for: "cpu", or any accelerator.
-
-    Returns:
-        ``(…, N, T, C)`` and ``(…, N, T)``.
     """
     by_blocks = functools.partial(_blockwise, sizes=sizes, platform=platform)
     return with_compiler_sharding(by_blocks, operands)
@@ -90,8 +93,8 @@ def _blockwise(operands: Operands, sizes: BlockSizes | None, platform: str) -> t
     query, value_dim = operands.query, operands.value.shape[-1]
     *batch, num_heads, length, _ = query.shape
     shape = _grouped(operands)
-    sizes = _sizes(operands, platform) if sizes is None else sizes
-    output, lse = _with_gradient(_cut(operands, sizes))
+    sizes = _sizes(operands, shape, platform) if sizes is None else sizes
+    output, lse = _with_gradient(_cut(operands, shape, sizes))
     output = merge_queries(output, (*shape, value_dim), sizes).astype(query.dtype)
     lse = merge_queries(lse[..., None], (*shape, 1), sizes)
     heads = (*batch, num_heads, length)
@@ -120,18 +123,15 @@ def blockwise_gradients(
         d_lse: ``(…, N, T)``.
         sizes: as in :func:`blockwise_attention`.
         platform: likewise.
-
-    Returns:
-        The gradients of query, key and value, each in the dtype of its operand.
     """
     dtype, shape = accumulator_dtype(operands.query.dtype), _grouped(operands)
-    sizes = _sizes(operands, platform) if sizes is None else sizes
+    sizes = _sizes(operands, shape, platform) if sizes is None else sizes
 
     def rows(x: Array) -> Array:
         return split_queries(jnp.reshape(x.astype(dtype), (*shape, x.shape[-1])), sizes)
 
     def of_arrays(query: Array, key: Array, value: Array) -> tuple[Any, Any]:
-        blocks = _cut(operands._replace(query=query, key=key, value=value), sizes)
+        blocks = _cut(operands._replace(query=query, key=key, value=value), shape, sizes)
         return blocks[:3], blocks[3:]
 
     arrays, merge, rest = jax.vjp(of_arrays, *operands[:3], has_aux=True)
@@ -149,8 +149,8 @@ def _grouped(operands: Operands) -> tuple[int, int, int, int]:
     return math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length
 
 
-def _sizes(operands: Operands, platform: str) -> BlockSizes:
-    mask, (batch, num_kv_heads, group, length) = operands.mask, _grouped(operands)
+def _sizes(operands: Operands, shape: tuple[int, int, int, int], platform: str) -> BlockSizes:
+    mask, (batch, num_kv_heads, group, length) = operands.mask, shape
     moving = {"causal", "window", "band", "offsets", "segments"}
     return block_sizes(
         batch, length, operands.key.shape[-2], num_kv_heads, group,
@@ -159,12 +159,12 @@ def _sizes(operands: Operands, platform: str) -> BlockSizes:
     )  # fmt: skip
 
 
-def _cut(operands: Operands, sizes: BlockSizes) -> Blocks:
+def _cut(operands: Operands, shape: tuple[int, int, int, int], sizes: BlockSizes) -> Blocks:
     """Empty what nothing attends to, scale the queries, and cut everything into blocks."""
     mask, batch = operands.mask, tuple(operands.query.shape[:-3])
     ranges = key_ranges(mask, batch, operands.query.shape[-2], operands.key.shape[-2])
     q, k, v = zero_outside(ranges, operands)
-    dtype, shape = accumulator_dtype(q.dtype), _grouped(operands)
+    dtype = accumulator_dtype(q.dtype)
     q = jnp.reshape(q.astype(dtype) * jnp.asarray(operands.scale, dtype), (*shape, q.shape[-1]))
     k, v = (jnp.reshape(x, (shape[0], *x.shape[-3:])) for x in (k, v))
     rows = KeyRanges(*(x.reshape(-1, x.shape[-1]) for x in ranges))
@@ -346,6 +346,8 @@ def _add(sums: Array, u: Array, block: Array) -> Array:
 def _varying(state: Any, *like: Array) -> Any:
     """Say, under ``shard_map``, that a loop's first state differs by device where ``like`` does."""
     axes = frozenset[str]().union(*map(varying_axes, like))
+    if not axes:
+        return state
 
     def cast(x: Array) -> Array:
         missing = tuple(sorted(axes - varying_axes(x)))

@@ -33,9 +33,6 @@ def decode_attention(operands: Operands) -> tuple[Array, Array]:
 
     Args:
         operands: the call; its ``dropout_multiplier`` are not served.
-
-    Returns:
-        ``(…, N, T, C)`` and ``(…, N, T)``.
     """
     query, key, value, _, bias, scale, _, softcap = operands
     scale = jnp.asarray(scale, accumulator_dtype(query.dtype))

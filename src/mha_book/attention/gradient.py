@@ -392,16 +392,6 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
     Args:
         operands: what :func:`~mha_book.attention.operands.prepare` gave.
         recompute: whether to keep the log-sum-exp in place of the exponentials.
-
-    Returns:
-        ``(…, N, T, C)`` in the dtype of the query, ``(…, N, T)``, and what was kept.
-
-    Example:
-        >>> from mha_book.attention.operands import prepare
-        >>> x = jnp.ones((2, 3, 4))
-        >>> _, _, saved = forward(prepare(x, x, x), recompute=True)
-        >>> saved.lse.shape, saved.exponentials
-        ((2, 3), None)
     """
     check_type(operands, "operands", Operands, "what prepare gives")
     if operands.is_empty:
@@ -429,16 +419,6 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         saved: what was kept.
         d_output: ``(…, N, T, C)``.
         d_lse: ``(…, N, T)``, or None for zeros.
-
-    Returns:
-        The gradients.
-
-    Example:
-        >>> from mha_book.attention.operands import prepare
-        >>> x = jnp.ones((2, 3, 4))
-        >>> output, _, saved = forward(prepare(x, x, x))
-        >>> backward(saved, output).value.shape
-        (2, 3, 4)
     """
     check_type(saved, "saved", Saved, "what forward gives")
     check_numbers(d_output, "d_output", saved.output.shape, "the shape of the output,")
@@ -470,13 +450,6 @@ def not_before(awaited: Array, x: Array) -> Array:
     Args:
         awaited: what has to be there first.
         x: an array.
-
-    Returns:
-        ``x``.
-
-    Example:
-        >>> not_before(jnp.ones(2), jnp.array([3.0])).tolist()
-        [3.0]
     """
     summed = jnp.sum(awaited)
     never = jnp.logical_and(jnp.isnan(summed), jnp.isinf(summed))

@@ -26,9 +26,6 @@ def xla_attention(operands: Operands) -> tuple[Array, None]:
 
     Args:
         operands: the call.
-
-    Returns:
-        ``(…, N, T, C)``, and None.
     """
     q, k, v, mask, bias, scale, *_ = operands
     batch = q.shape[:-3]
@@ -65,9 +62,6 @@ def cudnn_attention(operands: Operands) -> tuple[Array, None]:
     Args:
         operands: the call, without bias, and with no mask but causal, a window before the query's
             own position, and lengths.
-
-    Returns:
-        ``(…, N, T, C)``, and None.
     """
     query, mask, scale = operands.query, operands.mask, operands.scale
     *batch, _, length, _ = query.shape
@@ -104,9 +98,6 @@ def dot_product_attention(query: Array, key: Array, value: Array, **options: Any
         key: ``(…, K, S, H)``.
         value: ``(…, K, S, H)``.
         options: passed on; a mask and a bias have one batch axis.
-
-    Returns:
-        ``(…, N, T, H)``.
     """
 
     def positions_first(x: Array) -> Array:

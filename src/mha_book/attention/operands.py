@@ -124,17 +124,9 @@ def prepare(
         dropout_multiplier: full rank ``(…, N, T, S)``.
         logit_softcap: a positive number, or None.
 
-    Returns:
-        The record, its mask one structure and its scale resolved.
-
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit, ``is_causal`` is no truth value or
             ``scale`` no single number.
-
-    Example:
-        >>> x = jnp.ones((2, 3, 4))
-        >>> prepare(x, x, x, is_causal=True).scale
-        0.5
     """
     check_operands(query, key, value)
     numpy = np.ndarray
@@ -172,14 +164,6 @@ def empty_result(operands: Operands) -> tuple[Array, Array]:
 
     Args:
         operands: a call whose :attr:`Operands.is_empty` is True.
-
-    Returns:
-        Zeros ``(…, N, T, C)``, and -inf ``(…, N, T)``.
-
-    Example:
-        >>> no_key = jnp.ones((2, 0, 4))
-        >>> empty_result(prepare(jnp.ones((2, 3, 4)), no_key, no_key))[0].shape
-        (2, 3, 4)
     """
     rows = operands.query.shape[:-1]
     output = jnp.zeros((*rows, operands.value.shape[-1]), operands.query.dtype)
@@ -192,13 +176,6 @@ def fold_groups(rows: Float[Array, "*batch T X"], like: Float[Array, "*kv_batch 
     Args:
         rows: ``(…, N, T, X)``: queries, weights, or what else has a row for each query.
         like: keys or values, ``(…, K, S, Y)``.
-
-    Returns:
-        ``(…, K, G·T, X)``; ``rows`` itself where every query head has a key head of its own.
-
-    Example:
-        >>> fold_groups(jnp.ones((6, 5, 3)), jnp.ones((2, 7, 3))).shape
-        (2, 15, 3)
     """
     if rows.ndim == 2 or rows.shape[-3] == like.shape[-3]:
         return rows
@@ -211,14 +188,6 @@ def varying_axes(x: Array) -> frozenset[str]:
 
     Args:
         x: an array, or what stands for one in a trace.
-
-    Returns:
-        Their names; none outside of ``shard_map``, or with its ``check_vma=False``.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> varying_axes(jnp.ones(3))
-        frozenset()
     """
     kind: Any = jax.typeof(x)
     kind = getattr(kind, "manual_axis_type", kind)  # JAX moved the axes there
@@ -231,14 +200,6 @@ def with_compiler_sharding(function: Callable[[Operands], Result], operands: Ope
     Args:
         function: from the operands to the output ``(…, N, T, C)`` and the log-sum-exp.
         operands: what it is called with, on any mesh or none.
-
-    Returns:
-        What it returns; the result lies as the queries do.
-
-    Example:
-        >>> x = jnp.ones((2, 3, 4))
-        >>> with_compiler_sharding(empty_result, prepare(x, x[:, :0], x[:, :0]))[1].shape
-        (2, 3)
     """
     query = jax.typeof(operands.query).sharding
     explicit = [

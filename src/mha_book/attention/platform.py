@@ -62,15 +62,6 @@ def platform_of(*arrays: Any) -> tuple[str, tuple[int, ...] | None]:
 
     Args:
         *arrays: the operands; where they have values, these lie on a platform.
-
-    Returns:
-        What :func:`target_platform` was given, or else the platform that the arrays are on, or the
-        one that JAX runs on by default; the capability is None where it is no NVIDIA GPU.
-
-    Example:
-        >>> with target_platform("gpu", (9, 0)):
-        ...     platform_of()
-        ('gpu', (9, 0))
     """
     if _target.value is not None:
         platform, capability = _target.value
@@ -95,17 +86,7 @@ def _platform_here(arrays: Any) -> str:
 
 @functools.cache
 def compute_capability() -> tuple[int, ...] | None:
-    """Return the generation of this machine's NVIDIA GPU, or what is supposed of one elsewhere.
-
-    Returns:
-        Major and minor number, for example ``(9, 0)`` for an H200. Without a GPU, but with JAX's
-        plugin for CUDA and with cuDNN, as where a program is compiled for a GPU that is elsewhere,
-        ``(8, 0)``: the oldest that cuDNN's attention serves. None without these.
-
-    Example:
-        >>> compute_capability() is None or len(compute_capability()) == 2
-        True
-    """
+    """Return the generation of this machine's NVIDIA GPU, or what is supposed of one elsewhere."""
     try:
         device = jax.local_devices(backend="cuda")[0]
     except RuntimeError:  # JAX has no such backend here

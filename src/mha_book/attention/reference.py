@@ -139,9 +139,6 @@ def reference_attention(operands: Operands) -> tuple[Array, Array]:
 
     Args:
         operands: what :func:`~mha_book.attention.operands.prepare` gave.
-
-    Returns:
-        The pair; the log-sum-exp in float32 (float64 for float64 operands), -inf for an empty row.
     """
     visible = operands.visible()
     query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)

@@ -48,9 +48,6 @@ def splash_attention(operands: Operands, platform: str = "cpu") -> tuple[Array, 
         operands: the call, without bias and dropout multiplier; its mask has bounds that are
             integers, lengths and segments alone.
         platform: "tpu" to compile the kernel; on any other it is interpreted.
-
-    Returns:
-        ``(…, N, T, C)``, and None.
     """
     query = operands.query
     mask = Mask() if operands.mask is None else operands.mask
@@ -79,13 +76,6 @@ def tile_size(length: int) -> int:
 
     Args:
         length: of the sequence.
-
-    Returns:
-        The size; the length is filled up to a multiple of it.
-
-    Example:
-        >>> tile_size(2048), tile_size(700), tile_size(5)
-        (512, 384, 128)
     """
     registers = -(-length // LANES)
     return -(-registers // -(-registers * LANES // TILE)) * LANES

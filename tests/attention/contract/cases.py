@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -388,9 +387,3 @@ def _cover(grid: np.ndarray) -> list[tuple[int, ...]]:
                 row[code[best]] = 0
                 gains -= code == code[best]
     return chosen
-
-
-def count(implementation: str) -> int:
-    """Return the number of cases of the full product."""
-    del implementation
-    return math.prod(len(levels) for levels in FACTORS.values())
