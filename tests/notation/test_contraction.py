@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mha_book.notation import Equation, run_loops
-from mha_book.notation.contraction import einsums, flatten, order, signed, subscripts
+from mha_book.notation.evaluate import einsums, flatten, order, signed, subscripts
 from mha_book.notation.expression import (
     Add,
     Delta,

@@ -8,7 +8,7 @@ import pytest
 from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
 from mha_book.notation import Equation, System
 from mha_book.notation.expression import all_indices
-from mha_book.notation.layer import layer_arrays, multi_head_layer
+from mha_book.notation.system import layer_arrays, multi_head_layer
 from tests.notation.helpers import largest
 
 pytestmark = pytest.mark.unoptimized

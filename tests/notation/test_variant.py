@@ -6,7 +6,7 @@ import pytest
 from mha_book.costs import attention_size, entry_count, pair_matmul_flops
 from mha_book.multihead.cache import init_cache
 from mha_book.notation import multi_head_layer
-from mha_book.notation.variant import change, kept, step_flops
+from mha_book.notation.system import cached_elements, decode_flops, replace_equations
 
 LATENT = r"""
 Z^{jn} = X^{jb} W_Z^{bn} \\
@@ -23,13 +23,13 @@ SIZES = {"h": 6, "a": 5, "b": 13, "c": 7, "d": 13, "n": 3}
 
 
 def test_a_line_takes_the_place_of_its_like_and_what_is_not_needed_goes():
-    changed = change(multi_head_layer(), LATENT)
+    changed = replace_equations(multi_head_layer(), LATENT)
     assert set(changed.names) == {"Q", "Z", "S", "A", "O", "Y"}
     assert changed.inputs == ("X", "W_Q", "W_Z", "W_UK", "W_UV", "W_O")
 
 
 def test_heads_by_pairs_are_the_grouped_layer():
-    changed = change(multi_head_layer(), GROUPED, split=("h", "kg"))
+    changed = replace_equations(multi_head_layer(), GROUPED, split=("h", "kg"))
     grouped = multi_head_layer(grouped=True)
     rng = np.random.default_rng(0)
     k, g, a, b, c, i = 2, 3, 5, 7, 11, 4
@@ -46,18 +46,18 @@ def test_heads_by_pairs_are_the_grouped_layer():
 def test_kept_is_the_cache():
     cache = init_cache(1, 6, 1, 5, value_dim=7)
     layer = multi_head_layer()
-    assert sum(kept(layer, **SIZES).values()) == entry_count((cache.keys, cache.values))
-    assert kept(change(layer, LATENT), **SIZES) == {"Z": 3}
+    assert sum(cached_elements(layer, **SIZES).values()) == entry_count((cache.keys, cache.values))
+    assert cached_elements(replace_equations(layer, LATENT), **SIZES) == {"Z": 3}
 
 
 def test_a_missing_size_is_an_error():
     with pytest.raises(ValueError, match="K: expected the size of each index"):
-        kept(multi_head_layer(), h=2, c=3)
+        cached_elements(multi_head_layer(), h=2, c=3)
 
 
 def test_a_step_counts_the_products_that_the_costs_count():
     layer, positions = multi_head_layer(), 1009
-    found = step_flops(layer, positions, **SIZES)
+    found = decode_flops(layer, positions, **SIZES)
     size = attention_size(13, 6, 6, 5, 7)
     assert found["Q"] + found["K"] + found["V"] + found["Y"] == 2 * size.weight_count
     pairs = pair_matmul_flops(size, pair_count=positions)
@@ -67,7 +67,7 @@ def test_a_step_counts_the_products_that_the_costs_count():
 
 def test_the_order_of_a_latent_step_is_the_absorbed_one():
     # One query: cheaper through the latent than by making a key of every position.
-    found = step_flops(change(multi_head_layer(), LATENT), 1009, **SIZES)
+    found = decode_flops(replace_equations(multi_head_layer(), LATENT), 1009, **SIZES)
     pairs = 2 * 1009 * 6 * (3 + 3)  # scores and averages over the latent, of 6 heads
     absorbing = 2 * 6 * 3 * (5 + 7)
     scaling = 6 * 3  # of the queries that meet the latent

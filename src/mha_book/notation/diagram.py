@@ -17,7 +17,7 @@ from itertools import combinations, pairwise
 from random import Random
 from typing import Any, Protocol, runtime_checkable
 
-from mha_book.notation.contraction import flatten, own_indices
+from mha_book.notation.evaluate import Contraction, own_indices
 from mha_book.notation.expression import (
     Add,
     Derivative,
@@ -52,7 +52,7 @@ except ModuleNotFoundError as error:
     message = f'{package} is not installed; install it with\n  pip install "mha-book[notation]"'
     raise ModuleNotFoundError(message, name=package) from None
 
-__all__ = ["arrange", "draw", "network"]
+__all__ = ["network"]
 
 
 _APART = 1.15  # columns
@@ -94,17 +94,7 @@ class _Equation(Protocol):
 
 
 def draw(equations: Sequence[_Equation]) -> Figure:
-    r"""Draw equations as one tensor network.
-
-    Args:
-        equations: in an order in which each tensor is defined before it is used.
-
-    Returns:
-        The figure. Round boxes are tensors, angular ones functions; a line is an index, black
-        where it is summed over, blue where it is free and leaves the picture, gray where it is
-        free and enters a box, dashed where it is batch-like; a dot is an index that more than
-        two share. A dotted frame holds the tensors that make the named one.
-    """
+    """Draw equations as one tensor network."""
     graph = network(equations)
     places, edges = arrange(graph)
     xs, ys = zip(*places.values(), *(p for route in edges.values() for p in route), strict=True)
@@ -209,7 +199,7 @@ class _Builder:
 
     def contraction(self, expression: Expression, scope: Mapping[str, _Wire]) -> int:
         """Add a contraction whose free indices are given; return its last column."""
-        parts = flatten(expression)
+        parts = Contraction(expression)
         inner = {**scope, **{index: self.wire(index, "summed") for index in parts.summed}}
         composite = [factor for factor in parts.factors if not self.is_leaf(factor)]
         last = self.beside_each_other(composite, inner)
@@ -363,15 +353,7 @@ def _box(node: Expression) -> str:
 
 
 def arrange(graph: Any) -> tuple[dict[int, Point], dict[Edge, list[Point]]]:
-    """Place the nodes of a network in columns.
-
-    Args:
-        graph: what :func:`network` returns.
-
-    Returns:
-        The place of each node, and of each edge the places that it passes, from its left end to
-        its right. Boxes above one another are 1.3 apart or more.
-    """
+    """Place the nodes of a network in columns."""
     bent, routes = _with_bends(graph)
     height: dict[int, float] = {}
     top = 0.0

@@ -8,10 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.notation.contraction import einsums, flatten, own_indices, subscripts
-from mha_book.notation.derivative import gradient, jacobian
-from mha_book.notation.dimensions import axes_text, collect, index_sizes, operands, shape_of
-from mha_book.notation.evaluate import Evaluation
+from mha_book.notation.derivative import gradient, jacobian, lacking
+from mha_book.notation.evaluate import (
+    Contraction,
+    Evaluation,
+    axes_text,
+    collect,
+    einsums,
+    index_sizes,
+    operands,
+    own_indices,
+    shape_of,
+    subscripts,
+)
 from mha_book.notation.expression import (
     Add,
     Affine,
@@ -32,7 +41,6 @@ from mha_book.notation.latex import render
 from mha_book.notation.loops import loops
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind
-from mha_book.notation.simplify import lacking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -274,7 +282,7 @@ class Equation:
             ValueError: the right side is not one contraction of tensors.
         """
         reason = "no einsum says this alone: "
-        parts = flatten(self.computed)
+        parts = Contraction(self.computed)
         target = () if self.target is None else (self.target,)
         for factor in (*parts.factors, *target):
             if not isinstance(factor, Named) or not is_plain(factor):

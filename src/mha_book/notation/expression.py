@@ -13,36 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from keyword import iskeyword
 
-__all__ = [
-    "Add",
-    "Affine",
-    "Delta",
-    "Derivative",
-    "Expression",
-    "Function",
-    "Index",
-    "Leaf",
-    "Named",
-    "Number",
-    "Power",
-    "Product",
-    "Quotient",
-    "Softmax",
-    "Span",
-    "Sum",
-    "Tensor",
-    "all_indices",
-    "children",
-    "free_indices",
-    "fresh",
-    "is_plain",
-    "key",
-    "leaves",
-    "notation_error",
-    "rebuild",
-    "rename",
-    "written_indices",
-]
+__all__ = ["key"]
 
 Span = tuple[int, int] | None
 """Where in the source an expression stands, from the first character to behind the last.
@@ -372,20 +343,7 @@ _WIDTH = 96  # characters of a line that an error shows
 
 
 def notation_error(message: str, source: str, span: Span = None) -> ValueError:
-    """Return a ``ValueError`` that shows the line of the source and marks the span with carets.
-
-    Args:
-        message: what was found and what was expected.
-        source: the whole LaTeX.
-        span: from the first character meant to behind the last; None where nothing is known,
-            then the first character is marked.
-
-    Example:
-        >>> print(notation_error("expected an index, found '2'", "A^{i2}", (4, 5)))
-        expected an index, found '2'
-          A^{i2}
-              ^
-    """
+    """Return a ``ValueError`` that shows the line of the source and marks the span with carets."""
     start, end = span or (0, 1)
     start = min(max(start, 0), len(source))
     first = source.rfind("\n", 0, start) + 1

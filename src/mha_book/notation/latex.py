@@ -30,26 +30,16 @@ from mha_book.notation.expression import (
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind, recognize_softmax
 
-__all__ = ["render", "render_equation", "render_indices"]
-
 
 def render(expression: Expression) -> str:
-    r"""Return the LaTeX of an expression; implied sums stay implied.
-
-    Example:
-        >>> render(Product((Tensor("X", ("i", "b")), Tensor("W_Q", ("h", "b", "a")))))
-        'X^{ib} W_Q^{hba}'
-    """
+    """Return the LaTeX of an expression; implied sums stay implied."""
     return _terms(expression)
 
 
 def render_equation(sides: Sequence[Expression]) -> str:
-    r"""Return the LaTeX of an equation; the index rules read the same equation from it.
+    """Return the LaTeX of an equation; the index rules read the same equation from it.
 
     Sums that the rules would put elsewhere are written out.
-
-    Args:
-        sides: the left side and one or more right sides, with every sum a node.
     """
     short = " = ".join(map(render, sides))
     try:

@@ -9,8 +9,7 @@ from fractions import Fraction
 from keyword import iskeyword
 
 from mha_book._checks import check
-from mha_book.notation.contraction import signed
-from mha_book.notation.dimensions import operands
+from mha_book.notation.evaluate import operands, signed
 from mha_book.notation.expression import (
     Add,
     Delta,
@@ -32,29 +31,13 @@ from mha_book.notation.expression import (
     rename,
 )
 
-__all__ = ["loops"]
-
 _SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
 
 
 def loops(
     side: Expression, left: Named | None, free: Sequence[str], title: str
 ) -> tuple[str, dict[str, str]]:
-    """Write a function that computes one side of an equation.
-
-    Args:
-        side: what is computed.
-        left: the tensor that the equation defines, or None.
-        free: the indices of the result, in the order of its axes, where there is no such tensor.
-        title: what the comment above it says.
-
-    Raises:
-        ValueError: a tree built by hand has a name that is no Python identifier, a function that
-            is none of the notation, or a number that is none.
-
-    Returns:
-        The source, and for each index that no array has as an axis the argument that is its size.
-    """
+    """Write a function that computes one side of an equation."""
     leaves = operands([side])
     for leaf in leaves.values():
         _python(leaf.name)

@@ -49,8 +49,6 @@ from mha_book.notation.expression import (
 )
 from mha_book.notation.parser import Statement
 
-__all__ = ["Bound", "bind", "recognize_softmax"]
-
 _INDEX = re.compile(r"\\[A-Za-z]+'*|[A-Za-z]'*")
 
 
@@ -72,26 +70,7 @@ class Bound:
 
 
 def bind(statement: Statement, *, strict: bool = False, broadcast: Iterable[str] = ()) -> Bound:
-    r"""Apply the index rules to a statement.
-
-    Args:
-        statement: as the parser returns it.
-        strict: read as Einstein did: every index that stands twice in a product is summed.
-        broadcast: free indices that a term may lack.
-
-    Returns:
-        The statement with a :class:`~mha_book.notation.expression.Sum` for each implied sum.
-
-    Raises:
-        ValueError: if the statement breaks a rule; the message has a caret at the place.
-
-    Example:
-        >>> from mha_book.notation.parser import parse
-        >>> (statement,) = parse(r"Q^{hia} = X^{ib} W_Q^{hba}")
-        >>> bound = bind(statement)
-        >>> bound.free, bound.sides[1].indices
-        (('h', 'i', 'a'), ('b',))
-    """
+    """Apply the index rules to a statement."""
     left, *right = statement.sides
     free = free_indices(left)
     identity = not (isinstance(left, Named) and is_plain(left))

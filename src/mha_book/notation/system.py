@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from mha_book.notation.derivative import gradient
+from mha_book.notation.derivative import gradient, lacking, simplify, spread
 from mha_book.notation.equation import Equation, parse_equations
 from mha_book.notation.expression import (
     Add,
@@ -25,13 +25,24 @@ from mha_book.notation.expression import (
     key,
     rename,
 )
-from mha_book.notation.simplify import lacking, simplify, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+import re
 
-__all__ = ["System"]
+import jax.numpy as jnp
+from jax import Array
 
+from mha_book._checks import check, check_flag, check_rank
+
+__all__ = [
+    "System",
+    "cached_elements",
+    "decode_flops",
+    "layer_arrays",
+    "multi_head_layer",
+    "replace_equations",
+]
 
 _WIDTH_OF_HEADS = {"d_k": "a"}
 """The named scalars that are sizes, unless others are given: ``d_k`` is the size of ``a``."""
@@ -493,3 +504,199 @@ def _added(parts: Sequence[tuple[Derivative, Expression]], left: Expression | No
     whole = Derivative(derivative.upper, lower)
     sides = (whole, spread(whole, simplify(Add(tuple(terms)), free_indices(whole))))
     return Equation.from_sides(sides, broadcast=lacking(*sides))
+
+
+_LAYER = r"""
+Q^{hia} = X^{ib} W_Q^{hba} \\
+K^{hja} = X^{jb} W_K^{hba} \\
+V^{hjc} = X^{jb} W_V^{hbc} \\
+S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja} \\
+A^{hij} = \frac{\exp(S^{hij})}{\sum_{j'} \exp(S^{hij'})} \\
+O^{hic} = A^{hij} V^{hjc} \\
+Y^{id} = O^{hic} W_O^{hcd}
+"""
+_BIASES = {"W_Q^{hba}": "b_Q^{ha}", "W_K^{hba}": "b_K^{ha}", "W_V^{hbc}": "b_V^{hc}",
+    "W_O^{hcd}": "b_O^{d}"}  # fmt: skip
+_SCORES = "Q^{hia} K^{hja}"
+
+
+def multi_head_layer(
+    *, use_bias: bool = False, grouped: bool = False, additive_mask: bool = False
+) -> System:
+    r"""Return the layer as a system: Q, K, V, S, A, O, Y from X and the weights.
+
+    Args:
+        use_bias: whether the projections have biases.
+        grouped: whether key/value heads are shared, without biases.
+        additive_mask: whether :math:`M^{ij}` is added to the scores of every head.
+
+    Returns:
+        The system, in which ``d_k`` is the size of ``a``.
+
+    Raises:
+        ValueError: ``grouped`` together with ``use_bias``.
+
+    Example:
+        >>> layer = multi_head_layer()
+        >>> layer.inputs
+        ('X', 'W_Q', 'W_K', 'W_V', 'W_O')
+        >>> weights = ["W_Q", "W_K", "W_V", "W_O"]
+        >>> sum(layer.parameters(weights, h=8, a=64, b=512, c=64, d=512).values())
+        1048576
+    """
+    flags = {"use_bias": use_bias, "grouped": grouped, "additive_mask": additive_mask}
+    for name, flag in flags.items():
+        check_flag(flag, name)
+    if grouped and use_bias:
+        raise ValueError("grouped, use_bias: expected one of them, got both")
+    latex = _LAYER
+    for weight, bias in _BIASES.items() if use_bias else ():
+        latex = latex.replace(weight, f"{weight} + {bias}")
+    if additive_mask:
+        latex = latex.replace(_SCORES, f"{_SCORES} + M^{{ij}}")
+    if grouped:  # k counts the key/value heads, g the queries of each
+        latex = re.sub(
+            r"(W_)?([A-Z])\^\{h", lambda m: m[0][:-1] + "kg"[: 2 - (m[2] in "KV")], latex
+        )
+    broadcast = ("i", "j", "h", "k", "g") if use_bias or additive_mask else ()
+    return System.parse(latex, broadcast=broadcast)
+
+
+def layer_arrays(params: Any, x: Array) -> dict[str, Array]:
+    r"""Return the operands of :func:`multi_head_layer` from the package's parameters.
+
+    The package holds :math:`W_Q` as ``(D, N, H)``; the equations have the head first. With fewer
+    key/value heads than query heads the operands are those of the grouped layer.
+
+    Args:
+        params: separate parameters, a :class:`~mha_book.multihead.parameters.MultiHeadParams`.
+        x: ``(T, D)``.
+
+    Returns:
+        The arrays by their names in the system.
+    """
+    is_separate = all(hasattr(params, name) for name in ("w_q", "w_k", "w_v", "w_o"))
+    check(is_separate, "params", "a MultiHeadParams", type(params).__name__)
+    check_rank(x, "x", "(T, D)", 2)
+    heads, kv_heads = params.w_q.shape[1], params.w_k.shape[1]
+
+    def first(w: Array) -> Array:
+        return jnp.moveaxis(w, 1, 0)
+
+    arrays = {"X": x, "W_Q": first(params.w_q), "W_K": first(params.w_k), "W_V": first(params.w_v)}
+    arrays["W_O"] = params.w_o
+    if kv_heads != heads:
+        for name in ("W_Q", "W_O"):
+            arrays[name] = arrays[name].reshape(kv_heads, -1, *arrays[name].shape[1:])
+    biases = {"b_Q": params.b_q, "b_K": params.b_k, "b_V": params.b_v, "b_O": params.b_o}
+    return arrays | {name: bias for name, bias in biases.items() if bias is not None}
+
+
+def replace_equations(
+    system: System, latex: str, *, split: tuple[str, str] | None = None
+) -> System:
+    r"""Return a system with other equations in place of those that define the same tensors.
+
+    Equations that define something new are added, and those that the outputs no longer need are
+    left out.
+
+    Args:
+        system: the system to begin with.
+        latex: the new equations.
+        split: an index of the system, and the indices that take its place: ``("h", "kg")`` numbers
+            the heads by pairs. The new equations are written with these already.
+
+    Raises:
+        ValueError: the equations cannot be read, or they make no system with the others.
+
+    Example:
+        >>> system = System.parse(r"y^j = W^{ij} x^i \\ z^j = \tanh(y^j)")
+        >>> replace_equations(system, r"z^j = \sin(x^j)").inputs
+        ('x',)
+    """
+    found = {}
+    for name, equation in zip(system.names, system.equations, strict=True):
+        found[name] = equation if split is None else _split(equation, *split)
+    for equation in parse_equations(latex):
+        found[_name_of(equation)] = equation
+    options: dict[str, Any] = {
+        "scalars": {**_WIDTH_OF_HEADS, **system.scalars},
+        "loss": system.loss,
+    }
+    whole = System(found.values(), **options)
+    return System(whole.needed(system.outputs), **options)
+
+
+def _split(equation: Equation, old: str, new: str) -> Equation:
+    """Return the equation with other letters for an index, wherever it stands above a name."""
+
+    def letters(group: re.Match[str]) -> str:
+        return re.sub(rf"\\[A-Za-z]+|{old}", lambda m: new if m[0] == old else m[0], group[0])
+
+    latex = re.sub(r"\^\{[^{}]*\}", letters, equation.latex)
+    broadcast = [index for own in equation.broadcast for index in (new if own == old else [own])]
+    return Equation(latex, broadcast=broadcast)
+
+
+def cached_elements(
+    system: System, *, query: str = "i", position: str = "j", **dims: int
+) -> dict[str, int]:
+    r"""Count the elements that a cache holds for each position, by the names of the tensors.
+
+    A cache holds what is computed of a position alone and read by an equation of the queries: a
+    tensor with the index of positions, without that of queries.
+
+    Args:
+        system: the layer.
+        query: the index of the queries.
+        position: the index of the positions that are attended to.
+        **dims: the size of each other index of these tensors.
+
+    Raises:
+        ValueError: a size is missing.
+
+    Example:
+        >>> cached_elements(multi_head_layer(), h=2, a=3, c=5)
+        {'K': 6, 'V': 10}
+    """
+    leaves = {
+        name: [str(index).rstrip("'") for index in leaf.indices]
+        for equation in system.equations
+        if query in free_indices(equation.left)
+        for name, leaf in equation.operands.items()
+        if name in system.names and position in leaf.indices and query not in leaf.indices
+    }
+    for name, axes in leaves.items():
+        if missing := [index for index in axes if index not in {*dims, position}]:
+            raise ValueError(f"{name}: expected the size of each index, got none of {missing}")
+    sizes = {**dims, position: 1}
+    return {name: prod(sizes[index] for index in axes) for name, axes in leaves.items()}
+
+
+def decode_flops(
+    system: System, positions: int, *, query: str = "i", position: str = "j", **dims: int
+) -> dict[str, int]:
+    r"""Count the operations of one decode step, by the name of what is computed.
+
+    There is one query. What is made of a position alone is made for the new one; what a query makes
+    of the positions, it makes of all.
+
+    Args:
+        system: the layer.
+        positions: how many positions are attended to.
+        query: the index of the queries.
+        position: the index of the positions.
+        **dims: the size of each other index.
+
+    Returns:
+        Name to count, each as :meth:`System.flops` counts.
+
+    Example:
+        >>> decode_flops(multi_head_layer(), 7, h=2, a=3, b=4, c=5, d=4)["O"]
+        140
+    """
+    found = {}
+    for name, equation in zip(system.names, system.equations, strict=True):
+        count = positions if query in free_indices(equation.left) else 1
+        found[name] = equation.flops(**_within(equation, {**dims, query: 1, position: count}))
+    return found
