@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mha_book.notation import Equation, run_loops
-from mha_book.notation.derivative import gradient, jacobian
+from mha_book.notation.derivative import gradient, jacobian, lacking
 from mha_book.notation.expression import Delta, Derivative, Tensor, all_indices, key, leaves
-from mha_book.notation.derivative import lacking
 from tests.notation.helpers import examples
 
 pytestmark = pytest.mark.unoptimized

@@ -15,8 +15,7 @@ import matplotlib.pyplot as plt
 
 from mha_book.notation import Equation
 from mha_book.notation.diagram import arrange, network
-from mha_book.notation.system import GROUPED_LAYER, LAYER, multi_head_layer
-from mha_book.notation.system import System
+from mha_book.notation.system import GROUPED_LAYER, LAYER, System, multi_head_layer
 
 
 @pytest.fixture(autouse=True)

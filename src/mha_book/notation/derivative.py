@@ -40,8 +40,14 @@ from mha_book.notation.expression import (
 
 
 def simplify(expression: Expression, outside: Iterable[str] = ()) -> Expression:
-    """Return an expression of the same value in its shortest form."""
-    return _mark_sums(_reduce(expression), outside)
+    """Return an expression of the same value in its shortest form.
+
+    No bound index has the name of one in whose reach it stands, or of one outside.
+    """
+    reduced = _reduce(expression)
+    distinct = _distinct(reduced, frozenset((*free_indices(reduced), *outside)))
+    terms = tuple(_marked(term, True) for term in terms_of(distinct))
+    return Add(terms) if len(terms) > 1 else terms[0]
 
 
 def _reduce(node: Expression) -> Expression:
@@ -189,22 +195,6 @@ def _anonymous(node: Expression, depth: int = 0) -> Expression:
 # Which sums are written and which implied, and how bound indices are called.
 
 
-def _mark_sums(expression: Expression, outside: Iterable[str] = ()) -> Expression:
-    """Mark each sum as implied or written, and give bound indices names of their own."""
-    distinct = _distinct(expression, frozenset((*free_indices(expression), *outside)))
-    return _with_signs(terms_of(distinct), frozenset())
-
-
-def _with_signs(terms: tuple[Expression, ...], signs: frozenset[str]) -> Expression:
-    """Add terms in which a letter is summed by a sign everywhere, or nowhere."""
-    while True:
-        marked = tuple(_marked(term, True, signs) for term in terms)
-        found = frozenset().union(*map(_with_sign, marked))
-        if found <= signs:
-            return Add(marked) if len(marked) > 1 else marked[0]
-        signs |= found
-
-
 def terms_of(node: Expression) -> tuple[Expression, ...]:
     """Return the terms of a sum of terms, or the one term that the expression is."""
     return node.terms if isinstance(node, Add) else (node,)
@@ -251,7 +241,7 @@ def spread(left: Expression, right: Expression) -> Expression:
     term: Expression = Sum(indices, Product((*ones, *factors)), written=True)
     if number != 1:
         term = Product((Number(number), term))
-    return _with_signs((term, *others), frozenset(indices))
+    return Add((term, *others)) if others else term
 
 
 def lacking(left: Expression, right: Expression) -> tuple[str, ...]:
@@ -281,50 +271,17 @@ def _distinct(node: Expression, taken: frozenset[str]) -> Expression:
     return rebuild(node, lambda child: _distinct(child, taken))
 
 
-def _with_sign(node: Expression) -> set[str]:
-    """Return the letters over which sums are written."""
-    own = node.indices if isinstance(node, Sum) and node.written else ()
-    bound = (node.bound,) if isinstance(node, Softmax) else ()
-    return {*own, *bound}.union(*map(_with_sign, children(node)))
-
-
-def _marked(node: Expression, outermost: bool, signs: frozenset[str]) -> Expression:
-    """Mark each sum as implied or written; in front of a written one stands its number."""
-    inner = rebuild(node, lambda child: _marked(child, False, signs))
-    if not isinstance(node, Sum) or not isinstance(inner, Sum):
+def _marked(node: Expression, outermost: bool = False) -> Expression:
+    """Mark a sum over a whole term as implied, any other as written, its number in front."""
+    inner = rebuild(node, _marked)
+    if not isinstance(inner, Sum):
         return inner
-    if outermost and _is_implied(node) and not signs & {*node.indices}:
-        return replace(inner, written=False)
     number, indices, factors = split_term(inner)
+    if outermost and len(factors) > 1:
+        return replace(inner, written=False)
     body = Product(factors) if len(factors) > 1 else factors[0]
     written = Sum(indices, body, written=True)
     return written if number == 1 else Product((Number(number), written))
-
-
-def _is_implied(node: Sum) -> bool:
-    """Whether an index that is only on the right would be summed in this way."""
-    _, _, factors = split_term(node)
-    if len(factors) == 1:
-        return False
-    for s in node.indices:
-        places = [factor for factor in factors if s in free_indices(factor)]
-        if len(places) == 1 and not isinstance(places[0], Tensor | Derivative | Delta):
-            return False
-        if any(_hides(factor, s) for factor in places):
-            return False
-    return True
-
-
-def _hides(node: Expression, index: str) -> bool:
-    """Whether the index stands where no implied sum reaches: in a fraction, power or function."""
-    match node:
-        case Tensor() | Derivative() | Delta() | Number():
-            return False
-        case Product(parts) | Add(parts):
-            return any(_hides(part, index) for part in parts)
-        case Sum(_, body):
-            return _hides(body, index)
-    return index in free_indices(node)
 
 
 _ONE, _MINUS, _TWO = (Number(Fraction(value)) for value in (1, -1, 2))

@@ -37,7 +37,7 @@ from mha_book.notation.expression import (
     key,
     notation_error,
 )
-from mha_book.notation.latex import render
+from mha_book.notation.latex import render_equation
 from mha_book.notation.loops import loops
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind
@@ -113,8 +113,7 @@ class Equation:
             broadcast: indices that a term of the right side may lack.
         """
         equation = cls.__new__(cls)
-        latex = " = ".join(render(side) for side in sides)
-        equation._take(latex, sides, free_indices(sides[0]), broadcast)
+        equation._take(render_equation(sides), sides, free_indices(sides[0]), broadcast)
         return equation
 
     def _take(
