@@ -1,13 +1,11 @@
 """Equations that run: values against arrays written by hand and einsum, checks, what is said."""
 
-import ast
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
 
 from mha_book.notation import Equation, run_loops
 from mha_book.notation.expression import Delta, Product, Sum, Tensor
@@ -48,12 +46,6 @@ def test_a_softmax_by_hand() -> None:
     softmax = Equation(r"A^{ij} = \frac{\exp(S^{ij})}{\sum_{j'} \exp(S^{ij'})}")
     value = softmax(S=np.array([[np.log(3.0), 0.0]]))
     np.testing.assert_allclose(value, [[0.75, 0.25]], rtol=1e-6)
-
-
-def test_a_softmax_of_large_scores_does_not_overflow() -> None:
-    softmax = Equation(r"A^{ij} = \frac{\exp(S^{ij})}{\sum_{j'} \exp(S^{ij'})}")
-    value = softmax(S=np.array([[1000.0, 1000.0, -1000.0]]))
-    np.testing.assert_allclose(value, [[0.5, 0.5, 0.0]])
 
 
 @pytest.mark.parametrize(
@@ -197,11 +189,6 @@ def test_every_contraction_within_is_listed() -> None:
     assert equation.einsums == ("hij,jhc->hic", "jb,hbc->jhc")
 
 
-def test_an_index_that_is_no_letter_gets_one() -> None:
-    equation = Equation(r"y^{ii'} = X^{ij} X^{i'j}")
-    assert equation.einsum == "ij,Ij->iI"
-
-
 # --- sides and names --------------------------------------------------------------------------
 
 
@@ -327,25 +314,6 @@ def test_a_notebook_shows_the_equation_its_einsum_and_its_axes() -> None:
 WHOLE = Equation(r"Y^{hic} = \frac{\exp(S^{hij})}{\sum_{j'} \exp(S^{hij'})} V^{hjc}")
 
 
-def test_jit_and_vmap() -> None:
-    s, v = random("hij", "hjc")
-    expected = WHOLE(S=s, V=v)
-    np.testing.assert_allclose(jax.jit(WHOLE)(S=s, V=v), expected, rtol=1e-6)
-    batch = jnp.stack([s, 2 * s, 3 * s])
-    values = jax.vmap(lambda one: WHOLE(S=one, V=v))(batch)
-    np.testing.assert_allclose(values[1], WHOLE(S=2 * s, V=v), rtol=1e-6)
-    scale = Equation(r"y^i = \lambda x^i")
-    np.testing.assert_allclose(jax.jit(scale)({r"\lambda": 2, "x": jnp.ones(3)}), 2 * np.ones(3))
-
-
-def test_gradients(float64: None) -> None:
-    s, v = random("hij", "hjc", dtype=np.float64)
-    check_grads(lambda s, v: WHOLE(S=s, V=v), (s, v), order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
-    delta = Equation(r"y^{ij} = \delta^{ij} x^i + \left(x^i\right)^3 z^j")
-    x, z = random("i", "i", dtype=np.float64)
-    check_grads(lambda x, z: delta(x=x, z=z), (x, z), order=1, modes=["fwd"], atol=1e-6, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     "dtype, number",
     [
@@ -463,10 +431,3 @@ def test_nothing_is_larger_than_the_operands_and_the_result(latex: str, axes: An
     result = jax.eval_shape(equation, arrays)
     limit = max([result.size, *(array.size for array in arrays.values())])
     assert largest(equation, arrays) <= limit
-
-
-def test_the_loops_use_no_array_operation() -> None:
-    for latex, _ in LAYER:
-        tree = ast.parse(Equation(latex).loops())
-        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        assert names <= {"zeros", "shape"}

@@ -1,12 +1,9 @@
 """LaTeX to expressions and back: what parses, what is refused and where the caret stands."""
 
-import re
 import sys
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mha_book.notation.expression import (
     Add,
@@ -24,8 +21,7 @@ from mha_book.notation.expression import (
 from mha_book.notation.latex import render
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind
-from tests.notation.helpers import examples, marked
-from tests.notation.notes import BOOK, PARSED, REJECTED
+from tests.notation.helpers import marked
 
 A = Tensor("A", ("i", "j"))
 x, y = Tensor("x"), Tensor("y")
@@ -236,24 +232,6 @@ def test_statements_are_divided():
     assert spans == ["a", "c", "f"]
 
 
-VALID = [row[0] for row in (*PARSED.values(), *REJECTED.values())] + [*BOOK.values(), *READ]
-PIECES = sorted(
-    {piece for latex in VALID for piece in re.findall(r"\\[A-Za-z]+|\\.|\S", latex)}
-    | {"\\", "\n", "é", "²", "\x00", "%", "#", "$", "3", "\u2028", r"\text{", r"\begin{aligned}"}
-)
-
-
-@st.composite
-def mutated(draw):
-    text = draw(st.sampled_from(VALID))
-    for _ in range(draw(st.integers(1, 4))):
-        start = draw(st.integers(0, len(text)))
-        end = min(len(text), start + draw(st.integers(0, 3)))
-        piece = draw(st.sampled_from(["", *PIECES]))
-        text = text[:start] + piece + text[end:]
-    return text
-
-
 def read_or_refuse(latex: str) -> None:
     caught = None
     try:
@@ -265,13 +243,6 @@ def read_or_refuse(latex: str) -> None:
     if caught:
         assert type(caught) is ValueError
         marked(caught)
-
-
-@examples(200, 4000)
-@pytest.mark.usefixtures("no_type_checks")
-def test_malformed_text_gives_an_error_with_a_caret_and_no_other(count):
-    pieces = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
-    settings(max_examples=count)(given(mutated() | pieces | st.text())(read_or_refuse))()
 
 
 NESTED = {
@@ -313,45 +284,3 @@ def test_nesting_to_the_bound_is_read_bound_and_written(opening):
     with pytest.raises(ValueError, match="at most 20 levels") as caught:
         parse("x = " + opening * 21 + "y" + closing * 21)
     marked(caught.value)
-
-
-LONG = {
-    "terms": ("x^i = y^i", " + A^{ij} z^j"),
-    "factors": ("x = y", r" \exp(z)"),
-    "functions": ("x = y", r" + \frac{1}{\sqrt{d_k}} \log \sum_j \exp A^{j}"),
-    "rows": ("x = y", "\\\\\n x^i = A^{ij} y^j"),
-    "sides": ("x = y", " = z^j w^j"),
-    "primes": ("x = y", "'"),
-    "indices": ("x = A^{i", "i"),
-    "subscript": ("x = A_{i", "i"),
-    "commas": ("x = A^{i", ","),
-    "words": ("x = y", r" \text{word}"),
-    "spaces": ("x = y", " \t\n"),
-    "open words": ("x = y", r"\text{"),
-    "rows with openings": ("x = y", r"\\ ["),
-    "deltas": ("x = y", r" \delta^{ij} \delta_i^j"),
-}
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_calls_grow_linearly(name, no_type_checks):
-    """Reading and binding together: calls of Python functions, which no clock disturbs."""
-    start, piece = LONG[name]
-
-    def calls(count: int) -> int:
-        made = 0
-
-        def profile(frame, event, argument):
-            nonlocal made
-            made += event in ("call", "c_call")
-
-        latex = start + piece * count
-        sys.setprofile(profile)
-        try:
-            read_or_refuse(latex)
-        finally:
-            sys.setprofile(None)
-        return made
-
-    base, double = calls(100), calls(200)
-    assert double <= 2.2 * base + 200

@@ -5,7 +5,7 @@ import pytest
 
 from mha_book.costs import attention_size, entry_count, pair_matmul_flops
 from mha_book.multihead.cache import init_cache
-from mha_book.notation import multi_head_layer
+from mha_book.notation import System, multi_head_layer
 from mha_book.notation.system import cached_elements, decode_flops, replace_equations
 
 LATENT = r"""
@@ -72,3 +72,14 @@ def test_the_order_of_a_latent_step_is_the_absorbed_one():
     absorbing = 2 * 6 * 3 * (5 + 7)
     scaling = 6 * 3  # of the queries that meet the latent
     assert found["S"] + found["O"] == pairs + absorbing + scaling
+
+
+def test_biases_stay_and_other_letters_are_not_split():
+    biased = replace_equations(multi_head_layer(use_bias=True), r"A^{hij} = \tanh(S^{hij})")
+    assert "b_Q" in biased.inputs
+    system = System.parse(
+        r"y^{\theta h} = x^{\theta h} \\ z = y^{\theta h} \frac{1}{N}", scalars={"N": "h"}
+    )
+    split = replace_equations(system, "w = z", split=("h", "kg"))
+    assert split.equations[0].free == (r"\theta", "k", "g")
+    assert replace_equations(system, "w = z").inputs == ("x",)

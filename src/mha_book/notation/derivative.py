@@ -392,16 +392,14 @@ def _summed(indices: tuple[str, ...], body: Expression) -> Expression:
 # Backwards: the gradient of a loss.
 
 
-def gradient(
-    left: Expression, right: Expression, name: str, *, loss: str = "L"
-) -> tuple[Derivative, Expression]:
+def gradient(left: Expression, right: Expression, name: str) -> tuple[Derivative, Expression]:
     """Return both sides of the equation for the derivative of a loss by an operand."""
     task = _find_task(left, right, name)
-    seed = (Derivative(Tensor(loss), task.left),)
+    seed = (Derivative(Tensor("L"), task.left),)
     parts = [
         _collected(*part, task) for part in _push(task.right, seed, free_indices(task.left), task)
     ]
-    whole = Derivative(Tensor(loss), task.target)
+    whole = Derivative(Tensor("L"), task.target)
     return whole, spread(whole, simplify(Add(tuple(parts)), free_indices(whole)))
 
 

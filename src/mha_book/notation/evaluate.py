@@ -271,7 +271,7 @@ def collect(
     allowed: Iterable[str],
     mapping: Mapping[str, Any] | None,
     arrays: Mapping[str, Any],
-    source: str,
+    source: str | None,
     convert: Callable[[Any], Any],
 ) -> dict[str, Any]:
     """Return the given arrays by their Python names: none missing, none that the equation lacks."""
@@ -292,7 +292,7 @@ def collect(
     return {name: _array(name, value, source, convert) for name, value in given.items()}
 
 
-def _array(name: str, value: Any, source: str, convert: Callable[[Any], Any]) -> Any:
+def _array(name: str, value: Any, source: str | None, convert: Callable[[Any], Any]) -> Any:
     if type(value) in (int, float):
         return value
     try:
@@ -319,7 +319,7 @@ def index_sizes(
     sides: Sequence[Expression],
     shapes: Mapping[str, tuple[int, ...]],
     dims: Mapping[str, Any],
-    source: str,
+    source: str | None,
 ) -> dict[str, int]:
     """Return the size of every index of the expressions."""
     names = dict.fromkeys(index for side in sides for index in sorted(all_indices(side)))
@@ -340,7 +340,7 @@ def index_sizes(
 
 
 def _read(
-    leaf: Named, shape: tuple[int, ...], found: dict[str, tuple[int, str]], source: str
+    leaf: Named, shape: tuple[int, ...], found: dict[str, tuple[int, str]], source: str | None
 ) -> None:
     """Take the sizes of a tensor's axes, or compare them."""
     name = key(leaf.name)
@@ -360,7 +360,7 @@ def _spread(
     sides: Sequence[Expression],
     names: Iterable[str],
     found: dict[str, tuple[int, str]],
-    source: str,
+    source: str | None,
 ) -> None:
     """Give sizes to indices that no array has: by deltas first, then by the letter."""
     pairs = [pair for side in sides for pair in _equal(side)]
@@ -404,7 +404,7 @@ def _where(index: str, sides: Iterable[Expression]) -> Span:
     return None
 
 
-def _whole_number(value: Any, name: str, source: str, span: Span = None) -> int:
+def _whole_number(value: Any, name: str, source: str | None, span: Span = None) -> int:
     """Return a Python integer; raise ``ValueError`` for anything else."""
     try:
         return operator.index(value)
@@ -418,7 +418,7 @@ def positions(
     axes: Sequence[str],
     sizes: Mapping[str, int],
     scalars: Mapping[str, Any],
-    source: str,
+    source: str | None,
 ) -> tuple[np.ndarray, ...]:
     """Return for each axis of a tensor the positions that its indices reach."""
     grid = {
@@ -445,7 +445,7 @@ def positions(
 
 
 def shape_of(
-    leaf: Named, sizes: Mapping[str, int], scalars: Mapping[str, Any], source: str
+    leaf: Named, sizes: Mapping[str, int], scalars: Mapping[str, Any], source: str | None
 ) -> tuple[int, ...]:
     """Return the shape of a tensor, for computed positions the least that has them all."""
     return _extent(positions(leaf, free_indices(leaf), sizes, scalars, source))
@@ -455,7 +455,7 @@ def _extent(at: tuple[np.ndarray, ...]) -> tuple[int, ...]:
     return tuple(int(axis.max(initial=-1)) + 1 for axis in at)
 
 
-def inside(leaf: Named, at: tuple[np.ndarray, ...], shape: tuple[int, ...], source: str) -> None:
+def inside(leaf: Named, at: tuple[np.ndarray, ...], shape: tuple[int, ...], source: str | None) -> None:
     """Raise ``ValueError`` unless an array of the given shape has all of the positions."""
     for axis, (where, size) in enumerate(zip(at, shape, strict=True)):
         low, high = int(where.min(initial=0)), int(where.max(initial=-1))
@@ -464,7 +464,7 @@ def inside(leaf: Named, at: tuple[np.ndarray, ...], shape: tuple[int, ...], sour
             raise notation_error(f"{message}; got size {size}", source, leaf.span)
 
 
-def all_once(leaf: Named, at: tuple[np.ndarray, ...], source: str) -> tuple[int, ...]:
+def all_once(leaf: Named, at: tuple[np.ndarray, ...], source: str | None) -> tuple[int, ...]:
     """Return the shape of an array in which the positions are all, each once."""
     shape = _extent(at)
     inside(leaf, at, shape, source)
@@ -511,7 +511,7 @@ class Evaluation:
             anything else one for each element, a softmax five; those on scalars do not count.
     """
 
-    def __init__(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], source: str) -> None:
+    def __init__(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], source: str | None) -> None:
         """Take arrays and numbers by their Python names, and the size of each index."""
         tensors = [array for array in arrays.values() if getattr(array, "ndim", 0)]
         tensors = tensors or [array for array in arrays.values() if hasattr(array, "dtype")]

@@ -342,8 +342,10 @@ def key(name: str) -> str:
 _WIDTH = 96  # characters of a line that an error shows
 
 
-def notation_error(message: str, source: str, span: Span = None) -> ValueError:
+def notation_error(message: str, source: str | None, span: Span = None) -> ValueError:
     """Return a ``ValueError`` that shows the line of the source and marks the span with carets."""
+    if source is None:  # several equations, of which none is at fault alone
+        return ValueError(message)
     start, end = span or (0, 1)
     start = min(max(start, 0), len(source))
     first = source.rfind("\n", 0, start) + 1

@@ -5,10 +5,7 @@ an equation says, spelled out. It is slow, and what everything faster is compare
 """
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from keyword import iskeyword
 
-from mha_book._checks import check
 from mha_book.notation.evaluate import operands, signed
 from mha_book.notation.expression import (
     Add,
@@ -39,12 +36,10 @@ def loops(
 ) -> tuple[str, dict[str, str]]:
     """Write a function that computes one side of an equation."""
     leaves = operands([side])
-    for leaf in leaves.values():
-        _python(leaf.name)
     target = left if left is not None else Tensor("result", tuple(free))
     scalars = [name for name in operands([target]) if name != key(target.name)]
     arguments = list(dict.fromkeys([*leaves, *scalars]))
-    function = f"compute_{_python(target.name)}"
+    function = f"compute_{key(target.name)}"
     writer = _Writer([side, target], [*arguments, function])
     result = writer.free(key(target.name))
     if target.indices:
@@ -67,26 +62,9 @@ def loops(
     return "\n".join([*told, head, *lines, *writer.lines, ""]), extra
 
 
-_FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sin", "cos")
-
-
-def _python(name: str) -> str:
-    """Return the Python name of a name; the source is run, so that it may be nothing else."""
-    written = key(name)
-    is_name = written.isidentifier() and not iskeyword(written)
-    check(is_name, "name", "one whose Python form is an identifier", repr(name))
-    return written
-
-
-def _number(value: object) -> str:
-    is_number = isinstance(value, int | Fraction) and not isinstance(value, bool)
-    check(is_number, "number", "an integer or a fraction", repr(value))
-    return str(value)
-
-
 def _name_of(value: int | str) -> str:
     """Write a number, or the Python name of one."""
-    return _python(value) if isinstance(value, str) else _number(value)
+    return key(value) if isinstance(value, str) else str(value)
 
 
 class _Writer:
@@ -102,12 +80,12 @@ class _Writer:
         self.everywhere = set().union(*(all_indices(side) for side in sides))
         for index in sorted(self.everywhere):
             self.index(index)
-            self.sizes[index] = self.free(f"size_{_python(index)}")
+            self.sizes[index] = self.free(f"size_{key(index)}")
 
     def index(self, index: str) -> str:
         """Return the loop variable of an index: its name, where no array has it."""
         if index not in self.indices:
-            self.indices[index] = self.free(_python(index))
+            self.indices[index] = self.free(key(index))
         return self.indices[index]
 
     def size(self, index: str) -> str:
@@ -167,11 +145,9 @@ class _Writer:
                 missing = [index for index in missing if index not in found]
         return lines, missing
 
-    _SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
-
     def leaf(self, leaf: Named) -> str:
         """Write a named array at the current indices."""
-        name = _python(leaf.name)
+        name = key(leaf.name)
         if not leaf.indices:
             return name
         return f"{name}[{', '.join(self.position(index) for index in leaf.indices)}]"
@@ -180,9 +156,8 @@ class _Writer:
         """Write what an expression needs before it; return it, and how tightly it binds."""
         match node:
             case Number(value):
-                written = _number(value)
                 whole = value.denominator == 1
-                return written.replace("/", " / "), _ATOM if whole and value >= 0 else _TERM
+                return str(value).replace("/", " / "), _ATOM if whole and value >= 0 else _TERM
             case Tensor() | Derivative():
                 return self.leaf(node), _ATOM
             case Delta(first, second):
@@ -203,7 +178,6 @@ class _Writer:
                 above = self.operand(numerator, _TERM, scope)
                 return f"{above} / {self.operand(denominator, _FACTOR, scope)}", _TERM
             case Power(base, exponent):
-                _number(exponent)
                 power = str(exponent) if exponent.denominator == 1 else str(float(exponent))
                 written = self.operand(base, _ATOM, scope)
                 if not all_indices(base) and exponent.denominator != 1:
@@ -213,7 +187,6 @@ class _Writer:
                     written = f"float({written})"  # Python's integers grow without end
                 return f"{written} ** {power}", _POWER
             case Function(name, argument):
-                check(name in _FUNCTIONS, "function", f"one of {', '.join(_FUNCTIONS)}", repr(name))
                 return f"math.{name}({self.operand(argument, 0, scope)})", _ATOM
             case Softmax(argument, index, bound):
                 return self.softmax(argument, index, bound, scope)

@@ -13,6 +13,7 @@ import numpy as np
 
 from mha_book.notation.derivative import gradient, lacking, simplify, spread
 from mha_book.notation.equation import Equation, parse_equations
+from mha_book.notation.evaluate import collect, index_sizes
 from mha_book.notation.expression import (
     Add,
     Derivative,
@@ -99,41 +100,11 @@ def _circle(uses: Mapping[str, Iterable[str]]) -> list[str]:
     return walk[walk.index(walk[-1]) :]
 
 
-class _Sizes:
-    """The sizes of the indices of a system, read off its arrays as they come."""
-
-    def __init__(self, dims: Mapping[str, int] | None = None) -> None:
-        self.known = dict(dims or {})
-        self._source = dict.fromkeys(self.known, "dims")
-
-    def read(self, leaf: Named, array: Any) -> None:
-        """Take the sizes of an array's axes; raise where an index has another already."""
-        shape = np.shape(array)
-        for index, size in zip(leaf.indices, shape, strict=False):
-            if not isinstance(index, str):
-                continue
-            if self.known.setdefault(index, size) != size:
-                raise ValueError(
-                    f"index {index}: expected {self.known[index]} as in {self._source[index]}, "
-                    f"got {size} in {leaf.name}, shape {shape}: a letter has one size in a system"
-                )
-            self._source.setdefault(index, leaf.name)
-
-    def of(self, index: str, scalar: str) -> int:
-        """Return the size of an index, which a named scalar stands for."""
-        if index not in self.known:
-            raise ValueError(
-                f"{scalar}: expected its value, or an array that has the index {index}"
-            )
-        return self.known[index]
-
-
 def _within(equation: Equation, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of those indices that the equation has, j' as for j."""
     own = set().union(*(all_indices(side) for side in equation.sides))
-    plain = {index: index.rstrip("'") for index in own if index not in sizes}
-    found = {index: size for index, size in sizes.items() if index in own}
-    return found | {index: sizes[letter] for index, letter in plain.items() if letter in sizes}
+    found = {index: sizes.get(index, sizes.get(index.rstrip("'"))) for index in own}
+    return {index: size for index, size in found.items() if size is not None}
 
 
 class System:
@@ -147,7 +118,6 @@ class System:
         names: the Python names of those that the equations define, in their order.
         outputs: those among them that no equation uses.
         scalars: named scalars that are sizes: the Python name of the scalar and the index.
-        loss: the name of the loss in the derivatives.
 
     Example:
         >>> import jax.numpy as jnp
@@ -165,7 +135,6 @@ class System:
         equations: Iterable[Equation | str],
         *,
         scalars: Mapping[str, str] = _WIDTH_OF_HEADS,
-        loss: str = "L",
     ) -> None:
         """Put the equations in order.
 
@@ -173,7 +142,6 @@ class System:
             equations: each with a tensor or a derivative on its left.
             scalars: named scalars that are the size of an index, where both occur: they need not
                 be given. By default ``d_k`` is the size of ``a``.
-            loss: the name of the loss in the derivatives.
 
         Raises:
             ValueError: an equation defines no tensor, two define the same, a tensor has two
@@ -195,7 +163,6 @@ class System:
         taken = {*defined, *self.scalars}
         self.inputs: tuple[str, ...] = tuple(name for name in used if name not in taken)
         self.outputs: tuple[str, ...] = tuple(name for name in self.names if name not in used)
-        self.loss = loss
 
     @classmethod
     def parse(
@@ -204,7 +171,6 @@ class System:
         *,
         broadcast: Sequence[str] = (),
         scalars: Mapping[str, str] = _WIDTH_OF_HEADS,
-        loss: str = "L",
     ) -> "System":
         r"""Read the equations of one piece of LaTeX, one to a row or with commas between.
 
@@ -212,13 +178,12 @@ class System:
             latex: the equations.
             broadcast: indices that a term may lack in any of them, such as those of a bias.
             scalars: see the class.
-            loss: see the class.
 
         Raises:
             ValueError: an equation cannot be read, or they make no system.
         """
         found = parse_equations(latex, broadcast=broadcast)
-        return cls(found, scalars=scalars, loss=loss)
+        return cls(found, scalars=scalars)
 
     def __call__(
         self,
@@ -246,26 +211,33 @@ class System:
         """
         wanted = self.names if outputs is None else tuple(key(name) for name in outputs)
         needed = self.needed(wanted)
-        values = self._given(mapping, arrays, needed)
-        sizes = self._sizes(values, dims)
+        values, sizes = self._read(needed, mapping, dims, arrays)
         for equation in needed:
-            names = equation.operands
-            own = {name: values[name] for name in names if name in values}
-            own |= {name: sizes.of(self.scalars[name], name) for name in names if name not in own}
-            result = equation(own, dims=_within(equation, sizes.known))
-            values[_name_of(equation)] = result
-            assert isinstance(equation.left, Named)
-            sizes.read(equation.left, result)
+            own = {name: values[name] for name in equation.operands}
+            values[_name_of(equation)] = equation(own, dims=_within(equation, sizes))
         return {name: values[name] for name in wanted}
 
-    def _sizes(self, values: Mapping[str, Any], dims: Mapping[str, int] | None) -> _Sizes:
-        """Read the sizes of indices off the arrays that there are."""
-        sizes = _Sizes(dims)
-        for equation in self.equations:
-            for name, leaf in equation.operands.items():
-                if name in values:
-                    sizes.read(leaf, values[name])
-        return sizes
+    def _read(
+        self,
+        needed: Sequence[Equation],
+        mapping: Mapping[str, Any] | None,
+        dims: Mapping[str, int] | None,
+        arrays: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """Return the arrays and scalars that some equations need, and the size of each index."""
+        leaves = {name: leaf for e in needed for name, leaf in e.operands.items()}
+        required = {name: leaf for name, leaf in leaves.items() if name in self.inputs}
+        values = collect(required, [*self.inputs, *self.scalars], mapping, arrays, None, jnp.asarray)
+        shapes = {name: np.shape(array) for name, array in values.items()}
+        sides = [side for equation in needed for side in equation.sides]
+        sizes = index_sizes(sides, shapes, dims or {}, None)
+        for name, index in self.scalars.items():
+            if name in leaves and name not in values:
+                if index not in (known := {**(dims or {}), **sizes}):
+                    message = f"{name}: expected its value, or an array that has the index {index}"
+                    raise ValueError(message)
+                values[name] = known[index]
+        return values, sizes
 
     def needed(self, outputs: Sequence[str]) -> tuple[Equation, ...]:
         """Return the equations that the tensors with these names need, in order."""
@@ -278,26 +250,6 @@ class System:
                 names |= equation.operands.keys()
                 found.append(equation)
         return tuple(reversed(found))
-
-    def _given(
-        self,
-        mapping: Mapping[str, Any] | None,
-        arrays: Mapping[str, Any],
-        needed: Sequence[Equation],
-    ) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for name, value in [*(mapping or {}).items(), *arrays.items()]:
-            if key(name) in self.names:
-                raise ValueError(f"{name}: expected inputs alone, got a tensor that is computed")
-            if key(name) not in self.inputs and key(name) not in self.scalars:
-                raise ValueError(f"{name}: expected one of {', '.join(self.inputs)}")
-            values[key(name)] = value
-        for equation in needed:
-            for name, leaf in equation.operands.items():
-                if name in self.inputs and name not in values:
-                    axes = ", ".join(map(str, leaf.indices))
-                    raise ValueError(f"{name}: missing, expected an array with axes ({axes})")
-        return values
 
     def backward(self, output: str | None = None, *, wrt: Sequence[str] | None = None) -> "System":
         r"""Derive the backward pass.
@@ -319,8 +271,8 @@ class System:
         inputs = [name for name in self.inputs if name in reached] if wrt is None else wrt
         if unknown := [name for name in inputs if key(name) not in self.inputs]:
             raise ValueError(f"wrt: expected some of {', '.join(self.inputs)}, got {unknown}")
-        found = _derive(self.equations, end, [key(name) for name in inputs], self.loss)
-        return System(found, scalars=self.scalars, loss=self.loss)
+        found = _derive(self.equations, end, [key(name) for name in inputs])
+        return System(found, scalars=self.scalars)
 
     def _output(self, output: str | None) -> str:
         if output is None and len(self.outputs) != 1:
@@ -355,15 +307,14 @@ class System:
         end = self._output(output)
         backward = self.backward(end, wrt=wrt)
         path = self.needed((end,))
-        values: dict[str, Any] = {**self._given(mapping, arrays, path)}
+        values, sizes = self._read(path, mapping, dims, arrays)
         values |= self(values, outputs=[_name_of(equation) for equation in path], dims=dims)
-        sizes = self._sizes(values, dims).known
 
         def pull(cotangent: Any) -> dict[str, jax.Array]:
             known = (*backward.inputs, *backward.scalars)
             given = {name: values[name] for name in known if name in values}
-            given[key(f"d{self.loss}/d{end}")] = cotangent
-            ends = {n: key(f"d{self.loss}/d{n}") for n in self.inputs}
+            given[key(f"dL/d{end}")] = cotangent
+            ends = {n: key(f"dL/d{n}") for n in self.inputs}
             found = backward(
                 given, outputs=[e for e in ends.values() if e in backward.names], dims=sizes
             )
@@ -445,9 +396,7 @@ class System:
 # The backward pass.
 
 
-def _derive(
-    equations: Sequence[Equation], output: str, wrt: Collection[str], loss: str
-) -> list[Equation]:
+def _derive(equations: Sequence[Equation], output: str, wrt: Collection[str]) -> list[Equation]:
     """Return the equations of the derivatives of a loss, in the order in which they can run.
 
     There is one for each input in ``wrt``, and for each tensor between them and the output, by
@@ -466,9 +415,7 @@ def _derive(
         for name in equation.operands:
             if name not in wanted:
                 continue
-            parts.setdefault(name, []).append(
-                gradient(equation.left, equation.right, name, loss=loss)
-            )
+            parts.setdefault(name, []).append(gradient(equation.left, equation.right, name))
             if users[name][0] is equation:  # no equation before this one adds to it
                 found.append(_added(parts[name][::-1], defined.get(name)))
     return found
@@ -619,12 +566,9 @@ def replace_equations(
         found[name] = equation if split is None else _split(equation, *split)
     for equation in parse_equations(latex):
         found[_name_of(equation)] = equation
-    options: dict[str, Any] = {
-        "scalars": {**_WIDTH_OF_HEADS, **system.scalars},
-        "loss": system.loss,
-    }
-    whole = System(found.values(), **options)
-    return System(whole.needed(system.outputs), **options)
+    scalars = {**_WIDTH_OF_HEADS, **system.scalars}
+    whole = System(found.values(), scalars=scalars)
+    return System(whole.needed(system.outputs), scalars=scalars)
 
 
 def _split(equation: Equation, old: str, new: str) -> Equation:
