@@ -348,19 +348,6 @@ def stored():
     return facts
 
 
-def test_flax_and_equinox_project_three_times():
-    """One product for all heads of a projection, three projections."""
-    import equinox
-    from flax import nnx
-
-    flax = nnx.MultiHeadAttention(8, 64, decode=False, rngs=nnx.Rngs(0))
-    kernels = [getattr(flax, name).kernel.shape for name in ("query", "key", "value")]
-    assert kernels == [(64, 8, 8)] * 3
-    layer = equinox.nn.MultiheadAttention(8, 64, key=jax.random.key(0))
-    names = ("query_proj", "key_proj", "value_proj")
-    assert [getattr(layer, name).weight.shape for name in names] == [(64, 64)] * 3
-
-
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("default")
 def test_products_of_public_implementations():

@@ -123,11 +123,3 @@ def test_the_split_module():
     assert found["changed_by_entry_0_of_axis_0"] == [True, True]
     assert found["changed_by_entry_0_of_axis_1"] == [True, False]
     decides("C37", "refuted")
-
-
-@pytest.mark.needs_torch
-@pytest.mark.filterwarnings("default")
-def test_torch_makes_the_stored_numbers():
-    small = stored()["small_layer"]
-    for first, name in ((True, "output_batch_first"), (False, "output_batch_second")):
-        np.testing.assert_allclose(peers.small_layer(first), small[name], atol=1e-5)

@@ -10,7 +10,6 @@ import pytest
 from experiments import positions
 from experiments.heads import windows
 from mha_book.models import smollm2
-from mha_book.specialization.intervals import mean_interval
 
 DATA = Path(__file__).parents[2] / "book" / "data" / "positions.json"
 SIZES = positions.Sizes()
@@ -55,29 +54,3 @@ def above_restart(stored, way, start, end):
     return np.array(
         [np.subtract(*pair)[part].mean() for pair in pairs if len(pair[0]) >= part.stop]
     )
-
-
-def test_beyond_the_trained_length(stored):
-    trained, length = SIZES.trained, SIZES.length
-    for way, sign, bound in (("plain", 1, 0.5), ("ntk", -1, 0.3), ("interpolation", 1, 1.0)):
-        found = above_restart(stored, way, trained, 2 * trained)
-        mean, half = mean_interval(found)
-        assert len(found) == SIZES.texts
-        assert sign * mean - half > sign * bound
-        far = above_restart(stored, way, 2 * trained, length)
-        assert len(far) == SIZES.whole
-        assert (sign * far > sign * {"plain": 3, "ntk": 0.8, "interpolation": 1}[way]).all()
-    assert above_restart(stored, "ntk", 0, trained).min() > 0  # it costs something
-    # The first piece is the same reading.
-    for plain, restart in zip(stored["losses"]["plain"], stored["losses"]["restart"], strict=True):
-        np.testing.assert_allclose(plain[:8], restart[:8], atol=1e-3)
-
-
-def test_unseen_distances_alone_do_the_damage(stored):
-    plain, ntk = (np.array(stored["gaps"][way]) for way in ("plain", "ntk"))
-    inside, outside = SIZES.gaps.index(7_168), SIZES.gaps.index(24_576)
-    for gap, low, high in ((inside, 0.05, 0.25), (outside, 2.5, 4.0)):
-        mean, half = mean_interval(plain[gap] - plain[0])
-        assert low < mean - half < mean + half < high
-    mean, half = mean_interval(ntk[outside] - plain[0])
-    assert mean + half < 0.3
