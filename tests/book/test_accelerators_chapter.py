@@ -1,8 +1,6 @@
 """What the chapter on programs for accelerators says of compiled programs and of machines."""
 
 import json
-import math
-import re
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +18,6 @@ def compiled(name, length):
     x = jax.ShapeDtypeStruct((HEADS, length, WIDTH), jnp.float32)
     function = jax.jit(lambda *x: attend(*x, is_causal=True, implementation=name))
     return function.lower(x, x, x).compile()
-
-
-def largest_shape(text):
-    shapes = re.findall(r"\b(?:pred|bf16|[fsu]\d+)\[([\d,]+)\]", text)
-    return max(math.prod(map(int, shape.split(","))) for shape in shapes)
 
 
 def test_the_published_values_are_those_that_jax_and_xla_are_told():

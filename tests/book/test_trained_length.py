@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from experiments import positions
@@ -45,12 +44,3 @@ def test_the_stored_losses_are_those_of_the_packaged_weights(stored, decoder):
         assert again[scheme][0][0] == pytest.approx(stored["gaps"][scheme][-1][0], abs=1e-2)
     kept = stored["gaps"]["no rotation"][0]
     assert again["no rotation"][0] == pytest.approx(kept, abs=1e-2)
-
-
-def above_restart(stored, way, start, end):
-    """How far each text that was read so far is above the reader that begins anew."""
-    part = slice(start // SIZES.bucket, end // SIZES.bucket)
-    pairs = zip(stored["losses"][way], stored["losses"]["restart"], strict=True)
-    return np.array(
-        [np.subtract(*pair)[part].mean() for pair in pairs if len(pair[0]) >= part.stop]
-    )

@@ -455,7 +455,9 @@ def _extent(at: tuple[np.ndarray, ...]) -> tuple[int, ...]:
     return tuple(int(axis.max(initial=-1)) + 1 for axis in at)
 
 
-def inside(leaf: Named, at: tuple[np.ndarray, ...], shape: tuple[int, ...], source: str | None) -> None:
+def inside(
+    leaf: Named, at: tuple[np.ndarray, ...], shape: tuple[int, ...], source: str | None
+) -> None:
     """Raise ``ValueError`` unless an array of the given shape has all of the positions."""
     for axis, (where, size) in enumerate(zip(at, shape, strict=True)):
         low, high = int(where.min(initial=0)), int(where.max(initial=-1))
@@ -511,7 +513,9 @@ class Evaluation:
             anything else one for each element, a softmax five; those on scalars do not count.
     """
 
-    def __init__(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], source: str | None) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Any], sizes: Mapping[str, int], source: str | None
+    ) -> None:
         """Take arrays and numbers by their Python names, and the size of each index."""
         tensors = [array for array in arrays.values() if getattr(array, "ndim", 0)]
         tensors = tensors or [array for array in arrays.values() if hasattr(array, "dtype")]

@@ -51,6 +51,7 @@ CAPITAL_GREEK = _set(r"\Gamma \Delta \Theta \Lambda \Xi \Pi \Sigma \Upsilon \Phi
 ACCENTS = (r"\widetilde", r"\widehat", r"\tilde", r"\hat", r"\bar", r"\overline")
 """The commands that put an accent on a name."""
 
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _DIGITS = 30  # of one number
 
 _KNOWN = GREEK.union(CAPITAL_GREEK, ACCENTS) | _set(
@@ -188,26 +189,20 @@ class Cursor:
 
     def number(self) -> Fraction:
         """Read digits that stand together, with or without a point."""
-        first = last = self.take()
-        text = first.text
-        while (token := self.peek()).start == last.end and (
-            token.kind == "digit" or (token.text == "." and "." not in text)
-        ):
-            follower = self.source[token.end : token.end + 1]
-            if token.text == "." and not (follower.isascii() and follower.isdigit()):
-                break
-            last = self.take()
-            text += last.text
-            if len(text) > _DIGITS:
-                self.fail(f"expected a number of at most {_DIGITS} digits", first, last.end)
+        start = self.peek().start
+        text = _NUMBER.match(self.source, start)[0]  # type: ignore[index]
+        while self.peek().kind != "end" and self.peek().start < start + len(text):
+            self.take()
+        if len(text) > _DIGITS:
+            self.fail(f"expected a number of at most {_DIGITS} digits", start)
         return Fraction(text)
 
     def primes(self) -> str:
         """Read the primes that stand next, if any."""
-        primes = ""
+        count = 0
         while self.accept("'"):
-            primes += "'"
-        return primes
+            count += 1
+        return "'" * count
 
     def subscript(self) -> str:
         """Read a subscript, which belongs to the name, and return it as names are stored."""

@@ -76,28 +76,22 @@ def _in_order(equations: Sequence[Equation]) -> dict[str, Equation]:
                     f"{leaf.name}: expected {rank} indices as in {place}, "
                     f"got {len(leaf.indices)} in {equation.latex}"
                 )
-    uses = {name: defined.keys() & e.operands.keys() for name, e in defined.items()}
     found: dict[str, Equation] = {}
-    while len(found) < len(defined):
-        ready = (name for name in defined if name not in found and uses[name] <= found.keys())
-        name = next(ready, "")
-        if not name:
+
+    def put(name: str, above: tuple[str, ...] = ()) -> None:
+        if name in above:
+            circle = " uses ".join((*above[above.index(name) :], name))
             raise ValueError(
-                "expected equations that can be run one after another, got a circle: "
-                + " uses ".join(
-                    _circle({n: uses[n] - found.keys() for n in uses if n not in found})
-                )
+                f"expected equations that can be run one after another, got a circle: {circle}"
             )
-        found[name] = defined[name]
+        if name in defined and name not in found:
+            for used in defined[name].operands:
+                put(used, (*above, name))
+            found[name] = defined[name]
+
+    for name in defined:
+        put(name)
     return found
-
-
-def _circle(uses: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return names of which each uses the next, the last the same as the first."""
-    walk = [next(iter(uses))]
-    while walk.count(walk[-1]) == 1:
-        walk.append(min(uses[walk[-1]]))
-    return walk[walk.index(walk[-1]) :]
 
 
 def _within(equation: Equation, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -227,7 +221,9 @@ class System:
         """Return the arrays and scalars that some equations need, and the size of each index."""
         leaves = {name: leaf for e in needed for name, leaf in e.operands.items()}
         required = {name: leaf for name, leaf in leaves.items() if name in self.inputs}
-        values = collect(required, [*self.inputs, *self.scalars], mapping, arrays, None, jnp.asarray)
+        values = collect(
+            required, [*self.inputs, *self.scalars], mapping, arrays, None, jnp.asarray
+        )
         shapes = {name: np.shape(array) for name, array in values.items()}
         sides = [side for equation in needed for side in equation.sides]
         sizes = index_sizes(sides, shapes, dims or {}, None)

@@ -69,9 +69,15 @@ step("index-query", ("X", "W_Q"), "Q")
 step("index-key", ("X", "W_K"), "K")
 step("index-value", ("X", "W_V"), "V")
 step("index-scores", ("Q", "K", "d_k"), "S")
-step("index-weights", ("S",), "A")
 step("index-heads", ("A", "V"), "O")
 step("index-output", ("O", "W_O"), "Y")
+
+
+@executed("index-weights")
+def weights(rng):
+    _, computed = layer(rng)
+    scores = np.einsum("hia,hja->hij", computed["Q"], computed["K"]) / np.sqrt(H)
+    return {"S": scores}, {"A": computed["A"]}
 
 
 @executed("index-bias", broadcast=("i",))
