@@ -50,3 +50,10 @@ def test_softmax_is_written_as_the_quotient_with_a_fresh_index():
     renamed = rename(Softmax(argument, "j", "j'"), {"i": "j'"})
     assert free_indices(renamed) == ("j'", "j")
     assert bound(f"A^{{j'j}} = {render(renamed)}").sides[1] == renamed
+
+
+def test_renaming_keeps_bound_indices_apart():
+    inner = Sum(("j",), Product((Tensor("A", ("i", "j")), Delta("j", "k"))), True)
+    renamed = rename(inner, {"i": "j", "k": "i"})
+    assert free_indices(renamed) == ("j", "i")
+    assert renamed == Sum(("j'",), Product((Tensor("A", ("j", "j'")), Delta("j'", "i"))), True)

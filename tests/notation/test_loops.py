@@ -95,9 +95,3 @@ def test_the_loops_are_in_float64() -> None:
     value = run_loops(equation, {r"\lambda": 0.1, "x": np.ones(2, np.float32)})
     assert value.dtype == np.float64
     np.testing.assert_array_equal(value, [0.1, 0.1])
-
-
-def test_a_source_of_several_lines_is_a_comment_of_several() -> None:
-    equation = Equation("y^i\n  = A^{ij} x^j")
-    assert equation.loops().startswith("# y^i\n#   = A^{ij} x^j\ndef compute_y(A, x):\n")
-    np.testing.assert_array_equal(run(equation, A=np.ones((2, 3)), x=np.ones(3)), [3.0, 3.0])
