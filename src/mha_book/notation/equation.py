@@ -66,10 +66,17 @@ class Equation:
     side is no tensor, the equation is an identity between values.
 
     Attributes:
-        text: the source, which errors show.
-        sides: the expressions between the equals signs, with every sum made explicit.
+        text: the source, which errors show; ``latex`` is without the space around it.
+        sides: the expressions between the equals signs, with every sum made explicit; ``left``
+            and ``right`` are the first two.
         free: the free indices, in the order of the left side.
         broadcast: indices that a term of the right side may lack.
+        target: the tensor that the equation defines; None for an identity.
+        is_identity: whether the left side is no tensor, so that the equation defines none.
+        right_sides: what is computed: of an identity all sides, otherwise all but the left.
+        computed: the first of them, which a call computes.
+        operands: the arrays that the equation is computed from, by their Python names.
+        scalars: the named scalars in computed positions of the left side.
 
     Example:
         >>> project = Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")
@@ -120,18 +127,26 @@ class Equation:
         self, text: str, sides: Sequence[Expression], free: Sequence[str], broadcast: Sequence[str]
     ) -> None:
         """Take the sides; raise ``ValueError`` if they say nothing or define nothing."""
-        self.text = text
+        self.text, self.latex = text, text.strip()
         self.sides: tuple[Expression, ...] = tuple(sides)
         self.free: tuple[str, ...] = tuple(free)
         self.broadcast: tuple[str, ...] = tuple(broadcast)
+        left = self.left = self.sides[0]
         if len(self.sides) < 2:
             message = "expected an equation, with a left and a right side; got one expression"
-            raise notation_error(message, text, self.left.span)
-        if self.target is not None and len(free_indices(self.target)) != sum(
+            raise notation_error(message, text, left.span)
+        self.right = self.sides[1]
+        self.target = left if isinstance(left, Named) else None
+        if self.target is not None and len(free_indices(left)) != sum(
             len(index.indices) if isinstance(index, Affine) else 1 for index in self.target.indices
         ):
-            message = "expected each index of the left side once"
-            raise notation_error(message, text, self.left.span)
+            raise notation_error("expected each index of the left side once", text, left.span)
+        self.is_identity: bool = self.target is None
+        self.right_sides = self.sides if self.is_identity else self.sides[1:]
+        self.computed: Expression = self.right_sides[0]
+        self.operands: dict[str, Named] = operands(self.right_sides)
+        of_left = operands((left,))
+        self.scalars = {name: leaf for name, leaf in of_left.items() if leaf != self.target}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Equation) and self.sides == other.sides
@@ -141,52 +156,6 @@ class Equation:
 
     def __repr__(self) -> str:
         return f"Equation(r{self.latex!r})".replace("\\\\", "\\")
-
-    @property
-    def latex(self) -> str:
-        """The source, without the space around it."""
-        return self.text.strip()
-
-    @property
-    def left(self) -> Expression:
-        """The left side."""
-        return self.sides[0]
-
-    @property
-    def right(self) -> Expression:
-        """The first right side."""
-        return self.sides[1]
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether the left side is no tensor, so that the equation defines none."""
-        return self.target is None
-
-    @property
-    def target(self) -> Named | None:
-        """The tensor that the equation defines; None for an identity."""
-        return self.left if isinstance(self.left, Named) else None
-
-    @property
-    def computed(self) -> Expression:
-        """The expression that a call computes: the first right side, of an identity the left."""
-        return self.left if self.is_identity else self.right
-
-    @property
-    def right_sides(self) -> tuple[Expression, ...]:
-        """The sides that are computed: of an identity all, otherwise all but the left."""
-        return self.sides if self.is_identity else self.sides[1:]
-
-    @property
-    def operands(self) -> dict[str, Named]:
-        """The arrays that the equation is computed from, by their Python names."""
-        return operands(self.right_sides)
-
-    @property
-    def scalars(self) -> dict[str, Named]:
-        """The named scalars in computed positions of the left side, by their Python names."""
-        found = operands(self.sides[:1])
-        return {name: leaf for name, leaf in found.items() if leaf != self.target}
 
     def __call__(
         self,

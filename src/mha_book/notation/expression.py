@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from keyword import iskeyword
+from typing import Any
 
 __all__ = ["key"]
 
@@ -187,40 +188,32 @@ Expression = Leaf | Product | Add | Quotient | Power | Function | Sum | Softmax
 """Any node."""
 
 
+_BELOW: dict[type, tuple[str, ...]] = {
+    Product: ("factors",),
+    Add: ("terms",),
+    Quotient: ("numerator", "denominator"),
+    Power: ("base",),
+    Function: ("argument",),
+    Softmax: ("argument",),
+    Sum: ("body",),
+}
+
+
 def children(node: Expression) -> tuple[Expression, ...]:
     """Return the expressions directly below a node."""
-    match node:
-        case Product(factors):
-            return factors
-        case Add(terms):
-            return terms
-        case Quotient(numerator, denominator):
-            return numerator, denominator
-        case Power(base):
-            return (base,)
-        case Function(_, argument) | Softmax(argument):
-            return (argument,)
-        case Sum(_, body):
-            return (body,)
-    return ()
+    fields = (getattr(node, name) for name in _BELOW.get(type(node), ()))
+    return tuple(x for field in fields for x in (field if isinstance(field, tuple) else (field,)))
 
 
 def rebuild(node: Expression, transform: Callable[[Expression], Expression]) -> Expression:
     """Return the node with ``transform`` applied to each expression directly below it."""
-    match node:
-        case Product(factors):
-            return replace(node, factors=tuple(transform(factor) for factor in factors))
-        case Add(terms):
-            return replace(node, terms=tuple(transform(term) for term in terms))
-        case Quotient(numerator, denominator):
-            return replace(node, numerator=transform(numerator), denominator=transform(denominator))
-        case Power(base):
-            return replace(node, base=transform(base))
-        case Function(_, argument) | Softmax(argument):
-            return replace(node, argument=transform(argument))
-        case Sum(_, body):
-            return replace(node, body=transform(body))
-    return node
+    changed: dict[str, Any] = {}
+    for name in _BELOW.get(type(node), ()):
+        field = getattr(node, name)
+        changed[name] = (
+            tuple(map(transform, field)) if isinstance(field, tuple) else transform(field)
+        )
+    return replace(node, **changed) if changed else node
 
 
 def leaves(node: Expression) -> Iterator[Leaf]:
