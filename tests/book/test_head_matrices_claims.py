@@ -10,16 +10,6 @@ from mha_book.multihead.grouped import repeat_kv_heads
 from tests.book.verdicts import decides
 
 
-@pytest.fixture(scope="module")
-def attentions(needs_models):
-    """The attention parameters of all layers of both models, by name."""
-    from mha_book.models.minilm import load_minilm
-    from mha_book.models.smollm2 import load_smollm2
-
-    models = {"SmolLM2": load_smollm2(), "MiniLM": load_minilm()}
-    return {name: [x.attention for x in m.params.layers] for name, m in models.items()}
-
-
 def singular_values(params):
     """Of W_Q W_K^T and of W_V W_O, head by head, by QR."""
     group = params.w_q.shape[1] // params.w_k.shape[1]

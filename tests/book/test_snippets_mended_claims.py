@@ -1,7 +1,5 @@
 """The evidence for the claims of the page of mended snippets."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,11 +12,8 @@ from mha_book import (
     multi_head_attention,
     split_heads,
 )
-from tests.book import gates
 from tests.book.verdicts import decides
 from tests.scripts import regenerate_layer_peers as peers
-
-DATA = gates.ROOT / "book" / "data" / "multi-head-layer.json"
 
 
 def narrow(x):
@@ -87,15 +82,9 @@ def test_interface():
 # What the page says of torch: the stored facts, and torch itself.
 
 
-def stored():
-    facts = json.loads(DATA.read_text(encoding="utf8"))
-    assert set(facts.pop("provenance")) >= {"command", "torch", "transformers"}
-    return facts
-
-
-def test_the_stored_layer_of_torch_is_ours():
+def test_the_stored_layer_of_torch_is_ours(layer_peers):
     """The numbers that torch made agree with this package, for both orders of the axes."""
-    small = stored()["small_layer"]
+    small = layer_peers["small_layer"]
     d, n = small["d_model"], small["num_heads"]
     into = [narrow(w.T.reshape(d, n, d // n)) for w in np.split(peers.pattern(3 * d, d), 3)]
     w_o = narrow(peers.pattern(d, d, start=1000).T.reshape(n, d // n, d))
@@ -110,10 +99,10 @@ def test_the_stored_layer_of_torch_is_ours():
 
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("default")
-def test_the_split_module():
+def test_the_split_module(layer_peers):
     """One piece, the whole input; dropout 64; the heads are those of the layer inside."""
     found = peers.module_facts()
-    assert found == stored()["split_module"]
+    assert found == layer_peers["split_module"]
     assert found["pieces"] == 1
     assert found["shape_of_a_piece"] == found["input_shape"]
     assert (found["third_argument"], found["dropout_of_the_layer"]) == ("dropout", 64.0)
