@@ -235,7 +235,7 @@ class Equation:
 
     def _check_dims(self, dims: Mapping[str, int], scalars: Sequence[str] = ()) -> None:
         """Raise ``ValueError`` if a size is given that is not of an index, or a named scalar."""
-        indices = set().union(*(all_indices(side) for side in self.sides))
+        indices = all_indices(*self.sides)
         for name in dims:
             if name not in {*indices, *map(key, indices), *scalars}:
                 expected = ", ".join(sorted({*indices, *scalars})) or "none"

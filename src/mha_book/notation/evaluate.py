@@ -7,7 +7,7 @@ computed in the dtype of its argument, with the maximum subtracted before the ex
 """
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -46,6 +46,7 @@ from mha_book.notation.expression import (
     leaves,
     notation_error,
     rename,
+    walk,
     written_indices,
 )
 
@@ -249,7 +250,7 @@ def operands(sides: Iterable[Expression]) -> dict[str, Named]:
     The named scalars of computed positions are among them.
     """
     found: dict[str, Named] = {}
-    for leaf in (leaf for side in sides for leaf in leaves(side)):
+    for leaf in leaves(*sides):
         if isinstance(leaf, Named):
             found.setdefault(key(leaf.name), leaf)
             for name in _scalars(leaf):
@@ -328,14 +329,15 @@ def index_sizes(
         given = dims.get(index, dims.get(key(index)))
         if given is not None:
             found[index] = (_whole_number(given, f"dims[{index!r}]", source), "as given")
-    for leaf in (leaf for side in sides for leaf in leaves(side)):
+    for leaf in leaves(*sides):
         if isinstance(leaf, Named) and key(leaf.name) in shapes:
             _read(leaf, shapes[key(leaf.name)], found, source)
     _spread(sides, names, found, source)
     for index in names:
         if index not in found:
             message = f"index {index}: no array has it as an axis; expected dims={{{index!r}: ...}}"
-            raise notation_error(message, source, _where(index, sides))
+            where = (leaf.span for leaf in leaves(*sides) if index in all_indices(leaf))
+            raise notation_error(message, source, next(where, None))
     return {index: size for index, (size, _) in found.items()}
 
 
@@ -363,7 +365,7 @@ def _spread(
     source: str | None,
 ) -> None:
     """Give sizes to indices that no array has: by deltas first, then by the letter."""
-    pairs = [pair for side in sides for pair in _equal(side)]
+    pairs = list(_equal(*sides))
     while True:
         for first, second, _ in pairs * len(pairs):
             for one, other in ((first, second), (second, first)):
@@ -387,21 +389,13 @@ def _spread(
             raise notation_error(f"{message}; got {size}", source, delta.span)
 
 
-def _equal(node: Expression) -> list[tuple[str, str, Expression]]:
+def _equal(*nodes: Expression) -> Iterator[tuple[str, str, Expression]]:
     """The pairs of indices of one range: those of a delta, those of a softmax."""
-    own: list[tuple[str, str, Expression]] = []
-    if isinstance(node, Delta):
-        own = [(node.first, node.second, node)]
-    elif isinstance(node, Softmax):
-        own = [(node.index, node.bound, node)]
-    return own + [pair for child in children(node) for pair in _equal(child)]
-
-
-def _where(index: str, sides: Iterable[Expression]) -> Span:
-    for leaf in (leaf for side in sides for leaf in leaves(side)):
-        if index in all_indices(leaf):
-            return leaf.span
-    return None
+    for node in (n for each in nodes for n in walk(each)):
+        if isinstance(node, Delta):
+            yield node.first, node.second, node
+        elif isinstance(node, Softmax):
+            yield node.index, node.bound, node
 
 
 def _whole_number(value: Any, name: str, source: str | None, span: Span = None) -> int:

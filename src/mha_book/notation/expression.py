@@ -216,12 +216,16 @@ def rebuild(node: Expression, transform: Callable[[Expression], Expression]) -> 
     return replace(node, **changed) if changed else node
 
 
-def leaves(node: Expression) -> Iterator[Leaf]:
-    """Yield the leaves from left to right."""
-    if isinstance(node, Leaf):
-        yield node
+def walk(node: Expression) -> Iterator[Expression]:
+    """Yield the expression and everything below it, from left to right."""
+    yield node
     for child in children(node):
-        yield from leaves(child)
+        yield from walk(child)
+
+
+def leaves(*nodes: Expression) -> Iterator[Leaf]:
+    """Yield the leaves of some expressions from left to right."""
+    return (n for node in nodes for n in walk(node) if isinstance(n, Leaf))
 
 
 def written_indices(node: Expression) -> tuple[str, ...]:
@@ -248,10 +252,14 @@ def free_indices(node: Expression) -> tuple[str, ...]:
     return tuple(index for index in found if index not in bound)
 
 
-def all_indices(node: Expression) -> set[str]:
-    """Return every index that stands anywhere in the expression, bound or free."""
-    found = set(written_indices(node)).union(*(all_indices(child) for child in children(node)))
-    return found | {node.index, node.bound} if isinstance(node, Softmax) else found
+def all_indices(*nodes: Expression) -> set[str]:
+    """Return every index that stands anywhere in some expressions, bound or free."""
+    found: set[str] = set()
+    for node in (n for each in nodes for n in walk(each)):
+        found.update(written_indices(node))
+        if isinstance(node, Softmax):
+            found |= {node.index, node.bound}
+    return found
 
 
 def fresh(index: str, taken: set[str] | frozenset[str]) -> str:

@@ -77,7 +77,7 @@ class _Writer:
         self.measured: set[str] = set()
         self.indices: dict[str, str] = {}
         self.sizes: dict[str, str] = {}
-        self.everywhere = set().union(*(all_indices(side) for side in sides))
+        self.everywhere = all_indices(*sides)
         for index in sorted(self.everywhere):
             self.index(index)
             self.sizes[index] = self.free(f"size_{key(index)}")

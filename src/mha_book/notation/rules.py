@@ -45,6 +45,7 @@ from mha_book.notation.expression import (
     notation_error,
     rebuild,
     rename,
+    walk,
     written_indices,
 )
 from mha_book.notation.parser import Statement
@@ -219,8 +220,9 @@ class _Checks:
     def letters(self, side: Expression, implied: list[str]) -> None:
         """An index is summed by a sign or by implication, and is no letter of the left name."""
         written: dict[str, Sum] = {}
-        if implied:
-            _collect_sums(side, written)
+        for node in walk(side):
+            if isinstance(node, Sum):
+                written |= dict.fromkeys(node.indices, node) | written
         subscript = self.left.name.partition("_")[2] if isinstance(self.left, Tensor) else ""
         for index in implied:
             if index in written:
@@ -229,14 +231,6 @@ class _Checks:
             if subscript.strip("{}") == index:
                 message = f"the index {index} would be summed, but the left side's name holds it"
                 self.fail(f"{message}: an index stands above the name", side, index)
-
-
-def _collect_sums(node: Expression, found: dict[str, Sum]) -> None:
-    if isinstance(node, Sum):
-        for index in node.indices:
-            found.setdefault(index, node)
-    for child in children(node):
-        _collect_sums(child, found)
 
 
 def _count(node: Expression) -> Counter[str]:

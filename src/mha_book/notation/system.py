@@ -96,7 +96,7 @@ def _in_order(equations: Sequence[Equation]) -> dict[str, Equation]:
 
 def _within(equation: Equation, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of those indices that the equation has, j' as for j."""
-    own = set().union(*(all_indices(side) for side in equation.sides))
+    own = all_indices(*equation.sides)
     found = {index: sizes.get(index, sizes.get(index.rstrip("'"))) for index in own}
     return {index: size for index, size in found.items() if size is not None}
 
@@ -148,7 +148,7 @@ class System:
         self.equations: tuple[Equation, ...] = tuple(defined.values())
         self.names: tuple[str, ...] = tuple(defined)
         used = dict.fromkeys(name for equation in self.equations for name in equation.operands)
-        letters = set().union(*(all_indices(side) for e in self.equations for side in e.sides))
+        letters = all_indices(*(side for e in self.equations for side in e.sides))
         self.scalars: dict[str, str] = {
             key(name): index
             for name, index in scalars.items()
