@@ -37,19 +37,6 @@ def test_the_source_of_a_projection() -> None:
     )
 
 
-def test_the_source_of_a_softmax_is_the_quotient() -> None:
-    source = Equation(r"A^{ij} = \frac{\exp(S^{ij})}{\sum_{j'} \exp(S^{ij'})}").loops()
-    assert source.splitlines()[4:] == [
-        "    for i in range(size_i):",
-        "        for j in range(size_j):",
-        "            total = 0.0",
-        "            for j_prime in range(size_j):",
-        "                total += math.exp(S[i, j_prime])",
-        "            A[i, j] = math.exp(S[i, j]) / total",
-        "    return A",
-    ]
-
-
 @pytest.mark.parametrize(
     "latex, arrays, expected",
     [

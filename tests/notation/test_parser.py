@@ -228,20 +228,15 @@ def read_or_refuse(latex: str) -> None:
 
 NESTED = {
     "(": ")",
-    r"\left[": r"\right]",
     r"\frac{1}{": "}",
-    r"\frac{": "}{x}",
     r"\sqrt{": "}",
     r"\sum_j ": "",
     r"\exp(": ")",
-    r"\log \sum_j ": "",
     "x^{": "}",
     "x^{i(": ")}",
     "{": "}",
     r"\begin{aligned}": r"\end{aligned}",
     "-": "",
-    r"\exp ": "",
-    r"\widehat{": "}",
     "x_{": "}",
     r"\text{": "}",
 }

@@ -297,15 +297,6 @@ def test_a_step_counts_the_products_that_the_costs_count():
     assert found["S"] + found["O"] == pairs + scaling
 
 
-def test_the_order_of_a_latent_step_is_the_absorbed_one():
-    # One query: cheaper through the latent than by making a key of every position.
-    found = decode_flops(replace_equations(multi_head_layer(), LATENT), 1009, **STEP)
-    pairs = 2 * 1009 * 6 * (3 + 3)  # scores and averages over the latent, of 6 heads
-    absorbing = 2 * 6 * 3 * (5 + 7)
-    scaling = 6 * 3  # of the queries that meet the latent
-    assert found["S"] + found["O"] == pairs + absorbing + scaling
-
-
 def test_biases_stay_and_other_letters_are_not_split():
     biased = replace_equations(multi_head_layer(use_bias=True), r"A^{hij} = \tanh(S^{hij})")
     assert "b_Q" in biased.inputs
