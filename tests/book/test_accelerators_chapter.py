@@ -2,22 +2,11 @@
 
 import json
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from benchmarks.harness import compiled as compiled_for
 from benchmarks.harness.published import CHIPS, LINKS
-from mha_book import attend
 from tests.benchmarks.paths import BENCHMARKS
-
-HEADS, WIDTH = 2, 64
-
-
-def compiled(name, length):
-    x = jax.ShapeDtypeStruct((HEADS, length, WIDTH), jnp.float32)
-    function = jax.jit(lambda *x: attend(*x, is_causal=True, implementation=name))
-    return function.lower(x, x, x).compile()
 
 
 def test_the_published_values_are_those_that_jax_and_xla_are_told():

@@ -1,8 +1,9 @@
-"""The page on positions: order-blindness on real models, and a slice of the stored data."""
+"""The pages on positions and on what lies beyond the trained length: slices of their data."""
 
 import json
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
 from experiments import positions
@@ -42,3 +43,24 @@ def test_the_stored_heads_are_those_of_the_packaged_weights(stored, decoder):
                 kept = stored["heads"][head][way]
                 kept = kept[name] if isinstance(found, dict) else kept
                 assert value[0] == pytest.approx(kept[0], abs=2e-3), (head, way, name)
+
+
+@pytest.mark.slow
+def test_the_stored_losses_are_those_of_the_packaged_weights(stored, decoder):
+    (text,) = positions.long_texts(decoder, 1, SIZES.length)
+    assert {x: text[x] for x in ("year", "president")} == stored["texts"][0]
+    ids = jnp.asarray(text["ids"][: SIZES.bucket])  # what stands later changes nothing before
+    place = jnp.arange(len(ids))
+    for way in positions.SCHEMES:
+        angles = positions.scheme_angles(way, place, decoder.config, SIZES.factor)
+        losses = positions.long_losses(
+            decoder.params, ids, angles, config=decoder.config, chunk=SIZES.bucket
+        )
+        assert losses.mean() == pytest.approx(stored["losses"][way][0][0], abs=2e-3)
+    short = windows(decoder, "validation", SIZES.short_texts, SIZES.context + SIZES.after)[:1]
+    far = SIZES._replace(gaps=SIZES.gaps[-1:])
+    again = positions.read_gaps(decoder, short, far)
+    for scheme in positions.SCHEMES:
+        assert again[scheme][0][0] == pytest.approx(stored["gaps"][scheme][-1][0], abs=1e-2)
+    kept = stored["gaps"]["no rotation"][0]
+    assert again["no rotation"][0] == pytest.approx(kept, abs=1e-2)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import init_multi_head, multi_head_attention, scaled_dot_product_attention
-from tests.book.equations import executed
+from tests.book.equations import executed, fed
 
 T, N, K, H, C, D = 3, 6, 2, 5, 7, 11  # positions, heads, key heads, features of key, value, model
 
@@ -55,22 +55,17 @@ def layer(rng, **options):
     return arrays, computed | {"S": jnp.log(inside.weights) + lse[..., None]}
 
 
-def step(label, given, result):
-    @executed(label)
-    def feed(rng):
-        arrays, computed = layer(rng)
-        everything = arrays | computed
-        return {name: everything[name] for name in given}, {result: computed[result]}
-
-    return feed
+def whole(rng):
+    arrays, computed = layer(rng)
+    return arrays | computed
 
 
-step("index-query", ("X", "W_Q"), "Q")
-step("index-key", ("X", "W_K"), "K")
-step("index-value", ("X", "W_V"), "V")
-step("index-scores", ("Q", "K", "d_k"), "S")
-step("index-heads", ("A", "V"), "O")
-step("index-output", ("O", "W_O"), "Y")
+fed("index-query", whole, "X W_Q", "Q")
+fed("index-key", whole, "X W_K", "K")
+fed("index-value", whole, "X W_V", "V")
+fed("index-scores", whole, "Q K d_k", "S")
+fed("index-heads", whole, "A V", "O")
+fed("index-output", whole, "O W_O", "Y")
 
 
 @executed("index-weights")
