@@ -73,6 +73,17 @@ def test_c28_repeated_not_tiled():
     decides("C28", "confirmed")
 
 
+@pytest.mark.needs_torch
+def test_c28_torch_shares_by_the_same_rule():
+    import torch
+
+    q, k, v = arrays()
+    attention = torch.nn.functional.scaled_dot_product_attention
+    theirs = attention(*map(torch.from_numpy, (q, k, v)), enable_gqa=True).numpy()
+    assert far(theirs, head_by_head(q, k, v, REPEATED)) < 1e-5
+    assert far(theirs, head_by_head(q, k, v, TILED)) > 0.1
+
+
 def test_c51_the_printed_loop_is_multi_query():
     params, x = layer(K)
     w_q, w_k, w_v, w_o = map(np.asarray, params[:4])

@@ -114,7 +114,7 @@ def test_a_size_in_a_position_is_known_when_shapes_are() -> None:
 
 def test_einsum() -> None:
     equation = Equation(r"\phi^{i\mu} = X^{i\nu} X^{i'\nu} W^{i'\mu}")
-    assert equation.einsum == "iY,IY,IZ->iZ"
+    assert equation.einsum == "iZ,IZ,IY->iY"
     assert equation.einsums == (equation.einsum,)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from mha_book.notation.expression import (
     Add,
+    Delta,
     Function,
     Product,
     Softmax,

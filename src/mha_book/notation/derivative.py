@@ -38,6 +38,8 @@ from mha_book.notation.expression import (
     rename,
 )
 
+__all__: list[str] = []
+
 
 def simplify(expression: Expression, outside: Iterable[str] = ()) -> Expression:
     """Return an expression of the same value in its shortest form.

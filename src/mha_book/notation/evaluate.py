@@ -50,6 +50,8 @@ from mha_book.notation.expression import (
     written_indices,
 )
 
+__all__: list[str] = []
+
 _MOST_BY_SEARCH = 5  # tensors: above that, all orders are too many to try
 
 

@@ -30,6 +30,8 @@ from mha_book.notation.expression import (
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind, recognize_softmax
 
+__all__: list[str] = []
+
 
 def render(expression: Expression) -> str:
     """Return the LaTeX of an expression; implied sums stay implied."""

@@ -28,6 +28,8 @@ from mha_book.notation.expression import (
     rename,
 )
 
+__all__: list[str] = []
+
 _SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
 
 

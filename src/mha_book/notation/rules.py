@@ -50,6 +50,8 @@ from mha_book.notation.expression import (
 )
 from mha_book.notation.parser import Statement
 
+__all__: list[str] = []
+
 _INDEX = re.compile(r"\\[A-Za-z]+'*|[A-Za-z]'*")
 
 

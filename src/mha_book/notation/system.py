@@ -267,7 +267,7 @@ class System:
         inputs = [name for name in self.inputs if name in reached] if wrt is None else wrt
         if unknown := [name for name in inputs if key(name) not in self.inputs]:
             raise ValueError(f"wrt: expected some of {', '.join(self.inputs)}, got {unknown}")
-        found = _derive(self.equations, end, [key(name) for name in inputs])
+        found = _derive(self.needed((end,)), end, [key(name) for name in inputs])
         return System(found, scalars=self.scalars)
 
     def _output(self, output: str | None) -> str:
@@ -398,7 +398,11 @@ def _derive(equations: Sequence[Equation], output: str, wrt: Collection[str]) ->
     There is one for each input in ``wrt``, and for each tensor between them and the output, by
     which the derivative of the loss is given.
     """
-    path = _between(equations, output, wrt)
+    reached, path = set(wrt), []
+    for equation in equations:
+        if reached & equation.operands.keys():
+            reached.add(_name_of(equation))
+            path.append(equation)
     defined = {_name_of(equation): equation.left for equation in path}
     wanted = {*wrt, *defined}
     parts: dict[str, list[tuple[Derivative, Expression]]] = {}
@@ -415,23 +419,6 @@ def _derive(equations: Sequence[Equation], output: str, wrt: Collection[str]) ->
             if users[name][0] is equation:  # no equation before this one adds to it
                 found.append(_added(parts[name][::-1], defined.get(name)))
     return found
-
-
-def _between(equations: Sequence[Equation], output: str, wrt: Collection[str]) -> list[Equation]:
-    """Return the equations that lie between the inputs and the output."""
-    reached = set(wrt)
-    forward = []
-    for equation in equations:
-        if reached & equation.operands.keys():
-            reached.add(_name_of(equation))
-            forward.append(equation)
-    needed = {output}
-    path: list[Equation] = []
-    for equation in reversed(forward):
-        if _name_of(equation) in needed:
-            needed |= equation.operands.keys()
-            path.insert(0, equation)
-    return path
 
 
 def _added(parts: Sequence[tuple[Derivative, Expression]], left: Expression | None) -> Equation:
