@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import mha_book.notation.expression as ex
 from mha_book.notation.derivative import gradient, jacobian, lacking
 from mha_book.notation.evaluate import (
     Contraction,
@@ -21,22 +22,7 @@ from mha_book.notation.evaluate import (
     shape_of,
     subscripts,
 )
-from mha_book.notation.expression import (
-    Add,
-    Affine,
-    Delta,
-    Expression,
-    Function,
-    Named,
-    Power,
-    Quotient,
-    Softmax,
-    all_indices,
-    free_indices,
-    is_plain,
-    key,
-    notation_error,
-)
+from mha_book.notation.expression import all_indices, free_indices, is_plain, key, notation_error
 from mha_book.notation.latex import render_equation
 from mha_book.notation.loops import loops
 from mha_book.notation.parser import parse
@@ -48,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["Equation", "parse_equations", "run_loops"]
 
 _NO_EINSUM: dict[type, str] = {
-    Add: "terms that are added",
-    Delta: "a Kronecker delta of two free indices",
-    Function: "a function",
-    Power: "a power",
-    Quotient: "a quotient",
-    Softmax: "a softmax",
+    ex.Add: "terms that are added",
+    ex.Delta: "a Kronecker delta of two free indices",
+    ex.Function: "a function",
+    ex.Power: "a power",
+    ex.Quotient: "a quotient",
+    ex.Softmax: "a softmax",
 }
 
 
@@ -111,7 +97,7 @@ class Equation:
 
     @classmethod
     def from_sides(
-        cls, sides: Sequence[Expression], *, broadcast: Sequence[str] = ()
+        cls, sides: Sequence[ex.Expression], *, broadcast: Sequence[str] = ()
     ) -> "Equation":
         """Make an equation of expressions in which every sum is explicit.
 
@@ -124,11 +110,15 @@ class Equation:
         return equation
 
     def _take(
-        self, text: str, sides: Sequence[Expression], free: Sequence[str], broadcast: Sequence[str]
+        self,
+        text: str,
+        sides: Sequence[ex.Expression],
+        free: Sequence[str],
+        broadcast: Sequence[str],
     ) -> None:
         """Take the sides; raise ``ValueError`` if they say nothing or define nothing."""
         self.text, self.latex = text, text.strip()
-        self.sides: tuple[Expression, ...] = tuple(sides)
+        self.sides: tuple[ex.Expression, ...] = tuple(sides)
         self.free: tuple[str, ...] = tuple(free)
         self.broadcast: tuple[str, ...] = tuple(broadcast)
         left = self.left = self.sides[0]
@@ -136,15 +126,16 @@ class Equation:
             message = "expected an equation, with a left and a right side; got one expression"
             raise notation_error(message, text, left.span)
         self.right = self.sides[1]
-        self.target = left if isinstance(left, Named) else None
+        self.target = left if isinstance(left, ex.Named) else None
         if self.target is not None and len(free_indices(left)) != sum(
-            len(index.indices) if isinstance(index, Affine) else 1 for index in self.target.indices
+            len(index.indices) if isinstance(index, ex.Affine) else 1
+            for index in self.target.indices
         ):
             raise notation_error("expected each index of the left side once", text, left.span)
         self.is_identity: bool = self.target is None
         self.right_sides = self.sides if self.is_identity else self.sides[1:]
-        self.computed: Expression = self.right_sides[0]
-        self.operands: dict[str, Named] = operands(self.right_sides)
+        self.computed: ex.Expression = self.right_sides[0]
+        self.operands: dict[str, ex.Named] = operands(self.right_sides)
         of_left = operands((left,))
         self.scalars = {name: leaf for name, leaf in of_left.items() if leaf != self.target}
 
@@ -216,7 +207,7 @@ class Equation:
 
     def read(
         self,
-        sides: Sequence[Expression],
+        sides: Sequence[ex.Expression],
         mapping: Mapping[str, Any] | None,
         dims: Mapping[str, int] | None,
         arrays: Mapping[str, Any],
@@ -253,7 +244,7 @@ class Equation:
         parts = Contraction(self.computed)
         target = () if self.target is None else (self.target,)
         for factor in (*parts.factors, *target):
-            if not isinstance(factor, Named) or not is_plain(factor):
+            if not isinstance(factor, ex.Named) or not is_plain(factor):
                 what = _NO_EINSUM.get(type(factor), "a computed position")
                 raise notation_error(reason + what, self.text, factor.span)
         terms = [own_indices(factor) for factor in parts.factors]
@@ -285,7 +276,7 @@ class Equation:
         scalars = {name: dims[name] for name in dims if name in leaves}
         return scalars, index_sizes(self.sides, {}, dims, self.text)
 
-    def _arrays(self) -> dict[str, Named]:
+    def _arrays(self) -> dict[str, ex.Named]:
         first = {} if self.target is None else {key(self.target.name): self.target}
         return {**first, **self.scalars, **self.operands}
 

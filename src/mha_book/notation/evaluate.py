@@ -20,35 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import opt_einsum
 
-from mha_book.notation.expression import (
-    Add,
-    Affine,
-    Delta,
-    Derivative,
-    Expression,
-    Function,
-    Index,
-    Named,
-    Number,
-    Power,
-    Product,
-    Quotient,
-    Softmax,
-    Span,
-    Sum,
-    Tensor,
-    all_indices,
-    children,
-    free_indices,
-    fresh,
-    is_plain,
-    key,
-    leaves,
-    notation_error,
-    rename,
-    walk,
-    written_indices,
-)
+import mha_book.notation.expression as ex
 
 __all__: list[str] = []
 
@@ -70,47 +42,47 @@ class Contraction:
         renamed: for each index that has a new name the one it had.
     """
 
-    def __init__(self, node: Expression, taken: Iterable[str] = ()) -> None:
+    def __init__(self, node: ex.Expression, taken: Iterable[str] = ()) -> None:
         """Take an expression apart; no index gets a name among those taken elsewhere."""
         self.number = Fraction(1)
-        self.scalars: list[Expression] = []
-        self.factors: list[Expression] = []
+        self.scalars: list[ex.Expression] = []
+        self.factors: list[ex.Expression] = []
         self.summed: list[str] = []
-        self.output = free_indices(node)
+        self.output = ex.free_indices(node)
         self.renamed: dict[str, str] = {}
-        self._everywhere = all_indices(node) | {*taken}
+        self._everywhere = ex.all_indices(node) | {*taken}
         self._add(node)
         self._drop_deltas()
 
-    def _add(self, node: Expression) -> None:
+    def _add(self, node: ex.Expression) -> None:
         match node:
-            case Number(value):
+            case ex.Number(value):
                 self.number *= value
-            case Product(factors):
+            case ex.Product(factors):
                 for factor in factors:
                     self._add(factor)
-            case Sum(indices, body):
+            case ex.Sum(indices, body):
                 taken = {*self.output, *self.summed}
-                names = {i: fresh(i, self._everywhere) for i in indices if i in taken}
+                names = {i: ex.fresh(i, self._everywhere) for i in indices if i in taken}
                 self._everywhere |= {*names.values()}
                 self.renamed |= {new: old for old, new in names.items()}
                 self.summed += [names.get(i, i) for i in indices]
-                self._add(rename(body, names))
-            case Quotient(numerator, denominator) if not isinstance(
-                numerator, Number
-            ) and not free_indices(denominator):
+                self._add(ex.rename(body, names))
+            case ex.Quotient(numerator, denominator) if not isinstance(
+                numerator, ex.Number
+            ) and not ex.free_indices(denominator):
                 self._add(numerator)
-                self._add(Quotient(Number(Fraction(1)), denominator))
+                self._add(ex.Quotient(ex.Number(Fraction(1)), denominator))
             case _:
-                (self.factors if free_indices(node) else self.scalars).append(node)
+                (self.factors if ex.free_indices(node) else self.scalars).append(node)
 
     def _drop_deltas(self) -> None:
         """Put one index for both of a delta that has a summed one."""
-        kept: list[Expression] = []
+        kept: list[ex.Expression] = []
         rest = self.factors
         while rest:
             node, *rest = rest
-            if not isinstance(node, Delta) or not {node.first, node.second} & {*self.summed}:
+            if not isinstance(node, ex.Delta) or not {node.first, node.second} & {*self.summed}:
                 kept.append(node)
                 continue
             old, new = node.second, node.first
@@ -118,25 +90,25 @@ class Contraction:
                 old, new = new, old
             if old != new:
                 self.summed.remove(old)
-                kept = [rename(other, {old: new}) for other in kept]
-                rest = [rename(other, {old: new}) for other in rest]
+                kept = [ex.rename(other, {old: new}) for other in kept]
+                rest = [ex.rename(other, {old: new}) for other in rest]
         self.factors = kept
 
 
-def signed(term: Expression) -> tuple[bool, Expression]:
+def signed(term: ex.Expression) -> tuple[bool, ex.Expression]:
     """Return whether a term of a sum is subtracted, and what is added or subtracted."""
     match term:
-        case Number(value) if value < 0:
-            return True, Number(-value)
-        case Product((Number(value), only)) if value == -1:
+        case ex.Number(value) if value < 0:
+            return True, ex.Number(-value)
+        case ex.Product((ex.Number(value), only)) if value == -1:
             return True, only
-        case Product((Number(value), *rest)) if value == -1:
-            return True, Product(tuple(rest))
-        case Product((Number(value), *rest)) if value < 0:
-            return True, Product((Number(-value), *rest))
-        case Sum(indices, body, written):
+        case ex.Product((ex.Number(value), *rest)) if value == -1:
+            return True, ex.Product(tuple(rest))
+        case ex.Product((ex.Number(value), *rest)) if value < 0:
+            return True, ex.Product((ex.Number(-value), *rest))
+        case ex.Sum(indices, body, written):
             minus, rest_of = signed(body)
-            return minus, Sum(indices, rest_of, written)
+            return minus, ex.Sum(indices, rest_of, written)
     return False, term
 
 
@@ -157,14 +129,14 @@ def subscripts(terms: Sequence[tuple[str, ...]], output: tuple[str, ...]) -> str
     return ",".join(written[:-1]) + "->" + written[-1]
 
 
-def own_indices(factor: Expression) -> tuple[str, ...]:
+def own_indices(factor: ex.Expression) -> tuple[str, ...]:
     """Return an operand's indices as einsum has them: of a tensor, as often as they stand."""
-    if isinstance(factor, Named) and is_plain(factor):
-        return written_indices(factor)
-    return free_indices(factor)
+    if isinstance(factor, ex.Named) and ex.is_plain(factor):
+        return ex.written_indices(factor)
+    return ex.free_indices(factor)
 
 
-def einsums(node: Expression, output: tuple[str, ...] | None = None) -> tuple[str, ...]:
+def einsums(node: ex.Expression, output: tuple[str, ...] | None = None) -> tuple[str, ...]:
     """Return every contraction in an expression as einsum writes it, the outermost first."""
     parts = Contraction(node)
     found: tuple[str, ...] = ()
@@ -174,7 +146,7 @@ def einsums(node: Expression, output: tuple[str, ...] | None = None) -> tuple[st
         whole = parts.output if output is None else output
         found = (subscripts(terms, tuple(index for index in whole if index in present)),)
     for factor in (*parts.factors, *parts.scalars):
-        for child in children(factor):
+        for child in ex.children(factor):
             found += einsums(child)
     return found
 
@@ -246,31 +218,31 @@ def order(
     return tuple(steps)
 
 
-def operands(sides: Iterable[Expression]) -> dict[str, Named]:
+def operands(sides: Iterable[ex.Expression]) -> dict[str, ex.Named]:
     """Return the arrays of the expressions by their Python names, each where it first stands.
 
     The named scalars of computed positions are among them.
     """
-    found: dict[str, Named] = {}
-    for leaf in leaves(*sides):
-        if isinstance(leaf, Named):
-            found.setdefault(key(leaf.name), leaf)
+    found: dict[str, ex.Named] = {}
+    for leaf in ex.leaves(*sides):
+        if isinstance(leaf, ex.Named):
+            found.setdefault(ex.key(leaf.name), leaf)
             for name in _scalars(leaf):
-                found.setdefault(key(name), Tensor(name, span=leaf.span))
+                found.setdefault(ex.key(name), ex.Tensor(name, span=leaf.span))
     return found
 
 
-def _scalars(leaf: Named) -> tuple[str, ...]:
+def _scalars(leaf: ex.Named) -> tuple[str, ...]:
     """The names in the computed positions of a tensor."""
     found: list[int | str] = []
     for index in leaf.indices:
-        if isinstance(index, Affine):
+        if isinstance(index, ex.Affine):
             found += [factor for factor, _ in index.terms] + [index.offset]
     return tuple(name for name in found if isinstance(name, str))
 
 
 def collect(
-    required: Mapping[str, Named],
+    required: Mapping[str, ex.Named],
     allowed: Iterable[str],
     mapping: Mapping[str, Any] | None,
     arrays: Mapping[str, Any],
@@ -281,17 +253,17 @@ def collect(
     allowed = {*allowed, *required}
     given: dict[str, Any] = {}
     for name, value in [*(mapping or {}).items(), *arrays.items()]:
-        found = key(name.replace(" ", ""))
+        found = ex.key(name.replace(" ", ""))
         if found not in allowed:
             expected = ", ".join(sorted(allowed)) or "none"
-            raise notation_error(f"unexpected array {name!r}; expected {expected}", source)
+            raise ex.notation_error(f"unexpected array {name!r}; expected {expected}", source)
         if found in given:
-            raise notation_error(f"{found}: given twice", source)
+            raise ex.notation_error(f"{found}: given twice", source)
         given[found] = value
     for name, leaf in required.items():
         if name not in given:
             what = f"an array with axes {axes_text(leaf)}" if leaf.indices else "a number"
-            raise notation_error(f"{name}: missing; expected {what}", source, leaf.span)
+            raise ex.notation_error(f"{name}: missing; expected {what}", source, leaf.span)
     return {name: _array(name, value, source, convert) for name, value in given.items()}
 
 
@@ -302,15 +274,15 @@ def _array(name: str, value: Any, source: str | None, convert: Callable[[Any], A
         return convert(value)
     except (TypeError, ValueError):
         message = f"{name}: expected an array or a number; got {type(value).__name__}"
-        raise notation_error(message, source) from None
+        raise ex.notation_error(message, source) from None
 
 
-def axes_text(leaf: Named, brackets: str = "()") -> str:
+def axes_text(leaf: ex.Named, brackets: str = "()") -> str:
     """Name the axes of a tensor: ``(h, b, a)``."""
     return ", ".join(_index_text(index) for index in leaf.indices).join(brackets)
 
 
-def _index_text(index: Index) -> str:
+def _index_text(index: ex.Index) -> str:
     """Write an index as an error says it."""
     if isinstance(index, str):
         return index
@@ -319,49 +291,49 @@ def _index_text(index: Index) -> str:
 
 
 def index_sizes(
-    sides: Sequence[Expression],
+    sides: Sequence[ex.Expression],
     shapes: Mapping[str, tuple[int, ...]],
     dims: Mapping[str, Any],
     source: str | None,
 ) -> dict[str, int]:
     """Return the size of every index of the expressions."""
-    names = dict.fromkeys(index for side in sides for index in sorted(all_indices(side)))
+    names = dict.fromkeys(index for side in sides for index in sorted(ex.all_indices(side)))
     found: dict[str, tuple[int, str]] = {}
     for index in names:
-        given = dims.get(index, dims.get(key(index)))
+        given = dims.get(index, dims.get(ex.key(index)))
         if given is not None:
             found[index] = (_whole_number(given, f"dims[{index!r}]", source), "as given")
-    for leaf in leaves(*sides):
-        if isinstance(leaf, Named) and key(leaf.name) in shapes:
-            _read(leaf, shapes[key(leaf.name)], found, source)
+    for leaf in ex.leaves(*sides):
+        if isinstance(leaf, ex.Named) and ex.key(leaf.name) in shapes:
+            _read(leaf, shapes[ex.key(leaf.name)], found, source)
     _spread(sides, names, found, source)
     for index in names:
         if index not in found:
             message = f"index {index}: no array has it as an axis; expected dims={{{index!r}: ...}}"
-            where = (leaf.span for leaf in leaves(*sides) if index in all_indices(leaf))
-            raise notation_error(message, source, next(where, None))
+            where = (leaf.span for leaf in ex.leaves(*sides) if index in ex.all_indices(leaf))
+            raise ex.notation_error(message, source, next(where, None))
     return {index: size for index, (size, _) in found.items()}
 
 
 def _read(
-    leaf: Named, shape: tuple[int, ...], found: dict[str, tuple[int, str]], source: str | None
+    leaf: ex.Named, shape: tuple[int, ...], found: dict[str, tuple[int, str]], source: str | None
 ) -> None:
     """Take the sizes of a tensor's axes, or compare them."""
-    name = key(leaf.name)
+    name = ex.key(leaf.name)
     if len(shape) != len(leaf.indices):
         expected = f"axes {axes_text(leaf)}, that is rank {len(leaf.indices)}"
         message = f"{name}: expected {expected}; got rank {len(shape)}, shape {shape}"
-        raise notation_error(message, source, leaf.span)
+        raise ex.notation_error(message, source, leaf.span)
     for axis, (index, size) in enumerate(zip(leaf.indices, shape, strict=True)):
         if isinstance(index, str):
             known, why = found.setdefault(index, (size, f"as in axis {axis} of {name}"))
             if known != size:
                 message = f"{name}: index {index} (axis {axis}): expected {known}, {why}"
-                raise notation_error(f"{message}; got {size}, shape {shape}", source, leaf.span)
+                raise ex.notation_error(f"{message}; got {size}, shape {shape}", source, leaf.span)
 
 
 def _spread(
-    sides: Sequence[Expression],
+    sides: Sequence[ex.Expression],
     names: Iterable[str],
     found: dict[str, tuple[int, str]],
     source: str | None,
@@ -388,29 +360,29 @@ def _spread(
         if first in found and second in found and found[first][0] != found[second][0]:
             (known, why), (size, _) = found[first], found[second]
             message = f"index {second} of the delta: expected {known}, that of {first}, {why}"
-            raise notation_error(f"{message}; got {size}", source, delta.span)
+            raise ex.notation_error(f"{message}; got {size}", source, delta.span)
 
 
-def _equal(*nodes: Expression) -> Iterator[tuple[str, str, Expression]]:
+def _equal(*nodes: ex.Expression) -> Iterator[tuple[str, str, ex.Expression]]:
     """The pairs of indices of one range: those of a delta, those of a softmax."""
-    for node in (n for each in nodes for n in walk(each)):
-        if isinstance(node, Delta):
+    for node in (n for each in nodes for n in ex.walk(each)):
+        if isinstance(node, ex.Delta):
             yield node.first, node.second, node
-        elif isinstance(node, Softmax):
+        elif isinstance(node, ex.Softmax):
             yield node.index, node.bound, node
 
 
-def _whole_number(value: Any, name: str, source: str | None, span: Span = None) -> int:
+def _whole_number(value: Any, name: str, source: str | None, span: ex.Span = None) -> int:
     """Return a Python integer; raise ``ValueError`` for anything else."""
     try:
         return operator.index(value)
     except TypeError:
         message = f"{name}: expected a Python integer, known before the arrays are; got {value!r}"
-        raise notation_error(message, source, span) from None
+        raise ex.notation_error(message, source, span) from None
 
 
 def positions(
-    leaf: Named,
+    leaf: ex.Named,
     axes: Sequence[str],
     sizes: Mapping[str, int],
     scalars: Mapping[str, Any],
@@ -425,9 +397,9 @@ def positions(
     def value(factor: int | str) -> int:
         if isinstance(factor, int):
             return factor
-        name = key(factor)
+        name = ex.key(factor)
         if name not in scalars:
-            raise notation_error(f"{name}: missing; expected an integer", source, leaf.span)
+            raise ex.notation_error(f"{name}: missing; expected an integer", source, leaf.span)
         return _whole_number(scalars[name], name, source, leaf.span)
 
     found = []
@@ -441,10 +413,10 @@ def positions(
 
 
 def shape_of(
-    leaf: Named, sizes: Mapping[str, int], scalars: Mapping[str, Any], source: str | None
+    leaf: ex.Named, sizes: Mapping[str, int], scalars: Mapping[str, Any], source: str | None
 ) -> tuple[int, ...]:
     """Return the shape of a tensor, for computed positions the least that has them all."""
-    return _extent(positions(leaf, free_indices(leaf), sizes, scalars, source))
+    return _extent(positions(leaf, ex.free_indices(leaf), sizes, scalars, source))
 
 
 def _extent(at: tuple[np.ndarray, ...]) -> tuple[int, ...]:
@@ -452,17 +424,17 @@ def _extent(at: tuple[np.ndarray, ...]) -> tuple[int, ...]:
 
 
 def inside(
-    leaf: Named, at: tuple[np.ndarray, ...], shape: tuple[int, ...], source: str | None
+    leaf: ex.Named, at: tuple[np.ndarray, ...], shape: tuple[int, ...], source: str | None
 ) -> None:
     """Raise ``ValueError`` unless an array of the given shape has all of the positions."""
     for axis, (where, size) in enumerate(zip(at, shape, strict=True)):
         low, high = int(where.min(initial=0)), int(where.max(initial=-1))
         if low < 0 or high >= size:
             message = f"{key(leaf.name)}: axis {axis}: expected positions {low} to {high}"
-            raise notation_error(f"{message}; got size {size}", source, leaf.span)
+            raise ex.notation_error(f"{message}; got size {size}", source, leaf.span)
 
 
-def all_once(leaf: Named, at: tuple[np.ndarray, ...], source: str | None) -> tuple[int, ...]:
+def all_once(leaf: ex.Named, at: tuple[np.ndarray, ...], source: str | None) -> tuple[int, ...]:
     """Return the shape of an array in which the positions are all, each once."""
     shape = _extent(at)
     inside(leaf, at, shape, source)
@@ -471,7 +443,7 @@ def all_once(leaf: Named, at: tuple[np.ndarray, ...], source: str | None) -> tup
     if not flat.size == distinct == prod(shape):
         message = f"{key(leaf.name)}: expected indices that reach each element once"
         got = f"{flat.size} positions, {distinct} of them distinct, for {prod(shape)} elements"
-        raise notation_error(f"{message}; got {got}", source, leaf.span)
+        raise ex.notation_error(f"{message}; got {got}", source, leaf.span)
     return shape
 
 
@@ -530,9 +502,9 @@ class Evaluation:
         same = array.dtype == self.dtype or (array.ndim == 0 and not self.floating)
         return array if same else array.astype(self.dtype)
 
-    def __call__(self, node: Expression, axes: Sequence[str]) -> jax.Array:
+    def __call__(self, node: ex.Expression, axes: Sequence[str]) -> jax.Array:
         """Return the value of an expression with its axes in the given order."""
-        if isinstance(node, Add):
+        if isinstance(node, ex.Add):
             value = self.add(node.terms, tuple(axes))
         else:
             value = self.contraction(node, tuple(axes))
@@ -540,7 +512,7 @@ class Evaluation:
         fits = hasattr(array, "dtype") and (array.dtype == self.dtype or not self.floating)
         return array if fits else jnp.asarray(array, self.dtype)
 
-    def assign(self, leaf: Named, axes: Sequence[str], array: jax.Array) -> jax.Array:
+    def assign(self, leaf: ex.Named, axes: Sequence[str], array: jax.Array) -> jax.Array:
         """Write values to the positions that the indices of the left side name."""
         at = positions(leaf, axes, self.sizes, self.given, self.source)
         shape = all_once(leaf, at, self.source)
@@ -562,38 +534,38 @@ class Evaluation:
             return array
         return array.reshape([self.sizes[i] if i in value.axes else 1 for i in axes])
 
-    def value(self, node: Expression) -> Value:
+    def value(self, node: ex.Expression) -> Value:
         """Return the value of an expression, its axes in the order of its free indices."""
         match node:
-            case Tensor() | Derivative():
+            case ex.Tensor() | ex.Derivative():
                 return self.leaf(node)
-            case Delta(first, second):
+            case ex.Delta(first, second):
                 if first == second:
                     return Value(jnp.ones(self.sizes[first], self.dtype), (first,))
                 return Value(jnp.eye(self.sizes[first], dtype=self.dtype), (first, second))
-            case Add(terms):
-                return self.add(terms, free_indices(node))
-            case Quotient(numerator, denominator) if free_indices(denominator):
+            case ex.Add(terms):
+                return self.add(terms, ex.free_indices(node))
+            case ex.Quotient(numerator, denominator) if ex.free_indices(denominator):
                 return self.elementwise(jnp.divide, node, numerator, denominator)
-            case Quotient(Number(value), denominator):
+            case ex.Quotient(ex.Number(value), denominator):
                 below = self.contraction(denominator)
                 return Value(jnp.divide(_number(value), below.array), ())
-            case Power(base, exponent):
+            case ex.Power(base, exponent):
                 return self.elementwise(lambda x: _power(x, exponent), node, base)
-            case Function(name, argument):
+            case ex.Function(name, argument):
                 return self.elementwise(_FUNCTIONS[name], node, argument)
-            case Softmax(argument, index):
+            case ex.Softmax(argument, index):
                 inner = self.contraction(argument)
                 self.count(inner.axes, 5)
                 axis = inner.axes.index(index)
                 return Value(jax.nn.softmax(inner.array, axis=axis), inner.axes)
         return self.contraction(node)
 
-    def leaf(self, leaf: Named) -> Value:
+    def leaf(self, leaf: ex.Named) -> Value:
         """Return a named array: a diagonal where an index stands twice, a gather if computed."""
-        array = self.arrays[key(leaf.name)]
-        axes = free_indices(leaf)
-        if not is_plain(leaf):
+        array = self.arrays[ex.key(leaf.name)]
+        axes = ex.free_indices(leaf)
+        if not ex.is_plain(leaf):
             at = positions(leaf, axes, self.sizes, self.given, self.source)
             inside(leaf, at, array.shape, self.source)
             return Value(array[at], axes)
@@ -602,20 +574,20 @@ class Evaluation:
         return Value(array, axes)
 
     def elementwise(
-        self, function: Callable[..., Any], node: Expression, *arguments: Expression
+        self, function: Callable[..., Any], node: ex.Expression, *arguments: ex.Expression
     ) -> Value:
         """Apply a function to each element of its arguments."""
-        axes = free_indices(node)
+        axes = ex.free_indices(node)
         values = [self.contraction(argument) for argument in arguments]
         self.count(axes)
         return Value(function(*(self.align(value, axes) for value in values)), axes)
 
-    def add(self, terms: Sequence[Expression], axes: tuple[str, ...]) -> Value:
+    def add(self, terms: Sequence[ex.Expression], axes: tuple[str, ...]) -> Value:
         """Add terms and subtract those with the factor -1."""
         total: Any = None
         for term in terms:
             minus, rest = signed(term)
-            own = set(free_indices(rest))
+            own = set(ex.free_indices(rest))
             value = self.contraction(rest, tuple(index for index in axes if index in own))
             array = self.align(value, axes)
             if total is None:
@@ -629,7 +601,7 @@ class Evaluation:
         """Return the sizes of axes."""
         return tuple(self.sizes[index] for index in axes)
 
-    def contraction(self, node: Expression, axes: tuple[str, ...] | None = None) -> Value:
+    def contraction(self, node: ex.Expression, axes: tuple[str, ...] | None = None) -> Value:
         """Compute products and sums; the axes in the given order, where some order is given."""
         parts = Contraction(node, self.sizes)
         for new, old in parts.renamed.items():

@@ -11,21 +11,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+import mha_book.notation.expression as ex
 from mha_book.notation.derivative import gradient, lacking, simplify, spread
 from mha_book.notation.equation import Equation, parse_equations
 from mha_book.notation.evaluate import collect, index_sizes
-from mha_book.notation.expression import (
-    Add,
-    Derivative,
-    Expression,
-    Named,
-    Tensor,
-    all_indices,
-    free_indices,
-    is_plain,
-    key,
-    rename,
-)
+from mha_book.notation.expression import all_indices, free_indices, is_plain, key, rename
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +41,7 @@ _WIDTH_OF_HEADS = {"d_k": "a"}
 
 def _name_of(equation: Equation) -> str:
     """Return the Python name of what an equation defines."""
-    if not isinstance(equation.left, Named):
+    if not isinstance(equation.left, ex.Named):
         raise ValueError(f"expected a tensor on the left side, got {equation.latex}")
     return key(equation.left.name)
 
@@ -69,7 +59,7 @@ def _in_order(equations: Sequence[Equation]) -> dict[str, Equation]:
             )
         defined[name] = equation
         for leaf in (equation.left, *equation.operands.values()):
-            assert isinstance(leaf, Named)
+            assert isinstance(leaf, ex.Named)
             rank, place = axes.setdefault(key(leaf.name), (len(leaf.indices), equation.latex))
             if rank != len(leaf.indices):
                 raise ValueError(
@@ -335,9 +325,9 @@ class System:
             >>> System(["y^d = W^{bd} x^b"]).parameters(["W"], b=3, d=5)
             {'W': 15}
         """
-        leaves: dict[str, Named] = {}
+        leaves: dict[str, ex.Named] = {}
         for equation in self.equations:
-            assert isinstance(equation.left, Named)
+            assert isinstance(equation.left, ex.Named)
             for name, leaf in {_name_of(equation): equation.left, **equation.operands}.items():
                 leaves.setdefault(name, leaf)
         found = {}
@@ -405,7 +395,7 @@ def _derive(equations: Sequence[Equation], output: str, wrt: Collection[str]) ->
             path.append(equation)
     defined = {_name_of(equation): equation.left for equation in path}
     wanted = {*wrt, *defined}
-    parts: dict[str, list[tuple[Derivative, Expression]]] = {}
+    parts: dict[str, list[tuple[ex.Derivative, ex.Expression]]] = {}
     users = {name: [e for e in path if name in e.operands] for name in wanted}
     idle = [name for name in wrt if not users[name]]
     if idle:
@@ -421,18 +411,20 @@ def _derive(equations: Sequence[Equation], output: str, wrt: Collection[str]) ->
     return found
 
 
-def _added(parts: Sequence[tuple[Derivative, Expression]], left: Expression | None) -> Equation:
+def _added(
+    parts: Sequence[tuple[ex.Derivative, ex.Expression]], left: ex.Expression | None
+) -> Equation:
     """Add the contributions, with the indices of the tensor's own equation where it has one."""
     derivative = parts[0][0]
     lower = derivative.lower
-    if isinstance(left, Tensor) and is_plain(left):
-        lower = Tensor(lower.name, left.indices)
+    if isinstance(left, ex.Tensor) and is_plain(left):
+        lower = ex.Tensor(lower.name, left.indices)
     terms = []
     for part, value in parts:
         names = {str(a): str(b) for a, b in zip(part.lower.indices, lower.indices, strict=True)}
         terms.append(rename(value, names))
-    whole = Derivative(derivative.upper, lower)
-    sides = (whole, spread(whole, simplify(Add(tuple(terms)), free_indices(whole))))
+    whole = ex.Derivative(derivative.upper, lower)
+    sides = (whole, spread(whole, simplify(ex.Add(tuple(terms)), free_indices(whole))))
     return Equation.from_sides(sides, broadcast=lacking(*sides))
 
 
