@@ -51,8 +51,13 @@ def test_the_letters_of_einsum() -> None:
         (["ij", "jb", "b"], "i", [3, 5, 11], [((1, 2), "j", "b"), ((0, 3), "i", "j")]),
         # What one tensor alone has is summed first.
         (["ij", "ib"], "b", [3, 5, 11], [((0,), "i", "j"), ((2, 1), "b", "i")]),
-        # 2 * 2*7*2 operations through an array of 14 elements; the cheapest within 12 takes more.
-        (["ai", "ib", "bc"], "ac", [2, 2, 6, 2], [((1, 2), "ic", "b"), ((0, 3), "ac", "i")]),
+        # The cheapest order goes through an array of 385 elements; no array here has above 77.
+        (
+            ["ac", "bc", "ab", "b"],
+            "ac",
+            [7, 11, 5],
+            [((1, 3), "bc", ""), ((2, 4), "ac", "b"), ((0, 5), "ac", "")],
+        ),
         # No pair shares an index that may go: every order has a larger result.
         (["ab", "bc", "ca"], "", [5, 5, 5], [((0, 1), "ac", "b"), ((2, 3), "", "ca")]),
     ],

@@ -189,6 +189,8 @@ def test_equations_of_expressions() -> None:
         (Tensor("y", ("i",)), Sum(("i'",), Product((Delta("i", "i'"),))))
     )
     np.testing.assert_array_equal(summed_alone(dims={"i": 3}), np.ones(3))
+    trace = Equation.from_sides((Tensor("t"), Sum(("i",), Delta("i", "i"))))
+    assert trace(dims={"i": 3}) == 3
 
 
 # --- what is said of an equation --------------------------------------------------------------

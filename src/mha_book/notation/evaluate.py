@@ -430,7 +430,7 @@ def inside(
     for axis, (where, size) in enumerate(zip(at, shape, strict=True)):
         low, high = int(where.min(initial=0)), int(where.max(initial=-1))
         if low < 0 or high >= size:
-            message = f"{key(leaf.name)}: axis {axis}: expected positions {low} to {high}"
+            message = f"{ex.key(leaf.name)}: axis {axis}: expected positions {low} to {high}"
             raise ex.notation_error(f"{message}; got size {size}", source, leaf.span)
 
 
@@ -441,7 +441,7 @@ def all_once(leaf: ex.Named, at: tuple[np.ndarray, ...], source: str | None) -> 
     flat = np.ravel_multi_index(np.broadcast_arrays(*at), shape)
     distinct = len(np.unique(flat))
     if not flat.size == distinct == prod(shape):
-        message = f"{key(leaf.name)}: expected indices that reach each element once"
+        message = f"{ex.key(leaf.name)}: expected indices that reach each element once"
         got = f"{flat.size} positions, {distinct} of them distinct, for {prod(shape)} elements"
         raise ex.notation_error(f"{message}; got {got}", source, leaf.span)
     return shape
