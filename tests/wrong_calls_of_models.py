@@ -18,8 +18,8 @@ import numpy as np
 from mha_book import costs, init_multi_head, plotting, storage
 from mha_book.models import generation, interface, minilm, smollm2, text, tiny, tokens
 from mha_book.multihead.latent import absorbed_attention, compress, init_latent
-from mha_book.notation.layer import layer_arrays, multi_head_layer
 from mha_book.notation.page import page_equations
+from mha_book.notation.system import layer_arrays, multi_head_layer
 from mha_book.specialization import measures, synthetic, words
 from tests.models.small import small_minilm, small_smollm2
 from tests.wrong_calls import RNG_KEY, WrongCall, bad
