@@ -97,7 +97,7 @@ def fit(config, sizes, steps, data, validation, name, checkpoint) -> TrainResult
 
 def noise(params, token_ids, rng_key, config, draws) -> dict[str, Any]:
     """Return what dropout at each place does to the attention of every layer, drawn and derived."""
-    _, records = tiny.forward(params, token_ids, config=config, return_intermediates=True)
+    _, records = tiny.forward_with_intermediates(params, token_ids, config=config)
     attention: dict[str, Any] = {"is_causal": True, "angles": tiny.angles(config, token_ids)}
     found: dict[str, Any] = {}
     for number, place in enumerate(PLACES):

@@ -26,8 +26,7 @@ ROLES = ("place", "content")
 def measure(params, config, task, batch) -> dict[str, jax.Array]:
     """Return the loss of the answers, of each symbol, and the role scores of every head."""
     seen, rows = batch.tokens[:, :-1], task.rows
-    options = {"config": config, "return_intermediates": True}
-    logits, records = tiny.forward(params, seen, **options)
+    logits, records = tiny.forward_with_intermediates(params, seen, config=config)
     logarithms = jax.nn.log_softmax(logits[:, rows])
     answers = logarithms[..., task.first_answer :]
     of_answers = answers.reshape(*answers.shape[:2], -1, task.symbols)  # (B, R, near, far)

@@ -114,21 +114,18 @@ def maps_of(name, model, width, only=None) -> Callable[[str], Maps]:
         handed = jnp.einsum("lnth,lnhd->lntd", values, projections)
         return weights, jnp.linalg.norm(handed, axis=-1)
 
-    def run(params: Any, ids: jax.Array, length: jax.Array, **how: Any) -> Any:
-        if name == "smollm2":
-            return smollm2.forward(params, ids, length, config=model.config, **how)
-        return minilm.encode(params, ids, length, **how)
-
     @jax.jit
     def whole(*given: Any) -> Any:
-        return inside(run(*given, return_intermediates=True)[1])
+        if name == "smollm2":
+            return inside(smollm2.forward_with_intermediates(*given, config=model.config)[1])
+        return inside(minilm.encode_with_intermediates(*given)[1])
 
     @jax.jit
     def effect(params: Any, ids: jax.Array, length: jax.Array, gates: jax.Array) -> jax.Array:
         def one(g: jax.Array) -> jax.Array:
             if name == "smollm2":
                 return smollm2.token_losses(params, ids, length, config=model.config, gates=g)
-            return minilm.mean_pool(run(params, ids, length, gates=g)[-1], length)
+            return minilm.mean_pool(minilm.encode(params, ids, length, gates=g)[-1], length)
 
         return jax.vmap(one)(gates)[:, 0]
 

@@ -157,7 +157,7 @@ def of_smollm2(sizes: Ranks) -> dict[str, Any]:
 
     @jax.jit
     def sums(params: Any, untrained: Any, ids: jax.Array) -> Any:
-        _, records = smollm2.forward(params, ids, config=config, return_intermediates=True)
+        _, records = smollm2.forward_with_intermediates(params, ids, config=config)
         real, drawn = [], []
         for layer, other, record in zip(params.layers, untrained, records, strict=True):
             x = rms_norm(record.inputs, layer.attention_norm, config.epsilon)
@@ -210,7 +210,7 @@ def of_minilm(sizes: Ranks) -> dict[str, Any]:
 
     @jax.jit
     def sums(params: Any, untrained: Any, ids: jax.Array, lengths: jax.Array) -> Any:
-        _, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        _, records = minilm.encode_with_intermediates(params, ids, lengths)
         shown = jnp.arange(ids.shape[1])[None] < lengths[:, None]
         real, drawn = [], []
         for other, record in zip(untrained, records, strict=True):

@@ -83,8 +83,7 @@ def smollm2_sums(model: Any) -> Callable[[Any, jax.Array], dict[str, Any]]:
 
     @jax.jit
     def sums(params: Any, ids: jax.Array) -> dict[str, Any]:
-        options = {"config": model.config, "return_intermediates": True}
-        _, records = smollm2.forward(params, ids, **options)
+        _, records = smollm2.forward_with_intermediates(params, ids, config=model.config)
         pairs = visible_pairs(smollm2.visible_tokens(None), *ids.shape)
         weights = [record.intermediates.weights for record in records]
         return measure_heads(weights, pairs, text_patterns(pairs, ids))
@@ -97,7 +96,7 @@ def minilm_sums() -> Callable[[Any, jax.Array, jax.Array], dict[str, Any]]:
 
     @jax.jit
     def sums(params: Any, ids: jax.Array, lengths: jax.Array) -> dict[str, Any]:
-        _, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        _, records = minilm.encode_with_intermediates(params, ids, lengths)
         pairs = visible_pairs(padding(lengths, lengths), *ids.shape)
         place = jnp.arange(ids.shape[1])[None, :]
         special = (place == 0) | (place == lengths[:, None] - 1)
@@ -178,8 +177,7 @@ def head_means(model: Any, params: Any, ids: jax.Array) -> jax.Array:
 
     @jax.jit
     def means(params: Any, ids: jax.Array) -> jax.Array:
-        options = {"config": model.config, "return_intermediates": True}
-        _, records = smollm2.forward(params, ids, **options)
+        _, records = smollm2.forward_with_intermediates(params, ids, config=model.config)
         return jnp.stack([r.intermediates.head_outputs.mean((0, 2)) for r in records])
 
     return jnp.mean(jnp.stack([means(params, row[None]) for row in ids]), 0)

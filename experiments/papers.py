@@ -316,7 +316,7 @@ def of_minilm(sizes: Sizes) -> dict[str, Any]:
     model = minilm.load_minilm()
     fitted = tokenize(model, sentences("train", sizes.sentences, 1))
     scored = tokenize(model, sentences("validation", sizes.sentences, 1))
-    inside = jax.jit(functools.partial(minilm.encode, return_intermediates=True))
+    inside = jax.jit(minilm.encode_with_intermediates)
     _, records = inside(model.params, *fitted)
     real = np.arange(fitted[0].shape[1])[None] < np.asarray(fitted[1])[:, None]
     embed = jax.jit(minilm.embed)

@@ -18,9 +18,7 @@ from jax.sharding import PartitionSpec
 
 from benchmarks.harness import compiled
 from experiments.shared import Run, experiment
-from mha_book.sharding.mesh import MeshAxes
-from mha_book.sharding.plan import compiled_transfers
-from mha_book.sharding.ring import ring_attention
+from mha_book.sharding import MeshAxes, compiled_transfers, ring_attention
 
 SEEDS = "nothing is drawn"
 COMMAND, NAME = "python -m experiments.pods", "pods.json"

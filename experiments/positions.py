@@ -62,8 +62,8 @@ def scheme_angles(scheme: str, positions: jax.Array, config: Any, factor: float)
     width, theta = config.head_dim, config.rope_theta
     if scheme == "ntk":
         theta *= factor ** (width / (width - 2))
-    angles = rotary_angles(positions, width, theta)
-    return angles / factor if scheme == "interpolation" else angles
+    divisor = factor if scheme == "interpolation" else 1.0
+    return rotary_angles(positions, width, theta, factor=divisor)
 
 
 @partial(jax.jit, static_argnames=("config", "chunk"))
@@ -220,7 +220,7 @@ def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
 
     @jax.jit
     def run(params: Any, row: jax.Array) -> dict[str, Any]:
-        _, records = smollm2.forward(params, row[None], config=config, return_intermediates=True)
+        _, records = smollm2.forward_with_intermediates(params, row[None], config=config)
         found = {}
         for layer, head in (*sizes.heads, *others):
             weights = params.layers[layer]

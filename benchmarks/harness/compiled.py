@@ -26,6 +26,8 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from mha_book.attention.platform import target_platform
+
 TARGETS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 """The generations of TPUs, with the smallest slice of each; ``v5e:16x16`` names 256 chips."""
 
@@ -148,8 +150,9 @@ def compile_for(function, *shapes, target="v6e", mesh=None, specs=None) -> Any:
         )
 
     arguments = [placed(shape, spec) for shape, spec in zip(shapes, specs, strict=True)]
-    traced = jax.jit(function).trace(*arguments)
     platform = "cuda" if target in GPUS else "tpu"
+    with target_platform(platform, GPUS.get(target, {}).get("compute_capability")):
+        traced = jax.jit(function).trace(*arguments)
     return traced.lower(lowering_platforms=(platform,)).compile()
 
 

@@ -103,7 +103,7 @@ def losses(bench, **changes):
 
 def test_a_plain_reading_is_that_of_the_model(bench):
     params, config, _ = bench.model
-    want, records = smollm2.forward(params, IDS[None], config=config, return_intermediates=True)
+    want, records = smollm2.forward_with_intermediates(params, IDS[None], config=config)
     run = bench.read(IDS[None])
     told = smollm2.token_losses(params, IDS[None], config=config)[0]
     np.testing.assert_allclose(run.losses[0], told, atol=1e-4)
@@ -117,7 +117,7 @@ def test_a_window_is_that_of_the_model(bench):
     params, config, _ = bench.model
     near = bench.near(len(IDS), 5, ())
     found = losses(bench, near=near, whole=np.zeros(bench.key_heads))
-    told = smollm2.token_losses(params, IDS[None], config=config, window=4)[0]
+    told = smollm2.token_losses(params, IDS[None], config=config, window=5)[0]
     np.testing.assert_allclose(found, told, atol=1e-4)
 
 

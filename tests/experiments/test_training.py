@@ -1,5 +1,6 @@
 """Training: killed and resumed to the same bits; checkpoints of other runs are refused."""
 
+import importlib
 import os
 import secrets
 
@@ -11,7 +12,6 @@ import pytest
 import tqdm
 
 from experiments.training import init_state, make_train_step, train
-from mha_book import storage
 from mha_book.storage import load_arrays
 
 pytestmark = pytest.mark.unoptimized
@@ -169,6 +169,6 @@ def test_a_missing_extra_says_what_to_install(module, monkeypatch, tmp_path):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return __import__(name, fromlist=["_"])
 
-    monkeypatch.setattr(storage.importlib, "import_module", absent)
+    monkeypatch.setattr(importlib, "import_module", absent)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "mha-book\[training\]"'):
         descent(1, tmp_path / "run.safetensors")

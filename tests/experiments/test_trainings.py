@@ -11,7 +11,7 @@ from experiments.scale import ARMS
 from experiments.sharing_training import rate
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.models import tiny
-from mha_book.multihead import variants
+from mha_book.multihead.sinks import gated_attention, sigmoid_attention, sink_logit_attention
 from mha_book.pruning.hard_concrete import deterministic_gates, expected_l0, sample_gates
 
 pytestmark = pytest.mark.unoptimized
@@ -147,16 +147,12 @@ def of_the_package(form, params, number):
     weights, given = params.model.layers[number].attention, {"is_causal": True}
     if form == "logit":
         sink = params.logit[number]
-        return lambda x, angles: variants.sink_logit_attention(
-            weights, sink, x, angles=angles, **given
-        )
+        return lambda x, angles: sink_logit_attention(weights, sink, x, angles=angles, **given)
     if form == "gate":
         gate = params.gate[number]
-        return lambda x, angles: variants.gated_attention(weights, gate, x, angles=angles, **given)
+        return lambda x, angles: gated_attention(weights, gate, x, angles=angles, **given)
     offset = float(params.logit[number, 0])  # the package has one number for all heads
-    return lambda x, angles: variants.sigmoid_attention(
-        weights, x, offset=offset, angles=angles, **given
-    )
+    return lambda x, angles: sigmoid_attention(weights, x, offset=offset, angles=angles, **given)
 
 
 @pytest.mark.parametrize("form", ["logit", "gate", "sigmoid"])

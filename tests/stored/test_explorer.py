@@ -67,14 +67,14 @@ def computed(model: str, text: str):
     gates = np.ones(SHAPES[model], np.float32)
     gates[CLOSED[model]] = 0
     if model == "smollm2":
-        _, records = smollm2.forward(params, ids, lengths, return_intermediates=True)
+        _, records = smollm2.forward_with_intermediates(params, ids, lengths)
         before, after = (
             smollm2.token_losses(params, ids, lengths, gates=jnp.asarray(g))
             for g in (np.ones_like(gates), gates)
         )
         change = np.asarray(after - before)[0, : count - 1]
     else:
-        hidden, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        hidden, records = minilm.encode_with_intermediates(params, ids, lengths)
         closed = minilm.encode(params, ids, lengths, gates=jnp.asarray(gates))
         one, other = (np.asarray(x[-1][0, :count], float).mean(0) for x in (hidden, closed))
         change = 1 - one @ other / np.linalg.norm(one) / np.linalg.norm(other)
