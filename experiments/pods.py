@@ -21,7 +21,7 @@ from experiments.shared import Run, experiment
 from mha_book.sharding import MeshAxes, compiled_transfers, ring_attention
 
 SEEDS = "nothing is drawn"
-COMMAND, NAME = "python -m experiments.pods", "pods.json"
+NAME = "pods.json"
 HEADS, WIDTH, LONGEST = 8, 128, 2**20
 
 
