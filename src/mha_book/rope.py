@@ -71,7 +71,7 @@ def rotary_angles(
     if any(isinstance(x, jax.core.Tracer) for x in (theta, factor)):
         base, divisor = (jnp.asarray(x, jnp.float32) for x in (theta, factor))
         speeds = jnp.reshape(base ** jnp.asarray(exponents, jnp.float32) / divisor, axes)
-        return positions.astype(jnp.float32) * speeds
+        return jnp.multiply(positions.astype(jnp.float32), speeds)
     exact = np.reshape(float(theta) ** exponents / float(factor), axes)
     plain = positions.astype(jnp.float32) * jnp.asarray(exact, jnp.float32)
     return jnp.where(jnp.abs(plain) < 1024, plain, _reduced_angles(positions, exact))
