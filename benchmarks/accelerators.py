@@ -52,7 +52,7 @@ LENGTHS = (2048, 8192, 32768)
 MASKS = ("causal", "full", "window", "lengths")
 PASSES = ("forward", "with gradients")
 DTYPES = ("bfloat16", "float32")
-CHOSEN = "the choice"  # of `attend`, for the platform that the program is lowered for
+CHOSEN = "the choice"  # of `attend`, for the platform that `compile_for` names
 KERNEL = "flash"  # the kernel to learn from
 MODEL = "SmolLM2"
 SCANNED = "SmolLM2, one loop"  # its layers, each computed again on the way back
@@ -197,7 +197,7 @@ def _spec(program: Program, target: str) -> AttentionSpec:
     parts: frozenset[str] = frozenset({"lengths"})
     if program.mask != "lengths":
         mask = _mask(program.mask, None)
-        parts = frozenset() if mask is None else mask.parts
+        parts = frozenset() if mask is None else mask.kinds
     of_keys = (1, program.num_kv_heads, program.length, HEAD_DIM)
     generation = compiled.GPUS.get(target, {}).get("compute_capability")
     return AttentionSpec(

@@ -53,7 +53,7 @@ class Setting(NamedTuple):
         return f"B={self.batch} {heads} S={self.length}{dtype}"
 
     @property
-    def cache_bytes(self) -> int:
+    def kv_cache_bytes(self) -> int:
         """What keys and values take."""
         entries = 2 * self.batch * self.kv_heads * self.length * self.head_dim
         return entries * jnp.dtype(self.dtype).itemsize

@@ -81,7 +81,7 @@ for step in $steps; do
     contract)
       chosen=""
       [ -n "$quick" ] && chosen="--implementation reference"
-      run $step "$python" -m tests.contract $chosen ;;
+      run $step "$python" -m tests.attention.contract $chosen ;;
     attention) run $step "$python" benchmarks/attention.py $quick $attention $wide $out ;;
     attention-64) run $step "$python" benchmarks/attention.py $quick $attention $narrow $out ;;
     layer) run $step "$python" benchmarks/layer.py $quick $layer $out ;;

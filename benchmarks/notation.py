@@ -24,7 +24,7 @@ from harness.options import Parser
 from harness.rates import attention_flops, measure_rates
 from harness.report import Recorder
 from mha_book import MultiHeadParams, multi_head_attention
-from mha_book.notation.layer import multi_head_layer
+from mha_book.notation.system import multi_head_layer
 
 __all__ = ["Setting", "contenders_of", "main", "measure"]
 

@@ -195,11 +195,11 @@ def cost_of(
         )
         cached = 0 if is_prompt else batch * length
         found["attention_bytes"] += 4 * size.weight_count
-        found["attention_bytes"] += costs.cache_bytes(
-            size, position_count=cached, bytes_per_number=4
+        found["attention_bytes"] += costs.kv_cache_bytes(
+            size, position_count=cached, bytes_per_element=4
         )
     hidden = variant.params.layers[0].w_gate.shape[1]
-    forward = costs.feed_forward_parameter_count(config.d_model, hidden, is_gated=True)
+    forward = 3 * config.d_model * hidden  # w_gate, w_up and w_down
     forward *= config.num_layers
     embedding = config.vocab_size * config.d_model
     others = 2 * (tokens * forward + batch * embedding)

@@ -226,7 +226,7 @@ def two_writers(training: Training) -> dict[str, Any]:
     return {"statuses": statuses, "same_bits": bits(path) == training.wanted}
 
 
-def soak(tokens: int, window: int = 31) -> dict[str, Any]:
+def soak(tokens: int, window: int = 32) -> dict[str, Any]:
     """Write so many tokens through the ring of a windowed cache."""
     config = smollm2.CONFIG._replace(
         num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4, d_model=16, vocab_size=97
@@ -244,7 +244,7 @@ def soak(tokens: int, window: int = 31) -> dict[str, Any]:
         for number in range(2)
     )  # fmt: skip
     params = smollm2.SmolLM2Params(draw(97, 16), layers, jnp.ones(16))
-    caches = smollm2.init_caches(2, window + 1, window=window, config=config)
+    caches = smollm2.init_caches(2, window, window=window, config=config)
 
     def write(params: Any, token: Any, caches: Any, key: Any) -> Any:
         logits, caches = smollm2.decode_step(params, token, caches, config=config)

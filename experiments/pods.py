@@ -18,9 +18,7 @@ from jax.sharding import PartitionSpec
 
 from benchmarks.harness import compiled
 from experiments.shared import arguments, store
-from mha_book.sharding.mesh import MeshAxes
-from mha_book.sharding.plan import compiled_transfers
-from mha_book.sharding.ring import ring_attention
+from mha_book.sharding import MeshAxes, compiled_transfers, ring_attention
 
 __all__ = ["COMMAND", "HEADS", "NAME", "PROGRAMS", "WIDTH", "Program", "compile_ring", "main"]
 

@@ -21,11 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
+from experiments.processes import joined, launch_processes, meet
 from experiments.shared import ROOT, arguments, store
-from mha_book.sharding.mesh import MeshAxes, operand_specs
-from mha_book.sharding.placement import make_placement
-from mha_book.sharding.processes import joined, launch_processes, meet
-from mha_book.sharding.ring import ring_attention
+from mha_book.sharding import MeshAxes, make_placement, ring_attention
+from mha_book.sharding.mesh import operand_specs
 
 __all__ = ["Sizes", "main", "measure"]
 

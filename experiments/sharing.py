@@ -20,7 +20,7 @@ import numpy as np
 
 from experiments.shared import arguments, store
 from experiments.sharing_training import Sizes, Study
-from mha_book.costs import attention_size, cache_bytes, entry_count
+from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.models import tiny
 from mha_book.multihead.grouped import (
     fit_groups,
@@ -79,7 +79,8 @@ def variants(base: tiny.TinyConfig, shared: tuple[int, ...]) -> dict[str, tiny.T
 
 def parameter_count(config: tiny.TinyConfig) -> int:
     """Return how many parameters a model has."""
-    return entry_count(jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config)))
+    shapes = jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config))
+    return sum(x.size for x in jax.tree.leaves(shapes))
 
 
 def change_layers(
@@ -127,7 +128,7 @@ def from_scratch(
         params, curve = study.fit(config, None, stops, sizes.learning_rate, f"scratch {name}")
         heads = config.num_kv_heads or config.num_heads
         size = attention_size(config.d_model, config.num_heads, heads)
-        cached = cache_bytes(size, position_count=1, bytes_per_number=1)
+        cached = kv_cache_bytes(size, position_count=1, bytes_per_element=1)
         models[name] = params
         found[name] = {
             "num_kv_heads": heads,

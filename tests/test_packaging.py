@@ -271,11 +271,12 @@ def test_an_extra_alone_serves_what_it_is_for(
 RIGHT = """
 import jax
 from mha_book import MultiHeadParams, attend, causal, init_multi_head, multi_head_attention
+from mha_book import multi_head_attention_with_intermediates
 
 params: MultiHeadParams = init_multi_head(jax.random.key(0), 64, 8)
 
 def weights(x: jax.Array) -> jax.Array:
-    output, inside = multi_head_attention(params, x, return_intermediates=True)
+    output, inside = multi_head_attention_with_intermediates(params, x)
     return inside.weights + attend(output, output, output, is_causal=True)
 
 def layer(x: jax.Array) -> jax.Array:

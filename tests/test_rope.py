@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import init_multi_head, multi_head_attention
+from mha_book import init_multi_head, multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.rope import rotary_angles, rotate
 
 T, H = 5, 6
@@ -52,8 +52,8 @@ def test_the_layer_rotates_queries_and_keys_after_projection():
     params = init_multi_head(jax.random.key(0), 12, 2)
     x = jax.random.normal(jax.random.key(1), (T, 12))
     angles = rotary_angles(jnp.arange(T), 6)
-    plain = multi_head_attention(params, x, return_intermediates=True)[1]
-    turned = multi_head_attention(params, x, angles=angles, return_intermediates=True)[1]
+    plain = multi_head_attention_with_intermediates(params, x)[1]
+    turned = multi_head_attention_with_intermediates(params, x, angles=angles)[1]
     np.testing.assert_allclose(turned.query, rotate(plain.query, angles), rtol=1e-6)
     np.testing.assert_allclose(turned.key, rotate(plain.key, angles), rtol=1e-6)
     np.testing.assert_allclose(turned.value, plain.value)

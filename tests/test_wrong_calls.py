@@ -72,7 +72,7 @@ def test_every_public_function_is_here() -> None:
     ids = {case.name.split(":")[0] for case in CASES}
     tested = {
         "attend": "attend", "attention_weights": "weights", "causal": "causal",
-        "combine_heads": "combine", "attention_spec": "attention_spec", "explicit": "explicit",
+        "combine_heads": "combine", "attention_spec": "attention_spec", "array_mask": "explicit",
         "fuse": "fuse",
         "identity_params": "identity", "init_multi_head": "init", "multi_head_attention": "layer",
         "padding": "padding", "scaled_dot_product_attention": "reference",

@@ -22,18 +22,19 @@ from jax.sharding import AbstractMesh
 
 from mha_book import (
     Mask,
+    array_mask,
     attend,
     attention_spec,
     attention_weights,
     causal,
     combine_heads,
-    explicit,
     fuse,
     identity_params,
     init_multi_head,
     multi_head_attention,
     padding,
     scaled_dot_product_attention,
+    segments,
     select,
     sliding_window,
     split_heads,
@@ -57,7 +58,7 @@ from mha_book.attention.operands import prepare
 from mha_book.heads import heads_first
 from mha_book.layers import gelu, layer_norm, linear, rms_norm, swiglu
 from mha_book.masks import as_mask
-from mha_book.models import tiny, training
+from mha_book.models import tiny
 from mha_book.models.generation import sample_token
 from mha_book.models.tiny import TinyLayer, TinyParams
 from mha_book.multihead.cache import (
@@ -71,8 +72,6 @@ from mha_book.multihead.dropout import Dropout, draw_factors, dropout, dropout_f
 from mha_book.multihead.gradient import (
     combine_outputs_vjp,
     gates_vjp,
-    hessian_vector_product,
-    multi_head_attention_jvp,
     multi_head_attention_vjp,
     project_heads_vjp,
     rotate_vjp,
@@ -87,7 +86,6 @@ from mha_book.multihead.grouped import (
 )
 from mha_book.multihead.latent import compress, expanded_attention, init_latent
 from mha_book.multihead.layer import (
-    broadcast_gates,
     project_heads,
     project_output,
     project_qkv,
@@ -102,14 +100,20 @@ from mha_book.pruning.order import (
 )
 from mha_book.pruning.removal import fold_gates, mean_ablation, prune_heads, prune_model
 from mha_book.rope import rotary_angles, rotate
-from mha_book.sharding import demo
-from mha_book.sharding.all_to_all import all_to_all_attention
-from mha_book.sharding.decode import shard_cache
-from mha_book.sharding.heads import shard_params, sharded_multi_head_attention
-from mha_book.sharding.mesh import MeshAxes, MeshSizes
-from mha_book.sharding.placement import balance, make_placement, place, restore
-from mha_book.sharding.plan import plan_cost
-from mha_book.sharding.ring import ring_attention
+from mha_book.sharding import (
+    MeshAxes,
+    MeshSizes,
+    all_to_all_attention,
+    balance,
+    make_placement,
+    place,
+    plan_cost,
+    restore,
+    ring_attention,
+    shard_cache,
+    shard_params,
+    sharded_multi_head_attention,
+)
 from mha_book.specialization import (
     contribution,
     intervals,
@@ -206,13 +210,13 @@ def of_masks() -> list:
             "causal: unsigned",  # which would wrap below zero
             lambda: causal(jnp.array(3, jnp.uint8)), "query_offset", "an integer", "uint8",
         ),
-        bad("window: negative left", lambda: sliding_window(-1), "left", "non-negative", "-1"),
-        bad("window: negative right", lambda: sliding_window(1, -2), "right", "non-neg", "-2"),
-        bad("window: float", lambda: sliding_window(1.5), "left", "integer", "1.5"),
-        bad("window: boolean", lambda: sliding_window(True), "left", "integer", "True"),
-        bad("window: array", lambda: sliding_window(jnp.array(2)), "left", "integer", "Array"),
+        bad("window: negative left", lambda: sliding_window(0), "window", "positive", "0"),
+        bad("window: negative right", lambda: sliding_window(2, -2), "right", "non-neg", "-2"),
+        bad("window: float", lambda: sliding_window(1.5), "window", "integer", "1.5"),
+        bad("window: boolean", lambda: sliding_window(True), "window", "integer", "True"),
+        bad("window: array", lambda: sliding_window(jnp.array(2)), "window", "integer", "Array"),
         bad(
-            "window: offset", lambda: sliding_window(1, 1, 0.5), "query_offset", "integer", "0.5"
+            "window: offset", lambda: sliding_window(2, 1, 0.5), "query_offset", "integer", "0.5"
         ),
         bad("padding: float", lambda: padding(lengths), "key_lengths", "integers", "float32"),
         bad("padding: int", lambda: padding(3), "key_lengths", "an array of integers", "3"),
@@ -226,16 +230,26 @@ def of_masks() -> list:
             "padding: queries",
             lambda: padding(jnp.array([1]), lengths), "query_lengths", "integers", "float32",
         ),
-        bad("explicit: float", lambda: explicit(Q), "array", "boolean", "float32"),
-        bad("explicit: integer", lambda: explicit(Q.astype(int)), "array", "boolean", "int32"),
-        bad("explicit: a vector", lambda: explicit(jnp.ones(3, bool)), "array", "rank 2", "(3,)"),
-        bad("explicit: list", lambda: explicit([[True]]), "array", "boolean array", "list"),
-        bad("explicit: None", lambda: explicit(None), "array", "boolean array", "NoneType"),
+        bad("explicit: float", lambda: array_mask(Q), "array", "boolean", "float32"),
+        bad("explicit: integer", lambda: array_mask(Q.astype(int)), "array", "boolean", "int32"),
+        bad("explicit: a vector", lambda: array_mask(jnp.ones(3, bool)), "array", "rank 2", "(3,)"),
+        bad("explicit: list", lambda: array_mask([[True]]), "array", "boolean array", "list"),
+        bad("explicit: None", lambda: array_mask(None), "array", "boolean array", "NoneType"),
+        bad("segments: float", lambda: segments(Q), "query_ids", "integers", "float32"),
+        bad("segments: one", lambda: segments(jnp.array(1)), "query_ids", "axes (…, T)", "rank 0"),
+        bad("segments: batch", lambda: segments(lengths[None].astype(int), lengths.astype(int)),
+            "key_ids", "the batch axes of query_ids, (1,)", "shape (2,)"),
+        bad("segments: length", lambda: segments(jnp.ones(3, int)).materialize(4, 3),
+            "mask.query_segments", "each of 4 positions", "shape (3,)"),
+        bad("==: arrays", lambda: padding(jnp.array([1])) == padding(jnp.array([1])), "mask",
+            "without arrays to be compared", "one with 1"),
+        bad("hash: arrays", lambda: hash(padding(jnp.array([1]))), "mask",
+            "without arrays to be hashed", "one with 1"),
         bad("and: no mask", lambda: causal() & square, "other (right of &)", "a Mask", "Array"),
         bad("and: None", lambda: causal() & None, "other (right of &)", "a Mask", "NoneType"),
         bad(
             "and: two ranks",  # (B, S) would be taken for (T, S)
-            lambda: explicit(square) & explicit(jnp.ones((B, S), bool)),
+            lambda: array_mask(square) & array_mask(jnp.ones((B, S), bool)),
             "other (right of &)", "rank 4", "rank 2, shape (2, 7)",
         ),
     ]  # fmt: skip
@@ -265,9 +279,13 @@ def of_operands(name: str, call: Callable[..., Any], has_value: bool) -> list:
         ("mask type", on(mask="causal"), "mask", "a Mask or a boolean array", "str"),
         (
             "explicit (B, S)",
-            on(mask=explicit(jnp.ones((B, S), bool))), "mask", full, "shape (2, 7)",
+            on(mask=array_mask(jnp.ones((B, S), bool))), "mask", full, "shape (2, 7)",
         ),
         ("lengths", on(mask=padding(jnp.array([1, 2, 3]))), "mask.key_lengths", "(2,)", "(3,)"),
+        ("segments", on(mask=segments(jnp.ones((B, T), int))), "mask.key_segments", "(2, 7)",
+         "shape (2, 5)"),
+        ("offset and is_causal", on(mask=causal(5), is_causal=True), "is_causal",
+         "write causal() & mask", "the query offset 5"),
         ("one length", on(mask=padding(jnp.array(3))), "mask.key_lengths", "(2,)", "shape ()"),
         (
             "query lengths",
@@ -455,8 +473,8 @@ def of_more_masks() -> list[WrongCall]:
 
     combine = "&, | or ~ between masks"
     return [
-        bad("and: word", lambda: causal() and sliding_window(2), "mask", combine, "truth value"),
-        bad("or: word", lambda: causal() or sliding_window(2), "mask", combine, "truth value"),
+        bad("and: word", lambda: causal() and sliding_window(3), "mask", combine, "truth value"),
+        bad("or: word", lambda: causal() or sliding_window(3), "mask", combine, "truth value"),
         bad("not: word", lambda: not causal(), "mask", combine, "truth value"),
         bad("or: no mask", lambda: causal() | one, "other (right of |)", "a Mask", "Array"),
         bad("and: array first", lambda: one & causal(), "other (left of &)", "a Mask", "Array"),
@@ -522,8 +540,8 @@ def of_more_masks() -> list[WrongCall]:
             "materialize: a shape",
             lambda: causal().materialize((2, 3), 3), "query_length", "integer", "(2, 3)",
         ),
-        bad("window: text", lambda: sliding_window("2"), "left", "integer", "'2'"),
-        bad("explicit: a mask", lambda: explicit(causal()), "array", "boolean", "Mask"),
+        bad("window: text", lambda: sliding_window("2"), "window", "integer", "'2'"),
+        bad("explicit: a mask", lambda: array_mask(causal()), "array", "boolean", "Mask"),
         bad("as_mask: text", lambda: as_mask(None, "no", (3, 3)), "is_causal", "True", "'no'"),
     ]  # fmt: skip
 
@@ -570,9 +588,14 @@ def of_more_operands(name: str, call: Callable[..., Any], has_value: bool) -> li
         cases += [
             ("value: None", on(value=None), "value", "an array", "NoneType"),
             ("value: list", on(value=[[1.0]]), "value", "an array", "list"),
-            ("factors: rank", on(weight_factors=factors[0]), "weight_factors", "none left", "(1,"),
-            ("factors: bool", on(weight_factors=factors > 0), "weight_factors", "float", "bool"),
-            ("factors: number", on(weight_factors=0.9), "weight_factors", "an array", "float"),
+            *(
+                (f"factors: {what}", on(dropout_multiplier=x), "dropout_multiplier", wanted, got)
+                for what, x, wanted, got in (
+                    ("rank", factors[0], "none left", "(1,"),
+                    ("bool", factors > 0, "float", "bool"),
+                    ("number", 0.9, "an array", "float"),
+                )
+            ),
         ]
     return [bad(f"{name}: {case[0]}", *case[1:]) for case in cases]
 
@@ -583,22 +606,21 @@ def of_more_dispatch() -> list[WrongCall]:
 
     by_name = attention_spec(Q, KEY, VALUE)
     return [
-        bad("attend: layout None", on(layout=None), "layout", "one of NTH, TNH", "None"),
+        bad("attend: as in jax.nn", lambda: attend(*[jnp.ones((B, 8, 3, H))] * 3), "layout",
+            '"TNH" for arrays (…, T, N, H) as in jax.nn', "(2, 8, 3, 3)"),
         bad("attend: number", on(implementation=3), "implementation", "one of", "3"),
         bad(
             "attend: list", on(implementation=["reference"]), "implementation", "one of",
             "['reference']",
         ),
-        bad("attend: return_lse", on(return_lse="no"), "return_lse", "True", "'no'"),
+        bad("attend: soft cap", on(logit_softcap=-1.0), "logit_softcap", "positive", "-1.0"),
         bad(
             "attend: cannot serve",
             lambda: attend(
-                Q, KEY, VALUE, implementation="jax_nn", weight_factors=jnp.ones((1, 1, T, S))
+                Q, KEY, VALUE, implementation="jax_nn", dropout_multiplier=jnp.ones((1, 1, T, S))
             ),
             "implementation", "serves", "jax_nn",
         ),
-        bad("reference: return_lse", lambda: scaled_dot_product_attention(
-            Q, KEY, VALUE, return_lse="no"), "return_lse", "True", "'no'"),
         bad("select: text", lambda: select("reference"), "spec", "AttentionSpec", "str"),
         bad("select: arrays", lambda: select(Q), "spec", "AttentionSpec", "Array"),
         bad(
@@ -624,7 +646,6 @@ def of_other_parameters() -> list[WrongCall]:
         "project_qkv": lambda params: project_qkv(params, X),
         "project_output": lambda params: project_output(params, jnp.ones((N, T, H))),
         "layer_vjp": lambda params: multi_head_attention_vjp(params, X),
-        "layer_jvp": lambda params: multi_head_attention_jvp((params, X), (params, X)),
     }
     takes_separate: dict[str, Callable[[Any], Any]] = {
         "check": check_params,
@@ -720,8 +741,6 @@ def of_the_layer_by_accident() -> list[WrongCall]:
         bad("layer: no query", on(None), "query", "an array", "NoneType"),
         bad("layer: tokens", on(jnp.ones((B, T), int)), "query", "floating-point", "int32"),
         bad("layer: mask as key", on(X, causal()), "key", "an array", "Mask"),
-        bad("layer: intermediates", on(X, return_intermediates="no"), "return_intermediates", flag,
-            "'no'"),
         bad("layer: head mask", on(X, mask=jnp.ones((N, T, T), bool)), "mask", "(…, N", "(6, 5"),
         bad("layer: angles, odd", on(X, angles=angles), "x", "an even last axis", "3"),
         bad("layer: angles", turned(angles=angles), "angles", "axis -1", "1, shape"),
@@ -754,9 +773,6 @@ def of_the_layer_by_accident() -> list[WrongCall]:
             "output: dtype", lambda: project_output(PARAMS, jnp.ones((N, T, H), int)), "heads",
             "floating", "int32",
         ),
-        bad("gates: list", lambda: broadcast_gates([1.0], 4), "gates", "an array", "list"),
-        bad("gates: matrix", lambda: broadcast_gates(X[0], 4), "gates", "(N,)", "(5, 10)"),
-        bad("gates: low rank", lambda: broadcast_gates(jnp.ones(2), 2), "rank", "3 or more", "2"),
     ]  # fmt: skip
 
 
@@ -899,19 +915,6 @@ def of_gradients() -> list[WrongCall]:
         bad("pull: shape", lambda: pull(X[:1]), "d_output", "(2, 5, 10)", "(1, 5, 10)"),
         bad("pull: list", lambda: pull([1.0]), "d_output", "an array", "list"),
         bad("pull: scalar", lambda: pull(jnp.ones(())), "d_output", "(2, 5, 10)", "()"),
-        bad("layer_jvp: tangents", lambda: multi_head_attention_jvp((PARAMS, X), (PARAMS,)),
-            "tangents", "structure", "PyTreeDef"),
-        bad("layer_jvp: shapes", lambda: multi_head_attention_jvp((PARAMS, X), (PARAMS, Z)),
-            "tangents", "shapes", "(2, 7, 10)"),
-        bad("layer_jvp: array", lambda: multi_head_attention_jvp(PARAMS, PARAMS), "primals",
-            "(params, query", "MultiHeadParams"),
-        bad("hessian: direction", lambda: hessian_vector_product(jnp.sum, X, X[0]), "direction",
-            "shapes", "(5, 10)"),
-        bad("hessian: structure", lambda: hessian_vector_product(jnp.sum, X, (X,)), "direction",
-            "structure", "PyTreeDef"),
-        bad("hessian: integers", lambda: hessian_vector_product(jnp.sum, X > 0, X > 0), "at",
-            "floating", "bool"),
-        bad("hessian: loss", lambda: hessian_vector_product(X, X, X), "loss", "function", "Array"),
     ]  # fmt: skip
 
 
@@ -1015,7 +1018,7 @@ def of_cache() -> list[WrongCall]:
         bad("cache: zero", lambda: init_cache(0, K, S, H), "batch", "positive", "0"),
         bad("cache: float", lambda: init_cache(B, K, 8.0, H), "capacity", "integer", "8.0"),
         bad("cache: boolean", lambda: init_cache(True, K, S, H), "batch", "integer", "True"),
-        bad("cache: window", lambda: init_cache(B, K, 3, H, window=3), "capacity", "4 slots", "3"),
+        bad("cache: window", lambda: init_cache(B, K, 3, H, window=4), "capacity", "4 slots", "3"),
         bad("cache: integers", lambda: init_cache(B, K, S, H, dtype=int), "dtype", "floating",
             "int"),
         bad("append: rank", lambda: append(cache, new[0], new), "key", "(2, 2, T, 3)", "(2, 2, 3)"),
@@ -1118,7 +1121,7 @@ def of_specialization() -> list[WrongCall]:
         bad("visible_pairs: batch", lambda: patterns.visible_pairs(causal(), 1.0, 4), "batch",
             "integer", "1.0"),
         bad("visible_pairs: by head", lambda: patterns.visible_pairs(
-            explicit(jnp.ones((1, 2, 4, 4), bool)), 1, 4), "mask", "one for all heads", "(1, 2"),
+            array_mask(jnp.ones((1, 2, 4, 4), bool)), 1, 4), "mask", "one for all heads", "(1, 2"),
         bad("at_offset: float", lambda: patterns.at_offset(seen, -1.5), "offset", "integer",
             "-1.5"),
         bad("at_offset: text", lambda: patterns.at_offset(seen, "previous"), "offset", "integer",
@@ -1434,7 +1437,6 @@ def of_sharding() -> list[WrongCall]:
         bad("ring: no mesh", lambda: turn(mesh=None), "mesh", "jax.set_mesh", "None"),
         bad("ring: positions", lambda: turn(x[:, :6], x[:, :6]), "query", "multiple of 4", "6"),
         bad("ring: keys", lambda: turn(key=x[:, :4]), "key", "axis -2 of 8", "4"),
-        bad("ring: flag", lambda: turn(return_lse=1), "return_lse", "True or False", "1"),
         bad("ring: unroll", lambda: turn(unroll=0), "unroll", "positive", "0"),
         bad("ring: placement", lambda: turn(placement="spiral", is_causal=True), "placement",
             "zigzag", "spiral"),
@@ -1464,14 +1466,8 @@ def of_sharding() -> list[WrongCall]:
         bad("plan: method", lambda: plan(devices=MeshSizes(), method="star"), "method", "ring",
             "'star'"),
         bad("plan: batch", lambda: plan(devices=MeshSizes(), batch=0), "batch", "positive", "0"),
-        bad("demo: processes", lambda: demo.launch(0), "processes", "positive", "0"),
-        bad("demo: fail", lambda: demo.launch(2, fail=2), "fail", "0 to 1", "2"),
-        bad("demo: timeout", lambda: demo.launch(2, timeout=0), "timeout", "positive", "0"),
-        bad("train: over", lambda: training.launch(2, over="heads"), "over", "sequences",
-            "'heads'"),
-        bad("train: steps", lambda: training.launch(2, steps=0), "steps", "positive", "0"),
-        bad("train: processes", lambda: training.launch(3, over="sequences"), "processes",
-            "divisor of the 8", "3"),
+        bad("plan: negative width", lambda: plan(devices=MeshSizes(), d_model=0), "d_model",
+            "positive", "0"),
     ]  # fmt: skip
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from mha_book import costs, init_multi_head, plotting, storage
 from mha_book.models import generation, interface, minilm, smollm2, text, tiny, tokens
 from mha_book.multihead.latent import absorbed_attention, compress, init_latent
-from mha_book.notation.layer import layer_arrays, multi_head_layer
 from mha_book.notation.page import page_equations
+from mha_book.notation.system import layer_arrays, multi_head_layer
 from mha_book.specialization import measures, synthetic, words
 from tests.models.small import small_minilm, small_smollm2
 from tests.wrong_calls import RNG_KEY, WrongCall, bad
@@ -76,7 +76,7 @@ def of_language_models() -> list[WrongCall]:
             bad(f"{name}: layers", on(config=smollm2.CONFIG), "config.num_layers", "1", "30"),
             bad(f"{name}: no config", on(config=None), "config", "SmolLM2Config", "NoneType"),
             bad(f"{name}: gates", on(gates=jnp.ones(6)), "gates", "(L, N) = (1, 6)", "(6,)"),
-            bad(f"{name}: window", on(window=-1), "window", "non-negative", "-1"),
+            bad(f"{name}: window", on(window=0), "window", "positive", "0"),
             bad(f"{name}: angles", on(angles=jnp.ones((T, 3))), "angles", "axis -1", "3"),
         ]  # fmt: skip
 
@@ -115,7 +115,7 @@ def of_language_models() -> list[WrongCall]:
         bad("loss: nothing predicted", lambda: smollm2.loss(SMOL.params, IDS, LENGTHS * 0 + 1,
             config=SMOL.config), "lengths", "two tokens", "[1, 1]"),
         bad("init_caches: capacity", init(B, 0), "capacity", "positive", "0"),
-        bad("init_caches: window", init(B, 3, window=5), "capacity", "window + 1", "3"),
+        bad("init_caches: window", init(B, 3, window=5), "capacity", "the window, 5 slots", "3"),
         bad("init_caches: params", init(B, 9, params={}), "params", "SmolLM2Params", "dict"),
         bad("from_gguf: path", lambda: smollm2.from_gguf("model.gguf"), "reader", "GGUFReader",
             "str"),
@@ -180,7 +180,7 @@ def of_generation_and_tokens() -> list[WrongCall]:
             "-1.0"),
         bad("generate: top_k", write(top_k=102, rng_key=0), "top_k", "1 to 101", "102"),
         bad("generate: seed", write(rng_key=4.2), "rng_key", "PRNG key", "4.2"),
-        bad("generate: window", write(window=-1), "window", "non-negative", "-1"),
+        bad("generate: window", write(window=0), "window", "positive", "0"),
         bad("generate: stop", write(stop_ids="end"), "stop_ids", "token ids", "'end'"),
         bad("sample: rank", lambda: generation.sample_token(logits[0]), "logits", "(B, V)",
             "(101,)"),
@@ -245,35 +245,26 @@ def of_costs() -> list[WrongCall]:
             "latent_dim", "positive", "0"),
         bad("latent: text", lambda: costs.latent_size(8, 2, "4", 4, 2, 4, is_absorbed=True),
             "latent_dim", "positive", "'4'"),
-        bad("cache: positions", lambda: costs.cache_bytes(size, position_count=-1,
-            bytes_per_number=2), "position_count", "0 or", "-1"),
-        bad("cache: bytes", lambda: costs.cache_bytes(size, position_count=1,
-            bytes_per_number=0.5), "bytes_per_number", "integer", "0.5"),
-        bad("scores: pairs", lambda: costs.score_bytes(size, pair_count=2.5, bytes_per_number=4),
-            "pair_count", "integer", "2.5"),
-        bad("scores: size", lambda: costs.score_bytes(512, pair_count=2, bytes_per_number=4),
-            "size", "LayerSize", "int"),
-        bad("pairs: size", lambda: costs.pair_matmul_flops((4, 2), pair_count=2), "size",
+        bad("cache: positions", lambda: costs.kv_cache_bytes(size, position_count=-1,
+            bytes_per_element=2), "position_count", "0 or", "-1"),
+        bad("cache: bytes", lambda: costs.kv_cache_bytes(size, position_count=1,
+            bytes_per_element=0.5), "bytes_per_element", "integer", "0.5"),
+        bad("pairs: size", lambda: costs.forward_matmul_flops((4, 2), pair_count=2), "size",
             "LayerSize", "tuple"),
-        bad("pairs: negative", lambda: costs.pair_matmul_flops(size, pair_count=-2), "pair_count",
-            "0 or", "-2"),
-        bad("projection: tokens", lambda: costs.projection_matmul_flops(size, token_count="3"),
+        bad("flops: negative pairs", lambda: costs.forward_matmul_flops(size, pair_count=-2),
+            "pair_count", "0 or", "-2"),
+        bad("flops: negative size", lambda: costs.forward_matmul_flops(
+            costs.LayerSize(-2, 8, 0, 4, 4), pair_count=2), "size.num_heads", "0 or", "-2"),
+        bad("flops: tokens", lambda: costs.forward_matmul_flops(size, token_count="3"),
             "token_count", "integer", "'3'"),
         bad("forward flops: tokens", lambda: costs.forward_matmul_flops(size, token_count=-3,
             pair_count=1), "token_count", "0 or", "-3"),
-        bad("training flops: pairs", lambda: costs.training_matmul_flops(size, token_count=3,
-            pair_count=None), "pair_count", "integer", "None"),
         bad("visible: more queries", lambda: costs.visible_pair_count(5, 4), "key_length",
             "at least 5", "4"),
         bad("visible: window", lambda: costs.visible_pair_count(4, 4, window=-1), "window", "0 or",
             "-1"),
         bad("visible: float", lambda: costs.visible_pair_count(4, 4.0), "key_length", "integer",
             "4.0"),
-        bad("feed forward: float", lambda: costs.feed_forward_parameter_count(4.0, 8,
-            is_gated=False), "d_model", "integer", "4.0"),
-        bad("feed forward: negative", lambda: costs.feed_forward_parameter_count(4, -8,
-            is_gated=True), "hidden_dim", "positive", "-8"),
-        bad("entries: text", lambda: costs.entry_count({"w": "abc"}), "tree", "arrays", "str"),
         bad("traced: no function", lambda: costs.traced_matmul_flops(shape, shape), "function",
             "a function", "ShapeDtypeStruct"),
         bad("compiled: no function", lambda: costs.compiled_matmul_flops(None, shape), "function",

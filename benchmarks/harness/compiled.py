@@ -24,6 +24,8 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from mha_book.attention.platform import target_platform
+
 __all__ = [
     "GPUS",
     "TARGETS",
@@ -222,8 +224,9 @@ def compile_for(
         )
 
     arguments = [placed(shape, spec) for shape, spec in zip(shapes, specs, strict=True)]
-    traced = jax.jit(function).trace(*arguments)
     platform = "cuda" if target in GPUS else "tpu"
+    with target_platform(platform, GPUS.get(target, {}).get("compute_capability")):
+        traced = jax.jit(function).trace(*arguments)
     return traced.lower(lowering_platforms=(platform,)).compile()
 
 

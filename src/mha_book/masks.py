@@ -18,18 +18,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, Shaped
 
-from mha_book._checks import check, check_boolean, check_broadcastable, check_flag, is_array
+from mha_book._checks import (
+    check,
+    check_boolean,
+    check_broadcastable,
+    check_flag,
+    check_integers,
+    check_rank,
+    check_shape,
+    check_size,
+    is_array,
+)
 
 __all__ = [
     "Mask",
-    "as_mask",
+    "array_mask",
     "causal",
-    "explicit",
-    "one_batch_axis",
     "padding",
+    "segments",
     "sliding_window",
     "visibility",
-    "zero_unattended",
 ]
 
 FAR = 2**29
@@ -39,31 +47,36 @@ FAR = 2**29
 # for vmap, shapes, tracers), so the fields are not checked; `as_mask` checks them on use.
 _Bound = Any  # int | Int[Array, "*batch"] | None
 _Lengths = Any  # Int[Array, "*batch"] | None
+_Segments = Any  # Int[Array, "*batch T"] | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mask:
-    r"""A mask as structure: a band on $j - i$, lengths and an array, all of which must hold.
+    r"""A mask as structure: a band on $j - i$, lengths, segments and an array; all must hold.
 
     Query $i$ may attend to key $j$ if ``lower <= j - i <= upper``, ``j < key_lengths``,
-    ``i < query_lengths`` and ``array`` is True there; a field that is None asks for nothing.
-    Make a mask with :func:`causal`, :func:`sliding_window`, :func:`padding` or :func:`explicit`,
-    and combine masks with ``&``, ``|`` and ``~``; ``and``, ``or`` and ``not`` raise.
+    ``i < query_lengths``, ``query_segments[i] == key_segments[j]`` and ``array`` is True there; a
+    field that is None asks for nothing. Make a mask with :func:`causal`, :func:`sliding_window`,
+    :func:`padding`, :func:`segments` or :func:`array_mask`, and combine masks with ``&``, ``|`` and
+    ``~``; ``and``, ``or`` and ``not`` raise.
 
     A mask is a pytree. Arrays are its leaves; a bound that is an integer, Python's or NumPy's, is
     part of its structure, so that a mask that went through ``jit``, ``vmap`` or ``scan`` is still
-    known to be causal.
+    known to be causal; ``jax.tree.map(lambda leaf: 0, mask)`` gives ``in_axes`` of ``jax.vmap``.
+    A mask without arrays compares and hashes; with arrays, both raise ``TypeError``.
 
     Args:
         lower: the least $j - i$ that is visible; an integer or an array of the batch axes.
         upper: the greatest $j - i$ that is visible; likewise.
         key_lengths: the number of real keys of each batch entry, shape of the batch axes.
         query_lengths: the number of real queries of each batch entry, shape of the batch axes.
+        query_segments: the segment that each query belongs to, ``(…, T)``.
+        key_segments: the segment that each key belongs to, ``(…, S)``.
         array: boolean, of the full rank of the scores, ``(…, N, T, S)``, each axis equal or 1.
         unions: what ``|`` and ``~`` made; it becomes an array where the mask is used.
 
     Example:
-        >>> (causal() & sliding_window(1)).materialize(3, 3).astype(int).tolist()
+        >>> (causal() & sliding_window(2)).materialize(3, 3).astype(int).tolist()
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
 
@@ -71,6 +84,8 @@ class Mask:
     upper: _Bound = None
     key_lengths: _Lengths = None
     query_lengths: _Lengths = None
+    query_segments: _Segments = None
+    key_segments: _Segments = None
     array: Any = None  # Bool[Array, "..."] | None
     unions: tuple["_Union", ...] = ()
 
@@ -84,6 +99,27 @@ class Mask:
                 is_number = bound.ndim == 0
             if is_number:
                 object.__setattr__(self, name, _near(bound))
+            object.__setattr__(self, f"_{name}_is_static", is_number)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same structure; arrays raise."""
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return self._structure("compared") == other._structure("compared")
+
+    def __hash__(self) -> int:
+        """Return the hash of the structure; arrays raise."""
+        return hash(self._structure("hashed"))
+
+    def _structure(self, done: str) -> Any:
+        leaves, structure = jax.tree.flatten(self)
+        if leaves:
+            raise TypeError(
+                f"mask: expected a mask without arrays to be {done}; got one with {len(leaves)}: "
+                "compare what its materialize(T, S) returns, and pass it to jax.jit as an "
+                "argument that is not static"
+            )
+        return structure
 
     def __and__(self, other: "Mask") -> "Mask":
         """Return the mask that allows what both allow; two arrays must have one rank."""
@@ -92,13 +128,22 @@ class Mask:
             what = f"an array of rank {self.array.ndim}, as the left one has"
             got = f"rank {other.array.ndim}, shape {other.array.shape}"
             check(self.array.ndim == other.array.ndim, "other (right of &)", what, got)
+        mine, theirs = self, other
+        segmented: tuple[_Union, ...] = ()
+        if mine.query_segments is not None and theirs.query_segments is not None:
+            pair = {name: getattr(theirs, name) for name in _SEGMENTS}
+            segmented = (_Union((Mask(**pair),)),)  # both must hold: one stays structure
+            theirs = replace(theirs, query_segments=None, key_segments=None)
+        with_segments = mine if theirs.query_segments is None else theirs
         return Mask(
             lower=_both(self.lower, other.lower, max, jnp.maximum),
             upper=_both(self.upper, other.upper, min, jnp.minimum),
             key_lengths=_both(self.key_lengths, other.key_lengths, min, jnp.minimum),
             query_lengths=_both(self.query_lengths, other.query_lengths, min, jnp.minimum),
+            query_segments=with_segments.query_segments,
+            key_segments=with_segments.key_segments,
             array=_both(self.array, other.array, min, jnp.logical_and),
-            unions=(*self.unions, *other.unions),
+            unions=(*self.unions, *other.unions, *segmented),
         )
 
     def __or__(self, other: "Mask") -> "Mask":
@@ -126,12 +171,12 @@ class Mask:
         )
 
     @property
-    def parts(self) -> frozenset[str]:
+    def kinds(self) -> frozenset[str]:
         """The kinds of structure present.
 
         Of "causal" (``upper`` is the integer 0 and ``lower`` None), "window" (the same, and
         ``lower`` an integer: some keys before the query's own), "band" (any other bounds that are
-        integers), "offsets" (a bound that is an array), "lengths" and "array".
+        integers), "offsets" (a bound that is an array), "lengths", "segments" and "array".
         """
         ends_at_query = isinstance(self.upper, int) and self.upper == 0
         is_causal = ends_at_query and self.lower is None
@@ -144,6 +189,7 @@ class Mask:
             "band": bool(bounds) and is_static and not (is_causal or is_window),
             "offsets": not is_static,
             "lengths": self.key_lengths is not None or self.query_lengths is not None,
+            "segments": self.query_segments is not None,
             "array": self.array is not None or bool(self.unions),
         }
         return frozenset(name for name, is_present in present.items() if is_present)
@@ -156,11 +202,11 @@ class Mask:
             key_length: ``S``.
 
         Returns:
-            Boolean array: ``(T, S)`` for a mask without batch axes, ``(B, 1, T, S)`` where lengths
-            or bounds differ by batch entry, the broadcast of ``array`` with these where it is set.
+            Boolean array: ``(T, S)`` for a mask without batch axes, ``(B, 1, T, S)`` with such, the
+            broadcast of ``array`` with these where it is set.
 
         Raises:
-            ValueError: a length is no integer or negative.
+            ValueError: a length is no integer or negative, or not that of the segments.
         """
         for size, name in ((query_length, "query_length"), (key_length, "key_length")):
             if jax.export.is_symbolic_dim(size):
@@ -178,6 +224,8 @@ class Mask:
         ):
             if bound is not None:
                 visible = _and(visible, holds(*_against(position, bound)))
+        if self.query_segments is not None:
+            visible = _and(visible, _same_segment(self, query_length, key_length))
         visible = visible if self.array is None else _and(visible, self.array)
         for union in self.unions:
             visible = _and(visible, union.materialize(query_length, key_length))
@@ -201,29 +249,37 @@ class _Union:
 
 
 def _no_mask(other: object, where: str) -> ValueError:
-    what = "a Mask (explicit makes one of a boolean array)"
+    what = "a Mask (array_mask makes one of a boolean array)"
     return ValueError(f"other {where}: expected {what}; got {type(other)!r}")
 
 
+_SEGMENTS = ("query_segments", "key_segments")
+_LEAVES = tuple(one.name for one in fields(Mask))
+
+
 def _flatten(mask: Mask) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
-    """Keep bounds that are integers apart from what is a leaf."""
-    bounds = (mask.lower, mask.upper)
-    static = tuple(b if type(b) is int else None for b in bounds)
-    leaves = (b if s is None else None for b, s in zip(bounds, static, strict=True))
-    return (*leaves, mask.key_lengths, mask.query_lengths, mask.array, mask.unions), static
+    """Keep bounds that are integers apart from what is a leaf, also where a leaf is an integer."""
+    names = ("lower", "upper")
+    static = tuple(getattr(mask, n) if getattr(mask, f"_{n}_is_static") else None for n in names)
+    leaves = [getattr(mask, name) for name in _LEAVES]
+    leaves[:2] = [b if s is None else None for b, s in zip(leaves, static, strict=False)]
+    return tuple(leaves), static
 
 
 def _flatten_with_keys(mask: Mask) -> tuple[list[tuple[Any, Any]], tuple[int | None, ...]]:
     children, static = _flatten(mask)
-    names = (jax.tree_util.GetAttrKey(one.name) for one in fields(Mask))
+    names = map(jax.tree_util.GetAttrKey, _LEAVES)
     return list(zip(names, children, strict=True)), static
 
 
 def _unflatten(static: tuple[int | None, ...], children: Any) -> Mask:
     mask = object.__new__(Mask)  # JAX builds pytrees of whatever it likes: nothing is looked at
-    bounds = [c if s is None else s for s, c in zip(static, children[:2], strict=True)]
-    for one, value in zip(fields(Mask), (*bounds, *children[2:]), strict=True):
-        object.__setattr__(mask, one.name, value)
+    for name, value in zip(_LEAVES, children, strict=True):
+        object.__setattr__(mask, name, value)
+    for name, bound in zip(("lower", "upper"), static, strict=True):
+        object.__setattr__(mask, f"_{name}_is_static", bound is not None)
+        if bound is not None:
+            object.__setattr__(mask, name, bound)
     return mask
 
 
@@ -238,10 +294,28 @@ def _both(
         return theirs if mine is None else mine
     if isinstance(mine, int) and isinstance(theirs, int):
         return of_ints(mine, theirs)
-    if not isinstance(mine, int) and not isinstance(theirs, int) and mine.dtype != theirs.dtype:
+    if not isinstance(mine, int) and not isinstance(theirs, int):
+        mine, theirs = _one_dtype(mine, theirs)
+    return of_arrays(mine, theirs)
+
+
+def _one_dtype(mine: Any, theirs: Any) -> tuple[Array, Array]:
+    """Bring two arrays of integers to one dtype, with no warning."""
+    if mine.dtype != theirs.dtype:
         dtype = jax.dtypes.canonicalize_dtype(np.promote_types(mine.dtype, theirs.dtype))
         mine, theirs = jnp.asarray(mine, dtype), jnp.asarray(theirs, dtype)
-    return of_arrays(mine, theirs)
+    return mine, theirs
+
+
+def _same_segment(mask: Mask, query_length: Any, key_length: Any) -> Bool[Array, "..."]:
+    """Return which key is of each query's segment, ``(T, S)`` or ``(…, 1, T, S)``."""
+    for name, length in zip(_SEGMENTS, (query_length, key_length), strict=True):
+        shape = jnp.shape(getattr(mask, name))
+        what = f"one segment for each of {length} positions on the last axis"
+        check(bool(shape) and shape[-1] == length, f"mask.{name}", what, f"shape {shape}")
+    query, key = _one_dtype(mask.query_segments, mask.key_segments)
+    same = jnp.equal(query[..., :, None], key[..., None, :])
+    return same if same.ndim == 2 else same[..., None, :, :]
 
 
 def _against(position: Array, bound: _Bound) -> tuple[Array, Array]:
@@ -304,14 +378,15 @@ def causal(query_offset: int | np.integer | Int[Array, "*batch"] = 0) -> Mask:
 
 
 def sliding_window(
-    left: int | np.integer | None,
+    window: int | np.integer | None,
     right: int | np.integer | None = 0,
     query_offset: int | np.integer | Int[Array, "*batch"] = 0,
 ) -> Mask:
-    r"""Let each query see ``left`` keys before its own position and ``right`` keys after it.
+    r"""Let each query see ``window`` keys, its own the last of them: $i - W < j \le i$.
 
     Args:
-        left: keys visible before the query's own position; None for all of them.
+        window: ``W``, how many keys a query sees up to its own position, that included; None for
+            all of them.
         right: keys visible after it: none unless asked for, None for all of them.
         query_offset: the position of the first query in the sequence of the keys.
 
@@ -319,20 +394,20 @@ def sliding_window(
         The mask.
 
     Raises:
-        ValueError: ``left`` or ``right`` is negative or not an integer.
+        ValueError: ``window`` is no positive integer, or ``right`` is negative or not an integer.
 
     Example:
-        >>> sliding_window(1, 0).materialize(3, 3).astype(int).tolist()
+        >>> sliding_window(2).materialize(3, 3).astype(int).tolist()
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
-    for name, value in (("left", left), ("right", right)):
-        is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        ok = value is None or (is_int and bool(value >= 0))
-        check(ok, name, "a non-negative integer or None", repr(value))
+    if window is not None:
+        check_size(window, "window", 1, "a positive integer (a window of 1 is the query's own key)")
+    if right is not None:
+        check_size(right, "right", 0, "a non-negative integer or None")
     _check_integers(query_offset, "query_offset", "an integer or an array of integers")
     offset = _wide(query_offset)
     return Mask(
-        lower=None if left is None else offset - _near(left),
+        lower=None if window is None else offset - _near(window - 1),
         upper=None if right is None else offset + _near(right),
     )
 
@@ -369,8 +444,41 @@ def padding(
     return Mask(key_lengths=key_lengths, query_lengths=query_lengths)
 
 
-def explicit(array: Bool[Array, "..."]) -> Mask:
-    """Take a boolean array as it is, True = attend.
+def segments(
+    query_ids: Integer[Array, "*batch T"], key_ids: Integer[Array, "*batch S"] | None = None
+) -> Mask:
+    """Let each query see the keys of its own segment: several texts packed into one sequence.
+
+    Combine it with :func:`causal`; positions that hold no text get an id of their own.
+
+    Args:
+        query_ids: the segment of each query, ``(…, T)``; any integers, in any order.
+        key_ids: the segment of each key, ``(…, S)``; None for those of the queries.
+
+    Returns:
+        The mask.
+
+    Raises:
+        ValueError: the ids are no array of integers, or their batch axes differ.
+
+    Example:
+        >>> packed = causal() & segments(jnp.array([7, 7, 4, 4]))
+        >>> packed.materialize(4, 4).astype(int).tolist()
+        [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    """
+    key_ids = query_ids if key_ids is None else key_ids
+    for name, ids in (("query_ids", query_ids), ("key_ids", key_ids)):
+        check_integers(ids, name)
+        check_rank(ids, name, "(…, T)" if name == "query_ids" else "(…, S)", 1)
+    what = f"the batch axes of query_ids, {tuple(query_ids.shape[:-1])}"
+    fits = query_ids.shape[:-1] == key_ids.shape[:-1]
+    check(fits, "key_ids", what, f"shape {tuple(key_ids.shape)}")
+    query_ids, key_ids = _one_dtype(query_ids, key_ids)
+    return Mask(query_segments=query_ids, key_segments=key_ids)
+
+
+def array_mask(array: Bool[Array, "..."]) -> Mask:
+    """Make a mask of a boolean array, True = attend.
 
     Args:
         array: boolean, of the full rank of the scores, ``(…, N, T, S)``, each axis equal or 1.
@@ -383,7 +491,7 @@ def explicit(array: Bool[Array, "..."]) -> Mask:
             than two axes.
 
     Example:
-        >>> explicit(jnp.array([[True, False]])).materialize(1, 2).tolist()
+        >>> array_mask(jnp.array([[True, False]])).materialize(1, 2).tolist()
         [[True, False]]
     """
     check_boolean(array, "array", "a boolean array (an additive mask is a bias)")
@@ -406,7 +514,8 @@ def as_mask(
 
     Raises:
         ValueError: the array is not boolean or does not have the rank of the scores with each axis
-            equal or 1; lengths or bounds do not have the shape of the batch axes.
+            equal or 1; lengths, bounds or segments do not have the shape of the batch axes; a
+            mask that bounds the keys after a query otherwise than ``is_causal`` meets it.
 
     Example:
         >>> as_mask(None, True, (3, 3)).upper
@@ -419,9 +528,15 @@ def as_mask(
         mask = Mask(array=jnp.asarray(mask))
     if mask is not None:
         mask = _checked(mask, scores_shape)
-    if not is_causal:
-        return mask
-    return causal() if mask is None else mask & causal()
+    if not is_causal or mask is None:
+        return causal() if is_causal else mask
+    no_offset = mask.upper is None or (isinstance(mask.upper, int) and mask.upper == 0)
+    what = (
+        "False beside a mask that says itself where the keys end (for both, write causal() & mask)"
+    )
+    offset = mask.upper if isinstance(mask.upper, int) else "in an array"
+    check(no_offset, "is_causal", what, f"True and a mask with the query offset {offset}")
+    return mask & causal()
 
 
 def _checked(mask: Mask, scores_shape: tuple[Any, ...]) -> Mask:
@@ -440,6 +555,12 @@ def _checked(mask: Mask, scores_shape: tuple[Any, ...]) -> Mask:
                 values = np.asarray(lengths)
                 fits = bool(((values >= 0) & (values <= most)).all())
                 check(fits, f"mask.{name}", f"lengths from 0 to {most}", values.tolist())
+    for name, length in zip(_SEGMENTS, scores_shape[-2:], strict=True):
+        ids = getattr(mask, name)
+        if ids is not None:
+            check_integers(ids, f"mask.{name}")
+            whole = (*scores_shape[:-3], length)
+            check_shape(ids, f"mask.{name}", whole, "one segment for each position, shape")
     if mask.array is not None:
         check_boolean(mask.array, "mask", "a boolean array (an additive mask is a bias)")
         _check_array(mask.array, scores_shape)

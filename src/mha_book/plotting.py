@@ -164,7 +164,7 @@ def attention_map(
         The axes; their ``figure`` is the picture.
 
     Raises:
-        ValueError: the weights' rank, dtype or values, the labels or ``vmax`` do not fit.
+        ValueError: the weights' rank, dtype or values, the labels, ``ax`` or ``vmax`` do not fit.
 
     Example:
         >>> ax = attention_map(np.eye(2), ["to", "be"], title="Each token to itself")
@@ -173,6 +173,8 @@ def attention_map(
         >>> plt.close(ax.figure)
     """
     array = _check_weights(weights, "(T, S)", vmax)
+    is_axes = ax is None or isinstance(ax, Axes)
+    _check(is_axes, "ax", "Axes, one of figure.subplots(…), or None", type(ax).__name__)
     labels = _labels(array, query_tokens, key_tokens)
     cell, points = _sizes(array, 0.34, _WIDEST - 2.0, 10)
     if ax is None:
@@ -333,15 +335,9 @@ def head_atlas(
         canvas[y : y + fine, x : x + fine] = array[head][rows][:, cells]
         ax.text(left + 0.5, upper + 1.03, titles[head], fontsize=small, ha="center", va="top")
     extent = (0, canvas.shape[1] / fine, canvas.shape[0] / fine, 0)
-    ax.imshow(
-        canvas,
-        extent=extent,
-        aspect="auto",
-        cmap=WEIGHT_COLORS.with_extremes(bad="white"),
-        vmin=0.0,
-        vmax=vmax,
-        interpolation="nearest",
-    )
+    colors = WEIGHT_COLORS.with_extremes(bad="white")
+    shown: Any = {"vmin": 0.0, "vmax": vmax, "interpolation": "nearest", "aspect": "auto"}
+    ax.imshow(canvas, extent=extent, cmap=colors, **shown)
     ax.set(xlim=(0, across), ylim=(top, 0))
     return figure
 

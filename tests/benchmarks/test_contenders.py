@@ -15,7 +15,7 @@ import peers.attention
 import peers.layer
 from harness import oracle, timing
 from harness.comparison import installed
-from mha_book.costs import attention_size, feed_forward_parameter_count, forward_matmul_flops
+from mha_book.costs import attention_size, forward_matmul_flops
 
 pytestmark = pytest.mark.unoptimized
 CUDNN = {"jax.nn cudnn", "jax.nn cudnn, converted"}
@@ -186,7 +186,7 @@ def test_the_parts_of_a_layer(rates):
     flops = {name: row["matmul_flops"] for name, row in rows.items()}
     whole = forward_matmul_flops(attention_size(12, 3), token_count=7, pair_count=49)
     assert flops["projections"] + flops["attention"] == whole
-    assert flops["feed-forward"] == 14 * feed_forward_parameter_count(12, 10, is_gated=False)
+    assert flops["feed-forward"] == 14 * 2 * 12 * 10
 
 
 def test_work_of_the_layer():

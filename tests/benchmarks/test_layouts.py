@@ -8,7 +8,7 @@ import pytest
 
 import layouts
 from harness import oracle
-from mha_book.costs import attention_size, forward_matmul_flops, projection_matmul_flops
+from mha_book.costs import attention_size, forward_matmul_flops
 
 pytestmark = pytest.mark.unoptimized
 SETTINGS = [
@@ -56,7 +56,7 @@ def test_the_gradients_of_a_projection():
 def test_work_is_that_of_the_formulas():
     flops_of, size = layouts.flops_of, attention_size(12, 3)
     whole = forward_matmul_flops(size, token_count=14, pair_count=2 * 49)
-    projections = projection_matmul_flops(size, token_count=14)
+    projections = forward_matmul_flops(size, token_count=14)
     assert flops_of(setting_of("layer", "reference", 7, 7)) == whole
     assert flops_of(setting_of("attention", "reference", 7, 7)) == whole - projections
     one = flops_of(setting_of("projection", "compiled", 7, 7))

@@ -11,7 +11,11 @@ import pytest
 from experiments import sinks, sinks_training
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.models import smollm2, tiny
-from mha_book.multihead import variants
+from mha_book.multihead.sinks import (
+    gated_attention,
+    sigmoid_attention,
+    sink_logit_attention,
+)
 from tests.models.small import small_smollm2
 
 DATA = Path(__file__).parents[2] / "book" / "data"
@@ -44,7 +48,7 @@ def test_a_window_is_that_of_the_model(bench):
     params, config, _ = bench.model
     near = bench.near(len(IDS), 5, ())
     found = losses(bench, near=near, whole=np.zeros(bench.key_heads))
-    told = smollm2.token_losses(params, IDS[None], config=config, window=4)[0]
+    told = smollm2.token_losses(params, IDS[None], config=config, window=5)[0]
     np.testing.assert_allclose(found, told, atol=1e-4)
 
 
@@ -117,16 +121,12 @@ def of_the_package(form, params, number):
     weights, given = params.model.layers[number].attention, {"is_causal": True}
     if form == "logit":
         sink = params.logit[number]
-        return lambda x, angles: variants.sink_logit_attention(
-            weights, sink, x, angles=angles, **given
-        )
+        return lambda x, angles: sink_logit_attention(weights, sink, x, angles=angles, **given)
     if form == "gate":
         gate = params.gate[number]
-        return lambda x, angles: variants.gated_attention(weights, gate, x, angles=angles, **given)
+        return lambda x, angles: gated_attention(weights, gate, x, angles=angles, **given)
     offset = float(params.logit[number, 0])  # the package has one number for all heads
-    return lambda x, angles: variants.sigmoid_attention(
-        weights, x, offset=offset, angles=angles, **given
-    )
+    return lambda x, angles: sigmoid_attention(weights, x, offset=offset, angles=angles, **given)
 
 
 @pytest.mark.parametrize("form", ["logit", "gate", "sigmoid"])

@@ -12,10 +12,9 @@ import pytest
 from mha_book import init_multi_head, multi_head_attention
 from mha_book.costs import (
     attention_size,
-    cache_bytes,
     compiled_matmul_flops,
-    entry_count,
     forward_matmul_flops,
+    kv_cache_bytes,
     latent_size,
     traced_matmul_flops,
 )
@@ -118,7 +117,7 @@ def test_parameters_that_transformers_builds(name):
 
 @pytest.mark.parametrize("name", HEADS)
 def test_parameters_of_the_layer(name):
-    assert size_of(name).parameter_count == entry_count(shapes_of(name))
+    assert size_of(name).parameter_count == sum(x.size for x in jax.tree.leaves(shapes_of(name)))
 
 
 @pytest.mark.parametrize("name", VARIED)
@@ -137,7 +136,7 @@ def test_bytes_of_the_cache(name):
         for weight, bias in ((params.w_k, params.b_k), (params.w_v, params.b_v))
     ]
     expected = sum(array.size * array.dtype.itemsize for array in kept)
-    counted = cache_bytes(size_of(name), position_count=2 * LENGTH, bytes_per_number=4)
+    counted = kv_cache_bytes(size_of(name), position_count=2 * LENGTH, bytes_per_element=4)
     assert counted == expected
 
 
@@ -150,7 +149,7 @@ def test_deepseek_v3(is_absorbed):
         jax.random.key(0),
     )
     norms = m["latent"]["latent_dim"] + m["latent"]["query_latent_dim"]
-    assert size.parameter_count == entry_count(params) - norms
+    assert size.parameter_count == sum(x.size for x in jax.tree.leaves(params)) - norms
 
     def run(params, x):
         angles = rotary_angles(jnp.arange(LENGTH), m["latent"]["rotary_dim"])

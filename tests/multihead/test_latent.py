@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mha_book import init_multi_head, multi_head_attention
 from mha_book.masks import causal, padding
 from mha_book.multihead.latent import (
     Latent,
     absorbed_attention,
+    as_latent,
     compress,
     expanded_attention,
     init_latent,
@@ -164,11 +166,13 @@ def test_the_rotated_part_needs_a_key_of_its_own():
         assert abs(rotated[1:] - absorbed[1:]).min() > 0.1
 
 
-def test_bad_input(no_type_checks):
-    params, (x, angles) = layer(), inputs()
-    with pytest.raises(ValueError, match=r"x: expected axis -1 of .* to be 22, as in w_c; got 21"):
-        compress(params, x[..., :21], angles)
-    with pytest.raises(ValueError, match=r"w_q: expected axis 2 of .* to be 7; got 6"):
-        run("absorbed", params._replace(w_q=params.w_q[..., :6]), x, angles)
-    with pytest.raises(ValueError, match=r"x: expected the dtype of the weights"):
-        compress(params, x.astype(jnp.float16), angles)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_grouped_layer_is_a_latent_one(form):
+    with jax.enable_x64(True):
+        params = init_multi_head(0, D, 6, num_kv_heads=3, head_dim=4, dtype=jnp.float64)
+        x, angles = inputs(jnp.float64)
+        wide, side_by_side = as_latent(params), jnp.tile(angles, (1, 3))
+        assert sum(y.shape[-1] for y in compress(wide, x, side_by_side)) == 3 * (4 + 4)
+        found = run(form, wide, x, side_by_side, is_causal=True)
+        wanted = multi_head_attention(params, x, angles=angles, is_causal=True)
+        np.testing.assert_allclose(found, wanted, atol=1e-12)

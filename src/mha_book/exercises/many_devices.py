@@ -68,7 +68,7 @@ def _sent(attempt: Attempt) -> Iterator[str | None]:
             "length": length,
             "head_dim": width,
             "d_model": model,
-            "bytes_per_number": size,
+            "bytes_per_element": size,
         }
         want = tuple(
             plan_cost(**sizes, devices=plan).sent_bytes

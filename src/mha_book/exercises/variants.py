@@ -6,7 +6,7 @@ import numpy as np
 
 from mha_book.exercises import Attempt, exercise, judge
 from mha_book.notation import multi_head_layer
-from mha_book.notation.variant import change, kept
+from mha_book.notation.system import cached_elements, replace_equations
 
 
 @exercise("heads")
@@ -31,7 +31,7 @@ def _line(attempt: Attempt) -> Iterator[str | None]:
         yield f"expected LaTeX as text; got {type(latex).__name__}"
     layer = multi_head_layer()
     try:
-        changed = change(layer, latex)
+        changed = replace_equations(layer, latex)
     except ValueError as error:
         yield f"the lines make no layer with the others: {error}"
     if set(changed.names) != set(layer.names):
@@ -41,7 +41,7 @@ def _line(attempt: Attempt) -> Iterator[str | None]:
     shapes = {"X": (t, d), "W_Q": (n, d, a), "W_K": (n, d, a), "W_V": (d, c), "W_O": (n, c, d)}
     w = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     try:
-        counts = kept(changed, h=n, a=a, b=d, c=c, d=d)
+        counts = cached_elements(changed, h=n, a=a, b=d, c=c, d=d)
         found = changed(w)["Y"]
     except ValueError as error:
         yield f"with W_V of axes (b, c) the layer does not run: {error}"

@@ -14,13 +14,13 @@ from jaxtyping import Array, Float, Int
 
 from mha_book._checks import (
     RngKey,
+    accumulator_dtype,
     as_key,
     check,
     check_floating,
     check_number,
     check_size,
     check_type,
-    wide,
 )
 from mha_book.models.interface import check_lengths, check_params, check_tokens
 from mha_book.models.smollm2 import (
@@ -79,7 +79,9 @@ def sample_token(
             logits = jnp.full_like(logits, -jnp.inf).at[row, ids].set(best)
         has_choice &= jnp.isfinite(temperature) & (jnp.asarray(temperature) > 0)
         # The largest is 0 before the division, so that none is too small for it.
-        below = (logits - jnp.max(logits, axis=-1, keepdims=True)).astype(wide(logits.dtype))
+        below = (logits - jnp.max(logits, axis=-1, keepdims=True)).astype(
+            accumulator_dtype(logits.dtype)
+        )
         scaled = below / jnp.asarray(temperature, below.dtype)
         chosen = jax.random.categorical(as_key(rng_key), scaled)
     return jnp.where(has_choice, chosen, -1).astype(jnp.int32)
@@ -118,7 +120,7 @@ def generate(
         rng_key: PRNG key for random tokens, or an integer seed; None for the likeliest.
         temperature: as in :func:`sample_token`.
         top_k: as in :func:`sample_token`.
-        window: how many tokens before its own each token sees; None for all.
+        window: how many tokens each token sees, itself included; None for all.
         stop_ids: a sequence that has written one of these is finished: what follows is the pad
             token. When all are finished, fewer than ``num_tokens`` columns come back.
 
@@ -146,7 +148,7 @@ def generate(
     is_list = stops.size == 0 or (stops.ndim == 1 and np.issubdtype(stops.dtype, np.integer))
     check(is_list, "stop_ids", "a list of token ids", repr(stop_ids))
     if window is not None:
-        check_size(window, "window", 0, "a non-negative integer, or None")
+        check_size(window, "window", 1, "a positive integer, or None")
         window = int(window)
     rng_key = None if rng_key is None else as_key(rng_key)
     longest = token_ids.shape[1] + num_tokens
@@ -154,7 +156,7 @@ def generate(
     check(longest <= model.config.max_length, "num_tokens", what, longest)
     if window is not None and window >= longest:
         window = None  # it hides nothing
-    capacity = longest if window is None else window + 1
+    capacity = longest if window is None else window
     caches = init_caches(
         token_ids.shape[0], capacity, window=window, config=model.config, params=model.params
     )

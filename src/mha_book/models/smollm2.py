@@ -264,7 +264,7 @@ def forward(
             read as token 0, which nothing before attends to.
         config: the sizes and constants.
         gates: ``(L, N)``, one factor for the output of each head; None for ones.
-        window: how many tokens before its own each token sees; None for all, as in training.
+        window: how many tokens each token sees, itself included; None for all, as in training.
         angles: ``(T, H/2)``, by which queries and keys are turned; None for
             :func:`~mha_book.rope.rotary_angles` of positions 0, 1 and so on, as in training. Others
             interpolate positions, leave a gap, or switch positions off (zeros).
@@ -337,7 +337,7 @@ def _forward(
 def visible_tokens(lengths: Int[Array, " B"] | None, window: int | None = None) -> Mask:
     """Return the mask of whole sequences: causal, windowed by ``window``, padding hidden."""
     if window is not None:
-        check_size(window, "window", 0, "a non-negative integer, or None")
+        check_size(window, "window", 1, "a positive integer, or None")
     mask = causal() if window is None else causal() & sliding_window(window)
     return mask if lengths is None else mask & padding(lengths, lengths)
 
@@ -435,8 +435,8 @@ def init_caches(
     Args:
         batch: ``B``.
         capacity: the most tokens of a sequence, prompt included; with ``window`` at least
-            ``window + 1``, whatever the sequences grow to.
-        window: how many tokens before its own each token sees; None for all.
+            ``window``, whatever the sequences grow to.
+        window: how many tokens each token sees, itself included; None for all.
         config: the sizes.
         params: a model whose layers say how many key/value heads each has, as after
             :func:`~mha_book.pruning.removal.prune_model`, and in which dtype; None for those of
@@ -505,7 +505,7 @@ def prefill(
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
         query, key, value = project_qkv(layer.attention, normalized, angles=angles)
         filled.append(append(caches[number], key, value, lengths))
-        heads = attend(query, key, value, mask=mask, implementation=implementation)
+        heads = attend(query, key, value, mask=mask, layout="NTH", implementation=implementation)
         return project_output(layer.attention, heads)
 
     x = hidden_states(params, token_ids, attention, config)  # (B, T, D)

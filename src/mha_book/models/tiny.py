@@ -224,7 +224,7 @@ def forward(
         positions: ``(T,)``, the place of each token in its text, where they lie in another order
             (``attention`` has to know that order too, for its mask); None for their own order.
         attention: the layer, or what is called in its place, for example
-            :func:`~mha_book.sharding.heads.sharded_multi_head_attention` with its mesh.
+            :func:`~mha_book.sharding.layer.sharded_multi_head_attention` with its mesh.
 
     Returns:
         Logits ``(B, T, V)``.

@@ -6,11 +6,12 @@ import numpy as np
 
 from mha_book import (
     MultiHeadParams,
+    attend_with_lse,
     fuse,
     identity_params,
     init_multi_head,
     multi_head_attention,
-    scaled_dot_product_attention,
+    multi_head_attention_with_intermediates,
 )
 from mha_book.heads import combine_heads
 from mha_book.multihead.layer import project_heads
@@ -23,14 +24,14 @@ def layer(rng):
     """Parameters, input, output and intermediates, all but the parameters as NumPy arrays."""
     params = init_multi_head(jax.random.key(3), D, N, head_dim=H, value_dim=C)
     x = rng.normal(size=(T, D))
-    y, inside = multi_head_attention(params, jnp.asarray(x, jnp.float32), return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, jnp.asarray(x, jnp.float32))
     return jax.tree.map(np.asarray, params), x, np.asarray(y), jax.tree.map(np.asarray, inside)
 
 
 def package_scores(inside):
     """What the package's softmax is taken of: log A + L, with L the log-sum-exp of the row."""
     operands = (jnp.asarray(x) for x in (inside.query, inside.key, inside.value))
-    _, lse = scaled_dot_product_attention(*operands, return_lse=True)
+    _, lse = attend_with_lse(*operands, implementation="reference")
     return np.log(inside.weights) + lse[..., None]
 
 
@@ -42,7 +43,7 @@ def spare(rng):
     sequences["qq"] = (z, q, q)
     y, w = {}, {}
     for name, tokens in sequences.items():
-        out, inside = multi_head_attention(params, jnp.stack(tokens), return_intermediates=True)
+        out, inside = multi_head_attention_with_intermediates(params, jnp.stack(tokens))
         y[name] = np.asarray(out[0])
         row = np.asarray(inside.weights[0, 0])
         w[name] = row[1:] / row[0]
@@ -100,7 +101,7 @@ Y &= \begin{pmatrix} s & \tfrac12 \\ \tfrac12 & s \end{pmatrix}
     alterations=("heads", "value"),
 )
 def example(rng, altered):
-    y, inside = multi_head_attention(identity_params(2, 2), jnp.eye(2), return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(identity_params(2, 2), jnp.eye(2))
     s = 1 / ((2 if altered == "value" else 1) + np.exp(-1))
     a = [[[s, 1 - s], [0.5, 0.5]], [[0.5, 0.5], [1 - s, s]]]
     a = a[::-1] if altered == "heads" else a
@@ -111,7 +112,7 @@ def example(rng, altered):
 def hull(rng):
     params = init_multi_head(jax.random.key(1), 6, 1, head_dim=6)
     x = rng.normal(size=(T, 6))
-    y, inside = multi_head_attention(params, jnp.asarray(x, jnp.float32), return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, jnp.asarray(x, jnp.float32))
     w_v, w_o = np.asarray(params.w_v)[:, 0], np.asarray(params.w_o)[0]
     return {"X": x, "A": inside.weights[0], "W_V": w_v, "W_O": w_o}, {"Y": y}
 

@@ -1,15 +1,13 @@
-r"""Starting several processes on one machine, joining them, and ending them when one has died.
+"""Starting several processes on one machine, joining them, and ending them when one has died.
 
-A command that runs over several processes has two halves. :func:`launch_processes` is what a reader
-starts: it starts the command again, once for each process, prints what they say and watches over
-them. :func:`joined` is what each of these enters: from there on :func:`jax.devices` has the devices
-of all of them, and Gloo carries what they send to each other on a CPU.
+:func:`launch_processes` starts a command once for each process, prints what they say and watches
+over them. Each of them enters :func:`joined`: from there on :func:`jax.devices` has the devices of
+all, and Gloo carries what they send to each other on a CPU.
 
 A process that dies leaves the others waiting for what it was to send. Some notice by a broken
-connection and end themselves with :data:`LOST`. The rest is ended by the one that started them,
-within :data:`GRACE` seconds of the death, and it says which process died. Should that one end
-itself, so do they; and where nobody watches, on several machines, JAX gives up a process that has
-not been heard of for :data:`HEARTBEAT` seconds.
+connection and end themselves with :data:`LOST`; the rest is ended by the one that started them,
+within :data:`GRACE` seconds of the death. Should that one end itself, so do they; and where nobody
+watches, JAX gives up a process that has not been heard of for :data:`HEARTBEAT` seconds.
 """
 
 import argparse
@@ -30,17 +28,6 @@ import jax
 from jax._src import distributed
 
 from mha_book._checks import check, check_number, check_size
-
-__all__ = [
-    "GRACE",
-    "HEARTBEAT",
-    "LOST",
-    "die",
-    "joined",
-    "launch_processes",
-    "meet",
-    "process_parser",
-]
 
 GRACE = 5
 """Seconds that the other processes have after one has died, before they are ended."""
@@ -64,28 +51,10 @@ def launch_processes(
 ) -> int:
     """Start a module as several processes, print what each of them says, and wait for their end.
 
-    Args:
-        module: what to run, as after ``python -m``. It is given ``--number``, ``--processes`` and
-            ``--port`` besides the arguments, and what it prints is shown where a line begins with
-            "process".
-        processes: how many.
-        arguments: what else each of them is given.
-        timeout: seconds that all may take together.
-        done: what to say of them in the end where nothing went wrong.
-        fail: the number of a process that is to :func:`die`, given to all as ``--fail``; or None.
-        environment: variables that they get besides those of this process.
-
-    Returns:
-        0 where all ended well; 1 where one failed, died or took too long.
-
-    Raises:
-        ValueError: a number is not positive, or no process has the number ``fail``.
-
-    Example:
-        >>> launch_processes("mha_book.sharding.demo", 0, timeout=1.0, done="done")
-        Traceback (most recent call last):
-        ...
-        ValueError: processes: expected a positive integer; got 0
+    Each is given ``--number``, ``--processes`` and ``--port`` besides the arguments, and of what it
+    prints the lines that begin with "process" are shown. All together may take ``timeout`` seconds;
+    the process with the number ``fail`` is to :func:`die`; ``done`` is said where all ended well.
+    Returns 0 then, 1 where one failed, died or took too long.
     """
     check_size(processes, "processes")
     check_number(timeout, "timeout", "a positive number of seconds", positive=True)
@@ -119,19 +88,7 @@ def launch_processes(
 
 
 def process_parser(module: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of every command over several processes.
-
-    Args:
-        module: the command, as after ``python -m``.
-
-    Returns:
-        The parser. ``--number`` and ``--port`` are what :func:`launch_processes` adds for each
-        process; the reader's own call has none.
-
-    Example:
-        >>> process_parser("mha_book.sharding.demo").parse_args([]).processes
-        4
-    """
+    """Return a parser with the options of every command over several processes."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for all of them")
@@ -142,11 +99,7 @@ def process_parser(module: str) -> argparse.ArgumentParser:
 
 
 def die(number: int) -> None:
-    """End this process at once and without a word to the others, to see what becomes of them.
-
-    Args:
-        number: which it is.
-    """
+    """End this process at once and without a word to the others, to see what becomes of them."""
     print(f"process {number}: dies here", flush=True)
     os._exit(9)
 
@@ -183,18 +136,10 @@ def _watch(running: dict[int, Any], deadline: float) -> str:
 
 @contextlib.contextmanager
 def joined(number: int, processes: int, port: int) -> Iterator[None]:
-    """Be one of several processes that compute together, on CPUs.
+    """Be one of several processes that compute together, on CPUs; the first listens at ``port``.
 
     Where what they compute together fails, as it does when another is gone, the process says so and
     ends with :data:`LOST`: nothing else could be computed together from there on.
-
-    Args:
-        number: which of them.
-        processes: how many.
-        port: at which the first of them listens, on this machine.
-
-    Yields:
-        Nothing; inside, :func:`jax.devices` has the devices of all.
     """
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -212,17 +157,10 @@ def joined(number: int, processes: int, port: int) -> Iterator[None]:
 
 
 def meet(name: str, seconds: int = 120) -> None:
-    """Wait until all processes are here; of one process, nothing.
+    """Wait until all processes are here, each place by its name once; of one process, nothing.
 
     Gloo waits half a minute for another process and no longer. Compiling may take one longer than
     another, so that they should meet before they run what they have compiled.
-
-    Args:
-        name: of the place, met at once.
-        seconds: to wait for the others.
-
-    Raises:
-        jax.errors.JaxRuntimeError: one of them is gone, or did not come in time.
     """
     client = distributed.global_state.client
     if client is not None:
