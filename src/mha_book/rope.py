@@ -93,7 +93,7 @@ def _reduced_angles(positions: Array, speeds: np.ndarray) -> Array:
     carried = carried + ((below & half) * (low >> 16) >> 16)  # the high half of below * low
     fraction = below * high + above * low + carried  # in turns of 2^-32
     signed = jax.lax.bitcast_convert_type(fraction, jnp.int32)
-    return signed.astype(jnp.float32) * jnp.float32(2 * np.pi / 2**32)
+    return jnp.multiply(signed.astype(jnp.float32), jnp.float32(2 * np.pi / 2**32))
 
 
 def rotate(

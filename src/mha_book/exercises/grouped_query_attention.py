@@ -17,7 +17,7 @@ def _key_head(attempt: Attempt) -> Iterator[str | None]:
             f"a group has N / K = {n // k} heads, not K = {k}": [h // k for h in range(n)],
             "a head has a whole number: round down": [h * k / n for h in range(n)],
         }
-        got, want = ([f(h, n, k) for h in range(n)] for f in (attempt, lambda h, n, k: h * k // n))
+        got, want = [attempt(h, n, k) for h in range(n)], [h * k // n for h in range(n)]
         yield judge(got, want, hints, f"for N = {n}, K = {k} ")
 
 

@@ -51,7 +51,7 @@ def attended(
         return jnp.asarray(multi_head_attention(params, x, **options))
     output, inside = multi_head_attention_with_intermediates(params, x, **options)
     records.append(LayerRecord(inputs, inside))
-    return jnp.asarray(output)
+    return output
 
 
 def check_params(params: Any, kind: type) -> None:
