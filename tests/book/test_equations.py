@@ -179,8 +179,6 @@ def test_a_label_is_registered_once():
         tested("never", latex="x", alterations=())
 
 
-
-
 def test_displayed_equations_are_found_in_every_form():
     text = r"""Inline $x$ and `$$not this$$`.
 
