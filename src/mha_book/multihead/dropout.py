@@ -85,7 +85,7 @@ def dropout_factors(
     check_float_dtype(dtype)
     most = float(jnp.finfo(dtype).max)
     what = f"a rate whose factor 1 / (1 - rate) is at most {most:g}, as {jnp.dtype(dtype)} holds"
-    check(1.0 <= most * (1.0 - rate), "rate", what, repr(rate))
+    check(most * (1.0 - rate) >= 1.0, "rate", what, repr(rate))
     kept = jax.random.uniform(as_key(rng_key), shape, jnp.float32) >= rate
     return kept.astype(dtype) * jnp.asarray(1.0 / (1.0 - rate), dtype)
 
