@@ -585,9 +585,14 @@ def of_more_operands(name: str, call: Callable[..., Any], has_value: bool) -> li
         cases += [
             ("value: None", on(value=None), "value", "an array", "NoneType"),
             ("value: list", on(value=[[1.0]]), "value", "an array", "list"),
-            ("factors: rank", on(weight_factors=factors[0]), "weight_factors", "none left", "(1,"),
-            ("factors: bool", on(weight_factors=factors > 0), "weight_factors", "float", "bool"),
-            ("factors: number", on(weight_factors=0.9), "weight_factors", "an array", "float"),
+            *(
+                (f"factors: {what}", on(dropout_multiplier=x), "dropout_multiplier", wanted, got)
+                for what, x, wanted, got in (
+                    ("rank", factors[0], "none left", "(1,"),
+                    ("bool", factors > 0, "float", "bool"),
+                    ("number", 0.9, "an array", "float"),
+                )
+            ),
         ]
     return [bad(f"{name}: {case[0]}", *case[1:]) for case in cases]
 
@@ -609,7 +614,7 @@ def of_more_dispatch() -> list[WrongCall]:
         bad(
             "attend: cannot serve",
             lambda: attend(
-                Q, KEY, VALUE, implementation="jax_nn", weight_factors=jnp.ones((1, 1, T, S))
+                Q, KEY, VALUE, implementation="jax_nn", dropout_multiplier=jnp.ones((1, 1, T, S))
             ),
             "implementation", "serves", "jax_nn",
         ),

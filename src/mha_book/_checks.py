@@ -37,7 +37,7 @@ __all__ = [
     "check_size",
     "check_type",
     "is_array",
-    "wide",
+    "accumulator_dtype",
 ]
 
 RngKey = Key[Array, ""] | UInt32[Array, " words"] | Integer[Array, ""] | int | np.integer
@@ -86,7 +86,7 @@ def _is_real(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
 
 
-def wide(dtype: DTypeLike) -> np.dtype[Any]:
+def accumulator_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return float32 for a half-precision dtype, and any other floating-point dtype as it is."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)  # of a NumPy array, what JAX makes of it
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
@@ -271,8 +271,8 @@ def check_bias(bias: Any, scores_shape: Sequence[int]) -> None:
 
 def check_factors(factors: Any, scores_shape: Sequence[int]) -> None:
     """Raise unless ``factors`` are floating point and have the full rank of the scores."""
-    check_floating(factors, "weight_factors")
-    check_broadcastable(factors, "weight_factors", scores_shape, "(…, N, T, S)")
+    check_floating(factors, "dropout_multiplier")
+    check_broadcastable(factors, "dropout_multiplier", scores_shape, "(…, N, T, S)")
 
 
 def check_operands(query: Any, key: Any, value: Any) -> None:

@@ -4,7 +4,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_axis, check_floating, check_number, check_rank, wide
+from mha_book._checks import (
+    accumulator_dtype,
+    check,
+    check_axis,
+    check_floating,
+    check_number,
+    check_rank,
+)
 
 __all__ = ["gelu", "layer_norm", "linear", "rms_norm", "swiglu"]
 
@@ -93,7 +100,7 @@ def _widened(x: Array) -> tuple[Array, Array]:
 
     The squares of these would overflow; the factor is a power of two, so that nothing is rounded.
     """
-    widened = x.astype(wide(x.dtype))
+    widened = x.astype(accumulator_dtype(x.dtype))
     bits = int(jnp.finfo(widened.dtype).maxexp)  # 128 of float32
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(widened)), axis=-1, keepdims=True, initial=0)
     shrink = jnp.where(largest > 2.0 ** (3 * bits // 8), 2.0 ** -(3 * bits // 4), 1.0)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import (
+    accumulator_dtype,
     check,
     check_axis,
     check_floating,
@@ -17,7 +18,6 @@ from mha_book._checks import (
     check_number,
     check_rank,
     check_size,
-    wide,
 )
 
 __all__ = ["rotary_angles", "rotate"]
@@ -134,7 +134,7 @@ def rotate(
     _check_leading(tuple(angles.shape[:-2]), tuple(x.shape[:-2]), angles.shape)
     check_axis(angles, "angles", -1, "(…, T, H/2)", x.shape[-1] // 2, "half of x")
     check_axis(angles, "angles", -2, "(…, T, H/2)", x.shape[-2], "x")
-    widened = x.astype(wide(x.dtype))
+    widened = x.astype(accumulator_dtype(x.dtype))
     angles = jnp.reshape(angles, (1,) * (x.ndim - angles.ndim) + angles.shape).astype(widened.dtype)
     cosine, sine = jnp.cos(angles), jnp.sin(angles)
     even, odd = widened[..., 0::2], widened[..., 1::2]

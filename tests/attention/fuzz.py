@@ -331,7 +331,7 @@ def selected(draw: random.Random) -> str:
         frozenset(kind for kind in kinds if draw.random() < 0.25),
         draw.random() < 0.3,
         draw.choice(("cpu", "gpu", "tpu")),
-        frozenset(w for w in ("lse", "forward_mode", "weight_factors") if draw.random() < 0.2),
+        frozenset(w for w in ("lse", "forward_mode", "dropout_multiplier") if draw.random() < 0.2),
         draw.choice((None, (7, 5), (8, 0), (9, 0), (10, 0), (12, 1))),
         draw.random() < 0.2,
         draw.random() < 0.2,
@@ -343,7 +343,7 @@ def selected(draw: random.Random) -> str:
         reason = implementation.why_unsupported and implementation.why_unsupported(spec)
         if "forward_mode" in spec.wants and not implementation.forward_mode:
             reason = reason or "forward"
-        if "weight_factors" in spec.wants and not implementation.weight_factors:
+        if "dropout_multiplier" in spec.wants and not implementation.dropout_multiplier:
             reason = reason or "factors"
         assert reason is None or (isinstance(reason, str) and reason.strip()), name
         reasons[name] = reason

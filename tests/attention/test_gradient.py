@@ -147,7 +147,7 @@ def test_attention_by_hand() -> None:
     assert got.key.tolist() == [[0.0], [0.0]]
     assert got.value.tolist() == [[0.5], [0.5]]
     assert float(got.scale) == 0.0
-    assert got.weight_factors is None
+    assert got.dropout_multiplier is None
 
 
 def test_rows_of_weights_may_be_scaled_against_the_gradient() -> None:
@@ -182,9 +182,9 @@ EXTRAS: dict[str, dict[str, tuple[int, ...]]] = {
     "bias": {"bias": (B, N, T, S)},
     "bias, broadcast": {"bias": (1, N, 1, S)},
     "scale": {"scale": ()},
-    "factors": {"weight_factors": (B, N, T, S)},
-    "factors, broadcast": {"weight_factors": (B, 1, T, 1)},
-    "all": {"bias": (1, N, T, S), "scale": (), "weight_factors": (1, N, T, S)},
+    "factors": {"dropout_multiplier": (B, N, T, S)},
+    "factors, broadcast": {"dropout_multiplier": (B, 1, T, 1)},
+    "all": {"bias": (1, N, T, S), "scale": (), "dropout_multiplier": (1, N, T, S)},
 }
 
 
@@ -342,7 +342,7 @@ def test_second_order(implementation: str, setting: str) -> None:
 @pytest.mark.parametrize("implementation", BY_HAND)
 def test_second_order_of_factors(implementation: str) -> None:
     x = {"query": draw(1, 3, 2), "key": draw(1, 5, 2), "value": draw(1, 5, 3)}
-    x["weight_factors"] = draw(1, 3, 5)
+    x["dropout_multiplier"] = draw(1, 3, 5)
     call = jax.jit(lambda x: attend(**x, implementation=implementation))
     check_grads(call, (x,), order=2, modes=["rev"])
 

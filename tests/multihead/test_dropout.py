@@ -180,27 +180,27 @@ def test_the_rates_are_no_leaves_and_survive_jit():
 
 def test_only_implementations_that_say_so_multiply_the_weights():
     q, factors = draw(N, T, H), jnp.ones((N, T, T))
-    request = dispatch.attention_spec(q, q, q, weight_factors=factors)
-    assert "weight_factors" in request.wants
-    assert dispatch.IMPLEMENTATIONS[dispatch.select(request).name].weight_factors
+    request = dispatch.attention_spec(q, q, q, dropout_multiplier=factors)
+    assert "dropout_multiplier" in request.wants
+    assert dispatch.IMPLEMENTATIONS[dispatch.select(request).name].dropout_multiplier
     tpu = dispatch.select(request._replace(platform="tpu", dtype="bfloat16"))
     assert "factors" in dict(tpu.rejected)["jax_nn"]
     with pytest.raises(NotImplementedError, match="cannot multiply the weights"):
-        dispatch.attend(q, q, q, weight_factors=factors, implementation="jax_nn")
+        dispatch.attend(q, q, q, dropout_multiplier=factors, implementation="jax_nn")
 
 
 @pytest.mark.parametrize("layout", ["NTH", "TNH"])
 @pytest.mark.parametrize(
-    "name", [name for name, i in dispatch.IMPLEMENTATIONS.items() if i.weight_factors]
+    "name", [name for name, i in dispatch.IMPLEMENTATIONS.items() if i.dropout_multiplier]
 )
-def test_weight_factors_in_every_implementation_that_takes_them(name, layout):
+def test_dropout_multiplier_in_every_implementation_that_takes_them(name, layout):
     q, k, v = draw(B, N, T, H), draw(B, K, S, H), draw(B, K, S, C)
     factors = jnp.asarray(np.random.default_rng(0).uniform(0, 2, (B, N, T, S)), jnp.float32)
     weights = attention.attention_weights(q, k) * factors
     want = jnp.matmul(weights, jnp.repeat(v, N // K, axis=1))
     if layout == "TNH":
         q, k, v, want = (jnp.swapaxes(x, -2, -3) for x in (q, k, v, want))
-    got = dispatch.attend(q, k, v, weight_factors=factors, implementation=name, layout=layout)
+    got = dispatch.attend(q, k, v, dropout_multiplier=factors, implementation=name, layout=layout)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
@@ -209,5 +209,5 @@ def test_factors_of_the_wrong_shape_or_dtype_are_refused():
     q = draw(N, T, H)
     for bad in (jnp.ones((T, T)), jnp.ones((N, T, T + 1)), jnp.ones((N, T, T), bool)):
         for call in (dispatch.attend, attention.scaled_dot_product_attention):
-            with pytest.raises(ValueError, match="weight_factors: expected"):
-                call(q, q, q, weight_factors=bad)
+            with pytest.raises(ValueError, match="dropout_multiplier: expected"):
+                call(q, q, q, dropout_multiplier=bad)

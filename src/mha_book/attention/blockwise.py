@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from mha_book._checks import wide
+from mha_book._checks import accumulator_dtype
 from mha_book.attention.blocks import (
     BlockMask,
     BlockSizes,
@@ -62,7 +62,7 @@ def blockwise_attention(
     """Return output and log-sum-exp; half-precision blocks are widened to float32, one at a time.
 
     Args:
-        operands: the call, without bias and weight factors.
+        operands: the call, without bias and dropout multiplier.
         sizes: how to cut; None for :func:`~mha_book.attention.blocks.block_sizes`.
         platform: which those sizes are for: "cpu", "gpu" or "tpu".
 
@@ -118,7 +118,7 @@ def blockwise_gradients(
     shape = (math.prod(batch), key.shape[-3], num_heads // key.shape[-3], length)
 
     def cut(rows: Array) -> Array:
-        rows = jnp.reshape(rows.astype(wide(query.dtype)), (*shape, rows.shape[-1]))
+        rows = jnp.reshape(rows.astype(accumulator_dtype(query.dtype)), (*shape, rows.shape[-1]))
         return split_queries(rows, sizes)
 
     def of_arrays(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
@@ -153,7 +153,7 @@ def _cut_operands(operands: Operands, sizes: BlockSizes) -> tuple[Array, Array, 
     """Empty what nothing attends to, scale the queries, and cut all three into blocks."""
     q, k, v = zero_outside(_ranges(operands), operands)
     *batch, num_heads, length, head_dim = q.shape
-    num_kv_heads, dtype = k.shape[-3], wide(q.dtype)
+    num_kv_heads, dtype = k.shape[-3], accumulator_dtype(q.dtype)
     shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
     q = jnp.reshape(q.astype(dtype) * jnp.asarray(operands.scale, dtype), (*shape, head_dim))
     k, v = (jnp.reshape(x, (shape[0], *x.shape[-3:])) for x in (k, v))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from mha_book._checks import wide
+from mha_book._checks import accumulator_dtype
 from mha_book.attention.operands import Operands, fold_groups
 from mha_book.attention.reference import exponentials, reference_attention, scores
 from mha_book.masks import Mask, zero_unattended
@@ -32,13 +32,13 @@ def decode_attention(operands: Operands) -> tuple[Array, Array]:
     either mode, are those of :func:`~mha_book.attention.reference.reference_attention`.
 
     Args:
-        operands: the call; its ``weight_factors`` are not served.
+        operands: the call; its ``dropout_multiplier`` are not served.
 
     Returns:
         ``(…, N, T, C)`` and ``(…, N, T)``.
     """
     query, key, value, _, bias, scale, _ = operands
-    scale = jnp.asarray(scale, wide(query.dtype))
+    scale = jnp.asarray(scale, accumulator_dtype(query.dtype))
     return _attend(query, key, value, bias, scale, operands.visible())
 
 

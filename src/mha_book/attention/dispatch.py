@@ -66,7 +66,7 @@ class AttentionSpec(NamedTuple):
         mask_kind: the :attr:`~mha_book.masks.Mask.kinds` of the mask.
         has_bias: whether an additive bias is given.
         platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
-        wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"weight_factors"``.
+        wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"dropout_multiplier"``.
         compute_capability: of an NVIDIA GPU, for example ``(9, 0)``; None for any other device.
         is_partitioned: whether the compiler is to divide the operands among several devices.
         is_varying: whether a :func:`jax.shard_map` keeps track of the axes that they differ over.
@@ -106,7 +106,7 @@ class Implementation(NamedTuple):
         why_unsupported: from a spec to the reason it cannot be served, or None; None where it
             serves all.
         forward_mode: whether it can be differentiated in forward mode.
-        weight_factors: whether it can multiply the weights, as dropout does.
+        dropout_multiplier: whether it can multiply the weights, as dropout does.
         holds: how much of the scores is in a device's memory at a time.
         by_platform: whether ``run`` is to be told the platform, as its keyword ``platform``.
     """
@@ -114,7 +114,7 @@ class Implementation(NamedTuple):
     run: Callable[..., tuple[Array, Array | None]]
     why_unsupported: Callable[[AttentionSpec], str | None] | None = None
     forward_mode: bool = True
-    weight_factors: bool = False
+    dropout_multiplier: bool = False
     holds: str = ALL
     by_platform: bool = False
 
@@ -152,7 +152,7 @@ def attend(
     layout: str = "NTH",
     implementation: str | None = None,
     return_lse: Literal[False] = False,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Array: ...
 
 
@@ -169,7 +169,7 @@ def attend(
     layout: str = "NTH",
     implementation: str | None = None,
     return_lse: Literal[True],
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> tuple[Array, Array]: ...
 
 
@@ -186,7 +186,7 @@ def attend(
     layout: str = "NTH",
     implementation: str | None = None,
     return_lse: bool,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Array | tuple[Array, Array]: ...
 
 
@@ -202,7 +202,7 @@ def attend(
     layout: str | None = None,
     implementation: str | None = None,
     return_lse: bool = False,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Array | tuple[Array, Array]:
     r"""Return $\operatorname{softmax}(Q K^\top \cdot \text{scale} + B)\, V$ for every head.
 
@@ -228,7 +228,7 @@ def attend(
         return_lse: whether to return the log-sum-exp of the scores too, ``(…, N, T)`` in float32
             (float64 for float64 inputs). Not every implementation has it: ask
             ``select(attention_spec(..., return_lse=True))`` which one serves.
-        weight_factors: multiplies the weights after the softmax, as dropout does; full rank
+        dropout_multiplier: multiplies the weights after the softmax, as dropout does; full rank
             ``(…, N, T, S)`` (each axis equal or 1). None for ones. Not every implementation can.
 
     Returns:
@@ -251,7 +251,7 @@ def attend(
     """
     operands = _prepare(
         query, key, value, layout,
-        mask=mask, bias=bias, is_causal=is_causal, scale=scale, weight_factors=weight_factors,
+        mask=mask, bias=bias, is_causal=is_causal, scale=scale, dropout_multiplier=dropout_multiplier,
     )  # fmt: skip
     check_flag(return_lse, "return_lse")
     wants = {"lse": return_lse}
@@ -330,7 +330,7 @@ def attention_spec(
         layout: likewise.
         return_lse: likewise.
         forward_mode: whether the result is to be differentiated in forward mode.
-        **options: ``mask``, ``bias``, ``is_causal``, ``scale`` and ``weight_factors`` of
+        **options: ``mask``, ``bias``, ``is_causal``, ``scale`` and ``dropout_multiplier`` of
             :func:`attend`.
 
     Returns:
@@ -346,7 +346,7 @@ def attention_spec(
         >>> sorted(attention_spec(q, q, q, is_causal=True).mask_kind)
         ['causal']
     """
-    known = ("mask", "bias", "is_causal", "scale", "weight_factors")
+    known = ("mask", "bias", "is_causal", "scale", "dropout_multiplier")
     for name in options:
         check(name in known, name, f"an option of attend: {', '.join(known)}", name)
     operands = _prepare(query, key, value, layout, **options)
@@ -380,7 +380,7 @@ def select(spec: AttentionSpec) -> Selection:
     check_type(spec, "spec", AttentionSpec, "as attention_spec gives it")
     if spec.platform not in PLATFORMS:
         check(False, "platform", f"one of {', '.join(PLATFORMS)}", repr(spec.platform))
-    known = {"lse", "forward_mode", "weight_factors"}
+    known = {"lse", "forward_mode", "dropout_multiplier"}
     if not spec.wants <= known:
         check(False, "wants", f"some of {', '.join(sorted(known))}", sorted(spec.wants - known))
     rejected: list[tuple[str, str]] = []
@@ -531,7 +531,7 @@ def _prepare(
 
 def _spec(operands: Operands, wants: dict[str, bool], platform: str | None) -> AttentionSpec:
     mask, platform = operands.mask, platform or jax.default_backend()
-    wants = {**wants, "weight_factors": operands.weight_factors is not None}
+    wants = {**wants, "dropout_multiplier": operands.dropout_multiplier is not None}
     return AttentionSpec(
         tuple(operands.query.shape),
         tuple(operands.key.shape),
@@ -587,7 +587,7 @@ def _why_unsupported(name: str, spec: AttentionSpec) -> str | None:
     implementation = IMPLEMENTATIONS[name]
     if "forward_mode" in spec.wants and not implementation.forward_mode:
         return "it cannot be differentiated in forward mode"
-    if "weight_factors" in spec.wants and not implementation.weight_factors:
+    if "dropout_multiplier" in spec.wants and not implementation.dropout_multiplier:
         return "it cannot multiply the weights by factors, as dropout on them does"
     reason = implementation.why_unsupported
     return None if reason is None else reason(spec)
@@ -599,10 +599,10 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         jax_nn.cudnn_attention, jax_nn.why_cudnn_unsupported, forward_mode=False, holds=NONE
     ),
     "splash": Implementation(splash.splash_attention, splash.why_unsupported, holds=NONE),
-    "reference": Implementation(reference.reference_attention, weight_factors=True),
+    "reference": Implementation(reference.reference_attention, dropout_multiplier=True),
     # The backward pass by hand. The reference serves all that these do, so they run by name alone.
-    "manual": Implementation(gradient.manual_attention, weight_factors=True),
-    "recompute": Implementation(gradient.recompute_attention, weight_factors=True),
+    "manual": Implementation(gradient.manual_attention, dropout_multiplier=True),
+    "recompute": Implementation(gradient.recompute_attention, dropout_multiplier=True),
     "blockwise": Implementation(
         blockwise.blockwise_attention, blockwise.why_unsupported, holds=SOME, by_platform=True
     ),

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import (
+    accumulator_dtype,
     check,
     check_axis,
     check_bias,
@@ -39,7 +40,6 @@ from mha_book._checks import (
     check_scale,
     check_shape,
     check_type,
-    wide,
 )
 from mha_book.attention.derivatives import with_gradient_by_hand
 from mha_book.attention.operands import Operands, empty_result, fold_groups
@@ -151,7 +151,7 @@ class AttentionGradients(NamedTuple):
         value: ``(…, K, S, C)``, likewise.
         bias: of the shape of the bias, or None where there is none.
         scale: ``()``.
-        weight_factors: of the shape of the factors, or None where there are none.
+        dropout_multiplier: of the shape of the factors, or None where there are none.
     """
 
     query: Array
@@ -159,7 +159,7 @@ class AttentionGradients(NamedTuple):
     value: Array
     bias: Array | None
     scale: Array
-    weight_factors: Array | None
+    dropout_multiplier: Array | None
 
 
 def values_vjp(
@@ -269,7 +269,7 @@ def attention_vjp(
     empty: Bool[Array, "*batch T"] | None = None,
     bias: Float[Array, "..."] | None = None,
     scale: float | Float[Array, ""] | None = None,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> AttentionGradients:
     r"""Return all gradients of attention, from its weights and its output.
 
@@ -297,7 +297,7 @@ def attention_vjp(
             of something that is -inf may well be. None where no row is.
         bias: the bias that was added, or None; only its shape and dtype matter.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
-        weight_factors: the factors $f$ of the weights, or None.
+        dropout_multiplier: the factors $f$ of the weights, or None.
 
     Returns:
         The gradients, each in the dtype of its operand.
@@ -325,20 +325,20 @@ def attention_vjp(
         check_shape(empty, "empty", rows, "axes (…, N, T) =")
     if bias is not None:
         check_bias(bias, scores_shape)
-    if weight_factors is not None:
-        check_factors(weight_factors, scores_shape)
+    if dropout_multiplier is not None:
+        check_factors(dropout_multiplier, scores_shape)
     if scale is not None:
         check_scale(scale)
     dtype = weights.dtype
     scale = jnp.asarray(1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale, dtype)
     q, k, v, d_output = (x.astype(dtype) for x in (query, key, value, d_output))
     factored, d_factors = weights, None
-    if weight_factors is not None:
-        factored = weights * weight_factors.astype(dtype)
+    if dropout_multiplier is not None:
+        factored = weights * dropout_multiplier.astype(dtype)
     d_weights, d_value = values_vjp(factored, v, d_output)
-    if weight_factors is not None:
-        d_factors = _narrow(weights * d_weights, weight_factors)
-        d_weights = d_weights * weight_factors.astype(dtype)
+    if dropout_multiplier is not None:
+        d_factors = _narrow(weights * d_weights, dropout_multiplier)
+        d_weights = d_weights * dropout_multiplier.astype(dtype)
     inner = row_products(output, d_output)  # (…, N, T, 1)
     inner = inner if d_lse is None else inner - d_lse.astype(dtype)[..., None]
     if empty is not None:
@@ -420,8 +420,8 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
         scores(query, key, operands.bias, operands.scale), visible
     )
     factored = numerators
-    if operands.weight_factors is not None:
-        factored = numerators * operands.weight_factors.astype(numerators.dtype)
+    if operands.dropout_multiplier is not None:
+        factored = numerators * operands.dropout_multiplier.astype(numerators.dtype)
     output = _times(factored, value.astype(numerators.dtype)) / total  # (…, N, T, C)
     of_softmax = (None, None) if recompute else (numerators, total)
     saved = Saved(operands._replace(query=query, key=key, value=value), output, lse, *of_softmax)
@@ -459,7 +459,7 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
     return attention_vjp(
         x.query, x.key, x.value, weights, saved.output, d_output,
         d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=x.bias, scale=x.scale,
-        weight_factors=x.weight_factors,
+        dropout_multiplier=x.dropout_multiplier,
     )  # fmt: skip
 
 
@@ -499,7 +499,7 @@ def recompute_attention(operands: Operands) -> tuple[Array, Array]:
 
 def _with_array_scale(operands: Operands) -> Operands:
     """Make the scale an array, so that it has a gradient."""
-    dtype = wide(operands.query.dtype)
+    dtype = accumulator_dtype(operands.query.dtype)
     return operands._replace(scale=jnp.asarray(operands.scale, dtype))
 
 
@@ -509,9 +509,9 @@ def _by_hand(recompute: bool) -> Callable[[Operands], tuple[Array, Array]]:
         return (output, lse), saved
 
     def pulling(saved: Saved, cotangents: tuple[Array, Array]) -> tuple[Operands]:
-        query, key, value, bias, scale, weight_factors = backward(saved, *cotangents)
+        query, key, value, bias, scale, dropout_multiplier = backward(saved, *cotangents)
         # A mask has no gradient.
-        return (Operands(query, key, value, None, bias, scale, weight_factors),)
+        return (Operands(query, key, value, None, bias, scale, dropout_multiplier),)
 
     return with_gradient_by_hand(keeping, pulling, reference_attention)
 

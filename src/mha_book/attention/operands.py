@@ -16,12 +16,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import (
+    accumulator_dtype,
     check_bias,
     check_factors,
     check_flag,
     check_operands,
     check_scale,
-    wide,
 )
 from mha_book.masks import Mask, as_mask, visibility
 
@@ -47,7 +47,7 @@ class Operands(NamedTuple):
         mask: everything that the caller masks, as one structure, or None.
         bias: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
         scale: factor of the scores, a Python number or an array ``()``.
-        weight_factors: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
+        dropout_multiplier: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
     """
 
     query: Array
@@ -56,7 +56,7 @@ class Operands(NamedTuple):
     mask: Mask | None = None
     bias: Array | None = None
     scale: Any = 1.0  # float | Float[Array, ""]
-    weight_factors: Array | None = None
+    dropout_multiplier: Array | None = None
 
     @property
     def scores_shape(self) -> tuple[Any, ...]:
@@ -74,7 +74,9 @@ class Operands(NamedTuple):
         if mask is not None and mask.array is not None:
             mask = dataclasses.replace(mask, array=mask.array[None])
         query, key, value = (x[None] for x in self[:3])
-        bias, factors = (None if x is None else x[None] for x in (self.bias, self.weight_factors))
+        bias, factors = (
+            None if x is None else x[None] for x in (self.bias, self.dropout_multiplier)
+        )
         return Operands(query, key, value, mask, bias, self.scale, factors)
 
     def visible(self) -> Bool[Array, "..."] | None:
@@ -91,7 +93,7 @@ def prepare(
     bias: Float[Array, "..."] | None = None,
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Operands:
     """Check the arguments of attention and make one record of them.
 
@@ -103,7 +105,7 @@ def prepare(
         bias: full rank ``(…, N, T, S)``.
         is_causal: whether to combine the mask with :func:`~mha_book.masks.causal`.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
-        weight_factors: full rank ``(…, N, T, S)``.
+        dropout_multiplier: full rank ``(…, N, T, S)``.
 
     Returns:
         The record, its mask one structure and its scale resolved.
@@ -129,14 +131,14 @@ def prepare(
     if bias is not None:
         check_bias(bias, scores_shape)
         bias = jnp.asarray(bias) if isinstance(bias, np.ndarray) else bias
-    if weight_factors is not None:
-        check_factors(weight_factors, scores_shape)
-        if isinstance(weight_factors, np.ndarray):
-            weight_factors = jnp.asarray(weight_factors)
+    if dropout_multiplier is not None:
+        check_factors(dropout_multiplier, scores_shape)
+        if isinstance(dropout_multiplier, np.ndarray):
+            dropout_multiplier = jnp.asarray(dropout_multiplier)
     if scale is not None:
         check_scale(scale)
     scale = 1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
-    return Operands(query, key, value, mask, bias, scale, weight_factors)
+    return Operands(query, key, value, mask, bias, scale, dropout_multiplier)
 
 
 def empty_result(operands: Operands) -> tuple[Array, Array]:
@@ -155,7 +157,7 @@ def empty_result(operands: Operands) -> tuple[Array, Array]:
     """
     rows = operands.query.shape[:-1]
     output = jnp.zeros((*rows, operands.value.shape[-1]), operands.query.dtype)
-    return output, jnp.full(rows, -jnp.inf, wide(operands.query.dtype))
+    return output, jnp.full(rows, -jnp.inf, accumulator_dtype(operands.query.dtype))
 
 
 def fold_groups(rows: Float[Array, "*batch T X"], like: Float[Array, "*kv_batch S Y"]) -> Array:

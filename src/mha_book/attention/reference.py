@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check_flag, wide
+from mha_book._checks import accumulator_dtype, check_flag
 from mha_book.attention.operands import Operands, empty_result, fold_groups, prepare
 from mha_book.masks import Mask, zero_unattended
 
@@ -62,7 +62,7 @@ def attention_weights(
     """
     operands = prepare(query, key, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale)
     if operands.is_empty:
-        return jnp.zeros(operands.scores_shape, wide(query.dtype))
+        return jnp.zeros(operands.scores_shape, accumulator_dtype(query.dtype))
     visible = operands.visible()
     query, key, _ = zero_unattended(operands.query, operands.key, operands.key, visible)
     numerators, total, _ = exponentials(scores(query, key, operands.bias, operands.scale), visible)
@@ -80,7 +80,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
     return_lse: Literal[False] = False,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Array: ...
 
 
@@ -95,7 +95,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
     return_lse: Literal[True],
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> tuple[Array, Array]: ...
 
 
@@ -110,7 +110,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
     return_lse: bool,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Array | tuple[Array, Array]: ...
 
 
@@ -124,7 +124,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
     return_lse: bool = False,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> Array | tuple[Array, Array]:
     r"""Return, for every head and query, the average of the values under the attention weights.
 
@@ -145,7 +145,7 @@ def scaled_dot_product_attention(
         is_causal: as in :func:`attention_weights`.
         scale: as in :func:`attention_weights`.
         return_lse: whether to return $\log \sum_j \exp S^{hij}$ too.
-        weight_factors: multiplies the weights after the softmax, as dropout does; full rank
+        dropout_multiplier: multiplies the weights after the softmax, as dropout does; full rank
             ``(…, N, T, S)`` (each axis equal or 1). None for ones.
 
     Returns:
@@ -173,7 +173,7 @@ def scaled_dot_product_attention(
     check_flag(return_lse, "return_lse")
     operands = prepare(
         query, key, value, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
-        weight_factors=weight_factors,
+        dropout_multiplier=dropout_multiplier,
     )  # fmt: skip
     attend = empty_result if operands.is_empty else reference_attention
     output, lse = attend(operands)
@@ -194,8 +194,8 @@ def reference_attention(operands: Operands) -> tuple[Array, Array]:
     numerators, total, lse = exponentials(
         scores(query, key, operands.bias, operands.scale), visible
     )
-    if operands.weight_factors is not None:
-        numerators = numerators * operands.weight_factors.astype(numerators.dtype)
+    if operands.dropout_multiplier is not None:
+        numerators = numerators * operands.dropout_multiplier.astype(numerators.dtype)
     rows = fold_groups(numerators, value)  # (…, K, G·T, S)
     # The weights stay in float32, and so the values are widened to it: a product of half precision
     # alone would round the weights.
@@ -222,7 +222,7 @@ def scores(
     Returns:
         ``(…, N, T, S)``.
     """
-    dtype = wide(query.dtype)
+    dtype = accumulator_dtype(query.dtype)
     shape = (*query.shape[:-1], key.shape[-2])
     # The queries are scaled, not the scores: a compiler may join a product with the subtraction of
     # the row maximum, without rounding between them, and then a huge score exceeds its maximum.

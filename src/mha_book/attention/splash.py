@@ -44,8 +44,8 @@ def splash_attention(operands: Operands) -> tuple[Array, None]:
     :func:`~mha_book.attention.blockwise.blockwise_attention`.
 
     Args:
-        operands: the call, without bias and weight factors; of a mask bounds that are integers and
-            lengths alone.
+        operands: the call, without bias and dropout multiplier; of a mask only bounds that are integers
+            and lengths.
 
     Returns:
         ``(…, N, T, C)``, and None.

@@ -14,13 +14,13 @@ from jaxtyping import Array, Float, Int
 
 from mha_book._checks import (
     RngKey,
+    accumulator_dtype,
     as_key,
     check,
     check_floating,
     check_number,
     check_size,
     check_type,
-    wide,
 )
 from mha_book.models.interface import check_lengths, check_params, check_tokens
 from mha_book.models.smollm2 import (
@@ -79,7 +79,9 @@ def sample_token(
             logits = jnp.full_like(logits, -jnp.inf).at[row, ids].set(best)
         has_choice &= jnp.isfinite(temperature) & (jnp.asarray(temperature) > 0)
         # The largest is 0 before the division, so that none is too small for it.
-        below = (logits - jnp.max(logits, axis=-1, keepdims=True)).astype(wide(logits.dtype))
+        below = (logits - jnp.max(logits, axis=-1, keepdims=True)).astype(
+            accumulator_dtype(logits.dtype)
+        )
         scaled = below / jnp.asarray(temperature, below.dtype)
         chosen = jax.random.categorical(as_key(rng_key), scaled)
     return jnp.where(has_choice, chosen, -1).astype(jnp.int32)

@@ -35,7 +35,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_scale, check_size, wide
+from mha_book._checks import accumulator_dtype, check, check_scale, check_size
 from mha_book.attention import blocks, gradient
 from mha_book.attention.blockwise import blockwise_gradients
 from mha_book.attention.derivatives import with_gradient_by_hand
@@ -315,7 +315,7 @@ def _forward(
     runs = call.placement.num_runs
     q = _split(query, runs, -2)
     zeros = jnp.zeros((*q[0].shape[:-1], value.shape[-1]), query.dtype)
-    nothing = zeros, jnp.full(zeros.shape[:-1], -jnp.inf, wide(query.dtype))
+    nothing = zeros, jnp.full(zeros.shape[:-1], -jnp.inf, accumulator_dtype(query.dtype))
 
     def visit(place: _Place, known: Any, arrived: Arrays) -> tuple[Any, Arrays]:
         """Join what each run of queries knows with what it sees of these keys."""
@@ -350,7 +350,7 @@ def _backward(call: RingCall, kept: Any, cotangents: tuple[Array, Array]) -> Arr
     # The keys go around once more. A compiler that sees the same sends in both passes would keep
     # what came in the first, the keys of all devices, until the second.
     key, value = (gradient.not_before(cotangents[0], x) for x in (key, value))
-    runs, dtype = call.placement.num_runs, wide(query.dtype)
+    runs, dtype = call.placement.num_runs, accumulator_dtype(query.dtype)
     q, out, d_out = (_split(x, runs, -2) for x in (query, output, cotangents[0]))
     row_lse, d_lse = (_split(x, runs, -1) for x in (lse, cotangents[1]))
     nothing = tuple(jnp.zeros_like(_split(x, runs, -2)[0]) for x in (query, key, value))

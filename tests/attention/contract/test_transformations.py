@@ -118,12 +118,12 @@ def test_mapped_over_the_batch_and_differentiated(name: str, mask: str) -> None:
     close(got, expected)
 
 
-@pytest.mark.parametrize("name", [n for n in ANYWHERE if IMPLEMENTATIONS[n].weight_factors])
-def test_weight_factors(name: str) -> None:
+@pytest.mark.parametrize("name", [n for n in ANYWHERE if IMPLEMENTATIONS[n].dropout_multiplier])
+def test_dropout_multiplier(name: str) -> None:
     factors = jnp.asarray(np.random.default_rng(9).integers(0, 3, (B, N, T, S)), jnp.float32)
     for transform in (forward_mode, forward_over_reverse):
         got, expected = (
-            transform(loss_of(n, causal(), weight_factors=factors)) for n in (name, "reference")
+            transform(loss_of(n, causal(), dropout_multiplier=factors)) for n in (name, "reference")
         )
         close(got, expected)
 
