@@ -12,7 +12,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import check, check_floating, check_integers, check_rank
-from mha_book.multihead.layer import Intermediates, multi_head_attention
+from mha_book.multihead.layer import (
+    Intermediates,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
+)
 from mha_book.multihead.parameters import MultiHeadParams
 
 __all__ = ["LayerRecord", "next_token_losses"]
@@ -45,7 +49,7 @@ def attended(
     options = {name: given for name, given in options.items() if given is not None}
     if records is None:
         return multi_head_attention(params, x, **options)
-    output, inside = multi_head_attention(params, x, return_intermediates=True, **options)
+    output, inside = multi_head_attention_with_intermediates(params, x, **options)
     records.append(LayerRecord(inputs, inside))
     return output
 
