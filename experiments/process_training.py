@@ -25,13 +25,17 @@ import numpy as np
 import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array
-from mha_book.sharding.heads import sharded_multi_head_attention
 
+from experiments.processes import die, joined, launch_processes, meet, process_parser
 from mha_book._checks import check, check_size
 from mha_book.models import tiny
-from mha_book.sharding.mesh import MeshAxes, MeshSizes
-from mha_book.sharding.placement import Placement, make_placement
-from mha_book.sharding.processes import die, joined, launch_processes, meet, process_parser
+from mha_book.sharding import (
+    MeshAxes,
+    MeshSizes,
+    Placement,
+    make_placement,
+    sharded_multi_head_attention,
+)
 from mha_book.storage import load_arrays, load_tree, save_arrays, tree_arrays
 
 MODULE = "experiments.process_training"

@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh
-from mha_book.sharding.heads import shard_params, sharded_multi_head_attention
 
 from mha_book import (
     Mask,
@@ -59,7 +58,7 @@ from mha_book.attention.operands import prepare
 from mha_book.heads import heads_first
 from mha_book.layers import gelu, layer_norm, linear, rms_norm, swiglu
 from mha_book.masks import as_mask
-from mha_book.models import tiny, training
+from mha_book.models import tiny
 from mha_book.models.generation import sample_token
 from mha_book.models.tiny import TinyLayer, TinyParams
 from mha_book.multihead.cache import (
@@ -101,13 +100,20 @@ from mha_book.pruning.order import (
 )
 from mha_book.pruning.removal import fold_gates, mean_ablation, prune_heads, prune_model
 from mha_book.rope import rotary_angles, rotate
-from mha_book.sharding import demo
-from mha_book.sharding.all_to_all import all_to_all_attention
-from mha_book.sharding.decode import shard_cache
-from mha_book.sharding.mesh import MeshAxes, MeshSizes
-from mha_book.sharding.placement import balance, make_placement, place, restore
-from mha_book.sharding.plan import plan_cost
-from mha_book.sharding.ring import ring_attention
+from mha_book.sharding import (
+    MeshAxes,
+    MeshSizes,
+    all_to_all_attention,
+    balance,
+    make_placement,
+    place,
+    plan_cost,
+    restore,
+    ring_attention,
+    shard_cache,
+    shard_params,
+    sharded_multi_head_attention,
+)
 from mha_book.specialization import (
     contribution,
     intervals,
@@ -607,7 +613,7 @@ def of_more_dispatch() -> list[WrongCall]:
             "attend: list", on(implementation=["reference"]), "implementation", "one of",
             "['reference']",
         ),
-        bad("attend: return_lse", on(return_lse="no"), "return_lse", "True", "'no'"),
+        bad("attend: soft cap", on(logit_softcap=-1.0), "logit_softcap", "positive", "-1.0"),
         bad(
             "attend: cannot serve",
             lambda: attend(
@@ -615,8 +621,6 @@ def of_more_dispatch() -> list[WrongCall]:
             ),
             "implementation", "serves", "jax_nn",
         ),
-        bad("reference: return_lse", lambda: scaled_dot_product_attention(
-            Q, KEY, VALUE, return_lse="no"), "return_lse", "True", "'no'"),
         bad("select: text", lambda: select("reference"), "spec", "AttentionSpec", "str"),
         bad("select: arrays", lambda: select(Q), "spec", "AttentionSpec", "Array"),
         bad(
@@ -1433,7 +1437,6 @@ def of_sharding() -> list[WrongCall]:
         bad("ring: no mesh", lambda: turn(mesh=None), "mesh", "jax.set_mesh", "None"),
         bad("ring: positions", lambda: turn(x[:, :6], x[:, :6]), "query", "multiple of 4", "6"),
         bad("ring: keys", lambda: turn(key=x[:, :4]), "key", "axis -2 of 8", "4"),
-        bad("ring: flag", lambda: turn(return_lse=1), "return_lse", "True or False", "1"),
         bad("ring: unroll", lambda: turn(unroll=0), "unroll", "positive", "0"),
         bad("ring: placement", lambda: turn(placement="spiral", is_causal=True), "placement",
             "zigzag", "spiral"),
@@ -1463,14 +1466,8 @@ def of_sharding() -> list[WrongCall]:
         bad("plan: method", lambda: plan(devices=MeshSizes(), method="star"), "method", "ring",
             "'star'"),
         bad("plan: batch", lambda: plan(devices=MeshSizes(), batch=0), "batch", "positive", "0"),
-        bad("demo: processes", lambda: demo.launch(0), "processes", "positive", "0"),
-        bad("demo: fail", lambda: demo.launch(2, fail=2), "fail", "0 to 1", "2"),
-        bad("demo: timeout", lambda: demo.launch(2, timeout=0), "timeout", "positive", "0"),
-        bad("train: over", lambda: training.launch(2, over="heads"), "over", "sequences",
-            "'heads'"),
-        bad("train: steps", lambda: training.launch(2, steps=0), "steps", "positive", "0"),
-        bad("train: processes", lambda: training.launch(3, over="sequences"), "processes",
-            "divisor of the 8", "3"),
+        bad("plan: negative width", lambda: plan(devices=MeshSizes(), d_model=0), "d_model",
+            "positive", "0"),
     ]  # fmt: skip
 
 

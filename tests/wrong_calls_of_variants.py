@@ -26,7 +26,8 @@ from mha_book import (
 )
 from mha_book.attention.dispatch import AttentionSpec, choices
 from mha_book.attention.gradient import row_products, softmax_vjp
-from mha_book.costs import attention_size, feed_forward_parameter_count, latent_size
+from mha_book.attention.platform import target_platform
+from mha_book.costs import attention_size, latent_size
 from mha_book.layers import layer_norm, linear
 from mha_book.models import generation, minilm, smollm2, tiny, tokens
 from mha_book.multihead import variants
@@ -204,12 +205,12 @@ def of_numbers_and_flags() -> list[WrongCall]:
             "1267"),
         bad("init_cache: an array for a dtype", lambda: init_cache(1, 1, 2, 3, dtype=one), "dtype",
             "floating", "Array"),
-        bad("spec: return_lse", lambda: attention_spec(Q, KEY, VALUE, return_lse="no"),
-            "return_lse", "True or False", "'no'"),
-        bad("spec: forward_mode", lambda: attention_spec(Q, KEY, VALUE, forward_mode=0),
-            "forward_mode", "True or False", "0"),
-        bad("select: platform", lambda: select(spec._replace(platform="cuda")), "platform",
-            "one of cpu, gpu, tpu", "'cuda'"),
+        bad("spec: wants", lambda: attention_spec(Q, KEY, VALUE, wants="lse"),
+            "wants", "some of dropout_multiplier, forward_mode, lse", "'lse'"),
+        bad("select: platform", lambda: select(spec._replace(platform=3)), "platform", "str",
+            "int"),
+        bad("target: platform", lambda: target_platform("amd"), "name", "one of cpu, gpu, tpu",
+            "'amd'"),
         bad("choices: heads", lambda: choices(num_heads=None), "num_heads", "positive", "None"),
         bad("choices: lengths", lambda: choices([1.5]), "lengths", "positive integers", "1.5"),
         bad("choices: dtypes", lambda: choices(dtypes="float32"), "dtypes", "floating", "'l'"),
@@ -219,8 +220,6 @@ def of_numbers_and_flags() -> list[WrongCall]:
             "has_output_bias", "True or False", "2"),
         bad("latent size: form", lambda: latent_size(8, 2, 4, 2, 2, 2, is_absorbed="expanded"),
             "is_absorbed", "True or False", "'expanded'"),
-        bad("feed forward: gated", lambda: feed_forward_parameter_count(8, 2, is_gated="no"),
-            "is_gated", "True or False", "'no'"),
         bad("softmax_vjp: integers", lambda: softmax_vjp(one, one.astype(int)), "d_weights",
             "floating", "int32"),
         bad("row_products: complex", lambda: row_products(one, one * 1j), "d_x", "floating",

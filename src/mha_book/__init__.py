@@ -3,7 +3,7 @@
 The operations most used are here; every idea has the module that bears its name.
 """
 
-from mha_book.attention.dispatch import attend, attention_spec, select
+from mha_book.attention.dispatch import attend, attend_with_lse, attention_spec, select
 from mha_book.attention.reference import attention_weights, scaled_dot_product_attention
 from mha_book.heads import combine_heads, split_heads
 from mha_book.masks import Mask, array_mask, causal, padding, segments, sliding_window
@@ -25,6 +25,7 @@ __all__ = [
     "Mask",
     "MultiHeadParams",
     "attend",
+    "attend_with_lse",
     "attention_spec",
     "attention_weights",
     "causal",

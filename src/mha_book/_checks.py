@@ -262,6 +262,18 @@ def check_operands(query: Any, key: Any, value: Any) -> None:
     Raises:
         ValueError: a rank, dtype or axis does not fit.
     """
+    if isinstance(query, jax.Array) and isinstance(key, jax.Array) and isinstance(value, jax.Array):
+        q, k, v = query.shape, key.shape, value.shape
+        if (  # the usual case, in one look
+            query.dtype == key.dtype == value.dtype
+            and jnp.issubdtype(query.dtype, jnp.floating)
+            and len(q) == len(k) == len(v) > 2
+            and q[:-3] == k[:-3]
+            and k[:-1] == v[:-1]
+            and q[-1] == k[-1]
+            and (q[-3] == k[-3] or (k[-3] and q[-3] % k[-3] == 0))
+        ):
+            return
     for array, name, axes in (
         (query, "query", "(…, N, T, H)"),
         (key, "key", "(…, K, S, H)"),

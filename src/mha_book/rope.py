@@ -70,8 +70,8 @@ def rotary_angles(
     axes = (1,) * (positions.ndim - 1) + (-1,)
     if any(isinstance(x, jax.core.Tracer) for x in (theta, factor)):
         base, divisor = (jnp.asarray(x, jnp.float32) for x in (theta, factor))
-        speeds = base ** jnp.asarray(exponents, jnp.float32) / divisor
-        return positions.astype(jnp.float32) * speeds.reshape(axes)
+        speeds = jnp.reshape(base ** jnp.asarray(exponents, jnp.float32) / divisor, axes)
+        return positions.astype(jnp.float32) * speeds
     exact = np.reshape(float(theta) ** exponents / float(factor), axes)
     plain = positions.astype(jnp.float32) * jnp.asarray(exact, jnp.float32)
     return jnp.where(jnp.abs(plain) < 1024, plain, _reduced_angles(positions, exact))
@@ -93,7 +93,7 @@ def _reduced_angles(positions: Array, speeds: np.ndarray) -> Array:
     carried = carried + ((below & half) * (low >> 16) >> 16)  # the high half of below * low
     fraction = below * high + above * low + carried  # in turns of 2^-32
     signed = jax.lax.bitcast_convert_type(fraction, jnp.int32)
-    return signed.astype(jnp.float32) * jnp.float32(2 * np.pi / 2**32)
+    return jnp.multiply(signed.astype(jnp.float32), jnp.float32(2 * np.pi / 2**32))
 
 
 def rotate(

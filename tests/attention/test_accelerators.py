@@ -35,7 +35,7 @@ def causally(name: str | None) -> Callable[..., jax.Array]:
 @pytest.mark.parametrize("target", ["v5e", "v6e"])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_the_choice_is_splash_attention_and_holds_no_scores(target: str, direction: str) -> None:
-    """Not from this machine's platform: from the one that the program is lowered for."""
+    """Not from this machine's platform: from the one that `compile_for` names."""
     forward = direction == "forward"
     function = causally(None) if forward else gradients(causally(None))
     program = compiled.compile_for(

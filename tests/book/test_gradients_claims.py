@@ -15,7 +15,7 @@ from mha_book.multihead.dropout import Dropout
 from mha_book.multihead.gradient import multi_head_attention_vjp
 from mha_book.multihead.layer import project_heads
 from mha_book.notation import Equation, multi_head_layer
-from mha_book.notation.layer import layer_arrays
+from mha_book.notation.system import layer_arrays
 from tests.book.verdicts import decides
 
 T, N, H, C, D, B = 3, 5, 2, 7, 11, 13

@@ -1,7 +1,5 @@
 """The evidence for the claims of the chapter on the multi-head layer."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,11 +15,9 @@ from mha_book import (
     unfuse,
 )
 from mha_book.multihead.layer import project_heads
-from tests.book import gates
 from tests.book.verdicts import decides
 from tests.scripts import regenerate_layer_peers as peers
 
-DATA = gates.ROOT / "book" / "data" / "multi-head-layer.json"
 P, Q, Z = np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.zeros(2)
 PAIRS = np.array([[P, P], [Q, Q], [P, Q]])
 PAIR_TARGET = PAIRS.max(axis=1, keepdims=True)
@@ -169,16 +165,6 @@ def test_concatenation_is_a_sum():
     np.testing.assert_allclose(wide, np.einsum("hic,hcd->id", o, w_o), atol=1e-12)
     np.testing.assert_allclose(output, sum(o[h] @ w_o[h] for h in range(5)), atol=1e-5)
     decides("C03", "confirmed")
-
-
-@pytest.fixture(scope="module")
-def attentions(needs_models):
-    """The attention parameters of all layers of both models, by name."""
-    from mha_book.models.minilm import load_minilm
-    from mha_book.models.smollm2 import load_smollm2
-
-    models = {"SmolLM2": load_smollm2(), "MiniLM": load_minilm()}
-    return {name: [x.attention for x in m.params.layers] for name, m in models.items()}
 
 
 @pytest.mark.needs_models
@@ -341,31 +327,12 @@ def test_capacity():
 # What the chapter says of torch and transformers: the stored facts, and torch itself.
 
 
-def stored():
-    facts = json.loads(DATA.read_text(encoding="utf8"))
-    assert set(facts.pop("provenance")) >= {"command", "torch", "transformers"}
-    return facts
-
-
-def test_flax_and_equinox_project_three_times():
-    """One product for all heads of a projection, three projections."""
-    import equinox
-    from flax import nnx
-
-    flax = nnx.MultiHeadAttention(8, 64, decode=False, rngs=nnx.Rngs(0))
-    kernels = [getattr(flax, name).kernel.shape for name in ("query", "key", "value")]
-    assert kernels == [(64, 8, 8)] * 3
-    layer = equinox.nn.MultiheadAttention(8, 64, key=jax.random.key(0))
-    names = ("query_proj", "key_proj", "value_proj")
-    assert [getattr(layer, name).weight.shape for name in names] == [(64, 64)] * 3
-
-
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("default")
-def test_products_of_public_implementations():
+def test_products_of_public_implementations(layer_peers):
     """None multiplies head by head; nn.MultiheadAttention and GPT-2 fuse, BERT and Llama do not."""
     found = peers.peer_products()
-    assert found == stored()["products"]
+    assert found == layer_peers["products"]
     assert found["torch nn.MultiheadAttention, self-attention"] == [192, 64]
     assert found["transformers GPT2Attention"] == [192, 64]
     assert found["transformers BertSelfAttention"] == [64, 64, 64]

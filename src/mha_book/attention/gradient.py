@@ -48,14 +48,8 @@ from mha_book.masks import zero_unattended
 
 __all__ = [
     "AttentionGradients",
-    "Saved",
     "attention_vjp",
-    "backward",
     "broadcast_vjp",
-    "forward",
-    "manual_attention",
-    "not_before",
-    "recompute_attention",
     "row_products",
     "scores_vjp",
     "softmax_jacobian",
@@ -398,16 +392,6 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
     Args:
         operands: what :func:`~mha_book.attention.operands.prepare` gave.
         recompute: whether to keep the log-sum-exp in place of the exponentials.
-
-    Returns:
-        ``(…, N, T, C)`` in the dtype of the query, ``(…, N, T)``, and what was kept.
-
-    Example:
-        >>> from mha_book.attention.operands import prepare
-        >>> x = jnp.ones((2, 3, 4))
-        >>> _, _, saved = forward(prepare(x, x, x), recompute=True)
-        >>> saved.lse.shape, saved.exponentials
-        ((2, 3), None)
     """
     check_type(operands, "operands", Operands, "what prepare gives")
     if operands.is_empty:
@@ -417,7 +401,7 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
     visible = operands.visible()
     query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
     numerators, total, lse = exponentials(
-        scores(query, key, operands.bias, operands.scale), visible
+        scores(query, key, operands.bias, operands.scale, operands.softcap), visible
     )
     factored = numerators
     if operands.dropout_multiplier is not None:
@@ -435,16 +419,6 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         saved: what was kept.
         d_output: ``(…, N, T, C)``.
         d_lse: ``(…, N, T)``, or None for zeros.
-
-    Returns:
-        The gradients.
-
-    Example:
-        >>> from mha_book.attention.operands import prepare
-        >>> x = jnp.ones((2, 3, 4))
-        >>> output, _, saved = forward(prepare(x, x, x))
-        >>> backward(saved, output).value.shape
-        (2, 3, 4)
     """
     check_type(saved, "saved", Saved, "what forward gives")
     check_numbers(d_output, "d_output", saved.output.shape, "the shape of the output,")
@@ -452,7 +426,9 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
     weights, total = saved.exponentials, saved.total
     if weights is None or total is None:
         query = not_before(d_output, x.query)
-        weights, total, _ = exponentials(scores(query, x.key, x.bias, x.scale), x.visible())
+        weights, total, _ = exponentials(
+            scores(query, x.key, x.bias, x.scale, x.softcap), x.visible()
+        )
     # The sum of a row divides the few numbers of d_output, not the many of the weights.
     d_output = d_output.astype(weights.dtype) / total
     d_lse = None if d_lse is None else d_lse / total[..., 0]
@@ -474,13 +450,6 @@ def not_before(awaited: Array, x: Array) -> Array:
     Args:
         awaited: what has to be there first.
         x: an array.
-
-    Returns:
-        ``x``.
-
-    Example:
-        >>> not_before(jnp.ones(2), jnp.array([3.0])).tolist()
-        [3.0]
     """
     summed = jnp.sum(awaited)
     never = jnp.logical_and(jnp.isnan(summed), jnp.isinf(summed))
@@ -495,6 +464,11 @@ def manual_attention(operands: Operands) -> tuple[Array, Array]:
 def recompute_attention(operands: Operands) -> tuple[Array, Array]:
     """Attend with the backward pass by hand, the weights computed again."""
     return _recompute(_with_array_scale(operands))
+
+
+def why_unsupported(spec: Any) -> str | None:
+    """Return why the backward pass by hand cannot serve an attention spec, or None."""
+    return "its gradient by hand knows no soft cap of the scores" if spec.has_softcap else None
 
 
 def _with_array_scale(operands: Operands) -> Operands:

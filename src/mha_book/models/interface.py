@@ -48,7 +48,7 @@ def attended(
     """
     options = {name: given for name, given in options.items() if given is not None}
     if records is None:
-        return multi_head_attention(params, x, **options)
+        return jnp.asarray(multi_head_attention(params, x, **options))
     output, inside = multi_head_attention_with_intermediates(params, x, **options)
     records.append(LayerRecord(inputs, inside))
     return output

@@ -102,67 +102,36 @@ class LinearParams(NamedTuple):
 
 
 class EmbeddingParams(NamedTuple):
-    """What turns tokens into vectors: the sum of three embeddings, normalized.
+    """What turns tokens into vectors: the sum of three embeddings, normalized."""
 
-    Args:
-        word: ``(V, D)``, by token.
-        position: ``(max_length, D)``, by position.
-        kind: ``(2, D)``, by sentence of a pair; a single sentence has kind 0 throughout.
-        norm: the layer norm of the sum.
-    """
-
-    word: Array
-    position: Array
-    kind: Array
+    word: Array  # (V, D), by token
+    position: Array  # (max_length, D), by position
+    kind: Array  # (2, D), by sentence of a pair; a single sentence has kind 0 throughout
     norm: LayerNormParams
 
 
 class LayerParams(NamedTuple):
-    """One layer.
+    """One layer; the norms come after attention and at the end."""
 
-    Args:
-        attention: the multi-head layer, all biases present.
-        attention_norm: the layer norm after it.
-        widen: the first map of the feed-forward part, ``(D, F)``.
-        narrow: the second, ``(F, D)``.
-        output_norm: the layer norm at the end.
-    """
-
-    attention: MultiHeadParams
+    attention: MultiHeadParams  # all biases present
     attention_norm: LayerNormParams
-    widen: LinearParams
-    narrow: LinearParams
+    widen: LinearParams  # (D, F)
+    narrow: LinearParams  # (F, D)
     output_norm: LayerNormParams
 
 
 class MiniLMParams(NamedTuple):
-    """All weights, a pytree: pass it to jitted functions as an argument.
-
-    Args:
-        embeddings: of tokens and positions.
-        layers: one :class:`LayerParams` a layer.
-    """
+    """All weights, a pytree: pass it to jitted functions as an argument."""
 
     embeddings: EmbeddingParams
     layers: tuple[LayerParams, ...]
 
 
 def from_checkpoint(tensors: Mapping[str, Any], config: MiniLMConfig = CONFIG) -> MiniLMParams:
-    """Sort the tensors of a BERT checkpoint into the pytree.
+    """Return the parameters from a BERT checkpoint: NumPy arrays by their names there.
 
-    A checkpoint of torch has its matrices as ``(out, in)``; here they are ``(in, out)``, and those
-    of attention have the heads as an axis of their own.
-
-    Args:
-        tensors: NumPy arrays by their names in the checkpoint. The pooler's are not used.
-        config: the sizes.
-
-    Returns:
-        The parameters, in the dtype of the checkpoint.
-
-    Raises:
-        ValueError: ``tensors`` is no mapping, or a tensor is missing, is not of floating point, or
-            has not the sizes of ``config``.
+    torch has its matrices as ``(out, in)``; here they are ``(in, out)``, and those of attention
+    have the heads as an axis of their own. The dtype stays; the pooler is not used.
     """
     check_type(tensors, "tensors", Mapping, "arrays by their names in the checkpoint")
     check_type(config, "config", MiniLMConfig)
@@ -260,13 +229,7 @@ FILES = {  # path inside the package: sha256
 
 
 class MiniLM(NamedTuple):
-    """The loaded model.
-
-    Args:
-        params: the weights, float32: a pytree. Pass it to jitted functions as an argument.
-        config: the sizes.
-        tokenizer: a ``tokenizers.Tokenizer``, without padding and truncation of its own.
-    """
+    """The loaded model: weights in float32, sizes, and a tokenizer that neither pads nor cuts."""
 
     params: MiniLMParams
     config: MiniLMConfig
@@ -451,12 +414,6 @@ def embed(
 
     Raises:
         ValueError: as in :func:`encode`.
-
-    Example:
-        >>> tiny = MiniLMConfig(vocab_size=7, d_model=6, num_layers=2, num_heads=3, head_dim=2)
-        >>> params = init_minilm(jax.random.key(0), tiny)
-        >>> embed(params, jnp.array([[1, 2, 3, 0]]), jnp.array([3])).shape
-        (1, 6)
     """
     hidden = encode(params, token_ids, lengths, gates=gates, implementation=implementation)
     return mean_pool(hidden[-1], lengths)

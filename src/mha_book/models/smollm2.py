@@ -90,55 +90,29 @@ CONFIG = SmolLM2Config()
 
 
 class SmolLM2Layer(NamedTuple):
-    """The weights of one layer.
+    """The weights of one layer."""
 
-    Args:
-        attention_norm: ``(D,)``.
-        attention: the multi-head parameters.
-        feed_forward_norm: ``(D,)``.
-        w_gate: ``(D, F)``.
-        w_up: ``(D, F)``.
-        w_down: ``(F, D)``.
-    """
-
-    attention_norm: Array
+    attention_norm: Array  # (D,)
     attention: MultiHeadParams
-    feed_forward_norm: Array
-    w_gate: Array
-    w_up: Array
-    w_down: Array
+    feed_forward_norm: Array  # (D,)
+    w_gate: Array  # (D, F)
+    w_up: Array  # (D, F)
+    w_down: Array  # (F, D)
 
 
 class SmolLM2Params(NamedTuple):
-    """The weights of the model; give them to jitted functions as an argument, never by capture.
+    """The weights of the model; give them to jitted functions as an argument, never by capture."""
 
-    Args:
-        token_embedding: ``(V, D)``, for input and output alike.
-        layers: one :class:`SmolLM2Layer` a layer.
-        output_norm: ``(D,)``.
-    """
-
-    token_embedding: Array
+    token_embedding: Array  # (V, D), for input and output alike
     layers: tuple[SmolLM2Layer, ...]
-    output_norm: Array
+    output_norm: Array  # (D,)
 
 
 def from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> SmolLM2Params:
-    """Sort the tensors of a GGUF file into the pytree, widened to float32.
+    """Return the parameters in a GGUF file, by a ``gguf.GGUFReader``, widened to float32.
 
     The file has the rows of the query and key matrices in the order that lets rotary positions
     turn adjacent pairs of features, as :func:`mha_book.rope.rotate` does.
-
-    Args:
-        reader: a ``gguf.GGUFReader``.
-        config: the sizes.
-
-    Returns:
-        The parameters. Progress shows on a terminal.
-
-    Raises:
-        ValueError: ``reader`` is none, or lacks a tensor, or one has not the sizes of ``config``.
-        ModuleNotFoundError: gguf is missing; the message says how to install it.
     """
     check(hasattr(reader, "tensors"), "reader", "a gguf.GGUFReader", type(reader).__name__)
     check_type(config, "config", SmolLM2Config)
@@ -189,21 +163,10 @@ def from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> SmolLM2Params:
 
 
 def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Tokenizer:
-    """Build the byte-level BPE tokenizer from the metadata of a GGUF file.
+    """Return the byte-level BPE tokenizer in a GGUF file; ``pad_id`` begins every sequence.
 
     As in transformers, the name of a special token inside a text becomes that token; for text that
-    is not to be trusted see ``special`` of :func:`~mha_book.models.tokens.tokenize`.
-
-    Args:
-        reader: a ``gguf.GGUFReader``.
-        config: the sizes; its ``pad_id`` begins every sequence.
-
-    Returns:
-        A ``tokenizers.Tokenizer``.
-
-    Raises:
-        ValueError: ``reader`` is none, or its file has no tokenizer.
-        ModuleNotFoundError: tokenizers is missing; the message says how to install it.
+    is not to be trusted see ``parse_special`` of :func:`~mha_book.models.tokens.tokenize`.
     """
     check(hasattr(reader, "fields"), "reader", "a gguf.GGUFReader", type(reader).__name__)
     check_type(config, "config", SmolLM2Config)
@@ -243,13 +206,7 @@ FILE = (  # path inside the package, sha256
 
 
 class SmolLM2(NamedTuple):
-    """What :func:`load_smollm2` returns.
-
-    Args:
-        params: the weights, float32: a pytree. Pass it to jitted functions as an argument.
-        config: the sizes.
-        tokenizer: a ``tokenizers.Tokenizer``.
-    """
+    """The loaded model: weights in float32, sizes, and the tokenizer."""
 
     params: SmolLM2Params
     config: SmolLM2Config
@@ -340,8 +297,7 @@ def forward_with_intermediates(
         **options: as :func:`forward` takes them.
 
     Returns:
-        Logits ``(B, T, V)``, and a tuple of ``L``
-        :class:`~mha_book.models.interface.LayerRecord`.
+        Logits ``(B, T, V)`` and ``L`` records, :class:`~mha_book.models.interface.LayerRecord`.
 
     Raises:
         ValueError: as in :func:`forward`.
@@ -392,18 +348,11 @@ def hidden_states(
     attention: Callable[[int, SmolLM2Layer, Array, Array], Array],
     config: SmolLM2Config = CONFIG,
 ) -> Float[Array, "B T D"]:
-    """Return what the layers make of the tokens, normalized for the output embedding.
+    """Return what the layers make of the tokens, normalized for the output, ``(B, T, D)``.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``; an id that is none of 0 to ``V - 1`` gives NaN.
-        attention: from the number of a layer, its weights, the residual stream ``(B, T, D)`` and
-            the same normalized, what its attention adds, ``(B, T, D)``: over whole sequences in
-            :func:`forward`, over caches in :func:`decode_step`.
-        config: the sizes and constants.
-
-    Returns:
-        ``(B, T, D)``.
+    ``attention`` takes the number of a layer, its weights, the residual stream ``(B, T, D)`` and
+    the same normalized, and gives what the layer's attention adds: over whole sequences in
+    :func:`forward`, over caches in :func:`decode_step`.
     """
     x = embed_tokens(params.token_embedding, token_ids)  # (B, T, D)
     for number, layer in enumerate(params.layers):
@@ -446,22 +395,21 @@ def loss(
     lengths: Int[Array, " B"] | None = None,
     **options: Any,
 ) -> Float[Array, ""]:
-    """Return the mean negative log-likelihood of each token given those before it, in nats.
+    """Return the mean of :func:`token_losses` over all real predicted tokens, in nats.
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted.
+        token_ids: ``(B, T)`` with ``T >= 2``.
         lengths: ``(B,)``, the number of real tokens; None for all. One of them at least is 2 or
-            more: else nothing is predicted, and the mean of nothing is NaN.
+            more: else nothing is predicted.
         **options: passed to :func:`forward`.
 
     Returns:
-        A scalar: the mean over all real predicted tokens; NaN where there are none, which only a
-        jitted function that is given its ``lengths`` can meet.
+        A scalar; NaN where nothing is predicted, which only a jitted function that is given its
+        ``lengths`` can meet.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, or (where ``lengths`` are known,
-            outside ``jax.jit``) no sequence has two real tokens.
+        ValueError: an argument does not fit, or no sequence has two real tokens.
     """
     nll = token_losses(params, token_ids, lengths=lengths, **options)  # (B, T - 1)
     if lengths is None:
@@ -539,9 +487,8 @@ def prefill(
         The logits of the token after each prompt, ``(B, V)``, and the caches.
 
     Raises:
-        ValueError: an argument's axes do not fit, a cache holds tokens already, or has not as many
-            slots as a prompt has tokens (outside ``jax.jit``, as in
-            :func:`~mha_book.multihead.cache.append`).
+        ValueError: an argument's axes do not fit, or (outside ``jax.jit``) a cache holds tokens
+            already or has fewer slots than a prompt has tokens.
     """
     _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)

@@ -115,39 +115,23 @@ class TinyConfig:
 
 
 class TinyLayer(NamedTuple):
-    """One layer; the last three are None in a model of attention alone.
+    """One layer; the last three are None in a model of attention alone."""
 
-    Args:
-        attention_norm: the layer norm before attention.
-        attention: the multi-head parameters.
-        feed_forward_norm: the layer norm before the feed-forward part.
-        widen: its first map, ``(D, F)``.
-        narrow: its second, ``(F, D)``.
-    """
-
-    attention_norm: LayerNormParams
+    attention_norm: LayerNormParams  # before attention
     attention: MultiHeadParams
-    feed_forward_norm: LayerNormParams | None = None
-    widen: LinearParams | None = None
-    narrow: LinearParams | None = None
+    feed_forward_norm: LayerNormParams | None = None  # before the feed-forward part
+    widen: LinearParams | None = None  # (D, F)
+    narrow: LinearParams | None = None  # (F, D)
 
 
 class TinyParams(NamedTuple):
-    """All weights, a pytree: pass it to jitted functions as an argument.
+    """All weights, a pytree: pass it to jitted functions as an argument."""
 
-    Args:
-        token_embedding: ``(V, D)``.
-        position_embedding: ``(max_length, D)``, or None where positions are not learned.
-        layers: one :class:`TinyLayer` a layer.
-        output_norm: the layer norm after the last layer.
-        unembedding: ``(D, V)``, from the residual stream to logits.
-    """
-
-    token_embedding: Array
-    position_embedding: Array | None
+    token_embedding: Array  # (V, D)
+    position_embedding: Array | None  # (max_length, D); None where positions are not learned
     layers: tuple[TinyLayer, ...]
     output_norm: LayerNormParams
-    unembedding: Array
+    unembedding: Array  # (D, V)
 
 
 def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float32) -> TinyParams:
@@ -240,7 +224,7 @@ def forward(
         positions: ``(T,)``, the place of each token in its text, where they lie in another order
             (``attention`` has to know that order too, for its mask); None for their own order.
         attention: the layer, or what is called in its place, for example
-            :func:`~mha_book.sharding.heads.sharded_multi_head_attention` with its mesh.
+            :func:`~mha_book.sharding.layer.sharded_multi_head_attention` with its mesh.
 
     Returns:
         Logits ``(B, T, V)``.
@@ -346,23 +330,7 @@ def angles(
     token_ids: Int[Array, "B T"],
     positions: Int[Array, " T"] | None = None,
 ) -> Float[Array, "T pairs"] | None:
-    """Return the angles that every layer rotates queries and keys by.
-
-    Args:
-        config: the sizes.
-        token_ids: ``(B, T)``, of which only the length is used.
-        positions: ``(T,)``, as in :func:`forward`.
-
-    Returns:
-        ``(T, H/2)``, or None where positions are not rotary.
-
-    Raises:
-        ValueError: the width of a head is odd.
-
-    Example:
-        >>> angles(TinyConfig(vocab_size=7, positions="rotary"), jnp.zeros((1, 5), int)).shape
-        (5, 8)
-    """
+    """Return the angles that every layer rotates queries and keys by, ``(T, H/2)``, or None."""
     check_type(config, "config", TinyConfig)
     check_rank(token_ids, "token_ids", "(B, T)", 2)
     if positions is not None:
@@ -378,26 +346,9 @@ def angles(
 def token_losses(
     params: TinyParams, token_ids: Int[Array, "B T"], *, config: TinyConfig, **options: Any
 ) -> Float[Array, "B T-1"]:
-    """Return the negative log-likelihood of each token given those before it, in nats.
+    """Return the negative log-likelihood of each token but the first, ``(B, T - 1)``, in nats.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted. The model
-            sees ``T - 1`` tokens, so that ``T`` may exceed ``max_length`` by one.
-        config: the sizes and the rates of dropout.
-        **options: passed to :func:`forward`.
-
-    Returns:
-        ``(B, T - 1)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
-    Example:
-        >>> config = TinyConfig(vocab_size=7, d_model=8)
-        >>> params = init_tiny(jax.random.key(0), config)
-        >>> token_losses(params, jnp.array([[1, 2, 3]]), config=config).shape
-        (1, 2)
+    The model sees ``T - 1`` tokens, so that ``T`` may exceed ``max_length`` by one.
     """
     check_type(config, "config", TinyConfig)
     check_tokens(token_ids, None, longest=config.max_length + 1)
@@ -409,16 +360,17 @@ def token_losses(
 def loss(
     params: TinyParams, token_ids: Int[Array, "B T"], *, config: TinyConfig, **options: Any
 ) -> Float[Array, ""]:
-    """Return the mean of :func:`token_losses`.
+    """Return the mean negative log-likelihood of each token given those before it, in nats.
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)`` with ``T >= 2``.
+        token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted, so that
+            ``T`` may exceed ``max_length`` by one.
         config: the sizes and the rates of dropout.
         **options: passed to :func:`forward`.
 
     Returns:
-        A scalar, in nats for each token; ``log(V)`` where the model knows nothing.
+        A scalar; ``log(V)`` where the model knows nothing.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.

@@ -215,24 +215,7 @@ def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
 def sample_windows(
     token_ids: Int[Array, " P"], rng_key: RngKey, count: int, length: int
 ) -> Int[Array, "B T"]:
-    """Return windows of a text that begin at random places, all equally likely.
-
-    Args:
-        token_ids: ``(P,)``.
-        rng_key: PRNG key, which alone decides the places.
-        count: ``B``.
-        length: ``T``, at most ``P``.
-
-    Returns:
-        ``(B, T)``.
-
-    Raises:
-        ValueError: the text is shorter than a window.
-
-    Example:
-        >>> sample_windows(jnp.arange(5), jax.random.key(0), 2, 5).tolist()
-        [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
-    """
+    """Return ``(count, length)`` tokens: windows at random places of a text, all equally likely."""
     last = _last_start(token_ids, count, length)
     starts = jax.random.randint(as_key(rng_key), (count,), 0, last + 1, jnp.int32)
     return token_ids[starts[:, None] + jnp.arange(length, dtype=jnp.int32)[None, :]]
@@ -241,23 +224,7 @@ def sample_windows(
 def evenly_spaced_windows(
     token_ids: Int[Array, " P"], count: int, length: int
 ) -> Int[Array, "B T"]:
-    """Return windows that begin at evenly spaced places, the first and the last included.
-
-    Args:
-        token_ids: ``(P,)``.
-        count: ``B``, at least 1.
-        length: ``T``, at most ``P``.
-
-    Returns:
-        ``(B, T)``; the same for every call, to score models on.
-
-    Raises:
-        ValueError: the text is shorter than a window.
-
-    Example:
-        >>> evenly_spaced_windows(jnp.arange(6), 2, 3).tolist()
-        [[0, 1, 2], [3, 4, 5]]
-    """
+    """Return ``(count, length)`` tokens: windows evenly spaced from a text's start to its end."""
     starts = np.linspace(0, _last_start(token_ids, count, length), count).astype(np.int32)
     return token_ids[jnp.asarray(starts[:, None] + np.arange(length, dtype=np.int32)[None, :])]
 

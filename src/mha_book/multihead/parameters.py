@@ -157,12 +157,12 @@ def _check_heads(num_heads: int, num_kv_heads: int, name: str) -> None:
     check(divides, name, f"a number of heads that divides N = {num_heads}", num_kv_heads)
 
 
-def _check_output(w_o: Array, num_heads: int, width: int) -> None:
+def _check_output(w_o: Any, num_heads: int, width: int) -> None:
     fits = w_o.ndim == 3 and w_o.shape[:2] == (num_heads, width)
     check(fits, "w_o", f"axes (N, C, D) = ({num_heads}, {width}, any)", f"shape {w_o.shape}")
 
 
-def _check_biases(params: Any, shapes: dict[str, tuple[int, ...]], like: Array) -> None:
+def _check_biases(params: Any, shapes: dict[str, tuple[int, ...]], like: Any) -> None:
     for name, shape in shapes.items():
         bias = getattr(params, name)
         if bias is not None:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import check, check_axis, check_floating, check_rank, check_scale, check_shape
-from mha_book.attention.dispatch import attend
+from mha_book.attention.dispatch import attend, attend_with_lse
 from mha_book.attention.operands import fold_groups, prepare
 from mha_book.attention.reference import scores
 from mha_book.masks import Mask, zero_unattended
@@ -64,9 +64,7 @@ def sink_logit_attention(
     query, key, value = project_qkv(params, x, angles=angles)
     check_floating(sink, "sink", x, "x")
     check_shape(sink, "sink", (query.shape[-3],), "axes (N,) =")
-    heads, lse = attend(
-        query, key, value, layout="NTH", mask=mask, is_causal=is_causal, return_lse=True
-    )
+    heads, lse = attend_with_lse(query, key, value, layout="NTH", mask=mask, is_causal=is_causal)
     lse = jnp.maximum(lse, jnp.finfo(lse.dtype).min)  # of an empty row, if the sink is -inf too
     logit = jnp.broadcast_to(sink.astype(lse.dtype)[:, None], lse.shape)
     share = jax.nn.sigmoid(lse - logit)  # (…, N, T)

@@ -101,13 +101,8 @@ def all_to_all_attention(
             mask=mask, scale=scale, implementation=implementation,
         )  # fmt: skip
 
-    run = on_mesh(
-        on_device,
-        layout.mesh,
-        (spec, kv_spec, kv_spec, mask_specs(mask, axes.batch, tuple(names))),
-        spec,
-    )
-    output: Array = run(query, key, value, mask)
+    in_specs = spec, kv_spec, kv_spec, mask_specs(mask, axes.batch, tuple(names))
+    output: Array = on_mesh(on_device, layout.mesh, in_specs, spec)(query, key, value, mask)
     return output
 
 

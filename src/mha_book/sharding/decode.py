@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import check, check_rank, check_type
-from mha_book.attention.dispatch import attend
+from mha_book.attention.dispatch import attend_with_lse
 from mha_book.attention.online_softmax import SoftmaxState, finalize
 from mha_book.masks import Mask
 from mha_book.multihead.cache import (
@@ -172,8 +172,8 @@ def sharded_cached_attention(
             over = cache.lengths > cache.capacity * sizes.sequence
             query = jnp.where(over[:, None, None, None], jnp.asarray(jnp.nan, query.dtype), query)
             keys = jnp.swapaxes(cache.keys, -1, -2)
-            part, lse = attend(
-                query, keys, cache.values, mask=mask, layout="NTH", return_lse=True, **options
+            part, lse = attend_with_lse(
+                query, keys, cache.values, mask=mask, layout="NTH", **options
             )
             joined, _ = join_over_devices(part, lse, str(axes.sequence))
             output = project_output(params, joined)
@@ -181,12 +181,9 @@ def sharded_cached_attention(
             output = jax.lax.psum(output, axes.heads)
         return output if b_o is None else output + b_o[None, None], cache
 
-    run = on_mesh(
-        on_device,
-        mesh,
-        (specs, rows, cache_specs(cache, axes), PartitionSpec(axes.batch), turns),
-        (rows, cache_specs(cache, axes)),
-    )
+    slots = cache_specs(cache, axes)
+    in_specs = specs, rows, slots, PartitionSpec(axes.batch), turns
+    run = on_mesh(on_device, mesh, in_specs, (rows, slots))
     result: tuple[Array, KVCache] = run(params, x, cache, counts, angles)
     return result
 

@@ -40,7 +40,7 @@ from mha_book.sharding.mesh import (
     own_kv_heads,
 )
 from mha_book.sharding.placement import Placement
-from mha_book.sharding.ring import attend_over_ring, data_specs, ring_call
+from mha_book.sharding.ring import RingCall, attend_over_ring, checked_call
 from mha_book.sharding.tensor_parallel import (
     KV_HEADS,
     check_separate,
@@ -131,11 +131,9 @@ def sharded_multi_head_attention(
     is_ring = axes.sequence is not None and method == "ring"
     data: Any = given
     if is_ring:
-        call, data = ring_call(
-            given, placement, length, sizes.sequence, str(axes.sequence), number,
-            implementation, unroll,
-        )  # fmt: skip
-        data_spec: Any = data_specs(data, axes)
+        call = RingCall(str(axes.sequence), placement, number, implementation, unroll)
+        call, data = checked_call(call, given, length, sizes.sequence)
+        data_spec = mask_specs(data, axes.batch, axes.heads, axes.sequence)
     elif axes.sequence is not None:
         is_natural = placement == "contiguous"
         check(is_natural, "placement", "contiguous, for all_to_all", repr(placement))
@@ -160,11 +158,11 @@ def sharded_multi_head_attention(
         own = own_kv_heads(copies, axes.heads, *shared, axis=-2)
         params = params._replace(**dict(zip(names, own, strict=True)))
         b_o, params = params.b_o, params._replace(b_o=None)
-        options: dict[str, Any] = {"implementation": implementation}
+        options: dict[str, Any] = {"scale": number, "implementation": implementation}
         output: Array
         if axes.sequence is None:
             output = multi_head_attention(
-                params, x, mask=data, scale=number, gates=gates, angles=angles, **options
+                params, x, mask=data, gates=gates, angles=angles, **options
             )
         else:
             q, k, v = project_qkv(params, x, angles=angles)
@@ -172,28 +170,17 @@ def sharded_multi_head_attention(
                 heads = attend_over_ring(call, q, k, v, data)[0]
             else:
                 exchange = (str(axes.sequence), sizes.sequence)
-                heads = attend_exchanged(q, k, v, *exchange, mask=data, scale=number, **options)
+                heads = attend_exchanged(q, k, v, *exchange, mask=data, **options)
             heads = heads if gates is None else heads * broadcast_gates(gates, heads.ndim)
             output = project_output(params, heads)
         if axes.heads is not None:
             output = jax.lax.psum(output, axes.heads)
-        return (
-            output if b_o is None else output + jnp.reshape(b_o, (1,) * (output.ndim - 1) + (-1,))
-        )
+        return output if b_o is None else output + jnp.expand_dims(b_o, [*range(x.ndim - 1)])
 
-    run = on_mesh(
-        on_device,
-        mesh,
-        (
-            specs,
-            x_spec,
-            data_spec,
-            None if gates is None else PartitionSpec(axes.heads),
-            None if angles is None else PartitionSpec(axes.sequence, None),
-        ),
-        x_spec,
-    )
-    result: Array = run(params, x, data, gates, angles)
+    of_gates = None if gates is None else PartitionSpec(axes.heads)
+    of_angles = None if angles is None else PartitionSpec(axes.sequence, None)
+    in_specs = specs, x_spec, data_spec, of_gates, of_angles
+    result: Array = on_mesh(on_device, mesh, in_specs, x_spec)(params, x, data, gates, angles)
     return result
 
 
@@ -259,13 +246,8 @@ def sharded_latent_attention(
         output = forms[form](params, x, latent, angles, mask=mask)
         return output if axes.heads is None else jax.lax.psum(output, axes.heads)
 
-    run = on_mesh(
-        on_device,
-        mesh,
-        (specs, x_spec, PartitionSpec(), mask_specs(given, axes.batch, axes.heads)),
-        x_spec,
-    )
-    result: Array = run(params, x, angles, given)
+    in_specs = specs, x_spec, PartitionSpec(), mask_specs(given, axes.batch, axes.heads)
+    result: Array = on_mesh(on_device, mesh, in_specs, x_spec)(params, x, angles, given)
     return result
 
 

@@ -38,13 +38,7 @@ class MeshAxes(NamedTuple):
 
 
 class MeshSizes(NamedTuple):
-    """How many devices divide sequences, heads and positions; 1 for undivided.
-
-    Args:
-        batch: that divide the sequences.
-        heads: that divide the heads.
-        sequence: that divide the positions.
-    """
+    """How many devices divide sequences, heads and positions; 1 for undivided."""
 
     batch: int = 1
     heads: int = 1
@@ -124,12 +118,7 @@ def operand_specs(rank: int, axes: MeshAxes) -> PartitionSpec:
 class DividedOperands(NamedTuple):
     """How queries, keys and values of attention over divided positions lie on a mesh.
 
-    Args:
-        mesh: the mesh.
-        sizes: how many of its devices divide what.
-        copies: on how many devices each key/value head is needed, as in :func:`kv_copies`.
-        query_spec: of the query, and of the output.
-        kv_spec: of key and value, whose heads are whole on every device where they are repeated.
+    ``kv_spec`` leaves the heads whole on every device where each is needed on several, ``copies``.
     """
 
     mesh: Any
@@ -169,13 +158,8 @@ def on_mesh(
     say how arrays are divided, one that is not divided yet is, and one that is divided otherwise is
     an error.
     """
-    run = jax.shard_map(
-        function,
-        mesh=mesh,
-        in_specs=in_specs,
-        out_specs=out_specs,
-        check_vma=False,  # kernels take no part in what it checks
-    )
+    specs = {"in_specs": in_specs, "out_specs": out_specs}
+    run = jax.shard_map(function, mesh=mesh, **specs, check_vma=False)  # kernels take no part in it
     if AxisType.Explicit not in mesh.axis_types:
         return run
 
@@ -196,22 +180,17 @@ def on_mesh(
     return divided
 
 
-def mask_specs(mask: Mask | None, batch: Any, heads: Any) -> Any:
-    """Return how the arrays of a mask over whole positions lie on the mesh: a mask of specs."""
+def mask_specs(mask: Mask | None, batch: Any, heads: Any, queries: Any = None) -> Any:
+    """Return how the arrays of a mask lie on the mesh, whole keys on every device: as a mask."""
 
-    def of_leaf(path: Any, x: Array) -> PartitionSpec | None:
-        if path[0].name == "array":
-            return array_spec(x, batch, heads)
-        return PartitionSpec(*[batch] if jnp.ndim(x) else [])
+    def of_leaf(path: Any, x: Array) -> PartitionSpec:
+        kind, rank = path[0].name, jnp.ndim(x)
+        if kind == "array":
+            names = [batch, *[None] * (rank - 4)][: max(rank - 3, 0)] + [heads, queries, None]
+            named = zip(x.shape, names[-rank:], strict=True)
+            return PartitionSpec(*(None if size == 1 else name for size, name in named))
+        positions = {"query_segments": [queries], "key_segments": [None]}.get(kind, [])
+        leading = [batch, *[None] * rank][: rank - len(positions)]
+        return PartitionSpec(*leading, *positions)
 
     return jax.tree_util.tree_map_with_path(of_leaf, mask)
-
-
-def array_spec(array: Any, batch: Any, heads: Any, queries: Any = None) -> PartitionSpec | None:
-    """Return how an array ``(…, N, T, S)``, each axis whole or 1, lies on the mesh, or None."""
-    if array is None:
-        return None
-    names = [heads, queries, None]
-    names = [batch, *[None] * (array.ndim - 4), *names] if array.ndim > 3 else names
-    named = zip(array.shape, names, strict=True)
-    return PartitionSpec(*(None if size == 1 else name for size, name in named))

@@ -143,8 +143,7 @@ def place(x: Shaped[Array, "..."], placement: Placement, axis: int = -2) -> Arra
         >>> place(x, make_placement("zigzag", 8, 2))[:, 0].tolist()
         [0.0, 1.0, 6.0, 7.0, 2.0, 3.0, 4.0, 5.0]
     """
-    _check_placed(x, placement, axis)
-    return reordered(x, axis, placement.positions.reshape(-1))
+    return _reordered(x, placement, axis, is_back=False)
 
 
 def restore(x: Shaped[Array, "..."], placement: Placement, axis: int = -2) -> Array:
@@ -163,15 +162,16 @@ def restore(x: Shaped[Array, "..."], placement: Placement, axis: int = -2) -> Ar
         >>> restore(place(jnp.arange(6.0), striped, 0), striped, 0).tolist()
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
-    _check_placed(x, placement, axis)
-    return reordered(x, axis, np.argsort(placement.positions, axis=None))
+    return _reordered(x, placement, axis, is_back=True)
 
 
-def _check_placed(x: Array, placement: Placement, axis: int) -> None:
+def _reordered(x: Array, placement: Placement, axis: int, is_back: bool) -> Array:
     check_type(placement, "placement", Placement, "as make_placement gives it")
     what = f"axis {axis} of {placement.length} positions, as in placement"
     fits = -x.ndim <= axis < x.ndim and x.shape[axis] == placement.length
     check(fits, "x", what, f"shape {x.shape}")
+    order = placement.positions.reshape(-1)
+    return reordered(x, axis, np.argsort(order) if is_back else order)
 
 
 def reordered(x: Array, axis: int, order: np.ndarray) -> Array:
@@ -205,11 +205,7 @@ def local_bounds(
 
 
 class Balance(NamedTuple):
-    """How many pairs each device has to compute in each step of a ring.
-
-    Args:
-        pairs: ``(steps, devices)``, visible pairs of a query and a key, of one head.
-    """
+    """The visible pairs of a query and a key of each device in each step, ``(steps, devices)``."""
 
     pairs: np.ndarray
 

@@ -149,7 +149,8 @@ def load_tree(arrays: Mapping[str, np.ndarray], like: Tree, prefix: str = "") ->
     starts = tuple(f"{prefix}{sign}" for sign in (".", "["))
     more = sorted({n for n in arrays if n == prefix or n.startswith(starts)} - known)
     check(not more, "like", "a place for every array of its prefix", f"none for {more[:3]}")
-    return jax.tree_util.tree_map_with_path(leaf, like)
+    loaded: Tree = jax.tree_util.tree_map_with_path(leaf, like)
+    return loaded
 
 
 def _digest(arrays: Mapping[str, np.ndarray], described: Mapping[str, str]) -> str:

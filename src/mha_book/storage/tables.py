@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,21 @@ def _written(column: Any, name: str) -> np.ndarray:
     array = plain_array(column, name)
     if array.dtype.kind in "fO" and not hasattr(column, "dtype"):
         lost = [x for x in column if isinstance(x, int) and abs(x) > 2**53]
-        check(not lost, name, "integers that all fit into 64 bits", f"{lost[:1]} among others")
+        if not lost:
+            return array
+        whole = _integers(column) if all(isinstance(x, int) for x in column) else None
+        check(whole is not None, name, "integers that all fit into 64 bits", f"{lost[:1]} and more")
+        return np.asarray(whole)
     return array
+
+
+def _integers(numbers: Sequence[int]) -> np.ndarray | None:
+    """Return integers of 64 bits with or without a sign; None where neither holds them all."""
+    for dtype in (np.int64, np.uint64):
+        limits = np.iinfo(dtype)
+        if all(limits.min <= number <= limits.max for number in numbers):
+            return np.array(numbers, dtype)
+    return None
 
 
 def read_table(path: Path | str) -> dict[str, np.ndarray]:
@@ -92,8 +105,8 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|\.[0-9]+|inf|nan)"
 def _column(cells: list[str]) -> np.ndarray:
     """Return the numbers, as :func:`write_table` writes them: Python would read 1_2 as 12."""
     if all(_INTEGER.fullmatch(cell) for cell in cells):
-        numbers = np.array([int(cell) for cell in cells])
-        if numbers.dtype.kind in "iu":  # else there is one of more than 64 bits
+        numbers = _integers([int(cell) for cell in cells])
+        if numbers is not None:
             return numbers
     if all(_NUMBER.fullmatch(cell) for cell in cells):
         return np.array([float(cell) for cell in cells])

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -11,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, compute_capability
-from mha_book.masks import array_mask, causal, padding, sliding_window
+from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec
+from mha_book.attention.platform import compute_capability
+from mha_book.masks import array_mask, causal, padding, segments, sliding_window
 
 __all__ = ["FACTORS", "MASKS", "Case", "MaskKind", "Sizes", "is_refused", "pairwise", "product"]
 
@@ -88,12 +88,12 @@ class MaskKind(NamedTuple):
         arguments: from the sizes, ``mask`` and ``is_causal`` as ``attend`` takes them.
         rule: from the sizes, whether in batch entry ``b`` head ``n`` query ``i`` may see key ``j``.
         bias: from the sizes, an additive bias, or None.
-        parts: the kind of mask that ``attention_spec`` has to find.
+        kinds: the kind of mask that ``attention_spec`` has to find.
     """
 
     arguments: Callable[[Sizes], dict[str, Any]]
     rule: Callable[[Sizes], Rule]
-    parts: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
     bias: Callable[[Sizes], np.ndarray] | None = None
 
 
@@ -188,6 +188,20 @@ def _padding_rule(s: Sizes) -> Rule:
     return lambda b, n, i, j: bool(j < keys[b] and i < queries[b])
 
 
+@functools.cache
+def _segments(s: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """Segments of the queries and keys, in no order; one of each is the other's nowhere."""
+    draw = np.random.default_rng(59).integers
+    shapes = (*s.batch, s.query_length), (*s.batch, s.key_length)
+    of_queries, of_keys = (draw(n, n + 3, shape, np.int32) for n, shape in enumerate(shapes))
+    return of_queries, of_keys
+
+
+def _segments_rule(s: Sizes) -> Rule:
+    of_queries, of_keys = _segments(s)
+    return lambda b, n, i, j: bool(of_queries[(*b, i)] == of_keys[(*b, j)])
+
+
 MASKS: dict[str, MaskKind] = {
     "none": MaskKind(lambda s: {}, _everything),
     "causal": MaskKind(
@@ -230,6 +244,24 @@ MASKS: dict[str, MaskKind] = {
         frozenset({"array"}),
     ),
     "combination": MaskKind(_combined, _combined_rule, frozenset({"band", "lengths", "array"})),
+    "segments": MaskKind(
+        lambda s: {"mask": segments(*(jnp.asarray(x) for x in _segments(s)))},
+        _segments_rule,
+        frozenset({"segments"}),
+    ),
+    "segments, causal, lengths": MaskKind(
+        lambda s: {
+            "mask": segments(*(jnp.asarray(x) for x in _segments(s)))
+            & padding(jnp.asarray(_key_lengths(s))),
+            "is_causal": True,
+        },
+        lambda s: (
+            lambda b, n, i, j: bool(
+                j <= i and j < _key_lengths(s)[b] and _segments_rule(s)(b, n, i, j)
+            )
+        ),
+        frozenset({"segments", "causal", "lengths"}),
+    ),
     "bias": MaskKind(lambda s: {}, _everything, bias=_bias),
     "bias with -inf": MaskKind(lambda s: {}, _everything, bias=_bias_with_infinity),
     "bias, causal, lengths": MaskKind(
@@ -355,9 +387,3 @@ def _cover(grid: np.ndarray) -> list[tuple[int, ...]]:
                 row[code[best]] = 0
                 gains -= code == code[best]
     return chosen
-
-
-def count(implementation: str) -> int:
-    """Return the number of cases of the full product."""
-    del implementation
-    return math.prod(len(levels) for levels in FACTORS.values())

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mha_book import array_mask, attend, causal, padding, sliding_window
-from mha_book.attention import blocks
 from mha_book.attention.dispatch import IMPLEMENTATIONS
 from tests.attention.contract.cases import ANYWHERE
+from tests.attention.contract.suite import SMALL_BLOCKS
 
 pytestmark = pytest.mark.unoptimized
 
@@ -29,8 +29,7 @@ Loss = Callable[..., jax.Array]
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"ROWS": 6, "ROWS_LEVEL": 6, "KEYS": 5, "SCORES": 90, "FEWEST": 2}.items():
-        monkeypatch.setattr(blocks, name, size)
+    monkeypatch.setitem(IMPLEMENTATIONS, "blockwise", SMALL_BLOCKS)
 
 
 def operands(seed: int = 0) -> tuple[jax.Array, ...]:

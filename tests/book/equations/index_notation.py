@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import (
+    attend_with_lse,
     init_multi_head,
     multi_head_attention_with_intermediates,
-    scaled_dot_product_attention,
 )
-from tests.book.equations import executed
+from tests.book.equations import executed, fed
 
 T, N, K, H, C, D = 3, 6, 2, 5, 7, 11  # positions, heads, key heads, features of key, value, model
 
@@ -53,29 +53,30 @@ def layer(rng, **options):
     arrays = {"X": x, "W_O": params.w_o, "d_k": H}
     arrays |= {name: jnp.swapaxes(w, 0, 1) for name, w in zip(names, params[:3], strict=True)}
     operands = (inside.query, inside.key, inside.value)
-    _, lse = scaled_dot_product_attention(*operands, return_lse=True)
+    _, lse = attend_with_lse(*operands, implementation="reference")
     computed = dict(zip("QKV", operands, strict=True))
     computed |= {"A": inside.weights, "O": inside.head_outputs, "Y": y}
     return arrays, computed | {"S": jnp.log(inside.weights) + lse[..., None]}
 
 
-def step(label, given, result):
-    @executed(label)
-    def feed(rng):
-        arrays, computed = layer(rng)
-        everything = arrays | computed
-        return {name: everything[name] for name in given}, {result: computed[result]}
-
-    return feed
+def whole(rng):
+    arrays, computed = layer(rng)
+    return arrays | computed
 
 
-step("index-query", ("X", "W_Q"), "Q")
-step("index-key", ("X", "W_K"), "K")
-step("index-value", ("X", "W_V"), "V")
-step("index-scores", ("Q", "K", "d_k"), "S")
-step("index-weights", ("S",), "A")
-step("index-heads", ("A", "V"), "O")
-step("index-output", ("O", "W_O"), "Y")
+fed("index-query", whole, "X W_Q", "Q")
+fed("index-key", whole, "X W_K", "K")
+fed("index-value", whole, "X W_V", "V")
+fed("index-scores", whole, "Q K d_k", "S")
+fed("index-heads", whole, "A V", "O")
+fed("index-output", whole, "O W_O", "Y")
+
+
+@executed("index-weights")
+def weights(rng):
+    _, computed = layer(rng)
+    scores = np.einsum("hia,hja->hij", computed["Q"], computed["K"]) / np.sqrt(H)
+    return {"S": scores}, {"A": computed["A"]}
 
 
 @executed("index-bias", broadcast=("i",))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import (
-    attend,
+    attend_with_lse,
     init_multi_head,
     multi_head_attention_with_intermediates,
 )
@@ -30,11 +30,11 @@ def summed(rng):
 def merged(rng):
     q, k, v = (jnp.asarray(rng.normal(size=(1, n, 5))) for n in (3, 28, 28))
     parts = [
-        attend(q, a, b, return_lse=True)
+        attend_with_lse(q, a, b)
         for a, b in zip(jnp.split(k, 4, axis=1), jnp.split(v, 4, axis=1), strict=True)
     ]
     outputs, sums = (jnp.stack([x[0] for x in of]) for of in zip(*parts, strict=True))
-    output, lse = attend(q, k, v, return_lse=True)
+    output, lse = attend_with_lse(q, k, v)
     return {"lambda_part": sums, "O_part": outputs}, {"lambda_": lse[0], "O": output[0]}
 
 
@@ -47,7 +47,7 @@ def last(rng):
 @executed("dev-sent")
 def sent(rng):
     sizes = {"batch": 1, "num_heads": 12, "num_kv_heads": 6, "length": 42, "head_dim": 5}
-    sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_number": 4}
+    sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_element": 4}
     plans = {
         "M_heads": plan_cost(**sizes, devices=MeshSizes(heads=3)),
         "M_ring": plan_cost(**sizes, devices=MeshSizes(sequence=3)),
@@ -81,7 +81,7 @@ def hidden(rng, altered):
                 head_dim=5,
                 value_dim=11,
                 devices=MeshSizes(sequence=devices),
-                bytes_per_number=size,
+                bytes_per_element=size,
             )
             of_steps = plan.attention_flops / operations / devices
             of_sends = plan.sent_bytes / link / (devices - 1)
