@@ -103,7 +103,7 @@ class Mask:
         """Whether both are the same structure; arrays raise."""
         if not isinstance(other, Mask):
             return NotImplemented
-        return self._structure("compared") == other._structure("compared")
+        return bool(self._structure("compared") == other._structure("compared"))
 
     def __hash__(self) -> int:
         """Return the hash of the structure; arrays raise."""

@@ -143,18 +143,6 @@ def test_the_absorbed_form_makes_nothing_of_the_positions():
     assert shapes("absorbed") == set()
 
 
-def test_the_rotated_part_needs_a_key_of_its_own():
-    # Rotating the keys made from the latent is no product that could be moved to the queries.
-    with jax.enable_x64(True):
-        rng = np.random.default_rng(0)
-        w_uk, q, c = rng.normal(size=(10, 4)), rng.normal(size=4), rng.normal(size=(3, 10))
-        angles = rotary_angles(jnp.arange(3), 4)
-        rotated = np.asarray(rotate(jnp.asarray(c @ w_uk), angles)) @ q
-        absorbed = c @ (w_uk @ q)
-        assert abs(rotated[0] - absorbed[0]) < 1e-12  # position 0 is not rotated
-        assert abs(rotated[1:] - absorbed[1:]).min() > 0.1
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_grouped_layer_is_a_latent_one(form):
     with jax.enable_x64(True):
