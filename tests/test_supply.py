@@ -25,7 +25,7 @@ def locked(name: str) -> dict[str, str]:
     return {part.partition("==")[0] + part.partition(";")[2][:40]: part for part in parts}
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-models.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements/models.txt"])
 def test_the_lock_has_the_hash_of_every_file_and_no_address(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf8")
     packages = locked(name)
@@ -195,7 +195,7 @@ def test_one_title_author_version_and_licence() -> None:
 
 def third_party() -> list[list[str]]:
     """The rows of the table: what, where, from which package, licence."""
-    text = (ROOT / "THIRD-PARTY.md").read_text(encoding="utf8")
+    text = (ROOT / ".github" / "THIRD-PARTY.md").read_text(encoding="utf8")
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     return rows[1:]
 
@@ -223,7 +223,7 @@ def test_licences_are_those_that_the_packages_state(row: list[str]) -> None:
 
 def test_what_is_vendored_has_its_licence() -> None:
     """Every folder of ``vendor`` holds one, and the table names it."""
-    text = (ROOT / "THIRD-PARTY.md").read_text(encoding="utf8")
+    text = (ROOT / ".github" / "THIRD-PARTY.md").read_text(encoding="utf8")
     for path in sorted((ROOT / "book/_static").glob("vendor/*")):
         if path.is_dir():
             assert [*path.glob("*LICEN[CS]E*")], f"{path.name} lacks its licence"

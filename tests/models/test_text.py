@@ -47,4 +47,4 @@ def test_missing_text_says_what_to_install(monkeypatch):
     monkeypatch.setattr(text, "_PACKAGE", "no_such_package_of_text")
     with pytest.raises(ModuleNotFoundError, match=r"requirements-models\.txt"):
         text.load_speeches()
-    assert "requirements-models.txt" in INSTALL_LINE
+    assert "requirements/models.txt" in INSTALL_LINE
