@@ -12,8 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.book.extensions import ROOT, public
-from tests.book.test_pages import tool
+from tests.book.extensions import ROOT, public, tool
 
 TOOL = tool("colab_cell")
 ADDRESS = "https://github.com/anna/heads"
@@ -56,11 +55,6 @@ def test_every_notebook_has_the_cell_of_the_configured_repository(chapter):
     assert TOOL.text_of(TOOL.put_cell(nbformat.reads(stored, as_version=4), address)) == stored
 
 
-def test_a_notebook_without_code_stays_as_it_is():
-    bare = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("title", id="t")])
-    assert len(TOOL.put_cell(bare, "").cells) == 1
-
-
 def run(python: str, folder: Path, source: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run source as a process of its own, with a home of its own."""
     kept = {name: os.environ[name] for name in os.environ if not name.startswith("PYTHON")}
@@ -85,13 +79,6 @@ def test_without_an_address_it_says_in_a_sentence_what_to_do(tmp_path):
     assert done.stderr.startswith("Name the repository of this notebook")
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_failed_download_is_no_installation(tmp_path):
-    source = TOOL.cell_source(f"file://{tmp_path}/nothing")
-    done = run(sys.executable, tmp_path, source, COLAB_RELEASE_TAG="release")
-    assert done.returncode != 0
-    assert "starts anew" not in done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -156,8 +156,3 @@ def test_the_name_of_a_fold():
     assert page_html.plain_folds(fold) == (
         '<summary>\n<p class="collapsed admonition-title"><span class="fold-verb">Show </span>x</p>'
     )
-
-
-def test_the_script_for_icons_goes_and_others_stay():
-    head = '<script src="a.js"></script>\n<script src="../fontawesome.js?digest=1"></script>'
-    assert page_html.without_icon_script(head) == '<script src="a.js"></script>\n'
