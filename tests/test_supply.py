@@ -61,8 +61,6 @@ def test_workflows_pin_their_actions_and_ask_for_little(path: Path) -> None:
     assert "secrets." not in text
 
 
-# --- the canary -----------------------------------------------------------------------------------
-
 # --- how to cite it ------------------------------------------------------------------------------
 
 

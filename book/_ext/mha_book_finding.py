@@ -27,6 +27,7 @@ __all__ = ["first_sentence", "link_terms", "opening", "setup", "term_pattern"]
 
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
 MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
+NOTES = "mha_book_notes"
 GLOSSARY = "book/glossary"
 LISTS = {"figures": "book/figures", "exercises": "book/exercises"}
 # Page -> what readers search for that is about this page first of all.
@@ -61,28 +62,16 @@ CLOSED = (
 )  # fmt: skip
 
 
-class figure_list(nodes.General, nodes.Element):
-    """Where the list of figures will stand."""
+class page_list(nodes.General, nodes.Element):
+    """Where the list of figures or of exercises will stand, once all pages are read."""
 
 
-class exercise_list(nodes.General, nodes.Element):
-    """Where the list of exercises will stand."""
-
-
-class FigureList(SphinxDirective):
-    """``{figure-list}``."""
+class PageList(SphinxDirective):
+    """``{figure-list}`` and ``{exercise-list}``."""
 
     def run(self):
-        """Return the place; the figures have no numbers yet."""
-        return [figure_list()]
-
-
-class ExerciseList(SphinxDirective):
-    """``{exercise-list}``."""
-
-    def run(self):
-        """Return the place; other pages are still to be read."""
-        return [exercise_list()]
+        """Return the place."""
+        return [page_list(kind=f"{self.name.removesuffix('-list')}s")]
 
 
 def first_sentence(text: str) -> str:
@@ -102,9 +91,7 @@ def opening(text: str, length: int = 60) -> str:
 
 def _notes(env) -> dict[str, dict]:
     """Return page -> what it has that other pages speak of."""
-    if not hasattr(env, "mha_book_notes"):
-        env.mha_book_notes = {}
-    return env.mha_book_notes
+    return {page: all_[NOTES] for page, all_ in env.metadata.items() if NOTES in all_}
 
 
 def _plain(node: nodes.Node) -> str:
@@ -142,18 +129,10 @@ def _read(app, doctree) -> None:
         for term in item.findall(nodes.term)
         if env.docname == GLOSSARY and term["ids"]
     }
-    _notes(env)[env.docname] = {
+    env.metadata[env.docname][NOTES] = {
         "figures": figures, "exercises": exercises, "equations": equations, "terms": terms,
         "description": describe(doctree),
     }  # fmt: skip
-
-
-def _purge(app, env, docname) -> None:
-    _notes(env).pop(docname, None)
-
-
-def _merge(app, env, docnames, other) -> None:
-    _notes(env).update({name: note for name, note in _notes(other).items() if name in docnames})
 
 
 def _pages(env) -> list[str]:
@@ -316,9 +295,8 @@ def _say_where_to_run(app, doctree, docname: str) -> None:
 
 
 def _resolved(app, doctree, docname) -> None:
-    for kind, place in (("figures", figure_list), ("exercises", exercise_list)):
-        for node in list(doctree.findall(place)):
-            node.replace_self(_listing(app, docname, kind))
+    for node in list(doctree.findall(page_list)):
+        node.replace_self(_listing(app, docname, node["kind"]))
     if app.builder.format != "html":
         return
     env, builder = app.env, app.builder
@@ -401,16 +379,13 @@ def _add_search_words(app) -> list:
 
 def setup(app):
     """Register the directives, the events, the style and the script."""
-    app.add_node(figure_list)
-    app.add_node(exercise_list)
-    app.add_directive("figure-list", FigureList)
-    app.add_directive("exercise-list", ExerciseList)
+    app.add_node(page_list)
+    app.add_directive("figure-list", PageList)
+    app.add_directive("exercise-list", PageList)
     app.add_css_file("find.css")
     app.add_js_file("find.js")
     app.connect("builder-inited", _index_prose_alone)
     app.connect("doctree-read", _read, priority=600)
-    app.connect("env-purge-doc", _purge)
-    app.connect("env-merge-info", _merge)
     app.connect("env-get-updated", _updated, priority=600)
     app.connect("doctree-resolved", _resolved, priority=600)
     app.connect("html-collect-pages", _add_search_words)

@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.book.extensions import ROOT, addresses, tool
-
-TOOL = tool("addresses")
+from tests.book.extensions import ROOT, addresses
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +12,7 @@ def built(built_book) -> dict[str, set[str]]:
 
 def test_every_old_address_leads_somewhere(built, built_book):
     found = addresses.address_problems(
-        TOOL.load(), built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
+        addresses.load_stored(), built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
     )
     assert found == [], "put these into book/moved.yml"
 
@@ -81,7 +79,7 @@ def test_addresses_are_those_that_a_page_offers(tmp_path):
 
 def test_a_corrupted_list_is_noticed(built, built_book):
     """The gate of the real book is no empty one: an address that never was fails it."""
-    old = {**TOOL.load(), "pruning": ["never-was"], "never-there": []}
+    old = {**addresses.load_stored(), "pruning": ["never-was"], "never-there": []}
     found = addresses.address_problems(
         old, built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
     )
