@@ -10,23 +10,15 @@
 
 import html
 import re
-import struct
 from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
+from PIL import Image
 
-__all__ = [
-    "common_prefix",
-    "describe",
-    "fold_name",
-    "plain_bibliography",
-    "plain_folds",
-    "plain_signatures",
-    "setup",
-    "size_images",
-    "without_icon_script",
-]
+__all__ = ["common_prefix", "describe", "fold_name", "image_size", "meta_tags",
+    "plain_bibliography", "plain_folds", "plain_signatures", "setup", "size_images",
+    "without_icon_script"]  # fmt: skip
 
 DESCRIPTION_LENGTH = 200  # characters
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
@@ -126,20 +118,16 @@ def describe(doctree: nodes.document) -> str:
 
 def image_size(path: Path) -> tuple[int, int] | None:
     """Return width and height in CSS pixels of a PNG or SVG file, None if they are not known."""
-    data = path.read_bytes()
-    if data[:8] == b"\x89PNG\r\n\x1a\n":
-        width, height = struct.unpack(">II", data[16:24])
-        return width, height
-    tag = _SVG.search(data[:4000])
-    if not tag:
-        return None
+    if path.suffix != ".svg":
+        with Image.open(path) as image:
+            return image.size
+    tag = _SVG.search(path.read_bytes()[:4000])
     lengths = {
         name: float(number) * (4 / 3 if unit == b"pt" else 1)
-        for name, number, unit in _SVG_LENGTH.findall(tag[0])
+        for name, number, unit in _SVG_LENGTH.findall(tag[0] if tag else b"")
     }
-    if set(lengths) != {b"width", b"height"}:
-        return None
-    return round(lengths[b"width"]), round(lengths[b"height"])
+    known = lengths.keys() == {b"width", b"height"}
+    return (round(lengths[b"width"]), round(lengths[b"height"])) if known else None
 
 
 def size_images(body: str, sources: dict[str, Path]) -> str:
@@ -204,25 +192,23 @@ def plain_folds(body: str) -> str:
 
 def plain_bibliography(body: str) -> str:
     """Return the text of a page whose bibliography has no roles that ARIA has taken back."""
-    return body.replace(
-        '<div role="list" class="citation-list">', '<div class="citation-list">'
-    ).replace(' role="doc-biblioentry"', "")
+    return re.sub(r' role="(?:doc-biblioentry|list(?=" class="citation-list"))"', "", body)
+
+
+def meta_tags(**pairs: str) -> str:
+    """Return tags for the head of a page; ``og__title`` is ``og:title``."""
+    named = ((name.replace("__", ":"), html.escape(value)) for name, value in pairs.items())
+    return "".join(f'<meta property="{name}" content="{value}" />\n' for name, value in named)
 
 
 def _head(app, pagename: str, context: dict, doctree) -> str:
     title = context.get("title") or _UNTITLED.get(pagename) or app.config.html_title
-    title = html.unescape(re.sub(r"<[^>]*>", "", title))
-    text = (describe(doctree) if doctree is not None else "") or f"{title}. {app.config.html_title}"
-    pairs = {"og:type": "article", "og:title": title, "og:site_name": app.config.html_title}
-    pairs["og:description"] = text
-    if app.config.html_baseurl and context.get("pageurl"):
-        pairs["og:url"] = context["pageurl"]
-    lines = [f'<meta name="description" content="{html.escape(text)}" />']
-    lines += [
-        f'<meta property="{name}" content="{html.escape(value)}" />'
-        for name, value in pairs.items()
-    ]
-    return "\n".join(lines) + "\n"
+    title, site = html.unescape(re.sub(r"<[^>]*>", "", title)), app.config.html_title
+    text = (describe(doctree) if doctree is not None else "") or f"{title}. {site}"
+    url = {"og__url": context.get("pageurl")} if app.config.html_baseurl else {}
+    pairs = {"og__type": "article", "og__title": title, "og__site_name": site, **url}
+    tags = meta_tags(**{k: v for k, v in pairs.items() if v}, og__description=text)
+    return f'<meta name="description" content="{html.escape(text)}" />\n{tags}'
 
 
 def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None:
