@@ -24,9 +24,6 @@ from docutils import nodes
 
 from mha_book.storage import write_atomic
 
-__all__ = ["address_problems", "built_pages", "collect", "labels_of", "load_moved", "load_stored",
-    "setup", "stale_entries"]  # fmt: skip
-
 ROOT = Path(__file__).parents[2]
 SCRIPT = "moved.js"
 STORED = ROOT / "tests" / "book" / "addresses.json"

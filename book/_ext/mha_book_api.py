@@ -19,8 +19,6 @@ from docutils.statemachine import StringList
 from mha_book_modules import ROOT, load_modules, module_names
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["api_pages", "page_name", "public_modules", "resolve", "setup", "stub", "write_stubs"]
-
 PACKAGE = "mha_book"
 FOLDER = "book/api"
 SCRIPT = "api.js"

@@ -19,8 +19,6 @@ from mha_book_api import FOLDER, PACKAGE, page_name, resolve
 from mha_book_modules import ROOT
 from sphinx import addnodes
 
-__all__ = ["Use", "file_names", "find_uses", "linked", "setup"]
-
 USES = "mha_book_uses"  # of a page: what its code uses -> the anchor where it first does
 LANGUAGES = ("python", "ipython3", "ipython", "py")
 
@@ -156,9 +154,8 @@ class _Finder(ast.NodeVisitor):
 def find_uses(source: str, known: dict[str, str]) -> list[Use]:
     """Return what names something of the package in a piece of code, in order.
 
-    Args:
-        source: the code; what does not parse has no uses.
-        known: name -> dotted path, what was imported before; imports of the code are added.
+    ``known`` has the dotted paths of what was imported before; imports of the code are added. What
+    does not parse has no uses.
     """
     try:
         tree = ast.parse(source)
@@ -194,13 +191,10 @@ _PIECE = re.compile(r"(<span[^>]*>[^<]*</span>)")
 def linked(
     highlighted: str, uses: list[Use], links: Mapping[str, str], seen: Collection[str] = ()
 ) -> str:
-    """Return highlighted code with links.
+    """Return code with links, as Pygments writes it: one level of spans in a ``pre``.
 
-    Args:
-        highlighted: HTML as Pygments writes it, one level of spans in a ``pre``.
-        uses: what the code names, by place.
-        links: name -> address; a name that is not there is no link.
-        seen: names that are linked above: the Tab key does not stop at them again.
+    A name without an address in ``links`` is no link; at one that was ``seen`` above the Tab key
+    does not stop again.
     """
     head, opening, rest = highlighted.partition("<pre>")
     body, closing, tail = rest.rpartition("</pre>")

@@ -19,8 +19,6 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["KINDS", "alterations", "load_kinds", "normalise", "setup", "table"]
-
 logger = logging.getLogger(__name__)
 
 KINDS = ("executed", "tested", "definition")

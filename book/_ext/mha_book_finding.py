@@ -23,8 +23,6 @@ from docutils import nodes
 from mha_book_html import describe
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["first_sentence", "link_terms", "opening", "setup", "term_pattern"]
-
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
 MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
 NOTES = "mha_book_notes"
@@ -247,15 +245,9 @@ def term_pattern(terms: list[str]) -> re.Pattern[str]:
 
 
 def link_terms(doctree: nodes.document, terms: dict[str, str], uri: str) -> list[str]:
-    """Make the first use of each term in a page's prose a link.
+    """Make the first use of each term in a page's prose a link, and return their anchors.
 
-    Args:
-        doctree: the page, changed in place.
-        terms: term in lower case -> its anchor.
-        uri: the address of the glossary.
-
-    Returns:
-        The anchors of the terms that were linked.
+    ``terms`` has them in lower case with their anchors; ``uri`` is the address of the glossary.
     """
     pattern, done = term_pattern([*terms]), []
     for text in list(doctree.findall(nodes.Text)):

@@ -16,10 +16,6 @@ from pathlib import Path
 from docutils import nodes
 from PIL import Image
 
-__all__ = ["common_prefix", "describe", "fold_name", "image_size", "meta_tags",
-    "plain_bibliography", "plain_folds", "plain_signatures", "setup", "size_images",
-    "without_icon_script"]  # fmt: skip
-
 DESCRIPTION_LENGTH = 200  # characters
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
 _UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name

@@ -33,8 +33,6 @@ from mha_book.models.smollm2 import SmolLM2Config
 from mha_book.rope import rotary_angles, rotate
 from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
 
-__all__ = ["LABS", "Lab", "setup"]
-
 
 class Table(NamedTuple):
     """What stands on paper: the head of the table, its rows, and what to see in them."""

@@ -15,11 +15,6 @@ import yaml
 from mha_book_toc import toc_pages
 from pybtex.database import parse_file
 
-__all__ = ["CLAIMS", "GLUE", "LEDGERS", "OPTIONAL", "PAPERS", "SCOPES", "TEXTS", "VERDICTS",
-    "Ledger", "Page", "Work", "evidence_anchor", "evidence_source", "fill_numbers", "glued_values",
-    "load_ledger", "read_pages", "read_works", "scope_kind", "stored_values",
-    "test_functions"]  # fmt: skip
-
 VERDICTS = (
     "confirmed", "holds if", "corrected", "refuted", "undecided", "not tested", "open",
 )  # fmt: skip

@@ -15,9 +15,6 @@ from typing import Any, NamedTuple
 
 from mha_book_toc import numbered_pages
 
-__all__ = ["Counts", "budget_problems", "budgeted_pages", "count_page", "is_boolean", "prose",
-    "typed_numbers", "words"]  # fmt: skip
-
 WORDS, SCREENS = 3000, 25.0  # of a page, at most
 OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of the package
 

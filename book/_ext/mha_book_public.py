@@ -19,8 +19,6 @@ import yaml
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["Public", "read_public", "setup", "theme_options"]
-
 REPOSITORY, SITE = "MHA_BOOK_REPOSITORY", "MHA_BOOK_SITE"
 BRANCH = "main"
 _REPOSITORY = re.compile(r"https://(github|gitlab)\.com/[\w.-]+/[\w.-]+")

@@ -22,8 +22,6 @@ from mha_book_html import describe, meta_tags
 from mha_book_public import Public
 from mha_book_toc import toc_pages
 
-__all__ = ["Book", "Release", "bibtex", "citation", "draw_card", "feed", "read_book", "releases"]
-
 CARD = (1200, 630)  # pixels, what the networks show whole
 STYLE = "share.css"
 

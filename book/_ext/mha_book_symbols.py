@@ -2,8 +2,8 @@ r"""The symbols of the book: declared in ``book/symbols.yml``, one meaning each,
 
 ``{symbol-table}`` on the notation page renders the file; ``tests/book/test_symbols.py`` holds that
 no symbol has two meanings, that each stands on the page that declares it, and that no displayed
-equation of a chapter has a symbol that is declared nowhere; ``python book/_ext/mha_book_symbols.py``
-says what is wrong.
+equation of a chapter has a symbol that is declared nowhere. What is wrong says
+``python book/_ext/mha_book_symbols.py``.
 
 A symbol is a letter with its accent and its subscript. With upper indices it is an array, without
 them a number or a letter of an index: ``K^{hja}`` (the keys) and ``K`` (how many heads have them)
@@ -24,10 +24,6 @@ from mha_book_toc import numbered_pages
 from sphinx.util.docutils import SphinxDirective
 
 from mha_book.notation.page import displayed_equations, page_text
-
-__all__ = ["Declared", "Symbol", "declaration_problems", "inline_formulas", "is_known",
-    "load_symbols", "scan", "setup", "symbol_problems", "symbols_of", "undeclared",
-    "undeclared_symbols"]  # fmt: skip
 
 EVERYWHERE = "everywhere"
 
@@ -129,9 +125,10 @@ class _Scanner:
             elif name in FONTS:
                 content = self.group().strip()
                 self.letter("", f"\\{name}{{{content}}}" if name == "mathcal" else content)
+            elif token == "d" and self.is_differential():
+                continue  # dQ is the gradient by Q
             elif token in LETTERS or (len(token) == 1 and token.isalpha()):
-                if token != "d" or not self.is_differential():  # dQ is the gradient by Q
-                    self.letter("", token)
+                self.letter("", token)
         return self.found
 
     def is_differential(self) -> bool:
