@@ -25,39 +25,13 @@ from docutils import nodes
 from mha_book.storage import write_atomic
 
 ROOT = Path(__file__).parents[2]
+TEMPLATES = Path(__file__).parents[1] / "_templates"
 SCRIPT = "moved.js"
 STORED = ROOT / "tests" / "book" / "addresses.json"
 # Given out by the names of code and of tests, which are free to change: the page alone is lasting.
 BY_CODE = ("api", "evidence")
 _KEPT = re.compile(r"(?:claim|ledger|fig)-")
 _ANCHOR = re.compile(r'\bid="(?P<id>[^"]+)"|class="headerlink" href="#(?P<link>[^"]+)"')
-
-CODE = r"""
-(function () {
-  "use strict";
-  var labels = LABELS;
-  var moved = MOVED;
-  function follow() {
-    if (!/\/book\/[^/]*$/.test(location.pathname)) return;
-    var anchor = decodeURIComponent(location.hash.slice(1));
-    var page = location.pathname.split("/").pop().replace(/\.html$/, "");
-    var here = moved[page] || {};
-    if (anchor && document.getElementById(anchor)) return;
-    var target;
-    if (Object.prototype.hasOwnProperty.call(here, anchor)) target = here[anchor];
-    else if (anchor && Object.prototype.hasOwnProperty.call(labels, anchor))
-      target = labels[anchor] + "#" + anchor;
-    else if (Object.prototype.hasOwnProperty.call(here, "")) target = here[""];
-    if (!target) return;
-    var parts = target.split("#");
-    if (parts[0] === page) location.hash = parts[1] || "";
-    else location.replace(parts[0] + ".html" + (parts[1] ? "#" + parts[1] : ""));
-  }
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", follow);
-  else follow();
-  window.addEventListener("hashchange", follow);
-})();
-"""
 
 GONE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>This page has moved</title>
@@ -174,7 +148,8 @@ def write(app, *_: object) -> None:
     if app.builder.format != "html":
         return
     moved = load_moved(Path(app.srcdir))
-    text = CODE.replace("LABELS", json.dumps(_labels(app.env)))
+    code = (TEMPLATES / SCRIPT).read_text(encoding="utf8")
+    text = code.replace("LABELS", json.dumps(_labels(app.env)))
     text = text.replace("MOVED", json.dumps(moved, sort_keys=True))
     static = Path(app.outdir) / "_static"
     static.mkdir(parents=True, exist_ok=True)

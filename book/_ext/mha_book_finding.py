@@ -9,7 +9,7 @@
   (``find.js``); what is on another page travels as a small table at the end of the page.
 - The links to the previous and the next page say what is there.
 - The search's index has prose alone: names in code are found by the API's own entries. A page can
-  have words that readers look for though its title has others (``SEARCH_WORDS``).
+  have words that readers look for though its title has others (``book/search.yml``).
 - Above a chapter's first exercise stands where to run it.
 """
 
@@ -19,6 +19,7 @@ import posixpath
 import re
 from pathlib import Path
 
+import yaml
 from docutils import nodes
 from mha_book_html import describe
 from sphinx.util.docutils import SphinxDirective
@@ -28,31 +29,6 @@ MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
 NOTES = "mha_book_notes"
 GLOSSARY = "book/glossary"
 LISTS = {"figures": "book/figures", "exercises": "book/exercises"}
-# Page -> what readers search for that is about this page first of all.
-SEARCH_WORDS = {
-    "book/scaled-attention": ["scaled dot-product attention", "attention", "sdpa", "softmax"],
-    "book/position": ["rope", "rotary", "positional encoding", "position"],
-    "book/index-notation": ["einsum", "index notation", "tensor notation"],
-    "book/split-and-combine": ["split heads", "combine heads", "concatenate heads"],
-    "book/multi-head-layer": ["multi-head attention", "mha", "multi-head layer"],
-    "book/gradients": ["gradient", "backward", "derivative"],
-    "book/scale": ["scale", "scaling", "temperature"],
-    "book/trained-length": ["length extrapolation", "long context", "context length"],
-    "book/cost": ["cost", "flops", "parameters", "complexity"],
-    "book/grouped-query-attention": [
-        "grouped", "grouped query attention", "grouped-query attention", "gqa", "mqa",
-        "multi-query", "multi-query attention", "mla",
-    ],
-    "book/decoding": ["decoding", "decode", "kv cache", "kvcache", "kv-cache", "cache"],
-    "book/head-matrices": ["qk circuit", "ov circuit", "composition"],
-    "book/sinks": ["attention sink", "sink", "sinks", "streaming", "massive activations"],
-    "book/emergence": ["induction heads", "induction head", "emergence"],
-    "book/pruning": ["pruning", "prune", "pruned", "head pruning"],
-    "book/dropout-and-gates": ["dropout", "gates", "gating"],
-    "book/online-softmax": ["online softmax", "flash attention", "flashattention", "flash"],
-    "book/hardware": ["gpu", "hardware", "tpu", "roofline"],
-    "book/accelerators": ["pallas", "splash attention", "triton"],
-}  # fmt: skip
 # Where a word is no prose: it has a link, is shown as it is written, or is the name of something.
 CLOSED = (
     nodes.title, nodes.rubric, nodes.literal, nodes.literal_block, nodes.reference, nodes.math,
@@ -357,12 +333,13 @@ def _index_prose_alone(app) -> None:
 
 
 def _add_search_words(app) -> list:
-    """Enter the words of ``SEARCH_WORDS`` in the search's index, before it is written."""
+    """Enter the words of ``book/search.yml`` in the search's index, before it is written."""
     indexer = getattr(app.builder, "indexer", None)
-    if indexer is not None:
-        for page, words in SEARCH_WORDS.items():
+    file = Path(app.srcdir) / "book" / "search.yml"
+    if indexer is not None and file.exists():
+        for page, words in yaml.safe_load(file.read_text(encoding="utf8")).items():
             if page not in app.env.found_docs:
-                raise ValueError(f"SEARCH_WORDS: expected a page of the book, got {page!r}")
+                raise ValueError(f"book/search.yml: expected a page of the book, got {page!r}")
             entries = {(word, "", "main") for word in words}
             before = indexer._index_entries.get(page, [])
             indexer._index_entries[page] = sorted({*before, *entries})

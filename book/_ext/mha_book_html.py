@@ -14,8 +14,10 @@ from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
+from jinja2 import Template
 from PIL import Image
 
+TEMPLATES = Path(__file__).parents[1] / "_templates"
 DESCRIPTION_LENGTH = 200  # characters
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
 _UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name
@@ -29,52 +31,6 @@ _SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</
 _FOLD = re.compile(r'(<p class="(?:collapsed|expanded) admonition-title">)(Show|Hide) ')
 _SVG = re.compile(rb"<svg\b[^>]*>", re.S)
 _SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
-
-INDEX = """<!DOCTYPE html>
-<html lang="{language}">
-  <head>
-    <meta charset="utf-8">
-    <meta name="viewport" content="width=device-width, initial-scale=1">
-    <title>{title}</title>
-    <meta name="description" content="{description}">
-    <meta http-equiv="refresh" content="0; url={first}">
-    <link rel="canonical" href="{canonical}">
-    <link rel="icon" href="_static/favicon.svg">
-  </head>
-  <body><main><h1>{title}</h1><p><a href="{first}">The first page of the book</a></p></main></body>
-</html>
-"""
-
-# A server shows this page at whatever address was asked for, so that its links have to find the
-# root of the book: the public address if there is one, or else what stands before /book/.
-MISSING = """<!DOCTYPE html>
-<html lang="{language}">
-  <head>
-    <meta charset="utf-8">
-    <meta name="viewport" content="width=device-width, initial-scale=1">
-    <meta name="robots" content="noindex">
-    <title>Page not found — {title}</title>
-    <style>
-      :root {{ color-scheme: light dark; }}
-      body {{ font: 1.1rem/1.6 system-ui, sans-serif; margin: 15vh auto; max-width: 34rem;
-             padding: 0 1rem; }}
-    </style>
-  </head>
-  <body>
-    <main>
-      <h1>This page is not there</h1>
-      <p>The address may have been mistyped, or the page may have been renamed.</p>
-      <p><a href="{root}index.html">The first page of <em>{title}</em></a><br>
-         <a href="{root}search.html">Search the book</a></p>
-    </main>
-    <script>
-      if (!"{root}") for (const link of document.querySelectorAll("a"))
-        link.href = location.pathname.replace(/(book\\/.*|[^\\/]*)$/, "")
-          + link.getAttribute("href");
-    </script>
-  </body>
-</html>
-"""
 
 
 def without_icon_script(head: str) -> str:
@@ -232,8 +188,9 @@ def _finished(app, exception) -> None:
         "canonical": html.escape(base + first),
         "description": html.escape(describe(app.env.get_doctree(config.root_doc))),
     }
-    (out / "index.html").write_text(INDEX.format(**words), encoding="utf8")
-    (out / "404.html").write_text(MISSING.format(**words), encoding="utf8")
+    for name, template in (("index", "root"), ("404", "404")):
+        text = (TEMPLATES / f"{template}.html").read_text(encoding="utf8")
+        (out / f"{name}.html").write_text(Template(text).render(words), encoding="utf8")
     (out / "sitemap.xml").unlink(missing_ok=True)
     if base:
         pages = "".join(

@@ -38,7 +38,7 @@ DROPPED = (
     ".headerlink, .copybtn, script, .d-print-none, .screen-only, .fold-verb, summary .expanded, "
     ".claim-filters, .cite, .hx details"
 )
-STYLE = Path(__file__).with_suffix(".css")
+STYLE = ROOT / "book" / "_static" / "paper.css"
 PAGES = """pages => {
   for (const link of document.querySelectorAll(".paper-contents a"))
     link.dataset.page = pages[link.hash.slice(1)] || "";

@@ -44,7 +44,7 @@ LLAMA = next(
 
 
 def rows_of(name: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(lab.LABS[name].at_rest(DATA[name]).rows)
+    return tuple(lab.LABS[name].rows(DATA[name]))
 
 
 def test_every_laboratory_stands_on_one_page_and_has_a_script():
