@@ -114,50 +114,6 @@ def test_altered_output_fails(tmp_path: Path, shortest: tuple[Path, nbformat.Not
     assert "Cell outputs differ" in result.stdout
 
 
-def null_count(cells: list[nbformat.NotebookNode]) -> None:
-    cells[0].execution_count = None
-
-
-def swap_counts(cells: list[nbformat.NotebookNode]) -> None:
-    cells[0].execution_count, cells[1].execution_count = 2, 1
-
-
-def store_error(cells: list[nbformat.NotebookNode]) -> None:
-    cells[0].outputs = [nbformat.v4.new_output("error", ename="ValueError")]
-
-
-def store_stderr(cells: list[nbformat.NotebookNode]) -> None:
-    cells[0].outputs = [nbformat.v4.new_output("stream", name="stderr", text="a warning")]
-
-
-def exempt_by_comment(cells: list[nbformat.NotebookNode]) -> None:
-    cells[0].source = "# NBVAL_IGNORE_OUTPUT\n1"
-
-
-def exempt_by_tag(cells: list[nbformat.NotebookNode]) -> None:
-    cells[0].metadata["tags"] = ["nbval-skip"]
-
-
-def remove_id(cells: list[nbformat.NotebookNode]) -> None:
-    del cells[0]["id"]
-
-
-def repeat_id(cells: list[nbformat.NotebookNode]) -> None:
-    cells[1]["id"] = cells[0]["id"]
-
-
-def attempt_stub(cells: list[nbformat.NotebookNode]) -> None:
-    cells[0].outputs[0].text = "passed\n"
-
-
-def fail_solution(cells: list[nbformat.NotebookNode]) -> None:
-    cells[1].outputs[0].text = "not yet: expected 2, got 3\n"
-
-
-def drop_solution(cells: list[nbformat.NotebookNode]) -> None:
-    cells[1].metadata["tags"] = []
-
-
 def trial_notebook() -> nbformat.NotebookNode:
     """Three exercises that satisfy every gate."""
     notebook = nbformat.v4.new_notebook()
@@ -179,26 +135,38 @@ def test_gates_pass_a_sound_notebook() -> None:
     assert [gate(trial_notebook()) for gate in ALL_GATES] == [[], [], []]
 
 
+def _set(place: int, **values: object) -> Callable[[list[nbformat.NotebookNode]], None]:
+    """What gives one cell other values."""
+    return lambda cells: cells[place].update(values)
+
+
+def _says(place: int, text: str) -> Callable[[list[nbformat.NotebookNode]], None]:
+    return lambda cells: cells[place].outputs[0].update(text=text)
+
+
+FAILED = nbformat.v4.new_output("error", ename="ValueError")
+WARNED = nbformat.v4.new_output("stream", name="stderr", text="a warning")
+
+
 @pytest.mark.parametrize(
     "gate, mutation",
     [
-        (gates.execution_problems, null_count),
-        (gates.execution_problems, swap_counts),
-        (gates.execution_problems, store_error),
-        (gates.execution_problems, store_stderr),
-        (gates.execution_problems, exempt_by_comment),
-        (gates.execution_problems, exempt_by_tag),
-        (gates.id_problems, remove_id),
-        (gates.id_problems, repeat_id),
-        (gates.exercise_problems, attempt_stub),
-        (gates.exercise_problems, fail_solution),
-        (gates.exercise_problems, drop_solution),
+        (gates.execution_problems, _set(0, execution_count=None)),
+        (gates.execution_problems, _set(0, execution_count=2)),
+        (gates.execution_problems, _set(0, outputs=[FAILED])),
+        (gates.execution_problems, _set(0, outputs=[WARNED])),
+        (gates.execution_problems, _set(0, source="# NBVAL_IGNORE_OUTPUT\n1")),
+        (gates.execution_problems, _set(0, metadata={"tags": ["nbval-skip"]})),
+        (gates.id_problems, lambda cells: cells[0].pop("id")),
+        (gates.id_problems, _set(1, id="cell-1")),
+        (gates.exercise_problems, _says(0, "passed\n")),
+        (gates.exercise_problems, _says(1, "not yet: expected 2, got 3\n")),
+        (gates.exercise_problems, _set(1, metadata={"tags": []})),
     ],
-    ids=lambda value: value.__name__,
 )
 def test_gates_catch(
     gate: Callable[[nbformat.NotebookNode], list[str]],
-    mutation: Callable[[list[nbformat.NotebookNode]], None],
+    mutation: Callable[[list[nbformat.NotebookNode]], object],
 ) -> None:
     notebook = trial_notebook()
     mutation(notebook.cells)
