@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import spearmanr
 
 from experiments.shared import (
     SOURCES,
@@ -34,14 +35,11 @@ from mha_book.models import minilm, smollm2
 from mha_book.models.text import load_speeches
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
-from mha_book.pruning.order import head_mask, rank_correlation, removal_order
+from mha_book.pruning.order import head_mask, removal_order
 from mha_book.pruning.removal import mean_ablation, prune_model
 from mha_book.specialization.measures import (
     add_texts,
-    baseline_mean,
-    bootstrap_interval,
     head_table,
-    mean,
     measure_heads,
     text_patterns,
 )
@@ -139,7 +137,8 @@ def write_heads(path: Path, sums: dict[str, Any], extra: dict[str, Any]) -> None
     """Write the table of all heads, with intervals by resampling texts."""
     columns = head_table(add_texts(sums))
     for number, (name, of_one) in enumerate(sums.items()):
-        low, high = jax.jit(bootstrap_interval)(of_one, jax.random.key(number))
+        drawn = jax.jit(lambda sums, key: sums.resampled(key).mean)(of_one, jax.random.key(number))
+        low, high = jnp.quantile(drawn, jnp.array([0.025, 0.975]), axis=0)
         columns[f"{name} (low)"], columns[f"{name} (high)"] = (np.ravel(x) for x in (low, high))
     write_table(path, {**columns, **{name: np.ravel(x) for name, x in extra.items()}})
 
@@ -283,7 +282,7 @@ def main(given: list[str] | None = None) -> Path:
         "gate gradient": abs(signed).mean(0),
         "taylor": signed.mean(0),
         "weight norm": np.asarray(jax.jit(importance.weight_norm)(params)),
-        "random": np.asarray(importance.random_importance(jax.random.key(0), shape)),
+        "random": np.asarray(jax.random.uniform(jax.random.key(0), shape)),
     }
     report("gradients")
 
@@ -292,11 +291,11 @@ def main(given: list[str] | None = None) -> Path:
     on_text = text_by_text(sums, params, scoring)
     on_repeats = add_texts(text_by_text(sums, params, draw(jax.random.key(0))))
     scored = {
-        f"{name} on repeats": np.asarray(mean(on_repeats[name]))
+        f"{name} on repeats": np.asarray(on_repeats[name].mean)
         for name in ("induction", "same token")
     }
     document["nulls on repeats"] = {
-        name: float(baseline_mean(on_repeats[name])) for name in ("induction", "same token")
+        name: float(on_repeats[name].baseline_mean) for name in ("induction", "same token")
     }
     write_heads(options.out / "heads-smollm2.csv", on_text, scored)
     report("measures of SmolLM2")
@@ -325,7 +324,7 @@ def main(given: list[str] | None = None) -> Path:
     scores["taylor on the windows of the ablation"] = signed[: sizes.ablations].mean(0)
     document["importance"] = scores
     document["rank correlation with ablation"] = {
-        name: rank_correlation(score, scores["ablation"])
+        name: spearmanr(score, scores["ablation"], axis=None).statistic
         for name, score in scores.items()
         if name != "ablation"
     }

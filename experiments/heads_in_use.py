@@ -30,7 +30,7 @@ from mha_book.models.interface import next_token_losses
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.pruning.order import head_mask
 from mha_book.rope import rotary_angles
-from mha_book.specialization.patterns import on_induction_target, visible_pairs
+from mha_book.specialization.patterns import prefix_matching, visible_pairs
 from mha_book.specialization.synthetic import copied_positions
 from mha_book.storage import read_table
 
@@ -92,7 +92,7 @@ def reader(config: Any) -> Callable[..., Run]:
     @jax.jit
     def read(params: Any, ids: jax.Array, gates: Any, means: Any, given: Any, is_given: Any) -> Run:
         angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
-        pattern = on_induction_target(visible_pairs(causal(), *ids.shape), ids)
+        pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
         counted = jnp.maximum(pattern.counted.sum(-1), 1).astype(jnp.float32)  # (B,)
         scores, projected, outputs = [], [], []
 
@@ -302,7 +302,7 @@ def main(given: list[str] | None = None) -> Path:
         run = bench.plain(ids)
         bench.model = model
         best = np.unravel_index(np.argsort(-chosen.ravel())[: len(top)], chosen.shape)
-        pattern = on_induction_target(visible_pairs(causal(), *ids.shape), ids)
+        pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
         rows = np.flatnonzero(np.asarray(pattern.counted)[0])
         scores = np.asarray(run.scores)
         return {

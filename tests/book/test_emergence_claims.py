@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from mha_book.masks import causal
 from mha_book.models import smollm2, tiny
 from mha_book.multihead.parameters import init_multi_head
-from mha_book.pruning.order import rank_correlation
 from mha_book.specialization.patterns import mean_score, visible_pairs
 from mha_book.specialization.synthetic import ProbeTask, probe_patterns, probe_sequences
 from mha_book.storage import load_arrays, load_tree
@@ -48,7 +48,7 @@ def of_sixteen(values):
 
 
 def correlations(early, late):
-    return [rank_correlation(a, b) for a, b in zip(early, late, strict=True)]
+    return [spearmanr(a, b, axis=None).statistic for a, b in zip(early, late, strict=True)]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
 from mha_book.pruning.order import head_mask, removal_order
-from mha_book.specialization.measures import add_texts, mean
+from mha_book.specialization.measures import add_texts
 from mha_book.specialization.synthetic import copied_positions, repeated_tokens
 from mha_book.storage import read_table
 from tests.stored.files import DATA, result
@@ -101,7 +101,7 @@ def check_all_ablations(document: dict[str, Any]) -> None:
 def check_scores_of_weights(document: dict[str, Any]) -> None:
     """The importances that need no text."""
     norm = jax.jit(importance.weight_norm)(language_model().params)
-    drawn = importance.random_importance(jax.random.key(0), SHAPE)
+    drawn = jax.random.uniform(jax.random.key(0), SHAPE)
     close(norm, document["importance"]["weight norm"])
     close(drawn, document["importance"]["random"])
 
@@ -179,7 +179,7 @@ def measured_smollm2(layers: int, folder: Any) -> Any:
     on_text = heads.text_by_text(sums, model.params, scoring)
     on_repeats = add_texts(heads.text_by_text(sums, model.params, repeats(0)))
     names = ("induction", "same token")
-    scored = {f"{name} on repeats": np.asarray(mean(on_repeats[name])) for name in names}
+    scored = {f"{name} on repeats": np.asarray(on_repeats[name].mean) for name in names}
     heads.write_heads(folder / "heads.csv", on_text, scored)
     return folder / "heads.csv"
 
@@ -209,7 +209,7 @@ def orders_of(document: dict[str, Any]) -> dict[str, np.ndarray]:
     scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
     orders = {k: removal_order(scores[k]) for k in ("ablation", "gate gradient", "taylor")}
     orders["sign of the loss without it"] = removal_order(-scores["ablation"])
-    drawn = importance.random_importance(jax.random.key(0), SHAPE)
+    drawn = jax.random.uniform(jax.random.key(0), SHAPE)
     return orders | {
         "random 0": removal_order(drawn),
         "iterative": np.array(document["smollm2"]["orders"]["iterative"]),
@@ -314,7 +314,7 @@ def sentences_without(keep: bytes) -> np.ndarray:
 def check_sentences(document: dict[str, Any]) -> None:
     """MiniLM: the last point of three curves."""
     found = document["minilm"]
-    drawn = importance.random_importance(jax.random.key(0), (6, 12))
+    drawn = jax.random.uniform(jax.random.key(0), (6, 12))
     orders = {name: removal_order(np.array(found["importance"][name])) for name in
               ("ablation", "curvature")} | {"random 0": removal_order(drawn)}  # fmt: skip
     for name, order in orders.items():
