@@ -7,6 +7,7 @@ Shapes: ``L`` layers, ``N`` heads, ``R`` heads to remove.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,7 @@ from mha_book._checks import as_numbers, check, check_function, check_integers, 
 __all__ = ["head_mask", "iterative_removal_order", "removal_order"]
 
 
-def removal_order(importance: Array | np.ndarray, group_size: int = 1) -> np.ndarray:
+def removal_order(importance: Any, group_size: int = 1) -> np.ndarray:
     """Return all heads from the least to the most important.
 
     It is the importance that is sorted. To sort pairs of number and importance, as
@@ -100,7 +101,7 @@ def iterative_removal_order(
     return order
 
 
-def head_mask(order: np.ndarray, num_removed: int, shape: tuple[int, int]) -> np.ndarray:
+def head_mask(order: Any, num_removed: int, shape: tuple[int, int]) -> np.ndarray:
     """Return the mask of the heads that are left after the first of an order are gone.
 
     Args:

@@ -169,7 +169,7 @@ def mean_ablation(
         check(means.shape == layer.w_o.shape[:2], "head_means", what, f"shape {head_means.shape}")
         factors = (widen(x) for x in (1 - gates, means, layer.w_o))
         bias = jnp.einsum("n,nc,ncd->d", *factors)
-        bias = bias if layer.b_o is None else bias + layer.b_o
+        bias = bias if layer.b_o is None else bias + widen(layer.b_o)
         return layer._replace(b_o=bias.astype(layer.w_o.dtype))
 
     return _changed(params, add_means, keep, head_means)

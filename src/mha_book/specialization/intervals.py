@@ -53,7 +53,9 @@ def mean_interval(values: Any, confidence: float = 0.95) -> tuple[Any, Any]:
     return samples.mean(-1), half
 
 
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(
+    successes: int | np.integer, trials: int | np.integer, confidence: float = 0.95
+) -> tuple[float, float]:
     r"""Return the interval of Wilson around a share.
 
     With $\hat p$ the share of $n$ trials and $z$ the point of the normal distribution, it holds
