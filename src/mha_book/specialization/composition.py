@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_shape, check_type, widen
+from mha_book._checks import check, check_shape, check_type, checked, widen
 from mha_book.multihead.grouped import repeat_kv_heads
 from mha_book.multihead.parameters import MultiHeadParams, check_params
 
@@ -35,6 +35,7 @@ class Composition(NamedTuple):
     value: Array
 
 
+@checked
 def composition(
     earlier: MultiHeadParams, later: MultiHeadParams, gain: Float[Array, " D"] | None = None
 ) -> Composition:

@@ -85,7 +85,7 @@ def wilson_interval(
     check_size(trials, "trials")
     what = f"an integer from 0 to {trials}"
     check_size(successes, "successes", 0, what)
-    check(successes <= trials, "successes", what, successes)
+    check(int(successes) <= int(trials), "successes", what, successes)
     check_share(confidence, "confidence")
     test = stats.binomtest(int(successes), int(trials))  # NumPy's short integers would overflow
     found = test.proportion_ci(confidence, method="wilson")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from mha_book._checks import check, check_size, checked
+from mha_book._checks import check, check_flag, check_size, checked
 
 __all__ = ["word_ids", "word_weights"]
 
@@ -84,6 +84,7 @@ def most_attended(
 
     Of every head; ``between`` is what :func:`word_weights` returned.
     """
+    check_flag(is_causal, "is_causal")
     number = between.shape[-1]
     what = "the number of one that sees another"
     check_size(word, "word", int(is_causal), what)
