@@ -93,16 +93,14 @@ def taylor(
 ) -> Float[Array, "L N"]:
     r"""Return the first-order estimate of :func:`ablation`, $-g_h\, \partial L / \partial g_h$.
 
-    With all gates 1, :func:`gate_gradient` is the absolute value of this, example by example.
-
+    With all gates 1, ``gate_gradient`` is the absolute value of this, example by example.
     The arguments are those of :func:`ablation`.
 
     Returns:
         ``(L, N)``, in the unit of the loss, of either sign.
 
     References:
-        Molchanov et al., Pruning convolutional neural networks for resource efficient inference,
-        2017.
+        Molchanov et al., Pruning convolutional neural networks, 2017.
 
     Example:
         >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
@@ -149,7 +147,7 @@ def mean_importance(
     """Return the mean of a score over examples, one at a time, compiled once.
 
     Args:
-        score: :func:`ablation`, :func:`gate_gradient`, :func:`taylor`, or another of their form.
+        score: :func:`ablation`, ``gate_gradient``, :func:`taylor`, or another of their form.
         loss: of parameters, gates and example.
         params: of the model; an argument of the compiled function, not a constant in it.
         gates: ``(L, N)``.

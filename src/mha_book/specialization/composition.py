@@ -22,13 +22,7 @@ __all__ = ["composition"]
 
 
 class Composition(NamedTuple):
-    """How far the heads of a later layer can read what those of an earlier one write.
-
-    Args:
-        query: ``(N, M)``, through the later head's queries.
-        key: ``(N, M)``, through its keys.
-        value: ``(N, M)``, through its values.
-    """
+    """What ``M`` later heads can read of ``N`` earlier ones, ``(N, M)``: by Q, K and V."""
 
     query: Array
     key: Array
@@ -52,9 +46,6 @@ def composition(
 
     Returns:
         Three arrays ``(N, M)``, from 0 to 1; baseline $1/\sqrt{D}$, a root mean square.
-
-    Raises:
-        ValueError: the widths do not fit.
 
     References:
         Elhage et al., A mathematical framework for transformer circuits, 2021.

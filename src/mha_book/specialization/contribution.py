@@ -35,7 +35,7 @@ def direct_logit_attribution(
 
     Returns:
         ``(B, N, T)``, in nats, of either sign. For the baseline, the same head attending evenly,
-        give :func:`uniform_outputs`.
+        give ``uniform_outputs``.
 
     References:
         Elhage et al., A mathematical framework for transformer circuits, 2021.

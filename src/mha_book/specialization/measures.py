@@ -217,13 +217,7 @@ def measure_heads(
 def add_texts(
     sums: dict[str, MeasureSums], before: dict[str, MeasureSums] | None = None
 ) -> dict[str, MeasureSums]:
-    """Add up sums over their leading axis of texts, and add those of earlier texts, ``before``.
-
-    Example:
-        >>> sums = MeasureSums(jnp.ones((2, 1, 1)), jnp.ones(2), jnp.ones(2))
-        >>> add_texts({"x": sums}, add_texts({"x": sums}))["x"].rows.item()
-        4.0
-    """
+    """Add up sums over their leading axis of texts, and add those of earlier texts, ``before``."""
     _check_named(sums)
     total: dict[str, MeasureSums] = jax.tree.map(lambda x: x.sum(0), sums)
     if before is not None:

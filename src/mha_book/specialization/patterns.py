@@ -85,12 +85,8 @@ def visible_pairs(
 def on_target(visible: Bool[Array, "B T S"], target: Bool[Array, "#B #T #S"]) -> Pattern:
     """Return the mean attention on target keys: from 0 to 1, a share.
 
-    Args:
-        visible: ``(B, T, S)``.
-        target: ``(B, T, S)``, each axis equal or 1.
-
-    Returns:
-        The pattern; a row counts if it sees a target and another key.
+    A row counts if it sees a target and another key. Each axis of ``target`` is that of ``visible``
+    or 1.
 
     Example:
         >>> pattern = on_target(jnp.ones((1, 1, 2), bool), jnp.array([[[True, False]]]))
@@ -195,10 +191,6 @@ def prefix_matching(visible: Bool[Array, "B T T"], token_ids: Int[Array, "B T"])
 
     A target is a key that comes right after another occurrence of the query's token.
 
-    Args:
-        visible: ``(B, T, T)``.
-        token_ids: ``(B, T)``.
-
     Returns:
         A share, 0 to 1. The query's own successor is no target; rows without a target do not count:
         of a sequence repeated once, those of the second copy count.
@@ -246,9 +238,6 @@ def mean_score(weights: Float[Array, "B N T S"], pattern: Pattern) -> Float[Arra
 
     Returns:
         ``(N,)``, float32 or wider; NaN where no row counts.
-
-    Raises:
-        ValueError: the axes do not fit those of the pattern.
 
     Example:
         >>> visible = jnp.ones((1, 4, 4), bool)

@@ -71,8 +71,7 @@ def _bits(probabilities: Array) -> Array:
 def cluster(distances: Any, num_clusters: int) -> np.ndarray:
     """Group heads by average linkage: join the two nearest groups until few enough are left.
 
-    The distance of two groups is the mean distance of their members, see
-    :func:`scipy.cluster.hierarchy.linkage`.
+    The distance of two groups is the mean distance of their members. (SciPy's ``linkage``.)
 
     Args:
         distances: ``(M, M)``, symmetric, 0 or more.
@@ -81,10 +80,6 @@ def cluster(distances: Any, num_clusters: int) -> np.ndarray:
     Returns:
         ``(M,)`` integers: the group of each head; 0 is the largest, of equals the one with the
         first head.
-
-    Raises:
-        ValueError: ``distances`` is no symmetric matrix of finite numbers that are not negative, or
-            ``num_clusters`` does not fit.
 
     References:
         Sokal and Michener, A statistical method for evaluating systematic relationships, 1958.
@@ -119,9 +114,6 @@ def silhouette(distances: Any, labels: Any) -> float:
 
     Returns:
         A number from -1 to 1; near 0 where the groups are no better than none.
-
-    Raises:
-        ValueError: ``distances`` or ``labels`` do not fit.
 
     References:
         Rousseeuw, Silhouettes, 1987.

@@ -85,10 +85,6 @@ def copied_positions(token_ids: Int[Array, "B T"], period: int) -> Bool[Array, "
 
     These are the tokens that stand, after the same predecessor, ``P`` places before too: the first
     token of each copy is left out, as another comes before it the first time.
-
-    Example:
-        >>> copied_positions(jnp.array([[0, 5, 6, 5, 6]]), 2).tolist()
-        [[False, False, False, False, True]]
     """
     _check_period(period, token_ids.shape[1], "tokens of a sequence")
     same = jnp.pad(token_ids[:, period:] == token_ids[:, :-period], ((0, 0), (period, 0)))
@@ -154,13 +150,10 @@ class ProbeTask(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """A batch of sequences, and what their probes are answered from.
+    """Sequences ``(B, T)``, and what their probes are answered from, ``(B, R)`` each.
 
-    Args:
-        tokens: ``(B, T)``.
-        near: ``(B, R)``, the symbol of the item before each probe; 0 where none is asked for.
-        far: ``(B, R)``, the symbol of the color named.
-        source: ``(B, R)``, the position of the item with that color.
+    These are the symbol of the item before a probe (0 where none is asked for), the symbol of the
+    color named, and the position of the item with that color.
     """
 
     tokens: Array
@@ -173,10 +166,6 @@ def probe_sequences(rng_key: Key[Array, ""], task: ProbeTask, batch: int) -> Pro
     """Draw sequences: colors without repetition, everything else evenly and independently.
 
     The color named is that of one of the items before the one that stands before the probe.
-
-    Example:
-        >>> probe_sequences(jax.random.key(0), ProbeTask(), 2).tokens.shape
-        (2, 22)
     """
     check_type(task, "task", ProbeTask)
     rng_key = as_key(rng_key)

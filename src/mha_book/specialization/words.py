@@ -29,13 +29,11 @@ def word_ids(model: Any, words: Sequence[str]) -> Int[np.ndarray, " T"]:
 
     Args:
         model: a loaded model with a tokenizer.
-        words: as for :func:`join_words`.
+        words: as for ``join_words``.
 
     Returns:
         ``(T,)``, numbers of words; -1 for special tokens.
 
-    Raises:
-        ValueError: a word has no token.
     """
     text, ends, at = join_words(words), [], 0
     for word in words:
