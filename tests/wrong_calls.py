@@ -58,7 +58,7 @@ from mha_book.attention.operands import prepare
 from mha_book.heads import heads_first
 from mha_book.layers import gelu, layer_norm, linear, rms_norm, swiglu
 from mha_book.masks import as_mask
-from mha_book.models import tiny, training
+from mha_book.models import tiny
 from mha_book.models.generation import sample_token
 from mha_book.models.tiny import TinyLayer, TinyParams
 from mha_book.multihead.cache import (
@@ -72,8 +72,6 @@ from mha_book.multihead.dropout import Dropout, draw_factors, dropout, dropout_f
 from mha_book.multihead.gradient import (
     combine_outputs_vjp,
     gates_vjp,
-    hessian_vector_product,
-    multi_head_attention_jvp,
     multi_head_attention_vjp,
     project_heads_vjp,
     rotate_vjp,
@@ -88,7 +86,6 @@ from mha_book.multihead.grouped import (
 )
 from mha_book.multihead.latent import compress, expanded_attention, init_latent
 from mha_book.multihead.layer import (
-    broadcast_gates,
     project_heads,
     project_output,
     project_qkv,
@@ -103,14 +100,20 @@ from mha_book.pruning.order import (
 )
 from mha_book.pruning.removal import fold_gates, mean_ablation, prune_heads, prune_model
 from mha_book.rope import rotary_angles, rotate
-from mha_book.sharding import demo
-from mha_book.sharding.all_to_all import all_to_all_attention
-from mha_book.sharding.decode import shard_cache
-from mha_book.sharding.heads import shard_params, sharded_multi_head_attention
-from mha_book.sharding.mesh import MeshAxes, MeshSizes
-from mha_book.sharding.placement import balance, make_placement, place, restore
-from mha_book.sharding.plan import plan_cost
-from mha_book.sharding.ring import ring_attention
+from mha_book.sharding import (
+    MeshAxes,
+    MeshSizes,
+    all_to_all_attention,
+    balance,
+    make_placement,
+    place,
+    plan_cost,
+    restore,
+    ring_attention,
+    shard_cache,
+    shard_params,
+    sharded_multi_head_attention,
+)
 from mha_book.specialization import (
     contribution,
     intervals,
@@ -643,7 +646,6 @@ def of_other_parameters() -> list[WrongCall]:
         "project_qkv": lambda params: project_qkv(params, X),
         "project_output": lambda params: project_output(params, jnp.ones((N, T, H))),
         "layer_vjp": lambda params: multi_head_attention_vjp(params, X),
-        "layer_jvp": lambda params: multi_head_attention_jvp((params, X), (params, X)),
     }
     takes_separate: dict[str, Callable[[Any], Any]] = {
         "check": check_params,
@@ -739,8 +741,6 @@ def of_the_layer_by_accident() -> list[WrongCall]:
         bad("layer: no query", on(None), "query", "an array", "NoneType"),
         bad("layer: tokens", on(jnp.ones((B, T), int)), "query", "floating-point", "int32"),
         bad("layer: mask as key", on(X, causal()), "key", "an array", "Mask"),
-        bad("layer: intermediates", on(X, return_intermediates="no"), "return_intermediates", flag,
-            "'no'"),
         bad("layer: head mask", on(X, mask=jnp.ones((N, T, T), bool)), "mask", "(…, N", "(6, 5"),
         bad("layer: angles, odd", on(X, angles=angles), "x", "an even last axis", "3"),
         bad("layer: angles", turned(angles=angles), "angles", "axis -1", "1, shape"),
@@ -773,9 +773,6 @@ def of_the_layer_by_accident() -> list[WrongCall]:
             "output: dtype", lambda: project_output(PARAMS, jnp.ones((N, T, H), int)), "heads",
             "floating", "int32",
         ),
-        bad("gates: list", lambda: broadcast_gates([1.0], 4), "gates", "an array", "list"),
-        bad("gates: matrix", lambda: broadcast_gates(X[0], 4), "gates", "(N,)", "(5, 10)"),
-        bad("gates: low rank", lambda: broadcast_gates(jnp.ones(2), 2), "rank", "3 or more", "2"),
     ]  # fmt: skip
 
 
@@ -918,19 +915,6 @@ def of_gradients() -> list[WrongCall]:
         bad("pull: shape", lambda: pull(X[:1]), "d_output", "(2, 5, 10)", "(1, 5, 10)"),
         bad("pull: list", lambda: pull([1.0]), "d_output", "an array", "list"),
         bad("pull: scalar", lambda: pull(jnp.ones(())), "d_output", "(2, 5, 10)", "()"),
-        bad("layer_jvp: tangents", lambda: multi_head_attention_jvp((PARAMS, X), (PARAMS,)),
-            "tangents", "structure", "PyTreeDef"),
-        bad("layer_jvp: shapes", lambda: multi_head_attention_jvp((PARAMS, X), (PARAMS, Z)),
-            "tangents", "shapes", "(2, 7, 10)"),
-        bad("layer_jvp: array", lambda: multi_head_attention_jvp(PARAMS, PARAMS), "primals",
-            "(params, query", "MultiHeadParams"),
-        bad("hessian: direction", lambda: hessian_vector_product(jnp.sum, X, X[0]), "direction",
-            "shapes", "(5, 10)"),
-        bad("hessian: structure", lambda: hessian_vector_product(jnp.sum, X, (X,)), "direction",
-            "structure", "PyTreeDef"),
-        bad("hessian: integers", lambda: hessian_vector_product(jnp.sum, X > 0, X > 0), "at",
-            "floating", "bool"),
-        bad("hessian: loss", lambda: hessian_vector_product(X, X, X), "loss", "function", "Array"),
     ]  # fmt: skip
 
 
@@ -1453,7 +1437,6 @@ def of_sharding() -> list[WrongCall]:
         bad("ring: no mesh", lambda: turn(mesh=None), "mesh", "jax.set_mesh", "None"),
         bad("ring: positions", lambda: turn(x[:, :6], x[:, :6]), "query", "multiple of 4", "6"),
         bad("ring: keys", lambda: turn(key=x[:, :4]), "key", "axis -2 of 8", "4"),
-        bad("ring: flag", lambda: turn(return_lse=1), "return_lse", "True or False", "1"),
         bad("ring: unroll", lambda: turn(unroll=0), "unroll", "positive", "0"),
         bad("ring: placement", lambda: turn(placement="spiral", is_causal=True), "placement",
             "zigzag", "spiral"),
@@ -1483,14 +1466,8 @@ def of_sharding() -> list[WrongCall]:
         bad("plan: method", lambda: plan(devices=MeshSizes(), method="star"), "method", "ring",
             "'star'"),
         bad("plan: batch", lambda: plan(devices=MeshSizes(), batch=0), "batch", "positive", "0"),
-        bad("demo: processes", lambda: demo.launch(0), "processes", "positive", "0"),
-        bad("demo: fail", lambda: demo.launch(2, fail=2), "fail", "0 to 1", "2"),
-        bad("demo: timeout", lambda: demo.launch(2, timeout=0), "timeout", "positive", "0"),
-        bad("train: over", lambda: training.launch(2, over="heads"), "over", "sequences",
-            "'heads'"),
-        bad("train: steps", lambda: training.launch(2, steps=0), "steps", "positive", "0"),
-        bad("train: processes", lambda: training.launch(3, over="sequences"), "processes",
-            "divisor of the 8", "3"),
+        bad("plan: negative width", lambda: plan(devices=MeshSizes(), d_model=0), "d_model",
+            "positive", "0"),
     ]  # fmt: skip
 
 

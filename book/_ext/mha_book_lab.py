@@ -22,12 +22,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from mha_book.attention.online_softmax import finalize, init, update
 from mha_book.attention.reference import attention_weights
-from mha_book.costs import (
-    attention_size,
-    cache_bytes,
-    feed_forward_parameter_count,
-    pair_matmul_flops,
-)
+from mha_book.costs import attention_size, forward_matmul_flops, kv_cache_bytes
 from mha_book.heads import split_heads
 from mha_book.models.smollm2 import SmolLM2Config
 from mha_book.rope import rotary_angles, rotate
@@ -198,13 +193,13 @@ def _step_data(root: Path) -> dict[str, Any]:
     text = (root / "book" / "data" / "models.json").read_text(encoding="utf8")
     model = next(m for m in json.loads(text)["models"] if m["name"] == "Llama 3 8B")
     d, n, h, layers = (model[x] for x in ("d_model", "num_heads", "head_dim", "num_layers"))
-    hidden = feed_forward_parameter_count(d, model["hidden_dim"], is_gated=model["is_gated"])
+    hidden = (3 if model["is_gated"] else 2) * d * model["hidden_dim"]
     shapes = {}
     for k in (32, 16, 8, 4, 2, 1):
         size = attention_size(d, n, k, h)
         shapes[str(k)] = {
             "weights": layers * (size.weight_count + hidden) + VOCABULARY * d,
-            "position": layers * cache_bytes(size, position_count=1, bytes_per_number=1),
+            "position": layers * kv_cache_bytes(size, position_count=1, bytes_per_element=1),
         }
     chips = {
         chip.name: {"memory": chip.memory, "bytes": chip.bytes_per_s, "flops": chip.flops_per_s}
@@ -215,7 +210,7 @@ def _step_data(root: Path) -> dict[str, Any]:
         "num_heads": n,
         "num_kv_heads": model["num_kv_heads"],
         "shapes": shapes,
-        "pair_flops": layers * pair_matmul_flops(attention_size(d, n, 1, h), pair_count=1),
+        "pair_flops": layers * forward_matmul_flops(attention_size(d, n, 1, h), pair_count=1),
         "chips": chips,
         "chip": "H100",
         "batch": 32,

@@ -11,35 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, DTypeLike, Integer, Key, UInt32
 
-__all__ = [
-    "RngKey",
-    "as_key",
-    "check",
-    "check_array",
-    "check_axis",
-    "check_bias",
-    "check_boolean",
-    "check_broadcastable",
-    "check_factors",
-    "check_flag",
-    "check_float_dtype",
-    "check_floating",
-    "check_function",
-    "check_integers",
-    "check_model",
-    "check_number",
-    "check_numbers",
-    "check_operands",
-    "check_rank",
-    "check_scale",
-    "check_shape",
-    "check_share",
-    "check_size",
-    "check_type",
-    "is_array",
-    "accumulator_dtype",
-]
-
 RngKey = Key[Array, ""] | UInt32[Array, " words"] | Integer[Array, ""] | int | np.integer
 """What stands for a PRNG key: one of ``jax.random.key``, a raw one, or an integer seed."""
 
@@ -53,11 +24,16 @@ def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     dtype, shape = getattr(rng_key, "dtype", None), getattr(rng_key, "shape", None)
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ():
         return jnp.asarray(rng_key)
+    if isinstance(rng_key, np.generic | np.ndarray) and shape == () and rng_key.dtype.kind in "iu":
+        rng_key = rng_key.item()
     if isinstance(rng_key, int) and not isinstance(rng_key, bool):
         check(-(2**63) <= rng_key < 2**63, name, "a seed of 64 bits", rng_key)
-        return jax.random.key(rng_key)
+        if 0 <= rng_key < 2**32:
+            return jax.random.key(rng_key)
+        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+            return jax.random.key(rng_key)  # of 32 bits alone, 2**32 + 7 would be 7
     if dtype is not None and shape == () and jnp.issubdtype(dtype, jnp.integer):
-        return jax.random.key(jnp.asarray(rng_key))
+        return jax.random.key(rng_key)
     words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
     if dtype == jnp.uint32 and shape == words:
         return jnp.asarray(jax.random.wrap_key_data(jnp.asarray(rng_key)))

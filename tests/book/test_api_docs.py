@@ -21,7 +21,8 @@ def test_the_modules_are_found():
 def test_every_public_module_defines_all():
     for path in sorted((ROOT / "src" / "mha_book").rglob("*.py")):
         parts = path.relative_to(ROOT / "src").with_suffix("").parts
-        if not any(part.startswith("_") for part in parts):
+        is_chapter = parts[1] == "exercises" and parts[-1] != "__init__"  # it only registers checks
+        if not is_chapter and not any(part.startswith("_") for part in parts):
             assert hasattr(importlib.import_module(".".join(parts)), "__all__"), path
 
 
@@ -58,7 +59,7 @@ def test_every_module_has_its_page_and_no_other_page_is_there():
         assert all(module == name or module.startswith(f"{name}.") for module in shown)
     assert PAGES["mha_book.rope"] == ["mha_book.rope"]
     assert PAGES["mha_book.notation"] == []
-    assert "mha_book.exercises.scale" in PAGES["mha_book.exercises"]
+    assert PAGES["mha_book.exercises"] == ["mha_book.exercises"]
 
 
 def test_the_files_are_written_and_old_ones_go(tmp_path):

@@ -12,7 +12,6 @@ import nbformat
 import pytest
 from sphinx.application import Sphinx
 
-from mha_book import storage
 from tests import conftest
 from tests.book.test_pages import tool
 
@@ -173,7 +172,7 @@ def test_a_tool_that_is_stopped_while_it_writes_leaves_the_file_of_before(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage.os, "replace", stopped)
+        patch.setattr(os, "replace", stopped)
         with pytest.raises(KeyboardInterrupt):
             writer(path)
     assert path.read_bytes() == WRITERS[writer]

@@ -17,12 +17,7 @@ from docutils.utils import SystemMessage
 from benchmarks.harness.published import CHIPS
 from mha_book.attention.online_softmax import finalize, init, update
 from mha_book.attention.reference import attention_weights, scaled_dot_product_attention
-from mha_book.costs import (
-    attention_size,
-    cache_bytes,
-    feed_forward_parameter_count,
-    pair_matmul_flops,
-)
+from mha_book.costs import attention_size, forward_matmul_flops, kv_cache_bytes
 from mha_book.heads import split_heads
 from mha_book.rope import rotary_angles, rotate
 from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
@@ -375,12 +370,12 @@ def test_the_step_costs_what_the_package_counts(bench):
         )
         batch, length, chip = 2**log_batch, 2**log_length, chips[name]
         size = attention_size(m["d_model"], m["num_heads"], k, m["head_dim"])
-        hidden = feed_forward_parameter_count(m["d_model"], m["hidden_dim"], is_gated=True)
+        hidden = 3 * m["d_model"] * m["hidden_dim"]
         weights = m["num_layers"] * (size.weight_count + hidden) + 128_256 * m["d_model"]
-        caches = m["num_layers"] * cache_bytes(
-            size, position_count=batch * length, bytes_per_number=bits // 8
+        caches = m["num_layers"] * kv_cache_bytes(
+            size, position_count=batch * length, bytes_per_element=bits // 8
         )
-        pairs = m["num_layers"] * pair_matmul_flops(size, pair_count=batch * length)
+        pairs = m["num_layers"] * forward_matmul_flops(size, pair_count=batch * length)
         reading = (2 * weights + caches) / chip.bytes_per_s
         doing = (2 * batch * weights + pairs) / chip.flops_per_s
         assert seen["total-weights"] == pytest.approx(reading, rel=1e-12)

@@ -23,7 +23,13 @@ from mha_book._checks import (
     check_type,
 )
 from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference, splash
-from mha_book.attention.operands import Operands, empty_result, prepare, varying_axes
+from mha_book.attention.operands import (
+    Operands,
+    empty_result,
+    prepare,
+    varying_axes,
+    with_compiler_sharding,
+)
 from mha_book.attention.platform import PLATFORMS, platform_of
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
@@ -275,7 +281,7 @@ def _attend(
     if operands.is_empty:
         output, lse = empty_result(operands)
     elif not is_cached:
-        output, lse = run(operands)
+        output, lse = with_compiler_sharding(run, operands)
     else:
         output, lse = _cached(operands, run, spec.platform if by_platform else None, with_lse)
     if is_one_head:
@@ -288,7 +294,8 @@ def _cached(
     operands: Operands, run: Callable[..., Any], platform: str | None, with_lse: bool
 ) -> tuple[Array, Array | None]:
     """Run an implementation; JAX keeps its trace for other calls of these shapes and structure."""
-    output, lse = run(operands) if platform is None else run(operands, platform=platform)
+    run = run if platform is None else functools.partial(run, platform=platform)
+    output, lse = with_compiler_sharding(run, operands)
     return output, lse if with_lse else None
 
 

@@ -211,7 +211,7 @@ def with_compiler_sharding(function: Callable[[Operands], Result], operands: Ope
         return function(operands)
     rows = jax.sharding.PartitionSpec(*query.spec[:-1])
     lies = (jax.sharding.PartitionSpec(*rows, None), rows)
-    result: Result = jax.sharding.auto_axes(function, axes=tuple(explicit), out_sharding=lies)(
-        operands
-    )
+    by_compiler = jax.sharding.auto_axes(function, axes=tuple(explicit), out_sharding=lies)
+    with jax.sharding.use_abstract_mesh(query.mesh):  # it may stand in the types alone
+        result: Result = by_compiler(operands)
     return result

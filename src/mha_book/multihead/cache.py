@@ -35,7 +35,6 @@ __all__ = [
     "KVCache",
     "append",
     "attend_cached",
-    "cache_mask",
     "cached_multi_head_attention",
     "init_cache",
 ]
@@ -151,7 +150,7 @@ def append(
         [3]
     """
     check_type(cache, "cache", KVCache, "as init_cache gives it")
-    counts = _check_new(cache, key, value, counts)
+    counts = check_new(cache, key, value, counts)
     start, length = cache.lengths, cache.lengths + counts
     new = jnp.arange(key.shape[2], dtype=jnp.int32)[None, :]  # (1, T)
     position = start[:, None] + new  # (B, T)
@@ -173,7 +172,7 @@ def append(
     return KVCache(keys, values, length, cache.window)
 
 
-def _check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Array, " B"]:
+def check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Array, " B"]:
     """Check what is appended and return the counts."""
     batch, heads, width, capacity = cache.keys.shape
     for array, name, last in ((key, "key", width), (value, "value", cache.values.shape[-1])):
@@ -183,7 +182,7 @@ def _check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Arr
         what = f"axes {axes} = ({batch}, {heads}, T, {last}), as the cache has"
         check(fits, name, what, f"shape {shape}")
     check_axis(value, "value", 2, "(B, K, T, C)", key.shape[2], "key")
-    counts = _checked_counts(cache, key.shape[2], counts)
+    counts = checked_counts(cache, key.shape[2], counts)
     lengths = cache.lengths + counts
     if cache.window is None and not isinstance(lengths, jax.core.Tracer):
         what = f"room for every new token: at most {capacity} tokens a sequence"
@@ -191,7 +190,7 @@ def _check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Arr
     return counts
 
 
-def _checked_counts(cache: KVCache, num_new: int, counts: Any) -> Int[Array, " B"]:
+def checked_counts(cache: KVCache, num_new: int, counts: Any) -> Int[Array, " B"]:
     """Return one count from 0 to ``T`` for each sequence, int32; all ``T`` for None."""
     batch = cache.lengths.shape[0]
     if counts is None:
@@ -234,7 +233,7 @@ def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = N
     """
     check_type(cache, "cache", KVCache, "as init_cache gives it")
     check_size(num_new, "num_new", 0, "an integer, 0 or more")
-    counts = _checked_counts(cache, num_new, counts)
+    counts = checked_counts(cache, num_new, counts)
     start = cache.lengths - counts
     if not isinstance(start, jax.core.Tracer):
         what = f"tokens appended before they attend, {counts.tolist()} or more"
@@ -288,7 +287,7 @@ def attend_cached(
     check_rank(query, "query", "(B, N, T, H)", 4)
     check(query.ndim == 4, "query", "axes (B, N, T, H), that is rank 4", f"shape {query.shape}")
     check_axis(query, "query", 0, "(B, N, T, H)", cache.keys.shape[0], "the cache")
-    counts = _checked_counts(cache, query.shape[2], counts)
+    counts = checked_counts(cache, query.shape[2], counts)
     mask = cache_mask(cache, query.shape[2], counts)
     if cache.window is None:
         query = _nan_where(cache.lengths > cache.capacity, query)

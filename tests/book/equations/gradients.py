@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from mha_book import attend_with_lse
 from mha_book.rope import rotary_angles, rotate
-from tests.book.equations import executed
+from tests.book.equations import executed, fed
 
 T, S, N, K, H, C, D = 3, 13, 6, 2, 5, 7, 11  # queries, keys, heads, key heads, three widths
 
@@ -105,23 +105,9 @@ def attention(rng):
     return arrays | {"r": (arrays["O"] * above).sum(axis=-1)}
 
 
-@executed("grad-scores")
-def scores(rng):
-    found = attention(rng)
-    return {name: found[name] for name in ("A", "dL_dA", "r")}, {"dL_dS": found["dL_dS"]}
-
-
-@executed("grad-row-products")
-def row_products(rng):
-    found = attention(rng)
-    given = ("A", "V", "O", "dL_dA", "dL_dO")
-    return {name: found[name] for name in given}, {"r": found["r"]}
-
-
-@executed("grad-row-sum")
-def row_sum(rng):
-    found = attention(rng)
-    return {name: found[name] for name in ("A", "r", "dL_dS")}, {}
+fed("grad-scores", attention, "A dL_dA r", "dL_dS")
+fed("grad-row-products", attention, "A V O dL_dA dL_dO", "r")
+fed("grad-row-sum", attention, "A r dL_dS")
 
 
 @executed("grad-recompute")

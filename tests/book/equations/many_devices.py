@@ -4,7 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attend_with_lse, init_multi_head, multi_head_attention
+from mha_book import (
+    attend_with_lse,
+    init_multi_head,
+    multi_head_attention_with_intermediates,
+)
 from mha_book.sharding.mesh import MeshSizes
 from mha_book.sharding.placement import balance, make_placement
 from mha_book.sharding.plan import plan_cost
@@ -17,7 +21,7 @@ def summed(rng):
     params = init_multi_head(jax.random.key(0), 30, 6, head_dim=5, value_dim=7)
     params = jax.tree.map(lambda w: jnp.asarray(rng.normal(size=w.shape)), params)
     x = jnp.asarray(rng.normal(size=(11, 30)))
-    output, inside = multi_head_attention(params, x, return_intermediates=True)
+    output, inside = multi_head_attention_with_intermediates(params, x)
     heads = inside.head_outputs.reshape(3, 2, 11, 7)
     return {"O": heads, "W_O": params.w_o.reshape(3, 2, 7, 30)}, {"Y": output}
 
@@ -43,7 +47,7 @@ def last(rng):
 @executed("dev-sent")
 def sent(rng):
     sizes = {"batch": 1, "num_heads": 12, "num_kv_heads": 6, "length": 42, "head_dim": 5}
-    sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_number": 4}
+    sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_element": 4}
     plans = {
         "M_heads": plan_cost(**sizes, devices=MeshSizes(heads=3)),
         "M_ring": plan_cost(**sizes, devices=MeshSizes(sequence=3)),
@@ -77,7 +81,7 @@ def hidden(rng, altered):
                 head_dim=5,
                 value_dim=11,
                 devices=MeshSizes(sequence=devices),
-                bytes_per_number=size,
+                bytes_per_element=size,
             )
             of_steps = plan.attention_flops / operations / devices
             of_sends = plan.sent_bytes / link / (devices - 1)
