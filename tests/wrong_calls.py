@@ -219,9 +219,9 @@ def of_masks() -> list:
             "window: offset", lambda: sliding_window(2, 1, 0.5), "query_offset", "integer", "0.5"
         ),
         bad("padding: float", lambda: padding(lengths), "key_lengths", "integers", "float32"),
-        bad("padding: int", lambda: padding(3), "key_lengths", "an array of integers", "3"),
-        bad("padding: list", lambda: padding([1, 2]), "key_lengths", "an array", "[1, 2]"),
-        bad("padding: None", lambda: padding(None), "key_lengths", "an array", "None"),
+        bad("padding: int", lambda: padding(3), "key_lengths", "an array of integers", "int"),
+        bad("padding: list", lambda: padding([1, 2]), "key_lengths", "an array", "list"),
+        bad("padding: None", lambda: padding(None), "key_lengths", "an array", "NoneType"),
         bad(
             "padding: boolean",
             lambda: padding(jnp.ones(2, bool)), "key_lengths", "array of integers", "bool",
@@ -477,13 +477,13 @@ def of_more_masks() -> list[WrongCall]:
         bad("or: word", lambda: causal() or sliding_window(3), "mask", combine, "truth value"),
         bad("not: word", lambda: not causal(), "mask", combine, "truth value"),
         bad("or: no mask", lambda: causal() | one, "other (right of |)", "a Mask", "Array"),
-        bad("and: array first", lambda: one & causal(), "other (left of &)", "a Mask", "Array"),
-        bad("or: array first", lambda: one | causal(), "other (left of |)", "a Mask", "Array"),
+        bad("and: array first", lambda: one & causal(), "other (left of & or |)", "a Mask", "Array"),
+        bad("or: array first", lambda: one | causal(), "other (left of & or |)", "a Mask", "Array"),
         bad(
             "and: numpy first",
-            lambda: np.ones((T, S), bool) & causal(), "other (left of &)", "a Mask", "ndarray",
+            lambda: np.ones((T, S), bool) & causal(), "other (left of & or |)", "a Mask", "ndarray",
         ),
-        bad("and: True first", lambda: True & causal(), "other (left of &)", "a Mask", "bool"),
+        bad("and: True first", lambda: True & causal(), "other (left of & or |)", "a Mask", "bool"),
         bad("mask: float array", used(Mask(array=one.astype(float))), "mask", "boolean", "float"),
         bad("mask: list", used(Mask(array=[[True]])), "mask", "boolean", "list"),
         bad("mask: float bound", used(Mask(upper=1.5)), "mask.upper", "integer", "1.5"),
@@ -499,11 +499,11 @@ def of_more_masks() -> list[WrongCall]:
         ),
         bad(
             "mask: list of lengths",
-            used(Mask(key_lengths=[1, 2])), "mask.key_lengths", "array of integers", "[1, 2]",
+            used(Mask(key_lengths=[1, 2])), "mask.key_lengths", "array of integers", "list",
         ),
         bad(
             "mask: integer length", used(Mask(key_lengths=3)), "mask.key_lengths",
-            "array of integers", "3",
+            "array of integers", "int",
         ),
         bad(
             "mask: boolean lengths",

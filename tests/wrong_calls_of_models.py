@@ -174,7 +174,7 @@ def of_generation_and_tokens() -> list[WrongCall]:
         bad("generate: float", write(IDS, LENGTHS, 2.0), "num_tokens", "integer", "2.0"),
         bad("generate: too many", write(IDS, LENGTHS, 9000), "num_tokens", "8192", "9005"),
         bad("generate: empty prompt", write(IDS, LENGTHS * 0), "lengths", "1 to 5", "[0, 0]"),
-        bad("generate: long prompt", write(IDS, LENGTHS + 1), "lengths", "1 to 5", "[4, 6]"),
+        bad("generate: long prompt", write(IDS, LENGTHS + 1), "lengths", "to 5", "[4, 6]"),
         bad("generate: unknown token", write(IDS + 200), "token_ids", "0 to 100", "201"),
         bad("generate: cold", write(temperature=-1.0, rng_key=0), "temperature", "positive",
             "-1.0"),

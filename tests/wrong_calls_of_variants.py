@@ -112,7 +112,7 @@ def of_foreign_arrays() -> list[WrongCall]:
     return [
         *cases,
         bad("padding: masked", lambda: padding(masked), "key_lengths", "an array of integers",
-            "masked_array"),
+            "MaskedArray"),
         bad("causal: masked", lambda: causal(masked), "query_offset", "an integer", "int64"),
         bad("explicit: masked", lambda: array_mask(masked[None] > 0), "array", "a boolean array",
             "MaskedArray"),
