@@ -235,6 +235,7 @@ def of_masks() -> list:
         bad("explicit: a vector", lambda: array_mask(jnp.ones(3, bool)), "array", "rank 2", "(3,)"),
         bad("explicit: list", lambda: array_mask([[True]]), "array", "boolean array", "list"),
         bad("explicit: None", lambda: array_mask(None), "array", "boolean array", "NoneType"),
+        bad("segments: list", lambda: segments([0, 1]), "query_ids", "integers", "list"),
         bad("segments: float", lambda: segments(Q), "query_ids", "integers", "float32"),
         bad("segments: one", lambda: segments(jnp.array(1)), "query_ids", "axes (…, T)", "rank 0"),
         bad("segments: batch", lambda: segments(lengths[None].astype(int), lengths.astype(int)),
@@ -477,7 +478,7 @@ def of_more_masks() -> list[WrongCall]:
         bad("or: word", lambda: causal() or sliding_window(3), "mask", combine, "truth value"),
         bad("not: word", lambda: not causal(), "mask", combine, "truth value"),
         bad("or: no mask", lambda: causal() | one, "other (right of |)", "a Mask", "Array"),
-        bad("and: array first", lambda: one & causal(), "other (left of & or |)", "a Mask", "Array"),
+        bad("and: array first", lambda: one & causal(), "other (left of & or |)", "Mask", "Array"),
         bad("or: array first", lambda: one | causal(), "other (left of & or |)", "a Mask", "Array"),
         bad(
             "and: numpy first",
