@@ -90,7 +90,7 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (scaled_dot_product_attention, {**QKV, "is_causal": False}),
     (book.attention_weights, {"query": Q, "key": KEY, "is_causal": False}),
     (multi_head_attention, {"params": PARAMS, "query": X, "gates": jnp.ones(N), "scale": 0.5}),
-    (book.split_heads, {"x": X, "num_heads": 2}),
+    (partial(book.split_heads, X), {"num_heads": 2}),  # of any dtype
     (book.sliding_window, {"left": 2}),
     (book.padding, {"key_lengths": LENGTHS}),
     (book.explicit, {"array": SEEN}),
