@@ -1,28 +1,19 @@
 """Compiled for TPUs and GPUs that are not here: kernels, bytes and copies, never a time.
 
-    PYTHONPATH=src python3 benchmarks/accelerators.py --targets v6e --minutes 10
-
-Attention by each implementation, a layer, and SmolLM2, compiled for one chip by XLA on this
-machine.  N = 8 query heads of width 128, K key/value heads, T = S positions, one sequence.  What
-is written is compiled, not run.  A program that is in the file already is not compiled again
-unless what it is made from has changed, so that a run can be stopped and taken up; those that
-matter most come first.
+PYTHONPATH=src python3 benchmarks/accelerators.py --targets v6e --minutes 10
 """
 
-import contextlib
 import functools
 import hashlib
 import importlib.metadata
 import itertools
 import json
 import os
-import queue
 import re
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,8 +34,6 @@ from mha_book.models import smollm2
 from mha_book.models.interface import embed_tokens, next_token_losses
 from mha_book.rope import rotary_angles
 
-__all__ = ["Program", "build", "compile_program", "main", "plan", "traced"]
-
 NOTICE = "compiled, not run: nothing here says how long a program would take"
 NUM_HEADS, HEAD_DIM = 8, 128
 WINDOW = 1024
@@ -52,7 +41,7 @@ LENGTHS = (2048, 8192, 32768)
 MASKS = ("causal", "full", "window", "lengths")
 PASSES = ("forward", "with gradients")
 DTYPES = ("bfloat16", "float32")
-CHOSEN = "the choice"  # of `attend`, for the platform that the program is lowered for
+CHOSEN = "the choice"  # of `attend`, for the platform that `compile_for` names
 KERNEL = "flash"  # the kernel to learn from
 MODEL = "SmolLM2"
 SCANNED = "SmolLM2, one loop"  # its layers, each computed again on the way back
@@ -130,20 +119,13 @@ def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
     ]
     distance = {MASKS[0]: 0, DTYPES[0]: 0, NUM_HEADS: 0}
     rest.sort(
-        key=lambda p: (
-            p.length,
-            sum(distance.get(x, 1) for x in (p.mask, p.dtype, p.num_kv_heads)),
-        )
+        key=lambda p: (p.length, sum(distance.get(x, 1) for x in (p.mask, p.dtype, p.num_kv_heads)))
     )
     return list(dict.fromkeys([*first, *layers[:4], *models[:4], *layers, *models, *rest]))
 
 
 def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
-    """The function of a program and the shapes of its arguments.
-
-    Raises:
-        NotImplementedError: the implementation does not serve on the target; the message says why.
-    """
+    """The function of a program and the shapes of its arguments."""
     if program.part == "attention":
         return _attention(program, target)
     implementation = None if program.implementation == CHOSEN else program.implementation
@@ -177,9 +159,7 @@ def _attention(program: Program, target: str) -> tuple[Callable[..., Any], list[
     if program.direction == "forward":
         return attention, [*shapes, *lengths]
 
-    def with_gradients(
-        q: jax.Array, k: jax.Array, v: jax.Array, d_output: jax.Array, lengths: Any = None
-    ) -> Any:
+    def with_gradients(q, k, v, d_output, lengths=None) -> Any:
         output, pull = jax.vjp(lambda *x: attention(*x, lengths), q, k, v)
         return output, pull(d_output)
 
@@ -197,9 +177,10 @@ def _spec(program: Program, target: str) -> AttentionSpec:
     parts: frozenset[str] = frozenset({"lengths"})
     if program.mask != "lengths":
         mask = _mask(program.mask, None)
-        parts = frozenset() if mask is None else mask.parts
+        parts = frozenset() if mask is None else mask.kinds
     of_keys = (1, program.num_kv_heads, program.length, HEAD_DIM)
     generation = compiled.GPUS.get(target, {}).get("compute_capability")
+    generation = generation and tuple(generation)
     return AttentionSpec(
         (1, NUM_HEADS, program.length, HEAD_DIM), of_keys, of_keys, program.dtype, parts,
         platform="tpu" if generation is None else "gpu", compute_capability=generation,
@@ -325,77 +306,23 @@ def _first_line(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-class Compiler:
-    """A process that compiles, so that one program that takes too long can be given up.
-
-    Args:
-        target: what it compiles for.
-    """
-
-    def __init__(self, target: str):
-        self._target = target
-        self._process: Any = None
-        self._reader: threading.Thread | None = None
-        self._lines: queue.Queue[str | None] = queue.Queue()
-
-    def __call__(self, program: Program, limit: float) -> dict[str, Any]:
-        """The row of a program; after `limit` seconds it is given up."""
-        process = self._started()
-        with contextlib.suppress(BrokenPipeError):
-            print(json.dumps(program), file=process.stdin, flush=True)
-        row = {"program": program._asdict(), "label": program.label}
-        try:
-            line = self._lines.get(timeout=limit)
-        except queue.Empty:
-            self.close()
-            reason = f"not compiled in {limit:.0f} s"
-            return {**row, "status": "given up", "reason": reason, "seconds": limit}
-        if line is None:
-            self.close()
-            return {**row, "status": "failed", "reason": "the compiler's process ended"}
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-        if self._reader is not None:
-            self._reader.join()
-        self._process = self._reader = None
-
-    def _started(self) -> Any:
-        if self._process is None:
-            settings = {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, "--worker", self._target],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                text=True, env={**os.environ, **settings},
-            )  # fmt: skip
-            self._lines = queue.Queue()
-            self._reader = threading.Thread(
-                target=_forward, args=(self._process.stdout, self._lines), daemon=True
-            )
-            self._reader.start()
-        return self._process
-
-
-def _forward(stream: Any, lines: "queue.Queue[str | None]") -> None:
-    """Hand on the answers of a process; None when it has ended."""
-    with stream:
-        for line in stream:
-            if line.startswith("{"):
-                lines.put(line)
-    lines.put(None)
-
-
-def work(target: str) -> None:
-    """Compile the programs that stand on standard input, one a line."""
-    for line in sys.stdin:
-        print(json.dumps(compile_program(Program(*json.loads(line)), target)), flush=True)
+def compile_within(program: Program, target: str, limit: float) -> dict[str, Any]:
+    """The row of a program, compiled in a process of its own, given up after `limit` seconds."""
+    settings = {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
+    row = {"program": program._asdict(), "label": program.label}
+    try:
+        done = subprocess.run(
+            [sys.executable, __file__, "--worker", target, json.dumps(program)],
+            capture_output=True, text=True, timeout=limit, env={**os.environ, **settings},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        reason = f"not compiled in {limit:.0f} s"
+        return {**row, "status": "given up", "reason": reason, "seconds": limit}
+    found = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not found:
+        return {**row, "status": "failed", "reason": "the compiler's process ended"}
+    answer: dict[str, Any] = json.loads(found[-1])
+    return answer
 
 
 def traced(program: Program, target: str) -> str | None:
@@ -416,11 +343,6 @@ def traced(program: Program, target: str) -> str | None:
     return hashlib.sha256(re.sub(r"0x[0-9a-f]+| at /\S+", "", text).encode()).hexdigest()
 
 
-def _is_as_it_was(row: dict[str, Any], digest: str | None) -> bool:
-    """Whether a stored row is of what JAX makes of its program now; the oldest rows do not say."""
-    return "traced_sha256" in row and row["traced_sha256"] == digest
-
-
 def compilers(target: str) -> dict[str, str]:
     """The versions of what compiles for a target."""
     names = ["libtpu"]
@@ -429,11 +351,17 @@ def compilers(target: str) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in names}
 
 
-def _is_missing(row: dict[str, Any] | None, limit: float) -> bool:
-    """Whether a program is to be compiled: it was not, or given up sooner, or not counted."""
-    if row is None or row["status"] == "given up":
-        return row is None or row["seconds"] < limit
-    return row["status"] == "compiled" and row["operations"]["fusions"] is None
+def kept(path: Path, settings: dict[str, Any]) -> tuple[dict[Program, Any], list[Any]]:
+    """The rows and runs of a file, of these compilers and of programs as JAX makes them now."""
+    found = read_result(path) if path.exists() else None
+    if found is None or any(
+        found["settings"][n] != settings[n] for n in ("compilers", "description")
+    ):
+        return {}, []
+    rows = {Program(**row["program"]): row for row in found["programs"]}
+    target = settings["target"]
+    same = {p: r for p, r in rows.items() if r.get("traced_sha256", "") == traced(p, target)}
+    return same, found["runs"]
 
 
 def store(target: str, options: Any, deadline: float) -> Path:
@@ -450,23 +378,15 @@ def store(target: str, options: Any, deadline: float) -> Path:
         "window": WINDOW,
         "left_out": LEFT_OUT,
     }
-    rows, runs = {}, []
-    if path.exists():
-        found = read_result(path)
-        same = ("compilers", "description")
-        if all(found["settings"][name] == settings[name] for name in same):
-            runs = found["runs"]
-            rows = {Program(**row["program"]): row for row in found["programs"]}
-            rows = {p: r for p, r in rows.items() if _is_as_it_was(r, traced(p, target))}
+    rows, runs = kept(path, settings)
     origin = provenance.record(seeds="nothing is drawn: shapes alone")
     start, done = time.perf_counter(), 0
-    compiler, show = Compiler(target), progress_line(f"compiled for {target}")
+    show = progress_line(f"compiled for {target}")
     whole = plan(target, options.lengths)
-    todo = [
-        program
-        for program in whole
-        if wanted(program.label, options.only) and _is_missing(rows.get(program), options.limit)
-    ]
+    given_up = {p for p, r in rows.items() if r["status"] == "given up"}
+    given_up = {p for p in given_up if rows[p]["seconds"] < options.limit}
+    left = [p for p in whole if p not in rows or p in given_up]
+    todo = [program for program in left if wanted(program.label, options.only)]
 
     def write() -> None:
         seconds = round(time.perf_counter() - start, 1)
@@ -484,35 +404,16 @@ def store(target: str, options: Any, deadline: float) -> Path:
             },
         )
 
-    try:
-        for program in todo:
-            if time.monotonic() > deadline:
-                break
-            rows[program] = {
-                **compiler(program, options.limit),
-                "traced_sha256": traced(program, target),
-            }
-            done += 1
-            if show:
-                show(done, len(todo))
-            write()
-    finally:
-        compiler.close()
+    for program in todo:
+        if time.monotonic() > deadline:
+            break
+        row = compile_within(program, target, options.limit)
+        rows[program] = {**row, "traced_sha256": traced(program, target)}
+        done += 1
+        if show:
+            show(done, len(todo))
+        write()
     return path
-
-
-def lines(path: Path) -> Iterator[str]:
-    """What a file has, in words and as a table."""
-    found = read_result(path)
-    yield f"{found['name']}: {NOTICE}"
-    for row in found["programs"]:
-        if row["status"] != "compiled":
-            yield f"  {row['label']}: {row['status']}: {row['reason']}"
-            continue
-        kernels = ", ".join(f"{n} × {name}" for name, n in row["kernels"].items()) or "no kernel"
-        yield f"  {row['label']}: {row['bytes']['temporaries'] / 2**20:.2f} MiB, {kernels}"
-    if found["left"]:
-        yield f"  left: {len(found['left'])} programs; run the command again"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -524,11 +425,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.sized("--minutes", 120, 10, help="when no program is begun any more")
     parser.sized("--limit", 120, 120, help="seconds after which a program is given up")
     parser.only("programs whose label")
-    parser.add_argument("--worker", choices=every, help="compile what stands on standard input")
     options = parser.parse(arguments)
-    if options.worker:
-        work(options.worker)
-        return 0
     if options.quick and options.out is None:
         parser.error("--quick is not a result: give --out FOLDER")
     deadline, written = time.monotonic() + 60 * options.minutes, 0
@@ -538,11 +435,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         path = store(target, options, deadline)
         if path.exists():
-            print(*lines(path), sep="\n", flush=True)
+            found = read_result(path)
+            print(f"{found['name']}: {NOTICE}")
+            for row in found["programs"]:
+                told = row.get("reason") or f"{row['bytes']['temporaries'] / 2**20:.2f} MiB"
+                print(f"  {row['label']}: {row['status']}: {told}", row.get("kernels", ""))
+            print(f"  left: {len(found['left'])} programs", flush=True)
             written += 1
     return int(not written)
 
 
 if __name__ == "__main__":
     jax.config.update("jax_platforms", "cpu")  # nothing is run: no accelerator is asked for
-    sys.exit(main())
+    if sys.argv[1:2] == ["--worker"]:
+        print(json.dumps(compile_program(Program(*json.loads(sys.argv[3])), sys.argv[2])))
+    else:
+        sys.exit(main())

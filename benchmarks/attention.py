@@ -1,4 +1,4 @@
-"""Attention: the package's implementations against jax.nn, Flax, Equinox and torch.
+"""Attention: the package's implementations against jax.nn and torch.
 
     PYTHONPATH=src python3 benchmarks/attention.py --quick
 
@@ -22,21 +22,9 @@ from harness import oracle
 from harness.comparison import compare
 from harness.memory import check_room, compiled, peak_memory
 from harness.options import Parser, wanted
-from harness.rates import attention_flops, measure_rates, visible_pairs
-from harness.report import Recorder
+from harness.rates import attention_flops, visible_pairs
+from harness.report import Recorder, benchmark
 from peers.attention import BASELINE, Contender, contenders
-
-__all__ = [
-    "Case",
-    "Expected",
-    "checked_error",
-    "expected_of",
-    "inputs_of",
-    "main",
-    "measure",
-    "prepare_row",
-    "run_of",
-]
 
 LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
 MASKS, PASSES = ("full", "causal"), ("forward", "backward")
@@ -58,7 +46,6 @@ class Case(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title; sizes are named where they are not the usual ones."""
         mask = "causal" if self.is_causal else "full"
         work = "forward+backward" if self.backward else "forward"
         letters = {"batch": "B", "heads": "N", "head_dim": "H", "kv_heads": "K"}
@@ -73,7 +60,6 @@ class Case(NamedTuple):
 
 
 def inputs_of(case: Case) -> tuple[np.ndarray, ...]:
-    """Random query (B, N, T, H), key, value (B, K, T, H) and cotangent, in the case's dtype."""
     rng = np.random.default_rng(case.length)
 
     def draw(heads: int) -> np.ndarray:
@@ -108,8 +94,6 @@ def expected_of(case: Case) -> Expected:
 
 
 def timed_function(contender: Contender, case: Case) -> jax.stages.Wrapped:
-    """What is timed: (query, key, value, cotangent) to the output, and the gradients if asked."""
-
     def forward(query, key, value):
         return contender.call(query, key, value, case.is_causal)
 
@@ -129,9 +113,7 @@ def arguments_of(contender: Contender, inputs: Sequence[np.ndarray]) -> list[jax
     return jax.block_until_ready(arrays)
 
 
-def checked_error(
-    contender: Contender, outputs: Sequence[Any], expected: Expected, case: Case
-) -> float:
+def checked_error(contender, outputs, expected, case) -> float:
     """The checked error of a contender's outputs, read heads first."""
     arrays = [oracle.as_numpy(x) for x in outputs]
     if contender.layout == "TNH":
@@ -141,7 +123,6 @@ def checked_error(
 
 
 def run_of(contender: Contender, case: Case, inputs: Sequence[np.ndarray]) -> Callable[[], Any]:
-    """What is timed, with its arguments: a function of nothing to the outputs."""
     if contender.prepare is not None:
         return contender.prepare(inputs, case.is_causal, case.backward)
     function, arguments = timed_function(contender, case), arguments_of(contender, inputs)
@@ -155,17 +136,7 @@ def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
     return compiled(run_of(contender, Case(*case), inputs_of(Case(*case))))
 
 
-def measure(
-    case: Case,
-    chosen: Sequence[Contender],
-    *,
-    rounds: int,
-    quick: bool = False,
-    with_memory: bool = False,
-    baseline: str = BASELINE,
-    clock: str = "wall",
-) -> dict[str, Any]:
-    """The chosen contenders in one setting; see `compare`."""
+def measure(case, chosen, options, **how) -> dict[str, Any]:
     inputs, expected = inputs_of(case), expected_of(case)
     pairs = visible_pairs(case.length, case.length, is_causal=case.is_causal) * case.batch
     flops = attention_flops(pairs, case.heads, case.head_dim, case.head_dim, backward=case.backward)
@@ -174,34 +145,21 @@ def measure(
         chosen,
         prepare=lambda one: run_of(one, case, inputs),
         error=lambda one, outputs: checked_error(one, outputs, expected, case),
-        baseline=baseline,
-        rounds=rounds,
-        clock=clock,
-        memory="attention:prepare_row" if with_memory else None,
+        baseline=options.baseline,
+        options=options,
         visible_pairs=pairs,
         matmul_flops=flops,
         tolerance=oracle.TOLERANCES[case.dtype],
         checked=expected.checked,
-        rates=measure_rates(case.dtype, quick=quick, clock=clock),
+        **how,
     )
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the defaults that depend on --quick and the device filled in."""
-    parser = Parser(
-        "attention",
-        "Attention: the package's implementations against their peers.",
-        ratios_to="the baseline's",
-    )
+def _add(parser: Parser) -> None:
     add = parser.add_argument
     parser.sized("--lengths", (128, 512, 2048, 8192), (32,), help="sequence lengths")
-    add(
-        "--alone",
-        type=int,
-        nargs="*",
-        help=f"lengths of one causal forward call of {ALONE}, for its memory, neither timed nor "
-        "checked (default 65536 with --memory)",
-    )
+    text = f"lengths of one causal forward call of {ALONE}, for its memory alone"
+    parser.sized("--alone", (65536,), (), help=text)
     add("--batch", type=int, default=1, help="batch entries (default 1)")
     parser.sized("--heads", 8, 2, help="query heads")
     add("--kv-heads", type=int, help="key/value heads (default: as many as query heads)")
@@ -213,20 +171,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--masks", nargs="+", choices=MASKS, help="default both; on a CPU, causal alone when long")
     add("--passes", nargs="+", choices=PASSES, default=PASSES, help="default both")
     add("--baseline", default=BASELINE, help="whom the others are divided by")
-    add(
-        "--gpu-rows",
-        action=argparse.BooleanOptionalAction,
-        default=jax.default_backend() == "gpu",
-        help="the rows that a GPU has besides (default: where there is one)",
-    )
-    options = parser.parse(arguments)
-    if options.alone is None:
-        options.alone = [65536] if options.memory and not options.quick else []
-    return options
+    on_gpu, flag = jax.default_backend() == "gpu", argparse.BooleanOptionalAction
+    add("--gpu-rows", action=flag, default=on_gpu, help="the rows that a GPU has besides")
 
 
 def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
-    """The settings, and for each whether a call of it takes seconds on this device."""
     for head_dim, length, mask, work in itertools.product(
         options.head_dim, options.lengths, MASKS, PASSES
     ):
@@ -248,29 +197,22 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
             )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
-    options = _options(arguments)
-    recorder = Recorder("attention", options)
+@benchmark("the baseline's", add=_add)
+def main(recorder: Recorder, options: Any) -> Any:
     for case, is_long in _cases(options):
         every = contenders(gpu=options.gpu_rows, long=case.length >= LONG)
-        found = measure(
-            case,
-            [one for one in every if wanted(one.name, options.only, [options.baseline])],
-            rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
-            quick=options.quick,
-            with_memory=options.memory and case.length == max(options.lengths),
-            baseline=options.baseline,
-            clock=options.clock,
-        )
-        recorder.add(found)
+        how: dict[str, Any] = {"rounds": min(options.rounds, LONG_ROUNDS)} if is_long else {}
+        if options.memory and case.length == max(options.lengths):
+            how["memory"] = "attention:prepare_row"
+        chosen = [one for one in every if wanted(one.name, options.only, [options.baseline])]
+        recorder.add(measure(case, chosen, options, **how))
     alone = []
-    for length in options.alone:
+    for length in options.alone if options.memory or options.quick else ():
         case = Case(length, is_causal=True, backward=False, heads=options.heads)
         memory = peak_memory("attention:prepare_row", {"name": ALONE, "case": list(case)})
         alone.append({"case": case._asdict(), "name": ALONE, "memory": memory})
         print(f"{ALONE} alone, {case.label}: {memory['peak_bytes'] / 2**20:.0f} MiB")
-    return recorder.finish(alone=alone)
+    return {"alone": alone}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,22 +22,17 @@ import numpy as np
 from harness import oracle
 from harness.comparison import compare
 from harness.options import Parser, wanted
-from harness.rates import measure_rates
-from harness.report import TIMES, Recorder, progress_line
+from harness.report import TIMES, Recorder, benchmark, progress_line
 from harness.timing import CLOCKS, Run, interleave, per_round_ratios, summarize
 from mha_book.attention.dispatch import attend
 from mha_book.multihead.cache import KVCache, append, attend_cached, cache_mask
 from peers.attention import cudnn, jax_nn, torch_tensor
-
-__all__ = ["CONTENDERS", "Setting", "expected_of", "grow", "inputs_of", "main", "measure", "share"]
 
 BASELINE = "cache"
 READ = "read"
 
 
 class Setting(NamedTuple):
-    """The sizes of one comparison."""
-
     length: int = 8192
     batch: int = 8
     heads: int = 32
@@ -47,7 +42,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         heads = f"N={self.heads} K={self.kv_heads} H={self.head_dim}"
         dtype = "" if self.dtype == "float32" else f" {self.dtype}"
         return f"B={self.batch} {heads} S={self.length}{dtype}"
@@ -60,15 +54,12 @@ class Setting(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Random arrays, heads first: (B, N, 1, H), (B, K, S, H), (B, K, S, C)."""
-
     query: np.ndarray
     key: np.ndarray
     value: np.ndarray
 
 
 def inputs_of(setting: Setting) -> Inputs:
-    """Random query, key and value, seeded by the length."""
     rng = np.random.default_rng(setting.length)
     kv_shape = (setting.batch, setting.kv_heads, setting.length, setting.head_dim)
     query_shape = (setting.batch, setting.heads, 1, setting.head_dim)
@@ -172,21 +163,13 @@ def _read(inputs: Inputs) -> Run:
 
 
 class Contender(NamedTuple):
-    """One row: what it needs, how its keys lie in memory, and what it runs.
+    """One row: what it needs, how its keys lie in memory, and what it runs."""
 
-    Attributes:
-        name: as printed and stored.
-        package: the distribution that it needs.
-        layout: of the keys.
-        prepare: from the inputs, a function that runs once.
-        remark: what a reader of the table must know.
-    """
-
-    name: str
-    package: str
-    layout: str
-    prepare: Callable[[Inputs], Run]
-    remark: str
+    name: str  # as printed and stored
+    package: str  # the distribution that it needs
+    layout: str  # of the keys
+    prepare: Callable[[Inputs], Run]  # from the inputs, a function that runs once
+    remark: str  # what a reader of the table must know
 
 
 CONTENDERS = (
@@ -253,14 +236,7 @@ def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: f
     return oracle.verify(contender.name, [got], [expected], tolerance)
 
 
-def measure(
-    setting: Setting,
-    contenders: Sequence[Contender],
-    *,
-    rounds: int,
-    quick: bool = False,
-) -> dict[str, Any]:
-    """All contenders in one setting: checked, timed in interleaved rounds, checked again."""
+def measure(setting, contenders, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(inputs), oracle.TOLERANCES[setting.dtype]
     case = compare(
@@ -269,10 +245,9 @@ def measure(
         prepare=lambda one: one.prepare(inputs),
         error=lambda one, output: _error(one, output, expected, tolerance),
         baseline=BASELINE,
-        rounds=rounds,
+        options=options,
         cache_bytes=setting.cache_bytes,
         tolerance=tolerance,
-        rates=measure_rates(setting.dtype, quick=quick),
     )
     rows = {row["name"]: row for row in case["rows"] if row["status"] == "measured"}
     ours, read = (rows[name]["seconds_per_round"] for name in (case["baseline"], READ))
@@ -285,21 +260,8 @@ def measure(
     return case
 
 
-def grow(
-    prepare: Callable[[int], Run], lengths: Sequence[int], *, rounds: int, clock: str = "wall"
-) -> dict[str, Any]:
-    """The time of a step against the cache length, and the straight line through the medians.
-
-    Args:
-        prepare: from a length, a function that runs one step.
-        lengths: the lengths; all are timed in the same rounds.
-        rounds: how many rounds.
-        clock: one of `timing.CLOCKS`.
-
-    Returns:
-        The raw times, the medians, `slope_s_per_token`, `intercept_s`, and `largest_residual`, the
-        largest distance of a median from the line as a part of the line's value there.
-    """
+def grow(prepare, lengths, *, rounds, clock="wall") -> dict[str, Any]:
+    """The time of a step against the cache length, and the straight line through the medians."""
     runs = {str(length): prepare(length) for length in lengths}
     progress = progress_line("time against length")
     times = interleave(runs, rounds=rounds, clock=CLOCKS[clock], progress=progress)
@@ -317,17 +279,7 @@ def grow(
 
 
 def share(prepare: Callable[[Setting], Run], setting: Setting, *, rounds: int) -> dict[str, Any]:
-    """The time against the number of key/value heads, all else equal.
-
-    Args:
-        prepare: from a setting, a function that runs once.
-        setting: its `kv_heads` are replaced by every divisor of its query heads.
-        rounds: how many rounds.
-
-    Returns:
-        The raw times, the medians and the bytes of the cache; `ratio` is to as many key/value as
-        query heads, of the same round.
-    """
+    """The time against the number of key/value heads, all else equal."""
     heads = setting.heads
     settings = [setting._replace(kv_heads=k) for k in range(1, heads + 1) if heads % k == 0]
     runs = {str(one.kv_heads): prepare(one) for one in settings}
@@ -351,60 +303,45 @@ COLUMNS = {
 }
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the defaults that depend on --quick filled in."""
-    parser = Parser(
-        "decode", "Decoding over a cache, against jax.nn and torch.", ratios_to="the cache's"
-    )
+def _add(parser: Parser) -> None:
     parser.sized("--lengths", (8192,), (64,), help="cached tokens")
     parser.sized("--batch", 8, 2, help="sequences")
     parser.dtype()
     parser.only()
     action = argparse.BooleanOptionalAction
     parser.sized("--model", True, False, action=action, help="time SmolLM2 too")
-    return parser.parse(arguments)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
-    options = _options(arguments)
-    inputs = {}
-    if not options.quick:
-        from mha_book.models.smollm2 import FILE, PACKAGE
+def _read_files(options: Any) -> dict[str, str]:
+    from mha_book.models.smollm2 import FILE, PACKAGE
 
-        inputs = {PACKAGE: FILE[1]}
-    recorder = Recorder("decode", options, inputs)
+    return {PACKAGE: FILE[1]} if options.model else {}
+
+
+@benchmark("the cache's", add=_add, inputs=_read_files)
+def main(recorder: Recorder, options: Any) -> Any:
     chosen = [one for one in CONTENDERS if wanted(one.name, options.only, (BASELINE, READ))]
     usual = Setting(64, 2, 6, 2, 16) if options.quick else Setting()
     usual = usual._replace(batch=options.batch, dtype=options.dtype)
     settings = [usual._replace(length=length) for length in options.lengths]
     for setting in settings:
-        found = measure(setting, chosen, rounds=options.rounds, quick=options.quick)
-        recorder.add(found, COLUMNS, note=f", cache {setting.cache_bytes / 1e6:.0f} MB")
+        note = f", cache {setting.cache_bytes / 1e6:.0f} MB"
+        recorder.add(measure(setting, chosen, options), COLUMNS, note=note)
     setting = settings[0]
     lengths = [setting.length * eighths // 8 for eighths in range(1, 9)]
     steps = {"attention": lambda n: stepping(inputs_of(setting._replace(length=n)))}
     if options.model:
         steps["SmolLM2"] = model_step
-    growth = {name: grow(step, lengths, rounds=options.rounds) for name, step in steps.items()}
-    for name, line in growth.items():
-        print(
-            f"{name}: {line['intercept_s'] * 1e3:.2f} ms + {line['slope_s_per_token'] * 1e9:.0f} ns"
-            f" a cached token, largest residual {line['largest_residual']:.1%}"
-        )
     shorter = setting._replace(length=setting.length // 4)
     prompt = shorter._replace(length=setting.length // 8, batch=1)
-    sharing = {
-        "decode": share(lambda one: stepping(inputs_of(one)), shorter, rounds=options.rounds),
-        "prefill": share(reading, prompt, rounds=options.rounds),
+    rounds = options.rounds
+    return {
+        "growth": {name: grow(step, lengths, rounds=rounds) for name, step in steps.items()},
+        "sharing": {
+            "decode": share(lambda one: stepping(inputs_of(one)), shorter, rounds=rounds),
+            "prefill": share(reading, prompt, rounds=rounds),
+        },
     }
-    for name, found_shared in sharing.items():
-        ratios = ", ".join(
-            f"{k}: {ratio['median']:.2f}"
-            for k, ratio in zip(found_shared["kv_heads"], found_shared["ratio"], strict=True)
-        )
-        print(f"{name}, time over that of {setting.heads} key/value heads: {ratios}")
-    return recorder.finish(growth=growth, sharing=sharing)
 
 
 if __name__ == "__main__":

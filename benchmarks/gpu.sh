@@ -33,7 +33,7 @@ while [ $# -gt 0 ]; do
 done
 steps=${steps:-contract attention attention-64 layer decode layouts heads precision}
 mkdir -p "$to"
-export PYTHONPATH="$root/src${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH="$root/src:$root${PYTHONPATH:+:$PYTHONPATH}"
 # JAX takes memory as it needs it, and leaves some to torch.
 export XLA_PYTHON_CLIENT_PREALLOCATE=false XLA_PYTHON_CLIENT_MEM_FRACTION=0.8
 export JAX_COMPILATION_CACHE_DIR="${CACHE:-${TMPDIR:-/tmp}/mha-book-compiled}"
@@ -81,7 +81,7 @@ for step in $steps; do
     contract)
       chosen=""
       [ -n "$quick" ] && chosen="--implementation reference"
-      run $step "$python" -m tests.contract $chosen ;;
+      run $step "$python" -m tests.attention.contract $chosen ;;
     attention) run $step "$python" benchmarks/attention.py $quick $attention $wide $out ;;
     attention-64) run $step "$python" benchmarks/attention.py $quick $attention $narrow $out ;;
     layer) run $step "$python" benchmarks/layer.py $quick $layer $out ;;

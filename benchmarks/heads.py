@@ -19,11 +19,9 @@ import numpy as np
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.options import Parser
-from harness.rates import attention_flops, measure_rates
-from harness.report import Recorder
+from harness.rates import attention_flops
+from harness.report import Recorder, benchmark
 from mha_book import MultiHeadParams, attend, multi_head_attention
-
-__all__ = ["Setting", "expected_of", "main", "measure", "run_of"]
 
 BASELINE = "reference"
 CHOICE = "choice"  # in place of an implementation: that of `select`
@@ -40,7 +38,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         dtype = "" if self.dtype == "float32" else f" {self.dtype}"
         return f"{self.part} T={self.length} d_model={self.d_model} {self.implementation}{dtype}"
 
@@ -51,7 +48,6 @@ class Setting(NamedTuple):
 
 
 def inputs_of(setting: Setting) -> list[np.ndarray]:
-    """Random features: of queries, keys and values, or of the input with four matrices."""
     rng = np.random.default_rng(setting.length)
     rows, width = (setting.length, setting.d_model), setting.d_model
     dtype = jnp.dtype(setting.dtype)
@@ -67,7 +63,6 @@ def in_heads(x: np.ndarray, num_heads: int) -> np.ndarray:
 
 
 def run_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> Callable[[], Any]:
-    """What is timed for one number of heads: a compiled function with its arguments."""
     chosen = None if setting.implementation == CHOICE else setting.implementation
     if setting.part == "attention":
         arrays = [jnp.asarray(in_heads(x, num_heads)) for x in inputs]
@@ -85,7 +80,6 @@ def run_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> Ca
 
 
 def expected_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> np.ndarray:
-    """The output in float64, without the package."""
     x, *rest = (array.astype(np.float64) for array in inputs)
     features = [x, *rest] if setting.part == "attention" else [x @ w for w in rest[:3]]
     heads = (in_heads(f, num_heads) for f in features)
@@ -96,21 +90,12 @@ def expected_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) 
 
 
 def flops_of(setting: Setting) -> int:
-    """Matmul FLOPs: the same for every number of heads."""
     length, width = setting.length, setting.d_model
     projections = 0 if setting.part == "attention" else 4 * 2 * length * width * width
     return projections + attention_flops(length**2, 1, width, width, backward=False)
 
 
-def measure(
-    setting: Setting,
-    counts: Sequence[int],
-    *,
-    rounds: int,
-    quick: bool = False,
-    clock: str = "wall",
-) -> dict[str, Any]:
-    """All numbers of heads in one setting; see `compare`."""
+def measure(setting, counts, options) -> dict[str, Any]:
     base = setting.d_model // 64 or 1
     inputs = inputs_of(setting)
     names = {BASELINE if count == base else f"heads={count}": count for count in counts}
@@ -130,33 +115,27 @@ def measure(
             "score_count": names[one.name] * setting.length**2,
         },
         baseline=BASELINE,
-        rounds=rounds,
-        clock=clock,
+        options=options,
         visible_pairs=setting.length**2,
         matmul_flops=flops_of(setting),
         tolerance=setting.tolerance,
-        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
     *rows, again = case["rows"]
     case["rows"] = [*sorted(rows, key=lambda row: names[row["name"]]), again]
     return case
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when an output was refused."""
-    parser = Parser(
-        "heads",
-        "Attention and the layer over the number of heads, at a fixed width.",
-        ratios_to="the heads of width 64's",
-    )
+def _add(parser: Parser) -> None:
     parser.sized("--length", 512, 16, help="positions")
     parser.sized("--d-model", 512, 64, help="width of the model")
     parser.dtype()
     parser.clock()
     text = "what attend chooses, in place of jax.nn"
     parser.add_argument("--choice", action="store_true", help=text)
-    options = parser.parse(arguments)
-    recorder = Recorder("heads", options)
+
+
+@benchmark("the heads of width 64's", add=_add)
+def main(recorder: Recorder, options: Any) -> Any:
     counts = [2**n for n in range(4 if options.quick else 7)]
     for part, implementation in (
         ("attention", "reference"),
@@ -164,15 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("layer", CHOICE if options.choice else "reference"),
     ):
         setting = Setting(part, options.length, options.d_model, implementation, options.dtype)
-        found = measure(
-            setting,
-            counts,
-            rounds=options.rounds,
-            quick=options.quick,
-            clock=options.clock,
-        )
-        recorder.add(found)
-    return recorder.finish()
+        recorder.add(measure(setting, counts, options))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The whole layer, from x to the output: the package's against Flax's, Equinox's and torch's.
+"""The whole layer, from x to the output: the package's against jax.nn's and torch's.
 
     PYTHONPATH=src python3 benchmarks/layer.py --quick
 
@@ -7,7 +7,6 @@ has the same weights, in its own form; forward, and forward with the gradients o
 all weights.  The rules are in README.md beside this file.
 """
 
-import argparse
 import functools
 import itertools
 import sys
@@ -22,20 +21,9 @@ from harness import oracle
 from harness.comparison import compare
 from harness.memory import check_room, compiled
 from harness.options import Parser, wanted
-from harness.rates import attention_flops, measure_rates, visible_pairs
-from harness.report import Recorder
+from harness.rates import attention_flops, visible_pairs
+from harness.report import Recorder, benchmark
 from peers.layer import BASELINE, Contender, Inputs, Setting, contenders
-
-__all__ = [
-    "checked_error",
-    "expected_of",
-    "flops_of",
-    "inputs_of",
-    "main",
-    "measure",
-    "prepare_row",
-    "run_of",
-]
 
 LONG = 4096  # from here on a call takes seconds on a CPU: causal alone, few rounds, few rows
 LONG_ROUNDS = 4
@@ -43,7 +31,6 @@ LONG_ROWS = (BASELINE, "attend", "jax.nn", "torch", "torch SDPA")
 
 
 def inputs_of(setting: Setting) -> Inputs:
-    """Random input and weights, rounded to the setting's dtype."""
     rng = np.random.default_rng(setting.length)
     width, dtype = setting.d_model, jnp.dtype(setting.dtype)
     rows = (setting.batch, setting.length, width)
@@ -66,7 +53,7 @@ def expected_of(setting: Setting, inputs: Inputs) -> tuple[str, list[oracle.Piec
     given: dict[str, Any] = {"is_causal": setting.is_causal}
     if setting.backward:
         given["cotangent"] = in_heads(bar @ w_o.T)
-    checked, pieces = oracle.attention_pieces(q, k, v, one_head=False, **given)
+    checked, pieces = oracle.attention_pieces(q, k, v, **given)
     heads = pieces[0].values
     if checked != "everything":
         rows = pieces[0].where[2]
@@ -82,10 +69,7 @@ def expected_of(setting: Setting, inputs: Inputs) -> tuple[str, list[oracle.Piec
     return checked, [oracle.Piece(n, ..., values) for n, values in enumerate(found)]
 
 
-def _timed(
-    contender: Contender, setting: Setting, inputs: Inputs
-) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
-    """What is timed, (weights, x, cotangent) to output and gradients, and its arguments."""
+def _timed(contender, setting, inputs) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
     x, cotangent, *matrices = map(jnp.asarray, inputs)
     weights, layer = contender.build(setting, matrices)
 
@@ -102,7 +86,6 @@ def _timed(
 
 
 def run_of(contender: Contender, setting: Setting, inputs: Inputs) -> Callable[[], Any]:
-    """What is timed, with its arguments: a function of nothing to the outputs."""
     if contender.prepare is not None:
         return contender.prepare(setting, inputs)
     function, arguments = _timed(contender, setting, inputs)
@@ -116,9 +99,7 @@ def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
     return compiled(run_of(contender, Setting(*case), inputs_of(Setting(*case))))
 
 
-def checked_error(
-    contender: Contender, outputs: Sequence[Any], expected: Sequence[oracle.Piece], setting: Setting
-) -> float:
+def checked_error(contender, outputs, expected, setting) -> float:
     """The checked error of a contender's output and gradients."""
     arrays = list(outputs[:2])
     if setting.backward:
@@ -128,12 +109,6 @@ def checked_error(
 
 
 def flops_of(setting: Setting) -> int:
-    """Matmul FLOPs: four projections, attention over the visible pairs; three times that backward.
-
-    Example:
-        >>> flops_of(Setting(3, False, False, d_model=4, heads=2))
-        528
-    """
     pairs = visible_pairs(setting.length, setting.length, is_causal=setting.is_causal)
     width = setting.d_model // setting.heads
     one = attention_flops(pairs, setting.heads, width, width, backward=setting.backward)
@@ -141,16 +116,7 @@ def flops_of(setting: Setting) -> int:
     return setting.batch * (one + passes * 4 * 2 * setting.length * setting.d_model**2)
 
 
-def measure(
-    setting: Setting,
-    chosen: Sequence[Contender],
-    *,
-    rounds: int,
-    quick: bool = False,
-    with_memory: bool = False,
-    baseline: str = BASELINE,
-) -> dict[str, Any]:
-    """The chosen layers in one setting; see `compare`."""
+def measure(setting, chosen, options, **how) -> dict[str, Any]:
     inputs = inputs_of(setting)
     checked, pieces = expected_of(setting, inputs)
     return compare(
@@ -158,26 +124,18 @@ def measure(
         chosen,
         prepare=lambda one: run_of(one, setting, inputs),
         error=lambda one, outputs: checked_error(one, outputs, pieces, setting),
-        baseline=baseline,
-        rounds=rounds,
-        memory="layer:prepare_row" if with_memory else None,
+        baseline=options.baseline,
+        options=options,
         matmul_flops=flops_of(setting),
         tolerance=2 * oracle.TOLERANCES[setting.dtype],
         checked=checked,
-        rates=measure_rates(setting.dtype, quick=quick),
+        **how,
     )
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the defaults that depend on --quick filled in."""
-    parser = Parser(
-        "layer",
-        "The whole layer: the package's against Flax's, Equinox's and torch's.",
-        ratios_to="the baseline's",
-    )
+def _add(parser: Parser) -> None:
     add = parser.add_argument
     parser.sized("--lengths", (512, 2048), (32,), help="sequence lengths")
-    add("--long", action="store_true", help="8192 too, causal alone")
     add("--batch", type=int, default=1, help="batch entries (default 1)")
     parser.sized("--d-model", 512, 32, help="width of the model")
     parser.sized("--heads", 8, 2, help="heads")
@@ -185,35 +143,23 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.only()
     parser.memory()
     add("--baseline", default=BASELINE, help="whom the others are divided by")
-    options = parser.parse(arguments)
-    options.lengths = [*options.lengths, *([8192] if options.long else [])]
-    return options
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
-    options = _options(arguments)
-    recorder = Recorder("layer", options)
+@benchmark("the baseline's", add=_add)
+def main(recorder: Recorder, options: Any) -> Any:
     platform = jax.default_backend()
     every = contenders(gpu=platform == "gpu")
     chosen = [one for one in every if wanted(one.name, options.only, [options.baseline])]
     sizes = (options.batch, options.d_model, options.heads, options.dtype)
-    for length, causal, backward in itertools.product(
-        options.lengths, (False, True), (False, True)
-    ):
+    for length, causal, backward in itertools.product(options.lengths, *[(False, True)] * 2):
         is_long = length >= LONG and platform == "cpu"
         if is_long and not causal:
             continue
-        found = measure(
-            Setting(length, causal, backward, *sizes),
-            [one for one in chosen if not is_long or one.name in LONG_ROWS],
-            rounds=min(options.rounds, LONG_ROUNDS) if is_long else options.rounds,
-            quick=options.quick,
-            with_memory=options.memory and length == max(options.lengths),
-            baseline=options.baseline,
-        )
-        recorder.add(found)
-    return recorder.finish()
+        how: dict[str, Any] = {"rounds": min(options.rounds, LONG_ROUNDS)} if is_long else {}
+        if options.memory and length == max(options.lengths):
+            how["memory"] = "layer:prepare_row"
+        rows = [one for one in chosen if not is_long or one.name in LONG_ROWS]
+        recorder.add(measure(Setting(length, causal, backward, *sizes), rows, options, **how))
 
 
 if __name__ == "__main__":

@@ -22,29 +22,10 @@ import numpy as np
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.options import Parser, wanted
-from harness.rates import measure_rates
-from harness.report import Recorder
+from harness.report import Recorder, benchmark
 from mha_book import attend, multi_head_attention
 from mha_book.attention.dispatch import IMPLEMENTATIONS, attention_spec
 from mha_book.multihead.parameters import MultiHeadParams, fuse
-
-__all__ = [
-    "Setting",
-    "contenders_of",
-    "count_operations",
-    "cut_last",
-    "expected_of",
-    "flops_of",
-    "inputs_of",
-    "loop_over_heads",
-    "main",
-    "measure",
-    "one_product",
-    "outputs_of",
-    "plan",
-    "served",
-    "three_products",
-]
 
 # Largest deviation from float64, relative to the largest entry.
 TOLERANCES = {**oracle.TOLERANCES, "float32": 2e-5}
@@ -75,7 +56,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         length = f"T={self.queries}" + ("" if self.queries == self.keys else f" S={self.keys}")
         return f"{self.part} {self.form} B={self.batch} {length}"
 
@@ -219,7 +199,6 @@ def _projection(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Cal
 
 
 def contenders_of(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
-    """What is timed, by name; the baseline is the first."""
     builders = {"attention": _attention, "layer": _layer, "projection": _projection}
     return builders[setting.part](setting, inputs)
 
@@ -241,7 +220,6 @@ def outputs_of(setting: Setting, name: str, output: Any) -> list[np.ndarray]:
 
 
 def expected_of(setting: Setting, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs in float64, without the package."""
     wide = [x.astype(np.float64) for x in inputs]
     if setting.part == "attention":
         return [oracle.attention_float64(*wide, is_causal=False)[0]]
@@ -259,7 +237,6 @@ def expected_of(setting: Setting, inputs: Sequence[np.ndarray]) -> list[np.ndarr
 
 
 def flops_of(setting: Setting) -> int:
-    """Matmul FLOPs, the same for all forms."""
     rows = setting.batch * setting.queries
     pairs = 2 * setting.batch * setting.queries * setting.keys * 2 * setting.d_model
     square = 2 * rows * setting.d_model**2
@@ -327,10 +304,7 @@ def count_operations(run: functools.partial[Any]) -> Mapping[str, int]:
     return {"products": products, "copies": len(sizes), "copied_bytes": sum(sizes)}
 
 
-def measure(
-    setting: Setting, rates: dict[str, Any], *, rounds: int, clock: str = "wall"
-) -> dict[str, Any]:
-    """All forms in one setting; see `compare`."""
+def measure(setting, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(setting, inputs), TOLERANCES[setting.dtype]
     runs = contenders_of(setting, inputs)
@@ -351,36 +325,24 @@ def measure(
         ),
         numbers=lambda one: {"operations": count_operations(one.run)},
         baseline=contenders[0].name,
-        rounds=rounds,
-        clock=clock,
+        options=options,
         visible_pairs=setting.batch * setting.queries * setting.keys,
         matmul_flops=flops_of(setting),
         tolerance=tolerance,
-        rates=rates,
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when an output was refused."""
-    parser = Parser(
-        "layouts",
-        "Layouts of heads in memory, and the forms of the projection to heads.",
-        ratios_to="the first row's",
-    )
+def _add(parser: Parser) -> None:
     parser.dtype()
     parser.only("settings whose label")
     parser.clock()
-    options = parser.parse(arguments)
-    recorder = Recorder("layouts", options)
-    part, rates = "", {}
+
+
+@benchmark("the first row's", add=_add)
+def main(recorder: Recorder, options: Any) -> Any:
     for setting in plan(options.quick, options.dtype):
-        if not wanted(setting.label, options.only):
-            continue
-        if setting.part != part:  # the limits once for each part
-            given = {"quick": options.quick, "clock": options.clock}
-            part, rates = setting.part, measure_rates(options.dtype, **given)
-        recorder.add(measure(setting, rates, rounds=options.rounds, clock=options.clock))
-    return recorder.finish()
+        if wanted(setting.label, options.only):
+            recorder.add(measure(setting, options))
 
 
 if __name__ == "__main__":

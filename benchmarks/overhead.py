@@ -1,12 +1,6 @@
 """What of a call of attention is the formula, what the two products, what the package and Python.
 
-    PYTHONPATH=src python3 benchmarks/overhead.py --quick
-
-`attend` in its own choice, jitted, at a length at which a call is brief and at one at which blocks
-are chosen.  Beside it the same call without jit; the formula in three lines, without the package;
-the two products alone, cut as the package cuts them; and a program that does next to nothing, for
-what it costs to call one.  8 heads of width 64, float32, nothing masked.  The rules are in
-README.md beside this file.
+PYTHONPATH=src python3 benchmarks/overhead.py --quick
 """
 
 import functools
@@ -21,12 +15,10 @@ import numpy as np
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.options import Parser
-from harness.rates import attention_flops, measure_rates
-from harness.report import TIMES, Recorder
+from harness.rates import attention_flops
+from harness.report import TIMES, Recorder, benchmark
 from mha_book import attend
 from peers.attention import torch_tensor
-
-__all__ = ["CHECKED", "ROWS", "Setting", "main", "measure", "products", "runs_of"]
 
 BASELINE = "attend"
 ROWS = {
@@ -42,8 +34,6 @@ CHECKED = (BASELINE, "attend, not jitted", "formula", "torch")  # the others com
 
 
 class Setting(NamedTuple):
-    """The sizes of a call."""
-
     length: int
     heads: int = 8
     head_dim: int = 64
@@ -51,7 +41,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         return f"T={self.length} full forward"
 
 
@@ -82,7 +71,6 @@ def products(q: jax.Array, k: jax.Array, v: jax.Array, *, keys: int, heads: int)
 
 
 def runs_of(inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
-    """What is timed, by name, from query, key and value (N, T, H)."""
     arrays = [jnp.asarray(x) for x in inputs]
     num_heads, length, _ = arrays[0].shape
     # As `block_sizes` cuts: all heads in one step where the reference is chosen.
@@ -113,8 +101,7 @@ def runs_of(inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
     return {**runs, "torch": of_torch, "torch, products": products_of_torch}
 
 
-def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[str, Any]:
-    """All rows at one length; see `compare`."""
+def measure(setting: Setting, options: Any) -> dict[str, Any]:
     rng = np.random.default_rng(setting.length)
     shape = (setting.heads, setting.length, setting.head_dim)
     inputs = [rng.standard_normal(shape, np.float32) for _ in range(3)]
@@ -125,48 +112,38 @@ def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[s
         setting.length**2, setting.heads, setting.head_dim, setting.head_dim, backward=False
     )
 
-    def prepare(contender: Contender) -> Callable[[], Any]:
-        return runs[contender.name]
-
     def error(contender: Contender, output: Any) -> float:
         if contender.name not in CHECKED:
             return 0.0
         return oracle.verify(contender.name, [oracle.as_numpy(output)], [expected], tolerance)
 
-    def none() -> None:
-        """What a row that is not installed would run."""
-
     contenders = [
-        Contender(name, none, name.split(",")[0] if "torch" in name else "mha_book", remark=said)
+        Contender(
+            name, runs.get(name), name.split(",")[0] if "torch" in name else "mha_book", remark=said
+        )
         for name, said in ROWS.items()
     ]
     return compare(
         setting,
         contenders,
-        prepare=prepare,
         error=error,
         numbers=lambda one: {} if one.name == "a call" else {"matmul_flops": flops},
         baseline=BASELINE,
-        rounds=rounds,
-        clock=clock,
+        options=options,
         tolerance=tolerance,
-        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
-    parser = Parser("overhead", "What a call of attention consists of.", ratios_to="attend's")
+def _add(parser: Parser) -> None:
     parser.sized("--lengths", (128, 2048), (32,), help="positions")
     parser.clock()
-    parser.set_defaults(dtype="float32")
-    options = parser.parse(arguments)
-    recorder = Recorder("overhead", options)
+
+
+@benchmark("attend's", add=_add)
+def main(recorder: Recorder, options: Any) -> Any:
     for length in options.lengths:
         setting = Setting(length, *((2, 16) if options.quick else ()))
-        found = measure(setting, rounds=options.rounds, quick=options.quick, clock=options.clock)
-        recorder.add(found, TIMES)
-    return recorder.finish()
+        recorder.add(measure(setting, options), TIMES)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ projections.  The rules are in README.md beside this file.
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,20 +19,16 @@ import numpy as np
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.options import Parser
-from harness.rates import attention_flops, measure_rates
-from harness.report import Recorder
+from harness.rates import attention_flops
+from harness.report import Recorder, benchmark
 from harness.timing import SELF_PAIR_SUFFIX
 from mha_book import attend
-
-__all__ = ["Setting", "expected_of", "flops_of", "inputs_of", "main", "measure", "parts_of"]
 
 BASELINE = "projections"
 TOLERANCE = 2 * oracle.TOLERANCES["float32"]
 
 
 class Setting(NamedTuple):
-    """The sizes of a layer."""
-
     length: int
     d_model: int = 512
     heads: int = 8
@@ -41,7 +37,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         return f"T={self.length}"
 
 
@@ -56,7 +51,6 @@ def feed_forward(x: jax.Array, w_in: jax.Array, w_out: jax.Array) -> jax.Array:
 
 
 def inputs_of(setting: Setting) -> dict[str, list[np.ndarray]]:
-    """Random arguments of each part."""
     length, d_model, heads, hidden, _ = setting
     rng = np.random.default_rng(length)
 
@@ -71,7 +65,6 @@ def inputs_of(setting: Setting) -> dict[str, list[np.ndarray]]:
 
 
 def parts_of(inputs: dict[str, list[np.ndarray]]) -> dict[str, Callable[[], Any]]:
-    """What is timed: each part compiled, with its arguments."""
     functions = {BASELINE: project, "attention": attend, "feed-forward": feed_forward}
     return {
         name: functools.partial(jax.jit(function), *map(jnp.asarray, inputs[name]))
@@ -80,7 +73,6 @@ def parts_of(inputs: dict[str, list[np.ndarray]]) -> dict[str, Callable[[], Any]
 
 
 def expected_of(inputs: dict[str, list[np.ndarray]]) -> dict[str, list[np.ndarray]]:
-    """The outputs in float64, without the package."""
     wide = {name: [x.astype(np.float64) for x in arrays] for name, arrays in inputs.items()}
     x, *square = wide[BASELINE]
     _, w_in, w_out = wide["feed-forward"]
@@ -92,7 +84,6 @@ def expected_of(inputs: dict[str, list[np.ndarray]]) -> dict[str, list[np.ndarra
 
 
 def flops_of(setting: Setting) -> dict[str, int]:
-    """Matmul FLOPs of each part."""
     length, d_model, heads, hidden, _ = setting
     width = d_model // heads
     return {
@@ -102,10 +93,7 @@ def flops_of(setting: Setting) -> dict[str, int]:
     }
 
 
-def measure(
-    setting: Setting, *, rounds: int, quick: bool = False, clock: str = "wall"
-) -> dict[str, Any]:
-    """All parts at one length; see `compare`."""
+def measure(setting, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     runs, expected, flops = parts_of(inputs), expected_of(inputs), flops_of(setting)
 
@@ -136,35 +124,17 @@ def measure(
         error=error,
         numbers=lambda one: {"matmul_flops": flops[part(one)]},
         baseline=BASELINE,
-        rounds=rounds,
-        clock=clock,
+        options=options,
         visible_pairs=setting.length**2,
         tolerance=TOLERANCE,
-        rates=measure_rates(setting.dtype, quick=quick, clock=clock),
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when an output was refused."""
-    parser = Parser(
-        "parts",
-        "The parts of a transformer layer over the length of the sequence.",
-        ratios_to="the projections'",
-    )
-    parser.clock()
-    parser.set_defaults(dtype="float32")
-    options = parser.parse(arguments)
-    recorder = Recorder("parts", options)
+@benchmark("the projections'", add=Parser.clock)
+def main(recorder: Recorder, options: Any) -> Any:
     shape = {"d_model": 16, "heads": 2, "hidden": 32} if options.quick else {}
     for length in (8, 16) if options.quick else (128, 256, 512, 1024, 2048):
-        found = measure(
-            Setting(length, **shape),
-            rounds=options.rounds,
-            quick=options.quick,
-            clock=options.clock,
-        )
-        recorder.add(found)
-    return recorder.finish()
+        recorder.add(measure(Setting(length, **shape), options))
 
 
 if __name__ == "__main__":

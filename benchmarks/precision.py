@@ -20,21 +20,14 @@ from attention import Case, expected_of, inputs_of, run_of
 from harness.comparison import identity, installed, reason_of
 from harness.options import Parser
 from harness.oracle import TOLERANCES, as_numpy
-from harness.report import Recorder
+from harness.report import Recorder, benchmark
 from peers.attention import Contender, contenders
-
-__all__ = ["errors_of", "main", "measure"]
 
 PARTS = ("output", "query", "key", "value")
 
 
 def errors_of(found: np.ndarray, wanted: np.ndarray) -> dict[str, float]:
-    """The largest and the root-mean-square deviation, each relative.
-
-    Example:
-        >>> errors_of(np.array([3.0, 5.0]), np.array([3.0, 4.0]))
-        {'largest': 0.25, 'rms': 0.2}
-    """
+    """The largest and the root-mean-square deviation, each relative."""
     off = found.astype(np.float64) - wanted
     return {
         "largest": float(np.abs(off).max() / np.abs(wanted).max()),
@@ -63,7 +56,6 @@ def _row(contender: Contender, case: Case, expected: Sequence[Any]) -> dict[str,
 
 
 def measure(case: Case, chosen: Sequence[Contender]) -> dict[str, Any]:
-    """All contenders in one setting, which is small enough to be checked in full."""
     expected = expected_of(case)
     if expected.checked != "everything":
         raise ValueError(f"case: expected one that is compared in full, got {case.label}")
@@ -76,18 +68,17 @@ def measure(case: Case, chosen: Sequence[Contender]) -> dict[str, Any]:
 COLUMNS = {part: lambda row, part=part: f"{row['errors'][part]['largest']:.1e}" for part in PARTS}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs all settings."""
-    parser = Parser("precision", "Errors of attention against float64.")
+def _add(parser: Parser) -> None:
     parser.sized("--lengths", (128, 512, 2048), (16,), help="positions")
-    options = parser.parse(arguments)
-    recorder = Recorder("precision", options, timed=False)
+
+
+@benchmark(add=_add, timed=False)
+def main(recorder: Recorder, options: Any) -> Any:
     every = contenders(gpu=jax.default_backend() == "gpu")
     chosen = [one for one in every if "converted" not in one.name]
     for dtype, length in itertools.product(sorted(TOLERANCES), options.lengths):
         case = Case(length, True, True, heads=2 if options.quick else 4, dtype=dtype)
         recorder.add(measure(case, chosen), COLUMNS)
-    return recorder.finish()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +22,7 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import Contender, compare
-from harness.options import Parser
-from harness.report import TIMES, Recorder
+from harness.report import TIMES, Recorder, benchmark
 from harness.timing import Run
 from mha_book import MultiHeadParams, costs, multi_head_attention
 from mha_book.masks import causal
@@ -42,21 +41,6 @@ from mha_book.pruning.removal import fold_gates, prune_heads, prune_model
 from mha_book.rope import rotary_angles
 from mha_book.storage import payload_digest
 
-__all__ = [
-    "Setting",
-    "Subject",
-    "Variant",
-    "attention_expected",
-    "cost_of",
-    "made_up",
-    "main",
-    "measure",
-    "one_layer",
-    "plan",
-    "trained",
-    "variants_of",
-]
-
 PARTS = ("one layer", "attention", "model")
 TOLERANCE = 1e-4  # largest deviation from what is expected, relative to the largest entry
 BASELINE = "whole"
@@ -74,7 +58,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         return f"{self.part}, {self.phase} of {self.batch}"
 
 
@@ -171,16 +154,8 @@ def variants_of(subject: Subject) -> dict[str, Variant]:
     }
 
 
-def cost_of(
-    variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
-) -> dict[str, int]:
-    """What a form of the model computes and reads, as arithmetic.
-
-    Returns:
-        FLOPs and bytes, of the attention of the given layers and of the whole model: every weight
-        read once, and every cached number where there is a cache. All pairs are counted, those that
-        a causal mask hides too, since they are computed.
-    """
+def cost_of(variant, config, setting, layers) -> dict[str, int]:
+    """What a form of the model computes and reads, as arithmetic."""
     batch, length = setting.batch, setting.length
     is_prompt = setting.phase == "prefill"
     tokens = batch * (length if is_prompt else 1)
@@ -195,11 +170,11 @@ def cost_of(
         )
         cached = 0 if is_prompt else batch * length
         found["attention_bytes"] += 4 * size.weight_count
-        found["attention_bytes"] += costs.cache_bytes(
-            size, position_count=cached, bytes_per_number=4
+        found["attention_bytes"] += costs.kv_cache_bytes(
+            size, position_count=cached, bytes_per_element=4
         )
     hidden = variant.params.layers[0].w_gate.shape[1]
-    forward = costs.feed_forward_parameter_count(config.d_model, hidden, is_gated=True)
+    forward = 3 * config.d_model * hidden  # w_gate, w_up and w_down
     forward *= config.num_layers
     embedding = config.vocab_size * config.d_model
     others = 2 * (tokens * forward + batch * embedding)
@@ -209,7 +184,6 @@ def cost_of(
 
 
 def inputs_of(config: SmolLM2Config, setting: Setting) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Random features (B, T, D), and keys and values (2, B, K, S, H) of the tokens before."""
     rng = np.random.default_rng(setting.length + setting.batch)
     is_prompt = setting.phase == "prefill"
     new, held = (setting.length, 0) if is_prompt else (1, setting.length - 1)
@@ -247,9 +221,7 @@ def counted_back(grown: tuple[KVCache, ...], caches: tuple[KVCache, ...]) -> tup
     return tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
 
 
-def attention_run(
-    variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
-) -> Run:
+def attention_run(variant, config, setting, layers) -> Run:
     """The attention of some layers, one after the other, of the same features; their sum."""
     features, past = inputs_of(config, setting)
     attention = [variant.params.layers[number].attention for number in layers]
@@ -286,9 +258,7 @@ def _attention_step(config: SmolLM2Config) -> Callable[..., Any]:
     return jax.jit(call, donate_argnums=2)
 
 
-def attention_expected(
-    variant: Variant, config: SmolLM2Config, setting: Setting, layers: list[int]
-) -> np.ndarray:
+def attention_expected(variant, config, setting, layers) -> np.ndarray:
     """The same in float64 without the package, of the heads that are left."""
     features, past = inputs_of(config, setting)
     x, group = features.astype(np.float64), config.num_heads // config.num_kv_heads
@@ -316,7 +286,6 @@ def attention_expected(
 
 
 def tokens_of(config: SmolLM2Config, setting: Setting) -> jax.Array:
-    """Random tokens: (B, T) of a prompt, (B,) of a step."""
     rng = np.random.default_rng(setting.length)
     shape = (setting.batch, setting.length)[: 2 if setting.phase == "prefill" else 1]
     return jnp.asarray(rng.integers(1, config.vocab_size, shape), jnp.int32)
@@ -354,9 +323,7 @@ def _model_forward(config: SmolLM2Config) -> Callable[..., Any]:
     return jax.jit(lambda params, ids, gates: smollm2.forward(params, ids, gates=gates, **options))
 
 
-def model_expected(
-    whole: Variant, variant: Variant, config: SmolLM2Config, setting: Setting
-) -> np.ndarray:
+def model_expected(whole, variant, config, setting) -> np.ndarray:
     """The logits of the whole model with closed heads, in float32, by another path.
 
     A prompt with gates and without a cache, a step with rows of W_O at zero; both by the reference
@@ -450,29 +417,16 @@ COLUMNS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when an output was refused."""
-    parser = Parser(
-        "pruned",
-        "What removing 30% of the heads of SmolLM2 saves.",
-        ratios_to="the whole model's",
-        rounds=None,  # 6 to 20, see `plan`
-    )
-    parser.set_defaults(dtype="float32")
-    options = parser.parse(arguments)
-    inputs = (
-        {}
-        if options.quick
-        else {
-            smollm2.PACKAGE: smollm2.FILE[1],
-            HEADS.name: payload_digest(json.loads(HEADS.read_text())),
-        }
-    )
-    recorder = Recorder("pruned", options, inputs, fraction=FRACTION)
+def _read_files(options: Any) -> dict[str, str]:
+    told = payload_digest(json.loads(HEADS.read_text()))
+    return {} if options.quick else {smollm2.PACKAGE: smollm2.FILE[1], HEADS.name: told}
+
+
+@benchmark("the whole model's", rounds=None, inputs=_read_files, fraction=FRACTION)
+def main(recorder: Recorder, options: Any) -> Any:
     subject = made_up() if options.quick else trained()
-    for setting, rounds in plan(options.quick, options.rounds):
+    for setting, rounds in plan(options.quick, options.rounds):  # 6 to 20
         recorder.add(measure(subject, setting, rounds=rounds), COLUMNS)
-    return recorder.finish()
 
 
 if __name__ == "__main__":

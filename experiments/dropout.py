@@ -9,8 +9,6 @@ book/data/gradients-dropout.json and, of some models, the weights beside it.
 """
 
 import dataclasses
-import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,19 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.shared import Text, arguments, load_text, provenance, record_file, store
+from experiments.shared import Run, Text, experiment, load_text, slug
 from experiments.training import TrainResult, init_state, make_train_step, train
 from mha_book.layers import layer_norm
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.multihead.dropout import Dropout
 from mha_book.multihead.layer import multi_head_attention
-from mha_book.storage import save_arrays, tree_arrays
+from mha_book.storage import tree_arrays
 
-__all__ = ["RATE", "SETTINGS", "Sizes", "main", "noise", "removals"]
-
-COMMAND = "python -m experiments.dropout"
 SEEDS = "models and batches: 0 to 4; noise: 1000 to 1004"
+INPUTS = ("sotu",)
 RATE = 0.1
 SETTINGS = {
     "none": Dropout(),
@@ -45,8 +41,6 @@ KEPT = ("none", "weights and output")  # whose weights are stored, of the first 
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 5
     steps: int = 400
     scarce_steps: int = 250
@@ -72,16 +66,7 @@ def texts(text: Text, sizes: Sizes) -> dict[str, jax.Array]:
     return {"whole text": text.train, "scarce text": pieces.ravel()}
 
 
-def fit(
-    config: tiny.TinyConfig,
-    sizes: Sizes,
-    steps: int,
-    data: jax.Array,
-    validation: jax.Array,
-    name: str,
-    checkpoint: Path,
-) -> TrainResult:
-    """Train one model for each seed; the same seed starts and sees the same in every setting."""
+def fit(config, sizes, steps, data, validation, name, checkpoint) -> TrainResult:
     warm_up = (0.0, sizes.learning_rate, steps // 12)
     optimizer = optax.adamw(optax.warmup_cosine_decay_schedule(*warm_up, steps))
     step = make_train_step(
@@ -110,29 +95,9 @@ def fit(
     )
 
 
-def noise(
-    params: tiny.TinyParams,
-    token_ids: jax.Array,
-    rng_key: jax.Array,
-    config: tiny.TinyConfig,
-    draws: int,
-) -> dict[str, Any]:
-    """Return what dropout at each place does to every layer's attention, by draws and by formula.
-
-    Args:
-        params: of one model.
-        token_ids: ``(B, T)``.
-        rng_key: PRNG key.
-        config: the sizes of the model.
-        draws: how often dropout is drawn.
-
-    Returns:
-        For each place arrays over layers: the norm of the mean deviation over the norm of the
-        output, the same as the draws' spread alone would make it, the share of entries whose mean
-        is more than three standard errors off, the mean variance over the mean square of the
-        output, drawn and by formula; and the loss with dropout on in training's way, a number.
-    """
-    _, records = tiny.forward(params, token_ids, config=config, return_intermediates=True)
+def noise(params, token_ids, rng_key, config, draws) -> dict[str, Any]:
+    """Return what dropout at each place does to the attention of every layer, drawn and derived."""
+    _, records = tiny.forward_with_intermediates(params, token_ids, config=config)
     attention: dict[str, Any] = {"is_causal": True, "angles": tiny.angles(config, token_ids)}
     found: dict[str, Any] = {}
     for number, place in enumerate(PLACES):
@@ -193,20 +158,8 @@ def predicted(place: str, layer: tiny.TinyParams, record: Any, plain: jax.Array)
     return spread * jnp.einsum("bhij,bhjd->bid", jnp.square(inside.weights), jnp.square(moved))
 
 
-def removals(
-    params: tiny.TinyParams, token_ids: jax.Array, config: tiny.TinyConfig
-) -> tuple[jax.Array, np.ndarray]:
-    """Return the loss without every set of heads, and the gates of each set.
-
-    Args:
-        params: of one model for each seed.
-        token_ids: ``(B, T)``.
-        config: the sizes of the models.
-
-    Returns:
-        Losses ``(seeds, 2^(L·N))``; set number ``s`` lacks head ``h`` of all ``L·N`` heads, counted
-        layer by layer, where bit ``h`` of ``s`` is 1.
-    """
+def removals(params, token_ids, config) -> tuple[jax.Array, np.ndarray]:
+    """Return the loss without every set of heads, and the gates of each set."""
     heads = config.num_layers * config.num_heads
     removed = (np.arange(2**heads)[:, None] >> np.arange(heads)) & 1
     gates = jnp.asarray(1.0 - removed, jnp.float32)
@@ -224,74 +177,61 @@ def removals(
     return table(params, gates), removed
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+@experiment("gradients-dropout.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
     text = load_text()
     widths = (sizes.context, sizes.d_model, sizes.num_layers, sizes.num_heads)
     base = tiny.TinyConfig(len(text.characters) + 1, *widths, positions="rotary")
-    final = evenly_spaced_windows(text.validation, sizes.windows, sizes.context + 1)
-    few = evenly_spaced_windows(text.validation, sizes.removal_windows, sizes.context + 1)
-    settings = {name: SETTINGS[name] for name in (KEPT if options.quick else SETTINGS)}
+
+    def cut(data: jax.Array, count: int, length: int = sizes.context + 1) -> jax.Array:
+        return evenly_spaced_windows(data, count, length)
+
+    settings = {name: SETTINGS[name] for name in (KEPT if run.quick else SETTINGS)}
     regimes = texts(text, sizes)
-    if options.quick:
+    if run.quick:
         del regimes["scarce text"]
     document: dict[str, Any] = {
         "config": {**sizes._asdict(), "rate": RATE},
         "model": dataclasses.asdict(base),
         "settings": {name: dataclasses.asdict(rates) for name, rates in settings.items()},
+        **{regime: {} for regime in regimes},
+        "removal": {},
     }
-    arrays: dict[str, np.ndarray] = {}
-    removal: dict[str, Any] = {}
+    models: dict[str, Any] = {}
     score = jax.jit(jax.vmap(lambda p, t: tiny.loss(p, t, config=base), in_axes=(0, None)))
     for regime, data in regimes.items():
-        document[regime] = {}
-        seen = evenly_spaced_windows(data, sizes.windows, sizes.context + 1)
+        steps = sizes.steps if regime == "whole text" else sizes.scarce_steps
         for setting, rates in settings.items():
             name = f"{regime}, {setting}"
             config = dataclasses.replace(base, dropout=rates)
-            checkpoint = options.work / f"dropout-{name.replace(', ', '-').replace(' ', '-')}"
-            checkpoint = checkpoint.with_suffix(".safetensors")
-            steps = sizes.steps if regime == "whole text" else sizes.scarce_steps
+            checkpoint = run.work / f"dropout-{slug(name)}.safetensors"
             trained = fit(config, sizes, steps, data, text.validation, name, checkpoint)
             params = trained.state.params
             document[regime][setting] = {
-                "validation": score(params, final),
-                "training": score(params, seen),
+                "validation": score(params, cut(text.validation, sizes.windows)),
+                "training": score(params, cut(data, sizes.windows)),
                 "curve_steps": trained.evaluations["step"],
                 "curve_validation": trained.evaluations["validation"].T,
             }
-            losses = np.asarray(document[regime][setting]["validation"])
-            print(f"{name}: {losses.mean():.4f}, {time.monotonic() - start:.0f} s", flush=True)
+            run.report(name)
             if regime == "whole text":
-                removal[setting], _ = removals(params, few, config)
-                if setting in KEPT:
-                    first = jax.tree.map(lambda leaf: leaf[0], params)
-                    arrays |= tree_arrays(first, setting)
-                if setting == "none":
-                    several = evenly_spaced_windows(
-                        text.validation, sizes.draw_windows, sizes.context
-                    )
-                    keys = jax.vmap(jax.random.key)(1000 + jnp.arange(sizes.seeds))
-                    measured = jax.jit(
-                        lambda models, keys, several=several: jax.lax.map(
-                            lambda pair: noise(pair[0], several, pair[1], base, sizes.draws),
-                            (models, keys),
-                        )
-                    )
-                    document["noise"] = measured(params, keys)
-    document["removal"] = removal
-    path = options.out / "gradients-dropout.json"
-    origin = {"seeds": SEEDS, "inputs": ("sotu",)}
-    store(path, command, document, digits=6, **origin)
+                few = cut(text.validation, sizes.removal_windows)
+                document["removal"][setting], _ = removals(params, few, config)
+                models[setting] = params
+    several = cut(text.validation, sizes.draw_windows, sizes.context)
+    keys = jax.vmap(jax.random.key)(1000 + jnp.arange(sizes.seeds))
+    measured = jax.jit(
+        lambda models, keys: jax.lax.map(
+            lambda pair: noise(pair[0], several, pair[1], base, sizes.draws), (models, keys)
+        )
+    )
+    document["noise"] = measured(models["none"], keys)
+    arrays: dict[str, np.ndarray] = {}
+    for setting in KEPT:
+        arrays |= tree_arrays(jax.tree.map(lambda leaf: leaf[0], models[setting]), setting)
     described = {"config": dataclasses.asdict(base), "characters": text.characters}
-    weights, made = path.with_suffix(".safetensors"), provenance(command, **origin)
-    save_arrays(weights, arrays, {**described, "provenance": made})
-    record_file(weights, made)
-    print(f"{path}: {time.monotonic() - start:.0f} s")
-    return path
+    run.save("gradients-dropout.safetensors", arrays, described)
+    return document
 
 
 if __name__ == "__main__":

@@ -2,17 +2,12 @@
 
     python -m experiments.emergence [--quick]
 
-Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its
-place and another by content, and follows what every head attends to. Then changes the start: other
+Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its place
+and another by content, and follows what every head attends to. Then changes the start: other
 batches, another start with the same batches, heads exchanged, their scores alone exchanged, one
-head nudged towards a role, all heads alike; and the number of heads. Trains heads of many widths
-on a task that needs content alone. Measures the rank of the scores of the heads of SmolLM2 and
-MiniLM, and what both models lose where it is cut. Stores book/data/emergence.json, and the weights
-of the first runs in emergence.safetensors.
+head nudged towards a role, all heads alike; and the number of heads.
 """
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,26 +18,21 @@ from scipy.stats import spearmanr
 
 from experiments.emergence_training import ROLES, Program, measure, program
 from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
-from experiments.shared import SOURCES, arguments, provenance, record_file, store
+from experiments.shared import SOURCES, Run, experiment, slug
 from experiments.training import TrainResult, train
 from mha_book.models import tiny
 from mha_book.specialization.intervals import bootstrap_interval, wilson_interval
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
-from mha_book.storage import save_arrays, tree_arrays
+from mha_book.storage import tree_arrays
 
-__all__ = ["QUICK", "Sizes", "foretold", "main"]
-
-COMMAND = "python -m experiments.emergence"
 SEEDS = (
-    "models and batches: 0 to 15, others: 10000 to 10015; widths: 0 to 4; "
-    "sequences: 2**20, 2**20 + 1, nudges: 2**21"
+    "models and batches: 0 to 15, others: 10000 to 10015; widths: 0 to 4; sequences: 2**20, "
+    "2**20 + 1, nudges: 2**21"
 )
 INPUTS = tuple(SOURCES)
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 16
     steps: int = 250
     every: int = 5  # steps between two looks at the heads
@@ -119,22 +109,14 @@ class SeedStudy:
         widths = (s.d_model, num_heads, s.d_model // num_heads)
         return program(self.task, *widths, s.rate, s.batch, s.pool, s.evaluated)
 
-    def run(
-        self,
-        name: str,
-        params: tiny.TinyParams,
-        data: jax.Array | None = None,
-        compiled: Program | None = None,
-        often: bool = False,
-    ) -> TrainResult:
-        """Train the models of all seeds and measure them before and after, or often."""
+    def run(self, name, params, data=None, compiled=None, often=False) -> TrainResult:
         s, used = self.sizes, compiled or self.program
         return train(
             used.step,
             used.start(params, self.own if data is None else data),
             s.steps,
             data=used.data,
-            checkpoint=self.work / f"emergence-{name.replace(' ', '-')}.safetensors",
+            checkpoint=self.work / f"emergence-{slug(name)}.safetensors",
             every=max(1, s.steps // 5),
             evaluate=used.evaluate,
             evaluate_every=s.every if often else s.steps,
@@ -142,9 +124,7 @@ class SeedStudy:
             name=name,
         )
 
-    def change_heads(
-        self, change: Callable[[Any, jax.Array], Any], params: tiny.TinyParams, *more: jax.Array
-    ) -> tiny.TinyParams:
+    def change_heads(self, change, params, *more) -> tiny.TinyParams:
         """Return the models with ``change(attention, …)`` in place of the attention of each."""
 
         def one(params: tiny.TinyParams, *more: jax.Array) -> tiny.TinyParams:
@@ -156,12 +136,7 @@ class SeedStudy:
         return jax.vmap(one)(params, *more)
 
     def nudged(self, role: int | None, strength: float) -> tiny.TinyParams:
-        """Move W_Q and W_K of the first head by a part of their norm.
-
-        Args:
-            role: along the gradient of the head's score in this role; None for a random direction.
-            strength: the part of the norm.
-        """
+        """Move W_Q and W_K of the first head by a part of their norm."""
         drawn = probe_sequences(jax.random.key(2**21), self.task, 4 * self.sizes.batch)
         config = self.program.config
 
@@ -277,7 +252,6 @@ def seed_study(study: SeedStudy) -> tuple[dict[str, Any], tiny.TinyParams]:
 
 
 def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Train heads of many widths; return the losses, and the first models of some."""
     found, kept, s = {}, {}, sizes
     keys = jax.vmap(jax.random.key)(jnp.arange(s.width_seeds))
     for colors, d_model, num_heads, widths in s.widths:
@@ -289,7 +263,7 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
             used = program(task, d_model, *sizes_of_heads, s.width_steps, 16 // num_heads)
             trained = train(
                 used.step, used.start(used.fresh(keys), keys), s.width_steps, data=used.data,
-                checkpoint=work / f"emergence-{name.replace(' ', '-')}.safetensors",
+                checkpoint=work / f"emergence-{slug(name)}.safetensors",
                 every=s.width_steps, evaluate=used.evaluate, evaluate_every=s.width_steps,
                 config={"name": name, "steps": s.width_steps, "rate": s.width_rate, "pool": s.pool},
                 name=name,
@@ -306,39 +280,18 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
     return found, kept
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, begin = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
-    study = SeedStudy(sizes, options.work)
-
-    def report(what: str) -> None:
-        print(f"{what}: {time.monotonic() - begin:.0f} s", flush=True)
-
+@experiment("emergence.json", Sizes(), QUICK, digits=4, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Run the three studies; the weights of the first models are stored beside."""
+    study = SeedStudy(sizes, run.work)
     seeds, params = seed_study(study)
-    report("seeds")
-    widths, kept = width_study(sizes, options.work)
-    report("widths")
-    document = {
-        "config": sizes._asdict(),
-        "task": study.task._asdict(),
-        "seeds": seeds,
-        "widths": widths,
-        "ranks": rank_study(QUICK_RANKS if options.quick else Ranks(), options.work),
-    }
-    report("ranks")
-    origin: dict[str, Any] = {"seeds": SEEDS, "inputs": INPUTS}
-    made = provenance(command, **origin)
-    described = {"config": sizes._asdict(), "provenance": made}
+    run.report("seeds")
+    widths, kept = width_study(sizes, run.work)
+    run.report("widths")
+    ranks = rank_study(QUICK_RANKS if run.quick else Ranks(), run)
     arrays = tree_arrays(params, "base") | kept
-    weights = options.out / "emergence.safetensors"
-    save_arrays(weights, arrays, described)
-    record_file(weights, made)
-    path = options.out / "emergence.json"
-    store(path, command, document, digits=4, **origin)
-    report(str(path))
-    return path
+    run.save("emergence.safetensors", arrays, {"config": sizes._asdict()})
+    return {"task": study.task._asdict(), "seeds": seeds, "widths": widths, "ranks": ranks}
 
 
 if __name__ == "__main__":

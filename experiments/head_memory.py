@@ -5,9 +5,7 @@
 Attention of width 512 over 512 positions with 1 to 64 heads, its three pieces (scores, softmax,
 average of the values), and over 2048 positions with the projections beside it. Each case runs in
 processes of its own: by the default of the C library, and with the library told to keep the memory
-that it has. Processor time of all threads and page faults (pages of memory that the operating
-system has to provide anew) are counted for each call. What was expected stands in
-experiments/expected/cost.md. Stores book/data/head-memory.json.
+that it has.
 """
 
 import functools
@@ -25,12 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.harness.provenance import cpu_model
-from experiments.shared import ROOT, arguments, store
+from experiments.shared import ROOT, Run, experiment
 from mha_book import attend
 
-__all__ = ["KEPT", "Sizes", "main", "measure", "run_process"]
-
-COMMAND = "python -m experiments.head_memory"
+SEEDS = "inputs: default_rng(0)"
 KEPT = {  # glibc: nothing straight from the operating system, nothing given back
     "MALLOC_MMAP_THRESHOLD_": str(2**40),
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
@@ -39,8 +35,6 @@ KEPT = {  # glibc: nothing straight from the operating system, nothing given bac
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     heads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     width: int = 512
     length: int = 512
@@ -122,10 +116,9 @@ def run_process(sizes: Sizes, kept: bool) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def main(given: list[str] | None = None) -> None:
-    """Measure and store."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
+@experiment("head-memory.json", Sizes(), QUICK, digits=4, seeds=SEEDS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Measure in processes of both kinds, taking turns."""
     rows: dict[str, Any] = {"default": {}, "kept": {}}
     for turn in range(sizes.processes):
         for kind in rows:
@@ -133,13 +126,9 @@ def main(given: list[str] | None = None) -> None:
                 row = rows[kind].setdefault(name, {"seconds": [], "faults": []})
                 for what, values in lists.items():
                     row[what] += values
-            print(f"process {turn + 1} of {sizes.processes}, {kind}", file=sys.stderr)
-    result = {
-        "config": {**sizes._asdict(), "kept": KEPT},
-        "machine": {"libc": " ".join(platform.libc_ver()), "processor": cpu_model()},
-        **rows,
-    }
-    store(options.out / "head-memory.json", COMMAND, result, 4, seeds="inputs: default_rng(0)")
+            run.report(f"process {turn + 1} of {sizes.processes}, {kind}")
+    machine = {"libc": " ".join(platform.libc_ver()), "processor": cpu_model()}
+    return {"config": {**sizes._asdict(), "kept": KEPT}, "machine": machine, **rows}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Shapes: ``L`` layers, ``N`` heads, ``H`` width of a head, ``D`` of the model.
 """
 
 import functools
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import sentences, windows
-from experiments.shared import first_layers, once
+from experiments.shared import Run, first_layers, token_losses
 from mha_book.attention.dispatch import attend
 from mha_book.layers import rms_norm
 from mha_book.models import minilm, smollm2
@@ -30,12 +29,8 @@ from mha_book.multihead.layer import project_heads
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head
 from mha_book.rope import rotary_angles, rotate
 
-__all__ = ["QUICK_RANKS", "Moments", "Ranks", "cut", "rank_study", "spectrum", "widths_of"]
-
 
 class Ranks(NamedTuple):
-    """How large the study of ranks is."""
-
     layers: int = 30
     fitted: int = 16  # windows that the directions are found on
     scored: int = 8  # windows, of other years, that the loss is measured on
@@ -49,19 +44,12 @@ QUICK_RANKS = Ranks(1, 2, 2, 9, (4, 64), (4, 32), 8)
 
 
 class Moments(NamedTuple):
-    """Sums over positions; ``(…, H, H)`` and ``(…, H)``.
+    """Sums over positions; ``(…, H, H)`` and ``(…, H)``."""
 
-    Args:
-        queries: of the outer products of queries.
-        keys: of those of keys.
-        key: of keys.
-        count: how many positions.
-    """
-
-    queries: Any
-    keys: Any
-    key: Any
-    count: Any
+    queries: Any  # of the outer products of queries
+    keys: Any  # of those of keys
+    key: Any  # of keys
+    count: Any  # how many positions
 
 
 def moments(query: jax.Array, key: jax.Array, real: jax.Array) -> Moments:
@@ -129,9 +117,7 @@ def drawn_like(params: MultiHeadParams, seed: int) -> MultiHeadParams:
     return init_multi_head(key, d_model, num_heads, num_kv_heads=kv, head_dim=head_dim)
 
 
-def of_model(
-    layers: list[MultiHeadParams], gains: list[Any], real: list[Moments], drawn: list[Moments]
-) -> dict[str, Any]:
+def of_model(layers, gains, real, drawn) -> dict[str, Any]:
     """Return the dimensions in use by every head, ``(L, N)`` each, and by heads drawn at random."""
     untrained = [drawn_like(layer, seed) for seed, layer in enumerate(layers)]
 
@@ -171,7 +157,7 @@ def of_smollm2(sizes: Ranks) -> dict[str, Any]:
 
     @jax.jit
     def sums(params: Any, untrained: Any, ids: jax.Array) -> Any:
-        _, records = smollm2.forward(params, ids, config=config, return_intermediates=True)
+        _, records = smollm2.forward_with_intermediates(params, ids, config=config)
         real, drawn = [], []
         for layer, other, record in zip(params.layers, untrained, records, strict=True):
             x = rms_norm(record.inputs, layer.attention_norm, config.epsilon)
@@ -194,8 +180,7 @@ def of_smollm2(sizes: Ranks) -> dict[str, Any]:
             return jnp.einsum("bntc,ncd->btd", attend(q, k, v, is_causal=True), weights.w_o)
 
         x = smollm2.hidden_states(params, ids, attention, config)
-        logits = jax.nn.log_softmax(x[:, :-1] @ params.token_embedding.T)
-        return -jnp.take_along_axis(logits, ids[:, 1:, None], -1).mean((1, 2))
+        return token_losses(params, x, ids).mean(1)
 
     scored = windows(model, "validation", sizes.scored, sizes.context)
     shape = (sizes.layers, config.num_heads, config.head_dim, config.head_dim)
@@ -225,7 +210,7 @@ def of_minilm(sizes: Ranks) -> dict[str, Any]:
 
     @jax.jit
     def sums(params: Any, untrained: Any, ids: jax.Array, lengths: jax.Array) -> Any:
-        _, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        _, records = minilm.encode_with_intermediates(params, ids, lengths)
         shown = jnp.arange(ids.shape[1])[None] < lengths[:, None]
         real, drawn = [], []
         for other, record in zip(untrained, records, strict=True):
@@ -265,13 +250,10 @@ def of_minilm(sizes: Ranks) -> dict[str, Any]:
     return {**of_model(layers, [None] * len(layers), real, drawn), "cosine": cosine}
 
 
-def rank_study(sizes: Ranks, work: Path) -> dict[str, Any]:
-    """Return the ranks of the scores of the heads of both models, and what cutting them costs.
-
-    What was measured of a model is kept in ``work``, to go on from.
-    """
-    found = {}
-    for name, study in (("SmolLM2", of_smollm2), ("MiniLM", of_minilm)):
-        path, compute = work / f"head-rank-{name}.json", functools.partial(study, sizes)
-        found[name] = once(path, sizes, compute, digits=5)
-    return found
+def rank_study(sizes: Ranks, run: Run) -> dict[str, Any]:
+    """Return the ranks of the scores of the heads of both models, and what cutting them costs."""
+    studies = {"SmolLM2": of_smollm2, "MiniLM": of_minilm}
+    return {
+        name: run.once(f"ranks {name}", sizes, functools.partial(study, sizes), 5)
+        for name, study in studies.items()
+    }

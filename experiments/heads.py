@@ -4,9 +4,7 @@
 
 Measures all heads of both models on addresses (heads-smollm2.csv, heads-minilm.csv); scores the 270
 heads of SmolLM2 by the gradient of their gates and by ablation; removes some; closes the heads with
-the highest induction scores, and as many others of the same layers. Heads are ranked on the
-training years and on one set of random sequences, and scored on the validation years and another.
-Stores book/data/heads.json; the ablation, the long part, goes on where it was stopped.
+the highest induction scores, and as many others of the same layers.
 """
 
 import json
@@ -22,21 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
-from experiments.shared import (
-    SOURCES,
-    arguments,
-    first_layers,
-    provenance,
-    record_file,
-    store,
-)
+from experiments.shared import SOURCES, Run, experiment, first_layers, gates_without
 from mha_book.masks import padding
 from mha_book.models import minilm, smollm2
 from mha_book.models.text import load_speeches
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
-from mha_book.pruning.order import head_mask, removal_order
-from mha_book.pruning.removal import mean_ablation, prune_model
+from mha_book.pruning.order import removal_order
+from mha_book.pruning.removal import mean_ablation
 from mha_book.specialization.measures import (
     add_texts,
     head_table,
@@ -47,16 +38,11 @@ from mha_book.specialization.patterns import visible_pairs
 from mha_book.specialization.synthetic import copied_positions, repeated_tokens
 from mha_book.storage import write_atomic, write_table
 
-__all__ = ["QUICK", "Sizes", "controls", "main"]
-
-COMMAND = "python -m experiments.heads"
 SEEDS = "repeated sequences: 0 to rank, 1 to score; random importance: 0; controls: 0"
 INPUTS = tuple(SOURCES)
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     measured: int = 24  # windows that attention is measured on
     gradients: int = 24  # windows that importance is averaged over, one a gradient
@@ -95,8 +81,7 @@ def smollm2_sums(model: Any) -> Callable[[Any, jax.Array], dict[str, Any]]:
 
     @jax.jit
     def sums(params: Any, ids: jax.Array) -> dict[str, Any]:
-        options = {"config": model.config, "return_intermediates": True}
-        _, records = smollm2.forward(params, ids, **options)
+        _, records = smollm2.forward_with_intermediates(params, ids, config=model.config)
         pairs = visible_pairs(smollm2.visible_tokens(None), *ids.shape)
         weights = [record.intermediates.weights for record in records]
         return measure_heads(weights, pairs, text_patterns(pairs, ids))
@@ -109,7 +94,7 @@ def minilm_sums() -> Callable[[Any, jax.Array, jax.Array], dict[str, Any]]:
 
     @jax.jit
     def sums(params: Any, ids: jax.Array, lengths: jax.Array) -> dict[str, Any]:
-        _, records = minilm.encode(params, ids, lengths, return_intermediates=True)
+        _, records = minilm.encode_with_intermediates(params, ids, lengths)
         pairs = visible_pairs(padding(lengths, lengths), *ids.shape)
         place = jnp.arange(ids.shape[1])[None, :]
         special = (place == 0) | (place == lengths[:, None] - 1)
@@ -191,16 +176,13 @@ def head_means(model: Any, params: Any, ids: jax.Array) -> jax.Array:
 
     @jax.jit
     def means(params: Any, ids: jax.Array) -> jax.Array:
-        options = {"config": model.config, "return_intermediates": True}
-        _, records = smollm2.forward(params, ids, **options)
+        _, records = smollm2.forward_with_intermediates(params, ids, config=model.config)
         return jnp.stack([r.intermediates.head_outputs.mean((0, 2)) for r in records])
 
     return jnp.mean(jnp.stack([means(params, row[None]) for row in ids]), 0)
 
 
-def induction(
-    model: Any, params: Any, scores: np.ndarray, repeated: jax.Array, text: jax.Array, sizes: Sizes
-) -> dict[str, Any]:
+def induction(model, params, scores, repeated, text, sizes) -> dict[str, Any]:
     """Return the losses with the induction heads closed, and with others of the same layers."""
     shape, period = scores.shape, (sizes.context - 1) // 2
     copied = np.asarray(copied_positions(repeated, period))[:, 1:]
@@ -213,7 +195,7 @@ def induction(
     means = head_means(model, params, text)
 
     def losses(heads: np.ndarray | Sequence[Any], by_mean: bool = False) -> dict[str, float]:
-        gates = jnp.asarray(head_mask(np.asarray(heads), len(heads), shape), jnp.float32)
+        gates = gates_without(heads, shape)
         changed = mean_ablation(params, gates, means * float(by_mean))
         on_repeats = np.asarray(run(changed, repeated, gates))
         return {
@@ -235,48 +217,24 @@ def induction(
     }
 
 
-def removed(
-    config: Any, params: Any, order: np.ndarray, ids: jax.Array, sizes: Sizes
-) -> dict[str, Any]:
-    """Return how far removal is from closed gates, and how many heads each layer keeps."""
-    shape = (config.num_layers, config.num_heads)
-    keep = head_mask(order, round(sizes.fraction * config.num_layers * shape[1]), shape)
-    gates = jnp.asarray(keep, jnp.float32)
-    run = jax.jit(lambda params, gates: smollm2.forward(params, ids, config=config, gates=gates))
-    gated = np.asarray(run(params, gates))
-    found: dict[str, Any] = {"heads": int((~keep).sum()), "largest logit": abs(gated).max()}
-    for uneven in ("pad", "repeat"):
-        pruned = prune_model(params, keep, uneven=uneven)
-        found[f"largest difference, {uneven}"] = abs(np.asarray(run(pruned, None)) - gated).max()
-        attention = [layer.attention for layer in pruned.layers]
-        found[f"query heads, {uneven}"] = [x.w_q.shape[1] for x in attention]
-        found[f"key heads, {uneven}"] = [x.w_k.shape[1] for x in attention]
-    return found
-
-
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+@experiment("heads.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Measure, rank, close and remove heads; the tables of all heads are stored beside."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     config, params = model.config, model.params
     shape, period = (sizes.layers, config.num_heads), (sizes.context - 1) // 2
     ranking = windows(model, "train", sizes.gradients, sizes.context)
     scoring = windows(model, "validation", sizes.measured, sizes.context)
-    document: dict[str, Any] = {"config": sizes._asdict()}
-
-    def report(what: str) -> None:
-        print(f"{what}: {time.monotonic() - start:.0f} s", flush=True)
-
     loss, gates = gated_loss(config), jnp.ones(shape)
     begun = time.monotonic()
     step = jax.jit(lambda *given: importance.taylor(loss, *given))
     signed = np.stack([np.asarray(step(params, gates, row[None])) for row in ranking])
-    document["gradient"] = {
-        "seconds": time.monotonic() - begun,
-        "peak memory in GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "tokens": int(ranking.size),
+    document: dict[str, Any] = {
+        "gradient": {
+            "seconds": time.monotonic() - begun,
+            "peak memory in GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            "tokens": int(ranking.size),
+        }
     }
     scores = {
         "gate gradient": abs(signed).mean(0),
@@ -284,43 +242,35 @@ def main(given: list[str] | None = None) -> Path:
         "weight norm": np.asarray(jax.jit(importance.weight_norm)(params)),
         "random": np.asarray(jax.random.uniform(jax.random.key(0), shape)),
     }
-    report("gradients")
+    run.report("gradients")
 
     draw = jax.jit(lambda key: repeats(config, key, sizes.sequences, period))
     sums = smollm2_sums(model)
     on_text = text_by_text(sums, params, scoring)
     on_repeats = add_texts(text_by_text(sums, params, draw(jax.random.key(0))))
-    scored = {
-        f"{name} on repeats": np.asarray(on_repeats[name].mean)
-        for name in ("induction", "same token")
-    }
-    document["nulls on repeats"] = {
-        name: float(on_repeats[name].baseline_mean) for name in ("induction", "same token")
-    }
-    write_heads(options.out / "heads-smollm2.csv", on_text, scored)
-    report("measures of SmolLM2")
-    if not options.quick:
+    names = ("induction", "same token")
+    scored = {f"{name} on repeats": np.asarray(on_repeats[name].mean) for name in names}
+    document["nulls on repeats"] = {n: float(on_repeats[n].baseline_mean) for n in names}
+    write_heads(run.out / "heads-smollm2.csv", on_text, scored)
+    run.record(run.out / "heads-smollm2.csv")
+    run.report("measures of SmolLM2")
+    if not run.quick:
         encoder = minilm.load_minilm()
         batch = tokenize(encoder, sentences(sizes.measured))
         on_sentences = text_by_text(minilm_sums(), encoder.params, *batch)
-        write_heads(options.out / "heads-minilm.csv", on_sentences, {})
-        report("measures of MiniLM")
+        write_heads(run.out / "heads-minilm.csv", on_sentences, {})
+        run.record(run.out / "heads-minilm.csv")
+        run.report("measures of MiniLM")
 
-    arguments_ = (params, scored["induction on repeats"], draw(jax.random.key(1)))
+    repeated = draw(jax.random.key(1))
     text = scoring[:: max(1, len(scoring) // sizes.sequences)][: sizes.sequences]
-    document["induction"] = induction(model, *arguments_, text, sizes)
-    report("induction heads")
-    order = removal_order(scores["gate gradient"])
-    document["removal"] = removed(config, params, order, text, sizes)
-    report("removal")
+    found = scored["induction on repeats"]
+    document["induction"] = induction(model, params, found, repeated, text, sizes)
+    run.report("induction heads")
 
-    begun = time.monotonic()
-    path = options.work / "heads-ablation.json"
-    scores["ablation"] = ablation(loss, params, ranking[: sizes.ablations], shape, path)
-    document["ablation"] = {
-        "seconds": time.monotonic() - begun,
-        "tokens": int(ranking[: sizes.ablations].size),
-    }
+    begun, few = time.monotonic(), ranking[: sizes.ablations]
+    scores["ablation"] = ablation(loss, params, few, shape, run.work / "heads-ablation.json")
+    document["ablation"] = {"seconds": time.monotonic() - begun, "tokens": int(few.size)}
     scores["taylor on the windows of the ablation"] = signed[: sizes.ablations].mean(0)
     document["importance"] = scores
     document["rank correlation with ablation"] = {
@@ -328,12 +278,7 @@ def main(given: list[str] | None = None) -> Path:
         for name, score in scores.items()
         if name != "ablation"
     }
-    path = options.out / "heads.json"
-    for table in sorted(options.out.glob("heads-*.csv")):
-        record_file(table, provenance(command, SEEDS, INPUTS))
-    store(path, command, document, digits=6, seeds=SEEDS, inputs=INPUTS)
-    report(str(path))
-    return path
+    return document
 
 
 if __name__ == "__main__":

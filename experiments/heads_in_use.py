@@ -4,16 +4,10 @@
 
 Closes the eight heads with the highest induction scores of heads.json, by 0 and by their means over
 other inputs of the same kind, on repeated random sequences and on addresses; and as many others of
-the same layers. Then closes heads before them, altogether and by one route at a time: the queries,
-the keys or the values that the eight heads compute without such a head are put into a run that has
-it. What was expected is in experiments/expected/heads-in-use.md. Takes three to ten minutes of one
-core and stores book/data/heads-in-use.json.
+the same layers.
 """
 
-import json
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,22 +15,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import controls, repeats, windows
-from experiments.shared import ROOT, SOURCES, arguments, first_layers, once, store
+from experiments.shared import (
+    DATA,
+    SOURCES,
+    Run,
+    experiment,
+    first_layers,
+    gates_without,
+    stored,
+    token_losses,
+)
 from mha_book.attention.reference import attention_weights
-from mha_book.layers import linear
 from mha_book.masks import causal
 from mha_book.models import smollm2
-from mha_book.models.interface import next_token_losses
 from mha_book.multihead.layer import project_output, project_qkv
-from mha_book.pruning.order import head_mask
 from mha_book.rope import rotary_angles
 from mha_book.specialization.patterns import prefix_matching, visible_pairs
 from mha_book.specialization.synthetic import copied_positions
 from mha_book.storage import read_table
 
-__all__ = ["QUICK", "ROUTES", "Run", "Sizes", "main", "reader", "senders", "sequences", "untrained"]
-
-COMMAND = "python -m experiments.heads_in_use"
 SEEDS = (
     "sequences: 11, 12 to close heads, 11 for routes, 13 for means; controls: 1; senders: 2; "
     "random weights: 3, their heads chosen on 14"
@@ -46,8 +43,6 @@ ROUTES = ("queries", "keys", "values")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     batch: int = 8  # sequences of a seed, and windows read at a time
     batches: int = 2
@@ -60,20 +55,13 @@ class Sizes(NamedTuple):
 QUICK = Sizes(2, 2, 1, 6, 1, 1, 1)
 
 
-class Run(NamedTuple):
-    """What one reading of a batch gives.
+class Reading(NamedTuple):
+    """What one reading of a batch gives."""
 
-    Args:
-        losses: ``(B, T - 1)``.
-        scores: ``(L, N, B)``, attention on the token after the earlier occurrence.
-        projected: queries, keys and values of every head, ``(L, 3, B, N, T, H)``.
-        outputs: ``(L, N, C)``, means over batch and positions.
-    """
-
-    losses: jax.Array
-    scores: jax.Array
-    projected: jax.Array
-    outputs: jax.Array
+    losses: jax.Array  # ``(B, T - 1)``
+    scores: jax.Array  # ``(L, N, B)``, attention on the token after the earlier occurrence
+    projected: jax.Array  # queries, keys and values of every head, ``(L, 3, B, N, T, H)``
+    outputs: jax.Array  # ``(L, N, C)``, means over batch and positions
 
 
 def sequences(config: Any, seed: int, sizes: Sizes) -> jax.Array:
@@ -81,16 +69,16 @@ def sequences(config: Any, seed: int, sizes: Sizes) -> jax.Array:
     return repeats(config, jax.random.key(seed), sizes.batch, sizes.period)
 
 
-def reader(config: Any) -> Callable[..., Run]:
+def reader(config: Any) -> Callable[..., Reading]:
     """Return a compiled reading of a batch with heads closed, and with projections put in.
 
     Its arguments: parameters, tokens, gates ``(L, N)``, what a closed head adds instead,
-    ``(L, N, C)``, projections as in :class:`Run`, and where they are put in, ``(L, 3, N)`` of 0
+    ``(L, N, C)``, projections as in :class:`Reading`, and where they are put in, ``(L, 3, N)`` of 0
     and 1.
     """
 
     @jax.jit
-    def read(params: Any, ids: jax.Array, gates: Any, means: Any, given: Any, is_given: Any) -> Run:
+    def read(params, ids, gates, means, given, is_given) -> Reading:
         angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
         pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
         counted = jnp.maximum(pattern.counted.sum(-1), 1).astype(jnp.float32)  # (B,)
@@ -114,8 +102,8 @@ def reader(config: Any) -> Callable[..., Run]:
             return project_output(layer.attention, closed)
 
         hidden = smollm2.hidden_states(params, ids, attention, config)
-        losses = next_token_losses(linear(hidden[:, :-1], params.token_embedding.T), ids)
-        return Run(losses, jnp.stack(scores), jnp.stack(projected), jnp.stack(outputs))
+        losses = token_losses(params, hidden, ids)
+        return Reading(losses, jnp.stack(scores), jnp.stack(projected), jnp.stack(outputs))
 
     return read
 
@@ -134,13 +122,7 @@ def untrained(params: Any, seed: int) -> Any:
 
 
 def senders(previous: np.ndarray, before: int, sizes: Sizes) -> tuple[list[Any], list[Any]]:
-    """Return heads of the first layers: those that look one token back most, and others drawn.
-
-    Args:
-        previous: ``(L, N)``, attention on the token before.
-        before: the layer that they lie before.
-        sizes: how many of each.
-    """
+    """Return heads of the first layers: those that look one token back most, and others drawn."""
     flat, width = previous[:before].ravel(), previous.shape[1]
     back = np.argsort(-flat, kind="stable")[: sizes.looking_back]
     free = np.setdiff1d(np.arange(flat.size), back)
@@ -173,14 +155,13 @@ class Bench:
         rows = windows(self.model, "validation", self.sizes.batch * self.sizes.batches, self.length)
         return [rows[n :: self.sizes.batches] for n in range(self.sizes.batches)]
 
-    def plain(self, ids: jax.Array, heads: Any = (), means: Any = None) -> Run:
+    def plain(self, ids: jax.Array, heads: Any = (), means: Any = None) -> Reading:
         """Read with some heads closed."""
-        closed = np.asarray(heads, int).reshape(-1, 2)
-        gates = jnp.asarray(head_mask(closed, len(closed), self.shape), jnp.float32)
+        gates = gates_without(heads, self.shape)
         means = self.none if means is None else means
         return self.read(self.model.params, ids, gates, means, self.nothing, self.nowhere)
 
-    def routed(self, ids: jax.Array, given: jax.Array, routes: Any) -> Run:
+    def routed(self, ids: jax.Array, given: jax.Array, routes: Any) -> Reading:
         """Read with all heads open, the top heads given projections of another run."""
         where = self.nowhere.copy()
         for route in routes:
@@ -188,7 +169,7 @@ class Bench:
         gates = jnp.ones(self.shape)
         return self.read(self.model.params, ids, gates, self.none, given, where)
 
-    def copied(self, run: Run, ids: jax.Array) -> np.ndarray:
+    def copied(self, run: Reading, ids: jax.Array) -> np.ndarray:
         """The loss of each sequence on what can be copied."""
         where = np.asarray(copied_positions(ids, self.sizes.period))[:, 1:]
         return np.array(
@@ -207,7 +188,7 @@ class Bench:
             found["text"] += run.losses.mean(-1).tolist()
         return found
 
-    def of_top(self, run: Run) -> np.ndarray:
+    def of_top(self, run: Reading) -> np.ndarray:
         """Induction scores of the top heads, ``(heads, B)``."""
         return np.asarray(run.scores)[self.top[:, 0], self.top[:, 1]]
 
@@ -225,50 +206,44 @@ def routes_from(bench: Bench, heads: Any, means: Any, names: Any) -> dict[str, A
     }
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.process_time()
+@experiment("heads-in-use.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Close the heads, then the routes to them; each reading is kept."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
-    data = ROOT / "book" / "data"
-    stored = json.loads((data / "heads.json").read_text(encoding="utf8"))
-    top = np.array([[1, 0], [1, 3]]) if options.quick else np.array(stored["induction"]["top"])
-    bench = Bench(model, top, sizes)
-
-    def kept(name: str, compute: Callable[[], Any]) -> Any:
-        found = once(options.work / f"heads-in-use-{name}.json", [sizes, top.tolist()], compute, 6)
-        print(f"{name}: {time.process_time() - start:.0f} s of processor time", flush=True)
-        return found
-
-    length = bench.length
-    of_training = windows(model, "train", sizes.batch, length)
+    told = [[1, 0], [1, 3]] if run.quick else stored("heads.json")["induction"]["top"]
+    bench = Bench(model, np.array(told), sizes)
+    top, of_training = bench.top, windows(model, "train", sizes.batch, bench.length)
     means = {
         "repeats": bench.plain(sequences(model.config, 13, sizes)).outputs,
         "text": bench.plain(of_training).outputs,
     }
-    texts = bench.texts()
-    others = controls(top, bench.shape, sizes.draws, seed=1)
-    document: dict[str, Any] = {"config": sizes._asdict(), "top": top, "controls": others}
-    document["closed"] = {
-        "whole": kept("whole", lambda: bench.losses((), None, texts)),
-        "zero": kept("zero", lambda: bench.losses(top, None, texts)),
-        "mean": kept("mean", lambda: bench.losses(top, means, texts)),
-        "zero controls": [
-            kept(f"zero-{n}", lambda heads=heads: bench.losses(heads, None, texts))
-            for n, heads in enumerate(others)
-        ],
-        "mean controls": [
-            kept(f"mean-{n}", lambda heads=heads: bench.losses(heads, means, texts))
-            for n, heads in enumerate(others)
-        ],
-    }
+    texts, others = bench.texts(), controls(top, bench.shape, sizes.draws, seed=1)
 
-    table = read_table(data / "heads-smollm2.csv")
+    def kept(name: str, compute: Callable[[], Any]) -> Any:
+        return run.once(name, [sizes, told], compute, 6)
+
+    def closed(name: str, heads: Any, by: Any = None) -> Any:
+        return kept(name, lambda: bench.losses(heads, by, texts))
+
+    document: dict[str, Any] = {
+        "top": top,
+        "controls": others,
+        "closed": {
+            "whole": closed("whole", ()),
+            "zero": closed("zero", top),
+            "mean": closed("mean", top, means),
+            "zero controls": [closed(f"zero {n}", x) for n, x in enumerate(others)],
+            "mean controls": [closed(f"mean {n}", x, means) for n, x in enumerate(others)],
+        },
+    }
+    table = read_table(DATA / "heads-smollm2.csv")
     previous = np.asarray(table["previous"]).reshape(-1, model.config.num_heads)[: sizes.layers]
     back, drawn = senders(previous, int(top[:, 0].min()), sizes)
     document["senders"] = {"looking back": back, "others": drawn}
-    of_repeats, ids = means["repeats"], bench.repeats[0]
+    ids = bench.repeats[0]
+
+    def routes(name: str, heads: Any, ways: Any = ROUTES) -> Any:
+        return kept(name, lambda: routes_from(bench, heads, means["repeats"], ways))
 
     def unpatched() -> dict[str, Any]:
         whole = bench.plain(ids)
@@ -281,41 +256,26 @@ def main(given: list[str] | None = None) -> Path:
 
     document["routes"] = {
         "whole": kept("unpatched", unpatched),
-        "looking back": [
-            kept(f"back-{n}", lambda head=head: routes_from(bench, [head], of_repeats, ROUTES))
-            for n, head in enumerate(back)
-        ],
-        "together": kept("together", lambda: routes_from(bench, back, of_repeats, ROUTES)),
-        "others": [
-            kept(f"other-{n}", lambda head=head: routes_from(bench, [head], of_repeats, ("keys",)))
-            for n, head in enumerate(drawn)
-        ],
-        "others together": kept(
-            "others-together",
-            lambda: routes_from(bench, drawn[: len(back)], of_repeats, ("keys",)),
-        ),
+        "looking back": [routes(f"back {n}", [head]) for n, head in enumerate(back)],
+        "together": routes("together", back),
+        "others": [routes(f"other {n}", [head], ("keys",)) for n, head in enumerate(drawn)],
+        "others together": routes("others together", drawn[: len(back)], ("keys",)),
     }
 
     def without_training() -> dict[str, Any]:
         bench.model = model._replace(params=untrained(model.params, 3))
         chosen = np.asarray(bench.plain(sequences(model.config, 14, sizes)).scores).mean(-1)
-        run = bench.plain(ids)
+        reading = bench.plain(ids)
         bench.model = model
         best = np.unravel_index(np.argsort(-chosen.ravel())[: len(top)], chosen.shape)
         pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
         rows = np.flatnonzero(np.asarray(pattern.counted)[0])
-        scores = np.asarray(run.scores)
-        return {
-            "best": scores[best],
-            "even": float(np.mean(1 / (rows + 1))),
-            "top": bench.of_top(run),
-        }
+        even = float(np.mean(1 / (rows + 1)))
+        best_scores = np.asarray(reading.scores)[best]
+        return {"best": best_scores, "even": even, "top": bench.of_top(reading)}
 
     document["untrained"] = kept("untrained", without_training)
-    path = options.out / "heads-in-use.json"
-    document["processor seconds"] = time.process_time() - start
-    store(path, command, document, digits=5, seeds=SEEDS, inputs=INPUTS)
-    return path
+    return {**document, "processor seconds": run.seconds()}
 
 
 if __name__ == "__main__":

@@ -5,26 +5,18 @@
 The experiment on heads in use closes routes from heads before layer 17 alone. By the composition
 score three of the eight induction heads have their best partner later: head 3 of layer 19 and head
 1 of layer 22. Here these two are closed, altogether and by one route at a time, alone, together and
-together with head 0 of layer 16; and four other heads of their layers by the keys. What was
-expected is in experiments/expected/heads-in-use.md. Takes about a minute of one core and stores
-book/data/later-senders.json.
+together with head 0 of layer 16; and four other heads of their layers by the keys.
 """
 
-import json
-import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments import heads_in_use
 from experiments.heads_in_use import ROUTES, Bench, routes_from, sequences
-from experiments.shared import ROOT, SOURCES, arguments, first_layers, store
+from experiments.shared import SOURCES, Run, experiment, first_layers, stored
 from mha_book.models import smollm2
 
-__all__ = ["QUICK", "Sizes", "controls", "main", "sets"]
-
-COMMAND = "python -m experiments.later_senders"
 SEEDS = "sequences: 11, means: 13, controls: 5"
 INPUTS = (*SOURCES, "heads.json")
 
@@ -67,19 +59,16 @@ def controls(sizes: Sizes, num_heads: int) -> list[tuple[int, int]]:
     return found
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.process_time()
+@experiment("later-senders.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Close the later senders, and others of their layers."""
     model = first_layers(smollm2.load_smollm2(), sizes.of.layers)
-    stored = json.loads((ROOT / "book" / "data" / "heads.json").read_text(encoding="utf8"))
-    top = np.array(sizes.receivers if options.quick else stored["induction"]["top"])
-    bench = Bench(model, top, sizes.of)
+    top = sizes.receivers if run.quick else stored("heads.json")["induction"]["top"]
+    bench = Bench(model, np.array(top), sizes.of)
     means = bench.plain(sequences(model.config, 13, sizes.of)).outputs
     whole, ids = bench.plain(bench.repeats[0]), bench.repeats[0]
     others = controls(sizes, model.config.num_heads)
-    document: dict[str, Any] = {
+    return {
         "top": top,
         "receivers": sizes.receivers,
         "controls": others,
@@ -88,12 +77,8 @@ def main(given: list[str] | None = None) -> Path:
             name: routes_from(bench, heads, means, ROUTES) for name, heads in sets(sizes).items()
         },
         "of controls": [routes_from(bench, [head], means, ("keys",)) for head in others],
+        "processor seconds": run.seconds(),
     }
-    document["processor seconds"] = time.process_time() - start
-    path = options.out / "later-senders.json"
-    store(path, command, document, digits=5, seeds=SEEDS, inputs=INPUTS)
-    print(f"{path}: {document['processor seconds']:.0f} s of processor time")
-    return path
 
 
 if __name__ == "__main__":

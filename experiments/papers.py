@@ -5,15 +5,11 @@
 How many heads a token needs, how few keys hold the attention, the largest score of each head, heads
 aligned before they are merged, heads as combinations of fewer, the rank of keys with values, an
 order of removal by importance and entropy, and heads that retrieve. What was expected stands in
-expected/papers.md. Stores book/data/papers.json, with the numbers of book/papers.yml in its block
-``told``; about ten minutes of one core.
+expected/papers.md.
 """
 
 import functools
-import json
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -25,29 +21,35 @@ from experiments.heads_in_use import untrained
 from experiments.papers_merging import merged, of_few, random_turns, turned, turns
 from experiments.papers_told import told
 from experiments.pruning import passages, sentences
-from experiments.shared import ROOT, SOURCES, arguments, first_layers, once, store
+from experiments.shared import (
+    DATA,
+    SOURCES,
+    Run,
+    experiment,
+    first_layers,
+    gates_without,
+    stored,
+    token_losses,
+)
 from mha_book.attention.reference import attention_weights
 from mha_book.layers import linear
 from mha_book.models import minilm, smollm2
+from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import tokenize
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.pruning.order import head_mask, removal_order
 from mha_book.rope import rotary_angles, rotate
 from mha_book.storage import read_table
 
-__all__ = ["QUICK", "Bench", "Sizes", "main"]
-
-COMMAND = "python -m experiments.papers"
 SEEDS = (
     "random heads: 0; random keys: 1; random weights: 2, MiniLM's 3; turns: 4; codes: 5; others: 6"
 )
+INPUTS = (*SOURCES, "heads.json")
 NAMES = ("Boston", "Paris", "London", "Berlin", "Chicago", "Rome", "Madrid", "Dublin")
 WAYS = ("own", "group", "layer", "nearest", "random")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30  # of SmolLM2
     texts: int = 24  # passages, of which every fourth is read, for orders of removal every second
     context: int = 129
@@ -70,7 +72,6 @@ class Bench:
     """SmolLM2 with its compiled readings."""
 
     def __init__(self, sizes: Sizes) -> None:
-        """Load the model; nothing is compiled yet."""
         self.sizes = sizes
         self.model = first_layers(smollm2.load_smollm2(), sizes.layers)
         self.config, self.params = self.model.config, self.model.params
@@ -79,14 +80,7 @@ class Bench:
         self.text = passages(self.model, "validation", sizes.texts, sizes.context)
 
     def read(
-        self,
-        ids: jax.Array,
-        *,
-        params: Any = None,
-        keep: int | None = None,
-        own: float = 0.0,
-        given: Any = 0.0,
-        gates: Any = 1.0,
+        self, ids, *, params=None, keep=None, own=0.0, given=0.0, gates=1.0
     ) -> dict[str, np.ndarray]:
         """Read tokens ``(B, T)``: all heads of all tokens, unless fewer are asked for."""
         count = self.config.num_heads if keep is None else keep
@@ -105,9 +99,7 @@ def by_heads(config: Any) -> Callable[..., dict[str, jax.Array]]:
     """
 
     @jax.jit
-    def read(
-        params: Any, ids: jax.Array, own: Any, given: jax.Array, count: Any, gates: jax.Array
-    ) -> dict[str, jax.Array]:
+    def read(params, ids, own, given, count, gates) -> dict[str, jax.Array]:
         angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
         group = config.num_heads // config.num_kv_heads
         found: dict[str, list[jax.Array]] = {n: [] for n in ("length", "top", "key", "value")}
@@ -128,9 +120,11 @@ def by_heads(config: Any) -> Callable[..., dict[str, jax.Array]]:
         hidden = smollm2.hidden_states(params, ids, attention, config)
         logits = linear(hidden[:, :-1], params.token_embedding.T)
         right = logits.argmax(-1) == ids[:, 1:]
-        picked = jnp.take_along_axis(logits, ids[:, 1:, None], -1)[..., 0]
-        losses = jax.nn.logsumexp(logits, axis=-1) - picked
-        return {"losses": losses, "right": right, **{n: jnp.stack(x) for n, x in found.items()}}
+        return {
+            "losses": next_token_losses(logits, ids),
+            "right": right,
+            **{n: jnp.stack(x) for n, x in found.items()},
+        }
 
     return read
 
@@ -210,9 +204,7 @@ def by_keys(config: Any, counts: tuple[int, ...]) -> Callable[..., dict[str, Any
             return project_output(layer.attention, out[None])
 
         hidden = smollm2.hidden_states(params, ids, attention, config)
-        logits = linear(hidden[:, :-1], params.token_embedding.T)
-        picked = jnp.take_along_axis(logits, ids[:, 1:, None], -1)[..., 0]
-        losses = (jax.nn.logsumexp(logits, axis=-1) - picked)[0, length // 2 :]
+        losses = token_losses(params, hidden, ids)[0, length // 2 :]
         return {"loss": losses.mean(), **{name: jnp.stack(x) for name, x in found.items()}}
 
     return read
@@ -324,7 +316,7 @@ def of_minilm(sizes: Sizes) -> dict[str, Any]:
     model = minilm.load_minilm()
     fitted = tokenize(model, sentences("train", sizes.sentences, 1))
     scored = tokenize(model, sentences("validation", sizes.sentences, 1))
-    inside = jax.jit(functools.partial(minilm.encode, return_intermediates=True))
+    inside = jax.jit(minilm.encode_with_intermediates)
     _, records = inside(model.params, *fitted)
     real = np.arange(fitted[0].shape[1])[None] < np.asarray(fitted[1])[:, None]
     embed = jax.jit(minilm.embed)
@@ -394,10 +386,9 @@ def of_minilm(sizes: Sizes) -> dict[str, Any]:
 
 def entropy_orders(bench: Bench) -> dict[str, Any]:
     """Return losses without the heads of least importance and entropy, beside importance alone."""
-    data, sizes = ROOT / "book" / "data", bench.sizes
-    heads = json.loads((data / "heads.json").read_text())
-    importance = np.array(heads["importance"]["gate gradient"])[: sizes.layers]
-    entropy = np.array(read_table(data / "heads-smollm2.csv")["entropy"]).reshape(-1, 9)
+    sizes = bench.sizes
+    importance = np.array(stored("heads.json")["importance"]["gate gradient"])[: sizes.layers]
+    entropy = np.array(read_table(DATA / "heads-smollm2.csv")["entropy"]).reshape(-1, 9)
     entropy = entropy[: sizes.layers]
 
     def scaled(x: np.ndarray) -> np.ndarray:
@@ -420,15 +411,7 @@ def entropy_orders(bench: Bench) -> dict[str, Any]:
 
 
 def codes(bench: Bench, number: int) -> tuple[jax.Array, np.ndarray, np.ndarray]:
-    """Return texts with a code inside and its question at the end, and where its digits stand.
-
-    Args:
-        bench: the model.
-        number: of the batch.
-
-    Returns:
-        Tokens ``(B, T)``, and the places of the digits in the text and in the answer, ``(6,)``.
-    """
+    """Return texts with a code inside and its question at the end, and where its digits stand."""
     sizes, encode = bench.sizes, bench.model.tokenizer.encode
     rng = np.random.default_rng([5, number])
     source = passages(bench.model, "train", 2 * sizes.codes, 2 * sizes.before + 1)
@@ -468,18 +451,16 @@ def retrieving(bench: Bench) -> dict[str, Any]:
     found: dict[str, Any] = {"score": score, "heads": top, "right": {}, "plain": {}}
     found["score on the others"] = (bench.read(others)["top"][..., asking] == inside).mean((1, 3))
     for name, heads in closed.items():
-        gates = np.ones(bench.shape, np.float32)
-        gates[tuple(np.asarray(heads, int).reshape(-1, 2).T)] = 0
+        gates = gates_without(heads, bench.shape)
         found["right"][name] = bench.read(others, gates=gates)["right"][:, answer].mean(1)
         if not name.startswith("others") or name == "others 0":
             found["plain"][name] = bench.read(bench.text[::4], gates=gates)["losses"].mean(1)
     return found
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the measurements, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes, begun = QUICK if options.quick else Sizes(), time.process_time()
+@experiment("papers.json", Sizes(), QUICK, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Run the measurements, and tell what came out."""
     bench = functools.cache(lambda: Bench(sizes))
     parts: dict[str, Callable[[], Any]] = {
         "of minilm": lambda: of_minilm(sizes),
@@ -489,19 +470,8 @@ def main(given: list[str] | None = None) -> Path:
         "retrieving": lambda: retrieving(bench()),
         "entropy orders": lambda: entropy_orders(bench()),
     }
-    found = {}
-    for name, compute in parts.items():
-        path = options.work / f"papers-{name.replace(' ', '-')}.json"
-        found[name] = once(path, sizes, compute, digits=5)
-        print(f"{name}: {time.process_time() - begun:.0f} s", flush=True)
-    document = {"config": sizes._asdict(), **found, "told": told(found, sizes)}
-    path = options.out / "papers.json"
-    command = COMMAND + (" --quick" if options.quick else "")
-    inputs = (*SOURCES, "heads.json")
-    store(path, command, document, seeds=SEEDS, inputs=inputs)
-    for name, text in document["told"].items():
-        print(f"{name}: {text}")
-    return path
+    found = {name: run.once(name, sizes, compute, 5) for name, compute in parts.items()}
+    return {**found, "told": told(found, sizes)}
 
 
 if __name__ == "__main__":

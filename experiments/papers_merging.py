@@ -4,7 +4,6 @@ What ``experiments.papers`` does to the parameters of a layer. Each change keeps
 one compiled program reads every variant: merged heads are copies of one another.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,23 +11,12 @@ import numpy as np
 
 from mha_book.multihead.parameters import MultiHeadParams
 
-__all__ = ["merged", "of_few", "random_turns", "turned", "turns"]
-
 
 def turns(x: np.ndarray, groups: int, *, by_pairs: bool, rounds: int = 5) -> np.ndarray:
     r"""Return a rotation for each head that brings the heads of a group close to their mean.
 
     Procrustes: for the mean $M$ of the turned heads of a group, $\hat R = U V^\top$ of
     $X^\top M = U S V^\top$ minimizes $\lVert X R - M \rVert$; the mean is then taken again.
-
-    Args:
-        x: ``(K, P, H)``, what each head has at the same positions.
-        groups: how many.
-        by_pairs: turn adjacent pairs of features alone, which rotary positions allow.
-        rounds: how often the mean is taken again.
-
-    Returns:
-        ``(K, H, H)``, orthogonal; rows ``x`` are multiplied by them from the right.
     """
     size, width = len(x) // groups, x.shape[-1]
     found = np.tile(np.eye(width), (len(x), 1, 1))
@@ -86,9 +74,7 @@ def turned(params: MultiHeadParams, of_keys: np.ndarray, of_values: np.ndarray) 
     )
 
 
-def _of_keys_and_values(
-    params: MultiHeadParams, change: Callable[[np.ndarray], np.ndarray]
-) -> MultiHeadParams:
+def _of_keys_and_values(params, change) -> MultiHeadParams:
     """Change keys, then values, each ``(D + 1, K, H)`` with the bias as the last row."""
     found = {}
     for letter in "kv":
@@ -111,20 +97,8 @@ def merged(params: MultiHeadParams, groups: int) -> MultiHeadParams:
     return _of_keys_and_values(params, mean)
 
 
-def of_few(
-    params: MultiHeadParams, heads: int, *, over_features: bool = False
-) -> tuple[MultiHeadParams, float]:
-    """Return a layer whose keys and values come from fewer heads, and the share of squares kept.
-
-    Args:
-        params: the layer.
-        heads: how many heads are cached.
-        over_features: cache that many features instead, in any combination, not heads that are
-            combined with one factor each.
-
-    Returns:
-        The nearest such layer (Eckart and Young), and how much of the squared weights it holds.
-    """
+def of_few(params, heads, *, over_features=False) -> tuple[MultiHeadParams, float]:
+    """Return a layer whose keys and values come from fewer heads, and the share of squares kept."""
     shares = []
 
     def cut(rows: np.ndarray) -> np.ndarray:

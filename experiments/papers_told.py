@@ -9,8 +9,6 @@ import numpy as np
 
 from mha_book.specialization.intervals import bootstrap_interval
 
-__all__ = ["interval", "told"]
-
 GROUP = 3  # query heads of SmolLM2 that share a key head
 
 
@@ -29,12 +27,7 @@ def _percent(values: Any) -> str:
 
 
 def told(found: dict[str, Any], sizes: Any) -> dict[str, str]:
-    """Return the numbers by name.
-
-    Args:
-        found: the result, as it is stored.
-        sizes: of the experiment.
-    """
+    """Return the numbers by name."""
     parts = (_heads, _keys, _scores, _merged, _virtual, _directions, _orders, _retrieving)
     return {name: text for part in parts for name, text in part(found, sizes).items()}
 
@@ -67,11 +60,7 @@ def _keys(found: dict[str, Any], sizes: Any) -> dict[str, str]:
 
 
 def agreements(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the agreement of two heads of a group, and of two groups, text by text.
-
-    Args:
-        found: ``(texts, L, N, N)``.
-    """
+    """Return the agreement of two heads of a group, and of two groups, text by text."""
     group = np.arange(found.shape[-1]) // GROUP
     same = group[:, None] == group[None, :]
     of_group, of_others = same & ~np.eye(len(group), dtype=bool), ~same

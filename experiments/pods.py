@@ -17,33 +17,22 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from benchmarks.harness import compiled
-from experiments.shared import arguments, store
-from mha_book.sharding.mesh import MeshAxes
-from mha_book.sharding.plan import compiled_transfers
-from mha_book.sharding.ring import ring_attention
+from experiments.shared import Run, experiment
+from mha_book.sharding import MeshAxes, compiled_transfers, ring_attention
 
-__all__ = ["COMMAND", "HEADS", "NAME", "PROGRAMS", "WIDTH", "Program", "compile_ring", "main"]
-
-COMMAND, NAME = "python -m experiments.pods", "pods.json"
+SEEDS = "nothing is drawn"
+NAME = "pods.json"
 HEADS, WIDTH, LONGEST = 8, 128, 2**20
 
 
 class Program(NamedTuple):
-    """One ring.
+    """One ring."""
 
-    Args:
-        target: the generation of chips.
-        chips: how many; a square.
-        length: positions of the sequence.
-        is_causal: causal in zigzag placement, or no mask.
-        direction: "forward" or "with gradients".
-    """
-
-    target: str
-    chips: int
-    length: int = LONGEST
-    is_causal: bool = True
-    direction: str = "forward"
+    target: str  # the generation of chips
+    chips: int  # how many; a square
+    length: int = LONGEST  # positions of the sequence
+    is_causal: bool = True  # causal in zigzag placement, or no mask
+    direction: str = "forward"  # "forward" or "with gradients"
 
 
 PROGRAMS = (
@@ -57,15 +46,7 @@ PROGRAMS = (
 
 
 def compile_ring(program: Program) -> dict[str, Any]:
-    """Compile a ring and return what became of it, for JSON.
-
-    Args:
-        program: which.
-
-    Returns:
-        The program, the bytes that each chip holds, the collectives that the text of the compiled
-        program has and how many of them are started and awaited apart, the seconds it took.
-    """
+    """Compile a ring and return what became of it, for JSON."""
     side = round(program.chips**0.5)
     mesh = compiled.mesh(f"{program.target}:{side}x{side}", {"ring": program.chips})
     placement = "zigzag" if program.is_causal else "contiguous"
@@ -103,10 +84,9 @@ def compile_ring(program: Program) -> dict[str, Any]:
     }
 
 
-def main(given: list[str] | None = None) -> None:
-    """Compile all of them, or the smallest, and store what came."""
-    options = arguments((__doc__ or "").splitlines()[0], given)
-    programs = PROGRAMS[:1] if options.quick else PROGRAMS
+@experiment(NAME, digits=4, seeds=SEEDS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Compile all of them, or the smallest."""
     settings = {
         "heads": HEADS,
         "width": WIDTH,
@@ -115,10 +95,8 @@ def main(given: list[str] | None = None) -> None:
         "libtpu": importlib.metadata.version("libtpu"),
         "notice": "compiled, not run: no chip was there",
     }
-    rows = [compile_ring(program) for program in programs]
-    options.out.mkdir(parents=True, exist_ok=True)
-    document = {"settings": settings, "programs": rows}
-    store(options.out / NAME, COMMAND, document, 4, seeds="nothing is drawn")
+    rows = [compile_ring(program) for program in (PROGRAMS[:1] if run.quick else PROGRAMS)]
+    return {"settings": settings, "programs": rows}
 
 
 if __name__ == "__main__":

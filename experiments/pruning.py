@@ -5,8 +5,7 @@
 Heads go in the order of an importance that was measured on addresses of the training years, as
 heads.json has it, or is measured here; what the model does without them is scored on other
 addresses, of the validation years, each text on its own. Also: whether heads of which none is
-missed alone are not missed together. Stores book/data/pruning.json; every evaluation is kept, so
-that the experiment goes on where it stopped.
+missed alone are not missed together.
 """
 
 import json
@@ -22,7 +21,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from experiments.heads import addresses, gated_loss, windows
-from experiments.shared import ROOT, SOURCES, arguments, first_layers, store
+from experiments.shared import SOURCES, Run, experiment, first_layers, stored
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
@@ -31,20 +30,15 @@ from mha_book.pruning.order import (
     iterative_removal_order,
     removal_order,
 )
-from mha_book.pruning.removal import prune_model
 from mha_book.storage import write_atomic
 
-__all__ = ["QUICK", "Remembered", "Sizes", "main", "sentences"]
-
-COMMAND = "python -m experiments.pruning"
 SEEDS = "random orders: 0 to 4; order of heads not missed alone: 0"
+INPUTS = (*SOURCES, "heads.json")
 START = 2000  # characters of an address before the passage that is scored
 GROUP = 3  # query heads of SmolLM2 that share a key head
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30  # of SmolLM2
     texts: int = 24  # passages that SmolLM2 is scored on
     context: int = 33  # tokens of such a passage
@@ -76,7 +70,6 @@ class Remembered:
     """
 
     def __init__(self, function: Callable[[np.ndarray], Any], path: Path, key: Any) -> None:
-        """Read what is there."""
         self.function, self.path = function, path
         self.key = json.loads(json.dumps(key))
         state = json.loads(path.read_text()) if path.exists() else {"key": self.key, "values": {}}
@@ -119,9 +112,7 @@ def passages(model: Any, split: str, count: int, length: int) -> jax.Array:
     return jnp.asarray(np.array(rows, np.int32))
 
 
-def smollm2_scores(
-    model: Any, params: Any, ids: jax.Array, at_once: int | None = None
-) -> Callable[[np.ndarray], Any]:
+def smollm2_scores(model, params, ids, at_once=None) -> Callable[[np.ndarray], Any]:
     """Return a function from heads kept to loss and accuracy of each text, ``(2, B)``."""
 
     @jax.jit
@@ -159,17 +150,13 @@ def minilm_scores(params: Any, *batch: jax.Array) -> Callable[[np.ndarray], Any]
     return scores
 
 
-def curve(
-    scores: Callable[[np.ndarray], np.ndarray], order: np.ndarray, counts: Any, shape: Any
-) -> dict[str, Any]:
+def curve(scores, order, counts, shape) -> dict[str, Any]:
     """Return the scores of every text with the first heads of an order removed."""
     found = np.stack([scores(head_mask(order, count, shape)) for count in counts])
     return {"heads": list(counts), "scores": found}
 
 
-def together(
-    scores: Callable[[np.ndarray], np.ndarray], heads: np.ndarray, shape: Any, orders: int
-) -> dict[str, Any]:
+def together(scores, heads, shape, orders) -> dict[str, Any]:
     """Return the rise of the loss of every text without each head, and without sets of them."""
 
     def rise(chosen: np.ndarray) -> np.ndarray:
@@ -186,9 +173,7 @@ def together(
     return {"heads": heads, "alone": [rise(head[None]) for head in heads], "sets": sets}
 
 
-def sums_of_stored(
-    losses: Callable[[np.ndarray], np.ndarray], alone: np.ndarray, draws: int
-) -> dict[str, Any]:
+def sums_of_stored(losses, alone, draws) -> dict[str, Any]:
     """Return joint effects of sets of heads, with the sums of what each does on the same text.
 
     The sets have the heads that are missed least alone, and are drawn from all heads as a control.
@@ -207,19 +192,6 @@ def sums_of_stored(
     return found
 
 
-def in_float64(params: Any, config: Any, ids: jax.Array, keep: np.ndarray) -> dict[str, float]:
-    """Return how far the logits of the smaller model are from closed gates, in float64."""
-    with jax.enable_x64(True):
-        wide = jax.tree.map(lambda x: jnp.asarray(np.asarray(x, np.float64)), params)
-        run = jax.jit(
-            lambda params, gates: smollm2.forward(params, ids, config=config, gates=gates)
-        )
-        gated = np.asarray(run(wide, jnp.asarray(keep, jnp.float64)))
-        pruned = np.asarray(run(prune_model(wide, keep, uneven="pad"), None))
-    assert gated.dtype == pruned.dtype == np.float64
-    return {"difference": float(abs(pruned - gated).max()), "largest": float(abs(gated).max())}
-
-
 def counts_of(sizes: Sizes, total: int, group_size: int = 1) -> list[int]:
     """Return how many of all heads go at each point of a curve."""
     return [group_size * round(f * total / group_size) for f in sizes.fractions]
@@ -230,9 +202,7 @@ def _thirty(sizes: Sizes) -> int:
     return sizes.fractions.index(0.3) if 0.3 in sizes.fractions else 0
 
 
-def of_smollm2(
-    sizes: Sizes, heads: dict[str, Any], work: Path, report: Callable[[str], None]
-) -> dict[str, Any]:
+def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
     """Return all that is measured on SmolLM2."""
     whole_model = smollm2.load_smollm2()
     model = first_layers(whole_model, sizes.layers)
@@ -240,7 +210,7 @@ def of_smollm2(
     shape, total = (sizes.layers, config.num_heads), sizes.layers * config.num_heads
     text = passages(model, "validation", sizes.texts, sizes.context)
     scores = Remembered(
-        smollm2_scores(model, params, text), work / "pruning-smollm2.json", text.tolist()
+        smollm2_scores(model, params, text), run.work / "pruning-smollm2.json", text.tolist()
     )
     whole = np.ones(shape, bool)
     found: dict[str, Any] = {"whole": scores(whole)}
@@ -264,7 +234,7 @@ def of_smollm2(
         gates = jnp.asarray(keep, jnp.float32)
         return np.mean([np.asarray(gradient(params, gates, row[None])) for row in ranking], axis=0)
 
-    again = Remembered(sensitivity, work / "pruning-gradients.json", ranking.tolist())
+    again = Remembered(sensitivity, run.work / "pruning-gradients.json", ranking.tolist())
     for name, group_size in (("iterative", 1), ("iterative groups", GROUP)):
         counts = counts_of(sizes, total, group_size)
         per_round = group_size * -(-max(counts) // sizes.rounds // group_size)
@@ -273,7 +243,7 @@ def of_smollm2(
         )
     orders["groups"] = removal_order(basic["gate gradient"], GROUP)
     orders |= {f"random groups {i}": removal_order(s, GROUP) for i, s in enumerate(draws[:2])}
-    report("orders of SmolLM2")
+    run.report("orders of SmolLM2")
 
     every, at = tuple(range(len(sizes.fractions))), _thirty(sizes)
     found["curves"] = {}
@@ -285,11 +255,11 @@ def of_smollm2(
         if name in ("ablation, by layer", "sign of the loss without it"):
             points = (at,)
         found["curves"][name] = curve(scores, order, [counts[i] for i in points], shape)
-        report(f"SmolLM2, {name}")
+        run.report(f"SmolLM2, {name}")
     more = passages(model, "validation", sizes.texts, sizes.longer)
     again_longer = Remembered(
         smollm2_scores(model, params, more, at_once=max(1, sizes.texts // 4)),
-        work / "pruning-longer.json",
+        run.work / "pruning-longer.json",
         more.tolist(),
     )
     count = counts_of(sizes, total)[at]
@@ -298,7 +268,7 @@ def of_smollm2(
         for name in ("gate gradient", "iterative", "ablation", "random 1")
         if name in orders
     }
-    report("SmolLM2, longer passages")
+    run.report("SmolLM2, longer passages")
     found["orders"] = {name: orders[name] for name in ("iterative", "iterative groups")}
 
     unmissed = removal_order(abs(stored["ablation"]))[: sizes.missed]
@@ -307,23 +277,21 @@ def of_smollm2(
     found["together"]["more"] = curve(
         scores, order, [min(size, total) for size in (64, 128)], shape
     )
-    report("SmolLM2, heads that are not missed alone")
-    keep = head_mask(orders["gate gradient"], counts_of(sizes, total)[_thirty(sizes)], shape)
-    found["removal in float64"] = in_float64(params, config, text[:1, :17], keep)
+    run.report("SmolLM2, heads that are not missed alone")
     if sizes.layers == len(whole_model.params.layers):
         ids = windows(model, "train", heads["config"]["gradients"], heads["config"]["context"])
         ids = ids[: heads["config"]["ablations"]]
         loss = jax.jit(gated_loss(config))
         losses = Remembered(
             lambda keep: loss(params, jnp.asarray(keep, jnp.float32), ids),
-            work / "pruning-sets.json",
+            run.work / "pruning-sets.json",
             ids.tolist(),
         )
         found["random together"] = sums_of_stored(losses, stored["ablation"], sizes.draws)
     return found
 
 
-def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[str, Any]:
+def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
     """Return all that is measured on MiniLM."""
     model = minilm.load_minilm()
     params = model.params._replace(layers=model.params.layers[: sizes.sentence_layers])
@@ -335,7 +303,7 @@ def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[s
     def per_text(keep: np.ndarray) -> np.ndarray:
         return per_sentence(keep).reshape(2, sizes.texts, sizes.sentences).mean(-1)
 
-    scores = Remembered(per_text, work / "pruning-minilm.json", texts)
+    scores = Remembered(per_text, run.work / "pruning-minilm.json", texts)
     ids, lengths = tokenize(model, sentences("train", sizes.texts, 1))
     whole = jax.jit(minilm.embed)(params, ids, lengths)
 
@@ -350,12 +318,12 @@ def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[s
         "taylor": importance.taylor,
     }
     for name, measure in measures.items():
-        run = jax.jit(lambda *given, measure=measure: measure(distance, *given))
+        measured = jax.jit(lambda *given, measure=measure: measure(distance, *given))
         begun = time.monotonic()
-        score = run(params, jnp.ones(shape), (ids, lengths, whole))
+        score = measured(params, jnp.ones(shape), (ids, lengths, whole))
         found["importance"][name] = np.asarray(score)
         found["seconds"][name] = time.monotonic() - begun
-        report(f"MiniLM, {name}")
+        run.report(f"MiniLM, {name}")
     found["importance"]["weight norm"] = np.asarray(jax.jit(importance.weight_norm)(params))
     found["rank correlation with ablation"] = {
         name: spearmanr(
@@ -375,29 +343,17 @@ def of_minilm(sizes: Sizes, work: Path, report: Callable[[str], None]) -> dict[s
     )
     counts = counts_of(sizes, total)
     found["curves"] = {n: curve(scores, order, counts, shape) for n, order in orders.items()}
-    report("MiniLM, curves")
+    run.report("MiniLM, curves")
     return found
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
-    options.work.mkdir(parents=True, exist_ok=True)
-    heads = json.loads((ROOT / "book" / "data" / "heads.json").read_text())
-
-    def report(what: str) -> None:
-        print(f"{what}: {time.monotonic() - start:.0f} s", flush=True)
-
-    document: dict[str, Any] = {"config": sizes._asdict()}
-    document["smollm2"] = of_smollm2(sizes, heads, options.work, report)
-    document["minilm"] = of_minilm(sizes, options.work, report)
-    path = options.out / "pruning.json"
-    inputs = (*SOURCES, "heads.json")
-    store(path, command, document, digits=5, seeds=SEEDS, inputs=inputs)
-    report(str(path))
-    return path
+@experiment("pruning.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Score both models without heads; every evaluation is kept."""
+    return {
+        "smollm2": of_smollm2(sizes, stored("heads.json"), run),
+        "minilm": of_minilm(sizes, run),
+    }
 
 
 if __name__ == "__main__":

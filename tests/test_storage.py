@@ -11,7 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mha_book.storage import load_arrays, read_table, save_arrays, write_atomic, write_table
+from mha_book.storage import (
+    load_arrays,
+    load_tree,
+    read_table,
+    save_arrays,
+    tree_arrays,
+    write_atomic,
+    write_table,
+)
 
 ROOT = Path(__file__).parents[1]
 WRITES = 100
@@ -67,6 +75,18 @@ def test_a_link_in_the_way_is_left_alone(tmp_path: Path, monkeypatch, name: str)
         assert not (tmp_path / "file").exists()
     assert victim.read_bytes() == b"of someone else"
     assert (tmp_path / name).is_symlink()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_one_and_leads_to_the_new_content(tmp_path: Path, is_there: bool) -> None:
+    """It was replaced by a file, and what it led to stayed old."""
+    target, link = tmp_path / "kept" / "target", tmp_path / "link"
+    if is_there:
+        write_atomic(target, b"old")
+    link.symlink_to(target)
+    write_atomic(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
@@ -165,3 +185,56 @@ def test_cells_are_read_as_they_were_written(tmp_path: Path) -> None:
     for cell in ("a\rb", "a\r\nb"):
         with pytest.raises(ValueError, match="columns: expected cells without a carriage return"):
             write_table(path, {"cell": [cell]})
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[2**62 + 1, -3], [2**63 - 1, -(2**63)], [2**64 - 1, 0], np.array([10**18 + 7])],
+)
+def test_no_digit_of_an_integer_is_lost(tmp_path: Path, numbers: list[int]) -> None:
+    """Those of 19 digits were read as floating-point numbers."""
+    path = tmp_path / "table.csv"
+    write_table(path, {"x": numbers})
+    assert read_table(path)["x"].tolist() == list(numbers)
+
+
+@pytest.mark.parametrize("numbers", [[2**64, 1], [-1, 2**63], [2**53 + 1, 0.5]])
+def test_integers_that_numpy_would_round_are_not_written(tmp_path: Path, numbers) -> None:
+    with pytest.raises(ValueError, match=r"columns\['x'\]: expected integers that all fit"):
+        write_table(tmp_path / "table.csv", {"x": numbers})
+
+
+def test_a_mask_is_not_lost(tmp_path: Path) -> None:
+    masked = np.ma.masked_array([1.0, 2.0], mask=[True, False])
+    for call in (
+        lambda: save_arrays(tmp_path / "a", {"x": masked}),
+        lambda: write_table(tmp_path / "b", {"x": masked}),
+        lambda: tree_arrays({"x": masked}),
+    ):
+        with pytest.raises(ValueError, match="expected an array without a mask"):
+            call()
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.array([2**40 + 5]), np.array([1 + 2.0**-40])])
+def test_a_tree_keeps_its_64_bits(value: np.ndarray) -> None:
+    """2**40 + 5 became 5 after its dtype had been found right."""
+    found = load_tree(tree_arrays({"x": value}), {"x": value})["x"]
+    assert found.dtype == value.dtype
+    np.testing.assert_array_equal(np.asarray(found), value)
+
+
+def test_no_array_of_a_tree_is_dropped() -> None:
+    arrays = tree_arrays({"x": np.ones(2), "y": np.ones(3)}, "t") | {"tx": np.ones(1)}
+    with pytest.raises(ValueError, match=r"like: expected a place .* none for \[\"t\['y'\]\"\]"):
+        load_tree(arrays, {"x": np.ones(2)}, "t")
+    assert load_tree(arrays, {"x": np.ones(2), "y": np.ones(3)}, "t")["y"].shape == (3,)
+
+
+def test_half_of_a_surrogate_pair_is_refused_by_its_name(tmp_path: Path) -> None:
+    for call in (
+        lambda: write_table(tmp_path / "a", {"x": ["\ud800"]}),
+        lambda: save_arrays(tmp_path / "b", {"\udfff": np.ones(1)}),
+    ):
+        with pytest.raises(ValueError, match="s: expected text without lone surrogates; got"):
+            call()

@@ -26,15 +26,16 @@ from mha_book.attention.reference import scaled_dot_product_attention
 from mha_book.heads import heads_first
 from mha_book.layers import gelu, layer_norm, linear, rms_norm, swiglu
 from mha_book.models import generation, minilm, smollm2, text, tiny, tokens
-from mha_book.multihead import cache, grouped, latent, variants
+from mha_book.multihead import cache, grouped, latent, sinks
 from mha_book.multihead import gradient as layer_gradient
 from mha_book.multihead.dropout import Dropout, draw_factors, dropout, dropout_factors
 from mha_book.multihead.layer import multi_head_attention, project_heads, project_qkv
-from mha_book.notation.layer import layer_arrays
+from mha_book.notation.system import layer_arrays
 from mha_book.pruning import importance, order, removal
 from mha_book.pruning.hard_concrete import HardConcrete
 from mha_book.rope import rotary_angles, rotate
-from mha_book.sharding import all_to_all, heads, mesh, placement, plan, ring
+from mha_book.sharding import all_to_all, mesh, placement, plan, ring
+from mha_book.sharding import layer as sharded_layer
 from mha_book.specialization import (
     composition,
     contribution,
@@ -90,10 +91,9 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (scaled_dot_product_attention, {**QKV, "is_causal": False}),
     (book.attention_weights, {"query": Q, "key": KEY, "is_causal": False}),
     (multi_head_attention, {"params": PARAMS, "query": X, "gates": jnp.ones(N), "scale": 0.5}),
-    (partial(book.split_heads, X), {"num_heads": 2}),  # of any dtype
-    (book.sliding_window, {"left": 2}),
+    (book.sliding_window, {"window": 2}),
     (book.padding, {"key_lengths": LENGTHS}),
-    (book.explicit, {"array": SEEN}),
+    (book.array_mask, {"array": SEEN}),
     (book.identity_params, {"d_model": 6, "num_heads": 2}),
     (book.init_multi_head, {"rng_key": RNG_KEY, "d_model": D, "num_heads": 2, "use_bias": True}),
     (book.fuse, {"params": PARAMS}),
@@ -238,7 +238,7 @@ ROWS: list[tuple[str, Call]] = [
     ("mask: &, | or ~ between masks", lambda: causal() and causal()),
     ("mask: &, | or ~ between masks", lambda: not causal()),
     ("other (right of &): a Mask", lambda: causal() & PAIRS),
-    ("other (left of |): a Mask", lambda: PAIRS | causal()),
+    ("other (left of & or |): a Mask", lambda: PAIRS | causal()),
     ("key_lengths: 0 or more", lambda: padding(-SOME)),
     ("query_length: integer", lambda: causal().materialize(2.0, 3)),
     ("mask.upper: an integer", lambda: attend(Q, KEY, VALUE, mask=Mask(upper=1.5))),
@@ -284,19 +284,13 @@ ROWS: list[tuple[str, Call]] = [
     ("operands: prepare", lambda: gradient.forward(Q)),
     ("implementation: manual, recompute",
      lambda: layer_gradient.multi_head_attention_vjp(PARAMS, X, implementation="fast")),
-    ("tangents: structure",
-     lambda: layer_gradient.multi_head_attention_jvp((PARAMS, X), (PARAMS,))),
-    ("capacity: 4 slots", lambda: cache.init_cache(B, K, 3, H, window=3)),
+    ("capacity: the window, 3 slots", lambda: cache.init_cache(B, K, 2, H, window=3)),
     ("counts: 0 to 2", lambda: cache.append(CACHE, NEW, NEW, jnp.array([3, 1]))),
     ("cache: at most 7", lambda: cache.append(CACHE, *[jnp.ones((B, K, 9, H))] * 2)),
     ("num_kv_heads: divisor", lambda: grouped.fit_groups(PARAMS, 3)),
     ("member: 0 to 1", lambda: grouped.select_from_groups(PARAMS, 1, member=2)),
     ("latent: compress", lambda: latent.expanded_attention(LATENT, X, X, STILL)),
-    ("num_blocks: a divisor of R = 4",
-     lambda: variants.low_rank_attention(LATENT, X, STILL, 3)),
-    ("num_active: at most 6",
-     lambda: variants.mixture_of_heads(PARAMS, jnp.ones((D, N)), X, 7)),
-    ("sink: (N,) = (6,)", lambda: variants.sink_logit_attention(PARAMS, jnp.ones(2), X)),
+    ("sink: (N,) = (6,)", lambda: sinks.sink_logit_attention(PARAMS, jnp.ones(2), X)),
     # Layers around attention.
     ("head_dim: even", lambda: rotary_angles(LETTERS, 5)),
     ("x: even", lambda: rotate(X[..., :9], ANGLES)),
@@ -325,7 +319,7 @@ ROWS: list[tuple[str, Call]] = [
     ("token_ids: at least 10", lambda: tokens.sample_windows(LETTERS, RNG_KEY, 2, 10)),
     ("split: one of train", lambda: text.load_speeches("dev")),
     ("num_heads: d_model = 10", lambda: costs.attention_size(10, 3)),
-    ("size: LayerSize", lambda: costs.pair_matmul_flops((4, 2), pair_count=2)),
+    ("size: LayerSize", lambda: costs.forward_matmul_flops((4, 2), pair_count=2)),
     ("key_length: at least 5", lambda: costs.visible_pair_count(5, 4)),
     ("['w']: an array", lambda: storage.load_tree({}, {"w": X})),
     ("['w']: float32", lambda: storage.load_tree({"['w']": np.ones(1, int)}, {"w": jnp.ones(1)})),
@@ -345,12 +339,13 @@ ROWS: list[tuple[str, Call]] = [
     ("mesh: Mesh", lambda: ring.ring_attention(*[IN_TURN] * 3, **{**RING, "mesh": 4})),
     ("query: multiple of 4", lambda: ring.ring_attention(*[IN_TURN[:, :6]] * 3, **RING)),
     ("query: multiple of 4", lambda: all_to_all.all_to_all_attention(*[IN_TURN] * 3, **RING)),
-    ("method: ring", lambda: heads.sharded_multi_head_attention(PARAMS, X, method="star", **RING)),
+    ("method: ring",
+     lambda: sharded_layer.sharded_multi_head_attention(PARAMS, X, method="star", **RING)),
     ("devices: MeshSizes", lambda: PLAN(devices=(1, 1, 4))),
     # What heads do, and which can go.
     ("mask: Mask", lambda: patterns.visible_pairs(SEEN, 1, 4)),
     ("mask: one for all heads",
-     lambda: patterns.visible_pairs(book.explicit(jnp.ones((1, 2, 4, 4), bool)), 1, 4)),
+     lambda: patterns.visible_pairs(book.array_mask(jnp.ones((1, 2, 4, 4), bool)), 1, 4)),
     ("pattern: Pattern", lambda: patterns.mean_score(WEIGHTS, SEEN)),
     ("weights: a list of arrays", lambda: measures.measure_heads(WEIGHTS, SEEN, {})),
     ("weights: for each layer axes",

@@ -5,35 +5,25 @@ holds no number.
 """
 
 import importlib.util
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from harness.memory import peak_memory
 from harness.oracle import WrongOutput
+from harness.rates import measure_rates
 from harness.report import progress_line
 from harness.timing import CLOCKS, SELF_PAIR_SUFFIX, Run, interleave, timings, with_self_pair
-
-__all__ = ["Contender", "compare", "identity", "installed", "reason_of"]
 
 OURS = "mha_book"
 
 
 class Contender(NamedTuple):
-    """A contender that is prepared already; benchmarks may have a kind of their own.
+    """A contender that is prepared already; benchmarks may have a kind of their own."""
 
-    Attributes:
-        name: as printed and stored.
-        run: the function to time.
-        package: the distribution that it needs.
-        layout: of the arrays that it is given.
-        remark: what a reader of the table must know.
-    """
-
-    name: str
-    run: Run
-    package: str = OURS
-    layout: str = "NTH"
-    remark: str = ""
+    name: str  # as printed and stored
+    run: Run  # the function to time
+    package: str = OURS  # the distribution that it needs
+    layout: str = "NTH"  # of the arrays that it is given
+    remark: str = ""  # what a reader of the table must know
 
 
 def identity(contender: Any) -> dict[str, Any]:
@@ -51,12 +41,6 @@ def reason_of(error: Exception, package: str) -> str | None:
 
     It does where memory ran out, where a contender says that it does not serve, and, whatever
     the error, for a package that is not ours.
-
-    Example:
-        >>> reason_of(NotImplementedError("half precision only"), "mha_book")
-        'half precision only'
-        >>> reason_of(ValueError("a mistake"), "mha_book") is None
-        True
     """
     text = next(iter(str(error).splitlines()), "")[:200]
     if isinstance(error, NotImplementedError):
@@ -68,17 +52,17 @@ def reason_of(error: Exception, package: str) -> str | None:
 
 
 def compare(
-    setting: Any,
-    contenders: Sequence[Any],
+    setting,
+    contenders,
     *,
-    error: Callable[[Any, Any], float],
-    baseline: str,
-    rounds: int,
-    prepare: Callable[[Any], Run] = lambda contender: contender.run,
-    numbers: Callable[[Any], dict[str, Any]] = lambda contender: {},
-    memory: str | None = None,
-    clock: str = "wall",
-    **facts: Any,
+    error,
+    baseline,
+    options=None,
+    rounds=None,
+    prepare=lambda contender: contender.run,
+    numbers=lambda contender: {},
+    memory=None,
+    **facts,
 ) -> dict[str, Any]:
     """All contenders in one setting: checked, timed in interleaved rounds, checked again.
 
@@ -90,12 +74,13 @@ def compare(
         contenders: see `Contender`.
         error: from a contender and an output, its checked error; raises `WrongOutput`.
         baseline: whom the others are divided by; where it cannot be measured, the first that can.
-        rounds: how many rounds.
+        options: of the command line, which say how many rounds, by which clock, and how large what
+            is measured for the rates; None: no rates are measured.
+        rounds: how many rounds, where the options do not say.
         prepare: from a contender, the function to time.
         numbers: from a contender, what else its row holds.
         memory: "module:function" that prepares a contender, from its name and the setting, for
             `peak_memory`; None: memory is not measured.
-        clock: one of `timing.CLOCKS`.
         facts: what else the case holds. With `rates`, and the `matmul_flops` of a row or of the
             case, each row says at which rate it worked.
 
@@ -106,6 +91,10 @@ def compare(
         WrongOutput: when the baseline itself is wrong; there is nothing to compare then. Another
             error of the baseline passes too, unless it means that it cannot be measured here.
     """
+    clock = getattr(options, "clock", "wall")
+    if options is not None and "rates" not in facts:
+        dtype = getattr(setting, "dtype", "float32")
+        facts["rates"] = measure_rates(dtype, quick=options.quick, clock=clock)
     rows: dict[str, dict[str, Any]] = {}
     runs: dict[str, Run] = {}
     known: dict[str, Any] = {}
@@ -137,7 +126,7 @@ def compare(
     known[again], errors[again] = known[baseline], errors[baseline]
     times = interleave(
         with_self_pair(runs, baseline),
-        rounds=rounds,
+        rounds=rounds or options.rounds,
         clock=CLOCKS[clock],
         progress=progress_line(setting.label),
     )

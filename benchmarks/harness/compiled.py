@@ -1,7 +1,7 @@
 """What a program becomes when it is compiled for an accelerator that is not here.
 
 libtpu, XLA's compiler for TPUs, compiles on any Linux machine: ``make accelerators-env`` installs
-it.  So do the parts of JAX for NVIDIA's GPUs in ``requirements-accelerators-gpu.txt``, told the
+it.  So do the parts of JAX for NVIDIA's GPUs in ``requirements/accelerators-gpu.txt``, told the
 facts of a device.  Such a program cannot be run; its kernels, its collectives and what it holds on
 each chip are known.  Nothing here says how long it would take.
 
@@ -12,11 +12,13 @@ each chip are known.  Nothing here says how long it would take.
 import functools
 import hashlib
 import importlib.util
+import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -24,62 +26,13 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-__all__ = [
-    "GPUS",
-    "TARGETS",
-    "Memory",
-    "Operations",
-    "collectives",
-    "compile_for",
-    "description",
-    "digest",
-    "is_pair",
-    "kernels",
-    "loops",
-    "memory",
-    "mesh",
-    "missing",
-    "operations",
-    "topology",
-]
+from mha_book.attention.platform import target_platform
 
 TARGETS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 """The generations of TPUs, with the smallest slice of each; ``v5e:16x16`` names 256 chips."""
 
-# What XLA asks about a GPU.  It is the same of both where it is not told here.
-_BOTH = {
-    "threads_per_block_limit": 1024,
-    "threads_per_warp": 32,
-    "shared_memory_per_block": 48 * 2**10,
-    "shared_memory_per_core": 228 * 2**10,
-    "shared_memory_per_block_optin": 227 * 2**10,
-    "threads_per_core_limit": 2048,
-    "fpus_per_core": 128,
-    "block_dim_limit_x": 2**31 - 1,
-    "block_dim_limit_y": 2**16 - 1,
-    "block_dim_limit_z": 2**16 - 1,
-    "registers_per_core_limit": 2**16,
-    "registers_per_block_limit": 2**16,
-}
-GPUS: dict[str, dict[str, Any]] = {
-    "h100": {
-        "compute_capability": (9, 0),
-        "core_count": 132,
-        "clock_rate_ghz": 1.98,
-        "memory_bandwidth": 3_352_320_000_000,
-        "l2_cache_size": 50 * 2**20,
-        "device_memory_size": 84_942_979_072,
-    },
-    "b200": {
-        "compute_capability": (10, 0),
-        "core_count": 148,
-        "clock_rate_ghz": 1.965,
-        "memory_bandwidth": 7_672_320_000_000,
-        "l2_cache_size": 132_644_864,
-        "device_memory_size": 191_514_411_008,
-    },
-}
-"""The facts of NVIDIA's GPUs: H100 (SXM, 80 GB) and B200.
+GPUS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("gpus.json").read_text())
+"""What XLA asks about NVIDIA's GPUs: H100 (SXM, 80 GB) and B200.
 
 The rates of their units, which XLA weighs fusions by, are not among them.
 
@@ -99,19 +52,12 @@ COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "
 
 
 class Memory(NamedTuple):
-    """What a compiled program holds on each chip, in bytes.
+    """What a compiled program holds on each chip, in bytes."""
 
-    Args:
-        arguments: of the operands.
-        outputs: of the results.
-        temporaries: of all that lies between.
-        aliased: of outputs that lie where arguments did.
-    """
-
-    arguments: int
-    outputs: int
-    temporaries: int
-    aliased: int
+    arguments: int  # of the operands
+    outputs: int  # of the results
+    temporaries: int  # of all that lies between
+    aliased: int  # of outputs that lie where arguments did
 
 
 class Operations(NamedTuple):
@@ -141,7 +87,7 @@ def missing(target: str = "v6e") -> str | None:
     names = ("jax_cuda13_plugin", "nvidia", "nvidia.cudnn")
     for name in names:  # the parent first: looking for a child imports it
         if importlib.util.find_spec(name) is None:
-            return f"no {name}: pip install --no-deps -r requirements-accelerators-gpu.txt"
+            return f"no {name}: pip install --no-deps -r requirements/accelerators-gpu.txt"
     return None
 
 
@@ -149,7 +95,7 @@ def description(target: str) -> str:
     """Return what XLA is told of a target: the name of a slice, or the facts of a GPU."""
     if target not in GPUS:
         return TARGETS.get(target, target)
-    facts = {**_BOTH, **GPUS[target]}
+    facts = dict(GPUS[target])
     major, minor = facts.pop("compute_capability")
     generation = f"major: {major} minor: {minor} feature_extension: ACCELERATED_FEATURES"
     lines = [f"  {name}: {value}" for name, value in facts.items()]
@@ -185,26 +131,8 @@ def mesh(target: str, axes: Mapping[str, int], explicit: bool = False) -> Mesh:
     return Mesh(devices.reshape(tuple(axes.values())), tuple(axes), axis_types=(kind,) * len(axes))
 
 
-def compile_for(
-    function: Callable[..., Any],
-    *shapes: Any,
-    target: str = "v6e",
-    mesh: Mesh | None = None,
-    specs: Any = None,
-) -> Any:
-    """Compile a function for a TPU or for a GPU.
-
-    Args:
-        function: what to compile; it may be jitted.
-        shapes: of its arguments: pytrees of ``jax.ShapeDtypeStruct``, of arrays, or of pairs of a
-            shape and a dtype.
-        target: one of :data:`TARGETS`, a slice, or one of :data:`GPUS`.
-        mesh: chips of :func:`mesh`; None for a single chip.
-        specs: how each argument lies on the mesh, one ``PartitionSpec`` each; None for all whole.
-
-    Returns:
-        The compiled program, which no machine without that chip can run.
-    """
+def compile_for(function, *shapes, target="v6e", mesh=None, specs=None) -> Any:
+    """Compile a function for a TPU or for a GPU."""
     if mesh is None:
         mesh = Mesh(np.array(topology(target).devices[:1]), ("chip",))
     specs = [PartitionSpec()] * len(shapes) if specs is None else specs
@@ -222,8 +150,9 @@ def compile_for(
         )
 
     arguments = [placed(shape, spec) for shape, spec in zip(shapes, specs, strict=True)]
-    traced = jax.jit(function).trace(*arguments)
     platform = "cuda" if target in GPUS else "tpu"
+    with target_platform(platform, GPUS.get(target, {}).get("compute_capability")):
+        traced = jax.jit(function).trace(*arguments)
     return traced.lower(lowering_platforms=(platform,)).compile()
 
 

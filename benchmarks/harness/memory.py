@@ -9,7 +9,6 @@ counters are read.
     cd benchmarks; python3 -m harness.memory harness.memory:fill '{"mib": 200}'
 """
 
-import argparse
 import functools
 import importlib
 import json
@@ -22,16 +21,6 @@ from typing import Any
 
 import jax
 import numpy as np
-
-__all__ = [
-    "LARGE",
-    "check_room",
-    "compiled",
-    "fill",
-    "free_bytes",
-    "peak_memory",
-    "planned_bytes",
-]
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 LARGE = 2**30  # from so many bytes of float32 scores on, it is asked first whether all of it fits
@@ -60,23 +49,13 @@ def free_bytes() -> int | None:
 
 
 def planned_bytes(function: Any, arguments: Sequence[Any]) -> int | None:
-    """Temporaries and outputs of a jitted function as XLA plans them; None where it does not say.
-
-    Example:
-        >>> double = jax.jit(lambda x: x + x)
-        >>> planned_bytes(double, [jax.numpy.ones((4, 8), "float32")])
-        128
-    """
+    """Bytes of temporaries and outputs that XLA plans for a jitted function; None if unknown."""
     plan = function.lower(*arguments).compile().memory_analysis()
     return None if plan is None else plan.temp_size_in_bytes + plan.output_size_in_bytes
 
 
 def check_room(function: Any, arguments: Sequence[Any], *, scores: int) -> None:
-    """Nothing where the function fits; whether it does is asked where it has many scores.
-
-    Raises:
-        NotImplementedError: with what it needs and what is free.
-    """
+    """Nothing where the function fits; whether it does is asked where it has many scores."""
     if 4 * scores < LARGE:
         return
     needed, free = planned_bytes(function, arguments), free_bytes()
@@ -98,33 +77,21 @@ def fill(mib: int) -> Callable[[], Any]:
     return lambda: np.full(mib * 2**20, 1, np.uint8)
 
 
-def _reset_peak() -> bool:
-    """Sets the kernel's high-water mark back to what is held now; False where it cannot."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return False
-    peak, held = _proc_field("self/status", "VmHWM"), _proc_field("self/status", "VmRSS")
-    return peak is not None and held is not None and peak - held < 2**24
-
-
-def _resource_peak() -> int:
-    """The peak resident size in bytes by getrusage (KiB on Linux, bytes on macOS)."""
-    import resource  # not on Windows
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 def _host_usage(run: Callable[[], Any]) -> tuple[str, int, int]:
     """Method, baseline and peak in bytes of the resident memory of this process."""
-    if _reset_peak():
+    import resource  # not on Windows
+
+    def peak() -> int:
+        size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return size if sys.platform == "darwin" else size * 1024
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
         method, baseline = "VmHWM, reset before the run", _proc_field("self/status", "VmRSS") or 0
-        jax.block_until_ready(run())
-        return method, baseline, _proc_field("self/status", "VmHWM") or 0
-    baseline = _resource_peak()
+    except OSError:
+        method, baseline = "ru_maxrss, not reset: a lower bound", peak()
     jax.block_until_ready(run())
-    return "ru_maxrss, not reset: a lower bound", baseline, _resource_peak()
+    return method, baseline, _proc_field("self/status", "VmHWM") or peak()
 
 
 def _device_usage(run: Callable[[], Any]) -> tuple[str, int, int] | None:
@@ -150,23 +117,8 @@ def _measure(target: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def peak_memory(
-    target: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 600.0
-) -> dict[str, Any]:
-    """The memory that one call takes above what its prepared process holds.
-
-    Args:
-        target: "module:function", as the benchmarks import it; called with the arguments it
-            prepares the work and returns the function to run.
-        arguments: keyword arguments of the target, as JSON has them.
-        timeout: seconds.
-
-    Returns:
-        `method`, `baseline_bytes`, `peak_bytes`, `increase_bytes`.
-
-    Raises:
-        RuntimeError: when the process fails; the message holds the end of its stderr.
-    """
+def peak_memory(target, arguments=None, *, timeout=600.0) -> dict[str, Any]:
+    """The memory that one call takes above what its prepared process holds."""
     command = [sys.executable, "-m", "harness.memory", target, json.dumps(dict(arguments or {}))]
     paths = [str(BENCHMARKS), *sys.path, os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
@@ -182,14 +134,5 @@ def peak_memory(
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def main() -> None:
-    """Measures one target in this process and prints the result as JSON."""
-    parser = argparse.ArgumentParser(description="Peak memory of one call, in this process.")
-    parser.add_argument("target", help="module:function that prepares and returns the call")
-    parser.add_argument("arguments", nargs="?", default="{}", help="its keyword arguments, JSON")
-    options = parser.parse_args()
-    print(json.dumps(_measure(options.target, json.loads(options.arguments))))
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(_measure(sys.argv[1], json.loads(sys.argv[2]))))

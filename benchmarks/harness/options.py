@@ -8,8 +8,6 @@ from typing import Any
 from harness.oracle import TOLERANCES
 from harness.timing import CLOCKS
 
-__all__ = ["Parser", "wanted"]
-
 
 class Parser(argparse.ArgumentParser):
     """A parser with --quick and --out, and options whose default depends on --quick.
@@ -21,14 +19,7 @@ class Parser(argparse.ArgumentParser):
         rounds: what --rounds is without --quick; None: the benchmark says so itself.
     """
 
-    def __init__(
-        self,
-        benchmark: str,
-        description: str,
-        *,
-        ratios_to: str | None = None,
-        rounds: int | None = 20,
-    ):
+    def __init__(self, benchmark, description, *, ratios_to=None, rounds=20):
         epilog = f"Ratios are to {ratios_to} time of the same round; above 1 is slower."
         super().__init__(description=description, epilog=epilog if ratios_to else None)
         self._by_size: dict[str, tuple[Any, Any]] = {}
@@ -41,6 +32,7 @@ class Parser(argparse.ArgumentParser):
             "with --quick nothing is written unless this is given)",
         )
         if ratios_to:
+            self.set_defaults(dtype="float32")
             quick = None if rounds is None else 4
             self.sized("--rounds", rounds, quick, help="rounds a case; even balances the order")
 
@@ -85,10 +77,5 @@ class Parser(argparse.ArgumentParser):
 
 
 def wanted(name: str, texts: Sequence[str] | None, always: Sequence[str] = ()) -> bool:
-    """Whether --only TEXT… asks for a contender; without it all are.
-
-    Example:
-        >>> wanted("jax.nn, converted", ["torch", "jax.nn"])
-        True
-    """
+    """Whether --only TEXT… asks for a contender; without it all are."""
     return not texts or name in always or any(text in name for text in texts)

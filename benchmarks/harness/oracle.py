@@ -10,19 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "MOST_PAIRS",
-    "TOLERANCES",
-    "Piece",
-    "WrongOutput",
-    "as_numpy",
-    "attention_float64",
-    "attention_pieces",
-    "largest_error",
-    "verify",
-    "verify_pieces",
-]
-
 # Largest deviation from float64, relative to the largest entry, that a timed output may have.
 TOLERANCES = {"float32": 1e-5, "bfloat16": 4e-2, "float16": 6e-3}
 MOST_PAIRS = 2**30  # (query, key) pairs of all heads that are checked in full: about a minute
@@ -39,13 +26,7 @@ def _weights(scores: np.ndarray, rows: np.ndarray, is_causal: bool) -> np.ndarra
 
 
 def attention_float64(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    *,
-    is_causal: bool,
-    cotangent: np.ndarray | None = None,
-    block: int = 512,
+    query, key, value, *, is_causal, cotangent=None, block=512
 ) -> tuple[np.ndarray, ...]:
     r"""Scaled dot-product attention, heads first, and its gradients on request.
 
@@ -54,17 +35,6 @@ def attention_float64(
     $$ \bar V = P^\top \bar O, \quad
        \bar S = P \circ (\bar O V^\top - \mathrm{rowsum}(\bar O \circ O)), \quad
        \bar Q = \bar S K / \sqrt{H}, \quad \bar K = \bar S^\top Q / \sqrt{H} $$
-
-    Args:
-        query: (B, N, T, H).
-        key: (B, K, S, H), N a multiple of K; query head n reads key/value head n·K/N.
-        value: (B, K, S, C).
-        is_causal: query i sees the keys j ≤ i.
-        cotangent: (B, N, T, C) or None.
-        block: how many query rows are held at a time.
-
-    Returns:
-        (output,), or with a cotangent (output, query, key and value gradients).
     """
     q, k, v = (np.asarray(x).astype(np.float64) for x in (query, key, value))
     scale, group = 1 / np.sqrt(q.shape[-1]), q.shape[1] // k.shape[1]
@@ -89,43 +59,31 @@ def attention_float64(
 
 
 class Piece(NamedTuple):
-    """What some entries of an output must be.
+    """What some entries of an output must be."""
 
-    Attributes:
-        output: which output, counted from 0.
-        where: index of the entries.
-        values: what they must be, in float64.
-    """
-
-    output: int
-    where: Any
-    values: np.ndarray
+    output: int  # which output, counted from 0
+    where: Any  # index of the entries
+    values: np.ndarray  # what they must be, in float64
 
 
 def attention_pieces(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
+    query,
+    key,
+    value,
     *,
-    is_causal: bool,
-    cotangent: np.ndarray | None = None,
-    most_pairs: int = MOST_PAIRS,
-    sampled_rows: int = SAMPLED_ROWS,
-    one_head: bool = True,
+    is_causal,
+    cotangent=None,
+    most_pairs=MOST_PAIRS,
+    sampled_rows=SAMPLED_ROWS,
 ) -> tuple[str, list[Piece]]:
     """What `attention_float64` gives, or as much of it as can be afforded.
 
     Up to `most_pairs` (query, key) pairs of all heads together it is everything.  Beyond, it is
     a sample of the query rows of every head, the first and the last among them, with the output
-    and the gradient of the query; and all rows of one key/value head with the query heads that
-    read it, every gradient included, where these alone have no more than `most_pairs` and
-    `one_head` is set.
-
-    Returns:
-        What is compared, in words, and the pieces.
+    and the gradient of the query.
     """
     batch, heads, length = query.shape[:3]
-    kv_heads, key_length = key.shape[1:3]
+    key_length = key.shape[2]
     arguments = {"is_causal": is_causal, "cotangent": cotangent}
     if batch * heads * length * key_length <= most_pairs:
         found = attention_float64(query, key, value, **arguments)
@@ -136,27 +94,10 @@ def attention_pieces(
     found = _rows_float64(query, key, value, rows, is_causal, cotangent)
     at_rows = (slice(None), slice(None), rows)
     pieces = [Piece(n, at_rows, values) for n, values in enumerate(found)]
-    if not one_head or heads // kv_heads * length * key_length > most_pairs:
-        return f"{len(rows)} query rows of every head", pieces
-    entry, kv_head = rng.integers(batch), rng.integers(kv_heads)
-    one = (slice(entry, entry + 1), slice(kv_head, kv_head + 1))
-    group = (one[0], slice(kv_head * heads // kv_heads, (kv_head + 1) * heads // kv_heads))
-    if cotangent is not None:
-        arguments["cotangent"] = cotangent[group]
-    whole = attention_float64(query[group], key[one], value[one], **arguments)
-    places = (group, group, one, one)
-    pieces += [Piece(n, places[n], values) for n, values in enumerate(whole)]
-    return f"{len(rows)} query rows of every head, all of one key/value head", pieces
+    return f"{len(rows)} query rows of every head", pieces
 
 
-def _rows_float64(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    rows: np.ndarray,
-    is_causal: bool,
-    cotangent: np.ndarray | None,
-) -> tuple[np.ndarray, ...]:
+def _rows_float64(query, key, value, rows, is_causal, cotangent) -> tuple[np.ndarray, ...]:
     """(output,) of some query rows of every head, or (output, query gradient)."""
     group = query.shape[1] // key.shape[1]
     q = query[:, :, rows].astype(np.float64)
@@ -207,14 +148,8 @@ def largest_error(outputs: Sequence[Any], expected: Sequence[np.ndarray]) -> flo
     return max(errors)
 
 
-def verify(
-    name: str, outputs: Sequence[Any], expected: Sequence[np.ndarray], tolerance: float
-) -> float:
-    """The largest error of a contender's outputs.
-
-    Raises:
-        WrongOutput: when the error exceeds the tolerance.
-    """
+def verify(name, outputs, expected, tolerance) -> float:
+    """The largest error of a contender's outputs."""
     error = largest_error(outputs, expected)
     if not error <= tolerance:
         raise WrongOutput(
@@ -223,9 +158,7 @@ def verify(
     return error
 
 
-def verify_pieces(
-    name: str, outputs: Sequence[Any], expected: Sequence[Piece], tolerance: float
-) -> float:
+def verify_pieces(name, outputs, expected, tolerance) -> float:
     """The same where some entries of the outputs are compared."""
     arrays = [as_numpy(output) for output in outputs]
     found = [arrays[piece.output][piece.where] for piece in expected]

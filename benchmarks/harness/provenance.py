@@ -13,19 +13,8 @@ from typing import Any
 
 import jax
 
-__all__ = [
-    "PACKAGES",
-    "available_cores",
-    "command_line",
-    "cpu_model",
-    "git_state",
-    "load_average",
-    "package_versions",
-    "record",
-]
-
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("jax", "jaxlib", "numpy", "flax", "equinox", "tokamax", "torch")
+PACKAGES = ("jax", "jaxlib", "numpy", "torch")
 SEEDS = "inputs: numpy.random.default_rng(length of the case)"
 ENVIRONMENT_PREFIXES = ("XLA_", "JAX_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_VISIBLE", "NVIDIA_TF32")
 
@@ -103,12 +92,7 @@ def command_line() -> str:
 
 
 def record(seeds: Any = SEEDS, inputs: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Everything that tells where and how a measurement was made, as `storage.PROVENANCE` has it.
-
-    Args:
-        seeds: what is drawn from which.
-        inputs: the sha256 of each file that it reads.
-    """
+    """All that tells where and how a measurement was made, as `storage.PROVENANCE` has it."""
     device = jax.devices()[0]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -13,31 +13,18 @@ References:
 
 from typing import NamedTuple
 
-__all__ = ["CHIPS", "LINKS", "Chip"]
-
 
 class Chip(NamedTuple):
-    """What is published of an accelerator.
+    """What is published of an accelerator."""
 
-    Args:
-        name: in words.
-        memory: bytes of its large memory.
-        bytes_per_s: of the large memory.
-        flops_per_s: of matrix products in bfloat16, dense.
-        cores: that have a fast memory of their own.
-        fast: bytes of the fast memory of a core.
-        cache: bytes of a cache between the large memory and all cores.
-        unit: what multiplies matrices, in words.
-    """
-
-    name: str
-    memory: float
-    bytes_per_s: float
-    flops_per_s: float
-    cores: int
-    fast: int
-    cache: int
-    unit: str
+    name: str  # in words
+    memory: float  # bytes of its large memory
+    bytes_per_s: float  # of the large memory
+    flops_per_s: float  # of matrix products in bfloat16, dense
+    cores: int  # that have a fast memory of their own
+    fast: int  # bytes of the fast memory of a core
+    cache: int  # bytes of a cache between the large memory and all cores
+    unit: str  # what multiplies matrices, in words
 
     @property
     def corner(self) -> float:

@@ -4,23 +4,16 @@ Shapes: T query length, S key length, H key width, C value width.
 """
 
 import statistics
-from typing import Any
 
 import jax
 
 from harness.timing import CLOCKS, interleave
-
-__all__ = ["attention_flops", "measure_rates", "visible_pairs"]
 
 
 def visible_pairs(query_length: int, key_length: int, *, is_causal: bool) -> int:
     """How many (query i, key j) pairs are visible: T·S, or those with j ≤ i when causal.
 
     For T = S the causal count is T(T + 1)/2.
-
-    Example:
-        >>> visible_pairs(4, 4, is_causal=True)
-        10
     """
     if not is_causal:
         return query_length * key_length
@@ -28,9 +21,7 @@ def visible_pairs(query_length: int, key_length: int, *, is_causal: bool) -> int
     return corner * (corner + 1) // 2 + (query_length - corner) * key_length
 
 
-def attention_flops(
-    pairs: int, heads: int, key_width: int, value_width: int, *, backward: bool
-) -> int:
+def attention_flops(pairs, heads, key_width, value_width, *, backward) -> int:
     """Matmul FLOPs of attention over the visible pairs: 2(H + C) a pair and head.
 
     The backward pass has twice as many matmuls (dV and dP, dQ and dK); what an
@@ -40,31 +31,13 @@ def attention_flops(
 
 
 def measure_rates(
-    dtype: Any,
-    *,
-    quick: bool = False,
-    matmul_size: int | None = None,
-    copy_mib: int | None = None,
-    rounds: int | None = None,
-    clock: str = "wall",
+    dtype, *, quick=False, matmul_size=None, copy_mib=None, rounds=None, clock="wall"
 ) -> dict[str, float | int]:
     """The limits of this process: P, the rate of a large matmul, and W, of moving memory.
 
     W is the rate of an update in place (each byte read once and written once).  The rate
     of a copy into newly allocated memory stands beside it: on a CPU the page faults of
     the new memory make it several times lower.
-
-    Args:
-        dtype: of the arrays.
-        quick: small arrays, to see that it runs.
-        matmul_size: rows and columns; None for 2048 on a CPU and 8192 elsewhere.
-        copy_mib: of the arrays that are moved; None for 64 on a CPU and 1024 elsewhere, more than
-            the last cache.
-        rounds: how many samples; None for 7.
-        clock: one of `timing.CLOCKS`.
-
-    Returns:
-        `matmul_flops_per_s`, `stream_bytes_per_s`, `copy_bytes_per_s`: medians, with the sizes.
     """
     on_cpu = jax.default_backend() == "cpu"
     matmul_size = matmul_size or (256 if quick else 2048 if on_cpu else 8192)

@@ -1,6 +1,5 @@
 """Results on disk and on the screen: JSON written atomically, a table, a progress line."""
 
-import argparse
 import json
 import os
 import sys
@@ -9,21 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import provenance
+from harness.options import Parser
 from mha_book.storage import payload_digest, seal, write_atomic
-
-__all__ = [
-    "COLUMNS",
-    "QUIET",
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "TIMES",
-    "Recorder",
-    "progress_line",
-    "read_result",
-    "self_pairs",
-    "table",
-    "write_result",
-]
 
 SCHEMA = "mha-book/benchmark"
 SCHEMA_VERSION = 1
@@ -51,13 +37,7 @@ class Recorder:
         settings: more of these.
     """
 
-    def __init__(
-        self,
-        benchmark: str,
-        options: argparse.Namespace,
-        inputs: Mapping[str, str] | None = None,
-        **settings: Any,
-    ):
+    def __init__(self, benchmark, options, inputs=None, **settings):
         given = {name: vars(options).get(name) for name in ("rounds", "quick", "dtype", "clock")}
         known = {name: value for name, value in given.items() if value is not None}
         self._settings, self._out = {**known, **settings}, options.out
@@ -66,9 +46,7 @@ class Recorder:
         if self._out is None and not options.quick:
             self._out = RESULTS / f"{benchmark}-{self._origin['platform']}.json"
 
-    def add(
-        self, case: dict[str, Any], columns: Mapping[str, Cell] | None = None, note: str = ""
-    ) -> None:
+    def add(self, case, columns=None, note="") -> None:
         """Prints a case with these columns; keeps it where the machine may be taken away."""
         self._cases.append(case)
         if "rates" in case:
@@ -97,6 +75,35 @@ class Recorder:
             self._out, {"name": self._out.stem, **settings, "cases": self._cases, **content}
         )
         print(f"wrote {os.path.relpath(self._out)}")
+
+
+def benchmark(
+    ratios_to: str | None = None,
+    *,
+    rounds: int | None = 20,
+    add: Callable[[Parser], Any] = lambda parser: None,
+    inputs: Callable[[Any], Mapping[str, str]] = lambda options: {},
+    **settings: Any,
+) -> Callable[[Callable[[Recorder, Any], Any]], Callable[..., int]]:
+    """Make a command of a function that adds cases to a recorder; see `Parser` and `Recorder`.
+
+    It is called as its file is. What the function returns, a dictionary or nothing, is what else
+    the result has; the exit status of the command is 1 if a row was refused.
+    """
+
+    def decorate(function: Callable[[Recorder, Any], Any]) -> Callable[..., int]:
+        def main(arguments: Sequence[str] | None = None) -> int:
+            name = Path(function.__code__.co_filename).stem
+            description = (function.__globals__["__doc__"] or "").partition("\n")[0]
+            parser = Parser(name, description, ratios_to=ratios_to, rounds=rounds)
+            add(parser)
+            options = parser.parse(arguments)
+            recorder = Recorder(name, options, inputs(options), **settings)
+            return recorder.finish(**(function(recorder, options) or {}))
+
+        return main
+
+    return decorate
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:

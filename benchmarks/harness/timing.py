@@ -17,21 +17,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-__all__ = [
-    "CLOCKS",
-    "SELF_PAIR_SUFFIX",
-    "Run",
-    "Summary",
-    "Times",
-    "finished",
-    "interleave",
-    "per_round_ratios",
-    "round_order",
-    "summarize",
-    "timings",
-    "with_self_pair",
-]
-
 # On a machine that others use too, the processor's time of this process, all threads together,
 # says more than the time on the wall.
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
@@ -77,12 +62,7 @@ def finished(output: Any) -> Any:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Median, quartiles (linear interpolation) and range of a sample.
-
-    Example:
-        >>> summarize([3.0, 1.0, 2.0])
-        Summary(median=2.0, lower_quartile=1.5, upper_quartile=2.5, minimum=1.0, maximum=3.0)
-    """
+    """Median, quartiles (linear interpolation) and range of a sample."""
     if not values:
         raise ValueError("values: expected at least one number, got none")
     lower, median, upper = (float(q) for q in np.quantile(values, (0.25, 0.5, 0.75)))
@@ -90,12 +70,7 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def per_round_ratios(seconds: Sequence[float], baseline: Sequence[float]) -> list[float]:
-    """Each round's time divided by the baseline's time of the same round (above 1: slower).
-
-    Example:
-        >>> per_round_ratios([2.0, 6.0], [1.0, 2.0])
-        [2.0, 3.0]
-    """
+    """Each round's time divided by the baseline's time of the same round (above 1: slower)."""
     if len(seconds) != len(baseline):
         raise ValueError(
             f"seconds, baseline: expected one time a round in both, "
@@ -105,13 +80,7 @@ def per_round_ratios(seconds: Sequence[float], baseline: Sequence[float]) -> lis
 
 
 def timings(name: str, times: Times, baseline: str) -> dict[str, Any]:
-    """What a row of a result holds of its times: raw, summarized, and against the baseline's.
-
-    Example:
-        >>> times = Times({"a": [1.0], "b": [3.0]}, {"a": 1, "b": 2}, {})
-        >>> timings("b", times, "a")["ratio"]["median"]
-        3.0
-    """
+    """What a row of a result holds of its times: raw, summarized, and against the baseline's."""
     seconds = times.seconds[name]
     ratios = per_round_ratios(seconds, times.seconds[baseline])
     return {
@@ -136,13 +105,7 @@ def with_self_pair(contenders: Mapping[str, Run], baseline: str) -> dict[str, Ru
     return {baseline: contenders[baseline], **others, **again}
 
 
-def _sample(
-    run: Run,
-    calls: int,
-    clock: Callable[[], float],
-    wait: Callable[[Any], Any],
-    wait_for_each: bool = True,
-) -> tuple[float, Any]:
+def _sample(run, calls, clock, wait, wait_for_each=True) -> tuple[float, Any]:
     """Seconds per call over `calls` calls, each or the last waited for, and the last output."""
     output = None
     start = clock()
@@ -163,14 +126,14 @@ def _calm(seconds: Mapping[str, Sequence[float]]) -> bool:
 
 
 def interleave(
-    contenders: Mapping[str, Run],
+    contenders,
     *,
-    rounds: int,
-    shortest_sample: float = 0.01,
-    clock: Callable[[], float] = time.perf_counter,
-    wait: Callable[[Any], Any] = finished,
-    wait_for_each: bool | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    rounds,
+    shortest_sample=0.01,
+    clock=time.perf_counter,
+    wait=finished,
+    wait_for_each=None,
+    progress=None,
 ) -> Times:
     """Times every contender once in each round, in alternating order.
 

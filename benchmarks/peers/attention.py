@@ -16,18 +16,6 @@ import numpy as np
 from harness.provenance import available_cores
 from mha_book.attention.dispatch import attend
 
-__all__ = [
-    "BASELINE",
-    "CONTENDERS",
-    "GPU",
-    "LONG",
-    "Contender",
-    "contenders",
-    "cudnn",
-    "jax_nn",
-    "torch_tensor",
-]
-
 BASELINE = "reference"
 HALF = ("bfloat16", "float16")
 
@@ -74,35 +62,8 @@ def cudnn(query, key, value, is_causal):
     return jax.nn.dot_product_attention(query, key, value, **options)
 
 
-def _tokamax(query, key, value, is_causal):
-    import tokamax
-
-    return tokamax.dot_product_attention(query, key, value, is_causal=is_causal)
-
-
-def _flax(query, key, value, is_causal):
-    from flax import nnx
-
-    return nnx.dot_product_attention(query, key, value, is_causal=is_causal)
-
-
-def _equinox(query, key, value, is_causal):
-    from equinox.nn._attention import dot_product_attention
-
-    if query.shape[2] != key.shape[2]:
-        raise NotImplementedError("its one-head function shares no key/value heads")
-    mask = jnp.tril(jnp.ones((query.shape[1], key.shape[1]), bool)) if is_causal else None
-    one_head = functools.partial(dot_product_attention, mask=mask)
-    heads = jax.vmap(one_head, in_axes=1, out_axes=1)  # as equinox.nn.MultiheadAttention does
-    return jax.vmap(heads)(query, key, value)
-
-
 def torch_tensor(array: np.ndarray) -> Any:
-    """The same numbers as torch has them, on JAX's default device; bfloat16 stays bfloat16.
-
-    Raises:
-        NotImplementedError: JAX has a GPU and torch has not.
-    """
+    """The same numbers as torch has them, on JAX's default device; bfloat16 stays bfloat16."""
     import torch
 
     torch.set_num_threads(available_cores())
@@ -176,9 +137,6 @@ CONTENDERS: tuple[Contender, ...] = (
     _ours("attend jax_nn", "jax_nn", "NTH"),
     _ours("attend jax_nn, TNH", "jax_nn", "TNH"),
     *_peer("jax.nn", "jax", jax_nn, "jax.nn.dot_product_attention"),
-    *_peer("flax", "flax", _flax, "flax.nnx.dot_product_attention, which calls jax.nn's"),
-    *_peer("equinox", "equinox", _equinox, "equinox's one-head function under vmap"),
-    *_peer("tokamax", "tokamax", _tokamax, "tokamax.dot_product_attention in its own choice"),
     Contender("torch", "torch", "NTH", None, "torch's scaled_dot_product_attention", _torch),
 )
 GPU: tuple[Contender, ...] = (
@@ -187,16 +145,11 @@ GPU: tuple[Contender, ...] = (
     *_peer("jax.nn cudnn", "jax", cudnn, 'jax.nn.dot_product_attention(implementation="cudnn")'),
 )
 """The rows that a GPU has besides."""
-LONG = (BASELINE, "blockwise", "jax.nn", "tokamax", "torch")
+LONG = (BASELINE, "blockwise", "jax.nn", "torch")
 """The rows of lengths at which a call takes seconds, with those of `GPU`."""
 
 
 def contenders(*, gpu: bool, long: bool = False) -> list[Contender]:
-    """The rows of a case.
-
-    Args:
-        gpu: with the rows that a GPU has besides.
-        long: without those that add nothing where a call takes seconds.
-    """
+    """The rows of a case."""
     extra = list(GPU) if gpu else []
     return [one for one in CONTENDERS if not long or one.name in LONG] + extra

@@ -12,8 +12,6 @@ from mha_book import MultiHeadParams, fuse, multi_head_attention
 from peers import attention
 from peers.attention import BASELINE, torch_tensor
 
-__all__ = ["BASELINE", "Contender", "Inputs", "Setting", "contenders"]
-
 
 class Setting(NamedTuple):
     """One setting in which the layers are compared."""
@@ -28,7 +26,6 @@ class Setting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """A short title."""
         mask = "causal" if self.is_causal else "full"
         work = "forward+backward" if self.backward else "forward"
         sizes = f"B={self.batch} D={self.d_model} N={self.heads} {self.dtype}"
@@ -85,9 +82,7 @@ def _flat(arrays: Sequence[jax.Array]) -> list[jax.Array]:
     return [w.reshape((round(w.size**0.5),) * 2) for w in arrays[:4]]
 
 
-def _ours(
-    setting: Setting, matrices: Sequence[jax.Array], *, implementation: str | None, fused: bool
-) -> Built:
+def _ours(setting, matrices, *, implementation, fused) -> Built:
     params = MultiHeadParams(*_by_heads(setting, matrices))
     options = {"is_causal": setting.is_causal, "implementation": implementation}
     return fuse(params) if fused else params, functools.partial(multi_head_attention, **options)
@@ -97,9 +92,7 @@ def _unfused(fused: Any) -> list[jax.Array]:
     return _flat([*jnp.split(fused.w_qkv, 3, axis=1), fused.w_o])
 
 
-def _by_attention(
-    setting: Setting, matrices: Sequence[jax.Array], *, attend: Callable[..., jax.Array]
-) -> Built:
+def _by_attention(setting, matrices, *, attend) -> Built:
     """Einsum projections straight into (B, T, N, H) around a peer's attention."""
 
     def layer(weights, x):
@@ -109,53 +102,6 @@ def _by_attention(
         return jnp.einsum("btnh,nhd->btd", heads, inner)
 
     return _by_heads(setting, matrices), layer
-
-
-def _flax(setting: Setting, matrices: Sequence[jax.Array]) -> Built:
-    from flax import nnx
-
-    dtype = matrices[0].dtype
-    options = {"use_bias": False, "decode": False, "dtype": dtype, "param_dtype": dtype}
-    module = nnx.MultiHeadAttention(setting.heads, setting.d_model, rngs=nnx.Rngs(0), **options)
-    parts = (module.query, module.key, module.value, module.out)
-    for part, matrix in zip(parts, _by_heads(setting, matrices), strict=True):
-        part.kernel[...] = matrix
-    graph, state = nnx.split(module)
-
-    def layer(state, x):
-        return nnx.merge(graph, state)(x, is_causal=setting.is_causal)
-
-    return state, layer
-
-
-def _of_flax(state: Any) -> list[jax.Array]:
-    return _flat([state[name]["kernel"][...] for name in ("query", "key", "value", "out")])
-
-
-EQUINOX = ("query_proj", "key_proj", "value_proj", "output_proj")
-
-
-def _equinox(setting: Setting, matrices: Sequence[jax.Array]) -> Built:
-    import equinox
-
-    module = equinox.nn.MultiheadAttention(
-        setting.heads, setting.d_model, dtype=matrices[0].dtype, key=jax.random.key(0)
-    )
-    for name, matrix in zip(EQUINOX, matrices, strict=True):  # its matrices are (out, in)
-        module = equinox.tree_at(lambda m, n=name: getattr(m, n).weight, module, matrix.T)
-    weights, rest = equinox.partition(module, equinox.is_inexact_array)
-
-    def layer(weights, x):
-        one = equinox.combine(weights, rest)
-        length = x.shape[1]
-        mask = jnp.tril(jnp.ones((length, length), bool)) if setting.is_causal else None
-        return jax.vmap(lambda row: one(row, row, row, mask=mask))(x)
-
-    return weights, layer
-
-
-def _of_equinox(module: Any) -> list[jax.Array]:
-    return [getattr(module, name).weight.T for name in EQUINOX]
 
 
 def _torch(setting: Setting, inputs: Inputs, *, whole: bool) -> Callable[[], Any]:
@@ -231,11 +177,6 @@ def contenders(*, gpu: bool) -> list[Contender]:
         ours("attend, fused", None, True, "the same, one matrix for queries, keys and values"),
         around("jax.nn", "jax.nn.dot_product_attention"),
         *([around("jax.nn cudnn", "jax.nn's cuDNN")] if gpu else []),
-        around("tokamax", "tokamax.dot_product_attention"),
-        Contender("flax", "flax", _flax, _of_flax, "flax.nnx.MultiHeadAttention"),
-        Contender(
-            "equinox", "equinox", _equinox, _of_equinox, "equinox.nn.MultiheadAttention under vmap"
-        ),
         torch("torch", True, "torch.nn.MultiheadAttention, need_weights=False"),
         torch(
             "torch SDPA", False, "torch's linear, fused, around its scaled_dot_product_attention"

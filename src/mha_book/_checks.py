@@ -14,38 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, DTypeLike, Float, Int, Integer, Key, UInt32
 
-__all__ = [
-    "RngKey",
-    "as_key",
-    "as_numbers",
-    "check",
-    "check_array",
-    "check_axis",
-    "check_bias",
-    "check_boolean",
-    "check_broadcastable",
-    "check_factors",
-    "check_flag",
-    "check_float_dtype",
-    "check_floating",
-    "check_function",
-    "check_integers",
-    "check_model",
-    "check_number",
-    "check_numbers",
-    "check_operands",
-    "check_rank",
-    "check_scale",
-    "check_shape",
-    "check_share",
-    "check_size",
-    "check_type",
-    "checked",
-    "is_array",
-    "wide",
-    "widen",
-]
-
 RngKey = Key[Array, ""] | UInt32[Array, " words"] | Integer[Array, ""] | int | np.integer
 """What stands for a PRNG key: one of ``jax.random.key``, a raw one, or an integer seed."""
 
@@ -59,11 +27,16 @@ def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     dtype, shape = getattr(rng_key, "dtype", None), getattr(rng_key, "shape", None)
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ():
         return jnp.asarray(rng_key)
+    if isinstance(rng_key, np.generic | np.ndarray) and shape == () and rng_key.dtype.kind in "iu":
+        rng_key = rng_key.item()
     if isinstance(rng_key, int) and not isinstance(rng_key, bool):
         check(-(2**63) <= rng_key < 2**63, name, "a seed of 64 bits", rng_key)
-        return jax.random.key(rng_key)
+        if 0 <= rng_key < 2**32:
+            return jax.random.key(rng_key)
+        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+            return jax.random.key(rng_key)  # of 32 bits alone, 2**32 + 7 would be 7
     if dtype is not None and shape == () and jnp.issubdtype(dtype, jnp.integer):
-        return jax.random.key(jnp.asarray(rng_key))
+        return jax.random.key(rng_key)
     words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
     if dtype == jnp.uint32 and shape == words:
         return jnp.asarray(jax.random.wrap_key_data(jnp.asarray(rng_key)))
@@ -92,7 +65,7 @@ def _is_real(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
 
 
-def wide(dtype: DTypeLike) -> np.dtype[Any]:
+def accumulator_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return float32 for a half-precision dtype, and any other floating-point dtype as it is."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)  # of a NumPy array, what JAX makes of it
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)
@@ -277,8 +250,8 @@ def check_bias(bias: Any, scores_shape: Sequence[int]) -> None:
 
 def check_factors(factors: Any, scores_shape: Sequence[int]) -> None:
     """Raise unless ``factors`` are floating point and have the full rank of the scores."""
-    check_floating(factors, "weight_factors")
-    check_broadcastable(factors, "weight_factors", scores_shape, "(…, N, T, S)")
+    check_floating(factors, "dropout_multiplier")
+    check_broadcastable(factors, "dropout_multiplier", scores_shape, "(…, N, T, S)")
 
 
 def check_operands(query: Any, key: Any, value: Any) -> None:
@@ -292,6 +265,18 @@ def check_operands(query: Any, key: Any, value: Any) -> None:
     Raises:
         ValueError: a rank, dtype or axis does not fit.
     """
+    if isinstance(query, jax.Array) and isinstance(key, jax.Array) and isinstance(value, jax.Array):
+        q, k, v = query.shape, key.shape, value.shape
+        if (  # the usual case, in one look
+            query.dtype == key.dtype == value.dtype
+            and jnp.issubdtype(query.dtype, jnp.floating)
+            and len(q) == len(k) == len(v) > 2
+            and q[:-3] == k[:-3]
+            and k[:-1] == v[:-1]
+            and q[-1] == k[-1]
+            and (q[-3] == k[-3] or (k[-3] and q[-3] % k[-3] == 0))
+        ):
+            return
     for array, name, axes in (
         (query, "query", "(…, N, T, H)"),
         (key, "key", "(…, K, S, H)"),
@@ -328,7 +313,7 @@ def check_model(params: Any) -> None:
 
 def widen(array: Array) -> Array:
     """Return floating-point numbers as they are summed up: half precision becomes float32."""
-    return jnp.asarray(array, wide(array.dtype))
+    return jnp.asarray(array, accumulator_dtype(array.dtype))
 
 
 def as_numbers(values: Any, name: str, what: str) -> np.ndarray:

@@ -1,9 +1,10 @@
-r"""What attention costs: parameters, floating-point operations, bytes, cache.
+r"""What attention costs: parameters, FLOPs and the bytes of the KV cache.
 
-Every count is an exact integer, and its unit stands in its name. An operation is one addition or
-one multiplication: a product of an $m \times k$ with a $k \times n$ matrix has $2mkn$. Only matrix
-products are counted, since they are nearly all of it; the softmax, the norms and the rotations are
-not.
+Every count is an exact integer, and its name has the unit. One of the floating-point operations
+(FLOPs) is an addition or a multiplication: a product of an $m \times k$ with a $k \times n$ matrix
+has $2mkn$. Only matrix products are counted, since they are nearly all of it; the softmax, the
+norms and the rotations are not. FLOPs over the bytes read and written are the *arithmetic
+intensity*.
 
 The formulas are plain arithmetic. They are held to what a program really does: the matrix products
 in its trace (:func:`traced_matmul_flops`) and in what is compiled (:func:`compiled_matmul_flops`).
@@ -21,22 +22,16 @@ from typing import Any, NamedTuple
 
 import jax
 
-from mha_book._checks import check_flag, check_size
+from mha_book._checks import check, check_flag, check_size
 
 __all__ = [
     "LayerSize",
     "attention_size",
-    "cache_bytes",
     "compiled_matmul_flops",
-    "entry_count",
-    "feed_forward_parameter_count",
     "forward_matmul_flops",
+    "kv_cache_bytes",
     "latent_size",
-    "pair_matmul_flops",
-    "projection_matmul_flops",
-    "score_bytes",
     "traced_matmul_flops",
-    "training_matmul_flops",
     "visible_pair_count",
 ]
 
@@ -49,7 +44,7 @@ class LayerSize(NamedTuple):
         weight_count: entries of the projection matrices; each multiplies every position once.
         bias_count: entries of their biases.
         pair_width: multiplications for one query, one key and one head.
-        cache_width: numbers that are kept of every position.
+        cache_width: elements that the KV cache keeps of every position.
     """
 
     num_heads: int
@@ -150,6 +145,8 @@ def latent_size(
     rotary_dim, value_dim, into = _sizes(
         rotary_dim=rotary_dim, value_dim=value_dim, query_latent_dim=into
     )
+    what = "an even number, for pairs to rotate"
+    check(rotary_dim % 2 == 0, "rotary_dim", what, rotary_dim)
     query = into * num_heads * (head_dim + rotary_dim)
     query += 0 if query_latent_dim is None else d_model * into
     latent = d_model * (latent_dim + rotary_dim)
@@ -159,32 +156,12 @@ def latent_size(
     return LayerSize(num_heads, weights, 0, pair, latent_dim + rotary_dim)
 
 
-def projection_matmul_flops(size: LayerSize, *, token_count: int) -> int:
-    """Return the FLOPs of all projections: two for each weight and position.
+def forward_matmul_flops(size: LayerSize, *, token_count: int = 0, pair_count: int = 0) -> int:
+    """Return the FLOPs of self-attention: two for each weight and position, ``2N(H + C)`` a pair.
 
-    Example:
-        >>> projection_matmul_flops(attention_size(4, 2), token_count=3)
-        384
-    """
-    _check_layer(size)
-    (token_count,) = _sizes(least=0, token_count=token_count)
-    return 2 * token_count * size.weight_count
-
-
-def pair_matmul_flops(size: LayerSize, *, pair_count: int) -> int:
-    """Return the FLOPs of scores and averages, ``2N(H + C)`` for each pair, whatever ``K`` is.
-
-    Example:
-        >>> pair_matmul_flops(attention_size(4, 2, 1), pair_count=9)
-        144
-    """
-    _check_layer(size)
-    (pair_count,) = _sizes(least=0, pair_count=pair_count)
-    return 2 * pair_count * size.num_heads * size.pair_width
-
-
-def forward_matmul_flops(size: LayerSize, *, token_count: int, pair_count: int) -> int:
-    """Return the FLOPs of self-attention, projections included.
+    With ``token_count`` alone these are the projections, with ``pair_count`` alone the scores and
+    averages. Forward and backward pass together have three times as many: each product has two
+    factors, and the gradient of each is a product of the same size.
 
     Args:
         size: the layer.
@@ -196,64 +173,38 @@ def forward_matmul_flops(size: LayerSize, *, token_count: int, pair_count: int) 
     Returns:
         FLOPs.
 
-    Example:
-        >>> one_token = forward_matmul_flops(attention_size(4, 2), token_count=1, pair_count=10)
-        >>> one_token == 2 * 4 * 4**2 + 2 * 10 * 2 * 4
-        True
-    """
-    projections = projection_matmul_flops(size, token_count=token_count)
-    return projections + pair_matmul_flops(size, pair_count=pair_count)
-
-
-def training_matmul_flops(size: LayerSize, *, token_count: int, pair_count: int) -> int:
-    """Return the FLOPs of a forward and a backward pass, three times those of the forward.
-
-    Each product has two factors, and the gradient of each is a product of the same size. An
-    implementation that computes scores again on the way back does more.
+    Raises:
+        ValueError: a count is not 0 or a positive integer.
 
     Example:
-        >>> training_matmul_flops(attention_size(4, 2), token_count=1, pair_count=10)
-        864
+        >>> forward_matmul_flops(attention_size(4, 2), token_count=1, pair_count=10)
+        288
     """
-    return 3 * forward_matmul_flops(size, token_count=token_count, pair_count=pair_count)
+    _check_layer(size)
+    token_count, pair_count = _sizes(least=0, token_count=token_count, pair_count=pair_count)
+    of_pairs = pair_count * size.num_heads * size.pair_width
+    return 2 * (token_count * size.weight_count + of_pairs)
 
 
-def cache_bytes(size: LayerSize, *, position_count: int, bytes_per_number: int) -> int:
-    """Return the bytes that one layer keeps of ``position_count`` = ``B·S`` positions.
+def kv_cache_bytes(size: LayerSize, *, position_count: int, bytes_per_element: int) -> int:
+    """Return the bytes of one layer's KV cache for ``position_count`` = ``B·S`` positions.
 
-    ``K(H + C)`` numbers for each position; the latent form keeps ``R + P``. Where a window limits
+    ``K(H + C)`` elements for each position; the latent form keeps ``R + P``. Where a window limits
     what is seen, ``S`` is at most the window.
 
     Raises:
-        ValueError: ``position_count`` is not 0 or a positive integer, or ``bytes_per_number`` not
+        ValueError: ``position_count`` is not 0 or a positive integer, or ``bytes_per_element`` not
             a positive one.
 
     Example:
         >>> llama_3_8b = attention_size(4096, 32, 8)
-        >>> cache_bytes(llama_3_8b, position_count=1, bytes_per_number=2)
+        >>> kv_cache_bytes(llama_3_8b, position_count=1, bytes_per_element=2)
         4096
     """
     _check_layer(size)
     (position_count,) = _sizes(least=0, position_count=position_count)
-    (bytes_per_number,) = _sizes(bytes_per_number=bytes_per_number)
-    return position_count * size.cache_width * bytes_per_number
-
-
-def score_bytes(size: LayerSize, *, pair_count: int, bytes_per_number: int) -> int:
-    """Return the bytes of all scores, one for each pair and query head, whatever ``K`` is.
-
-    Raises:
-        ValueError: ``pair_count`` is not 0 or a positive integer, or ``bytes_per_number`` not a
-            positive one.
-
-    Example:
-        >>> score_bytes(attention_size(4, 2, 1), pair_count=15, bytes_per_number=4)
-        120
-    """
-    _check_layer(size)
-    (pair_count,) = _sizes(least=0, pair_count=pair_count)
-    (bytes_per_number,) = _sizes(bytes_per_number=bytes_per_number)
-    return pair_count * size.num_heads * bytes_per_number
+    (bytes_per_element,) = _sizes(bytes_per_element=bytes_per_element)
+    return position_count * size.cache_width * bytes_per_element
 
 
 def visible_pair_count(query_length: int, key_length: int, window: int | None = None) -> int:
@@ -262,7 +213,7 @@ def visible_pair_count(query_length: int, key_length: int, window: int | None = 
     Args:
         query_length: ``T``; ``T(T + 1)/2`` pairs for ``T = S`` without a window.
         key_length: ``S``, at least ``T``.
-        window: how many keys a query sees at most, its own included; None for no limit.
+        window: how many keys a query sees at most, its own included, as everywhere; None for all.
 
     Raises:
         ValueError: a length or the window is not 0 or a positive integer, or ``S`` is below ``T``.
@@ -283,20 +234,6 @@ def visible_pair_count(query_length: int, key_length: int, window: int | None = 
     return growing_pairs + (query_length - growing) * window
 
 
-def feed_forward_parameter_count(d_model: int, hidden_dim: int, *, is_gated: bool) -> int:
-    """Return the weights of a feed-forward layer: two matrices, three where it is gated.
-
-    Each costs two FLOPs for each position, as the weights of the projections do.
-
-    Example:
-        >>> feed_forward_parameter_count(512, 2048, is_gated=False)
-        2097152
-    """
-    check_flag(is_gated, "is_gated")
-    d_model, hidden_dim = _sizes(d_model=d_model, hidden_dim=hidden_dim)
-    return (3 if is_gated else 2) * d_model * hidden_dim
-
-
 def _sizes(*, least: int = 1, **sizes: int) -> list[int]:
     """Return the sizes, checked, as Python's integers: a product of NumPy's may overflow."""
     what = "a positive integer" if least else "0 or a positive integer"
@@ -308,6 +245,7 @@ def _sizes(*, least: int = 1, **sizes: int) -> list[int]:
 def _check_layer(size: Any) -> None:
     if not isinstance(size, LayerSize):
         raise ValueError(f"size: expected a LayerSize; got {type(size).__name__}")
+    _sizes(least=0, **{f"size.{name}": field for name, field in size._asdict().items()})
 
 
 def _check_function(function: Any) -> None:
@@ -320,31 +258,12 @@ def _check_divides(name: str, size: int, of: str, whole: int) -> None:
         raise ValueError(f"{name}: expected a divisor of {of} = {whole}; got {size}")
 
 
-def entry_count(tree: Any) -> int:
-    """Return how many numbers the arrays of a tree hold, or would hold.
-
-    Args:
-        tree: arrays, or shapes from :func:`jax.eval_shape`.
-
-    Returns:
-        The number of entries.
-
-    Example:
-        >>> entry_count({"w": jax.ShapeDtypeStruct((3, 5), "float32")})
-        15
-    """
-    leaves = jax.tree.leaves(tree)
-    for leaf in leaves:
-        if not hasattr(leaf, "shape"):
-            raise ValueError(f"tree: expected arrays or shapes; got {type(leaf).__name__}")
-    return sum(math.prod(leaf.shape) for leaf in leaves)
-
-
 def traced_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
     """Return the FLOPs of all matrix products in the trace of ``function(*args)``.
 
     Functions called inside are counted where they are called, the body of a ``scan`` as often as
-    it runs; a ``while`` has no number of rounds in its trace, and is refused.
+    it runs, that of a ``shard_map`` on every device; a ``while`` has no number of rounds in its
+    trace, and is refused.
 
     Args:
         function: any function that JAX can trace.
@@ -354,7 +273,7 @@ def traced_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
         FLOPs.
 
     Raises:
-        NotImplementedError: a product stands in a ``while`` or in a branch of a ``cond``.
+        NotImplementedError: a product is in a ``while``, a branch of a ``cond`` or a Pallas kernel.
 
     Example:
         >>> x = jax.ShapeDtypeStruct((3, 5), "float32")
@@ -390,17 +309,32 @@ def compiled_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
 def _jaxpr_flops(jaxpr: Any) -> int:
     total = 0
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            summed = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
-            total += 2 * summed * math.prod(equation.outvars[0].aval.shape)
+        name, params = equation.primitive.name, equation.params
+        if name in ("dot_general", "ragged_dot_general"):
+            total += _product_flops(equation)
             continue
-        by_platform = equation.params.get("branches_platforms") is not None
-        inner = sum(_jaxpr_flops(part) for part in _jaxprs(_of_this_machine(equation.params)))
-        if inner and equation.primitive.name in ("while", "cond") and not by_platform:
-            raise NotImplementedError(f"products inside {equation.primitive.name} are not counted")
-        total += inner * equation.params.get("length", 1) if inner else 0
+        by_platform = params.get("branches_platforms") is not None
+        inner = sum(_jaxpr_flops(part) for part in _jaxprs(_of_this_machine(params)))
+        if inner and name in ("while", "cond", "pallas_call") and not by_platform:
+            raise NotImplementedError(f"products inside {name} are not counted")
+        if name == "scan":
+            inner *= params["length"]
+        elif name == "shard_map":  # what each of its devices does
+            axes = params.get("newly_manual_axes") or params["manual_axes"]  # as JAX calls them
+            inner *= math.prod(params["mesh"].shape[axis] for axis in axes)
+        total += inner
     return total
+
+
+def _product_flops(equation: Any) -> int:
+    ragged = equation.params.get("ragged_dot_dimension_numbers")
+    numbers = ragged.dot_dimension_numbers if ragged else equation.params["dimension_numbers"]
+    (contracted, _), _ = numbers
+    result = math.prod(equation.outvars[0].aval.shape)
+    if ragged and set(ragged.lhs_ragged_dimensions) <= set(contracted):
+        result //= equation.invars[2].aval.shape[-1]  # each group sums a part of the rows
+    summed = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+    return int(2 * result * summed)
 
 
 def _of_this_machine(params: dict[str, Any]) -> dict[str, Any]:

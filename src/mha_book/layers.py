@@ -4,7 +4,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_axis, check_floating, check_number, check_rank, wide
+from mha_book._checks import (
+    accumulator_dtype,
+    check,
+    check_axis,
+    check_floating,
+    check_number,
+    check_rank,
+)
 
 __all__ = ["gelu", "layer_norm", "linear", "rms_norm", "swiglu"]
 
@@ -77,13 +84,28 @@ def layer_norm(
         check(array.ndim == 1, name, "axes (D,), that is rank 1", f"shape {array.shape}")
         check_axis(array, name, 0, "(D,)", x.shape[-1], "x")
     check_number(epsilon, "epsilon", "a non-negative number")
-    widened = x.astype(wide(x.dtype))
+    widened, shrink = _widened(x)
     centered = widened - jnp.mean(widened, axis=-1, keepdims=True)
+    # Of large entries the mean is rounded: what it left of them is a mean too.
+    centered = centered - jnp.mean(centered, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
-    added = jnp.asarray(epsilon, widened.dtype)
+    added = jnp.asarray(epsilon, widened.dtype) * jnp.square(shrink)
     normalized = (centered * jax.lax.rsqrt(variance + added)).astype(x.dtype)
     broadcast = (1,) * (x.ndim - 1) + weight.shape
     return normalized * jnp.reshape(weight, broadcast) + jnp.reshape(bias, broadcast)
+
+
+def _widened(x: Array) -> tuple[Array, Array]:
+    """Return rows in float32 at least, and the factor that those of large entries have.
+
+    The squares of these would overflow; the factor is a power of two, so that nothing is rounded.
+    """
+    widened = x.astype(accumulator_dtype(x.dtype))
+    bits = int(jnp.finfo(widened.dtype).maxexp)  # 128 of float32
+    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(widened)), axis=-1, keepdims=True, initial=0)
+    shrink = jnp.where(largest > 2.0 ** (3 * bits // 8), 2.0 ** -(3 * bits // 4), 1.0)
+    shrink = shrink.astype(widened.dtype)
+    return widened * shrink, shrink
 
 
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -135,9 +157,9 @@ def rms_norm(
     check(weight.ndim == 1, "weight", "axes (D,), that is rank 1", f"shape {weight.shape}")
     check_axis(weight, "weight", 0, "(D,)", x.shape[-1], "x")
     check_number(epsilon, "epsilon", "a non-negative number")
-    widened = x.astype(wide(x.dtype))
+    widened, shrink = _widened(x)
     mean_square = jnp.mean(jnp.square(widened), axis=-1, keepdims=True)
-    added = jnp.asarray(epsilon, widened.dtype)
+    added = jnp.asarray(epsilon, widened.dtype) * jnp.square(shrink)
     normalized = (widened * jax.lax.rsqrt(mean_square + added)).astype(x.dtype)
     return normalized * jnp.reshape(weight, (1,) * (x.ndim - 1) + weight.shape)
 
@@ -173,9 +195,8 @@ def swiglu(
     check_floating(x, "x")
     for array, name in ((w_gate, "w_gate"), (w_up, "w_up"), (w_down, "w_down")):
         check_floating(array, name, x, "x")
-        check(
-            array.ndim == 2, name, "axes (D, F) or (F, D), that is rank 2", f"shape {array.shape}"
-        )
+        what = "axes (D, F) or (F, D), that is rank 2"
+        check(array.ndim == 2, name, what, f"shape {array.shape}")
     for array, name in ((w_gate, "w_gate"), (w_up, "w_up")):
         check_axis(array, name, 0, "(D, F)", x.shape[-1], "x")
     check_axis(w_up, "w_up", 1, "(D, F)", w_gate.shape[1], "w_gate")

@@ -9,6 +9,7 @@ module imports nothing of the package.
 """
 
 import base64
+import html
 import io
 import math
 import re
@@ -27,6 +28,8 @@ __all__ = [
     "figure_data",
     "head_atlas",
     "head_grid",
+    "layer_diagram",
+    "table",
     "use_book_style",
 ]
 
@@ -35,12 +38,13 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
+    from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "matplotlib":
         raise
-    message = 'matplotlib is not installed; install it with\n  pip install "mha-book[book]"'
+    message = "matplotlib is not installed; install it with\n  pip install matplotlib"
     raise ModuleNotFoundError(message, name="matplotlib") from None
 
 
@@ -164,7 +168,7 @@ def attention_map(
         The axes; their ``figure`` is the picture.
 
     Raises:
-        ValueError: the weights' rank, dtype or values, the labels or ``vmax`` do not fit.
+        ValueError: the weights' rank, dtype or values, the labels, ``ax`` or ``vmax`` do not fit.
 
     Example:
         >>> ax = attention_map(np.eye(2), ["to", "be"], title="Each token to itself")
@@ -173,6 +177,8 @@ def attention_map(
         >>> plt.close(ax.figure)
     """
     array = _check_weights(weights, "(T, S)", vmax)
+    is_axes = ax is None or isinstance(ax, Axes)
+    _check(is_axes, "ax", "Axes, one of figure.subplots(…), or None", type(ax).__name__)
     labels = _labels(array, query_tokens, key_tokens)
     cell, points = _sizes(array, 0.34, _WIDEST - 2.0, 10)
     if ax is None:
@@ -333,15 +339,9 @@ def head_atlas(
         canvas[y : y + fine, x : x + fine] = array[head][rows][:, cells]
         ax.text(left + 0.5, upper + 1.03, titles[head], fontsize=small, ha="center", va="top")
     extent = (0, canvas.shape[1] / fine, canvas.shape[0] / fine, 0)
-    ax.imshow(
-        canvas,
-        extent=extent,
-        aspect="auto",
-        cmap=WEIGHT_COLORS.with_extremes(bad="white"),
-        vmin=0.0,
-        vmax=vmax,
-        interpolation="nearest",
-    )
+    colors = WEIGHT_COLORS.with_extremes(bad="white")
+    shown: Any = {"vmin": 0.0, "vmax": vmax, "interpolation": "nearest", "aspect": "auto"}
+    ax.imshow(canvas, extent=extent, cmap=colors, **shown)
     ax.set(xlim=(0, across), ylim=(top, 0))
     return figure
 
@@ -424,3 +424,190 @@ def _check_weights(weights: Any, axes: str, vmax: float | int) -> np.ndarray:
 def _check(condition: bool, name: str, expected: str, got: object) -> None:
     if not condition:
         raise ValueError(f"{name}: expected {expected}; got {got}")
+
+
+def layer_diagram(num_tokens: int = 10, d_model: int = 64, num_heads: int = 8) -> Figure:
+    """Draw multi-head attention from the tokens to the output, with a shape at every arrow.
+
+    Queries, keys, values and head outputs have the colors of ``PALETTE[:4]``, in that order.
+
+    Args:
+        num_tokens: ``T``, the length of the sequence.
+        d_model: ``D``, a multiple of ``num_heads``.
+        num_heads: ``N``; the first head is drawn, the others stand behind it.
+
+    Returns:
+        The figure, narrow enough for a phone.
+
+    Raises:
+        ValueError: a size is not positive, or the heads do not divide the width.
+
+    Example:
+        >>> plt.close(layer_diagram())
+    """
+    sizes = {"num_tokens": num_tokens, "d_model": d_model, "num_heads": num_heads}
+    for name, size in sizes.items():
+        _check(isinstance(size, int) and size > 0, name, "a positive integer", size)
+    _check(d_model % num_heads == 0, "d_model", f"a multiple of num_heads = {num_heads}", d_model)
+    return _LayerDiagram(num_tokens, d_model, num_heads).figure
+
+
+class _LayerDiagram:
+    """The drawing of :func:`layer_diagram`, from top to bottom on a sheet of 108 by 126."""
+
+    def __init__(self, num_tokens: int, d_model: int, num_heads: int) -> None:
+        self.figure = plt.figure(figsize=(5.4, 6.3), layout="none")
+        self.ax = self.figure.add_axes((0, 0, 1, 1))
+        self.ax.set(xlim=(0, 108), ylim=(126, 0))
+        self.ax.axis("off")
+        self.num_heads = num_heads
+        whole, head = f"({num_tokens}, {d_model})", f"({num_tokens}, {d_model // num_heads})"
+        self.strip(27, 4, 54, "input, one row for each token", whole)
+        self.projections(whole)
+        self.heads(num_tokens, head)
+        self.arrow((54, 96), (54, 101))
+        self.text(56, 98.2, f"({num_heads}, {head[1:]}", ha="left")
+        self.blocks(54, 101, 48, PALETTE[3])
+        self.text(28, 103.8, "Concat", 11, ha="right", weight="bold")
+        self.text(79.5, 103.8, whole, ha="left")
+        self.arrow((54, 106.6), (54, 109.6))
+        self.box(54, 109.6, "$W_O$", "#444444")
+        self.arrow((54, 116.2), (54, 119.2))
+        self.strip(27, 119.2, 54, "output, one row for each token", whole)
+
+    def text(self, x: float, y: float, text: str, size: float = 10, **options: Any) -> None:
+        options = {"ha": "center", "va": "center", "zorder": 6} | options
+        self.ax.text(x, y, text, fontsize=size, **options)
+
+    def arrow(self, start: tuple[float, float], end: tuple[float, float], **options: Any) -> None:
+        look: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 11, "lw": 1.5}
+        look |= {"shrinkA": 0, "shrinkB": 0, "color": "#555555", "zorder": 5} | options
+        self.ax.add_patch(FancyArrowPatch(start, end, **look))
+
+    def matrix(self, x: float, y: float, w: float, h: float, color: str, strength: float) -> None:
+        for face, alpha, edge in (("white", 1, "none"), (color, strength, "none")):
+            patch = Rectangle((x, y), w, h, facecolor=face, alpha=alpha, edgecolor=edge, zorder=5)
+            self.ax.add_patch(patch)
+        outline = Rectangle((x, y), w, h, fill=False, edgecolor=color, lw=1.2, zorder=5)
+        self.ax.add_patch(outline)
+
+    def strip(self, x: float, y: float, w: float, label: str, shape: str) -> None:
+        self.matrix(x, y, w, 5.6, "#555555", 0.1)
+        self.text(x + w / 2, y + 2.8, label)
+        self.text(x + w + 1.5, y + 2.8, shape, ha="left")
+
+    def box(self, x: float, y: float, label: str, color: str) -> None:
+        shape = "round,pad=0,rounding_size=1.6"
+        patch = FancyBboxPatch((x - 9, y), 18, 6.6, boxstyle=shape, fc=color, ec="none", zorder=5)
+        self.ax.add_patch(patch)
+        self.text(x, y + 3.2, label, 12, color="white")
+
+    def blocks(self, x: float, y: float, width: float, color: str) -> None:
+        """Draw a matrix as its column blocks, one a head; that of the first head is darker."""
+        size = width / self.num_heads
+        for n in range(self.num_heads):
+            self.matrix(x - width / 2 + n * size, y, size, 5.6, color, 0.55 if n == 0 else 0.15)
+
+    def projections(self, shape: str) -> None:
+        for x, color, name in zip((20, 54, 88), PALETTE, "QKV", strict=False):
+            self.arrow((54 + (x - 54) / 2, 9.6), (x, 15.6))
+            self.box(x, 15.6, f"$W_{name}$", color)
+            self.arrow((x, 22.2), (x, 29.6), color=color)
+            self.text(x + 1.8, 25.6, shape, ha="left")
+            self.blocks(x, 29.6, 26, color)
+        self.text(62, 39, "split", 11, weight="bold")
+
+    def heads(self, num_tokens: int, shape: str) -> None:
+        for n in range(min(self.num_heads, 5) - 1, -1, -1):
+            place, round_ = (11 + 1.9 * n, 49 - 1.2 * n), "round,pad=0,rounding_size=2"
+            card = FancyBboxPatch(
+                place, 76, 47, boxstyle=round_, fc="white", ec="#777777", zorder=3
+            )
+            self.ax.add_patch(card)
+        self.text(49, 53.4, "one head", 11, weight="bold")
+        if self.num_heads > 1:
+            self.text(97.5, 93, f"× {self.num_heads}", 12, ha="left", weight="bold")
+        first = 13 / self.num_heads  # from the left edge of the blocks to the middle of the first
+        for x, start, color, name in zip((20, 37, 79), (20, 54, 88), PALETTE, "QKV", strict=False):
+            self.arrow((start - 13 + first, 35.4), (x, 57), color=color)
+            self.matrix(x - 3.6, 57, 7.2, 10, color, 0.4)
+            self.text(x, 62, f"${name}$", 12)
+            self.text(x, 69.6, shape)
+        self.ax.plot([23.8, 33.2], [62, 62], color="#555555", lw=1.5, zorder=5)
+        self.arrow((28.5, 62), (28.5, 73.2))
+        scores = np.random.default_rng(3).normal(size=(num_tokens, num_tokens))
+        weights = np.exp(1.6 * scores)
+        weights /= weights.sum(axis=-1, keepdims=True)
+        maps = ((22, scores, "Greys", (-2, 3)), (50, weights, WEIGHT_COLORS, (0, 0.75)))
+        for x, values, colors, (low, high) in maps:
+            extent = (x, x + 13, 86.2, 73.2)
+            options: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high, "zorder": 5}
+            self.ax.imshow(values, extent=extent, aspect="auto", **options)
+            frame = Rectangle((x, 73.2), 13, 13, fill=False, edgecolor="#555555", lw=1, zorder=5)
+            self.ax.add_patch(frame)
+        self.text(28.5, 90.6, r"$QK^{\mathsf{T}}\,/\sqrt{d_\mathrm{head}}$", 10.5)
+        self.arrow((35.8, 79.7), (49.4, 79.7))
+        self.text(42.5, 77.2, "softmax")
+        self.text(42.5, 82.4, "each row", 9.5)
+        self.text(56.5, 88.6, "weights")
+        self.text(56.5, 92.8, f"({num_tokens}, {num_tokens})")
+        self.arrow((63.8, 79.7), (74.8, 79.7))
+        self.text(69.2, 77.2, "average")
+        self.arrow((79, 71.6), (79, 75.4), color=PALETTE[2])
+        self.matrix(75.4, 75.6, 7.2, 10, PALETTE[3], 0.5)
+        self.text(79, 80.6, "$O$", 12)
+        self.text(79, 88.6, shape)
+
+
+class table:
+    """A table that a notebook shows as HTML and a terminal as text.
+
+    Args:
+        columns: header -> cells, from left to right; a number is right-aligned, text left.
+        caption: one sentence above the table, or None.
+
+    Raises:
+        ValueError: there is no column, or they differ in length.
+
+    Example:
+        >>> table({"model": ["A", "B"], "heads": [8, 12]})
+        model  heads
+        A          8
+        B         12
+    """
+
+    def __init__(self, columns: Mapping[str, Sequence[object]], caption: str | None = None) -> None:
+        lengths = {len(cells) for cells in columns.values()}
+        _check(len(lengths) == 1, "columns", "one or more of one length", sorted(lengths))
+        self.caption = caption
+        self.headers = list(columns)
+        self.columns = [[str(cell) for cell in cells] for cells in columns.values()]
+        self.right = [
+            all(re.fullmatch(r"[-−+±]?[\d., ×]*\d[^A-Za-z]*|–?", cell) for cell in cells)
+            for cells in self.columns
+        ]
+
+    def __repr__(self) -> str:
+        lines = [self.headers, *zip(*self.columns, strict=True)]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, self.right, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], kind: str, scope: str = "") -> str:
+            looks = (' class="text-right"' if right else "" for right in self.right)
+            joined = "".join(
+                f"<{kind}{scope}{look}>{html.escape(cell, quote=False)}</{kind}>"
+                for cell, look in zip(cells, looks, strict=True)
+            )
+            return f"<tr>{joined}</tr>"
+
+        caption = "" if self.caption is None else f"<caption>{html.escape(self.caption)}</caption>"
+        body = "".join(row(cells, "td") for cells in zip(*self.columns, strict=True))
+        head = row(self.headers, "th", ' scope="col"')
+        return f'<table class="table">{caption}<thead>{head}</thead><tbody>{body}</tbody></table>'

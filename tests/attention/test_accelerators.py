@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.harness import compiled
-from mha_book import attend, causal, explicit, init_multi_head, multi_head_attention, padding
+from mha_book import array_mask, attend, causal, init_multi_head, multi_head_attention, padding
 from mha_book.attention.blockwise import blockwise_attention
 from mha_book.attention.flash import flash_attention
 from mha_book.attention.operands import prepare
@@ -35,7 +35,7 @@ def causally(name: str | None) -> Callable[..., jax.Array]:
 @pytest.mark.parametrize("target", ["v5e", "v6e"])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_the_choice_is_splash_attention_and_holds_no_scores(target: str, direction: str) -> None:
-    """Not from this machine's platform: from the one that the program is lowered for."""
+    """Not from this machine's platform: from the one that `compile_for` names."""
     forward = direction == "forward"
     function = causally(None) if forward else gradients(causally(None))
     program = compiled.compile_for(
@@ -88,7 +88,7 @@ def test_the_reference_holds_the_scores() -> None:
 
 def test_what_splash_attention_cannot_serve_goes_by_blocks() -> None:
     def call(q: jax.Array, k: jax.Array, v: jax.Array, array: jax.Array) -> jax.Array:
-        return attend(q, k, v, mask=explicit(array))
+        return attend(q, k, v, mask=array_mask(array))
 
     program = compiled.compile_for(call, QUERY, KEY, KEY, ((1, 1, T), "bool"))
     assert compiled.kernels(program) == {}

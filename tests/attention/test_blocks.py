@@ -16,12 +16,12 @@ MASKS = {
     "causal, negative offset": causal(-2),
     "causal, far offset": causal(-20),
     "offset by entry": causal(jnp.array([1, -3, 30])),
-    "window": sliding_window(2, 1),
-    "window, offset": sliding_window(1, 0, query_offset=5),
+    "window": sliding_window(3, 1),
+    "window, offset": sliding_window(2, 0, query_offset=5),
     "window from the left": sliding_window(None, 2, query_offset=jnp.array([0, -1, 8])),
-    "window from the right": sliding_window(2, None),
+    "window from the right": sliding_window(3, None),
     "lengths": padding(jnp.array([11, 0, 4]), jnp.array([7, 3, 0])),
-    "all": causal(1) & sliding_window(3, query_offset=2) & padding(jnp.array([9, 2, 5])),
+    "all": causal(1) & sliding_window(4, query_offset=2) & padding(jnp.array([9, 2, 5])),
 }
 
 

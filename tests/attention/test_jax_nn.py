@@ -14,10 +14,10 @@ import pytest
 from jax._src.cudnn import fused_attention_stablehlo  # where JAX asks which GPU is here
 
 from mha_book import attend, attention_spec, causal, padding, sliding_window
-from mha_book.attention import dispatch
-from mha_book.attention.dispatch import AttentionSpec, compute_capability
+from mha_book.attention.dispatch import AttentionSpec
 from mha_book.attention.jax_nn import cudnn_attention, why_cudnn_unsupported
 from mha_book.attention.operands import prepare
+from mha_book.attention.platform import compute_capability, target_platform
 from mha_book.masks import Mask
 
 B, N, K, T, H = 2, 6, 2, 5, 16
@@ -46,7 +46,7 @@ def operands(key_length: int, batch: tuple[int, ...] = (B,)) -> list[jax.Array]:
 
 
 @pytest.mark.parametrize("batch", [(), (B,), (B, 3)])
-@pytest.mark.parametrize("mask", [None, causal(), sliding_window(2), "lengths"])
+@pytest.mark.parametrize("mask", [None, causal(), sliding_window(3), "lengths"])
 @pytest.mark.parametrize("key_length", [3, 5, 7])
 @pytest.mark.parametrize("scale", [None, 0.3, np.float32(0.3)])
 def test_it_is_given_what_it_takes(
@@ -124,7 +124,8 @@ SERVED = AttentionSpec(
         ),
         ({"wants": frozenset({"lse"})}, "not in float32"),
         ({"has_bias": True}, "slow with a bias"),
-        ({"mask_kind": frozenset({"array"})}, "slow with a bias or an array"),
+        ({"has_softcap": True}, "no soft cap"),
+        ({"mask_kind": frozenset({"array"})}, "slow with a bias, segments or an array"),
         ({"mask_kind": frozenset({"band"})}, "a window before the query"),
         ({"mask_kind": frozenset({"window", "lengths"})}, None),
         ({"mask_kind": frozenset({"causal", "lengths"})}, None),
@@ -157,7 +158,6 @@ def lowered_for_cuda(monkeypatch: pytest.MonkeyPatch, dtype: str, mask: Any) -> 
     }
     for name, answer in answers.items():
         monkeypatch.setattr(fused_attention_stablehlo, name, answer)
-    monkeypatch.setattr(dispatch, "compute_capability", lambda: (8, 0))
     query, key = (jax.ShapeDtypeStruct((2, n, LONG, 64), dtype) for n in (8, 2))
     lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
 
@@ -165,7 +165,8 @@ def lowered_for_cuda(monkeypatch: pytest.MonkeyPatch, dtype: str, mask: Any) -> 
         output, pull = jax.vjp(lambda *x: attend(*x, mask=mask(lengths)), q, k, v)
         return output, pull(d_output)
 
-    traced = jax.jit(both).trace(query, key, key, lengths, query)
+    with target_platform("cuda", (8, 0)):
+        traced = jax.jit(both).trace(query, key, key, lengths, query)
     return traced.lower(lowering_platforms=("cuda",)).as_text()
 
 
@@ -178,7 +179,7 @@ LONG = 600
     "mask, kind",
     [
         (lambda lengths: causal(), "CAUSAL"),
-        (lambda lengths: padding(lengths) & sliding_window(100), "PADDING_CAUSAL"),
+        (lambda lengths: padding(lengths) & sliding_window(101), "PADDING_CAUSAL"),
         (lambda lengths: padding(lengths, lengths), "PADDING"),
     ],
     ids=["causal", "lengths and a window", "lengths"],

@@ -74,14 +74,3 @@ def test_an_empty_piece_changes_nothing() -> None:
         found, pull = jax.vjp(lambda known: update(known, scores[:, :0], values[:0]), known)
         jax.tree.map(np.testing.assert_array_equal, found, known)
         jax.tree.map(np.testing.assert_array_equal, pull(some)[0], some)
-
-
-def test_hidden_scores_weigh_nothing() -> None:
-    scores, values = operands(2)
-    hidden = scores.at[0].set(-jnp.inf).at[1, :5].set(-jnp.inf)
-    output, lse = finalize(over([(0, 5), (5, 13)], hidden, values))
-    assert not output[0].any()
-    assert bool(jnp.isneginf(lse[0]))
-    only, _ = finalize(over([(5, 13)], scores, values))
-    np.testing.assert_allclose(output[1], only[1], atol=1e-6)
-    assert bool(jnp.isfinite(output).all())

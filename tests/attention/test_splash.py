@@ -16,7 +16,7 @@ B, N, K, H, C = 2, 2, 1, 8, 7
 MASKS = {
     "causal": (causal(), 600, 600),  # two tiles of 384, of which one of four is hidden
     "rows of tiles that see nothing": (causal(-550), 600, 600),
-    "a window": (sliding_window(100), 600, 600),
+    "a window": (sliding_window(101), 600, 600),
     "no tile at all": (causal(-700), 600, 600),
     "keys after the query alone": (Mask(lower=20), 30, 600),
     "lengths": (padding(jnp.array([0, 130]), jnp.array([30, 13])), 30, 600),

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from mha_book.storage import read_result
 from tests.book.browsing import ARGUMENTS, served
+from tests.book.extensions import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +26,19 @@ def browser(needs_browser: str) -> Iterator[Any]:
         chromium = playwright.chromium.launch(executable_path=needs_browser, args=ARGUMENTS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def attentions(needs_models: None) -> dict[str, list[Any]]:
+    """The attention parameters of all layers of both models, by name."""
+    from mha_book.models.minilm import load_minilm
+    from mha_book.models.smollm2 import load_smollm2
+
+    models = {"SmolLM2": load_smollm2(), "MiniLM": load_minilm()}
+    return {name: [x.attention for x in m.params.layers] for name, m in models.items()}
+
+
+@pytest.fixture(scope="session")
+def layer_peers() -> dict[str, Any]:
+    """What is stored of the layers of torch and transformers."""
+    return read_result(ROOT / "book" / "data" / "multi-head-layer.json")

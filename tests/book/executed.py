@@ -10,7 +10,7 @@ import numpy as np
 
 from mha_book.notation import Equation, System, parse_equations, run_loops
 from mha_book.notation.expression import key
-from mha_book.notation.variant import change
+from mha_book.notation.system import replace_equations
 from tests.book.equations import Executed
 from tests.book.extensions import ROOT, equations
 from tests.book.test_equations import page_equations
@@ -71,8 +71,8 @@ def _whole(latex: str, registered: Executed) -> str:
     shown = _shown()
     system = System.parse(shown[registered.within[0]])
     for label in registered.within[1:]:
-        system = change(system, shown[label])
-    return change(system, latex, split=registered.split).latex
+        system = replace_equations(system, shown[label])
+    return replace_equations(system, latex, split=registered.split).latex
 
 
 @functools.cache

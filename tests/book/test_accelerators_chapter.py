@@ -1,42 +1,12 @@
 """What the chapter on programs for accelerators says of compiled programs and of machines."""
 
 import json
-import math
-import re
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from benchmarks.harness import compiled as compiled_for
 from benchmarks.harness.published import CHIPS, LINKS
-from mha_book import attend
-from mha_book.attention.blocks import block_sizes
 from tests.benchmarks.paths import BENCHMARKS
-
-HEADS, WIDTH = 2, 64
-
-
-def compiled(name, length):
-    x = jax.ShapeDtypeStruct((HEADS, length, WIDTH), jnp.float32)
-    function = jax.jit(lambda *x: attend(*x, is_causal=True, implementation=name))
-    return function.lower(x, x, x).compile()
-
-
-def largest_shape(text):
-    shapes = re.findall(r"\b(?:pred|bf16|[fsu]\d+)\[([\d,]+)\]", text)
-    return max(math.prod(map(int, shape.split(","))) for shape in shapes)
-
-
-def test_blocks_store_no_array_of_pairs_and_the_reference_does():
-    length = 2048
-    sizes = block_sizes(1, length, length, HEADS, 1, position_dependent=True)
-    blocks, reference = (compiled(name, length) for name in ("blockwise", "reference"))
-    assert largest_shape(blocks.as_text()) == HEADS * sizes.queries * sizes.keys < length**2
-    assert largest_shape(reference.as_text()) == HEADS * length**2
-    rooms = [x.memory_analysis().temp_size_in_bytes for x in (blocks, reference)]
-    assert rooms[0] < 4 * length**2 < rooms[1]
 
 
 def test_the_published_values_are_those_that_jax_and_xla_are_told():
@@ -83,25 +53,6 @@ def test_a_bound_counts_each_byte_once_and_leaves_out_what_a_cache_may_keep():
     assert gpu.least_bytes(10, 5, 3) == 10  # all the rest may stay in its cache
     assert gpu.least_bytes(2**30, 2**30, 2**30) == 4 * 2**30 - 100 * 2**20
     assert round(gpu.corner) == 295
-
-
-def test_a_maximum_that_lags_behind_changes_nothing_but_what_is_summed():
-    """By loops over one row: any number in place of the maximum gives the same output."""
-    rng = np.random.default_rng(5)
-    scores, values = 6 * rng.normal(size=40), rng.normal(size=40)
-    expected = np.exp2(scores) @ values / np.exp2(scores).sum()
-    replaced = {}
-    for threshold in (0.0, 8.0):
-        m, total, output, replaced[threshold] = scores[0], 0.0, 0.0, 0
-        for score, value in zip(scores, values, strict=True):
-            if score > m + threshold:
-                total, output = total * 2 ** (m - score), output * 2 ** (m - score)
-                m, replaced[threshold] = score, replaced[threshold] + 1
-            total += 2 ** (score - m)
-            output += 2 ** (score - m) * value
-        assert abs(output / total - expected) < 1e-12
-        assert scores.max() - m <= threshold
-    assert replaced[8.0] < replaced[0.0]
 
 
 def test_the_stored_programs_say_what_the_page_says():

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from mha_book.specialization.intervals import bootstrap_interval, mean_interval
+from mha_book.specialization.intervals import bootstrap_interval
 from tests.book.verdicts import decides
 
 DATA = Path(__file__).parents[2] / "book" / "data"
@@ -54,31 +53,3 @@ def test_c25_one_model_loses_more_in_long_passages_and_short_ones_do_not_tell():
     forms = [row for case in cases for row in case["rows"] if "again" not in row["name"]]
     assert min(row["ratio"]["median"] for row in forms) > 1 / 1.3
     decides("C25", "undecided")
-
-
-def test_cases_that_were_timed_twice_are_none_that_the_page_shows():
-    twice = json.loads(TIMES.read_text(encoding="utf-8"))["settings"]["measured_again"]
-    assert twice
-    assert all(label.startswith("one layer") for label in twice)
-    page = json.loads((DATA.parent / "after-pruning.ipynb").read_text(encoding="utf-8"))
-    sources = {cell["id"]: "".join(cell["source"]) for cell in page["cells"]}
-    assert '("attention", "model")' in sources["saves"]
-
-
-def test_what_the_gates_chose_and_what_their_training_cost():
-    """No claim of the ledger: the sentence of the chapter on learned gates."""
-    quiet, study = read("gates-quiet"), read("gates")
-    learned = np.array(study["learned"]["losses"])[1:, :, -1]
-    own = np.array(quiet["gates"]["losses"])[:, :, -1]
-    ranked = np.array(quiet["ablation"]["losses"])[:, :, -1]
-    kept = np.array(study["learned"]["gates"])[1:] > 0
-    assert (np.array(quiet["gates"]["kept"]) == kept).all()
-    assert (np.array(quiet["ablation"]["kept"]).sum((2, 3)) == kept.sum((2, 3))).all()
-    middle, half = mean_interval(own - ranked)
-    assert (np.abs(middle) < half).all()  # the choice: no difference seen
-    middle, half = mean_interval(learned - own)
-    assert (middle > half).all()  # training with gates: a difference at every price
-    base = np.abs(
-        np.array(quiet["base"]["losses"])[:, -1] - np.array(study["base"]["losses"])[:, -1]
-    )
-    assert base.max() == pytest.approx(0.02, abs=0.005)  # the models are not the same to the bit

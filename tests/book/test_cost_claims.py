@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attend, init_multi_head, multi_head_attention
-from mha_book.costs import (
-    attention_size,
-    cache_bytes,
-    entry_count,
-    score_bytes,
-    traced_matmul_flops,
+from mha_book import (
+    attend,
+    init_multi_head,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
 )
+from mha_book.costs import attention_size, kv_cache_bytes, traced_matmul_flops
 from mha_book.storage import read_result
 from tests.book.verdicts import decides
 
@@ -33,10 +32,12 @@ def shapes(d, n, use_bias=False, k=None, h=None):
 def test_four_squares():
     # C04: whatever the number of heads, and under the three conditions alone.
     for n in (1, 2, 8, 512):
-        assert entry_count(shapes(512, n)) == 4 * 512**2
-    assert entry_count(shapes(512, 8, use_bias=True)) == 4 * 512**2 + 4 * 512
-    assert entry_count(shapes(512, 8, k=2)) < 4 * 512**2
-    assert entry_count(shapes(512, 8, h=128)) > 4 * 512**2
+        assert sum(x.size for x in jax.tree.leaves(shapes(512, n))) == 4 * 512**2
+    assert (
+        sum(x.size for x in jax.tree.leaves(shapes(512, 8, use_bias=True))) == 4 * 512**2 + 4 * 512
+    )
+    assert sum(x.size for x in jax.tree.leaves(shapes(512, 8, k=2))) < 4 * 512**2
+    assert sum(x.size for x in jax.tree.leaves(shapes(512, 8, h=128))) > 4 * 512**2
     decides("C04", "holds if")
 
 
@@ -45,8 +46,8 @@ def test_the_third_is_the_output_projection():
     assert 3 * 512**2 == 786_432
     for n in (1, 8):
         params = shapes(512, n)
-        assert entry_count(params) == 1_048_576
-        assert entry_count(params[:3]) == 786_432
+        assert sum(x.size for x in jax.tree.leaves(params)) == 1_048_576
+        assert sum(x.size for x in jax.tree.leaves(params[:3])) == 786_432
     rng = np.random.default_rng(0)
 
     def merged_gap(n, d=12):
@@ -98,7 +99,7 @@ def test_equal_products_and_more_scores():
     assert len({*flops.values()}) == 1
     scores = {
         n: jax.eval_shape(
-            lambda p, x: multi_head_attention(p, x, return_intermediates=True)[1].weights,
+            lambda p, x: multi_head_attention_with_intermediates(p, x)[1].weights,
             shapes(512, n),
             x,
         ).size
@@ -136,12 +137,10 @@ def test_growing_by_heads():
         by_heads, by_width = attention_size(d, n), attention_size(d, 8)
         assert d == 64 * n
         assert by_heads.parameter_count == by_width.parameter_count
-        assert cache_bytes(by_heads, position_count=7, bytes_per_number=2) == cache_bytes(
-            by_width, position_count=7, bytes_per_number=2
+        assert kv_cache_bytes(by_heads, position_count=7, bytes_per_element=2) == kv_cache_bytes(
+            by_width, position_count=7, bytes_per_element=2
         )
-        many, few = (
-            score_bytes(s, pair_count=49, bytes_per_number=4) for s in (by_heads, by_width)
-        )
+        many, few = (49 * s.num_heads * 4 for s in (by_heads, by_width))
         assert many * 8 == few * n
     for family, holds in (("GPT-2", True), ("Llama", True), ("T5", False), ("GPT-3", False)):
         widths = {

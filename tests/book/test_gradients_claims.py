@@ -5,12 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import init_multi_head, multi_head_attention, scaled_dot_product_attention
+from mha_book import (
+    init_multi_head,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
+    scaled_dot_product_attention,
+)
 from mha_book.multihead.dropout import Dropout
 from mha_book.multihead.gradient import multi_head_attention_vjp
 from mha_book.multihead.layer import project_heads
 from mha_book.notation import Equation, multi_head_layer
-from mha_book.notation.layer import layer_arrays
+from mha_book.notation.system import layer_arrays
 from tests.book.verdicts import decides
 
 T, N, H, C, D, B = 3, 5, 2, 7, 11, 13
@@ -80,7 +85,7 @@ def test_c06_output_weights(case):
             return multi_head_attention(params._replace(w_o=w_o), x, **options)
 
         (found,) = jax.vjp(run, params.w_o)[1](above)
-        _, inside = multi_head_attention(params, x, return_intermediates=True)
+        _, inside = multi_head_attention_with_intermediates(params, x)
         slope = claimed(O=inside.head_outputs, dL_dY=above)
         assert (relative(slope, found) < 1e-12) == (case == "plain")
         by_hand = multi_head_attention_vjp(params, x, **options)[1](above)
@@ -114,7 +119,7 @@ def test_c07_everything_else():
         assert relative(by_hand.query, d_x) < 1e-12
         assert relative(derived["X"], d_x) < 1e-12
         # Without the average of the row the softmax would be left out.
-        _, inside = multi_head_attention(params, x, return_intermediates=True)
+        _, inside = multi_head_attention_with_intermediates(params, x)
         d_weights = jnp.einsum("id,hcd,hjc->hij", above, params.w_o, inside.value)
         product = inside.weights * d_weights
         d_q = jnp.einsum("hij,hja->hia", product, inside.key) / H**0.5

@@ -5,19 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
+from mha_book import (
+    MultiHeadParams,
+    init_multi_head,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
+)
 from mha_book.multihead.grouped import repeat_kv_heads
 from tests.book.verdicts import decides
-
-
-@pytest.fixture(scope="module")
-def attentions(needs_models):
-    """The attention parameters of all layers of both models, by name."""
-    from mha_book.models.minilm import load_minilm
-    from mha_book.models.smollm2 import load_smollm2
-
-    models = {"SmolLM2": load_smollm2(), "MiniLM": load_minilm()}
-    return {name: [x.attention for x in m.params.layers] for name, m in models.items()}
 
 
 def singular_values(params):
@@ -99,30 +94,10 @@ def test_identical_heads_and_the_sum():
     without = start._replace(w_o=start.w_o.at[1].set(0.0))
     slopes = [jax.grad(loss)(p).w_o[0] for p in (start, without)]
     assert np.abs(slopes[0] - slopes[1]).max() > 1e-3
-    y, inside = multi_head_attention(start, x, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(start, x)
     parts = jnp.einsum("...hic,hcd->...hid", inside.head_outputs, start.w_o)
     np.testing.assert_allclose(y, parts.sum(axis=1), atol=1e-5)
     decides("C14", "corrected")
-
-
-@pytest.mark.needs_models
-def test_what_heads_add_is_not_one_answer(attentions):
-    """In MiniLM the parts of two heads point in unlike directions, and no head stands alone."""
-    from mha_book.models.minilm import encode, load_minilm, tokenize
-
-    minilm = load_minilm()
-    token_ids, lengths = tokenize(minilm, ["The harbour froze early, so no ship could leave."])
-    with jax.numpy_rank_promotion("allow"):
-        _, records = encode(minilm.params, token_ids, lengths, return_intermediates=True)
-    for record, params in zip(records, attentions["MiniLM"], strict=True):
-        o = np.asarray(record.intermediates.head_outputs[0], np.float64)
-        parts = np.einsum("hic,hcd->hid", o, np.asarray(params.w_o, np.float64))
-        flat = (parts - parts.mean(axis=1, keepdims=True)).reshape(len(o), -1)
-        unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
-        cosines = np.abs((unit @ unit.T)[np.triu_indices(len(o), 1)])
-        assert np.median(cosines) < 0.15
-        whole = flat.sum(axis=0)
-        assert ((unit @ whole) ** 2 / (whole @ whole)).max() < 0.6
 
 
 def sizes(attention):
@@ -164,17 +139,3 @@ def test_c27_some_features_have_a_favorite_head_beyond_chance(attentions):
         assert least <= favored <= most < features / 20
         assert abs(np.median(typical)) < 0.03  # in the typical feature nearly as by chance
     decides("C27", "holds if")
-
-
-def test_c27_the_mix_is_a_sum_of_one_fixed_term_a_head():
-    params = init_multi_head(jax.random.key(0), 12, 3)
-    run = jax.jit(multi_head_attention)
-    draw = np.random.default_rng(0)
-    for _ in range(2):
-        x = jnp.asarray(draw.normal(size=(5, 12)), jnp.float32)
-        parts = [run(params, x, gates=jnp.eye(3)[head]) for head in range(3)]
-        np.testing.assert_allclose(run(params, x), sum(parts), atol=1e-5)
-        # Whatever the input: three times the gates are three times the output.
-        np.testing.assert_allclose(
-            run(params, x, gates=jnp.array([3.0, 0.0, 0.0])), 3 * parts[0], atol=1e-5
-        )

@@ -1,7 +1,5 @@
 """The evidence for the claims of the chapter on the multi-head layer."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,14 +11,13 @@ from mha_book import (
     identity_params,
     init_multi_head,
     multi_head_attention,
+    multi_head_attention_with_intermediates,
     unfuse,
 )
 from mha_book.multihead.layer import project_heads
-from tests.book import gates
 from tests.book.verdicts import decides
 from tests.scripts import regenerate_layer_peers as peers
 
-DATA = gates.ROOT / "book" / "data" / "multi-head-layer.json"
 P, Q, Z = np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.zeros(2)
 PAIRS = np.array([[P, P], [Q, Q], [P, Q]])
 PAIR_TARGET = PAIRS.max(axis=1, keepdims=True)
@@ -146,7 +143,7 @@ def test_six_equations():
     """They are the layer without biases; with biases they are not."""
     params = init_multi_head(jax.random.key(0), 7, 3, head_dim=5, value_dim=2)
     x = np.random.default_rng(0).normal(size=(4, 7))
-    output, inside = multi_head_attention(params, narrow(x), return_intermediates=True)
+    output, inside = multi_head_attention_with_intermediates(params, narrow(x))
     arrays, y = by_index(params, x)
     for mine, theirs in zip(arrays, inside, strict=True):
         np.testing.assert_allclose(theirs, mine, atol=1e-5)
@@ -161,23 +158,13 @@ def test_concatenation_is_a_sum():
     """Side by side and multiplied, or each head's part added: the same."""
     params = init_multi_head(jax.random.key(1), 7, 5, head_dim=3, value_dim=2)
     x = jax.random.normal(jax.random.key(2), (4, 7))
-    output, inside = multi_head_attention(params, x, return_intermediates=True)
+    output, inside = multi_head_attention_with_intermediates(params, x)
     o = np.asarray(inside.head_outputs, np.float64)
     w_o = np.asarray(params.w_o, np.float64)
     wide = np.concatenate(list(o), axis=1) @ np.concatenate(list(w_o), axis=0)
     np.testing.assert_allclose(wide, np.einsum("hic,hcd->id", o, w_o), atol=1e-12)
     np.testing.assert_allclose(output, sum(o[h] @ w_o[h] for h in range(5)), atol=1e-5)
     decides("C03", "confirmed")
-
-
-@pytest.fixture(scope="module")
-def attentions(needs_models):
-    """The attention parameters of all layers of both models, by name."""
-    from mha_book.models.minilm import load_minilm
-    from mha_book.models.smollm2 import load_smollm2
-
-    models = {"SmolLM2": load_smollm2(), "MiniLM": load_minilm()}
-    return {name: [x.attention for x in m.params.layers] for name, m in models.items()}
 
 
 @pytest.mark.needs_models
@@ -220,7 +207,7 @@ def test_every_head_reaches_every_feature(attentions):
     x = jax.random.normal(jax.random.key(6), (4, 6))
 
     def head_output(u, h):
-        return multi_head_attention(params, u, return_intermediates=True)[1].head_outputs[h, 0]
+        return multi_head_attention_with_intermediates(params, u)[1].head_outputs[h, 0]
 
     for h in range(3):
         slopes = jax.jacobian(head_output)(x, h)  # (H, T, D)
@@ -247,7 +234,7 @@ def test_worked_example():
     with jax.enable_x64(True):
         eye = jnp.eye(2, dtype=jnp.float64)
         params = identity_params(2, 2, jnp.float64)
-        steps = multi_head_attention(params, eye, return_intermediates=True)
+        steps = multi_head_attention_with_intermediates(params, eye)
         output, inside = jax.tree.map(np.asarray, steps)
     assert output.dtype == np.float64
     p = np.e / (np.e + 1)
@@ -268,18 +255,16 @@ def test_worked_example():
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_rows_that_look_at_the_diagonal(n):
     """n rows of n²; the output's diagonal belongs to the values, not to the attention."""
-    output, inside = multi_head_attention(
-        identity_params(n, n), jnp.eye(n), return_intermediates=True
-    )
+    output, inside = multi_head_attention_with_intermediates(identity_params(n, n), jnp.eye(n))
     own = np.diagonal(inside.weights, axis1=1, axis2=2)
     np.testing.assert_array_equal(own > 1 / n + 1e-6, np.eye(n, dtype=bool))
     eye = jnp.eye(n)
-    turned, same = multi_head_attention(
-        identity_params(n, n), eye, eye, eye[::-1], return_intermediates=True
+    turned, same = multi_head_attention_with_intermediates(
+        identity_params(n, n), eye, eye, eye[::-1]
     )
     np.testing.assert_array_equal(same.weights, inside.weights)
     assert np.abs(turned - output).max() > 0.1
-    one = multi_head_attention(identity_params(n, 1), eye, return_intermediates=True)[1].weights
+    one = multi_head_attention_with_intermediates(identity_params(n, 1), eye)[1].weights
     assert (np.argmax(one[0], axis=1) == np.arange(n)).all()
     decides("C49", "corrected")
 
@@ -299,7 +284,7 @@ def test_without_projections():
     np.testing.assert_allclose(blind[:, :2], output[:, :2], atol=1e-6)
     projected = init_multi_head(jax.random.key(7), 8, 4)
     before, after = (
-        multi_head_attention(projected, narrow(u), return_intermediates=True)[1].head_outputs[0]
+        multi_head_attention_with_intermediates(projected, narrow(u))[1].head_outputs[0]
         for u in (x, changed)
     )
     assert np.abs(before - after).max() > 0.01
@@ -342,31 +327,12 @@ def test_capacity():
 # What the chapter says of torch and transformers: the stored facts, and torch itself.
 
 
-def stored():
-    facts = json.loads(DATA.read_text(encoding="utf8"))
-    assert set(facts.pop("provenance")) >= {"command", "torch", "transformers"}
-    return facts
-
-
-def test_flax_and_equinox_project_three_times():
-    """One product for all heads of a projection, three projections."""
-    import equinox
-    from flax import nnx
-
-    flax = nnx.MultiHeadAttention(8, 64, decode=False, rngs=nnx.Rngs(0))
-    kernels = [getattr(flax, name).kernel.shape for name in ("query", "key", "value")]
-    assert kernels == [(64, 8, 8)] * 3
-    layer = equinox.nn.MultiheadAttention(8, 64, key=jax.random.key(0))
-    names = ("query_proj", "key_proj", "value_proj")
-    assert [getattr(layer, name).weight.shape for name in names] == [(64, 64)] * 3
-
-
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("default")
-def test_products_of_public_implementations():
+def test_products_of_public_implementations(layer_peers):
     """None multiplies head by head; nn.MultiheadAttention and GPT-2 fuse, BERT and Llama do not."""
     found = peers.peer_products()
-    assert found == stored()["products"]
+    assert found == layer_peers["products"]
     assert found["torch nn.MultiheadAttention, self-attention"] == [192, 64]
     assert found["transformers GPT2Attention"] == [192, 64]
     assert found["transformers BertSelfAttention"] == [64, 64, 64]

@@ -1,23 +1,17 @@
-"""The page on positions: order-blindness on real models, and a slice of the stored data."""
+"""The pages on positions and on what lies beyond the trained length: slices of their data."""
 
 import json
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from experiments import positions
 from experiments.heads import windows
-from mha_book.models import minilm, smollm2
-from mha_book.models.tokens import tokenize
-from mha_book.multihead.layer import multi_head_attention
-from mha_book.specialization.intervals import mean_interval
+from mha_book.models import smollm2
 
 DATA = Path(__file__).parents[2] / "book" / "data" / "positions.json"
 SIZES = positions.Sizes()
-SENTENCE = "The judge asked the lawyer, and the lawyer lied to the judge."
 pytestmark = pytest.mark.unoptimized
 
 
@@ -29,40 +23,6 @@ def stored():
 @pytest.fixture(scope="module")
 def decoder(needs_models):
     return smollm2.load_smollm2()
-
-
-@pytest.mark.usefixtures("needs_models")
-def test_an_encoder_without_positions_is_blind_to_order():
-    model = minilm.load_minilm()
-    ids, lengths = tokenize(model, [SENTENCE])
-    order = np.random.default_rng(0).permutation(ids.shape[1])
-    table = model.params.embeddings
-    blind = model.params._replace(embeddings=table._replace(position=0 * table.position))
-    run = jax.jit(minilm.encode)
-    gaps = []
-    for params in (blind, model.params):
-        one, other = (run(params, x, lengths)[-1][0] for x in (ids, ids[:, order]))
-        gaps.append(float(abs(one[order] - other).max()))
-    assert gaps[0] < 1e-4 < 0.3 < gaps[1]
-
-
-def test_a_causal_decoder_without_positions_is_blind_in_its_first_layer_alone(decoder):
-    ids, _ = tokenize(decoder, [SENTENCE])
-    last = ids.shape[1] - 1
-    inner = np.random.default_rng(0).permutation(np.arange(1, last))
-    mixed = ids[:, np.concatenate(([0], inner, [last]))]
-    still = jnp.zeros((last + 1, decoder.config.head_dim // 2))
-
-    def stream(ids, angles, layers):
-        short = decoder.params._replace(layers=decoder.params.layers[:layers])
-
-        def attention(number, layer, x, normalized):
-            return multi_head_attention(layer.attention, normalized, is_causal=True, angles=angles)
-
-        return smollm2.hidden_states(short, ids, attention)[0, -1]
-
-    gaps = [float(abs(stream(ids, still, n) - stream(mixed, still, n)).max()) for n in (1, 2)]
-    assert gaps[0] < 1e-4 < 1e-2 < gaps[1]
 
 
 def test_the_stored_heads_are_those_of_the_packaged_weights(stored, decoder):
@@ -85,20 +45,22 @@ def test_the_stored_heads_are_those_of_the_packaged_weights(stored, decoder):
                 assert value[0] == pytest.approx(kept[0], abs=2e-3), (head, way, name)
 
 
-def test_one_head_is_made_by_the_rotation_and_its_control_by_content(stored):
-    def interval(head, way, measure):
-        mean, half = mean_interval(stored["heads"][head][way][measure])
-        return mean - half, mean + half
-
-    even = {name: np.mean(x) for name, x in stored["heads"]["even"].items()}
-    back, same = "previous token", "same token"
-    assert interval("16.0", "content frozen", back)[0] > interval("16.0", "whole", back)[1]
-    assert interval("16.0", "rotation frozen", back)[1] < even[back]
-    assert interval("8.1", "rotation frozen", same)[0] > 3 * even[same]
-    assert interval("8.1", "content frozen", same)[1] < even[same]
-    margin = stored["heads"]["16.0"]["margin"]
-    parts = sum(np.array(x) for name, x in margin.items() if name != "whole")
-    np.testing.assert_allclose(parts, margin["whole"], atol=1e-3)  # the split is exact
-    others = [x for x in stored["heads"] if x.startswith("16.") and x != "16.0"]
-    assert len(others) == 8
-    assert max(np.mean(stored["heads"][x]["whole"][back]) for x in others) < 0.2
+@pytest.mark.slow
+def test_the_stored_losses_are_those_of_the_packaged_weights(stored, decoder):
+    (text,) = positions.long_texts(decoder, 1, SIZES.length)
+    assert {x: text[x] for x in ("year", "president")} == stored["texts"][0]
+    ids = jnp.asarray(text["ids"][: SIZES.bucket])  # what stands later changes nothing before
+    place = jnp.arange(len(ids))
+    for way in positions.SCHEMES:
+        angles = positions.scheme_angles(way, place, decoder.config, SIZES.factor)
+        losses = positions.long_losses(
+            decoder.params, ids, angles, config=decoder.config, chunk=SIZES.bucket
+        )
+        assert losses.mean() == pytest.approx(stored["losses"][way][0][0], abs=2e-3)
+    short = windows(decoder, "validation", SIZES.short_texts, SIZES.context + SIZES.after)[:1]
+    far = SIZES._replace(gaps=SIZES.gaps[-1:])
+    again = positions.read_gaps(decoder, short, far)
+    for scheme in positions.SCHEMES:
+        assert again[scheme][0][0] == pytest.approx(stored["gaps"][scheme][-1][0], abs=1e-2)
+    kept = stored["gaps"]["no rotation"][0]
+    assert again["no rotation"][0] == pytest.approx(kept, abs=1e-2)

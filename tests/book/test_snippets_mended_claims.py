@@ -1,7 +1,5 @@
 """The evidence for the claims of the page of mended snippets."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,13 +10,11 @@ from mha_book import (
     combine_heads,
     init_multi_head,
     multi_head_attention,
+    multi_head_attention_with_intermediates,
     split_heads,
 )
-from tests.book import gates
 from tests.book.verdicts import decides
 from tests.scripts import regenerate_layer_peers as peers
-
-DATA = gates.ROOT / "book" / "data" / "multi-head-layer.json"
 
 
 def narrow(x):
@@ -60,10 +56,10 @@ def test_attention_weights_are_computed():
     """They change with the input and grow with its length; the parameters do neither."""
     params = init_multi_head(jax.random.key(3), 6, 3)
     x = jax.random.normal(jax.random.key(4), (5, 6))
-    _, first = multi_head_attention(params, x, return_intermediates=True)
-    _, second = multi_head_attention(params, x[::-1] * 2, return_intermediates=True)
+    _, first = multi_head_attention_with_intermediates(params, x)
+    _, second = multi_head_attention_with_intermediates(params, x[::-1] * 2)
     assert np.abs(first.weights - second.weights).max() > 0.01
-    _, longer = multi_head_attention(params, jnp.tile(x, (2, 1)), return_intermediates=True)
+    _, longer = multi_head_attention_with_intermediates(params, jnp.tile(x, (2, 1)))
     assert first.weights.shape == (3, 5, 5)
     assert longer.weights.shape == (3, 10, 10)
     forms = jnp.einsum("bha,dha->hbd", params.w_q, params.w_k)
@@ -87,15 +83,9 @@ def test_interface():
 # What the page says of torch: the stored facts, and torch itself.
 
 
-def stored():
-    facts = json.loads(DATA.read_text(encoding="utf8"))
-    assert set(facts.pop("provenance")) >= {"command", "torch", "transformers"}
-    return facts
-
-
-def test_the_stored_layer_of_torch_is_ours():
+def test_the_stored_layer_of_torch_is_ours(layer_peers):
     """The numbers that torch made agree with this package, for both orders of the axes."""
-    small = stored()["small_layer"]
+    small = layer_peers["small_layer"]
     d, n = small["d_model"], small["num_heads"]
     into = [narrow(w.T.reshape(d, n, d // n)) for w in np.split(peers.pattern(3 * d, d), 3)]
     w_o = narrow(peers.pattern(d, d, start=1000).T.reshape(n, d // n, d))
@@ -110,10 +100,10 @@ def test_the_stored_layer_of_torch_is_ours():
 
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("default")
-def test_the_split_module():
+def test_the_split_module(layer_peers):
     """One piece, the whole input; dropout 64; the heads are those of the layer inside."""
     found = peers.module_facts()
-    assert found == stored()["split_module"]
+    assert found == layer_peers["split_module"]
     assert found["pieces"] == 1
     assert found["shape_of_a_piece"] == found["input_shape"]
     assert (found["third_argument"], found["dropout_of_the_layer"]) == ("dropout", 64.0)
@@ -123,11 +113,3 @@ def test_the_split_module():
     assert found["changed_by_entry_0_of_axis_0"] == [True, True]
     assert found["changed_by_entry_0_of_axis_1"] == [True, False]
     decides("C37", "refuted")
-
-
-@pytest.mark.needs_torch
-@pytest.mark.filterwarnings("default")
-def test_torch_makes_the_stored_numbers():
-    small = stored()["small_layer"]
-    for first, name in ((True, "output_batch_first"), (False, "output_batch_second")):
-        np.testing.assert_allclose(peers.small_layer(first), small[name], atol=1e-5)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.costs import attention_size, cache_bytes, latent_size, pair_matmul_flops
+from mha_book.costs import attention_size, forward_matmul_flops, kv_cache_bytes, latent_size
 from mha_book.notation import System
 from tests.book.equations import EXECUTED
 from tests.book.executed import _given, _shown, _whole
@@ -68,14 +68,14 @@ def table():
 
 def counts(size, kept):
     """What the package's formulas say: products of weights once, of pairs for all positions."""
-    operations = 2 * size.weight_count + pair_matmul_flops(size, pair_count=LENGTH)
+    operations = 2 * size.weight_count + forward_matmul_flops(size, pair_count=LENGTH)
     return size.weight_count / 1e6, kept, operations / 1e6
 
 
 @pytest.mark.parametrize("name, groups", [("multi-head", 32), ("grouped", 8), ("multi-query", 1)])
 def test_the_table_has_the_counts_of_the_package(name, groups):
     size = attention_size(2048, 32, groups, 64)
-    wanted = counts(size, cache_bytes(size, position_count=1, bytes_per_number=1))
+    wanted = counts(size, kv_cache_bytes(size, position_count=1, bytes_per_element=1))
     weights, kept, operations = table()[name]
     assert weights == pytest.approx(wanted[0], abs=0.06)
     assert kept == wanted[1]
@@ -85,9 +85,9 @@ def test_the_table_has_the_counts_of_the_package(name, groups):
 def test_the_latent_layer_has_the_counts_of_the_package():
     size = latent_size(2048, 32, 256, 64, 32, 64, is_absorbed=True)
     weights, kept, operations = table()["latent"]
-    assert kept == cache_bytes(size, position_count=1, bytes_per_number=1) == 288
+    assert kept == kv_cache_bytes(size, position_count=1, bytes_per_element=1) == 288
     assert weights == pytest.approx(12.1)
-    pairs = pair_matmul_flops(size, pair_count=LENGTH) / 1e6
+    pairs = forward_matmul_flops(size, pair_count=LENGTH) / 1e6
     added = 32 * LENGTH * (5 + 2) / 1e6  # softmax; the sum of both parts of a score, its factor
     assert operations - pairs - added == pytest.approx(2 * weights, abs=3)
 

@@ -1,13 +1,21 @@
-"""Evidence for the claims of papers in the chapter on variants."""
+"""Evidence for the claims of papers in the chapter on"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mha_book.attention.dispatch import attend
 from mha_book.models import smollm2
-from mha_book.multihead import MultiHeadParams, multi_head_attention, variants
-from mha_book.multihead.latent import absorbed_attention, compress, expanded_attention
+from mha_book.multihead import MultiHeadParams, multi_head_attention
+from mha_book.multihead.differential import differential_attention
+from mha_book.multihead.latent import (
+    absorbed_attention,
+    as_latent,
+    compress,
+    expanded_attention,
+)
+from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
 from tests.book.test_variants_chapter import table
 from tests.book.verdicts import decides
@@ -45,7 +53,7 @@ def trained():
 def test_p41_a_grouped_layer_is_latent(trained):
     params, x, angles = trained
     wanted = multi_head_attention(params, x, angles=angles, is_causal=True)
-    latent, beside = variants.as_latent(params), jnp.tile(angles, (1, 3))
+    latent, beside = as_latent(params), jnp.tile(angles, (1, 3))
     stored = compress(latent, x, beside)
     assert sum(part.shape[-1] for part in stored) == 2 * 3 * 64
     for form in (expanded_attention, absorbed_attention):
@@ -61,7 +69,7 @@ def test_p42_differential_is_grouped_and_a_subtraction(trained):
         w_q=jnp.stack((params.w_q, second), 2).reshape(576, 18, 64),
         w_o=jnp.stack((params.w_o, -0.3 * params.w_o), 1).reshape(18, 64, 576),
     )
-    found = variants.differential_attention(params, second, 0.3, x, angles=angles, is_causal=True)
+    found = differential_attention(params, second, 0.3, x, angles=angles, is_causal=True)
     same(found, multi_head_attention(twice, x, angles=angles, is_causal=True))
     counts = table()
     assert counts["differential"][1] == counts["multi-head"][1]
@@ -73,10 +81,13 @@ def test_p44_grouped_layers_are_tensor_products():
     with jax.enable_x64(True):
         x = draw(9, T, D)
         for kv_heads in (N, K, 1):
-            product = variants.as_tensor_product(layer(kv_heads))
-            assert product.k_heads.ndim == 2  # of no position
-            wanted = multi_head_attention(layer(kv_heads), x)
-            same(variants.tensor_product_attention(product, x), wanted)
+            p = layer(kv_heads)
+            q, k, v = project_qkv(p, x)
+            # Factors that no position makes: 1 where a query head reads a key head.
+            reads = np.repeat(np.eye(kv_heads), N // kv_heads, axis=0)
+            products = (jnp.einsum("hn,nja->hja", reads, y) for y in (k, v))
+            heads = attend(q, *products, layout="NTH")
+            same(project_output(p, heads), multi_head_attention(p, x))
     decides("P44", "confirmed")
 
 
@@ -87,11 +98,11 @@ def test_p46_linear_knocking_heads_are_other_weights():
         q, k = (np.einsum("ib,bha->hia", x, w) for w in (p.w_q, p.w_k))
         raised = np.exp(np.einsum("hia,hja->hij", q, k) / np.sqrt(H))
         heads = raised / raised.sum(axis=-1, keepdims=True) @ v
-        merged = multi_head_attention(variants.knocking_heads(p, t_v=t), x)
+        merged = multi_head_attention(p._replace(w_v=p.w_v @ t), x)
         same(merged, np.einsum("hic,hcd->id", heads, p.w_o))
         # No feature of one head reaches another: without head 0 the others' outputs stay.
         other = p._replace(w_v=p.w_v.at[:, 0].set(0), w_o=p.w_o.at[0].set(0))
-        left = multi_head_attention(variants.knocking_heads(other, t_v=t), x)
+        left = multi_head_attention(other._replace(w_v=other.w_v @ t), x)
         same(left, np.einsum("hic,hcd->id", heads[1:], p.w_o[1:]))
     decides("P46", "corrected")
 

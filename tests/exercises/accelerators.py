@@ -31,17 +31,10 @@ def rows(operations, moved, size, group):
 ANSWERS = [
     ("largest", largest, "passed"),
     ("largest", lambda text: largest(text, bits_of_pred=32), "expected 4000 bytes; got 16000"),
-    ("largest", lambda text: "f32", "expected a whole number of bytes; got str"),
     ("computed", computed, "passed"),
     ("computed", lambda n, t, b, c: n * (t // b) ** 2, "are left out"),
-    ("computed", lambda *x: computed(*x, diagonal=-1), "on the diagonal are computed"),
-    ("computed", lambda n, *x: computed(1, *x), "that is for one head"),
-    ("computed", lambda *x: 7, "expected 75; got 7"),
     ("block", block, "passed"),
     ("block", lambda *x: block(*x, step=1), "is no multiple of 128"),
-    ("block", lambda *x: 0, "expected 128; got 0"),
     ("rows", rows, "passed"),
     ("rows", lambda o, m, s, g: rows(o, m, s, 1), "are rows too"),
-    ("rows", lambda o, m, s, g: rows(o, m, 2, g), "1 bytes to a number"),
-    ("rows", lambda *x: 7, "expected 300; got 7"),
 ]

@@ -22,18 +22,11 @@ def slope(f, x):
 
 ANSWERS = [
     ("values", lambda: VALUES, "passed"),
-    ("sink", sink, "passed"),
-    ("block", block, "passed"),
-    ("slope", slope, "passed"),
     ("values", lambda: 3, "LaTeX as a string"),
-    ("values", lambda: VALUES.replace("V^{kjc}", "V^{jc}"), "expected the left side"),
-    ("values", lambda: VALUES + r" W^{g}", "the weights and dL/dO"),
-    ("values", lambda: VALUES + r" \cdot 2", "other numbers"),
+    ("sink", sink, "passed"),
     ("sink", lambda a, d_a: a * (1 - a) * d_a, "diagonal of the Jacobian"),
-    ("sink", lambda a, d_a: a * d_a, "depend on score j"),
-    ("sink", lambda a, d_a: a[0], "array of shape"),
+    ("block", block, "passed"),
     ("block", lambda *given: given[0], "three arrays"),
-    ("block", lambda *given: block(*given)[::-1], "d_q of shape"),
-    ("block", lambda *given: block(*given, scale=0.25), "is not that of all keys"),
+    ("slope", slope, "passed"),
     ("slope", lambda f, x: (f(x + 1e-6) - f(x - 1e-6)) / 2e-6, "on the scale of x"),
 ]

@@ -11,20 +11,8 @@ def distance(weights):
 ANSWERS = [
     ("share-on", lambda w, j: w[:, j].mean(), "passed"),
     ("share-on", lambda w, j: w[j].mean(), "mean over a row"),
-    ("share-on", lambda w, j: w[:, j].sum(), "not their mean"),
-    ("share-on", lambda w, j: w[:, j], "expected one number; got shape (5,)"),
-    ("share-on", lambda w, j: 0.0, "on an example"),
-    ("share-on", lambda w: 0.0, "TypeError"),
     ("mean-distance", lambda w: (w * distance(w)).sum(-1).mean(), "passed"),
     ("mean-distance", lambda w: (w * distance(w)).sum(), "not their mean"),
-    (
-        "mean-distance",
-        lambda w: (w * np.subtract.outer(range(5), range(5))).sum(-1).mean(),
-        "cancel",
-    ),
-    ("mean-distance", lambda w: (w * distance(w)).mean(), "on an example"),
     ("previous-share", lambda text: 0.95, "passed"),
     ("previous-share", lambda text: 0.2, "above 0.9"),
-    ("previous-share", lambda text: 7.0, "between 0 and 1"),
-    ("previous-share", lambda text: np.zeros(3), "expected one number"),
 ]

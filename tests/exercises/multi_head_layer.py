@@ -20,35 +20,11 @@ def from_gpt2(c_attn, c_proj, num_heads):
     return FusedMultiHeadParams(into, c_proj.reshape(num_heads, d // num_heads, d))
 
 
-def interleaved(c_attn, c_proj, num_heads):
-    right = from_gpt2(c_attn, c_proj, num_heads)
-    d = len(c_attn)
-    return right._replace(
-        w_qkv=jnp.swapaxes(c_attn.reshape(d, d // num_heads, 3 * num_heads), 1, 2)
-    )
-
-
 ANSWERS = [
     ("best-one-head", lambda: BEST, "passed"),
-    ("best-one-head", lambda: BEST + 0.009, "passed"),  # no single head errs by less than 1/4
     ("best-one-head", lambda: BEST + 0.02, "the error for"),
-    ("best-one-head", lambda: np.eye(2), "the error for pq is 0.50"),
-    ("best-one-head", lambda: 2 * np.eye(2), "the error for pp is 1.00"),
-    ("best-one-head", lambda: np.ones(2), "expected a matrix of shape (2, 2)"),
     ("reorder", reorder, "passed"),
     ("reorder", lambda params, order: params, "w_q is still in the old order"),
-    ("reorder", lambda p, order: reorder(p, order, False), "w_o is still in the old order"),
-    ("reorder", lambda p, order: reorder(p, np.argsort(order)), "the other way round"),
-    ("reorder", lambda p, order: reorder(p, [0, 2, 1]), "its head 0 should be head 2"),
-    ("reorder", lambda p, order: p.w_q, "expected MultiHeadParams"),
-    ("reorder", lambda p, order: p._replace(w_q=p.w_q[0]), "w_q: expected shape"),
     ("from-gpt2", from_gpt2, "passed"),
-    ("from-gpt2", lambda c, p, n: (c, p), "expected FusedMultiHeadParams"),
     ("from-gpt2", lambda c, p, n: FusedMultiHeadParams(c, p), "w_qkv: expected shape"),
-    ("from-gpt2", interleaved, "w_qkv: the shape is right"),
-    (
-        "from-gpt2",
-        lambda c, p, n: from_gpt2(c, p.T, n),
-        "w_o: the shape is right",
-    ),
 ]

@@ -1,7 +1,5 @@
 """The exercises on attention without stored scores: right answers, wrong ones with hints."""
 
-import math
-
 import numpy as np
 
 
@@ -42,30 +40,10 @@ def visited(length, w, rows, keys, *, start=1):
 ANSWERS = [
     ("update", one_block(), "passed"),
     ("update", one_block(fade_output=False), "larger score: the old output has to fade"),
-    ("update", one_block(fade_total=False), "larger score: the old total has to fade"),
-    ("update", one_block(keep=False), "the old total is lost"),
-    ("update", one_block(own=True), "that is the block's own"),
-    ("update", one_block(careful=False), "not a number"),
-    ("update", lambda m, t, o, s, v: (m + 1, t, o), "the maximum is wrong"),
-    ("update", lambda m, t, o, s, v: (one_block()(m, t, o, s, v)[0], t - 7, o), "total is wrong"),
-    ("update", lambda m, t, o, s, v: o, "expected 3 arrays; got ndarray"),
-    ("update", lambda m, t, o, s, v: (m, t, o[0]), "expected the shapes"),
     ("merge", join, "passed"),
     ("merge", half, "the parts do not count alike"),
-    ("merge", lambda *x: join(*x, larger_out=False), "an exponential overflows"),
-    ("merge", lambda *x: join(*x, careful=False), "empty in both parts"),
-    ("merge", lambda a, x, b, y: (join(a, x, b, y)[0], x + y), "the log-sum-exp is not"),
-    ("merge", lambda a, x, b, y: (a, x), "the output is wrong"),
-    ("merge", lambda a, x, b, y: a, "expected 2 arrays; got ndarray"),
     ("visited", visited, "passed"),
     ("visited", lambda n, w, r, u: (n // r) * (n // u), "these are all blocks"),
-    ("visited", lambda n, w, r, u: visited(n, n, r, u), "under the window"),
-    ("visited", lambda *x: visited(*x, start=0), "has 5 keys, the query's own"),
-    ("visited", lambda n, w, r, u: w * n - w * (w - 1) // 2, "visible pairs of positions"),
-    ("visited", lambda *x: -1, "expected 21; got -1"),
     ("rises", lambda n: sum(1 / count for count in range(2, n + 1)), "passed"),
     ("rises", lambda n: sum(1 / count for count in range(1, n + 1)), "the first score is no rise"),
-    ("rises", lambda n: math.log(n) if n > 2 else (n - 1) / 2, "exactly it is a sum"),
-    ("rises", lambda n: n + 5.0, "expected 0.000; got 6.000"),
-    ("rises", lambda n: "log n", "expected a number; got str"),
 ]

@@ -20,16 +20,8 @@ def score(q, k, distance, theta):
 ANSWERS = [
     ("turn", turn, "passed"),
     ("turn", lambda pair, i, speed: turn(pair, i, speed, -1), "backwards"),
-    ("turn", lambda pair, i, speed: turn(pair, 1, speed), "position times the speed"),
-    ("turn", lambda pair, i, speed: 3.0, "two numbers"),
-    ("turn", lambda pair, i, speed: pair, "radians a position is"),
     ("score", score, "passed"),
     ("score", lambda q, k, n, theta: score(q, k, -n, theta), "the other sign"),
-    ("score", lambda q, k, n, theta: score(q, k, n, theta) / math.sqrt(len(q)), "leave"),
-    ("score", lambda q, k, n, theta: q @ k, "at distance 1 the score is"),
-    ("score", lambda q, k, n, theta: q * k, "sum over the pairs"),
     ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)[order]).max(), "passed"),
     ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)).max(), "is blind"),
-    ("blindness", lambda f, x, order: abs(f(x[order]) - f(x)[order]), "the largest difference"),
-    ("blindness", lambda f, x, order: 0.0, "multiplies by position"),
 ]

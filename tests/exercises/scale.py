@@ -20,28 +20,11 @@ def bisect(sign):
     return attempt
 
 
-def log_odds(weight):
-    return math.log(weight / (1 - weight))
-
-
 ANSWERS = [
     ("cosine", lambda d, s, w: math.log(w * (s - 1) / (1 - w)) / math.sqrt(d), "passed"),
-    ("temperature", bisect(1), "passed"),
-    (
-        "same-training",
-        lambda d, o: (d**-0.5, d**-0.5 if o == "adam" else 1 / d),
-        "passed",
-    ),
     ("cosine", lambda d, s, w: math.log(w * (s - 1) / (1 - w)), "that is the score itself"),
-    ("cosine", lambda d, s, w: math.log(w * (s - 1) / (1 - w)) / d, "not all of it"),
-    ("cosine", lambda d, s, w: math.log(w * s / (1 - w)) / math.sqrt(d), "S - 1 other keys"),
-    ("cosine", lambda d, s, w: log_odds(w) / math.sqrt(d), "the other keys count too"),
-    ("cosine", lambda d, s, w: 0.5, "expected 0."),
+    ("temperature", bisect(1), "passed"),
     ("temperature", bisect(-1), "the factor multiplies the scores"),
-    ("temperature", lambda s, e: 1.0, "the mean entropy at factor 1.000 is"),
-    ("temperature", lambda s, e: -1.0, "a positive factor"),
+    ("same-training", lambda d, o: (d**-0.5, d**-0.5 if o == "adam" else 1 / d), "passed"),
     ("same-training", lambda d, o: (1 / d, d**-0.5), "the factor of the start"),
-    ("same-training", lambda d, o: (d**-0.5, d**-0.5), "sqrt(d_k) times as long"),
-    ("same-training", lambda d, o: (d**-0.5, 1 / d), "expected the rate times"),
-    ("same-training", lambda d, o: (d**-0.5,), "expected two factors"),
 ]

@@ -26,15 +26,8 @@ def won(weights, axis=1, own=0):
 ANSWERS = [
     ("words", words, "passed"),
     ("words", lambda w, o: words(w, o, of_query=False), "a row still adds up to 1"),
-    ("words", lambda w, o: words(w, o, of_key=True), "sum over the key's tokens"),
-    ("words", lambda w, o: w, "expected shape (2, 2)"),
-    ("words", lambda w, o: 2 * words(w, o), "not right"),
     ("offset", lambda q, a: commonest(np.array(a) - np.array(q)), "passed"),
     ("offset", lambda q, a: commonest(np.array(a)), "the best fixed place"),
-    ("offset", lambda q, a: 7.0, "expected 0.75; got 7.00"),
     ("won", won, "passed"),
     ("won", lambda w: won(w, own=1), "not compared with itself"),
-    ("won", lambda w: won(w, axis=0), "within a row"),
-    ("won", lambda w: (np.diagonal(w)[:, None] >= w).sum() / (len(w) * (len(w) - 1)), "expected"),
-    ("won", lambda w: 7.0, "got 7.000"),
 ]

@@ -20,14 +20,8 @@ def parts(theta, width, length, factor, of_slow=1.0, of_fast=0.0):
 ANSWERS = [
     ("slow-pairs", slow, "passed"),
     ("slow-pairs", lambda theta, h, n: h // 2 - slow(theta, h, n), "do complete a turn"),
-    ("slow-pairs", lambda theta, h, n: 3, "expected 12 of 32; got 3"),
     ("new-base", base, "passed"),
     ("new-base", lambda theta, h, x, p: base(theta, h, 1 / x, p), "the base has to grow"),
-    ("new-base", lambda theta, h, x, p: theta * x, "pair 31 the pair is slowed by 3.83, not by 4"),
-    ("new-base", lambda theta, h, x, p: np.ones(3), "one positive number"),
     ("by-parts", parts, "passed"),
     ("by-parts", lambda *x: parts(*x, 0.0, 1.0), "leaves the others"),
-    ("by-parts", lambda *x: parts(*x, -1.0), "divide by the factor"),
-    ("by-parts", lambda *x: parts(*x, 1.0, 1.0), "pair 0, which makes"),
-    ("by-parts", lambda *x: 3.0, "for each of 32 pairs"),
 ]

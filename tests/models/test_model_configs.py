@@ -12,10 +12,9 @@ import pytest
 from mha_book import init_multi_head, multi_head_attention
 from mha_book.costs import (
     attention_size,
-    cache_bytes,
     compiled_matmul_flops,
-    entry_count,
     forward_matmul_flops,
+    kv_cache_bytes,
     latent_size,
     traced_matmul_flops,
 )
@@ -29,7 +28,6 @@ DATA = json.loads(
 MODELS = {model["name"]: model for model in DATA["models"]}
 HEADS = [name for name, model in MODELS.items() if model["latent"] is None]
 BUILT = [name for name, model in MODELS.items() if model["attention_parameters"]]
-SMALL = ["Transformer base", "MiniLM-L6", "SmolLM2 135M", "Gemma 3 1B", "Qwen3 0.6B"]
 # One model of each architecture, and each that breaks a habit: compiling all takes minutes.
 VARIED = [
     "Transformer base", "BERT-base", "GPT-2 XL", "T5-3B", "T5-11B", "MiniLM-L6", "GPT-3 175B",
@@ -79,20 +77,6 @@ def attend_causally(params, x):
     return multi_head_attention(params, x, is_causal=True)
 
 
-def test_what_the_file_holds():
-    assert len(HEADS) >= 12
-    assert len(BUILT) >= 12
-    assert len(VARIED) >= 12
-    breaking = {name for name in HEADS if MODELS[name]["head_dim"] not in (64, 128)}
-    assert breaking >= {"GPT-J 6B", "Gemma 7B", "MiniLM-L6", "Phi-2", "GPT-NeoX 20B"}
-    off = {m["name"] for m in MODELS.values() if m["num_heads"] * m["head_dim"] != m["d_model"]}
-    assert off >= {"T5-3B", "T5-11B", "Gemma 7B", "Qwen3 0.6B", "gpt-oss-120b", "PaLM 540B"}
-    for model in MODELS.values():
-        assert model["source"]
-        assert model["where"]
-        assert (model["kind"] is None) == (model["differs"] is None)
-
-
 def test_windows_as_published_and_as_the_library_has_them():
     kinds = {"Mistral 7B": "W" * 32, "Gemma 2 27B": "WF" * 23, "Gemma 3 1B": ("WWWWWF" * 5)[:26],
              "gpt-oss-120b": "WF" * 18}  # fmt: skip
@@ -133,21 +117,14 @@ def test_parameters_that_transformers_builds(name):
 
 @pytest.mark.parametrize("name", HEADS)
 def test_parameters_of_the_layer(name):
-    assert size_of(name).parameter_count == entry_count(shapes_of(name))
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_parameters_of_a_layer_that_is_there(name):
-    params = jax.jit(draw(name))(jax.random.key(0))
-    assert size_of(name).parameter_count == sum(p.size for p in jax.tree.leaves(params))
+    assert size_of(name).parameter_count == sum(x.size for x in jax.tree.leaves(shapes_of(name)))
 
 
 @pytest.mark.parametrize("name", VARIED)
-def test_products_of_the_compiled_layer(name):
+def test_products_of_the_layer(name):
     x = jax.ShapeDtypeStruct((1, LENGTH, MODELS[name]["d_model"]), jnp.float32)
     expected = forward_matmul_flops(size_of(name), token_count=LENGTH, pair_count=LENGTH**2)
     assert traced_matmul_flops(attend_causally, shapes_of(name), x) == expected
-    assert compiled_matmul_flops(attend_causally, shapes_of(name), x) == expected
 
 
 @pytest.mark.parametrize("name", VARIED)
@@ -159,7 +136,7 @@ def test_bytes_of_the_cache(name):
         for weight, bias in ((params.w_k, params.b_k), (params.w_v, params.b_v))
     ]
     expected = sum(array.size * array.dtype.itemsize for array in kept)
-    counted = cache_bytes(size_of(name), position_count=2 * LENGTH, bytes_per_number=4)
+    counted = kv_cache_bytes(size_of(name), position_count=2 * LENGTH, bytes_per_element=4)
     assert counted == expected
 
 
@@ -172,7 +149,7 @@ def test_deepseek_v3(is_absorbed):
         jax.random.key(0),
     )
     norms = m["latent"]["latent_dim"] + m["latent"]["query_latent_dim"]
-    assert size.parameter_count == entry_count(params) - norms
+    assert size.parameter_count == sum(x.size for x in jax.tree.leaves(params)) - norms
 
     def run(params, x):
         angles = rotary_angles(jnp.arange(LENGTH), m["latent"]["rotary_dim"])
@@ -183,28 +160,6 @@ def test_deepseek_v3(is_absorbed):
     expected = forward_matmul_flops(size, token_count=LENGTH, pair_count=LENGTH**2)
     assert traced_matmul_flops(run, params, x) == expected
     assert compiled_matmul_flops(run, params, x) == expected
-
-
-@pytest.mark.needs_models
-def test_the_models_that_this_book_loads():
-    from mha_book.models.minilm import CONFIG as MINILM
-    from mha_book.models.smollm2 import CONFIG as SMOLLM2
-
-    for name, config in (("MiniLM-L6", MINILM), ("SmolLM2 135M", SMOLLM2)):
-        m = MODELS[name]
-        for key in ("d_model", "num_heads", "head_dim", "num_layers"):
-            assert getattr(config, key) == m[key]
-        assert getattr(config, "num_kv_heads", config.num_heads) == m["num_kv_heads"]
-
-
-@pytest.mark.needs_models
-def test_parameters_of_trained_layers():
-    from mha_book.models.minilm import load_minilm
-
-    layers = load_minilm().params.layers
-    assert {entry_count(layer.attention) for layer in layers} == {
-        size_of("MiniLM-L6").parameter_count
-    }
 
 
 @pytest.mark.slow

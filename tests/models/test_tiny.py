@@ -1,7 +1,6 @@
 """The tiny transformer: against loops by hand, its options, and what it refuses."""
 
 import dataclasses
-import itertools
 import math
 
 import jax
@@ -13,7 +12,6 @@ from mha_book.models import tiny
 from mha_book.models.interface import LayerRecord
 from mha_book.models.tiny import TinyConfig, init_tiny
 from mha_book.multihead.dropout import Dropout
-from tests.attention.contract.cases import ANYWHERE
 
 pytestmark = pytest.mark.unoptimized
 
@@ -22,7 +20,7 @@ CONFIG = TinyConfig(
     head_dim=4, d_hidden=7,
 )  # fmt: skip
 B, T = 2, 5
-forward = jax.jit(tiny.forward, static_argnames=("implementation", "return_intermediates"))
+forward = jax.jit(tiny.forward, static_argnames="implementation")
 token_losses = jax.jit(tiny.token_losses)
 draw = jax.jit(init_tiny)
 
@@ -126,9 +124,8 @@ def test_positions_matter_where_the_model_has_them():
 
 def test_intermediates_leave_the_logits_alone():
     params, gates = model(), jnp.ones((2, 6)).at[0, 2].set(0.0)
-    logits, records = tiny.forward(
-        params, tokens(), config=CONFIG, gates=gates, return_intermediates=True
-    )
+    options = {"config": CONFIG, "gates": gates}
+    logits, records = tiny.forward_with_intermediates(params, tokens(), **options)
     np.testing.assert_array_equal(
         logits, tiny.forward(params, tokens(), config=CONFIG, gates=gates)
     )
@@ -169,81 +166,3 @@ def test_dropout_needs_a_key_and_acts_in_every_layer():
     gates = jnp.ones((2, 6)).at[0].set(0.0)  # the second layer alone still drops
     alone = [forward(params, tokens(), config=config, rng_key=k, gates=gates) for k in keys]
     assert not np.allclose(*alone, atol=1e-2)
-
-
-@pytest.mark.parametrize("name", ["reference", *sorted({*ANYWHERE} - {"reference"})])
-def test_it_trains_with_every_implementation(name):
-    params = model()
-
-    def loss(params, implementation):
-        return tiny.loss(params, tokens(), config=CONFIG, implementation=implementation)
-
-    both = jax.jit(jax.value_and_grad(loss), static_argnums=1)
-    value, gradient = both(params, name)
-    wanted, reference = both(params, "reference")
-    assert value == pytest.approx(float(wanted), rel=1e-5)
-    for got, want in zip(jax.tree.leaves(gradient), jax.tree.leaves(reference), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-5)
-
-
-def test_seeds_under_vmap_are_the_models_one_by_one():
-    keys = jax.random.split(jax.random.key(0), 3)
-    several = jax.jit(jax.vmap(lambda key: init_tiny(key, CONFIG)))(keys)
-    losses = jax.jit(jax.vmap(lambda p: tiny.loss(p, tokens(), config=CONFIG)))(several)
-
-    @jax.jit
-    def one(key: jax.Array) -> jax.Array:
-        return tiny.loss(init_tiny(key, CONFIG), tokens(), config=CONFIG)
-
-    alone = [one(key) for key in keys]
-    np.testing.assert_allclose(losses, alone, rtol=1e-5)
-    assert len(set(np.asarray(losses).tolist())) == 3
-
-
-def test_the_start_is_the_same_in_every_precision():
-    draw_in = jax.jit(init_tiny, static_argnums=(1, 2))
-    narrow = draw_in(jax.random.key(0), CONFIG, jnp.float32)
-    with jax.enable_x64(True):
-        wide = draw_in(jax.random.key(0), CONFIG, jnp.float64)
-        for a, b in zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True):
-            assert b.dtype == jnp.float64
-            np.testing.assert_array_equal(np.asarray(a, np.float64), b)
-
-
-def test_the_config_is_no_leaf():
-    logits = jax.jit(lambda p, t, c: tiny.forward(p, t, config=c))(model(), tokens(), CONFIG)
-    np.testing.assert_allclose(
-        logits, forward(model(), tokens(), config=CONFIG), rtol=1e-4, atol=1e-5
-    )
-
-
-@pytest.mark.usefixtures("no_type_checks")
-def test_bad_sizes_are_refused():
-    for change, message in (
-        ({"vocab_size": 0}, "vocab_size: expected a positive integer; got 0"),
-        ({"num_layers": 1.5}, "num_layers: expected a positive integer"),
-        ({"d_hidden": -1}, "d_hidden: expected 0 or more"),
-        ({"positions": "sinusoid"}, "positions: expected one of learned, rotary, none"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            dataclasses.replace(CONFIG, **change)
-    with pytest.raises(ValueError, match="num_heads: expected a divisor"):
-        init_tiny(jax.random.key(0), dataclasses.replace(CONFIG, head_dim=None))
-    params = model()
-    with pytest.raises(ValueError, match="token_ids: expected at most 13 tokens"):
-        forward(params, tokens(14), config=CONFIG)
-    with pytest.raises(ValueError, match="token_ids: expected two tokens or more"):
-        tiny.loss(params, tokens(1), config=CONFIG)
-    with pytest.raises(ValueError, match="gates: expected one number for each head"):
-        forward(params, tokens(), config=CONFIG, gates=jnp.ones((6,)))
-
-
-def test_kv_heads_and_widths_are_free():
-    for heads, kv_heads, head_dim in itertools.product((1, 6), (1, None), (3, 8)):
-        config = dataclasses.replace(
-            CONFIG, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim
-        )
-        params = shapes(config)
-        assert params.layers[0].attention.w_k.shape == (10, kv_heads or heads, head_dim)
-        logits = jax.eval_shape(lambda p, c=config: tiny.forward(p, tokens(), config=c), params)
-        assert logits.shape == (B, T, 11)

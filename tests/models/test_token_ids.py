@@ -7,8 +7,6 @@ import pytest
 
 from mha_book.models import minilm, smollm2, tiny
 from mha_book.models.interface import next_token_losses, real_tokens
-from mha_book.models.tokens import decode_characters, tokenize
-from mha_book.pruning.removal import fold_gates, mean_ablation, prune_model
 from tests.models.small import small_minilm, small_smollm2
 
 pytestmark = pytest.mark.unoptimized
@@ -84,87 +82,6 @@ def test_what_fills_a_row_up_does_not_matter(filler):
     caches = smollm2.init_caches(2, T, config=SMOLLM2.config)
     for got in smollm2.prefill(SMOLLM2.params, rows, lengths, caches, config=SMOLLM2.config):
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got))
-
-
-def test_characters_that_are_none_are_refused():
-    for strange in (-1, 3):
-        with pytest.raises(ValueError, match=f"token_ids: expected 0 to 2; got {strange}"):
-            decode_characters(jnp.array([1, strange]), "ab")
-
-
-LENGTHS = jnp.array([T], jnp.int32)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: smollm2.forward(MINILM.params, SMALL), "SmolLM2Params; got MiniLMParams"),
-        (lambda: smollm2.forward({"a": 1}, SMALL), "SmolLM2Params; got dict"),
-        (lambda: smollm2.forward(SMOLLM2, SMALL), "SmolLM2Params: write model.params; got SmolLM2"),
-        (lambda: smollm2.loss(None, SMALL), "SmolLM2Params; got NoneType"),
-        (lambda: smollm2.prefill({}, SMALL, LENGTHS, ()), "SmolLM2Params; got dict"),
-        (lambda: smollm2.decode_step({}, LENGTHS, ()), "SmolLM2Params; got dict"),
-        (lambda: smollm2.init_caches(1, 2, params={}), "SmolLM2Params; got dict"),
-        (lambda: minilm.encode(SMOLLM2.params, SMALL, LENGTHS), "MiniLMParams; got SmolLM2Params"),
-        (lambda: minilm.embed(MINILM, SMALL, LENGTHS), "MiniLMParams: write model.params"),
-        (lambda: tiny.loss(SMOLLM2.params, SMALL, config=TINY), "TinyParams; got SmolLM2Params"),
-        (lambda: tiny.forward({}, SMALL, config=TINY), "TinyParams; got dict"),
-    ],
-)
-@pytest.mark.usefixtures("no_type_checks")
-def test_parameters_of_another_model_are_refused(call, message):
-    with pytest.raises(ValueError, match=f"params: expected {message}"):
-        call()
-
-
-@pytest.mark.usefixtures("no_type_checks")
-def test_sizes_of_another_model_are_refused():
-    message = "config.num_layers: expected as many layers as params have, {}; got"
-    with pytest.raises(ValueError, match=message.format(2)):
-        smollm2.forward(SMOLLM2.params, SMALL)
-    with pytest.raises(ValueError, match=message.format(1)):
-        tiny.forward(TINY_PARAMS, SMALL, config=tiny.TinyConfig(vocab_size=101, d_model=8))
-    with pytest.raises(ValueError, match="model: expected a loaded model, which has a tokenizer"):
-        tokenize(SMOLLM2.params, ["a"])
-    with pytest.raises(ValueError, match=r"dropout: expected Dropout\(weights=0.1\) or None"):
-        tiny.TinyConfig(vocab_size=3, dropout=0.1)
-    for name in ("epsilon", "rope_theta"):
-        with pytest.raises(ValueError, match=f"{name}: expected a .* number; got 'x'"):
-            tiny.TinyConfig(vocab_size=3, **{name: "x"})
-
-
-def test_sizes_may_be_numpy_s(no_type_checks):
-    config = tiny.TinyConfig(
-        vocab_size=np.int64(101),
-        d_model=np.int32(8),
-        num_layers=np.int64(1),
-        positions="rotary",
-        epsilon=np.float32(1e-5),
-        rope_theta=np.float64(1e4),
-        head_dim=np.int64(2),
-    )
-    params = tiny.init_tiny(0, config)
-    out = tiny.forward(params, SMALL, config=config)
-    assert out.dtype == jnp.float32
-    assert np.isfinite(out).all()
-    sizes = {"epsilon": np.float64(1e-5), "rope_theta": np.float32(1e5)}
-    odd = SMOLLM2.config._replace(**sizes)
-    assert smollm2.forward(SMOLLM2.params, SMALL, config=odd).dtype == jnp.float32
-
-
-def test_what_has_no_layers_is_not_pruned(no_type_checks):
-    calls = (
-        lambda params: prune_model(params, np.ones((2, 6), bool)),
-        lambda params: fold_gates(params, jnp.ones((2, 6))),
-        lambda params: mean_ablation(params, jnp.ones((2, 6)), jnp.ones((2, 6, 10))),
-    )
-    for call in calls:
-        with pytest.raises(ValueError, match=r"params: expected the parameters .* got dict"):
-            call({})
-        with pytest.raises(
-            ValueError, match=r"params: expected .*: write model.params; got SmolLM2"
-        ):
-            call(SMOLLM2)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])

@@ -5,12 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mha_book.models.smollm2 import load_smollm2
 from mha_book.models.tokens import (
     character_vocabulary,
     decode_characters,
     encode_characters,
     evenly_spaced_windows,
     sample_windows,
+    token_strings,
+    tokenize,
 )
 
 
@@ -22,8 +25,27 @@ def test_characters_there_and_back():
     unknown = encode_characters("Zz!", letters)
     assert unknown.tolist() == [0, 0, 0]
     assert encode_characters("", letters).shape == (0,)
-    with pytest.raises(ValueError, match="characters: expected different ones in order"):
-        encode_characters("ab", "ba")
+    for call in (
+        lambda: encode_characters("ab", "ba"),
+        lambda: decode_characters(unknown, "ba"),
+    ):
+        with pytest.raises(ValueError, match="characters: expected different ones in order"):
+            call()
+    half = character_vocabulary("a\ud800")  # of a surrogate pair
+    assert decode_characters(encode_characters("\ud800a", half), half) == "\ud800a"
+
+
+@pytest.mark.needs_models
+def test_special_tokens_are_read_as_such_or_as_text():
+    model = load_smollm2()
+    text = "a<|im_end|>"
+    special, plain = (tokenize(model, [text], parse_special=x)[0][0] for x in (True, False))
+    assert token_strings(model, special)[-1] == "<|im_end|>"
+    assert len(plain) > len(special)
+    assert "".join(token_strings(model, plain)[1:]) == text
+    np.testing.assert_array_equal(tokenize(model, [text])[0][0], special)  # and set back
+    with pytest.raises(ValueError, match=r"sentences\[1\]: expected text without lone surrogates"):
+        tokenize(model, ["a", "\ud800"])
 
 
 def test_windows():

@@ -7,12 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.attention import dispatch
-from mha_book.attention import reference as attention
 from mha_book.masks import padding
 from mha_book.multihead.dropout import Dropout, draw_factors, dropout, dropout_factors
-from mha_book.multihead.layer import multi_head_attention
-from mha_book.multihead.parameters import fuse, init_multi_head
+from mha_book.multihead.layer import multi_head_attention, multi_head_attention_with_intermediates
+from mha_book.multihead.parameters import init_multi_head
 
 pytestmark = pytest.mark.unoptimized
 
@@ -37,16 +35,6 @@ def test_a_factor_is_zero_or_the_inverse_of_what_is_kept(rate):
     assert abs(kept.mean() - (1 - rate)) <= 5 * deviation
 
 
-def test_expectation_and_variance():
-    """Over keys: the mean is x and the variance x² rate / (1 - rate)."""
-    x, rate, draws = jnp.array([-2.0, 0.5, 3.0]), 0.3, 40_000
-    keys = jax.random.split(jax.random.key(5), draws)
-    samples = np.asarray(jax.vmap(lambda key: dropout(x, rate, key))(keys), np.float64)
-    variance = np.asarray(x) ** 2 * rate / (1 - rate)
-    assert np.all(np.abs(samples.mean(0) - np.asarray(x)) < 5 * np.sqrt(variance / draws))
-    np.testing.assert_allclose(samples.var(0), variance, rtol=0.05)
-
-
 def test_rate_zero_is_the_identity_and_needs_no_key():
     x = draw(3, 5)
     assert dropout(x, 0.0) is x
@@ -61,26 +49,6 @@ def test_the_same_key_gives_the_same_zeros_in_every_precision():
         wide = dropout_factors(key, 0.4, (7, 11), jnp.float64)
         assert wide.dtype == jnp.float64
         np.testing.assert_array_equal(np.asarray(wide) == 0, np.asarray(narrow) == 0)
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
-def test_rates_outside_are_refused(rate):
-    for call in (
-        lambda: dropout(jnp.ones(3), rate, jax.random.key(0)),
-        lambda: dropout_factors(jax.random.key(0), rate, (3,)),
-    ):
-        with pytest.raises(ValueError, match=r"rate: expected a probability in \[0, 1\); got"):
-            call()
-    for place in ("weights", "heads", "output"):
-        with pytest.raises(ValueError, match=rf"dropout\.{place}: expected a probability"):
-            Dropout(**{place: rate})
-
-
-def test_a_missing_key_is_an_error():
-    with pytest.raises(ValueError, match=r"rng_key: expected a PRNG key, since there is rate 0\.1"):
-        dropout(jnp.ones(3), 0.1)
-    with pytest.raises(ValueError, match=r"rng_key: .*Dropout\(weights=0.0, heads=0.2"):
-        multi_head_attention(layer(), draw(B, T, D), dropout=Dropout(heads=0.2))
 
 
 def by_hand(params, x, factors, gates):
@@ -117,37 +85,12 @@ def test_the_three_places_in_the_layer(places):
     np.testing.assert_allclose(got, by_hand(params, x, factors, gates), rtol=2e-4, atol=2e-5)
 
 
-def test_the_places_use_different_keys():
-    shape = (B, N, T, T)
-    factors = draw_factors(Dropout(0.5, 0.5, 0.5), jax.random.key(0), shape, T, T)
-    assert not np.array_equal(factors.weights, factors.heads)
-    assert not np.array_equal(factors.weights[:, 0], factors.output)
-
-
-def test_turning_a_place_off_leaves_the_others_as_they_were():
-    key, shape = jax.random.key(0), (B, N, T, T)
-    every = draw_factors(Dropout(0.5, 0.2, 0.5), key, shape, C, D)
-    some = draw_factors(Dropout(heads=0.2), key, shape, C, D)
-    np.testing.assert_array_equal(every.heads, some.heads)
-
-
-def test_separate_and_fused_drop_the_same():
-    params, x = layer(value_dim=H), draw(B, T, D)
-    options = {"dropout": Dropout(0.2, 0.2, 0.2), "rng_key": jax.random.key(3)}
-    np.testing.assert_allclose(
-        multi_head_attention(params, x, **options),
-        multi_head_attention(fuse(params), x, **options),
-        rtol=1e-5,
-        atol=1e-6,
-    )
-
-
 def test_intermediates_show_the_weights_before_dropout():
     params, x = layer(), draw(B, T, D)
-    dropped, inside = multi_head_attention(
-        params, x, dropout=Dropout(0.5), rng_key=jax.random.key(3), return_intermediates=True
+    dropped, inside = multi_head_attention_with_intermediates(
+        params, x, dropout=Dropout(0.5), rng_key=jax.random.key(3)
     )
-    plain = multi_head_attention(params, x, return_intermediates=True)
+    plain = multi_head_attention_with_intermediates(params, x)
     np.testing.assert_array_equal(inside.weights, plain[1].weights)
     np.testing.assert_allclose(inside.weights.sum(-1), 1.0, rtol=1e-6)
     again = multi_head_attention(params, x, dropout=Dropout(0.5), rng_key=jax.random.key(3))
@@ -176,38 +119,3 @@ def test_the_rates_are_no_leaves_and_survive_jit():
     got = step(x, places, key)
     want = multi_head_attention(layer(), x, dropout=places, rng_key=key)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-
-
-def test_only_implementations_that_say_so_multiply_the_weights():
-    q, factors = draw(N, T, H), jnp.ones((N, T, T))
-    request = dispatch.attention_spec(q, q, q, weight_factors=factors)
-    assert "weight_factors" in request.wants
-    assert dispatch.IMPLEMENTATIONS[dispatch.select(request).name].weight_factors
-    tpu = dispatch.select(request._replace(platform="tpu", dtype="bfloat16"))
-    assert "factors" in dict(tpu.rejected)["jax_nn"]
-    with pytest.raises(NotImplementedError, match="cannot multiply the weights"):
-        dispatch.attend(q, q, q, weight_factors=factors, implementation="jax_nn")
-
-
-@pytest.mark.parametrize("layout", ["NTH", "TNH"])
-@pytest.mark.parametrize(
-    "name", [name for name, i in dispatch.IMPLEMENTATIONS.items() if i.weight_factors]
-)
-def test_weight_factors_in_every_implementation_that_takes_them(name, layout):
-    q, k, v = draw(B, N, T, H), draw(B, K, S, H), draw(B, K, S, C)
-    factors = jnp.asarray(np.random.default_rng(0).uniform(0, 2, (B, N, T, S)), jnp.float32)
-    weights = attention.attention_weights(q, k) * factors
-    want = jnp.matmul(weights, jnp.repeat(v, N // K, axis=1))
-    if layout == "TNH":
-        q, k, v, want = (jnp.swapaxes(x, -2, -3) for x in (q, k, v, want))
-    got = dispatch.attend(q, k, v, weight_factors=factors, implementation=name, layout=layout)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.usefixtures("no_type_checks")
-def test_factors_of_the_wrong_shape_or_dtype_are_refused():
-    q = draw(N, T, H)
-    for bad in (jnp.ones((T, T)), jnp.ones((N, T, T + 1)), jnp.ones((N, T, T), bool)):
-        for call in (dispatch.attend, attention.scaled_dot_product_attention):
-            with pytest.raises(ValueError, match="weight_factors: expected"):
-                call(q, q, q, weight_factors=bad)

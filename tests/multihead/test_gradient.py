@@ -1,21 +1,18 @@
 """The layer's gradients by hand against automatic differentiation and finite differences."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
-from jax.test_util import check_grads
 
 from mha_book import (
     MultiHeadParams,
     causal,
     fuse,
-    init_multi_head,
     multi_head_attention,
     padding,
     split_heads,
@@ -23,14 +20,10 @@ from mha_book import (
 from mha_book.multihead.dropout import Dropout
 from mha_book.multihead.gradient import (
     combine_outputs_vjp,
-    gates_vjp,
-    hessian_vector_product,
-    multi_head_attention_jvp,
     multi_head_attention_vjp,
     project_heads_vjp,
-    rotate_vjp,
 )
-from mha_book.rope import rotary_angles, rotate
+from mha_book.rope import rotary_angles
 
 pytestmark = pytest.mark.unoptimized
 
@@ -91,14 +84,6 @@ def test_projection(batch: tuple[int, ...]) -> None:
     close(got, jax.vjp(forward, x, weight, bias)[1](d_heads))
 
 
-def test_projection_of_one_head_as_matrices() -> None:
-    x, weight, d_heads = draw(T, D), draw(D, N, H), draw(N, T, H)
-    d_x, d_weight, _ = project_heads_vjp(x, weight, d_heads)
-    for h in range(N):
-        close(d_weight[:, h], x.T @ d_heads[h])
-    close(d_x, sum(d_heads[h] @ weight[:, h].T for h in range(N)))
-
-
 @pytest.mark.parametrize("batch", [(), (B,), (2, B)])
 def test_output_projection(batch: tuple[int, ...]) -> None:
     """Against the sum over indices, O^{hic} dY^{id}."""
@@ -107,18 +92,6 @@ def test_output_projection(batch: tuple[int, ...]) -> None:
     close(d_w_o, jnp.einsum("...hic,...id->hcd", heads, d_output))
     close(d_heads, jnp.einsum("...id,hcd->...hic", d_output, w_o))
     close(d_b_o, d_output.reshape(-1, D).sum(0))
-
-
-def test_gates() -> None:
-    heads, gates, d_gated = draw(B, N, T, C), draw(N), draw(B, N, T, C, seed=1)
-    _, pull = jax.vjp(lambda o, g: o * g[None, :, None, None], heads, gates)
-    close(gates_vjp(heads, gates, d_gated), pull(d_gated))
-
-
-def test_rotation() -> None:
-    angles, d_rotated = rotary_angles(jnp.arange(T), H), draw(B, N, T, H)
-    _, pull = jax.vjp(lambda x: rotate(x, angles), draw(B, N, T, H, seed=1))
-    close(rotate_vjp(angles, d_rotated), pull(d_rotated)[0])
 
 
 # --- the layer ----------------------------------------------------------------------------------
@@ -221,28 +194,6 @@ def test_equals_automatic_differentiation(name: str, implementation: str) -> Non
     close(hand_gradients(name, implementation), jax.jit(run)(operands, d_output))
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_equals_finite_differences(name: str) -> None:
-    """Every entry of every weight, bias, input and gate, by central differences."""
-    operands, constants, d_output = case_of(name)
-    flat, restore = ravel_pytree(operands)
-
-    @jax.jit
-    def differences(flat: jax.Array) -> jax.Array:
-        def loss(flat: jax.Array) -> jax.Array:
-            output = multi_head_attention(**restore(flat), **constants)
-            return jnp.sum(output * d_output)
-
-        def of_one_entry(n: jax.Array) -> jax.Array:
-            step = 1e-5 * jnp.maximum(1.0, jnp.abs(flat[n]))
-            above, below = flat.at[n].add(step), flat.at[n].add(-step)
-            return (loss(above) - loss(below)) / (above[n] - below[n])
-
-        return jax.lax.map(of_one_entry, jnp.arange(flat.size), batch_size=16)
-
-    close(hand_gradients(name)[1], restore(differences(flat)), 1e-7)
-
-
 # Against the gradients in float64 of the rounded parameters and inputs, as parts of the largest
 # entry of each array. In half precision the intermediate results of the layer are rounded too.
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 5e-6), ("bfloat16", 4e-2)])
@@ -272,156 +223,3 @@ def test_narrow_dtypes(name: str, dtype: str, tolerance: float, implementation: 
 
 
 # --- what the composition is --------------------------------------------------------------------
-
-
-def test_nothing_is_differentiated_automatically(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise AssertionError("the gradient is written by hand")
-
-    for name in ("vjp", "jvp", "grad", "value_and_grad", "linearize", "linear_transpose"):
-        monkeypatch.setattr(jax, name, fail)
-    for implementation in BY_HAND:
-        operands, constants, d_output = case_of("self")
-        multi_head_attention_vjp(**operands, **constants, implementation=implementation)[1](
-            d_output
-        )
-
-
-def test_empty_rows_give_no_gradient() -> None:
-    """Where a query sees nothing, the output is the bias, and the inputs have no part in it."""
-    operands, _, _ = case_of("self, empty queries")
-    output, gradients = hand_gradients("self, empty queries")
-    nothing = jnp.broadcast_to(operands["params"].b_o[None], (T, D))
-    close(output[1], nothing)
-    close(output[0, T - 3 :], nothing[:3])
-    assert not gradients["query"][1].any()
-
-
-def test_three_paths_meet_in_self_attention() -> None:
-    params, x, d_output = params_of(), draw(B, T, D), draw(B, T, D, seed=1)
-    together = multi_head_attention_vjp(params, x)[1](d_output)
-    # The same array as three arguments has three gradients.
-    apart = multi_head_attention_vjp(params, x, x, x)[1](d_output)
-    close(together.query, apart.query + apart.key + apart.value)
-    assert together.key is None
-    assert together.value is None
-    two = multi_head_attention_vjp(params, x, x)[1](d_output)
-    close(two.key, apart.key + apart.value)
-    close(two.query, apart.query)
-    close(together.params, apart.params)
-
-
-def test_fused_gradients_are_the_separate_ones_side_by_side() -> None:
-    params, x, d_output = params_of(value_dim=H), draw(B, T, D), draw(B, T, D, seed=1)
-    separate = multi_head_attention_vjp(params, x)[1](d_output)
-    fused = multi_head_attention_vjp(fuse(params), x)[1](d_output)
-    close(fused.params, fuse(separate.params))
-    close(fused.query, separate.query)
-
-
-def test_the_key_bias_has_a_gradient_of_zero() -> None:
-    """It adds one number to all scores of a row, which the softmax does not see.
-
-    Rotated, it adds to each score of the row a number of its own, and so has a gradient.
-    """
-    _, gradients = hand_gradients("self, causal")
-    assert np.abs(gradients["params"].b_k).max() < 1e-12
-    assert np.abs(gradients["params"].b_q).max() > 1e-3
-    _, rotated = hand_gradients("rotary")
-    assert np.abs(rotated["params"].b_k).max() > 1e-3
-
-
-@pytest.mark.parametrize("implementation", BY_HAND)
-def test_a_model_trains_with_it_by_choosing_it(implementation: str) -> None:
-    """The same gradient by ``jax.grad`` of the layer that names the implementation."""
-    params, x = params_of(), draw(B, T, D)
-
-    @functools.partial(jax.jit, static_argnums=1)
-    def gradient(params: MultiHeadParams, name: str) -> MultiHeadParams:
-        def loss(params: MultiHeadParams) -> jax.Array:
-            dropping = {"dropout": EVERYWHERE, "rng_key": jax.random.key(3)}
-            y = multi_head_attention(params, x, is_causal=True, implementation=name, **dropping)
-            return jnp.mean(jnp.square(y))
-
-        return jax.grad(loss)(params)
-
-    close(gradient(params, implementation), gradient(params, "reference"))
-
-
-@pytest.mark.parametrize("implementation", BY_HAND)
-def test_second_order(implementation: str) -> None:
-    params = init_multi_head(
-        jax.random.key(0), 3, 2, num_kv_heads=1, head_dim=2, use_bias=True, dtype=jnp.float64
-    )
-    call = functools.partial(multi_head_attention, is_causal=True, implementation=implementation)
-    check_grads(jax.jit(call), (params, draw(1, 5, 3)), order=2, modes=["rev"])
-
-
-@pytest.mark.usefixtures("no_type_checks")
-@pytest.mark.parametrize(
-    "name, wrong, message",
-    [
-        ("implementation", lambda: "reference", "expected one of manual, recompute"),
-        ("key", lambda: draw(B, S, D + 1), "expected axis -1"),
-        ("gates", lambda: draw(N + 1), "expected one number for each head"),
-        ("mask", lambda: jnp.ones((B, T), bool), "expected axes"),
-        ("bias", lambda: draw(T, T), "expected axes"),
-    ],
-)
-def test_bad_input(name: str, wrong: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}: {message}"):
-        multi_head_attention_vjp(params_of(), draw(B, T, D), **{name: wrong()})
-
-
-def test_rotation_of_cross_attention_and_dropout_without_a_key() -> None:
-    params, x, angles = params_of(), draw(B, T, D), rotary_angles(jnp.arange(T), H)
-    with pytest.raises(ValueError, match="angles: expected self-attention"):
-        multi_head_attention_vjp(params, x, draw(B, T, D, seed=1), angles=angles)
-    with pytest.raises(ValueError, match="rng_key: expected"):
-        multi_head_attention_vjp(params, x, dropout=EVERYWHERE)
-
-
-# --- forward mode and second derivatives --------------------------------------------------------
-
-
-def test_forward_mode_is_the_transpose_of_reverse_mode() -> None:
-    """<d_output, dY> = <gradients, direction> for every direction."""
-    params, x, d_output = params_of(), draw(B, T, D), draw(B, T, D, seed=1)
-    direction = jax.tree.map(lambda a: draw(*a.shape, seed=2), (params, x))
-    output, tangent = multi_head_attention_jvp((params, x), direction, is_causal=True)
-    expected, pull = multi_head_attention_vjp(params, x, is_causal=True)
-    close(output, expected)
-    gradients = pull(d_output)
-    flat, _ = ravel_pytree((gradients.params, gradients.query))
-    np.testing.assert_allclose(
-        jnp.vdot(d_output, tangent), jnp.vdot(flat, ravel_pytree(direction)[0]), rtol=1e-11
-    )
-
-
-def test_hessian_vector_product_is_the_change_of_the_gradient() -> None:
-    params, x = params_of(), draw(B, T, D)
-    direction = jax.tree.map(lambda a: draw(*a.shape, seed=2), params)
-
-    def loss(params: MultiHeadParams) -> jax.Array:
-        y = multi_head_attention(params, x, is_causal=True, implementation="reference")
-        return jnp.mean(jnp.sin(y))
-
-    product = jax.jit(functools.partial(hessian_vector_product, loss))(params, direction)
-    gradient, step = jax.jit(jax.grad(loss)), 1e-5
-    above, below = (
-        gradient(jax.tree.map(lambda a, d, s=sign: a + s * step * d, params, direction))
-        for sign in (1, -1)
-    )
-    close(product, jax.tree.map(lambda a, b: (a - b) / (2 * step), above, below), 1e-7)
-
-
-def test_the_loss_is_flat_along_the_key_bias() -> None:
-    """Not only the gradient is zero there: its change in that direction is too, for all weights."""
-    params, x = params_of(), draw(B, T, D)
-    nowhere = jax.tree.map(jnp.zeros_like, params)
-    direction = nowhere._replace(b_k=draw(K, H))
-
-    def loss(params: MultiHeadParams) -> jax.Array:
-        return jnp.mean(jnp.square(multi_head_attention(params, x, implementation="reference")))
-
-    close(hessian_vector_product(loss, params, direction), nowhere)

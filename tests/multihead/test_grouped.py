@@ -8,11 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import MultiHeadParams, multi_head_attention, scaled_dot_product_attention
-from mha_book.heads import combine_heads
+from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.multihead.grouped import (
     fit_groups,
-    kv_head_index,
     mean_pool_groups,
     reinitialize_groups,
     repeat_kv_heads,
@@ -59,37 +57,6 @@ def value_and_gradient(function, params, x):
     return y, gradients
 
 
-def one_by_one(params, x, key_head):
-    """The layer head by head, each query head with the key head that ``key_head`` names."""
-    y = 0.0
-    for h in range(params.w_q.shape[1]):
-        q, k, v = (
-            x @ w[:, n]
-            for w, n in (
-                (params.w_q, h),
-                (params.w_k, key_head(h)),
-                (params.w_v, key_head(h)),
-            )
-        )
-        scores = q @ jnp.swapaxes(k, -1, -2) / np.sqrt(k.shape[-1])
-        y = y + jax.nn.softmax(scores, axis=-1) @ v @ params.w_o[h]
-    return y
-
-
-@pytest.mark.parametrize(
-    ("num_kv_heads", "key_head"),
-    [(N, lambda h: h), (1, lambda h: 0), (2, lambda h: h // 3), (3, lambda h: h // 2)],
-    ids=["multi-head", "multi-query", "two", "three"],
-)
-def test_grouped_contains_both_ends(num_kv_heads, key_head):
-    params, x = layer(num_kv_heads), inputs()
-    grouped = value_and_gradient(multi_head_attention, params, x)
-    by_hand = value_and_gradient(lambda p, x: one_by_one(p, x, key_head), params, x)
-    for ours, theirs in zip(jax.tree.leaves(grouped), jax.tree.leaves(by_hand), strict=True):
-        scale = max(1.0, float(jnp.abs(theirs).max()))
-        assert far(ours, theirs) <= 1e-6 * scale
-
-
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 6])
 def test_grouped_is_the_layer_with_repeated_heads(num_kv_heads):
     with jax.enable_x64(True):
@@ -112,57 +79,6 @@ def test_grouped_is_the_layer_with_repeated_heads(num_kv_heads):
         assert far(shared[1][1], wide[1][1]) < 1e-11
         expected = oracles.layer(jax.tree.map(np.asarray, params), np.asarray(x))
         assert far(shared[0], jnp.asarray(expected)) < 1e-12
-
-
-def test_which_key_head():
-    assert kv_head_index(6, 6).tolist() == [0, 1, 2, 3, 4, 5]
-    assert kv_head_index(6, 3).tolist() == [0, 0, 1, 1, 2, 2]
-    assert kv_head_index(6, 1).tolist() == [0] * 6
-
-
-def test_tiled_heads_are_another_layer():
-    # Repeat puts the copies of a head side by side; tile puts the whole row there again.
-    params, x = layer(2), inputs()
-    tiled = params._replace(
-        w_k=jnp.tile(params.w_k, (1, 3, 1)), w_v=jnp.tile(params.w_v, (1, 3, 1))
-    )
-    shared = run(params, x)
-    assert far(run(repeat_kv_heads(params), x), shared) < 1e-6
-    assert far(run(tiled, x), shared) > 0.1
-    by_hand = one_by_one(params, x, lambda h: h % 2)
-    assert far(run(tiled, x), by_hand) < 1e-6
-    # With one key head, or as many as query heads, there is nothing to confuse.
-    for num_kv_heads in (1, N):
-        ends = layer(num_kv_heads)
-        repeated = jnp.repeat(ends.w_k, N // num_kv_heads, axis=1)
-        assert (repeated == jnp.tile(ends.w_k, (1, N // num_kv_heads, 1))).all()
-
-
-def loop_over_groups(x, group_count, group_size, query, key, value):
-    """Query heads in groups, with keys and values from functions called in each round."""
-    outputs = []
-    for i in range(group_count):
-        k, v = key(x, i), value(x, i)
-        for j in range(group_size):
-            q = query(x, i * group_size + j)
-            outputs.append(scaled_dot_product_attention(q, k, v))
-    return outputs
-
-
-def test_a_loop_without_the_number_of_the_group_is_multi_query():
-    params, x = layer(2), inputs()[0]
-
-    def joined(key, value):
-        heads = loop_over_groups(x, 2, 3, lambda x, h: x @ params.w_q[:, h], key, value)
-        flat = combine_heads(jnp.stack(heads))
-        return flat @ params.w_o.reshape(-1, D)
-
-    named = joined(lambda x, i: x @ params.w_k[:, i], lambda x, i: x @ params.w_v[:, i])
-    unnamed = joined(lambda x, i: x @ params.w_k[:, 0], lambda x, i: x @ params.w_v[:, 0])
-    one = params._replace(w_k=params.w_k[:, :1], w_v=params.w_v[:, :1])
-    assert far(named, run(params, x)) < 1e-6
-    assert far(unnamed, run(one, x)) < 1e-6
-    assert far(unnamed, named) > 0.1
 
 
 CONVERSIONS = {
@@ -205,18 +121,6 @@ def test_mean_and_pick_by_hand():
     assert (mean.w_o == params.w_o).all()
 
 
-def test_redrawn_heads_are_new_and_as_large():
-    params = layer(use_bias=True, head_dim=64, value_dim=96)
-    drawn = reinitialize_groups(jax.random.key(3), params, 2)
-    other = reinitialize_groups(jax.random.key(4), params, 2)
-    for name in ("w_k", "w_v"):
-        old, new = getattr(params, name), getattr(drawn, name)
-        assert float(jnp.std(new) / jnp.std(old)) == pytest.approx(1.0, abs=0.05)
-        assert far(new, getattr(other, name)) > 0.1
-    assert not drawn.b_k.any()
-    assert not drawn.b_v.any()
-
-
 def squared_change(before, after):
     """How far the two products of every head are from what they were, all heads together."""
     before, after = repeat_kv_heads(before), repeat_kv_heads(after)
@@ -256,37 +160,3 @@ def test_the_fit_is_the_best_that_there_is(k):
         noise = jnp.asarray(noise, jnp.float32)
         moved = squared_change(params, fitted._replace(**{name: weight + noise}))
         assert sum(moved) > sum(best)
-
-
-def test_the_fit_keeps_more_of_the_output():
-    params, x = layer(use_bias=True), inputs()
-    y = run(params, x)
-    errors = {
-        n: float(jnp.mean((run(convert(params, 2), x) - y) ** 2))
-        for n, convert in CONVERSIONS.items()
-    }
-    assert errors["fit"] < min(errors[name] for name in ("mean", "pick", "redraw"))
-
-
-def test_a_bias_of_the_keys_changes_nothing():
-    params, x = layer(use_bias=True), inputs()
-    without = params._replace(b_k=jnp.zeros_like(params.b_k))
-    assert far(run(params, x), run(without, x)) < 2e-6
-
-
-@pytest.mark.parametrize("bad", [0, 4, -1, 2.0])
-def test_bad_numbers_of_heads(bad, no_type_checks):
-    for convert in (mean_pool_groups, select_from_groups, fit_groups):
-        with pytest.raises(ValueError, match=r"num_kv_heads: expected a positive divisor of 6"):
-            convert(layer(), bad)
-    with pytest.raises(ValueError, match=r"num_kv_heads: expected a positive divisor of 6"):
-        kv_head_index(6, bad)
-
-
-def test_other_bad_input(no_type_checks):
-    with pytest.raises(ValueError, match=r"member: expected a number from 0 to 2; got 3"):
-        select_from_groups(layer(), 2, member=3)
-    with pytest.raises(ValueError, match=r"num_kv_heads: expected a positive divisor of 3"):
-        fit_groups(layer(3), 2)
-    with pytest.raises(ValueError, match=r"params: expected heads at most 22 wide"):
-        fit_groups(layer(head_dim=23), 2)

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.masks import causal, padding
+from mha_book import init_multi_head, multi_head_attention
+from mha_book.masks import causal
 from mha_book.multihead.latent import (
     Latent,
     absorbed_attention,
+    as_latent,
     compress,
     expanded_attention,
     init_latent,
@@ -107,17 +109,6 @@ def test_both_forms_are_equal_gradients_included(query_latent_dim, normed):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_float32_and_masks(form):
-    params = layer(12)
-    x, angles = inputs()
-    lengths = padding(jnp.array([4, 7]))
-    y = run(form, params, x, angles, mask=lengths)
-    short = run(form, params, x[:1, :4], angles[:4])
-    np.testing.assert_allclose(y[0, :4], short[0], atol=2e-5)
-    np.testing.assert_allclose(y, run("expanded", params, x, angles, mask=lengths), atol=2e-5)
-
-
-@pytest.mark.parametrize("form", FORMS)
 def test_one_token_at_a_time(form):
     params = layer()
     x, angles = inputs()
@@ -152,23 +143,13 @@ def test_the_absorbed_form_makes_nothing_of_the_positions():
     assert shapes("absorbed") == set()
 
 
-def test_the_rotated_part_needs_a_key_of_its_own():
-    # Rotating the keys made from the latent is no product that could be moved to the queries.
+@pytest.mark.parametrize("form", FORMS)
+def test_a_grouped_layer_is_a_latent_one(form):
     with jax.enable_x64(True):
-        rng = np.random.default_rng(0)
-        w_uk, q, c = rng.normal(size=(10, 4)), rng.normal(size=4), rng.normal(size=(3, 10))
-        angles = rotary_angles(jnp.arange(3), 4)
-        rotated = np.asarray(rotate(jnp.asarray(c @ w_uk), angles)) @ q
-        absorbed = c @ (w_uk @ q)
-        assert abs(rotated[0] - absorbed[0]) < 1e-12  # position 0 is not rotated
-        assert abs(rotated[1:] - absorbed[1:]).min() > 0.1
-
-
-def test_bad_input(no_type_checks):
-    params, (x, angles) = layer(), inputs()
-    with pytest.raises(ValueError, match=r"x: expected axis -1 of .* to be 22, as in w_c; got 21"):
-        compress(params, x[..., :21], angles)
-    with pytest.raises(ValueError, match=r"w_q: expected axis 2 of .* to be 7; got 6"):
-        run("absorbed", params._replace(w_q=params.w_q[..., :6]), x, angles)
-    with pytest.raises(ValueError, match=r"x: expected the dtype of the weights"):
-        compress(params, x.astype(jnp.float16), angles)
+        params = init_multi_head(0, D, 6, num_kv_heads=3, head_dim=4, dtype=jnp.float64)
+        x, angles = inputs(jnp.float64)
+        wide, side_by_side = as_latent(params), jnp.tile(angles, (1, 3))
+        assert sum(y.shape[-1] for y in compress(wide, x, side_by_side)) == 3 * (4 + 4)
+        found = run(form, wide, x, side_by_side, is_causal=True)
+        wanted = multi_head_attention(params, x, angles=angles, is_causal=True)
+        np.testing.assert_allclose(found, wanted, atol=1e-12)

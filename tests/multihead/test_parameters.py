@@ -1,12 +1,16 @@
-"""Separate and fused parameters."""
+"""Parameters: how they start; separate and fused."""
+
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import FusedMultiHeadParams, MultiHeadParams, fuse, init_multi_head, unfuse
-from mha_book.multihead.parameters import check_params
+from mha_book import MultiHeadParams, fuse, identity_params, init_multi_head, unfuse
+from mha_book.multihead.parameters import check_params, normal, xavier_uniform
+
+pytestmark = pytest.mark.unoptimized
 
 
 def drawn(use_bias: bool = True, num_kv_heads: int = 2, **sizes: int) -> MultiHeadParams:
@@ -43,14 +47,62 @@ def test_an_output_bias_alone_survives() -> None:
     jax.tree.map(np.testing.assert_array_equal, unfuse(fuse(params)), params)
 
 
-def test_under_jit_and_grad() -> None:
-    params = drawn()
-    jax.tree.map(np.testing.assert_array_equal, jax.jit(fuse)(params), fuse(params))
-    gradients = jax.grad(lambda p: sum(jnp.sum(x) for x in jax.tree.leaves(fuse(p))))(params)
-    jax.tree.map(lambda g: np.testing.assert_array_equal(g, np.ones(g.shape)), gradients)
+def test_xavier_bounds_and_variance() -> None:
+    """Uniform on ±L has the variance L²/3."""
+    limit = math.sqrt(6 / (300 + 500))
+    w = xavier_uniform(jax.random.key(0), 300, 500, (300, 5, 100), jnp.float32)
+    assert w.shape == (300, 5, 100)
+    assert float(abs(w).max()) <= limit
+    assert float(abs(w).max()) > 0.999 * limit
+    np.testing.assert_allclose(w.var(), limit**2 / 3, rtol=0.02)
+    np.testing.assert_allclose(w.mean(), 0.0, atol=0.002)
 
 
-def test_check_params_lets_what_fits_pass() -> None:
-    check_params(drawn())
-    check_params(drawn(value_dim=5))
-    check_params(unfuse(FusedMultiHeadParams(jnp.ones((4, 6, 2)), jnp.ones((2, 2, 4)))))
+def test_fans_are_those_of_the_whole_matrix() -> None:
+    """One head's columns are a part of W_Q, not a matrix with a fan of its own."""
+    params = init_multi_head(jax.random.key(0), 96, 8, num_kv_heads=2)
+    for weight, fan_out in ((params.w_q, 96), (params.w_k, 24), (params.w_v, 24)):
+        limit = math.sqrt(6 / (96 + fan_out))
+        assert 0.98 * limit < float(abs(weight).max()) <= limit
+    limit = math.sqrt(6 / (96 + 96))
+    assert 0.98 * limit < float(abs(params.w_o).max()) <= limit
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_shapes_and_dtypes(dtype: str) -> None:
+    params = init_multi_head(
+        jax.random.key(0), 10, 6, num_kv_heads=2, head_dim=3, value_dim=7, use_bias=True,
+        dtype=dtype,
+    )  # fmt: skip
+    assert jax.tree.map(jnp.shape, tuple(params)) == (
+        (10, 6, 3), (10, 2, 3), (10, 2, 7), (6, 7, 10), (6, 3), (2, 3), (2, 7), (10,)
+    )  # fmt: skip
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(params)} == {dtype}
+    assert not any(b.any() for b in params[4:])
+    check_params(params)
+
+
+def test_the_four_weights_are_drawn_independently() -> None:
+    params = init_multi_head(jax.random.key(0), 6, 2)
+    flat = [np.ravel(w) for w in params[:4]]
+    for n, one in enumerate(flat):
+        for other in flat[n + 1 :]:
+            assert not np.isclose(one, other).any()
+
+
+def test_a_named_initializer_is_used() -> None:
+    params = init_multi_head(jax.random.key(0), 64, 8, initializer=normal)
+    np.testing.assert_allclose(params.w_q.std(), 0.02, rtol=0.05)
+    ones = init_multi_head(
+        jax.random.key(0), 6, 2, initializer=lambda key, i, o, shape, dtype: jnp.ones(shape, dtype)
+    )
+    assert all((w == 1).all() for w in ones[:4])
+
+
+def test_identity_params_are_the_identity() -> None:
+    params = identity_params(6, 3)
+    for weight in (params.w_q, params.w_k, params.w_v):
+        np.testing.assert_array_equal(weight.reshape(6, 6), np.eye(6))
+    np.testing.assert_array_equal(params.w_o.reshape(6, 6), np.eye(6))
+    assert params[4:] == (None,) * 4
+    check_params(params)

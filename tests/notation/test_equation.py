@@ -1,17 +1,14 @@
 """Equations that run: values against arrays written by hand and einsum, checks, what is said."""
 
-import ast
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
 
 from mha_book.notation import Equation, run_loops
 from mha_book.notation.expression import Delta, Product, Sum, Tensor
-from tests.notation.helpers import largest
 
 pytestmark = pytest.mark.unoptimized
 
@@ -50,12 +47,6 @@ def test_a_softmax_by_hand() -> None:
     np.testing.assert_allclose(value, [[0.75, 0.25]], rtol=1e-6)
 
 
-def test_a_softmax_of_large_scores_does_not_overflow() -> None:
-    softmax = Equation(r"A^{ij} = \frac{\exp(S^{ij})}{\sum_{j'} \exp(S^{ij'})}")
-    value = softmax(S=np.array([[1000.0, 1000.0, -1000.0]]))
-    np.testing.assert_allclose(value, [[0.5, 0.5, 0.0]])
-
-
 @pytest.mark.parametrize(
     "latex, arrays, expected",
     [
@@ -87,25 +78,6 @@ def test_small_equations_by_hand(latex: str, arrays: dict[str, Any], expected: A
     given = {name: np.asarray(value) if name != "c" else value for name, value in arrays.items()}
     np.testing.assert_allclose(equation(**given), expected, rtol=1e-6)
     np.testing.assert_allclose(run_loops(equation, **given), expected, rtol=1e-12)
-
-
-def test_a_bias_lacks_the_index_of_the_tokens() -> None:
-    (x, b) = random("ia", "a")
-    equation = Equation(r"y^{ia} = X^{ia} + b^a", broadcast=("i",))
-    np.testing.assert_allclose(equation(X=x, b=b), x + b[None], rtol=1e-6)
-
-
-def test_jacobian_of_the_notes_needs_the_sizes_of_its_deltas() -> None:
-    equation = Equation(
-        r"\frac{\partial Q^{h'i'a'}}{\partial W_Q^{hba}} = \delta^{h'h} X^{i'b} \delta^{a'a}"
-    )
-    (x,) = random("ib")
-    value = equation(X=x, dims={"h": 2, "a": 7})
-    weights = jnp.zeros((2, 11, 7))
-    project = jax.jacobian(lambda w: jnp.einsum("ib,hba->hia", x, w))
-    np.testing.assert_allclose(value, project(weights), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"index a: no array has it .* dims=\{'a': ...\}"):
-        equation(X=x, dims={"h'": 2})
 
 
 def test_computed_positions_split_and_merge() -> None:
@@ -140,35 +112,10 @@ def test_a_size_in_a_position_is_known_when_shapes_are() -> None:
         run(np.ones((3, 10)), 5)
 
 
-# --- against einsum ---------------------------------------------------------------------------
-
-LAYER = [
-    (r"Q^{hia} = X^{ib} W_Q^{hba}", "ib,hba->hia"),
-    (r"S^{hij} = Q^{hia} K^{hja}", "hia,hja->hij"),
-    (r"O^{hic} = A^{hij} V^{hjc}", "hij,hjc->hic"),
-    (r"Y^{id} = O^{hic} W_O^{hcd}", "hic,hcd->id"),
-    (r"\frac{\partial L}{\partial W_Q^{hba}} = X^{ib} \frac{\partial L}{\partial Q^{hia}}", None),
-    (r"y = X^{ib} X^{ib}", "ib,ib->"),
-    (r"\phi^{i\mu} = X^{i\nu} W^{\nu\mu}", None),
-]
-
-
-@pytest.mark.parametrize("latex, einsum", LAYER)
-def test_the_einsum_is_what_runs(latex: str, einsum: str | None) -> None:
-    equation = Equation(latex)
-    assert einsum is None or equation.einsum == einsum
+def test_einsum() -> None:
+    equation = Equation(r"\phi^{i\mu} = X^{i\nu} X^{i'\nu} W^{i'\mu}")
+    assert equation.einsum == "iZ,IZ,IY->iY"
     assert equation.einsums == (equation.einsum,)
-    dims = {"i": 3, "mu": 7, "nu": 5} if "mu" in latex else SIZES
-    used = {name: dims[name] for name in dims if name in equation.einsum or len(name) > 1}
-    rng = np.random.default_rng(1)
-    shapes = equation.shapes(**used)
-    arrays = {name: rng.normal(size=shapes[name]) for name in equation.operands}
-    terms = [arrays[name] for name in equation.operands]
-    if latex.startswith("y"):
-        terms *= 2
-    expected = np.einsum(equation.einsum, *terms)
-    np.testing.assert_allclose(equation(**arrays), expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(run_loops(equation, **arrays), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -187,19 +134,6 @@ def test_the_einsum_is_what_runs(latex: str, einsum: str | None) -> None:
 def test_what_no_einsum_says(latex: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"no einsum says this alone: {reason}\n.*\n *\\^"):
         _ = Equation(latex).einsum
-
-
-def test_every_contraction_within_is_listed() -> None:
-    equation = Equation(
-        r"Y^{hic} = \frac{\exp(S^{hij})}{\sum_{j'} \exp(S^{hij'})}"
-        r" \left(X^{jb} W^{hbc} + B^{hjc}\right)"
-    )
-    assert equation.einsums == ("hij,jhc->hic", "jb,hbc->jhc")
-
-
-def test_an_index_that_is_no_letter_gets_one() -> None:
-    equation = Equation(r"y^{ii'} = X^{ij} X^{i'j}")
-    assert equation.einsum == "ij,Ij->iI"
 
 
 # --- sides and names --------------------------------------------------------------------------
@@ -255,14 +189,8 @@ def test_equations_of_expressions() -> None:
         (Tensor("y", ("i",)), Sum(("i'",), Product((Delta("i", "i'"),))))
     )
     np.testing.assert_array_equal(summed_alone(dims={"i": 3}), np.ones(3))
-
-
-def test_sums_of_one_name_within_one_product() -> None:
-    # Each bracket has a sum over j of its own.
-    equation = Equation(r"y^i = \left(\sum_j A^{ij}\right) \left(\sum_j B^{ij}\right)")
-    a, b = random("ij", "ij")
-    np.testing.assert_allclose(equation(A=a, B=b), a.sum(1) * b.sum(1), rtol=1e-5)
-    np.testing.assert_allclose(run_loops(equation, A=a, B=b), a.sum(1) * b.sum(1), rtol=1e-5)
+    trace = Equation.from_sides((Tensor("t"), Sum(("i",), Delta("i", "i"))))
+    assert trace(dims={"i": 3}) == 3
 
 
 # --- what is said of an equation --------------------------------------------------------------
@@ -327,25 +255,6 @@ def test_a_notebook_shows_the_equation_its_einsum_and_its_axes() -> None:
 WHOLE = Equation(r"Y^{hic} = \frac{\exp(S^{hij})}{\sum_{j'} \exp(S^{hij'})} V^{hjc}")
 
 
-def test_jit_and_vmap() -> None:
-    s, v = random("hij", "hjc")
-    expected = WHOLE(S=s, V=v)
-    np.testing.assert_allclose(jax.jit(WHOLE)(S=s, V=v), expected, rtol=1e-6)
-    batch = jnp.stack([s, 2 * s, 3 * s])
-    values = jax.vmap(lambda one: WHOLE(S=one, V=v))(batch)
-    np.testing.assert_allclose(values[1], WHOLE(S=2 * s, V=v), rtol=1e-6)
-    scale = Equation(r"y^i = \lambda x^i")
-    np.testing.assert_allclose(jax.jit(scale)({r"\lambda": 2, "x": jnp.ones(3)}), 2 * np.ones(3))
-
-
-def test_gradients(float64: None) -> None:
-    s, v = random("hij", "hjc", dtype=np.float64)
-    check_grads(lambda s, v: WHOLE(S=s, V=v), (s, v), order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
-    delta = Equation(r"y^{ij} = \delta^{ij} x^i + \left(x^i\right)^3 z^j")
-    x, z = random("i", "i", dtype=np.float64)
-    check_grads(lambda x, z: delta(x=x, z=z), (x, z), order=1, modes=["fwd"], atol=1e-6, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     "dtype, number",
     [
@@ -370,12 +279,6 @@ def test_integers_stay_integers() -> None:
     value = Equation(r"y^i = 2 A^{ij} x^j")(A=np.array([[1, 2]]), x=np.array([3, 4]))
     assert value.dtype == jnp.int32
     np.testing.assert_array_equal(value, [22])
-
-
-def test_a_half_score_is_scaled_by_a_precise_number() -> None:
-    # 70000 is no float16; its square root is.
-    value = Equation(r"y^i = \frac{x^i}{\sqrt{d_k}}")(x=jnp.ones(2, jnp.float16), d_k=70000)
-    np.testing.assert_allclose(np.asarray(value, np.float32), 1 / np.sqrt(70000.0), rtol=1e-3)
 
 
 # --- bad input --------------------------------------------------------------------------------
@@ -430,43 +333,3 @@ def test_other_bad_arguments() -> None:
         Equation(r"y^i = d_k x^i")(x=x[0])
     with pytest.raises(ValueError, match=r"delta: expected 2, that of i, .*; got 3"):
         Equation(r"t = A^{ij} \delta^{ij}")(A=np.ones((2, 3)))
-
-
-@pytest.mark.parametrize(
-    "latex, message",
-    [
-        (r"x^i", "expected '='"),
-        (r"y^i = x^i \\ z^i = x^i", "expected one equation; got 2"),
-        (r"y^{ii} = x^i", "the index i stands twice on the left side"),
-    ],
-)
-def test_bad_equations(latex: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Equation(latex)
-
-
-# --- memory -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "latex, axes",
-    [
-        (r"S^{hij} = X^{ib} W_Q^{hba} W_K^{hda} Z^{jd}", ("ib", "hba", "hda", "jd")),
-        (r"Y^{id} = O^{hic} W_O^{hcd}", ("hic", "hcd")),
-        (r"S^{hij} = \frac{1}{\sqrt{2}} Q^{hia} K^{hja}", ("hia", "hja")),
-        (r"Y^{id} = A^{hij} V^{jc} W^{hcd}", ("hij", "jc", "hcd")),
-    ],
-)
-def test_nothing_is_larger_than_the_operands_and_the_result(latex: str, axes: Any) -> None:
-    equation = Equation(latex)
-    arrays = dict(zip(equation.operands, random(*axes), strict=True))
-    result = jax.eval_shape(equation, arrays)
-    limit = max([result.size, *(array.size for array in arrays.values())])
-    assert largest(equation, arrays) <= limit
-
-
-def test_the_loops_use_no_array_operation() -> None:
-    for latex, _ in LAYER:
-        tree = ast.parse(Equation(latex).loops())
-        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        assert names <= {"zeros", "shape"}

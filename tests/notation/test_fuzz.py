@@ -1,87 +1,121 @@
-"""Strings that nobody meant: an answer or a located error, never anything else."""
+"""Strings that nobody meant: an answer or an error at a place, never anything else."""
 
 import random
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mha_book.notation.equation import Equation, run_loops
-from mha_book.storage import read_result
-from tests.fuzzing import main
-from tests.notation.fuzz import KINDS, computed, outcome, run
+from mha_book.notation import Equation, page_equations, parse_equations, run_loops
+from mha_book.notation.expression import all_indices, key
+from mha_book.notation.latex import render
+from mha_book.notation.parser import parse
+from tests.notation.helpers import examples, marked
 
-pytestmark = [pytest.mark.usefixtures("no_type_checks")]
+pytestmark = [pytest.mark.usefixtures("no_type_checks"), pytest.mark.unoptimized]
 
-STORED = Path(__file__).parents[1] / "data" / "fuzz_notation.json"
+BOOK = Path(__file__).parents[2] / "book"
+PAGES = [latex for page in sorted(BOOK.glob("*.ipynb")) for latex in page_equations(page).values()]
+PIECES = r"""\frac \tfrac \sqrt \sum \exp \ln \cdot \partial \delta \alpha \tilde \text{word} \left(
+\right) \mathrm{d} \begin{aligned} \end{aligned} \begin{cases} \\ \\[2pt] \qquad \, \top \in { } (
+) [ ] ^ _ = + - * / , . ; : ' & < 0 1 9 0.5 x A W i j ^{ij} ^{j'} _{Q} ^2 ^{-1/2} ^{(i+1)}
+^{(s~i+r)} _{j=1}^{T} x^i A^{ij} \frac{1}{2} \sum_{j'} \delta^{ij} ² é \x00 % # $""".split()  # noqa: SIM905
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_string_is_read_or_refused_at_a_place(kind: str) -> None:
-    @settings(max_examples=40)
-    @given(st.randoms(use_true_random=False))
-    def check(draw: random.Random) -> None:
-        outcome(KINDS[kind](draw))
+def read(source: str) -> tuple[Equation, ...]:
+    """The equations of a string, each written in all its forms; none if it is refused."""
+    try:
+        equations = parse_equations(source)
+    except ValueError as error:
+        marked(error)
+        return ()
+    for equation in equations:
+        compile(equation.loops(), "<loops>", "exec")
+        assert Equation(equation.latex, broadcast=equation.broadcast) == equation
+        assert equation._repr_markdown_().startswith("$$")
+        (statement,) = parse(equation.latex)
+        assert parse(" = ".join(map(render, statement.sides))) == (statement,)
+    return equations
+
+
+@st.composite
+def changed(draw: st.DrawFn) -> str:
+    """An equation of the book with pieces left out, put in or exchanged."""
+    text = draw(st.sampled_from(PAGES))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(text)))
+        new = draw(st.sampled_from(["", *PIECES]))
+        text = text[:start] + new + text[start + draw(st.integers(0, 5)) :]
+    return text
+
+
+@examples(100, 4000)
+def test_every_string_is_read_or_refused_at_a_place(count: int) -> None:
+    soup = st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join)
+
+    @settings(max_examples=count)
+    @given(changed() | soup | st.text(max_size=30))
+    def check(source: str) -> None:
+        read(source)
 
     check()
 
 
-@settings(max_examples=60)
-@given(st.text(max_size=30))
-def test_any_text(source: str) -> None:
-    outcome(source)
+def grown(draw: random.Random, free: str, depth: int = 3) -> str:
+    """Terms by the grammar, most of them well formed, whose free indices are among those given."""
+    terms = [_factors(draw, free, depth) for _ in range(draw.choice((1, 1, 2)))]
+    return draw.choice((" + ", " - ")).join(terms)
 
 
-def test_what_is_read_computes_what_its_loops_do() -> None:
-    """Most of the strings by the grammar are equations: enough of them are computed."""
-    draw = random.Random(3)
-    verdicts = []
-    while len(verdicts) < 12:
-        verdicts += [computed(equation) for equation in outcome(KINDS["grown"](draw))]
-    assert verdicts.count("computed") >= 6
+def _factors(draw: random.Random, free: str, depth: int) -> str:
+    factors = [_factor(draw, free, depth) for _ in range(draw.choice((1, 1, 2, 3)))]
+    return " ".join([*factors, *(rf"u^{index}" for index in free)])
 
 
-@pytest.mark.slow
-def test_ten_thousand_strings() -> None:
-    found = run(seconds=25, seed=7, most=10_000)
-    assert found.counts["strings"] >= 1000
-    assert found.slowest_ms < 1000
+def _factor(draw: random.Random, free: str, depth: int) -> str:
+    indices = "".join(draw.choices("ijk" + free, k=draw.randint(1, 3)))
+    inner = grown(draw, free, depth - 1) if depth else "2"
+    new = draw.choice("ab")
+    return draw.choice(
+        [f"T_{len(indices)}^{{{indices}}}"] * (1 if depth else 12)
+        + [f"({inner})" + draw.choice(("", "^2", "^{-1}", "^{1/2}")), rf"\frac{{{inner}}}{{3 s}}"]
+        + [rf"\tanh({inner})", rf"\exp({inner})", rf"(\sum_{new} v^{new} {inner})"]
+        + [r"\delta^{ij}", "K^{(2i+j)}", r"\sqrt{2}", r"s \cdot 3.5"]
+    )
 
 
-@pytest.mark.exhaustive
-def test_a_million_strings() -> None:
-    """Half an hour of one core; a string that takes a second ends it, and memory stays bounded."""
-    found = run(seconds=7200, seed=1, most=10**6)
-    assert found.counts["strings"] == 10**6
-    assert found.peak_MB < 3000
+@examples(60, 3000)
+def test_what_is_read_computes_what_its_loops_do(count: int) -> None:
+    draw, verdicts = random.Random(3), []
+    while len(verdicts) < count:
+        free = draw.choice(("", "i", "ij"))
+        left = f"y^{{{free}}}" if free else "y"
+        verdicts += [computed(equation) for equation in read(f"{left} = {grown(draw, free)}")]
+    assert verdicts.count("computed") >= count / 3
 
 
-def test_what_was_stored_of_a_longer_run() -> None:
-    found = read_result(STORED)
-    counts = found["counts"]
-    assert counts["strings"] == sum(counts[kind] for kind in KINDS) >= 10_000
-    assert {counts[kind] for kind in KINDS} <= {counts["soup"], counts["soup"] - 1}
-    assert counts["computed"] > 0
-    assert found["slowest_ms"] < 1000
-    assert found["peak_MB"] < 3000
-    outcome(found["slowest"])
-
-
-@pytest.mark.slow
-def test_it_runs_in_processes_and_stores_what_it_saw(tmp_path: Path) -> None:
-    path = tmp_path / "fuzz.json"
-    given = ["--inputs", "31", "--seed", "5", "--processes", "2", "--output", str(path)]
-    main(run, "strings", given)
-    found = read_result(path)
-    assert found["counts"]["strings"] == 31
-    assert found["provenance"]["seeds"] == [5, 6]
-    one, other = run(60, 5, 16).counts, run(60, 6, 15).counts
-    assert found["counts"] == one + other
-
-
-# --- what was found -------------------------------------------------------------------------------
+def computed(equation: Equation) -> str:
+    """Compute an equation on small arrays, and by loops: both the same, or both refuse."""
+    sizes = {key(i): 2 for side in equation.sides for i in all_indices(side)}
+    shapes = equation.shapes(**sizes, **({"s": 1} if "s" in equation.operands else {}))
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.uniform(0.5, 1.5, shapes[name]) for name in equation.operands}
+    with jax.enable_x64(True), np.errstate(all="ignore"):  # nearly equal numbers are subtracted
+        value = np.asarray(equation(arrays, dims=sizes))
+        try:
+            wanted = run_loops(equation, arrays, dims=sizes)
+        except (ArithmeticError, ValueError):  # Python raises where an array is not finite
+            assert not np.isfinite(value).all()
+            return "not finite"
+    assert value.shape == wanted.shape
+    scale = abs(wanted).max(initial=0)
+    if not scale < 1e6:
+        return "large"
+    np.testing.assert_allclose(value, wanted, rtol=1e-6, atol=1e-6 * max(1.0, scale))
+    return "computed"
 
 
 @pytest.mark.parametrize("power", ["2^{99999999999}", "(x)^{1001}", "9^{-99999999999999}"])
@@ -91,22 +125,16 @@ def test_a_power_of_many_digits_is_refused(power: str) -> None:
         Equation(f"y = {power}")
 
 
-def test_powers_of_powers_of_numbers_end() -> None:
-    """They hung, as integers; so did a named scalar that was given as an integer."""
+def test_numbers_beyond_floating_point() -> None:
+    """Powers of powers hung as integers; long products were an ``OverflowError``."""
     source = "2 s"
     for _ in range(8):
         source = f"({source})^{{99}}"
-    equation = Equation(f"y = {source}")
-    assert equation(s=1) == np.inf
+    assert Equation(f"y = {source}")(s=1) == np.inf
     with pytest.raises(OverflowError):
-        run_loops(equation, s=1)
+        run_loops(Equation(f"y = {source}"), s=1)
     assert Equation("y = (2)^{-3}")() == run_loops(Equation("y = (2)^{-3}")) == 0.125
-
-
-def test_numbers_beyond_floating_point() -> None:
-    """They were an ``OverflowError``, or an array of objects."""
-    many = r" \cdot ".join(["9" * 30] * 11)
-    assert Equation(f"y = -{many}")() == -np.inf
+    assert Equation("y = -" + r" \cdot ".join(["9" * 30] * 11))() == -np.inf
     value = run_loops(Equation("y = 99999999999999999999"))
     assert (value.dtype, value) == (np.float64, 1e20)
 

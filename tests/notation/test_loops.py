@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mha_book.notation import Equation, loops, run_loops
-from mha_book.notation.expression import Function, Number, Power, Tensor
+from mha_book.notation import Equation, run_loops
 
 pytestmark = pytest.mark.unoptimized
 
@@ -36,19 +35,6 @@ def test_the_source_of_a_projection() -> None:
         "                Q[h, i, a] = total\n"
         "    return Q\n"
     )
-
-
-def test_the_source_of_a_softmax_is_the_quotient() -> None:
-    source = Equation(r"A^{ij} = \frac{\exp(S^{ij})}{\sum_{j'} \exp(S^{ij'})}").loops()
-    assert source.splitlines()[4:] == [
-        "    for i in range(size_i):",
-        "        for j in range(size_j):",
-        "            total = 0.0",
-        "            for j_prime in range(size_j):",
-        "                total += math.exp(S[i, j_prime])",
-        "            A[i, j] = math.exp(S[i, j]) / total",
-        "    return A",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -96,34 +82,3 @@ def test_the_loops_are_in_float64() -> None:
     value = run_loops(equation, {r"\lambda": 0.1, "x": np.ones(2, np.float32)})
     assert value.dtype == np.float64
     np.testing.assert_array_equal(value, [0.1, 0.1])
-
-
-def test_the_loops_of_an_identity_compute_its_left_side() -> None:
-    equation = Equation(r"\sum_j A^{ij} B^{j} = \sum_j B^{j} A^{ij}")
-    value = run_loops(equation, A=np.array([[1.0, 2.0]]), B=np.array([3.0, 4.0]))
-    np.testing.assert_array_equal(value, [11.0])
-
-
-def test_a_source_of_several_lines_is_a_comment_of_several() -> None:
-    equation = Equation("y^i\n  = A^{ij} x^j")
-    assert equation.loops().startswith("# y^i\n#   = A^{ij} x^j\ndef compute_y(A, x):\n")
-    np.testing.assert_array_equal(run(equation, A=np.ones((2, 3)), x=np.ones(3)), [3.0, 3.0])
-
-
-BAD_TREES = [
-    (lambda: Function("exp(0) + open", Tensor("s", ())), "function: expected one of exp, log"),
-    (lambda: Tensor("1x", ("i",)), "name: expected one whose Python form is an identifier; got"),
-    (lambda: Tensor("²", ("i",)), "name: expected"),
-    (lambda: Tensor("", ("i",)), "name: expected"),
-    (lambda: Tensor("X", ("²",)), "name: expected"),
-    (lambda: Number("open(1)"), "number: expected an integer or a fraction"),
-    (lambda: Power(Tensor("s", ()), "2"), "number: expected"),
-]
-
-
-@pytest.mark.parametrize(("tree", "message"), BAD_TREES)
-def test_a_tree_built_by_hand_writes_names_and_numbers_alone(tree, message, no_type_checks) -> None:
-    tree = tree()
-    free = [*getattr(tree, "indices", ())]
-    with pytest.raises(ValueError, match=message):
-        loops.loops(tree, None, free, "by hand")

@@ -1,12 +1,9 @@
 """LaTeX to expressions and back: what parses, what is refused and where the caret stands."""
 
-import re
 import sys
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mha_book.notation.expression import (
     Add,
@@ -24,8 +21,7 @@ from mha_book.notation.expression import (
 from mha_book.notation.latex import render
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind
-from tests.notation.helpers import examples, marked
-from tests.notation.notes import BOOK, PARSED, REJECTED
+from tests.notation.helpers import marked
 
 A = Tensor("A", ("i", "j"))
 x, y = Tensor("x"), Tensor("y")
@@ -123,72 +119,46 @@ REFUSED = [
     ("", "", "expected an equation, found nothing"),
     ("x", "", "expected '=', found the end"),
     ("x = ", "", "expected a factor, found the end"),
-    (" = x", "=", "expected a factor"),
-    ("x = y +", "", "expected a factor"),
-    ("x = + y", "+", "expected a factor"),
-    ("x = y - - y", "-", "expected a factor"),
     ("x = (y", "", r"expected an operator, a factor or '\)', found the end"),
-    ("x = (y]", "]", r"or '\)'"),
     ("x = y)", ")", "the end of the equation"),
-    ("x = y}", "}", "the end of the equation"),
     ("x = {y}", "{", "braces do not show on the page"),
     ("x = (y, z)", ",", "a list has no index"),
     ("x = [y; z]", ";", "side by side"),
     (r"x = \foo y", r"\foo", r"the command \\foo is unknown"),
-    (r"x = y \foo", r"\foo", r"the command \\foo is unknown"),
-    ("x = €", "€", "expected a factor"),
-    ("x = y \\", "\\", "unknown"),
     ("x = A^T", "T", "there is no transpose: write the indices in the other order"),
-    (r"x = A^\top", r"\top", "there is no transpose"),
-    (r"x = A^{h\top}", r"\top", "there is no transpose"),
-    ("x = A^{hT}", "T", "there is no transpose"),
     ("x = A^{iJ}", "J", "indices are lower-case letters"),
     ("x = A^{(h)}", "(h)", "a head in parentheses leaves the axis of the features unnamed"),
-    ("x = A^{i(h)}", "(h)", "a head in parentheses"),
-    ("x = A^(h)", "(", "a head in parentheses"),
     ("x = A^{(1)}", "1", "a fixed position is no index"),
     (r"x = A^{\text{concat}}", r"\text{concat}", "a word is part of a name"),
     ("x = A^{i2}", "2", "expected an index"),
     ("x = A^{2i}", "i", "a computed position would stand in parentheses"),
     ("x = A^{i+j}", "+", "in parentheses or between commas"),
     ("x = A^{}", "}", "an empty group"),
-    ("x = A^{i", "", r"expected an index \(a lower-case letter\), found"),
     ("x = A^{(ij+a)}", "j", "no product of indices"),
     ("x = A^{(HKh+a)}", "K", "one factor"),
     ("x = A^{(i-T)}", "T", "not subtracted"),
     ("x = A^{(i+i)}", "i", "stands twice"),
     ("x = A^{(i+1.5)}", "1.5", "whole number"),
     ("x = A^i^j", "^", "one group of each kind"),
-    ("x = A_i_j", "_", "one group of each kind"),
     ("x = A^i'", "'", "primes stand before indices"),
-    ("x = A_", "", "in a subscript"),
     ("x = A^{1/0}", "0", "divided by zero"),
     ("x = A^{-i}", "i", "a number as the power"),
     ("x = (y)^i", "^i", "indices belong to names"),
-    ("x = (y)_i", "_", "indices belong to names"),
     (r"x = \frac{y}{z}^2", "^", "bracket a fraction"),
     (r"x = \exp(y)^2", "^", "before a power"),
     (r"x = \exp^2 y", "^", "takes no index and no power"),
     (r"x = \exp A^{ij} B^{jc}", r"\exp", "ambiguous: what does .* reach"),
-    (r"x = \log y \cdot z", r"\log", "ambiguous: what does .* reach"),
     ("x = a / b c", "/", "ambiguous: what does '/' reach"),
-    ("x = a / b / c", "/", "ambiguous: what does '/' reach"),
     (r"x = \frac{1}{0}", r"\frac{1}{0}", "division by zero"),
     (r"x = \frac{y}", "", "an argument in braces"),
-    ("x = 2 3", "3", r"expected \\cdot before a number"),
-    ("x = y 2", "2", r"expected \\cdot before a number"),
     ("x = " + "1" * 31, "1" * 31, "at most 30 digits"),
-    (r"x = \delta", r"\delta", "a delta with two indices"),
-    (r"x = \delta^{ijk}", r"\delta^{ijk}", "a delta with two indices"),
     (r"x = \partial y", r"\partial", "a derivative is a fraction"),
     (r"x = \frac{\partial}{\partial y}", "}", "a tensor behind"),
     (r"x = \frac{\partial L}{\partial y^2}", "y^2", "without powers"),
     (r"x = \sum y", "y", "a sum names its index"),
-    (r"x = \sum_{j} ", "", "expected a factor"),
     (r"x = \sum_{j,j} A^{ij}", r"\sum_{j,j}", "each index once"),
     (r"x = \sum_{j=2}^T A^{ij}", "2", "from 0 or from 1"),
     (r"x = \sum_{j=0}^T A^{ij}", "T", "a whole axis"),
-    (r"x = \sum_{j=1}^{T-1} A^{ij}", "T", "a whole axis"),
     (r"x = \sum_{j}^T A^{ij}", "^", "a lower bound"),
     (r"x = \sum_{i \in R} A^{ij}", r"\in", "no order or membership"),
     (r"x = \operatorname{softmax}(A^{ij})", r"\operatorname{softmax}", "quotient of exponentials"),
@@ -202,7 +172,6 @@ REFUSED = [
     (r"x = \lVert y \rVert", r"\lVert", "absolute values and norms"),
     (r"x = \left\lfloor y \right\rfloor", r"\lfloor", "rounding"),
     (r"x = y_1 \dots y_T", r"\dots", "a list with dots"),
-    (r"x \in \mathbb{R}", r"\in", "no order or membership"),
     (r"x = \mathbb{R}", r"\mathbb", "a set of numbers"),
 ]
 
@@ -236,24 +205,6 @@ def test_statements_are_divided():
     assert spans == ["a", "c", "f"]
 
 
-VALID = [row[0] for row in (*PARSED.values(), *REJECTED.values())] + [*BOOK.values(), *READ]
-PIECES = sorted(
-    {piece for latex in VALID for piece in re.findall(r"\\[A-Za-z]+|\\.|\S", latex)}
-    | {"\\", "\n", "é", "²", "\x00", "%", "#", "$", "3", "\u2028", r"\text{", r"\begin{aligned}"}
-)
-
-
-@st.composite
-def mutated(draw):
-    text = draw(st.sampled_from(VALID))
-    for _ in range(draw(st.integers(1, 4))):
-        start = draw(st.integers(0, len(text)))
-        end = min(len(text), start + draw(st.integers(0, 3)))
-        piece = draw(st.sampled_from(["", *PIECES]))
-        text = text[:start] + piece + text[end:]
-    return text
-
-
 def read_or_refuse(latex: str) -> None:
     caught = None
     try:
@@ -267,29 +218,17 @@ def read_or_refuse(latex: str) -> None:
         marked(caught)
 
 
-@examples(200, 4000)
-@pytest.mark.usefixtures("no_type_checks")
-def test_malformed_text_gives_an_error_with_a_caret_and_no_other(count):
-    pieces = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
-    settings(max_examples=count)(given(mutated() | pieces | st.text())(read_or_refuse))()
-
-
 NESTED = {
     "(": ")",
-    r"\left[": r"\right]",
     r"\frac{1}{": "}",
-    r"\frac{": "}{x}",
     r"\sqrt{": "}",
     r"\sum_j ": "",
     r"\exp(": ")",
-    r"\log \sum_j ": "",
     "x^{": "}",
     "x^{i(": ")}",
     "{": "}",
     r"\begin{aligned}": r"\end{aligned}",
     "-": "",
-    r"\exp ": "",
-    r"\widehat{": "}",
     "x_{": "}",
     r"\text{": "}",
 }
@@ -313,45 +252,3 @@ def test_nesting_to_the_bound_is_read_bound_and_written(opening):
     with pytest.raises(ValueError, match="at most 20 levels") as caught:
         parse("x = " + opening * 21 + "y" + closing * 21)
     marked(caught.value)
-
-
-LONG = {
-    "terms": ("x^i = y^i", " + A^{ij} z^j"),
-    "factors": ("x = y", r" \exp(z)"),
-    "functions": ("x = y", r" + \frac{1}{\sqrt{d_k}} \log \sum_j \exp A^{j}"),
-    "rows": ("x = y", "\\\\\n x^i = A^{ij} y^j"),
-    "sides": ("x = y", " = z^j w^j"),
-    "primes": ("x = y", "'"),
-    "indices": ("x = A^{i", "i"),
-    "subscript": ("x = A_{i", "i"),
-    "commas": ("x = A^{i", ","),
-    "words": ("x = y", r" \text{word}"),
-    "spaces": ("x = y", " \t\n"),
-    "open words": ("x = y", r"\text{"),
-    "rows with openings": ("x = y", r"\\ ["),
-    "deltas": ("x = y", r" \delta^{ij} \delta_i^j"),
-}
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_calls_grow_linearly(name, no_type_checks):
-    """Reading and binding together: calls of Python functions, which no clock disturbs."""
-    start, piece = LONG[name]
-
-    def calls(count: int) -> int:
-        made = 0
-
-        def profile(frame, event, argument):
-            nonlocal made
-            made += event in ("call", "c_call")
-
-        latex = start + piece * count
-        sys.setprofile(profile)
-        try:
-            read_or_refuse(latex)
-        finally:
-            sys.setprofile(None)
-        return made
-
-    base, double = calls(100), calls(200)
-    assert double <= 2.2 * base + 200

@@ -5,10 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
-from mha_book.notation import Equation, System
+from mha_book import init_multi_head, multi_head_attention
+from mha_book.notation import System
 from mha_book.notation.expression import all_indices
-from mha_book.notation.layer import layer_arrays, multi_head_layer
+from mha_book.notation.system import (
+    cached_elements,
+    decode_flops,
+    layer_arrays,
+    multi_head_layer,
+    replace_equations,
+)
 from tests.notation.helpers import largest
 
 pytestmark = pytest.mark.unoptimized
@@ -81,26 +87,6 @@ def test_the_system_is_the_layer_forwards_and_backwards(variant):
         assert relative(found[name], gradient, scale) < 1e-10, name
 
 
-@pytest.mark.usefixtures("float64")
-def test_the_backward_pass_is_a_system_that_runs_by_itself():
-    """Parsed again from its own LaTeX, it gives the same numbers."""
-    system, arrays, _, _, cotangent, _ = case("plain")
-    backward = system.backward()
-    again = System.parse(backward.latex)
-    assert "d_k" not in {*backward.inputs, *again.inputs}
-
-    @jax.jit
-    def run(arrays):
-        values = {**arrays, **system(arrays), "dL_dY": cotangent}
-        both = [one({name: values[name] for name in one.inputs}) for one in (backward, again)]
-        return system.gradients(cotangent, arrays), both
-
-    expected, both = run(arrays)
-    for found in both:
-        for name, gradient in expected.items():
-            assert relative(found[f"dL_d{name}"], gradient) < 1e-12
-
-
 def test_the_backward_pass_reads_as_the_notes_have_it():
     latex = [equation.latex for equation in multi_head_layer().backward().equations]
     assert latex == [
@@ -130,18 +116,6 @@ def test_the_backward_pass_reads_as_the_notes_have_it():
         ),
         r"\frac{\partial L}{\partial W_Q^{hba}} = X^{ib} \frac{\partial L}{\partial Q^{hia}}",
     ]
-
-
-@pytest.mark.usefixtures("float64")
-def test_some_inputs_alone():
-    system, arrays, _, _, cotangent, _ = case("plain")
-    backward = system.backward("Y", wrt=["W_V"])
-    assert backward.names == ("dL_dO", "dL_dV", "dL_dW_V")
-    found = jax.jit(lambda arrays: system.vjp(arrays, wrt=["W_V"])[1](cotangent))(arrays)
-    assert list(found) == ["W_V"]
-    assert relative(found["W_V"], jax.jit(system.gradients)(cotangent, arrays)["W_V"]) < 1e-12
-    inner = system.backward("S")
-    assert inner.names == ("dL_dQ", "dL_dK", "dL_dW_K", "dL_dX", "dL_dW_Q")
 
 
 @pytest.mark.usefixtures("float64")
@@ -197,12 +171,6 @@ def test_counts():
         layer.parameters(["W_Q"], h=8)
 
 
-def test_equations_in_any_order():
-    system = System(["z^i = y^i y^i", "y^i = A^{ij} x^j"])
-    assert system.names == ("y", "z")
-    assert system.outputs == ("z",)
-
-
 @pytest.mark.parametrize(
     "equations, message",
     [
@@ -222,10 +190,13 @@ def test_what_is_no_system(equations, message):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"x": None}, r"x: missing, expected an array with axes \(j\)"),
-        ({"u": 1.0}, "u: expected one of A, x"),
-        ({"y": np.ones(2, np.float32)}, "y: expected inputs alone, got a tensor that is computed"),
-        ({"x": np.ones(5, np.float32)}, "index j: expected 3 as in A, got 5 in x"),
+        ({"x": None}, r"x: missing; expected an array with axes \(j\)"),
+        ({"u": 1.0}, "unexpected array 'u'; expected A, x"),
+        ({"y": np.ones(2, np.float32)}, "unexpected array 'y'; expected A, x"),
+        (
+            {"x": np.ones(5, np.float32)},
+            r"x: index j \(axis 0\): expected 3, as in axis 1 of A; got 5",
+        ),
         ({"outputs": ["w"]}, "outputs: expected some of y, z, got"),
     ],
 )
@@ -249,12 +220,6 @@ def test_what_has_no_backward_pass():
     assert system.backward("y").names == ("dL_dA", "dL_dx")
 
 
-def test_only_what_is_needed_runs():
-    system = System(["y^i = A^{ij} x^j", "z^i = B^{ij} x^j"])
-    found = system({"A": jnp.ones((2, 3)), "x": jnp.ones(3)}, outputs=["y"])
-    assert list(found) == ["y"]
-
-
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("backward", [False, True])
 def test_no_copy_with_all_heads_and_no_outer_product(grouped, backward):
@@ -271,24 +236,69 @@ def test_no_copy_with_all_heads_and_no_outer_product(grouped, backward):
         assert largest(equation, operands) <= max(np.prod(shape) for shape in shapes.values())
 
 
-def test_shown_in_a_notebook():
-    shown = multi_head_layer()._repr_markdown_()
-    assert shown.count(r"\\") == 6
-    assert r"Y^{id} &= O^{hic} W_O^{hcd}" in shown
-    assert "`W_Q`" in shown
+# --- changed equations, and what a decode step costs by them ---
+
+LATENT = r"""
+Z^{jn} = X^{jb} W_Z^{bn} \\
+S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} W_{UK}^{hna} Z^{jn} \\
+O^{hic} = A^{hij} Z^{jn} W_{UV}^{hnc}
+"""
+GROUPED = r"""
+K^{kja} = X^{jb} W_K^{kba} \\
+V^{kjc} = X^{jb} W_V^{kbc} \\
+S^{kgij} = \frac{1}{\sqrt{d_k}} Q^{kgia} K^{kja} \\
+O^{kgic} = A^{kgij} V^{kjc}
+"""
+STEP = {"h": 6, "a": 5, "b": 13, "c": 7, "d": 13, "n": 3}
 
 
-def test_arrays_of_the_layer():
-    params = init_multi_head(jax.random.key(0), 12, 6, num_kv_heads=2)
-    arrays = layer_arrays(params, jnp.ones((5, 12)))
-    assert arrays["W_Q"].shape == (2, 3, 12, 2)
-    assert arrays["W_K"].shape == (2, 12, 2)
-    assert isinstance(params, MultiHeadParams)
-    with pytest.raises(ValueError, match="grouped, use_bias: expected one of them"):
-        multi_head_layer(grouped=True, use_bias=True)
+def test_a_line_takes_the_place_of_its_like_and_what_is_not_needed_goes():
+    changed = replace_equations(multi_head_layer(), LATENT)
+    assert set(changed.names) == {"Q", "Z", "S", "A", "O", "Y"}
+    assert changed.inputs == ("X", "W_Q", "W_Z", "W_UK", "W_UV", "W_O")
 
 
-def test_equations_may_be_given_read():
-    system = System([Equation("y^i = A^{ij} x^j")])
-    assert repr(system) == "System(A, x -> y)"
-    assert system.latex == "y^i = A^{ij} x^j"
+def test_heads_by_pairs_are_the_grouped_layer():
+    changed = replace_equations(multi_head_layer(), GROUPED, split=("h", "kg"))
+    grouped = multi_head_layer(grouped=True)
+    rng = np.random.default_rng(0)
+    k, g, a, b, c, i = 2, 3, 5, 7, 11, 4
+    arrays = {
+        "X": rng.normal(size=(i, b)),
+        "W_Q": rng.normal(size=(k, g, b, a)),
+        "W_K": rng.normal(size=(k, b, a)),
+        "W_V": rng.normal(size=(k, b, c)),
+        "W_O": rng.normal(size=(k, g, c, b)),
+    }
+    np.testing.assert_allclose(changed(arrays)["Y"], grouped(arrays)["Y"], atol=1e-5)
+
+
+def test_kept_is_the_cache():
+    layer = multi_head_layer()
+    assert cached_elements(layer, **STEP) == {"K": 6 * 5, "V": 6 * 7}
+    assert cached_elements(replace_equations(layer, LATENT), **STEP) == {"Z": 3}
+
+
+def test_a_missing_size_is_an_error():
+    with pytest.raises(ValueError, match="K: expected the size of each index"):
+        cached_elements(multi_head_layer(), h=2, c=3)
+
+
+def test_a_step_counts_the_products_that_the_costs_count():
+    layer, positions = multi_head_layer(), 1009
+    found = decode_flops(layer, positions, **STEP)
+    assert found["Q"] + found["K"] + found["V"] + found["Y"] == 2 * 13 * 6 * (5 + 5 + 7 + 7)
+    pairs = 2 * positions * 6 * (5 + 7)
+    scaling = 6 * 5  # the factor is multiplied into the one query
+    assert found["S"] + found["O"] == pairs + scaling
+
+
+def test_biases_stay_and_other_letters_are_not_split():
+    biased = replace_equations(multi_head_layer(use_bias=True), r"A^{hij} = \tanh(S^{hij})")
+    assert "b_Q" in biased.inputs
+    system = System.parse(
+        r"y^{\theta h} = x^{\theta h} \\ z = y^{\theta h} \frac{1}{N}", scalars={"N": "h"}
+    )
+    split = replace_equations(system, "w = z", split=("h", "kg"))
+    assert split.equations[0].free == (r"\theta", "k", "g")
+    assert replace_equations(system, "w = z").inputs == ("x",)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import MultiHeadParams, multi_head_attention
+from mha_book import MultiHeadParams, multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.models.tiny import TinyConfig, forward, init_tiny
 from mha_book.multihead.cache import cached_multi_head_attention, init_cache
 from mha_book.multihead.parameters import check_params
@@ -21,7 +21,8 @@ from tests import oracles
 pytestmark = pytest.mark.unoptimized
 D, N, H, C, T = 11, 6, 3, 5, 7
 rng = np.random.default_rng(13)
-run = jax.jit(multi_head_attention, static_argnames="return_intermediates")
+run = jax.jit(multi_head_attention)
+look = jax.jit(multi_head_attention_with_intermediates)
 
 
 def layer(num_kv_heads, use_bias=True):
@@ -57,7 +58,7 @@ def test_removed_heads_are_closed_gates(num_kv_heads, keep, uneven, left):
 
 def test_a_layer_without_heads_adds_its_bias():
     params = prune_heads(layer(2), np.zeros(N, bool))
-    output, inside = run(params, X, return_intermediates=True)
+    output, inside = look(params, X)
     np.testing.assert_allclose(output, np.broadcast_to(params.b_o, X.shape))
     assert inside.weights.shape == (2, 0, T, T)
     assert inside.head_outputs.shape == (2, 0, T, C)
@@ -82,7 +83,7 @@ class Layer(NamedTuple):
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_means_in_the_place_of_heads_change_nothing_on_average(use_bias):
     params, keep = layer(2, use_bias), np.array([[1, 0, 1, 1, 0, 1]], np.float32)
-    whole, inside = run(params, X, return_intermediates=True)
+    whole, inside = look(params, X)
     means = inside.head_outputs.mean((0, 2))
     changed = mean_ablation(Model((Layer(params),)), jnp.asarray(keep), means[None])
     found = run(changed.layers[0].attention, X, gates=jnp.asarray(keep[0]))

@@ -4,52 +4,37 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.book.extensions import ROOT
-from tests.sharding.checks import CHECKS, SLOW, contract
-from tests.sharding.contract import full, pairwise
+from tests.sharding.checks import chosen
 
 
-def lines(*arguments: str) -> Iterator[dict[str, Any]]:
-    """Run the checks, and yield what each of them reports."""
-    command = [sys.executable, "-m", "tests.sharding.checks", *arguments]
+def run(*arguments: str) -> dict[str, Any]:
+    """Run the checks, and return what each of them reports."""
+    command = [sys.executable, "-m", "tests.sharding", *arguments]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    run = subprocess.run(command, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
-    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-3000:]
-    return map(json.loads, run.stdout.splitlines())
+    done = subprocess.run(command, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return {report["name"]: report for report in map(json.loads, done.stdout.splitlines())}
 
 
 @pytest.fixture(scope="module")
-def reports() -> dict[str, dict[str, Any]]:
-    return {report["name"]: report for report in lines()}
+def reports(request: Any) -> dict[str, Any]:
+    """Run the checks that are asked for in this session."""
+    here = (item for item in request.session.items if item.path == request.path)
+    return run(*(item.callspec.params["name"] for item in here if hasattr(item, "callspec")))
 
 
-@pytest.mark.parametrize("name", [*sorted({*CHECKS} - SLOW), *contract(exhaustive=False)])
-def test_on_eight_devices(name: str, reports: dict[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", chosen(is_slow=False))
+def test_on_eight_devices(name: str, reports: dict[str, Any]) -> None:
     assert reports[name]["complaint"] == ""
 
 
 @pytest.mark.slow
-def test_all_meshes_and_all_that_takes_longer() -> None:
-    found = list(lines("--all"))
-    assert [report for report in found if report["complaint"]] == []
-    assert {report["name"] for report in found} == {*CHECKS}
-
-
-def test_the_pairwise_sample_is_small_and_a_part_of_the_contract() -> None:
-    assert 15 <= len(pairwise()) <= 25
-    assert {case[:5] for case in pairwise()} <= {case[:5] for case in full()}
-    assert len({case[:5] for case in full()}) == len(full()) == 5728
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_the_full_contract() -> None:
-    """Every mesh up to eight devices, method, mask, number of key heads and dtype: hours."""
-    found = list(lines("--exhaustive"))
-    assert [report for report in found if report["complaint"]] == []
-    assert len(found) == len(full())
+def test_what_takes_longer() -> None:
+    found = run("--slow")
+    assert [report for report in found.values() if report["complaint"]] == []
+    assert found.keys() == chosen(is_slow=True).keys()

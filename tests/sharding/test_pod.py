@@ -8,9 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from benchmarks.harness import compiled
-from mha_book.sharding.mesh import MeshAxes, MeshSizes
-from mha_book.sharding.plan import compiled_transfers, plan_cost
-from mha_book.sharding.ring import ring_attention
+from mha_book.sharding import MeshAxes, MeshSizes, compiled_transfers, plan_cost, ring_attention
 
 pytestmark = pytest.mark.needs_libtpu
 

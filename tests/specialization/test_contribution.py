@@ -67,7 +67,7 @@ def test_direct_shares_add_up_to_the_logits():
 
     @jax.jit
     def run(params, ids):
-        logits, records = tiny.forward(params, ids, config=config, return_intermediates=True)
+        logits, records = tiny.forward_with_intermediates(params, ids, config=config)
         layers = list(zip(params.layers, records, strict=True))
         added = [
             jnp.einsum("bntc,ncd->btd", record.intermediates.head_outputs, layer.attention.w_o)

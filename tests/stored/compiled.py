@@ -60,7 +60,7 @@ def check_scores(document: dict[str, Any]) -> int:
             continue
         pairs, held = 8 * program.length**2, row["bytes"]["temporaries"]
         holds = (
-            IMPLEMENTATIONS[program.implementation].holds
+            IMPLEMENTATIONS[program.implementation].scores_in_memory
             if (program.implementation != "flash")
             else "none of them"
         )

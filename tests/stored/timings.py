@@ -17,10 +17,9 @@ import numpy as np
 SPREAD = 1.5
 Row = tuple[str, str, str]  # file, label of the case, name of the row
 
-FULL, BOTH = "T=2048 full forward", "T=2048 full forward+backward"
+FULL = "T=2048 full forward"
 MODEL = "T=512 full forward B=1 D=512 N=8 float32"
 LONG = "T=2048 full forward B=1 D=512 N=8 float32"
-NOTATION = "T=512 d_model=512 heads=8 forward"
 
 # Twice the same work; how many times as long the second takes, where it is not the same to the dot.
 AGREE: list[tuple[Row, Row, float]] = [
@@ -30,13 +29,6 @@ AGREE: list[tuple[Row, Row, float]] = [
                                         "heads first"), 1.0),
     (("attention", FULL, "attend jax_nn"), ("layouts", "attention jax_nn B=1 T=2048",
                                             "heads first"), 1.0),
-    (("attention", BOTH, "reference"), ("gradients", BOTH, "reference"), 1.0),
-    (("attention", BOTH, "manual"), ("gradients", BOTH, "manual"), 1.0),
-    # Heads of twice the width: at most twice the products.
-    (("attention", FULL, "reference"),
-     ("attention-grouped", f"{FULL} H=128 K=2", "reference"), 1.3),
-    (("attention", FULL, "blockwise"),
-     ("attention-grouped", f"{FULL} H=128 K=2", "blockwise"), 1.5),
     # On one core of another machine, by the clock of the processor.
     (("attention-one-core", "T=128 full forward", "reference"),
      ("overhead", "T=128 full forward", "attend"), 1.0),
@@ -46,7 +38,6 @@ AGREE: list[tuple[Row, Row, float]] = [
     # What is read, by the bytes: memory is about as fast to one core there as to two here.
     (("decode", "B=8 N=32 K=8 H=128 S=8192", "read"),
      ("step", "SmolLM2 B=1 S=4096", "read + read weights"), 1.35),
-    (("layer", MODEL, "reference"), ("notation", NOTATION, "mha_book layer"), 1.0),
     (("layer", MODEL, "reference"), ("layouts", "layer reference B=1 T=512",
                                      "product, then split"), 1.0),
     (("layer", LONG, "reference"), ("layouts", "layer reference B=1 T=2048",

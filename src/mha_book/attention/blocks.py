@@ -10,34 +10,23 @@ Shapes: ``B`` batch entries, ``X`` chunks of ``c`` key/value heads each, ``P`` b
 of a block of keys.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from mha_book.attention.operands import Operands
 from mha_book.masks import Mask, zero_unattended
 
-__all__ = [
-    "BlockMask",
-    "BlockSizes",
-    "KeyRanges",
-    "attended_keys",
-    "block_sizes",
-    "key_ranges",
-    "loop_over_keys",
-    "merge_queries",
-    "split_keys",
-    "split_mask",
-    "split_queries",
-    "visible_block",
-    "zero_outside",
-]
+__all__ = ["block_sizes"]
 
 State = TypeVar("State")
+_Array = Array | np.ndarray  # of NumPy where it is known while a call is traced
 
 
 class KeyRanges(NamedTuple):
@@ -48,8 +37,8 @@ class KeyRanges(NamedTuple):
         stop: ``(*batch, T)``, one more than the last.
     """
 
-    start: Int[Array, "*batch T"]
-    stop: Int[Array, "*batch T"]
+    start: Int[_Array, "*batch T"]
+    stop: Int[_Array, "*batch T"]
 
 
 def key_ranges(
@@ -62,53 +51,50 @@ def key_ranges(
         batch: the batch axes of the operands.
         query_length: ``T``.
         key_length: ``S``.
-
-    Returns:
-        Arrays ``(*batch, T)``; the batch axes have length 1 where all entries see the same.
-
-    Example:
-        >>> from mha_book.masks import causal
-        >>> key_ranges(causal(-1), (), 3, 3).stop.tolist()  # the first query sees nothing
-        [0, 1, 2]
     """
     mask = Mask() if mask is None else mask
-    i = _positions(query_length, len(batch))
+    arrays = mask.lower, mask.upper, mask.key_lengths, mask.query_lengths
+    is_known = all(x is None or isinstance(x, int) for x in arrays)
+    xp: Any = np if is_known else jnp  # what is known is computed once, while a call is traced
+    i = xp.reshape(xp.arange(query_length, dtype=xp.int32), (1,) * len(batch) + (query_length,))
 
-    def by_row(field: Any, default: int) -> Array:
-        field = jnp.asarray(default if field is None else field, jnp.int32)
-        return jnp.reshape(field, field.shape or (1,) * len(batch))[..., None]
+    def by_row(field: Any) -> Any:
+        field = xp.asarray(field, xp.int32)
+        return xp.reshape(field, field.shape or (1,) * len(batch))[..., None]
 
-    start = jnp.zeros_like(i)
+    start = xp.zeros_like(i)
     stop = start + key_length
     if mask.lower is not None:
-        start = jnp.maximum(start, i + by_row(mask.lower, 0))
+        start = xp.maximum(start, i + by_row(mask.lower))
     if mask.upper is not None:
-        stop = jnp.minimum(stop, i + by_row(mask.upper, 0) + 1)
-    stop = jnp.minimum(stop, by_row(mask.key_lengths, key_length))
-    sees = jnp.logical_and(start < stop, i < by_row(mask.query_lengths, query_length))
-    return KeyRanges(jnp.where(sees, start, 0), jnp.where(sees, stop, 0))
+        stop = xp.minimum(stop, i + by_row(mask.upper) + 1)
+    if mask.key_lengths is not None:
+        stop = xp.minimum(stop, by_row(mask.key_lengths))
+    sees = start < stop
+    if mask.query_lengths is not None:
+        sees = xp.logical_and(sees, i < by_row(mask.query_lengths))
+    return KeyRanges(xp.where(sees, start, 0), xp.where(sees, stop, 0))
 
 
-def attended_keys(rows: KeyRanges, key_length: int) -> Bool[Array, "*batch S"]:
+def attended_keys(rows: KeyRanges, key_length: int) -> Bool[_Array, "*batch S"]:
     """Return which keys some query sees.
 
     Args:
         rows: what :func:`key_ranges` gave: intervals whose ends grow with the row.
         key_length: ``S``.
-
-    Returns:
-        ``(*batch, S)``.
-
-    Example:
-        >>> from mha_book.masks import sliding_window
-        >>> attended_keys(key_ranges(sliding_window(0, 0), (), 2, 3), 3).tolist()
-        [True, True, False]
     """
+    xp = _library(rows)
     sees = rows.start < rows.stop
-    first = jnp.min(jnp.where(sees, rows.start, key_length), axis=-1, keepdims=True)
-    last = jnp.max(rows.stop, axis=-1, keepdims=True)
-    j = _positions(key_length, first.ndim - 1)
-    return jnp.logical_and(first <= j, j < last)
+    first = xp.min(xp.where(sees, rows.start, key_length), axis=-1, keepdims=True)
+    last = xp.max(rows.stop, axis=-1, keepdims=True)
+    j = np.arange(key_length, dtype=np.int32)[(None,) * (first.ndim - 1)]
+    found: Bool[_Array, "*batch S"] = xp.logical_and(first <= j, j < last)
+    return found
+
+
+def _library(rows: KeyRanges) -> Any:
+    """Return NumPy where the ranges are known while a call is traced, ``jax.numpy`` elsewhere."""
+    return np if isinstance(rows.start, np.ndarray) else jnp
 
 
 ROWS, KEYS = 512, 512  # of a block; measured on CPUs (benchmarks/)
@@ -124,19 +110,19 @@ def zero_outside(rows: KeyRanges, operands: Operands) -> tuple[Array, Array, Arr
 
     Args:
         rows: the keys of each query, ``(*batch, T)``.
-        operands: the call; unless its mask has an array, no array of pairs is made.
-
-    Returns:
-        Query, key and value.
+        operands: the call; unless its mask has an array or segments, no array of pairs is made.
     """
     query, key, value, mask, *_ = operands
     if mask is None:
         return query, key, value
-    if mask.array is not None:
+    if mask.array is not None or mask.query_segments is not None:
         return zero_unattended(query, key, value, operands.visible())
     sees, is_attended = rows.start < rows.stop, attended_keys(rows, key.shape[-2])
 
-    def keep(x: Array, where: Array) -> Array:  # (…, N, T, H), (…, T)
+    if isinstance(sees, np.ndarray) and sees.all() and is_attended.all():
+        return query, key, value
+
+    def keep(x: Array, where: Any) -> Array:  # (…, N, T, H), (…, T)
         return jnp.where(where[..., None, :, None], x, jnp.zeros((), x.dtype))
 
     return keep(query, sees), keep(key, is_attended), keep(value, is_attended)
@@ -217,9 +203,6 @@ def split_queries(rows: Array, sizes: BlockSizes) -> Array:
     Args:
         rows: queries, or what else has a row for each query.
         sizes: how to cut.
-
-    Returns:
-        The blocks; a row of a block belongs to query head ``row // queries`` of the group.
     """
     batch, num_kv_heads, group, length, width = rows.shape
     count = -(-length // sizes.queries)
@@ -256,6 +239,20 @@ def _even(length: int, target: int) -> int:
     return size if size <= 16 else -(-size // 16) * 16
 
 
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class BlockKinds:
+    """Which kinds of block of keys there may be, as far as it is known while a call is traced.
+
+    Args:
+        whole: blocks that some block of queries sees whole.
+        edge: blocks of which it sees a part.
+    """
+
+    whole: bool = True
+    edge: bool = True
+
+
 class BlockMask(NamedTuple):
     """Which pairs are visible, by blocks.
 
@@ -268,16 +265,25 @@ class BlockMask(NamedTuple):
         stop: ``(P, B, queries)``, one more than its last; likewise.
         bounds: ``(P, 4)``: first, whole_first, whole_last, last.
         array: boolean ``(X, P, U, B, c, G, queries, keys)``, each axis whole or 1; or None.
+        segments: of the queries ``(P, B, queries)`` and of the keys ``(U, B, keys)``; or None.
+        kinds: which kinds of block there are.
     """
 
     start: Array
     stop: Array
     bounds: Array
-    array: Array | None
+    array: Array | None = None
+    segments: tuple[Array, Array] | None = None
+    kinds: BlockKinds = BlockKinds()
 
 
 def split_mask(
-    rows: KeyRanges, array: Array | None, num_kv_heads: int, key_length: int, sizes: BlockSizes
+    rows: KeyRanges,
+    array: Array | None,
+    num_kv_heads: int,
+    key_length: int,
+    sizes: BlockSizes,
+    segments: tuple[Array, Array] | None = None,
 ) -> BlockMask:
     """Cut what hides keys as :func:`split_queries` and :func:`split_keys` cut the operands.
 
@@ -287,28 +293,53 @@ def split_mask(
         num_kv_heads: ``K``.
         key_length: ``S``.
         sizes: how to cut.
-
-    Returns:
-        The mask by blocks.
+        segments: of the queries ``(B, T)`` and of the keys ``(B, S)``, or None.
     """
-    batch, length = rows.start.shape
+    if segments is not None:
+        rows = _within_segments(rows, segments)
+    xp, length = _library(rows), rows.start.shape[1]
     count, key_count = -(-length // sizes.queries), -(-key_length // sizes.keys)
-    padding = [(0, 0), (0, count * sizes.queries - length)]
-    start, stop = (
-        jnp.swapaxes(jnp.reshape(jnp.pad(x, padding), (batch, count, sizes.queries)), 0, 1)
-        for x in rows
-    )
+
+    def by_block(x: Any, count: int, size: int, xp: Any = xp) -> Any:
+        x = xp.pad(x, ((0, 0), (0, count * size - x.shape[1])))
+        return xp.swapaxes(xp.reshape(x, (x.shape[0], count, size)), 0, 1)
+
+    start, stop = (by_block(x, count, sizes.queries) for x in rows)
     sees, others = start < stop, (1, 2)
-    first = jnp.min(jnp.where(sees, start, key_length), axis=others) // sizes.keys
-    last = -(-jnp.max(stop, axis=others) // sizes.keys)
-    first = jnp.minimum(first, last)  # a block whose queries see nothing needs no key
-    whole_first = jnp.clip(-(-jnp.max(start, axis=others) // sizes.keys), first, last)
-    whole_last = jnp.clip(jnp.min(stop, axis=others) // sizes.keys, whole_first, last)
+    first = xp.min(xp.where(sees, start, key_length), axis=others) // sizes.keys
+    last = -(-xp.max(stop, axis=others) // sizes.keys)
+    first = xp.minimum(first, last)  # a block whose queries see nothing needs no key
+    whole_first = xp.clip(-(-xp.max(start, axis=others) // sizes.keys), first, last)
+    whole_last = xp.clip(xp.min(stop, axis=others) // sizes.keys, whole_first, last)
+    if array is not None or segments is not None:
+        whole_last = whole_first  # any pair may be hidden
     if array is not None:
-        whole_last = whole_first  # the array may hide any pair
         array = _split_array(array, (count, key_count), num_kv_heads, sizes)
-    bounds = jnp.stack([first, whole_first, whole_last, last], axis=-1)
-    return BlockMask(start, stop, bounds, array)
+    if segments is not None:
+        cuts = (count, sizes.queries), (key_count, sizes.keys)
+        queries, keys = (by_block(x, *c, jnp) for x, c in zip(segments, cuts, strict=True))
+        segments = queries, keys
+    bounds = xp.stack([first, whole_first, whole_last, last], axis=-1).astype(xp.int32)
+    kinds = BlockKinds()
+    if xp is np:
+        some_whole = bool((whole_first < whole_last).any())
+        kinds = BlockKinds(some_whole, bool((last - first > whole_last - whole_first).any()))
+    elif array is not None or segments is not None:
+        kinds = BlockKinds(whole=False)
+    start, stop, bounds = (jnp.asarray(x) for x in (start, stop, bounds))
+    return BlockMask(start, stop, bounds, array, segments, kinds)
+
+
+def _within_segments(rows: KeyRanges, segments: tuple[Array, Array]) -> KeyRanges:
+    """Narrow the ranges to the keys from the first to the last of each query's segment."""
+    queries, keys = segments
+    key_length = keys.shape[-1]
+    j = jnp.arange(key_length, dtype=jnp.int32)
+    same = queries[:, :, None] == keys[:, None, :]  # a compiler joins it with what it is for
+    start = jnp.maximum(rows.start, jnp.min(jnp.where(same, j, key_length), axis=-1))
+    stop = jnp.minimum(rows.stop, jnp.max(jnp.where(same, j + 1, 0), axis=-1))
+    sees = start < stop
+    return KeyRanges(jnp.where(sees, start, 0), jnp.where(sees, stop, 0))
 
 
 def _split_array(
@@ -339,11 +370,8 @@ def loop_over_keys(
         mask: the mask by blocks.
         p: the number of the block of queries.
         step: ``(u, state, masked)`` to the next state: the number of the block of keys, and
-            whether some pair in it may be hidden. It is traced twice, as the body of two loops.
+            whether some pair in it may be hidden.
         state: the state before the first step.
-
-    Returns:
-        The state after the last.
     """
     first, whole_first, whole_last, last = mask.bounds[p]
     before = whole_first - first
@@ -351,11 +379,12 @@ def loop_over_keys(
     def edge(n: Array, state: State) -> State:
         return step(jnp.where(n < before, first + n, whole_last + n - before), state, True)
 
-    if mask.array is None:
+    if mask.kinds.whole:
         state = jax.lax.fori_loop(
             whole_first, whole_last, lambda u, state: step(u, state, False), state
         )
-    state = jax.lax.fori_loop(0, before + last - whole_last, edge, state)
+    if mask.kinds.edge:
+        state = jax.lax.fori_loop(0, before + last - whole_last, edge, state)
     return state
 
 
@@ -368,15 +397,16 @@ def visible_block(
         mask: the mask by blocks.
         place: the numbers of the chunk of heads, of the block of queries and of the block of keys.
         shape: ``(r, u)``.
-
-    Returns:
-        Boolean ``(B, c, r, u)``, or 1 in place of ``B`` or ``c`` where all see the same.
     """
     _, p, u = place
     start, stop = mask.start[p][:, None, None, :, None], mask.stop[p][:, None, None, :, None]
     j = u * shape[1] + jnp.arange(shape[1], dtype=jnp.int32)
     j = jnp.reshape(j, (1, 1, 1, 1, -1))
     visible = jnp.logical_and(start <= j, j < stop)  # (B, 1, 1, queries, u)
+    if mask.segments is not None:
+        queries, keys = mask.segments[0][p], mask.segments[1][u]
+        same = queries[:, :, None] == keys[:, None, :]
+        visible = jnp.logical_and(visible, same[:, None, None])
     if mask.array is not None:
         block = mask.array
         for number in place:
@@ -385,8 +415,3 @@ def visible_block(
     batch, heads, _, queries, keys = visible.shape
     visible = jnp.broadcast_to(visible, (batch, heads, shape[0] // queries, queries, keys))
     return jnp.reshape(visible, (batch, heads, *shape))
-
-
-def _positions(length: int, batch_axes: int) -> Array:
-    """Return 0, 1, …, with an axis of length 1 for each batch axis."""
-    return jnp.reshape(jnp.arange(length, dtype=jnp.int32), (1,) * batch_axes + (length,))

@@ -11,6 +11,12 @@ $dV^{jc} = A^{ij} dO^{ic}$, $dK^{ja} = dS^{ij} Q^{ia}$ and $dQ^{ia} = dS^{ij} K^
 for the two of the forward pass. Keys stand before queries there, $(u, r)$ in place of $(r, u)$:
 then of the three products that sum over a block only one has to turn a block around.
 
+The rounding of $r^i$ would enter $dQ^{ia}$ times the sum of the keys. Since
+$\sum_j dS^{ij} = d\lambda^i$, what all keys have in common, their mean $\bar K^a$, need not pass
+through the product: $dQ^{ia} = dS^{ij} (K^{ja} - \bar K^a) + d\lambda^i \bar K^a$. For keys between
+1 and 2 the error is then a fraction of what $r^i = \sum_j A^{ij} dA^{ij}$ would leave, which costs
+two more products.
+
 Shapes: as in :mod:`~mha_book.attention.blocks`; ``H`` width of queries and keys, ``C`` of values.
 
 References:
@@ -21,13 +27,13 @@ References:
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from mha_book._checks import wide
+from mha_book._checks import accumulator_dtype
 from mha_book.attention.blocks import (
     BlockMask,
     BlockSizes,
@@ -43,17 +49,30 @@ from mha_book.attention.blocks import (
     zero_outside,
 )
 from mha_book.attention.derivatives import with_gradient_by_hand
-from mha_book.attention.online_softmax import SoftmaxState, finalize, init, update
-from mha_book.attention.operands import Operands, varying_axes, with_compiler_sharding
+from mha_book.attention.online_softmax import SoftmaxState, empty_state, finalized, updated
+from mha_book.attention.operands import LogitSoftcap, Operands, varying_axes, with_compiler_sharding
 from mha_book.attention.reference import exponentials
 from mha_book.masks import one_batch_axis
 
-__all__ = [
-    "attention_over_blocks",
-    "blockwise_attention",
-    "blockwise_gradients",
-    "why_unsupported",
-]
+__all__: list[str] = []
+
+
+class Blocks(NamedTuple):
+    """One call of attention, cut into blocks.
+
+    Args:
+        query: ``(X, P, B, c, r, H)``, scaled, in the dtype in which to compute.
+        key: ``(X, U, B, c, u, H)``; a block is widened when it is used.
+        value: ``(X, U, B, c, u, C)``, likewise.
+        mask: which pairs are visible.
+        softcap: what bounds the scores, or None.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    mask: BlockMask
+    softcap: LogitSoftcap | None
 
 
 def blockwise_attention(
@@ -62,12 +81,9 @@ def blockwise_attention(
     """Return output and log-sum-exp; half-precision blocks are widened to float32, one at a time.
 
     Args:
-        operands: the call, without bias and weight factors.
+        operands: the call, without bias and dropout multiplier.
         sizes: how to cut; None for :func:`~mha_book.attention.blocks.block_sizes`.
-        platform: which those sizes are for: "cpu", "gpu" or "tpu".
-
-    Returns:
-        ``(…, N, T, C)`` and ``(…, N, T)``.
+        platform: which those sizes are for: "cpu", or any accelerator.
     """
     by_blocks = functools.partial(_blockwise, sizes=sizes, platform=platform)
     return with_compiler_sharding(by_blocks, operands)
@@ -75,11 +91,10 @@ def blockwise_attention(
 
 def _blockwise(operands: Operands, sizes: BlockSizes | None, platform: str) -> tuple[Array, Array]:
     query, value_dim = operands.query, operands.value.shape[-1]
-    num_kv_heads = operands.key.shape[-3]
     *batch, num_heads, length, _ = query.shape
-    shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
-    sizes = _sizes(operands, platform) if sizes is None else sizes
-    output, lse = attention_over_blocks(*_cut_operands(operands, sizes), _cut_mask(operands, sizes))
+    shape = _grouped(operands)
+    sizes = _sizes(operands, shape, platform) if sizes is None else sizes
+    output, lse = _with_gradient(_cut(operands, shape, sizes))
     output = merge_queries(output, (*shape, value_dim), sizes).astype(query.dtype)
     lse = merge_queries(lse[..., None], (*shape, 1), sizes)
     heads = (*batch, num_heads, length)
@@ -108,64 +123,61 @@ def blockwise_gradients(
         d_lse: ``(…, N, T)``.
         sizes: as in :func:`blockwise_attention`.
         platform: likewise.
-
-    Returns:
-        The gradients of query, key and value, each in the dtype of its operand.
     """
-    query, key = operands.query, operands.key
-    *batch, num_heads, length, _ = query.shape
-    sizes = _sizes(operands, platform) if sizes is None else sizes
-    shape = (math.prod(batch), key.shape[-3], num_heads // key.shape[-3], length)
+    dtype, shape = accumulator_dtype(operands.query.dtype), _grouped(operands)
+    sizes = _sizes(operands, shape, platform) if sizes is None else sizes
 
-    def cut(rows: Array) -> Array:
-        rows = jnp.reshape(rows.astype(wide(query.dtype)), (*shape, rows.shape[-1]))
-        return split_queries(rows, sizes)
+    def rows(x: Array) -> Array:
+        return split_queries(jnp.reshape(x.astype(dtype), (*shape, x.shape[-1])), sizes)
 
-    def of_arrays(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
-        return _cut_operands(operands._replace(query=query, key=key, value=value), sizes)
+    def of_arrays(query: Array, key: Array, value: Array) -> tuple[Any, Any]:
+        blocks = _cut(operands._replace(query=query, key=key, value=value), shape, sizes)
+        return blocks[:3], blocks[3:]
 
-    blocks, merge = jax.vjp(of_arrays, *operands[:3])
-    lse, d_lse = (cut(x[..., None])[..., 0] for x in (lse, d_lse))
-    saved = (*blocks, _cut_mask(operands, sizes), cut(output), lse)
-    *gradients, _ = _backward(saved, (cut(d_output), d_lse))
-    found: tuple[Array, Array, Array] = merge(tuple(gradients))
+    arrays, merge, rest = jax.vjp(of_arrays, *operands[:3], has_aux=True)
+    lse, d_lse = (rows(x[..., None])[..., 0] for x in (lse, d_lse))
+    saved = Blocks(*arrays, *rest), rows(output), lse
+    gradients = _block_gradients(saved, (rows(d_output), d_lse), is_part=True)
+    found: tuple[Array, Array, Array] = merge(gradients)
     return found
 
 
-def _sizes(operands: Operands, platform: str) -> BlockSizes:
-    mask, (*batch, num_heads, length, _) = operands.mask, operands.query.shape
-    num_kv_heads, key_length = operands.key.shape[-3:-1]
-    moves = mask is not None and not mask.parts.isdisjoint({"causal", "window", "band", "offsets"})
+def _grouped(operands: Operands) -> tuple[int, int, int, int]:
+    """Return ``(B, K, G, T)``."""
+    *batch, num_heads, length, _ = operands.query.shape
+    num_kv_heads = operands.key.shape[-3]
+    return math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length
+
+
+def _sizes(operands: Operands, shape: tuple[int, int, int, int], platform: str) -> BlockSizes:
+    mask, (batch, num_kv_heads, group, length) = operands.mask, shape
+    moving = {"causal", "window", "band", "offsets", "segments"}
     return block_sizes(
-        math.prod(batch), length, key_length, num_kv_heads, num_heads // num_kv_heads,
-        position_dependent=moves, in_chunks=jax.device_count() == 1, platform=platform,
+        batch, length, operands.key.shape[-2], num_kv_heads, group,
+        position_dependent=mask is not None and not mask.kinds.isdisjoint(moving),
+        in_chunks=jax.device_count() == 1, platform=platform,
     )  # fmt: skip
 
 
-def _ranges(operands: Operands) -> KeyRanges:
-    query = operands.query
-    return key_ranges(
-        operands.mask, tuple(query.shape[:-3]), query.shape[-2], operands.key.shape[-2]
-    )
-
-
-def _cut_operands(operands: Operands, sizes: BlockSizes) -> tuple[Array, Array, Array]:
-    """Empty what nothing attends to, scale the queries, and cut all three into blocks."""
-    q, k, v = zero_outside(_ranges(operands), operands)
-    *batch, num_heads, length, head_dim = q.shape
-    num_kv_heads, dtype = k.shape[-3], wide(q.dtype)
-    shape = (math.prod(batch), num_kv_heads, num_heads // num_kv_heads, length)
-    q = jnp.reshape(q.astype(dtype) * jnp.asarray(operands.scale, dtype), (*shape, head_dim))
+def _cut(operands: Operands, shape: tuple[int, int, int, int], sizes: BlockSizes) -> Blocks:
+    """Empty what nothing attends to, scale the queries, and cut everything into blocks."""
+    mask, batch = operands.mask, tuple(operands.query.shape[:-3])
+    ranges = key_ranges(mask, batch, operands.query.shape[-2], operands.key.shape[-2])
+    q, k, v = zero_outside(ranges, operands)
+    dtype = accumulator_dtype(q.dtype)
+    q = jnp.reshape(q.astype(dtype) * jnp.asarray(operands.scale, dtype), (*shape, q.shape[-1]))
     k, v = (jnp.reshape(x, (shape[0], *x.shape[-3:])) for x in (k, v))
-    return split_queries(q, sizes), split_keys(k, sizes), split_keys(v, sizes)
-
-
-def _cut_mask(operands: Operands, sizes: BlockSizes) -> BlockMask:
-    batch, mask = tuple(operands.query.shape[:-3]), operands.mask
-    num_kv_heads, key_length = operands.key.shape[-3:-1]
-    rows = KeyRanges(*(jnp.reshape(x, (-1, x.shape[-1])) for x in _ranges(operands)))
+    rows = KeyRanges(*(x.reshape(-1, x.shape[-1]) for x in ranges))
     array = one_batch_axis(None if mask is None else mask.array, batch)
-    return split_mask(rows, array, num_kv_heads, key_length, sizes)
+    segments = None
+    if mask is not None and mask.query_segments is not None:
+        of_batch = (mask.query_segments, mask.key_segments)
+        segments = tuple(
+            jnp.reshape(jnp.asarray(x, jnp.int32), (-1, x.shape[-1])) for x in of_batch
+        )
+    blocks = split_mask(rows, array, k.shape[1], k.shape[2], sizes, segments)
+    keys, values = (split_keys(x, sizes) for x in (k, v))
+    return Blocks(split_queries(q, sizes), keys, values, blocks, operands.softcap)
 
 
 def why_unsupported(spec: Any) -> str | None:
@@ -175,102 +187,121 @@ def why_unsupported(spec: Any) -> str | None:
     return None
 
 
-def attention_over_blocks(
-    query: Array, key: Array, value: Array, mask: BlockMask
-) -> tuple[Array, Array]:
-    """Return the output ``(X, P, B, c, r, C)`` and the log-sum-exp ``(X, P, B, c, r)``.
-
-    Args:
-        query: ``(X, P, B, c, r, H)``, scaled, in the dtype in which to compute.
-        key: ``(X, U, B, c, u, H)``; a block is widened when it is used.
-        value: ``(X, U, B, c, u, C)``, likewise.
-        mask: which pairs are visible.
-
-    Returns:
-        The pair, in the dtype of the query.
-    """
-    return _with_gradient(query, key, value, mask)
-
-
 def _over_chunks(step: Callable[[Array], Any], chunks: int) -> Any:
     """Take chunks of heads one after another; a single one in no loop, whatever device has it."""
     if chunks == 1:
         return jax.tree.map(lambda x: x[None], step(jnp.zeros((), jnp.int32)))
-    return jax.lax.map(step, jnp.arange(chunks))
+    return jax.lax.map(step, jnp.arange(chunks, dtype=jnp.int32))
 
 
-def _attention(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Array, Array]:
+def _attention(blocks: Blocks) -> tuple[Array, Array]:
+    """Return the output ``(X, P, B, c, r, C)`` and the log-sum-exp ``(X, P, B, c, r)``."""
+    query, key, value, mask, softcap = blocks
     chunks, count, *heads, rows, _ = query.shape  # heads: (B, c)
     block = (rows, key.shape[-2])
 
     def of_chunk(x: Array) -> tuple[Array, Array]:
         def of_queries(p: Array) -> tuple[Array, Array]:
-            q = query[x, p]  # (B, c, r, H)
+            q = _block(query, x, p)  # (B, c, r, H)
 
             def step(u: Array, known: SoftmaxState, masked: bool) -> SoftmaxState:
-                scores = jnp.einsum("bcrh,bcuh->bcru", q, key[x, u].astype(q.dtype))
+                k, v = (_block(a, x, u).astype(q.dtype) for a in (key, value))
+                scores = _product(q, k, 3, 3)
+                scores = scores if softcap is None else softcap(scores)
                 if masked:
                     scores = jnp.where(visible_block(mask, (x, p, u), block), scores, -jnp.inf)
-                return update(known, scores, value[x, u].astype(q.dtype))
+                return updated(known, scores, v)
 
-            known = _varying(init((*heads, rows, value.shape[-1]), q.dtype), q, value[x, 0])
-            return finalize(loop_over_keys(mask, p, step, known))
+            known = empty_state((*heads, rows, value.shape[-1]), q.dtype)
+            known = _varying(known, q, value)
+            return finalized(loop_over_keys(mask, p, step, known))
 
-        return jax.lax.map(of_queries, jnp.arange(count))
+        return jax.lax.map(of_queries, jnp.arange(count, dtype=jnp.int32))
 
     return _over_chunks(of_chunk, chunks)
 
 
-def _forward(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Any, Any]:
-    output, lse = _attention(query, key, value, mask)
-    return (output, lse), (query, key, value, mask, output, lse)
+def _forward(blocks: Blocks) -> tuple[Any, Any]:
+    output, lse = _attention(blocks)
+    return (output, lse), (blocks, output, lse)
 
 
-def _backward(saved: Any, cotangents: tuple[Array, Array]) -> tuple[Array, Array, Array, None]:
-    query, key, value, mask, output, lse = saved
+def _backward(saved: Any, cotangents: tuple[Array, Array]) -> tuple[Blocks]:
+    return (Blocks(*_block_gradients(saved, cotangents), None, None),)  # type: ignore[arg-type]
+
+
+def _block_gradients(
+    saved: tuple[Blocks, Array, Array], cotangents: tuple[Array, Array], is_part: bool = False
+) -> tuple[Array, Array, Array]:
+    """Return the gradients of the blocks of queries, keys and values.
+
+    Args:
+        saved: the call, its output and its log-sum-exp.
+        cotangents: their gradients.
+        is_part: whether output and log-sum-exp are those of more keys than the call has.
+    """
+    (query, key, value, mask, softcap), output, lse = saved
     d_output, d_lse = cotangents
     chunks, count = query.shape[:2]
     block = (query.shape[-2], key.shape[-2])
     # What dA is reduced by; in an empty row, where the log-sum-exp is -inf, its gradient may be
     # anything.
-    inner = jnp.sum(output * d_output, axis=-1) - d_lse  # (X, P, B, c, r)
-    inner = jnp.where(jnp.isneginf(lse), jnp.zeros((), inner.dtype), inner)
+    empty, zero = jnp.isneginf(lse), jnp.zeros((), query.dtype)
+    d_lse = jnp.where(empty, zero, d_lse)
+    inner = jnp.where(empty, zero, jnp.sum(output * d_output, axis=-1)) - d_lse  # (X, P, B, c, r)
+    # The rows of dS sum to dλ, whatever is rounded in r: so what all keys have in common is left
+    # out of the product with them, and the rounding with it. A part of the keys has no such sum.
+    center = None
+    if not is_part and softcap is None:
+        center = jnp.sum(key.astype(query.dtype) / (key.shape[1] * key.shape[-2]), axis=(1, -2))
 
     def of_chunk(x: Array) -> tuple[Array, Array, Array]:
+        mean = None if center is None else _block(center, x)[..., None, :]  # (B, c, 1, H)
+
         def of_queries(sums: Any, p: Array) -> tuple[Any, Array]:
-            q, d_o = query[x, p], d_output[x, p]  # (B, c, r, H), (B, c, r, C)
-            row_lse, row_inner = lse[x, p][..., None, :], inner[x, p][..., None, :]  # (B, c, 1, r)
+            q, d_o = _block(query, x, p), _block(d_output, x, p)  # (B, c, r, H), (B, c, r, C)
+            row_lse, row_inner = (_block(a, x, p)[..., None, :] for a in (lse, inner))
 
             def step(u: Array, sums: Any, masked: bool) -> Any:
                 d_q, d_key, d_value = sums
-                k, v = key[x, u].astype(q.dtype), value[x, u].astype(q.dtype)
-                weights = jnp.exp(jnp.einsum("bcuh,bcrh->bcur", k, q) - row_lse)
+                k, v = (_block(a, x, u).astype(q.dtype) for a in (key, value))
+                scores = _product(k, q, 3, 3)  # (B, c, u, r)
+                capped = scores if softcap is None else softcap(scores)
+                weights = jnp.exp(capped - row_lse)
                 if masked:
                     visible = jnp.swapaxes(visible_block(mask, (x, p, u), block), -1, -2)
-                    weights = jnp.where(visible, weights, jnp.zeros((), q.dtype))
-                d_scores = weights * (jnp.einsum("bcud,bcrd->bcur", v, d_o) - row_inner)
-                d_value = _add(d_value, u, jnp.einsum("bcur,bcrd->bcud", weights, d_o))
-                d_key = _add(d_key, u, jnp.einsum("bcur,bcrh->bcuh", d_scores, q))
-                d_q = d_q + jnp.einsum("bcuh,bcur->bchr", k, d_scores)
+                    weights = jnp.where(visible, weights, zero)
+                d_scores = weights * (_product(v, d_o, 3, 3) - row_inner)
+                if softcap is not None:
+                    d_scores = d_scores * softcap.slope(capped)
+                d_value = _add(d_value, u, _product(weights, d_o, 3, 2))
+                d_key = _add(d_key, u, _product(d_scores, q, 3, 2))
+                d_q = d_q + _product(k if mean is None else k - mean, d_scores, 2, 2)
                 return d_q, d_key, d_value
 
-            zero = _varying(jnp.zeros((*q.shape[:2], q.shape[3], q.shape[2]), q.dtype), q, d_o)
-            d_q, *sums = loop_over_keys(mask, p, step, (zero, *sums))
-            return tuple(sums), jnp.swapaxes(d_q, -1, -2)
+            start = jnp.zeros((*q.shape[:2], q.shape[3], q.shape[2]), q.dtype)
+            start = _varying(start, q, d_o, key)
+            d_q, *sums = loop_over_keys(mask, p, step, (start, *sums))
+            d_q = jnp.swapaxes(d_q, -1, -2)
+            if mean is not None:
+                d_q = d_q + _block(d_lse, x, p)[..., None] * mean
+            return tuple(sums), d_q
 
         sums = tuple(
-            _varying(jnp.zeros(array.shape[1:], query.dtype), array[x], query[x, 0])
+            _varying(jnp.zeros(array.shape[1:], query.dtype), array, query, d_output)
             for array in (key, value)
         )
-        sums, d_query = jax.lax.scan(of_queries, sums, jnp.arange(count))
+        sums, d_query = jax.lax.scan(of_queries, sums, jnp.arange(count, dtype=jnp.int32))
         d_key, d_value = sums
         return d_query, d_key.astype(key.dtype), d_value.astype(value.dtype)
 
-    return *_over_chunks(of_chunk, chunks), None
+    found: tuple[Array, Array, Array] = _over_chunks(of_chunk, chunks)
+    return found
 
 
-def _twin(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Array, Array]:
+def _reference(blocks: Blocks) -> tuple[Array, Array]:
     """Compute the same with all scores at once, in operations that JAX differentiates twice."""
+    query, key, value, mask, softcap = blocks
     chunks, count, *_, rows, _ = query.shape
     places = (jnp.arange(n, dtype=jnp.int32) for n in (chunks, count, key.shape[1]))
     of_place = functools.partial(_visible, mask, (rows, key.shape[-2]))
@@ -279,6 +310,7 @@ def _twin(query: Array, key: Array, value: Array, mask: BlockMask) -> tuple[Arra
     visible = jnp.moveaxis(of_place(*places), 2, -2)  # (X, P, B, c, r, U, u)
     k, v = key.astype(query.dtype), value.astype(query.dtype)
     scores = jnp.einsum("xpbcrh,xvbcuh->xpbcrvu", query, k)
+    scores = scores if softcap is None else softcap(scores)
     numerators, total, lse = exponentials(
         *(jnp.reshape(x, (*x.shape[:-2], -1)) for x in (scores, visible))
     )
@@ -290,7 +322,19 @@ def _visible(mask: BlockMask, shape: tuple[int, int], x: Array, p: Array, u: Arr
     return visible_block(mask, (x, p, u), shape)
 
 
-_with_gradient = with_gradient_by_hand(_forward, _backward, _twin)
+_with_gradient = with_gradient_by_hand(_forward, _backward, _reference)
+
+
+def _block(x: Array, *place: Array) -> Array:
+    """Return the block at a place of the first axes."""
+    for number in place:
+        x = jax.lax.dynamic_index_in_dim(x, number, keepdims=False)
+    return x
+
+
+def _product(x: Array, y: Array, of_x: int, of_y: int) -> Array:
+    """Return the products of ``(B, c, …)`` matrices, summed over one axis of each."""
+    return jax.lax.dot_general(x, y, (((of_x,), (of_y,)), ((0, 1), (0, 1))))
 
 
 def _add(sums: Array, u: Array, block: Array) -> Array:
@@ -302,6 +346,8 @@ def _add(sums: Array, u: Array, block: Array) -> Array:
 def _varying(state: Any, *like: Array) -> Any:
     """Say, under ``shard_map``, that a loop's first state differs by device where ``like`` does."""
     axes = frozenset[str]().union(*map(varying_axes, like))
+    if not axes:
+        return state
 
     def cast(x: Array) -> Array:
         missing = tuple(sorted(axes - varying_axes(x)))

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from mha_book._checks import wide
-from mha_book.attention.operands import Operands, fold_groups
+from mha_book._checks import accumulator_dtype
+from mha_book.attention.operands import LogitSoftcap, Operands, fold_groups
 from mha_book.attention.reference import exponentials, reference_attention, scores
 from mha_book.masks import Mask, zero_unattended
 
-__all__ = ["FEW_QUERIES", "decode_attention"]
+__all__: list[str] = []
 
 FEW_QUERIES = 4
 """Up to how many queries a head this is preferred on a CPU."""
@@ -32,14 +32,11 @@ def decode_attention(operands: Operands) -> tuple[Array, Array]:
     either mode, are those of :func:`~mha_book.attention.reference.reference_attention`.
 
     Args:
-        operands: the call; its ``weight_factors`` are not served.
-
-    Returns:
-        ``(…, N, T, C)`` and ``(…, N, T)``.
+        operands: the call; its ``dropout_multiplier`` are not served.
     """
-    query, key, value, _, bias, scale, _ = operands
-    scale = jnp.asarray(scale, wide(query.dtype))
-    return _attend(query, key, value, bias, scale, operands.visible())
+    query, key, value, _, bias, scale, _, softcap = operands
+    scale = jnp.asarray(scale, accumulator_dtype(query.dtype))
+    return _attend(query, key, value, bias, scale, operands.visible(), softcap)
 
 
 @jax.custom_jvp
@@ -50,9 +47,10 @@ def _attend(
     bias: Array | None,
     scale: Array,
     visible: Array | None,
+    softcap: LogitSoftcap | None,
 ) -> tuple[Array, Array]:
     """Return the output ``(…, N, T, C)`` and the log-sum-exp ``(…, N, T)``."""
-    numerators, total, lse = exponentials(scores(query, key, bias, scale), visible)
+    numerators, total, lse = exponentials(scores(query, key, bias, scale, softcap), visible)
     rows = fold_groups(numerators, value)  # (…, K, G·T, S)
     output = _product(rows, value) if visible is None else _guarded(query, rows, value, visible)
     output = jnp.reshape(output, (*numerators.shape[:-1], value.shape[-1]))  # (…, N, T, C)
@@ -93,11 +91,11 @@ def _(size: int, is_batched: list[bool], *arrays: Array) -> tuple[Array, bool]:
 
 @_attend.defjvp
 def _attend_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-    *operands, visible = primals
+    *operands, visible, softcap = primals
 
     def reference(query: Array, key: Array, value: Array, bias: Array | None, scale: Array) -> Any:
         mask = None if visible is None else Mask(array=visible)
-        return reference_attention(Operands(query, key, value, mask, bias, scale))
+        return reference_attention(Operands(query, key, value, mask, bias, scale, softcap=softcap))
 
-    _, changes = jax.jvp(reference, tuple(operands), tuple(tangents[:-1]))
+    _, changes = jax.jvp(reference, tuple(operands), tuple(tangents[:-2]))
     return _attend(*primals), changes

@@ -2,45 +2,88 @@
 
 ``jax.custom_vjp`` tells JAX the reverse alone: ``jax.jvp`` of such a function raises, and so does
 ``jax.hessian``. ``jax.custom_jvp`` asks for a derivative that JAX can transpose, which a loop over
-blocks with an end that only the data know is not. Here the derivative is a linear map with two
-faces: forward it is the derivative of the function as written, and transposed it is the gradient
-written by hand. Where the map itself is differentiated, it is that of a plain twin of the function.
+blocks whose length depends on the data is not. Here the derivative is one primitive: evaluated it
+is the derivative of the function as written, transposed it is the gradient written by hand. Where
+either is differentiated again, the derivative is that of a plain reference of the same function.
+
+Arguments, what the forward pass kept, tangents and cotangents are operands of the primitive; its
+parameters are functions and shapes. Nothing of a trace is closed over.
 """
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
-__all__ = ["with_gradient_by_hand"]
+__all__: list[str] = []
 
 Result = TypeVar("Result")
 Kept = TypeVar("Kept")
+Leaves = Sequence[Any]
+
+
+class _Rule(NamedTuple):
+    """The functions that :func:`with_gradient_by_hand` was given."""
+
+    as_written: Callable[..., Any]
+    backward: Callable[..., tuple[Any, ...]]
+    reference: Callable[..., Any]
+
+
+class _Linear(NamedTuple):
+    """A derivative without its operands: what the primitive is told of them.
+
+    The operands are the leaves of the arguments, those of what was kept, and one tangent for each
+    argument's leaf in ``places``.
+
+    Args:
+        rule: the functions.
+        arguments: the structure of the arguments.
+        places: which of their leaves are real numbers.
+        kept: the structure of what was kept.
+        result: the structure of the result.
+        types: of the leaves of the result.
+        maps: the ``vmap`` around it, innermost first: size, and axis of each operand before the
+            tangents, whose axis is the first.
+    """
+
+    rule: _Rule
+    arguments: Any
+    places: tuple[int, ...]
+    kept: Any
+    result: Any
+    types: tuple[Any, ...]
+    maps: tuple[tuple[int, tuple[int | None, ...]], ...] = ()
+
+    @property
+    def num_fixed(self) -> int:
+        return int(self.arguments.num_leaves + self.kept.num_leaves)
 
 
 def with_gradient_by_hand(
     forward: Callable[..., tuple[Result, Kept]],
     backward: Callable[[Kept, Result], tuple[Any, ...]],
-    twin: Callable[..., Result],
+    reference: Callable[..., Result],
     kernel: Callable[..., Result] | None = None,
 ) -> Callable[..., Result]:
     """Return the function that ``forward`` computes, with the gradient that ``backward`` computes.
+
+    None of the functions may close over an array of a trace: JAX keeps them with its programs.
 
     Args:
         forward: from the arguments, pytrees of arrays, to the result and what is to be kept for the
             backward pass.
         backward: from what was kept and the gradient of the result to those of the arguments, one
             pytree each; None where an argument, or a part of it, has none.
-        twin: the same function of the same arguments in operations that JAX differentiates as often
-            as asked; it is used for second derivatives alone.
+        reference: the same function of the same arguments in operations that JAX differentiates as
+            often as asked; it is used for second derivatives alone.
         kernel: the same function without what is kept, where keeping it costs something. With it,
             ``forward`` may be what JAX cannot differentiate in forward mode, as a compiled kernel
-            is: the forward mode is that of ``twin``.
+            is: the forward mode is that of ``reference``.
 
     Returns:
         A function of the arguments to the result, to be differentiated in either mode.
@@ -52,65 +95,23 @@ def with_gradient_by_hand(
         >>> float(jax.grad(square)(3.0)), float(jax.jvp(square, (3.0,), (1.0,))[1])
         (6.0, 6.0)
     """
-    as_written = twin if kernel is not None else lambda *x: forward(*x)[0]
-
-    @jax.custom_jvp
-    def saving(*arguments: Any) -> tuple[Result, Kept]:
-        return forward(*arguments)
+    as_written = reference if kernel is not None else lambda *x: forward(*x)[0]
+    rule = _Rule(as_written, backward, reference)
+    saving = jax.custom_jvp(forward)
 
     @saving.defjvp
     def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
         result, kept = saving(*primals)
-        flat, tree = jax.tree.flatten(primals)
-        places = [n for n, x in enumerate(flat) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
-        flat_tangents = jax.tree.leaves(tangents)
+        flat, arguments = jax.tree.flatten(primals)
         flat_kept, kept_tree = jax.tree.flatten(kept)
-        result_tree = jax.tree.structure(result)
-
-        def of_moving(function: Callable[..., Any], fixed: Any) -> Callable[..., list[Any]]:
-            """The function of the arguments that have derivatives; the others stand still."""
-
-            def call(*moving: Any) -> list[Any]:
-                moved = dict(zip(places, moving, strict=True))
-                arguments = [moved.get(n, x) for n, x in enumerate(fixed)]
-                return jax.tree.leaves(function(*jax.tree.unflatten(tree, arguments)))
-
-            return call
-
-        def derivative(function: Callable[..., Any], *operands: Any) -> list[Any]:
-            fixed, moving = operands[: len(flat)], operands[-len(places) :]
-            start = [fixed[n] for n in places]
-            return jax.jvp(of_moving(function, fixed), tuple(start), tuple(moving))[1]
-
-        def gradient(*operands: Any) -> list[Any]:
-            saved = operands[len(flat) : len(flat) + len(flat_kept)]
-            d_result = jax.tree.unflatten(result_tree, operands[len(flat) + len(flat_kept) :])
-            found = backward(jax.tree.unflatten(kept_tree, saved), d_result)
-            # Nones stand for whole arguments, or for parts of one.
-            filled = jax.tree.map(
-                lambda d, x: jax.tree.map(jnp.zeros_like, x) if d is None else d,
-                found, primals, is_leaf=lambda d: d is None,
-            )  # fmt: skip
-            leaves = jax.tree.leaves(filled)
-            return [leaves[n].astype(flat[n].dtype) for n in places]
-
-        def twin_gradient(*operands: Any) -> list[Any]:
-            fixed = operands[: len(flat)]
-            d_result = operands[len(flat) + len(flat_kept) :]
-            start = [fixed[n] for n in places]
-            return list(jax.vjp(of_moving(twin, fixed), *start)[1](list(d_result)))
-
-        linear = _LinearMap(
-            apply=functools.partial(derivative, as_written),
-            transpose=gradient,
-            twin=functools.partial(derivative, twin),
-            twin_transpose=twin_gradient,
-            num_fixed=len(flat) + len(flat_kept),
-            results=tuple(jax.typeof(x) for x in jax.tree.leaves(result)),
-        )
-        moving = [flat_tangents[n] for n in places]
-        changes = _linear_p.bind(*flat, *flat_kept, *moving, map=linear, jaxpr=None)
-        # What is kept matters to the map above alone, whose own derivative is the twin's.
+        results, result_tree = jax.tree.flatten(result)
+        places = [n for n, x in enumerate(flat) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
+        types = tuple(jax.typeof(x) for x in results)
+        linear = _Linear(rule, arguments, tuple(places), kept_tree, result_tree, types)
+        all_tangents = jax.tree.leaves(tangents)
+        moving = [all_tangents[n] for n in places]
+        changes = _linear_p.bind(*flat, *flat_kept, *moving, linear=linear)
+        # What is kept matters to the gradient alone, whose own derivative is the reference's.
         still = jax.tree.map(_no_tangent, kept)
         return (result, kept), (jax.tree.unflatten(result_tree, changes), still)
 
@@ -125,21 +126,65 @@ def with_gradient_by_hand(
 
 
 def _no_tangent(x: Any) -> Any:
-    if jnp.issubdtype(x.dtype, jnp.inexact):
-        return jnp.zeros_like(x)
-    return jnp.zeros(x.shape, jax.dtypes.float0)
+    is_real = jnp.issubdtype(x.dtype, jnp.inexact)
+    return jnp.zeros_like(x) if is_real else jnp.zeros(x.shape, jax.dtypes.float0)
 
 
-@dataclass(frozen=True, eq=False)
-class _LinearMap:
-    """A function that is linear in its last operands, with its transpose and their plain twins."""
+def _of_moving(
+    linear: _Linear, function: Callable[..., Any], fixed: Leaves
+) -> Callable[..., list[Any]]:
+    """Return a function of the arguments' leaves that are real numbers; the others stand still."""
 
-    apply: Callable[..., list[Any]]
-    transpose: Callable[..., list[Any]]
-    twin: Callable[..., list[Any]]
-    twin_transpose: Callable[..., list[Any]]
-    num_fixed: int
-    results: tuple[Any, ...]  # their types
+    def call(*moving: Any) -> list[Any]:
+        moved = dict(zip(linear.places, moving, strict=True))
+        leaves = [moved.get(n, x) for n, x in enumerate(fixed[: linear.arguments.num_leaves])]
+        return jax.tree.leaves(function(*jax.tree.unflatten(linear.arguments, leaves)))
+
+    return call
+
+
+def _derivative(linear: _Linear, function: Callable[..., Any], *operands: Any) -> list[Any]:
+    fixed, tangents = operands[: linear.num_fixed], operands[linear.num_fixed :]
+    start = tuple(fixed[n] for n in linear.places)
+    return jax.jvp(_of_moving(linear, function, fixed), start, tuple(tangents))[1]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _gradient(linear: _Linear, *operands: Any) -> list[Any]:
+    """Return the gradient by hand, from the fixed operands and the gradient of the result."""
+    flat = operands[: linear.arguments.num_leaves]
+    kept = jax.tree.unflatten(linear.kept, operands[len(flat) : linear.num_fixed])
+    d_result = jax.tree.unflatten(linear.result, operands[linear.num_fixed :])
+    found = linear.rule.backward(kept, d_result)
+    # Nones stand for whole arguments, or for parts of one.
+    filled = jax.tree.map(
+        lambda d, x: jax.tree.map(jnp.zeros_like, x) if d is None else d,
+        found, jax.tree.unflatten(linear.arguments, flat), is_leaf=lambda d: d is None,
+    )  # fmt: skip
+    leaves = jax.tree.leaves(filled)
+    return [leaves[n].astype(flat[n].dtype) for n in linear.places]
+
+
+@_gradient.defjvp
+def _(linear: _Linear, primals: Leaves, tangents: Leaves) -> tuple[Any, Any]:
+    fixed, d_result = primals[: linear.num_fixed], list(primals[linear.num_fixed :])
+
+    def of_reference(moving: Leaves, d_result: list[Any]) -> list[Any]:
+        function = _of_moving(linear, linear.rule.reference, fixed)
+        return list(jax.vjp(function, *moving)[1](d_result))
+
+    start = [fixed[n] for n in linear.places], d_result
+    moving = [tangents[n] for n in linear.places], list(tangents[linear.num_fixed :])
+    return _gradient(linear, *primals), jax.jvp(of_reference, start, moving)[1]
+
+
+def _mapped(linear: _Linear, function: Callable[..., Any], *operands: Any) -> list[Any]:
+    """Call a function of one entry's operands under the maps that the primitive is under."""
+    for size, axes in linear.maps:
+        rest = (0,) * (len(operands) - len(axes))
+        function = jax.vmap(function, in_axes=(*axes, *rest), axis_size=size)
+    found: list[Any] = function(*operands)
+    return found
 
 
 _linear_p = core.Primitive("linear_with_transpose")
@@ -147,76 +192,53 @@ _linear_p.multiple_results = True
 
 
 @_linear_p.def_impl
-def _apply(*operands: Any, map: _LinearMap, jaxpr: Any) -> list[Any]:
-    return map.apply(*operands) if jaxpr is None else core.jaxpr_as_fun(jaxpr)(*operands)
+def _apply(*operands: Any, linear: _Linear) -> list[Any]:
+    return _mapped(
+        linear, functools.partial(_derivative, linear, linear.rule.as_written), *operands
+    )
 
 
 @_linear_p.def_abstract_eval
-def _types(*operands: Any, map: _LinearMap, jaxpr: Any) -> tuple[Any, ...]:
-    return map.results
+def _types(*operands: Any, linear: _Linear) -> list[Any]:
+    sizes = tuple(size for size, _ in reversed(linear.maps))
+    return [t.update(shape=(*sizes, *t.shape), sharding=None) if sizes else t for t in linear.types]
 
 
 mlir.register_lowering(_linear_p, mlir.lower_fun(_apply, multiple_results=True))
 
 
-def _jvp(primals: Any, tangents: Any, *, map: _LinearMap, jaxpr: Any) -> tuple[Any, Any]:
-    results = _linear_p.bind(*primals, map=map, jaxpr=jaxpr)
-    fixed, moving = tangents[: map.num_fixed], tangents[map.num_fixed :]
+def _jvp(primals: Leaves, tangents: Leaves, *, linear: _Linear) -> tuple[Any, Any]:
+    results = _linear_p.bind(*primals, linear=linear)
+    fixed, moving = tangents[: linear.num_fixed], tangents[linear.num_fixed :]
     instantiated = [ad.instantiate_zeros(t) for t in moving]
     if all(type(t) is ad.Zero for t in fixed):
-        rest = primals[: map.num_fixed]
-        return results, _linear_p.bind(*rest, *instantiated, map=map, jaxpr=jaxpr)
+        rest = primals[: linear.num_fixed]
+        return results, _linear_p.bind(*rest, *instantiated, linear=linear)
+    reference = functools.partial(_derivative, linear, linear.rule.reference)
     all_tangents = [*(ad.instantiate_zeros(t) for t in fixed), *instantiated]
-    return results, jax.jvp(map.twin, tuple(primals), tuple(all_tangents))[1]
+    call = functools.partial(_mapped, linear, reference)
+    return results, jax.jvp(call, tuple(primals), tuple(all_tangents))[1]
 
 
-def _transpose(cotangents: Any, *operands: Any, map: _LinearMap, jaxpr: Any) -> list[Any]:
-    del jaxpr  # of the map before it was turned
-    fixed, moving = operands[: map.num_fixed], operands[map.num_fixed :]
-    turned = _LinearMap(
-        apply=map.transpose,
-        transpose=map.apply,
-        twin=map.twin_transpose,
-        twin_transpose=map.twin,
-        num_fixed=map.num_fixed,
-        results=tuple(x.aval for x in moving),
-    )
+def _transpose(cotangents: Leaves, *operands: Any, linear: _Linear) -> list[Any]:
+    fixed = operands[: linear.num_fixed]
     d_results = [ad.instantiate_zeros(c) for c in cotangents]
-    # Traced here, so that whoever reads a program finds the gradient in it.
-    jaxpr = jax.make_jaxpr(turned.apply)(*fixed, *d_results)
-    found = _linear_p.bind(*fixed, *d_results, map=turned, jaxpr=jaxpr)
-    return [None] * map.num_fixed + list(found)
+    gradient = functools.partial(_gradient, linear)
+    return [None] * len(fixed) + list(_mapped(linear, gradient, *fixed, *d_results))
 
 
-def _batch(operands: Any, axes: Any, *, map: _LinearMap, jaxpr: Any) -> tuple[Any, Any]:
-    del jaxpr  # of one entry
+def _batch(operands: Leaves, axes: Sequence[Any], *, linear: _Linear) -> tuple[Any, Any]:
     size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
-    fixed, moving = operands[: map.num_fixed], operands[map.num_fixed :]
-    inner = [None if a is None else 0 for a in axes[: map.num_fixed]]
-    fixed = [
-        x if a is None else jnp.moveaxis(x, a, 0)
-        for x, a in zip(fixed, axes[: map.num_fixed], strict=True)
-    ]
+    count = linear.num_fixed
+    first = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(operands, axes, strict=True)]
     moving = [
-        jnp.broadcast_to(x[None], (size, *x.shape)) if a is None else jnp.moveaxis(x, a, 0)
-        for x, a in zip(moving, axes[map.num_fixed :], strict=True)
+        jnp.broadcast_to(x[None], (size, *x.shape)) if a is None else x
+        for x, a in zip(first[count:], axes[count:], strict=True)
     ]
-
-    def over(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-        return jax.vmap(function, in_axes=(*inner, *[0] * count), axis_size=size)
-
-    num_moving, num_results = len(moving), len(map.results)
-    apply = over(map.apply, num_moving)
-    jaxpr = jax.make_jaxpr(apply)(*fixed, *moving)
-    batched = _LinearMap(
-        apply=apply,
-        transpose=over(map.transpose, num_results),
-        twin=over(map.twin, num_moving),
-        twin_transpose=over(map.twin_transpose, num_results),
-        num_fixed=map.num_fixed,
-        results=tuple(jaxpr.out_avals),
-    )
-    return _linear_p.bind(*fixed, *moving, map=batched, jaxpr=jaxpr), [0] * num_results
+    inner = tuple(None if a is None else 0 for a in axes[:count])
+    batched = linear._replace(maps=(*linear.maps, (size, inner)))
+    found = _linear_p.bind(*first[:count], *moving, linear=batched)
+    return found, [0] * len(found)
 
 
 ad.primitive_jvps[_linear_p] = _jvp

@@ -9,16 +9,14 @@ contract suite.
 """
 
 import functools
-import importlib.util
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import jax
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import (
     check,
-    check_flag,
     check_float_dtype,
     check_rank,
     check_size,
@@ -32,25 +30,20 @@ from mha_book.attention.operands import (
     varying_axes,
     with_compiler_sharding,
 )
+from mha_book.attention.platform import PLATFORMS, platform_of
 from mha_book.heads import LAYOUTS, heads_first
 from mha_book.masks import Mask
 
-PLATFORMS = ("cpu", "gpu", "tpu")
 ALL, SOME, NONE = "all of them", "a block of them", "none of them"
-LOWERED_NAMES = {"cpu": ("cpu",), "gpu": ("cuda", "rocm"), "tpu": ("tpu",)}  # in XLA's words
+CAPABILITIES = ("dropout_multiplier", "forward_mode", "lse")
 
 __all__ = [
     "IMPLEMENTATIONS",
     "AttentionSpec",
-    "Choice",
-    "Implementation",
-    "Selection",
     "attend",
+    "attend_with_lse",
     "attention_spec",
-    "check_implementation",
     "choices",
-    "compute_capability",
-    "platform_of",
     "select",
 ]
 
@@ -63,13 +56,14 @@ class AttentionSpec(NamedTuple):
         key_shape: ``(…, K, S, H)``.
         value_shape: ``(…, K, S, C)``.
         dtype: the name of the dtype of the operands, for example ``"float32"``.
-        mask_kind: the :attr:`~mha_book.masks.Mask.parts` of the mask.
+        mask_kind: the :attr:`~mha_book.masks.Mask.kinds` of the mask.
         has_bias: whether an additive bias is given.
-        platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``.
-        wants: capabilities asked for, of ``"lse"``, ``"forward_mode"`` and ``"weight_factors"``.
+        platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``; any other name stands for "portable".
+        wants: capabilities asked for, of "lse", "forward_mode" and "dropout_multiplier".
         compute_capability: of an NVIDIA GPU, for example ``(9, 0)``; None for any other device.
         is_partitioned: whether the compiler is to divide the operands among several devices.
         is_varying: whether a :func:`jax.shard_map` keeps track of the axes that they differ over.
+        has_softcap: whether the scores are bounded.
     """
 
     query_shape: tuple[int, ...]
@@ -83,6 +77,7 @@ class AttentionSpec(NamedTuple):
     compute_capability: tuple[int, ...] | None = None
     is_partitioned: bool = False
     is_varying: bool = False
+    has_softcap: bool = False
 
 
 class Selection(NamedTuple):
@@ -106,17 +101,20 @@ class Implementation(NamedTuple):
         why_unsupported: from a spec to the reason it cannot be served, or None; None where it
             serves all.
         forward_mode: whether it can be differentiated in forward mode.
-        weight_factors: whether it can multiply the weights, as dropout does.
-        holds: how much of the scores is in a device's memory at a time.
+        dropout_multiplier: whether it can multiply the weights, as dropout does.
+        scores_in_memory: how much of the scores is in a device's memory at a time.
         by_platform: whether ``run`` is to be told the platform, as its keyword ``platform``.
+        is_cached: whether its trace is kept for calls of the same shapes; a scale that is a number
+            then reaches it as an array.
     """
 
     run: Callable[..., tuple[Array, Array | None]]
     why_unsupported: Callable[[AttentionSpec], str | None] | None = None
     forward_mode: bool = True
-    weight_factors: bool = False
-    holds: str = ALL
+    dropout_multiplier: bool = False
+    scores_in_memory: str = ALL
     by_platform: bool = False
+    is_cached: bool = True
 
 
 class Choice(NamedTuple):
@@ -128,7 +126,7 @@ class Choice(NamedTuple):
         mask: the kinds of mask, in words.
         length: of queries and keys.
         name: of the implementation that is chosen.
-        holds: how much of the scores that holds in the device's memory at a time.
+        scores_in_memory: how much of the scores that holds in the device's memory at a time.
     """
 
     platform: str
@@ -136,58 +134,7 @@ class Choice(NamedTuple):
     mask: str
     length: int
     name: str
-    holds: str
-
-
-@overload
-def attend(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
-    layout: str = "NTH",
-    implementation: str | None = None,
-    return_lse: Literal[False] = False,
-    weight_factors: Float[Array, "..."] | None = None,
-) -> Array: ...
-
-
-@overload
-def attend(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
-    layout: str = "NTH",
-    implementation: str | None = None,
-    return_lse: Literal[True],
-    weight_factors: Float[Array, "..."] | None = None,
-) -> tuple[Array, Array]: ...
-
-
-@overload
-def attend(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
-    layout: str = "NTH",
-    implementation: str | None = None,
-    return_lse: bool,
-    weight_factors: Float[Array, "..."] | None = None,
-) -> Array | tuple[Array, Array]: ...
+    scores_in_memory: str
 
 
 def attend(
@@ -199,11 +146,11 @@ def attend(
     bias: Float[Array, "..."] | None = None,
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
-    layout: str = "NTH",
+    layout: str | None = None,
     implementation: str | None = None,
-    return_lse: bool = False,
-    weight_factors: Float[Array, "..."] | None = None,
-) -> Array | tuple[Array, Array]:
+    dropout_multiplier: Float[Array, "..."] | None = None,
+    logit_softcap: float | None = None,
+) -> Float[Array, "..."]:
     r"""Return $\operatorname{softmax}(Q K^\top \cdot \text{scale} + B)\, V$ for every head.
 
     The same operation as :func:`~mha_book.attention.reference.scaled_dot_product_attention`,
@@ -219,20 +166,22 @@ def attend(
         bias: added to the scaled scores, full rank ``(…, N, T, S)`` (each axis equal or 1).
         is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
-        layout: "NTH" (heads before positions) or "TNH" (positions before heads).
+        layout: "NTH" (heads before positions) or "TNH" (positions before heads, as in
+            ``jax.nn``). None means "NTH", and refuses arrays of more heads than positions.
         implementation: a name of :data:`IMPLEMENTATIONS`, or None for the choice of
-            :func:`select`. A named implementation never falls back to another, and has blocks of
-            the sizes that suit the platform that JAX runs on by default. "cudnn" has no
-            forward mode (``jax.jvp``, ``jax.hessian``): where it would be chosen, name another.
-        return_lse: whether to return the log-sum-exp of the scores too, ``(…, N, T)`` in float32
-            (float64 for float64 inputs). Not every implementation has it: ask
-            ``select(attention_spec(..., return_lse=True))`` which one serves.
-        weight_factors: multiplies the weights after the softmax, as dropout does; full rank
+            :func:`select`, for the platform that the arrays are on; in a trace, for the one that
+            JAX runs on by default, or that
+            :func:`~mha_book.attention.platform.target_platform` names. A named implementation
+            never falls back to another. "cudnn" has no forward mode (``jax.jvp``,
+            ``jax.hessian``): where it would be chosen, name another.
+        dropout_multiplier: multiplies the weights after the softmax, as dropout does; full rank
             ``(…, N, T, S)`` (each axis equal or 1). None for ones. Not every implementation can.
+        logit_softcap: a number $c$; scaled scores become $c \tanh(S / c)$ before the bias is
+            added (Gemma 2). None leaves them alone.
 
     Returns:
         The output in the layout of the query, ``(…, N, T, C)`` or ``(…, T, N, C)``, in the dtype of
-        the inputs; with ``return_lse`` a pair of it and the log-sum-exp.
+        the inputs.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit, or a name is unknown.
@@ -248,65 +197,106 @@ def attend(
         >>> attend(q, k, v, is_causal=True).shape
         (2, 3, 4)
     """
-    operands = _prepare(
-        query, key, value, layout,
-        mask=mask, bias=bias, is_causal=is_causal, scale=scale, weight_factors=weight_factors,
+    return _attend(
+        query, key, value, layout, implementation, False,
+        mask=mask, bias=bias, is_causal=is_causal, scale=scale,
+        dropout_multiplier=dropout_multiplier, logit_softcap=logit_softcap,
+    )[0]  # fmt: skip
+
+
+def attend_with_lse(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    layout: str | None = None,
+    implementation: str | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
+    logit_softcap: float | None = None,
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    r"""Return what :func:`attend` does, and the log-sum-exp of each row's scores.
+
+    $\lambda^{hi} = \log \sum_j \exp S^{hij}$, by which results over parts of the keys can be joined
+    (:mod:`~mha_book.attention.online_softmax`).
+
+    Args:
+        query: as in :func:`attend`, like all other arguments.
+        key: likewise.
+        value: likewise.
+        mask: likewise.
+        bias: likewise.
+        is_causal: likewise.
+        scale: likewise.
+        layout: likewise.
+        implementation: likewise; not every one has a log-sum-exp.
+        dropout_multiplier: likewise; the log-sum-exp is that of the scores, without it.
+        logit_softcap: likewise.
+
+    Returns:
+        The output, and the log-sum-exp ``(…, N, T)`` in every layout, in float32 (float64 for
+        float64 inputs), -inf for an empty row.
+
+    Raises:
+        ValueError: as :func:`attend`.
+        NotImplementedError: likewise.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> x = jnp.zeros((1, 2, 4))  # two keys of score 0: log 2
+        >>> attend_with_lse(x, x, x)[1].round(3).tolist()
+        [[0.693, 0.693]]
+    """
+    output, lse = _attend(
+        query, key, value, layout, implementation, True,
+        mask=mask, bias=bias, is_causal=is_causal, scale=scale,
+        dropout_multiplier=dropout_multiplier, logit_softcap=logit_softcap,
     )  # fmt: skip
-    check_flag(return_lse, "return_lse")
-    wants = {"lse": return_lse}
+    assert lse is not None  # of an implementation that was checked to have it
+    return output, lse
+
+
+def _attend(
+    query: Array,
+    key: Array,
+    value: Array,
+    layout: str | None,
+    implementation: str | None,
+    with_lse: bool,
+    **options: Any,
+) -> tuple[Array, Array | None]:
+    operands = _prepare(query, key, value, layout, **options)
     is_one_head = operands.query.ndim == 2
     if is_one_head:  # implementations may count on an axis of heads
         operands = operands.with_head_axis()
-
-    def run(one: tuple[str, str | None], operands: Operands) -> tuple[Array, Array | None]:
-        name, platform = one
-        options = {} if platform is None else {"platform": platform}
-        output: Array
-        lse: Array | None
-        if operands.is_empty:
-            output, lse = empty_result(operands)
-        else:
-            output, lse = IMPLEMENTATIONS[name].run(operands, **options)
-        return output, lse if return_lse else None
-
-    def by_platform(operands: Operands) -> tuple[Array, Array | None]:
-        """Leave the choice to the platform that the program is lowered for."""
-        branches = {
-            name: functools.partial(run, chosen[platform], operands)
-            for platform, names in LOWERED_NAMES.items()
-            for name in names
-        }
-        default = functools.partial(run, ("reference", None), operands)
-        if chosen["gpu"] == chosen["tpu"]:
-            branches, default = {"cpu": branches["cpu"]}, branches["tpu"]
-        output, lse = jax.lax.platform_dependent(**branches, default=default)
-        return output, lse
-
-    here = platform_of(operands)
-    spec = _spec(operands, wants, here)
+    spec = _spec(operands, ("lse",) if with_lse else ())
     if implementation is not None:
         check_implementation(implementation, spec)
-    generation = None if here else compute_capability()
-    chosen: dict[str, tuple[str, str | None]] = {}
-    platforms: tuple[str, ...] = PLATFORMS
-    if here or implementation is not None:  # what was named is one program, whatever it runs on
-        platforms = (here or jax.default_backend(),)
-    for platform in platforms:
-        capability = generation if platform == "gpu" else None
-        one = spec._replace(platform=platform, compute_capability=capability)
-        name = implementation or select(spec if here else one).name
-        alike = "cpu" if platform == "cpu" else "tpu"  # to blocks all accelerators are one
-        chosen[platform] = (name, alike if IMPLEMENTATIONS[name].by_platform else None)
-    if len(set(chosen.values())) == 1:
-        output, lse = run(next(iter(chosen.values())), operands)
+    name = select(spec).name if implementation is None else implementation
+    run, *_, by_platform, is_cached = IMPLEMENTATIONS[name]
+    lse: Array | None
+    if operands.is_empty:
+        output, lse = empty_result(operands)
+    elif not is_cached:
+        output, lse = with_compiler_sharding(run, operands)
     else:
-        # What the blocks keep for the gradient lies on another mesh than an explicit one outside,
-        # and JAX before 0.10.2 does not let it out of a branch: the branches are inside as well.
-        output, lse = with_compiler_sharding(by_platform, operands, return_lse)
+        output, lse = _cached(operands, run, spec.platform if by_platform else None, with_lse)
     if is_one_head:
         output, lse = output[0], None if lse is None else lse[0]
-    output = output if layout == "NTH" else heads_first(output, layout)
-    return output if lse is None else (output, lse)
+    return heads_first(output, layout) if layout == "TNH" else output, lse
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _cached(
+    operands: Operands, run: Callable[..., Any], platform: str | None, with_lse: bool
+) -> tuple[Array, Array | None]:
+    """Run an implementation; JAX keeps its trace for other calls of these shapes and structure."""
+    run = run if platform is None else functools.partial(run, platform=platform)
+    output, lse = with_compiler_sharding(run, operands)
+    return output, lse if with_lse else None
 
 
 def attention_spec(
@@ -314,9 +304,8 @@ def attention_spec(
     key: Float[Array, "*kv_batch S H"],
     value: Float[Array, "*kv_batch S C"],
     *,
-    layout: str = "NTH",
-    return_lse: bool = False,
-    forward_mode: bool = False,
+    layout: str | None = None,
+    wants: Collection[str] = (),
     **options: Any,
 ) -> AttentionSpec:
     """Return what :func:`attend` with these arguments asks for.
@@ -326,14 +315,13 @@ def attention_spec(
         key: likewise.
         value: likewise.
         layout: likewise.
-        return_lse: likewise.
-        forward_mode: whether the result is to be differentiated in forward mode.
-        **options: ``mask``, ``bias``, ``is_causal``, ``scale`` and ``weight_factors`` of
-            :func:`attend`.
+        wants: what the result is for: "lse" where the log-sum-exp is wanted too, "forward_mode"
+            where it is to be differentiated in forward mode.
+        **options: ``mask``, ``bias``, ``is_causal``, ``scale``, ``dropout_multiplier`` and
+            ``logit_softcap`` of :func:`attend`.
 
     Returns:
-        The spec, for the platform that the arrays are on, or where they are traced, for the one
-        that JAX runs on by default.
+        The spec, for the platform that :func:`attend` would trace for.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
@@ -344,14 +332,11 @@ def attention_spec(
         >>> sorted(attention_spec(q, q, q, is_causal=True).mask_kind)
         ['causal']
     """
-    known = ("mask", "bias", "is_causal", "scale", "weight_factors")
+    known = ("mask", "bias", "is_causal", "scale", "dropout_multiplier", "logit_softcap")
     for name in options:
         check(name in known, name, f"an option of attend: {', '.join(known)}", name)
-    operands = _prepare(query, key, value, layout, **options)
-    check_flag(return_lse, "return_lse")
-    check_flag(forward_mode, "forward_mode")
-    wants = {"lse": return_lse, "forward_mode": forward_mode}
-    return _spec(operands, wants, platform_of(operands))
+    _check_wants(wants)
+    return _spec(_prepare(query, key, value, layout, **options), wants)
 
 
 def select(spec: AttentionSpec) -> Selection:
@@ -363,7 +348,8 @@ def select(spec: AttentionSpec) -> Selection:
     than a few queries, and ``blockwise`` where it cannot serve. In half precision ``jax.nn`` goes
     first on GPUs and, for fewer keys, on TPUs, since it keeps the products in half precision;
     before it, on an NVIDIA GPU, cuDNN, where it can and for more than a few queries. Neither
-    splash attention nor cuDNN holds scores. No accelerator was measured.
+    splash attention nor cuDNN holds scores. No accelerator was measured. On any other platform,
+    "portable" among them, ``blockwise`` or the reference runs.
 
     Args:
         spec: what is asked; :func:`attention_spec` makes one from arrays.
@@ -376,11 +362,8 @@ def select(spec: AttentionSpec) -> Selection:
         'reference'
     """
     check_type(spec, "spec", AttentionSpec, "as attention_spec gives it")
-    if spec.platform not in PLATFORMS:
-        check(False, "platform", f"one of {', '.join(PLATFORMS)}", repr(spec.platform))
-    known = {"lse", "forward_mode", "weight_factors"}
-    if not spec.wants <= known:
-        check(False, "wants", f"some of {', '.join(sorted(known))}", sorted(spec.wants - known))
+    check_type(spec.platform, "platform", str)
+    _check_wants(spec.wants)
     rejected: list[tuple[str, str]] = []
     for name in _preferred(spec):
         reason = None if name == "reference" else _why_unsupported(name, spec)
@@ -436,59 +419,9 @@ def choices(
                         *shapes, dtype, frozenset(kind), False, platform, frozenset(), capability
                     )
                     name = select(spec).name
-                    mask, holds = ", ".join(kind) or "none", IMPLEMENTATIONS[name].holds
-                    rows.append(Choice(platform, dtype, mask, length, name, holds))
+                    mask, scores = ", ".join(kind) or "none", IMPLEMENTATIONS[name].scores_in_memory
+                    rows.append(Choice(platform, dtype, mask, length, name, scores))
     return rows
-
-
-@functools.cache
-def compute_capability() -> tuple[int, ...] | None:
-    """Return the generation of this machine's NVIDIA GPU, or what is supposed of one elsewhere.
-
-    Returns:
-        Major and minor number, for example ``(9, 0)`` for an H200. Without a GPU, but with JAX's
-        plugin for CUDA and with cuDNN, as where a program is compiled for a GPU that is elsewhere,
-        ``(8, 0)``: the oldest that cuDNN's attention serves. None without these.
-
-    Example:
-        >>> compute_capability() is None or len(compute_capability()) == 2
-        True
-    """
-    try:
-        device = jax.local_devices(backend="cuda")[0]
-    except RuntimeError:  # JAX has no such backend here
-        return (8, 0) if _has_cudnn() else None
-    return tuple(int(number) for number in device.compute_capability.split("."))
-
-
-def _has_cudnn() -> bool:
-    """Whether JAX can trace cuDNN's attention: it asks for the library's version then."""
-    plugins = ("jax_cuda13_plugin", "jax_cuda12_plugin")
-    if not any(importlib.util.find_spec(name) for name in plugins):
-        return False
-    return bool(importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cudnn"))
-
-
-def platform_of(operands: Operands) -> str | None:
-    """Return the platform that a call runs on, or None where it is traced for a program.
-
-    Args:
-        operands: the call.
-
-    Returns:
-        "cpu", "gpu" or "tpu" where all operands are arrays that have their values.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> x = jnp.ones((2, 3, 4))
-        >>> platform_of(prepare(x, x, x)) == jax.default_backend()
-        True
-    """
-    for x in jax.tree.leaves(operands):
-        if isinstance(x, jax.core.Tracer):
-            return None
-    devices = getattr(operands.query, "devices", None)
-    return jax.default_backend() if devices is None else next(iter(devices())).platform
 
 
 def check_implementation(name: str, spec: AttentionSpec) -> None:
@@ -507,32 +440,49 @@ def check_implementation(name: str, spec: AttentionSpec) -> None:
         raise NotImplementedError(f"{what}; got {name!r}: {reason}")
 
 
-def _prepare(query: Array, key: Array, value: Array, layout: str, **options: Any) -> Operands:
+def _prepare(
+    query: Array, key: Array, value: Array, layout: str | None, **options: Any
+) -> Operands:
     """Bring the arrays to heads first and check them."""
-    if layout not in LAYOUTS:
+    if layout is not None and layout not in LAYOUTS:
         check(False, "layout", f"one of {', '.join(LAYOUTS)}", repr(layout))
-    if layout != "NTH":
+    if layout == "TNH":
         for array, name in ((query, "query"), (key, "key"), (value, "value")):
             check_rank(array, name, "(…, T, N, H)", 3)
         query, key, value = (heads_first(x, layout) for x in (query, key, value))
-    return prepare(query, key, value, **options)
+    operands = prepare(query, key, value, **options)
+    if layout is None and query.ndim > 2:
+        *_, heads, length, _ = query.shape
+        known = isinstance(length, int) and isinstance(key.shape[-2], int)
+        if known and heads > length > 0 and key.shape[-3] > key.shape[-2] > 0:
+            what = '"TNH" for arrays (…, T, N, H) as in jax.nn, "NTH" for more heads than positions'
+            check(False, "layout", what, f"None and a query of shape {tuple(query.shape)}")
+    return operands
 
 
-def _spec(operands: Operands, wants: dict[str, bool], platform: str | None) -> AttentionSpec:
-    mask, platform = operands.mask, platform or jax.default_backend()
-    wants = {**wants, "weight_factors": operands.weight_factors is not None}
+def _check_wants(wants: Any) -> None:
+    known = isinstance(wants, Collection) and not isinstance(wants, str)
+    fits = known and all(one in CAPABILITIES for one in wants)
+    got = sorted(map(repr, wants)) if known else repr(wants)
+    check(fits, "wants", f"some of {', '.join(CAPABILITIES)}", got)
+
+
+def _spec(operands: Operands, wants: Collection[str]) -> AttentionSpec:
+    query, key, value, mask, bias, _, multiplier, softcap = operands
+    platform, capability = platform_of(query, key, value)
     return AttentionSpec(
-        tuple(operands.query.shape),
-        tuple(operands.key.shape),
-        tuple(operands.value.shape),
-        str(operands.query.dtype),
-        frozenset() if mask is None else mask.parts,
-        operands.bias is not None,
+        tuple(query.shape),
+        tuple(key.shape),
+        tuple(value.shape),
+        str(query.dtype),
+        frozenset() if mask is None else mask.kinds,
+        bias is not None,
         platform,
-        frozenset(filter(wants.get, wants)),
-        compute_capability() if platform == "gpu" else None,
-        _is_partitioned(operands.query),
-        bool(varying_axes(operands.query)),
+        frozenset(wants if multiplier is None else {*wants, "dropout_multiplier"}),
+        capability,
+        _is_partitioned(query),
+        bool(varying_axes(query)),
+        softcap is not None,
     )
 
 
@@ -561,12 +511,12 @@ def _preferred(spec: AttentionSpec) -> list[str]:
     if many and not few and spec.platform == "tpu":
         names.append("splash")
     if many and not few and spec.platform != "gpu":
-        names.append("blockwise")
+        names.append("blockwise")  # on unknown platforms too
     if is_half and not few and spec.platform == "gpu":
         names.append("cudnn")
     if few and spec.platform == "cpu":
         names.append("decode")
-    if (is_half or many) and spec.platform != "cpu":
+    if (is_half or many) and spec.platform in ("gpu", "tpu"):
         names.append("jax_nn")
     return [*names, "reference"]
 
@@ -576,7 +526,7 @@ def _why_unsupported(name: str, spec: AttentionSpec) -> str | None:
     implementation = IMPLEMENTATIONS[name]
     if "forward_mode" in spec.wants and not implementation.forward_mode:
         return "it cannot be differentiated in forward mode"
-    if "weight_factors" in spec.wants and not implementation.weight_factors:
+    if "dropout_multiplier" in spec.wants and not implementation.dropout_multiplier:
         return "it cannot multiply the weights by factors, as dropout on them does"
     reason = implementation.why_unsupported
     return None if reason is None else reason(spec)
@@ -585,15 +535,28 @@ def _why_unsupported(name: str, spec: AttentionSpec) -> str | None:
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "jax_nn": Implementation(jax_nn.xla_attention, jax_nn.why_xla_unsupported),
     "cudnn": Implementation(
-        jax_nn.cudnn_attention, jax_nn.why_cudnn_unsupported, forward_mode=False, holds=NONE
+        jax_nn.cudnn_attention,
+        jax_nn.why_cudnn_unsupported,
+        forward_mode=False,
+        scores_in_memory=NONE,
+        is_cached=False,
     ),
-    "splash": Implementation(splash.splash_attention, splash.why_unsupported, holds=NONE),
-    "reference": Implementation(reference.reference_attention, weight_factors=True),
+    "splash": Implementation(
+        splash.splash_attention, splash.why_unsupported, scores_in_memory=NONE, by_platform=True
+    ),
+    "reference": Implementation(reference.reference_attention, dropout_multiplier=True),
     # The backward pass by hand. The reference serves all that these do, so they run by name alone.
-    "manual": Implementation(gradient.manual_attention, weight_factors=True),
-    "recompute": Implementation(gradient.recompute_attention, weight_factors=True),
+    "manual": Implementation(
+        gradient.manual_attention, gradient.why_unsupported, dropout_multiplier=True
+    ),
+    "recompute": Implementation(
+        gradient.recompute_attention, gradient.why_unsupported, dropout_multiplier=True
+    ),
     "blockwise": Implementation(
-        blockwise.blockwise_attention, blockwise.why_unsupported, holds=SOME, by_platform=True
+        blockwise.blockwise_attention,
+        blockwise.why_unsupported,
+        scores_in_memory=SOME,
+        by_platform=True,
     ),
     "decode": Implementation(decode.decode_attention),
 }

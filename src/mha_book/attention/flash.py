@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from mha_book._checks import check, check_flag, check_operands, check_size
 from mha_book.attention.online_softmax import SoftmaxState, finalize, init, update
+from mha_book.attention.platform import platform_of
 
 __all__ = ["flash_attention"]
 
@@ -42,7 +43,8 @@ def flash_attention(
         is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
         block: queries and keys of a block. On a TPU a multiple of 128.
         interpret: whether to run the kernel as ordinary JAX operations, on any device, rather
-            than to compile it. None compiles it where the program is lowered for a TPU.
+            than to compile it. None compiles it where a program is traced for a TPU, see
+            :func:`~mha_book.attention.platform.target_platform`.
 
     Returns:
         ``(N, T, C)`` in the dtype of the inputs.
@@ -63,12 +65,7 @@ def flash_attention(
     check_size(block, "block")
     check_flag(is_causal, "is_causal")
     if interpret is None:
-        call = functools.partial(flash_attention, is_causal=is_causal, block=block)
-        compiled, interpreted = (functools.partial(call, interpret=x) for x in (False, True))
-        chosen: Array = jax.lax.platform_dependent(
-            query, key, value, tpu=compiled, default=interpreted
-        )
-        return chosen
+        interpret = platform_of(query, key, value)[0] != "tpu"
     check_flag(interpret, "interpret")
     (heads, length, width), (key_heads, key_length, _) = query.shape, key.shape
     check(heads == key_heads, "key", f"{heads} heads, as query has", key.shape)

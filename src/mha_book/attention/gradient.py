@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import (
+    accumulator_dtype,
     check,
     check_axis,
     check_bias,
@@ -39,7 +40,6 @@ from mha_book._checks import (
     check_scale,
     check_shape,
     check_type,
-    wide,
 )
 from mha_book.attention.derivatives import with_gradient_by_hand
 from mha_book.attention.operands import Operands, empty_result, fold_groups
@@ -48,14 +48,8 @@ from mha_book.masks import zero_unattended
 
 __all__ = [
     "AttentionGradients",
-    "Saved",
     "attention_vjp",
-    "backward",
     "broadcast_vjp",
-    "forward",
-    "manual_attention",
-    "not_before",
-    "recompute_attention",
     "row_products",
     "scores_vjp",
     "softmax_jacobian",
@@ -151,7 +145,7 @@ class AttentionGradients(NamedTuple):
         value: ``(…, K, S, C)``, likewise.
         bias: of the shape of the bias, or None where there is none.
         scale: ``()``.
-        weight_factors: of the shape of the factors, or None where there are none.
+        dropout_multiplier: of the shape of the factors, or None where there are none.
     """
 
     query: Array
@@ -159,7 +153,7 @@ class AttentionGradients(NamedTuple):
     value: Array
     bias: Array | None
     scale: Array
-    weight_factors: Array | None
+    dropout_multiplier: Array | None
 
 
 def values_vjp(
@@ -269,7 +263,7 @@ def attention_vjp(
     empty: Bool[Array, "*batch T"] | None = None,
     bias: Float[Array, "..."] | None = None,
     scale: float | Float[Array, ""] | None = None,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
 ) -> AttentionGradients:
     r"""Return all gradients of attention, from its weights and its output.
 
@@ -297,7 +291,7 @@ def attention_vjp(
             of something that is -inf may well be. None where no row is.
         bias: the bias that was added, or None; only its shape and dtype matter.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
-        weight_factors: the factors $f$ of the weights, or None.
+        dropout_multiplier: the factors $f$ of the weights, or None.
 
     Returns:
         The gradients, each in the dtype of its operand.
@@ -325,20 +319,20 @@ def attention_vjp(
         check_shape(empty, "empty", rows, "axes (…, N, T) =")
     if bias is not None:
         check_bias(bias, scores_shape)
-    if weight_factors is not None:
-        check_factors(weight_factors, scores_shape)
+    if dropout_multiplier is not None:
+        check_factors(dropout_multiplier, scores_shape)
     if scale is not None:
         check_scale(scale)
     dtype = weights.dtype
     scale = jnp.asarray(1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale, dtype)
     q, k, v, d_output = (x.astype(dtype) for x in (query, key, value, d_output))
     factored, d_factors = weights, None
-    if weight_factors is not None:
-        factored = weights * weight_factors.astype(dtype)
+    if dropout_multiplier is not None:
+        factored = weights * dropout_multiplier.astype(dtype)
     d_weights, d_value = values_vjp(factored, v, d_output)
-    if weight_factors is not None:
-        d_factors = _narrow(weights * d_weights, weight_factors)
-        d_weights = d_weights * weight_factors.astype(dtype)
+    if dropout_multiplier is not None:
+        d_factors = _narrow(weights * d_weights, dropout_multiplier)
+        d_weights = d_weights * dropout_multiplier.astype(dtype)
     inner = row_products(output, d_output)  # (…, N, T, 1)
     inner = inner if d_lse is None else inner - d_lse.astype(dtype)[..., None]
     if empty is not None:
@@ -398,16 +392,6 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
     Args:
         operands: what :func:`~mha_book.attention.operands.prepare` gave.
         recompute: whether to keep the log-sum-exp in place of the exponentials.
-
-    Returns:
-        ``(…, N, T, C)`` in the dtype of the query, ``(…, N, T)``, and what was kept.
-
-    Example:
-        >>> from mha_book.attention.operands import prepare
-        >>> x = jnp.ones((2, 3, 4))
-        >>> _, _, saved = forward(prepare(x, x, x), recompute=True)
-        >>> saved.lse.shape, saved.exponentials
-        ((2, 3), None)
     """
     check_type(operands, "operands", Operands, "what prepare gives")
     if operands.is_empty:
@@ -417,11 +401,11 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
     visible = operands.visible()
     query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
     numerators, total, lse = exponentials(
-        scores(query, key, operands.bias, operands.scale), visible
+        scores(query, key, operands.bias, operands.scale, operands.softcap), visible
     )
     factored = numerators
-    if operands.weight_factors is not None:
-        factored = numerators * operands.weight_factors.astype(numerators.dtype)
+    if operands.dropout_multiplier is not None:
+        factored = numerators * operands.dropout_multiplier.astype(numerators.dtype)
     output = _times(factored, value.astype(numerators.dtype)) / total  # (…, N, T, C)
     of_softmax = (None, None) if recompute else (numerators, total)
     saved = Saved(operands._replace(query=query, key=key, value=value), output, lse, *of_softmax)
@@ -435,16 +419,6 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
         saved: what was kept.
         d_output: ``(…, N, T, C)``.
         d_lse: ``(…, N, T)``, or None for zeros.
-
-    Returns:
-        The gradients.
-
-    Example:
-        >>> from mha_book.attention.operands import prepare
-        >>> x = jnp.ones((2, 3, 4))
-        >>> output, _, saved = forward(prepare(x, x, x))
-        >>> backward(saved, output).value.shape
-        (2, 3, 4)
     """
     check_type(saved, "saved", Saved, "what forward gives")
     check_numbers(d_output, "d_output", saved.output.shape, "the shape of the output,")
@@ -452,14 +426,16 @@ def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> Atten
     weights, total = saved.exponentials, saved.total
     if weights is None or total is None:
         query = not_before(d_output, x.query)
-        weights, total, _ = exponentials(scores(query, x.key, x.bias, x.scale), x.visible())
+        weights, total, _ = exponentials(
+            scores(query, x.key, x.bias, x.scale, x.softcap), x.visible()
+        )
     # The sum of a row divides the few numbers of d_output, not the many of the weights.
     d_output = d_output.astype(weights.dtype) / total
     d_lse = None if d_lse is None else d_lse / total[..., 0]
     return attention_vjp(
         x.query, x.key, x.value, weights, saved.output, d_output,
         d_lse=d_lse, empty=jnp.isneginf(saved.lse), bias=x.bias, scale=x.scale,
-        weight_factors=x.weight_factors,
+        dropout_multiplier=x.dropout_multiplier,
     )  # fmt: skip
 
 
@@ -474,13 +450,6 @@ def not_before(awaited: Array, x: Array) -> Array:
     Args:
         awaited: what has to be there first.
         x: an array.
-
-    Returns:
-        ``x``.
-
-    Example:
-        >>> not_before(jnp.ones(2), jnp.array([3.0])).tolist()
-        [3.0]
     """
     summed = jnp.sum(awaited)
     never = jnp.logical_and(jnp.isnan(summed), jnp.isinf(summed))
@@ -497,9 +466,14 @@ def recompute_attention(operands: Operands) -> tuple[Array, Array]:
     return _recompute(_with_array_scale(operands))
 
 
+def why_unsupported(spec: Any) -> str | None:
+    """Return why the backward pass by hand cannot serve an attention spec, or None."""
+    return "its gradient by hand knows no soft cap of the scores" if spec.has_softcap else None
+
+
 def _with_array_scale(operands: Operands) -> Operands:
     """Make the scale an array, so that it has a gradient."""
-    dtype = wide(operands.query.dtype)
+    dtype = accumulator_dtype(operands.query.dtype)
     return operands._replace(scale=jnp.asarray(operands.scale, dtype))
 
 
@@ -509,9 +483,9 @@ def _by_hand(recompute: bool) -> Callable[[Operands], tuple[Array, Array]]:
         return (output, lse), saved
 
     def pulling(saved: Saved, cotangents: tuple[Array, Array]) -> tuple[Operands]:
-        query, key, value, bias, scale, weight_factors = backward(saved, *cotangents)
+        query, key, value, bias, scale, dropout_multiplier = backward(saved, *cotangents)
         # A mask has no gradient.
-        return (Operands(query, key, value, None, bias, scale, weight_factors),)
+        return (Operands(query, key, value, None, bias, scale, dropout_multiplier),)
 
     return with_gradient_by_hand(keeping, pulling, reference_attention)
 

@@ -14,13 +14,7 @@ from mha_book.attention.blocks import key_ranges, zero_outside
 from mha_book.attention.operands import Operands
 from mha_book.masks import one_batch_axis, zero_unattended
 
-__all__ = [
-    "cudnn_attention",
-    "dot_product_attention",
-    "why_cudnn_unsupported",
-    "why_xla_unsupported",
-    "xla_attention",
-]
+__all__: list[str] = []
 
 
 def xla_attention(operands: Operands) -> tuple[Array, None]:
@@ -32,14 +26,11 @@ def xla_attention(operands: Operands) -> tuple[Array, None]:
 
     Args:
         operands: the call.
-
-    Returns:
-        ``(…, N, T, C)``, and None.
     """
-    q, k, v, mask, bias, scale, _ = operands
+    q, k, v, mask, bias, scale, *_ = operands
     batch = q.shape[:-3]
     # A causal mask hides no query, and no key unless keys outnumber queries: nothing to empty.
-    is_causal = mask is not None and mask.parts == {"causal"}
+    is_causal = mask is not None and mask.kinds == {"causal"}
     plain_causal = is_causal and bias is None and k.shape[-2] <= q.shape[-2]
     visible = None if plain_causal else operands.visible()
     if visible is not None:
@@ -71,9 +62,6 @@ def cudnn_attention(operands: Operands) -> tuple[Array, None]:
     Args:
         operands: the call, without bias, and with no mask but causal, a window before the query's
             own position, and lengths.
-
-    Returns:
-        ``(…, N, T, C)``, and None.
     """
     query, mask, scale = operands.query, operands.mask, operands.scale
     *batch, _, length, _ = query.shape
@@ -110,9 +98,6 @@ def dot_product_attention(query: Array, key: Array, value: Array, **options: Any
         key: ``(…, K, S, H)``.
         value: ``(…, K, S, H)``.
         options: passed on; a mask and a bias have one batch axis.
-
-    Returns:
-        ``(…, N, T, H)``.
     """
 
     def positions_first(x: Array) -> Array:
@@ -128,6 +113,8 @@ def dot_product_attention(query: Array, key: Array, value: Array, **options: Any
 
 def why_xla_unsupported(spec: Any) -> str | None:
     """Return why XLA's form cannot serve an attention spec, or None."""
+    if spec.has_softcap:
+        return "it knows no soft cap of the scores"
     if "lse" in spec.wants and spec.dtype != "float32":
         return "its log-sum-exp comes in the dtype of the output, not in float32"
     if "lse" in spec.wants:
@@ -155,8 +142,10 @@ def why_cudnn_unsupported(spec: Any) -> str | None:
         return f"it takes a head width that is a multiple of 8 up to {widest}, not {width}"
     if "lse" in spec.wants:
         return "its log-sum-exp comes in the dtype of the output, not in float32"
-    if spec.has_bias or "array" in spec.mask_kind:
-        return "it is slow with a bias or an array of hidden pairs"
+    if spec.has_softcap:
+        return "it knows no soft cap of the scores"
+    if spec.has_bias or spec.mask_kind & {"array", "segments"}:
+        return "it is slow with a bias, segments or an array of hidden pairs"
     if spec.mask_kind & {"band", "offsets"}:
         return "it takes a window before the query's own position alone, and knows no offset"
     return None

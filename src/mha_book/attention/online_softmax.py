@@ -64,6 +64,11 @@ def init(shape: tuple[int, ...], dtype: Any) -> SoftmaxState:
     for size in shape:
         check_size(size, "shape", 0, "lengths of 0 or more")
     check_float_dtype(dtype)
+    return empty_state(shape, dtype)
+
+
+def empty_state(shape: tuple[int, ...], dtype: Any) -> SoftmaxState:
+    """Return what :func:`init` does, without its checks."""
     column = (*shape[:-1], 1)
     return SoftmaxState(
         jnp.full(column, -jnp.inf, dtype), jnp.zeros(column, dtype), jnp.zeros(shape, dtype)
@@ -104,8 +109,11 @@ def update(
     check_axis(values, "values", -1, "(…, u, C)", width, "known")
     batch = values.shape[:-2]
     check(batch in ((), tuple(rows[:-1])), "values", f"the batch axes {tuple(rows[:-1])}", batch)
-    if scores.shape[-1] == 0:  # no score has a maximum
-        return known
+    return known if scores.shape[-1] == 0 else updated(known, scores, values)
+
+
+def updated(known: SoftmaxState, scores: Array, values: Array) -> SoftmaxState:
+    """Return what :func:`update` does, of a piece that is not empty, without its checks."""
     maximum = jnp.maximum(known.maximum, jnp.max(scores, axis=-1, keepdims=True))
     shift = _finite(maximum)
     exponentials = jnp.exp(scores - shift)
@@ -167,6 +175,11 @@ def finalize(known: SoftmaxState) -> tuple[Array, Array]:
         ([[0.0, 0.0]], [-inf])
     """
     _check_state(known, "known")
+    return finalized(known)
+
+
+def finalized(known: SoftmaxState) -> tuple[Array, Array]:
+    """Return what :func:`finalize` does, without its checks."""
     empty = known.total == 0.0
     total = jnp.where(empty, jnp.ones((), known.total.dtype), known.total)
     lse = jnp.where(empty, -jnp.inf, known.maximum + jnp.log(total))

@@ -16,25 +16,38 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import (
+    accumulator_dtype,
+    check,
     check_bias,
     check_factors,
     check_flag,
+    check_number,
     check_operands,
     check_scale,
-    wide,
 )
 from mha_book.masks import Mask, as_mask, visibility
 
-__all__ = [
-    "Operands",
-    "empty_result",
-    "fold_groups",
-    "prepare",
-    "varying_axes",
-    "with_compiler_sharding",
-]
+__all__: list[str] = []
 
 Result = TypeVar("Result")
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class LogitSoftcap:
+    """The number ``c`` of ``c · tanh(S / c)``: a part of the program, as kernels want it."""
+
+    cap: float
+
+    def __call__(self, scores: Array) -> Array:
+        """Return the bounded scores."""
+        cap = jnp.asarray(self.cap, scores.dtype)
+        return jnp.tanh(scores / cap) * cap
+
+    def slope(self, capped: Array) -> Array:
+        """Return the derivative, of what the cap made of the scores."""
+        share = capped / jnp.asarray(self.cap, capped.dtype)
+        return 1 - share * share
 
 
 class Operands(NamedTuple):
@@ -47,7 +60,8 @@ class Operands(NamedTuple):
         mask: everything that the caller masks, as one structure, or None.
         bias: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
         scale: factor of the scores, a Python number or an array ``()``.
-        weight_factors: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
+        dropout_multiplier: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
+        softcap: what bounds the scores before the bias is added, or None.
     """
 
     query: Array
@@ -56,7 +70,8 @@ class Operands(NamedTuple):
     mask: Mask | None = None
     bias: Array | None = None
     scale: Any = 1.0  # float | Float[Array, ""]
-    weight_factors: Array | None = None
+    dropout_multiplier: Array | None = None
+    softcap: LogitSoftcap | None = None
 
     @property
     def scores_shape(self) -> tuple[Any, ...]:
@@ -74,8 +89,10 @@ class Operands(NamedTuple):
         if mask is not None and mask.array is not None:
             mask = dataclasses.replace(mask, array=mask.array[None])
         query, key, value = (x[None] for x in self[:3])
-        bias, factors = (None if x is None else x[None] for x in (self.bias, self.weight_factors))
-        return Operands(query, key, value, mask, bias, self.scale, factors)
+        bias, factors = (
+            None if x is None else x[None] for x in (self.bias, self.dropout_multiplier)
+        )
+        return Operands(query, key, value, mask, bias, self.scale, factors, self.softcap)
 
     def visible(self) -> Bool[Array, "..."] | None:
         """Return which key each query sees, see :func:`~mha_book.masks.visibility`."""
@@ -91,7 +108,8 @@ def prepare(
     bias: Float[Array, "..."] | None = None,
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
-    weight_factors: Float[Array, "..."] | None = None,
+    dropout_multiplier: Float[Array, "..."] | None = None,
+    logit_softcap: float | None = None,
 ) -> Operands:
     """Check the arguments of attention and make one record of them.
 
@@ -103,19 +121,12 @@ def prepare(
         bias: full rank ``(…, N, T, S)``.
         is_causal: whether to combine the mask with :func:`~mha_book.masks.causal`.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
-        weight_factors: full rank ``(…, N, T, S)``.
-
-    Returns:
-        The record, its mask one structure and its scale resolved.
+        dropout_multiplier: full rank ``(…, N, T, S)``.
+        logit_softcap: a positive number, or None.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit, ``is_causal`` is no truth value or
             ``scale`` no single number.
-
-    Example:
-        >>> x = jnp.ones((2, 3, 4))
-        >>> prepare(x, x, x, is_causal=True).scale
-        0.5
     """
     check_operands(query, key, value)
     numpy = np.ndarray
@@ -129,14 +140,23 @@ def prepare(
     if bias is not None:
         check_bias(bias, scores_shape)
         bias = jnp.asarray(bias) if isinstance(bias, np.ndarray) else bias
-    if weight_factors is not None:
-        check_factors(weight_factors, scores_shape)
-        if isinstance(weight_factors, np.ndarray):
-            weight_factors = jnp.asarray(weight_factors)
-    if scale is not None:
+    if dropout_multiplier is not None:
+        check_factors(dropout_multiplier, scores_shape)
+        if isinstance(dropout_multiplier, np.ndarray):
+            dropout_multiplier = jnp.asarray(dropout_multiplier)
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1] or 1)
+    else:
         check_scale(scale)
-    scale = 1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
-    return Operands(query, key, value, mask, bias, scale, weight_factors)
+        scale = float(scale) if isinstance(scale, int | np.generic) else scale
+    softcap = None
+    if logit_softcap is not None:
+        is_number = isinstance(logit_softcap, int | float | np.generic)
+        got = logit_softcap if is_number else repr(type(logit_softcap))
+        check(is_number, "logit_softcap", "a positive number, or None", got)
+        check_number(logit_softcap, "logit_softcap", "a positive number, or None", positive=True)
+        softcap = LogitSoftcap(float(logit_softcap))
+    return Operands(query, key, value, mask, bias, scale, dropout_multiplier, softcap)
 
 
 def empty_result(operands: Operands) -> tuple[Array, Array]:
@@ -144,18 +164,10 @@ def empty_result(operands: Operands) -> tuple[Array, Array]:
 
     Args:
         operands: a call whose :attr:`Operands.is_empty` is True.
-
-    Returns:
-        Zeros ``(…, N, T, C)``, and -inf ``(…, N, T)``.
-
-    Example:
-        >>> no_key = jnp.ones((2, 0, 4))
-        >>> empty_result(prepare(jnp.ones((2, 3, 4)), no_key, no_key))[0].shape
-        (2, 3, 4)
     """
     rows = operands.query.shape[:-1]
     output = jnp.zeros((*rows, operands.value.shape[-1]), operands.query.dtype)
-    return output, jnp.full(rows, -jnp.inf, wide(operands.query.dtype))
+    return output, jnp.full(rows, -jnp.inf, accumulator_dtype(operands.query.dtype))
 
 
 def fold_groups(rows: Float[Array, "*batch T X"], like: Float[Array, "*kv_batch S Y"]) -> Array:
@@ -164,13 +176,6 @@ def fold_groups(rows: Float[Array, "*batch T X"], like: Float[Array, "*kv_batch 
     Args:
         rows: ``(…, N, T, X)``: queries, weights, or what else has a row for each query.
         like: keys or values, ``(…, K, S, Y)``.
-
-    Returns:
-        ``(…, K, G·T, X)``; ``rows`` itself where every query head has a key head of its own.
-
-    Example:
-        >>> fold_groups(jnp.ones((6, 5, 3)), jnp.ones((2, 7, 3))).shape
-        (2, 15, 3)
     """
     if rows.ndim == 2 or rows.shape[-3] == like.shape[-3]:
         return rows
@@ -183,38 +188,18 @@ def varying_axes(x: Array) -> frozenset[str]:
 
     Args:
         x: an array, or what stands for one in a trace.
-
-    Returns:
-        Their names; none outside of ``shard_map``, or with its ``check_vma=False``.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> varying_axes(jnp.ones(3))
-        frozenset()
     """
     kind: Any = jax.typeof(x)
     kind = getattr(kind, "manual_axis_type", kind)  # JAX moved the axes there
     return frozenset(getattr(kind, "varying", getattr(kind, "vma", ())))
 
 
-def with_compiler_sharding(
-    function: Callable[[Operands], Result], operands: Operands, return_lse: bool = True
-) -> Result:
+def with_compiler_sharding(function: Callable[[Operands], Result], operands: Operands) -> Result:
     """Call a function that JAX's explicit sharding does not follow; XLA does.
 
     Args:
-        function: from the operands to the output ``(…, N, T, C)`` and the log-sum-exp, or None in
-            its place.
+        function: from the operands to the output ``(…, N, T, C)`` and the log-sum-exp.
         operands: what it is called with, on any mesh or none.
-        return_lse: whether it returns the log-sum-exp.
-
-    Returns:
-        What it returns; the result lies as the queries do.
-
-    Example:
-        >>> x = jnp.ones((2, 3, 4))
-        >>> with_compiler_sharding(empty_result, prepare(x, x[:, :0], x[:, :0]))[1].shape
-        (2, 3)
     """
     query = jax.typeof(operands.query).sharding
     explicit = [
@@ -225,8 +210,8 @@ def with_compiler_sharding(
     if not explicit:
         return function(operands)
     rows = jax.sharding.PartitionSpec(*query.spec[:-1])
-    lies = (jax.sharding.PartitionSpec(*rows, None), rows if return_lse else None)
-    result: Result = jax.sharding.auto_axes(function, axes=tuple(explicit), out_sharding=lies)(
-        operands
-    )
+    lies = (jax.sharding.PartitionSpec(*rows, None), rows)
+    by_compiler = jax.sharding.auto_axes(function, axes=tuple(explicit), out_sharding=lies)
+    with jax.sharding.use_abstract_mesh(query.mesh):  # it may stand in the types alone
+        result: Result = by_compiler(operands)
     return result

@@ -4,23 +4,17 @@ $O = \operatorname{softmax}(Q K^\top / \sqrt{d_k} + B)\, V$ for every head. Shap
 :mod:`~mha_book.attention.operands`.
 """
 
-from typing import Literal, overload
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check_flag, wide
+from mha_book._checks import accumulator_dtype
 from mha_book.attention.operands import Operands, empty_result, fold_groups, prepare
 from mha_book.masks import Mask, zero_unattended
 
-__all__ = [
-    "attention_weights",
-    "exponentials",
-    "reference_attention",
-    "scaled_dot_product_attention",
-    "scores",
-]
+__all__ = ["attention_weights", "scaled_dot_product_attention"]
 
 
 def attention_weights(
@@ -31,6 +25,7 @@ def attention_weights(
     bias: Float[Array, "..."] | None = None,
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
+    logit_softcap: float | None = None,
 ) -> Float[Array, "*batch T S"]:
     r"""Return how much each query attends to each key, for every head separately.
 
@@ -47,6 +42,8 @@ def attention_weights(
         is_causal: whether query ``i`` may attend to keys ``j <= i`` only; for queries that start
             later in the sequence give ``mask=causal(query_offset=...)``.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
+        logit_softcap: a number $c$; scaled scores become $c \tanh(S / c)$, between $-c$ and $c$,
+            before the bias is added (Gemma 2). None leaves them alone.
 
     Returns:
         ``(…, N, T, S)``, each row summing to 1, or to 0 where a row is empty; float32 for
@@ -60,16 +57,20 @@ def attention_weights(
         >>> attention_weights(jnp.ones((1, 4)), two_equal_keys).tolist()
         [[0.5, 0.5]]
     """
-    operands = prepare(query, key, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale)
+    operands = prepare(
+        query, key, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
+        logit_softcap=logit_softcap,
+    )  # fmt: skip
     if operands.is_empty:
-        return jnp.zeros(operands.scores_shape, wide(query.dtype))
+        return jnp.zeros(operands.scores_shape, accumulator_dtype(query.dtype))
     visible = operands.visible()
     query, key, _ = zero_unattended(operands.query, operands.key, operands.key, visible)
-    numerators, total, _ = exponentials(scores(query, key, operands.bias, operands.scale), visible)
+    numerators, total, _ = exponentials(
+        scores(query, key, operands.bias, operands.scale, operands.softcap), visible
+    )
     return numerators / total
 
 
-@overload
 def scaled_dot_product_attention(
     query: Float[Array, "*batch T H"],
     key: Float[Array, "*kv_batch S H"],
@@ -79,53 +80,9 @@ def scaled_dot_product_attention(
     bias: Float[Array, "..."] | None = None,
     is_causal: bool = False,
     scale: float | Float[Array, ""] | None = None,
-    return_lse: Literal[False] = False,
-    weight_factors: Float[Array, "..."] | None = None,
-) -> Array: ...
-
-
-@overload
-def scaled_dot_product_attention(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
-    return_lse: Literal[True],
-    weight_factors: Float[Array, "..."] | None = None,
-) -> tuple[Array, Array]: ...
-
-
-@overload
-def scaled_dot_product_attention(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
-    return_lse: bool,
-    weight_factors: Float[Array, "..."] | None = None,
-) -> Array | tuple[Array, Array]: ...
-
-
-def scaled_dot_product_attention(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
-    return_lse: bool = False,
-    weight_factors: Float[Array, "..."] | None = None,
-) -> Array | tuple[Array, Array]:
+    dropout_multiplier: Float[Array, "..."] | None = None,
+    logit_softcap: float | None = None,
+) -> Float[Array, "*batch T C"]:
     r"""Return, for every head and query, the average of the values under the attention weights.
 
     $O^{hic} = A^{hij} V^{hjc}$ with the weights of :func:`attention_weights`.
@@ -144,13 +101,13 @@ def scaled_dot_product_attention(
         bias: as in :func:`attention_weights`.
         is_causal: as in :func:`attention_weights`.
         scale: as in :func:`attention_weights`.
-        return_lse: whether to return $\log \sum_j \exp S^{hij}$ too.
-        weight_factors: multiplies the weights after the softmax, as dropout does; full rank
+        dropout_multiplier: multiplies the weights after the softmax, as dropout does; full rank
             ``(…, N, T, S)`` (each axis equal or 1). None for ones.
+        logit_softcap: as in :func:`attention_weights`.
 
     Returns:
-        ``(…, N, T, C)`` in the dtype of the inputs; with ``return_lse`` a pair of it and the
-        log-sum-exp ``(…, N, T)``, float32 (float64 for float64 inputs), -inf for an empty row.
+        ``(…, N, T, C)`` in the dtype of the inputs. Its log-sum-exp is the second result of
+        :func:`~mha_book.attention.dispatch.attend_with_lse`.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
@@ -170,14 +127,11 @@ def scaled_dot_product_attention(
         >>> out[0].tolist()  # the first query sees the first key alone
         [1.0, 0.0]
     """
-    check_flag(return_lse, "return_lse")
     operands = prepare(
         query, key, value, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
-        weight_factors=weight_factors,
+        dropout_multiplier=dropout_multiplier, logit_softcap=logit_softcap,
     )  # fmt: skip
-    attend = empty_result if operands.is_empty else reference_attention
-    output, lse = attend(operands)
-    return (output, lse) if return_lse else output
+    return (empty_result if operands.is_empty else reference_attention)(operands)[0]
 
 
 def reference_attention(operands: Operands) -> tuple[Array, Array]:
@@ -185,17 +139,14 @@ def reference_attention(operands: Operands) -> tuple[Array, Array]:
 
     Args:
         operands: what :func:`~mha_book.attention.operands.prepare` gave.
-
-    Returns:
-        The pair, as :func:`scaled_dot_product_attention` with ``return_lse`` has it.
     """
     visible = operands.visible()
     query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
     numerators, total, lse = exponentials(
-        scores(query, key, operands.bias, operands.scale), visible
+        scores(query, key, operands.bias, operands.scale, operands.softcap), visible
     )
-    if operands.weight_factors is not None:
-        numerators = numerators * operands.weight_factors.astype(numerators.dtype)
+    if operands.dropout_multiplier is not None:
+        numerators = numerators * operands.dropout_multiplier.astype(numerators.dtype)
     rows = fold_groups(numerators, value)  # (…, K, G·T, S)
     # The weights stay in float32, and so the values are widened to it: a product of half precision
     # alone would round the weights.
@@ -210,6 +161,7 @@ def scores(
     key: Float[Array, "*kv_batch S H"],
     bias: Float[Array, "..."] | None,
     scale: float | Float[Array, ""],
+    softcap: Callable[[Array], Array] | None = None,
 ) -> Float[Array, "*batch T S"]:
     """Return the scaled, biased scores, in float32 at least.
 
@@ -218,11 +170,12 @@ def scores(
         key: ``(…, K, S, H)``.
         bias: of the rank of the scores, or None.
         scale: factor of the scores.
+        softcap: what bounds the scaled scores, or None.
 
     Returns:
         ``(…, N, T, S)``.
     """
-    dtype = wide(query.dtype)
+    dtype = accumulator_dtype(query.dtype)
     shape = (*query.shape[:-1], key.shape[-2])
     # The queries are scaled, not the scores: a compiler may join a product with the subtraction of
     # the row maximum, without rounding between them, and then a huge score exceeds its maximum.
@@ -232,6 +185,7 @@ def scores(
     rows = fold_groups(query, key)  # (…, K, G·T, H)
     products = jnp.matmul(rows, jnp.swapaxes(key, -1, -2).astype(dtype))  # (…, K, G·T, S)
     products = jnp.reshape(products, shape)
+    products = products if softcap is None else softcap(products)
     return products if bias is None else products + bias.astype(dtype)
 
 

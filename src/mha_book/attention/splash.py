@@ -5,7 +5,7 @@ anywhere, forward and backward. Which tiles a causal mask or a window hides is k
 compiled, and these are left out; lengths are given to it as the numbers of segments. Query heads of
 a group read one key head, without copies.
 
-Compiled by Mosaic where a program is lowered for a TPU, and interpreted anywhere else, slowly: that
+Compiled by Mosaic where a program is traced for a TPU, and interpreted anywhere else, slowly: that
 is for tests. Not measured: no TPU was at hand.
 
 Shapes: as in :mod:`~mha_book.attention.operands`; ``B`` batch entries; lengths are filled up to
@@ -15,6 +15,7 @@ References:
     ``jax.experimental.pallas.ops.tpu.splash_attention``.
 """
 
+import dataclasses
 import functools
 import math
 from typing import Any
@@ -26,17 +27,17 @@ from jaxtyping import Array
 from mha_book.attention.blocks import key_ranges, zero_outside
 from mha_book.attention.blockwise import blockwise_attention
 from mha_book.attention.derivatives import with_gradient_by_hand
-from mha_book.attention.operands import Operands, empty_result
+from mha_book.attention.operands import LogitSoftcap, Operands, empty_result
 from mha_book.masks import Mask
 
-__all__ = ["splash_attention", "tile_size", "why_unsupported"]
+__all__: list[str] = []
 
 LANES = 128  # tiles are whole multiples of what a vector register has side by side
 TILE = 512
 WIDEST = 256  # of a head: wider tiles do not fit beside one another
 
 
-def splash_attention(operands: Operands) -> tuple[Array, None]:
+def splash_attention(operands: Operands, platform: str = "cpu") -> tuple[Array, None]:
     """Attend with splash attention; the gradient of its log-sum-exp is missing, so it gives none.
 
     The kernel knows no scale: it is multiplied into the queries, which are rounded once more.
@@ -44,11 +45,9 @@ def splash_attention(operands: Operands) -> tuple[Array, None]:
     :func:`~mha_book.attention.blockwise.blockwise_attention`.
 
     Args:
-        operands: the call, without bias and weight factors; of a mask bounds that are integers and
-            lengths alone.
-
-    Returns:
-        ``(…, N, T, C)``, and None.
+        operands: the call, without bias and dropout multiplier; its mask has bounds that are
+            integers, lengths and segments alone.
+        platform: "tpu" to compile the kernel; on any other it is interpreted.
     """
     query = operands.query
     mask = Mask() if operands.mask is None else operands.mask
@@ -62,15 +61,13 @@ def splash_attention(operands: Operands) -> tuple[Array, None]:
     q, k, v = zero_outside(rows, operands)
     q = (q.astype(jnp.float32) * jnp.asarray(operands.scale, jnp.float32)).astype(q.dtype)
     q, k, v = (_filled(jnp.reshape(x, (math.prod(batch), *x.shape[-3:]))) for x in (q, k, v))
-    lengths = mask.key_lengths
-    if lengths is not None:
-        lengths = jnp.reshape(lengths, (-1,)).astype(jnp.int32)
-    elif k.shape[-2] > key_length:  # what was filled up is hidden
-        lengths = jnp.full(q.shape[:1], key_length, jnp.int32)
-    output = _differentiable(mask.lower, mask.upper)(q, k, v, lengths)[..., :length, :value_dim]
-    output = jnp.reshape(output, (*batch, num_heads, length, value_dim))
+    function = _differentiable(mask.lower, mask.upper, operands.softcap, platform != "tpu")
+    output = function(q, k, v, _segments(mask, q, k, length, key_length))
+    output = jnp.reshape(output[..., :length, :value_dim], (*batch, num_heads, length, value_dim))
     # A row that sees no key is zero, whatever the kernel made of it.
     sees = (rows.start < rows.stop)[..., None, :, None]
+    if mask.query_segments is not None:
+        sees = jnp.any(mask.materialize(length, key_length), axis=-1)[..., None]
     return jnp.where(sees, output, jnp.zeros((), output.dtype)), None
 
 
@@ -79,13 +76,6 @@ def tile_size(length: int) -> int:
 
     Args:
         length: of the sequence.
-
-    Returns:
-        The size; the length is filled up to a multiple of it.
-
-    Example:
-        >>> tile_size(2048), tile_size(700), tile_size(5)
-        (512, 384, 128)
     """
     registers = -(-length // LANES)
     return -(-registers // -(-registers * LANES // TILE)) * LANES
@@ -117,77 +107,87 @@ def _filled(x: Array) -> Array:
     return jnp.pad(x, ((0, 0), (0, 0), (0, rows), (0, columns)))
 
 
-def _differentiable(lower: int | None, upper: int | None) -> Any:
-    """Return the function of query, key and value ``(B, N, T, H)`` and of key lengths ``(B,)``."""
-    pullbacks: dict[bool, Any] = {}  # how what was kept is read, by whether it is interpreted
-    shapes: list[Any] = []  # of the arguments
+def _segments(
+    mask: Mask, query: Array, key: Array, length: int, key_length: int
+) -> tuple[Array, Array] | None:
+    """Return the segments of the queries ``(B, T)`` and keys ``(B, S)``; hidden keys have others.
 
-    def call(q: Array, k: Array, v: Array, lengths: Array | None, interpret: bool) -> Array:
-        kernel = _kernel(q.shape[1], q.shape[2], k.shape[2], lower, upper, interpret)
+    A query reads the keys of its own segment: lengths are two segments, of real keys and the rest.
+    """
+    (batch, _, rows, _), keys = query.shape, key.shape[-2]
+    if mask.query_segments is None and mask.key_lengths is None and keys == key_length:
+        return None
+    of_queries, of_keys = (jnp.zeros((1, n), jnp.int32) for n in (length, key_length))
+    if mask.query_segments is not None:
+        given = (mask.query_segments, mask.key_segments)
+        of_queries, of_keys = (
+            jnp.reshape(jnp.asarray(x, jnp.int32), (-1, x.shape[-1])) for x in given
+        )
+    real = jnp.full((1,), key_length) if mask.key_lengths is None else mask.key_lengths
+    is_real = jnp.arange(keys, dtype=jnp.int32)[None] < jnp.reshape(real, (-1, 1)).astype(jnp.int32)
+    of_queries = jnp.pad(of_queries, ((0, 0), (0, rows - length)))
+    of_keys = jnp.pad(of_keys, ((0, 0), (0, keys - key_length)))
+    of_keys = jnp.where(is_real, of_keys, jnp.max(of_queries) + 1)
+    return jnp.broadcast_to(of_queries, (batch, rows)), jnp.broadcast_to(of_keys, (batch, keys))
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Pullback:
+    """What JAX's pullback of the kernel is made of besides arrays; for the same shapes, the same.
+
+    Args:
+        shapes: of the operands.
+        tree: the structure of the pullback.
+        others: its leaves that are no arrays, and None in place of each array.
+    """
+
+    shapes: Any
+    tree: Any = dataclasses.field(compare=False)
+    others: Any = dataclasses.field(compare=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _differentiable(
+    lower: int | None, upper: int | None, softcap: LogitSoftcap | None, interpret: bool
+) -> Any:
+    """Return the function of query, key and value ``(B, N, T, H)`` and of the segments."""
+    cap = None if softcap is None else softcap.cap
+
+    def call(q: Array, k: Array, v: Array, segments: Any) -> Array:
+        kernel = _kernel(q.shape[1], q.shape[2], k.shape[2], lower, upper, cap, interpret)
         output: Array
-        if lengths is None:
+        if segments is None:
             output = jax.vmap(kernel)(q, k, v)
-            return output
-
-        def of_entry(q: Array, k: Array, v: Array, length: Array) -> Any:
-            return kernel(q, k, v, _segments(q.shape[1], k.shape[1], length))
-
-        output = jax.vmap(of_entry)(q, k, v, lengths)
+        else:
+            output = jax.vmap(kernel)(q, k, v, _as_segment_ids(*segments))
         return output
 
-    def alone(*arguments: Any) -> Array:
-        output: Array = _compiled_on_tpu(call, *arguments)
-        return output
-
-    def keeping(
-        q: Array, k: Array, v: Array, lengths: Array | None, interpret: bool
-    ) -> tuple[Array, list[Array]]:
-        output, pullback = jax.vjp(lambda q, k, v: call(q, k, v, lengths, interpret), q, k, v)
+    def forward(q: Array, k: Array, v: Array, segments: Any) -> tuple[Array, Any]:
+        output, pullback = jax.vjp(lambda q, k, v: call(q, k, v, segments), q, k, v)
         leaves, tree = jax.tree.flatten(pullback)
-        is_array = [isinstance(x, jax.Array) for x in leaves]
-        fixed = [None if kept else x for x, kept in zip(leaves, is_array, strict=True)]
-        pullbacks[interpret] = tree, is_array, fixed
-        return output, [x for x, kept in zip(leaves, is_array, strict=True) if kept]
+        others = [None if isinstance(x, jax.Array) else x for x in leaves]
+        arrays = [x for x in leaves if isinstance(x, jax.Array)]
+        shapes = tuple((x.shape, str(x.dtype)) for x in (q, k, v)), segments is None
+        return output, (arrays, _Pullback(shapes, tree, others))
 
-    def forward(*arguments: Any) -> tuple[Array, list[Array]]:
-        shapes[:] = jax.tree.map(jax.typeof, arguments)
-        result: tuple[Array, list[Array]] = _compiled_on_tpu(keeping, *arguments)
-        return result
+    def backward(kept: Any, d_output: Array) -> tuple[Any, ...]:
+        arrays, pullback = iter(kept[0]), kept[1]
+        leaves = [next(arrays) if x is None else x for x in pullback.others]
+        return *jax.tree.unflatten(pullback.tree, leaves)(d_output), None
 
-    def pull(kept: list[Array], d_output: Array, interpret: bool) -> tuple[Array, ...]:
-        if interpret not in pullbacks:  # the forward pass ran on the platform that it was on
-            jax.eval_shape(functools.partial(keeping, interpret=interpret), *shapes)
-        tree, is_array, fixed = pullbacks[interpret]
-        arrays = iter(kept)
-        leaves = [next(arrays) if a else x for a, x in zip(is_array, fixed, strict=True)]
-        gradients: tuple[Array, ...] = jax.tree.unflatten(tree, leaves)(d_output)
-        return gradients
+    def reference(q: Array, k: Array, v: Array, segments: Any) -> Array:
+        queries, keys = (None, None) if segments is None else segments
+        mask = Mask(lower, upper, query_segments=queries, key_segments=keys)
+        return blockwise_attention(Operands(q, k, v, mask, softcap=softcap), platform="tpu")[0]
 
-    def backward(kept: list[Array], d_output: Array) -> tuple[Any, ...]:
-        return *_compiled_on_tpu(pull, kept, d_output), None
-
-    def twin(q: Array, k: Array, v: Array, lengths: Array | None) -> Array:
-        operands = Operands(q, k, v, Mask(lower, upper, lengths))
-        return blockwise_attention(operands, platform="tpu")[0]
-
-    return with_gradient_by_hand(forward, backward, twin, alone)
+    return with_gradient_by_hand(forward, backward, reference, call)
 
 
-def _compiled_on_tpu(function: Any, *arguments: Any) -> Any:
-    """Call a function that is told whether its kernel is to be interpreted."""
-    return jax.lax.platform_dependent(
-        *arguments,
-        tpu=functools.partial(function, interpret=False),
-        default=functools.partial(function, interpret=True),
-    )
-
-
-def _segments(query_length: int, key_length: int, length: Array) -> Any:
-    """Say which keys are real: a query reads the keys of its own segment, 0."""
+def _as_segment_ids(queries: Array, keys: Array) -> Any:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 
-    keys = jnp.arange(key_length, dtype=jnp.int32)
-    return splash.SegmentIds(jnp.zeros(query_length, jnp.int32), (keys >= length).astype(jnp.int32))
+    return splash.SegmentIds(queries, keys)
 
 
 @functools.lru_cache(maxsize=64)
@@ -197,6 +197,7 @@ def _kernel(
     key_length: int,
     lower: int | None,
     upper: int | None,
+    softcap: float | None,
     interpret: bool,
 ) -> Any:
     """Return the kernel for a mask that is known; it is imported only where it is needed."""
@@ -219,5 +220,6 @@ def _kernel(
             block_sizes=sizes,
             head_shards=1,
             q_seq_shards=1,
+            attn_logits_soft_cap=softcap,
             interpret=interpret,
         )

@@ -1,10 +1,9 @@
 """Checks of the exercises of the chapter on programs for accelerators."""
 
 import math
+from collections.abc import Iterator
 
-from mha_book.exercises import Attempt, Check
-
-__all__ = ["CHECKS"]
+from mha_book.exercises import Attempt, exercise, judge
 
 PROGRAMS = (
     ("  %a = f32[2,512,64]{2,1,0} add(f32[2,512,64] %b, f32[2,512,64] %c)", 2 * 512 * 64 * 4),
@@ -14,36 +13,33 @@ PROGRAMS = (
 )
 
 
-def _largest(attempt: Attempt) -> str | None:
+@exercise("largest")
+def _largest(attempt: Attempt) -> Iterator[str | None]:
     for text, want in PROGRAMS:
         got = attempt(text)
         if got == want:
             continue
         if not isinstance(got, int):
-            return f"expected a whole number of bytes; got {type(got).__name__}"
-        return f"in {text.strip().splitlines()[0]!r}: expected {want} bytes; got {got}"
-    return None
+            yield f"expected a whole number of bytes; got {type(got).__name__}"
+        yield f"in {text.strip().splitlines()[0]!r}: expected {want} bytes; got {got}"
 
 
-def _computed(attempt: Attempt) -> str | None:
+@exercise("computed")
+def _computed(attempt: Attempt) -> Iterator[str | None]:
     for heads, length, block in ((3, 640, 128), (1, 128, 128), (8, 4096, 512)):
         count = length // block
         for is_causal, want in ((False, count**2), (True, count * (count + 1) // 2)):
-            got = attempt(heads, length, block, is_causal)
-            if got == heads * want:
-                continue
-            where = f"{heads} heads, {length} positions, blocks of {block}"
-            if is_causal and got == heads * count**2:
-                return f"{where}: blocks of keys beyond the block of queries are left out"
-            if is_causal and got == heads * count * (count - 1) // 2:
-                return f"{where}: the blocks on the diagonal are computed, and masked"
-            if got == want:
-                return f"{where}: that is for one head"
-            return f"{where}: expected {heads * want}; got {got}"
-    return None
+            beyond, below = heads * count**2, heads * count * (count - 1) // 2
+            hints = {"that is for one head": want}
+            if is_causal:
+                hints["blocks of keys beyond the block of queries are left out"] = beyond
+                hints["the blocks on the diagonal are computed, and masked"] = below
+            where = f"{heads} heads, {length} positions, blocks of {block}: "
+            yield judge(attempt(heads, length, block, is_causal), heads * want, hints, where)
 
 
-def _block(attempt: Attempt) -> str | None:
+@exercise("block")
+def _block(attempt: Attempt) -> Iterator[str | None]:
     for memory, width, size in ((2**18, 64, 4), (2**20, 128, 2), (2**24, 128, 4), (1000, 8, 4)):
         got, want = attempt(memory, width, size), 0
         while size * ((want + 128) * 4 * width + (want + 128) ** 2) <= memory:
@@ -52,32 +48,21 @@ def _block(attempt: Attempt) -> str | None:
             continue
         where = f"{memory} bytes, width {width}, {size} bytes a number"
         if isinstance(got, int) and got > 0 and got % 128:
-            return f"{where}: {got} is no multiple of 128"
-        return f"{where}: expected {want}; got {got}"
-    return None
+            yield f"{where}: {got} is no multiple of 128"
+        yield f"{where}: expected {want}; got {got}"
 
 
-def _rows(attempt: Attempt) -> str | None:
+@exercise("rows")
+def _rows(attempt: Attempt) -> Iterator[str | None]:
     for operations, moved, size, group in (
         (900.0, 3.0, 2, 1), (900.0, 3.0, 2, 8), (900.0, 3.0, 1, 8), (1000.0, 3.0, 4, 1),
     ):  # fmt: skip
-        rows = operations / moved * size / 2
+        corner = operations / moved
+        rows = corner * size / 2
+        hints = {
+            "the query heads that share a key head are rows too": math.ceil(rows),
+            f"a key and a value are fetched, {size} bytes to a number": math.ceil(corner / group),
+        }
         got, want = attempt(operations, moved, size, group), math.ceil(rows / group)
-        if got == want:
-            continue
-        where = f"corner {operations / moved:.0f}, {size} bytes a number, {group} heads to a key"
-        if got == math.ceil(rows):
-            return f"{where}: the query heads that share a key head are rows too"
-        if got == math.ceil(operations / moved / group):
-            return f"{where}: a key and a value are fetched, {size} bytes to a number"
-        return f"{where}: expected {want}; got {got}"
-    return None
-
-
-CHECKS: dict[str, Check] = {
-    "largest": _largest,
-    "computed": _computed,
-    "block": _block,
-    "rows": _rows,
-}
-"""The checks of the chapter on programs for accelerators, by the name of the exercise."""
+        where = f"corner {corner:.0f}, {size} bytes a number, {group} heads to a key: "
+        yield judge(got, want, hints, where)

@@ -1,17 +1,15 @@
 """Checks of the exercises of the chapter on gradients."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Attempt, Check
+from mha_book.exercises import Attempt, exercise
 from mha_book.notation import Equation
-
-__all__ = ["CHECKS"]
 
 
 def _draw(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:
@@ -24,24 +22,25 @@ def _close(got: Any, want: jax.Array) -> bool:
     return np.shape(got) == want.shape and bool(np.allclose(got, want, rtol=1e-3, atol=1e-4))
 
 
-def _values(attempt: Attempt) -> str | None:
+@exercise("values")
+def _values(attempt: Attempt) -> Iterator[str | None]:
     got = attempt()
     if not isinstance(got, str):
-        return f"expected LaTeX as a string; got {got!r}"
+        yield f"expected LaTeX as a string; got {got!r}"
     own = Equation(got)
     want = Equation(r"O^{kgic} = A^{kgij} V^{kjc}").gradient("V")
     if own.left != want.left:
-        return f"expected the left side of {want.latex}; got that of {own.latex}"
+        yield f"expected the left side of {want.latex}; got that of {own.latex}"
     if set(own.operands) != set(want.operands):
-        return f"expected the weights and dL/dO on the right; got {', '.join(own.operands)}"
+        yield f"expected the weights and dL/dO on the right; got {', '.join(own.operands)}"
     weights, above = _draw(1, (2, 3, 5, 7), (2, 3, 5, 4))
     arrays = {"A": weights, "dL_dO": above}
     if not _close(own(arrays), want(arrays)):
-        return f"{own.latex} runs and gives other numbers: which indices are summed?"
-    return None
+        yield f"{own.latex} runs and gives other numbers: which indices are summed?"
 
 
-def _sink(attempt: Attempt) -> str | None:
+@exercise("sink")
+def _sink(attempt: Attempt) -> Iterator[str | None]:
     scores, d_weights = _draw(2, (3, 5), (3, 5))
 
     def softmax(scores: jax.Array) -> jax.Array:
@@ -52,15 +51,15 @@ def _sink(attempt: Attempt) -> str | None:
     (want,) = pull(d_weights)
     got = attempt(weights, d_weights)
     if np.shape(got) != want.shape:
-        return f"expected an array of shape {want.shape}; got {np.shape(got)}"
+        yield f"expected an array of shape {want.shape}; got {np.shape(got)}"
     if _close(got, weights * (1 - weights) * d_weights):
-        return "that is the diagonal of the Jacobian: a score changes the other weights too"
+        yield "that is the diagonal of the Jacobian: a score changes the other weights too"
     if not _close(got, want):
-        return "the shape is right, the numbers are not: how does weight j' depend on score j?"
-    return None
+        yield "the shape is right, the numbers are not: how does weight j' depend on score j?"
 
 
-def _block(attempt: Attempt) -> str | None:
+@exercise("block")
+def _block(attempt: Attempt) -> Iterator[str | None]:
     q, k, v, d_out = _draw(3, (3, 4), (7, 4), (7, 5), (3, 5))
 
     def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
@@ -73,17 +72,16 @@ def _block(attempt: Attempt) -> str | None:
     for block in (slice(0, 2), slice(2, 7)):
         got = attempt(q, k[block], v[block], d_out, lse, inner)
         if not isinstance(got, tuple | list) or len(got) != 3:
-            return f"expected three arrays, d_q, d_k and d_v; got {type(got).__name__}"
+            yield f"expected three arrays, d_q, d_k and d_v; got {type(got).__name__}"
         parts.append(got)
     first, second = parts
     if any(np.shape(one) != q.shape for one in (first[0], second[0])):
-        return f"expected d_q of shape {q.shape}; got {np.shape(first[0])}"
+        yield f"expected d_q of shape {q.shape}; got {np.shape(first[0])}"
     of_keys = (jnp.concatenate((first[at], second[at])) for at in (1, 2))
     found = (first[0] + second[0], *of_keys)
     for name, got, want in zip(("d_q", "d_k", "d_v"), found, pull(d_out), strict=True):
         if not _close(got, want):
-            return f"{name} of two blocks together is not that of all keys"
-    return None
+            yield f"{name} of two blocks together is not that of all keys"
 
 
 _FUNCTIONS: tuple[tuple[Callable[[float], float], Callable[[float], float], float], ...] = (
@@ -95,19 +93,10 @@ _FUNCTIONS: tuple[tuple[Callable[[float], float], Callable[[float], float], floa
 )
 
 
-def _slope(attempt: Attempt) -> str | None:
+@exercise("slope")
+def _slope(attempt: Attempt) -> Iterator[str | None]:
     for function, derivative, x in _FUNCTIONS:
         got, want = attempt(function, x), derivative(x)
         if not abs(got - want) <= 1e-7 * abs(want):  # nor NaN
             error = abs(got / want - 1)
-            return f"at x = {x:g} the relative error is {error:.0e}: is the step on the scale of x?"
-    return None
-
-
-CHECKS: dict[str, Check] = {
-    "values": _values,
-    "sink": _sink,
-    "block": _block,
-    "slope": _slope,
-}
-"""The checks of this chapter's exercises, by name."""
+            yield f"at x = {x:g} the relative error is {error:.0e}: is the step on the scale of x?"

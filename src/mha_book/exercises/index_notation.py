@@ -1,14 +1,13 @@
 """Checks of the exercises of the chapter on index notation."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Attempt, Check
+from mha_book.exercises import Attempt, exercise
 from mha_book.notation import Equation
-
-__all__ = ["CHECKS"]
 
 
 def _draw(equation: Equation, **sizes: int) -> dict[str, Any]:
@@ -40,51 +39,45 @@ def _compare(text: Any, wanted: str, **sizes: int) -> str | None:
     return None
 
 
-def _read(attempt: Attempt) -> str | None:
+@exercise("read")
+def _read(attempt: Attempt) -> Iterator[str | None]:
     got = attempt()
     if not isinstance(got, str) or "->" not in got:
-        return f"expected a string such as 'ij,j->i'; got {got!r}"
+        yield f"expected a string such as 'ij,j->i'; got {got!r}"
     terms, _, result = got.replace(" ", "").partition("->")
     if terms != "hba,hBa":
-        return f"the factors are W_Q with h, b, a and W_K with h, b', a; got {terms!r}"
+        yield f"the factors are W_Q with h, b, a and W_K with h, b', a; got {terms!r}"
     if set(result) == set("hbBa"):
-        return "a stands on the right alone: it is summed, and the result has no axis for it"
+        yield "a stands on the right alone: it is summed, and the result has no axis for it"
     if set(result) != set("hbB"):
-        return f"the result has the indices of the left side; got {result!r}"
-    return None if result == "hbB" else f"the axes are right, their order is not; got {result!r}"
+        yield f"the result has the indices of the left side; got {result!r}"
+    yield None if result == "hbB" else f"the axes are right, their order is not; got {result!r}"
 
 
-def _write(attempt: Attempt) -> str | None:
-    return _compare(attempt(), r"\bar A^{ij} = \frac{1}{N} A^{hij}", h=2, i=3, j=5)
+@exercise("write")
+def _write(attempt: Attempt) -> Iterator[str | None]:
+    yield _compare(attempt(), r"\bar A^{ij} = \frac{1}{N} A^{hij}", h=2, i=3, j=5)
 
 
-def _gradient(attempt: Attempt) -> str | None:
+@exercise("gradient")
+def _gradient(attempt: Attempt) -> Iterator[str | None]:
     got = attempt()
     if not isinstance(got, tuple | list) or len(got) != 2:
-        return f"expected two equations, for the projection and for the keys; got {got!r}"
+        yield f"expected two equations, for the projection and for the keys; got {got!r}"
     query = Equation(r"\Gamma^{hbb'} = W_Q^{hba} W_K^{hb'a}").gradient("W_Q").latex
     keys = Equation(r"S^{kgij} = \frac{1}{\sqrt{d_k}} Q^{kgia} K^{kja}").gradient("K").latex
     found = _compare(got[0], query, h=2, b=3, b_prime=5, a=7)
-    return found or _compare(got[1], keys, k=2, g=3, i=5, j=7, a=11)
+    yield found or _compare(got[1], keys, k=2, g=3, i=5, j=7, a=11)
 
 
-def _linear(attempt: Attempt) -> str | None:
+@exercise("linear")
+def _linear(attempt: Attempt) -> Iterator[str | None]:
     got = attempt()
     heads, length, width = 8, 4096, 64
     want = 2 * 2 * heads * length * width * width
     if got == 2 * 2 * heads * length * length * width:
-        return "that is the order that makes scores; which other two factors share an index?"
+        yield "that is the order that makes scores; which other two factors share an index?"
     if isinstance(got, int | float) and 2 * got == want:
-        return "a multiplication and its addition are two operations"
+        yield "a multiplication and its addition are two operations"
     if not isinstance(got, int | float) or got != want:
-        return f"expected the flops of the equation with these sizes; got {got!r}"
-    return None
-
-
-CHECKS: dict[str, Check] = {
-    "read": _read,
-    "write": _write,
-    "gradient": _gradient,
-    "linear": _linear,
-}
-"""The checks of this chapter's exercises, by name."""
+        yield f"expected the flops of the equation with these sizes; got {got!r}"

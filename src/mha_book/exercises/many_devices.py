@@ -1,33 +1,33 @@
 """Checks of the exercises of the chapter on many devices."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from mha_book.exercises import Attempt, Check
+from mha_book.exercises import Attempt, exercise
 from mha_book.sharding.mesh import MeshSizes
 from mha_book.sharding.plan import plan_cost
 
-__all__ = ["CHECKS"]
 
-
-def _place(attempt: Attempt) -> str | None:
+@exercise("place")
+def _place(attempt: Attempt) -> Iterator[str | None]:
     for length, devices in ((16, 2), (24, 3), (64, 8)):
         got = np.asarray(attempt(length, devices))
         where = f"{length} positions, {devices} devices"
         held = length // devices
         if got.shape != (devices, held) or not np.issubdtype(got.dtype, np.integer):
-            return f"{where}: expected {devices} lists of {held} positions each"
+            yield f"{where}: expected {devices} lists of {held} positions each"
         if sorted(got.ravel().tolist()) != list(range(length)):
-            return f"{where}: each position from 0 to {length - 1} has to stand once"
+            yield f"{where}: each position from 0 to {length - 1} has to stand once"
         pairs = (got + 1).sum(axis=1)  # the query at position i sees i + 1 keys
         if pairs.min() < pairs.max():
             one, other = int(pairs.min()), int(pairs.max())
-            return f"{where}: one device has {one} pairs to compute, another {other}"
-    return None
+            yield f"{where}: one device has {one} pairs to compute, another {other}"
 
 
-def _join(attempt: Attempt) -> str | None:
+@exercise("join")
+def _join(attempt: Attempt) -> Iterator[str | None]:
     rng = np.random.default_rng(3)
     outputs = rng.normal(size=(4, 5, 3)).astype(np.float32)
     lses = rng.normal(size=(4, 5)).astype(np.float32)
@@ -38,25 +38,25 @@ def _join(attempt: Attempt) -> str | None:
     output = (np.exp(wide - lse)[..., None] * outputs).sum(axis=0)
     got: Any = attempt(outputs, lses)
     if not isinstance(got, tuple) or len(got) != 2:
-        return "expected a pair: output (T, C) and log-sum-exp (T,)"
+        yield "expected a pair: output (T, C) and log-sum-exp (T,)"
     mine, mine_lse = (np.asarray(x, np.float64) for x in got)
     if mine.shape != output.shape or mine_lse.shape != lse.shape:
-        return f"expected shapes {output.shape} and {lse.shape}; got {mine.shape}, {mine_lse.shape}"
+        yield f"expected shapes {output.shape} and {lse.shape}; got {mine.shape}, {mine_lse.shape}"
     right = np.isclose(mine, output, atol=1e-4).all(axis=1)
     if np.allclose(mine, outputs.mean(axis=0), atol=1e-4):
-        return "a part weighs as much as the exponentials of its scores, not as every other"
+        yield "a part weighs as much as the exponentials of its scores, not as every other"
     if not right[1] or not np.isclose(mine_lse[1], lse[1], atol=1e-3):
-        return "row 1 has log-sum-exps near 200: take the largest out before the exponential"
+        yield "row 1 has log-sum-exps near 200: take the largest out before the exponential"
     if not right[2]:
-        return "row 2 saw keys in one step alone: a part of log-sum-exp -inf weighs 0"
+        yield "row 2 saw keys in one step alone: a part of log-sum-exp -inf weighs 0"
     if not right.all():
-        return "the weights are exp(lse of the part - lse of all)"
+        yield "the weights are exp(lse of the part - lse of all)"
     if not np.allclose(mine_lse, lse, atol=1e-3):
-        return "the output is right; the log-sum-exp of all is the log of a sum"
-    return None
+        yield "the output is right; the log-sum-exp of all is the log of a sum"
 
 
-def _sent(attempt: Attempt) -> str | None:
+@exercise("sent")
+def _sent(attempt: Attempt) -> Iterator[str | None]:
     for devices, length, heads, key_heads, width, size in (
         (4, 4096, 32, 8, 128, 2), (8, 1024, 16, 16, 64, 4), (2, 512, 8, 1, 32, 2),
     ):  # fmt: skip
@@ -68,7 +68,7 @@ def _sent(attempt: Attempt) -> str | None:
             "length": length,
             "head_dim": width,
             "d_model": model,
-            "bytes_per_number": size,
+            "bytes_per_element": size,
         }
         want = tuple(
             plan_cost(**sizes, devices=plan).sent_bytes
@@ -77,21 +77,16 @@ def _sent(attempt: Attempt) -> str | None:
         got: Any = attempt(devices, length, heads, key_heads, width, size)
         where = f"{devices} devices, {length} positions, N = {heads}, K = {key_heads}"
         if not isinstance(got, tuple) or len(got) != 2:
-            return f"{where}: expected a pair of numbers of bytes"
+            yield f"{where}: expected a pair of numbers of bytes"
         mine = tuple(np.asarray(x, np.float64) for x in got)
         if any(x.shape for x in mine):
-            return f"{where}: expected a pair of numbers of bytes"
+            yield f"{where}: expected a pair of numbers of bytes"
         if np.allclose(mine, want, rtol=1e-9):
             continue
         if not np.isclose(mine[0], want[0], rtol=1e-9):
             if np.isclose(2 * mine[0], want[0], rtol=1e-9):
-                return f"{where}: a sum is scattered and then gathered, so each part goes twice"
-            return f"{where}: heads divided, expected {want[0]} bytes; got {mine[0]:.0f}"
+                yield f"{where}: a sum is scattered and then gathered, so each part goes twice"
+            yield f"{where}: heads divided, expected {want[0]} bytes; got {mine[0]:.0f}"
         if key_heads < heads and np.isclose(mine[1] * key_heads, want[1] * heads, rtol=1e-9):
-            return f"{where}: key heads travel around the ring, query heads stay"
-        return f"{where}: the ring, expected {want[1]} bytes; got {mine[1]:.0f}"
-    return None
-
-
-CHECKS: dict[str, Check] = {"place": _place, "join": _join, "sent": _sent}
-"""The checks of the chapter on many devices, by the name of the exercise."""
+            yield f"{where}: key heads travel around the ring, query heads stay"
+        yield f"{where}: the ring, expected {want[1]} bytes; got {mine[1]:.0f}"

@@ -1,12 +1,12 @@
 """Checks of the exercises of the chapter on attention without stored scores."""
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from mha_book.exercises import Attempt, Check
-
-__all__ = ["CHECKS"]
+from mha_book.exercises import Attempt, exercise, judge
 
 ROWS, WIDTH = 3, 2
 
@@ -33,7 +33,8 @@ def _arrays(attempt: Attempt, args: tuple[Any, ...], shapes: list[tuple[int, ...
     return [np.asarray(x, np.float64) for x in got]
 
 
-def _update(attempt: Attempt) -> str | None:
+@exercise("update")
+def _update(attempt: Attempt) -> Iterator[str | None]:
     rng = np.random.default_rng(5)
     scores, values = 2 * rng.normal(size=(ROWS, 7)), rng.normal(size=(7, WIDTH))
     scores[0, 0], scores[1, 6] = 5.0, 5.0  # a maximum that stays, and one that rises
@@ -50,17 +51,17 @@ def _update(attempt: Attempt) -> str | None:
         with np.errstate(invalid="ignore"):
             got = _arrays(attempt, (*before, block, new), [(ROWS, 1), (ROWS, 1), (ROWS, WIDTH)])
         if isinstance(got, str):
-            return got
+            yield got
         want = _softmax_sums(np.concatenate([first, block], axis=1), np.concatenate([old, new]))
         if all(_near(a, b) for a, b in zip(got, want, strict=True)):
             continue
         if any(np.isnan(x).any() for x in got):
-            return f"{name}: not a number; -inf less -inf is none, subtract 0 instead"
+            yield f"{name}: not a number; -inf less -inf is none, subtract 0 instead"
         alone = _softmax_sums(block, new)
         if not _near(got[0], want[0]):
             forgot = _near(got[0], alone[0])
             hint = ": that is the block's own, the old one counts too" if forgot else ""
-            return f"{name}: the maximum is wrong{hint}"
+            yield f"{name}: the maximum is wrong{hint}"
         with np.errstate(invalid="ignore"):
             now = np.exp(block - np.where(np.isneginf(want[0]), 0.0, want[0]))
         for what, one, old_sum, addition, right in (
@@ -70,14 +71,14 @@ def _update(attempt: Attempt) -> str | None:
             if _near(one, right):
                 continue
             if _near(one, old_sum + addition):
-                return f"{name}: the old {what} has to fade, by exp(old maximum - new maximum)"
+                yield f"{name}: the old {what} has to fade, by exp(old maximum - new maximum)"
             if _near(one, addition):
-                return f"{name}: the old {what} is lost"
-            return f"{name}: the {what} is wrong"
-    return None
+                yield f"{name}: the old {what} is lost"
+            yield f"{name}: the {what} is wrong"
 
 
-def _merge(attempt: Attempt) -> str | None:
+@exercise("merge")
+def _merge(attempt: Attempt) -> Iterator[str | None]:
     rng = np.random.default_rng(6)
     for name, shift, empty in (
         ("two parts", 0.0, None),
@@ -96,37 +97,33 @@ def _merge(attempt: Attempt) -> str | None:
                 attempt, (outputs[0], lses[0], outputs[1], lses[1]), [(ROWS, WIDTH), (ROWS,)]
             )
         if isinstance(got, str):
-            return got
+            yield got
         if _near(got[0], output) and _near(got[1], lse):
             continue
         if not all(np.isfinite(x).all() for x in got):
             why = (
                 "an exponential overflows; take the larger one out" if shift else "-inf is special"
             )
-            return f"{name}: not a finite number: {why}"
+            yield f"{name}: not a finite number: {why}"
         if _near(got[0], (outputs[0] + outputs[1]) / 2):
-            return f"{name}: the parts do not count alike; weigh each by exp of its log-sum-exp"
+            yield f"{name}: the parts do not count alike; weigh each by exp of its log-sum-exp"
         if _near(got[0], output):
-            return f"{name}: the output is right, the log-sum-exp is not"
-        return f"{name}: the output is wrong"
+            yield f"{name}: the output is right, the log-sum-exp is not"
+        yield f"{name}: the output is wrong"
     nothing = np.zeros((ROWS, WIDTH)), np.full(ROWS, -np.inf)
     with np.errstate(all="ignore"):
         got = _arrays(attempt, (*nothing, *nothing), [(ROWS, WIDTH), (ROWS,)])
     if isinstance(got, str):
-        return got
+        yield got
     if not _near(got[0], nothing[0]) or not np.isneginf(got[1]).all():
-        return "a row that is empty in both parts has the output 0 and the log-sum-exp -inf"
-    return None
+        yield "a row that is empty in both parts has the output 0 and the log-sum-exp -inf"
 
 
-def _visited(attempt: Attempt) -> str | None:
+@exercise("visited")
+def _visited(attempt: Attempt) -> Iterator[str | None]:
     for length, window, rows, keys in (
-        (24, 24, 4, 4),
-        (24, 5, 4, 4),
-        (24, 6, 3, 8),
-        (24, 1, 8, 2),
-        (60, 13, 10, 6),
-    ):
+        (24, 24, 4, 4), (24, 5, 4, 4), (24, 6, 3, 8), (24, 1, 8, 2), (60, 13, 10, 6),
+    ):  # fmt: skip
         i, j = np.arange(length)[:, None], np.arange(length)
         visible = (j <= i) & (j > i - window)
 
@@ -134,41 +131,22 @@ def _visited(attempt: Attempt) -> str | None:
             cut = pairs.reshape(len(pairs) // shape[0], shape[0], -1, shape[1])
             return int(cut.any(axis=(1, 3)).sum())
 
-        got, want = attempt(length, window, rows, keys), blocks(visible)
-        if got == want:
-            continue
-        where = f"{length} positions, window {window}, blocks of {rows} queries and {keys} keys"
-        if got == (length // rows) * (length // keys):
-            return f"{where}: these are all blocks; many hold no visible pair"
-        if got == blocks(j <= i):
-            return f"{where}: under the window the first blocks of keys are hidden too"
-        if got == blocks((j <= i) & (j >= i - window)):
-            return f"{where}: a window of {window} has {window} keys, the query's own included"
-        if got == int(visible.sum()):
-            return f"{where}: these are visible pairs of positions, not pairs of blocks"
-        return f"{where}: expected {want}; got {got}"
-    return None
+        every, wider = (length // rows) * (length // keys), (j <= i) & (j >= i - window)
+        hints = {
+            "these are all blocks; many hold no visible pair": every,
+            "under the window the first blocks of keys are hidden too": blocks(j <= i),
+            f"a window of {window} has {window} keys, the query's own included": blocks(wider),
+            "these are visible pairs of positions, not pairs of blocks": int(visible.sum()),
+        }
+        sizes = f"{length} positions, window {window}, blocks of {rows} queries and {keys} keys: "
+        yield judge(attempt(length, window, rows, keys), blocks(visible), hints, sizes)
 
 
-def _rises(attempt: Attempt) -> str | None:
+@exercise("rises")
+def _rises(attempt: Attempt) -> Iterator[str | None]:
     for n in (1, 2, 3, 20, 1000):
-        got, want = attempt(n), sum(1 / count for count in range(2, n + 1))
-        if not isinstance(got, (int, float)):
-            return f"expected a number; got {type(got).__name__}"
-        if abs(got - want) <= 1e-6 * max(want, 1.0):
-            continue
-        if abs(got - want - 1) <= 1e-6:
-            return f"n = {n}: one too many; the first score is no rise"
-        if n > 2 and abs(got - np.log(n)) <= 1e-6:
-            return f"n = {n}: near it for many scores; exactly it is a sum"
-        return f"n = {n}: expected {want:.3f}; got {got:.3f}"
-    return None
-
-
-CHECKS: dict[str, Check] = {
-    "update": _update,
-    "merge": _merge,
-    "visited": _visited,
-    "rises": _rises,
-}
-"""The checks of the chapter on attention without stored scores, by the name of the exercise."""
+        want = float(sum(1 / count for count in range(2, n + 1)))
+        hints = {"one too many; the first score is no rise": want + 1}
+        if n > 2:
+            hints["near it for many scores; exactly it is a sum"] = math.log(n)
+        yield judge(attempt(n), want, hints, f"n = {n}: ")

@@ -1,38 +1,38 @@
 """Checks of the exercises of the chapter on positions."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from mha_book.attention.reference import attention_weights
-from mha_book.exercises import Attempt, Check
+from mha_book.exercises import Attempt, exercise
 from mha_book.rope import rotary_angles, rotate
 
-__all__ = ["CHECKS"]
 
-
-def _turn(attempt: Attempt) -> str | None:
+@exercise("turn")
+def _turn(attempt: Attempt) -> Iterator[str | None]:
     got = attempt((3.0, 1.0), 2, 0.4)
     got = np.asarray(got, np.float64)
     if got.shape != (2,):
-        return f"expected two numbers; got shape {got.shape}"
+        yield f"expected two numbers; got shape {got.shape}"
 
     def turned(angle: float) -> np.ndarray:
         c, s = math.cos(angle), math.sin(angle)
         return np.array([3 * c - s, 3 * s + c])
 
     if np.allclose(got, turned(-0.8)):
-        return "that turns backwards: the first number loses sin times the second"
+        yield "that turns backwards: the first number loses sin times the second"
     if np.allclose(got, turned(0.4)):
-        return "the angle is the position times the speed"
+        yield "the angle is the position times the speed"
     if not np.allclose(got, turned(0.8)):
-        return f"(3, 1) at position 2 and 0.4 radians a position is {turned(0.8).round(3).tolist()}"
-    return None
+        yield f"(3, 1) at position 2 and 0.4 radians a position is {turned(0.8).round(3).tolist()}"
 
 
-def _score(attempt: Attempt) -> str | None:
+@exercise("score")
+def _score(attempt: Attempt) -> Iterator[str | None]:
     rng = np.random.default_rng(3)
     q, k = rng.normal(size=(2, 10))
 
@@ -44,21 +44,21 @@ def _score(attempt: Attempt) -> str | None:
     for distance in (0, 1, 7):
         got = np.asarray(attempt(q, k, distance, 100.0))
         if got.dtype == object:
-            return "expected a number"
+            yield "expected a number"
         if got.shape != ():
-            return f"expected one number; got shape {got.shape}: sum over the pairs"
+            yield f"expected one number; got shape {got.shape}: sum over the pairs"
         if np.isclose(got, want(distance), atol=1e-4):
             continue
         if np.isclose(got, want(-distance), atol=1e-4):
-            return "the key stands before the query, not after it: the sine has the other sign"
+            yield "the key stands before the query, not after it: the sine has the other sign"
         if np.isclose(got * math.sqrt(10), want(distance), atol=1e-4):
-            return "leave the division by the square root of H out"
+            yield "leave the division by the square root of H out"
         found = f"{want(distance):.3f}; got {float(got):.3f}"
-        return f"on an example at distance {distance} the score is {found}"
-    return None
+        yield f"on an example at distance {distance} the score is {found}"
 
 
-def _blindness(attempt: Attempt) -> str | None:
+@exercise("blindness")
+def _blindness(attempt: Attempt) -> Iterator[str | None]:
     rng = np.random.default_rng(5)
     x = jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)
     order = np.array([3, 0, 4, 1, 2])  # not its own inverse
@@ -71,19 +71,10 @@ def _blindness(attempt: Attempt) -> str | None:
 
     got = attempt(blind, x, order)
     if np.asarray(got).shape != ():
-        return f"expected one number, the largest difference; got shape {np.asarray(got).shape}"
+        yield f"expected one number, the largest difference; got shape {np.asarray(got).shape}"
     if float(got) > 1e-4:
-        return f"attention without positions is blind: expected 0; got {float(got):.3f}"
+        yield f"attention without positions is blind: expected 0; got {float(got):.3f}"
     want = float(abs(seeing(x[order]) - seeing(x)[order]).max())
     got = float(attempt(seeing, x, order))
     if not np.isclose(got, want):
-        return f"for a layer that multiplies by position + 1 expected {want:.3f}; got {got:.3f}"
-    return None
-
-
-CHECKS: dict[str, Check] = {
-    "turn": _turn,
-    "score": _score,
-    "blindness": _blindness,
-}
-"""The checks of this chapter's exercises, by name."""
+        yield f"for a layer that multiplies by position + 1 expected {want:.3f}; got {got:.3f}"

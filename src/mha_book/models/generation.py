@@ -14,13 +14,13 @@ from jaxtyping import Array, Float, Int
 
 from mha_book._checks import (
     RngKey,
+    accumulator_dtype,
     as_key,
     check,
     check_floating,
     check_number,
     check_size,
     check_type,
-    wide,
 )
 from mha_book.models.interface import check_lengths, check_params, check_tokens
 from mha_book.models.smollm2 import (
@@ -52,7 +52,8 @@ def sample_token(
 
     Returns:
         ``(B,)``, int32. Inside ``jax.jit``, where nothing can be raised, -1 for a row of logits
-        whose largest is not a number or infinite.
+        whose largest is not a number or infinite, and for all at a temperature that is not a
+        positive number.
 
     Raises:
         ValueError: ``temperature`` is not positive, ``top_k`` not between 1 and ``V``, or the
@@ -76,8 +77,11 @@ def sample_token(
             best, ids = jax.lax.top_k(logits, int(top_k))  # (B, top_k); of equal ones the first
             row = jnp.arange(logits.shape[0])[:, None]
             logits = jnp.full_like(logits, -jnp.inf).at[row, ids].set(best)
+        has_choice &= jnp.isfinite(temperature) & (jnp.asarray(temperature) > 0)
         # The largest is 0 before the division, so that none is too small for it.
-        below = (logits - jnp.max(logits, axis=-1, keepdims=True)).astype(wide(logits.dtype))
+        below = (logits - jnp.max(logits, axis=-1, keepdims=True)).astype(
+            accumulator_dtype(logits.dtype)
+        )
         scaled = below / jnp.asarray(temperature, below.dtype)
         chosen = jax.random.categorical(as_key(rng_key), scaled)
     return jnp.where(has_choice, chosen, -1).astype(jnp.int32)
@@ -116,7 +120,7 @@ def generate(
         rng_key: PRNG key for random tokens, or an integer seed; None for the likeliest.
         temperature: as in :func:`sample_token`.
         top_k: as in :func:`sample_token`.
-        window: how many tokens before its own each token sees; None for all.
+        window: how many tokens each token sees, itself included; None for all.
         stop_ids: a sequence that has written one of these is finished: what follows is the pad
             token. When all are finished, fewer than ``num_tokens`` columns come back.
 
@@ -132,16 +136,19 @@ def generate(
     check_params(model.params, SmolLM2Params)
     check_type(model.config, "model.config", SmolLM2Config)
     check_tokens(token_ids, lengths, longest=model.config.max_length)
-    check_lengths(lengths, token_ids, "token_ids")  # that are needed here
+    check_lengths(lengths, token_ids, "token_ids", least=1)  # that are needed here
     check_size(num_tokens, "num_tokens", 1, "a positive number of tokens, an integer")
     num_tokens = int(num_tokens)
-    _check_prompts(np.asarray(token_ids), np.asarray(lengths), model.config.vocab_size)
-    _check_choice(temperature, top_k, model.config.vocab_size)
+    ids, size = np.asarray(token_ids), model.config.vocab_size
+    is_real = np.arange(ids.shape[1]) < np.asarray(lengths)[:, None]
+    strange = ids[is_real & ~((ids >= 0) & (ids < size))]
+    check(not strange.size, "token_ids", f"numbers from 0 to {size - 1}", strange.tolist())
+    _check_choice(temperature, top_k, size)
     stops = np.asarray([*stop_ids] if np.iterable(stop_ids) else None)
     is_list = stops.size == 0 or (stops.ndim == 1 and np.issubdtype(stops.dtype, np.integer))
     check(is_list, "stop_ids", "a list of token ids", repr(stop_ids))
     if window is not None:
-        check_size(window, "window", 0, "a non-negative integer, or None")
+        check_size(window, "window", 1, "a positive integer, or None")
         window = int(window)
     rng_key = None if rng_key is None else as_key(rng_key)
     longest = token_ids.shape[1] + num_tokens
@@ -149,7 +156,7 @@ def generate(
     check(longest <= model.config.max_length, "num_tokens", what, longest)
     if window is not None and window >= longest:
         window = None  # it hides nothing
-    capacity = longest if window is None else window + 1
+    capacity = longest if window is None else window
     caches = init_caches(
         token_ids.shape[0], capacity, window=window, config=model.config, params=model.params
     )
@@ -174,14 +181,6 @@ _OPTIONS: dict[str, Any] = {
 }
 _prefill = jax.jit(prefill, **_OPTIONS)
 _step = jax.jit(decode_step, **_OPTIONS)
-
-
-def _check_prompts(token_ids: np.ndarray, lengths: np.ndarray, size: int) -> None:
-    """Raise unless every prompt has a token and every token is one of the vocabulary."""
-    check(bool((lengths >= 1).all()), "lengths", "at least 1 each", lengths.tolist())
-    is_real = np.arange(token_ids.shape[1]) < lengths[:, None]
-    strange = token_ids[is_real & ~((token_ids >= 0) & (token_ids < size))]
-    check(not strange.size, "token_ids", f"numbers from 0 to {size - 1}", strange.tolist())
 
 
 def _show(number: int, of: int, done: bool) -> None:

@@ -12,31 +12,46 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import check, check_floating, check_integers, check_rank
-from mha_book.multihead.layer import Intermediates
+from mha_book.multihead.layer import (
+    Intermediates,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
+)
+from mha_book.multihead.parameters import MultiHeadParams
 
-__all__ = [
-    "LayerRecord",
-    "check_gates",
-    "check_lengths",
-    "check_params",
-    "check_tokens",
-    "embed_tokens",
-    "next_token_losses",
-    "real_tokens",
-]
+__all__ = ["LayerRecord", "next_token_losses"]
 
 
 class LayerRecord(NamedTuple):
     """What one layer saw, and what happened inside its attention.
 
     Args:
-        inputs: ``(B, T, D)``, the hidden states before the layer; SmolLM2 normalises them first.
+        inputs: ``(B, T, D)``, the hidden states before the layer; SmolLM2 normalizes them first.
         intermediates: its queries, keys, values, weights ``(B, N, T, T)`` and per-head outputs
             ``(B, N, T, H)``.
     """
 
     inputs: Array
     intermediates: Intermediates
+
+
+def attended(
+    params: MultiHeadParams,
+    x: Array,
+    inputs: Array,
+    records: list[LayerRecord] | None,
+    **options: Any,
+) -> Array:
+    """Return what a layer's attention gives for ``x``, and append to ``records``, if there are any.
+
+    This is where a model calls the layer.
+    """
+    options = {name: given for name, given in options.items() if given is not None}
+    if records is None:
+        return jnp.asarray(multi_head_attention(params, x, **options))
+    output, inside = multi_head_attention_with_intermediates(params, x, **options)
+    records.append(LayerRecord(inputs, inside))
+    return output
 
 
 def check_params(params: Any, kind: type) -> None:
@@ -90,16 +105,17 @@ def check_tokens(token_ids: Any, lengths: Any, longest: int) -> None:
         check_lengths(lengths, token_ids, "token_ids")
 
 
-def check_lengths(lengths: Any, like: Any, like_name: str) -> None:
-    """Raise unless there is one length for each row of ``like``."""
+def check_lengths(lengths: Any, like: Any, like_name: str, least: int = 0) -> None:
+    """Raise unless there is one length for each row of ``like``, of ``least`` or more."""
     check_integers(lengths, "lengths")
     expected = (like.shape[0],)
     what = f"one length for each row of {like_name}, axes (B,) = {expected}"
     check(tuple(lengths.shape) == expected, "lengths", what, f"shape {tuple(lengths.shape)}")
     if not isinstance(lengths, jax.core.Tracer):
         values, most = np.asarray(lengths), like.shape[1]
-        fits = bool(((values >= 0) & (values <= most)).all())
-        check(fits, "lengths", f"numbers from 0 to {most}, the tokens of a row", values.tolist())
+        fits = bool(((values >= least) & (values <= most)).all())
+        what = f"numbers from {least} to {most}, the tokens of a row"
+        check(fits, "lengths", what, values.tolist())
 
 
 def check_gates(gates: Any, num_layers: int, num_heads: int) -> None:

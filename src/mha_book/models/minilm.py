@@ -13,7 +13,7 @@ width of a head, ``F`` width inside the feed-forward part, ``V`` tokens in the v
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from mha_book._checks import (
     RngKey,
+    accumulator_dtype,
     as_key,
     check,
     check_floating,
@@ -31,6 +32,7 @@ from mha_book.layers import gelu, layer_norm, linear
 from mha_book.masks import padding
 from mha_book.models.interface import (
     LayerRecord,
+    attended,
     check_gates,
     check_lengths,
     check_params,
@@ -38,29 +40,20 @@ from mha_book.models.interface import (
     embed_tokens,
     real_tokens,
 )
-from mha_book.models.tokens import Tokenizer, token_strings, tokenize
-from mha_book.multihead.layer import multi_head_attention
+from mha_book.models.tokens import Tokenizer
+from mha_book.models.tokens import token_strings as token_strings
+from mha_book.models.tokens import tokenize as tokenize
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head, normal
 from mha_book.storage import import_extra, installed_file
 
 __all__ = [
-    "CONFIG",
-    "EmbeddingParams",
-    "LayerNormParams",
-    "LayerParams",
-    "LayerRecord",
-    "LinearParams",
     "MiniLM",
-    "MiniLMConfig",
-    "MiniLMParams",
     "embed",
     "encode",
-    "from_checkpoint",
+    "encode_with_intermediates",
     "init_minilm",
     "load_minilm",
     "mean_pool",
-    "token_strings",  # of the module tokens, as is tokenize
-    "tokenize",
 ]
 
 
@@ -109,67 +102,36 @@ class LinearParams(NamedTuple):
 
 
 class EmbeddingParams(NamedTuple):
-    """What turns tokens into vectors: the sum of three embeddings, normalised.
+    """What turns tokens into vectors: the sum of three embeddings, normalized."""
 
-    Args:
-        word: ``(V, D)``, by token.
-        position: ``(max_length, D)``, by position.
-        kind: ``(2, D)``, by sentence of a pair; a single sentence has kind 0 throughout.
-        norm: the layer norm of the sum.
-    """
-
-    word: Array
-    position: Array
-    kind: Array
+    word: Array  # (V, D), by token
+    position: Array  # (max_length, D), by position
+    kind: Array  # (2, D), by sentence of a pair; a single sentence has kind 0 throughout
     norm: LayerNormParams
 
 
 class LayerParams(NamedTuple):
-    """One layer.
+    """One layer; the norms come after attention and at the end."""
 
-    Args:
-        attention: the multi-head layer, all biases present.
-        attention_norm: the layer norm after it.
-        widen: the first map of the feed-forward part, ``(D, F)``.
-        narrow: the second, ``(F, D)``.
-        output_norm: the layer norm at the end.
-    """
-
-    attention: MultiHeadParams
+    attention: MultiHeadParams  # all biases present
     attention_norm: LayerNormParams
-    widen: LinearParams
-    narrow: LinearParams
+    widen: LinearParams  # (D, F)
+    narrow: LinearParams  # (F, D)
     output_norm: LayerNormParams
 
 
 class MiniLMParams(NamedTuple):
-    """All weights, a pytree: pass it to jitted functions as an argument.
-
-    Args:
-        embeddings: of tokens and positions.
-        layers: one :class:`LayerParams` a layer.
-    """
+    """All weights, a pytree: pass it to jitted functions as an argument."""
 
     embeddings: EmbeddingParams
     layers: tuple[LayerParams, ...]
 
 
 def from_checkpoint(tensors: Mapping[str, Any], config: MiniLMConfig = CONFIG) -> MiniLMParams:
-    """Sort the tensors of a BERT checkpoint into the pytree.
+    """Return the parameters from a BERT checkpoint: NumPy arrays by their names there.
 
-    A checkpoint of torch has its matrices as ``(out, in)``; here they are ``(in, out)``, and those
-    of attention have the heads as an axis of their own.
-
-    Args:
-        tensors: NumPy arrays by their names in the checkpoint. The pooler's are not used.
-        config: the sizes.
-
-    Returns:
-        The parameters, in the dtype of the checkpoint.
-
-    Raises:
-        ValueError: ``tensors`` is no mapping, or a tensor is missing, is not of floating point, or
-            has not the sizes of ``config``.
+    torch has its matrices as ``(out, in)``; here they are ``(in, out)``, and those of attention
+    have the heads as an axis of their own. The dtype stays; the pooler is not used.
     """
     check_type(tensors, "tensors", Mapping, "arrays by their names in the checkpoint")
     check_type(config, "config", MiniLMConfig)
@@ -267,13 +229,7 @@ FILES = {  # path inside the package: sha256
 
 
 class MiniLM(NamedTuple):
-    """The loaded model.
-
-    Args:
-        params: the weights, float32: a pytree. Pass it to jitted functions as an argument.
-        config: the sizes.
-        tokenizer: a ``tokenizers.Tokenizer``, without padding and truncation of its own.
-    """
+    """The loaded model: weights in float32, sizes, and a tokenizer that neither pads nor cuts."""
 
     params: MiniLMParams
     config: MiniLMConfig
@@ -307,7 +263,6 @@ def load_minilm() -> MiniLM:
     return MiniLM(from_checkpoint(safetensors.load_file(weights), CONFIG), CONFIG, tokenizer)
 
 
-@overload
 def encode(
     params: MiniLMParams,
     token_ids: Int[Array, "B T"],
@@ -315,49 +270,7 @@ def encode(
     *,
     gates: Float[Array, "L N"] | None = None,
     implementation: str | None = None,
-    return_intermediates: Literal[False] = False,
-) -> tuple[Float[Array, "B T D"], ...]: ...
-
-
-@overload
-def encode(
-    params: MiniLMParams,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"],
-    *,
-    gates: Float[Array, "L N"] | None = None,
-    implementation: str | None = None,
-    return_intermediates: Literal[True],
-) -> tuple[tuple[Float[Array, "B T D"], ...], tuple[LayerRecord, ...]]: ...
-
-
-@overload
-def encode(
-    params: MiniLMParams,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"],
-    *,
-    gates: Float[Array, "L N"] | None = None,
-    implementation: str | None = None,
-    return_intermediates: bool,
-) -> (
-    tuple[Float[Array, "B T D"], ...]
-    | tuple[tuple[Float[Array, "B T D"], ...], tuple[LayerRecord, ...]]
-): ...
-
-
-def encode(
-    params: MiniLMParams,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"],
-    *,
-    gates: Float[Array, "L N"] | None = None,
-    implementation: str | None = None,
-    return_intermediates: bool = False,
-) -> (
-    tuple[Float[Array, "B T D"], ...]
-    | tuple[tuple[Float[Array, "B T D"], ...], tuple[LayerRecord, ...]]
-):
+) -> tuple[Float[Array, "B T D"], ...]:
     """Return the hidden states before the first layer and after each.
 
     Args:
@@ -367,13 +280,10 @@ def encode(
             is read as token 0; the hidden states there are defined, and of no use.
         gates: ``(L, N)``, one factor for the output of each head of each layer; None for ones.
         implementation: of attention; passed to :func:`~mha_book.attention.dispatch.attend`.
-        return_intermediates: whether to return what happened inside too. The hidden states do not
-            change.
 
     Returns:
         A tuple of ``L + 1`` hidden states ``(B, T, D)``: that of the embeddings first, that of the
-        model last. With ``return_intermediates`` a pair of it and a tuple of ``L``
-        :class:`LayerRecord`.
+        model last.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit, or ``T`` is too long.
@@ -390,29 +300,55 @@ def encode(
         >>> len(hidden), hidden[-1].shape
         (3, (2, 4, 6))
     """
+    options: dict[str, Any] = {"gates": gates, "implementation": implementation}
+    return _encode(params, token_ids, lengths, None, **options)
+
+
+def encode_with_intermediates(
+    params: MiniLMParams, token_ids: Int[Array, "B T"], lengths: Int[Array, " B"], **options: Any
+) -> tuple[tuple[Float[Array, "B T D"], ...], tuple[LayerRecord, ...]]:
+    """Return the hidden states of :func:`encode`, and what happened inside every layer.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B, T)``.
+        lengths: ``(B,)``, the number of real tokens of each sentence.
+        **options: as :func:`encode` takes them.
+
+    Returns:
+        A tuple of ``L + 1`` hidden states, and one of ``L``
+        :class:`~mha_book.models.interface.LayerRecord`.
+
+    Raises:
+        ValueError: as in :func:`encode`.
+    """
+    records: list[LayerRecord] = []
+    return _encode(params, token_ids, lengths, records, **options), tuple(records)
+
+
+def _encode(
+    params: MiniLMParams,
+    token_ids: Array,
+    lengths: Array,
+    records: list[LayerRecord] | None,
+    *,
+    gates: Array | None = None,
+    implementation: str | None = None,
+) -> tuple[Array, ...]:
     check_params(params, MiniLMParams)
     check_tokens(token_ids, lengths, longest=params.embeddings.position.shape[0])
     check_lengths(lengths, token_ids, "token_ids")  # that are needed here
     check_gates(gates, len(params.layers), params.layers[0].attention.w_q.shape[1])
-    mask = padding(lengths)
+    options = {"mask": padding(lengths), "implementation": implementation}
     hidden = [_embed_tokens(params.embeddings, real_tokens(token_ids, lengths))]  # (B, T, D)
-    records = []
     for number, layer in enumerate(params.layers):
-        attended = multi_head_attention(
-            layer.attention,
-            hidden[-1],
-            mask=mask,
-            gates=None if gates is None else gates[number],
-            implementation=implementation,
-            return_intermediates=return_intermediates,
-        )
-        if isinstance(attended, tuple):
-            attended, intermediates = attended
-            records.append(LayerRecord(hidden[-1], intermediates))
-        x = layer_norm(hidden[-1] + attended, *layer.attention_norm, CONFIG.epsilon)
+        x = hidden[-1]
+        of_layer = None if gates is None else gates[number]
+        x = x + attended(layer.attention, x, x, records, gates=of_layer, **options)
+        x = layer_norm(x, *layer.attention_norm, CONFIG.epsilon)
         narrowed = linear(gelu(linear(x, *layer.widen)), *layer.narrow)  # (B, T, D)
         hidden.append(layer_norm(x + narrowed, *layer.output_norm, CONFIG.epsilon))
-    return (tuple(hidden), tuple(records)) if return_intermediates else tuple(hidden)
+    return tuple(hidden)
 
 
 def _embed_tokens(params: EmbeddingParams, token_ids: Array) -> Array:
@@ -448,9 +384,12 @@ def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float
     check_lengths(lengths, hidden, "hidden")
     is_real = jnp.arange(hidden.shape[1])[None, :] < lengths[:, None]  # (B, T)
     kept = jnp.where(is_real[..., None], hidden, jnp.zeros((), hidden.dtype))
-    total = jnp.sum(kept, axis=1)  # (B, D); its direction is the mean's
+    kept = kept.astype(accumulator_dtype(hidden.dtype))
+    # Neither the length of a sum nor its factor changes its direction, and ones do not overflow.
+    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(kept)), axis=(1, 2), keepdims=True, initial=0)
+    total = jnp.sum(kept / jnp.where(largest > 0, largest, 1), axis=1)  # (B, D)
     squares = jnp.sum(jnp.square(total), axis=-1, keepdims=True)
-    return total / jnp.sqrt(jnp.maximum(squares, jnp.finfo(hidden.dtype).tiny))
+    return (total / jnp.sqrt(jnp.where(squares > 0, squares, 1))).astype(hidden.dtype)
 
 
 def embed(
@@ -475,12 +414,6 @@ def embed(
 
     Raises:
         ValueError: as in :func:`encode`.
-
-    Example:
-        >>> tiny = MiniLMConfig(vocab_size=7, d_model=6, num_layers=2, num_heads=3, head_dim=2)
-        >>> params = init_minilm(jax.random.key(0), tiny)
-        >>> embed(params, jnp.array([[1, 2, 3, 0]]), jnp.array([3])).shape
-        (1, 6)
     """
     hidden = encode(params, token_ids, lengths, gates=gates, implementation=implementation)
     return mean_pool(hidden[-1], lengths)

@@ -1,9 +1,9 @@
 r"""SmolLM2-135M-Instruct: a trained causal decoder whose heads share keys and values in groups.
 
 30 layers of 9 query heads and 3 key/value heads, width 64 a head, 576 the model. Each layer adds to
-a residual stream attention over RMS-normalised inputs with rotary positions, then a SwiGLU
+a residual stream attention over RMS-normalized inputs with rotary positions, then a SwiGLU
 feed-forward network. The GGUF file that is read stores every matrix in 4 or 8 bits (formats Q4_1
-and Q8_0): these are quantised weights, widened to float32 here.
+and Q8_0): these are quantized weights, widened to float32 here.
 
 :func:`forward` reads whole sequences. :func:`prefill` reads a prompt into caches, one
 :class:`~mha_book.multihead.cache.KVCache` a layer, and :func:`decode_step` one token more.
@@ -15,7 +15,7 @@ in the vocabulary.
 
 import sys
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models.interface import (
     LayerRecord,
+    attended,
     check_gates,
     check_lengths,
     check_params,
@@ -38,28 +39,21 @@ from mha_book.models.interface import (
 )
 from mha_book.models.tokens import Tokenizer
 from mha_book.multihead.cache import KVCache, append, cached_multi_head_attention, init_cache
-from mha_book.multihead.layer import multi_head_attention, project_output, project_qkv
+from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.multihead.parameters import MultiHeadParams
 from mha_book.rope import rotary_angles
 from mha_book.storage import import_extra, installed_file
 
 __all__ = [
-    "CONFIG",
     "SmolLM2",
-    "SmolLM2Config",
-    "SmolLM2Layer",
-    "SmolLM2Params",
     "decode_step",
     "forward",
-    "from_gguf",
-    "hidden_states",
+    "forward_with_intermediates",
     "init_caches",
     "load_smollm2",
     "loss",
     "prefill",
     "token_losses",
-    "tokenizer_from_gguf",
-    "visible_tokens",
 ]
 
 
@@ -96,55 +90,29 @@ CONFIG = SmolLM2Config()
 
 
 class SmolLM2Layer(NamedTuple):
-    """The weights of one layer.
+    """The weights of one layer."""
 
-    Args:
-        attention_norm: ``(D,)``.
-        attention: the multi-head parameters.
-        feed_forward_norm: ``(D,)``.
-        w_gate: ``(D, F)``.
-        w_up: ``(D, F)``.
-        w_down: ``(F, D)``.
-    """
-
-    attention_norm: Array
+    attention_norm: Array  # (D,)
     attention: MultiHeadParams
-    feed_forward_norm: Array
-    w_gate: Array
-    w_up: Array
-    w_down: Array
+    feed_forward_norm: Array  # (D,)
+    w_gate: Array  # (D, F)
+    w_up: Array  # (D, F)
+    w_down: Array  # (F, D)
 
 
 class SmolLM2Params(NamedTuple):
-    """The weights of the model; give them to jitted functions as an argument, never by capture.
+    """The weights of the model; give them to jitted functions as an argument, never by capture."""
 
-    Args:
-        token_embedding: ``(V, D)``, for input and output alike.
-        layers: one :class:`SmolLM2Layer` a layer.
-        output_norm: ``(D,)``.
-    """
-
-    token_embedding: Array
+    token_embedding: Array  # (V, D), for input and output alike
     layers: tuple[SmolLM2Layer, ...]
-    output_norm: Array
+    output_norm: Array  # (D,)
 
 
 def from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> SmolLM2Params:
-    """Sort the tensors of a GGUF file into the pytree, widened to float32.
+    """Return the parameters in a GGUF file, by a ``gguf.GGUFReader``, widened to float32.
 
     The file has the rows of the query and key matrices in the order that lets rotary positions
     turn adjacent pairs of features, as :func:`mha_book.rope.rotate` does.
-
-    Args:
-        reader: a ``gguf.GGUFReader``.
-        config: the sizes.
-
-    Returns:
-        The parameters. Progress shows on a terminal.
-
-    Raises:
-        ValueError: ``reader`` is none, or lacks a tensor, or one has not the sizes of ``config``.
-        ModuleNotFoundError: gguf is missing; the message says how to install it.
     """
     check(hasattr(reader, "tensors"), "reader", "a gguf.GGUFReader", type(reader).__name__)
     check_type(config, "config", SmolLM2Config)
@@ -195,18 +163,10 @@ def from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> SmolLM2Params:
 
 
 def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Tokenizer:
-    """Build the byte-level BPE tokenizer from the metadata of a GGUF file.
+    """Return the byte-level BPE tokenizer in a GGUF file; ``pad_id`` begins every sequence.
 
-    Args:
-        reader: a ``gguf.GGUFReader``.
-        config: the sizes; its ``pad_id`` begins every sequence.
-
-    Returns:
-        A ``tokenizers.Tokenizer``.
-
-    Raises:
-        ValueError: ``reader`` is none, or its file has no tokenizer.
-        ModuleNotFoundError: tokenizers is missing; the message says how to install it.
+    As in transformers, the name of a special token inside a text becomes that token; for text that
+    is not to be trusted see ``parse_special`` of :func:`~mha_book.models.tokens.tokenize`.
     """
     check(hasattr(reader, "fields"), "reader", "a gguf.GGUFReader", type(reader).__name__)
     check_type(config, "config", SmolLM2Config)
@@ -246,13 +206,7 @@ FILE = (  # path inside the package, sha256
 
 
 class SmolLM2(NamedTuple):
-    """What :func:`load_smollm2` returns.
-
-    Args:
-        params: the weights, float32: a pytree. Pass it to jitted functions as an argument.
-        config: the sizes.
-        tokenizer: a ``tokenizers.Tokenizer``.
-    """
+    """The loaded model: weights in float32, sizes, and the tokenizer."""
 
     params: SmolLM2Params
     config: SmolLM2Config
@@ -290,48 +244,6 @@ def load_smollm2() -> SmolLM2:
     return SmolLM2(from_gguf(reader), CONFIG, tokenizer_from_gguf(reader))
 
 
-@overload
-def forward(
-    params: SmolLM2Params,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"] | None = None,
-    *,
-    config: SmolLM2Config = CONFIG,
-    gates: Float[Array, "L N"] | None = None,
-    window: int | None = None,
-    implementation: str | None = None,
-    return_intermediates: Literal[False] = False,
-) -> Float[Array, "B T V"]: ...
-
-
-@overload
-def forward(
-    params: SmolLM2Params,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"] | None = None,
-    *,
-    config: SmolLM2Config = CONFIG,
-    gates: Float[Array, "L N"] | None = None,
-    window: int | None = None,
-    implementation: str | None = None,
-    return_intermediates: Literal[True],
-) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
-
-
-@overload
-def forward(
-    params: SmolLM2Params,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"] | None = None,
-    *,
-    config: SmolLM2Config = CONFIG,
-    gates: Float[Array, "L N"] | None = None,
-    window: int | None = None,
-    implementation: str | None = None,
-    return_intermediates: bool,
-) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
-
-
 def forward(
     params: SmolLM2Params,
     token_ids: Int[Array, "B T"],
@@ -342,8 +254,7 @@ def forward(
     window: int | None = None,
     angles: Float[Array, "*angle_batch T pairs"] | None = None,
     implementation: str | None = None,
-    return_intermediates: bool = False,
-) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
+) -> Float[Array, "B T V"]:
     """Return the logits of the next token at every position.
 
     Args:
@@ -353,54 +264,80 @@ def forward(
             read as token 0, which nothing before attends to.
         config: the sizes and constants.
         gates: ``(L, N)``, one factor for the output of each head; None for ones.
-        window: how many tokens before its own each token sees; None for all, as in training.
+        window: how many tokens each token sees, itself included; None for all, as in training.
         angles: ``(T, H/2)``, by which queries and keys are turned; None for
             :func:`~mha_book.rope.rotary_angles` of positions 0, 1 and so on, as in training. Others
             interpolate positions, leave a gap, or switch positions off (zeros).
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
-        return_intermediates: whether to return a record of every layer too. The logits do not
-            change.
 
     Returns:
-        Logits ``(B, T, V)``; with ``return_intermediates`` a pair of them and a tuple of
-        :class:`LayerRecord`.
+        Logits ``(B, T, V)``.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
     """
+    return _forward(
+        params, token_ids, lengths, None, config=config, gates=gates, window=window, angles=angles,
+        implementation=implementation,
+    )  # fmt: skip
+
+
+def forward_with_intermediates(
+    params: SmolLM2Params,
+    token_ids: Int[Array, "B T"],
+    lengths: Int[Array, " B"] | None = None,
+    **options: Any,
+) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
+    """Return the logits of :func:`forward`, and what happened inside every layer.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B, T)``.
+        lengths: ``(B,)``, the number of real tokens; None for all.
+        **options: as :func:`forward` takes them.
+
+    Returns:
+        Logits ``(B, T, V)`` and ``L`` records, :class:`~mha_book.models.interface.LayerRecord`.
+
+    Raises:
+        ValueError: as in :func:`forward`.
+    """
+    records: list[LayerRecord] = []
+    return _forward(params, token_ids, lengths, records, **options), tuple(records)
+
+
+def _forward(
+    params: SmolLM2Params,
+    token_ids: Array,
+    lengths: Array | None,
+    records: list[LayerRecord] | None,
+    *,
+    config: SmolLM2Config = CONFIG,
+    gates: Array | None = None,
+    window: int | None = None,
+    angles: Array | None = None,
+    implementation: str | None = None,
+) -> Array:
     _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
-    token_ids = real_tokens(token_ids, lengths)
     mask = visible_tokens(lengths, window)
     if angles is None:
         angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
-    records = []
 
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
-        attended = multi_head_attention(
-            layer.attention,
-            normalized,
-            mask=mask,
-            angles=angles,
-            gates=None if gates is None else gates[number],
-            implementation=implementation,
-            return_intermediates=return_intermediates,
-        )
-        if isinstance(attended, tuple):
-            attended, inside = attended
-            records.append(LayerRecord(x, inside))
-        return attended
+        of_layer = None if gates is None else gates[number]
+        options = {"angles": angles, "gates": of_layer, "implementation": implementation}
+        return attended(layer.attention, normalized, x, records, mask=mask, **options)
 
-    x = hidden_states(params, token_ids, attention, config)
-    logits = linear(x, params.token_embedding.T)  # (B, T, V)
-    return (logits, tuple(records)) if return_intermediates else logits
+    x = hidden_states(params, real_tokens(token_ids, lengths), attention, config)
+    return linear(x, params.token_embedding.T)  # (B, T, V)
 
 
 def visible_tokens(lengths: Int[Array, " B"] | None, window: int | None = None) -> Mask:
     """Return the mask of whole sequences: causal, windowed by ``window``, padding hidden."""
     if window is not None:
-        check_size(window, "window", 0, "a non-negative integer, or None")
+        check_size(window, "window", 1, "a positive integer, or None")
     mask = causal() if window is None else causal() & sliding_window(window)
     return mask if lengths is None else mask & padding(lengths, lengths)
 
@@ -411,18 +348,11 @@ def hidden_states(
     attention: Callable[[int, SmolLM2Layer, Array, Array], Array],
     config: SmolLM2Config = CONFIG,
 ) -> Float[Array, "B T D"]:
-    """Return what the layers make of the tokens, normalised for the output embedding.
+    """Return what the layers make of the tokens, normalized for the output, ``(B, T, D)``.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``; an id that is none of 0 to ``V - 1`` gives NaN.
-        attention: from the number of a layer, its weights, the residual stream ``(B, T, D)`` and
-            the same normalized, what its attention adds, ``(B, T, D)``: over whole sequences in
-            :func:`forward`, over caches in :func:`decode_step`.
-        config: the sizes and constants.
-
-    Returns:
-        ``(B, T, D)``.
+    ``attention`` takes the number of a layer, its weights, the residual stream ``(B, T, D)`` and
+    the same normalized, and gives what the layer's attention adds: over whole sequences in
+    :func:`forward`, over caches in :func:`decode_step`.
     """
     x = embed_tokens(params.token_embedding, token_ids)  # (B, T, D)
     for number, layer in enumerate(params.layers):
@@ -465,22 +395,21 @@ def loss(
     lengths: Int[Array, " B"] | None = None,
     **options: Any,
 ) -> Float[Array, ""]:
-    """Return the mean negative log-likelihood of each token given those before it, in nats.
+    """Return the mean of :func:`token_losses` over all real predicted tokens, in nats.
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted.
+        token_ids: ``(B, T)`` with ``T >= 2``.
         lengths: ``(B,)``, the number of real tokens; None for all. One of them at least is 2 or
-            more: else nothing is predicted, and the mean of nothing is NaN.
+            more: else nothing is predicted.
         **options: passed to :func:`forward`.
 
     Returns:
-        A scalar: the mean over all real predicted tokens; NaN where there are none, which only a
-        jitted function that is given its ``lengths`` can meet.
+        A scalar; NaN where nothing is predicted, which only a jitted function that is given its
+        ``lengths`` can meet.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, or (where ``lengths`` are known,
-            outside ``jax.jit``) no sequence has two real tokens.
+        ValueError: an argument does not fit, or no sequence has two real tokens.
     """
     nll = token_losses(params, token_ids, lengths=lengths, **options)  # (B, T - 1)
     if lengths is None:
@@ -506,11 +435,12 @@ def init_caches(
     Args:
         batch: ``B``.
         capacity: the most tokens of a sequence, prompt included; with ``window`` at least
-            ``window + 1``, whatever the sequences grow to.
-        window: how many tokens before its own each token sees; None for all.
+            ``window``, whatever the sequences grow to.
+        window: how many tokens each token sees, itself included; None for all.
         config: the sizes.
         params: a model whose layers say how many key/value heads each has, as after
-            :func:`~mha_book.pruning.removal.prune_model`; None for those of ``config``.
+            :func:`~mha_book.pruning.removal.prune_model`, and in which dtype; None for those of
+            ``config`` in float32.
 
     Returns:
         The caches.
@@ -519,11 +449,15 @@ def init_caches(
         ValueError: as in :func:`~mha_book.multihead.cache.init_cache`.
     """
     check_type(config, "config", SmolLM2Config)
-    heads = [config.num_kv_heads] * config.num_layers
+    heads: list[tuple[int, Any]] = [(config.num_kv_heads, jnp.float32)] * config.num_layers
     if params is not None:
         _check_params(params, config)
-        heads = [layer.attention.w_k.shape[1] for layer in params.layers]
-    return tuple(init_cache(batch, k, capacity, config.head_dim, window=window) for k in heads)
+        w_k = [layer.attention.w_k for layer in params.layers]
+        heads = [(weight.shape[1], weight.dtype) for weight in w_k]
+    return tuple(
+        init_cache(batch, count, capacity, config.head_dim, window=window, dtype=dtype)
+        for count, dtype in heads
+    )
 
 
 def prefill(
@@ -543,7 +477,8 @@ def prefill(
     Args:
         params: the weights.
         token_ids: ``(B, T)``.
-        lengths: ``(B,)``, at least 1: the number of real tokens of each row.
+        lengths: ``(B,)``, at least 1: the number of real tokens of each row. Under ``jax.jit``,
+            where nothing can be raised, the logits of a row of none are NaN.
         caches: what :func:`init_caches` gave.
         config: the sizes and constants.
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
@@ -552,13 +487,12 @@ def prefill(
         The logits of the token after each prompt, ``(B, V)``, and the caches.
 
     Raises:
-        ValueError: an argument's axes do not fit, a cache holds tokens already, or has not as many
-            slots as a prompt has tokens (outside ``jax.jit``, as in
-            :func:`~mha_book.multihead.cache.append`).
+        ValueError: an argument's axes do not fit, or (outside ``jax.jit``) a cache holds tokens
+            already or has fewer slots than a prompt has tokens.
     """
     _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)
-    check_lengths(lengths, token_ids, "token_ids")  # that are needed here
+    check_lengths(lengths, token_ids, "token_ids", least=1)  # that are needed here
     _check_caches(caches, config, token_ids.shape[0])
     token_ids = real_tokens(token_ids, lengths)
     held = caches[0].lengths
@@ -571,11 +505,13 @@ def prefill(
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
         query, key, value = project_qkv(layer.attention, normalized, angles=angles)
         filled.append(append(caches[number], key, value, lengths))
-        heads = attend(query, key, value, mask=mask, implementation=implementation)
+        heads = attend(query, key, value, mask=mask, layout="NTH", implementation=implementation)
         return project_output(layer.attention, heads)
 
     x = hidden_states(params, token_ids, attention, config)  # (B, T, D)
-    last = jnp.take_along_axis(x, lengths[:, None, None] - 1, axis=1)[:, 0]  # (B, D)
+    # The place before the first would count from the end: behind it there is NaN.
+    place = jnp.where(lengths > 0, lengths.astype(jnp.int32) - 1, x.shape[1])[:, None, None]
+    last = jnp.take_along_axis(x, place, axis=1, mode="fill")[:, 0]  # (B, D)
     return linear(last, params.token_embedding.T), tuple(filled)
 
 
@@ -615,15 +551,12 @@ def decode_step(
     grown = []
 
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
-        attended, cache = cached_multi_head_attention(
-            layer.attention,
-            normalized,
-            caches[number],
-            angles=angles,
-            implementation=implementation,
+        options: dict[str, Any] = {"angles": angles, "implementation": implementation}
+        output, cache = cached_multi_head_attention(
+            layer.attention, normalized, caches[number], **options
         )
         grown.append(cache)
-        return attended
+        return output
 
     x = hidden_states(params, token_ids[:, None], attention, config)  # (B, 1, D)
     return linear(x[:, 0], params.token_embedding.T), tuple(grown)

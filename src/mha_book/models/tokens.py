@@ -14,29 +14,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from mha_book._checks import RngKey, as_key, check, check_integers, check_size, check_type
+from mha_book._checks import (
+    RngKey,
+    as_key,
+    check,
+    check_flag,
+    check_integers,
+    check_size,
+    check_type,
+)
+from mha_book.storage.files import check_text
 
 __all__ = [
-    "UNKNOWN",
-    "Encoding",
-    "Tokenizer",
     "character_vocabulary",
     "decode_characters",
     "encode_characters",
-    "evenly_spaced_windows",
-    "sample_windows",
     "token_strings",
     "tokenize",
 ]
-
-
-@runtime_checkable
-class Encoding(Protocol):
-    """What is used here of a ``tokenizers.Encoding``."""
-
-    @property
-    def ids(self) -> Sequence[int]:
-        """The tokens."""
 
 
 @runtime_checkable
@@ -47,8 +42,8 @@ class Tokenizer(Protocol):
     def decoder(self) -> object:
         """What joins tokens to text, one of ``tokenizers.decoders``."""
 
-    def encode(self, sequence: str) -> Encoding:
-        """Return the tokens of a text."""
+    def encode(self, sequence: str) -> Any:
+        """Return the tokens of a text, as ``ids``."""
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Return the text of tokens."""
@@ -57,26 +52,39 @@ class Tokenizer(Protocol):
         """Return the name of a token."""
 
 
-def tokenize(model: Any, sentences: Sequence[str]) -> tuple[Int[Array, "B T"], Int[Array, " B"]]:
+def tokenize(
+    model: Any, sentences: Sequence[str], *, parse_special: bool = True
+) -> tuple[Int[Array, "B T"], Int[Array, " B"]]:
     """Turn sentences into tokens, with the special tokens that the model expects.
 
     Args:
         model: a loaded model, as :func:`~mha_book.models.minilm.load_minilm` gives it.
         sentences: at least one string.
+        parse_special: whether the name of a special token inside a sentence, such as
+            ``<|im_end|>``, becomes that token, as in transformers. False reads it as plain text:
+            for text that is not to be trusted.
 
     Returns:
         The token ids ``(B, T)``, filled up with the pad token to the longest sentence, and the
         number of real tokens of each sentence ``(B,)``, both int32.
 
     Raises:
-        ValueError: ``sentences`` is one string or empty, or a sentence is too long for the model:
-            nothing is cut off silently.
+        ValueError: ``sentences`` is one string or empty, or a sentence has a lone surrogate or is
+            too long for the model: nothing is cut off silently.
     """
     is_list = isinstance(sentences, Sequence) and not isinstance(sentences, str)
     is_list = is_list and len(sentences) > 0 and all(isinstance(s, str) for s in sentences)
     check(is_list, "sentences", "a list of at least one string", repr(sentences))
     _check_loaded(model)
-    rows = [model.tokenizer.encode(sentence).ids for sentence in sentences]
+    check_flag(parse_special, "parse_special")
+    for number, sentence in enumerate(sentences):
+        check_text(sentence, f"sentences[{number}]")
+    as_before = getattr(model.tokenizer, "encode_special_tokens", False)
+    model.tokenizer.encode_special_tokens = not parse_special
+    try:
+        rows = [model.tokenizer.encode(sentence).ids for sentence in sentences]
+    finally:
+        model.tokenizer.encode_special_tokens = as_before
     for number, row in enumerate(rows):
         what = f"at most {model.config.max_length} tokens"
         check(len(row) <= model.config.max_length, f"sentences[{number}]", what, len(row))
@@ -157,15 +165,24 @@ def encode_characters(text: str, characters: str) -> Int[Array, " P"]:
         [1, 2, 0]
     """
     check_type(text, "text", str, "a string")
-    check_type(characters, "characters", str, "a string")
-    check(bool(characters), "characters", "one or more", repr(characters))
-    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    known = np.frombuffer(characters.encode("utf-32-le"), np.uint32)
-    is_sorted = bool(np.all(known[1:] > known[:-1]))
-    check(is_sorted, "characters", "different ones in order of code points", repr(characters))
+    points, known = _code_points(text), _known_characters(characters)
     places = np.searchsorted(known, points)
     found = known[np.minimum(places, len(known) - 1)] == points
     return jnp.asarray(np.where(found, places + 1, UNKNOWN).astype(np.int32))
+
+
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _known_characters(characters: str) -> np.ndarray:
+    """Return the code points of a vocabulary, which has each character once and in order."""
+    check_type(characters, "characters", str, "a string")
+    check(bool(characters), "characters", "one or more", repr(characters))
+    known = _code_points(characters)
+    is_sorted = bool(np.all(known[1:] > known[:-1]))
+    check(is_sorted, "characters", "different ones in order of code points", repr(characters))
+    return known
 
 
 def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
@@ -179,7 +196,7 @@ def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
         The text, with U+FFFD for :data:`UNKNOWN`.
 
     Raises:
-        ValueError: a token is none of 0 to the number of characters.
+        ValueError: a token is none of 0 to the number of characters, or these are not in order.
 
     Example:
         >>> decode_characters(encode_characters("ab?", "ab"), "ab")
@@ -187,7 +204,7 @@ def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
     """
     check_integers(token_ids, "token_ids")
     check(token_ids.ndim == 1, "token_ids", "axes (P,), that is rank 1", token_ids.shape)
-    check_type(characters, "characters", str)
+    _known_characters(characters)
     symbols = "\N{REPLACEMENT CHARACTER}" + characters
     ids = [int(number) for number in token_ids]
     for number in ids:
@@ -198,24 +215,7 @@ def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
 def sample_windows(
     token_ids: Int[Array, " P"], rng_key: RngKey, count: int, length: int
 ) -> Int[Array, "B T"]:
-    """Return windows of a text that begin at random places, all equally likely.
-
-    Args:
-        token_ids: ``(P,)``.
-        rng_key: PRNG key, which alone decides the places.
-        count: ``B``.
-        length: ``T``, at most ``P``.
-
-    Returns:
-        ``(B, T)``.
-
-    Raises:
-        ValueError: the text is shorter than a window.
-
-    Example:
-        >>> sample_windows(jnp.arange(5), jax.random.key(0), 2, 5).tolist()
-        [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
-    """
+    """Return ``(count, length)`` tokens: windows at random places of a text, all equally likely."""
     last = _last_start(token_ids, count, length)
     starts = jax.random.randint(as_key(rng_key), (count,), 0, last + 1, jnp.int32)
     return token_ids[starts[:, None] + jnp.arange(length, dtype=jnp.int32)[None, :]]
@@ -224,23 +224,7 @@ def sample_windows(
 def evenly_spaced_windows(
     token_ids: Int[Array, " P"], count: int, length: int
 ) -> Int[Array, "B T"]:
-    """Return windows that begin at evenly spaced places, the first and the last included.
-
-    Args:
-        token_ids: ``(P,)``.
-        count: ``B``, at least 1.
-        length: ``T``, at most ``P``.
-
-    Returns:
-        ``(B, T)``; the same for every call, to score models on.
-
-    Raises:
-        ValueError: the text is shorter than a window.
-
-    Example:
-        >>> evenly_spaced_windows(jnp.arange(6), 2, 3).tolist()
-        [[0, 1, 2], [3, 4, 5]]
-    """
+    """Return ``(count, length)`` tokens: windows evenly spaced from a text's start to its end."""
     starts = np.linspace(0, _last_start(token_ids, count, length), count).astype(np.int32)
     return token_ids[jnp.asarray(starts[:, None] + np.arange(length, dtype=np.int32)[None, :])]
 

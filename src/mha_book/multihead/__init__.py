@@ -1,6 +1,11 @@
 """The multi-head layer: its parameters, its forward and backward pass, and its variants."""
 
-from mha_book.multihead.layer import Intermediates, multi_head_attention, project_heads
+from mha_book.multihead.layer import (
+    Intermediates,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
+    project_heads,
+)
 from mha_book.multihead.parameters import (
     FusedMultiHeadParams,
     MultiHeadParams,
@@ -18,6 +23,7 @@ __all__ = [
     "identity_params",
     "init_multi_head",
     "multi_head_attention",
+    "multi_head_attention_with_intermediates",
     "project_heads",
     "unfuse",
 ]

@@ -35,7 +35,6 @@ __all__ = [
     "KVCache",
     "append",
     "attend_cached",
-    "cache_mask",
     "cached_multi_head_attention",
     "init_cache",
 ]
@@ -54,7 +53,7 @@ class KVCache:
         keys: ``(B, K, H, S)``, rotated already where the layer rotates.
         values: ``(B, K, S, C)``.
         lengths: ``(B,)``, int32, how many tokens each sequence has had.
-        window: how many tokens before its own a query sees, as in
+        window: how many tokens a query sees, its own included, as in
             :func:`~mha_book.masks.sliding_window`; None for all. A constant of the pytree.
     """
 
@@ -84,19 +83,19 @@ def init_cache(
     Args:
         batch: ``B``.
         num_kv_heads: ``K``; 0 for a layer without heads, of which only the lengths are kept.
-        capacity: ``S``, the most tokens of a sequence; with ``window`` at least ``window + 1``, and
-            ``window + T`` to let ``T`` new tokens attend at once.
+        capacity: ``S``, the most tokens of a sequence; with ``window`` at least ``window``, and
+            ``window + T - 1`` to let ``T`` new tokens attend at once.
         head_dim: ``H``.
         value_dim: ``C``; None for ``H``.
-        window: how many tokens before its own a query sees; None for all.
+        window: how many tokens a query sees, its own included; None for all.
         dtype: of keys and values.
 
     Returns:
         The cache.
 
     Raises:
-        ValueError: a size is no integer or too small, ``window`` is negative, or the capacity does
-            not hold the window.
+        ValueError: a size or ``window`` is no integer or too small, or the capacity does not hold
+            the window.
 
     Example:
         >>> init_cache(2, 3, capacity=16, head_dim=4).keys.shape
@@ -109,9 +108,9 @@ def init_cache(
         what = "a positive integer" if least else "a non-negative integer"
         check_size(size, name, least, what)
     if window is not None:
-        check_size(window, "window", 0, "a non-negative integer")
+        check_size(window, "window")
         window = int(window)
-        check(capacity > window, "capacity", f"window + 1 = {window + 1} slots or more", capacity)
+        check(capacity >= window, "capacity", f"the window, {window} slots, or more", capacity)
     check_float_dtype(dtype)
     keys = jnp.zeros((batch, num_kv_heads, head_dim, capacity), dtype)
     values = jnp.zeros((batch, num_kv_heads, capacity, value_dim), dtype)
@@ -151,7 +150,7 @@ def append(
         [3]
     """
     check_type(cache, "cache", KVCache, "as init_cache gives it")
-    counts = _check_new(cache, key, value, counts)
+    counts = check_new(cache, key, value, counts)
     start, length = cache.lengths, cache.lengths + counts
     new = jnp.arange(key.shape[2], dtype=jnp.int32)[None, :]  # (1, T)
     position = start[:, None] + new  # (B, T)
@@ -173,7 +172,7 @@ def append(
     return KVCache(keys, values, length, cache.window)
 
 
-def _check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Array, " B"]:
+def check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Array, " B"]:
     """Check what is appended and return the counts."""
     batch, heads, width, capacity = cache.keys.shape
     for array, name, last in ((key, "key", width), (value, "value", cache.values.shape[-1])):
@@ -183,7 +182,7 @@ def _check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Arr
         what = f"axes {axes} = ({batch}, {heads}, T, {last}), as the cache has"
         check(fits, name, what, f"shape {shape}")
     check_axis(value, "value", 2, "(B, K, T, C)", key.shape[2], "key")
-    counts = _checked_counts(cache, key.shape[2], counts)
+    counts = checked_counts(cache, key.shape[2], counts)
     lengths = cache.lengths + counts
     if cache.window is None and not isinstance(lengths, jax.core.Tracer):
         what = f"room for every new token: at most {capacity} tokens a sequence"
@@ -191,7 +190,7 @@ def _check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Arr
     return counts
 
 
-def _checked_counts(cache: KVCache, num_new: int, counts: Any) -> Int[Array, " B"]:
+def checked_counts(cache: KVCache, num_new: int, counts: Any) -> Int[Array, " B"]:
     """Return one count from 0 to ``T`` for each sequence, int32; all ``T`` for None."""
     batch = cache.lengths.shape[0]
     if counts is None:
@@ -220,8 +219,8 @@ def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = N
         array ``(B, 1, T, S)``.
 
     Raises:
-        ValueError: a ring buffer has fewer than ``window + T`` slots: a key that the first of the
-            new tokens sees has been overwritten by the last of them. A sequence has had fewer
+        ValueError: a ring buffer has fewer than ``window + T - 1`` slots: a key that the first of
+            the new tokens sees has been overwritten by the last of them. A sequence has had fewer
             tokens than are said to be new: they are appended first. Inside ``jax.jit`` lengths are
             not known, and such a sequence is answered with NaN.
 
@@ -234,22 +233,22 @@ def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = N
     """
     check_type(cache, "cache", KVCache, "as init_cache gives it")
     check_size(num_new, "num_new", 0, "an integer, 0 or more")
-    counts = _checked_counts(cache, num_new, counts)
+    counts = checked_counts(cache, num_new, counts)
     start = cache.lengths - counts
     if not isinstance(start, jax.core.Tracer):
         what = f"tokens appended before they attend, {counts.tolist()} or more"
         check(bool((start >= 0).all()), "cache", what, f"lengths {cache.lengths.tolist()}")
     if cache.window is None:
         return Mask(upper=start, query_lengths=counts)
-    least = cache.window + num_new
-    what = f"window + T = {least} slots or more, to let {num_new} new tokens attend"
+    least = cache.window + num_new - 1
+    what = f"window + T - 1 = {least} slots or more, to let {num_new} new tokens attend"
     check(cache.capacity >= least, "cache (its capacity)", what, cache.capacity)
     query, slot = (jnp.arange(n, dtype=jnp.int32) for n in (num_new, cache.capacity))
     last = cache.lengths[:, None, None, None] - 1  # (B, 1, 1, 1)
     held = last - (last - slot[None, None, None, :]) % cache.capacity  # (B, 1, 1, S): its position
     query = query[None, None, :, None]
     asking = start[:, None, None, None] + query  # (B, 1, T, 1)
-    seen = (held >= 0) & (held <= asking) & (held >= asking - cache.window)
+    seen = (held >= 0) & (held <= asking) & (held > asking - cache.window)
     return Mask(array=seen & (query < counts[:, None, None, None]))
 
 
@@ -288,7 +287,7 @@ def attend_cached(
     check_rank(query, "query", "(B, N, T, H)", 4)
     check(query.ndim == 4, "query", "axes (B, N, T, H), that is rank 4", f"shape {query.shape}")
     check_axis(query, "query", 0, "(B, N, T, H)", cache.keys.shape[0], "the cache")
-    counts = _checked_counts(cache, query.shape[2], counts)
+    counts = checked_counts(cache, query.shape[2], counts)
     mask = cache_mask(cache, query.shape[2], counts)
     if cache.window is None:
         query = _nan_where(cache.lengths > cache.capacity, query)
@@ -298,6 +297,7 @@ def attend_cached(
         cache.values,
         mask=mask,
         scale=scale,
+        layout="NTH",
         implementation=implementation,
     )
     return _nan_where(cache.lengths < counts, attended)

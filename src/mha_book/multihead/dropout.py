@@ -15,7 +15,7 @@ from jaxtyping import Array, DTypeLike, Float
 
 from mha_book._checks import RngKey, as_key, check, check_float_dtype, check_floating
 
-__all__ = ["Dropout", "DropoutFactors", "draw_factors", "dropout", "dropout_factors"]
+__all__ = ["Dropout", "dropout"]
 
 
 @jax.tree_util.register_static
@@ -74,7 +74,7 @@ def dropout_factors(
         Array of ``shape``, independent entries.
 
     Raises:
-        ValueError: ``rate`` lies outside [0, 1).
+        ValueError: ``rate`` lies outside [0, 1), or ``dtype`` does not hold the factor.
 
     Example:
         >>> bool(dropout_factors(jax.random.key(0), 0.5, (1000,)).mean() > 0.9)
@@ -83,6 +83,9 @@ def dropout_factors(
     _check_rate(rate, "rate")
     rate = float(rate)
     check_float_dtype(dtype)
+    most = float(jnp.finfo(dtype).max)
+    what = f"a rate whose factor 1 / (1 - rate) is at most {most:g}, as {jnp.dtype(dtype)} holds"
+    check(most * (1.0 - rate) >= 1.0, "rate", what, repr(rate))
     kept = jax.random.uniform(as_key(rng_key), shape, jnp.float32) >= rate
     return kept.astype(dtype) * jnp.asarray(1.0 / (1.0 - rate), dtype)
 
@@ -127,20 +130,6 @@ def draw_factors(
     dtype: DTypeLike = jnp.float32,
 ) -> DropoutFactors:
     """Draw the factors of one layer: the key is split in three, one for each place.
-
-    Args:
-        dropout: the rates; None for no dropout.
-        rng_key: PRNG key, or an integer seed; needed where a rate is not 0.
-        scores_shape: ``(…, N, T, S)``.
-        value_dim: ``C``.
-        d_model: ``D``.
-        dtype: dtype of the factors.
-
-    Returns:
-        The factors.
-
-    Raises:
-        ValueError: a rate is not 0 and there is no key, or ``dropout`` is no :class:`Dropout`.
 
     Example:
         >>> factors = draw_factors(Dropout(heads=0.5), jax.random.key(0), (2, 5, 7), 3, 4)

@@ -9,9 +9,8 @@ heads, ``K`` key/value heads, ``H`` and ``C`` widths of heads.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -20,10 +19,8 @@ from mha_book._checks import (
     check,
     check_axis,
     check_floating,
-    check_function,
     check_numbers,
     check_rank,
-    check_type,
 )
 from mha_book.attention import gradient as attention_gradient
 from mha_book.attention.operands import prepare
@@ -33,26 +30,13 @@ from mha_book.multihead.layer import (
     broadcast_gates,
     check_dropout,
     check_gates,
-    multi_head_attention,
     project_output,
     project_qkv,
 )
 from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, fuse, unfuse
 from mha_book.rope import rotate
 
-__all__ = [
-    "LayerGradients",
-    "combine_outputs_vjp",
-    "gates_vjp",
-    "hessian_vector_product",
-    "multi_head_attention_jvp",
-    "multi_head_attention_vjp",
-    "project_heads_vjp",
-    "rotate_vjp",
-]
-
-
-Tree = TypeVar("Tree")  # any pytree
+__all__ = ["multi_head_attention_vjp"]
 
 
 def project_heads_vjp(
@@ -140,14 +124,6 @@ def gates_vjp(
     $dO^{hic} = g^h\, d\tilde O^{hic}$ and $dg^h = \sum_{ic} O^{hic}\, d\tilde O^{hic}$: how much
     the loss would change with a little more of head $h$.
 
-    Args:
-        heads: ``(…, N, T, C)``.
-        gates: ``(N,)``.
-        d_gated: ``(…, N, T, C)``.
-
-    Returns:
-        ``(…, N, T, C)`` and ``(N,)``.
-
     Example:
         >>> d_heads, d_gates = gates_vjp(jnp.ones((2, 5, 3)), jnp.ones(2), jnp.ones((2, 5, 3)))
         >>> d_gates.tolist()
@@ -167,13 +143,6 @@ def rotate_vjp(
     r"""Return the gradient before a rotation: turn the gradient back by the same angles.
 
     A rotation is linear, $y = R x$, so that $dx = R^\top dy$, and $R^\top = R^{-1}$.
-
-    Args:
-        angles: ``(T, H/2)``, as :func:`~mha_book.rope.rotate` takes them.
-        d_rotated: ``(…, T, H)``.
-
-    Returns:
-        ``(…, T, H)``.
 
     Example:
         >>> quarter_turn = jnp.array([[jnp.pi / 2]])
@@ -276,7 +245,7 @@ def multi_head_attention_vjp(
     factors = draw_factors(dropout, rng_key, scores_shape, v.shape[-1], d_model, query.dtype)
     operands = prepare(
         q, k, v, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
-        weight_factors=factors.weights,
+        dropout_multiplier=factors.weights,
     )  # fmt: skip
     recompute = implementation == "recompute"
     head_outputs, _, saved = attention_gradient.forward(operands, recompute=recompute)
@@ -317,88 +286,6 @@ def multi_head_attention_vjp(
         )
 
     return _times(output, factors.output), pull
-
-
-def multi_head_attention_jvp(
-    primals: tuple[Any, ...], tangents: tuple[Any, ...], **options: Any
-) -> tuple[Array, Array]:
-    r"""Return the layer's output and its derivative in one direction: forward mode.
-
-    $\partial Y = \left.\tfrac{d}{d\varepsilon}\right|_0 Y(\theta + \varepsilon\,\partial\theta)$,
-    by the reference: an implementation with a gradient by hand has none in forward mode.
-
-    Args:
-        primals: the positional arguments of :func:`~mha_book.multihead.layer.multi_head_attention`:
-            parameters, query, and key and value where these are given.
-        tangents: the direction, of the same structure.
-        options: the other arguments of the layer, held constant.
-
-    Returns:
-        Output and derivative, ``(…, T, D)`` both.
-
-    Raises:
-        ValueError: ``tangents`` are not of the structure and the shapes of ``primals``, or an
-            argument of the layer does not fit.
-
-    Example:
-        >>> from mha_book.multihead.parameters import init_multi_head
-        >>> params, x = init_multi_head(jax.random.key(0), 8, 2), jnp.ones((5, 8))
-        >>> output, tangent = multi_head_attention_jvp((params, x), (params, x))
-        >>> output.shape == tangent.shape
-        True
-    """
-
-    def layer(*arguments: Any) -> Array:
-        output: Array = multi_head_attention(*arguments, implementation="reference", **options)
-        return output
-
-    is_plain = type(primals) in (tuple, list)
-    check(is_plain, "primals", "a tuple (params, query, …)", repr(type(primals)))
-    check_type(primals[0], "params", (MultiHeadParams, FusedMultiHeadParams))
-    _check_alike(tangents, "tangents", primals, "primals")
-    output, tangent = jax.jvp(layer, primals, tangents)
-    return output, tangent
-
-
-def hessian_vector_product(loss: Callable[[Tree], Array], at: Tree, direction: Tree) -> Tree:
-    r"""Return the Hessian of a loss times a vector: forward mode over reverse mode.
-
-    $\sum_n \partial^2 L / \partial\theta_m \partial\theta_n\; v_n$, the derivative of the gradient
-    in the direction $v$, at the cost of a few gradients and without the Hessian.
-
-    Args:
-        loss: from the parameters to a scalar; it has to run on implementations with forward mode,
-            as the reference is.
-        at: the parameters, any pytree of floating-point arrays.
-        direction: of the same structure.
-
-    Returns:
-        The product, of the same structure.
-
-    Raises:
-        ValueError: ``loss`` is no function, ``at`` is not floating point, or ``direction`` has
-            another structure or other shapes.
-
-    Example:
-        >>> cube = lambda x: jnp.sum(x**3)
-        >>> hessian_vector_product(cube, jnp.array([1.0, 2.0]), jnp.array([1.0, 0.0])).tolist()
-        [6.0, 0.0]
-    """
-    check_function(loss, "loss", "from the parameters to a scalar")
-    for leaf in jax.tree.leaves(at):
-        check_floating(leaf, "at")
-    _check_alike(direction, "direction", at, "at")
-    product: Tree = jax.jvp(jax.grad(loss), (at,), (direction,))[1]
-    return product
-
-
-def _check_alike(tree: Any, name: str, like: Any, like_name: str) -> None:
-    """Raise unless two trees have one structure and the same shapes."""
-    one: Any = jax.tree.structure(tree)
-    other: Any = jax.tree.structure(like)
-    check(one == other, name, f"the structure of {like_name}, {other}", one)
-    shapes, wanted = ([jnp.shape(x) for x in jax.tree.leaves(t)] for t in (tree, like))
-    check(shapes == wanted, name, f"the shapes of {like_name}, {wanted}", shapes)
 
 
 def _times(x: Array, factors: Array | None) -> Array:

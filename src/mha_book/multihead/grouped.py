@@ -14,17 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import RngKey, as_key, check, check_size
+from mha_book._checks import RngKey, accumulator_dtype, as_key, check, check_size
 from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, check_params
 
-__all__ = [
-    "fit_groups",
-    "kv_head_index",
-    "mean_pool_groups",
-    "reinitialize_groups",
-    "repeat_kv_heads",
-    "select_from_groups",
-]
+__all__ = ["fit_groups", "mean_pool_groups", "repeat_kv_heads"]
 
 
 def kv_head_index(num_heads: int, num_kv_heads: int) -> Int[Array, " N"]:
@@ -102,17 +95,6 @@ def select_from_groups(
     params: MultiHeadParams, num_kv_heads: int, member: int = 0
 ) -> MultiHeadParams:
     """Keep one key/value head of each group, the one numbered ``member`` within it.
-
-    Args:
-        params: as in :func:`mean_pool_groups`.
-        num_kv_heads: how many are to remain.
-        member: which head of each group, from 0.
-
-    Returns:
-        As :func:`mean_pool_groups`.
-
-    Raises:
-        ValueError: ``num_kv_heads`` does not divide, or a group has no such member.
 
     Example:
         >>> from mha_book import init_multi_head
@@ -193,7 +175,9 @@ def fit_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
         >>> fit_groups(init_multi_head(jax.random.key(0), 8, 4), 2).w_o.shape
         (4, 2, 8)
     """
-    full = repeat_kv_heads(params)
+    given = params
+    full = repeat_kv_heads(given)
+    params, full = jax.tree.map(lambda w: w.astype(accumulator_dtype(w.dtype)), (given, full))
     num_heads, d_model = full.w_q.shape[1], full.w_q.shape[0]
     group = _group_size(num_heads, num_kv_heads)
     _group_size(params.w_k.shape[1], num_kv_heads)  # the old groups must lie within the new
@@ -212,7 +196,7 @@ def fit_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
     queries = jnp.swapaxes(queries, -1, -2)  # (K, G, D (+1), H)
     queries = jnp.moveaxis(jnp.reshape(queries, (num_heads, *queries.shape[2:])), 0, 1)
     keys, values = jnp.moveaxis(keys, 0, 1), jnp.moveaxis(values, 0, 1)
-    return MultiHeadParams(
+    fitted = MultiHeadParams(
         w_q=queries[:d_model],
         w_k=keys,
         w_v=values[: full.w_v.shape[0]],
@@ -222,6 +206,8 @@ def fit_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
         b_v=None if full.b_v is None else values[-1],
         b_o=params.b_o,
     )
+    narrowed: MultiHeadParams = jax.tree.map(lambda w: w.astype(given.w_q.dtype), fitted)
+    return narrowed
 
 
 def _check_separate(params: MultiHeadParams) -> None:
@@ -273,4 +259,5 @@ def _group_size(num_heads: int, num_kv_heads: int) -> int:
 
 
 def _root_mean_square(x: Array) -> Array:
-    return jnp.sqrt(jnp.mean(jnp.square(x)))
+    widened = x.astype(accumulator_dtype(x.dtype))  # squares of half precision would overflow
+    return jnp.sqrt(jnp.mean(jnp.square(widened))).astype(x.dtype)

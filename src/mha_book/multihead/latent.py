@@ -35,13 +35,13 @@ from mha_book.attention.dispatch import attend
 from mha_book.layers import rms_norm
 from mha_book.masks import Mask
 from mha_book.multihead.layer import project_heads
-from mha_book.multihead.parameters import xavier_uniform
+from mha_book.multihead.parameters import MultiHeadParams, check_params, xavier_uniform
 from mha_book.rope import rotate
 
 __all__ = [
-    "Latent",
     "LatentParams",
     "absorbed_attention",
+    "as_latent",
     "compress",
     "expanded_attention",
     "init_latent",
@@ -147,6 +147,48 @@ def init_latent(
     return LatentParams(**drawn)
 
 
+def as_latent(params: MultiHeadParams) -> LatentParams:
+    r"""Write a grouped layer as a latent one that keeps as much: grouped heads are a case of it.
+
+    The latent holds the values of all ``K`` heads side by side, the rotated part all keys; a head's
+    query is zero but where the key of its group lies, and $W_{UV}$ picks the value of the group.
+
+    Args:
+        params: of a grouped layer, without biases.
+
+    Returns:
+        Weights with ``R = K·C``, ``P = K·H`` and nothing in ``w_uk``: ``R + P = K·(H + C)`` numbers
+        are kept of a position, as before. The angles of the ``K`` keys stand side by side, too:
+        ``jnp.tile(angles, (1, K))``.
+
+    Raises:
+        ValueError: the weights do not fit, or there are biases.
+
+    References:
+        Meng et al., TransMLA: Multi-Head Latent Attention Is All You Need, arXiv 2502.07864.
+
+    Example:
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> as_latent(init_multi_head(0, 8, 6, num_kv_heads=3, head_dim=2)).w_uv.shape
+        (6, 6, 2)
+    """
+    check_params(params)
+    check(all(b is None for b in params[4:]), "params", "no biases", "biases")
+    d_model, num_heads, head_dim = params.w_q.shape
+    _, groups, value_dim = params.w_v.shape
+    member = jnp.repeat(jnp.eye(groups, dtype=params.w_q.dtype), num_heads // groups, axis=0)
+    queries = jnp.einsum("bha,hk->bhka", params.w_q, member) * math.sqrt(groups)  # scale 1/sqrt(KH)
+    picks = jnp.einsum("hk,cd->kchd", member, jnp.eye(value_dim, dtype=params.w_q.dtype))
+    return LatentParams(
+        w_q=jnp.reshape(queries, (d_model, num_heads, groups * head_dim)),
+        w_c=jnp.reshape(params.w_v, (-1, groups * value_dim)),
+        w_kr=jnp.reshape(params.w_k, (-1, groups * head_dim)),
+        w_uk=jnp.zeros((groups * value_dim, num_heads, 0), params.w_q.dtype),
+        w_uv=jnp.reshape(picks, (groups * value_dim, num_heads, value_dim)),
+        w_o=params.w_o,
+    )
+
+
 def compress(
     params: LatentParams, x: Float[Array, "*batch S D"], angles: Float[Array, "S pairs"]
 ) -> Latent:
@@ -211,7 +253,9 @@ def expanded_attention(
     shape = (*content_key.shape[:-1], rotated_key.shape[-1])
     query = jnp.concatenate((content_query, rotated_query), axis=-1)  # (…, N, T, H + P)
     key = jnp.concatenate((content_key, jnp.broadcast_to(rotated_key, shape)), axis=-1)
-    heads = attend(query, key, value, mask=mask, is_causal=is_causal, scale=_scale(params))
+    heads = attend(
+        query, key, value, layout="NTH", mask=mask, is_causal=is_causal, scale=_scale(params)
+    )
     return jnp.einsum("...hic,hcd->...id", heads, params.w_o)
 
 
@@ -253,7 +297,9 @@ def absorbed_attention(
     query = jnp.concatenate((absorbed, rotated_query), axis=-1)  # (…, N, T, R + P)
     key = jnp.concatenate(latent, axis=-1)[..., None, :, :]  # (…, 1, S, R + P)
     value = latent.content[..., None, :, :]  # (…, 1, S, R)
-    mixed = attend(query, key, value, mask=mask, is_causal=is_causal, scale=_scale(params))
+    mixed = attend(
+        query, key, value, layout="NTH", mask=mask, is_causal=is_causal, scale=_scale(params)
+    )
     heads = jnp.einsum("...hir,rhc->...hic", mixed, params.w_uv)
     return jnp.einsum("...hic,hcd->...id", heads, params.w_o)
 

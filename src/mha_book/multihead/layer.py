@@ -7,7 +7,7 @@ key/value heads, ``H`` width of queries and keys, ``C`` width of values. The sha
 parameters say how many heads there are and how wide they are; nothing else does.
 """
 
-from typing import Any, Literal, NamedTuple, NoReturn, overload
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,10 @@ from mha_book._checks import (
     as_key,
     check,
     check_axis,
-    check_flag,
     check_float_dtype,
     check_floating,
     check_rank,
     check_shape,
-    check_size,
     check_type,
 )
 from mha_book.attention.dispatch import attend
@@ -34,17 +32,16 @@ from mha_book.multihead.dropout import Dropout, draw_factors
 from mha_book.multihead.parameters import (
     FusedMultiHeadParams,
     MultiHeadParams,
+    check_fused,
     check_params,
-    unfuse,
+    cut_fused,
 )
 from mha_book.rope import rotate
 
 __all__ = [
     "Intermediates",
-    "broadcast_gates",
-    "check_dropout",
-    "check_gates",
     "multi_head_attention",
+    "multi_head_attention_with_intermediates",
     "project_heads",
     "project_output",
     "project_qkv",
@@ -52,7 +49,7 @@ __all__ = [
 
 
 class Intermediates(NamedTuple):
-    """What happened inside a layer, as asked for by ``return_intermediates``.
+    """What happened inside a layer.
 
     Args:
         query: ``(…, N, T, H)``, rotated where the layer rotates.
@@ -70,7 +67,6 @@ class Intermediates(NamedTuple):
     head_outputs: Array
 
 
-@overload
 def multi_head_attention(
     params: MultiHeadParams | FusedMultiHeadParams,
     query: Float[Array, "*batch T D"],
@@ -87,70 +83,7 @@ def multi_head_attention(
     rng_key: RngKey | None = None,
     implementation: str | None = None,
     dtype: DTypeLike | None = None,
-    return_intermediates: Literal[False] = False,
-) -> Array: ...
-
-
-@overload
-def multi_head_attention(
-    params: MultiHeadParams | FusedMultiHeadParams,
-    query: Float[Array, "*batch T D"],
-    key: Float[Array, "*batch S D_k"] | None = None,
-    value: Float[Array, "*batch S D_v"] | None = None,
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
-    gates: Float[Array, " N"] | None = None,
-    angles: Float[Array, "*angle_batch T pairs"] | None = None,
-    dropout: Dropout | None = None,
-    rng_key: RngKey | None = None,
-    implementation: str | None = None,
-    dtype: DTypeLike | None = None,
-    return_intermediates: Literal[True],
-) -> tuple[Array, Intermediates]: ...
-
-
-@overload
-def multi_head_attention(
-    params: MultiHeadParams | FusedMultiHeadParams,
-    query: Float[Array, "*batch T D"],
-    key: Float[Array, "*batch S D_k"] | None = None,
-    value: Float[Array, "*batch S D_v"] | None = None,
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
-    gates: Float[Array, " N"] | None = None,
-    angles: Float[Array, "*angle_batch T pairs"] | None = None,
-    dropout: Dropout | None = None,
-    rng_key: RngKey | None = None,
-    implementation: str | None = None,
-    dtype: DTypeLike | None = None,
-    return_intermediates: bool,
-) -> Array | tuple[Array, Intermediates]: ...
-
-
-def multi_head_attention(
-    params: MultiHeadParams | FusedMultiHeadParams,
-    query: Float[Array, "*batch T D"],
-    key: Float[Array, "*batch S D_k"] | None = None,
-    value: Float[Array, "*batch S D_v"] | None = None,
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
-    gates: Float[Array, " N"] | None = None,
-    angles: Float[Array, "*angle_batch T pairs"] | None = None,
-    dropout: Dropout | None = None,
-    rng_key: RngKey | None = None,
-    implementation: str | None = None,
-    dtype: DTypeLike | None = None,
-    return_intermediates: bool = False,
-) -> Array | tuple[Array, Intermediates]:
+) -> Float[Array, "*batch T D_out"]:
     r"""Apply the layer: self-attention with ``query`` alone, cross-attention with ``key`` too.
 
     $Q^h = X W_Q^h$, $K^h = Z W_K^h$, $V^h = Z' W_V^h$, $Y = \sum_h g_h\, O^h W_O^h + b_O$, where
@@ -175,11 +108,9 @@ def multi_head_attention(
         implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
         dtype: in which to compute: weights, inputs and gates are cast to it, as for activations in
             bfloat16 over weights kept in float32. None for the dtype that all of them have.
-        return_intermediates: whether to return what happened inside too. The weights then cost
-            memory for ``N·T·S`` numbers; the output does not change.
 
     Returns:
-        ``(…, T, D)``; with ``return_intermediates`` a pair of it and :class:`Intermediates`.
+        ``(…, T, D)``.
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit.
@@ -200,6 +131,69 @@ def multi_head_attention(
         >>> multi_head_attention(params, jnp.ones((2, 10, 64))).shape
         (2, 10, 64)
     """
+    return _layer(
+        params, query, key, value, mask=mask, bias=bias, is_causal=is_causal, scale=scale,
+        gates=gates, angles=angles, dropout=dropout, rng_key=rng_key,
+        implementation=implementation, dtype=dtype,
+    )[0]  # fmt: skip
+
+
+def multi_head_attention_with_intermediates(
+    params: MultiHeadParams | FusedMultiHeadParams,
+    query: Float[Array, "*batch T D"],
+    key: Float[Array, "*batch S D_k"] | None = None,
+    value: Float[Array, "*batch S D_v"] | None = None,
+    *,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | Float[Array, ""] | None = None,
+    **options: Any,
+) -> tuple[Float[Array, "*batch T D_out"], Intermediates]:
+    """Apply the layer and return what happened inside too; the output is the same.
+
+    Args:
+        params: as in :func:`multi_head_attention`, like all that follows.
+        query: ``(…, T, D)``.
+        key: ``(…, S, D_k)``.
+        value: ``(…, S, D_v)``.
+        mask: which keys each query sees.
+        bias: added to the scaled scores.
+        is_causal: whether position ``i`` sees positions ``j <= i`` only.
+        scale: factor of the scores.
+        **options: the other arguments of :func:`multi_head_attention`.
+
+    Returns:
+        ``(…, T, D)``, and :class:`Intermediates`, whose weights take ``N·T·S`` numbers of memory.
+
+    Example:
+        >>> import jax
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> params = init_multi_head(jax.random.key(0), d_model=64, num_heads=8)
+        >>> output, inside = multi_head_attention_with_intermediates(params, jnp.ones((10, 64)))
+        >>> inside.weights.shape
+        (8, 10, 10)
+    """
+    structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
+    output, q, k, v, head_outputs = _layer(params, query, key, value, **structure, **options)
+    return output, Intermediates(q, k, v, attention_weights(q, k, **structure), head_outputs)
+
+
+def _layer(
+    params: Any,
+    query: Array,
+    key: Array | None,
+    value: Array | None,
+    *,
+    gates: Array | None = None,
+    angles: Array | None = None,
+    dropout: Dropout | None = None,
+    rng_key: RngKey | None = None,
+    implementation: str | None = None,
+    dtype: DTypeLike | None = None,
+    **structure: Any,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Return the output, and queries, keys, values and outputs of the heads."""
     if dtype is not None:
         check_float_dtype(dtype)
         given = (params, query, key, value, gates)
@@ -208,23 +202,19 @@ def multi_head_attention(
     check_gates(gates, q)
     if dropout is not None or rng_key is not None:
         check_dropout(dropout, rng_key)
-    if type(return_intermediates) is not bool:
-        check_flag(return_intermediates, "return_intermediates")
     scores_shape = (*q.shape[:-1], k.shape[-2])
     factors = draw_factors(
         dropout, rng_key, scores_shape, v.shape[-1], params.w_o.shape[-1], query.dtype
     )
-    structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
     head_outputs = attend(
-        q, k, v, **structure, implementation=implementation, weight_factors=factors.weights
-    )  # (…, N, T, C)
+        q, k, v, **structure, layout="NTH", implementation=implementation,
+        dropout_multiplier=factors.weights,
+    )  # (…, N, T, C)  # fmt: skip
     kept = head_outputs if factors.heads is None else head_outputs * factors.heads
     gated = kept if gates is None else kept * broadcast_gates(gates, kept.ndim)
     output = _output(params, gated)  # (…, T, D)
     output = output if factors.output is None else output * factors.output
-    if not return_intermediates:
-        return output
-    return output, Intermediates(q, k, v, attention_weights(q, k, **structure), head_outputs)
+    return output, q, k, v, head_outputs
 
 
 def project_qkv(
@@ -259,27 +249,28 @@ def project_qkv(
         >>> [x.shape for x in project_qkv(params, jnp.ones((10, 64)))]
         [(8, 10, 8), (2, 10, 8), (2, 10, 8)]
     """
-    if isinstance(params, FusedMultiHeadParams):
-        separate = unfuse(params)
-    elif isinstance(params, MultiHeadParams):
-        separate = params
-        check_params(separate)
-    else:
-        _no_params(params)
-    is_self = key is None and value is None
     if angles is not None and key is not None:
         check(False, "angles", "self-attention: no key", "a key beside the query")
+    if isinstance(params, FusedMultiHeadParams):
+        num_kv_heads = check_fused(params)
+        if key is None and value is None:
+            _check_inputs((params.w_qkv,), query)
+            heads = _project(query, params.w_qkv, params.b_qkv)  # (…, N + 2K, T, H)
+            num_heads = params.w_o.shape[0]
+            q, k, v = jnp.split(heads, [num_heads, num_heads + num_kv_heads], axis=-3)
+            return (q, k, v) if angles is None else (rotate(q, angles), rotate(k, angles), v)
+        separate = cut_fused(params, num_kv_heads)
+    elif isinstance(params, MultiHeadParams):
+        check_params(params)
+        separate = params
+    else:
+        _no_params(params)
     key = query if key is None else key
     value = key if value is None else value
-    _check_inputs(separate, query, key, value)
-    if isinstance(params, FusedMultiHeadParams) and is_self:
-        heads = _project(query, params.w_qkv, params.b_qkv)  # (…, N + 2K, T, H)
-        num_heads, num_kv_heads = separate.w_q.shape[1], separate.w_k.shape[1]
-        q, k, v = jnp.split(heads, [num_heads, num_heads + num_kv_heads], axis=-3)
-    else:
-        q = _project(query, separate.w_q, separate.b_q)  # (…, N, T, H)
-        k = _project(key, separate.w_k, separate.b_k)  # (…, K, S, H)
-        v = _project(value, separate.w_v, separate.b_v)  # (…, K, S, C)
+    _check_inputs((separate.w_q, separate.w_k, separate.w_v), query, key, value)
+    q = _project(query, separate.w_q, separate.b_q)  # (…, N, T, H)
+    k = _project(key, separate.w_k, separate.b_k)  # (…, K, S, H)
+    v = _project(value, separate.w_v, separate.b_v)  # (…, K, S, C)
     if angles is not None:
         q, k = rotate(q, angles), rotate(k, angles)
     return q, k, v
@@ -357,22 +348,7 @@ def project_heads(
 
 
 def broadcast_gates(gates: Float[Array, " N"], rank: int) -> Float[Array, "..."]:
-    """Give one number for each head the axes of an array ``(…, N, T, C)``.
-
-    Args:
-        gates: ``(N,)``.
-        rank: rank of the array.
-
-    Returns:
-        ``(…, N, 1, 1)`` with leading axes 1.
-
-    Example:
-        >>> broadcast_gates(jnp.ones(2), 4).shape
-        (1, 2, 1, 1)
-    """
-    check_floating(gates, "gates")
-    check(gates.ndim == 1, "gates", "axes (N,), that is rank 1", f"shape {gates.shape}")
-    check_size(rank, "rank", 3)
+    """Give one number for each head the axes of an array ``(…, N, T, C)`` of that rank."""
     return jnp.reshape(gates, (1,) * (rank - 3) + (-1, 1, 1))
 
 
@@ -389,13 +365,9 @@ def _add(x: Array, bias: Array | None) -> Array:
     return x if bias is None else x + jnp.reshape(bias, (1,) * (x.ndim - 1) + bias.shape)
 
 
-def _check_inputs(params: MultiHeadParams, query: Array, key: Array, value: Array) -> None:
-    batch = tuple(query.shape[:-2]) if hasattr(query, "shape") else None
-    for x, name, weight in (
-        (query, "query", params.w_q),
-        (key, "key", params.w_k),
-        (value, "value", params.w_v),
-    ):
+def _check_inputs(weights: tuple[Array, ...], *inputs: Array) -> None:
+    batch = tuple(inputs[0].shape[:-2]) if hasattr(inputs[0], "shape") else None
+    for x, name, weight in zip(inputs, ("query", "key", "value"), weights, strict=False):
         check_rank(x, name, "(…, T, D)", 2)
         check_floating(x, name, weight, "the weights")
         check_axis(x, name, -1, "(…, T, D)", weight.shape[0], "the weights")
@@ -403,7 +375,8 @@ def _check_inputs(params: MultiHeadParams, query: Array, key: Array, value: Arra
         if got != batch:
             what = f"the leading axes of query, {batch}"
             check(False, name, what, f"{got}, shape {x.shape}")
-    check_axis(value, "value", -2, "(…, S, D)", key.shape[-2], "key")
+    if len(inputs) == 3:
+        check_axis(inputs[2], "value", -2, "(…, S, D)", inputs[1].shape[-2], "key")
 
 
 def check_gates(gates: Array | None, query: Array) -> None:

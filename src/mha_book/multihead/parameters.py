@@ -6,7 +6,7 @@ and keys, ``C`` width of values.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +29,10 @@ from mha_book._checks import (
 __all__ = [
     "FusedMultiHeadParams",
     "MultiHeadParams",
-    "check_params",
     "fuse",
     "identity_params",
     "init_multi_head",
-    "normal",
     "unfuse",
-    "xavier_uniform",
 ]
 
 
@@ -124,25 +121,53 @@ def unfuse(params: FusedMultiHeadParams) -> MultiHeadParams:
         >>> unfuse(fused).w_k.shape
         (4, 2, 2)
     """
+    return cut_fused(params, check_fused(params))
+
+
+def cut_fused(params: FusedMultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
+    """Do what :func:`unfuse` does, on arrays that were checked."""
+    num_heads = params.w_o.shape[0]
+    cuts = [num_heads, num_heads + num_kv_heads]
+    b_q = b_k = b_v = None
+    if params.b_qkv is not None:
+        b_q, b_k, b_v = jnp.split(params.b_qkv, cuts, axis=0)
+    w_q, w_k, w_v = jnp.split(params.w_qkv, cuts, axis=1)
+    return MultiHeadParams(w_q, w_k, w_v, params.w_o, b_q, b_k, b_v, params.b_o)
+
+
+def check_fused(params: FusedMultiHeadParams) -> int:
+    """Raise unless the arrays of fused ``params`` fit together; return the key/value heads."""
     check_type(params, "params", FusedMultiHeadParams, "as fuse gives them")
     for name, axes in (("w_qkv", "(D, N + 2K, H)"), ("w_o", "(N, H, D)")):
         check_rank(getattr(params, name), name, axes, 3)
         check_floating(getattr(params, name), name, params.w_qkv, "w_qkv")
-    num_heads, total = params.w_o.shape[0], params.w_qkv.shape[1]
+    num_heads, (_, total, width) = params.w_o.shape[0], params.w_qkv.shape
     rest = total - num_heads
     what = f"N + 2K heads on axis 1, with N = {num_heads} as in w_o"
     check(rest > 0 and rest % 2 == 0, "w_qkv", what, f"{total}, shape {params.w_qkv.shape}")
-    cuts = [num_heads, num_heads + rest // 2]
-    w_q, w_k, w_v = jnp.split(params.w_qkv, cuts, axis=1)
-    b_q = b_k = b_v = None
-    if params.b_qkv is not None:
-        expected = (total, params.w_qkv.shape[2])
-        check_floating(params.b_qkv, "b_qkv", params.w_qkv, "w_qkv")
-        check_shape(params.b_qkv, "b_qkv", expected, "shape")
-        b_q, b_k, b_v = jnp.split(params.b_qkv, cuts, axis=0)
-    separate = MultiHeadParams(w_q, w_k, w_v, params.w_o, b_q, b_k, b_v, params.b_o)
-    check_params(separate)
-    return separate
+    _check_heads(num_heads, rest // 2, "w_qkv")
+    _check_output(params.w_o, num_heads, width)
+    _check_biases(params, {"b_qkv": (total, width), "b_o": params.w_o.shape[2:]}, params.w_qkv)
+    return rest // 2
+
+
+def _check_heads(num_heads: int, num_kv_heads: int, name: str) -> None:
+    is_empty = num_heads == num_kv_heads == 0  # all heads removed: the output bias is left
+    divides = is_empty or (num_kv_heads > 0 and num_heads % num_kv_heads == 0)
+    check(divides, name, f"a number of heads that divides N = {num_heads}", num_kv_heads)
+
+
+def _check_output(w_o: Any, num_heads: int, width: int) -> None:
+    fits = w_o.ndim == 3 and w_o.shape[:2] == (num_heads, width)
+    check(fits, "w_o", f"axes (N, C, D) = ({num_heads}, {width}, any)", f"shape {w_o.shape}")
+
+
+def _check_biases(params: Any, shapes: dict[str, tuple[int, ...]], like: Any) -> None:
+    for name, shape in shapes.items():
+        bias = getattr(params, name)
+        if bias is not None:
+            check_floating(bias, name, like, "the weights")
+            check(bias.shape == shape, name, f"shape {tuple(shape)}", f"shape {bias.shape}")
 
 
 def check_params(params: MultiHeadParams) -> None:
@@ -170,24 +195,13 @@ def check_params(params: MultiHeadParams) -> None:
     _, num_heads, head_dim = params.w_q.shape
     _, num_kv_heads, value_dim = params.w_v.shape
     check_floating(params.w_o, "w_o", params.w_q, "w_q")
-    fits = params.w_o.ndim == 3 and params.w_o.shape[:2] == (num_heads, value_dim)
-    what = f"axes (N, C, D) = ({num_heads}, {value_dim}, any)"
-    check(fits, "w_o", what, f"shape {params.w_o.shape}")
+    _check_output(params.w_o, num_heads, value_dim)
     what = f"axes (D, K, H) = (any, {num_kv_heads}, {head_dim})"
     check(params.w_k.shape[1:] == (num_kv_heads, head_dim), "w_k", what, params.w_k.shape)
-    is_empty = num_heads == num_kv_heads == 0  # all heads removed: the output bias is left
-    divides = is_empty or (num_kv_heads > 0 and num_heads % num_kv_heads == 0)
-    check(divides, "w_k", f"a number of heads that divides N = {num_heads}", num_kv_heads)
-    for name, shape in (
-        ("b_q", (num_heads, head_dim)),
-        ("b_k", (num_kv_heads, head_dim)),
-        ("b_v", (num_kv_heads, value_dim)),
-        ("b_o", params.w_o.shape[2:]),
-    ):
-        bias = getattr(params, name)
-        if bias is not None:
-            check_floating(bias, name, params.w_q, "w_q")
-            check(bias.shape == shape, name, f"shape {tuple(shape)}", f"shape {bias.shape}")
+    _check_heads(num_heads, num_kv_heads, "w_k")
+    widths = ((num_heads, head_dim), (num_kv_heads, head_dim), (num_kv_heads, value_dim))
+    shapes = dict(zip(("b_q", "b_k", "b_v", "b_o"), (*widths, params.w_o.shape[2:]), strict=True))
+    _check_biases(params, shapes, params.w_q)
 
 
 def xavier_uniform(

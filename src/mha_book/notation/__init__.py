@@ -5,9 +5,8 @@ means is said in :mod:`mha_book.notation.rules`.
 """
 
 from mha_book.notation.equation import Equation, parse_equations, run_loops
-from mha_book.notation.layer import multi_head_layer
 from mha_book.notation.page import page_equations
-from mha_book.notation.system import System
+from mha_book.notation.system import System, multi_head_layer
 
 __all__ = [
     "Equation",

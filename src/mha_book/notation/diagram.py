@@ -17,24 +17,9 @@ from itertools import combinations, pairwise
 from random import Random
 from typing import Any, Protocol, runtime_checkable
 
-from mha_book.notation.contraction import flatten, own_indices
-from mha_book.notation.expression import (
-    Add,
-    Derivative,
-    Expression,
-    Function,
-    Named,
-    Number,
-    Power,
-    Product,
-    Quotient,
-    Softmax,
-    Tensor,
-    children,
-    free_indices,
-    is_plain,
-    leaves,
-)
+import mha_book.notation.expression as ex
+from mha_book.notation.evaluate import Contraction, own_indices
+from mha_book.notation.expression import children, free_indices, is_plain, leaves
 from mha_book.notation.latex import render
 
 try:
@@ -52,7 +37,7 @@ except ModuleNotFoundError as error:
     message = f'{package} is not installed; install it with\n  pip install "mha-book[notation]"'
     raise ModuleNotFoundError(message, name=package) from None
 
-__all__ = ["arrange", "draw", "network"]
+__all__ = ["network"]
 
 
 _APART = 1.15  # columns
@@ -84,27 +69,17 @@ class _Equation(Protocol):
     """What is drawn of an equation: the tensor that it defines, its indices, and from what."""
 
     @property
-    def target(self) -> Named | None: ...
+    def target(self) -> ex.Named | None: ...
 
     @property
     def free(self) -> tuple[str, ...]: ...
 
     @property
-    def computed(self) -> Expression: ...
+    def computed(self) -> ex.Expression: ...
 
 
 def draw(equations: Sequence[_Equation]) -> Figure:
-    r"""Draw equations as one tensor network.
-
-    Args:
-        equations: in an order in which each tensor is defined before it is used.
-
-    Returns:
-        The figure. Round boxes are tensors, angular ones functions; a line is an index, black
-        where it is summed over, blue where it is free and leaves the picture, gray where it is
-        free and enters a box, dashed where it is batch-like; a dot is an index that more than
-        two share. A dotted frame holds the tensors that make the named one.
-    """
+    """Draw equations as one tensor network."""
     graph = network(equations)
     places, edges = arrange(graph)
     xs, ys = zip(*places.values(), *(p for route in edges.values() for p in route), strict=True)
@@ -160,12 +135,12 @@ def network(equations: Sequence[_Equation]) -> nx.MultiGraph:
         leaf.name
         for equation in equations
         for leaf in leaves(equation.computed)
-        if isinstance(leaf, Tensor)
+        if isinstance(leaf, ex.Tensor)
     ]
     defined = {
         equation.target.name: equation
         for equation in equations
-        if isinstance(equation.target, Tensor) and is_plain(equation.target)
+        if isinstance(equation.target, ex.Tensor) and is_plain(equation.target)
     }
     inlined = {name: e for name, e in defined.items() if uses.count(name) == 1}
     builder = _Builder(inlined)
@@ -207,9 +182,9 @@ class _Builder:
         self.wires.append(_Wire(index, kind))
         return self.wires[-1]
 
-    def contraction(self, expression: Expression, scope: Mapping[str, _Wire]) -> int:
+    def contraction(self, expression: ex.Expression, scope: Mapping[str, _Wire]) -> int:
         """Add a contraction whose free indices are given; return its last column."""
-        parts = flatten(expression)
+        parts = Contraction(expression)
         inner = {**scope, **{index: self.wire(index, "summed") for index in parts.summed}}
         composite = [factor for factor in parts.factors if not self.is_leaf(factor)]
         last = self.beside_each_other(composite, inner)
@@ -224,8 +199,8 @@ class _Builder:
         if composite and len(composite) < len(parts.factors):
             last += 1
         if parts.number != 1 or parts.scalars:
-            number = [Number(parts.number)] if parts.number != 1 or not parts.scalars else []
-            told = render(Product((*number, *parts.scalars)))
+            number = [ex.Number(parts.number)] if parts.number != 1 or not parts.scalars else []
+            told = render(ex.Product((*number, *parts.scalars)))
             near = max(self.graph.nodes, default=None)
             scalar = self.node("scalar", told, max(last, 0))
             self.graph.nodes[scalar]["near"] = near
@@ -234,7 +209,9 @@ class _Builder:
             self.graph.nodes[scalar]["beside"] = beside
         return max(last, 0)
 
-    def beside_each_other(self, factors: Sequence[Expression], scope: Mapping[str, _Wire]) -> int:
+    def beside_each_other(
+        self, factors: Sequence[ex.Expression], scope: Mapping[str, _Wire]
+    ) -> int:
         """Add factors that are no single tensors; return the last column of all.
 
         What would end before a box among them is moved to begin in the column of that box.
@@ -254,15 +231,15 @@ class _Builder:
                 lasts[at] += shift
         return max(lasts, default=-1)
 
-    def is_leaf(self, factor: Expression) -> bool:
+    def is_leaf(self, factor: ex.Expression) -> bool:
         """Whether the factor is one node without anything before it."""
         return not children(factor) and not (
-            isinstance(factor, Tensor) and factor.name in self.definitions
+            isinstance(factor, ex.Tensor) and factor.name in self.definitions
         )
 
-    def factor(self, factor: Expression, scope: Mapping[str, _Wire]) -> int:
+    def factor(self, factor: ex.Expression, scope: Mapping[str, _Wire]) -> int:
         """Add what is no single tensor; return its last column."""
-        if isinstance(factor, Tensor):
+        if isinstance(factor, ex.Tensor):
             definition = self.definitions[factor.name]
             own = {
                 inside: scope[outside]
@@ -283,7 +260,9 @@ class _Builder:
             column = max(column, self.contraction(argument, wires))
             ends += wires.values()
         box = self.node("box", _box(factor), column + 1)
-        names = [a.name for a in arguments if isinstance(a, Tensor) and a.name in self.definitions]
+        names = [
+            a.name for a in arguments if isinstance(a, ex.Tensor) and a.name in self.definitions
+        ]
         if len(names) == len(arguments) == 1:
             self.graph.nodes[box]["takes"] = names[0]
         for wire in ends:
@@ -341,37 +320,29 @@ class _Builder:
         return self.graph
 
 
-def _label(leaf: Expression) -> str:
-    if isinstance(leaf, Derivative):
+def _label(leaf: ex.Expression) -> str:
+    if isinstance(leaf, ex.Derivative):
         return rf"\partial {leaf.upper.name} / \partial {leaf.lower.name}"
-    return leaf.name if isinstance(leaf, Tensor) else r"\delta"
+    return leaf.name if isinstance(leaf, ex.Tensor) else r"\delta"
 
 
-def _box(node: Expression) -> str:
+def _box(node: ex.Expression) -> str:
     match node:
-        case Softmax(_, index):
+        case ex.Softmax(_, index):
             return rf"\mathrm{{softmax}}_{{{index}}}"
-        case Function(name):
+        case ex.Function(name):
             return rf"\mathrm{{{name}}}"
-        case Power(_, exponent):
+        case ex.Power(_, exponent):
             return rf"(\cdot)^{{{exponent}}}"
-        case Add():
+        case ex.Add():
             return "+"
-        case Quotient():
+        case ex.Quotient():
             return r"\div"
     raise AssertionError(node)
 
 
 def arrange(graph: Any) -> tuple[dict[int, Point], dict[Edge, list[Point]]]:
-    """Place the nodes of a network in columns.
-
-    Args:
-        graph: what :func:`network` returns.
-
-    Returns:
-        The place of each node, and of each edge the places that it passes, from its left end to
-        its right. Boxes above one another are 1.3 apart or more.
-    """
+    """Place the nodes of a network in columns."""
     bent, routes = _with_bends(graph)
     height: dict[int, float] = {}
     top = 0.0

@@ -8,31 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.notation.contraction import einsums, flatten, own_indices, subscripts
-from mha_book.notation.derivative import gradient, jacobian
-from mha_book.notation.dimensions import axes_text, collect, index_sizes, operands, shape_of
-from mha_book.notation.evaluate import Evaluation
-from mha_book.notation.expression import (
-    Add,
-    Affine,
-    Delta,
-    Expression,
-    Function,
-    Named,
-    Power,
-    Quotient,
-    Softmax,
-    all_indices,
-    free_indices,
-    is_plain,
-    key,
-    notation_error,
+import mha_book.notation.expression as ex
+from mha_book.notation.derivative import gradient, jacobian, lacking
+from mha_book.notation.evaluate import (
+    Contraction,
+    Evaluation,
+    axes_text,
+    collect,
+    einsums,
+    index_sizes,
+    operands,
+    own_indices,
+    shape_of,
+    subscripts,
 )
-from mha_book.notation.latex import render
+from mha_book.notation.expression import all_indices, free_indices, is_plain, key, notation_error
+from mha_book.notation.latex import render_equation
 from mha_book.notation.loops import loops
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind
-from mha_book.notation.simplify import lacking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["Equation", "parse_equations", "run_loops"]
 
 _NO_EINSUM: dict[type, str] = {
-    Add: "terms that are added",
-    Delta: "a Kronecker delta of two free indices",
-    Function: "a function",
-    Power: "a power",
-    Quotient: "a quotient",
-    Softmax: "a softmax",
+    ex.Add: "terms that are added",
+    ex.Delta: "a Kronecker delta of two free indices",
+    ex.Function: "a function",
+    ex.Power: "a power",
+    ex.Quotient: "a quotient",
+    ex.Softmax: "a softmax",
 }
 
 
@@ -58,10 +52,17 @@ class Equation:
     side is no tensor, the equation is an identity between values.
 
     Attributes:
-        text: the source, which errors show.
-        sides: the expressions between the equals signs, with every sum made explicit.
+        text: the source, which errors show; ``latex`` is without the space around it.
+        sides: the expressions between the equals signs, with every sum made explicit; ``left``
+            and ``right`` are the first two.
         free: the free indices, in the order of the left side.
         broadcast: indices that a term of the right side may lack.
+        target: the tensor that the equation defines; None for an identity.
+        is_identity: whether the left side is no tensor, so that the equation defines none.
+        right_sides: what is computed: of an identity all sides, otherwise all but the left.
+        computed: the first of them, which a call computes.
+        operands: the arrays that the equation is computed from, by their Python names.
+        scalars: the named scalars in computed positions of the left side.
 
     Example:
         >>> project = Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")
@@ -96,7 +97,7 @@ class Equation:
 
     @classmethod
     def from_sides(
-        cls, sides: Sequence[Expression], *, broadcast: Sequence[str] = ()
+        cls, sides: Sequence[ex.Expression], *, broadcast: Sequence[str] = ()
     ) -> "Equation":
         """Make an equation of expressions in which every sum is explicit.
 
@@ -105,26 +106,38 @@ class Equation:
             broadcast: indices that a term of the right side may lack.
         """
         equation = cls.__new__(cls)
-        latex = " = ".join(render(side) for side in sides)
-        equation._take(latex, sides, free_indices(sides[0]), broadcast)
+        equation._take(render_equation(sides), sides, free_indices(sides[0]), broadcast)
         return equation
 
     def _take(
-        self, text: str, sides: Sequence[Expression], free: Sequence[str], broadcast: Sequence[str]
+        self,
+        text: str,
+        sides: Sequence[ex.Expression],
+        free: Sequence[str],
+        broadcast: Sequence[str],
     ) -> None:
         """Take the sides; raise ``ValueError`` if they say nothing or define nothing."""
-        self.text = text
-        self.sides: tuple[Expression, ...] = tuple(sides)
+        self.text, self.latex = text, text.strip()
+        self.sides: tuple[ex.Expression, ...] = tuple(sides)
         self.free: tuple[str, ...] = tuple(free)
         self.broadcast: tuple[str, ...] = tuple(broadcast)
+        left = self.left = self.sides[0]
         if len(self.sides) < 2:
             message = "expected an equation, with a left and a right side; got one expression"
-            raise notation_error(message, text, self.left.span)
-        if self.target is not None and len(free_indices(self.target)) != sum(
-            len(index.indices) if isinstance(index, Affine) else 1 for index in self.target.indices
+            raise notation_error(message, text, left.span)
+        self.right = self.sides[1]
+        self.target = left if isinstance(left, ex.Named) else None
+        if self.target is not None and len(free_indices(left)) != sum(
+            len(index.indices) if isinstance(index, ex.Affine) else 1
+            for index in self.target.indices
         ):
-            message = "expected each index of the left side once"
-            raise notation_error(message, text, self.left.span)
+            raise notation_error("expected each index of the left side once", text, left.span)
+        self.is_identity: bool = self.target is None
+        self.right_sides = self.sides if self.is_identity else self.sides[1:]
+        self.computed: ex.Expression = self.right_sides[0]
+        self.operands: dict[str, ex.Named] = operands(self.right_sides)
+        of_left = operands((left,))
+        self.scalars = {name: leaf for name, leaf in of_left.items() if leaf != self.target}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Equation) and self.sides == other.sides
@@ -134,52 +147,6 @@ class Equation:
 
     def __repr__(self) -> str:
         return f"Equation(r{self.latex!r})".replace("\\\\", "\\")
-
-    @property
-    def latex(self) -> str:
-        """The source, without the space around it."""
-        return self.text.strip()
-
-    @property
-    def left(self) -> Expression:
-        """The left side."""
-        return self.sides[0]
-
-    @property
-    def right(self) -> Expression:
-        """The first right side."""
-        return self.sides[1]
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether the left side is no tensor, so that the equation defines none."""
-        return self.target is None
-
-    @property
-    def target(self) -> Named | None:
-        """The tensor that the equation defines; None for an identity."""
-        return self.left if isinstance(self.left, Named) else None
-
-    @property
-    def computed(self) -> Expression:
-        """The expression that a call computes: the first right side, of an identity the left."""
-        return self.left if self.is_identity else self.right
-
-    @property
-    def right_sides(self) -> tuple[Expression, ...]:
-        """The sides that are computed: of an identity all, otherwise all but the left."""
-        return self.sides if self.is_identity else self.sides[1:]
-
-    @property
-    def operands(self) -> dict[str, Named]:
-        """The arrays that the equation is computed from, by their Python names."""
-        return operands(self.right_sides)
-
-    @property
-    def scalars(self) -> dict[str, Named]:
-        """The named scalars in computed positions of the left side, by their Python names."""
-        found = operands(self.sides[:1])
-        return {name: leaf for name, leaf in found.items() if leaf != self.target}
 
     def __call__(
         self,
@@ -240,7 +207,7 @@ class Equation:
 
     def read(
         self,
-        sides: Sequence[Expression],
+        sides: Sequence[ex.Expression],
         mapping: Mapping[str, Any] | None,
         dims: Mapping[str, int] | None,
         arrays: Mapping[str, Any],
@@ -259,7 +226,7 @@ class Equation:
 
     def _check_dims(self, dims: Mapping[str, int], scalars: Sequence[str] = ()) -> None:
         """Raise ``ValueError`` if a size is given that is not of an index, or a named scalar."""
-        indices = set().union(*(all_indices(side) for side in self.sides))
+        indices = all_indices(*self.sides)
         for name in dims:
             if name not in {*indices, *map(key, indices), *scalars}:
                 expected = ", ".join(sorted({*indices, *scalars})) or "none"
@@ -274,10 +241,10 @@ class Equation:
             ValueError: the right side is not one contraction of tensors.
         """
         reason = "no einsum says this alone: "
-        parts = flatten(self.computed)
+        parts = Contraction(self.computed)
         target = () if self.target is None else (self.target,)
         for factor in (*parts.factors, *target):
-            if not isinstance(factor, Named) or not is_plain(factor):
+            if not isinstance(factor, ex.Named) or not is_plain(factor):
                 what = _NO_EINSUM.get(type(factor), "a computed position")
                 raise notation_error(reason + what, self.text, factor.span)
         terms = [own_indices(factor) for factor in parts.factors]
@@ -309,7 +276,7 @@ class Equation:
         scalars = {name: dims[name] for name in dims if name in leaves}
         return scalars, index_sizes(self.sides, {}, dims, self.text)
 
-    def _arrays(self) -> dict[str, Named]:
+    def _arrays(self) -> dict[str, ex.Named]:
         first = {} if self.target is None else {key(self.target.name): self.target}
         return {**first, **self.scalars, **self.operands}
 

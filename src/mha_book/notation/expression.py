@@ -12,37 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from keyword import iskeyword
+from typing import Any
 
-__all__ = [
-    "Add",
-    "Affine",
-    "Delta",
-    "Derivative",
-    "Expression",
-    "Function",
-    "Index",
-    "Leaf",
-    "Named",
-    "Number",
-    "Power",
-    "Product",
-    "Quotient",
-    "Softmax",
-    "Span",
-    "Sum",
-    "Tensor",
-    "all_indices",
-    "children",
-    "free_indices",
-    "fresh",
-    "is_plain",
-    "key",
-    "leaves",
-    "notation_error",
-    "rebuild",
-    "rename",
-    "written_indices",
-]
+__all__ = ["key"]
 
 Span = tuple[int, int] | None
 """Where in the source an expression stands, from the first character to behind the last.
@@ -216,48 +188,44 @@ Expression = Leaf | Product | Add | Quotient | Power | Function | Sum | Softmax
 """Any node."""
 
 
+_BELOW: dict[type, tuple[str, ...]] = {
+    Product: ("factors",),
+    Add: ("terms",),
+    Quotient: ("numerator", "denominator"),
+    Power: ("base",),
+    Function: ("argument",),
+    Softmax: ("argument",),
+    Sum: ("body",),
+}
+
+
 def children(node: Expression) -> tuple[Expression, ...]:
     """Return the expressions directly below a node."""
-    match node:
-        case Product(factors):
-            return factors
-        case Add(terms):
-            return terms
-        case Quotient(numerator, denominator):
-            return numerator, denominator
-        case Power(base):
-            return (base,)
-        case Function(_, argument) | Softmax(argument):
-            return (argument,)
-        case Sum(_, body):
-            return (body,)
-    return ()
+    fields = (getattr(node, name) for name in _BELOW.get(type(node), ()))
+    return tuple(x for field in fields for x in (field if isinstance(field, tuple) else (field,)))
 
 
 def rebuild(node: Expression, transform: Callable[[Expression], Expression]) -> Expression:
     """Return the node with ``transform`` applied to each expression directly below it."""
-    match node:
-        case Product(factors):
-            return replace(node, factors=tuple(transform(factor) for factor in factors))
-        case Add(terms):
-            return replace(node, terms=tuple(transform(term) for term in terms))
-        case Quotient(numerator, denominator):
-            return replace(node, numerator=transform(numerator), denominator=transform(denominator))
-        case Power(base):
-            return replace(node, base=transform(base))
-        case Function(_, argument) | Softmax(argument):
-            return replace(node, argument=transform(argument))
-        case Sum(_, body):
-            return replace(node, body=transform(body))
-    return node
+    changed: dict[str, Any] = {}
+    for name in _BELOW.get(type(node), ()):
+        field = getattr(node, name)
+        changed[name] = (
+            tuple(map(transform, field)) if isinstance(field, tuple) else transform(field)
+        )
+    return replace(node, **changed) if changed else node
 
 
-def leaves(node: Expression) -> Iterator[Leaf]:
-    """Yield the leaves from left to right."""
-    if isinstance(node, Leaf):
-        yield node
+def walk(node: Expression) -> Iterator[Expression]:
+    """Yield the expression and everything below it, from left to right."""
+    yield node
     for child in children(node):
-        yield from leaves(child)
+        yield from walk(child)
+
+
+def leaves(*nodes: Expression) -> Iterator[Leaf]:
+    """Yield the leaves of some expressions from left to right."""
+    return (n for node in nodes for n in walk(node) if isinstance(n, Leaf))
 
 
 def written_indices(node: Expression) -> tuple[str, ...]:
@@ -284,10 +252,14 @@ def free_indices(node: Expression) -> tuple[str, ...]:
     return tuple(index for index in found if index not in bound)
 
 
-def all_indices(node: Expression) -> set[str]:
-    """Return every index that stands anywhere in the expression, bound or free."""
-    found = set(written_indices(node)).union(*(all_indices(child) for child in children(node)))
-    return found | {node.index, node.bound} if isinstance(node, Softmax) else found
+def all_indices(*nodes: Expression) -> set[str]:
+    """Return every index that stands anywhere in some expressions, bound or free."""
+    found: set[str] = set()
+    for node in (n for each in nodes for n in walk(each)):
+        found.update(written_indices(node))
+        if isinstance(node, Softmax):
+            found |= {node.index, node.bound}
+    return found
 
 
 def fresh(index: str, taken: set[str] | frozenset[str]) -> str:
@@ -371,21 +343,10 @@ def key(name: str) -> str:
 _WIDTH = 96  # characters of a line that an error shows
 
 
-def notation_error(message: str, source: str, span: Span = None) -> ValueError:
-    """Return a ``ValueError`` that shows the line of the source and marks the span with carets.
-
-    Args:
-        message: what was found and what was expected.
-        source: the whole LaTeX.
-        span: from the first character meant to behind the last; None where nothing is known,
-            then the first character is marked.
-
-    Example:
-        >>> print(notation_error("expected an index, found '2'", "A^{i2}", (4, 5)))
-        expected an index, found '2'
-          A^{i2}
-              ^
-    """
+def notation_error(message: str, source: str | None, span: Span = None) -> ValueError:
+    """Return a ``ValueError`` that shows the line of the source and marks the span with carets."""
+    if source is None:  # several equations, of which none is at fault alone
+        return ValueError(message)
     start, end = span or (0, 1)
     start = min(max(start, 0), len(source))
     first = source.rfind("\n", 0, start) + 1

@@ -8,48 +8,23 @@ and an implied sum without its sign where the rules put it back at the same plac
 from collections.abc import Sequence
 from fractions import Fraction
 
-from mha_book.notation.expression import (
-    Add,
-    Affine,
-    Delta,
-    Derivative,
-    Expression,
-    Function,
-    Index,
-    Number,
-    Power,
-    Product,
-    Quotient,
-    Softmax,
-    Sum,
-    Tensor,
-    free_indices,
-    rebuild,
-    rename,
-)
+import mha_book.notation.expression as ex
+from mha_book.notation.expression import free_indices, rebuild, rename
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind, recognize_softmax
 
-__all__ = ["render", "render_equation", "render_indices"]
+__all__: list[str] = []
 
 
-def render(expression: Expression) -> str:
-    r"""Return the LaTeX of an expression; implied sums stay implied.
-
-    Example:
-        >>> render(Product((Tensor("X", ("i", "b")), Tensor("W_Q", ("h", "b", "a")))))
-        'X^{ib} W_Q^{hba}'
-    """
+def render(expression: ex.Expression) -> str:
+    """Return the LaTeX of an expression; implied sums stay implied."""
     return _terms(expression)
 
 
-def render_equation(sides: Sequence[Expression]) -> str:
-    r"""Return the LaTeX of an equation; the index rules read the same equation from it.
+def render_equation(sides: Sequence[ex.Expression]) -> str:
+    """Return the LaTeX of an equation; the index rules read the same equation from it.
 
     Sums that the rules would put elsewhere are written out.
-
-    Args:
-        sides: the left side and one or more right sides, with every sum a node.
     """
     short = " = ".join(map(render, sides))
     try:
@@ -64,28 +39,28 @@ def render_equation(sides: Sequence[Expression]) -> str:
     return short if same else " = ".join(render(_write_sums(side)) for side in sides)
 
 
-def _plain(node: Expression) -> Expression:
+def _plain(node: ex.Expression) -> ex.Expression:
     """Return the expression with all sums as if implied, and one for each index."""
     node = rebuild(node, _plain)
-    if not isinstance(node, Sum):
+    if not isinstance(node, ex.Sum):
         return node
     inner = node.body
     indices = node.indices
-    while isinstance(inner, Sum):
+    while isinstance(inner, ex.Sum):
         indices, inner = indices + inner.indices, inner.body
-    return Sum(tuple(sorted(indices)), inner)
+    return ex.Sum(tuple(sorted(indices)), inner)
 
 
-def _write_sums(node: Expression) -> Expression:
+def _write_sums(node: ex.Expression) -> ex.Expression:
     node = rebuild(node, _write_sums)
-    return Sum(node.indices, node.body, True, node.span) if isinstance(node, Sum) else node
+    return ex.Sum(node.indices, node.body, True, node.span) if isinstance(node, ex.Sum) else node
 
 
-def render_indices(indices: Sequence[Index]) -> str:
+def render_indices(indices: Sequence[ex.Index]) -> str:
     """Return the indices as they stand in an upper group, without the group."""
     text = ""
     for index in indices:
-        piece = _affine(index) if isinstance(index, Affine) else index
+        piece = _affine(index) if isinstance(index, ex.Affine) else index
         text += " " * (_ends_command(text) and piece[0].isalpha()) + piece
     return text
 
@@ -95,7 +70,7 @@ def _ends_command(text: str) -> bool:
     return text[text.rfind("\\") + 1 :].isalpha() and "\\" in text
 
 
-def _affine(index: Affine) -> str:
+def _affine(index: ex.Affine) -> str:
     if index.offset == 0 and [factor for factor, _ in index.terms] == [1]:
         return index.terms[0][1]
     pieces: list[str] = []
@@ -119,41 +94,41 @@ def _number(value: Fraction) -> str:
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
-def _terms(node: Expression) -> str:
+def _terms(node: ex.Expression) -> str:
     """An expression as it may stand between brackets."""
-    if not isinstance(node, Add):
+    if not isinstance(node, ex.Add):
         negative, text = _term(node)
         return f"-{text}" if negative else text
     text = ""
     for term in node.terms:
-        negative, piece = (False, _bracket(term)) if isinstance(term, Add) else _term(term)
+        negative, piece = (False, _bracket(term)) if isinstance(term, ex.Add) else _term(term)
         sign = "-" if negative else "+"
         text += f" {sign} {piece}" if text else f"{sign}{piece}".removeprefix("+")
     return text
 
 
-def _bracket(node: Expression) -> str:
+def _bracket(node: ex.Expression) -> str:
     return rf"\left({_terms(node)}\right)"
 
 
-def _term(node: Expression) -> tuple[bool, str]:
+def _term(node: ex.Expression) -> tuple[bool, str]:
     """Return whether a minus stands before the term, and the term behind it."""
     match node:
-        case Number(value):
+        case ex.Number(value):
             return value < 0, _number(abs(value))
-        case Sum(_, Product() as body, False):
+        case ex.Sum(_, ex.Product() as body, False):
             return _term(body)
-        case Product((Number(value), *others)) if value < 0:
-            bare = len(others) == 1 and isinstance(others[0], Product)  # -(a b) would be -a b
-            if value == -1 and others and not bare and not isinstance(others[0], Number):
+        case ex.Product((ex.Number(value), *others)) if value < 0:
+            bare = len(others) == 1 and isinstance(others[0], ex.Product)  # -(a b) would be -a b
+            if value == -1 and others and not bare and not isinstance(others[0], ex.Number):
                 return True, _factors(others)
-            return True, _factors([Number(-value), *others])
-        case Product(factors):
+            return True, _factors([ex.Number(-value), *others])
+        case ex.Product(factors):
             return False, _factors(factors)
     return False, _factor(node, last=True)
 
 
-def _factors(factors: Sequence[Expression]) -> str:
+def _factors(factors: Sequence[ex.Expression]) -> str:
     text = ""
     for number, factor in enumerate(factors):
         piece = _factor(factor, last=number == len(factors) - 1)
@@ -166,47 +141,47 @@ def _factors(factors: Sequence[Expression]) -> str:
     return text
 
 
-def _is_word(node: Expression) -> bool:
+def _is_word(node: ex.Expression) -> bool:
     """Whether a bracket behind it would read as its argument."""
     words = (r"\text", r"\mathrm", r"\operatorname")
-    return isinstance(node, Tensor) and not node.indices and node.name.startswith(words)
+    return isinstance(node, ex.Tensor) and not node.indices and node.name.startswith(words)
 
 
-def _factor(node: Expression, *, last: bool) -> str:
+def _factor(node: ex.Expression, *, last: bool) -> str:
     """A factor of a product; the last may be open to the right."""
     match node:
-        case Number(value):
+        case ex.Number(value):
             return _number(value) if value >= 0 else _bracket(node)
-        case Tensor(name, indices):
+        case ex.Tensor(name, indices):
             return name + _upper(render_indices(indices)) if indices else name
-        case Derivative(upper, lower):
+        case ex.Derivative(upper, lower):
             above, below = _factor(upper, last=True), _factor(lower, last=True)
             return rf"\frac{{\partial {above}}}{{\partial {below}}}"
-        case Delta(first, second):
+        case ex.Delta(first, second):
             return rf"\delta{_upper(render_indices((first, second)))}"
-        case Quotient(numerator, denominator):
+        case ex.Quotient(numerator, denominator):
             return rf"\frac{{{_terms(numerator)}}}{{{_terms(_write_sums(denominator))}}}"
-        case Power(base, exponent):
+        case ex.Power(base, exponent):
             base = _write_sums(base)
-            simple = isinstance(base, Tensor) and not base.indices and not _is_word(base)
+            simple = isinstance(base, ex.Tensor) and not base.indices and not _is_word(base)
             text = _factor(base, last=True) if simple else _bracket(base)
             return f"{text}^{{{exponent}}}"
-        case Function("sqrt", argument):
+        case ex.Function("sqrt", argument):
             return rf"\sqrt{{{_terms(_write_sums(argument))}}}"
-        case Function(name, argument):
+        case ex.Function(name, argument):
             argument = _write_sums(argument)
-            short = last and isinstance(argument, Tensor | Sum)
+            short = last and isinstance(argument, ex.Tensor | ex.Sum)
             inner = " " + _factor(argument, last=True) if short else _bracket(argument)
             return rf"\{name}{inner}"
-        case Softmax(argument, index, bound):
-            total = Sum((bound,), Function("exp", rename(argument, {index: bound})), True)
-            return _factor(Quotient(Function("exp", argument), total), last=True)
-        case Sum(indices, body, True):
+        case ex.Softmax(argument, index, bound):
+            total = ex.Sum((bound,), ex.Function("exp", rename(argument, {index: bound})), True)
+            return _factor(ex.Quotient(ex.Function("exp", argument), total), last=True)
+        case ex.Sum(indices, body, True):
             if not last:
                 return _bracket(node)
-            negative, text = (True, "") if isinstance(body, Add) else _term(body)
+            negative, text = (True, "") if isinstance(body, ex.Add) else _term(body)
             return rf"\sum_{{{render_indices(indices)}}} {_bracket(body) if negative else text}"
-        case Sum(_, body):
+        case ex.Sum(_, body):
             return _factor(body, last=last)
     return _bracket(node)
 

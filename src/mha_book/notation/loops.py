@@ -5,63 +5,25 @@ an equation says, spelled out. It is slow, and what everything faster is compare
 """
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from keyword import iskeyword
 
-from mha_book._checks import check
-from mha_book.notation.contraction import signed
-from mha_book.notation.dimensions import operands
-from mha_book.notation.expression import (
-    Add,
-    Delta,
-    Derivative,
-    Expression,
-    Function,
-    Index,
-    Named,
-    Number,
-    Power,
-    Product,
-    Quotient,
-    Softmax,
-    Sum,
-    Tensor,
-    all_indices,
-    fresh,
-    key,
-    rename,
-)
+import mha_book.notation.expression as ex
+from mha_book.notation.evaluate import operands, signed
+from mha_book.notation.expression import all_indices, fresh, key, rename
 
-__all__ = ["loops"]
+__all__: list[str] = []
 
 _SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
 
 
 def loops(
-    side: Expression, left: Named | None, free: Sequence[str], title: str
+    side: ex.Expression, left: ex.Named | None, free: Sequence[str], title: str
 ) -> tuple[str, dict[str, str]]:
-    """Write a function that computes one side of an equation.
-
-    Args:
-        side: what is computed.
-        left: the tensor that the equation defines, or None.
-        free: the indices of the result, in the order of its axes, where there is no such tensor.
-        title: what the comment above it says.
-
-    Raises:
-        ValueError: a tree built by hand has a name that is no Python identifier, a function that
-            is none of the notation, or a number that is none.
-
-    Returns:
-        The source, and for each index that no array has as an axis the argument that is its size.
-    """
+    """Write a function that computes one side of an equation."""
     leaves = operands([side])
-    for leaf in leaves.values():
-        _python(leaf.name)
-    target = left if left is not None else Tensor("result", tuple(free))
+    target = left if left is not None else ex.Tensor("result", tuple(free))
     scalars = [name for name in operands([target]) if name != key(target.name)]
     arguments = list(dict.fromkeys([*leaves, *scalars]))
-    function = f"compute_{_python(target.name)}"
+    function = f"compute_{key(target.name)}"
     writer = _Writer([side, target], [*arguments, function])
     result = writer.free(key(target.name))
     if target.indices:
@@ -84,47 +46,30 @@ def loops(
     return "\n".join([*told, head, *lines, *writer.lines, ""]), extra
 
 
-_FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sin", "cos")
-
-
-def _python(name: str) -> str:
-    """Return the Python name of a name; the source is run, so that it may be nothing else."""
-    written = key(name)
-    is_name = written.isidentifier() and not iskeyword(written)
-    check(is_name, "name", "one whose Python form is an identifier", repr(name))
-    return written
-
-
-def _number(value: object) -> str:
-    is_number = isinstance(value, int | Fraction) and not isinstance(value, bool)
-    check(is_number, "number", "an integer or a fraction", repr(value))
-    return str(value)
-
-
 def _name_of(value: int | str) -> str:
     """Write a number, or the Python name of one."""
-    return _python(value) if isinstance(value, str) else _number(value)
+    return key(value) if isinstance(value, str) else str(value)
 
 
 class _Writer:
     """Writes the statements of one function."""
 
-    def __init__(self, sides: Sequence[Expression], taken: Sequence[str]) -> None:
+    def __init__(self, sides: Sequence[ex.Expression], taken: Sequence[str]) -> None:
         self.lines: list[str] = []
         self.depth = 1
         self.taken = {*taken, "np", "math", "range"}
         self.measured: set[str] = set()
         self.indices: dict[str, str] = {}
         self.sizes: dict[str, str] = {}
-        self.everywhere = set().union(*(all_indices(side) for side in sides))
+        self.everywhere = all_indices(*sides)
         for index in sorted(self.everywhere):
             self.index(index)
-            self.sizes[index] = self.free(f"size_{_python(index)}")
+            self.sizes[index] = self.free(f"size_{key(index)}")
 
     def index(self, index: str) -> str:
         """Return the loop variable of an index: its name, where no array has it."""
         if index not in self.indices:
-            self.indices[index] = self.free(_python(index))
+            self.indices[index] = self.free(key(index))
         return self.indices[index]
 
     def size(self, index: str) -> str:
@@ -152,7 +97,7 @@ class _Writer:
         self.write(f"for {self.index(index)} in range({self.size(size_of or index)}):")
         self.depth += 1
 
-    def position(self, index: Index) -> str:
+    def position(self, index: ex.Index) -> str:
         """Write an index as a subscript."""
         if isinstance(index, str):
             return self.index(index)
@@ -162,7 +107,7 @@ class _Writer:
         ]
         return " + ".join(terms + ([] if index.offset == 0 else [_name_of(index.offset)]))
 
-    def extent(self, index: Index) -> str:
+    def extent(self, index: ex.Index) -> str:
         """Write the size of an axis of the result; of a computed position the least it needs."""
         if isinstance(index, str):
             return self.size(index)
@@ -172,7 +117,7 @@ class _Writer:
         ones = [str(1 - len(last))] if len(last) != 1 else []
         return " + ".join([*terms, *last, *ones, *offset])
 
-    def measure(self, leaves: Mapping[str, Named]) -> tuple[list[str], list[str]]:
+    def measure(self, leaves: Mapping[str, ex.Named]) -> tuple[list[str], list[str]]:
         """Write where the sizes of loops come from; return that, and the indices no array has."""
         missing = [index for index in self.sizes if index in self.measured]
         lines = []
@@ -184,78 +129,73 @@ class _Writer:
                 missing = [index for index in missing if index not in found]
         return lines, missing
 
-    _SUM, _TERM, _FACTOR, _POWER, _ATOM = range(1, 6)  # how tightly a piece of Python binds
-
-    def leaf(self, leaf: Named) -> str:
+    def leaf(self, leaf: ex.Named) -> str:
         """Write a named array at the current indices."""
-        name = _python(leaf.name)
+        name = key(leaf.name)
         if not leaf.indices:
             return name
         return f"{name}[{', '.join(self.position(index) for index in leaf.indices)}]"
 
-    def expression(self, node: Expression, scope: frozenset[str]) -> tuple[str, int]:
+    def expression(self, node: ex.Expression, scope: frozenset[str]) -> tuple[str, int]:
         """Write what an expression needs before it; return it, and how tightly it binds."""
         match node:
-            case Number(value):
-                written = _number(value)
+            case ex.Number(value):
                 whole = value.denominator == 1
-                return written.replace("/", " / "), _ATOM if whole and value >= 0 else _TERM
-            case Tensor() | Derivative():
+                return str(value).replace("/", " / "), _ATOM if whole and value >= 0 else _TERM
+            case ex.Tensor() | ex.Derivative():
                 return self.leaf(node), _ATOM
-            case Delta(first, second):
+            case ex.Delta(first, second):
                 return f"(1.0 if {self.index(first)} == {self.index(second)} else 0.0)", _ATOM
-            case Product(factors):
+            case ex.Product(factors):
                 minus, rest = signed(node)
                 if minus:
                     return f"-{self.operand(rest, _TERM, scope)}", _TERM
                 return " * ".join(self.operand(factor, _FACTOR, scope) for factor in factors), _TERM
-            case Add(terms):
+            case ex.Add(terms):
                 text = ""
                 for term in terms:
                     minus, rest = signed(term)
                     sign = ("-" if minus else "") if not text else (" - " if minus else " + ")
                     text += sign + self.operand(rest, _TERM, scope)
                 return text, _SUM
-            case Quotient(numerator, denominator):
+            case ex.Quotient(numerator, denominator):
                 above = self.operand(numerator, _TERM, scope)
                 return f"{above} / {self.operand(denominator, _FACTOR, scope)}", _TERM
-            case Power(base, exponent):
-                _number(exponent)
+            case ex.Power(base, exponent):
                 power = str(exponent) if exponent.denominator == 1 else str(float(exponent))
                 written = self.operand(base, _ATOM, scope)
                 if not all_indices(base) and exponent.denominator != 1:
                     return f"math.pow({written}, {power})", _ATOM  # Python's root may be complex
-                is_small = isinstance(base, Number | Named) and abs(exponent) < 10
+                is_small = isinstance(base, ex.Number | ex.Named) and abs(exponent) < 10
                 if not is_small and not all_indices(base):
                     written = f"float({written})"  # Python's integers grow without end
                 return f"{written} ** {power}", _POWER
-            case Function(name, argument):
-                check(name in _FUNCTIONS, "function", f"one of {', '.join(_FUNCTIONS)}", repr(name))
+            case ex.Function(name, argument):
                 return f"math.{name}({self.operand(argument, 0, scope)})", _ATOM
-            case Softmax(argument, index, bound):
+            case ex.Softmax(argument, index, bound):
                 return self.softmax(argument, index, bound, scope)
-            case Sum(indices, body):
+            case ex.Sum(indices, body):
                 return self.sum(indices, body, scope, {}), _ATOM
         raise AssertionError(node)
 
-    def operand(self, child: Expression, binds: int, scope: frozenset[str]) -> str:
+    def operand(self, child: ex.Expression, binds: int, scope: frozenset[str]) -> str:
         """Write an expression, in brackets where it binds less tightly than it has to."""
         text, own = self.expression(child, scope)
         return text if own >= binds else f"({text})"
 
     def softmax(
-        self, argument: Expression, index: str, bound: str, scope: frozenset[str]
+        self, argument: ex.Expression, index: str, bound: str, scope: frozenset[str]
     ) -> tuple[str, int]:
         """Write the quotient that a softmax stands for."""
-        below = Function("exp", rename(argument, {index: bound}))
+        below = ex.Function("exp", rename(argument, {index: bound}))
         total = self.sum((bound,), below, scope, {bound: index})
-        above, _ = self.expression(Function("exp", argument), scope)
+        above, _ = self.expression(ex.Function("exp", argument), scope)
         return f"{above} / {total}", _TERM
 
     def sum(
         self,
         indices: Sequence[str],
-        body: Expression,
+        body: ex.Expression,
         scope: frozenset[str],
         size_of: Mapping[str, str],
     ) -> str:

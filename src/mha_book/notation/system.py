@@ -11,27 +11,29 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from mha_book.notation.derivative import gradient
+import mha_book.notation.expression as ex
+from mha_book.notation.derivative import gradient, lacking, simplify, spread
 from mha_book.notation.equation import Equation, parse_equations
-from mha_book.notation.expression import (
-    Add,
-    Derivative,
-    Expression,
-    Named,
-    Tensor,
-    all_indices,
-    free_indices,
-    is_plain,
-    key,
-    rename,
-)
-from mha_book.notation.simplify import lacking, simplify, spread
+from mha_book.notation.evaluate import collect, index_sizes
+from mha_book.notation.expression import all_indices, free_indices, is_plain, key, rename
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+import re
 
-__all__ = ["System"]
+import jax.numpy as jnp
+from jax import Array
 
+from mha_book._checks import check, check_flag, check_rank
+
+__all__ = [
+    "System",
+    "cached_elements",
+    "decode_flops",
+    "layer_arrays",
+    "multi_head_layer",
+    "replace_equations",
+]
 
 _WIDTH_OF_HEADS = {"d_k": "a"}
 """The named scalars that are sizes, unless others are given: ``d_k`` is the size of ``a``."""
@@ -39,7 +41,7 @@ _WIDTH_OF_HEADS = {"d_k": "a"}
 
 def _name_of(equation: Equation) -> str:
     """Return the Python name of what an equation defines."""
-    if not isinstance(equation.left, Named):
+    if not isinstance(equation.left, ex.Named):
         raise ValueError(f"expected a tensor on the left side, got {equation.latex}")
     return key(equation.left.name)
 
@@ -57,72 +59,36 @@ def _in_order(equations: Sequence[Equation]) -> dict[str, Equation]:
             )
         defined[name] = equation
         for leaf in (equation.left, *equation.operands.values()):
-            assert isinstance(leaf, Named)
+            assert isinstance(leaf, ex.Named)
             rank, place = axes.setdefault(key(leaf.name), (len(leaf.indices), equation.latex))
             if rank != len(leaf.indices):
                 raise ValueError(
                     f"{leaf.name}: expected {rank} indices as in {place}, "
                     f"got {len(leaf.indices)} in {equation.latex}"
                 )
-    uses = {name: defined.keys() & e.operands.keys() for name, e in defined.items()}
     found: dict[str, Equation] = {}
-    while len(found) < len(defined):
-        ready = (name for name in defined if name not in found and uses[name] <= found.keys())
-        name = next(ready, "")
-        if not name:
+
+    def put(name: str, above: tuple[str, ...] = ()) -> None:
+        if name in above:
+            circle = " uses ".join((*above[above.index(name) :], name))
             raise ValueError(
-                "expected equations that can be run one after another, got a circle: "
-                + " uses ".join(
-                    _circle({n: uses[n] - found.keys() for n in uses if n not in found})
-                )
+                f"expected equations that can be run one after another, got a circle: {circle}"
             )
-        found[name] = defined[name]
+        if name in defined and name not in found:
+            for used in defined[name].operands:
+                put(used, (*above, name))
+            found[name] = defined[name]
+
+    for name in defined:
+        put(name)
     return found
-
-
-def _circle(uses: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return names of which each uses the next, the last the same as the first."""
-    walk = [next(iter(uses))]
-    while walk.count(walk[-1]) == 1:
-        walk.append(min(uses[walk[-1]]))
-    return walk[walk.index(walk[-1]) :]
-
-
-class _Sizes:
-    """The sizes of the indices of a system, read off its arrays as they come."""
-
-    def __init__(self, dims: Mapping[str, int] | None = None) -> None:
-        self.known = dict(dims or {})
-        self._source = dict.fromkeys(self.known, "dims")
-
-    def read(self, leaf: Named, array: Any) -> None:
-        """Take the sizes of an array's axes; raise where an index has another already."""
-        shape = np.shape(array)
-        for index, size in zip(leaf.indices, shape, strict=False):
-            if not isinstance(index, str):
-                continue
-            if self.known.setdefault(index, size) != size:
-                raise ValueError(
-                    f"index {index}: expected {self.known[index]} as in {self._source[index]}, "
-                    f"got {size} in {leaf.name}, shape {shape}: a letter has one size in a system"
-                )
-            self._source.setdefault(index, leaf.name)
-
-    def of(self, index: str, scalar: str) -> int:
-        """Return the size of an index, which a named scalar stands for."""
-        if index not in self.known:
-            raise ValueError(
-                f"{scalar}: expected its value, or an array that has the index {index}"
-            )
-        return self.known[index]
 
 
 def _within(equation: Equation, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of those indices that the equation has, j' as for j."""
-    own = set().union(*(all_indices(side) for side in equation.sides))
-    plain = {index: index.rstrip("'") for index in own if index not in sizes}
-    found = {index: size for index, size in sizes.items() if index in own}
-    return found | {index: sizes[letter] for index, letter in plain.items() if letter in sizes}
+    own = all_indices(*equation.sides)
+    found = {index: sizes.get(index, sizes.get(index.rstrip("'"))) for index in own}
+    return {index: size for index, size in found.items() if size is not None}
 
 
 class System:
@@ -136,7 +102,6 @@ class System:
         names: the Python names of those that the equations define, in their order.
         outputs: those among them that no equation uses.
         scalars: named scalars that are sizes: the Python name of the scalar and the index.
-        loss: the name of the loss in the derivatives.
 
     Example:
         >>> import jax.numpy as jnp
@@ -154,7 +119,6 @@ class System:
         equations: Iterable[Equation | str],
         *,
         scalars: Mapping[str, str] = _WIDTH_OF_HEADS,
-        loss: str = "L",
     ) -> None:
         """Put the equations in order.
 
@@ -162,7 +126,6 @@ class System:
             equations: each with a tensor or a derivative on its left.
             scalars: named scalars that are the size of an index, where both occur: they need not
                 be given. By default ``d_k`` is the size of ``a``.
-            loss: the name of the loss in the derivatives.
 
         Raises:
             ValueError: an equation defines no tensor, two define the same, a tensor has two
@@ -175,7 +138,7 @@ class System:
         self.equations: tuple[Equation, ...] = tuple(defined.values())
         self.names: tuple[str, ...] = tuple(defined)
         used = dict.fromkeys(name for equation in self.equations for name in equation.operands)
-        letters = set().union(*(all_indices(side) for e in self.equations for side in e.sides))
+        letters = all_indices(*(side for e in self.equations for side in e.sides))
         self.scalars: dict[str, str] = {
             key(name): index
             for name, index in scalars.items()
@@ -184,7 +147,6 @@ class System:
         taken = {*defined, *self.scalars}
         self.inputs: tuple[str, ...] = tuple(name for name in used if name not in taken)
         self.outputs: tuple[str, ...] = tuple(name for name in self.names if name not in used)
-        self.loss = loss
 
     @classmethod
     def parse(
@@ -193,7 +155,6 @@ class System:
         *,
         broadcast: Sequence[str] = (),
         scalars: Mapping[str, str] = _WIDTH_OF_HEADS,
-        loss: str = "L",
     ) -> "System":
         r"""Read the equations of one piece of LaTeX, one to a row or with commas between.
 
@@ -201,13 +162,12 @@ class System:
             latex: the equations.
             broadcast: indices that a term may lack in any of them, such as those of a bias.
             scalars: see the class.
-            loss: see the class.
 
         Raises:
             ValueError: an equation cannot be read, or they make no system.
         """
         found = parse_equations(latex, broadcast=broadcast)
-        return cls(found, scalars=scalars, loss=loss)
+        return cls(found, scalars=scalars)
 
     def __call__(
         self,
@@ -235,26 +195,35 @@ class System:
         """
         wanted = self.names if outputs is None else tuple(key(name) for name in outputs)
         needed = self.needed(wanted)
-        values = self._given(mapping, arrays, needed)
-        sizes = self._sizes(values, dims)
+        values, sizes = self._read(needed, mapping, dims, arrays)
         for equation in needed:
-            names = equation.operands
-            own = {name: values[name] for name in names if name in values}
-            own |= {name: sizes.of(self.scalars[name], name) for name in names if name not in own}
-            result = equation(own, dims=_within(equation, sizes.known))
-            values[_name_of(equation)] = result
-            assert isinstance(equation.left, Named)
-            sizes.read(equation.left, result)
+            own = {name: values[name] for name in equation.operands}
+            values[_name_of(equation)] = equation(own, dims=_within(equation, sizes))
         return {name: values[name] for name in wanted}
 
-    def _sizes(self, values: Mapping[str, Any], dims: Mapping[str, int] | None) -> _Sizes:
-        """Read the sizes of indices off the arrays that there are."""
-        sizes = _Sizes(dims)
-        for equation in self.equations:
-            for name, leaf in equation.operands.items():
-                if name in values:
-                    sizes.read(leaf, values[name])
-        return sizes
+    def _read(
+        self,
+        needed: Sequence[Equation],
+        mapping: Mapping[str, Any] | None,
+        dims: Mapping[str, int] | None,
+        arrays: Mapping[str, Any],
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """Return the arrays and scalars that some equations need, and the size of each index."""
+        leaves = {name: leaf for e in needed for name, leaf in e.operands.items()}
+        required = {name: leaf for name, leaf in leaves.items() if name in self.inputs}
+        values = collect(
+            required, [*self.inputs, *self.scalars], mapping, arrays, None, jnp.asarray
+        )
+        shapes = {name: np.shape(array) for name, array in values.items()}
+        sides = [side for equation in needed for side in equation.sides]
+        sizes = index_sizes(sides, shapes, dims or {}, None)
+        for name, index in self.scalars.items():
+            if name in leaves and name not in values:
+                if index not in (known := {**(dims or {}), **sizes}):
+                    message = f"{name}: expected its value, or an array that has the index {index}"
+                    raise ValueError(message)
+                values[name] = known[index]
+        return values, sizes
 
     def needed(self, outputs: Sequence[str]) -> tuple[Equation, ...]:
         """Return the equations that the tensors with these names need, in order."""
@@ -267,26 +236,6 @@ class System:
                 names |= equation.operands.keys()
                 found.append(equation)
         return tuple(reversed(found))
-
-    def _given(
-        self,
-        mapping: Mapping[str, Any] | None,
-        arrays: Mapping[str, Any],
-        needed: Sequence[Equation],
-    ) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for name, value in [*(mapping or {}).items(), *arrays.items()]:
-            if key(name) in self.names:
-                raise ValueError(f"{name}: expected inputs alone, got a tensor that is computed")
-            if key(name) not in self.inputs and key(name) not in self.scalars:
-                raise ValueError(f"{name}: expected one of {', '.join(self.inputs)}")
-            values[key(name)] = value
-        for equation in needed:
-            for name, leaf in equation.operands.items():
-                if name in self.inputs and name not in values:
-                    axes = ", ".join(map(str, leaf.indices))
-                    raise ValueError(f"{name}: missing, expected an array with axes ({axes})")
-        return values
 
     def backward(self, output: str | None = None, *, wrt: Sequence[str] | None = None) -> "System":
         r"""Derive the backward pass.
@@ -308,8 +257,8 @@ class System:
         inputs = [name for name in self.inputs if name in reached] if wrt is None else wrt
         if unknown := [name for name in inputs if key(name) not in self.inputs]:
             raise ValueError(f"wrt: expected some of {', '.join(self.inputs)}, got {unknown}")
-        found = _derive(self.equations, end, [key(name) for name in inputs], self.loss)
-        return System(found, scalars=self.scalars, loss=self.loss)
+        found = _derive(self.needed((end,)), end, [key(name) for name in inputs])
+        return System(found, scalars=self.scalars)
 
     def _output(self, output: str | None) -> str:
         if output is None and len(self.outputs) != 1:
@@ -344,15 +293,14 @@ class System:
         end = self._output(output)
         backward = self.backward(end, wrt=wrt)
         path = self.needed((end,))
-        values: dict[str, Any] = {**self._given(mapping, arrays, path)}
+        values, sizes = self._read(path, mapping, dims, arrays)
         values |= self(values, outputs=[_name_of(equation) for equation in path], dims=dims)
-        sizes = self._sizes(values, dims).known
 
         def pull(cotangent: Any) -> dict[str, jax.Array]:
             known = (*backward.inputs, *backward.scalars)
             given = {name: values[name] for name in known if name in values}
-            given[key(f"d{self.loss}/d{end}")] = cotangent
-            ends = {n: key(f"d{self.loss}/d{n}") for n in self.inputs}
+            given[key(f"dL/d{end}")] = cotangent
+            ends = {n: key(f"dL/d{n}") for n in self.inputs}
             found = backward(
                 given, outputs=[e for e in ends.values() if e in backward.names], dims=sizes
             )
@@ -377,9 +325,9 @@ class System:
             >>> System(["y^d = W^{bd} x^b"]).parameters(["W"], b=3, d=5)
             {'W': 15}
         """
-        leaves: dict[str, Named] = {}
+        leaves: dict[str, ex.Named] = {}
         for equation in self.equations:
-            assert isinstance(equation.left, Named)
+            assert isinstance(equation.left, ex.Named)
             for name, leaf in {_name_of(equation): equation.left, **equation.operands}.items():
                 leaves.setdefault(name, leaf)
         found = {}
@@ -434,18 +382,20 @@ class System:
 # The backward pass.
 
 
-def _derive(
-    equations: Sequence[Equation], output: str, wrt: Collection[str], loss: str
-) -> list[Equation]:
+def _derive(equations: Sequence[Equation], output: str, wrt: Collection[str]) -> list[Equation]:
     """Return the equations of the derivatives of a loss, in the order in which they can run.
 
     There is one for each input in ``wrt``, and for each tensor between them and the output, by
     which the derivative of the loss is given.
     """
-    path = _between(equations, output, wrt)
+    reached, path = set(wrt), []
+    for equation in equations:
+        if reached & equation.operands.keys():
+            reached.add(_name_of(equation))
+            path.append(equation)
     defined = {_name_of(equation): equation.left for equation in path}
     wanted = {*wrt, *defined}
-    parts: dict[str, list[tuple[Derivative, Expression]]] = {}
+    parts: dict[str, list[tuple[ex.Derivative, ex.Expression]]] = {}
     users = {name: [e for e in path if name in e.operands] for name in wanted}
     idle = [name for name in wrt if not users[name]]
     if idle:
@@ -455,41 +405,217 @@ def _derive(
         for name in equation.operands:
             if name not in wanted:
                 continue
-            parts.setdefault(name, []).append(
-                gradient(equation.left, equation.right, name, loss=loss)
-            )
+            parts.setdefault(name, []).append(gradient(equation.left, equation.right, name))
             if users[name][0] is equation:  # no equation before this one adds to it
                 found.append(_added(parts[name][::-1], defined.get(name)))
     return found
 
 
-def _between(equations: Sequence[Equation], output: str, wrt: Collection[str]) -> list[Equation]:
-    """Return the equations that lie between the inputs and the output."""
-    reached = set(wrt)
-    forward = []
-    for equation in equations:
-        if reached & equation.operands.keys():
-            reached.add(_name_of(equation))
-            forward.append(equation)
-    needed = {output}
-    path: list[Equation] = []
-    for equation in reversed(forward):
-        if _name_of(equation) in needed:
-            needed |= equation.operands.keys()
-            path.insert(0, equation)
-    return path
-
-
-def _added(parts: Sequence[tuple[Derivative, Expression]], left: Expression | None) -> Equation:
+def _added(
+    parts: Sequence[tuple[ex.Derivative, ex.Expression]], left: ex.Expression | None
+) -> Equation:
     """Add the contributions, with the indices of the tensor's own equation where it has one."""
     derivative = parts[0][0]
     lower = derivative.lower
-    if isinstance(left, Tensor) and is_plain(left):
-        lower = Tensor(lower.name, left.indices)
+    if isinstance(left, ex.Tensor) and is_plain(left):
+        lower = ex.Tensor(lower.name, left.indices)
     terms = []
     for part, value in parts:
         names = {str(a): str(b) for a, b in zip(part.lower.indices, lower.indices, strict=True)}
         terms.append(rename(value, names))
-    whole = Derivative(derivative.upper, lower)
-    sides = (whole, spread(whole, simplify(Add(tuple(terms)), free_indices(whole))))
+    whole = ex.Derivative(derivative.upper, lower)
+    sides = (whole, spread(whole, simplify(ex.Add(tuple(terms)), free_indices(whole))))
     return Equation.from_sides(sides, broadcast=lacking(*sides))
+
+
+_LAYER = r"""
+Q^{hia} = X^{ib} W_Q^{hba} \\
+K^{hja} = X^{jb} W_K^{hba} \\
+V^{hjc} = X^{jb} W_V^{hbc} \\
+S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja} \\
+A^{hij} = \frac{\exp(S^{hij})}{\sum_{j'} \exp(S^{hij'})} \\
+O^{hic} = A^{hij} V^{hjc} \\
+Y^{id} = O^{hic} W_O^{hcd}
+"""
+_BIASES = {"W_Q^{hba}": "b_Q^{ha}", "W_K^{hba}": "b_K^{ha}", "W_V^{hbc}": "b_V^{hc}",
+    "W_O^{hcd}": "b_O^{d}"}  # fmt: skip
+_SCORES = "Q^{hia} K^{hja}"
+
+
+def multi_head_layer(
+    *, use_bias: bool = False, grouped: bool = False, additive_mask: bool = False
+) -> System:
+    r"""Return the layer as a system: Q, K, V, S, A, O, Y from X and the weights.
+
+    Args:
+        use_bias: whether the projections have biases.
+        grouped: whether key/value heads are shared, without biases.
+        additive_mask: whether :math:`M^{ij}` is added to the scores of every head.
+
+    Returns:
+        The system, in which ``d_k`` is the size of ``a``.
+
+    Raises:
+        ValueError: ``grouped`` together with ``use_bias``.
+
+    Example:
+        >>> layer = multi_head_layer()
+        >>> layer.inputs
+        ('X', 'W_Q', 'W_K', 'W_V', 'W_O')
+        >>> weights = ["W_Q", "W_K", "W_V", "W_O"]
+        >>> sum(layer.parameters(weights, h=8, a=64, b=512, c=64, d=512).values())
+        1048576
+    """
+    flags = {"use_bias": use_bias, "grouped": grouped, "additive_mask": additive_mask}
+    for name, flag in flags.items():
+        check_flag(flag, name)
+    if grouped and use_bias:
+        raise ValueError("grouped, use_bias: expected one of them, got both")
+    latex = _LAYER
+    for weight, bias in _BIASES.items() if use_bias else ():
+        latex = latex.replace(weight, f"{weight} + {bias}")
+    if additive_mask:
+        latex = latex.replace(_SCORES, f"{_SCORES} + M^{{ij}}")
+    if grouped:  # k counts the key/value heads, g the queries of each
+        latex = re.sub(
+            r"(W_)?([A-Z])\^\{h", lambda m: m[0][:-1] + "kg"[: 2 - (m[2] in "KV")], latex
+        )
+    broadcast = ("i", "j", "h", "k", "g") if use_bias or additive_mask else ()
+    return System.parse(latex, broadcast=broadcast)
+
+
+def layer_arrays(params: Any, x: Array) -> dict[str, Array]:
+    r"""Return the operands of :func:`multi_head_layer` from the package's parameters.
+
+    The package holds :math:`W_Q` as ``(D, N, H)``; the equations have the head first. With fewer
+    key/value heads than query heads the operands are those of the grouped layer.
+
+    Args:
+        params: separate parameters, a :class:`~mha_book.multihead.parameters.MultiHeadParams`.
+        x: ``(T, D)``.
+
+    Returns:
+        The arrays by their names in the system.
+    """
+    is_separate = all(hasattr(params, name) for name in ("w_q", "w_k", "w_v", "w_o"))
+    check(is_separate, "params", "a MultiHeadParams", type(params).__name__)
+    check_rank(x, "x", "(T, D)", 2)
+    heads, kv_heads = params.w_q.shape[1], params.w_k.shape[1]
+
+    def first(w: Array) -> Array:
+        return jnp.moveaxis(w, 1, 0)
+
+    arrays = {"X": x, "W_Q": first(params.w_q), "W_K": first(params.w_k), "W_V": first(params.w_v)}
+    arrays["W_O"] = params.w_o
+    if kv_heads != heads:
+        for name in ("W_Q", "W_O"):
+            arrays[name] = arrays[name].reshape(kv_heads, -1, *arrays[name].shape[1:])
+    biases = {"b_Q": params.b_q, "b_K": params.b_k, "b_V": params.b_v, "b_O": params.b_o}
+    return arrays | {name: bias for name, bias in biases.items() if bias is not None}
+
+
+def replace_equations(
+    system: System, latex: str, *, split: tuple[str, str] | None = None
+) -> System:
+    r"""Return a system with other equations in place of those that define the same tensors.
+
+    Equations that define something new are added, and those that the outputs no longer need are
+    left out.
+
+    Args:
+        system: the system to begin with.
+        latex: the new equations.
+        split: an index of the system, and the indices that take its place: ``("h", "kg")`` numbers
+            the heads by pairs. The new equations are written with these already.
+
+    Raises:
+        ValueError: the equations cannot be read, or they make no system with the others.
+
+    Example:
+        >>> system = System.parse(r"y^j = W^{ij} x^i \\ z^j = \tanh(y^j)")
+        >>> replace_equations(system, r"z^j = \sin(x^j)").inputs
+        ('x',)
+    """
+    found = {}
+    for name, equation in zip(system.names, system.equations, strict=True):
+        found[name] = equation if split is None else _split(equation, *split)
+    for equation in parse_equations(latex):
+        found[_name_of(equation)] = equation
+    scalars = {**_WIDTH_OF_HEADS, **system.scalars}
+    whole = System(found.values(), scalars=scalars)
+    return System(whole.needed(system.outputs), scalars=scalars)
+
+
+def _split(equation: Equation, old: str, new: str) -> Equation:
+    """Return the equation with other letters for an index, wherever it stands above a name."""
+
+    def letters(group: re.Match[str]) -> str:
+        return re.sub(rf"\\[A-Za-z]+|{old}", lambda m: new if m[0] == old else m[0], group[0])
+
+    latex = re.sub(r"\^\{[^{}]*\}", letters, equation.latex)
+    broadcast = [index for own in equation.broadcast for index in (new if own == old else [own])]
+    return Equation(latex, broadcast=broadcast)
+
+
+def cached_elements(
+    system: System, *, query: str = "i", position: str = "j", **dims: int
+) -> dict[str, int]:
+    r"""Count the elements that a cache holds for each position, by the names of the tensors.
+
+    A cache holds what is computed of a position alone and read by an equation of the queries: a
+    tensor with the index of positions, without that of queries.
+
+    Args:
+        system: the layer.
+        query: the index of the queries.
+        position: the index of the positions that are attended to.
+        **dims: the size of each other index of these tensors.
+
+    Raises:
+        ValueError: a size is missing.
+
+    Example:
+        >>> cached_elements(multi_head_layer(), h=2, a=3, c=5)
+        {'K': 6, 'V': 10}
+    """
+    leaves = {
+        name: [str(index).rstrip("'") for index in leaf.indices]
+        for equation in system.equations
+        if query in free_indices(equation.left)
+        for name, leaf in equation.operands.items()
+        if name in system.names and position in leaf.indices and query not in leaf.indices
+    }
+    for name, axes in leaves.items():
+        if missing := [index for index in axes if index not in {*dims, position}]:
+            raise ValueError(f"{name}: expected the size of each index, got none of {missing}")
+    sizes = {**dims, position: 1}
+    return {name: prod(sizes[index] for index in axes) for name, axes in leaves.items()}
+
+
+def decode_flops(
+    system: System, positions: int, *, query: str = "i", position: str = "j", **dims: int
+) -> dict[str, int]:
+    r"""Count the operations of one decode step, by the name of what is computed.
+
+    There is one query. What is made of a position alone is made for the new one; what a query makes
+    of the positions, it makes of all.
+
+    Args:
+        system: the layer.
+        positions: how many positions are attended to.
+        query: the index of the queries.
+        position: the index of the positions.
+        **dims: the size of each other index.
+
+    Returns:
+        Name to count, each as :meth:`System.flops` counts.
+
+    Example:
+        >>> decode_flops(multi_head_layer(), 7, h=2, a=3, b=4, c=5, d=4)["O"]
+        140
+    """
+    found = {}
+    for name, equation in zip(system.names, system.equations, strict=True):
+        count = positions if query in free_indices(equation.left) else 1
+        found[name] = equation.flops(**_within(equation, {**dims, query: 1, position: count}))
+    return found

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_function, check_model, checked, wide, widen
+from mha_book._checks import accumulator_dtype, check, check_function, check_model, checked, widen
 from mha_book.specialization.composition import ov_norms
 
 __all__ = ["ablation", "mean_importance", "taylor"]
@@ -177,7 +177,7 @@ def mean_importance(
 
     check_function(score, "score", "of the form of ablation")
     check_function(loss, "loss", "of parameters, gates and example")
-    zeros = jnp.zeros(gates.shape, wide(gates.dtype))
+    zeros = jnp.zeros(gates.shape, accumulator_dtype(gates.dtype))
     state = Importance(zeros, zeros, jnp.zeros((), zeros.dtype))
     for example in examples:
         state = step(state, params, gates, example)

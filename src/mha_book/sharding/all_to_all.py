@@ -1,4 +1,4 @@
-r"""Attention over a divided sequence by two exchanges: heads for positions, and back.
+r"""Ulysses: sequence parallelism by all-to-all, heads for positions and back.
 
 Device $d$ of $P$ holds $T/P$ positions of all heads. It gives each other device the heads that are
 that one's, gets all positions of its own $N/P$ heads, attends as if alone, and gives the outputs
@@ -22,27 +22,20 @@ from mha_book.sharding.mesh import (
     MeshAxes,
     check_divisible,
     divide_operands,
-    head_parts,
+    kv_copies,
     mask_specs,
     on_mesh,
     own_kv_heads,
 )
 
-__all__ = ["all_to_all_attention", "exchange_heads"]
+__all__ = ["all_to_all_attention"]
 
 
 def exchange_heads(x: Float[Array, "*batch N t H"], axis_name: str, devices: int) -> Array:
     """Give heads for positions, inside ``shard_map``.
 
-    Where there are fewer heads than devices, each is given to all devices that need it.
-
-    Args:
-        x: ``(…, N, t, H)``, all heads of this device's positions.
-        axis_name: the axis of the mesh.
-        devices: of it.
-
-    Returns:
-        ``(…, N / devices, T, H)``, all positions of this device's heads.
+    From all heads of this device's positions, ``(…, N, t, H)``, to all positions of its heads,
+    ``(…, N / devices, T, H)``. Of fewer heads than devices, each goes to all that need it.
     """
     copies = devices // x.shape[-3] if x.shape[-3] % devices else 1
     x = jnp.repeat(x, copies, axis=-3) if copies > 1 else x
@@ -63,7 +56,7 @@ def all_to_all_attention(
     scale: float | Float[Array, ""] | None = None,
     implementation: str | None = None,
 ) -> Array:
-    """Attend with the positions divided over devices that exchange heads for positions.
+    """Attend with divided positions by all-to-all: Ulysses sequence parallelism.
 
     Args:
         query: ``(…, N, T, H)``, in natural order; the devices of ``axes.sequence`` divide ``T``
@@ -98,7 +91,7 @@ def all_to_all_attention(
     check_divisible("key", axis, key.shape[-2], sizes.sequence, axes.sequence)
     names = [name for name in (axes.heads, axes.sequence) if name is not None]
     parts = sizes.heads * sizes.sequence
-    head_parts(query.shape[-3], key.shape[-3], parts, " × ".join(names))
+    kv_copies(query.shape[-3], key.shape[-3], parts, " × ".join(names))
     mask = as_mask(mask, is_causal, (*query.shape[:-1], key.shape[-2]))
 
     def on_device(query: Array, key: Array, value: Array, mask: Mask | None) -> Array:
@@ -108,13 +101,8 @@ def all_to_all_attention(
             mask=mask, scale=scale, implementation=implementation,
         )  # fmt: skip
 
-    run = on_mesh(
-        on_device,
-        layout.mesh,
-        (spec, kv_spec, kv_spec, mask_specs(mask, axes.batch, tuple(names))),
-        spec,
-    )
-    output: Array = run(query, key, value, mask)
+    in_specs = spec, kv_spec, kv_spec, mask_specs(mask, axes.batch, tuple(names))
+    output: Array = on_mesh(on_device, layout.mesh, in_specs, spec)(query, key, value, mask)
     return output
 
 
@@ -123,7 +111,7 @@ def attend_exchanged(
 ) -> Array:
     """Attend inside ``shard_map``; the mask's array has this device's heads and all positions."""
     q, k, v = (exchange_heads(x, axis_name, devices) for x in (query, key, value))
-    heads: Array = attend(q, k, v, **options)  # (…, N / P, T, C)
+    heads: Array = attend(q, k, v, layout="NTH", **options)  # (…, N / P, T, C)
     back = heads.ndim - 2, heads.ndim - 3
     output: Array = jax.lax.all_to_all(heads, axis_name, *back, tiled=True)
     return output

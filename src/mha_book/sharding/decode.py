@@ -1,10 +1,11 @@
-r"""Decoding with the cache divided over devices: by heads, by positions, or both.
+r"""Decoding over devices: the KV cache divided by heads, by positions (split-K), or both.
 
 By heads, each device keeps the keys and values of its own and computes what a device alone would;
 one sum over the devices gives the output, as without a cache. By positions, a device has some of
 the slots of every head, $O_d$ and $\lambda_d$ over these, and
 $O = \sum_d e^{\lambda_d - \lambda} O_d$ with $\lambda = \log \sum_d e^{\lambda_d}$: one maximum and
-two sums over the devices, of as many numbers as the new token's output has, however long the cache.
+two sums over the devices, of as many elements as the new token's output has, however long the
+cache. This is flash-decoding, with devices in place of the blocks of one kernel.
 
 Shapes: as in :mod:`~mha_book.multihead.cache`; ``S`` slots of all devices.
 """
@@ -13,37 +14,35 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import check, check_rank, check_type
-from mha_book.attention.dispatch import attend
+from mha_book.attention.dispatch import attend_with_lse
 from mha_book.attention.online_softmax import SoftmaxState, finalize
 from mha_book.masks import Mask
-from mha_book.multihead.cache import KVCache, cached_multi_head_attention
+from mha_book.multihead.cache import (
+    KVCache,
+    cached_multi_head_attention,
+    check_new,
+    checked_counts,
+)
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.multihead.parameters import MultiHeadParams, check_params
-from mha_book.sharding.heads import head_specs
-from mha_book.sharding.mesh import MeshAxes, axis_sizes, check_divisible, mesh_of, on_mesh
+from mha_book.sharding.mesh import (
+    MeshAxes,
+    check_divisible,
+    mesh_and_sizes,
+    on_mesh,
+    put_on_mesh,
+)
+from mha_book.sharding.tensor_parallel import head_specs
 
-__all__ = ["cache_specs", "join_over_devices", "shard_cache", "sharded_cached_attention"]
+__all__ = ["shard_cache", "sharded_cached_attention"]
 
 
 def cache_specs(cache: KVCache, axes: MeshAxes) -> KVCache:
-    """Return how the arrays of a cache lie on a mesh, as a cache of specs.
-
-    Args:
-        cache: the cache, or its shapes.
-        axes: which axes of the mesh divide sequences, key/value heads and slots.
-
-    Returns:
-        The specs.
-
-    Example:
-        >>> from mha_book.multihead.cache import init_cache
-        >>> tuple(cache_specs(init_cache(2, 4, 16, 8), MeshAxes(heads="heads")).values)
-        (None, 'heads', None, None)
-    """
+    """Return how the arrays of a cache lie on a mesh, as a cache of specs."""
     return KVCache(
         PartitionSpec(axes.batch, axes.heads, None, axes.sequence),
         PartitionSpec(axes.batch, axes.heads, axes.sequence, None),
@@ -73,27 +72,17 @@ def shard_cache(cache: KVCache, axes: MeshAxes, mesh: Any = None) -> KVCache:
         16
     """
     mesh = jax.sharding.get_mesh() if mesh is None else mesh
-    _check_cache(cache, axes, axis_sizes(mesh_of(mesh), axes))
-    placed: KVCache = jax.tree.map(
-        lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec)),
-        cache,
-        cache_specs(cache, axes),
-    )
+    _check_cache(cache, axes, mesh_and_sizes(mesh, axes)[1])
+    placed: KVCache = put_on_mesh(cache, cache_specs(cache, axes), mesh)
     return placed
 
 
 def join_over_devices(
     output: Float[Array, "*batch T C"], lse: Float[Array, "*batch T"], axis_name: str
 ) -> tuple[Array, Array]:
-    """Join what devices found over different keys, inside ``shard_map``.
+    """Join output ``(…, T, C)`` and log-sum-exp ``(…, T)`` of different keys, inside ``shard_map``.
 
-    Args:
-        output: ``(…, T, C)``, over this device's keys.
-        lse: ``(…, T)``, the log-sum-exp of their scores; -inf where it saw none.
-        axis_name: the axis of the mesh whose devices have the keys.
-
-    Returns:
-        Output and log-sum-exp over all keys, the same on every device.
+    The devices of ``axis_name`` have the keys; the log-sum-exp is -inf where one saw none.
     """
     maximum = jax.lax.pmax(lse, axis_name)
     weight = jnp.exp(lse - jnp.where(jnp.isneginf(maximum), jnp.zeros((), lse.dtype), maximum))
@@ -137,7 +126,8 @@ def sharded_cached_attention(
 
     Raises:
         ValueError: an axis of the mesh is not known; its devices do not divide the sequences, the
-            key/value heads or the slots; or the cache has a window and its slots are divided.
+            key/value heads or the slots; a count is not from 0 to ``T`` (inside ``jax.jit`` it is
+            the nearer of them); or the cache has a window and its slots are divided.
 
     Example:
         >>> from mha_book import init_multi_head
@@ -152,15 +142,14 @@ def sharded_cached_attention(
     """
     check_params(params)
     check_rank(x, "x", "(B, T, D)", 3)
-    mesh = mesh_of(mesh)
-    sizes = axis_sizes(mesh, axes)
+    mesh, sizes = mesh_and_sizes(mesh, axes)
     _check_cache(cache, axes, sizes)
     num_heads = params.w_q.shape[1]
     check_divisible("params", "the heads of w_q (N)", num_heads, sizes.heads, axes.heads)
     specs: Any = PartitionSpec()
     if axes.heads is not None:
         specs = head_specs(params, sizes.heads, axes.heads)
-    counts = jnp.full(cache.lengths.shape, x.shape[1], jnp.int32) if counts is None else counts
+    counts = checked_counts(cache, x.shape[1], counts)
     rows = PartitionSpec(axes.batch, None, None)
     turns = PartitionSpec(*[axes.batch] if angles is not None and angles.ndim > 2 else [])
 
@@ -176,25 +165,25 @@ def sharded_cached_attention(
             )
         else:
             query, key, value = project_qkv(params, x, angles=angles)
+            check_new(cache, key, value, counts)
             first = jax.lax.axis_index(axes.sequence) * cache.capacity
             mask = Mask(upper=cache.lengths - first, query_lengths=counts)
             cache = _append(cache, key, value, counts, first)
             over = cache.lengths > cache.capacity * sizes.sequence
             query = jnp.where(over[:, None, None, None], jnp.asarray(jnp.nan, query.dtype), query)
             keys = jnp.swapaxes(cache.keys, -1, -2)
-            part, lse = attend(query, keys, cache.values, mask=mask, return_lse=True, **options)
+            part, lse = attend_with_lse(
+                query, keys, cache.values, mask=mask, layout="NTH", **options
+            )
             joined, _ = join_over_devices(part, lse, str(axes.sequence))
             output = project_output(params, joined)
         if axes.heads is not None:
             output = jax.lax.psum(output, axes.heads)
         return output if b_o is None else output + b_o[None, None], cache
 
-    run = on_mesh(
-        on_device,
-        mesh,
-        (specs, rows, cache_specs(cache, axes), PartitionSpec(axes.batch), turns),
-        (rows, cache_specs(cache, axes)),
-    )
+    slots = cache_specs(cache, axes)
+    in_specs = specs, rows, slots, PartitionSpec(axes.batch), turns
+    run = on_mesh(on_device, mesh, in_specs, (rows, slots))
     result: tuple[Array, KVCache] = run(params, x, cache, counts, angles)
     return result
 

@@ -1,4 +1,4 @@
-r"""Which positions each device of a ring holds, and how even the work is.
+r"""Which positions each device of a ring holds: load balancing of context parallelism.
 
 Under a causal mask the query at position $i$ has $i + 1$ keys. Devices that hold one stretch of the
 sequence each, *contiguous*, then have unequal work: the last sees nearly twice the mean, and the
@@ -15,27 +15,16 @@ References:
     ring-flash-attention, 2024, and Llama Team, The Llama 3 Herd of Models, 2024, section 3.3.2.
 """
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Shaped
 
 from mha_book._checks import check, check_size, check_type
 
-__all__ = [
-    "PLACEMENTS",
-    "Balance",
-    "Placement",
-    "balance",
-    "local_bounds",
-    "make_placement",
-    "place",
-    "restore",
-]
+__all__ = ["Placement", "balance", "make_placement", "place", "restore"]
 
 PLACEMENTS = ("contiguous", "striped", "zigzag")
 """The names that :func:`make_placement` knows."""
@@ -86,7 +75,6 @@ class Placement(NamedTuple):
         return "positions " + " ".join(f"{first}-{last}{by}" for first, last in ends)
 
 
-@functools.cache
 def make_placement(name: str, length: int, devices: int) -> Placement:
     """Return one of the three placements.
 
@@ -108,7 +96,7 @@ def make_placement(name: str, length: int, devices: int) -> Placement:
         [[0, 2, 4, 6], [1, 3, 5, 7]]
     """
     what = f"one of {', '.join(PLACEMENTS)}, or a Placement"
-    check(name in PLACEMENTS, "placement", what, repr(name))
+    check(isinstance(name, str) and name in PLACEMENTS, "placement", what, repr(name))
     check_size(length, "length")
     check_size(devices, "devices")
     parts = 2 * devices if name == "zigzag" else devices
@@ -138,7 +126,7 @@ def as_placement(placement: str | Placement, length: int, devices: int) -> Place
     return placement
 
 
-def place(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Array:
+def place(x: Shaped[Array, "..."], placement: Placement, axis: int = -2) -> Array:
     """Bring positions from their natural order into that of a placement.
 
     Args:
@@ -155,10 +143,10 @@ def place(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Array
         >>> place(x, make_placement("zigzag", 8, 2))[:, 0].tolist()
         [0.0, 1.0, 6.0, 7.0, 2.0, 3.0, 4.0, 5.0]
     """
-    return _reordered(x, placement, axis, lambda positions: positions.reshape(-1))
+    return _reordered(x, placement, axis, is_back=False)
 
 
-def restore(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Array:
+def restore(x: Shaped[Array, "..."], placement: Placement, axis: int = -2) -> Array:
     """Bring positions back into their natural order: the inverse of :func:`place`.
 
     Args:
@@ -174,16 +162,21 @@ def restore(x: Float[Array, "..."], placement: Placement, axis: int = -2) -> Arr
         >>> restore(place(jnp.arange(6.0), striped, 0), striped, 0).tolist()
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
-    return _reordered(x, placement, axis, lambda positions: np.argsort(positions, axis=None))
+    return _reordered(x, placement, axis, is_back=True)
 
 
-def _reordered(
-    x: Array, placement: Placement, axis: int, order: Callable[[np.ndarray], np.ndarray]
-) -> Array:
+def _reordered(x: Array, placement: Placement, axis: int, is_back: bool) -> Array:
     check_type(placement, "placement", Placement, "as make_placement gives it")
     what = f"axis {axis} of {placement.length} positions, as in placement"
-    check(x.shape[axis] == placement.length, "x", what, f"shape {x.shape}")
-    places = (*[slice(None)] * (axis % x.ndim), jnp.asarray(order(placement.positions), jnp.int32))
+    fits = -x.ndim <= axis < x.ndim and x.shape[axis] == placement.length
+    check(fits, "x", what, f"shape {x.shape}")
+    order = placement.positions.reshape(-1)
+    return reordered(x, axis, np.argsort(order) if is_back else order)
+
+
+def reordered(x: Array, axis: int, order: np.ndarray) -> Array:
+    """Return ``x`` with the entries of an axis in another order, divided as ``x`` is."""
+    places = (*[slice(None)] * (axis % x.ndim), jnp.asarray(order, jnp.int32))
     sharding = jax.typeof(x).sharding
     # Of an array whose type says how it is divided, the result is divided alike.
     return x.at[places].get(out_sharding=sharding if any(sharding.spec) else None)
@@ -197,23 +190,9 @@ def local_bounds(
     Of a query $q_0 + s\,i$ and a key $k_0 + s\,j$ the band $a \le k - q \le b$ leaves
     $\lceil (q_0 - k_0 + a)/s \rceil \le j - i \le \lfloor (q_0 - k_0 + b)/s \rfloor$.
 
-    Args:
-        placement: the placement.
-        shift: how many devices before its own a device's keys come from, after so many steps.
-        lower: $a$, or None.
-        upper: $b$, or None.
-
-    Returns:
-        ``(devices, runs of queries, runs of keys, 2)``: the bounds of $j - i$, cut to those that
-        there are, ``1 - run_length`` and ``run_length - 1``; the first above the second where
-        nothing is visible.
-
-    Example:
-        >>> ring = make_placement("contiguous", 8, 2)
-        >>> local_bounds(ring, 0, None, 0)[:, 0, 0].tolist()  # each device's own keys: causal
-        [[-3, 0], [-3, 0]]
-        >>> local_bounds(ring, 1, None, 0)[:, 0, 0].tolist()  # none of them, all of them
-        [[1, 0], [-3, 3]]
+    They are ``(devices, runs of queries, runs of keys, 2)``, the bounds of ``j - i`` cut to those
+    that there are, ``1 - run_length`` and ``run_length - 1``; the first above the second where
+    nothing is visible. None for no bound.
     """
     starts, stride = np.asarray(placement.starts, np.int64), placement.stride
     most = placement.run_length - 1
@@ -226,11 +205,7 @@ def local_bounds(
 
 
 class Balance(NamedTuple):
-    """How many pairs each device has to compute in each step of a ring.
-
-    Args:
-        pairs: ``(steps, devices)``, visible pairs of a query and a key, of one head.
-    """
+    """The visible pairs of a query and a key of each device in each step, ``(steps, devices)``."""
 
     pairs: np.ndarray
 

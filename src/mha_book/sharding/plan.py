@@ -17,12 +17,13 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from mha_book._checks import check, check_size, check_type
-from mha_book.sharding.heads import KV_HEADS, METHODS
-from mha_book.sharding.mesh import MeshSizes, check_divisible, head_parts
+from mha_book.sharding.layer import METHODS
+from mha_book.sharding.mesh import MeshSizes, check_divisible, kv_copies
 from mha_book.sharding.placement import Balance, Placement, as_placement, balance
 from mha_book.sharding.ring import ring_schedule
+from mha_book.sharding.tensor_parallel import KV_HEADS
 
-__all__ = ["PlanCost", "Transfer", "compiled_transfers", "plan_cost"]
+__all__ = ["PlanCost", "compiled_transfers", "plan_cost"]
 
 
 class Transfer(NamedTuple):
@@ -101,7 +102,7 @@ def plan_cost(
     kv_heads: str = "replicate",
     lower: int | None = None,
     upper: int | None = None,
-    bytes_per_number: int = 2,
+    bytes_per_element: int = 2,
 ) -> PlanCost:
     """Return what a plan costs each device.
 
@@ -116,10 +117,10 @@ def plan_cost(
         devices: how many divide sequences, heads and positions.
         method: "ring" or "all_to_all", for divided positions.
         placement: as in :func:`~mha_book.sharding.ring.ring_attention`.
-        kv_heads: as in :func:`~mha_book.sharding.heads.head_specs`.
+        kv_heads: as in :func:`~mha_book.sharding.tensor_parallel.shard_params`.
         lower: the least ``j - i`` that is visible, or None.
         upper: the greatest, 0 for a causal mask, or None.
-        bytes_per_number: 2 for bfloat16; sums of gradients travel in 4 at least.
+        bytes_per_element: 2 for bfloat16; sums of gradients travel in 4 at least.
 
     Returns:
         The cost.
@@ -140,57 +141,49 @@ def plan_cost(
     value_dim = head_dim if value_dim is None else value_dim
     named = {"batch": batch, "num_heads": num_heads, "length": length, "head_dim": head_dim}
     named |= {"num_kv_heads": num_kv_heads, "value_dim": value_dim}
-    named |= {"bytes_per_number": bytes_per_number, "d_model": d_model or 1}
+    named |= {"bytes_per_element": bytes_per_element, "d_model": 1 if d_model is None else d_model}
+    check_type(devices, "devices", MeshSizes, "that is MeshSizes(batch=…, heads=…, sequence=…)")
+    named |= {f"devices.{name}": count for name, count in devices._asdict().items()}
     for name, size in named.items():
         check_size(size, name)
     check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
     check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
-    check_type(devices, "devices", MeshSizes, "that is MeshSizes(batch=…, heads=…, sequence=…)")
-    for name, count in devices._asdict().items():
-        check_size(count, f"devices.{name}")
+    divides = num_heads % num_kv_heads == 0
+    check(divides, "num_kv_heads", f"a divisor of num_heads = {num_heads}", num_kv_heads)
     over_batch, over_heads, over_positions = devices
     check_divisible("batch", "the sequences (B)", batch, over_batch, "batch")
     check_divisible("length", "the positions (T)", length, over_positions, "sequence")
-    copies = head_parts(num_heads, num_kv_heads, over_heads, "heads")
+    copies = kv_copies(num_heads, num_kv_heads, over_heads, "heads")
     ring = as_placement(placement, length, over_positions)
     if lower is None and upper is None:
         ring = as_placement("contiguous", length, over_positions)
 
     rows, positions = batch // over_batch, length // over_positions
     heads, key_heads = num_heads // over_heads, max(num_kv_heads // over_heads, 1)
-    number, wide = bytes_per_number, max(bytes_per_number, 4)
-    key_count, value_count = (
-        rows * key_heads * positions * width for width in (head_dim, value_dim)
-    )
-    query_count, output_count = (
-        rows * heads * positions * width for width in (head_dim, value_dim)
-    )
-    forward: list[Transfer] = []
-    backward: list[Transfer] = []
+    number, wide = bytes_per_element, max(bytes_per_element, 4)
+    kv_count = rows * key_heads * positions * (head_dim + value_dim)  # of keys and values
+    own_count = rows * heads * positions * (head_dim + value_dim)  # of queries and output
+    forward: tuple[Transfer, ...] = ()
+    backward: tuple[Transfer, ...] = ()
     arriving = 0
     pairs = balance(ring, lower, upper)
     busiest = int(pairs.by_device.max())
     if over_positions > 1 and method == "ring":
         moves = len(ring_schedule(ring, lower, upper)) - 1
-        travelling = key_count + value_count
         if moves:
-            kind = "collective-permute"
-            send = Transfer(kind, over_positions, 2 * moves, moves * travelling * number)
-            sums = 2 * (moves + 1), (moves + 1) * travelling * wide  # and home at the end
-            forward.append(send)
-            backward.append(
-                Transfer(kind, over_positions, send.calls + sums[0], send.operand_bytes + sums[1])
-            )
-            arriving = 2 * travelling * number
+            once = moves * kv_count * number
+            home = (moves + 1) * kv_count * wide  # sums of gradients travel, and home at the end
+            send = Transfer("collective-permute", over_positions, 2 * moves, once)
+            forward = (send,)
+            backward = (send._replace(calls=4 * moves + 2, operand_bytes=once + home),)
+            arriving = 2 * kv_count * number
     elif over_positions > 1:
         parts = over_heads * over_positions
-        head_parts(num_heads, num_kv_heads, parts, "heads × sequence")
+        kv_copies(num_heads, num_kv_heads, parts, "heads × sequence")
         repeated = over_positions // key_heads if key_heads % over_positions else 1
-        exchanged = repeated * (key_count + value_count) + query_count + output_count
-        both = Transfer("all-to-all", over_positions, 4, exchanged * number)
-        forward.append(both)
-        backward.append(both)
-        arriving = (repeated * (key_count + value_count) + query_count) * number
+        exchanged = repeated * kv_count + own_count
+        forward = backward = (Transfer("all-to-all", over_positions, 4, exchanged * number),)
+        arriving = (exchanged - rows * heads * positions * value_dim) * number
         busiest = -(-pairs.total // over_positions)  # all positions, of fewer heads
 
     weights = projections = 0
@@ -210,10 +203,10 @@ def plan_cost(
         used = own + d_model * key_heads * (head_dim + value_dim)
         projections = 2 * rows * positions * used
     return PlanCost(
-        tuple(forward),
-        tuple(backward),
+        forward,
+        backward,
         tuple(layer),
-        (query_count + key_count + value_count + output_count) * number,
+        (own_count + kv_count) * number,
         arriving,
         weights,
         2 * rows * heads * busiest * (head_dim + value_dim),

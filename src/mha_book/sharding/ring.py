@@ -1,4 +1,4 @@
-r"""Attention over a ring of devices: queries stay, keys and values travel from one to the next.
+r"""Ring attention, a form of context parallelism: queries stay, keys and values travel.
 
 Of a sequence too long for one device, device $d$ of $P$ holds $T/P$ positions. In step $s$ it has
 the keys and values of device $d - s$ and computes the output $O_s$ and log-sum-exp $\lambda_s$ of
@@ -16,17 +16,19 @@ of queries and a run of keys the mask is a band again, known before the program 
 in which nobody sees anything is not taken (a window makes a short ring), and a device for which all
 is hidden computes nothing in that step.
 
-The keys of the next step are on their way while those of the present one are used: neither waits
-for the other. Each step is one call of :func:`~mha_book.attention.dispatch.attend`.
+Communication overlaps compute: the keys of the next step are on their way while those of the
+present one are used. Each step is one call of :func:`~mha_book.attention.dispatch.attend`.
 
 References:
     Liu, Zaharia and Abbeel, Ring Attention with Blockwise Transformers, 2023 (arXiv:2310.01889).
 """
 
+import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,37 +36,35 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_flag, check_size, wide
+from mha_book._checks import accumulator_dtype, check, check_scale, check_size
 from mha_book.attention import blocks, gradient
 from mha_book.attention.blockwise import blockwise_gradients
 from mha_book.attention.derivatives import with_gradient_by_hand
-from mha_book.attention.dispatch import attend
+from mha_book.attention.dispatch import attend_with_lse
 from mha_book.attention.online_softmax import SoftmaxState, finalize, merge
 from mha_book.attention.operands import Operands, prepare
+from mha_book.attention.platform import platform_of
 from mha_book.attention.reference import scores
 from mha_book.masks import Mask, as_mask, zero_unattended
 from mha_book.sharding.mesh import (
     MeshAxes,
-    array_spec,
     divide_operands,
+    mask_specs,
     on_mesh,
     own_kv_heads,
 )
-from mha_book.sharding.placement import Placement, as_placement, local_bounds
+from mha_book.sharding.placement import Placement, as_placement, local_bounds, reordered
 
-__all__ = ["RingStep", "ring_attention", "ring_schedule"]
+__all__ = ["ring_attention", "ring_attention_with_lse"]
 
 HIDDEN = (1, 0)  # a band of nothing
 Arrays = tuple[Array, ...]
 
 
 class RingStep(NamedTuple):
-    """One step of a ring: whose keys each device has, and what of them its queries see.
+    """One step of a ring: keys come from ``shift`` devices before, ``bounds`` say what is seen.
 
-    Args:
-        shift: how many devices before its own the keys come from.
-        bounds: ``(devices, runs of queries, runs of keys, 2)``, as
-            :func:`~mha_book.sharding.placement.local_bounds` gives them.
+    The bounds are those of :func:`~mha_book.sharding.placement.local_bounds`.
     """
 
     shift: int
@@ -76,19 +76,8 @@ def ring_schedule(
 ) -> list[RingStep]:
     """Return the steps of a ring; those in which no device sees anything are left out.
 
-    Args:
-        placement: which positions each device holds.
-        lower: the least ``j - i`` that is visible, or None.
-        upper: the greatest, or None.
-
-    Returns:
-        The steps, the first with each device's own keys.
-
-    Example:
-        >>> from mha_book.sharding.placement import make_placement
-        >>> window = ring_schedule(make_placement("contiguous", 64, 8), lower=-9, upper=0)
-        >>> [step.shift for step in window]  # nine keys before its own: two devices' at most
-        [0, 1, 2]
+    ``lower`` and ``upper`` bound the visible ``j - i``; None for no bound. The first step has each
+    device's own keys.
     """
     steps = []
     for shift in range(placement.devices):
@@ -102,62 +91,12 @@ class RingCall(NamedTuple):
     """What a ring is to compute, without the arrays."""
 
     axis_name: str
-    placement: Placement
-    lower: int | None
-    upper: int | None
+    placement: Any  # a Placement, or until it is checked a name
     scale: Any
     implementation: str | None
     unroll: int | None
-
-
-class MaskData(NamedTuple):
-    """The arrays of a mask: lengths of the whole sequences, and rows of pairs.
-
-    Args:
-        key_lengths: of the batch axes, or None.
-        query_lengths: likewise.
-        array: ``(…, N, t, T)``, this device's queries and all keys, each axis whole or 1; or None.
-    """
-
-    key_lengths: Array | None = None
-    query_lengths: Array | None = None
-    array: Array | None = None
-
-
-@overload
-def ring_attention(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    axes: MeshAxes,
-    mesh: Any = None,
-    placement: str | Placement = "contiguous",
-    mask: Mask | Bool[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    implementation: str | None = None,
-    return_lse: Literal[False] = False,
-    unroll: int | None = None,
-) -> Array: ...
-
-
-@overload
-def ring_attention(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    axes: MeshAxes,
-    mesh: Any = None,
-    placement: str | Placement = "contiguous",
-    mask: Mask | Bool[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    implementation: str | None = None,
-    return_lse: Literal[True],
-    unroll: int | None = None,
-) -> tuple[Array, Array]: ...
+    lower: int | None = None
+    upper: int | None = None
 
 
 def ring_attention(
@@ -172,10 +111,9 @@ def ring_attention(
     is_causal: bool = False,
     scale: float | None = None,
     implementation: str | None = None,
-    return_lse: bool = False,
     unroll: int | None = None,
-) -> Array | tuple[Array, Array]:
-    r"""Attend with the positions divided over a ring of devices.
+) -> Float[Array, "*batch T C"]:
+    r"""Attend with the positions divided over a ring of devices: ring attention.
 
     What :func:`~mha_book.attention.dispatch.attend` gives on one device, for sequences of which one
     device holds a part. Sequences and heads may be divided as well, over other axes of the mesh.
@@ -190,21 +128,19 @@ def ring_attention(
         placement: "contiguous" for positions in their natural order, "striped" or "zigzag" for
             arrays that :func:`~mha_book.sharding.placement.place` brought into that order, or a
             placement of your own.
-        mask: a :class:`~mha_book.masks.Mask` of positions in their natural order, with bounds that
-            are integers; or an array ``(…, N, T, T)``, its rows and columns in the order of
-            ``placement``, of which each device holds the rows of its queries.
+        mask: a :class:`~mha_book.masks.Mask` with bounds that are integers, or an array
+            ``(…, N, T, T)``. It speaks of positions in their natural order, whatever the placement
+            is; of an array each device then holds the rows of its queries.
         is_causal: whether position ``i`` may attend to positions ``j <= i`` only.
         scale: factor of the scores, a number; None means ``1 / sqrt(H)``.
         implementation: passed to :func:`~mha_book.attention.dispatch.attend` in each step; one that
             has a log-sum-exp.
-        return_lse: whether to return the log-sum-exp too.
         unroll: None to write out all steps in the program, so that a compiler can send the keys of
             one step during the arithmetic of another; a number for a loop with so many steps
             written out in its body: a small program for a long ring.
 
     Returns:
-        ``(…, N, T, C)`` in the order of ``placement``, laid out as the query is; with
-        ``return_lse`` a pair of it and ``(…, N, T)``.
+        ``(…, N, T, C)`` in the order of ``placement``, laid out as the query is.
 
     Raises:
         ValueError: an axis of the mesh is not known, or its devices do not divide an axis of the
@@ -218,69 +154,101 @@ def ring_attention(
         >>> ring_attention(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"), is_causal=True).shape
         (2, 8, 4)
     """
+    output, _ = ring_attention_with_lse(
+        query, key, value, axes=axes, mesh=mesh, placement=placement, mask=mask,
+        is_causal=is_causal, scale=scale, implementation=implementation, unroll=unroll,
+    )  # fmt: skip
+    return output
+
+
+def ring_attention_with_lse(
+    query: Float[Array, "*batch T H"],
+    key: Float[Array, "*kv_batch S H"],
+    value: Float[Array, "*kv_batch S C"],
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    placement: str | Placement = "contiguous",
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    implementation: str | None = None,
+    unroll: int | None = None,
+) -> tuple[Float[Array, "*batch T C"], Float[Array, "*batch T"]]:
+    r"""Return ring attention and the log-sum-exp of the scores, to join with that of other keys.
+
+    The arguments are those of :func:`ring_attention`.
+
+    Returns:
+        Output ``(…, N, T, C)`` and log-sum-exp ``(…, N, T)``, in the order of ``placement``.
+
+    Example:
+        >>> mesh, x = jax.make_mesh((1,), ("ring",)), jnp.zeros((2, 8, 4))
+        >>> _, lse = ring_attention_with_lse(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"))
+        >>> round(float(jnp.exp(lse[0, 0])))  # eight scores of 0
+        8
+    """
     layout = divide_operands(
         query, key, value, axes=axes, mesh=mesh, sequence="the axis of the mesh that is the ring"
     )
     length, devices = query.shape[-2], layout.sizes.sequence
     check(key.shape[-2] == length, "key", f"axis -2 of {length}, as query has", key.shape[-2])
-    check_flag(return_lse, "return_lse")
     given = as_mask(mask, is_causal, (*query.shape[:-1], length))
-    number = prepare(query, key, value, scale=scale).scale
-    call, data = ring_call(
-        given, placement, length, devices, str(axes.sequence), number, implementation, unroll
-    )
+    number = 1.0 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
+    call = RingCall(str(axes.sequence), placement, number, implementation, unroll)
+    call, data = checked_call(call, given, length, devices)
     spec, kv_spec = layout.query_spec, layout.kv_spec
 
-    def on_device(query: Array, key: Array, value: Array, data: MaskData) -> tuple[Array, Array]:
+    def on_device(query: Array, key: Array, value: Array, data: Mask) -> tuple[Array, Array]:
         key, value = own_kv_heads(layout.copies, axes.heads, key, value)
         return attend_over_ring(call, query, key, value, data)
 
     run = on_mesh(
         on_device,
         layout.mesh,
-        (spec, kv_spec, kv_spec, data_specs(data, axes)),
+        (spec, kv_spec, kv_spec, mask_specs(data, axes.batch, axes.heads, axes.sequence)),
         (spec, PartitionSpec(*spec[:-1])),
     )
-    output, lse = run(query, key, value, data)
-    return (output, lse) if return_lse else output
+    result: tuple[Array, Array] = run(query, key, value, data)
+    return result
 
 
-def ring_call(
-    mask: Mask | None,
-    placement: str | Placement,
-    length: int,
-    devices: int,
-    axis_name: str,
-    scale: Any,
-    implementation: str | None,
-    unroll: int | None,
-) -> tuple[RingCall, MaskData]:
-    """Return what a ring is to compute: the structure, checked, and the arrays of the mask."""
-    ring = as_placement(placement, length, devices)
-    is_number = isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool)
-    check(is_number, "scale", "a number: a ring has no gradient of an array", repr(type(scale)))
-    if unroll is not None:
-        check_size(unroll, "unroll", 1, "None, or a positive integer")
+def checked_call(
+    call: RingCall, mask: Mask | None, length: int, devices: int
+) -> tuple[RingCall, Mask]:
+    """Return what a ring is to compute, checked, and the mask's arrays in the ring's order."""
+    ring = as_placement(call.placement, length, devices)
+    what = "a number: a ring has no gradient of an array"
+    is_array = isinstance(call.scale, (jax.Array, np.ndarray))
+    check(not is_array, "scale", what, repr(type(call.scale)))
+    check_scale(call.scale)
+    if call.unroll is not None:
+        check_size(call.unroll, "unroll", 1, "None, or a positive integer")
     mask = Mask() if mask is None else mask
     for name in ("lower", "upper"):
         bound = getattr(mask, name)
         what = "an integer: which steps a ring takes is part of the program"
         check(bound is None or isinstance(bound, int), f"mask.{name}", what, repr(type(bound)))
-    if not mask.parts:  # whoever sees everything sees it in any order
+    if not mask.kinds:  # whoever sees everything sees it in any order
         ring = as_placement("contiguous", length, devices)
-    call = RingCall(axis_name, ring, mask.lower, mask.upper, scale, implementation, unroll)
-    return call, MaskData(mask.key_lengths, mask.query_lengths, mask.array)
+    call = call._replace(placement=ring, lower=mask.lower, upper=mask.upper)
+    order = ring.positions.reshape(-1)
+    data = dataclasses.replace(mask, lower=None, upper=None)
+    if (order != np.arange(length)).any():
+        data = jax.tree_util.tree_map_with_path(functools.partial(_in_order, order), data)
+    return call, data
 
 
-def data_specs(data: MaskData, axes: MeshAxes) -> MaskData:
-    """Return how lengths and array of a mask lie on the mesh."""
-    keys, queries = (None if x is None else PartitionSpec(axes.batch) for x in data[:2])
-    array = array_spec(data.array, axes.batch, axes.heads, axes.sequence)
-    return MaskData(keys, queries, array)  # type: ignore[arg-type]
+def _in_order(order: np.ndarray, path: Any, x: Any) -> Array:
+    """Bring the axes of positions that an array of a mask has from natural order into another."""
+    axes = {"array": (-2, -1), "query_segments": (-1,), "key_segments": (-1,)}
+    for axis in axes.get(path[0].name, ()):
+        x = x if x.shape[axis] == 1 else reordered(jnp.asarray(x), axis, order)
+    return jnp.asarray(x)
 
 
 def attend_over_ring(
-    call: RingCall, query: Array, key: Array, value: Array, data: MaskData
+    call: RingCall, query: Array, key: Array, value: Array, data: Mask
 ) -> tuple[Array, Array]:
     """Return output and log-sum-exp of this device's queries; inside ``shard_map``."""
 
@@ -297,12 +265,12 @@ def attend_over_ring(
 
 
 def _forward(
-    call: RingCall, query: Array, key: Array, value: Array, data: MaskData
+    call: RingCall, query: Array, key: Array, value: Array, data: Mask
 ) -> tuple[Array, Array]:
     runs = call.placement.num_runs
     q = _split(query, runs, -2)
     zeros = jnp.zeros((*q[0].shape[:-1], value.shape[-1]), query.dtype)
-    nothing = zeros, jnp.full(zeros.shape[:-1], -jnp.inf, wide(query.dtype))
+    nothing = zeros, jnp.full(zeros.shape[:-1], -jnp.inf, accumulator_dtype(query.dtype))
 
     def visit(place: _Place, known: Any, arrived: Arrays) -> tuple[Any, Arrays]:
         """Join what each run of queries knows with what it sees of these keys."""
@@ -310,9 +278,9 @@ def _forward(
         known = list(known)
 
         def of_runs(a: int, b: int, mask: Mask | None) -> Any:
-            return attend(
-                q[a], keys[b], values[b], mask=mask, scale=call.scale,
-                implementation=call.implementation, return_lse=True,
+            return attend_with_lse(
+                q[a], keys[b], values[b], mask=mask, scale=call.scale, layout="NTH",
+                implementation=call.implementation,
             )  # fmt: skip
 
         for a, _, part in _parts(call, data, place, of_runs, nothing):
@@ -337,7 +305,7 @@ def _backward(call: RingCall, kept: Any, cotangents: tuple[Array, Array]) -> Arr
     # The keys go around once more. A compiler that sees the same sends in both passes would keep
     # what came in the first, the keys of all devices, until the second.
     key, value = (gradient.not_before(cotangents[0], x) for x in (key, value))
-    runs, dtype = call.placement.num_runs, wide(query.dtype)
+    runs, dtype = call.placement.num_runs, accumulator_dtype(query.dtype)
     q, out, d_out = (_split(x, runs, -2) for x in (query, output, cotangents[0]))
     row_lse, d_lse = (_split(x, runs, -1) for x in (lse, cotangents[1]))
     nothing = tuple(jnp.zeros_like(_split(x, runs, -2)[0]) for x in (query, key, value))
@@ -381,12 +349,8 @@ def _gradients(
     """
     by_blocks = implementation == "blockwise"
     if by_blocks or (implementation is None and operands.key.shape[-2] > blocks.KEYS):
-        by_platform = functools.partial(blockwise_gradients, operands, output, lse, d_output, d_lse)
-        found: Arrays = jax.lax.platform_dependent(
-            cpu=functools.partial(by_platform, platform="cpu"),
-            default=functools.partial(by_platform, platform="tpu"),
-        )
-        return found
+        platform, _ = platform_of(*operands[:3])
+        return blockwise_gradients(operands, output, lse, d_output, d_lse, platform=platform)
     visible = operands.visible()
     query, key, value = zero_unattended(*operands[:3], visible)
     of_pairs = scores(gradient.not_before(d_output, query), key, None, operands.scale)
@@ -400,13 +364,7 @@ def _gradients(
 
 
 class _Place(NamedTuple):
-    """Where in the ring a device is: one step, or one of several in a loop.
-
-    Args:
-        steps: the steps that this may be.
-        number: which of them, 0 or traced.
-        shift: of that step, an integer or traced.
-    """
+    """Where in a ring a device is: of some steps in a loop that with a number, 0 or traced."""
 
     steps: Sequence[RingStep]
     number: Any
@@ -420,18 +378,11 @@ def _around(
     arrived: Arrays,
     sums: Arrays,
 ) -> tuple[Any, Arrays]:
-    """Go once around the ring.
+    """Go once around the ring with keys and values that have ``arrived``, first a device's own.
 
-    Args:
-        call: what to compute.
-        visit: from a place, what the device knows and the keys and values that are there, to what
-            it knows then and what is to be added to the sums of these keys and values.
-        known: what stays.
-        arrived: keys and values of this device, which travel.
-        sums: what travels with them and comes home at the end; may be empty.
-
-    Returns:
-        What the device knows, and the sums of its own keys and values.
+    ``visit`` takes a place, what the device knows and the keys and values that are there, and
+    returns what it knows then and what to add to the sums of these keys and values. The ``sums``
+    travel with them and come home at the end; they may be empty.
     """
     steps = ring_schedule(call.placement, call.lower, call.upper)
     shifts = [step.shift for step in steps]
@@ -473,7 +424,7 @@ def _send(call: RingCall, arrays: Arrays, distance: int) -> Arrays:
 
 def _parts(
     call: RingCall,
-    data: MaskData,
+    data: Mask,
     place: _Place,
     of_runs: Callable[[int, int, Mask | None], Any],
     nothing: Any,
@@ -508,7 +459,7 @@ def _parts(
 
 
 def _mask(
-    call: RingCall, data: MaskData, band: tuple[int, int], pair: tuple[int, int], source: Any
+    call: RingCall, data: Mask, band: tuple[int, int], pair: tuple[int, int], source: Any
 ) -> Mask | None:
     """Return what a run of this device's queries sees of a run of the keys of ``source``."""
     length = call.placement.run_length
@@ -523,21 +474,25 @@ def _mask(
         left = -((start - lengths.astype(jnp.int32)) // call.placement.stride)
         return jnp.clip(left, 0, length)
 
-    array = data.array
-    if array is not None:
-        whole = call.placement.num_runs * length
-        if array.shape[-2] != 1:
-            array = jax.lax.dynamic_slice_in_dim(array, a * length, length, -2)
-        if array.shape[-1] != 1:
-            array = jax.lax.dynamic_slice_in_dim(array, source * whole + b * length, length, -1)
+    whole = call.placement.num_runs * length  # positions of a device
+
+    def taken(x: Any, axis: int, start: Any) -> Any:
+        """One run's positions of an axis, if there is one of more than 1."""
+        if x is None or x.shape[axis] == 1:
+            return x
+        return jax.lax.dynamic_slice_in_dim(x, start, length, axis)
+
+    of_keys = source * whole + b * length
     mask = Mask(
         None if lower <= 1 - length else lower,
         None if upper >= length - 1 else upper,
         count(data.key_lengths, source, b),
         count(data.query_lengths, jax.lax.axis_index(call.axis_name), a),
-        array,
+        array=taken(taken(data.array, -2, a * length), -1, of_keys),
+        query_segments=taken(data.query_segments, -1, a * length),
+        key_segments=taken(data.key_segments, -1, of_keys),
     )
-    return mask if mask.parts else None
+    return mask if mask.kinds else None
 
 
 def _split(x: Array, runs: int, axis: int) -> list[Array]:

@@ -70,7 +70,7 @@ def visible_pairs(
         >>> visible_pairs(causal(), 1, 2).tolist()
         [[[True, False], [True, True]]]
     """
-    check_type(mask, "mask", Mask, "explicit makes one of a boolean array")
+    check_type(mask, "mask", Mask, "array_mask makes one of a boolean array")
     check_size(batch, "batch", 0)
     shape = (batch, 1, query_length, query_length if key_length is None else key_length)
     pairs = mask.materialize(*shape[2:])

@@ -68,6 +68,11 @@ def repeated_tokens(
     _check_period(period, size, "tokens of the vocabulary")
     check_size(copies, "copies", 2)
     check_size(batch, "batch")
+    if first_id is not None:
+        limits = jnp.iinfo(vocabulary.dtype)
+        what = f"an integer of {vocabulary.dtype}, the dtype of vocabulary, or None"
+        check_size(first_id, "first_id", limits.min, what)
+        check(first_id <= limits.max, "first_id", what, first_id)
     rng_key = as_key(rng_key)
     keys = jax.random.split(rng_key, batch)
     drawn = jax.vmap(lambda key: jax.random.permutation(key, vocabulary)[:period])(keys)  # (B, P)

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -11,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, compute_capability
-from mha_book.masks import causal, explicit, padding, sliding_window
+from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec
+from mha_book.attention.platform import compute_capability
+from mha_book.masks import array_mask, causal, padding, segments, sliding_window
 
 __all__ = ["FACTORS", "MASKS", "Case", "MaskKind", "Sizes", "is_refused", "pairwise", "product"]
 
@@ -88,12 +88,12 @@ class MaskKind(NamedTuple):
         arguments: from the sizes, ``mask`` and ``is_causal`` as ``attend`` takes them.
         rule: from the sizes, whether in batch entry ``b`` head ``n`` query ``i`` may see key ``j``.
         bias: from the sizes, an additive bias, or None.
-        parts: the kind of mask that ``attention_spec`` has to find.
+        kinds: the kind of mask that ``attention_spec`` has to find.
     """
 
     arguments: Callable[[Sizes], dict[str, Any]]
     rule: Callable[[Sizes], Rule]
-    parts: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
     bias: Callable[[Sizes], np.ndarray] | None = None
 
 
@@ -174,9 +174,9 @@ def _combined_rule(s: Sizes) -> Rule:
 
 
 def _combined(s: Sizes) -> dict[str, Any]:
-    mask = causal(2) & sliding_window(5, 4, query_offset=2)
+    mask = causal(2) & sliding_window(6, 4, query_offset=2)
     mask &= padding(jnp.asarray(_key_lengths(s)))
-    return {"mask": mask & explicit(jnp.asarray(_array_of_heads(s)))}
+    return {"mask": mask & array_mask(jnp.asarray(_array_of_heads(s)))}
 
 
 def _with_lengths(keys: Any, queries: Any = None) -> dict[str, Any]:
@@ -186,6 +186,20 @@ def _with_lengths(keys: Any, queries: Any = None) -> dict[str, Any]:
 def _padding_rule(s: Sizes) -> Rule:
     keys, queries = _key_lengths(s), _query_lengths(s)
     return lambda b, n, i, j: bool(j < keys[b] and i < queries[b])
+
+
+@functools.cache
+def _segments(s: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """Segments of the queries and keys, in no order; one of each is the other's nowhere."""
+    draw = np.random.default_rng(59).integers
+    shapes = (*s.batch, s.query_length), (*s.batch, s.key_length)
+    of_queries, of_keys = (draw(n, n + 3, shape, np.int32) for n, shape in enumerate(shapes))
+    return of_queries, of_keys
+
+
+def _segments_rule(s: Sizes) -> Rule:
+    of_queries, of_keys = _segments(s)
+    return lambda b, n, i, j: bool(of_queries[(*b, i)] == of_keys[(*b, j)])
 
 
 MASKS: dict[str, MaskKind] = {
@@ -205,7 +219,7 @@ MASKS: dict[str, MaskKind] = {
         frozenset({"offsets"}),
     ),
     "window": MaskKind(
-        lambda s: {"mask": sliding_window(2, 1, query_offset=1)},
+        lambda s: {"mask": sliding_window(3, 1, query_offset=1)},
         lambda s: lambda b, n, i, j: i + 1 - 2 <= j <= i + 1 + 1,
         frozenset({"band"}),
     ),
@@ -220,7 +234,7 @@ MASKS: dict[str, MaskKind] = {
         frozenset({"lengths"}),
     ),
     "array": MaskKind(
-        lambda s: {"mask": explicit(jnp.asarray(_array(s)))},
+        lambda s: {"mask": array_mask(jnp.asarray(_array(s)))},
         lambda s: _lookup(_array(s), s),
         frozenset({"array"}),
     ),
@@ -230,6 +244,24 @@ MASKS: dict[str, MaskKind] = {
         frozenset({"array"}),
     ),
     "combination": MaskKind(_combined, _combined_rule, frozenset({"band", "lengths", "array"})),
+    "segments": MaskKind(
+        lambda s: {"mask": segments(*(jnp.asarray(x) for x in _segments(s)))},
+        _segments_rule,
+        frozenset({"segments"}),
+    ),
+    "segments, causal, lengths": MaskKind(
+        lambda s: {
+            "mask": segments(*(jnp.asarray(x) for x in _segments(s)))
+            & padding(jnp.asarray(_key_lengths(s))),
+            "is_causal": True,
+        },
+        lambda s: (
+            lambda b, n, i, j: bool(
+                j <= i and j < _key_lengths(s)[b] and _segments_rule(s)(b, n, i, j)
+            )
+        ),
+        frozenset({"segments", "causal", "lengths"}),
+    ),
     "bias": MaskKind(lambda s: {}, _everything, bias=_bias),
     "bias with -inf": MaskKind(lambda s: {}, _everything, bias=_bias_with_infinity),
     "bias, causal, lengths": MaskKind(
@@ -264,7 +296,7 @@ def request(case: Case) -> AttentionSpec:
         (*s.batch, s.num_kv_heads, s.key_length, s.head_dim),
         (*s.batch, s.num_kv_heads, s.key_length, s.value_dim),
         case.dtype,
-        kind.parts,
+        kind.kinds,
         kind.bias is not None,
         jax.default_backend(),
         frozenset({"lse"}) if case.lse else frozenset(),
@@ -355,9 +387,3 @@ def _cover(grid: np.ndarray) -> list[tuple[int, ...]]:
                 row[code[best]] = 0
                 gains -= code == code[best]
     return chosen
-
-
-def count(implementation: str) -> int:
-    """Return the number of cases of the full product."""
-    del implementation
-    return math.prod(len(levels) for levels in FACTORS.values())

@@ -10,8 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attend, attention_spec, select
+from mha_book import attend, attend_with_lse, attention_spec, select
 from mha_book.attention import blocks
+from mha_book.attention.blockwise import blockwise_attention
+from mha_book.attention.dispatch import IMPLEMENTATIONS
+from mha_book.attention.operands import Operands
 from tests import oracles
 from tests.attention.contract.cases import (
     LAYOUTS,
@@ -61,13 +64,22 @@ class Outcome(NamedTuple):
     complaints: tuple[str, ...]
 
 
+def by_small_blocks(operands: Operands, platform: str) -> tuple[jax.Array, jax.Array]:
+    """Attend by blocks of a few positions: several to each axis, the last of them partly empty."""
+    few = {"ROWS": 4, "ROWS_LEVEL": 4, "KEYS": 5, "SCORES": 45, "FEWEST": 2}
+    with mock.patch.multiple(blocks, **few):
+        return blockwise_attention(operands, platform=platform)
+
+
+SMALL_BLOCKS = IMPLEMENTATIONS["blockwise"]._replace(run=by_small_blocks)
+
+
 @contextlib.contextmanager
 def numerics(case: Case) -> Iterator[None]:
     """Set JAX up for a case, and back: float64 where it is asked for, nothing promoted unseen.
 
     Matrix products of float32 are computed in float32 (accelerators would take less by default).
-    The gradient of jax.nn in half precision promotes inside JAX, so that it cannot be strict. The
-    operands are small, and so are blocks here: several to each axis, the last of them partly empty.
+    The gradient of jax.nn in half precision promotes inside JAX, so that it cannot be strict.
     """
     wide = case.dtype in ("float32", "float64")
     with (
@@ -77,7 +89,7 @@ def numerics(case: Case) -> Iterator[None]:
         ),
         jax.numpy_rank_promotion("raise"),
         jax.default_matmul_precision("highest" if wide else None),
-        mock.patch.multiple(blocks, ROWS=4, ROWS_LEVEL=4, KEYS=5, SCORES=45),
+        mock.patch.dict(IMPLEMENTATIONS, {"blockwise": SMALL_BLOCKS}),
     ):
         yield
 
@@ -158,7 +170,7 @@ def _operands(case: Case, problem: Problem) -> tuple[dict[str, jax.Array], dict[
         return jnp.asarray(x, case.dtype)
 
     operands = {name: array(getattr(problem, name)) for name in ("query", "key", "value")}
-    others: dict[str, Any] = {"layout": case.layout, "return_lse": case.lse}
+    others: dict[str, Any] = {"layout": case.layout}
     others |= {"mask": None, "is_causal": False} | MASKS[case.mask].arguments(sizes(case))
     if problem.bias is not None:
         operands["bias"] = jnp.asarray(problem.bias, case.dtype)
@@ -174,12 +186,13 @@ def _refuse(case: Case) -> Outcome:
     operands, others = _operands(case, build(case))
     complaints, reason = [], ""
     try:
-        attend(**operands, **others, implementation=case.implementation)
+        run = attend_with_lse if case.lse else attend
+        run(**operands, **others, implementation=case.implementation)
     except NotImplementedError as error:
         reason = str(error).partition(f"got {case.implementation!r}: ")[2]
     if not reason:
         complaints.append("attend did not say why it cannot serve")
-    asked = attention_spec(**operands, **others)
+    asked = attention_spec(**operands, **others, wants=request(case).wants)
     if asked != request(case):
         complaints.append(f"attention_spec gives {asked}, expected {request(case)}")
     selection = select(asked)
@@ -197,7 +210,8 @@ def _transform(case: Case, others: dict[str, Any]) -> Callable[..., Any]:
     def both(operands: dict[str, jax.Array], cotangents: Any, mask: Any) -> Any:
         def call(operands: dict[str, jax.Array]) -> Any:
             arguments = {**others, **operands, "mask": mask}
-            return attend(**arguments, implementation=case.implementation)
+            run = attend_with_lse if case.lse else attend
+            return run(**arguments, implementation=case.implementation)
 
         result, pull = jax.vjp(call, operands)
         return result, pull(cotangents)[0]
@@ -250,7 +264,8 @@ def _serve(case: Case) -> Outcome:
             f"gradient of {name}", got, wanted, gradient.dtype, operands[name].dtype, zero,
             terms if name == "scale" else 0.0,
         )  # fmt: skip
-    if attention_spec(**{**others, **operands}) != request(case):
+    wants = request(case).wants
+    if attention_spec(**{**others, **operands}, wants=wants) != request(case):
         compare.complaints.append("attention_spec does not give the spec expected")
     return Outcome(case, False, compare.worst, tuple(compare.complaints))
 

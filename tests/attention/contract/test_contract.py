@@ -31,14 +31,6 @@ def test_pairwise(case: Case) -> None:
     assert suite.run(case).complaints == ()
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("mask", cases.MASKS)
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_full_product(implementation: str, mask: str) -> None:
-    outcomes = [suite.run(c) for c in cases.product(implementation) if c.mask == mask]
-    assert [outcome for outcome in outcomes if outcome.complaints] == []
-
-
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("refused", [False, True])
 def test_every_pair_occurs(implementation: str, refused: bool) -> None:
@@ -77,12 +69,6 @@ def test_every_kind_of_mask_occurs_eagerly(implementation: str) -> None:
         assert not eagerly or {"none", "causal"} <= eagerly
     else:
         assert not left_out
-
-
-def test_product_is_full() -> None:
-    every = list(cases.product("reference"))
-    assert len(every) == cases.count("reference") == len({case[:9] for case in every})
-    assert {case.batch for case in every} == set(cases.BATCHES)
 
 
 @pytest.mark.parametrize("mask", cases.MASKS)

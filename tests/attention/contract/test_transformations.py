@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import attend, causal, explicit, padding, sliding_window
-from mha_book.attention import blocks
+from mha_book import array_mask, attend, causal, padding, sliding_window
 from mha_book.attention.dispatch import IMPLEMENTATIONS
 from tests.attention.contract.cases import ANYWHERE
+from tests.attention.contract.suite import SMALL_BLOCKS
 
 pytestmark = pytest.mark.unoptimized
 
@@ -19,9 +19,9 @@ B, N, K, T, S, H = 2, 6, 2, 11, 13, 3
 MASKS: dict[str, Any] = {
     "none": None,
     "causal": causal(2),
-    "window": sliding_window(3),
+    "window": sliding_window(4),
     "lengths": padding(jnp.array([5, 0]), jnp.array([11, 4])),
-    "array": explicit(jnp.asarray(np.random.default_rng(3).random((B, N, T, S)) < 0.4)),
+    "array": array_mask(jnp.asarray(np.random.default_rng(3).random((B, N, T, S)) < 0.4)),
 }
 UNKNOWN = {"splash": {"array"}}  # what an implementation does not take
 Loss = Callable[..., jax.Array]
@@ -29,8 +29,7 @@ Loss = Callable[..., jax.Array]
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"ROWS": 6, "ROWS_LEVEL": 6, "KEYS": 5, "SCORES": 90, "FEWEST": 2}.items():
-        monkeypatch.setattr(blocks, name, size)
+    monkeypatch.setitem(IMPLEMENTATIONS, "blockwise", SMALL_BLOCKS)
 
 
 def operands(seed: int = 0) -> tuple[jax.Array, ...]:
@@ -118,12 +117,12 @@ def test_mapped_over_the_batch_and_differentiated(name: str, mask: str) -> None:
     close(got, expected)
 
 
-@pytest.mark.parametrize("name", [n for n in ANYWHERE if IMPLEMENTATIONS[n].weight_factors])
-def test_weight_factors(name: str) -> None:
+@pytest.mark.parametrize("name", [n for n in ANYWHERE if IMPLEMENTATIONS[n].dropout_multiplier])
+def test_dropout_multiplier(name: str) -> None:
     factors = jnp.asarray(np.random.default_rng(9).integers(0, 3, (B, N, T, S)), jnp.float32)
     for transform in (forward_mode, forward_over_reverse):
         got, expected = (
-            transform(loss_of(n, causal(), weight_factors=factors)) for n in (name, "reference")
+            transform(loss_of(n, causal(), dropout_multiplier=factors)) for n in (name, "reference")
         )
         close(got, expected)
 

@@ -37,7 +37,7 @@ that of the page, white space aside. Small dimensions, all different primes.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["EXECUTED", "REGISTRY", "Equation", "Executed", "executed", "tested"]
+__all__ = ["EXECUTED", "REGISTRY", "Equation", "Executed", "executed", "fed", "tested"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,22 @@ def executed(
         return arrays
 
     return register
+
+
+def fed(label: str, source: Callable, given: str, made: str = "") -> None:
+    """Register an equation by the names of what one source has: its arrays, and what they make.
+
+    Args:
+        label: the equation's.
+        source: a NumPy generator to a dictionary of arrays.
+        given: names, with blanks between, of what the equation is run on.
+        made: names of the package's values that it is compared with.
+    """
+
+    @executed(label)
+    def feed(rng):
+        found = source(rng)
+        return {n: found[n] for n in given.split()}, {n: found[n] for n in made.split()}
 
 
 def tested(

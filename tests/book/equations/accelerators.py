@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from mha_book.costs import entry_count, traced_matmul_flops
+from mha_book.costs import traced_matmul_flops
 from tests.book.equations import executed
 
 
@@ -19,4 +19,4 @@ def reuse(rng):
 
     counted = traced_matmul_flops(block, queries, *passing)
     given = {"n_rows": rows, "S": keys, "H": width, "n_bytes": size}
-    return given, {"I_tile": counted / (size * entry_count(passing))}
+    return given, {"I_tile": counted / (size * sum(x.size for x in jax.tree.leaves(passing)))}

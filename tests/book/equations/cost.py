@@ -4,8 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attention_weights, init_multi_head, multi_head_attention
-from mha_book.costs import entry_count, traced_matmul_flops
+from mha_book import (
+    attention_weights,
+    init_multi_head,
+    multi_head_attention,
+    multi_head_attention_with_intermediates,
+)
+from mha_book.costs import traced_matmul_flops
 from mha_book.masks import causal, sliding_window
 from mha_book.multihead.layer import project_heads
 from tests.book.equations import executed, tested
@@ -26,7 +31,7 @@ def kept(part):
     if part == "cache":
         return [jax.eval_shape(project_heads, x, w) for w in (shapes().w_k, shapes().w_v)]
     inside = jax.eval_shape(
-        lambda p, x: multi_head_attention(p, x, return_intermediates=True)[1], shapes(), x
+        lambda p, x: multi_head_attention_with_intermediates(p, x)[1], shapes(), x
     )
     return inside.weights
 
@@ -40,19 +45,23 @@ def causal_pairs(rng, altered):
 
 @executed("cost-parameters")
 def parameters(rng):
-    return {"D": D, "N": N, "K": K, "H": H, "C": C}, {"P": float(entry_count(shapes()))}
+    return {"D": D, "N": N, "K": K, "H": H, "C": C}, {
+        "P": float(sum(x.size for x in jax.tree.leaves(shapes())))
+    }
 
 
 @executed("cost-square")
 def square(rng):
-    return {"D": 42}, {"P": float(entry_count(shapes(n=6, k=6, h=7, c=7, d=42)))}
+    return {"D": 42}, {
+        "P": float(sum(x.size for x in jax.tree.leaves(shapes(n=6, k=6, h=7, c=7, d=42))))
+    }
 
 
 @executed("cost-merge")
 def merge(rng):
     params = init_multi_head(jax.random.key(3), D, 1, head_dim=H, value_dim=D)
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
-    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, x)
     weights = {"W_V": params.w_v[:, 0], "W_O": params.w_o[0]}
     return {"X": x, "A": inside.weights[0]} | weights, {"Y": y}
 
@@ -61,7 +70,14 @@ def merge(rng):
 def flops(rng):
     x = jax.ShapeDtypeStruct((T, D), jnp.float32)
     counted = traced_matmul_flops(multi_head_attention, shapes(), x)
-    given = {"T": T, "S": T, "P": entry_count(shapes()), "N": N, "H": H, "C": C}
+    given = {
+        "T": T,
+        "S": T,
+        "P": sum(x.size for x in jax.tree.leaves(shapes())),
+        "N": N,
+        "H": H,
+        "C": C,
+    }
     return given, {"F": float(counted)}
 
 
@@ -69,14 +85,16 @@ def flops(rng):
 def balance(rng):
     n, k, h, c, d, s = 6, 3, 5, 2, 10, 15  # a size at which both parts of the count are equal
     x = jax.ShapeDtypeStruct((s, d), jnp.float32)
-    weights = entry_count(shapes(n, k, h, c, d))
+    weights = sum(x.size for x in jax.tree.leaves(shapes(n, k, h, c, d)))
     assert traced_matmul_flops(multi_head_attention, shapes(n, k, h, c, d), x) == 4 * s * weights
     return {"P": weights, "N": n, "H": h, "C": c}, {"S": float(s)}
 
 
 @executed("cost-bytes")
 def memory(rng):
-    counted = {part: 4.0 * entry_count(kept(part)) for part in ("cache", "scores")}
+    counted = {
+        part: 4.0 * sum(x.size for x in jax.tree.leaves(kept(part))) for part in ("cache", "scores")
+    }
     given = {"n_bytes": 4, "S": T, "T": T, "K": K, "N": N, "H": H, "C": C}
     return given, {f"M_{part}": count for part, count in counted.items()}
 
@@ -91,7 +109,7 @@ def window(rng, altered):
     seen, formula = [], []
     for s, s_max in ((7, 3), (7, 7), (3, 7)):
         x = jnp.asarray(rng.normal(size=(s, H)), jnp.float32)
-        weights = attention_weights(x, x, mask=causal() & sliding_window(s_max - 1))
+        weights = attention_weights(x, x, mask=causal() & sliding_window(s_max))
         seen.append(4 * int((np.asarray(weights)[-1] > 0).sum()) * width)
         formula.append(4 * (s if altered else min(s, s_max)) * K * (H + C))
     return np.array(seen), np.array(formula)

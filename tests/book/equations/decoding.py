@@ -7,10 +7,9 @@ import numpy as np
 from mha_book.attention.reference import scores as scores_of
 from mha_book.costs import (
     attention_size,
-    cache_bytes,
-    entry_count,
+    forward_matmul_flops,
+    kv_cache_bytes,
     latent_size,
-    pair_matmul_flops,
     traced_matmul_flops,
 )
 from mha_book.multihead.cache import init_cache
@@ -32,7 +31,7 @@ def intensity(rng):
 
     counted = traced_matmul_flops(step, *shapes)
     given = {"N": N, "K": K, "G": G, "S": T, "H": H, "C": C, "n_bytes": 4}
-    return given, {"I": counted / (4 * entry_count(shapes[1:]))}
+    return given, {"I": counted / (4 * sum(x.size for x in jax.tree.leaves(shapes[1:])))}
 
 
 @executed("gqa-crossing")
@@ -40,7 +39,7 @@ def crossing(rng):
     # A model whose weights are as many bytes as the caches of its layers at 19 positions.
     batch, layers, positions = 2, 3, 19
     cache = jax.eval_shape(lambda: init_cache(batch, K, positions, H, value_dim=C))
-    weights = 4 * layers * entry_count((cache.keys, cache.values))
+    weights = 4 * layers * sum(x.size for x in jax.tree.leaves((cache.keys, cache.values)))
     given = {"M_W": weights, "B": batch, "n_layers": layers, "n_bytes": 4, "K": K, "H": H, "C": C}
     return given, {"S": float(positions)}
 
@@ -71,8 +70,8 @@ def latent_values(rng):
 def choice(rng):
     shared = attention_size(D, N, K, H, C)
     latent = latent_size(D, N, Z, H, P, C, is_absorbed=True)
-    kept = cache_bytes(shared, position_count=1, bytes_per_number=2)
-    even = pair_matmul_flops(latent, pair_count=1) / kept
+    kept = kv_cache_bytes(shared, position_count=1, bytes_per_element=2)
+    even = forward_matmul_flops(latent, pair_count=1) / kept
     given = {"N": N, "D_Z": Z, "H_rot": P, "n_bytes": 2, "K": K, "H": H, "C": C}
     return given, {"I_even": even}
 

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from mha_book import scaled_dot_product_attention
+from mha_book import attend_with_lse
 from mha_book.rope import rotary_angles, rotate
-from tests.book.equations import executed
+from tests.book.equations import executed, fed
 
 T, S, N, K, H, C, D = 3, 13, 6, 2, 5, 7, 11  # queries, keys, heads, key heads, three widths
 
@@ -105,29 +105,15 @@ def attention(rng):
     return arrays | {"r": (arrays["O"] * above).sum(axis=-1)}
 
 
-@executed("grad-scores")
-def scores(rng):
-    found = attention(rng)
-    return {name: found[name] for name in ("A", "dL_dA", "r")}, {"dL_dS": found["dL_dS"]}
-
-
-@executed("grad-row-products")
-def row_products(rng):
-    found = attention(rng)
-    given = ("A", "V", "O", "dL_dA", "dL_dO")
-    return {name: found[name] for name in given}, {"r": found["r"]}
-
-
-@executed("grad-row-sum")
-def row_sum(rng):
-    found = attention(rng)
-    return {name: found[name] for name in ("A", "r", "dL_dS")}, {}
+fed("grad-scores", attention, "A dL_dA r", "dL_dS")
+fed("grad-row-products", attention, "A V O dL_dA dL_dO", "r")
+fed("grad-row-sum", attention, "A r dL_dS")
 
 
 @executed("grad-recompute")
 def recompute(rng):
     query, key, value = (draw(rng, *sized(letters)) for letters in ("hia", "hja", "hjc"))
-    _, lse = scaled_dot_product_attention(query, key, value, return_lse=True)
+    _, lse = attend_with_lse(query, key, value, implementation="reference")
     found = jnp.einsum("hia,hja->hij", query, key) / H**0.5
     weights = jax.nn.softmax(found, axis=-1)
     return {"S": found}, {"lambda_": lse, "A": weights}

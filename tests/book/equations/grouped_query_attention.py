@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import MultiHeadParams, multi_head_attention
+from mha_book import MultiHeadParams, multi_head_attention_with_intermediates
 from mha_book.attention.operands import fold_groups
 from mha_book.attention.reference import attention_weights
 from mha_book.attention.reference import scores as scores_of
-from mha_book.costs import attention_size, cache_bytes
+from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.multihead.grouped import fit_groups, kv_head_index, repeat_kv_heads
 from mha_book.multihead.layer import project_heads
 from tests.book.equations import executed, tested
@@ -20,7 +20,7 @@ def layer(rng):
     shapes = ((D, N, H), (D, K, H), (D, K, C), (N, C, D))
     params = MultiHeadParams(*(jnp.asarray(rng.normal(size=s), jnp.float64) for s in shapes))
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float64)
-    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, x)
     return params, x, y, inside
 
 
@@ -66,7 +66,9 @@ def repeat(rng):
 def ratio(rng):
     size = attention_size(D, N, K, H, C)
     full = attention_size(D, N, N, H, C)
-    kept, all_kept = (cache_bytes(s, position_count=T, bytes_per_number=4) for s in (size, full))
+    kept, all_kept = (
+        kv_cache_bytes(s, position_count=T, bytes_per_element=4) for s in (size, full)
+    )
     numbers = {"n_bytes": 4, "S": T, "K": K, "N": N, "H": H, "C": C}
     return numbers | {"M_K": kept, "M_N": all_kept}, {}
 

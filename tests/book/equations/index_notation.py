@@ -4,8 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import init_multi_head, multi_head_attention, scaled_dot_product_attention
-from tests.book.equations import executed
+from mha_book import (
+    attend_with_lse,
+    init_multi_head,
+    multi_head_attention_with_intermediates,
+)
+from tests.book.equations import executed, fed
 
 T, N, K, H, C, D = 3, 6, 2, 5, 7, 11  # positions, heads, key heads, features of key, value, model
 
@@ -44,34 +48,35 @@ def layer(rng, **options):
     """The layer's arrays as the page has them, and what the package computes."""
     params = init_multi_head(jax.random.key(3), D, N, head_dim=H, value_dim=C, **options)
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
-    y, inside = multi_head_attention(params, x, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, x)
     names = ("W_Q", "W_K", "W_V")
     arrays = {"X": x, "W_O": params.w_o, "d_k": H}
     arrays |= {name: jnp.swapaxes(w, 0, 1) for name, w in zip(names, params[:3], strict=True)}
     operands = (inside.query, inside.key, inside.value)
-    _, lse = scaled_dot_product_attention(*operands, return_lse=True)
+    _, lse = attend_with_lse(*operands, implementation="reference")
     computed = dict(zip("QKV", operands, strict=True))
     computed |= {"A": inside.weights, "O": inside.head_outputs, "Y": y}
     return arrays, computed | {"S": jnp.log(inside.weights) + lse[..., None]}
 
 
-def step(label, given, result):
-    @executed(label)
-    def feed(rng):
-        arrays, computed = layer(rng)
-        everything = arrays | computed
-        return {name: everything[name] for name in given}, {result: computed[result]}
-
-    return feed
+def whole(rng):
+    arrays, computed = layer(rng)
+    return arrays | computed
 
 
-step("index-query", ("X", "W_Q"), "Q")
-step("index-key", ("X", "W_K"), "K")
-step("index-value", ("X", "W_V"), "V")
-step("index-scores", ("Q", "K", "d_k"), "S")
-step("index-weights", ("S",), "A")
-step("index-heads", ("A", "V"), "O")
-step("index-output", ("O", "W_O"), "Y")
+fed("index-query", whole, "X W_Q", "Q")
+fed("index-key", whole, "X W_K", "K")
+fed("index-value", whole, "X W_V", "V")
+fed("index-scores", whole, "Q K d_k", "S")
+fed("index-heads", whole, "A V", "O")
+fed("index-output", whole, "O W_O", "Y")
+
+
+@executed("index-weights")
+def weights(rng):
+    _, computed = layer(rng)
+    scores = np.einsum("hia,hja->hij", computed["Q"], computed["K"]) / np.sqrt(H)
+    return {"S": scores}, {"A": computed["A"]}
 
 
 @executed("index-bias", broadcast=("i",))
@@ -79,7 +84,7 @@ def bias(rng):
     params = init_multi_head(jax.random.key(3), D, N, head_dim=H, use_bias=True)
     params = params._replace(b_q=jnp.asarray(rng.normal(size=(N, H)), jnp.float32))
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
-    _, inside = multi_head_attention(params, x, return_intermediates=True)
+    _, inside = multi_head_attention_with_intermediates(params, x)
     arrays = {"X": x, "W_Q": jnp.swapaxes(params.w_q, 0, 1), "b_Q": params.b_q}
     return arrays, {"Q": inside.query}
 

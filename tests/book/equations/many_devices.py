@@ -4,7 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attend, init_multi_head, multi_head_attention
+from mha_book import (
+    attend_with_lse,
+    init_multi_head,
+    multi_head_attention_with_intermediates,
+)
 from mha_book.sharding.mesh import MeshSizes
 from mha_book.sharding.placement import balance, make_placement
 from mha_book.sharding.plan import plan_cost
@@ -17,7 +21,7 @@ def summed(rng):
     params = init_multi_head(jax.random.key(0), 30, 6, head_dim=5, value_dim=7)
     params = jax.tree.map(lambda w: jnp.asarray(rng.normal(size=w.shape)), params)
     x = jnp.asarray(rng.normal(size=(11, 30)))
-    output, inside = multi_head_attention(params, x, return_intermediates=True)
+    output, inside = multi_head_attention_with_intermediates(params, x)
     heads = inside.head_outputs.reshape(3, 2, 11, 7)
     return {"O": heads, "W_O": params.w_o.reshape(3, 2, 7, 30)}, {"Y": output}
 
@@ -26,11 +30,11 @@ def summed(rng):
 def merged(rng):
     q, k, v = (jnp.asarray(rng.normal(size=(1, n, 5))) for n in (3, 28, 28))
     parts = [
-        attend(q, a, b, return_lse=True)
+        attend_with_lse(q, a, b)
         for a, b in zip(jnp.split(k, 4, axis=1), jnp.split(v, 4, axis=1), strict=True)
     ]
     outputs, sums = (jnp.stack([x[0] for x in of]) for of in zip(*parts, strict=True))
-    output, lse = attend(q, k, v, return_lse=True)
+    output, lse = attend_with_lse(q, k, v)
     return {"lambda_part": sums, "O_part": outputs}, {"lambda_": lse[0], "O": output[0]}
 
 
@@ -43,7 +47,7 @@ def last(rng):
 @executed("dev-sent")
 def sent(rng):
     sizes = {"batch": 1, "num_heads": 12, "num_kv_heads": 6, "length": 42, "head_dim": 5}
-    sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_number": 4}
+    sizes |= {"value_dim": 7, "d_model": 30, "bytes_per_element": 4}
     plans = {
         "M_heads": plan_cost(**sizes, devices=MeshSizes(heads=3)),
         "M_ring": plan_cost(**sizes, devices=MeshSizes(sequence=3)),
@@ -77,7 +81,7 @@ def hidden(rng, altered):
                 head_dim=5,
                 value_dim=11,
                 devices=MeshSizes(sequence=devices),
-                bytes_per_number=size,
+                bytes_per_element=size,
             )
             of_steps = plan.attention_flops / operations / devices
             of_sends = plan.sent_bytes / link / (devices - 1)

@@ -1,138 +1,30 @@
-"""The executed and the tested equations of the chapter on the multi-head layer."""
+"""The tested equation of the chapter on multi-head attention."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import (
-    MultiHeadParams,
-    fuse,
-    identity_params,
-    init_multi_head,
-    multi_head_attention,
-    scaled_dot_product_attention,
-)
-from mha_book.heads import combine_heads
-from mha_book.multihead.layer import project_heads
-from tests.book.equations import executed, tested
+from mha_book import init_multi_head, multi_head_attention_with_intermediates
+from tests.book.equations import tested
 
 T, N, H, C, D = 3, 5, 2, 7, 11  # positions, heads, features of a key, of a value, of the model
 
 
-def layer(rng):
-    """Parameters, input, output and intermediates, all but the parameters as NumPy arrays."""
+@tested(
+    "layer-concat-sum",
+    latex=r"""\operatorname{Concat}(O^1, \dots, O^N)\; W^O
+= \begin{pmatrix} O^1 & \cdots & O^N \end{pmatrix}
+\begin{pmatrix} W_O^1 \\ \vdots \\ W_O^N \end{pmatrix}
+= \sum_h O^h W_O^h""",
+    alterations=("order of the blocks", "a head missing"),
+)
+def concat_is_a_sum(rng, altered):
     params = init_multi_head(jax.random.key(3), D, N, head_dim=H, value_dim=C)
-    x = rng.normal(size=(T, D))
-    y, inside = multi_head_attention(params, jnp.asarray(x, jnp.float32), return_intermediates=True)
-    return jax.tree.map(np.asarray, params), x, np.asarray(y), jax.tree.map(np.asarray, inside)
-
-
-def package_scores(inside):
-    """What the package's softmax is taken of: log A + L, with L the log-sum-exp of the row."""
-    operands = (jnp.asarray(x) for x in (inside.query, inside.key, inside.value))
-    _, lse = scaled_dot_product_attention(*operands, return_lse=True)
-    return np.log(inside.weights) + lse[..., None]
-
-
-def spare(rng):
-    """For one head: outputs at z of six sequences, weights relative to z's, and the offers u."""
-    params = init_multi_head(jax.random.key(2), 4, 1, head_dim=6)
-    z, p, q = (jnp.asarray(rng.normal(size=4), jnp.float32) for _ in range(3))
-    sequences = {"z": (z,), "p": (z, p), "q": (z, q), "pq": (z, p, q), "pp": (z, p, p)}
-    sequences["qq"] = (z, q, q)
-    y, w = {}, {}
-    for name, tokens in sequences.items():
-        out, inside = multi_head_attention(params, jnp.stack(tokens), return_intermediates=True)
-        y[name] = np.asarray(out[0])
-        row = np.asarray(inside.weights[0, 0])
-        w[name] = row[1:] / row[0]
-    u = {name: x @ params.w_v[:, 0] @ params.w_o[0] for name, x in (("z", z), ("p", p), ("q", q))}
-    return y, w["pq"][0], w["pq"][1], u
-
-
-@tested(
-    "layer-two-heads",
-    latex=r"""\begin{aligned}
-W_Q &= \begin{pmatrix} 1 & 1 \\ 1 & 1 \end{pmatrix}, \\
-W_K &= \tfrac12 \log 3 \begin{pmatrix} 1 & -1 \\ -1 & 1 \end{pmatrix}, \\
-W_V &= \begin{pmatrix} 1 & -\tfrac13 \\ -\tfrac13 & 1 \end{pmatrix}, \\
-W_O &= \tfrac38 \begin{pmatrix} 3 & 1 \\ 1 & 3 \end{pmatrix}
-\end{aligned}""",
-    alterations=("beta", "sign", "output"),
-)
-def two_heads(rng, altered):
-    # What the page says of these matrices: the outputs are the largest values, exactly.
-    beta = np.log(3) / (1 if altered == "beta" else 2)
-    third = 1 / 3 if altered == "sign" else -1 / 3
-    w_o = 3 / 8 * np.array([[3, 1], [1, 3]]) / (2 if altered == "output" else 1)
-    w_k, w_v = beta * np.array([[1, -1], [-1, 1]]), np.array([[1, third], [third, 1]])
-    into = [jnp.asarray(w, jnp.float32)[:, :, None] for w in (np.ones((2, 2)), w_k, w_v)]
-    params = MultiHeadParams(*into, jnp.asarray(w_o, jnp.float32)[:, None, :])
-    a, b = np.eye(2)
-    x = np.array([[a, a], [b, b], [a, b], [b, a]])
-    left = multi_head_attention(params, jnp.asarray(x, jnp.float32))
-    return left, np.repeat(x.max(axis=1, keepdims=True), 2, axis=1)
-
-
-@tested(
-    "layer-fused",
-    latex=r"""\begin{aligned}
-& X \begin{pmatrix} W_Q & W_K & W_V \end{pmatrix} \\
-&\quad = \begin{pmatrix} X W_Q & X W_K & X W_V \end{pmatrix}
-\end{aligned}""",
-    alterations=("order",),
-)
-def fused(rng, altered):
-    params = init_multi_head(jax.random.key(4), D, N, head_dim=H)
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
-    order = (1, 0, 2) if altered else (0, 1, 2)
-    right = [project_heads(x, params[n]) for n in order]
-    return project_heads(x, fuse(params).w_qkv), np.concatenate(right)
-
-
-@tested(
-    "layer-example",
-    latex=r"""\begin{aligned}
-A^0 &= \begin{pmatrix} s & 1 - s \\ \tfrac12 & \tfrac12 \end{pmatrix}, \\
-A^1 &= \begin{pmatrix} \tfrac12 & \tfrac12 \\ 1 - s & s \end{pmatrix}, \\
-Y &= \begin{pmatrix} s & \tfrac12 \\ \tfrac12 & s \end{pmatrix}
-\end{aligned}""",
-    alterations=("heads", "value"),
-)
-def example(rng, altered):
-    y, inside = multi_head_attention(identity_params(2, 2), jnp.eye(2), return_intermediates=True)
-    s = 1 / ((2 if altered == "value" else 1) + np.exp(-1))
-    a = [[[s, 1 - s], [0.5, 0.5]], [[0.5, 0.5], [1 - s, s]]]
-    a = a[::-1] if altered == "heads" else a
-    return np.stack([*inside.weights, y]), np.stack([*a, [[s, 0.5], [0.5, s]]])
-
-
-@executed("layer-hull")
-def hull(rng):
-    params = init_multi_head(jax.random.key(1), 6, 1, head_dim=6)
-    x = rng.normal(size=(T, 6))
-    y, inside = multi_head_attention(params, jnp.asarray(x, jnp.float32), return_intermediates=True)
-    w_v, w_o = np.asarray(params.w_v)[:, 0], np.asarray(params.w_o)[0]
-    return {"X": x, "A": inside.weights[0], "W_V": w_v, "W_O": w_o}, {"Y": y}
-
-
-@executed("layer-repeat")
-def repeated_token(rng):
-    y, w_p, w_q, _ = spare(rng)
-    return {f"y_{name}": y[name] for name in ("pp", "qq")} | {"w_p": w_p, "w_q": w_q}, {
-        "y_pq": y["pq"]
-    }
-
-
-@executed("layer-concat")
-def concat(rng):
-    params, _, _, inside = layer(rng)
-    wide = combine_heads(jnp.asarray(inside.head_outputs))
-    arrays = {"O": inside.head_outputs, "O_widehat": wide}
-    return arrays | {"W_O": params.w_o, "W": np.reshape(params.w_o, (N * C, D))}, {}
-
-
-@executed("layer-sum")
-def head_sum(rng):
-    params, _, y, inside = layer(rng)
-    return {"O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
+    y, inside = multi_head_attention_with_intermediates(params, x)
+    heads, w_o = (np.asarray(array) for array in (inside.head_outputs, params.w_o))
+    order = range(N)[::-1] if altered == "order of the blocks" else range(N)
+    concatenated = np.concatenate([*heads], axis=1) @ np.concatenate([w_o[n] for n in order])
+    kept = range(N - 1) if altered == "a head missing" else range(N)
+    total = sum(heads[n] @ w_o[n] for n in kept)
+    return np.stack([concatenated, y]), np.stack([total, total])

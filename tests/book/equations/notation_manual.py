@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.book.equations import executed
-from tests.book.equations.index_notation import slopes, step
+from tests.book.equations import executed, fed
+from tests.book.equations.index_notation import slopes, whole
 
-step("index-order", ("X", "W_Q", "W_K", "d_k"), "S")
+fed("index-order", whole, "X W_Q W_K d_k", "S")
 
 
 @executed("index-transpose")

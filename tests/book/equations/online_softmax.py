@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import scaled_dot_product_attention
+from mha_book import attend_with_lse, scaled_dot_product_attention
 from mha_book.attention.blocks import BlockSizes, key_ranges, split_mask
 from mha_book.attention.online_softmax import finalize, init, merge, update
 from mha_book.masks import causal
-from tests.book.equations import executed, tested
+from tests.book.equations import executed, fed, tested
 
 T, C, H, BLOCK = 3, 7, 11, 5  # rows, widths of values and keys, keys of a block
 
@@ -124,9 +124,9 @@ def split(rng):
     q, k, v = draw(rng, T, H), draw(rng, 2 * BLOCK, H), draw(rng, 2 * BLOCK, C)
     arrays = {}
     for part, cut in (("1", slice(0, 3)), ("2", slice(3, None))):
-        output, lse = scaled_dot_product_attention(q, k[cut], v[cut], return_lse=True)
+        output, lse = attend_with_lse(q, k[cut], v[cut], implementation="reference")
         arrays |= {f"O_{part}": output, f"lambda_{part}": lse}
-    output, lse = scaled_dot_product_attention(q, k, v, return_lse=True)
+    output, lse = attend_with_lse(q, k, v, implementation="reference")
     return arrays, {"O": output, "lambda_": lse}
 
 
@@ -160,14 +160,8 @@ def blocked(rng, count=2):
     return arrays | {"dL_dS": d_scores, "dL_dV": d_values}
 
 
-def pick(arrays, *names):
-    return {name: arrays[name] for name in names}
-
-
-@executed("hw-again")
-def again(rng):
-    arrays = blocked(rng)
-    return pick(arrays, "S", "lambda_"), pick(arrays, "A")
+fed("hw-again", blocked, "S lambda_", "A")
+fed("hw-scores", blocked, "A V dL_dO r dL_dlambda_", "dL_dS")
 
 
 @executed("hw-slope")
@@ -184,26 +178,23 @@ def output_slope(rng):
     return {"A": weights, "V": values, "O": weights @ values}, {"dO_dS": slopes}
 
 
-@executed("hw-inner")
-def inner(rng):
+def row_products(rng):
     """r as the softmax's backward pass has it: the weights' average of their own gradient."""
     arrays = blocked(rng)
     _, pull = jax.vjp(lambda a: jnp.einsum("uij,ujc->ic", a, arrays["V"]), arrays["A"])
     (d_weights,) = pull(arrays["dL_dO"])
-    return pick(arrays, "O", "dL_dO"), {"r": (arrays["A"] * d_weights).sum(axis=(0, 2))}
+    return arrays | {"r": (arrays["A"] * d_weights).sum(axis=(0, 2))}
 
 
-@executed("hw-scores")
-def scores(rng):
-    arrays = blocked(rng)
-    return pick(arrays, "A", "V", "dL_dO", "r", "dL_dlambda_"), pick(arrays, "dL_dS")
+fed("hw-inner", row_products, "O dL_dO", "r")
 
 
-@executed("hw-products")
-def products(rng):
+def gradients(rng):
     arrays = blocked(rng)
     query, keys = draw(rng, T, H), draw(rng, 2, BLOCK, H)
     _, pull = jax.vjp(lambda q, k: jnp.einsum("ia,uja->uij", q, k), query, keys)
     d_query, d_keys = pull(arrays["dL_dS"])
-    given = pick(arrays, "A", "dL_dO", "dL_dS") | {"Q": query, "K": keys}
-    return given, {"dL_dV": arrays["dL_dV"], "dL_dK": d_keys, "dL_dQ": d_query}
+    return arrays | {"Q": query, "K": keys, "dL_dK": d_keys, "dL_dQ": d_query}
+
+
+fed("hw-products", gradients, "A dL_dO dL_dS Q K", "dL_dV dL_dK dL_dQ")

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import attention_weights, scaled_dot_product_attention
+from mha_book import attend_with_lse, attention_weights, scaled_dot_product_attention
 from mha_book.layers import rms_norm
 from mha_book.rope import rotary_angles, rotate
 from tests.book.equations import executed, tested
@@ -18,7 +18,7 @@ def draw(rng, *shape):
 
 def scaled_scores(q, k):
     """What the package's softmax is taken of: log A + λ, with λ the log-sum-exp of the row."""
-    _, lse = scaled_dot_product_attention(q, k, k, return_lse=True)
+    _, lse = attend_with_lse(q, k, k, implementation="reference")
     return np.log(attention_weights(q, k)) + lse[:, None]
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import MultiHeadParams, multi_head_attention
+from mha_book import MultiHeadParams, multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.models.minilm import mean_pool
 from mha_book.pruning.importance import normalize_layers
 from mha_book.specialization.composition import ov_norms
@@ -25,14 +25,14 @@ def layer(rng):
 @executed("prune-gates")
 def gates(rng):
     params, x, g = layer(rng)
-    y, inside = multi_head_attention(params, x, gates=g, return_intermediates=True)
+    y, inside = multi_head_attention_with_intermediates(params, x, gates=g)
     return {"g": g, "O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
 
 
 @executed("prune-slope")
 def slope(rng):
     params, x, g = layer(rng)
-    inside = multi_head_attention(params, x, return_intermediates=True)[1]
+    inside = multi_head_attention_with_intermediates(params, x)[1]
     y, pull = jax.vjp(lambda g: multi_head_attention(params, x, gates=g), g)
     above = draw(rng, *y.shape)
     given = {"O": inside.head_outputs, "W_O": params.w_o, "dL_dY": above}

@@ -1,0 +1,174 @@
+r"""Weights that need not sum to one: with a logit of its own, a gate, or a sigmoid for the softmax.
+
+A softmax gives all its weight away even where a head has nothing to say; trained heads then put it
+on a *sink*, the first token as a rule. With any of these three they need none.
+
+Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``T`` positions, ``H``
+width of queries and keys, ``C`` width of values.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from mha_book._checks import check, check_axis, check_floating, check_rank, check_scale, check_shape
+from mha_book.attention.dispatch import attend, attend_with_lse
+from mha_book.attention.operands import fold_groups, prepare
+from mha_book.attention.reference import scores
+from mha_book.masks import Mask, zero_unattended
+from mha_book.multihead.layer import project_heads, project_output, project_qkv
+from mha_book.multihead.parameters import MultiHeadParams
+
+__all__ = ["gated_attention", "sigmoid_attention", "sink_logit_attention"]
+
+
+def sink_logit_attention(
+    params: MultiHeadParams,
+    sink: Float[Array, " N"],
+    x: Float[Array, "*batch T D"],
+    *,
+    angles: Float[Array, "T pairs"] | None = None,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+) -> Float[Array, "*batch T D"]:
+    r"""Add $e^{s^h}$ to the denominator of the softmax: a key whose value is zero.
+
+    The weights of a row sum to $\sigma(\lambda - s)$ with $\lambda$ the log-sum-exp of its scores,
+    so the output of ordinary attention is multiplied by that.
+
+    Args:
+        params: the weights.
+        sink: ``(N,)``, one learned logit for each head.
+        x: ``(…, T, D)``.
+        angles: as in :func:`~mha_book.multihead.layer.multi_head_attention`, like what follows.
+        mask: likewise.
+        is_causal: likewise.
+
+    Returns:
+        ``(…, T, D)``.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+
+    References:
+        OpenAI, gpt-oss-120b and gpt-oss-20b Model Card, arXiv 2508.10925.
+
+    Example:
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> params = init_multi_head(0, 8, 4)
+        >>> sink_logit_attention(params, jnp.zeros(4), jnp.ones((5, 8))).shape
+        (5, 8)
+    """
+    query, key, value = project_qkv(params, x, angles=angles)
+    check_floating(sink, "sink", x, "x")
+    check_shape(sink, "sink", (query.shape[-3],), "axes (N,) =")
+    heads, lse = attend_with_lse(query, key, value, layout="NTH", mask=mask, is_causal=is_causal)
+    lse = jnp.maximum(lse, jnp.finfo(lse.dtype).min)  # of an empty row, if the sink is -inf too
+    logit = jnp.broadcast_to(sink.astype(lse.dtype)[:, None], lse.shape)
+    share = jax.nn.sigmoid(lse - logit)  # (…, N, T)
+    return project_output(params, heads * share[..., None].astype(heads.dtype))
+
+
+def gated_attention(
+    params: MultiHeadParams,
+    w_gate: Float[Array, "..."],
+    x: Float[Array, "*batch T D"],
+    *,
+    angles: Float[Array, "T pairs"] | None = None,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+) -> Float[Array, "*batch T D"]:
+    r"""Multiply what the heads return by a gate that the query's input sets: $O \odot \sigma(X W)$.
+
+    Args:
+        params: the weights.
+        w_gate: ``(D, N, C)`` for a gate of each feature, or ``(D, N)`` for one of each head.
+        x: ``(…, T, D)``.
+        angles: as in :func:`~mha_book.multihead.layer.multi_head_attention`, like what follows.
+        mask: likewise.
+        is_causal: likewise.
+
+    Returns:
+        ``(…, T, D)``.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+
+    References:
+        Qiu et al., Gated Attention for Large Language Models, arXiv 2505.06708.
+
+    Example:
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> params = init_multi_head(0, 8, 4)
+        >>> jax.eval_shape(gated_attention, params, jnp.ones((8, 4)), jnp.ones((5, 8))).shape
+        (5, 8)
+    """
+    query, key, value = project_qkv(params, x, angles=angles)
+    heads = attend(query, key, value, layout="NTH", mask=mask, is_causal=is_causal)
+    check_floating(w_gate, "w_gate", x, "x")
+    if w_gate.ndim == 3:
+        check_axis(w_gate, "w_gate", 0, "(D, N, C)", x.shape[-1], "x")
+        gate = project_heads(x, w_gate)
+        check(gate.shape == heads.shape, "w_gate", "(D, N, C) or (D, N)", f"shape {w_gate.shape}")
+    else:
+        gate = of_each_head(x, w_gate, "w_gate", query)
+    return project_output(params, heads * jax.nn.sigmoid(gate))
+
+
+def of_each_head(x: Array, weight: Array, name: str, query: Array) -> Array:
+    """Return ``(…, N, T, 1)``, what ``weight`` of ``(D, N)`` makes of the input for each head."""
+    check_rank(x, "x", "(…, T, D)", 2)
+    check_floating(weight, name, x, "x")
+    expected = (x.shape[-1], query.shape[-3])
+    check_shape(weight, name, expected, "one column a head, axes (D, N) =")
+    return jnp.swapaxes(jnp.matmul(x, weight), -1, -2)[..., None]
+
+
+def sigmoid_attention(
+    params: MultiHeadParams,
+    x: Float[Array, "*batch T D"],
+    *,
+    offset: float | None = None,
+    angles: Float[Array, "T pairs"] | None = None,
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+) -> Float[Array, "*batch T D"]:
+    r"""Weigh each key by itself, $A^{hij} = \sigma(S^{hij} + \beta)$: no row sums to one.
+
+    Args:
+        params: the weights.
+        x: ``(…, T, D)``.
+        offset: $\beta$; None for $-\log T$, the paper's choice for sequences of length ``T``.
+        angles: as in :func:`~mha_book.multihead.layer.multi_head_attention`, like what follows.
+        mask: likewise.
+        is_causal: likewise.
+
+    Returns:
+        ``(…, T, D)``. The weights of all pairs are stored.
+
+    Raises:
+        ValueError: an argument's rank, dtype or axes do not fit.
+
+    References:
+        Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-Attention,
+        arXiv 2409.04431.
+
+    Example:
+        >>> from mha_book.multihead.parameters import init_multi_head
+        >>> sigmoid_attention(init_multi_head(0, 8, 4), jnp.ones((5, 8))).shape
+        (5, 8)
+    """
+    query, key, value = project_qkv(params, x, angles=angles)
+    operands = prepare(query, key, value, mask=mask, is_causal=is_causal)
+    offset = -math.log(key.shape[-2] or 1) if offset is None else offset
+    check_scale(offset, "offset")
+    visible = operands.visible()
+    query, key, value = zero_unattended(query, key, value, visible)
+    logits = scores(query, key, None, operands.scale)
+    weights = jax.nn.sigmoid(logits + jnp.asarray(offset, logits.dtype))
+    weights = weights if visible is None else jnp.where(visible, weights, 0)
+    heads = jnp.matmul(fold_groups(weights, value), value.astype(weights.dtype))
+    heads = jnp.reshape(heads, (*query.shape[:-1], value.shape[-1])).astype(value.dtype)
+    return project_output(params, heads)

@@ -1,0 +1,260 @@
+r"""The layer over a device mesh: data, tensor and context parallelism in one program.
+
+Inside, each device runs the layer itself, on weights of fewer heads, sequences or positions. Which
+weights a device has is in their types: :mod:`~mha_book.sharding.tensor_parallel` says where they
+lie. Divided positions attend to each other by :mod:`~mha_book.sharding.ring` or by
+:mod:`~mha_book.sharding.all_to_all`; divided sequences have nothing to send.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Bool, Float
+
+from mha_book._checks import check, check_floating, check_rank, check_type
+from mha_book.masks import Mask, as_mask
+from mha_book.multihead.latent import (
+    LatentParams,
+    absorbed_attention,
+    compress,
+    expanded_attention,
+)
+from mha_book.multihead.layer import (
+    broadcast_gates,
+    multi_head_attention,
+    project_output,
+    project_qkv,
+)
+from mha_book.multihead.parameters import MultiHeadParams
+from mha_book.sharding.all_to_all import attend_exchanged
+from mha_book.sharding.mesh import (
+    MeshAxes,
+    check_divisible,
+    kv_copies,
+    mask_specs,
+    mesh_and_sizes,
+    on_mesh,
+    own_kv_heads,
+)
+from mha_book.sharding.placement import Placement
+from mha_book.sharding.ring import RingCall, attend_over_ring, checked_call
+from mha_book.sharding.tensor_parallel import (
+    KV_HEADS,
+    check_separate,
+    head_specs,
+    latent_specs,
+)
+
+__all__ = ["sharded_latent_attention", "sharded_multi_head_attention"]
+
+METHODS = ("ring", "all_to_all")
+
+
+def sharded_multi_head_attention(
+    params: MultiHeadParams,
+    x: Float[Array, "*batch T D"],
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    method: str = "ring",
+    placement: str | Placement = "contiguous",
+    kv_heads: str = "replicate",
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    gates: Float[Array, " N"] | None = None,
+    angles: Float[Array, "T pairs"] | None = None,
+    implementation: str | None = None,
+    unroll: int | None = None,
+) -> Float[Array, "*batch T D"]:
+    r"""Apply the layer to sequences, heads and positions that are divided over a mesh.
+
+    What :func:`~mha_book.multihead.layer.multi_head_attention` gives on one device, by the same
+    three functions: each device projects, attends and projects back with the heads that it has, and
+    what it has of $\sum_h O^h W_O^h$ is added up over the devices of ``axes.heads``.
+
+    Args:
+        params: the weights, as :func:`~mha_book.sharding.tensor_parallel.shard_params` places
+            them, or not placed.
+        x: ``(…, T, D)``; its positions in the order of ``placement`` where these are divided.
+        axes: which axes of the mesh divide sequences, heads and positions.
+        mesh: the mesh; None for the one that is set.
+        method: how divided positions attend to each other: "ring"
+            (:func:`~mha_book.sharding.ring.ring_attention`) or "all_to_all"
+            (:func:`~mha_book.sharding.all_to_all.all_to_all_attention`).
+        placement: of the positions, for "ring".
+        kv_heads: as in :func:`~mha_book.sharding.tensor_parallel.shard_params`.
+        mask: as in the layer, of positions in their natural order; for "ring" as there.
+        is_causal: as in the layer.
+        scale: factor of the scores; None means ``1 / sqrt(H)``.
+        gates: ``(N,)``.
+        angles: ``(T, H/2)``, of the positions in the order in which they lie.
+        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+        unroll: as in :func:`~mha_book.sharding.ring.ring_attention`.
+
+    Returns:
+        ``(…, T, D)``, divided as ``x`` is.
+
+    Raises:
+        ValueError: an axis of the mesh is not known, or its devices do not divide what they are to
+            divide; the message says what to do. Or as in the layer.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from mha_book import init_multi_head
+        >>> mesh = jax.make_mesh((1, 1), ("heads", "ring"))
+        >>> params = init_multi_head(jax.random.key(0), d_model=8, num_heads=4, num_kv_heads=2)
+        >>> axes = MeshAxes(heads="heads", sequence="ring")
+        >>> sharded_multi_head_attention(params, jnp.ones((5, 8)), mesh=mesh, axes=axes).shape
+        (5, 8)
+    """
+    check_separate(params)
+    check_rank(x, "x", "(…, T, D)", 2)
+    check_floating(x, "x", params.w_q, "the weights")
+    check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
+    mesh, sizes = mesh_and_sizes(mesh, axes)
+    num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
+    check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
+    specs: Any = PartitionSpec()
+    if axes.heads is not None:
+        specs = head_specs(params, sizes.heads, axes.heads, kv_heads)
+    copies = kv_copies(num_heads, num_kv_heads, sizes.heads, axes.heads)
+    is_split = copies > 1 and kv_heads == "split"
+    length = x.shape[-2]
+    check_divisible("x", "axis -2 (positions T)", length, sizes.sequence, axes.sequence)
+    x_spec = _input_spec(x, axes, sizes)
+    given = as_mask(mask, is_causal, (*x.shape[:-2], num_heads, length, length))
+    number = 1.0 / math.sqrt(params.w_q.shape[-1] or 1) if scale is None else scale
+    is_ring = axes.sequence is not None and method == "ring"
+    data: Any = given
+    if is_ring:
+        call = RingCall(str(axes.sequence), placement, number, implementation, unroll)
+        call, data = checked_call(call, given, length, sizes.sequence)
+        data_spec = mask_specs(data, axes.batch, axes.heads, axes.sequence)
+    elif axes.sequence is not None:
+        is_natural = placement == "contiguous"
+        check(is_natural, "placement", "contiguous, for all_to_all", repr(placement))
+        together = [name for name in (axes.heads, axes.sequence) if name is not None]
+        parts = sizes.heads * sizes.sequence
+        kv_copies(num_heads, num_kv_heads, parts, " × ".join(together))
+        data_spec = mask_specs(given, axes.batch, tuple(together))
+    else:
+        data_spec = mask_specs(given, axes.batch, axes.heads)
+
+    def on_device(
+        params: MultiHeadParams, x: Array, data: Any, gates: Array | None, angles: Array | None
+    ) -> Array:
+        if is_split:
+            w_k, w_v = (
+                jax.lax.all_gather(w, axes.heads, axis=0, tiled=True)
+                for w in (params.w_k, params.w_v)
+            )
+            params = params._replace(w_k=w_k, w_v=w_v)
+        names = ("w_k", "w_v", "b_k", "b_v")
+        shared = (getattr(params, name) for name in names)
+        own = own_kv_heads(copies, axes.heads, *shared, axis=-2)
+        params = params._replace(**dict(zip(names, own, strict=True)))
+        b_o, params = params.b_o, params._replace(b_o=None)
+        options: dict[str, Any] = {"scale": number, "implementation": implementation}
+        output: Array
+        if axes.sequence is None:
+            output = multi_head_attention(
+                params, x, mask=data, gates=gates, angles=angles, **options
+            )
+        else:
+            q, k, v = project_qkv(params, x, angles=angles)
+            if is_ring:
+                heads = attend_over_ring(call, q, k, v, data)[0]
+            else:
+                exchange = (str(axes.sequence), sizes.sequence)
+                heads = attend_exchanged(q, k, v, *exchange, mask=data, **options)
+            heads = heads if gates is None else heads * broadcast_gates(gates, heads.ndim)
+            output = project_output(params, heads)
+        if axes.heads is not None:
+            output = jax.lax.psum(output, axes.heads)
+        return output if b_o is None else output + jnp.expand_dims(b_o, [*range(x.ndim - 1)])
+
+    of_gates = None if gates is None else PartitionSpec(axes.heads)
+    of_angles = None if angles is None else PartitionSpec(axes.sequence, None)
+    in_specs = specs, x_spec, data_spec, of_gates, of_angles
+    result: Array = on_mesh(on_device, mesh, in_specs, x_spec)(params, x, data, gates, angles)
+    return result
+
+
+def sharded_latent_attention(
+    params: LatentParams,
+    x: Float[Array, "*batch T D"],
+    angles: Float[Array, "T pairs"],
+    *,
+    axes: MeshAxes,
+    mesh: Any = None,
+    form: str = "expanded",
+    mask: Mask | Bool[Array, "..."] | None = None,
+    is_causal: bool = False,
+) -> Float[Array, "*batch T D"]:
+    """Apply a layer with latent attention whose heads, and sequences, are divided over a mesh.
+
+    The latent belongs to all heads: every device of ``axes.heads`` makes and keeps the whole of it.
+
+    Args:
+        params: the weights, as :func:`~mha_book.sharding.tensor_parallel.shard_params` places
+            them, or not placed.
+        x: ``(…, T, D)``.
+        angles: ``(T, P/2)``.
+        axes: which axes of the mesh divide what; ``axes.sequence`` is None.
+        mesh: the mesh; None for the one that is set.
+        form: "expanded" or "absorbed", as in :mod:`~mha_book.multihead.latent`.
+        mask: as in :func:`~mha_book.multihead.latent.expanded_attention`.
+        is_causal: likewise.
+
+    Returns:
+        ``(…, T, D)``.
+
+    Raises:
+        ValueError: an axis of the mesh is not known, its devices do not divide the heads, or the
+            positions are to be divided.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from mha_book.multihead.latent import init_latent
+        >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
+        >>> params = init_latent(jax.random.key(0), 8, 4, **sizes)
+        >>> mesh = jax.make_mesh((1,), ("h",))
+        >>> x, angles = jnp.ones((5, 8)), jnp.zeros((5, 1))
+        >>> sharded_latent_attention(params, x, angles, mesh=mesh, axes=MeshAxes(heads="h")).shape
+        (5, 8)
+    """
+    forms = {"expanded": expanded_attention, "absorbed": absorbed_attention}
+    check(form in forms, "form", f"one of {', '.join(forms)}", repr(form))
+    check_type(params, "params", LatentParams, "as init_latent gives them")
+    check_rank(x, "x", "(…, T, D)", 2)
+    mesh, sizes = mesh_and_sizes(mesh, axes)
+    what = "None: latent attention is divided by heads and sequences alone"
+    check(axes.sequence is None, "axes.sequence", what, repr(axes.sequence))
+    specs: Any = PartitionSpec()
+    if axes.heads is not None:
+        specs = latent_specs(params, sizes.heads, axes.heads)
+    x_spec = _input_spec(x, axes, sizes)
+    scores_shape = (*x.shape[:-2], params.w_q.shape[1], x.shape[-2], x.shape[-2])
+    given = as_mask(mask, is_causal, scores_shape)
+
+    def on_device(params: LatentParams, x: Array, angles: Array, mask: Mask | None) -> Array:
+        latent = compress(params, x, angles)
+        output = forms[form](params, x, latent, angles, mask=mask)
+        return output if axes.heads is None else jax.lax.psum(output, axes.heads)
+
+    in_specs = specs, x_spec, PartitionSpec(), mask_specs(given, axes.batch, axes.heads)
+    result: Array = on_mesh(on_device, mesh, in_specs, x_spec)(params, x, angles, given)
+    return result
+
+
+def _input_spec(x: Array, axes: MeshAxes, sizes: Any) -> PartitionSpec:
+    if axes.batch is not None:
+        what = "None, or x with an axis of sequences, (B, T, D)"
+        check(x.ndim > 2, "axes.batch", what, f"{axes.batch!r} and x of shape {x.shape}")
+        check_divisible("x", "axis 0 (sequences)", x.shape[0], sizes.batch, axes.batch)
+    leading = [axes.batch, *[None] * (x.ndim - 3)] if x.ndim > 2 else []
+    return PartitionSpec(*leading, axes.sequence, None)

@@ -1,0 +1,176 @@
+"""Readings of a model that experiments have of their own, against the model and by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import heads_in_use, positions, quantization, sinks
+from mha_book.models import smollm2
+from tests.models.small import small_smollm2
+
+pytestmark = pytest.mark.unoptimized
+IDS = jnp.arange(3, 20, dtype=jnp.int32) * 5 % 101
+
+# Heads in use.
+
+
+def small():
+    """A reading of a small model, its parameters, and the shapes that it takes."""
+    params, config, *_ = small_smollm2()
+    shape = (config.num_layers, config.num_heads)
+    ids = jnp.array([[0, 5, 6, 7, 5, 6, 7], [0, 3, 4, 8, 3, 4, 8]], jnp.int32)
+    means = jnp.zeros((*shape, config.head_dim))
+    given = jnp.zeros((shape[0], 3, 2, shape[1], 7, config.head_dim))
+    read = heads_in_use.reader(config)
+
+    def run(gates=None, means=means, given=given, where=None):
+        gates = jnp.ones(shape) if gates is None else gates
+        where = np.zeros((shape[0], 3, shape[1]), np.float32) if where is None else where
+        return read(params, ids, gates, means, given, where)
+
+    return run, params, config, ids, shape
+
+
+def test_a_reading_is_that_of_the_model():
+    run, params, config, ids, shape = small()
+    gates = jnp.ones(shape).at[0, 1].set(0)
+    for closed in (None, gates):
+        want = smollm2.token_losses(params, ids, config=config, gates=closed)
+        np.testing.assert_allclose(run(closed).losses, want, atol=1e-5)
+
+
+def test_a_route_carries_what_its_head_computes_and_nothing_else():
+    run, _, config, _, shape = small()
+    gates = jnp.ones(shape).at[0, 1].set(0)
+    last = config.num_layers - 1
+    whole, closed = run(), run(gates)
+    where = np.zeros((shape[0], 3, shape[1]), np.float32)
+    where[last] = 1  # queries, keys and values of every head of the last layer
+    own = run(given=whole.projected, where=where)
+    np.testing.assert_allclose(own.losses, whole.losses, atol=1e-6)
+    put = run(given=closed.projected, where=where)
+    np.testing.assert_allclose(put.scores[last], closed.scores[last], atol=1e-6)
+    np.testing.assert_allclose(put.scores[:last], whole.scores[:last], atol=1e-6)
+    where[last, :, 0] = 0  # one head keeps its own
+    but_one = run(given=closed.projected, where=where)
+    np.testing.assert_allclose(but_one.scores[last, 0], whole.scores[last, 0], atol=1e-6)
+    assert np.abs(np.asarray(closed.losses) - np.asarray(whole.losses)).max() > 1e-4
+
+
+# Positions.
+
+
+def test_losses_by_pieces_are_those_of_the_model():
+    params, config, *_ = small_smollm2()
+    ids = jnp.arange(12, dtype=jnp.int32) % config.vocab_size
+    angles = positions.scheme_angles("plain", jnp.arange(12), config, 4.0)
+    got = positions.long_losses(params, ids, angles, config=config, chunk=3)
+    wanted = smollm2.token_losses(params, ids[None], config=config)[0]
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+def test_frozen_scores_by_hand():
+    """Two keys besides the first, one pair of features, a quarter turn a position."""
+    query = jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    key = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    angles = jnp.arange(3.0)[:, None] * jnp.pi / 2
+    found = positions.frozen(query, key, angles)
+    scale = np.sqrt(2)
+
+    def weights(*scores):
+        return np.exp(scores) / np.exp(scores).sum()
+
+    # Query 2, (0, 1), without rotation: keys score 0, 0 and 2.
+    np.testing.assert_allclose(found["rotation frozen"][2], weights(0, 0, 2 / scale), rtol=1e-5)
+    # Mean query (1/2, 1/2), mean key (1, 1): 1 at the same place, 0 a quarter turn apart.
+    np.testing.assert_allclose(found["content frozen"][2], weights(0, 0, 1 / scale), rtol=1e-5)
+    # Query 2 turned by half a turn, (0, -1); key 1 turned to (0, 2), key 2 to (0, -2).
+    np.testing.assert_allclose(found["whole"][2], weights(0, -2 / scale, 2 / scale), rtol=1e-5)
+
+
+# Sinks.
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return sinks.Bench(small_smollm2(), sinks.QUICK)
+
+
+def losses(bench, **changes):
+    return bench.read(IDS[None], **changes).losses[0]
+
+
+def test_a_plain_reading_is_that_of_the_model(bench):
+    params, config, _ = bench.model
+    want, records = smollm2.forward_with_intermediates(params, IDS[None], config=config)
+    run = bench.read(IDS[None])
+    told = smollm2.token_losses(params, IDS[None], config=config)[0]
+    np.testing.assert_allclose(run.losses[0], told, atol=1e-4)
+    weights = np.stack([np.asarray(record.intermediates.weights[0]) for record in records])
+    mass = weights[:, :, sinks.EARLIEST :, :2].mean(2)
+    np.testing.assert_allclose(run.mass[0], mass, atol=1e-5)
+    assert want.shape[1] == len(IDS)
+
+
+def test_a_window_is_that_of_the_model(bench):
+    params, config, _ = bench.model
+    near = bench.near(len(IDS), 5, ())
+    found = losses(bench, near=near, whole=np.zeros(bench.key_heads))
+    told = smollm2.token_losses(params, IDS[None], config=config, window=5)[0]
+    np.testing.assert_allclose(found, told, atol=1e-4)
+
+
+def test_without_the_first_key_the_text_begins_at_the_second_token(bench):
+    """Rotary positions tell distances alone, so that it is the text without its first token."""
+    params, config, _ = bench.model
+    zeros = np.zeros(bench.heads)
+    found = losses(bench, own=zeros, logit=zeros + sinks.HIDDEN, value=zeros)
+    told = smollm2.token_losses(params, IDS[None, 1:], config=config)[0]
+    np.testing.assert_allclose(found[1:], told, atol=1e-4)
+
+
+def test_the_first_token_as_a_constant_key_and_value(bench):
+    params, config, _ = bench.model
+    found = sinks.constant_losses(params, IDS, config=config)
+    np.testing.assert_allclose(found, losses(bench)[1:], atol=1e-4)
+
+
+# Quantization.
+
+
+@pytest.mark.slow
+def test_the_steps_are_those_of_the_grid_that_the_stored_numbers_stand_on():
+    """Within a block of 32 the numbers are apart by whole steps."""
+    params, steps = smollm2.load_smollm2().params, quantization.steps_of_file()
+    for weights, widths, levels in (
+        (params.layers[3].w_gate.T, steps.layers[3].w_gate.T, 15),  # (out, in), 4 bits
+        (params.token_embedding, steps.token_embedding, 254),  # 8 bits
+    ):
+        blocks, step = (np.asarray(x[:5], np.float64).reshape(-1, 32) for x in (weights, widths))
+        assert (step == step[:, :1]).all()
+        assert (step > 0).all()
+        apart = (blocks - blocks.min(1, keepdims=True)) / step
+        np.testing.assert_allclose(apart, apart.round(), atol=2e-3)
+        assert apart.max() <= levels + 1e-3
+    assert not np.asarray(steps.output_norm).any()  # norms are not rounded
+
+
+def test_weights_move_by_at_most_half_a_step_and_the_first_layers_alone_alike():
+    def layer(value):
+        attention = smollm2.MultiHeadParams(*(jnp.full((4, 2, 3), value) for _ in range(4)))
+        return smollm2.SmolLM2Layer(*[jnp.full(7, value)] * 1, attention, *[jnp.full(7, value)] * 4)
+
+    params = smollm2.SmolLM2Params(jnp.ones((50, 4)), (layer(1.0), layer(1.0)), jnp.ones(4))
+    steps = smollm2.SmolLM2Params(jnp.full((50, 4), 0.2), (layer(0.2), layer(0.0)), jnp.zeros(4))
+    found = quantization.moved(params, steps, 1.0, 3)
+    assert 0.08 < abs(found.token_embedding - 1).max() <= 0.1
+    assert 0.05 < abs(found.layers[0].attention.w_q - 1).max() <= 0.1
+    assert (found.layers[1].w_up == 1).all()
+    twice = quantization.moved(params, steps, 2.0, 3)
+    np.testing.assert_allclose(twice.layers[0].w_up - 1, 2 * (found.layers[0].w_up - 1), atol=1e-6)
+    alone = quantization.moved(params._replace(layers=params.layers[:1]), steps, 1.0, 3)
+    for one, other in zip(
+        jax.tree.leaves(alone.layers[0]), jax.tree.leaves(found.layers[0]), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,192 @@
+"""What the trainings of the experiments are made of: starts, forms, gates, formulas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import dropout, gates, pruning, scale, sharing, sinks_training
+from experiments.gates_training import FIXED, Runs, Sizes, Study, Weights, fixed
+from experiments.scale import ARMS
+from experiments.sharing_training import rate
+from mha_book.layers import gelu, layer_norm, linear
+from mha_book.models import tiny
+from mha_book.multihead.sinks import gated_attention, sigmoid_attention, sink_logit_attention
+from mha_book.pruning.hard_concrete import HardConcrete
+
+pytestmark = pytest.mark.unoptimized
+
+
+def test_the_smaller_start_has_the_scores_of_the_scaled_arm():
+    sizes, key = scale.Sizes(), jax.random.key(7)
+    examples = scale.draw(jax.random.key(8), 5, sizes)
+    given = {arm: scale.init(key, 64, arm, sizes) for arm in ARMS}
+    assert all(
+        bool((a == b).all()) for a, b in zip(given[ARMS[0]], given[ARMS[1]], strict=True)
+    )  # the same start, bit for bit
+    out = {arm: scale.answers(p, examples, scale.scale_of(arm, 64)) for arm, p in given.items()}
+    np.testing.assert_allclose(out[ARMS[2]], out[ARMS[0]], rtol=1e-4, atol=1e-5)
+    assert float(jnp.abs(out[ARMS[1]] - out[ARMS[0]]).max()) > 0.1
+
+
+def test_every_set_of_heads_once():
+    """Set number s lacks the heads whose bits are 1, counted layer by layer."""
+    config = tiny.TinyConfig(7, 5, 8, num_layers=2, num_heads=2)
+    start = jax.jit(jax.vmap(lambda key: tiny.init_tiny(key, config)))
+    params = start(jax.random.split(jax.random.key(0)))
+    token_ids = jnp.array([[1, 2, 3, 4, 5, 6]])
+    losses, removed = dropout.removals(params, token_ids, config)
+    assert losses.shape == (2, 16)
+    assert len({tuple(row) for row in removed.tolist()}) == 16
+    second = jax.tree.map(lambda leaf: leaf[1], params)
+    gates = jnp.array([[0.0, 1.0], [1.0, 0.0]])  # heads 0 and 3: set 1 + 8
+    want = jax.jit(tiny.loss, static_argnames="config")(
+        second, token_ids, config=config, gates=gates
+    )
+    assert losses[1, 9] == pytest.approx(float(want), rel=1e-5)
+
+
+def test_the_formula_of_the_variance_at_each_place():
+    """Against all that the draws can be: one pair, one head, one feature at a time."""
+    config = tiny.TinyConfig(7, 4, 6, num_layers=1, num_heads=2)
+    params = jax.jit(tiny.init_tiny, static_argnums=1)(jax.random.key(0), config)
+    token_ids = jnp.array([[1, 5, 2, 6]])
+    measured = jax.jit(dropout.noise, static_argnums=(3, 4))
+    found = measured(params, token_ids, jax.random.key(1), config, 4000)
+    for place in ("weights", "heads", "output"):
+        ratio = found[place]["variance"] / found[place]["variance_by_formula"]
+        np.testing.assert_allclose(ratio, 1.0, rtol=0.1)
+
+
+def test_fixed_gates_do_not_move_and_learned_ones_do():
+    keep = np.array([[True, False], [False, True]])
+    keys = jax.random.split(jax.random.key(0), 1000)
+    draws = jax.jit(jax.vmap(lambda key: HardConcrete(fixed(keep)).sample(key)))(keys)
+    assert (np.asarray(draws) == keep).all()
+    assert (np.asarray(HardConcrete(fixed(keep)).deterministic()) == keep).all()
+    slope = jax.grad(lambda x: HardConcrete(x).sample(keys[0]).sum())(fixed(keep))
+    assert not np.asarray(slope).any()
+    assert float(jax.grad(lambda x: HardConcrete(x).expected_l0())(jnp.array(1.0))) > 0.05
+    assert float(jnp.abs(fixed(keep)).min()) == FIXED
+
+
+def test_masks_lose_the_least_important():
+    importance = np.array([[[0.3, 0.1], [0.2, 0.4]], [[0.0, 1.0], [2.0, 3.0]]])
+    keep = gates.masks(importance, np.array([1, 2]))
+    assert keep.astype(int).tolist() == [[[1, 0], [1, 1]], [[0, 0], [1, 1]]]
+
+
+@pytest.mark.usefixtures("small_world")
+def test_two_draws_differ_and_two_batches_do_not(tmp_path):
+    sizes = Sizes(2, 2, 2, 2, 2, 8, 8, 1, 2, windows=2, stops=(2,), gate_rate=1.0)
+    study = Study(sizes, tmp_path)
+    models = gates.repeat(study.fresh([0]), 3)
+    weights = Weights(models, jnp.zeros((3, 1, 2)))
+    runs = Runs.of([0, 0, 0], noises=[1, 1, 2])
+    after, losses = study.tune(weights, runs, "draws", learning=2)
+    assert losses.shape == (3, 2)
+    one, same, other = np.asarray(after.log_alpha)
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
+def test_models_of_equal_width_and_of_equal_size():
+    base = tiny.TinyConfig(107, 64, 64, num_heads=8, use_bias=False)
+    found = sharing.variants(base, (2, 1))
+    assert list(found) == [sharing.FULL, "2, width", "2, parameters", "1, width", "1, parameters"]
+    counts = {name: sharing.parameter_count(config) for name, config in found.items()}
+    for heads in (2, 1):
+        saved = 2 * 2 * 64 * (8 - heads) * 8  # keys and values of two layers
+        assert counts[sharing.FULL] - counts[f"{heads}, width"] == saved
+        assert abs(counts[f"{heads}, parameters"] - counts[sharing.FULL]) <= 129  # half a unit each
+        assert found[f"{heads}, parameters"].d_hidden > 256
+        assert found[f"{heads}, parameters"].num_kv_heads == heads
+
+
+def test_the_schedule():
+    at = [float(rate(jnp.float32(step), jnp.float32(24), jnp.float32(4.0))) for step in range(25)]
+    assert at[:3] == [0.0, 2.0, 4.0]
+    assert at[13] == pytest.approx(2.0)  # half way down
+    assert at[24] == pytest.approx(0.0, abs=1e-6)
+    assert np.all(np.diff(at[2:]) < 0)
+
+
+def test_a_value_is_computed_once_and_kept(tmp_path):
+    def count(keep):
+        return [keep.sum(), 0.5]
+
+    one, other = np.ones((2, 3), bool), np.eye(2, 3, dtype=bool)
+    first = pruning.Remembered(count, tmp_path / "kept.json", (1, 2))
+    assert first(one).tolist() == first(one).tolist() == [6.0, 0.5]
+    assert first(other).tolist() == [2.0, 0.5]
+    assert first.computed == 2
+    again = pruning.Remembered(None, tmp_path / "kept.json", (1, 2))
+    assert again(other).tolist() == [2.0, 0.5]
+    assert again.computed == 0
+    with pytest.raises(AssertionError, match="of another experiment"):
+        pruning.Remembered(count, tmp_path / "kept.json", (1, 3))
+
+
+# Sinks: the forms of attention.
+
+CONFIG = tiny.TinyConfig(11, 12, 8, 2, 2, positions="rotary", use_bias=False)
+
+
+CHARACTERS = jnp.array([[10, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]])
+
+
+forward = jax.jit(sinks_training.forward, static_argnums=(2, 3))
+
+
+def model_of(form):
+    return sinks_training.fresh(jax.random.key(0), CONFIG, form)
+
+
+def of_the_package(form, params, number):
+    """Attention of a layer in a form, as a function of the normalized input and the angles."""
+    weights, given = params.model.layers[number].attention, {"is_causal": True}
+    if form == "logit":
+        sink = params.logit[number]
+        return lambda x, angles: sink_logit_attention(weights, sink, x, angles=angles, **given)
+    if form == "gate":
+        gate = params.gate[number]
+        return lambda x, angles: gated_attention(weights, gate, x, angles=angles, **given)
+    offset = float(params.logit[number, 0])  # the package has one number for all heads
+    return lambda x, angles: sigmoid_attention(weights, x, offset=offset, angles=angles, **given)
+
+
+@pytest.mark.parametrize("form", ["logit", "gate", "sigmoid"])
+def test_a_form_is_that_of_the_package(form):
+    """The experiment needs the weights, which the package's functions do not return."""
+    params = model_of(form)
+    if form == "gate":
+        drawn = jax.random.normal(jax.random.key(1), params.gate.shape)
+        params = params._replace(gate=drawn)
+    else:
+        heads = [[-1.5, -1.1], [0.7, 1.1]] if form == "logit" else [[-1.5, -1.5], [0.7, 0.7]]
+        params = params._replace(logit=jnp.array(heads))
+    model, x = params.model, params.model.token_embedding[CHARACTERS]
+    angles, epsilon = tiny.angles(CONFIG, CHARACTERS), CONFIG.epsilon
+    for number, layer in enumerate(model.layers):
+        attend = of_the_package(form, params, number)
+        x = x + attend(layer_norm(x, *layer.attention_norm, epsilon), angles)
+        wide = linear(layer_norm(x, *layer.feed_forward_norm, epsilon), *layer.widen)
+        x = x + linear(gelu(wide), *layer.narrow)
+    told = linear(layer_norm(x, *model.output_norm, epsilon), model.unembedding)
+    found, weights, _ = forward(params, CHARACTERS, CONFIG, form)
+    np.testing.assert_allclose(found, told, atol=1e-5)
+    if form != "gate":
+        assert abs(weights.sum(-1) - 1).min() > 1e-3
+
+
+def test_a_logit_takes_its_share_and_a_sigmoid_needs_no_others():
+    """At equal scores a logit of 0 counts as one key more; sigmoid weights are 1 / (1 + T)."""
+    params = model_of("logit")
+    still = jax.tree.map(jnp.zeros_like, params)
+    weights = forward(still, CHARACTERS, CONFIG, "logit")[1]
+    np.testing.assert_allclose(weights[0, 0, 0, 3, :4], 1 / 5, atol=1e-6)
+    assert not weights[0, 0, 0, 3, 4:].any()
+    start = sinks_training.fresh(jax.random.key(0), CONFIG, "sigmoid").logit
+    still = jax.tree.map(jnp.zeros_like, params)._replace(logit=start)
+    weights = forward(still, CHARACTERS, CONFIG, "sigmoid")[1]
+    np.testing.assert_allclose(weights[0, 0, 0, 3, :4], 1 / 13, atol=1e-6)

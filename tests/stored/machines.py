@@ -1,0 +1,112 @@
+"""What machines did, as far as it follows from shapes or can be done again: memory and rings."""
+
+import functools
+import importlib.metadata
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments import head_memory, ring_memory
+from experiments.pods import HEADS, NAME, PROGRAMS, WIDTH, Program, compile_ring
+from tests.stored.files import result
+
+# Page faults of attention with many heads. Times cannot be counted again. That memory is asked for
+# anew in each call from 16 heads on, and not where the C library keeps it, can, under glibc.
+
+
+SLICE = head_memory.Sizes(heads=(8, 16), long=32, rounds=15, least_seconds=0.0)
+
+
+PLACES = [(kind, heads) for kind in ("default", "kept") for heads in SLICE.heads]
+
+
+def faults(document: dict[str, Any]) -> dict[tuple[str, int], float]:
+    return {
+        (kind, heads): float(np.median(document[kind][f"attention {heads}"]["faults"]))
+        for kind, heads in PLACES
+    }
+
+
+@functools.cache
+def counted() -> dict[tuple[str, int], float]:
+    found = {kind: head_memory.run_process(SLICE, kind == "kept") for kind in ("default", "kept")}
+    return faults(found)
+
+
+def many(found: dict[tuple[str, int], float]) -> set[tuple[str, int]]:
+    """Where there are many page faults; how many depends on the size of a page."""
+    largest = max(found.values())
+    return {place for place, count in found.items() if largest > 4 and count > largest / 4}
+
+
+def check_counted(document: dict[str, Any]) -> None:
+    assert many(faults(document)) == many(counted()) == {("default", 16)}
+
+
+# Rings compiled for pods.
+
+RINGS = (Program("v5e", 16), Program("v5e", 256, 2**16))
+
+
+PADDING = 2**12  # tables of results: what XLA adds to the arrays
+
+
+def check_rings(document: dict[str, Any]) -> None:
+    """Arguments, results and what is sent, from the shapes and the order of a ring."""
+    assert [Program(**row["program"]) for row in document["programs"]] == [*PROGRAMS]
+    for row in document["programs"]:
+        program = Program(**row["program"])
+        is_forward = program.direction == "forward"
+        array = HEADS * program.length // program.chips * WIDTH * 2
+        counts = {"arguments": 3, "outputs": 1} if is_forward else {"arguments": 4, "outputs": 4}
+        for name, count in counts.items():
+            assert 0 <= row["bytes"][name] - count * array < PADDING, name
+        # Keys and values, before the loop and in its body; backward once more, and the sums of
+        # their gradients in float32, in the body and home.
+        calls, size = row["transfers"]["collective-permute"]
+        assert (calls, size) == ((4, 4 * array) if is_forward else (14, 18 * array))
+        assert row["started"] in (0, calls)
+
+
+def check_rings_again(document: dict[str, Any]) -> None:
+    if importlib.metadata.version("libtpu") != result(NAME)["settings"]["libtpu"]:
+        pytest.skip("another libtpu")
+    for program in RINGS:
+        row = next(r for r in document["programs"] if Program(**r["program"]) == program)
+        found = compiled_ring(program)
+        assert (found["bytes"], found["started"]) == (row["bytes"], row["started"])
+        assert {k: [*v] for k, v in found["transfers"].items()} == row["transfers"]
+
+
+compiled_ring = functools.cache(compile_ring)
+
+
+# Memory of the processes of a ring.
+
+
+def check_rises(document: dict[str, Any]) -> None:
+    """No less than its queries, keys, values and output; less on more processes."""
+    sizes = ring_memory.Sizes()
+    assert document["config"] == {**sizes._asdict(), "processes": [*sizes.processes]}
+    largest = []
+    for count in sizes.processes:
+        rounds = document["memory"][str(count)]
+        assert [len(risen) for risen in rounds] == [count] * sizes.rounds
+        own = 4 * sizes.heads * sizes.length * sizes.width * 4 // count
+        travelling = own // 2 if count > 1 else 0  # keys and values of the next, at the least
+        assert all(risen > own + travelling for row in rounds for risen in row)
+        largest.append(max(map(max, rounds)))
+    assert largest == sorted(largest, reverse=True)
+    assert largest[0] > 2 * largest[-1]
+
+
+@functools.cache
+def risen() -> int:
+    return max(ring_memory.measure(4, ring_memory.Sizes()))
+
+
+def check_rises_again(document: dict[str, Any]) -> None:
+    """Within a quarter: of another number of cores, of another allocator."""
+    for row in document["memory"]["4"]:
+        assert abs(max(row) / risen() - 1) < 0.25
