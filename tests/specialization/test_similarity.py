@@ -47,6 +47,8 @@ def test_groups_that_are_there_are_found():
     labels = similarity.cluster(distances, 3)
     truth = np.repeat([2, 0, 1], [2, 5, 3])[shuffled]  # the largest group is number 0
     assert labels.tolist() == truth.tolist()
+    near = np.array([0.0, 10.0, 10.1, 10.2, 30.0, 30.1])  # one, three and two, in this order
+    assert similarity.cluster(abs(near[:, None] - near), 3).tolist() == [2, 0, 0, 0, 1, 1]
     assert similarity.silhouette(distances, labels) > 0.9
     assert similarity.silhouette(distances, rng.permutation(labels)) < 0.5
     assert sorted(similarity.cluster(distances, 10)) == list(range(10))
