@@ -30,111 +30,55 @@ from mha_book.attention.platform import target_platform
 from mha_book.costs import attention_size, latent_size
 from mha_book.layers import layer_norm, linear
 from mha_book.models import generation, minilm, smollm2, tiny, tokens
-from mha_book.multihead import variants
 from mha_book.multihead.cache import append, attend_cached, cache_mask, init_cache
+from mha_book.multihead.differential import differential_attention
 from mha_book.multihead.gradient import multi_head_attention_vjp
-from mha_book.multihead.latent import init_latent
+from mha_book.multihead.qk_norm import clip_queries_and_keys, normalized_attention
+from mha_book.multihead.sinks import gated_attention, sigmoid_attention, sink_logit_attention
 from tests.wrong_calls import KEY, PARAMS, RNG_KEY, VALUE, Q, WrongCall, X, bad
 from tests.wrong_calls_of_models import IDS, LENGTHS, SMOL, TINY, TINY_CONFIG
 
 B, T, D, N, H = 2, 5, 10, 6, 3  # as X and PARAMS have them
 PLAIN = init_multi_head(RNG_KEY, D, N, head_dim=H)
-LATENT = init_latent(RNG_KEY, D, N, latent_dim=4, head_dim=2, rotary_dim=2, value_dim=3)
-LATENT = LATENT._replace(norm_c=None)
-STILL = jnp.zeros((T, 1))
 
 
 def of_variants() -> list[WrongCall]:
-    square, router = jnp.ones((N, N)), jnp.ones((D, N))
-    product = variants.as_tensor_product(PLAIN)
+    def differential(balance: Any, params: Any = PARAMS) -> Callable[[], Any]:
+        return lambda: differential_attention(params, PARAMS.w_q, balance, X)
 
-    def product_of(**fields: Any) -> Callable[[], Any]:
-        return lambda: variants.tensor_product_attention(product._replace(**fields), X)
+    def gated(w_gate: Any) -> Callable[[], Any]:
+        return lambda: gated_attention(PARAMS, w_gate, X)
 
-    def tied(w_kr: Any, params: Any = PLAIN) -> Callable[[], Any]:
-        return lambda: variants.tied_attention(params, w_kr, X, STILL)
+    def clip(threshold: Any) -> Callable[[], Any]:
+        return lambda: clip_queries_and_keys(PLAIN, jnp.ones(N), threshold)
 
-    def differential(balance: Any, params: Any = PARAMS, **more: Any) -> Callable[[], Any]:
-        return lambda: variants.differential_attention(params, PARAMS.w_q, balance, X, **more)
+    def normalized(norm_q: Any, norm_k: Any) -> Callable[[], Any]:
+        return lambda: normalized_attention(PARAMS, norm_q, norm_k, X)
 
     return [
-        bad("tied: fused", tied(router[:, :2], fuse(PLAIN)), "params", "MultiHeadParams", "Fused"),
-        bad("tied: odd", tied(router[:, :1]), "w_kr", "P below H, even", "(10, 1)"),
-        bad("tied: rank", tied(router[0]), "w_kr", "(D, P)", "(6,)"),
-        bad("tied: dtype", tied(router[:, :2].astype(int)), "w_kr", "floating", "int32"),
-        bad("low rank: params", lambda: variants.low_rank_attention(PARAMS, X, STILL, 2), "params",
-            "LatentParams", "MultiHeadParams"),
-        bad("low rank: blocks", lambda: variants.low_rank_attention(LATENT, X, STILL, 3),
-            "num_blocks", "a divisor of R = 4", "3"),
-        bad("low rank: float", lambda: variants.low_rank_attention(LATENT, X, STILL, 2.0),
-            "num_blocks", "a positive integer", "2.0"),
-        bad("grouped latent: params",
-            lambda: variants.grouped_latent_attention(PARAMS, X, STILL, 2), "params",
-            "LatentParams", "MultiHeadParams"),
-        bad("grouped latent: blocks",
-            lambda: variants.grouped_latent_attention(LATENT, X, STILL, 3), "num_groups",
-            "a divisor of R = 4", "3"),
-        bad("grouped latent: heads",
-            lambda: variants.grouped_latent_attention(LATENT, X, STILL, 4), "num_groups",
-            "divides the 6 heads", "4"),
-        bad("grouped latent: boolean",
-            lambda: variants.grouped_latent_attention(LATENT, X, STILL, True), "num_groups",
-            "a positive integer", "True"),
-        bad("tensor product: params", lambda: variants.tensor_product_attention(PLAIN, X),
-            "params", "TensorProductParams", "MultiHeadParams"),
-        bad("tensor product: features", product_of(k_features=router), "k_features", "(D, R, H)",
-            "(10, 6)"),
-        bad("tensor product: width", product_of(v_features=jnp.ones((9, N, H))), "v_features",
-            "axis 0", "9"),
-        bad("tensor product: dtype", product_of(w_o=product.w_o.astype(jnp.bfloat16)), "w_o",
-            "float32", "bfloat16"),
-        bad("tensor product: heads", product_of(k_heads=jnp.ones((N, 5))), "k_heads", "axis -1",
-            "5"),
         bad("differential: params", differential(0.5, fuse(PLAIN)), "params", "MultiHeadParams",
             "Fused"),
         bad("differential: boolean", differential(True), "balance", "a number", "True"),
         bad("differential: text", differential("0.5"), "balance", "a number", "'0.5'"),
         bad("differential: NaN", differential(float("nan")), "balance", "a finite number", "nan"),
         bad("differential: list", differential([0.5]), "balance", "an array", "list"),
-        bad("differential: norm", differential(0.5, norm=jnp.ones(4)), "norm", "(C,) = (3,)",
+        bad("gated: None", gated(None), "w_gate", "an array", "NoneType"),
+        bad("gated: width", gated(jnp.ones((9, N, H))), "w_gate", "axis 0", "9"),
+        bad("gated: dtype", gated(PARAMS.w_q.astype(jnp.float16)), "w_gate", "float32", "float16"),
+        bad("normalized: queries", normalized(jnp.ones(4), jnp.ones(H)), "norm_q", "(H,) = (3,)",
             "(4,)"),
-        bad("gated: None", lambda: variants.gated_attention(PARAMS, None, X), "w_gate",
-            "an array", "NoneType"),
-        bad("gated: width", lambda: variants.gated_attention(PARAMS, jnp.ones((9, N, H)), X),
-            "w_gate", "axis 0", "9"),
-        bad("gated: dtype",
-            lambda: variants.gated_attention(PARAMS, PARAMS.w_q.astype(jnp.float16), X), "w_gate",
-            "float32", "float16"),
-        bad("mixture: many", lambda: variants.mixture_of_heads(PARAMS, router, X, 7), "num_active",
-            "at most 6", "7"),
-        bad("mixture: boolean", lambda: variants.mixture_of_heads(PARAMS, router, X, True),
-            "num_active", "a positive integer", "True"),
-        bad("talking: rank", lambda: variants.talking_heads_attention(PLAIN, square[0], square, X),
-            "w_scores", "(N, N) = (6, 6)", "(6,)"),
-        bad("normalized: queries",
-            lambda: variants.normalized_attention(PARAMS, jnp.ones(4), jnp.ones(H), X), "norm_q",
-            "(H,) = (3,)", "(4,)"),
-        bad("normalized: keys",
-            lambda: variants.normalized_attention(PARAMS, jnp.ones(H), jnp.ones(H, int), X),
-            "norm_k", "floating", "int32"),
-        bad("clip: text", lambda: variants.clip_queries_and_keys(PLAIN, jnp.ones(N), "100"),
-            "threshold", "positive", "'100'"),
-        bad("clip: huge", lambda: variants.clip_queries_and_keys(PLAIN, jnp.ones(N), 10**400),
-            "threshold", "positive", "1000"),
-        bad("sink: heads", lambda: variants.sink_logit_attention(PARAMS, jnp.ones(2), X), "sink",
+        bad("normalized: keys", normalized(jnp.ones(H), jnp.ones(H, int)), "norm_k", "floating",
+            "int32"),
+        bad("clip: text", clip("100"), "threshold", "positive", "'100'"),
+        bad("clip: huge", clip(10**400), "threshold", "positive", "1000"),
+        bad("sink: heads", lambda: sink_logit_attention(PARAMS, jnp.ones(2), X), "sink",
             "(N,) = (6,)", "(2,)"),
-        bad("sigmoid: text", lambda: variants.sigmoid_attention(PARAMS, X, offset="1"), "offset",
+        bad("sigmoid: text", lambda: sigmoid_attention(PARAMS, X, offset="1"), "offset",
             "a number", "'1'"),
         bad("sigmoid: one a position",  # broadcasts over the keys
-            lambda: variants.sigmoid_attention(PARAMS, X, offset=jnp.ones(T)), "offset",
-            "shape ()", "(5,)"),
-        bad("sigmoid: NaN", lambda: variants.sigmoid_attention(PARAMS, X, offset=float("nan")),
-            "offset", "a finite number", "nan"),
-        bad("head_windows: one", lambda: variants.head_windows(3, T), "windows", "a list", "3"),
-        bad("head_windows: float", lambda: variants.head_windows((1.5,), T), "windows",
-            "positive integers", "1.5"),
-        bad("head_windows: length", lambda: variants.head_windows((1,), 0), "length", "positive",
-            "0"),
+            lambda: sigmoid_attention(PARAMS, X, offset=jnp.ones(T)), "offset", "shape ()", "(5,)"),
+        bad("sigmoid: NaN", lambda: sigmoid_attention(PARAMS, X, offset=float("nan")), "offset",
+            "a finite number", "nan"),
     ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     dtype, shape = getattr(rng_key, "dtype", None), getattr(rng_key, "shape", None)
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ():
         return jnp.asarray(rng_key)
-    if isinstance(rng_key, np.generic | np.ndarray) and shape == () and dtype.kind in "iu":
+    if isinstance(rng_key, np.generic | np.ndarray) and shape == () and rng_key.dtype.kind in "iu":
         rng_key = rng_key.item()
     if isinstance(rng_key, int) and not isinstance(rng_key, bool):
         check(-(2**63) <= rng_key < 2**63, name, "a seed of 64 bits", rng_key)

@@ -85,13 +85,6 @@ def test_the_three_places_in_the_layer(places):
     np.testing.assert_allclose(got, by_hand(params, x, factors, gates), rtol=2e-4, atol=2e-5)
 
 
-def test_turning_a_place_off_leaves_the_others_as_they_were():
-    key, shape = jax.random.key(0), (B, N, T, T)
-    every = draw_factors(Dropout(0.5, 0.2, 0.5), key, shape, C, D)
-    some = draw_factors(Dropout(heads=0.2), key, shape, C, D)
-    np.testing.assert_array_equal(every.heads, some.heads)
-
-
 def test_intermediates_show_the_weights_before_dropout():
     params, x = layer(), draw(B, T, D)
     dropped, inside = multi_head_attention_with_intermediates(

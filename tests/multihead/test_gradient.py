@@ -1,20 +1,18 @@
 """The layer's gradients by hand against automatic differentiation and finite differences."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
 
 from mha_book import (
     MultiHeadParams,
     causal,
     fuse,
-    init_multi_head,
     multi_head_attention,
     padding,
     split_heads,
@@ -225,71 +223,3 @@ def test_narrow_dtypes(name: str, dtype: str, tolerance: float, implementation: 
 
 
 # --- what the composition is --------------------------------------------------------------------
-
-
-def test_three_paths_meet_in_self_attention() -> None:
-    params, x, d_output = params_of(), draw(B, T, D), draw(B, T, D, seed=1)
-    together = multi_head_attention_vjp(params, x)[1](d_output)
-    # The same array as three arguments has three gradients.
-    apart = multi_head_attention_vjp(params, x, x, x)[1](d_output)
-    close(together.query, apart.query + apart.key + apart.value)
-    assert together.key is None
-    assert together.value is None
-    two = multi_head_attention_vjp(params, x, x)[1](d_output)
-    close(two.key, apart.key + apart.value)
-    close(two.query, apart.query)
-    close(together.params, apart.params)
-
-
-def test_the_key_bias_has_a_gradient_of_zero() -> None:
-    """It adds one number to all scores of a row, which the softmax does not see.
-
-    Rotated, it adds to each score of the row a number of its own, and so has a gradient.
-    """
-    _, gradients = hand_gradients("self, causal")
-    assert np.abs(gradients["params"].b_k).max() < 1e-12
-    assert np.abs(gradients["params"].b_q).max() > 1e-3
-    _, rotated = hand_gradients("rotary")
-    assert np.abs(rotated["params"].b_k).max() > 1e-3
-
-
-@pytest.mark.parametrize("implementation", BY_HAND)
-def test_a_model_trains_with_it_by_choosing_it(implementation: str) -> None:
-    """The same gradient by ``jax.grad`` of the layer that names the implementation."""
-    params, x = params_of(), draw(B, T, D)
-
-    @functools.partial(jax.jit, static_argnums=1)
-    def gradient(params: MultiHeadParams, name: str) -> MultiHeadParams:
-        def loss(params: MultiHeadParams) -> jax.Array:
-            dropping = {"dropout": EVERYWHERE, "rng_key": jax.random.key(3)}
-            y = multi_head_attention(params, x, is_causal=True, implementation=name, **dropping)
-            return jnp.mean(jnp.square(y))
-
-        return jax.grad(loss)(params)
-
-    close(gradient(params, implementation), gradient(params, "reference"))
-
-
-@pytest.mark.parametrize("implementation", BY_HAND)
-def test_second_order(implementation: str) -> None:
-    params = init_multi_head(
-        jax.random.key(0), 3, 2, num_kv_heads=1, head_dim=2, use_bias=True, dtype=jnp.float64
-    )
-    call = functools.partial(multi_head_attention, is_causal=True, implementation=implementation)
-    check_grads(jax.jit(call), (params, draw(1, 5, 3)), order=2, modes=["rev"])
-
-
-@pytest.mark.usefixtures("no_type_checks")
-@pytest.mark.parametrize(
-    "name, wrong, message",
-    [
-        ("implementation", lambda: "reference", "expected one of manual, recompute"),
-        ("key", lambda: draw(B, S, D + 1), "expected axis -1"),
-        ("gates", lambda: draw(N + 1), "expected one number for each head"),
-        ("mask", lambda: jnp.ones((B, T), bool), "expected axes"),
-        ("bias", lambda: draw(T, T), "expected axes"),
-    ],
-)
-def test_bad_input(name: str, wrong: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}: {message}"):
-        multi_head_attention_vjp(params_of(), draw(B, T, D), **{name: wrong()})

@@ -57,23 +57,6 @@ def value_and_gradient(function, params, x):
     return y, gradients
 
 
-def one_by_one(params, x, key_head):
-    """The layer head by head, each query head with the key head that ``key_head`` names."""
-    y = 0.0
-    for h in range(params.w_q.shape[1]):
-        q, k, v = (
-            x @ w[:, n]
-            for w, n in (
-                (params.w_q, h),
-                (params.w_k, key_head(h)),
-                (params.w_v, key_head(h)),
-            )
-        )
-        scores = q @ jnp.swapaxes(k, -1, -2) / np.sqrt(k.shape[-1])
-        y = y + jax.nn.softmax(scores, axis=-1) @ v @ params.w_o[h]
-    return y
-
-
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 6])
 def test_grouped_is_the_layer_with_repeated_heads(num_kv_heads):
     with jax.enable_x64(True):
@@ -96,24 +79,6 @@ def test_grouped_is_the_layer_with_repeated_heads(num_kv_heads):
         assert far(shared[1][1], wide[1][1]) < 1e-11
         expected = oracles.layer(jax.tree.map(np.asarray, params), np.asarray(x))
         assert far(shared[0], jnp.asarray(expected)) < 1e-12
-
-
-def test_tiled_heads_are_another_layer():
-    # Repeat puts the copies of a head side by side; tile puts the whole row there again.
-    params, x = layer(2), inputs()
-    tiled = params._replace(
-        w_k=jnp.tile(params.w_k, (1, 3, 1)), w_v=jnp.tile(params.w_v, (1, 3, 1))
-    )
-    shared = run(params, x)
-    assert far(run(repeat_kv_heads(params), x), shared) < 1e-6
-    assert far(run(tiled, x), shared) > 0.1
-    by_hand = one_by_one(params, x, lambda h: h % 2)
-    assert far(run(tiled, x), by_hand) < 1e-6
-    # With one key head, or as many as query heads, there is nothing to confuse.
-    for num_kv_heads in (1, N):
-        ends = layer(num_kv_heads)
-        repeated = jnp.repeat(ends.w_k, N // num_kv_heads, axis=1)
-        assert (repeated == jnp.tile(ends.w_k, (1, N // num_kv_heads, 1))).all()
 
 
 CONVERSIONS = {
@@ -156,18 +121,6 @@ def test_mean_and_pick_by_hand():
     assert (mean.w_o == params.w_o).all()
 
 
-def test_redrawn_heads_are_new_and_as_large():
-    params = layer(use_bias=True, head_dim=64, value_dim=96)
-    drawn = reinitialize_groups(jax.random.key(3), params, 2)
-    other = reinitialize_groups(jax.random.key(4), params, 2)
-    for name in ("w_k", "w_v"):
-        old, new = getattr(params, name), getattr(drawn, name)
-        assert float(jnp.std(new) / jnp.std(old)) == pytest.approx(1.0, abs=0.05)
-        assert far(new, getattr(other, name)) > 0.1
-    assert not drawn.b_k.any()
-    assert not drawn.b_v.any()
-
-
 def squared_change(before, after):
     """How far the two products of every head are from what they were, all heads together."""
     before, after = repeat_kv_heads(before), repeat_kv_heads(after)
@@ -207,12 +160,3 @@ def test_the_fit_is_the_best_that_there_is(k):
         noise = jnp.asarray(noise, jnp.float32)
         moved = squared_change(params, fitted._replace(**{name: weight + noise}))
         assert sum(moved) > sum(best)
-
-
-def test_other_bad_input(no_type_checks):
-    with pytest.raises(ValueError, match=r"member: expected a number from 0 to 2; got 3"):
-        select_from_groups(layer(), 2, member=3)
-    with pytest.raises(ValueError, match=r"num_kv_heads: expected a positive divisor of 3"):
-        fit_groups(layer(3), 2)
-    with pytest.raises(ValueError, match=r"params: expected heads at most 22 wide"):
-        fit_groups(layer(head_dim=23), 2)

@@ -101,17 +101,6 @@ def test_against_the_loops(kind: str, use_bias: bool) -> None:
     close(layer(params, **inputs, **given), expected)
 
 
-def test_inputs_of_three_widths() -> None:
-    params = MultiHeadParams(
-        draw(D, N, H), draw(13, K, H), draw(17, K, C), draw(N, C, 19), b_o=draw(19)
-    )
-    params = jax.tree.map(lambda x: 0.3 * x, params)
-    x, z, y = draw(B, T, D), draw(B, S, 13), draw(B, S, 17)
-    output = layer(params, x, z, y)
-    assert output.shape == (B, T, 19)
-    close(output, oracles.layer(params, x, z, y))
-
-
 @pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_leading_axes(batch: tuple[int, ...]) -> None:
     params, x = drawn_params(), draw(*batch, T, D)
@@ -145,18 +134,6 @@ def test_fused_self_attention_projects_once() -> None:
 # --- gates --------------------------------------------------------------------------------------
 
 
-def test_gradient_of_a_gate_is_the_effect_of_its_head() -> None:
-    """The output is linear in the gates."""
-    params, x, target = drawn_params(), draw(B, T, D), draw(B, T, D, seed=5)
-
-    def loss(gates: jax.Array) -> jax.Array:
-        return jnp.sum(layer(params, x, gates=gates) * target)
-
-    gradient = jax.grad(loss)(jnp.ones(N))
-    effects = [loss(jnp.ones(N)) - loss(1.0 - gate) for gate in jnp.eye(N)]
-    close(gradient, np.array(effects), 1e-3)
-
-
 # --- looking inside -----------------------------------------------------------------------------
 
 
@@ -180,16 +157,6 @@ def test_intermediates() -> None:
 
 
 # --- transformations and dtypes -----------------------------------------------------------------
-
-
-def test_padded_inputs_may_hold_nan() -> None:
-    """A position that is hidden as a key and empty as a query reaches no other position."""
-    params, x = drawn_params(), draw(B, T, D)
-    lengths = jnp.array([3, 5])
-    mask = padding(lengths, lengths)
-    clean = layer(params, x, mask=mask)
-    poisoned = layer(params, x.at[0, 3:].set(jnp.nan), mask=mask)
-    np.testing.assert_array_equal(poisoned, clean)
 
 
 def test_package_calls_while_tracing() -> None:

@@ -93,67 +93,34 @@ def test_jax_nn(kind: str) -> None:
         close(mine, other)
 
 
-def test_jax_nn_gives_an_empty_row_the_mean_of_the_values() -> None:
-    query, key, value = operands(N)
-    nothing = jnp.zeros((1, 1, T, S), bool)
-    theirs = jax.nn.dot_product_attention(query, key, value, mask=nothing)
-    close(theirs, jnp.broadcast_to(value.mean(1, keepdims=True), theirs.shape))
-    assert (attend(query, key, value, mask=nothing, layout="TNH") == 0).all()
+# --- Flax and Equinox ----------------------------------------------------------------------------
 
 
-# --- Flax ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("use_bias", [False, True])
-@pytest.mark.parametrize("kind", ["self", "cross", "mask"])
-def test_flax_layer(kind: str, use_bias: bool) -> None:
-    params = drawn_params(use_bias=use_bias)
-    layer = nnx.MultiHeadAttention(
-        num_heads=N, in_features=D, use_bias=use_bias, decode=False, rngs=nnx.Rngs(0)
-    )
+def flax_layer(params: MultiHeadParams) -> Any:
+    layer = nnx.MultiHeadAttention(num_heads=N, in_features=D, decode=False, rngs=nnx.Rngs(0))
     for name, part in (("q", layer.query), ("k", layer.key), ("v", layer.value), ("o", layer.out)):
         part.kernel[...] = getattr(params, f"w_{name}")
-        if use_bias:
-            part.bias[...] = getattr(params, f"b_{name}")
-    x, z = draw(B, T, D), draw(B, S, D, seed=1)
-    mask = draw(B, N, T, S, seed=5) > -0.5
-    if kind == "self":
-        close(multi_head_attention(params, x), layer(x))
-    elif kind == "cross":
-        close(multi_head_attention(params, x, z), layer(x, z))
-    else:
-        close(multi_head_attention(params, x, z, mask=mask), layer(x, z, mask=mask))
+        part.bias[...] = getattr(params, f"b_{name}")
+    return lambda x, z, mask: layer(x, z, mask=mask)
 
 
-# --- Equinox ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("use_bias", [False, True])
-@pytest.mark.parametrize("kind", ["self", "cross", "mask"])
-def test_equinox_layer(kind: str, use_bias: bool) -> None:
+def equinox_layer(params: MultiHeadParams) -> Any:
     """Equinox keeps matrices as (out, in), takes no batch, and one mask for all heads."""
-    params = drawn_params(use_bias=use_bias)
-    biases = {f"use_{name}_bias": use_bias for name in ("query", "key", "value", "output")}
+    biases = {f"use_{name}_bias": True for name in ("query", "key", "value", "output")}
     layer = eqx.nn.MultiheadAttention(N, D, **biases, key=jax.random.key(0))
-    for name in "qkv":
-        part = {"q": "query_proj", "k": "key_proj", "v": "value_proj"}[name]
-        matrix = getattr(params, f"w_{name}").reshape(D, D).T
-        layer = eqx.tree_at(lambda m, part=part: getattr(m, part).weight, layer, matrix)
-        if use_bias:
-            bias = getattr(params, f"b_{name}").reshape(D)
-            layer = eqx.tree_at(lambda m, part=part: getattr(m, part).bias, layer, bias)
-    layer = eqx.tree_at(lambda m: m.output_proj.weight, layer, params.w_o.reshape(D, D).T)
-    if use_bias:
-        layer = eqx.tree_at(lambda m: m.output_proj.bias, layer, params.b_o)
-    x, z = draw(T, D), draw(S, D, seed=1)
-    mask = draw(T, S, seed=5) > -0.5
-    if kind == "self":
-        close(multi_head_attention(params, x), layer(x, x, x))
-    elif kind == "cross":
-        close(multi_head_attention(params, x, z), layer(x, z, z))
-    else:
-        ours = multi_head_attention(params, x, z, mask=mask.reshape(1, T, S))
-        close(ours, layer(x, z, z, mask=mask))
+    shapes = {"q": "query_proj", "k": "key_proj", "v": "value_proj", "o": "output_proj"}
+    for name, part in shapes.items():
+        new = getattr(params, f"w_{name}").reshape(D, D).T, getattr(params, f"b_{name}").reshape(D)
+        at = lambda m, part=part: (getattr(m, part).weight, getattr(m, part).bias)  # noqa: E731
+        layer = eqx.tree_at(at, layer, new)
+    return jax.vmap(lambda x, z, mask: layer(x, z, z, mask=mask[0]))
+
+
+@pytest.mark.parametrize("peer", [flax_layer, equinox_layer])
+def test_layers_of_jax(peer: Any) -> None:
+    params, x, z = drawn_params(), draw(B, T, D), draw(B, S, D, seed=1)
+    mask = draw(B, 1, T, S, seed=5) > -0.5
+    close(multi_head_attention(params, x, z, mask=mask), peer(params)(x, z, mask))
 
 
 # --- torch --------------------------------------------------------------------------------------
@@ -243,6 +210,3 @@ def test_torch_layer_has_the_opposite_polarity() -> None:
     ours = multi_head_attention(params, x, z, mask=mask)
     close(ours, theirs(~attend_to))
     assert not np.allclose(ours, theirs(attend_to), atol=1e-3)
-
-
-# --- the weights alone --------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def test_clipped_scores():
         (lambda p, x: clip_queries_and_keys(p, draw(0, N), 1.0), "as many key heads"),
         (lambda p, x: clip_queries_and_keys(layer(N), draw(0, N), 0.0), "threshold"),
         (lambda p, x: differential_attention(p, draw(0, D, 3, H), 0.5, x), "w_q2: expected the"),
-        (lambda p, x: normalized_attention(p, draw(0, 3), draw(0, H), x), "norm_q: expected axes"),
+        (lambda p, x: normalized_attention(p, draw(0, 3), draw(0, 3), x), "norm_q: expected axes"),
     ],
 )
 def test_what_does_not_fit_is_an_error(call, said):

@@ -74,7 +74,7 @@ def dropout_factors(
         Array of ``shape``, independent entries.
 
     Raises:
-        ValueError: ``rate`` lies outside [0, 1), or ``dtype`` does not hold $1 / (1 - \text{rate})$.
+        ValueError: ``rate`` lies outside [0, 1), or ``dtype`` does not hold the factor.
 
     Example:
         >>> bool(dropout_factors(jax.random.key(0), 0.5, (1000,)).mean() > 0.9)
@@ -130,20 +130,6 @@ def draw_factors(
     dtype: DTypeLike = jnp.float32,
 ) -> DropoutFactors:
     """Draw the factors of one layer: the key is split in three, one for each place.
-
-    Args:
-        dropout: the rates; None for no dropout.
-        rng_key: PRNG key, or an integer seed; needed where a rate is not 0.
-        scores_shape: ``(…, N, T, S)``.
-        value_dim: ``C``.
-        d_model: ``D``.
-        dtype: dtype of the factors.
-
-    Returns:
-        The factors.
-
-    Raises:
-        ValueError: a rate is not 0 and there is no key, or ``dropout`` is no :class:`Dropout`.
 
     Example:
         >>> factors = draw_factors(Dropout(heads=0.5), jax.random.key(0), (2, 5, 7), 3, 4)

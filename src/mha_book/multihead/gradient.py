@@ -124,14 +124,6 @@ def gates_vjp(
     $dO^{hic} = g^h\, d\tilde O^{hic}$ and $dg^h = \sum_{ic} O^{hic}\, d\tilde O^{hic}$: how much
     the loss would change with a little more of head $h$.
 
-    Args:
-        heads: ``(…, N, T, C)``.
-        gates: ``(N,)``.
-        d_gated: ``(…, N, T, C)``.
-
-    Returns:
-        ``(…, N, T, C)`` and ``(N,)``.
-
     Example:
         >>> d_heads, d_gates = gates_vjp(jnp.ones((2, 5, 3)), jnp.ones(2), jnp.ones((2, 5, 3)))
         >>> d_gates.tolist()
@@ -151,13 +143,6 @@ def rotate_vjp(
     r"""Return the gradient before a rotation: turn the gradient back by the same angles.
 
     A rotation is linear, $y = R x$, so that $dx = R^\top dy$, and $R^\top = R^{-1}$.
-
-    Args:
-        angles: ``(T, H/2)``, as :func:`~mha_book.rope.rotate` takes them.
-        d_rotated: ``(…, T, H)``.
-
-    Returns:
-        ``(…, T, H)``.
 
     Example:
         >>> quarter_turn = jnp.array([[jnp.pi / 2]])

@@ -96,17 +96,6 @@ def select_from_groups(
 ) -> MultiHeadParams:
     """Keep one key/value head of each group, the one numbered ``member`` within it.
 
-    Args:
-        params: as in :func:`mean_pool_groups`.
-        num_kv_heads: how many are to remain.
-        member: which head of each group, from 0.
-
-    Returns:
-        As :func:`mean_pool_groups`.
-
-    Raises:
-        ValueError: ``num_kv_heads`` does not divide, or a group has no such member.
-
     Example:
         >>> from mha_book import init_multi_head
         >>> select_from_groups(init_multi_head(jax.random.key(0), 8, 4), 2, member=1).w_k.shape

@@ -199,8 +199,8 @@ def check_params(params: MultiHeadParams) -> None:
     what = f"axes (D, K, H) = (any, {num_kv_heads}, {head_dim})"
     check(params.w_k.shape[1:] == (num_kv_heads, head_dim), "w_k", what, params.w_k.shape)
     _check_heads(num_heads, num_kv_heads, "w_k")
-    shapes = {"b_q": (num_heads, head_dim), "b_k": (num_kv_heads, head_dim)}
-    shapes |= {"b_v": (num_kv_heads, value_dim), "b_o": params.w_o.shape[2:]}
+    widths = ((num_heads, head_dim), (num_kv_heads, head_dim), (num_kv_heads, value_dim))
+    shapes = dict(zip(("b_q", "b_k", "b_v", "b_o"), (*widths, params.w_o.shape[2:]), strict=True))
     _check_biases(params, shapes, params.w_q)
 
 
