@@ -53,14 +53,16 @@ def test_groups_that_are_there_are_found():
     assert similarity.silhouette(np.array([[0.0, 2], [2, 0]]), np.array([0, 1])) == 0
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: similarity.cluster(np.ones((2, 3)), 1), r"distances: expected axes \(M, M\)"),
-        (lambda: similarity.cluster(np.eye(2), 3), "num_clusters: expected from 1 to 2; got 3"),
-        (lambda: similarity.silhouette(np.eye(2), np.zeros(2)), "labels: expected two groups"),
-    ],
-)
-def test_bad_input(no_type_checks, call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_distances_and_labels_that_are_none(no_type_checks):
+    below = np.array([[0.0, -1.0], [-1.0, 0.0]])
+    for call in (similarity.cluster, similarity.silhouette):
+        with pytest.raises(ValueError, match="distances: expected numbers of 0 or more"):
+            call(below, 2 if call is similarity.cluster else [0, 1])
+    assert similarity.silhouette(-below, [0, 1]) == 0  # lists are arrays
+    assert similarity.cluster(np.zeros((3, 3)), 2).tolist().count(0) == 2  # all are equally near
+
+
+def test_weights_that_are_no_numbers_have_no_divergence():
+    weights = jnp.array([[[[0.5, 0.5]], [[jnp.nan, 1.0]]]])
+    sums, _ = similarity.jensen_shannon_sums(weights, jnp.ones((1, 1, 2), bool))
+    assert np.isnan(sums[0, 1])

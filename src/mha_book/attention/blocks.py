@@ -404,8 +404,8 @@ def visible_block(
     j = jnp.reshape(j, (1, 1, 1, 1, -1))
     visible = jnp.logical_and(start <= j, j < stop)  # (B, 1, 1, queries, u)
     if mask.segments is not None:
-        queries, keys = mask.segments[0][p], mask.segments[1][u]
-        same = queries[:, :, None] == keys[:, None, :]
+        of_queries, of_keys = mask.segments[0][p], mask.segments[1][u]
+        same = of_queries[:, :, None] == of_keys[:, None, :]
         visible = jnp.logical_and(visible, same[:, None, None])
     if mask.array is not None:
         block = mask.array

@@ -171,10 +171,9 @@ def _cut(operands: Operands, shape: tuple[int, int, int, int], sizes: BlockSizes
     array = one_batch_axis(None if mask is None else mask.array, batch)
     segments = None
     if mask is not None and mask.query_segments is not None:
-        of_batch = (mask.query_segments, mask.key_segments)
-        segments = tuple(
-            jnp.reshape(jnp.asarray(x, jnp.int32), (-1, x.shape[-1])) for x in of_batch
-        )
+        ids = (jnp.asarray(x) for x in (mask.query_segments, mask.key_segments))
+        of_queries, of_keys = (jnp.reshape(x, (-1, x.shape[-1])) for x in ids)
+        segments = of_queries, of_keys
     blocks = split_mask(rows, array, k.shape[1], k.shape[2], sizes, segments)
     keys, values = (split_keys(x, sizes) for x in (k, v))
     return Blocks(split_queries(q, sizes), keys, values, blocks, operands.softcap)

@@ -77,7 +77,7 @@ def _platform_here(arrays: Any) -> str:
         devices = getattr(arrays[0], "devices", None)
         if devices is not None:
             return str(next(iter(devices())).platform)
-    default = jax.config.jax_default_device
+    default: Any = getattr(jax.config, "jax_default_device", None)
     if default is None:
         return jax.default_backend()
     name = default if isinstance(default, str) else default.platform

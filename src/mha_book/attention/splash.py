@@ -119,10 +119,15 @@ def _segments(
         return None
     of_queries, of_keys = (jnp.zeros((1, n), jnp.int32) for n in (length, key_length))
     if mask.query_segments is not None:
-        given = (mask.query_segments, mask.key_segments)
-        of_queries, of_keys = (
-            jnp.reshape(jnp.asarray(x, jnp.int32), (-1, x.shape[-1])) for x in given
-        )
+        given = (jnp.asarray(x) for x in (mask.query_segments, mask.key_segments))
+        of_queries, of_keys = (jnp.reshape(x, (-1, x.shape[-1])) for x in given)
+        if of_keys.dtype.itemsize > 4:  # the kernel takes 32 bits: the first key that has the id
+            first = [
+                jnp.argmax(x[..., None] == of_keys[:, None], -1) for x in (of_queries, of_keys)
+            ]
+            none = ~jnp.any(of_queries[..., None] == of_keys[:, None], axis=-1)
+            of_queries, of_keys = jnp.where(none, key_length, first[0]), first[1]
+        of_queries, of_keys = (x.astype(jnp.int32) for x in (of_queries, of_keys))
     real = jnp.full((1,), key_length) if mask.key_lengths is None else mask.key_lengths
     is_real = jnp.arange(keys, dtype=jnp.int32)[None] < jnp.reshape(real, (-1, 1)).astype(jnp.int32)
     of_queries = jnp.pad(of_queries, ((0, 0), (0, rows - length)))
