@@ -112,7 +112,7 @@ def test_a_browser_follows_in_the_book(built_book, built, needs_browser):
             tab.goto(f"{address}#{old}" if old else address, wait_until="commit")
             target, _, name = new.partition("#")
             end = f"/{target}.html#{name}" if name else f"/{target}.html"
-            tab.wait_for_url(f"**{end}", timeout=10_000, wait_until="load")
+            tab.wait_for_url(f"**{end}", timeout=60_000, wait_until="domcontentloaded")
             there = tab.evaluate("name => !name || !!document.getElementById(name)", name)
             arrived[f"{page}#{old}"] = there
         browser.close()

@@ -18,7 +18,7 @@ from tests.book.browsing import (
     axe_findings,
     served,
 )
-from tests.book.extensions import figures
+from tests.book.extensions import ROOT, figures, pages
 
 pytestmark = pytest.mark.needs_browser
 
@@ -118,6 +118,7 @@ def look(tab: Visitor, page: str) -> dict:
         "misnamed": tab.page.evaluate(MISNAMED),
         "math": tab.page.evaluate(MATH),
         "images": tab.page.evaluate(IMAGES),
+        "height": tab.page.evaluate("document.querySelector('article')?.offsetHeight"),
         "search": tab.page.locator(SEARCH_BOX).count(),
         "badges": tab.page.locator("article .verdict").all_inner_texts(),
     }
@@ -167,6 +168,8 @@ def test_page_is_whole(desktop, page):
     assert seen["shift"] < SHIFT_AT_MOST
     assert all(words.strip() for words in seen["badges"])
     assert seen["axe"] == []
+    if page.removesuffix(".html") in pages.budgeted_pages(ROOT):
+        assert 1 < seen["height"] / DESKTOP["height"] <= pages.SCREENS
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -5,7 +5,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.book.browsing import DESKTOP, Visitor
 from tests.book.extensions import ROOT, pages
 
 BUDGETED = pages.budgeted_pages(ROOT)
@@ -14,16 +13,6 @@ BUDGETED = pages.budgeted_pages(ROOT)
 @pytest.mark.parametrize("page", BUDGETED)
 def test_a_page_keeps_its_budget(page):
     assert pages.budget_problems(pages.count_page(ROOT / f"{page}.ipynb")) == []
-
-
-@pytest.mark.needs_browser
-def test_a_page_has_few_screens(browser, address):
-    tab = Visitor(browser, address, DESKTOP)
-    for page in BUDGETED:
-        tab.see(f"{page}.html")
-        height = "document.querySelector('article').getBoundingClientRect().height"
-        assert 1 < tab.page.evaluate(height) / DESKTOP["height"] <= pages.SCREENS, page
-    tab.context.close()
 
 
 # The counts, and the gate, on notebooks planted here.
