@@ -476,8 +476,8 @@ class _LayerDiagram:
         self.strip(27, 119.2, 54, "output, one row for each token", whole)
 
     def text(self, x: float, y: float, text: str, size: float = 10, **options: Any) -> None:
-        options = {"ha": "center", "va": "center", "zorder": 6} | options
-        self.ax.text(x, y, text, fontsize=size, **options)
+        look: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6, "fontsize": size}
+        self.ax.text(x, y, text, **look | options)
 
     def arrow(self, start: tuple[float, float], end: tuple[float, float], **options: Any) -> None:
         look: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 11, "lw": 1.5}

@@ -43,7 +43,9 @@ def operands(num_kv_heads: int = K) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 def drawn_params(num_kv_heads: int = N, use_bias: bool = True) -> MultiHeadParams:
     params = init_multi_head(jax.random.key(0), D, N, num_kv_heads=num_kv_heads, use_bias=use_bias)
-    return jax.tree.map(lambda x: 0.4 * draw(*x.shape, seed=3), params)
+    leaves, structure = jax.tree.flatten(params)  # that differ, of one shape too
+    drawn = [0.4 * draw(*x.shape, seed=n + 3) for n, x in enumerate(leaves)]
+    return jax.tree.unflatten(structure, drawn)
 
 
 def close(got: Any, expected: Any) -> None:

@@ -47,6 +47,8 @@ def test_groups_that_are_there_are_found():
     labels = similarity.cluster(distances, 3)
     truth = np.repeat([2, 0, 1], [2, 5, 3])[shuffled]  # the largest group is number 0
     assert labels.tolist() == truth.tolist()
+    near = np.array([0.0, 10.0, 10.1, 10.2, 30.0, 30.1])  # one, three and two, in this order
+    assert similarity.cluster(abs(near[:, None] - near), 3).tolist() == [2, 0, 0, 0, 1, 1]
     assert similarity.silhouette(distances, labels) > 0.9
     assert similarity.silhouette(distances, rng.permutation(labels)) < 0.5
     assert sorted(similarity.cluster(distances, 10)) == list(range(10))
@@ -60,9 +62,3 @@ def test_distances_and_labels_that_are_none(no_type_checks):
             call(below, 2 if call is similarity.cluster else [0, 1])
     assert similarity.silhouette(-below, [0, 1]) == 0  # lists are arrays
     assert similarity.cluster(np.zeros((3, 3)), 2).tolist().count(0) == 2  # all are equally near
-
-
-def test_weights_that_are_no_numbers_have_no_divergence():
-    weights = jnp.array([[[[0.5, 0.5]], [[jnp.nan, 1.0]]]])
-    sums, _ = similarity.jensen_shannon_sums(weights, jnp.ones((1, 1, 2), bool))
-    assert np.isnan(sums[0, 1])

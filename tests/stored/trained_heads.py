@@ -179,7 +179,7 @@ def orders_of() -> dict[str, np.ndarray]:
     scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
     orders = {k: removal_order(scores[k]) for k in ("ablation", "gate gradient", "taylor")}
     orders["sign of the loss without it"] = removal_order(-scores["ablation"])
-    orders["random 0"] = removal_order(importance.random_importance(jax.random.key(0), SHAPE))
+    orders["random 0"] = removal_order(jax.random.uniform(jax.random.key(0), SHAPE))
     orders["iterative"] = np.array(result("pruning.json")["smollm2"]["orders"]["iterative"])
     return orders
 

@@ -68,19 +68,15 @@ def repeated_tokens(
     _check_period(period, size, "tokens of the vocabulary")
     check_size(copies, "copies", 2)
     check_size(batch, "batch")
-    if first_id is not None:
-        limits = jnp.iinfo(vocabulary.dtype)
-        what = f"an integer of {vocabulary.dtype}, the dtype of vocabulary, or None"
-        check_size(first_id, "first_id", limits.min, what)
-        check(first_id <= limits.max, "first_id", what, first_id)
     rng_key = as_key(rng_key)
     keys = jax.random.split(rng_key, batch)
     drawn = jax.vmap(lambda key: jax.random.permutation(key, vocabulary)[:period])(keys)  # (B, P)
     ids = jnp.tile(drawn if drawn.dtype.itemsize >= 4 else drawn.astype(jnp.int32), (1, copies))
     if first_id is None:
         return ids
-    check_size(first_id, "first_id", 0)
-    check(first_id <= jnp.iinfo(ids.dtype).max, "first_id", f"one of {ids.dtype}", first_id)
+    what = f"a non-negative integer of {ids.dtype}, or None"
+    check_size(first_id, "first_id", 0, what)
+    check(first_id <= jnp.iinfo(ids.dtype).max, "first_id", what, first_id)
     return jnp.concatenate([jnp.full((batch, 1), first_id, ids.dtype), ids], axis=1)
 
 
