@@ -62,9 +62,3 @@ def test_distances_and_labels_that_are_none(no_type_checks):
             call(below, 2 if call is similarity.cluster else [0, 1])
     assert similarity.silhouette(-below, [0, 1]) == 0  # lists are arrays
     assert similarity.cluster(np.zeros((3, 3)), 2).tolist().count(0) == 2  # all are equally near
-
-
-def test_weights_that_are_no_numbers_have_no_divergence():
-    weights = jnp.array([[[[0.5, 0.5]], [[jnp.nan, 1.0]]]])
-    sums, _ = similarity.jensen_shannon_sums(weights, jnp.ones((1, 1, 2), bool))
-    assert np.isnan(sums[0, 1])
