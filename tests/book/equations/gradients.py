@@ -113,7 +113,7 @@ fed("grad-row-sum", attention, "A r dL_dS")
 @executed("grad-recompute")
 def recompute(rng):
     query, key, value = (draw(rng, *sized(letters)) for letters in ("hia", "hja", "hjc"))
-    _, lse = attend_with_lse(query, key, value, implementation="reference")
+    _, lse = attend_with_lse(query, key, value, implementation="reference", layout="NTH")
     found = jnp.einsum("hia,hja->hij", query, key) / H**0.5
     weights = jax.nn.softmax(found, axis=-1)
     return {"S": found}, {"lambda_": lse, "A": weights}

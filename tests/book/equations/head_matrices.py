@@ -7,7 +7,7 @@ import numpy as np
 from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
 from mha_book.specialization import composition, similarity
 from tests.book.equations import executed, tested
-from tests.book.equations.multi_head_layer import layer, package_scores
+from tests.book.equations.one_head_or_two import layer, package_scores
 
 T, N, H, C, D = 3, 5, 2, 7, 11  # positions, heads, features of a key, a value, the model
 

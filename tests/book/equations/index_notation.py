@@ -29,7 +29,7 @@ def layer(rng, **options):
     arrays = {"X": x, "W_O": params.w_o, "d_k": H}
     arrays |= {name: jnp.swapaxes(w, 0, 1) for name, w in zip(names, params[:3], strict=True)}
     operands = (inside.query, inside.key, inside.value)
-    _, lse = attend_with_lse(*operands, implementation="reference")
+    _, lse = attend_with_lse(*operands, implementation="reference", layout="NTH")
     computed = dict(zip("QKV", operands, strict=True))
     computed |= {"A": inside.weights, "O": inside.head_outputs, "Y": y}
     return arrays, computed | {"S": jnp.log(inside.weights) + lse[..., None]}

@@ -31,7 +31,7 @@ def layer(rng):
 def package_scores(inside):
     """What the package's softmax is taken of: log A + L, with L the log-sum-exp of the row."""
     operands = (jnp.asarray(x) for x in (inside.query, inside.key, inside.value))
-    _, lse = attend_with_lse(*operands, implementation="reference")
+    _, lse = attend_with_lse(*operands, implementation="reference", layout="NTH")
     return np.log(inside.weights) + lse[..., None]
 
 
