@@ -1,5 +1,9 @@
 # The few commands of the book. `make` alone lists them.
-PYTHON ?= python3
+# The newest Python that the book supports and that can make an environment.
+ifndef PYTHON
+PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
+  $$p -c 'import ensurepip, venv' 2>/dev/null && { echo $$p; break; }; done)
+endif
 VENV   ?= .venv
 JAX    ?=
 PORT   ?= 8000
@@ -14,9 +18,9 @@ help:  ## list the commands
 	  | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 env:  ## set up the environment in .venv (the other commands do so themselves)
-	@command -v $(PYTHON) >/dev/null 2>&1 \
-	  || { echo "error: there is no '$(PYTHON)'; name a Python 3.11 to 3.13 with: make PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) book/_tools/environment.py --venv $(VENV) $(if $(JAX),--jax $(JAX))
+	@command -v $(or $(PYTHON),python3) >/dev/null 2>&1 \
+	  || { echo "error: there is no '$(or $(PYTHON),python3)'; name a Python 3.11 to 3.13 with: make PYTHON=..." >&2; exit 1; }
+	@$(or $(PYTHON),python3) book/_tools/environment.py --venv $(VENV) $(if $(JAX),--jax $(JAX))
 
 book: env  ## build the HTML, warnings being errors
 	@start=$$(date +%s); \
@@ -67,23 +71,37 @@ bench: env  ## measure speed and memory
 	  echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 bench-gpu:  ## measure on an NVIDIA GPU, with the Python of this machine
-	PYTHON=$(PYTHON) benchmarks/gpu.sh
+	PYTHON=$(or $(PYTHON),python3) benchmarks/gpu.sh
 
 accelerators: accelerators-env  ## compile for TPUs and GPUs that are not here (hours; resumes)
 	JAX_PLATFORMS=cpu $(BIN)/python benchmarks/accelerators.py
 
-peers: env  ## install torch and transformers, for the parity tests
-	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-peers.txt
+# Where the package index has no CPU build of torch, it brings NVIDIA's libraries: said before.
+peers: env  ## install torch and transformers for the parity tests, saying first what comes
+	@new=$$($(BIN)/uv pip install --python $(BIN)/python --dry-run -r requirements/peers.txt 2>&1 | grep '^ + '); \
+	[ -z "$$new" ] || printf 'will be downloaded:\n%s\n' "$$new"; \
+	case "$$new" in *nvidia-*) \
+	  echo "warning: no CPU build of torch for this Python here: about 5 GB of CUDA libraries follow" >&2; \
+	  [ ! -t 1 ] || { echo "(Ctrl-C within 10 s stops)" >&2; sleep 10; };; esac
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements/peers.txt
 
 accelerators-env: env  ## install XLA's compiler for TPUs (640 MB, Linux)
-	$(BIN)/python -m pip install --disable-pip-version-check --no-deps -r requirements-accelerators.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps -r requirements/accelerators.txt
 
 lock: env  ## compile requirements.txt anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-package mha-book requirements.in -o requirements.txt
+	  --no-emit-package mha-book requirements/book.in -o requirements.txt
 
+# Starts from the lock, in an environment of its own, and takes the newest that the group allows;
+# of Sphinx the newest of all, though jupyter-book 1 asks for version 7.
+CANARY_jax        := jax jaxlib
+CANARY_sphinx     := sphinx sphinx-book-theme pydata-sphinx-theme myst-parser myst-nb sphinxcontrib-bibtex
+CANARY_everything := -e .[book,models,notation,tests,training]
 canary:  ## build or test with the newest of a GROUP: jax, sphinx, an extra, everything
-	@$(PYTHON) book/_tools/canary.py $(GROUP)
+	$(MAKE) env VENV=.venv-canary
+	.venv-canary/bin/uv pip install --python .venv-canary/bin/python --upgrade \
+	  $(or $(CANARY_$(GROUP)),-e .[$(GROUP)])
+	$(MAKE) $(if $(filter book sphinx,$(GROUP)),book,test) VENV=.venv-canary
 
 clean:  ## remove what was built, the environment included
 	rm -rf _build $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

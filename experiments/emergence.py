@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import spearmanr
 
 from experiments.emergence_training import ROLES, Program, measure, program
 from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
 from experiments.shared import SOURCES, Run, experiment, slug
 from experiments.training import TrainResult, train
 from mha_book.models import tiny
-from mha_book.pruning.order import rank_correlation
 from mha_book.specialization.intervals import bootstrap_interval, wilson_interval
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import tree_arrays
@@ -78,7 +78,9 @@ def foretold(early: np.ndarray, final: np.ndarray) -> dict[str, Any]:
     one, other, found = both(early), both(final), {}
     for number, name in enumerate((*ROLES, "difference")):
         a, b = one[..., number], other[..., number]
-        correlations = np.array([rank_correlation(x, y) for x, y in zip(a, b, strict=True)])
+        correlations = np.array(
+            [spearmanr(x, y, axis=None).statistic for x, y in zip(a, b, strict=True)]
+        )
         same = a.argmax(1) == b.argmax(1)
         found[name] = {
             "rank correlation": (

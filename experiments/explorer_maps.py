@@ -33,7 +33,7 @@ from experiments.shared import DATA, ROOT, SOURCES, Run, experiment, first_layer
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.multihead.parameters import init_multi_head
-from mha_book.specialization.measures import add_texts, baseline_mean, mean
+from mha_book.specialization.measures import add_texts
 from mha_book.storage import file_digest, read_result, read_table, write_atomic
 
 SEEDS = "untrained models: 0"
@@ -227,8 +227,8 @@ def measures_of(name: str, model: Any, texts: int) -> dict[str, Any]:
     for title, measure in MEASURES.items():
         if ALONE.get(title, name) != name:
             continue
-        of_random = np.asarray(mean(total[measure]))
-        even = float(baseline_mean(total[measure]))
+        of_random = np.asarray(total[measure].mean)
+        even = float(total[measure].baseline_mean)
         if texts == 24:  # the same texts: the same even value as in the table
             assert np.isclose(even, table[f"{measure} (uninformed)"][0], rtol=1e-3)
         found[title] = {

@@ -19,7 +19,7 @@ from experiments import gates_smollm2
 from experiments.gates_training import Runs, Sizes, Study, Weights, fixed
 from experiments.shared import Run, experiment
 from mha_book.models import tiny
-from mha_book.pruning.hard_concrete import deterministic_gates, init_log_alpha
+from mha_book.pruning.hard_concrete import HardConcrete
 from mha_book.pruning.order import head_mask, removal_order
 
 SEEDS = "models and batches: 0 to 4, from scratch 100 to 104; random order: 0"
@@ -54,10 +54,10 @@ def learned(study, base, scores) -> tuple[dict[str, Any], dict[str, Any]]:
     sizes, count = study.sizes, len(study.sizes.prices)
     seeds = np.tile(np.arange(sizes.seeds), count)
     runs = Runs.of(seeds, np.repeat(sizes.prices, sizes.seeds))
-    start = jnp.broadcast_to(init_log_alpha(study.shape), (len(seeds), *study.shape))
+    start = jnp.broadcast_to(HardConcrete.init(study.shape).log_alpha, (len(seeds), *study.shape))
     models = repeat(base, count)
     weights, losses = study.tune(Weights(models, start), runs, "learned", learning=sizes.learning)
-    gates = np.asarray(deterministic_gates(weights.log_alpha))
+    gates = np.asarray(HardConcrete(weights.log_alpha).deterministic())
 
     def table(values: Any) -> Any:
         return np.reshape(values, (-1, sizes.seeds, *np.shape(values)[1:]))
@@ -95,12 +95,12 @@ def again(study: Study, base: tiny.TinyParams) -> dict[str, Any]:
     sizes = study.sizes
     seeds = np.tile(np.arange(sizes.seeds), sizes.noises)
     runs = Runs.of(seeds, sizes.noisy_price, np.repeat(1 + np.arange(sizes.noises), sizes.seeds))
-    start = jnp.broadcast_to(init_log_alpha(study.shape), (len(seeds), *study.shape))
+    start = jnp.broadcast_to(HardConcrete.init(study.shape).log_alpha, (len(seeds), *study.shape))
     weights = Weights(repeat(base, sizes.noises), start)
     weights, losses = study.tune(weights, runs, "again", learning=sizes.learning)
     say("again", losses)
     shape = (sizes.noises, sizes.seeds)
-    gates = np.asarray(deterministic_gates(weights.log_alpha))
+    gates = np.asarray(HardConcrete(weights.log_alpha).deterministic())
     return {
         "price": sizes.noisy_price,
         "losses": losses.reshape(*shape, -1),

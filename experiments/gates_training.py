@@ -19,7 +19,7 @@ from experiments.training import TrainState, init_state, make_train_step, train_
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 from mha_book.pruning import importance
-from mha_book.pruning.hard_concrete import deterministic_gates, expected_l0, sample_gates
+from mha_book.pruning.hard_concrete import HardConcrete
 
 FIXED = 20.0
 
@@ -92,9 +92,9 @@ def program(config: tiny.TinyConfig, sizes: Sizes, steps: int, rate: float, lear
 
     def loss(weights: Weights, given: dict[str, jax.Array], key: jax.Array) -> jax.Array:
         key = jax.random.fold_in(key, given["noise"])
-        drawn = sample_gates(key, weights.log_alpha)
-        gates = jnp.where(given["is_drawn"], drawn, deterministic_gates(weights.log_alpha))
-        due = given["price"] * expected_l0(weights.log_alpha)
+        learned = HardConcrete(weights.log_alpha)
+        gates = jnp.where(given["is_drawn"], learned.sample(key), learned.deterministic())
+        due = given["price"] * learned.expected_l0()
         return tiny.loss(weights.model, given["windows"], config=config, gates=gates) + due
 
     def batch(data: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
@@ -136,7 +136,7 @@ class Study:
 
         def evaluate(weights: Weights, data: dict[str, jax.Array]) -> dict[str, jax.Array]:
             def one(weights: Weights) -> jax.Array:
-                gates = deterministic_gates(weights.log_alpha)
+                gates = HardConcrete(weights.log_alpha).deterministic()
                 return tiny.loss(weights.model, data["validation"], config=self.config, gates=gates)
 
             return {"validation": jax.lax.map(one, weights)}
@@ -176,7 +176,7 @@ class Study:
             return tiny.loss(model, ids, config=self.config, gates=gates)
 
         def one(weights: Weights, ids: jax.Array) -> dict[str, jax.Array]:
-            given = (loss, weights.model, deterministic_gates(weights.log_alpha))
+            given = (loss, weights.model, HardConcrete(weights.log_alpha).deterministic())
             slopes = jax.lax.map(lambda row: importance.gate_gradient(*given, row[None]), ids)
             return {"ablation": importance.ablation(*given, ids), "gradient": slopes.mean(0)}
 

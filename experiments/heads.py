@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import spearmanr
 
 from experiments.shared import SOURCES, Run, experiment, first_layers, gates_without
 from mha_book.masks import padding
@@ -25,14 +26,11 @@ from mha_book.models import minilm, smollm2
 from mha_book.models.text import load_speeches
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
-from mha_book.pruning.order import rank_correlation, removal_order
+from mha_book.pruning.order import removal_order
 from mha_book.pruning.removal import mean_ablation
 from mha_book.specialization.measures import (
     add_texts,
-    baseline_mean,
-    bootstrap_interval,
     head_table,
-    mean,
     measure_heads,
     text_patterns,
 )
@@ -124,7 +122,8 @@ def write_heads(path: Path, sums: dict[str, Any], extra: dict[str, Any]) -> None
     """Write the table of all heads, with intervals by resampling texts."""
     columns = head_table(add_texts(sums))
     for number, (name, of_one) in enumerate(sums.items()):
-        low, high = jax.jit(bootstrap_interval)(of_one, jax.random.key(number))
+        drawn = jax.jit(lambda sums, key: sums.resampled(key).mean)(of_one, jax.random.key(number))
+        low, high = jnp.quantile(drawn, jnp.array([0.025, 0.975]), axis=0)
         columns[f"{name} (low)"], columns[f"{name} (high)"] = (np.ravel(x) for x in (low, high))
     write_table(path, {**columns, **{name: np.ravel(x) for name, x in extra.items()}})
 
@@ -241,7 +240,7 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         "gate gradient": abs(signed).mean(0),
         "taylor": signed.mean(0),
         "weight norm": np.asarray(jax.jit(importance.weight_norm)(params)),
-        "random": np.asarray(importance.random_importance(jax.random.key(0), shape)),
+        "random": np.asarray(jax.random.uniform(jax.random.key(0), shape)),
     }
     run.report("gradients")
 
@@ -250,8 +249,8 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     on_text = text_by_text(sums, params, scoring)
     on_repeats = add_texts(text_by_text(sums, params, draw(jax.random.key(0))))
     names = ("induction", "same token")
-    scored = {f"{name} on repeats": np.asarray(mean(on_repeats[name])) for name in names}
-    document["nulls on repeats"] = {n: float(baseline_mean(on_repeats[n])) for n in names}
+    scored = {f"{name} on repeats": np.asarray(on_repeats[name].mean) for name in names}
+    document["nulls on repeats"] = {n: float(on_repeats[n].baseline_mean) for n in names}
     write_heads(run.out / "heads-smollm2.csv", on_text, scored)
     run.record(run.out / "heads-smollm2.csv")
     run.report("measures of SmolLM2")
@@ -275,7 +274,7 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     scores["taylor on the windows of the ablation"] = signed[: sizes.ablations].mean(0)
     document["importance"] = scores
     document["rank correlation with ablation"] = {
-        name: rank_correlation(score, scores["ablation"])
+        name: spearmanr(score, scores["ablation"], axis=None).statistic
         for name, score in scores.items()
         if name != "ablation"
     }

@@ -30,7 +30,7 @@ from mha_book.masks import causal
 from mha_book.models import smollm2
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
-from mha_book.specialization.patterns import on_induction_target, visible_pairs
+from mha_book.specialization.patterns import prefix_matching, visible_pairs
 from mha_book.specialization.synthetic import copied_positions
 from mha_book.storage import read_table
 
@@ -80,7 +80,7 @@ def reader(config: Any) -> Callable[..., Reading]:
     @jax.jit
     def read(params, ids, gates, means, given, is_given) -> Reading:
         angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
-        pattern = on_induction_target(visible_pairs(causal(), *ids.shape), ids)
+        pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
         counted = jnp.maximum(pattern.counted.sum(-1), 1).astype(jnp.float32)  # (B,)
         scores, projected, outputs = [], [], []
 
@@ -268,7 +268,7 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         reading = bench.plain(ids)
         bench.model = model
         best = np.unravel_index(np.argsort(-chosen.ravel())[: len(top)], chosen.shape)
-        pattern = on_induction_target(visible_pairs(causal(), *ids.shape), ids)
+        pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
         rows = np.flatnonzero(np.asarray(pattern.counted)[0])
         even = float(np.mean(1 / (rows + 1)))
         best_scores = np.asarray(reading.scores)[best]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import spearmanr
 
 from experiments.heads import addresses, gated_loss, windows
 from experiments.shared import SOURCES, Run, experiment, first_layers, stored
@@ -27,7 +28,6 @@ from mha_book.pruning import importance
 from mha_book.pruning.order import (
     head_mask,
     iterative_removal_order,
-    rank_correlation,
     removal_order,
 )
 from mha_book.storage import write_atomic
@@ -187,9 +187,7 @@ def sums_of_stored(losses, alone, draws) -> dict[str, Any]:
 
     least = removal_order(abs(alone))
     found = {"loss": whole, "least": [rises(least, size) for size in (16, 32, 64, 128)]}
-    drawn = [
-        importance.random_importance(jax.random.key(seed), alone.shape) for seed in range(draws)
-    ]
+    drawn = [jax.random.uniform(jax.random.key(seed), alone.shape) for seed in range(draws)]
     found["random"] = [rises(removal_order(d), size) for d in drawn for size in (16, 64)]
     return found
 
@@ -223,7 +221,7 @@ def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
         f"{name}, by layer": np.asarray(importance.normalize_layers(jnp.asarray(basic[name])))
         for name in ("ablation", "gate gradient")
     }
-    draws = [importance.random_importance(jax.random.key(i), shape) for i in range(sizes.draws)]
+    draws = [jax.random.uniform(jax.random.key(i), shape) for i in range(sizes.draws)]
     orders = {name: removal_order(score) for name, score in (basic | by_layer).items()}
     orders |= {f"random {i}": removal_order(score) for i, score in enumerate(draws)}
     # What sorting "the loss with it minus the loss without it" in descending order removes.
@@ -328,7 +326,9 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
         run.report(f"MiniLM, {name}")
     found["importance"]["weight norm"] = np.asarray(jax.jit(importance.weight_norm)(params))
     found["rank correlation with ablation"] = {
-        name: rank_correlation(found["importance"][name], found["importance"]["ablation"])
+        name: spearmanr(
+            found["importance"][name], found["importance"]["ablation"], axis=None
+        ).statistic
         for name in ("curvature", "taylor", "weight norm")
     }
     orders = {
@@ -336,7 +336,7 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
         for name in ("ablation", "curvature", "weight norm")
     }
     for i in range(sizes.draws):
-        draw = importance.random_importance(jax.random.key(i), shape)
+        draw = jax.random.uniform(jax.random.key(i), shape)
         orders[f"random {i}"] = removal_order(draw)
     orders["ablation, by layer"] = removal_order(
         importance.normalize_layers(jnp.asarray(found["importance"]["ablation"]))

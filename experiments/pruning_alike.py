@@ -75,7 +75,7 @@ def orders_of(heads, earlier, signed, sizes) -> dict[str, np.ndarray]:
     if sizes.layers == len(heads["importance"]["ablation"]):
         orders["groups ranked again, 8 windows"] = np.array(earlier["iterative groups"])
     for seed in range(sizes.draws):
-        drawn = importance.random_importance(jax.random.key(seed), same["ablation"].shape)
+        drawn = jax.random.uniform(jax.random.key(seed), same["ablation"].shape)
         orders[f"random {seed}"] = removal_order(drawn)
     return orders
 

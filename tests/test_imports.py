@@ -83,17 +83,6 @@ def test_readme_has_the_table_of_the_list() -> None:
     assert modules.readme_table(ENTRIES) in readme
 
 
-def test_the_reader_of_imports_sees_every_form() -> None:
-    source = (
-        "import mha_book.heads\n"
-        "from mha_book import masks\n"
-        "def f():\n    from mha_book.models.minilm import load\n"
-        "import numpy, mha_book_other\n"
-    )
-    assert imported(source) == {"heads", "masks", "models.minilm.load"}
-    assert resolved("models.minilm.load") == "models.minilm"
-
-
 @pytest.mark.parametrize(
     ("importer", "module"),
     [

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import Mask, array_mask, causal, padding, sliding_window
+from mha_book import Mask, array_mask, causal, padding, segments, sliding_window
 from mha_book.attention.blocks import key_ranges
+from mha_book.costs import visible_pair_count
 from mha_book.masks import as_mask, visibility, zero_unattended
+from mha_book.multihead.cache import append, cache_mask, init_cache
 
 B, N, K, T, S, H = 2, 6, 2, 5, 7, 3
 
@@ -47,11 +49,6 @@ def test_by_hand(mask: Mask, expected: list[str]) -> None:
     assert drawn(mask) == expected
 
 
-def test_causal_with_an_offset_is_the_end_of_a_longer_square() -> None:
-    whole = causal().materialize(S, S)
-    np.testing.assert_array_equal(causal(S - 2).materialize(2, S), whole[-2:])
-
-
 def test_lengths_and_bounds_of_a_batch() -> None:
     lengths, offsets = jnp.array([3, 0]), jnp.array([0, 2])
     mask = padding(lengths, jnp.array([2, 5])) & causal(offsets) & sliding_window(2, 1, offsets)
@@ -62,12 +59,6 @@ def test_lengths_and_bounds_of_a_batch() -> None:
         inside = position - 1 <= j <= position
         expected = inside and j < lengths[b] and i < (2, 5)[b]
         assert bool(array[b, 0, i, j]) == expected
-
-
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32"])
-def test_lengths_of_any_integer_dtype(dtype: str) -> None:
-    array = padding(jnp.array([1, 3], dtype)).materialize(1, 4)
-    assert array[:, 0, 0].tolist() == [[True, False, False, False], [True, True, True, False]]
 
 
 @pytest.mark.parametrize("offset", [2**31 - 1, -(2**31), 2**31 + 5, -(2**40), 10**30])
@@ -104,13 +95,6 @@ def test_offsets_of_any_width(dtype: str) -> None:
     assert both.materialize(1, 300).sum() == 101
 
 
-def test_more_batch_axes() -> None:
-    lengths = jnp.array([[1, 2, 3], [4, 5, 6]])
-    array = padding(lengths).materialize(T, S)
-    assert array.shape == (2, 3, 1, T, S)
-    np.testing.assert_array_equal(array.sum(-1)[..., 0, 0], lengths)
-
-
 masks = st.one_of(
     st.builds(causal, st.integers(-2, 3)),
     st.builds(sliding_window, st.integers(1, 4) | st.none(), st.integers(0, 3) | st.none()),
@@ -133,12 +117,6 @@ def test_combining_is_the_and_of_the_arrays(some: list[Mask]) -> None:
     np.testing.assert_array_equal(np.broadcast_to(combined, shape), np.all(arrays, axis=0))
     backwards = functools.reduce(operator.and_, some[::-1]).materialize(T, S)
     np.testing.assert_array_equal(combined, backwards)
-
-
-def test_python_bounds_stay_python() -> None:
-    mask = causal() & sliding_window(4, 2)
-    assert (mask.lower, mask.upper) == (-3, 0)
-    assert (causal() & causal()).kinds == {"causal"}
 
 
 @pytest.mark.parametrize(
@@ -172,20 +150,6 @@ def test_crosses_jit_as_an_argument() -> None:
     materialize = jax.jit(lambda mask: mask.materialize(T, S))
     for mask in (causal(), causal(2), EVERYTHING):
         np.testing.assert_array_equal(materialize(mask), mask.materialize(T, S))
-
-
-def test_one_compilation_serves_every_offset_that_is_an_array() -> None:
-    traces = []
-
-    @jax.jit
-    def materialize(mask: Mask) -> jax.Array:
-        traces.append(mask)
-        return mask.materialize(T, S)
-
-    for offset in range(4):
-        mask = causal(jnp.asarray(offset))
-        np.testing.assert_array_equal(materialize(mask), causal(offset).materialize(T, S))
-    assert len(traces) == 1
 
 
 @pytest.mark.parametrize(
@@ -238,6 +202,62 @@ def test_vmap_over_lengths() -> None:
     np.testing.assert_array_equal(mapped, padding(lengths).materialize(T, S)[:, 0])
 
 
+def test_vmap_over_bounds_in_arrays() -> None:
+    mask = causal(jnp.array([0, 2])) & padding(jnp.array([3, 5])) & sliding_window(4, None)
+    axes = jax.tree.map(lambda leaf: 0, mask)
+    mapped = jax.vmap(lambda mask: mask.materialize(T, S), in_axes=(axes,))(mask)
+    np.testing.assert_array_equal(mapped, mask.materialize(T, S)[:, 0])
+
+
+def test_structure_compares_and_hashes_and_arrays_refuse() -> None:
+    assert causal() & sliding_window(3) == sliding_window(3)
+    assert len({causal(), causal(np.int64(0)), causal(1), ~causal()}) == 3
+    assert causal() != (causal() | causal(1))
+    assert causal() != "causal"
+    for asked in (lambda mask: mask == mask, hash, lambda mask: causal() == mask):
+        with pytest.raises(TypeError, match="mask: expected a mask without arrays to be"):
+            asked(padding(jnp.array([2])))
+
+
+def test_a_window_is_as_many_keys_everywhere() -> None:
+    """As ``visible_pair_count`` and a cache count them: the query's own key is one of them."""
+    for window in range(1, 6):
+        mask = sliding_window(window).materialize(9, 9)
+        assert mask.sum(-1).max() == window
+        assert int(mask.sum()) == visible_pair_count(9, 9, window=window)
+        cache = init_cache(1, 1, window + 2, 1, window=window)
+        for _ in range(9):
+            cache = append(cache, jnp.ones((1, 1, 1, 1)), jnp.ones((1, 1, 1, 1)))
+        assert int(cache_mask(cache, 1).materialize(1, window + 2).sum()) == window
+
+
+def test_segments() -> None:
+    ids, key_ids = np.array([[4, 4, -1, 7, 4], [0, 1, 1, 1, 2]]), np.arange(B * S).reshape(B, S) % 5
+    mask = causal(1) & segments(jnp.asarray(ids), jnp.asarray(key_ids, jnp.int8))
+    assert mask.kinds == {"band", "segments"}
+    seen = mask.materialize(T, S)
+    for b, i, j in np.ndindex(B, T, S):
+        assert bool(seen[b, 0, i, j]) == (ids[b, i] == key_ids[b, j] and j <= i + 1)
+    other = segments(jnp.asarray(ids % 2), jnp.asarray(key_ids % 3))
+    both = np.asarray(mask.materialize(T, S)) & np.asarray(other.materialize(T, S))
+    for combined in (mask & other, other & mask):
+        np.testing.assert_array_equal(combined.materialize(T, S), both)
+        np.testing.assert_array_equal(
+            visibility(as_mask(combined, False, SHAPE), None, SHAPE), both
+        )
+    each = jax.vmap(lambda mask: mask.materialize(T, S))(mask & other)
+    np.testing.assert_array_equal(each, both[:, 0])
+    packed = segments(jnp.array([7, 7, 4])).materialize(3, 3)
+    assert packed.astype(int).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+
+
+@pytest.mark.parametrize("mask", [causal(5), causal(jnp.array([0, 1])), sliding_window(3, 1)])
+def test_is_causal_drops_no_offset(mask: Mask) -> None:
+    with pytest.raises(ValueError, match="is_causal: expected False beside a mask"):
+        as_mask(mask, True, SHAPE)
+    assert as_mask(sliding_window(3) & ~causal(-2), True, SHAPE).upper == 0
+
+
 def test_vmap_over_one_field_alone() -> None:
     mask = causal(1) & padding(jnp.array([3, 0, 7]))
     axes = dataclasses.replace(mask, key_lengths=0)  # an integer bound is structure, no leaf
@@ -262,21 +282,11 @@ def test_tree_map_and_shapes() -> None:
     assert [str(path[0]) for path, _ in named][-1] == ".array"
 
 
-def test_frozen() -> None:
-    with pytest.raises(AttributeError):
-        causal().upper = 3
-
-
 SHAPE = (B, N, T, S)
 
 
 def operands() -> tuple[jax.Array, jax.Array]:
     return jnp.ones((B, N, T, H)), jnp.ones((B, K, S, H))
-
-
-def test_nothing_hidden_is_none() -> None:
-    assert as_mask(None, False, SHAPE) is None
-    assert visibility(None, None, SHAPE) is None
 
 
 def test_is_causal_is_one_more_mask() -> None:
@@ -309,10 +319,6 @@ def test_minus_infinity_in_the_bias_hides() -> None:
     np.testing.assert_array_equal(visible[0, 0], expected)
 
 
-def test_a_finite_bias_hides_nothing() -> None:
-    assert visibility(None, jnp.full((1, 1, 1, S), -1e30), SHAPE).all()
-
-
 def test_zeroing_empties_what_the_group_does_not_see() -> None:
     """A key lives if one query of one head of its group sees it, and dies for each batch entry."""
     array = np.zeros((B, N, T, S), bool)
@@ -337,26 +343,6 @@ def test_zeroing_removes_nan_and_infinity_and_nothing_else() -> None:
     assert (k[0, :, :4] == 1).all()
     assert (k[0, :, 4:] == 0).all()
     assert (k[1] == 0).all()
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_zeroing_keeps_the_dtype(dtype: str) -> None:
-    visible = jnp.zeros((1, 1, T, S), bool)
-    query, key = (x.astype(dtype) for x in operands())
-    for array in zero_unattended(query, key, key, visible):
-        assert array.dtype == dtype
-
-
-def test_one_head_without_a_head_axis() -> None:
-    visible = array_mask(jnp.eye(T, S, dtype=bool)).materialize(T, S)
-    key = jnp.ones((S, H)).at[T:].set(jnp.nan)
-    _, k, _ = zero_unattended(jnp.ones((T, H)), key, key, visible)
-    assert k.any(-1).tolist() == [True] * T + [False] * (S - T)
-
-
-def test_a_mask_of_lengths_is_checked_against_the_batch() -> None:
-    with pytest.raises(ValueError, match=r"mask.key_lengths: expected .*\(2,\); got shape \(3,\)"):
-        as_mask(Mask(key_lengths=jnp.array([1, 2, 3])), False, SHAPE)
 
 
 @pytest.mark.parametrize("broad", [jnp.array([0, 2], jnp.int32), np.array([0, 2], np.int64)])

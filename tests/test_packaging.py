@@ -185,11 +185,6 @@ answer = tokenizer.decode(tokenizer.encode('Heads attend.').ids)
         "Heads attend.",
     ),
 }
-PROGRAMS = {  # what is run of those that bring programs
-    "book": [["jupyter-book", "--version"], ["jupyter", "lab", "--version"]],
-    "tests": [["mypy", "--version"], ["ruff", "--version"],
-              ["pytest", "-n0", "-p", "no:cacheprovider", "tests/test_heads.py"]],
-}  # fmt: skip
 SCRIPT = """
 import importlib.metadata, json, sys
 import numpy as np
@@ -242,7 +237,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["pr
 ]
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.parametrize("extra", ["models", "notation", "training"])
 def test_an_extra_alone_serves_what_it_is_for(
     extra: str, commands: set[str], built: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -255,15 +250,12 @@ def test_an_extra_alone_serves_what_it_is_for(
             add(python, *shlex.split(command))
     still = refused(python)
     served = {
-        "book": {"plotting"},
         "models": {"checkpoint", "text", "minilm", "smollm2"},
         "notation": {"plotting", "notation"},
         "tests": set(),
         "training": {"checkpoint"},
     }  # fmt: skip
     assert set(CALLS) - set(still) == served[extra]
-    for program in PROGRAMS.get(extra, []):
-        run(python.with_name(program[0]), *program[1:], cwd=ROOT, env=clean())
 
 
 # --- types ----------------------------------------------------------------------------------------
@@ -311,38 +303,6 @@ def test_mypy_checks_a_project_that_uses_it(alone: Path, tmp_path: Path) -> None
     status, said = checked(mypy, WRONG, tmp_path)
     found = re.findall(r"consumer.py:(\d+): error: .*\[(.+)\]", said)
     assert (status, found) == (1, [("5", "arg-type"), ("8", "return-value")])
-
-
-@pytest.fixture(scope="session")
-def pyright(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command, beside the wheel and what drawing needs; it brings its own Node.js."""
-    folder = tmp_path_factory.mktemp("pyright")
-    python = install(folder, built["wheel"], "matplotlib", "networkx", "basedpyright==1.40.2")
-    return python.with_name("basedpyright")
-
-
-def test_pyright_checks_a_project_that_uses_it(pyright: Path, tmp_path: Path) -> None:
-    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
-    command = [pyright, "--pythonpath", pyright.with_name("python")]
-    status, said = checked(command, RIGHT, tmp_path)
-    assert status == 0, said
-    status, said = checked(command, WRONG, tmp_path)
-    lines = re.findall(r"consumer.py:(\d+):\d+ - error: ", said)
-    rules = re.findall(r"\((report\w+)\)", said)
-    assert (status, lines, rules) == (1, ["5", "8"], ["reportArgumentType", "reportReturnType"])
-
-
-def test_the_type_of_every_public_name_is_known(pyright: Path, tmp_path: Path) -> None:
-    """To pyright, which looks for the package beside the first Python of the path."""
-    path = f"{pyright.parent}{os.pathsep}{os.environ['PATH']}"
-    found = subprocess.run(
-        [pyright, "--verifytypes", "mha_book", "--ignoreexternal"],
-        capture_output=True, text=True, cwd=tmp_path, env={**clean(), "PATH": path}, timeout=300,
-    ).stdout  # fmt: skip
-    assert int(re.search(r'exported by "mha_book": (\d+)', found)[1]) >= 1400
-    unknown = re.findall(r"^(mha_book\S+)\n(?:  .*\n)*?.* unknown$", found, re.M)
-    # The type of the nodes of networkx's graph is a parameter to pyright alone.
-    assert unknown == ["mha_book.notation.diagram.network"], found
 
 
 def test_every_extra_is_named_in_the_metadata(built: dict[str, Path]) -> None:

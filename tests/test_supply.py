@@ -1,18 +1,14 @@
 """Where everything comes from: the lock, the workflows, what others made, how to cite it."""
 
-import itertools
 import json
 import re
 import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 import yaml
-
-from tests.book.test_pages import tool
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -25,7 +21,7 @@ def locked(name: str) -> dict[str, str]:
     return {part.partition("==")[0] + part.partition(";")[2][:40]: part for part in parts}
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-models.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements/models.txt"])
 def test_the_lock_has_the_hash_of_every_file_and_no_address(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf8")
     packages = locked(name)
@@ -65,109 +61,6 @@ def test_workflows_pin_their_actions_and_ask_for_little(path: Path) -> None:
     assert "secrets." not in text
 
 
-def cells(job: dict[str, Any]) -> list[dict[str, str]]:
-    """What the matrix of a job runs, a cell with no matrix being one."""
-    matrix = dict(job.get("strategy", {}).get("matrix", {}))
-    more = matrix.pop("include", [])
-    product = [dict(zip(matrix, row, strict=True)) for row in itertools.product(*matrix.values())]
-    return more or product
-
-
-def workflow(name: str) -> dict[str, dict[str, Any]]:
-    """The jobs of a workflow."""
-    text = (ROOT / ".github/workflows" / f"{name}.yml").read_text(encoding="utf8")
-    return yaml.safe_load(text)["jobs"]
-
-
-def commands(job: dict[str, Any]) -> list[str]:
-    return [step["run"] for step in job["steps"] if "run" in step]
-
-
-def test_every_version_that_is_promised_has_its_job() -> None:
-    """Each Python with the oldest JAX that pyproject.toml allows and with that of the lock."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
-    stated = [c.rpartition(" ")[2] for c in project["classifiers"] if "Python :: 3." in c]
-    (bound,) = (line for line in project["dependencies"] if line.startswith("jax>="))
-    oldest = f"{bound.removeprefix('jax>=')}.0"
-    jobs = workflow("test")
-    promised = {(python, jax) for python in stated for jax in (oldest, "")}
-    assert len(promised) == 6
-    assert {(c["python"], c["jax"]) for c in cells(jobs["versions"])} == promised
-    assert commands(jobs["versions"]) == ["make test PYTHON=python JAX=${{ matrix.jax }}"]
-    for job, run in {
-        "checks": "make book PYTHON=python",
-        "slow": "make test-slow PYTHON=python",
-    }.items():
-        assert [c["python"] for c in cells(jobs[job])] == stated
-        assert run in commands(jobs[job])
-    for job in jobs.values():
-        (setup,) = (s["with"] for s in job["steps"] if "setup-python" in s.get("uses", ""))
-        assert setup["python-version"] in ("${{ matrix.python }}", *stated)
-
-
-def test_every_machine_that_is_promised_has_its_job() -> None:
-    job = workflow("test")["machines"]
-    assert job["runs-on"] == "${{ matrix.runner }}"
-    assert job["env"] == {"XLA_FLAGS": "${{ matrix.flags }}"}
-    assert commands(job) == ["${{ matrix.before }} make test PYTHON=python"]
-    rows = {cell["machine"]: cell for cell in cells(job)}
-    assert rows["one core"]["before"] == "taskset -c 0"
-    assert rows["AVX2"]["flags"] == "--xla_cpu_max_isa=AVX2"
-    assert rows["ARM"]["runner"].endswith("-arm")
-    assert len(rows) == 3
-
-
-def test_only_what_is_not_out_yet_may_fail() -> None:
-    jobs = workflow("test")
-    assert [name for name, job in jobs.items() if job.get("continue-on-error")] == ["nightly"]
-    assert commands(jobs["nightly"]) == ["make test PYTHON=python JAX=nightly"]
-    assert all(job["timeout-minutes"] <= 60 for job in jobs.values())
-    assert not any(job["strategy"]["fail-fast"] for job in jobs.values() if "strategy" in job)
-
-
-# --- the canary -----------------------------------------------------------------------------------
-
-CANARY = tool("canary")
-ENVIRONMENT = tool("environment")
-
-
-def test_every_group_has_its_job_each_week() -> None:
-    job = workflow("canary")["newest"]
-    assert {cell["group"] for cell in cells(job)} == set(CANARY.groups())
-    assert commands(job) == ["make canary PYTHON=python GROUP=${{ matrix.group }}"]
-    assert "${{ matrix.group }}" in job["name"]
-    text = (ROOT / ".github/workflows/canary.yml").read_text(encoding="utf8")
-    assert re.search(r'cron: "\d+ \d+ \* \* \d"', text)
-
-
-def test_a_group_takes_the_newest_of_its_own_packages() -> None:
-    assert CANARY.command("notation")[:2] == ["--upgrade-package", "matplotlib"]
-    assert "opt_einsum>=3.4" in CANARY.command("notation")
-    bounds = [word for word in CANARY.command("sphinx") if re.search("[<=>]", word)]
-    assert bounds == [], "the lock's Sphinx is what jupyter-book asks for"
-    whole = CANARY.command("everything")
-    assert whole[0] == "--upgrade"
-    assert {line for lines in CANARY.groups().values() for line in lines} - {*CANARY.SPHINX} <= {
-        *whole
-    }
-    assert all(CANARY.checks(group) for group in CANARY.groups())
-
-
-def test_what_changed_since_the_lock_is_named() -> None:
-    before, after = {"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "2.1", "d": "4"}
-    assert CANARY.changes(before, after) == ["  b 2 -> 2.1", "  c 3 -> -", "  d - -> 4"]
-
-
-def test_an_environment_is_of_one_version_of_jax() -> None:
-    """Another one is another environment: `make` builds it anew, and so back."""
-    stamps = [ENVIRONMENT.wanted(jax) for jax in ("", "0.10.0", "0.10.2", "nightly")]
-    assert len(set(stamps)) == 4
-    assert ENVIRONMENT.another_jax("0.10.0")[:2] == ["jax==0.10.0", "jaxlib==0.10.0"]
-    assert "allow" in ENVIRONMENT.another_jax("nightly")
-    makefile = (ROOT / "Makefile").read_text(encoding="utf8")
-    assert "environment.py --venv $(VENV) $(if $(JAX),--jax $(JAX))" in makefile
-
-
 # --- how to cite it ------------------------------------------------------------------------------
 
 
@@ -195,7 +88,7 @@ def test_one_title_author_version_and_licence() -> None:
 
 def third_party() -> list[list[str]]:
     """The rows of the table: what, where, from which package, licence."""
-    text = (ROOT / "THIRD-PARTY.md").read_text(encoding="utf8")
+    text = (ROOT / ".github" / "THIRD-PARTY.md").read_text(encoding="utf8")
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     return rows[1:]
 
@@ -223,7 +116,7 @@ def test_licences_are_those_that_the_packages_state(row: list[str]) -> None:
 
 def test_what_is_vendored_has_its_licence() -> None:
     """Every folder of ``vendor`` holds one, and the table names it."""
-    text = (ROOT / "THIRD-PARTY.md").read_text(encoding="utf8")
+    text = (ROOT / ".github" / "THIRD-PARTY.md").read_text(encoding="utf8")
     for path in sorted((ROOT / "book/_static").glob("vendor/*")):
         if path.is_dir():
             assert [*path.glob("*LICEN[CS]E*")], f"{path.name} lacks its licence"
@@ -247,8 +140,3 @@ def test_nothing_else_of_others_is_in_the_built_book(built_book: Path) -> None:
                    for item in relative for place in places):  # fmt: skip
             missing.append(path.name)
     assert not missing, f"not in THIRD-PARTY.md: {missing}"
-
-
-def test_the_table_names_what_the_build_brings() -> None:
-    assert len(third_party()) >= 10
-    assert {"MathJax", "Font Awesome Free"} <= {row[0] for row in third_party()}

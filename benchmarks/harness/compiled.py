@@ -1,7 +1,7 @@
 """What a program becomes when it is compiled for an accelerator that is not here.
 
 libtpu, XLA's compiler for TPUs, compiles on any Linux machine: ``make accelerators-env`` installs
-it.  So do the parts of JAX for NVIDIA's GPUs in ``requirements-accelerators-gpu.txt``, told the
+it.  So do the parts of JAX for NVIDIA's GPUs in ``requirements/accelerators-gpu.txt``, told the
 facts of a device.  Such a program cannot be run; its kernels, its collectives and what it holds on
 each chip are known.  Nothing here says how long it would take.
 
@@ -87,7 +87,7 @@ def missing(target: str = "v6e") -> str | None:
     names = ("jax_cuda13_plugin", "nvidia", "nvidia.cudnn")
     for name in names:  # the parent first: looking for a child imports it
         if importlib.util.find_spec(name) is None:
-            return f"no {name}: pip install --no-deps -r requirements-accelerators-gpu.txt"
+            return f"no {name}: pip install --no-deps -r requirements/accelerators-gpu.txt"
     return None
 
 

@@ -7,61 +7,31 @@ build writes one small script, ``_static/moved.js``, with two maps:
 * ``book/moved.yml``: old page -> {old anchor: new page, with #anchor or without}, for headings and
   figures that have another name now. The anchor ``""`` is the page itself, where it is gone.
 
-``tests/book/addresses.json`` has the addresses that were ever given out, ``test_addresses.py``
-holds that each of them leads somewhere, and ``book/_tools/addresses.py`` lists those that do not.
+``tests/book/addresses.json`` has the addresses that were ever given out. Of the built book:
+
+    python book/_ext/mha_book_addresses.py              the old addresses that lead nowhere
+    python book/_ext/mha_book_addresses.py --collect    add what it gives out (at a release)
 """
 
 import html
 import json
 import re
-from html.parser import HTMLParser
+import sys
 from pathlib import Path
 
 import yaml
 from docutils import nodes
 
-__all__ = [
-    "address_problems",
-    "built_pages",
-    "collect",
-    "labels_of",
-    "load_moved",
-    "setup",
-    "stale_entries",
-]
+from mha_book.storage import write_atomic
 
+ROOT = Path(__file__).parents[2]
+TEMPLATES = Path(__file__).parents[1] / "_templates"
 SCRIPT = "moved.js"
+STORED = ROOT / "tests" / "book" / "addresses.json"
 # Given out by the names of code and of tests, which are free to change: the page alone is lasting.
 BY_CODE = ("api", "evidence")
 _KEPT = re.compile(r"(?:claim|ledger|fig)-")
-_NUMBERED = re.compile(r"id\d+")
-
-CODE = r"""
-(function () {
-  "use strict";
-  var labels = LABELS;
-  var moved = MOVED;
-  function follow() {
-    if (!/\/book\/[^/]*$/.test(location.pathname)) return;
-    var anchor = decodeURIComponent(location.hash.slice(1));
-    var page = location.pathname.split("/").pop().replace(/\.html$/, "");
-    var here = moved[page] || {};
-    if (anchor && document.getElementById(anchor)) return;
-    var target;
-    if (Object.prototype.hasOwnProperty.call(here, anchor)) target = here[anchor];
-    else if (anchor && Object.prototype.hasOwnProperty.call(labels, anchor))
-      target = labels[anchor] + "#" + anchor;
-    else if (Object.prototype.hasOwnProperty.call(here, "")) target = here[""];
-    if (!target) return;
-    var parts = target.split("#");
-    if (parts[0] === page) location.hash = parts[1] || "";
-    else location.replace(parts[0] + ".html" + (parts[1] ? "#" + parts[1] : ""));
-  }
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", follow);
-  else follow();
-  window.addEventListener("hashchange", follow);
-})();
-"""
+_ANCHOR = re.compile(r'\bid="(?P<id>[^"]+)"|class="headerlink" href="#(?P<link>[^"]+)"')
 
 GONE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>This page has moved</title>
@@ -77,34 +47,21 @@ def load_moved(root: Path) -> dict[str, dict[str, str]]:
     return {page: dict(anchors) for page, anchors in (table or {}).items()}
 
 
-class _Anchors(HTMLParser):
-    """Finds what can be linked to, and what a page offers as a link."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ids: set[str] = set()
-        self.offered: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note ids and the links that stand beside headings, equations, figures and terms."""
-        values = {name: value or "" for name, value in attrs}
-        if anchor := values.get("id"):
-            self.ids.add(anchor)
-            if _KEPT.match(anchor):
-                self.offered.append(anchor)
-        if "headerlink" in values.get("class", "").split():
-            self.offered.append(values["href"].removeprefix("#"))
+def load_stored() -> dict[str, list[str]]:
+    """Return the addresses that were given out: page -> its anchors."""
+    stored: dict[str, list[str]] = json.loads(STORED.read_text(encoding="utf8"))
+    return stored
 
 
-def _read(path: Path) -> _Anchors:
-    parser = _Anchors()
-    parser.feed(path.read_text(encoding="utf8"))
-    return parser
+def _anchors(html_folder: Path) -> dict[str, list[re.Match[str]]]:
+    paths = sorted((html_folder / "book").glob("*.html"))
+    return {path.stem: [*_ANCHOR.finditer(path.read_text(encoding="utf8"))] for path in paths}
 
 
 def built_pages(html_folder: Path) -> dict[str, set[str]]:
     """Return the ids of every built page, by its short name."""
-    return {path.stem: _read(path).ids for path in sorted((html_folder / "book").glob("*.html"))}
+    pages = _anchors(html_folder)
+    return {page: {found["id"] for found in all_} - {None} for page, all_ in pages.items()}
 
 
 def collect(html_folder: Path) -> dict[str, list[str]]:
@@ -113,10 +70,10 @@ def collect(html_folder: Path) -> dict[str, list[str]]:
     Headings, equations, figures, claims and terms; of pages made from code, the page alone.
     """
     addresses = {}
-    for path in sorted((html_folder / "book").glob("*.html")):
-        offered = [] if path.stem in BY_CODE else _read(path).offered
-        anchors = (anchor for anchor in offered if not _NUMBERED.fullmatch(anchor))
-        addresses[path.stem] = list(dict.fromkeys(anchors))
+    for page, all_ in _anchors(html_folder).items():
+        offered = [a["link"] or a["id"] for a in all_ if a["link"] or _KEPT.match(a["id"])]
+        named = (anchor for anchor in offered if not re.fullmatch(r"id\d+", anchor))
+        addresses[page] = [] if page in BY_CODE else list(dict.fromkeys(named))
     return addresses
 
 
@@ -125,6 +82,11 @@ def labels_of(html_folder: Path) -> dict[str, str]:
     text = (html_folder / "_static" / SCRIPT).read_text(encoding="utf8")
     labels: dict[str, str] = json.loads(re.findall(r"^  var labels = (\{.*\});$", text, re.M)[0])
     return labels
+
+
+def _is_there(address: str, pages: dict[str, set[str]]) -> bool:
+    page, _, anchor = address.partition("#")
+    return page in pages and (not anchor or anchor in pages[page])
 
 
 def address_problems(
@@ -143,21 +105,16 @@ def address_problems(
     """
     found = []
     for page, anchors in given_out.items():
+        here = moved.get(page, {})
         for anchor in ["", *anchors]:
             address = f"{page}#{anchor}" if anchor else page
-            if page in pages and (not anchor or anchor in pages[page]):
+            target = f"{labels[anchor]}#{anchor}" if anchor in labels else here.get("")
+            target = here.get(anchor, target)
+            if _is_there(address, pages):
                 continue
-            here = moved.get(page, {})
-            target = here.get(anchor)
-            if target is None and anchor in labels:
-                target = f"{labels[anchor]}#{anchor}"
-            if target is None:
-                target = here.get("")
             if target is None:
                 found.append(f"{address}: gone, and not in book/moved.yml")
-                continue
-            new, _, name = target.partition("#")
-            if new not in pages or (name and name not in pages[new]):
+            elif not _is_there(target, pages):
                 found.append(f"{address}: moved to {target}, which is not there")
     return found
 
@@ -167,10 +124,9 @@ def stale_entries(pages: dict[str, set[str]], moved: dict[str, dict[str, str]]) 
     found = []
     for page, anchors in moved.items():
         for anchor, target in anchors.items():
-            if page in pages and (not anchor or anchor in pages[page]):
+            if _is_there(f"{page}#{anchor}", pages):
                 found.append(f"{page}#{anchor} is still there: take it out of book/moved.yml")
-            new, _, name = target.partition("#")
-            if new not in pages or (name and name not in pages[new]):
+            if not _is_there(target, pages):
                 found.append(f"{page}#{anchor}: moved to {target}, which is not there")
     return found
 
@@ -192,7 +148,8 @@ def write(app, *_: object) -> None:
     if app.builder.format != "html":
         return
     moved = load_moved(Path(app.srcdir))
-    text = CODE.replace("LABELS", json.dumps(_labels(app.env)))
+    code = (TEMPLATES / SCRIPT).read_text(encoding="utf8")
+    text = code.replace("LABELS", json.dumps(_labels(app.env)))
     text = text.replace("MOVED", json.dumps(moved, sort_keys=True))
     static = Path(app.outdir) / "_static"
     static.mkdir(parents=True, exist_ok=True)
@@ -220,3 +177,22 @@ def setup(app):
     app.add_js_file(SCRIPT)
     app.connect("env-check-consistency", _before)
     app.connect("build-finished", _finished)
+
+
+def main() -> int:
+    """List what leads nowhere, or add to the list what the build gives out."""
+    built, stored = ROOT / "_build" / "html", load_stored()
+    if "--collect" in sys.argv:
+        new = collect(built)
+        both = {p: [*stored.get(p, []), *new.get(p, [])] for p in sorted({*stored, *new})}
+        merged = {page: list(dict.fromkeys(anchors)) for page, anchors in both.items()}
+        write_atomic(STORED, f"{json.dumps(merged, indent=0)}\n".encode())
+        return 0
+    pages, moved = built_pages(built), load_moved(ROOT)
+    found = address_problems(stored, pages, moved, labels_of(built)) + stale_entries(pages, moved)
+    print("\n".join(found) or "every address leads somewhere")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

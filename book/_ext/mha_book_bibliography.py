@@ -15,8 +15,6 @@ from pybtex.style.names.lastfirst import NameStyle as FamilyFirst
 from pybtex.style.names.plain import NameStyle as GivenFirst
 from pybtex.style.template import FieldIsMissing, join, node, sentence
 
-__all__ = ["BookStyle", "setup", "sort_key", "tell_apart"]
-
 NAME = "mha_book"
 
 

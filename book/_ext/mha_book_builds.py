@@ -12,8 +12,6 @@ from pathlib import Path
 
 from sphinx.util.logging import getLogger
 
-__all__ = ["setup"]
-
 logger = getLogger(__name__)
 MARK = ".complete"
 

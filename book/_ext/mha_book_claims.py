@@ -26,11 +26,9 @@ from sphinx import addnodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["cell_label", "load", "setup"]
-
 logger = logging.getLogger(__name__)
 
-# Each verdict has a word and an icon of its own, so that its colour is never the only sign.
+# Each verdict has a word and an icon of its own, so that its color is never the only sign.
 ICONS = {
     "confirmed": "fa-solid fa-circle-check",
     "holds if": "fa-solid fa-circle-half-stroke",
@@ -61,10 +59,8 @@ def load(env, ledger: Ledger | None = None) -> list[dict]:
     return entries
 
 
-@functools.lru_cache(len(LEDGERS))
-def _load_once(path: Path, time: int) -> list[dict]:
-    """Read a ledger, which every claim of the book asks for, once for each state of the file."""
-    return load_ledger(path)
+# Every claim of the book asks for a ledger: it is read once for each state of the file.
+_load_once = functools.lru_cache(len(LEDGERS))(lambda path, time: load_ledger(path))
 
 
 def slug(verdict: str) -> str:

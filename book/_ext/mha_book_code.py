@@ -7,6 +7,7 @@ to one name the first is a stop of the Tab key.
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from html import escape, unescape
@@ -18,8 +19,7 @@ from mha_book_api import FOLDER, PACKAGE, page_name, resolve
 from mha_book_modules import ROOT
 from sphinx import addnodes
 
-__all__ = ["Use", "file_names", "find_uses", "linked", "setup"]
-
+USES = "mha_book_uses"  # of a page: what its code uses -> the anchor where it first does
 LANGUAGES = ("python", "ipython3", "ipython", "py")
 
 
@@ -43,17 +43,13 @@ class _Finder(ast.NodeVisitor):
     """Walks through code and notes what names something of the package."""
 
     def __init__(self, source: str, known: dict[str, str]) -> None:
-        self.known = known
-        self.found: list[Use] = []
+        self.known, self.found = known, []
         self.lines = source.splitlines(keepends=True)
-        self.starts = [0]
-        for line in self.lines:
-            self.starts.append(self.starts[-1] + len(line))
+        self.starts = [0, *itertools.accumulate(map(len, self.lines))]
 
     def _offset(self, line: int, column: int) -> int:
         """Return the place of a character; the parser counts bytes."""
-        before = self.lines[line - 1].encode()[:column].decode()
-        return self.starts[line - 1] + len(before)
+        return self.starts[line - 1] + len(self.lines[line - 1].encode()[:column].decode())
 
     def _note(self, start: int, end: int, path: str, imported: bool = False) -> None:
         if name := resolve(path):
@@ -65,7 +61,6 @@ class _Finder(ast.NodeVisitor):
         self._note(start, start + len(text), path, True)
 
     def visit_Import(self, node: ast.Import) -> None:
-        """``import mha_book.masks as masks``."""
         for alias in node.names:
             top = alias.name.partition(".")[0]
             bound = alias.asname or top
@@ -75,7 +70,6 @@ class _Finder(ast.NodeVisitor):
                 self._note_text(alias.lineno, alias.col_offset, alias.name, alias.name)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """``from mha_book.masks import causal``."""
         module = node.module or ""
         inside = module.partition(".")[0] == PACKAGE and not node.level
         if inside:
@@ -97,22 +91,20 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """``masks.causal``: the longest part of it that the API has."""
-        parts: list[ast.Attribute] = []
+        ends: list[ast.expr] = []
         inner: ast.expr = node
         while isinstance(inner, ast.Attribute):
-            parts.append(inner)
+            ends.insert(0, inner)
             inner = inner.value
         if not isinstance(inner, ast.Name) or inner.id not in self.known:
             self.visit(inner)
             return
-        path = self.known[inner.id]
-        ends: list[ast.expr] = [inner, *reversed(parts)]
-        for count in range(len(ends), 0, -1):
-            full = ".".join([path, *(end.attr for end in ends[1:count])])
+        start = self._offset(inner.lineno, inner.col_offset)
+        for count in range(len(ends), -1, -1):
+            full = ".".join([self.known[inner.id], *(end.attr for end in ends[:count])])
             if resolve(full):
-                line, column = ends[count - 1].end_lineno, ends[count - 1].end_col_offset
-                start = self._offset(inner.lineno, inner.col_offset)
-                self._note(start, self._offset(line, column), full)
+                last = [inner, *ends][count]
+                self._note(start, self._offset(last.end_lineno, last.end_col_offset), full)
                 return
 
     def _within(self, hidden: set[str], *children: ast.AST) -> None:
@@ -127,29 +119,19 @@ class _Finder(ast.NodeVisitor):
         for decorator in getattr(node, "decorator_list", ()):
             self.visit(decorator)
         name = getattr(node, "name", "")
-        if name in self.known and self.known[name].endswith(f".{name}"):
+        if self.known.get(name, "").endswith(f".{name}"):
             column = node.col_offset + len("def " if hasattr(node, "args") else "class ")
             self._note_text(node.lineno, column, name, self.known[name])
-        hidden = set()
-        if hasattr(node, "args"):
-            self.visit_arguments_outside(node.args)
-            hidden = {argument.arg for argument in ast.walk(node.args) if _is_argument(argument)}
         body = node.body if isinstance(node.body, list) else [node.body]
-        hidden |= {
-            inner.id
-            for child in body
-            for inner in ast.walk(child)
-            if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load)
-        }
+        inside = [inner for child in body for inner in ast.walk(child)]
+        hidden = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if hasattr(node, "args"):  # defaults and annotations do not see the arguments
+            given = [each for each in ast.walk(node.args) if isinstance(each, ast.arg)]
+            hidden |= {argument.arg for argument in given}
+            outer = [*node.args.defaults, *node.args.kw_defaults, *(a.annotation for a in given)]
+            for child in filter(None, outer):
+                self.visit(child)
         self._within(hidden, *body)
-
-    def visit_arguments_outside(self, arguments: ast.arguments) -> None:
-        """Visit defaults and annotations, which do not see the arguments."""
-        for default in [*arguments.defaults, *filter(None, arguments.kw_defaults)]:
-            self.visit(default)
-        for argument in filter(_is_argument, ast.walk(arguments)):
-            if argument.annotation:
-                self.visit(argument.annotation)
 
     visit_FunctionDef = visit_Lambda = visit_ClassDef = _function
 
@@ -159,28 +141,21 @@ class _Finder(ast.NodeVisitor):
         inside = [getattr(node, name) for name in ("key", "value", "elt") if hasattr(node, name)]
         conditions = [test for part in node.generators for test in part.ifs]
         self.visit(node.generators[0].iter)
-        rest = [part.iter for part in node.generators[1:]]
-        self._within(hidden, *rest, *conditions, *inside)
+        self._within(hidden, *(part.iter for part in node.generators[1:]), *conditions, *inside)
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """The value before the names, which it may still use."""
-        self.visit(node.value)
-        for target in node.targets:
-            self.visit(target)
-
-
-def _is_argument(node: ast.AST) -> bool:
-    return isinstance(node, ast.arg)
+        for part in (node.value, *node.targets):
+            self.visit(part)
 
 
 def find_uses(source: str, known: dict[str, str]) -> list[Use]:
     """Return what names something of the package in a piece of code, in order.
 
-    Args:
-        source: the code; what does not parse has no uses.
-        known: name -> dotted path, what was imported before; imports of the code are added.
+    ``known`` has the dotted paths of what was imported before; imports of the code are added. What
+    does not parse has no uses.
     """
     try:
         tree = ast.parse(source)
@@ -216,13 +191,10 @@ _PIECE = re.compile(r"(<span[^>]*>[^<]*</span>)")
 def linked(
     highlighted: str, uses: list[Use], links: Mapping[str, str], seen: Collection[str] = ()
 ) -> str:
-    """Return highlighted code with links.
+    """Return code with links, as Pygments writes it: one level of spans in a ``pre``.
 
-    Args:
-        highlighted: HTML as Pygments writes it, one level of spans in a ``pre``.
-        uses: what the code names, by place.
-        links: name -> address; a name that is not there is no link.
-        seen: names that are linked above: the Tab key does not stop at them again.
+    A name without an address in ``links`` is no link; at one that was ``seen`` above the Tab key
+    does not stop again.
     """
     head, opening, rest = highlighted.partition("<pre>")
     body, closing, tail = rest.rpartition("</pre>")
@@ -282,29 +254,14 @@ def _read(app, doctree) -> None:
             if use.name not in used or here[:2] < used[use.name][:2]:
                 used[use.name] = here
     if Path(env.doc2path(env.docname)).suffix == ".ipynb":
-        _uses(env)[env.docname] = {name: anchor for name, (_, _, anchor) in used.items()}
-
-
-def _uses(env) -> dict[str, dict[str, str]]:
-    """Return page -> what its code uses -> the anchor where it first does."""
-    if not hasattr(env, "mha_book_uses"):
-        env.mha_book_uses = {}
-    return env.mha_book_uses
-
-
-def _purge(app, env, docname) -> None:
-    _uses(env).pop(docname, None)
-
-
-def _merge(app, env, docnames, other) -> None:
-    _uses(env).update({name: uses for name, uses in _uses(other).items() if name in docnames})
+        env.metadata[env.docname][USES] = {name: anchor for name, (*_, anchor) in used.items()}
 
 
 def _users(env) -> dict[str, list[tuple[str, str]]]:
     """Return name -> the chapters that use it, in the book's order, with the anchors."""
     users: dict[str, list[tuple[str, str]]] = {}
     for page in _order(env):
-        for name, anchor in _uses(env).get(page, {}).items():
+        for name, anchor in env.metadata[page].get(USES, {}).items():
             users.setdefault(name, []).append((page, anchor))
     return users
 
@@ -386,7 +343,5 @@ def setup(app):
     """Register the events."""
     app.connect("builder-inited", _highlight)
     app.connect("doctree-read", _read, priority=600)  # the anchors of the cells are there
-    app.connect("env-purge-doc", _purge)
-    app.connect("env-merge-info", _merge)
     app.connect("env-updated", _updated)
     app.connect("doctree-resolved", _resolved)

@@ -19,8 +19,6 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["KINDS", "alterations", "load_kinds", "normalise", "setup", "table"]
-
 logger = logging.getLogger(__name__)
 
 KINDS = ("executed", "tested", "definition")
@@ -85,7 +83,7 @@ def collect(app, doctree):
     """Note the labels of the displayed equations of the page just read."""
     displayed = [node for node in doctree.findall(nodes.math_block) if not _is_output(node)]
     labels = [node.get("label") for node in displayed]
-    _store(app.env)[app.env.docname] = labels
+    app.env.metadata[app.env.docname]["mha_book_equations"] = labels
     page = Path(app.env.docname).name
     register = Path(app.srcdir) / "book" / "equations" / f"{page}.yml"
     if register.exists():  # a file that is not there would have the page read every time
@@ -110,20 +108,6 @@ def _is_output(node: nodes.Node) -> bool:
     return False
 
 
-def _store(env) -> dict[str, list]:
-    if not hasattr(env, "mha_book_equations"):
-        env.mha_book_equations = {}
-    return env.mha_book_equations
-
-
-def _purge(app, env, docname):
-    _store(env).pop(docname, None)
-
-
-def _merge(app, env, docnames, other):
-    _store(env).update({d: labels for d, labels in _store(other).items() if d in docnames})
-
-
 def _always_reread(app, env, added, changed, removed):
     """Read the pages that depend on all others again in every build."""
     return {d for d in env.found_docs if Path(d).name in ("status", "claims", "papers", "api")}
@@ -135,7 +119,7 @@ def counts(app) -> list[tuple[str, Counter]]:
     rows = []
     for docname in app.config.external_site_map:
         name = docname.removesuffix(".ipynb").removesuffix(".md")
-        labels = _store(app.env).get(name, [])
+        labels = app.env.metadata[name].get("mha_book_equations", [])
         table = kinds.get(Path(name).name, {})
         kind = Counter(table.get(label, {}).get("kind", "none") for label in labels)
         if labels:
@@ -181,7 +165,5 @@ def setup(app):
     app.add_node(census)
     app.add_directive("equation-census", Census)
     app.connect("doctree-read", collect)
-    app.connect("env-purge-doc", _purge)
-    app.connect("env-merge-info", _merge)
     app.connect("env-get-outdated", _always_reread)
     app.connect("doctree-resolved", fill)

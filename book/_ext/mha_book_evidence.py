@@ -9,8 +9,6 @@ from mha_book_ledger import evidence_anchor, evidence_source
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["by_test", "repository_file", "setup", "shared_files", "without_tests"]
-
 logger = logging.getLogger(__name__)
 
 

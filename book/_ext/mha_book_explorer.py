@@ -32,8 +32,6 @@ from docutils.parsers.rst import directives
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["NAMES", "NOTES", "index_of", "load", "maps_of", "setup", "still"]
-
 DATA = Path("book") / "data" / "explorer.json"
 NAMES = {"smollm2": "SmolLM2", "minilm": "MiniLM"}
 UNIT = {"smollm2": 1e-3, "minilm": 1e-5}  # of the numbers in ``without``
@@ -59,18 +57,19 @@ def load(root: Path) -> dict[str, Any]:
     return json.loads((root / DATA).read_text(encoding="utf8"))
 
 
+def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:
+    """Return how many layers a model has, and how many heads each of them."""
+    trained = next(iter(document["measures"][model].values()))["trained"]
+    return len(trained), len(trained[0])
+
+
 def index_of(document: dict[str, Any]) -> dict[str, Any]:
     """Return what the page needs before a sentence is chosen."""
     models = {}
     for model, measures in document["measures"].items():
-        first = next(iter(measures.values()))["trained"]
-        models[model] = {
-            "layers": len(first),
-            "heads": len(first[0]),
-            "measures": {
-                name: {**values, "note": NOTES[name]} for name, values in measures.items()
-            },
-        }
+        layers, heads = shape_of(document, model)
+        noted = {name: {**values, "note": NOTES[name]} for name, values in measures.items()}
+        models[model] = {"layers": layers, "heads": heads, "measures": noted}
     sentences = {}
     for key, sentence in document["sentences"].items():
         sentences[key] = {name: sentence[name] for name in ("title", "text", "see")}
@@ -83,18 +82,10 @@ def index_of(document: dict[str, Any]) -> dict[str, Any]:
 def maps_of(root: Path, document: dict[str, Any], model: str, sentence: str) -> dict[str, Any]:
     """Return what the file of a sentence holds, as numbers.
 
-    Args:
-        root: of the book.
-        document: what :func:`load` gave.
-        model: ``smollm2`` or ``minilm``.
-        sentence: its name.
-
-    Returns:
-        ``weights`` ``(L, N, T, T)``, ``values`` ``(L, N, T)``, and ``without``, ``(L, N, T - 1)``
-        for SmolLM2, ``(L, N)`` for MiniLM.
+    ``weights`` ``(L, N, T, T)``, ``values`` ``(L, N, T)``, and ``without``, ``(L, N, T - 1)`` for
+    SmolLM2, ``(L, N)`` for MiniLM.
     """
-    measures = next(iter(document["measures"][model].values()))["trained"]
-    shape = (len(measures), len(measures[0]))
+    shape = shape_of(document, model)
     count = len(document["sentences"][sentence][model]["tokens"])
     file = root / "book" / "_static" / "explorer" / f"{model}-{sentence}.js"
     text = file.read_text(encoding="utf8")
@@ -196,11 +187,11 @@ def complete(document: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
     look = document["sentences"][sentence][model]["look"]
     options |= {"model": model, "head": head or f"{look['layer']}.{look['head']}"}
     options.setdefault("token", str(look["query"]))
-    trained = next(iter(known.values()))["trained"]
+    layers, heads = shape_of(document, model)
     for name in ("head", "beside"):
         if name in options:
-            layer, _, number = options[name].partition(".")
-            if int(layer) >= len(trained) or int(number) >= len(trained[0]):
+            layer, number = map(int, options[name].split("."))
+            if layer >= layers or number >= heads:
                 raise ValueError(f"{name}: {NAMES[model]} has no head {options[name]}")
     return options
 

@@ -21,8 +21,6 @@ from PIL import Image
 
 from mha_book.plotting import PALETTE
 
-__all__ = ["DARK", "dark_colors", "dark_png", "dark_svg", "facts", "setup", "themed"]
-
 GROUND, INK = 0x12, 0xEC  # grays of the dark theme: its background; what black becomes
 SMALLEST_LABEL = 9.0  # pixels
 DARK = dict(
@@ -143,10 +141,7 @@ def facts(data: bytes) -> tuple[float, float, float] | None:
 def themed(body: str, sources: Mapping[str, Path], folder: Path) -> str:
     """Return the text of a page with each picture in both forms; write the dark ones.
 
-    Args:
-        body: HTML.
-        sources: name of a picture in the built book -> its file.
-        folder: where the pictures of the built book are.
+    ``sources`` has the file of each picture by its name in ``folder``, that of the built pictures.
     """
 
     def both(match: re.Match[str]) -> str:
@@ -154,8 +149,7 @@ def themed(body: str, sources: Mapping[str, Path], folder: Path) -> str:
         if name not in sources or not sources[name].is_file():
             return tag
         data = sources[name].read_bytes()
-        known = facts(data)
-        if known is None:
+        if (known := facts(data)) is None:
             return tag
         width, height, label = known
         least = min(width, width * SMALLEST_LABEL / label) if label else 0

@@ -9,7 +9,7 @@
   (``find.js``); what is on another page travels as a small table at the end of the page.
 - The links to the previous and the next page say what is there.
 - The search's index has prose alone: names in code are found by the API's own entries. A page can
-  have words that readers look for though its title has others (``SEARCH_WORDS``).
+  have words that readers look for though its title has others (``book/search.yml``).
 - Above a chapter's first exercise stands where to run it.
 """
 
@@ -19,41 +19,16 @@ import posixpath
 import re
 from pathlib import Path
 
+import yaml
 from docutils import nodes
 from mha_book_html import describe
 from sphinx.util.docutils import SphinxDirective
 
-__all__ = ["first_sentence", "link_terms", "opening", "setup", "term_pattern"]
-
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
 MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
+NOTES = "mha_book_notes"
 GLOSSARY = "book/glossary"
 LISTS = {"figures": "book/figures", "exercises": "book/exercises"}
-# Page -> what readers search for that is about this page first of all.
-SEARCH_WORDS = {
-    "book/scaled-attention": ["scaled dot-product attention", "attention", "sdpa", "softmax"],
-    "book/position": ["rope", "rotary", "positional encoding", "position"],
-    "book/index-notation": ["einsum", "index notation", "tensor notation"],
-    "book/split-and-combine": ["split heads", "combine heads", "concatenate heads"],
-    "book/multi-head-layer": ["multi-head attention", "mha", "multi-head layer"],
-    "book/gradients": ["gradient", "backward", "derivative"],
-    "book/scale": ["scale", "scaling", "temperature"],
-    "book/trained-length": ["length extrapolation", "long context", "context length"],
-    "book/cost": ["cost", "flops", "parameters", "complexity"],
-    "book/grouped-query-attention": [
-        "grouped", "grouped query attention", "grouped-query attention", "gqa", "mqa",
-        "multi-query", "multi-query attention", "mla",
-    ],
-    "book/decoding": ["decoding", "decode", "kv cache", "kvcache", "kv-cache", "cache"],
-    "book/head-matrices": ["qk circuit", "ov circuit", "composition"],
-    "book/sinks": ["attention sink", "sink", "sinks", "streaming", "massive activations"],
-    "book/emergence": ["induction heads", "induction head", "emergence"],
-    "book/pruning": ["pruning", "prune", "pruned", "head pruning"],
-    "book/dropout-and-gates": ["dropout", "gates", "gating"],
-    "book/online-softmax": ["online softmax", "flash attention", "flashattention", "flash"],
-    "book/hardware": ["gpu", "hardware", "tpu", "roofline"],
-    "book/accelerators": ["pallas", "splash attention", "triton"],
-}  # fmt: skip
 # Where a word is no prose: it has a link, is shown as it is written, or is the name of something.
 CLOSED = (
     nodes.title, nodes.rubric, nodes.literal, nodes.literal_block, nodes.reference, nodes.math,
@@ -61,28 +36,16 @@ CLOSED = (
 )  # fmt: skip
 
 
-class figure_list(nodes.General, nodes.Element):
-    """Where the list of figures will stand."""
+class page_list(nodes.General, nodes.Element):
+    """Where the list of figures or of exercises will stand, once all pages are read."""
 
 
-class exercise_list(nodes.General, nodes.Element):
-    """Where the list of exercises will stand."""
-
-
-class FigureList(SphinxDirective):
-    """``{figure-list}``."""
+class PageList(SphinxDirective):
+    """``{figure-list}`` and ``{exercise-list}``."""
 
     def run(self):
-        """Return the place; the figures have no numbers yet."""
-        return [figure_list()]
-
-
-class ExerciseList(SphinxDirective):
-    """``{exercise-list}``."""
-
-    def run(self):
-        """Return the place; other pages are still to be read."""
-        return [exercise_list()]
+        """Return the place."""
+        return [page_list(kind=f"{self.name.removesuffix('-list')}s")]
 
 
 def first_sentence(text: str) -> str:
@@ -102,9 +65,7 @@ def opening(text: str, length: int = 60) -> str:
 
 def _notes(env) -> dict[str, dict]:
     """Return page -> what it has that other pages speak of."""
-    if not hasattr(env, "mha_book_notes"):
-        env.mha_book_notes = {}
-    return env.mha_book_notes
+    return {page: all_[NOTES] for page, all_ in env.metadata.items() if NOTES in all_}
 
 
 def _plain(node: nodes.Node) -> str:
@@ -142,18 +103,10 @@ def _read(app, doctree) -> None:
         for term in item.findall(nodes.term)
         if env.docname == GLOSSARY and term["ids"]
     }
-    _notes(env)[env.docname] = {
+    env.metadata[env.docname][NOTES] = {
         "figures": figures, "exercises": exercises, "equations": equations, "terms": terms,
         "description": describe(doctree),
     }  # fmt: skip
-
-
-def _purge(app, env, docname) -> None:
-    _notes(env).pop(docname, None)
-
-
-def _merge(app, env, docnames, other) -> None:
-    _notes(env).update({name: note for name, note in _notes(other).items() if name in docnames})
 
 
 def _pages(env) -> list[str]:
@@ -268,15 +221,9 @@ def term_pattern(terms: list[str]) -> re.Pattern[str]:
 
 
 def link_terms(doctree: nodes.document, terms: dict[str, str], uri: str) -> list[str]:
-    """Make the first use of each term in a page's prose a link.
+    """Make the first use of each term in a page's prose a link, and return their anchors.
 
-    Args:
-        doctree: the page, changed in place.
-        terms: term in lower case -> its anchor.
-        uri: the address of the glossary.
-
-    Returns:
-        The anchors of the terms that were linked.
+    ``terms`` has them in lower case with their anchors; ``uri`` is the address of the glossary.
     """
     pattern, done = term_pattern([*terms]), []
     for text in list(doctree.findall(nodes.Text)):
@@ -316,9 +263,8 @@ def _say_where_to_run(app, doctree, docname: str) -> None:
 
 
 def _resolved(app, doctree, docname) -> None:
-    for kind, place in (("figures", figure_list), ("exercises", exercise_list)):
-        for node in list(doctree.findall(place)):
-            node.replace_self(_listing(app, docname, kind))
+    for node in list(doctree.findall(page_list)):
+        node.replace_self(_listing(app, docname, node["kind"]))
     if app.builder.format != "html":
         return
     env, builder = app.env, app.builder
@@ -387,12 +333,13 @@ def _index_prose_alone(app) -> None:
 
 
 def _add_search_words(app) -> list:
-    """Enter the words of ``SEARCH_WORDS`` in the search's index, before it is written."""
+    """Enter the words of ``book/search.yml`` in the search's index, before it is written."""
     indexer = getattr(app.builder, "indexer", None)
-    if indexer is not None:
-        for page, words in SEARCH_WORDS.items():
+    file = Path(app.srcdir) / "book" / "search.yml"
+    if indexer is not None and file.exists():
+        for page, words in yaml.safe_load(file.read_text(encoding="utf8")).items():
             if page not in app.env.found_docs:
-                raise ValueError(f"SEARCH_WORDS: expected a page of the book, got {page!r}")
+                raise ValueError(f"book/search.yml: expected a page of the book, got {page!r}")
             entries = {(word, "", "main") for word in words}
             before = indexer._index_entries.get(page, [])
             indexer._index_entries[page] = sorted({*before, *entries})
@@ -401,16 +348,13 @@ def _add_search_words(app) -> list:
 
 def setup(app):
     """Register the directives, the events, the style and the script."""
-    app.add_node(figure_list)
-    app.add_node(exercise_list)
-    app.add_directive("figure-list", FigureList)
-    app.add_directive("exercise-list", ExerciseList)
+    app.add_node(page_list)
+    app.add_directive("figure-list", PageList)
+    app.add_directive("exercise-list", PageList)
     app.add_css_file("find.css")
     app.add_js_file("find.js")
     app.connect("builder-inited", _index_prose_alone)
     app.connect("doctree-read", _read, priority=600)
-    app.connect("env-purge-doc", _purge)
-    app.connect("env-merge-info", _merge)
     app.connect("env-get-updated", _updated, priority=600)
     app.connect("doctree-resolved", _resolved, priority=600)
     app.connect("html-collect-pages", _add_search_words)

@@ -10,24 +10,14 @@
 
 import html
 import re
-import struct
 from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
+from jinja2 import Template
+from PIL import Image
 
-__all__ = [
-    "common_prefix",
-    "describe",
-    "fold_name",
-    "plain_bibliography",
-    "plain_folds",
-    "plain_signatures",
-    "setup",
-    "size_images",
-    "without_icon_script",
-]
-
+TEMPLATES = Path(__file__).parents[1] / "_templates"
 DESCRIPTION_LENGTH = 200  # characters
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
 _UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name
@@ -41,52 +31,6 @@ _SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</
 _FOLD = re.compile(r'(<p class="(?:collapsed|expanded) admonition-title">)(Show|Hide) ')
 _SVG = re.compile(rb"<svg\b[^>]*>", re.S)
 _SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
-
-INDEX = """<!DOCTYPE html>
-<html lang="{language}">
-  <head>
-    <meta charset="utf-8">
-    <meta name="viewport" content="width=device-width, initial-scale=1">
-    <title>{title}</title>
-    <meta name="description" content="{description}">
-    <meta http-equiv="refresh" content="0; url={first}">
-    <link rel="canonical" href="{canonical}">
-    <link rel="icon" href="_static/favicon.svg">
-  </head>
-  <body><main><h1>{title}</h1><p><a href="{first}">The first page of the book</a></p></main></body>
-</html>
-"""
-
-# A server shows this page at whatever address was asked for, so that its links have to find the
-# root of the book: the public address if there is one, or else what stands before /book/.
-MISSING = """<!DOCTYPE html>
-<html lang="{language}">
-  <head>
-    <meta charset="utf-8">
-    <meta name="viewport" content="width=device-width, initial-scale=1">
-    <meta name="robots" content="noindex">
-    <title>Page not found — {title}</title>
-    <style>
-      :root {{ color-scheme: light dark; }}
-      body {{ font: 1.1rem/1.6 system-ui, sans-serif; margin: 15vh auto; max-width: 34rem;
-             padding: 0 1rem; }}
-    </style>
-  </head>
-  <body>
-    <main>
-      <h1>This page is not there</h1>
-      <p>The address may have been mistyped, or the page may have been renamed.</p>
-      <p><a href="{root}index.html">The first page of <em>{title}</em></a><br>
-         <a href="{root}search.html">Search the book</a></p>
-    </main>
-    <script>
-      if (!"{root}") for (const link of document.querySelectorAll("a"))
-        link.href = location.pathname.replace(/(book\\/.*|[^\\/]*)$/, "")
-          + link.getAttribute("href");
-    </script>
-  </body>
-</html>
-"""
 
 
 def without_icon_script(head: str) -> str:
@@ -126,20 +70,16 @@ def describe(doctree: nodes.document) -> str:
 
 def image_size(path: Path) -> tuple[int, int] | None:
     """Return width and height in CSS pixels of a PNG or SVG file, None if they are not known."""
-    data = path.read_bytes()
-    if data[:8] == b"\x89PNG\r\n\x1a\n":
-        width, height = struct.unpack(">II", data[16:24])
-        return width, height
-    tag = _SVG.search(data[:4000])
-    if not tag:
-        return None
+    if path.suffix != ".svg":
+        with Image.open(path) as image:
+            return image.size
+    tag = _SVG.search(path.read_bytes()[:4000])
     lengths = {
         name: float(number) * (4 / 3 if unit == b"pt" else 1)
-        for name, number, unit in _SVG_LENGTH.findall(tag[0])
+        for name, number, unit in _SVG_LENGTH.findall(tag[0] if tag else b"")
     }
-    if set(lengths) != {b"width", b"height"}:
-        return None
-    return round(lengths[b"width"]), round(lengths[b"height"])
+    known = lengths.keys() == {b"width", b"height"}
+    return (round(lengths[b"width"]), round(lengths[b"height"])) if known else None
 
 
 def size_images(body: str, sources: dict[str, Path]) -> str:
@@ -204,25 +144,23 @@ def plain_folds(body: str) -> str:
 
 def plain_bibliography(body: str) -> str:
     """Return the text of a page whose bibliography has no roles that ARIA has taken back."""
-    return body.replace(
-        '<div role="list" class="citation-list">', '<div class="citation-list">'
-    ).replace(' role="doc-biblioentry"', "")
+    return re.sub(r' role="(?:doc-biblioentry|list(?=" class="citation-list"))"', "", body)
+
+
+def meta_tags(**pairs: str) -> str:
+    """Return tags for the head of a page; ``og__title`` is ``og:title``."""
+    named = ((name.replace("__", ":"), html.escape(value)) for name, value in pairs.items())
+    return "".join(f'<meta property="{name}" content="{value}" />\n' for name, value in named)
 
 
 def _head(app, pagename: str, context: dict, doctree) -> str:
     title = context.get("title") or _UNTITLED.get(pagename) or app.config.html_title
-    title = html.unescape(re.sub(r"<[^>]*>", "", title))
-    text = (describe(doctree) if doctree is not None else "") or f"{title}. {app.config.html_title}"
-    pairs = {"og:type": "article", "og:title": title, "og:site_name": app.config.html_title}
-    pairs["og:description"] = text
-    if app.config.html_baseurl and context.get("pageurl"):
-        pairs["og:url"] = context["pageurl"]
-    lines = [f'<meta name="description" content="{html.escape(text)}" />']
-    lines += [
-        f'<meta property="{name}" content="{html.escape(value)}" />'
-        for name, value in pairs.items()
-    ]
-    return "\n".join(lines) + "\n"
+    title, site = html.unescape(re.sub(r"<[^>]*>", "", title)), app.config.html_title
+    text = (describe(doctree) if doctree is not None else "") or f"{title}. {site}"
+    url = {"og__url": context.get("pageurl")} if app.config.html_baseurl else {}
+    pairs = {"og__type": "article", "og__title": title, "og__site_name": site, **url}
+    tags = meta_tags(**{k: v for k, v in pairs.items() if v}, og__description=text)
+    return f'<meta name="description" content="{html.escape(text)}" />\n{tags}'
 
 
 def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None:
@@ -250,8 +188,9 @@ def _finished(app, exception) -> None:
         "canonical": html.escape(base + first),
         "description": html.escape(describe(app.env.get_doctree(config.root_doc))),
     }
-    (out / "index.html").write_text(INDEX.format(**words), encoding="utf8")
-    (out / "404.html").write_text(MISSING.format(**words), encoding="utf8")
+    for name, template in (("index", "root"), ("404", "404")):
+        text = (TEMPLATES / f"{template}.html").read_text(encoding="utf8")
+        (out / f"{name}.html").write_text(Template(text).render(words), encoding="utf8")
     (out / "sitemap.xml").unlink(missing_ok=True)
     if base:
         pages = "".join(

@@ -7,15 +7,16 @@ and style are loaded by pages with a laboratory alone.
 """
 
 import html
-import importlib.util
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import yaml
 from docutils import nodes
 from mha_book_equations import table
 from sphinx.util.docutils import SphinxDirective
@@ -28,32 +29,24 @@ from mha_book.models.smollm2 import SmolLM2Config
 from mha_book.rope import rotary_angles, rotate
 from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
 
-__all__ = ["LABS", "Lab", "setup"]
+sys.path.append(str(Path(__file__).parents[2]))
 
+from benchmarks.harness.published import CHIPS
 
-class Table(NamedTuple):
-    """What stands on paper: the head of the table, its rows, and what to see in them."""
-
-    head: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    says: str
+TEXTS = "book/labs.yml"
 
 
 class Lab(NamedTuple):
-    """A laboratory.
+    """How a laboratory gets its numbers; what it says stands in ``book/labs.yml``.
 
     Args:
-        title: what it is about.
-        text: what is shown, and what to find out.
         data: root of the book -> what its script computes with.
-        at_rest: the data -> its table.
+        rows: the data -> the rows of its table.
         files: of the book's data, whose change makes the page be read again.
     """
 
-    title: str
-    text: str
     data: Callable[[Path], dict[str, Any]]
-    at_rest: Callable[[dict[str, Any]], Table]
+    rows: Callable[[dict[str, Any]], list[tuple[str, ...]]]
     files: tuple[str, ...] = ()
 
 
@@ -64,7 +57,7 @@ def _temperature_data(root: Path) -> dict[str, Any]:
     return {"scores": [0.5, -0.9, 1.7, -0.2, 0.2, -1.7, 0.9, -0.5], "right": 6}
 
 
-def _temperature_table(data: dict[str, Any]) -> Table:
+def _temperature_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     keys, right = jnp.asarray(data["scores"])[:, None], data["right"]
     rows = []
     for size in (0.25, 1, 4, 8, 16):
@@ -72,14 +65,7 @@ def _temperature_table(data: dict[str, Any]) -> Table:
         entropy = float(-(weights * np.log(weights)).sum() / math.log(len(weights)))
         numbers = (weights.max(), entropy, weights[right], weights[right] * (1 - weights[right]))
         rows.append((f"{size:g}", *(f"{x:.6f}" for x in numbers)))
-    head = ("size of scores", "largest weight", "entropy", "weight of the answer", "its slope")
-    return Table(
-        head,
-        rows,
-        "Eight keys, of which the one with the second largest score holds the answer. Entropy is a "
-        "share of the largest possible; the slope is how fast the answer's weight follows its own "
-        "score. Of these sizes, 1 is the best.",
-    )
+    return rows
 
 
 # The wrong reshape: sizes alone.
@@ -89,7 +75,7 @@ def _reshape_data(root: Path) -> dict[str, Any]:
     return {"positions": 4, "heads": 3, "width": 2}
 
 
-def _reshape_table(data: dict[str, Any]) -> Table:
+def _reshape_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     rows = []
     first = (data["positions"], data["heads"], data["width"])
     for t, n, h in (first, (6, 3, 2), (4, 2, 2), (2, 2, 1), (1, 3, 2), (4, 1, 2)):
@@ -98,13 +84,7 @@ def _reshape_table(data: dict[str, Any]) -> Table:
         right = np.asarray(split_heads(jnp.asarray(z), n))
         held = ", ".join(str(i) for i in sorted({*(wrong[0] // (n * h)).ravel().tolist()}))
         rows.append((f"{t}", f"{n}", f"{h}", f"{(wrong == right).sum()} of {z.size}", held))
-    return Table(
-        ("positions", "heads", "width", "entries in place", "positions in head 0"),
-        rows,
-        "A reshape of positions × features straight to heads × positions × width. The mistake "
-        "changes nothing where there is one position or one head, and elsewhere head 0 does not "
-        "hold all positions.",
-    )
+    return rows
 
 
 # Rotary positions: one pair of features of a query and a key.
@@ -120,7 +100,7 @@ def _rope_data(root: Path) -> dict[str, Any]:
     }
 
 
-def _rope_table(data: dict[str, Any]) -> Table:
+def _rope_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     angles = rotary_angles(jnp.arange(64), data["head_dim"], data["theta"])
     query, key = (jnp.asarray(data[name])[None] for name in ("query", "key"))
     rows = []
@@ -133,13 +113,7 @@ def _rope_table(data: dict[str, Any]) -> Table:
             products.append(float((q * k).sum()))
         speed = float(angles[1, pair])
         rows.append((str(pair), f"{speed:.3g}", *(f"{x:.3f}" for x in products)))
-    return Table(
-        ("pair", "radians a position", "query 5, key 3", "query 45, key 43", "query 45, key 3"),
-        rows,
-        "The product of one pair of features of a query and a key, turned at the speeds of "
-        "SmolLM2. At equal distances it is equal. A fast pair changes from one position to the "
-        "next, a slow one hardly at all.",
-    )
+    return rows
 
 
 # Online softmax: one row in blocks.
@@ -154,7 +128,7 @@ def _online_data(root: Path) -> dict[str, Any]:
     }
 
 
-def _online_table(data: dict[str, Any]) -> Table:
+def _online_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     scores, values = jnp.asarray(data["scores"])[None], jnp.asarray(data["values"], float)[:, None]
     known, width, rows = init((1, 1), jnp.float32), data["block"], []
     for start in range(0, scores.shape[1], width):
@@ -165,28 +139,13 @@ def _online_table(data: dict[str, Any]) -> Table:
         numbers = (later.maximum, fade, later.total, later.output, finalize(later)[0])
         shown = (f"{np.asarray(x).item():.3f}" for x in numbers)
         rows.append((str(start // width + 1), *shown))
-    return Table(
-        ("block", "maximum m", "fade", "sum ℓ", "sum o", "o / ℓ"),
-        rows,
-        "Eight keys in blocks of two. Where the maximum rises, the fade is below 1 and shrinks "
-        "both sums; the last o / ℓ is the softmax average of all eight.",
-    )
+    return rows
 
 
 # A step of decoding: the least time, from bytes, operations and published rates.
 
+PUBLISHED = "benchmarks/harness/published.py"
 VOCABULARY = 128_256  # of Llama 3
-
-
-def _published(root: Path) -> dict[str, Any]:
-    """Return what makers publish of their chips, from the file that the benchmarks use."""
-    path = root / "benchmarks" / "harness" / "published.py"
-    spec = importlib.util.spec_from_file_location("published_rates", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.CHIPS
 
 
 def _step_data(root: Path) -> dict[str, Any]:
@@ -203,7 +162,7 @@ def _step_data(root: Path) -> dict[str, Any]:
         }
     chips = {
         chip.name: {"memory": chip.memory, "bytes": chip.bytes_per_s, "flops": chip.flops_per_s}
-        for chip in _published(root).values()
+        for chip in CHIPS.values()
     }
     return {
         "model": model["name"],
@@ -218,7 +177,7 @@ def _step_data(root: Path) -> dict[str, Any]:
     }
 
 
-def _step_table(data: dict[str, Any]) -> Table:
+def _step_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     chip, rows = data["chips"][data["chip"]], []
     for k, batch, length in (
         (8, 1, 8192),
@@ -234,13 +193,7 @@ def _step_table(data: dict[str, Any]) -> Table:
         doing = (2 * batch * shape["weights"] + pairs) / chip["flops"]
         times = (f"{1e3 * x:.1f}" for x in (weights, caches, doing))
         rows.append((str(k), str(batch), str(length), *times))
-    return Table(
-        ("key heads", "texts", "positions", "weights, ms", "caches, ms", "operations, ms"),
-        rows,
-        f"{data['model']} on an {data['chip']}, two bytes a number: the least time of one step by "
-        "published rates, for reading and for all operations. The longer of the two counts. Only "
-        "many short texts make the step wait for operations.",
-    )
+    return rows
 
 
 # A ring of devices: whose keys are where, and who waits.
@@ -250,7 +203,7 @@ def _ring_data(root: Path) -> dict[str, Any]:
     return {"devices": 4, "each": 8, "placement": "contiguous", "step": 1}
 
 
-def _ring_table(data: dict[str, Any]) -> Table:
+def _ring_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     devices, rows = data["devices"], []
     for name in PLACEMENTS:
         for each in (data["each"], 256):
@@ -258,65 +211,16 @@ def _ring_table(data: dict[str, Any]) -> Table:
             waiting = int((work.pairs == 0).sum())
             pairs = ", ".join(map(str, work.by_device))
             rows.append((name, f"{each}", pairs, f"{waiting}", f"{work.step_ratio:.3f}"))
-    return Table(
-        ("order", "positions of each", "pairs of each", "times one waits", "slowest over mean"),
-        rows,
-        "The pairs that each of four devices computes under a causal mask, in all four steps of a "
-        "ring. In natural order the last device has most, and in six of sixteen cases a device "
-        "waits for a whole step. Striped comes closer to even the more positions there are; zigzag "
-        "is even.",
-    )
+    return rows
 
 
 LABS = {
-    "temperature": Lab(
-        "How sharp may a row be?",
-        "A query reads eight keys, and one of them holds the answer. The last column says how "
-        "fast the answer's weight follows each score: what a loss can teach. At which size of the "
-        "scores can the answer be learned best? Is it the same for another answer?",
-        _temperature_data,
-        _temperature_table,
-    ),
-    "wrong-reshape": Lab(
-        "Which entry goes where?",
-        "The digits of an entry are its position and its feature, its color is its head. Choose an "
-        "entry below, and see where it came from. Before you move a slider: for which sizes will "
-        "the mistake change nothing?",
-        _reshape_data,
-        _reshape_table,
-    ),
-    "rope": Lab(
-        "Turn one pair",
-        "One pair of features of a query and of a key, at the speeds of SmolLM2. Move both on: "
-        "what stays? Then find a pair that tells distance 1 from 2, and one that tells 1 from 40.",
-        _rope_data,
-        _rope_table,
-    ),
-    "online-softmax": Lab(
-        "One pass over a row",
-        "A bar is a key's exponential, relative to the largest score so far. Read block after "
-        "block. In which order do the bars never shrink? And when does it go unnoticed if o is "
-        "not faded?",
-        _online_data,
-        _online_table,
-    ),
-    "decoding-step": Lab(
-        "What does the step wait for?",
-        "The least time of one step of Llama 3 8B, by published rates. Which slider moves the "
-        "time of one short text? Find a setting in which fewer key heads do not help, and one that "
-        "waits for operations.",
-        _step_data,
-        _step_table,
-        ("book/data/models.json", "benchmarks/harness/published.py"),
-    ),
-    "ring": Lab(
-        "Who works when?",
-        "A causal text on a ring, eight positions on each device. Take the steps one by one: whose "
-        "keys are where, and who waits? In which order of the positions does nobody wait, and "
-        "what changes without the mask?",
-        _ring_data,
-        _ring_table,
-    ),
+    "temperature": Lab(_temperature_data, _temperature_table),
+    "wrong-reshape": Lab(_reshape_data, _reshape_table),
+    "rope": Lab(_rope_data, _rope_table),
+    "online-softmax": Lab(_online_data, _online_table),
+    "decoding-step": Lab(_step_data, _step_table, ("book/data/models.json", PUBLISHED)),
+    "ring": Lab(_ring_data, _ring_table),
 }
 
 
@@ -335,14 +239,15 @@ class LabDirective(SphinxDirective):
         if name not in LABS:
             raise self.error(f"lab: expected one of {', '.join(sorted(LABS))}; got {name!r}")
         lab, root = LABS[name], Path(self.env.srcdir)
-        for file in lab.files:
+        for file in (TEXTS, *lab.files):
             self.env.note_dependency(str(root / file))
+        words = yaml.safe_load((root / TEXTS).read_text(encoding="utf8"))[name]
         data = lab.data(root)
-        at_rest = lab.at_rest(data)
-        box = lab_box("", name=name, title=lab.title, data=data, ids=[f"lab-{name}"])
-        box += nodes.paragraph("", lab.text, classes=["lab-text"])
+        box = lab_box("", name=name, title=words["title"], data=data, ids=[f"lab-{name}"])
+        box += nodes.paragraph("", words["text"], classes=["lab-text"])
         static = nodes.container("", classes=["lab-static"])
-        static += [table(at_rest.head, at_rest.rows), nodes.paragraph("", at_rest.says)]
+        says = words["says"].format(**data)
+        static += [table(tuple(words["head"]), lab.rows(data)), nodes.paragraph("", says)]
         box += static
         return [box]
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import yaml
 
-__all__ = ["Module", "load_modules", "module_names", "readme_table", "with_table"]
-
 ROOT = Path(__file__).parents[2]
 TABLE = re.compile(r"\| module \| what it has \|\n\|---\|---\|\n(?:\|.*\|\n)*")
 

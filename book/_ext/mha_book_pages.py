@@ -1,7 +1,6 @@
 """What a page asks of its reader, counted from its source: words, figures, code, printed lines.
 
-``book/_tools/pages.py`` prints it as a table, the status page shows a part of it, and
-``tests/book/test_pages.py`` holds the pages of the first part to their budget.
+The status page shows a part of it; ``tests/book/test_pages.py`` holds the pages to their budget.
 
 A word is what stands between spaces in the text of a page: displayed equations, code blocks, the
 lines of directives and bodies of directives between backticks are left out; a formula in the line
@@ -11,62 +10,29 @@ ledger and is not counted.
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mha_book_toc import numbered_pages
 
-__all__ = [
-    "BUDGET",
-    "Budget",
-    "Counts",
-    "budget_problems",
-    "budgeted_pages",
-    "count_page",
-    "is_boolean",
-    "prose",
-    "typed_numbers",
-    "words",
-]
+WORDS, SCREENS = 3000, 25.0  # of a page, at most
+OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of the package
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What a page may have at most."""
-
-    words: int = 3000
-    screens: float = 25.0
-    open_lines: int = 25  # of one cell; what has to be longer is folded or is a file of the package
-    booleans: int = 0
-
-
-BUDGET = Budget()
-
-
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """The counts of one page.
 
     Attributes:
         words: of prose.
-        typed: numbers that stand in the prose as typed.
-        figures: pictures with a caption, or shown by a cell.
-        open_lines: lines of code in cells that are not folded.
-        longest: lines of the longest of these cells.
+        longest: lines of the longest cell that is not folded.
         longest_cell: its id.
-        printed: lines that cells print.
-        booleans: how many of these give nothing but True or False.
+        booleans: printed lines that give nothing but True or False.
         set_up_folded: whether the first code cell of the page is folded; None where it has none.
     """
 
     words: int
-    typed: int
-    figures: int
-    open_lines: int
     longest: int
     longest_cell: str
-    printed: int
     booleans: int
     set_up_folded: bool | None
 
@@ -125,67 +91,45 @@ def is_boolean(line: str) -> bool:
 
 
 def _printed(cell: dict[str, Any]) -> list[str]:
-    lines = []
+    """Return the lines that a cell prints in sight."""
+    lines: list[str] = []
+    if {"hide-output", "hide-cell", "remove-output", "remove-cell"} & _tags(cell):
+        return lines
     for output in cell["outputs"]:
         data = output.get("data", {})
-        if output["output_type"] == "stream" and output.get("name") == "stdout":
-            text = "".join(output["text"])
-        elif output["output_type"] == "execute_result" and not _has_picture(output):
-            text = "".join(data.get("text/plain", ""))
-        else:
-            continue
-        lines += [line for line in text.splitlines() if line.strip()]
+        if output.get("name") == "stdout":
+            lines += "".join(output["text"]).splitlines()
+        elif output["output_type"] == "execute_result" and not any("image/" in x for x in data):
+            lines += "".join(data.get("text/plain", "")).splitlines()
     return lines
 
 
-def _has_picture(output: dict[str, Any]) -> bool:
-    return any(kind.startswith("image/") for kind in output.get("data", {}))
+def _tags(cell: dict[str, Any]) -> set[str]:
+    return {*cell["metadata"].get("tags", ())}
 
 
 def _folded(cell: dict[str, Any]) -> bool:
     """Whether the code of a cell is out of sight."""
-    return any(tag.startswith(("hide-", "remove-")) for tag in cell["metadata"].get("tags", ()))
-
-
-def _shows(cell: dict[str, Any]) -> bool:
-    """Whether the output of a cell is in sight."""
-    hidden = {"hide-output", "hide-cell", "remove-output", "remove-cell"}
-    return not hidden & {*cell["metadata"].get("tags", ())}
-
-
-def _code_lines(source: str) -> int:
-    """Lines of code without blank ones."""
-    return sum(bool(line.strip()) for line in source.splitlines())
+    return any(tag.startswith(("hide-", "remove-")) for tag in _tags(cell))
 
 
 def count_page(path: Path) -> Counts:
-    """Count a page: a notebook, or a Markdown file, which has prose and figures alone."""
-    text = path.read_text(encoding="utf8")
-    cells = json.loads(text)["cells"] if path.suffix == ".ipynb" else []
+    """Count a notebook."""
+    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+    text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
     code = [cell for cell in cells if cell["cell_type"] == "code"]
-    shown = [cell for cell in code if "remove-cell" not in cell["metadata"].get("tags", ())]
-    if cells:
-        pieces = ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-        text = "\n\n".join(pieces)
-    figures = len(re.findall(r"^(?:`{3,}|:{3,})\{(?:\w+:)?figure\}|^!\[", text, re.M))
-    figures += sum(_shows(cell) and any(map(_has_picture, cell["outputs"])) for cell in code)
     lengths = {
-        cell.get("id", ""): _code_lines("".join(cell["source"]))
+        cell.get("id", ""): sum(bool(x.strip()) for x in "".join(cell["source"]).splitlines())
         for cell in code
         if not _folded(cell)
     }
     longest = max(lengths, key=lambda name: lengths[name], default="")
-    printed = [line for cell in code if _shows(cell) for line in _printed(cell)]
     return Counts(
         words=words(text),
-        typed=typed_numbers(text),
-        figures=figures,
-        open_lines=sum(lengths.values()),
         longest=lengths.get(longest, 0),
         longest_cell=longest,
-        printed=len(printed),
-        booleans=sum(map(is_boolean, printed)),
-        set_up_folded=_folded(shown[0]) if shown else None,
+        booleans=sum(is_boolean(line) for cell in code for line in _printed(cell)),
+        set_up_folded=next((_folded(c) for c in code if "remove-cell" not in _tags(c)), None),
     )
 
 
@@ -194,15 +138,15 @@ def budgeted_pages(root: Path) -> list[str]:
     return [page for _, page in numbered_pages(root)]
 
 
-def budget_problems(counts: Counts, budget: Budget = BUDGET) -> list[str]:
+def budget_problems(counts: Counts) -> list[str]:
     """Return in what a page is over its budget; one line each."""
     found = []
-    if counts.words > budget.words:
-        found.append(f"{counts.words} words of prose, at most {budget.words}")
-    if counts.booleans > budget.booleans:
+    if counts.words > WORDS:
+        found.append(f"{counts.words} words of prose, at most {WORDS}")
+    if counts.booleans:
         found.append(f"{counts.booleans} printed lines are True or False: print what teaches")
-    if counts.longest > budget.open_lines:
-        lines = f"{counts.longest} lines, at most {budget.open_lines}"
+    if counts.longest > OPEN_LINES:
+        lines = f"{counts.longest} lines, at most {OPEN_LINES}"
         found.append(f"the open cell {counts.longest_cell} has {lines}")
     if counts.set_up_folded is False:
         found.append("the first code cell, the set-up, is not folded (tag it hide-input)")

@@ -12,15 +12,12 @@ addresses of that copy. Where there is none, no page shows a link that would nee
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
-
-__all__ = ["Public", "read_public", "setup", "theme_options"]
 
 REPOSITORY, SITE = "MHA_BOOK_REPOSITORY", "MHA_BOOK_SITE"
 BRANCH = "main"
@@ -28,8 +25,7 @@ _REPOSITORY = re.compile(r"https://(github|gitlab)\.com/[\w.-]+/[\w.-]+")
 _SITE = re.compile(r"https://[\w.-]+(?:/[\w.~-]+)*/")
 
 
-@dataclass(frozen=True)
-class Public:
+class Public(NamedTuple):
     """The public addresses; empty where there is none.
 
     Attributes:
@@ -85,7 +81,7 @@ def theme_options(public: Public) -> dict[str, Any]:
 def configure(app, config) -> None:
     """Put the addresses where Sphinx and the theme look for them."""
     public = read_public(Path(app.srcdir))
-    config.mha_book_public = [public.repository, public.site]
+    config.mha_book_public = [*public]
     config.html_theme_options = {**config.html_theme_options, **theme_options(public)}
     config.html_baseurl = public.site
 

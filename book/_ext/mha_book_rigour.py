@@ -20,8 +20,6 @@ from sphinx.util.docutils import SphinxDirective
 
 from mha_book.notation.page import page_equations
 
-__all__ = ["SOURCES", "compared_with", "rigour_rows", "setup", "without_alteration"]
-
 SOURCES = ("the package", "JAX", "NumPy alone")
 # They only make inputs; the notation is what runs the equation.
 _INPUTS = {"init_multi_head"}
@@ -32,108 +30,104 @@ _JAX = {"vjp", "jvp", "grad", "value_and_grad", "jacobian", "jacrev", "jacfwd", 
     "scipy", "lax"}  # fmt: skip
 
 
-class _File:
-    """One file of tests: what its names stand for, and what each of its functions uses."""
+def _read(path: Path) -> tuple[list[ast.stmt], set[str], dict[str, ast.AST]]:
+    """Return a file's statements, what it has of the package, and its own names' definitions."""
+    body = ast.parse(path.read_text(encoding="utf8")).body
+    package: set[str] = set()
+    defined: dict[str, ast.AST] = {}
+    for node in body:
+        match node:
+            case ast.ImportFrom(module=str(module)) if module.startswith(_SHARED):
+                _, names, nodes_ = _read(path.with_name(f"{module.removeprefix(_SHARED)}.py"))
+                package |= names
+                defined |= nodes_
+            case ast.ImportFrom(module=str(module)) if module.startswith("mha_book"):
+                # Classes and constants hold something, functions do something.
+                names = {alias.asname or alias.name for alias in node.names}
+                if not module.startswith(_NOTATION):
+                    package |= {name for name in names if name.islower()} - _INPUTS
+            case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                defined[name] = node
+    return body, package, defined
 
-    def __init__(self, path: Path) -> None:
-        self.tree = ast.parse(path.read_text(encoding="utf8"))
-        self.package: set[str] = set()
-        self.defined: dict[str, ast.AST] = {}
-        for node in self.tree.body:
+
+def _source(start: ast.AST, package: set[str], defined: dict[str, ast.AST]) -> str:
+    """Return what a function takes its second value from."""
+    waiting, seen, found = [start], {id(start)}, SOURCES[2]
+    while waiting:
+        for node in ast.walk(waiting.pop()):
             match node:
-                case ast.ImportFrom(module=str(module)) if module.startswith(_SHARED):
-                    other = _File(path.with_name(f"{module.removeprefix(_SHARED)}.py"))
-                    self.package |= other.package
-                    self.defined |= other.defined
-                case ast.ImportFrom(module=str(module)):
-                    if module.split(".")[0] == "mha_book" and not module.startswith(_NOTATION):
-                        names = {alias.asname or alias.name for alias in node.names}
-                        # Classes and constants hold something, functions do something.
-                        self.package |= {name for name in names if name.islower()} - _INPUTS
-                case ast.FunctionDef(name=name):
-                    self.defined[name] = node
-                case ast.Assign(targets=[ast.Name(id=name)]):
-                    self.defined[name] = node
+                case ast.Attribute(value=ast.Name(id="jax"), attr=attr) if attr in _JAX:
+                    found = SOURCES[1]
+                case ast.Name(id=name) if name in package:
+                    return SOURCES[0]
+                case ast.Name(id=name) if name in defined and id(defined[name]) not in seen:
+                    seen.add(id(defined[name]))
+                    waiting.append(defined[name])
+    return found
 
-    def source(self, start: ast.AST) -> str:
-        """Return what a function takes its second value from."""
-        waiting, seen, jax = [start], {id(start)}, False
-        while waiting:
-            for node in ast.walk(waiting.pop()):
-                match node:
-                    case ast.Attribute(value=ast.Name(id="jax"), attr=attr):
-                        jax = jax or attr in _JAX
-                    case ast.Name(id=name) if name in self.package:
-                        return SOURCES[0]
-                    case ast.Name(id=name) if name in self.defined:
-                        other = self.defined[name]
-                        if id(other) not in seen:
-                            seen.add(id(other))
-                            waiting.append(other)
-        return SOURCES[1] if jax else SOURCES[2]
 
-    def feeders(self) -> Iterator[tuple[str, ast.AST]]:
-        """Yield (label, the function that feeds the equation with it).
+def _feeders(body: list[ast.stmt], defined: dict[str, ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """Yield (label, the function that feeds the equation with it).
 
-        A label stands in ``@executed("label")``, or is the first argument of a call, on the level
-        of the file, of a function that registers what it is given.
-        """
-        helpers = set()
-        for name, node in self.defined.items():
-            for inner in ast.walk(node):
-                for mark in getattr(inner, "decorator_list", ()):
-                    match mark:
-                        case ast.Call(
-                            func=ast.Name(id="executed"), args=[ast.Constant(value=label)]
-                        ):
-                            yield label, inner
-                        case ast.Call(func=ast.Name(id="executed")):
-                            helpers.add(name)
-        for node in self.tree.body:
-            for inner in ast.walk(node):
-                match inner:
-                    case ast.Call(
-                        func=ast.Name(id=name), args=[ast.Constant(value=str(label)), *_]
-                    ) if name in helpers:
+    A label stands in ``@executed("label")``, or is the first argument of a call, on the level of
+    the file, of a function that registers what it is given.
+    """
+    helpers = set()
+    for name, node in defined.items():
+        for inner in ast.walk(node):
+            for mark in getattr(inner, "decorator_list", ()):
+                match mark:
+                    case ast.Call(func=ast.Name(id="executed"), args=[ast.Constant(value=label)]):
                         yield label, inner
+                    case ast.Call(func=ast.Name(id="executed")):
+                        helpers.add(name)
+    for inner in (inner for node in body for inner in ast.walk(node)):
+        match inner:
+            case ast.Call(func=ast.Name(id=name), args=[ast.Constant(value=str(label)), *_]):
+                if name in helpers:
+                    yield label, inner
 
 
 def compared_with(root: Path) -> dict[str, str]:
     """Return what each executed equation is compared with besides its loops, by label."""
     found = {}
-    for path in sorted((root / "tests" / "book" / "equations").glob("*.py")):
-        if path.stem == "__init__":
-            continue
-        file = _File(path)
-        found |= {label: file.source(function) for label, function in file.feeders()}
+    for path in sorted((root / "tests" / "book" / "equations").glob("[!_]*.py")):
+        body, package, defined = _read(path)
+        feeders = _feeders(body, defined)
+        found |= {label: _source(function, package, defined) for label, function in feeders}
     return found
+
+
+def _executed(root: Path) -> dict[str, list[str]]:
+    """Return page -> the labels of its executed equations, in the book's order."""
+    kinds = load_kinds(root)
+    pages = {page: kinds.get(Path(page).name, {}) for page in toc_pages(root)}
+    return {
+        page: [label for label, entry in labels.items() if entry["kind"] == "executed"]
+        for page, labels in pages.items()
+    }
 
 
 def without_alteration(root: Path) -> list[str]:
     """Return the labels of executed equations that have nothing to alter."""
-    labels = []
-    kinds = load_kinds(root)
-    for page in toc_pages(root):
-        path = root / f"{page}.ipynb"
-        if path.exists():
-            executed = {
-                label for label, e in kinds.get(path.stem, {}).items() if e["kind"] == "executed"
-            }
-            for label, latex in page_equations(path).items():
-                if label in executed and not any(alterations(latex)):
-                    labels.append(label)
-    return labels
+    return [
+        label
+        for page, labels in _executed(root).items()
+        if labels
+        for label, latex in page_equations(root / f"{page}.ipynb").items()
+        if label in labels and not any(alterations(latex))
+    ]
 
 
 def rigour_rows(root: Path) -> list[tuple[str, Counter[str]]]:
     """Return (page, how many of its executed equations are compared with what), in order."""
-    compared, kinds = compared_with(root), load_kinds(root)
-    rows = []
-    for page in (Path(name).name for name in toc_pages(root)):
-        labels = [label for label, e in kinds.get(page, {}).items() if e["kind"] == "executed"]
-        if labels:
-            rows.append((page, Counter(compared.get(label, "unknown") for label in labels)))
-    return rows
+    compared = compared_with(root)
+    return [
+        (Path(page).name, Counter(compared.get(label, "unknown") for label in labels))
+        for page, labels in _executed(root).items()
+        if labels
+    ]
 
 
 class Rigour(SphinxDirective):

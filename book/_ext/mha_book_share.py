@@ -11,33 +11,23 @@ import html
 import os
 import re
 import textwrap
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
 
 import yaml
 from markdown_it import MarkdownIt
-from mha_book_html import describe
-from mha_book_ledger import toc_pages
+from mha_book_html import describe, meta_tags
 from mha_book_public import Public
-
-__all__ = ["Book", "Release", "bibtex", "citation", "draw_card", "feed", "read_book", "releases"]
+from mha_book_toc import toc_pages
 
 CARD = (1200, 630)  # pixels, what the networks show whole
 STYLE = "share.css"
-_HEADING = re.compile(r"^## +([\w.]+)(?: +- +(\d{4}-\d\d-\d\d))? *$", re.M)
 
 
-@dataclass(frozen=True)
-class Book:
-    """What a citation says of the book.
-
-    Attributes:
-        title: of the book.
-        authors: their names.
-        version: of the book and its package.
-        date: of that version, ``2026-12-24``; empty before it is released.
-    """
+class Book(NamedTuple):
+    """What a citation says of the book; the date of its version is empty before its release."""
 
     title: str
     authors: tuple[str, ...]
@@ -45,8 +35,7 @@ class Book:
     date: str = ""
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(NamedTuple):
     """A section of the changelog: its version, its date or nothing, and its text."""
 
     version: str
@@ -66,11 +55,8 @@ def releases(changelog: str) -> list[Release]:
 def read_book(root: Path) -> Book:
     """Read ``CITATION.cff``; the date of its version from there or from ``CHANGELOG.md``."""
     data = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf8"))
-    version = str(data["version"])
-    dates = {
-        release.version: release.date
-        for release in releases((root / "CHANGELOG.md").read_text(encoding="utf8"))
-    }
+    version, changes = str(data["version"]), (root / "CHANGELOG.md").read_text(encoding="utf8")
+    dates = {release.version: release.date for release in releases(changes)}
     authors = tuple(
         author.get("name") or f"{author['given-names']} {author['family-names']}"
         for author in data["authors"]
@@ -124,27 +110,27 @@ def feed(book: Book, entries: list[Release], site: str, now: str) -> str:
         site: public address of the book.
         now: the time that stands for the date of what is not released, RFC 3339.
     """
-    render = MarkdownIt().render
-    lines = []
-    for entry in entries:
-        updated = f"{entry.date}T00:00:00Z" if entry.date else now
-        name = f"Version {entry.version}" if entry.date else "Since the last version"
-        lines.append(
-            f"  <entry>\n    <title>{html.escape(name)}</title>\n"
-            f"    <id>{html.escape(site)}feed.xml#{html.escape(entry.version.lower())}</id>\n"
-            f'    <link href="{html.escape(site)}"/>\n    <updated>{updated}</updated>\n'
-            f'    <content type="html">{html.escape(render(entry.text))}</content>\n  </entry>\n'
-        )
+    root = ElementTree.Element("feed", xmlns="http://www.w3.org/2005/Atom")
+
+    def add(parent: ElementTree.Element, name: str, text: str = "", **given: str) -> None:
+        ElementTree.SubElement(parent, name, given).text = text
+
     dates = [f"{entry.date}T00:00:00Z" if entry.date else now for entry in entries]
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">\n'
-        f"  <title>{html.escape(book.title)}: changes</title>\n"
-        f"  <id>{html.escape(site)}feed.xml</id>\n"
-        f'  <link rel="self" href="{html.escape(site)}feed.xml"/>\n'
-        f'  <link href="{html.escape(site)}"/>\n  <updated>{max(dates, default=now)}</updated>\n'
-        f"  <author><name>{html.escape(', '.join(book.authors))}</name></author>\n"
-        f"{''.join(lines)}</feed>\n"
-    )
+    add(root, "title", f"{book.title}: changes")
+    add(root, "id", f"{site}feed.xml")
+    add(root, "link", rel="self", href=f"{site}feed.xml")
+    add(root, "link", href=site)
+    add(root, "updated", max(dates, default=now))
+    author = ElementTree.SubElement(root, "author")
+    add(author, "name", ", ".join(book.authors))
+    for entry, date in zip(entries, dates, strict=True):
+        part = ElementTree.SubElement(root, "entry")
+        add(part, "title", f"Version {entry.version}" if entry.date else "Since the last version")
+        add(part, "id", f"{site}feed.xml#{entry.version.lower()}")
+        add(part, "link", href=site)
+        add(part, "updated", date)
+        add(part, "content", MarkdownIt().render(entry.text), type="html")
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def build_time() -> str:
@@ -157,35 +143,26 @@ def build_time() -> str:
 def draw_card(file: Path, book_title: str, title: str, text: str) -> None:
     """Draw the card of a page: its title, its first sentences, and a causal pattern of weights."""
     import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(
-        figsize=(CARD[0] / 100, CARD[1] / 100), dpi=100, facecolor="#ffffff", layout="none"
-    )
-    canvas = FigureCanvasAgg(figure)
-    picture = figure.add_axes((0.735, 0.3, 0.225, 0.225 * CARD[0] / CARD[1]))
-    rows, columns = np.indices((8, 8))
-    scores = 1.6 * (columns == 0) - 0.45 * abs(rows - columns - 1)
-    scores = np.where(columns > rows, -np.inf, scores)
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    picture.imshow(np.where(columns > rows, np.nan, weights), cmap="Blues", vmin=0, vmax=0.8)
-    picture.set_axis_off()
-    band = figure.add_axes((0, 0, 1, 0.025))
-    band.set_facecolor("#0072b2")
-    band.set_xticks([])
-    band.set_yticks([])
     size = 44 if len(title) < 45 else 36
     lines = textwrap.wrap(title, 1150 // size)[:3]
-    figure.text(0.055, 0.87, "\n".join(lines), size=size, weight="bold", va="top", color="#111111")
-    place = 0.82 - 0.115 * len(lines) * size / 44
     words = "\n".join(textwrap.wrap(text, 46, max_lines=5, placeholder=" …"))
-    options = {"va": "top", "color": "#333333", "linespacing": 1.35, "parse_math": False}
-    figure.text(0.055, place, words, size=22, **options)
-    figure.text(0.055, 0.07, book_title, size=20, color="#0d56bd", parse_math=False)
+    rows, columns = np.indices((8, 8))
+    weights = np.exp(1.6 * (columns == 0) - 0.45 * abs(rows - columns - 1))
+    weights = np.where(columns > rows, np.nan, weights / np.tril(weights).sum(1, keepdims=True))
+    figure = Figure(figsize=(CARD[0] / 100, CARD[1] / 100), dpi=100, layout="none")
+    picture = figure.add_axes((0.735, 0.3, 0.225, 0.225 * CARD[0] / CARD[1]))
+    picture.imshow(weights, cmap="Blues", vmin=0, vmax=0.8)
+    picture.set_axis_off()
+    figure.add_axes((0, 0, 1, 0.025), facecolor="#0072b2", xticks=[], yticks=[])
+    options = {"va": "top", "parse_math": False}
+    figure.text(0.055, 0.87, "\n".join(lines), size=size, weight="bold", **options)
+    place = 0.82 - 0.115 * len(lines) * size / 44
+    figure.text(0.055, place, words, size=22, color="#333333", linespacing=1.35, **options)
+    figure.text(0.055, 0.1, book_title, size=20, color="#0d56bd", **options)
     file.parent.mkdir(parents=True, exist_ok=True)
-    canvas.print_png(file, metadata={"Software": None})
+    figure.savefig(file, format="png", metadata={"Software": None})
 
 
 def card(folder: Path, book_title: str, title: str, text: str) -> bytes:
@@ -214,16 +191,12 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
     file = Path(app.outdir) / "_images" / "cards" / f"{short}.png"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
-    pairs = {
-        "og:image": f"{public.site}_images/cards/{short}.png",
-        "og:image:width": str(CARD[0]),
-        "og:image:height": str(CARD[1]),
-        "og:image:alt": f"{title}. {app.config.html_title}",
-        "twitter:card": "summary_large_image",
-    }
-    context["metatags"] = (context.get("metatags") or "") + "".join(
-        f'<meta property="{name}" content="{html.escape(value)}" />\n'
-        for name, value in pairs.items()
+    context["metatags"] += meta_tags(
+        og__image=f"{public.site}_images/cards/{short}.png",
+        og__image__width=str(CARD[0]),
+        og__image__height=str(CARD[1]),
+        og__image__alt=f"{title}. {app.config.html_title}",
+        twitter__card="summary_large_image",
     )
     context["metatags"] += (
         f'<link rel="alternate" type="application/atom+xml" title="Changes" '

@@ -32,8 +32,6 @@ import mha_book_status
 import mha_book_symbols
 from docutils import nodes
 
-__all__ = ["setup"]
-
 
 def add_cell_anchors(app, doctree):
     """Put a target before each code cell of a notebook: ``cell-<id>``, which links can name."""

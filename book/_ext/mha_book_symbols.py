@@ -2,7 +2,8 @@ r"""The symbols of the book: declared in ``book/symbols.yml``, one meaning each,
 
 ``{symbol-table}`` on the notation page renders the file; ``tests/book/test_symbols.py`` holds that
 no symbol has two meanings, that each stands on the page that declares it, and that no displayed
-equation of a chapter has a symbol that is declared nowhere.
+equation of a chapter has a symbol that is declared nowhere. What is wrong says
+``python book/_ext/mha_book_symbols.py``.
 
 A symbol is a letter with its accent and its subscript. With upper indices it is an array, without
 them a number or a letter of an index: ``K^{hja}`` (the keys) and ``K`` (how many heads have them)
@@ -10,36 +11,19 @@ are two symbols, as the book's shapes need them to be. A prime makes no new symb
 another value of ``i``), nor does a number below (``x_1``), nor a lower index (``\theta_p``).
 """
 
+import itertools
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_pages import budgeted_pages
 from mha_book_toc import numbered_pages
-from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from mha_book.notation.page import displayed_equations, page_text
-
-__all__ = [
-    "Declared",
-    "Symbol",
-    "declaration_problems",
-    "inline_formulas",
-    "is_known",
-    "load_symbols",
-    "scan",
-    "setup",
-    "symbol_problems",
-    "symbols_of",
-    "undeclared",
-    "undeclared_symbols",
-]
-
-logger = logging.getLogger(__name__)
 
 EVERYWHERE = "everywhere"
 
@@ -114,41 +98,37 @@ class _Scanner:
         while self.peek() and (self.peek().isspace() or self.peek() in SPACES):
             self.at += 1
 
+    def take(self) -> str:
+        self.at += 1
+        return self.tokens[self.at - 1] if self.at <= len(self.tokens) else ""
+
     def group(self) -> str:
         """Take what stands between braces, or one token."""
         self.skip_space()
         if self.peek() != "{":
-            self.at += 1
-            return self.tokens[self.at - 1] if self.at <= len(self.tokens) else ""
+            return self.take()
         depth, start = 0, self.at + 1
-        while self.peek():
-            depth += {"{": 1, "}": -1}.get(self.peek(), 0)
-            self.at += 1
+        while token := self.take():
+            depth += {"{": 1, "}": -1}.get(token, 0)
             if depth == 0:
                 break
         return "".join(self.tokens[start : self.at - 1])
 
     def run(self) -> list[Symbol]:
         """Scan everything."""
-        while token := self.peek():
-            name = token.removeprefix("\\")
-            if token.startswith("\\") and name in WORDS:
-                self.at += 1
+        while token := self.take():
+            name = token[1:] if token.startswith("\\") else ""
+            if name in WORDS:
                 self.group()
-            elif token.startswith("\\") and name in ACCENTS:
-                self.at += 1
+            elif name in ACCENTS:
                 self.accented(ACCENTS[name], self.group())
-            elif token.startswith("\\") and name in FONTS:
-                self.at += 1
+            elif name in FONTS:
                 content = self.group().strip()
                 self.letter("", f"\\{name}{{{content}}}" if name == "mathcal" else content)
+            elif token == "d" and self.is_differential():
+                continue  # dQ is the gradient by Q
             elif token in LETTERS or (len(token) == 1 and token.isalpha()):
-                self.at += 1
-                if token == "d" and self.is_differential():
-                    continue  # dQ is the gradient by Q
                 self.letter("", token)
-            else:
-                self.at += 1
         return self.found
 
     def is_differential(self) -> bool:
@@ -175,18 +155,16 @@ class _Scanner:
         while True:
             here = self.at
             self.skip_space()
-            if self.peek() == "'":
-                self.at += 1
-                primes += "'"
-            elif self.peek() == "_":
-                self.at += 1
-                below = self.subscript(self.group())
-            elif self.peek() == "^":
-                self.at += 1
-                array = self.upper(self.group()) or array
-            else:
-                self.at = here
-                break
+            match self.take():
+                case "'":
+                    primes += "'"
+                case "_":
+                    below = self.subscript(self.group())
+                case "^":
+                    array = self.upper(self.group()) or array
+                case _:
+                    self.at = here
+                    break
         if letter not in CONSTANTS:
             letter = letter.replace("\\var", "\\", 1)
             symbol = Symbol(letter, accent, below, primes, array)
@@ -236,16 +214,10 @@ def _pieces(symbols: str) -> list[str]:
 def is_known(symbol: Symbol, known: set[Symbol]) -> bool:
     """Whether a symbol is one of those known, a prime or a lower index more allowed."""
     kinds = (True,) if symbol.array else (False, True)
-    belows = {symbol.below}
-    if re.fullmatch(r"[a-z]{1,2}", symbol.below):
-        belows.add("")  # lower indices
-    primes = {symbol.primes, ""}
-    return any(
-        Symbol(symbol.letter, symbol.accent, below, prime, kind) in known
-        for kind in kinds
-        for below in belows
-        for prime in primes
-    )
+    is_index = re.fullmatch(r"[a-z]{1,2}", symbol.below)
+    belows = (symbol.below, "") if is_index else (symbol.below,)
+    several = itertools.product(belows, (symbol.primes, ""), kinds)
+    return any(Symbol(symbol.letter, symbol.accent, *each) in known for each in several)
 
 
 def undeclared(latex: str, known: set[Symbol]) -> list[Symbol]:
@@ -313,22 +285,23 @@ def undeclared_symbols(
     return found
 
 
+def chapter_texts(root: Path) -> dict[str, str]:
+    """Return the Markdown of the introduction and of every chapter, by short name."""
+    paths = (root / f"{page}.ipynb" for _, page in numbered_pages(root))
+    return {path.stem: page_text(path) for path in paths if path.exists()}
+
+
 def book_formulas(root: Path) -> dict[str, list[str]]:
     """Return every formula of every chapter, displayed and in the line, by short name."""
-    formulas = {}
-    for _, page in numbered_pages(root):
-        path = root / f"{page}.ipynb"
-        if path.exists():
-            text = page_text(path)
-            shown = [latex for _, latex in displayed_equations(text)]
-            formulas[path.stem] = shown + inline_formulas(text)
-    return formulas
+    return {
+        page: [latex for _, latex in displayed_equations(text)] + inline_formulas(text)
+        for page, text in chapter_texts(root).items()
+    }
 
 
 def checked_equations(root: Path) -> dict[str, list[tuple[str | None, str]]]:
     """Return the displayed equations of the introduction and the chapters."""
-    paths = (root / f"{page}.ipynb" for page in budgeted_pages(root))
-    return {path.stem: displayed_equations(page_text(path)) for path in paths if path.exists()}
+    return {page: displayed_equations(text) for page, text in chapter_texts(root).items()}
 
 
 def symbol_problems(root: Path) -> list[str]:
@@ -402,3 +375,9 @@ class SymbolTable(SphinxDirective):
 def setup(app):
     """Register the directive."""
     app.add_directive("symbol-table", SymbolTable)
+
+
+if __name__ == "__main__":
+    problems = symbol_problems(Path(__file__).parents[2])
+    print("\n".join(problems) or "every symbol is declared, once")
+    sys.exit(bool(problems))

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import yaml
 
-__all__ = ["Part", "numbered_pages", "part_of", "read_parts", "reference_pages", "toc_pages"]
-
 
 class Part(NamedTuple):
     """A part of the book; the root page stands before all others, in a part without a name."""

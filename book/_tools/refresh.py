@@ -2,6 +2,9 @@
 
     python book/_tools/refresh.py [--check | --normalise] [name ...]
 
+Before the first code cell of each stands one that sets up Google Colab and does nothing elsewhere;
+it names the repository that ``CITATION.cff`` does.
+
 Each notebook runs from top to bottom in a fresh kernel with book/ as its working directory.
 What is stored afterwards depends on the sources and their results alone: no timestamps, no
 version of the interpreter, counts from 1, ids kept, keys sorted. A PNG whose pixels did not
@@ -26,9 +29,13 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from PIL import Image
 
-from mha_book.storage import write_atomic
+BOOK = Path(__file__).resolve().parents[1]
+sys.path.append(str(BOOK / "_ext"))
 
-BOOK = Path(__file__).parents[1]
+from mha_book_public import read_public  # noqa: E402
+
+from mha_book.storage import write_atomic  # noqa: E402
+
 CELL_TIMEOUT = 120
 KERNEL_ARGUMENTS = ["--IPKernelApp.log_level=ERROR"]  # its own notes are no output
 if os.name == "posix":
@@ -42,15 +49,43 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 CELL_METADATA = ("mystnb", "tags")
-PICTURES = tuple(
-    prefix + kind
-    for prefix in ("", "application/papermill.record/")
-    for kind in ("image/png", "image/svg+xml")
-)
+PICTURES = ("image/png", "image/svg+xml", "application/papermill.record/image/png",
+    "application/papermill.record/image/svg+xml")  # fmt: skip
+# The kernel of Colab has imported packages before this cell runs, some of them in other versions
+# than the book pins. So the session starts anew once they are installed.
+COLAB = """\
+# @title On Google Colab: install the book. Elsewhere: nothing. {{display-mode: "form"}}
+import os
+import subprocess
+
+if "COLAB_RELEASE_TAG" in os.environ:
+    repository = "{repository}"  # where this notebook comes from: https://github.com/<owner>/<name>
+    book = os.path.expanduser("~/mha-book")
+    if os.path.exists(f"{{book}}/.installed"):
+        os.chdir(f"{{book}}/book")
+    elif not repository:
+        raise SystemExit("Name the repository of this notebook in this cell, and run it again.")
+    else:
+        if not os.path.exists(book):
+            subprocess.run(["git", "clone", "--quiet", "--depth=1", repository, book], check=True)
+        subprocess.run(["bash", f"{{book}}/book/_tools/colab.sh"], check=True)
+        print("Installed. The session starts anew: then choose Runtime, Run all.")
+        get_ipython().kernel.do_shutdown(restart=True)"""
+
+
+def put_colab_cell(notebook: nbformat.NotebookNode, repository: str) -> None:
+    """Put the cell for Colab before the first code cell, or its new source where it stands."""
+    cells = [cell for cell in notebook.cells if cell.get("id") != "colab"]
+    code = [place for place, cell in enumerate(cells) if cell.cell_type == "code"]
+    if code:
+        source, tags = COLAB.format(repository=repository), {"tags": ["remove-cell"]}
+        cell = nbformat.v4.new_code_cell(source, id="colab", execution_count=1, metadata=tags)
+        notebook.cells = [*cells[: code[0]], cell, *cells[code[0] :]]
 
 
 def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Remove what varies between two runs of the same notebook; in place, and returned."""
+    put_colab_cell(notebook, read_public(BOOK.parent, {}).repository)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = nbformat.from_dict(METADATA)
     count = 0
@@ -85,13 +120,9 @@ def merged_streams(outputs: list[Any]) -> list[Any]:
     """Join neighbouring pieces of one stream: how a kernel cuts them up depends on timing."""
     merged: list[Any] = []
     for output in outputs:
-        last = merged[-1] if merged else None
-        if (
-            last is not None
-            and output.output_type == last.output_type == "stream"
-            and output.name == last.name
-        ):
-            last.text += output.text
+        is_more = merged and merged[-1].output_type == output.output_type == "stream"
+        if is_more and merged[-1].name == output.name:
+            merged[-1].text += output.text
         else:
             merged.append(output)
     return merged
@@ -99,11 +130,8 @@ def merged_streams(outputs: list[Any]) -> list[Any]:
 
 def same_pixels(first: str, second: str) -> bool:
     """Whether two base64 png pictures show the same."""
-    images = [Image.open(io.BytesIO(base64.b64decode(data))) for data in (first, second)]
-    return (
-        images[0].size == images[1].size
-        and images[0].convert("RGBA").tobytes() == images[1].convert("RGBA").tobytes()
-    )
+    one, two = (Image.open(io.BytesIO(base64.b64decode(data))) for data in (first, second))
+    return one.size == two.size and one.convert("RGBA").tobytes() == two.convert("RGBA").tobytes()
 
 
 def pictures(notebook: nbformat.NotebookNode) -> dict[tuple[str, int, str], Any]:
@@ -144,17 +172,6 @@ def without_pictures(notebook: nbformat.NotebookNode) -> str:
 def text_of(notebook: nbformat.NotebookNode) -> str:
     """The text of the file: sorted keys, one trailing newline."""
     return str(nbformat.writes(notebook)).rstrip("\n") + "\n"
-
-
-def complaints(notebook: nbformat.NotebookNode) -> list[str]:
-    """What the cells wrote to stderr."""
-    return [
-        f"cell {cell.execution_count} ({cell.id}) wrote to stderr: {output.text.strip()}"
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-        if output.output_type == "stream" and output.name == "stderr"
-    ]
 
 
 def execute(notebook: nbformat.NotebookNode, name: str) -> None:
@@ -200,15 +217,13 @@ def refresh(path: Path, *, run: bool, write: bool) -> bool:
             why = "its kernel died, took too long, or was stopped by a signal"
             raise SystemExit(f"  {path.stem}: not written: {why} ({error!r})") from error
     normalise(fresh)
-    if found := complaints(fresh):
-        print(f"  {path.stem}: not written\n    " + "\n    ".join(found))
+    said = [o.text for c in fresh.cells for o in c.get("outputs", ()) if o.get("name") == "stderr"]
+    if said:
+        print(f"  {path.stem}: not written; a cell wrote to stderr:\n{''.join(said)}")
         return False
     changed = keep_pictures(fresh, stored)
     after = text_of(fresh)
-    cells = sum(
-        text_of_cell(new) != text_of_cell(old)
-        for new, old in zip(fresh.cells, stored.cells, strict=True)
-    )
+    cells = sum(new != old for new, old in zip(fresh.cells, stored.cells, strict=True))
     if after == before:
         verdict = "unchanged"
     elif without_pictures(fresh) == without_pictures(stored) and changed:
@@ -221,11 +236,6 @@ def refresh(path: Path, *, run: bool, write: bool) -> bool:
         write_atomic(path, after.encode())
     print(f"  {path.stem}: {verdict} ({time.perf_counter() - started:.1f} s)", flush=True)
     return write or after == before or verdict.endswith("pictures changed")
-
-
-def text_of_cell(cell: Any) -> str:
-    """A cell as text, to compare two of them."""
-    return repr(sorted(cell.items(), key=lambda item: item[0]))
 
 
 def main() -> int:

@@ -3,13 +3,16 @@
 Every check is one call that raises itself: tracing a layer makes dozens of them.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, DTypeLike, Integer, Key, UInt32
+from jaxtyping import Array, Bool, DTypeLike, Float, Int, Integer, Key, UInt32
 
 RngKey = Key[Array, ""] | UInt32[Array, " words"] | Integer[Array, ""] | int | np.integer
 """What stands for a PRNG key: one of ``jax.random.key``, a raw one, or an integer seed."""
@@ -306,3 +309,71 @@ def check_model(params: Any) -> None:
     if hasattr(params, "params"):  # a loaded model: its config and tokenizer are beside them
         what += ": write model.params"
     check(hasattr(params, "layers"), "params", what, type(params).__name__)
+
+
+def widen(array: Array) -> Array:
+    """Return floating-point numbers as they are summed up: half precision becomes float32."""
+    return jnp.asarray(array, accumulator_dtype(array.dtype))
+
+
+def as_numbers(values: Any, name: str, what: str) -> np.ndarray:
+    """Return real numbers, a list's too, as NumPy's in float64; ``what`` says of which axes."""
+    try:
+        array = np.ma.array(values)  # numpy.asarray would drop masks without a word
+        is_real = jnp.issubdtype(array.dtype, jnp.bool_) or _is_real(array.dtype)
+    except (TypeError, ValueError):
+        is_real = False
+    check(is_real, name, f"real numbers, {what}", repr(values))
+    check(not np.ma.is_masked(array), name, f"numbers without a mask, {what}", "a masked array")
+    return np.asarray(array.data, np.float64)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def checked(function: Function) -> Function:
+    """Check the arrays of each call against their jaxtyping annotations, with our message.
+
+    Dtypes have to be of the kind that is annotated, and axes of one name of one size in all
+    arguments; ``#`` before a name lets that axis be 1, ``*`` is for any number of axes.
+    """
+    signature = inspect.signature(function)
+    wanted: dict[str, tuple[Any, list[str], bool]] = {}
+    for name, parameter in signature.parameters.items():
+        kind = parameter.annotation
+        for hint in get_args(kind) if isinstance(kind, UnionType) else (kind,):
+            if getattr(hint, "dtype", None) in (Float, Int, Bool):
+                wanted[name] = hint.dtype, hint.dim_str.split(), parameter.default is None
+
+    @functools.wraps(function)
+    def with_checks(*args: Any, **kwargs: Any) -> Any:
+        given, sizes = signature.bind(*args, **kwargs).arguments, dict[str, int]()
+        for name, (kind, axes, is_optional) in wanted.items():
+            if name in given and not (is_optional and given[name] is None):
+                _check_annotated(given[name], name, kind, axes, sizes)
+        return function(*args, **kwargs)
+
+    return cast(Function, with_checks)
+
+
+def _check_annotated(
+    array: Any, name: str, kind: Any, axes: Sequence[str], sizes: dict[str, int]
+) -> None:
+    """Raise unless the dtype is of ``kind`` and the axes fit ``sizes``, which are filled in."""
+    if kind is Float:
+        check_floating(array, name)
+    elif kind is Bool:
+        check_boolean(array, name, "an array of booleans")
+    else:
+        check_integers(array, name)
+    shape, names = tuple(array.shape), ["…" if a[0] == "*" else a.strip("#") for a in axes]
+    known = [str(sizes.get(axis, "any")) for axis in names]
+    at = names.index("…") if "…" in names else len(names)
+    fits = len(shape) >= len(names) - 1 if at < len(names) else len(shape) == len(names)
+    ends = names[at + 1 :]
+    for axis, size in [*zip(names[:at], shape), *zip(ends[::-1], shape[::-1])]:  # noqa: B905
+        if f"#{axis}" not in axes or size != 1:
+            fits &= sizes.setdefault(axis, size) == size
+    what = f"axes ({', '.join(names)})"
+    what += f" = ({', '.join(known)})" if set(known) - {"any"} else ""
+    check(fits, name, what if axes else "a scalar", f"shape {shape}")

@@ -476,13 +476,13 @@ class _LayerDiagram:
         self.strip(27, 119.2, 54, "output, one row for each token", whole)
 
     def text(self, x: float, y: float, text: str, size: float = 10, **options: Any) -> None:
-        options = {"ha": "center", "va": "center", "zorder": 6} | options
-        self.ax.text(x, y, text, fontsize=size, **options)
+        look: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6, "fontsize": size}
+        self.ax.text(x, y, text, **look | options)
 
     def arrow(self, start: tuple[float, float], end: tuple[float, float], **options: Any) -> None:
-        look: dict[str, Any] = {"color": "#555555", "zorder": 5} | options
-        kind = {"arrowstyle": "-|>", "mutation_scale": 11, "lw": 1.5, "shrinkA": 0, "shrinkB": 0}
-        self.ax.add_patch(FancyArrowPatch(start, end, **kind, **look))
+        look: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 11, "lw": 1.5}
+        look |= {"shrinkA": 0, "shrinkB": 0, "color": "#555555", "zorder": 5} | options
+        self.ax.add_patch(FancyArrowPatch(start, end, **look))
 
     def matrix(self, x: float, y: float, w: float, h: float, color: str, strength: float) -> None:
         for face, alpha, edge in (("white", 1, "none"), (color, strength, "none")):

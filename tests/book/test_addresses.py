@@ -1,14 +1,8 @@
 """Every address that the book once gave out leads somewhere still."""
 
-import json
-import shutil
-
 import pytest
 
 from tests.book.extensions import ROOT, addresses
-from tests.book.test_pages import tool
-
-TOOL = tool("addresses")
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +12,7 @@ def built(built_book) -> dict[str, set[str]]:
 
 def test_every_old_address_leads_somewhere(built, built_book):
     found = addresses.address_problems(
-        TOOL.load(), built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
+        addresses.load_stored(), built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
     )
     assert found == [], "put these into book/moved.yml"
 
@@ -36,15 +30,6 @@ def test_every_page_loads_the_script_and_the_script_knows_every_claim(built, bui
         for anchor in ids:
             if anchor.startswith(("equation-", "claim-", "fig-")):
                 assert labels.get(anchor) == page, anchor
-
-
-def test_the_list_has_the_book_before_its_first_part_was_rewritten():
-    stored = TOOL.load()
-    assert {"introduction", "gradients", "hardware", "glossary", "status"} <= set(stored)
-    assert {"claim-c19", "equation-sdpa-scores", "fig-sdpa-maps", "masks"} <= {
-        *stored["scaled-attention"]
-    }
-    assert sum(map(len, stored.values())) >= 629
 
 
 # The gate itself, on a book of two pages.
@@ -92,16 +77,9 @@ def test_addresses_are_those_that_a_page_offers(tmp_path):
     assert addresses.built_pages(tmp_path)["rain"] == {"claim-c01", "cell-drop"}
 
 
-def test_collecting_takes_nothing_out():
-    old = {"rain": ["frost", "wet"], "hail": ["ice"]}
-    assert TOOL.merged(old, {"rain": ["wet", "new"]}) == {
-        "hail": ["ice"], "rain": ["frost", "wet", "new"],
-    }  # fmt: skip
-
-
 def test_a_corrupted_list_is_noticed(built, built_book):
     """The gate of the real book is no empty one: an address that never was fails it."""
-    old = {**TOOL.load(), "pruning": ["never-was"], "never-there": []}
+    old = {**addresses.load_stored(), "pruning": ["never-was"], "never-there": []}
     found = addresses.address_problems(
         old, built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
     )
@@ -109,51 +87,6 @@ def test_a_corrupted_list_is_noticed(built, built_book):
 
 
 # In a browser: a page of the built book without a heading that it had.
-
-
-def planted(built_book, folder):
-    """A copy of two pages and the script, whose maps have more entries."""
-    (folder / "book").mkdir()
-    (folder / "_static").mkdir()
-    for page in ("rain", "snow"):
-        ids = "".join(f'<h2 id="{name}">{name}</h2>' for name in sorted(PAGES[page]))
-        (folder / "book" / f"{page}.html").write_text(
-            f'<!doctype html><script src="../_static/moved.js"></script>{ids}'
-        )
-    text = (built_book / "_static" / "moved.js").read_text(encoding="utf8")
-    lines = [
-        f"  var labels = {json.dumps(LABELS)};" if line.startswith("  var labels = ")
-        else '  var moved = {"rain": {"frost": "snow#cold", "dew": "rain#wet"}};'
-        if line.startswith("  var moved = ") else line
-        for line in text.splitlines()
-    ]  # fmt: skip
-    (folder / "_static" / "moved.js").write_text("\n".join(lines))
-
-
-@pytest.mark.needs_browser
-@pytest.mark.parametrize(
-    "old, new",
-    [
-        ("rain.html#frost", "snow.html#cold"),  # by the map
-        ("rain.html#equation-melt", "snow.html#equation-melt"),  # by its label
-        ("rain.html#dew", "rain.html#wet"),  # on the same page
-        ("rain.html#wet", "rain.html#wet"),  # it is there
-        ("rain.html#nothing", "rain.html#nothing"),  # nobody knows
-        ("rain.html", "rain.html"),
-    ],
-)
-def test_a_browser_follows(built_book, needs_browser, tmp_path, old, new):
-    from playwright.sync_api import sync_playwright
-
-    planted(built_book, tmp_path)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
-        tab = browser.new_page()
-        tab.goto((tmp_path / "book" / old).as_uri().replace("%23", "#"), wait_until="load")
-        tab.wait_for_timeout(300)
-        assert tab.url.rpartition("/")[2] == new
-        browser.close()
-    shutil.rmtree(tmp_path)
 
 
 @pytest.mark.needs_browser

@@ -1,7 +1,6 @@
 """Every public name of the package has a docstring of its own, and the API page lists it."""
 
 import importlib
-import re
 import sys
 import types
 
@@ -11,11 +10,6 @@ import yaml
 from tests.book.extensions import ROOT, api
 
 MODULES = api.public_modules()
-
-
-def test_the_modules_are_found():
-    assert {"mha_book.heads", "mha_book.masks", "mha_book.attention.reference"} <= set(MODULES)
-    assert not [name for name in MODULES if "._" in name]
 
 
 def test_every_public_module_defines_all():
@@ -62,15 +56,6 @@ def test_every_module_has_its_page_and_no_other_page_is_there():
     assert PAGES["mha_book.exercises"] == ["mha_book.exercises"]
 
 
-def test_the_files_are_written_and_old_ones_go(tmp_path):
-    (tmp_path / api.FOLDER).mkdir(parents=True)
-    (tmp_path / api.FOLDER / "gone.md").write_text("old")
-    api.write_stubs(tmp_path)
-    names = {path.stem for path in (tmp_path / api.FOLDER).iterdir()}
-    assert {"heads", "attention", "attention-reference"} <= names
-    assert "gone" not in names
-
-
 def test_the_contents_list_every_page_once_a_folder_above_its_files():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf8"))
     [entry] = [c for part in toc["parts"] for c in part["chapters"] if c["file"] == "book/api"]
@@ -93,26 +78,6 @@ def test_the_page_of_a_module_shows_every_public_name(built_book):
                 assert f'id="{module}.{name}"' in text, f"{module}.{name}"
 
 
-def test_a_function_leads_to_its_source_which_is_a_page_of_the_book(built_book):
-    page = built_book / "book" / "api" / "attention-reference.html"
-    [link] = re.findall(
-        r'href="(\.\./[^"#]+)#(attention_weights)"><span class="viewcode-link">',
-        page.read_text(encoding="utf8"),
-    )
-    source = (page.parent / link[0]).read_text(encoding="utf8")
-    start = source.index(f'id="{link[1]}"')
-    assert "attention_weights" in re.sub("<[^>]*>", "", source[start : start + 2000])
-    assert "[docs]" in source[start : start + 500], "and back to the page of the module"
-
-
-def test_the_first_page_of_the_api_leads_to_every_other(built_book):
-    text = (built_book / "book" / "api.html").read_text(encoding="utf8")
-    article = text[text.index("<article") : text.index("</article>")]
-    for name in PAGES:
-        assert f'href="{api.page_name(name).removeprefix("book/")}.html"' in article
-    assert len(text) < 200_000, "every name on one page was 224 screens long"
-
-
 def test_where_the_api_has_a_name():
     assert api.resolve("mha_book.attend") == "mha_book.attention.dispatch.attend"
     assert api.resolve("mha_book.attention.attend") == "mha_book.attention.dispatch.attend"
@@ -121,34 +86,6 @@ def test_where_the_api_has_a_name():
     assert api.resolve("mha_book.Mask.materialize") == "mha_book.masks.Mask.materialize"
     for nothing in ("mha_book.nothing", "mha_book.Mask.nothing", "nothing.at.all"):
         assert api.resolve(nothing) is None
-
-
-@pytest.mark.needs_browser
-@pytest.mark.parametrize(
-    "old, new",
-    [
-        (
-            "mha_book.attention.reference.attention_weights",
-            "attention-reference.html#mha_book.attention.reference.attention_weights",
-        ),
-        ("module-mha_book.masks", "masks.html#module-mha_book.masks"),
-        ("api-attention-online_softmax", "attention-online_softmax.html"),
-        ("api-exercises-scale", "exercises.html"),
-    ],
-)
-def test_an_old_address_of_the_one_page_leads_to_the_page_of_its_module(
-    built_book, needs_browser, old, new
-):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
-        tab = browser.new_page()
-        tab.goto((built_book / "book" / "api.html").as_uri() + f"#{old}", wait_until="commit")
-        tab.wait_for_url(f"**/book/api/{new}", timeout=10_000)
-        anchor = new.partition("#")[2]
-        assert tab.evaluate("name => !name || !!document.getElementById(name)", anchor)
-        browser.close()
 
 
 SOURCE = '''

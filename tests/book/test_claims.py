@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.book import ledger_gates
 from tests.book.extensions import ROOT, ledger
 from tests.book.verdicts import decides, verdict_problems, waiting
 
@@ -28,8 +29,8 @@ FORMS = {form.letter: form for form in ledger.LEDGERS}
 def test_a_ledger_is_sound(form):
     entries = ROWS[form.name]
     ids = IDS if form is ledger.CLAIMS else tuple({entry["id"] for entry in entries})
-    pages, tests = ledger.read_pages(ROOT), ledger.evidence_tests(ROOT)
-    assert ledger.ledger_problems(entries, ids, pages, tests, form) == []
+    pages, tests = ledger.read_pages(ROOT), ledger_gates.evidence_tests(ROOT)
+    assert ledger_gates.ledger_problems(entries, ids, pages, tests, form) == []
 
 
 def test_every_paper_is_in_the_bibliography_with_its_address():
@@ -65,7 +66,7 @@ def test_a_flipped_verdict_is_found(entry, monkeypatch):
     form = FORMS[entry["id"][0]]
     if entry["verdict"] == form.waiting:
         for verdict in set(form.verdicts) - {form.waiting}:
-            assert ledger.entry_problems({**entry, "verdict": verdict}, form)
+            assert ledger_gates.entry_problems({**entry, "verdict": verdict}, form)
         return
     for verdict in set(form.verdicts) - {entry["verdict"], form.waiting}:
         flipped = copy.deepcopy(ENTRIES)
@@ -84,12 +85,12 @@ def test_a_flip_to_a_verdict_without_evidence_is_found():
     for entry in ENTRIES:
         form = FORMS[entry["id"][0]]
         flipped = {**entry, "verdict": form.waiting}
-        assert (flipped != entry) == bool(ledger.entry_problems(flipped, form))
+        assert (flipped != entry) == bool(ledger_gates.entry_problems(flipped, form))
         assert form.waiting == waiting(entry)
 
 
 def test_no_number_of_the_ledger_is_typed():
-    assert {e["id"]: found for e in ENTRIES if (found := ledger.typed_numbers(e))} == {}
+    assert {e["id"]: found for e in ENTRIES if (found := ledger_gates.typed_numbers(e))} == {}
 
 
 @pytest.mark.parametrize("key", ["condition", "reason", "measured"])
@@ -100,13 +101,13 @@ def test_a_typed_number_is_found(key, typed):
     for entry in ENTRIES:
         planted = {**entry, key: f"{entry[key]} It was {typed} of it."}
         of_claim = re.search(rf"(?<![\d.,]){number}(?![\d.,]*\d)", entry["claim"]) is not None
-        assert (f"{key}: {number}" in ledger.typed_numbers(planted)) != of_claim, entry["id"]
+        assert (f"{key}: {number}" in ledger_gates.typed_numbers(planted)) != of_claim, entry["id"]
 
 
 def test_what_is_no_typed_number():
     entry = {"claim": "By 30% at 512.", "condition": "", "measured": "float32, GPT-2, C15, 64"}
     glued = "It took {glue:text}`time-2048` of MiniLM-L6 at 512 and 30%."
-    assert ledger.typed_numbers({**entry, "reason": glued}) == []
+    assert ledger_gates.typed_numbers({**entry, "reason": glued}) == []
 
 
 # The gate itself: it finds each kind of mistake.
@@ -128,7 +129,7 @@ TESTS = {"tests/test_rain.py::test_wet": ""}
 
 
 def problems(entries=GOOD, pages=PAGES, tests=TESTS, ids=("C01", "C02")):
-    return ledger.ledger_problems(entries, ids, pages, tests)
+    return ledger_gates.ledger_problems(entries, ids, pages, tests)
 
 
 def test_a_sound_ledger_has_no_problem():
@@ -210,14 +211,14 @@ NONE = {
 )
 def test_a_broken_row_of_a_paper_is_found(row, change, problem):
     pages = {"rain": ledger.Page({"rain-wet": ""}, ("C01",))}
-    found = ledger.ledger_problems([{**row, **change}], ("P1",), pages, TESTS, ledger.PAPERS)
+    found = ledger_gates.ledger_problems([{**row, **change}], ("P1",), pages, TESTS, ledger.PAPERS)
     assert (found == []) if problem is None else any(problem in line for line in found), found
 
 
 def test_a_chapter_may_state_what_a_paper_claims():
     row = {**ROW, "chapter": "rain"}
     pages = {"rain": ledger.Page({}, ("P1",)), "snow": ledger.Page({}, ("P2",))}
-    found = ledger.ledger_problems([row], ("P1",), pages, TESTS, ledger.PAPERS)
+    found = ledger_gates.ledger_problems([row], ("P1",), pages, TESTS, ledger.PAPERS)
     assert found == ["snow: states the unknown claim P2"]
 
 
@@ -253,7 +254,7 @@ def test_skipped_tests_are_recognised(tmp_path):
     (tmp_path / "tests" / "test_y.py").write_text(
         "import pytest\npytestmark = pytest.mark.skip\ndef test_y(): pass\n"
     )
-    found = ledger.evidence_tests(tmp_path)
+    found = ledger_gates.evidence_tests(tmp_path)
     runs = {name.split("::", 1)[1] for name, why in found.items() if not why}
     assert runs == {"test_plain", "test_needs", "TestIt::test_method"}
     assert len(found) == 9
@@ -270,11 +271,3 @@ def test_the_ledger_takes_its_numbers_from_the_cells(tmp_path):
     assert ledger.fill_numbers("It was {glue:text}`drops` drops.", values) == "It was 17 drops."
     with pytest.raises(KeyError, match="flakes"):
         ledger.fill_numbers("{glue:text}`flakes`", values)
-
-
-def test_the_line_that_the_introduction_explains_is_that_of_the_ledger():
-    notebook = json.loads((ROOT / "book" / "introduction.ipynb").read_text(encoding="utf8"))
-    (page,) = ("".join(c["source"]) for c in notebook["cells"] if c["id"] == "about")
-    (entry,) = (entry for entry in ENTRIES if entry["id"] == "C41")
-    for key in ("id", "verdict", "scope", "claim", "condition"):
-        assert " ".join(entry[key].split()) in page, key

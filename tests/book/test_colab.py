@@ -12,10 +12,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.book.extensions import ROOT, public
-from tests.book.test_pages import tool
+from tests.book.extensions import ROOT, tool
 
-TOOL = tool("colab_cell")
+TOOL = tool("refresh")
 ADDRESS = "https://github.com/anna/heads"
 # What the kernel of Colab offers to a cell, as far as the cell asks for it.
 KERNEL = """
@@ -37,28 +36,16 @@ def notebook() -> nbformat.NotebookNode:
 
 
 def test_the_cell_stands_before_the_others_and_stands_once():
-    once = TOOL.text_of(TOOL.put_cell(notebook(), ""))
+    once = TOOL.text_of(TOOL.normalise(notebook()))
     found = nbformat.reads(once, as_version=4)
     assert [cell.id for cell in found.cells] == ["title", "colab", "c1", "text", "c2"]
     counts = [cell.execution_count for cell in found.cells if cell.cell_type == "code"]
     assert counts == [1, 2, 3]
     assert found.cells[1].metadata.tags == ["remove-cell"], "no page shows it"
-    assert TOOL.text_of(TOOL.put_cell(found, "")) == once
-    named = TOOL.put_cell(nbformat.reads(once, as_version=4), ADDRESS)
-    assert f'repository = "{ADDRESS}"' in named.cells[1].source
-    assert [cell.id for cell in named.cells] == [cell.id for cell in found.cells]
-
-
-@pytest.mark.parametrize("chapter", sorted(ROOT.glob("book/*.ipynb")), ids=lambda path: path.stem)
-def test_every_notebook_has_the_cell_of_the_configured_repository(chapter):
-    stored = chapter.read_text(encoding="utf8")
-    address = public.read_public(ROOT, {}).repository
-    assert TOOL.text_of(TOOL.put_cell(nbformat.reads(stored, as_version=4), address)) == stored
-
-
-def test_a_notebook_without_code_stays_as_it_is():
-    bare = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("title", id="t")])
-    assert len(TOOL.put_cell(bare, "").cells) == 1
+    assert TOOL.text_of(TOOL.normalise(found)) == once
+    TOOL.put_colab_cell(found, ADDRESS)
+    assert f'repository = "{ADDRESS}"' in found.cells[1].source
+    assert len(found.cells) == 5
 
 
 def run(python: str, folder: Path, source: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -72,26 +59,23 @@ def run(python: str, folder: Path, source: str, **environ: str) -> subprocess.Co
 
 def test_elsewhere_the_cell_does_nothing(tmp_path):
     for address in ("", ADDRESS):
-        done = run(sys.executable, tmp_path, TOOL.cell_source(address))
+        done = run(sys.executable, tmp_path, TOOL.COLAB.format(repository=address))
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
-    imported = [node for node in ast.parse(TOOL.cell_source("")).body if "Import" in str(node)]
+    imported = [
+        node for node in ast.parse(TOOL.COLAB.format(repository="")).body if "Import" in str(node)
+    ]
     assert {name.name for node in imported for name in node.names} <= sys.stdlib_module_names
 
 
 def test_without_an_address_it_says_in_a_sentence_what_to_do(tmp_path):
-    done = run(sys.executable, tmp_path, TOOL.cell_source(""), COLAB_RELEASE_TAG="release")
+    done = run(
+        sys.executable, tmp_path, TOOL.COLAB.format(repository=""), COLAB_RELEASE_TAG="release"
+    )
     assert done.returncode == 1
     assert done.stderr.startswith("Name the repository of this notebook")
     assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_failed_download_is_no_installation(tmp_path):
-    source = TOOL.cell_source(f"file://{tmp_path}/nothing")
-    done = run(sys.executable, tmp_path, source, COLAB_RELEASE_TAG="release")
-    assert done.returncode != 0
-    assert "starts anew" not in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +108,7 @@ def test_a_runtime_without_the_book_runs_it_afterwards(tmp_path, copy):
     colab = {"COLAB_RELEASE_TAG": "release", "PATH": path}
     assert run(str(python), home, "import mha_book", **colab).returncode != 0
 
-    cell = TOOL.cell_source(f"file://{copy}")
+    cell = TOOL.COLAB.format(repository=f"file://{copy}")
     done = run(str(python), home, cell, **colab)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "the session starts anew: True"

@@ -4,6 +4,7 @@ import html
 import io
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -52,36 +53,6 @@ def test_every_evidence_link_of_a_ledger_leads_to_its_test(pages, name):
         assert links[0] in anchors
 
 
-def test_every_link_to_the_page_has_its_anchor(pages):
-    anchors = ids(pages["evidence"])
-    for name, page in pages.items():
-        for found in re.findall(r'href="(?:evidence\.html)?#(evidence-[^"]+)"', page):
-            assert found in anchors, name
-    for entry in ROWS["claims"]:
-        line = f'<div class="claim claim-line [^"]*" id="claim-{entry["id"].lower()}"'
-        assert len(re.findall(line, pages[entry["chapter"]])) == 1
-
-
-def test_every_badge_of_a_claim_has_its_verdict_and_its_scope(pages):
-    places = [
-        (entry, name, f"ledger-{entry['id'].lower()}")
-        for name, rows in ROWS.items()
-        for entry in rows
-    ]
-    lines = [(entry, entry["chapter"], f"claim-{entry['id'].lower()}") for entry in ROWS["claims"]]
-    for entry, page, anchor in places + lines:
-        if entry["scope"]:
-            start = pages[page].index(f'id="{anchor}"')
-            badge = re.search(
-                r'<span class="verdict claim-(\S+)">(.*?)</span></span>',
-                pages[page][start:],
-                re.DOTALL,
-            )
-            assert badge[1] == entry["verdict"].replace(" ", "-")
-            words = " ".join(text(badge[2]).split())
-            assert words == f"{entry['verdict']} {entry['scope']}"
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_the_filters_have_every_claim_and_are_no_condition_for_reading(pages, name):
     page = pages[name]
@@ -116,21 +87,6 @@ def test_every_test_is_shown_once_with_its_claims_and_its_source(pages):
     for name, rows in ROWS.items():
         anchors = {anchor.removeprefix("ledger-") for anchor in ids(pages[name])}
         assert {entry["id"].lower() for entry in rows} <= anchors
-
-
-def test_what_tests_share_is_shown_where_they_say(pages):
-    found = dict(re.findall(
-        r'<section id="(shared-[^"]+)">.*?<pre>(.*?)</pre>', pages["evidence"], re.DOTALL
-    ))  # fmt: skip
-    links = re.findall(r'href="#(shared-[^"]+)"', pages["evidence"])
-    assert set(links) <= found.keys()
-    assert "shared-tests-oracles" in found, "a file that tests import"
-    shown = "".join(map(text, found.values()))
-    assert not re.search(r"^def test_", shown, re.M)
-    for test in TESTS:
-        for line in (ROOT / test.split("::")[0]).read_text(encoding="utf8").splitlines():
-            if re.match(r"from |import |def (?!test_)|[A-Z_]+ = ", line):
-                assert line in shown, (test, line)
 
 
 # The functions and the directive, on a project of a few lines.
@@ -226,11 +182,6 @@ def test_a_page_of_tests(project):
     assert 'refuri="https' not in page
 
 
-def test_a_configured_repository_has_the_file(project):
-    page, _ = build(project, repository_url="https://example.org/a/b/")
-    assert page.count('refuri="https://example.org/a/b/blob/main/tests/test_rain.py"') == 2
-
-
 @pytest.mark.parametrize(
     "old, new, problems",
     [
@@ -255,37 +206,12 @@ NAME = "mha-book"
 MADE_UP = re.compile(
     rf"\b{NAME}\.github\.io|git(?:hub|lab)\.com[/:]{NAME}\b|/gh/{NAME}\b|/github/{NAME}\b", re.I
 )
-LEFT_OUT = {".git", "_build", "dist", "shared", "__pycache__", "node_modules"}
-
-
-def files(folder: Path) -> list[Path]:
-    """Every file of the project as committed, as far as names tell."""
-    out = []
-    for path in sorted(folder.iterdir()):
-        built = path.name in LEFT_OUT or re.match(r"\.(venv|\w+_cache$|hypothesis)", path.name)
-        if path.is_dir() and not built:
-            out += files(path)
-        elif path.is_file() and path.name != ".git":
-            out.append(path)
-    return out
 
 
 def test_no_file_names_an_address_that_was_made_up():
-    found = []
-    for path in files(ROOT):
-        match = MADE_UP.search(path.read_text(encoding="utf8", errors="ignore"))
-        if match:
-            found.append(f"{path.relative_to(ROOT)}: {match[0]}")
-    assert found == []
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "https://{}.github.io/{}/", "https://github.com/{}/x", "https://mybinder.org/v2/gh/{}/x/main",
-        "https://colab.research.google.com/github/{}/x", "git@github.com:{}/x.git",
-    ],
-)  # fmt: skip
-def test_the_search_for_addresses_finds_them(address):
-    assert MADE_UP.search(address.replace("{}", NAME))
-    assert not MADE_UP.search(f'"schema": "{NAME}/benchmark", https://github.com/jax-ml/jax')
+    listed = ["git", "ls-files", "-z"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = [ROOT / name for name in names.split("\0") if name]
+    texts = {p: p.read_text(encoding="utf8", errors="ignore") for p in paths if p.is_file()}
+    assert [path for path, text in texts.items() if MADE_UP.search(text)] == []
+    assert MADE_UP.search(f"https://colab.research.google.com/github/{NAME}/x")

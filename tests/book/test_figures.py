@@ -4,7 +4,6 @@ import base64
 import colorsys
 import io
 import re
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import matplotlib as mpl
@@ -17,8 +16,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 from mha_book.plotting import PALETTE, attention_map, figure_data, use_book_style
-from tests.book.extensions import ROOT, figures, toc
-from tests.book.test_notebooks import refresh_module
+from tests.book.extensions import ROOT, figures, toc, tool
 from tests.test_plotting import BLINDNESS, contrast, lab
 
 GROUND = "#121212"  # of the theme; the test in the browser looks at the page itself
@@ -89,33 +87,9 @@ def test_the_dark_palette_can_be_told_apart_by_everyone(blindness):
 # --- the two kinds of files -----------------------------------------------------------------
 
 
-def painted(svg: str) -> list[tuple[str, str]]:
-    """The fill of each shape and text of an SVG, inherited or its own, with the shape's name."""
-    found = []
-
-    def walk(element: ET.Element, fill: str) -> None:
-        style = dict(part.split(": ") for part in element.get("style", "").split("; ") if part)
-        fill = style.get("fill", element.get("fill", fill))
-        name = element.tag.split("}")[1]
-        if name in ("path", "use", "rect", "circle"):
-            found.append((name, fill))
-        for child in element:
-            if child.tag.split("}")[1] != "defs":
-                walk(child, fill)
-
-    walk(ET.fromstring(svg), "#000000")
-    return found
-
-
 def test_no_color_of_the_light_form_is_left(drawn):
     light = drawn["svg"].decode()
     text = figures.dark_svg(light)
-    glyphs = [fill for name, fill in painted(light) if name == "use"]
-    assert "#000000" in glyphs, "the axes have black labels"
-    pairs = {*zip(painted(light), painted(text), strict=True)}
-    blacks = {after for before, after in pairs if before[1] == "#000000"}
-    assert blacks == {("use", "#ececec")}
-    assert (("use", "#ffffff"), ("use", GROUND)) in pairs, "on a bright cell"
     # All colors that are named, whatever they paint, are those of the rule or of the palette.
     colors = re.compile(r"#[0-9a-f]{6}\b(?=[;\"' ])")
     before, after = (colors.findall(re.sub(r"data:[^\"']*", "", svg)) for svg in (light, text))
@@ -129,20 +103,6 @@ def test_no_color_of_the_light_form_is_left(drawn):
 
 def pixels(data: bytes) -> np.ndarray:
     return np.array(Image.open(io.BytesIO(data)).convert("RGBA"))
-
-
-def test_a_map_of_weights_is_bright_where_it_was_dark(drawn):
-    def pictures(svg: str) -> list[np.ndarray]:
-        found = re.findall(r"data:image/png;base64,([^\"']*)", svg)
-        return [pixels(base64.b64decode(data)) for data in found]
-
-    text = drawn["svg"].decode()
-    light, late = pictures(text)[0], pictures(figures.dark_svg(text))[0]
-    assert light.shape == late.shape
-    before, after = (picture[..., :3].mean(-1).ravel() for picture in (light, late))
-    one, zero = before.argmin(), before.argmax()  # the weights
-    assert before[one] < 60 < 230 < before[zero]
-    assert after[one] > 200 > 40 > after[zero]
 
 
 def test_a_png_is_turned_pixel_by_pixel(drawn):
@@ -169,26 +129,6 @@ def test_what_a_picture_says_of_itself(drawn):
     assert figures.facts(b'<svg viewBox="0 0 1 1"/>') is None
 
 
-def test_a_figure_is_stored_alike_by_two_runs():
-    def once() -> dict[str, str]:
-        with plt.rc_context():
-            use_book_style()
-            figure, ax = plt.subplots(figsize=(3, 2))
-            ax.plot([1, 2], label="$a_b$")
-            ax.legend()
-            stored = figure_data(figure)
-            plt.close(figure)
-        return stored
-
-    first = once()
-    assert once() == first
-    (text,) = first.values()
-    hosts = set(re.findall(r"https?://[^\"'<> ]*", text))
-    assert hosts == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    assert "date" not in text.lower()
-    assert text.startswith("<svg")
-
-
 def stored_notebook(**data: str) -> nbformat.NotebookNode:
     data = {kind.replace("_", "/").replace("svg", "svg+xml"): text for kind, text in data.items()}
     output = nbformat.v4.new_output("display_data", data=data)
@@ -196,7 +136,7 @@ def stored_notebook(**data: str) -> nbformat.NotebookNode:
 
 
 def test_a_refresh_tells_pictures_from_other_outputs():
-    refresh = refresh_module()
+    refresh = tool("refresh")
     old, new = stored_notebook(image_svg="<svg>1</svg>"), stored_notebook(image_svg="<svg>2</svg>")
     assert refresh.keep_pictures(old, old) == 0
     assert refresh.keep_pictures(new, old) == 1

@@ -1,6 +1,5 @@
 """Figures and exercises are listed, terms linked, equations shown where cited; code is no prose."""
 
-import itertools
 import json
 import re
 from html import unescape
@@ -10,6 +9,7 @@ from docutils import nodes
 from docutils.core import publish_doctree
 
 from tests.book import gates
+from tests.book.browsing import PHONE, Visitor
 from tests.book.extensions import ROOT, finding, toc
 
 NUMBERS = {
@@ -97,20 +97,6 @@ def test_an_exercise_that_prose_names_is_a_link_under_its_number(built_book):
     assert count > 3
 
 
-def test_exercises_say_where_to_run_them(built_book):
-    for path in CHAPTERS:
-        text = article(built_book, path.stem)
-        lines = re.findall(r'<p class="where-to-run">(.*?)</p>', text)
-        assert len(lines) == ("exercise-1" in ids(text)), path.stem
-        for line in lines:
-            assert text.index(line) < text.index('id="exercise-1"')
-            notebook, how = re.findall(r'href="([^"]+)"', line)
-            file = (built_book / "book" / notebook).resolve()
-            assert file.read_bytes() == path.read_bytes()
-            assert how == "index.html#how-to-run"
-    assert "how-to-run" in ids(article(built_book, "index"))
-
-
 def test_every_numbered_figure_is_listed_under_its_number(built_book):
     listed = re.findall(r'href="([\w-]+)\.html#([^"]+)">(Fig\. [\d.]+)</a>',
                         article(built_book, "figures"))  # fmt: skip
@@ -141,39 +127,6 @@ def test_terms_are_linked_once_on_a_page_and_their_tips_travel_along(built_book)
     assert count > 10 * len(CHAPTERS)
 
 
-def cited_elsewhere(built_book) -> list[tuple[str, str]]:
-    """Each page with the address of an equation of another page that it cites."""
-    link = r'<a class="reference internal" href="(\w[^"#]*#equation-[^"]+)"'
-    return [
-        (path.stem, href)
-        for path in CHAPTERS
-        for href in re.findall(link, article(built_book, path.stem))
-    ]
-
-
-def test_equations_of_other_pages_travel_with_a_page_that_cites_them(built_book):
-    cited = cited_elsewhere(built_book)
-    for page, href in cited:
-        text = (built_book / "book" / f"{page}.html").read_text(encoding="utf8")
-        tips = json.loads(re.search(r'id="tips">(.*?)</script>', text)[1])
-        name = href.partition("#equation-")[2]
-        source = (ROOT / "book" / href.partition(".")[0]).with_suffix(".ipynb").read_text("utf8")
-        assert f"$$ ({name})" in source, href
-        assert json.dumps(tips[href]["tex"].split()[0])[1:-1] in source
-    assert len(cited) > 3
-
-
-def test_the_next_page_is_announced(built_book):
-    pages = [page.removeprefix("book/") for page in toc.toc_pages(ROOT)]
-    for page, following in itertools.pairwise(pages[:7]):
-        text = (built_book / "book" / f"{page}.html").read_text(encoding="utf8")
-        after = text[text.index('class="right-next"') :]
-        assert f'href="{following}.html"' in after[:100]
-        sentence = re.search(r'<p class="prev-next-sentence">(.*?)</p>', after)[1]
-        text = (built_book / "book" / f"{following}.html").read_text(encoding="utf8")
-        assert f'<meta name="description" content="{sentence}' in text
-
-
 def test_the_search_knows_prose_and_names_and_no_code(built_book):
     text = (built_book / "searchindex.js").read_text(encoding="utf8")
     index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
@@ -185,71 +138,24 @@ def test_the_search_knows_prose_and_names_and_no_code(built_book):
 
 
 @pytest.mark.needs_browser
-def test_a_cited_equation_and_a_term_are_shown_on_focus(built_book, needs_browser):
-    from playwright.sync_api import sync_playwright
-
-    elsewhere = [
-        (page, f"article a.reference[href='{href}']")
-        for page, href in cited_elsewhere(built_book)
-        if page == "scale"
-    ]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 390, "height": 844})
-        for page, link in (
-            ("gradients", "article a.reference[href^='#equation-']"),
-            ("gradients", "article a.term-link"),
-            ("many-devices", "article a.reference:has(> .std-numref)"),
-            ("many-devices", "article a.reference[href^='bibliography.html#']"),
-            elsewhere[0],  # another is in a fold
-        ):
-            tab.goto((built_book / "book" / f"{page}.html").as_uri(), wait_until="load")
-            tab.evaluate("async () => { await MathJax.startup.promise; }")
-            tab.locator(link).first.focus()
-            tab.wait_for_selector("#tip:not([hidden])", timeout=10_000)
-            assert tab.locator(link).first.get_attribute("aria-describedby") == "tip"
-            box = tab.locator("#tip").bounding_box()
-            assert box["width"] > 40
-            assert box["height"] > 15
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= 390
-            beside = """link => {
-              const [tip, at] = [document.getElementById('tip'), link.getClientRects()[0]];
-              const box = tip.getBoundingClientRect();
-              return box.bottom <= at.top || box.top >= at.bottom;
-            }"""
-            assert tab.locator(link).first.evaluate(beside), "the link is not covered"
-            formulas = "equation" in link
-            assert (tab.locator("#tip mjx-container").count() > 0) or not formulas
-            # A letter that the page itself does not have is drawn too.
-            letters = "all => all.filter(letter => !letter.offsetWidth).length"
-            assert tab.locator("#tip mjx-c").evaluate_all(letters) == 0, (page, link)
-            if page == "many-devices":
-                words = tab.locator("#tip").inner_text().strip()
-                figure = f"Fig. {NUMBERS[page]}1 A layer of two heads"
-                start = figure if "numref" in link else "Shoeybi, Mohammad"
-                assert words.startswith(start)
-                seen = tab.locator("#tip img:visible")
-                assert seen.count() == ("numref" in link)
-                assert tab.locator(link).first.get_attribute("title") is None, "said once"
-            tab.keyboard.press("Escape")
-            assert tab.locator("#tip").is_hidden()
-            assert tab.locator(link).first.get_attribute("aria-describedby") is None
-        browser.close()
-
-
-@pytest.mark.needs_browser
-@pytest.mark.parametrize("width", [390, 1280])
-def test_no_page_of_this_kind_is_wider_than_the_window(built_book, needs_browser, width):
-    from playwright.sync_api import sync_playwright
-
-    pages = ["genindex", "book/figures", "book/exercises", "book/api", "book/api/models-minilm"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=needs_browser, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": width, "height": 844})
-        for page in pages:
-            tab.goto((built_book / f"{page}.html").as_uri(), wait_until="load")
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width, page
-            unnamed = "[...document.querySelectorAll('.bd-links summary:not([aria-label])')].length"
-            assert tab.evaluate(unnamed) == 0, page
-        browser.close()
+def test_a_cited_equation_and_a_term_are_shown_on_focus(browser, address):
+    tab = Visitor(browser, address, PHONE)
+    for page, link in (
+        ("gradients", "article a.reference[href^='#equation-']"),
+        ("gradients", "article a.term-link"),
+        ("many-devices", "article a.reference[href^='bibliography.html#']"),
+    ):
+        tab.see(f"book/{page}.html")
+        cited = tab.page.locator(link).first
+        cited.focus()
+        tab.page.wait_for_selector("#tip:not([hidden])", timeout=10_000)
+        assert cited.get_attribute("aria-describedby") == "tip"
+        box = tab.page.locator("#tip").bounding_box()
+        assert box["width"] > 40
+        assert box["height"] > 15
+        assert 0 <= box["x"] <= 390 - box["width"]
+        assert (tab.page.locator("#tip mjx-container").count() > 0) or "equation" not in link
+        tab.page.keyboard.press("Escape")
+        assert tab.page.locator("#tip").is_hidden()
+        assert cited.get_attribute("aria-describedby") is None
+    tab.context.close()

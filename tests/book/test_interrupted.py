@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 from sphinx.application import Sphinx
 
 from tests import conftest
-from tests.book.test_pages import tool
+from tests.book.extensions import tool
 
 DAY = 86400
 
@@ -58,27 +57,6 @@ def test_after_a_build_that_was_killed_no_page_stays_half_written(book):
     assert page.read_text() == whole
 
 
-@pytest.mark.parametrize("is_fresh", [False, True])
-def test_the_mark_of_a_whole_build_goes_when_the_next_begins(book, monkeypatch, is_fresh):
-    folder, page, build = book
-    if is_fresh:  # as after a build that failed
-        shutil.rmtree(folder / "trees")
-    (folder / "snow.rst").write_text("Snow\n====\n\nIt melts.\n")
-    later = time.time() + 60
-    os.utime(folder / "snow.rst", (later, later))
-
-    def killed(*given, **options):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sphinx.builders.html.StandaloneHTMLBuilder.write_doc", killed)
-        with pytest.raises(KeyboardInterrupt):
-            build()
-    assert not (folder / "out" / ".complete").exists()
-    build()
-    assert "It melts" in page.read_text()
-
-
 def test_a_source_changed_after_the_clock_was_set_back_is_read(book, monkeypatch):
     folder, page, build = book
     now = time.time_ns
@@ -88,24 +66,6 @@ def test_a_source_changed_after_the_clock_was_set_back_is_read(book, monkeypatch
     os.utime(folder / "snow.rst", (earlier, earlier))
     assert "the clock was set back" in build()
     assert "It melts" in page.read_text()
-
-
-def test_the_tests_build_the_book_again_where_the_clock_was_set_back(tmp_path, monkeypatch):
-    built = []
-    monkeypatch.setattr(conftest.subprocess, "run", lambda *given, **_: built.append(given) or Done)
-    complete = tmp_path / ".complete"
-    complete.touch()
-    conftest.build_if_stale(complete)
-    assert not built
-    os.utime(complete, (time.time() + DAY,) * 2)
-    conftest.build_if_stale(complete)
-    assert len(built) == 1
-    conftest.build_if_stale(complete)
-    assert len(built) == 1
-
-
-class Done:
-    returncode = 0
 
 
 def test_the_environment_goes_by_content_and_not_by_time(tmp_path, monkeypatch):
@@ -125,60 +85,6 @@ def test_the_environment_goes_by_content_and_not_by_time(tmp_path, monkeypatch):
     stamp.write_text(environment.wanted()[:-9])  # a process that wrote it was killed
     environment.main()
     assert len(built) == 1
-
-
-def refreshed(path):
-    assert tool("refresh").refresh(path, run=False, write=True)
-
-
-def with_colab_cell(path):
-    colab = tool("colab_cell")
-    colab.BOOK = path.parent
-    colab.read_public = lambda *given: type("Public", (), {"repository": "https://c.example/b"})
-    sys.argv = ["colab_cell.py"]
-    colab.main()
-
-
-def addresses_collected(path):
-    addresses = tool("addresses")
-    addresses.STORED, addresses.collect = path, lambda html: {"book/rain": ["drop"]}
-    sys.argv = ["addresses.py", "--collect"]
-    addresses.main()
-
-
-def packed(path):
-    (path.parent / "html").mkdir(exist_ok=True)
-    tool("pack").pack(path.parent / "html", path, "read me")
-
-
-NOTEBOOK = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", id="one")])
-WRITERS = {
-    refreshed: nbformat.writes(NOTEBOOK).encode() + b"\n\n",
-    with_colab_cell: nbformat.writes(NOTEBOOK).encode(),
-    addresses_collected: b"{}",
-    packed: b"of before",
-}
-
-
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
-def test_a_tool_that_is_stopped_while_it_writes_leaves_the_file_of_before(
-    tmp_path, monkeypatch, writer
-):
-    monkeypatch.setattr(sys, "argv", sys.argv)
-    path = tmp_path / "rain.ipynb"
-    path.write_bytes(WRITERS[writer])
-
-    def stopped(*given):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            writer(path)
-    assert path.read_bytes() == WRITERS[writer]
-    assert not [*tmp_path.glob("*.partial")]
-    writer(path)
-    assert path.read_bytes() != WRITERS[writer]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has a handle on the parent")

@@ -2,13 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import codespell_lib
 import pytest
-import yaml
 
 from tests.book.extensions import ROOT, pages
 
@@ -74,18 +71,6 @@ def test_the_search_for_acronyms(text, names):
     assert unexplained(text) == names
 
 
-def test_spelling_is_checked_with_the_settings_of_the_project(tmp_path):
-    """One wrong word in prose is found; bytes of a picture are no words."""
-    wrong = "t" + "eh"  # in one piece it would be found here
-    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf8"))
-    (tmp_path / "a.ipynb").write_text(f'"source": "{wrong} key"\n"image/png": "abc/{wrong}+x"\n')
-    (tmp_path / "b.json").write_text(f'"{wrong}"')
-    command = [sys.executable, "-m", "codespell_lib"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == [f"./a.ipynb:1: {wrong} ==> the"]
-    assert "$(BIN)/codespell" in (ROOT / "Makefile").read_text(encoding="utf8")
-
-
 def british(text: str) -> list[str]:
     """The words of a text that the dictionary of codespell has as British."""
     folder = Path(codespell_lib.__file__).parent / "data"
@@ -112,14 +97,3 @@ def test_a_ledger_has_one_spelling(name):
 
 def test_british_words_are_found():
     assert british("A grey colour, recognised as gray") == ["colour", "grey", "recognised"]
-
-
-def test_links_to_other_hosts_are_checked_every_week():
-    workflow = (ROOT / ".github" / "workflows" / "links.yml").read_text(encoding="utf8")
-    loaded = yaml.safe_load(workflow)
-    assert len(loaded[True]["schedule"]) == 1  # YAML reads `on` as true
-    (job,) = loaded["jobs"].values()
-    assert job["steps"][-1]["run"].startswith("make links")
-    assert "linkcheck" in (ROOT / "Makefile").read_text(encoding="utf8").split("\nlinks:")[1]
-    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))["sphinx"]["config"]
-    assert not any(re.match(rule, "https://arxiv.org/") for rule in config["linkcheck_ignore"])

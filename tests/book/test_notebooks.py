@@ -1,9 +1,7 @@
 """Every chapter is stored executed, in order, without errors, and normalised."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import nbformat
 import pytest
@@ -11,25 +9,6 @@ import pytest
 from tests.book import gates
 
 CHAPTERS = gates.chapters()
-
-
-def refresh_module() -> ModuleType:
-    path = gates.ROOT / "book" / "_tools" / "refresh.py"
-    spec = importlib.util.spec_from_file_location("refresh", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_there_are_chapters() -> None:
-    assert CHAPTERS, "_toc.yml lists no notebook"
-
-
-def test_every_notebook_is_listed() -> None:
-    stored = set((gates.ROOT / "book").glob("*.ipynb"))
-    assert stored == {*CHAPTERS}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
@@ -61,15 +40,9 @@ def test_exercises(chapter: Path) -> None:
     assert gates.exercise_problems(gates.load(chapter), at_least) == []
 
 
-def test_numbered_parts_are_no_reference() -> None:
-    looked_up = {path.stem for path in gates.reference()}
-    assert "notation-manual" in looked_up
-    assert not looked_up & {"introduction", "index-notation", "gradients", "hardware"}
-
-
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_normalised(chapter: Path) -> None:
-    refresh = refresh_module()
+    refresh = tool("refresh")
     stored = chapter.read_text(encoding="utf-8")
     assert refresh.text_of(refresh.normalise(nbformat.reads(stored, as_version=4))) == stored, (
         "run `make notebooks`, or `python book/_tools/refresh.py --normalise` to leave outputs"

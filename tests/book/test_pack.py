@@ -5,8 +5,8 @@ import zipfile
 
 import pytest
 
+from tests.book.extensions import tool
 from tests.book.test_links import problems
-from tests.book.test_pages import tool
 
 TOOL = tool("pack")
 
@@ -30,16 +30,6 @@ def test_the_same_pages_give_the_same_bytes(html, tmp_path):
     (html / "b" / "page.html").write_text("Page")
     TOOL.pack(html, tmp_path / "3.zip", "read me")
     assert (tmp_path / "1.zip").read_bytes() != (tmp_path / "3.zip").read_bytes()
-
-
-def test_everything_lies_in_one_folder(html, tmp_path):
-    TOOL.pack(html, tmp_path / "1.zip", "read me")
-    with zipfile.ZipFile(tmp_path / "1.zip") as archive:
-        archive.extractall(tmp_path / "out")
-    (folder,) = (tmp_path / "out").iterdir()
-    assert (folder / "README.txt").read_text() == "read me"
-    assert (folder / "b" / "page.html").read_text() == "page"
-    assert not (folder / ".buildinfo").exists()
 
 
 def test_the_packed_book_is_whole(built_book, tmp_path):

@@ -1,6 +1,5 @@
 """The book on paper: one document of all pages, its contents, its tags, nothing cut off."""
 
-import json
 import re
 from pathlib import Path
 
@@ -8,8 +7,7 @@ import pypdf
 import pytest
 from bs4 import BeautifulSoup
 
-from tests.book.extensions import ROOT
-from tests.book.test_pages import tool
+from tests.book.extensions import ROOT, tool
 
 TOOL = tool("pdf")
 
@@ -20,8 +18,7 @@ parts:
     numbered: 1
     chapters:
       - file: book/rain
-        sections:
-          - file: book/more/hail
+      - file: book/more/hail
   - caption: Reference
     chapters:
       - file: book/words
@@ -87,7 +84,10 @@ def test_where_a_link_leads_on_paper(link, site, target):
 
 
 def document(project: Path) -> BeautifulSoup:
-    book = TOOL.chapters(project)
+    names = ("start", "rain", "more/hail", "words")
+    book = [TOOL.Chapter(f"book/{name}") for name in names]
+    for chapter, part in zip(book, ("", "Weather", "Weather", "Reference"), strict=True):
+        chapter.part, chapter.numbered = part, part == "Weather"
     texts = {c.name: (project / "html" / f"{c.name}.html").read_text("utf8") for c in book}
     for chapter in book:
         TOOL.prepare(chapter, texts[chapter.name], {*texts}, "")
@@ -122,30 +122,6 @@ def test_folds_are_open_and_solutions_stand_at_the_end(project):
     assert page.select_one(f"a[href='#{solution['id']}']").find_parent(id="rain--exercise")
     assert not page.select(".headerlink, nav#bar")
     assert not page.find("img").has_attr("loading")
-
-
-def test_code_that_looks_like_its_surroundings_is_no_element_of_its_own():
-    rule = 'html[data-theme="{}"] .highlight {}{{ {}color: {} }}'
-    style = "\n".join(
-        rule.format(*values)
-        for values in (
-            ("light", "", "background: #fff; ", "#000"), ("light", ".n ", "", "#000"),
-            ("light", ".k ", "", "#00f"), ("dark", ".k ", "", "#000"), ("light", ".p ", "", "#000"),
-        )
-    )  # fmt: skip
-    assert TOOL.plain_classes(style) == {"n", "p"}
-    chapter = TOOL.Chapter("book/rain")
-    code = '<article class="bd-article"><div class="highlight"><pre>{}</pre></div></article>'
-    spans = '<span class="n">a</span><span class="k">if</span><span class="n" id="x">b</span>'
-    TOOL.prepare(chapter, code.format(spans), {"book/rain"}, "", {"n", "p"})
-    found = [tag.get_text() for tag in chapter.article.find_all("span")]
-    assert found == ["if", "b"]
-    assert chapter.article.get_text() == "aifb"
-
-
-def test_a_page_that_is_not_there_is_named(project):
-    with pytest.raises(SystemExit, match="no page book/snow"):
-        TOOL.make(project / "html", project / "out", "snow", root=project)
 
 
 def printed(reader) -> list[str]:
@@ -192,31 +168,3 @@ def test_a_small_book_is_printed(project):
     assert "".join(LONG.split()) in pages[dict(marks)["How wet it is"]], "the line is whole"
     assert "seven" in pages[-1]
     assert sum("seven" in page for page in pages) == 1
-
-
-@pytest.mark.needs_browser
-def test_a_chapter_is_whole_on_paper(built_book, tmp_path):
-    """Every line of its code, every heading; its mathematics typeset; nothing beyond the margin."""
-    reader = pypdf.PdfReader(TOOL.make(built_book, tmp_path, "gradients"))
-    check_tags(reader)
-    text = re.sub(r"[^\x21-\x7e]", "", "".join(printed(reader)))
-    notebook = json.loads((ROOT / "book" / "gradients.ipynb").read_text(encoding="utf8"))
-    for cell in notebook["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "code" and "remove-cell" not in cell["metadata"].get("tags", ()):
-            for line in source.splitlines():
-                words = "".join(re.sub(r"[^\x21-\x7e]", "", line).split())
-                assert words in text, line
-        elif cell["cell_type"] == "markdown":
-            for title in re.findall(r"^#+ ([\w ]+)$", source, re.M):
-                assert "".join(title.split()) in text
-    assert not re.search(r"\\[(\[]\\?[A-Za-z]", text), "a formula as it was written"
-    for page in reader.pages:
-        left, right = float(page.mediabox.left), float(page.mediabox.right)
-        places = []
-
-        def note(piece, cm, tm, *_, places=places) -> None:
-            places.append((piece, tm[4] * cm[0] + cm[4]))
-
-        page.extract_text(visitor_text=note)
-        assert all(left < x < right for piece, x in places if piece.strip())

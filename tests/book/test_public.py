@@ -10,7 +10,7 @@ import pytest
 import yaml
 from sphinx.application import Sphinx
 
-from tests.book.extensions import ROOT, public
+from tests.book.extensions import public
 
 REPOSITORY, SITE = "https://github.com/anna/heads", "https://anna.example/heads/"
 SET = {"MHA_BOOK_REPOSITORY": REPOSITORY, "MHA_BOOK_SITE": SITE}
@@ -44,26 +44,6 @@ def test_what_is_no_repository_is_refused(tmp_path, repository):
 def test_what_is_no_site_is_refused(tmp_path, site):
     with pytest.raises(ValueError, match=r"MHA_BOOK_SITE.*expected .*got"):
         public.read_public(citation(tmp_path), {"MHA_BOOK_SITE": site})
-
-
-def test_colab_opens_files_of_github_alone():
-    assert public.theme_options(public.Public(site=SITE)) == {}
-    options = public.theme_options(public.Public("https://gitlab.com/b/c"))
-    assert options["launch_buttons"].keys() == {"notebook_interface", "binderhub_url"}
-
-
-def test_the_workflow_publishes_under_the_addresses_of_its_own_repository():
-    workflow = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text(encoding="utf8"))
-    steps = workflow["jobs"]["build"]["steps"]
-    step = next(step for step in steps if "make book" in step.get("run", ""))
-    assert step["env"] == {
-        "MHA_BOOK_REPOSITORY": "${{ github.server_url }}/${{ github.repository }}",
-        "MHA_BOOK_SITE": "${{ steps.pages.outputs.base_url }}",
-    }
-    (pages,) = (step for step in steps if step.get("id") == "pages")
-    assert pages["uses"].startswith("actions/configure-pages@")
-    assert steps.index(pages) < steps.index(step)
-    assert workflow[True]["push"]["branches"] == [public.BRANCH]  # YAML reads `on` as true
 
 
 # The pages of a book of two pages, by the theme of the book.

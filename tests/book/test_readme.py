@@ -19,10 +19,6 @@ PYTHON = [
 ]
 
 
-def test_there_is_code() -> None:
-    assert len(PYTHON) >= 2
-
-
 @pytest.mark.parametrize("code, following", PYTHON, ids=range(len(PYTHON)))
 def test_code_prints_what_follows(code: str, following: tuple[str, str], tmp_path: Path) -> None:
     assert following[0] == "text", "a block of code is followed by what it prints"
@@ -52,12 +48,6 @@ def test_files_exist(text: str) -> None:
     local = {path.rstrip(".") for path in local if "github" not in path}
     missing = {path for path in local if not (ROOT / path).exists()}
     assert missing == set()
-
-
-def test_the_citation_is_of_this_version() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"version: {project['version']}" in citation
 
 
 def test_version_is_one() -> None:

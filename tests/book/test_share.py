@@ -91,11 +91,6 @@ def test_the_feed_is_read_by_a_reader_of_xml():
     assert links == {site, f"{site}feed.xml"}
 
 
-def test_the_time_of_a_build_can_be_told(monkeypatch):
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
-    assert share.build_time() == "1970-01-02T00:00:00Z"
-
-
 def test_a_card_is_drawn_once(tmp_path, monkeypatch):
     long = "How does a $x$ find its way? " * 12
     data = share.card(tmp_path, "A book", "A title of many words: " * 4, long)

@@ -12,7 +12,7 @@ from experiments.sharing_training import rate
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.models import tiny
 from mha_book.multihead.sinks import gated_attention, sigmoid_attention, sink_logit_attention
-from mha_book.pruning.hard_concrete import deterministic_gates, expected_l0, sample_gates
+from mha_book.pruning.hard_concrete import HardConcrete
 
 pytestmark = pytest.mark.unoptimized
 
@@ -61,12 +61,12 @@ def test_the_formula_of_the_variance_at_each_place():
 def test_fixed_gates_do_not_move_and_learned_ones_do():
     keep = np.array([[True, False], [False, True]])
     keys = jax.random.split(jax.random.key(0), 1000)
-    draws = jax.jit(jax.vmap(lambda key: sample_gates(key, fixed(keep))))(keys)
+    draws = jax.jit(jax.vmap(lambda key: HardConcrete(fixed(keep)).sample(key)))(keys)
     assert (np.asarray(draws) == keep).all()
-    assert (np.asarray(deterministic_gates(fixed(keep))) == keep).all()
-    slope = jax.grad(lambda x: sample_gates(keys[0], x).sum())(fixed(keep))
+    assert (np.asarray(HardConcrete(fixed(keep)).deterministic()) == keep).all()
+    slope = jax.grad(lambda x: HardConcrete(x).sample(keys[0]).sum())(fixed(keep))
     assert not np.asarray(slope).any()
-    assert float(jax.grad(expected_l0)(jnp.array(1.0))) > 0.05
+    assert float(jax.grad(lambda x: HardConcrete(x).expected_l0())(jnp.array(1.0))) > 0.05
     assert float(jnp.abs(fixed(keep)).min()) == FIXED
 
 

@@ -76,7 +76,7 @@ def test_a_missing_package_or_file_says_how_to_install_it(package: Path) -> None
             find_package(name)
         assert error.value.name == name
         assert "this" not in sys.modules
-    pins = (ROOT / "requirements-models.txt").read_text(encoding="utf8")
+    pins = (ROOT / "requirements" / "models.txt").read_text(encoding="utf8")
     for name, pin in PINS.items():
         assert install(name) == f"pip install --no-deps --only-binary :all: {pin}"
         assert f"\n{pin} --hash=sha256:" in pins

@@ -163,21 +163,6 @@ def test_a_ring_refuses_what_it_would_have_overwritten() -> None:
         attend_cached(heads(N, 3, H), cache)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"capacity": 0}, "capacity: expected a positive integer; got 0"),
-        ({"batch": 2.0}, "batch: expected a positive integer"),
-        ({"window": 0}, "window: expected a positive integer"),
-        ({"window": 9}, "capacity: expected the window, 9 slots, or more; got 8"),
-    ],
-)
-def test_bad_sizes(no_type_checks: None, arguments: dict, message: str) -> None:
-    sizes = {"batch": 1, "num_kv_heads": 1, "capacity": 8, "head_dim": 2, **arguments}
-    with pytest.raises(ValueError, match=message):
-        init_cache(**sizes)
-
-
 # What the compiled step does with the cache. These sizes are found in no other array.
 LONG, WIDE = 1031, 67
 

@@ -47,7 +47,9 @@ def drawn_params(
     params = init_multi_head(
         jax.random.key(0), D, N, num_kv_heads=K, head_dim=H, value_dim=value_dim, use_bias=use_bias
     )
-    return jax.tree.map(lambda x: draw(*x.shape, seed=1, dtype=dtype) * 0.5, params)
+    leaves, structure = jax.tree.flatten(params)  # keys and values that differ, of one shape too
+    drawn = [0.5 * draw(*x.shape, seed=n + 1, dtype=dtype) for n, x in enumerate(leaves)]
+    return jax.tree.unflatten(structure, drawn)
 
 
 def close(got: jax.Array, expected: object, tolerance: float = 1e-5) -> None:

@@ -45,7 +45,7 @@ def folder(package: str) -> Path:
     """The folder of an installed package, without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"no {package}: install requirements-models.txt")
+        raise SystemExit(f"no {package}: install requirements/models.txt")
     return Path(next(iter(spec.submodule_search_locations)))
 
 

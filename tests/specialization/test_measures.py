@@ -10,7 +10,6 @@ import pytest
 from mha_book import causal, padding
 from mha_book.specialization import measures, patterns
 from mha_book.specialization.measures import MEASURES, text_patterns
-from mha_book.storage import read_table, write_table
 
 pytestmark = pytest.mark.unoptimized
 T = 7
@@ -41,7 +40,7 @@ def test_known_patterns_have_their_exact_values():
     ids = jnp.array([[5, 6, 7, 5, 6, 8, 9]] * 2)  # the 5 and the 6 come twice
     special = jnp.asarray([[False, False, True, False, False, False, False]] * 2)
     found = measured([jnp.asarray(heads, jnp.float32)], visible(batch=2), ids, special)
-    found = {name: np.asarray(measures.mean(t))[0] for name, t in measures.add_texts(found).items()}
+    found = {name: np.asarray(t.mean)[0] for name, t in measures.add_texts(found).items()}
     share = np.mean([1 / (i + 1) for i in range(1, T)])
     # Of the heads: previous, self, first, even.
     expected = {
@@ -89,19 +88,7 @@ def test_measures_are_those_of_loops(is_causal):
                     total, rows = total + w[b, head, i, hit].sum(), rows + 1
             wanted.append(total / rows if rows else math.nan)
         assert float(found[name].rows) == rows
-        np.testing.assert_allclose(measures.mean(found[name])[0], wanted, atol=1e-6, err_msg=name)
-    several = [(b, i) for b, i in np.ndindex(2, T) if seen[b, i].sum() > 1]
-    for name, row in {
-        "distance": lambda i, p: (p * abs(i - np.arange(T))).sum(),
-        "entropy": lambda i, p: -(p[p > 0] * np.log(p[p > 0])).sum(),
-    }.items():
-        for head in range(4):
-            values = [
-                row(i, w[b, head, i]) / (math.log(seen[b, i].sum()) if name == "entropy" else 1)
-                for b, i in several
-            ]
-            got = float(measures.mean(found[name])[0, head])
-            assert got == pytest.approx(np.mean(values), abs=1e-6)
+        np.testing.assert_allclose(found[name].mean[0], wanted, atol=1e-6, err_msg=name)
 
 
 def test_baselines_are_those_of_heads_that_choose_at_random():
@@ -113,11 +100,11 @@ def test_baselines_are_those_of_heads_that_choose_at_random():
     found = measures.add_texts(measured([weights], pairs, ids, ids == 2))
     for name, sums in found.items():
         if name not in ("next", "entropy"):
-            drawn = np.asarray(measures.mean(sums)[0])
+            drawn = np.asarray(sums.mean[0])
             error = drawn.std() / math.sqrt(heads)
-            assert abs(drawn.mean() - float(measures.baseline_mean(sums))) < 4 * error, name
-    assert float(measures.baseline_mean(found["entropy"])) == pytest.approx(1, abs=1e-6)
-    assert float(measures.mean(found["entropy"]).max()) == 0
+            assert abs(drawn.mean() - float(sums.baseline_mean)) < 4 * error, name
+    assert float(found["entropy"].baseline_mean) == pytest.approx(1, abs=1e-6)
+    assert float(found["entropy"].mean.max()) == 0
 
 
 def test_sums_add_up_however_the_texts_are_batched():
@@ -139,35 +126,11 @@ def test_sums_add_up_however_the_texts_are_batched():
     assert float(sums[0]["distance"].rows) == 6 + 4 + 2 + 5  # no row of padding counts
 
 
-def test_above_chance_is_zero_for_uniform_attention_and_one_for_the_pure():
-    pairs = visible(batch=2)
-    pure = np.eye(T, dtype=np.float32)[np.maximum(np.arange(T) - 1, 0)]
-    even = np.asarray(patterns.uniform_weights(pairs))[0, 0]
-    heads = jnp.asarray(np.stack([[pure, even, even, pure]] * 2))
-    ids = jnp.zeros((2, T), jnp.int32)
-    found = measured([heads], pairs, ids, ids == 0)
-    above = measures.above_chance(measures.add_texts(found)["previous"])
-    np.testing.assert_allclose(above, [[1.0, 0.0, 0.0, 1.0]], atol=1e-6)
-    assert measures.above_chance(found["previous"]).shape == (2, 1, 4)  # text by text
-
-
-def test_intervals_by_resampling_texts():
-    key = jax.random.key(0)
-    value = rng.normal(3.0, 1.0, (50, 1, 2))
-    rows = rng.integers(5, 9, 50)
-    sums = measures.MeasureSums(*map(jnp.float32, (value * rows[:, None, None], rows * 0.0, rows)))
-    low, high = np.asarray(jax.jit(measures.bootstrap_interval)(sums, key))
-    mean = (value * rows[:, None, None]).sum(0) / rows.sum()
-    assert (low < mean).all()
-    assert (mean < high).all()
-    np.testing.assert_allclose(high - low, 2 * 1.96 / math.sqrt(50), rtol=0.3)
-
-
-def test_bootstrap_samples_add_up_the_texts_that_were_drawn():
+def test_resampled_sums_add_up_the_texts_that_were_drawn():
     sums = measures.MeasureSums(
         jnp.array([[[1.0]], [[10.0]], [[100.0]]]), jnp.array([1.0, 2.0, 4.0]), jnp.ones(3)
     )
-    drawn = jax.jit(measures.bootstrap_samples, static_argnums=2)(sums, jax.random.key(0), 50)
+    drawn = jax.jit(lambda sums, key: sums.resampled(key, 50))(sums, jax.random.key(0))
     assert drawn.total.shape == (50, 1, 1)
     np.testing.assert_allclose(drawn.rows, 3)
     for total, baseline in zip(drawn.total[:, 0, 0].tolist(), drawn.baseline.tolist(), strict=True):
@@ -176,54 +139,40 @@ def test_bootstrap_samples_add_up_the_texts_that_were_drawn():
         assert baseline == times[0] + 2 * times[1] + 4 * times[2]
 
 
-def test_the_table_is_whole_or_not_there(tmp_path):
+def test_the_table_has_a_row_for_each_head_and_each_name_once(no_type_checks):
     sums = measures.MeasureSums(jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.array(1.0), jnp.array(4.0))
-    columns = measures.head_table({"distance": sums, "next": sums._replace(rows=0 * sums.rows)})
+    columns = measures.head_table({"distance": sums})
     assert columns["layer"].tolist() == [0, 0, 1, 1]
-    path = tmp_path / "folder" / "heads.csv"
-    write_table(path, columns)
-    back = read_table(path)
-    assert list(back) == list(columns)
-    for name, column in columns.items():
-        np.testing.assert_allclose(back[name], column, rtol=1e-5)
-    assert [p.name for p in path.parent.iterdir()] == ["heads.csv"]
-    with pytest.raises(ValueError, match="columns: expected one or more, of one axis"):
-        write_table(path, {"a": [1, 2], "b": [1]})
-    np.testing.assert_allclose(read_table(path)["distance"], columns["distance"])
-    path.write_text("a,b\n1\n")
-    with pytest.raises(ValueError, match="rows of one length"):
-        read_table(path)
+    assert columns["head"].tolist() == [0, 1, 0, 1]
+    assert columns["distance"].tolist() == [0.25, 0.5, 0.75, 1.0]
+    for name in ("layer", "distance (uninformed)"):  # columns that would be overwritten
+        with pytest.raises(ValueError, match="sums: expected names of columns that differ"):
+            measures.head_table({name: sums, "distance": sums})
+    with pytest.raises(ValueError, match="patterns: expected a name other than that of entropy"):
+        measures.measure_heads(
+            [patterns.uniform_weights(visible())],
+            visible(),
+            {"entropy": patterns.distance(visible())},
+        )
 
 
-PAIRS, IDS = jnp.ones((1, 2, 2), bool), jnp.zeros((1, 2), jnp.int32)
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_is_summed_up_in_float32(dtype):
+    rows = 70_000  # more than float16 counts to
+    pairs = jnp.ones((1, rows, 2), bool)
+    weights = jnp.broadcast_to(jnp.array([0.25, 0.75], dtype), (1, 1, rows, 2))
+    pattern = patterns.on_first_token(pairs)
+    np.testing.assert_allclose(patterns.mean_score(weights, pattern), [0.25], rtol=1e-6)
+    found = measures.add_texts(measures.measure_heads([weights], pairs, {"first": pattern}))
+    np.testing.assert_allclose(found["first"].mean, [[0.25]], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: patterns.on_target(PAIRS, jnp.ones((1, 2, 2))), "target: expected booleans"),
-        (lambda: patterns.on_target(PAIRS[0], PAIRS), r"visible: expected axes \(B, T, S\)"),
-        (lambda: patterns.in_window(PAIRS, -1), "width: expected 0 or more; got -1"),
-        (lambda: patterns.on_keys(PAIRS, PAIRS[0]), r"keys: expected axes \(B, S\) = \(1, 2\)"),
-        (lambda: patterns.on_duplicate_token(PAIRS, IDS[0]), r"token_ids: expected axes \(B, T\)"),
-        (
-            lambda: patterns.on_induction_target(PAIRS[:, :1], IDS),
-            r"visible: expected axes \(B, T, T\)",
-        ),
-        (
-            lambda: patterns.mean_score(jnp.ones((1, 2, 2)), patterns.distance(PAIRS)),
-            r"weights: expected axes \(B, N, T, S\) = \(1, N, 2, 2\); got shape \(1, 2, 2\)",
-        ),
-        (
-            lambda: patterns.visible_pairs(padding(jnp.array([1, 2])), 3, 2),
-            r"mask: expected one for all heads, axes \(B, 1, T, S\) = \(3, 1, 2, 2\)",
-        ),
-        (
-            lambda: measures.measure_heads([jnp.ones((1, n, 2, 2)) for n in (1, 2)], PAIRS, {}),
-            "weights: expected for each layer axes",
-        ),
-    ],
-)
-def test_bad_input(no_type_checks, call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_weights_that_are_no_numbers_have_no_entropy():
+    pairs = jnp.ones((1, 2, 2), bool)
+    weights = jnp.array([[[[jnp.nan, 1.0], [0.0, 1.0]]]])
+    found = patterns.normalized_entropy(weights, pairs)[0][0, 0]
+    assert np.isnan(found[0])
+    assert found[1] == 0
+    assert not np.isfinite(patterns.mean_score(weights, patterns.on_first_token(pairs))).any()
+    padded = patterns.mean_score(weights, patterns.on_first_token(pairs.at[0, 0, 1].set(False)))
+    assert padded.tolist() == [0.0]  # a row that does not count is not looked at

@@ -9,7 +9,7 @@ from mha_book.masks import causal
 from mha_book.specialization.patterns import (
     mean_score,
     on_duplicate_token,
-    on_induction_target,
+    prefix_matching,
     uniform_weights,
     visible_pairs,
 )
@@ -37,7 +37,7 @@ def test_repeated_sequences():
     pairs = jnp.asarray(np.tril(np.ones((2, 11, 11), bool)))
     pattern, same, copied = jax.jit(
         lambda pairs, ids: (
-            on_induction_target(pairs, ids),
+            prefix_matching(pairs, ids),
             on_duplicate_token(pairs, ids),
             copied_positions(ids, period),
         )
@@ -100,26 +100,6 @@ def test_the_roles_of_heads_that_are_known():
         assert scores[1:].tolist() == [float(role == kind) for kind in range(2)]
 
 
-def test_bad_tasks(no_type_checks):
-    with pytest.raises(ValueError, match="11 colors or more"):
-        probe_sequences(jax.random.key(0), ProbeTask(10, before=5), 2)
-    with pytest.raises(ValueError, match="an item before the first probe"):
-        probe_sequences(jax.random.key(0), ProbeTask(before=0), 2)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: repeated_tokens(jax.random.key(0), 1, 3, jnp.zeros(2, jnp.int32)),
-            "period: expected from 1 to",
-        ),
-        (
-            lambda: repeated_tokens(jax.random.key(0), 1, 1, jnp.zeros(2, jnp.int32), copies=1),
-            "copies: expected an integer of 2 or more; got 1",
-        ),
-    ],
-)
-def test_bad_input(no_type_checks, call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_the_first_token_may_be_beyond_the_dtype_of_the_vocabulary(no_type_checks):
+    small = repeated_tokens(jax.random.key(0), 1, 2, np.arange(3, dtype=np.uint8), first_id=300)
+    assert int(small[0, 0]) == 300

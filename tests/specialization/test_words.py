@@ -8,7 +8,7 @@ from mha_book.specialization import words
 rng = np.random.default_rng(11)
 
 
-def test_attention_between_words(no_type_checks):
+def test_attention_between_words():
     owner = np.array([-1, 0, 0, 1, 2, -1])
     weights = rng.dirichlet(np.ones(6), size=(3, 6))
     between = words.word_weights(weights, owner)
@@ -18,8 +18,6 @@ def test_attention_between_words(no_type_checks):
     special = weights[:, :, [0, 5]].sum(-1)
     rows = np.stack([special[:, [1, 2]].mean(-1), special[:, 3], special[:, 4]], -1)
     np.testing.assert_allclose(between.sum(-1) + rows, 1)
-    with pytest.raises(ValueError, match="weights: expected axes"):
-        words.word_weights(weights[:, :5], owner)
 
 
 def test_the_most_attended_other_word():
@@ -27,8 +25,6 @@ def test_the_most_attended_other_word():
     assert words.most_attended(between, 0, is_causal=False).tolist() == [1]
     assert words.most_attended(between, 2, is_causal=True).tolist() == [0]
     assert words.most_attended(between, 1, is_causal=True).tolist() == [0]
-    with pytest.raises(ValueError, match="word: expected one that sees another"):
-        words.most_attended(between, 0, is_causal=True)
 
 
 def test_words_of_tokens_with_a_tokenizer_that_cuts_words():

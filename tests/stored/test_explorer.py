@@ -142,4 +142,4 @@ def test_random_weights_of_minilm_measured_again():
     batch = tokenize(again.encoder(), explorer_maps.sentences(24))
     drawn = minilm.init_minilm(jax.random.key(0))
     total = explorer_maps.add_texts(explorer_maps.text_by_text(sums, drawn, *batch))
-    np.testing.assert_allclose(explorer_maps.mean(total["next"]), told, atol=1e-3)
+    np.testing.assert_allclose(total["next"].mean, told, atol=1e-3)

@@ -29,7 +29,7 @@ from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
 from mha_book.pruning.order import head_mask, removal_order
-from mha_book.specialization.measures import add_texts, mean
+from mha_book.specialization.measures import add_texts
 from mha_book.specialization.synthetic import copied_positions
 from mha_book.storage import read_table
 from tests.stored.files import DATA, close, recomputed, result
@@ -84,7 +84,7 @@ def ablation(count: int = 3) -> Found:
 def scores_of_weights() -> Found:
     """The importances that need no text."""
     yield ("importance", "weight norm"), jax.jit(importance.weight_norm)(language_model().params)
-    yield ("importance", "random"), importance.random_importance(jax.random.key(0), SHAPE)
+    yield ("importance", "random"), jax.random.uniform(jax.random.key(0), SHAPE)
 
 
 @functools.cache
@@ -142,7 +142,7 @@ def measured_heads(name: str, layers: int, path: Path) -> Any:
     on_text = heads.text_by_text(sums, model.params, heads.windows(model, "validation", 24, 101))
     on_repeats = add_texts(heads.text_by_text(sums, model.params, repeats(0)))
     names = ("induction", "same token")
-    scored = {f"{name} on repeats": np.asarray(mean(on_repeats[name])) for name in names}
+    scored = {f"{name} on repeats": np.asarray(on_repeats[name].mean) for name in names}
     heads.write_heads(path, on_text, scored)
     return read_table(path)
 
@@ -179,7 +179,7 @@ def orders_of() -> dict[str, np.ndarray]:
     scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
     orders = {k: removal_order(scores[k]) for k in ("ablation", "gate gradient", "taylor")}
     orders["sign of the loss without it"] = removal_order(-scores["ablation"])
-    orders["random 0"] = removal_order(importance.random_importance(jax.random.key(0), SHAPE))
+    orders["random 0"] = removal_order(jax.random.uniform(jax.random.key(0), SHAPE))
     orders["iterative"] = np.array(result("pruning.json")["smollm2"]["orders"]["iterative"])
     return orders
 
@@ -247,7 +247,7 @@ def sentences() -> Found:
     texts = pruning.sentences("validation", 24, 6)
     score = pruning.minilm_scores(encoder().params, *tokenize(encoder(), texts))
     orders = {n: removal_order(np.array(told["importance"][n])) for n in ("ablation", "curvature")}
-    orders["random 0"] = removal_order(importance.random_importance(jax.random.key(0), (6, 12)))
+    orders["random 0"] = removal_order(jax.random.uniform(jax.random.key(0), (6, 12)))
     for name, order in orders.items():
         keep = head_mask(order, told["curves"][name]["heads"][-1], (6, 12))
         found = score(keep).reshape(2, 24, 6).mean(-1)

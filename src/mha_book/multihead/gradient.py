@@ -226,7 +226,7 @@ def multi_head_attention_vjp(
 
     Example:
         >>> from mha_book.multihead.parameters import init_multi_head
-        >>> params = init_multi_head(jax.random.key(0), d_model=8, num_heads=2)
+        >>> params = init_multi_head(0, d_model=8, num_heads=2)
         >>> output, pull = multi_head_attention_vjp(params, jnp.ones((5, 8)))
         >>> pull(output).params.w_q.shape
         (8, 2, 4)

@@ -15,41 +15,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
-from mha_book._checks import (
-    as_key,
-    check,
-    check_floating,
-    check_function,
-    check_model,
-    check_rank,
-)
-from mha_book.specialization.composition import block_norms
+from mha_book._checks import accumulator_dtype, check, check_function, check_model, checked, widen
+from mha_book.specialization.composition import ov_norms
 
-__all__ = [
-    "Importance",
-    "ablation",
-    "curvature",
-    "gate_gradient",
-    "mean_importance",
-    "normalize_layers",
-    "random_importance",
-    "taylor",
-    "weight_norm",
-]
+__all__ = ["ablation", "mean_importance", "taylor"]
 
 Loss = Callable[[Any, Array, Any], Array]
 
 
 class Importance(NamedTuple):
-    """A score of every head over examples; a pytree, the running state of its own sum.
-
-    Args:
-        mean: ``(L, N)``, the mean over examples.
-        squares: ``(L, N)``, the sum of squared deviations from it.
-        examples: how many examples there were, a scalar.
-    """
+    """The mean of a score over examples, the sum of squared deviations from it, their number."""
 
     mean: Array
     squares: Array
@@ -61,6 +38,7 @@ class Importance(NamedTuple):
         return jnp.sqrt(self.squares / (self.examples - 1) / self.examples)
 
 
+@checked
 def ablation(
     loss: Loss, params: Any, gates: Float[Array, "L N"], example: Any
 ) -> Float[Array, "L N"]:
@@ -84,7 +62,7 @@ def ablation(
         >>> ablation(loss, params, gates, 3.0).tolist()
         [[3.0, -6.0]]
     """
-    _check_scored(loss, gates)
+    check_function(loss, "loss", "of parameters, gates and example")
     heads = jnp.eye(gates.size, dtype=bool).reshape(-1, *gates.shape)
 
     def without(head: Array) -> Array:
@@ -96,54 +74,33 @@ def ablation(
     return jnp.reshape(closed, gates.shape) - whole
 
 
+@checked
 def gate_gradient(
     loss: Loss, params: Any, gates: Float[Array, "L N"], example: Any
 ) -> Float[Array, "L N"]:
     r"""Return how sensitive the loss of an example is to each gate, $|\partial L / \partial g_h|$.
 
-    The mean is to be taken over examples of one sequence each: within a batch, effects of opposite
-    sign would cancel before the absolute value is taken.
-
-    Args:
-        loss: of parameters, gates and example.
-        params: of the model.
-        gates: ``(L, N)``.
-        example: what the loss is of.
-
-    Returns:
-        ``(L, N)``, 0 or more.
-
-    References:
-        Michel et al., Are sixteen heads really better than one?, 2019, section 4.1.
-
-    Example:
-        >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
-        >>> params, gates = jnp.array([[1.0, -2.0]]), jnp.ones((1, 2))
-        >>> gate_gradient(loss, params, gates, 3.0).tolist()
-        [[3.0, 6.0]]
+    As in Michel et al. (2019, section 4.1). The mean is to be taken over examples of one sequence
+    each: within a batch, effects of opposite sign would cancel before the absolute value is taken.
+    The arguments are those of :func:`ablation`.
     """
     return jnp.abs(_gradient(loss, params, gates, example))
 
 
+@checked
 def taylor(
     loss: Loss, params: Any, gates: Float[Array, "L N"], example: Any
 ) -> Float[Array, "L N"]:
     r"""Return the first-order estimate of :func:`ablation`, $-g_h\, \partial L / \partial g_h$.
 
-    With all gates 1, :func:`gate_gradient` is the absolute value of this, example by example.
-
-    Args:
-        loss: of parameters, gates and example.
-        params: of the model.
-        gates: ``(L, N)``.
-        example: what the loss is of.
+    With all gates 1, ``gate_gradient`` is the absolute value of this, example by example.
+    The arguments are those of :func:`ablation`.
 
     Returns:
         ``(L, N)``, in the unit of the loss, of either sign.
 
     References:
-        Molchanov et al., Pruning convolutional neural networks for resource efficient inference,
-        2017.
+        Molchanov et al., Pruning convolutional neural networks, 2017.
 
     Example:
         >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
@@ -155,6 +112,7 @@ def taylor(
     return -gates * slope
 
 
+@checked
 def curvature(
     loss: Loss, params: Any, gates: Float[Array, "L N"], example: Any
 ) -> Float[Array, "L N"]:
@@ -163,27 +121,9 @@ def curvature(
     :func:`taylor` is the first. The second is what is left where that vanishes: at a minimum of the
     loss. The distance to what the whole model does has one at the whole model.
 
-    Args:
-        loss: of parameters, gates and example.
-        params: of the model.
-        gates: ``(L, N)``.
-        example: what the loss is of.
-
-    Returns:
-        ``(L, N)``, in the unit of the loss.
-
-    References:
-        LeCun et al., Optimal brain damage, 1990.
-
-    Example:
-        >>> loss = lambda params, gates, x: x * jnp.sum(params * (gates - 1) ** 2)
-        >>> params, gates = jnp.array([[1.0, 2.0]]), jnp.ones((1, 2))
-        >>> curvature(loss, params, gates, 3.0).tolist()
-        [[3.0, 6.0]]
-        >>> bool((taylor(loss, params, gates, 3.0) == 0).all())
-        True
+    The arguments are those of :func:`ablation`. (LeCun et al., Optimal brain damage, 1990.)
     """
-    _check_scored(loss, gates)
+    check_function(loss, "loss", "of parameters, gates and example")
     heads = jnp.eye(gates.size, dtype=gates.dtype).reshape(-1, *gates.shape)
 
     def slope(gates: Array) -> Array:
@@ -196,6 +136,7 @@ def curvature(
     return gates**2 * jnp.reshape(bent, gates.shape) / 2
 
 
+@checked
 def mean_importance(
     score: Callable[..., Array],
     loss: Loss,
@@ -206,14 +147,14 @@ def mean_importance(
     """Return the mean of a score over examples, one at a time, compiled once.
 
     Args:
-        score: :func:`ablation`, :func:`gate_gradient`, :func:`taylor`, or another of their form.
+        score: :func:`ablation`, ``gate_gradient``, :func:`taylor`, or another of their form.
         loss: of parameters, gates and example.
         params: of the model; an argument of the compiled function, not a constant in it.
         gates: ``(L, N)``.
         examples: at least one, all of the same shapes.
 
     Returns:
-        Mean, spread and number.
+        Mean, spread and number, in float32 or wider; see its ``standard_error``.
 
     Raises:
         ValueError: there is no example.
@@ -228,86 +169,52 @@ def mean_importance(
 
     @jax.jit
     def step(before: Importance, params: Any, gates: Array, example: Any) -> Importance:
-        found = score(loss, params, gates, example)
+        found = widen(score(loss, params, gates, example))
         count = before.examples + 1
         moved = found - before.mean
         mean = before.mean + moved / count
         return Importance(mean, before.squares + moved * (found - mean), count)
 
     check_function(score, "score", "of the form of ablation")
-    _check_scored(loss, gates)
-    state = Importance(jnp.zeros_like(gates), jnp.zeros_like(gates), jnp.zeros((), gates.dtype))
+    check_function(loss, "loss", "of parameters, gates and example")
+    zeros = jnp.zeros(gates.shape, accumulator_dtype(gates.dtype))
+    state = Importance(zeros, zeros, jnp.zeros((), zeros.dtype))
     for example in examples:
         state = step(state, params, gates, example)
     check(float(state.examples) > 0, "examples", "at least one", "none")
     return state
 
 
+@checked
 def normalize_layers(importance: Float[Array, "L N"]) -> Float[Array, "L N"]:
-    """Divide the importance of each layer by its Euclidean norm, as Michel et al. do.
+    """Divide the importance of each layer by its Euclidean norm, as Michel et al. (2019) do.
 
-    Args:
-        importance: ``(L, N)``.
-
-    Returns:
-        ``(L, N)``; a layer of zeros stays one.
-
-    References:
-        Michel et al., Are sixteen heads really better than one?, 2019, section 4.1.
+    A layer of zeros stays one. Squares are taken of numbers of at most 1, in float32 or wider.
 
     Example:
         >>> normalize_layers(jnp.array([[3.0, 4.0], [0.0, 0.0]])).round(3).tolist()
         [[0.6..., 0.8...], [0.0, 0.0]]
     """
-    check_floating(importance, "importance")
-    what = "axes (L, N), that is rank 2"
-    check(importance.ndim == 2, "importance", what, f"shape {importance.shape}")
-    norm = jnp.linalg.norm(importance, axis=1, keepdims=True)
-    return importance / jnp.where(norm > 0, norm, 1.0)
+    importance = widen(importance)
+    importance = _over(importance, jnp.max(jnp.abs(importance), 1, keepdims=True, initial=0))
+    return _over(importance, jnp.linalg.norm(importance, axis=1, keepdims=True))
+
+
+def _over(x: Array, size: Array) -> Array:
+    return x / jnp.where(size == 0, 1.0, size)
 
 
 def weight_norm(params: Any) -> Float[Array, "L N"]:
-    r"""Return $\lVert W_V^h W_O^h \rVert$ of every head: an importance that needs no data.
-
-    Args:
-        params: of a model: its ``layers`` have parameters ``attention``.
-
-    Returns:
-        ``(L, N)``.
-
-    Example:
-        >>> from mha_book.models.tiny import TinyLayer, TinyParams
-        >>> from mha_book.multihead.parameters import MultiHeadParams
-        >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
-        >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
-        >>> weight_norm(params).tolist()
-        [[4.0, 4.0]]
-    """
+    r"""Return $\lVert W_V^h W_O^h \rVert$ of every head of a model: it needs no data."""
     check_model(params)
-    return jnp.stack([block_norms(layer.attention).w_v_w_o for layer in params.layers])
-
-
-def random_importance(rng_key: Key[Array, ""], shape: tuple[int, int]) -> Float[Array, "L N"]:
-    """Return numbers drawn evenly from 0 to 1: the control of every other importance.
-
-    Args:
-        rng_key: PRNG key.
-        shape: ``(L, N)``.
-
-    Returns:
-        ``(L, N)``.
-
-    Example:
-        >>> random_importance(jax.random.key(0), (2, 3)).shape
-        (2, 3)
-    """
-    rng_key = as_key(rng_key)
-    return jax.random.uniform(rng_key, shape)
+    sizes = [layer.attention.w_o.shape[0] for layer in params.layers]
+    check(len(set(sizes)) == 1, "params", "layers with equally many heads", f"{sizes} heads")
+    return jnp.stack([ov_norms(layer.attention) for layer in params.layers])
 
 
 def _gradient(loss: Loss, params: Any, gates: Array, example: Any) -> Array:
     """Return the gradient of the loss with respect to the gates."""
-    _check_scored(loss, gates)
+    check_function(loss, "loss", "of parameters, gates and example")
 
     def of_gates(gates: Array) -> Array:
         found = loss(params, gates, example)
@@ -316,9 +223,3 @@ def _gradient(loss: Loss, params: Any, gates: Array, example: Any) -> Array:
 
     found: Array = jax.grad(of_gates)(gates)
     return found
-
-
-def _check_scored(loss: Loss, gates: Array) -> None:
-    check_function(loss, "loss", "of parameters, gates and example")
-    check_rank(gates, "gates", "(L, N)", 2)
-    check_floating(gates, "gates")

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_function, check_integers
+from mha_book._checks import as_numbers, check, check_function, check_integers, check_size
 
-__all__ = ["head_mask", "iterative_removal_order", "rank_correlation", "removal_order"]
+__all__ = ["head_mask", "iterative_removal_order", "removal_order"]
 
 
-def removal_order(importance: Array | np.ndarray, group_size: int = 1) -> np.ndarray:
+def removal_order(importance: Any, group_size: int = 1) -> np.ndarray:
     """Return all heads from the least to the most important.
 
     It is the importance that is sorted. To sort pairs of number and importance, as
@@ -41,10 +41,7 @@ def removal_order(importance: Array | np.ndarray, group_size: int = 1) -> np.nda
         >>> removal_order(np.array([[0.3, 0.1], [0.2, 0.9]]), group_size=2).tolist()
         [[0, 0], [0, 1], [1, 0], [1, 1]]
     """
-    try:
-        scores = np.asarray(importance, np.float64)
-    except (TypeError, ValueError):
-        check(False, "importance", "numbers, axes (L, N)", repr(importance))
+    scores = as_numbers(importance, "importance", "axes (L, N)")
     check(scores.ndim == 2, "importance", "axes (L, N)", f"shape {scores.shape}")
     check(bool(np.isfinite(scores).all()), "importance", "finite numbers", "NaN or inf")
     groups = _groups(scores.shape, group_size)
@@ -85,19 +82,18 @@ def iterative_removal_order(
         >>> iterative_removal_order(alike, (1, 2), 1).tolist()
         [[0, 0]]
     """
-    is_shape = isinstance(shape, tuple) and len(shape) == 2
-    check(is_shape, "shape", "sizes (L, N)", repr(shape))
     check_function(score, "score", "from gates (L, N) to the importance of the heads")
-    total = shape[0] * shape[1]
-    _groups(shape, group_size)
-    for count, name in ((num_removed, "num_removed"), (per_round, "per_round")):
-        fits = 0 <= count <= total and count % group_size == 0
-        what = f"a multiple of {group_size} up to the {total} heads"
-        check(fits and (count > 0 or name == "num_removed"), name, what, count)
+    _check_sizes(shape)
+    groups = _groups(shape, group_size)
+    for count, name, least in ((num_removed, "num_removed", 0), (per_round, "per_round", 1)):
+        what = f"a multiple of {group_size} up to the {groups.size // 2} heads"
+        check_size(count, name, least, what)
+        check(count <= groups.size // 2 and count % group_size == 0, name, what, count)
     order = np.zeros((0, 2), int)
     while len(order) < num_removed:
         keep = head_mask(order, len(order), shape)
-        importance = np.asarray(score(jnp.asarray(keep, jnp.float32)), np.float64)
+        scored = score(jnp.asarray(keep, jnp.float32))
+        importance = as_numbers(scored, "score", f"axes (L, N) = {shape}")
         check(importance.shape == tuple(shape), "score", f"axes (L, N) = {shape}", importance.shape)
         ranked = removal_order(importance, group_size)
         ranked = ranked[keep[ranked[:, 0], ranked[:, 1]]]
@@ -105,7 +101,7 @@ def iterative_removal_order(
     return order
 
 
-def head_mask(order: np.ndarray, num_removed: int, shape: tuple[int, int]) -> np.ndarray:
+def head_mask(order: Any, num_removed: int, shape: tuple[int, int]) -> np.ndarray:
     """Return the mask of the heads that are left after the first of an order are gone.
 
     Args:
@@ -118,57 +114,35 @@ def head_mask(order: np.ndarray, num_removed: int, shape: tuple[int, int]) -> np
         give them to :func:`~mha_book.pruning.removal.prune_model`.
 
     Raises:
-        ValueError: the order has fewer heads.
+        ValueError: the order has fewer heads, one of them twice, or one that ``shape`` has not.
 
     Example:
         >>> head_mask(np.array([[0, 1], [1, 0]]), 1, (2, 2)).tolist()
         [[True, False], [True, True]]
     """
-    check(0 <= num_removed <= len(order), "num_removed", f"from 0 to {len(order)}", num_removed)
+    _check_sizes(shape)
     listed = np.asarray(order)
-    if listed.size:
-        check_integers(listed, "order")
-        inside = listed.ndim == 2 and bool(((listed >= 0) & (listed < np.asarray(shape))).all())
-        check(inside, "order", f"axes (R, 2), numbers from 0 and below {tuple(shape)}",
-              f"{listed.reshape(-1, listed.shape[-1])[0].tolist()}, …")  # fmt: skip
+    if listed.size == 0:
+        listed = np.zeros((0, 2), int)
+    check_integers(listed, "order")
+    inside = listed.ndim == 2 and listed.shape[1] == 2
+    inside = inside and bool(((listed >= 0) & (listed < np.asarray(shape))).all())
+    what = f"axes (R, 2), numbers from 0 and below {tuple(shape)}"
+    check(inside, "order", what, f"{listed.ravel()[:2].tolist()}, …, shape {listed.shape}")
+    heads, times = np.unique(listed, axis=0, return_counts=True)
+    check(bool((times < 2).all()), "order", "each head once", f"{heads[times > 1].tolist()} again")
+    what = f"from 0 to {len(listed)}, an integer"
+    check_size(num_removed, "num_removed", 0, what)
+    check(num_removed <= len(listed), "num_removed", what, num_removed)
     keep = np.ones(shape, bool)
-    layers, heads = np.asarray(order[:num_removed], int).reshape(-1, 2).T
-    keep[layers, heads] = False
+    keep[tuple(listed[:num_removed].T)] = False
     return keep
 
 
-def rank_correlation(one: Any, other: Any) -> float:
-    """Return how far two importances put the same heads in the same order (Spearman).
-
-    The correlation of the ranks; equal values share the mean of their ranks.
-
-    Args:
-        one: any shape.
-        other: of the same shape.
-
-    Returns:
-        From -1 to 1; 0 on average for unrelated importances, with a standard deviation of
-        ``1 / sqrt(heads - 1)``.
-
-    Raises:
-        ValueError: the shapes differ, or all values of one are alike.
-
-    References:
-        Spearman, The proof and measurement of association between two things, 1904.
-
-    Example:
-        >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 99.0]))
-        1.0
-    """
-    check(np.shape(one) == np.shape(other), "other", f"shape {np.shape(one)}", np.shape(other))
-    ranks = []
-    for values, name in ((one, "one"), (other, "other")):
-        check(not np.isnan(np.asarray(values, float)).any(), name, "finite numbers", "NaN")
-        _, place, counts = np.unique(np.ravel(values), return_inverse=True, return_counts=True)
-        check(len(counts) > 1, name, "two different values or more", f"{len(counts)}")
-        ranks.append((np.cumsum(counts) - (counts + 1) / 2)[place.ravel()])
-    a, b = (rank - rank.mean() for rank in ranks)
-    return float(np.round((a @ b) / np.sqrt((a @ a) * (b @ b)), 12))
+def _check_sizes(shape: tuple[int, int]) -> None:
+    check(isinstance(shape, tuple) and len(shape) == 2, "shape", "sizes (L, N)", repr(shape))
+    for size in shape:
+        check_size(size, "shape", 0, "sizes (L, N)")
 
 
 def _groups(shape: tuple[int, ...], group_size: int) -> np.ndarray:

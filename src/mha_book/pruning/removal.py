@@ -4,6 +4,7 @@ Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``L`
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -11,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_boolean, check_floating, check_model
+from mha_book._checks import check, check_boolean, check_model, checked, widen
 from mha_book.multihead.parameters import MultiHeadParams, check_params
 
-__all__ = ["fold_gates", "mean_ablation", "prune_heads", "prune_model"]
+__all__ = ["mean_ablation", "prune_heads", "prune_model"]
 
 Model = TypeVar("Model")  # parameters of a model: what comes has the type of what went in
 
@@ -110,59 +111,28 @@ def prune_model(params: Model, keep: Array | np.ndarray, *, uneven: str = "raise
         >>> [layer.attention.w_q.shape[1] for layer in smaller.layers]
         [1, 0]
     """
-    check_model(params)
-    model: Any = params
     check_boolean(keep, "keep", "booleans, True for the heads that stay")
-    rows = np.asarray(keep)
-    what = f"a row for each of the {len(model.layers)} layers, axes (L, N)"
-    check(rows.ndim == 2 and len(rows) == len(model.layers), "keep", what, f"shape {rows.shape}")
-    layers = tuple(
-        layer._replace(attention=prune_heads(layer.attention, row, uneven=uneven))
-        for layer, row in zip(model.layers, rows, strict=True)
-    )
-    smaller: Model = model._replace(layers=layers)
-    return smaller
+    _check_rows(params, keep, "keep")
+    return _changed(params, lambda layer, row: prune_heads(layer, row, uneven=uneven), keep)
 
 
+@checked
 def fold_gates(params: Model, gates: Float[Array, "L N"]) -> Model:
-    """Return a model that does without gates what ``params`` does with them.
+    """Return a model that does without gates what ``params`` does with gates ``(L, N)``.
 
     The gate of a head becomes a factor of its output projection; the closed head is still computed.
-
-    Args:
-        params: of a model of this package: its ``layers`` have parameters ``attention``.
-        gates: ``(L, N)``, one factor for the output of each head.
-
-    Returns:
-        The model, to be run without gates.
-
-    Raises:
-        ValueError: ``gates`` has not a row for each layer.
-
-    Example:
-        >>> from mha_book.models.tiny import TinyLayer, TinyParams
-        >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
-        >>> params = TinyParams(None, None, (TinyLayer(None, layer),), None, None)
-        >>> fold_gates(params, jnp.array([[0.5, 0.0]])).layers[0].attention.w_o[..., 0].tolist()
-        [[0.5], [0.0]]
     """
-    check_model(params)
-    model: Any = params
-    check_floating(gates, "gates")
-    what = f"a row for each of the {len(model.layers)} layers, axes (L, N)"
-    fits = gates.ndim == 2 and len(gates) == len(model.layers)
-    check(fits, "gates", what, f"shape {gates.shape}")
-    layers = []
-    for layer, factors in zip(model.layers, gates, strict=True):
-        num_heads = layer.attention.w_o.shape[0]
-        what = f"one factor for each head, axes (L, N) = {(len(gates), num_heads)}"
-        check(factors.shape == (num_heads,), "gates", what, f"shape {gates.shape}")
-        w_o = layer.attention.w_o * factors[:, None, None]
-        layers.append(layer._replace(attention=layer.attention._replace(w_o=w_o)))
-    changed: Model = model._replace(layers=tuple(layers))
-    return changed
+    _check_rows(params, gates, "gates")
+
+    def fold(layer: MultiHeadParams, factors: Array) -> MultiHeadParams:
+        what = f"one factor for each head, axes (L, N) = {(len(gates), len(layer.w_o))}"
+        check(factors.shape == layer.w_o.shape[:1], "gates", what, f"shape {gates.shape}")
+        return layer._replace(w_o=layer.w_o * factors.astype(layer.w_o.dtype)[:, None, None])
+
+    return _changed(params, fold, gates)
 
 
+@checked
 def mean_ablation(
     params: Model, keep: Float[Array, "L N"], head_means: Float[Array, "L N C"]
 ) -> Model:
@@ -192,27 +162,33 @@ def mean_ablation(
         >>> without.layers[0].attention.b_o.tolist()
         [5.0, 5.0, 5.0, 5.0]
     """
+    _check_rows(params, keep, "keep")
+
+    def add_means(layer: MultiHeadParams, gates: Array, means: Array) -> MultiHeadParams:
+        what = f"axes (L, N, C) with N, C = {layer.w_o.shape[:2]}"
+        check(means.shape == layer.w_o.shape[:2], "head_means", what, f"shape {head_means.shape}")
+        factors = (widen(x) for x in (1 - gates, means, layer.w_o))
+        bias = jnp.einsum("n,nc,ncd->d", *factors)
+        bias = bias if layer.b_o is None else bias + widen(layer.b_o)
+        return layer._replace(b_o=bias.astype(layer.w_o.dtype))
+
+    return _changed(params, add_means, keep, head_means)
+
+
+def _check_rows(params: Any, array: Any, name: str) -> None:
     check_model(params)
+    what = f"a row for each of the {len(params.layers)} layers, axes (L, N)"
+    check(array.ndim == 2 and len(array) == len(params.layers), name, what, f"shape {array.shape}")
+
+
+def _changed(params: Model, change: Callable[..., MultiHeadParams], *arrays: Any) -> Model:
+    """Return the model with what ``change`` makes of each layer and its rows of the arrays."""
     model: Any = params
-    check_floating(keep, "keep")
-    check_floating(head_means, "head_means")
-    what = f"axes (L, N, C) with L, N = {keep.shape}, L = {len(model.layers)}"
-    fits = (
-        head_means.ndim == 3
-        and head_means.shape[:2] == keep.shape
-        and len(keep) == len(model.layers)
+    layers = tuple(
+        layer._replace(attention=change(layer.attention, *rows))
+        for layer, *rows in zip(model.layers, *arrays, strict=True)
     )
-    check(fits, "head_means", what, f"shape {head_means.shape}")
-    layers = []
-    for layer, gates, means in zip(model.layers, keep, head_means, strict=True):
-        of_heads = layer.attention.w_o.shape[:2]
-        what = f"axes (L, N, C) with N = {of_heads[0]}, C = {of_heads[1]}"
-        check(means.shape == of_heads, "head_means", what, f"shape {head_means.shape}")
-        added = jnp.einsum("n,nc,ncd->d", 1 - gates, means, layer.attention.w_o)
-        bias = layer.attention.b_o
-        bias = added if bias is None else bias + added
-        layers.append(layer._replace(attention=layer.attention._replace(b_o=bias)))
-    changed: Model = model._replace(layers=tuple(layers))
+    changed: Model = model._replace(layers=layers)
     return changed
 
 

@@ -1,4 +1,4 @@
-r"""Which heads can build on which, from the weights alone, and how large a head's weights are.
+r"""Which heads can build on which, from the weights alone: Q-, K- and V-composition.
 
 A head $h$ writes $x\, W_V^h W_O^h$ to the residual stream. A later head $h'$ reads it through its
 queries, keys or values; how far their subspaces meet is $\lVert W_V^h W_O^h \cdot W_Q^{h'}
@@ -14,27 +14,22 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_shape, check_type
+from mha_book._checks import check, check_shape, check_type, checked, widen
 from mha_book.multihead.grouped import repeat_kv_heads
 from mha_book.multihead.parameters import MultiHeadParams, check_params
 
-__all__ = ["BlockNorms", "Composition", "block_norms", "composition"]
+__all__ = ["composition"]
 
 
 class Composition(NamedTuple):
-    """How far the heads of a later layer can read what those of an earlier one write.
-
-    Args:
-        query: ``(N, M)``, through the later head's queries.
-        key: ``(N, M)``, through its keys.
-        value: ``(N, M)``, through its values.
-    """
+    """What ``M`` later heads can read of ``N`` earlier ones, ``(N, M)``: by Q, K and V."""
 
     query: Array
     key: Array
     value: Array
 
 
+@checked
 def composition(
     earlier: MultiHeadParams, later: MultiHeadParams, gain: Float[Array, " D"] | None = None
 ) -> Composition:
@@ -51,9 +46,6 @@ def composition(
 
     Returns:
         Three arrays ``(N, M)``, from 0 to 1; baseline $1/\sqrt{D}$, a root mean square.
-
-    Raises:
-        ValueError: the widths do not fit.
 
     References:
         Elhage et al., A mathematical framework for transformer circuits, 2021.
@@ -73,9 +65,10 @@ def composition(
     check(widths == [d_model] * 3, "later", what, f"widths {widths}")
     if gain is not None:
         check_shape(gain, "gain", (d_model,), "axes (D,) =")
-        scale = gain[:, None, None]
-        w_q, w_k, w_v = (scale * w for w in later[:3])
+        w_q, w_k, w_v = (gain[:, None, None] * w for w in later[:3])
         later = later._replace(w_q=w_q, w_k=w_k, w_v=w_v)
+    # The score is a ratio; fourth powers of entries are summed, so these are at most 1.
+    earlier, later = (MultiHeadParams(*(_scaled(w)[0] for w in p[:4])) for p in (earlier, later))
     # (N, C, C) each: the Gram matrices of a factor's columns, or of the rows of W_O.
     written = _column_gram(earlier.w_v), _row_gram(earlier.w_o)
     q, k, v, o = (*(_column_gram(w) for w in later[:3]), _row_gram(later.w_o))
@@ -92,43 +85,23 @@ def composition(
     return Composition(score(later.w_q, q, k), score(later.w_k, k, q), score(later.w_v, v, o))
 
 
-class BlockNorms(NamedTuple):
-    r"""Frobenius norms of what stands for a head in the output projection.
+def ov_norms(params: MultiHeadParams) -> Float[Array, " N"]:
+    r"""Return the Frobenius norm of each head's OV matrix, $\lVert W_V^h W_O^h \rVert$.
 
-    Args:
-        w_o: ``(N,)``, of the row block $W_O^h$.
-        w_v_w_o: ``(N,)``, of the product $W_V^h W_O^h$.
-    """
-
-    w_o: Array
-    w_v_w_o: Array
-
-
-def block_norms(params: MultiHeadParams) -> BlockNorms:
-    r"""Return how large each head's block of $W_O$ is, alone and with the values it is given.
-
-    The norm of the block alone says little of a head: with $W_V^h$ multiplied by any number and
-    $W_O^h$ divided by it the layer is the same and this norm is not. The product's norm does not
-    change.
-
-    Args:
-        params: a layer; grouped heads each count the values of their group.
-
-    Returns:
-        Two arrays ``(N,)``, 0 or more. Equal blocks, the baseline, have a share ``1/N`` each
-        of the sum of squares.
-
-    Example:
-        >>> w, w_o = jnp.ones((4, 2, 1)), jnp.array([[[3.0, 4.0]], [[0.0, 0.0]]])
-        >>> norms = block_norms(MultiHeadParams(w, w, w, w_o))
-        >>> norms.w_o.tolist(), norms.w_v_w_o.tolist()
-        ([5.0, 0.0], [10.0, 0.0])
+    The norm of the block of $W_O$ alone says little: with $W_V^h$ multiplied by any number and
+    $W_O^h$ divided by it the layer is the same.
     """
     check_params(params)
-    out = _row_gram(params.w_o)
-    values = _column_gram(repeat_kv_heads(params).w_v)
-    product = jnp.sqrt(jnp.sum(values * out, (1, 2)))
-    return BlockNorms(jnp.sqrt(jnp.trace(out, axis1=1, axis2=2)), product)
+    values, size = _scaled(repeat_kv_heads(params).w_v)
+    out, other = _scaled(params.w_o)
+    return jnp.sqrt(jnp.sum(_column_gram(values) * _row_gram(out), (1, 2))) * size * other
+
+
+def _scaled(weight: Array) -> tuple[Array, Array]:
+    """Return a weight over its largest entry, in float32 or wider, and that entry."""
+    weight = widen(weight)
+    largest = jnp.max(jnp.abs(weight), initial=jnp.finfo(weight.dtype).tiny)
+    return weight / largest, largest
 
 
 def _column_gram(weight: Array) -> Array:

@@ -20,31 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from mha_book._checks import (
-    check,
-    check_boolean,
-    check_floating,
-    check_integers,
-    check_size,
-    check_type,
-)
+from mha_book._checks import check, check_size, check_type, checked, widen
 from mha_book.masks import Mask
 
 __all__ = [
     "Pattern",
     "at_offset",
-    "check_pairs",
-    "distance",
-    "in_window",
     "mean_score",
-    "normalized_entropy",
-    "offsets",
-    "on_duplicate_token",
-    "on_first_token",
-    "on_induction_target",
     "on_keys",
     "on_target",
-    "uniform_weights",
+    "prefix_matching",
     "visible_pairs",
 ]
 
@@ -96,89 +81,47 @@ def visible_pairs(
     return jnp.broadcast_to(pairs, shape)[:, 0]
 
 
+@checked
 def on_target(visible: Bool[Array, "B T S"], target: Bool[Array, "#B #T #S"]) -> Pattern:
     """Return the mean attention on target keys: from 0 to 1, a share.
 
-    Args:
-        visible: ``(B, T, S)``.
-        target: ``(B, T, S)``, each axis equal or 1.
-
-    Returns:
-        The pattern; a row counts if it sees a target and another key.
-
-    Raises:
-        ValueError: an argument is not boolean, or the axes do not fit.
+    A row counts if it sees a target and another key. Each axis of ``target`` is that of ``visible``
+    or 1.
 
     Example:
         >>> pattern = on_target(jnp.ones((1, 1, 2), bool), jnp.array([[[True, False]]]))
         >>> pattern.score.tolist(), pattern.counted.tolist()
         ([[[1.0, 0.0]]], [[True]])
     """
-    for array, name in ((visible, "visible"), (target, "target")):
-        check_pairs(array, name)
-    fits = all(got in (1, size) for got, size in zip(target.shape, visible.shape, strict=True))
-    what = f"axes (B, T, S) = {tuple(visible.shape)}, each equal or 1"
-    check(fits, "target", what, f"shape {target.shape}")
-    target = jnp.broadcast_to(target, visible.shape)
     hit = visible & target
     return Pattern(hit.astype(jnp.float32), hit.any(-1) & (visible & ~target).any(-1))
 
 
-def distance(visible: Bool[Array, "B T S"]) -> Pattern:
-    r"""Return the mean distance attended over, $\sum_j A^{ij} |i - j|$.
-
-    Args:
-        visible: ``(B, T, S)``.
-
-    Returns:
-        A number of tokens, from 0 to the greatest visible distance; baseline of a causal row:
-        ``i / 2``. Rows that see one key do not count.
-
-    Example:
-        >>> distance(jnp.ones((1, 1, 3), bool)).score.tolist()
-        [[[0.0, 1.0, 2.0]]]
-    """
-    check_pairs(visible)
-    score = jnp.where(visible, jnp.abs(offsets(visible)).astype(jnp.float32)[None], 0.0)
-    return Pattern(score, visible.sum(-1) > 1)
-
-
+@checked
 def offsets(visible: Bool[Array, "B T S"]) -> Int[Array, "T S"]:
-    """Return how far each key stands after each query, $j - i$.
-
-    Args:
-        visible: ``(B, T, S)``, of which only the sizes are used.
-
-    Returns:
-        ``(T, S)``.
-
-    Example:
-        >>> offsets(jnp.ones((1, 2, 2), bool)).tolist()
-        [[0, 1], [-1, 0]]
-    """
-    check_pairs(visible)
+    """Return how far each key stands after each query, $j - i$."""
     queries, keys = visible.shape[1:]
     return jnp.arange(keys)[None, :] - jnp.arange(queries)[:, None]
 
 
+@checked
 def uniform_weights(visible: Bool[Array, "B T S"]) -> Float[Array, "B 1 T S"]:
-    """Return uniform attention: the same weight on every visible key.
-
-    Args:
-        visible: ``(B, T, S)``.
-
-    Returns:
-        ``(B, 1, T, S)``; rows that see nothing are zero.
-
-    Example:
-        >>> uniform_weights(jnp.array([[[True, True, False]]])).tolist()
-        [[[[0.5, 0.5, 0.0]]]]
-    """
-    check_pairs(visible)
+    """Return the same weight on every visible key; rows that see nothing are zero."""
     count = jnp.maximum(visible.sum(-1, keepdims=True), 1)
     return (visible.astype(jnp.float32) / count.astype(jnp.float32))[:, None]
 
 
+@checked
+def distance(visible: Bool[Array, "B T S"]) -> Pattern:
+    r"""Return the mean distance attended over, $\sum_j A^{ij} |i - j|$, in tokens.
+
+    The baseline of a causal row is ``i / 2``. Rows that see one key do not count.
+    """
+    score = jnp.where(visible, jnp.abs(offsets(visible)).astype(jnp.float32)[None], 0.0)
+    return Pattern(score, visible.sum(-1) > 1)
+
+
+@checked
 def at_offset(visible: Bool[Array, "B T S"], offset: int) -> Pattern:
     """Return the attention on the key ``offset`` places after the query: -1 previous, 0 itself.
 
@@ -198,27 +141,13 @@ def at_offset(visible: Bool[Array, "B T S"], offset: int) -> Pattern:
     return on_target(visible, (offsets(visible) == offset)[None])
 
 
+@checked
 def on_first_token(visible: Bool[Array, "B T S"]) -> Pattern:
-    """Return the attention on the first key, the usual attention sink.
-
-    Args:
-        visible: ``(B, T, S)``.
-
-    Returns:
-        A share, 0 to 1; baseline of a causal head: the mean of ``1 / (i + 1)`` from the second
-        row on.
-
-    References:
-        Xiao et al., Efficient streaming language models with attention sinks, 2024.
-
-    Example:
-        >>> on_first_token(jnp.ones((1, 1, 3), bool)).score.tolist()
-        [[[1.0, 0.0, 0.0]]]
-    """
-    check_pairs(visible)
+    """Return the attention on the first key, the usual attention sink (Xiao et al., 2024)."""
     return on_target(visible, (jnp.arange(visible.shape[2]) == 0)[None, None])
 
 
+@checked
 def on_keys(visible: Bool[Array, "B T S"], keys: Bool[Array, "B S"]) -> Pattern:
     """Return the attention on chosen keys: special tokens, punctuation, a part of speech.
 
@@ -229,91 +158,52 @@ def on_keys(visible: Bool[Array, "B T S"], keys: Bool[Array, "B S"]) -> Pattern:
     Returns:
         A share, 0 to 1; the baseline is the mean share of these keys among the visible.
 
-    Raises:
-        ValueError: ``keys`` are not boolean or have other axes.
-
     Example:
         >>> on_keys(jnp.ones((1, 1, 2), bool), jnp.array([[False, True]])).score.tolist()
         [[[0.0, 1.0]]]
     """
-    check_pairs(visible)
-    check_boolean(keys, "keys", "booleans, True for the keys that are meant")
-    wanted = visible.shape[0], visible.shape[2]
-    check(keys.shape == wanted, "keys", f"axes (B, S) = {wanted}", keys.shape)
     return on_target(visible, keys[:, None, :])
 
 
+@checked
 def in_window(visible: Bool[Array, "B T S"], width: int) -> Pattern:
     """Return the attention on keys at most ``width`` places away, the query's own included.
 
-    Args:
-        visible: ``(B, T, S)``.
-        width: 0 or more.
-
-    Returns:
-        A share, 0 to 1; a row that sees nothing beyond the window does not count.
-
-    Raises:
-        ValueError: ``width`` is negative.
-
-    Example:
-        >>> in_window(jnp.ones((1, 1, 3), bool), 1).score.tolist()
-        [[[1.0, 1.0, 0.0]]]
+    A row that sees nothing beyond the window does not count.
     """
-    is_number = isinstance(width, (int, float, np.number)) and not isinstance(width, bool)
-    check(bool(is_number and width >= 0), "width", "0 or more", repr(width))
+    check_size(width, "width", 0, "an integer of 0 or more")
     return on_target(visible, (jnp.abs(offsets(visible)) <= width)[None])
 
 
+@checked
 def on_duplicate_token(visible: Bool[Array, "B T T"], token_ids: Int[Array, "B T"]) -> Pattern:
-    """Return the attention on duplicates: other occurrences of the query's own token.
+    """Return the attention on other occurrences of the query's own token (Wang et al., 2022).
 
-    Args:
-        visible: ``(B, T, T)``.
-        token_ids: ``(B, T)``.
-
-    Returns:
-        A share, 0 to 1; rows without another visible occurrence do not count.
-
-    Raises:
-        ValueError: the tokens are no integers or their axes do not fit.
-
-    References:
-        Wang et al., Interpretability in the wild, 2022, section 3.
-
-    Example:
-        >>> on_duplicate_token(jnp.ones((1, 2, 2), bool), jnp.array([[5, 5]])).score.tolist()
-        [[[0.0, 1.0], [1.0, 0.0]]]
+    Rows without another visible occurrence do not count.
     """
-    _check_tokens(token_ids, visible)
     same = token_ids[:, :, None] == token_ids[:, None, :]
     return on_target(visible, same & (offsets(visible) != 0)[None])
 
 
-def on_induction_target(visible: Bool[Array, "B T T"], token_ids: Int[Array, "B T"]) -> Pattern:
-    """Return the attention on keys that follow another occurrence of the query's token (induction).
+@checked
+def prefix_matching(visible: Bool[Array, "B T T"], token_ids: Int[Array, "B T"]) -> Pattern:
+    """Return the prefix-matching score of induction heads: attention on what followed the token.
 
-    Args:
-        visible: ``(B, T, T)``.
-        token_ids: ``(B, T)``.
+    A target is a key that comes right after another occurrence of the query's token.
 
     Returns:
         A share, 0 to 1. The query's own successor is no target; rows without a target do not count:
         of a sequence repeated once, those of the second copy count.
-
-    Raises:
-        ValueError: the tokens are no integers or their axes do not fit.
 
     References:
         Olsson et al., In-context learning and induction heads, 2022.
 
     Example:
         >>> from mha_book import causal
-        >>> pattern = on_induction_target(visible_pairs(causal(), 1, 4), jnp.array([[7, 8, 9, 7]]))
+        >>> pattern = prefix_matching(visible_pairs(causal(), 1, 4), jnp.array([[7, 8, 9, 7]]))
         >>> pattern.score[0, 3].tolist()
         [0.0, 1.0, 0.0, 0.0]
     """
-    _check_tokens(token_ids, visible)
     before = jnp.pad(token_ids[:, :-1], ((0, 0), (1, 0)))  # (B, T): the token before each key
     follows = token_ids[:, :, None] == before[:, None, :]
     offset = offsets(visible)
@@ -321,83 +211,49 @@ def on_induction_target(visible: Bool[Array, "B T T"], token_ids: Int[Array, "B 
     return on_target(visible, follows & ((offset != 1) & has_one_before)[None])
 
 
+@checked
 def normalized_entropy(
     weights: Float[Array, "B N T S"], visible: Bool[Array, "B T S"]
 ) -> tuple[Float[Array, "B N T"], Bool[Array, "B T"]]:
     r"""Return the entropy of each row over the greatest it can have, $-\sum_j A \log A / \log n_i$.
 
-    Args:
-        weights: ``(B, N, T, S)``.
-        visible: ``(B, T, S)``.
-
     Returns:
         ``(B, N, T)``, from 0 (one key alone) to 1, the baseline (all visible keys alike), and the
         rows that count, ``(B, T)``: those that see two keys or more. Others are 0.
-
-    Raises:
-        ValueError: the axes do not fit.
-
-    Example:
-        >>> visible = jnp.ones((1, 1, 4), bool)
-        >>> normalized_entropy(uniform_weights(visible), visible)[0].round(3).tolist()
-        [[[1.0]]]
     """
-    check_pairs(visible)
-    _check_weights(weights, visible.shape)
     count = visible.sum(-1)  # (B, T)
     counted = count > 1
-    entropy = -jnp.sum(jnp.where(weights > 0, weights * jnp.log(_positive(weights)), 0.0), -1)
-    greatest = jnp.log(jnp.where(counted, count, 2).astype(weights.dtype))[:, None]
+    entropy = entropy_terms(weights).sum(-1)
+    greatest = jnp.log(jnp.where(counted, count, 2).astype(entropy.dtype))[:, None]
     return jnp.where(counted[:, None], entropy / greatest, 0.0), counted
 
 
+@checked
 def mean_score(weights: Float[Array, "B N T S"], pattern: Pattern) -> Float[Array, " N"]:
     """Return a measure of each head: the mean over all counted rows of all texts.
 
     Args:
-        weights: ``(B, N, T, S)``.
+        weights: ``(B, N, T, S)``; half precision is summed up in float32.
         pattern: what is measured.
 
     Returns:
-        ``(N,)``; NaN where no row counts.
-
-    Raises:
-        ValueError: the axes do not fit.
+        ``(N,)``, float32 or wider; NaN where no row counts.
 
     Example:
         >>> visible = jnp.ones((1, 4, 4), bool)
-        >>> mean_score(uniform_weights(visible), distance(visible)).tolist()
-        [1.25]
+        >>> mean_score(uniform_weights(visible), at_offset(visible, 0)).tolist()
+        [0.25]
     """
     check_type(pattern, "pattern", Pattern, "as on_target gives one")
-    _check_weights(weights, pattern.score.shape)
-    rows = jnp.where(pattern.counted[..., None], pattern.score, 0.0).astype(weights.dtype)
-    total = jnp.einsum("bnts,bts->n", weights, rows)
-    return total / pattern.counted.sum().astype(weights.dtype)
+    pairs = (weights.shape[0], *weights.shape[2:])
+    check(pattern.score.shape == pairs, "pattern", f"axes (B, T, S) = {pairs}", pattern.score.shape)
+    counted = pattern.counted[:, None, :, None]
+    of_rows = widen(jnp.where(counted, weights, 0))
+    total = jnp.einsum("bnts,bts->n", of_rows, pattern.score.astype(of_rows.dtype))
+    return total / pattern.counted.sum().astype(of_rows.dtype)
 
 
-def check_pairs(visible: Array, name: str = "visible") -> None:
-    """Raise unless ``visible`` is an array of booleans with axes ``(B, T, S)``."""
-    check_boolean(visible, name, "booleans, as visible_pairs gives them")
-    check(visible.ndim == 3, name, "axes (B, T, S), that is rank 3", f"shape {visible.shape}")
-
-
-def _positive(x: Array) -> Array:
-    return jnp.where(x > 0, x, 1.0)
-
-
-def _check_weights(weights: Array, pairs: tuple[int, ...]) -> None:
-    check_floating(weights, "weights")
-    got = tuple(weights.shape)
-    fits = len(got) == 4 and (got[0], *got[2:]) == tuple(pairs)
-    what = f"axes (B, N, T, S) = ({pairs[0]}, N, {pairs[1]}, {pairs[2]})"
-    check(fits, "weights", what, f"shape {got}")
-
-
-def _check_tokens(token_ids: Array, visible: Array) -> None:
-    check_integers(token_ids, "token_ids")
-    check_pairs(visible)
-    wanted = visible.shape[:2]
-    is_square = visible.shape[1] == visible.shape[2]
-    check(is_square, "visible", "axes (B, T, T): self-attention", f"shape {visible.shape}")
-    check(token_ids.shape == wanted, "token_ids", f"axes (B, T) = {wanted}", token_ids.shape)
+def entropy_terms(weights: Float[Array, "*axes"]) -> Float[Array, "*axes"]:
+    r"""Return $-A \log A$, with its limit 0 at 0, in float32 or wider."""
+    weights = widen(weights)
+    return -weights * jnp.log(jnp.where(weights == 0, 1, weights))

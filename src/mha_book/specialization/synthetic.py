@@ -20,19 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
-from mha_book._checks import as_key, check, check_integers, check_rank, check_size, check_type
+from mha_book._checks import as_key, check, check_size, check_type, checked
 from mha_book.specialization.patterns import Pattern, offsets, on_target
 
-__all__ = [
-    "ProbeTask",
-    "Probes",
-    "copied_positions",
-    "probe_patterns",
-    "probe_sequences",
-    "repeated_tokens",
-]
+__all__ = ["repeated_tokens"]
 
 
+@checked
 def repeated_tokens(
     rng_key: Key[Array, ""],
     batch: int,
@@ -45,7 +39,7 @@ def repeated_tokens(
     """Return random tokens, no two alike within a period, that are then repeated.
 
     On such a sequence an induction head has exactly one target for each row of the second copy, see
-    :func:`~mha_book.specialization.patterns.on_induction_target`. Of a model without such heads the
+    :func:`~mha_book.specialization.patterns.prefix_matching`. Of a model without such heads the
     loss there is that of the first copy.
 
     Args:
@@ -57,7 +51,7 @@ def repeated_tokens(
         first_id: the token that begins every sequence; None for none.
 
     Returns:
-        ``(B, T)`` with ``T = copies · P``, one more with ``first_id``.
+        ``(B, T)`` with ``T = copies · P``, one more with ``first_id``; int32 or wider.
 
     Raises:
         ValueError: the vocabulary is too small or no integers, or there are fewer than 2 copies.
@@ -70,52 +64,38 @@ def repeated_tokens(
         >>> ids.shape, bool((ids[:, 1:4] == ids[:, 4:]).all())
         ((1, 7), True)
     """
-    check_integers(vocabulary, "vocabulary")
-    check(vocabulary.ndim == 1, "vocabulary", "axes (V,)", f"shape {vocabulary.shape}")
     size = vocabulary.shape[0]
-    is_count = isinstance(period, int) and 0 < period <= size
-    check(is_count, "period", f"from 1 to the {size} tokens of the vocabulary", repr(period))
+    _check_period(period, size, "tokens of the vocabulary")
     check_size(copies, "copies", 2)
     check_size(batch, "batch")
-    if first_id is not None:
-        limits = jnp.iinfo(vocabulary.dtype)
-        what = f"an integer of {vocabulary.dtype}, the dtype of vocabulary, or None"
-        check_size(first_id, "first_id", limits.min, what)
-        check(first_id <= limits.max, "first_id", what, first_id)
     rng_key = as_key(rng_key)
     keys = jax.random.split(rng_key, batch)
     drawn = jax.vmap(lambda key: jax.random.permutation(key, vocabulary)[:period])(keys)  # (B, P)
-    ids = jnp.tile(drawn, (1, copies))
+    ids = jnp.tile(drawn if drawn.dtype.itemsize >= 4 else drawn.astype(jnp.int32), (1, copies))
     if first_id is None:
         return ids
+    what = f"a non-negative integer of {ids.dtype}, or None"
+    check_size(first_id, "first_id", 0, what)
+    check(first_id <= jnp.iinfo(ids.dtype).max, "first_id", what, first_id)
     return jnp.concatenate([jnp.full((batch, 1), first_id, ids.dtype), ids], axis=1)
 
 
+@checked
 def copied_positions(token_ids: Int[Array, "B T"], period: int) -> Bool[Array, "B T"]:
     """Return which tokens of a repeated sequence can be predicted by copying.
 
-    Args:
-        token_ids: ``(B, T)``, what :func:`repeated_tokens` gave.
-        period: ``P``.
-
-    Returns:
-        ``(B, T)``: True for a token whose own and whose predecessor's stand ``P`` places before
-        too. Each first token of a copy is left out: its predecessor is another than the first time.
-
-    Raises:
-        ValueError: the tokens have not two axes.
-
-    Example:
-        >>> copied_positions(jnp.array([[0, 5, 6, 5, 6]]), 2).tolist()
-        [[False, False, False, False, True]]
+    These are the tokens that stand, after the same predecessor, ``P`` places before too: the first
+    token of each copy is left out, as another comes before it the first time.
     """
-    check_integers(token_ids, "token_ids")
-    check(token_ids.ndim == 2, "token_ids", "axes (B, T)", f"shape {token_ids.shape}")
-    length = token_ids.shape[1]
-    is_count = isinstance(period, int) and 0 < period <= length
-    check(is_count, "period", f"from 1 to the {length} tokens of a sequence", repr(period))
+    _check_period(period, token_ids.shape[1], "tokens of a sequence")
     same = jnp.pad(token_ids[:, period:] == token_ids[:, :-period], ((0, 0), (period, 0)))
     return same & jnp.pad(same[:, :-1], ((0, 0), (1, 0)))
+
+
+def _check_period(period: int, most: int, whose: str) -> None:
+    what = f"from 1 to the {most} {whose}, an integer"
+    check_size(period, "period", 1, what)
+    check(period <= most, "period", what, period)
 
 
 class ProbeTask(NamedTuple):
@@ -171,13 +151,10 @@ class ProbeTask(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """A batch of sequences, and what their probes are answered from.
+    """Sequences ``(B, T)``, and what their probes are answered from, ``(B, R)`` each.
 
-    Args:
-        tokens: ``(B, T)``.
-        near: ``(B, R)``, the symbol of the item before each probe; 0 where none is asked for.
-        far: ``(B, R)``, the symbol of the color named.
-        source: ``(B, R)``, the position of the item with that color.
+    These are the symbol of the item before a probe (0 where none is asked for), the symbol of the
+    color named, and the position of the item with that color.
     """
 
     tokens: Array
@@ -190,21 +167,6 @@ def probe_sequences(rng_key: Key[Array, ""], task: ProbeTask, batch: int) -> Pro
     """Draw sequences: colors without repetition, everything else evenly and independently.
 
     The color named is that of one of the items before the one that stands before the probe.
-
-    Args:
-        rng_key: PRNG key.
-        task: how they are made.
-        batch: ``B``.
-
-    Returns:
-        The sequences.
-
-    Raises:
-        ValueError: there are more items than colors, or no item before the first probe.
-
-    Example:
-        >>> probe_sequences(jax.random.key(0), ProbeTask(), 2).tokens.shape
-        (2, 22)
     """
     check_type(task, "task", ProbeTask)
     rng_key = as_key(rng_key)
@@ -235,32 +197,17 @@ def probe_sequences(rng_key: Key[Array, ""], task: ProbeTask, batch: int) -> Pro
     return Probes(tokens, near, far, jnp.where(chosen < task.before, chosen, in_block))
 
 
+@checked
 def probe_patterns(
     task: ProbeTask, drawn: Probes, visible: Bool[Array, "B T T"]
 ) -> tuple[Pattern, Pattern]:
     """Return the two roles at the probes: attention on the item before, and on the color named.
 
-    Args:
-        task: how the sequences are made.
-        drawn: the sequences.
-        visible: ``(B, T, T)``; the last token of the sequences may be left out.
-
-    Returns:
-        Two shares, 0 to 1; the baseline of both, in a causal head, is the mean of
-        ``1 / (i + 1)`` over the positions of the probes.
-
-    Example:
-        >>> from mha_book import causal
-        >>> from mha_book.specialization.patterns import visible_pairs
-        >>> task = ProbeTask()
-        >>> drawn = probe_sequences(jax.random.key(0), task, 3)
-        >>> place, content = probe_patterns(task, drawn, visible_pairs(causal(), 3, task.length))
-        >>> int(place.counted.sum()), int(content.counted.sum())
-        (18, 18)
+    The baseline of both, in a causal head, is the mean of ``1 / (i + 1)`` over the positions of the
+    probes. The last token of the sequences may be left out.
     """
     check_type(task, "task", ProbeTask)
     check_type(drawn, "drawn", Probes, "what probe_sequences gave")
-    check_rank(visible, "visible", "(B, T, T)", 3)
     rows, length = task.rows, visible.shape[-1]
     is_probe = jnp.zeros((length, 1), bool).at[rows].set(True)
     before = ((offsets(visible) == -1) & is_probe)[None]

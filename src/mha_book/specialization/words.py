@@ -13,24 +13,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from mha_book._checks import check, check_integers
+from mha_book._checks import check, check_flag, check_size, checked
 
-__all__ = ["join_words", "most_attended", "word_ids", "word_weights"]
+__all__ = ["word_ids", "word_weights"]
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Return a sentence of words, with no space before a full stop or a comma.
-
-    Args:
-        words: full stops and commas are words of their own.
-
-    Returns:
-        The text.
-
-    Example:
-        >>> join_words(["Now", ",", "the", "bell", "rings", "."])
-        'Now, the bell rings.'
-    """
+    """Return a sentence of words, with no space before the words "." and ","."""
     check(not isinstance(words, str), "words", "a list of words", repr(words))
     return " ".join(words).replace(" .", ".").replace(" ,", ",")
 
@@ -40,13 +29,11 @@ def word_ids(model: Any, words: Sequence[str]) -> Int[np.ndarray, " T"]:
 
     Args:
         model: a loaded model with a tokenizer.
-        words: as for :func:`join_words`.
+        words: as for ``join_words``.
 
     Returns:
         ``(T,)``, numbers of words; -1 for special tokens.
 
-    Raises:
-        ValueError: a word has no token.
     """
     text, ends, at = join_words(words), [], 0
     for word in words:
@@ -59,6 +46,7 @@ def word_ids(model: Any, words: Sequence[str]) -> Int[np.ndarray, " T"]:
     return np.array(owner)
 
 
+@checked
 def word_weights(
     weights: Float[Any, "*heads T T"], owner: Int[np.ndarray, " T"]
 ) -> Float[np.ndarray, "*heads W W"]:
@@ -71,9 +59,6 @@ def word_weights(
     Returns:
         ``(…, W, W)``; rows add up to 1 less what goes to special tokens.
 
-    Raises:
-        ValueError: the axes do not fit.
-
     References:
         Clark et al., What does BERT look at?, 2019, section 4.1.
 
@@ -82,43 +67,26 @@ def word_weights(
         >>> word_weights(weights, np.array([-1, 0, 0])).round(2).tolist()
         [[0.65]]
     """
-    check_integers(owner, "owner")
     check(bool((owner >= 0).any()), "owner", "at least one word", owner.tolist())
-    length = owner.shape[0]
-    fits = np.ndim(weights) >= 2 and np.shape(weights)[-2:] == (length, length)
-    check(fits, "weights", f"axes (…, T, T), T = {length}", f"shape {np.shape(weights)}")
     member = (owner[:, None] == np.arange(owner.max() + 1)).astype(float)  # (T, W)
     means: np.ndarray = np.swapaxes(member / member.sum(0), 0, 1)
     between: np.ndarray = means @ np.asarray(weights, float) @ member
     return between
 
 
+@checked
 def most_attended(
     between: Float[np.ndarray, "*heads W W"], word: int, *, is_causal: bool
 ) -> Int[np.ndarray, "*heads"]:
-    """Return which other word has most attention from a word, for every head.
+    """Return which other word, before it if ``is_causal``, has most attention from number ``word``.
 
-    Args:
-        between: ``(…, W, W)``, from :func:`word_weights`.
-        word: the number of the query.
-        is_causal: whether only words before it can be meant.
-
-    Returns:
-        ``(…)``, numbers of words.
-
-    Raises:
-        ValueError: there is no other word to choose.
-
-    Example:
-        >>> between = np.array([[0.0, 0.0, 0.0], [0.1, 0.9, 0.0], [0.4, 0.5, 0.1]])
-        >>> int(most_attended(between, 2, is_causal=True))
-        1
+    Of every head; ``between`` is what :func:`word_weights` returned.
     """
+    check_flag(is_causal, "is_causal")
     number = between.shape[-1]
-    others = word if is_causal else number - 1
-    is_number = isinstance(word, (int, np.integer)) and not isinstance(word, bool)
-    check(is_number, "word", "the number of one that sees another", repr(word))
-    check(0 <= word < number and others > 0, "word", "one that sees another", word)
+    what = "the number of one that sees another"
+    check_size(word, "word", int(is_causal), what)
+    check(word < number > 1, "word", what, word)
     row = between[..., word, :].copy()
     row[..., word] = -1.0
     if is_causal:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.pruning.hard_concrete import BETA, GAMMA, ZETA, nonzero_probability, sample_gates
+from mha_book.pruning.hard_concrete import BETA, GAMMA, ZETA, HardConcrete
 from tests.book.equations import executed, tested
 
 
@@ -29,7 +29,7 @@ def hard_concrete(rng, altered):
     key = jax.random.key(3)
     noise = np.asarray(jax.random.logistic(key, log_alpha.shape), np.float64)
     u = 1 / (1 + np.exp(-noise))
-    drawn = sample_gates(key, jnp.asarray(log_alpha))
+    drawn = HardConcrete(jnp.asarray(log_alpha)).sample(key)
     return drawn, gates_of(u, log_alpha, -1 if altered else 1)
 
 
@@ -43,7 +43,8 @@ def open_gates(rng, altered):
     log_alpha = rng.normal(size=3).astype(np.float32)
     u = (np.arange(100_000) + 0.5) / 100_000  # every draw equally often
     shares = np.array([(gates_of(u, x) > 0).mean() for x in log_alpha])
-    return nonzero_probability(jnp.asarray(-log_alpha if altered else log_alpha)), shares
+    gates = HardConcrete(jnp.asarray(-log_alpha if altered else log_alpha))
+    return gates.open_probability(), shares
 
 
 @executed("prune-amdahl")

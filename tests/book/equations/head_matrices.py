@@ -55,7 +55,7 @@ def mixing(rng):
 def row_norms(rng):
     w_v, w_o = rng.normal(size=(N, D, C)), rng.normal(size=(N, C, D))
     params = MultiHeadParams(*(jnp.asarray(np.moveaxis(w_v, 0, 1)),) * 3, jnp.asarray(w_o))
-    whole = np.square(composition.block_norms(params).w_v_w_o)
+    whole = np.square(composition.ov_norms(params))
     products = w_v @ w_o
     rows = np.square(products).sum(1)
     np.testing.assert_allclose(rows.sum(1), whole, rtol=1e-5)

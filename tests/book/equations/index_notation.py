@@ -20,30 +20,6 @@ def product(rng):
     return {"W": w, "x": x}, {"y": w @ x}
 
 
-@executed("index-inner")
-def inner(rng):
-    x, y = rng.normal(size=(2, 5))
-    return {"x": x, "y": y}, {"s": x @ y}
-
-
-@executed("index-outer")
-def outer(rng):
-    x, y = rng.normal(size=3), rng.normal(size=5)
-    return {"x": x, "y": y}, {"Z": np.outer(x, y)}
-
-
-@executed("index-elementwise")
-def elementwise(rng):
-    x, y = rng.normal(size=(2, 5))
-    return {"x": x, "y": y}, {"z": x * y}
-
-
-@executed("index-batched")
-def batched(rng):
-    u, w = rng.normal(size=(2, 3, 7)), rng.normal(size=(2, 7, 5))
-    return {"U": u, "W": w}, {"Z": u @ w}
-
-
 def layer(rng, **options):
     """The layer's arrays as the page has them, and what the package computes."""
     params = init_multi_head(jax.random.key(3), D, N, head_dim=H, value_dim=C, **options)

@@ -7,7 +7,7 @@ import numpy as np
 from mha_book import MultiHeadParams, multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.models.minilm import mean_pool
 from mha_book.pruning.importance import normalize_layers
-from mha_book.specialization.composition import block_norms
+from mha_book.specialization.composition import ov_norms
 from tests.book.equations import executed, tested
 
 T, N, H, C, D, L = 7, 5, 3, 2, 11, 13  # positions, heads, widths, layers
@@ -74,7 +74,7 @@ def layers(rng):
 def norm(rng):
     params, _, _ = layer(rng)
     heads_first = jnp.swapaxes(params.w_v, 0, 1)
-    return {"W_V": heads_first, "W_O": params.w_o}, {"imp": block_norms(params).w_v_w_o}
+    return {"W_V": heads_first, "W_O": params.w_o}, {"imp": ov_norms(params)}
 
 
 @tested(

@@ -1,19 +1,8 @@
-"""The executed equations of the chapter on what the scale buys."""
+"""The executed equations of the chapter on the scale."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tests.book.equations import executed
-
-T, S = 3, 5
-
-
-@executed("sdpa-sensitivity")
-def sensitivity(rng):
-    s = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
-    slopes = jax.jacobian(jax.nn.softmax)(s)  # (T, S, T, S)
-    return {"A": jax.nn.softmax(s), "dA_dS": slopes}, {}
 
 
 @executed("sdpa-aligned")

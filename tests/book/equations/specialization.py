@@ -41,7 +41,7 @@ def null(rng):
     rows = pattern.counted[0].astype(float)
     sums = measures.add_texts(measures.measure_heads([even], seen(), {"x": pattern}))["x"]
     given = {"A_0": even[0, 0], "chi": rows, "s": pattern.score[0]}
-    return given, {"mu_0": float(measures.baseline_mean(sums))}
+    return given, {"mu_0": float(sums.baseline_mean)}
 
 
 @executed("spec-excess")
@@ -49,7 +49,7 @@ def above_chance(rng):
     total, rows, even = rng.uniform(2, 9, size=(1, N)), 11.0, 2.5
     sums = measures.MeasureSums(jnp.asarray(total), jnp.array(even), jnp.array(rows))
     given = {"mu": total[0] / rows, "mu_0": even / rows}
-    return given, {"kappa": measures.above_chance(sums)[0]}
+    return given, {"kappa": sums.above_chance[0]}
 
 
 @executed("spec-entropy")
