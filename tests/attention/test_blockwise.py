@@ -36,7 +36,7 @@ MASKS = {
     "segments": causal(3)
     & segments(
         jnp.asarray(np.repeat([[0, 1, 2], [5, 3, 3]], [9, 9, 5], axis=1)),
-        jnp.asarray(np.repeat([[0, 1, 7], [3, 5, 4]], [12, 12, 5], axis=1)),
+        jnp.asarray(np.tile([[0, 1, 7], [3, 5, 4]], 10)[:, :S]),
     ),
     "array": array_mask(jnp.asarray(np.random.default_rng(3).random((B, N, T, S)) < 0.5)),
 }

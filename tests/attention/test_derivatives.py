@@ -72,6 +72,14 @@ def test_forward_mode_asks_neither() -> None:
 
 
 @pytest.mark.loose_promotion
+@pytest.mark.parametrize("twice", [jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))])
+def test_second_derivatives_are_those_of_the_reference(twice: Callable[..., Any]) -> None:
+    """The loop as written has no reverse of its own."""
+    np.testing.assert_allclose(twice(total)(X), twice(plain)(X), rtol=1e-5, atol=1e-6)
+    assert "reference" in calls
+
+
+@pytest.mark.loose_promotion
 def test_integers_have_no_gradient() -> None:
     gradient = jax.grad(lambda x, n: function(x, n).sum(), (0, 1), allow_int=True)(X, COUNTS)
     assert gradient[1].dtype == jax.dtypes.float0
