@@ -7,6 +7,7 @@ import nbformat
 import pytest
 
 from tests.book import gates
+from tests.book.extensions import tool
 
 CHAPTERS = gates.chapters()
 
