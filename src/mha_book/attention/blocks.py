@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Int
 from mha_book.attention.operands import Operands
 from mha_book.masks import Mask, zero_unattended
 
-__all__ = ["block_sizes"]
+__all__: list[str] = []
 
 State = TypeVar("State")
 _Array = Array | np.ndarray  # of NumPy where it is known while a call is traced
