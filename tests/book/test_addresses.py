@@ -52,6 +52,7 @@ def test_what_stands_what_moved_by_label_and_what_is_in_the_map_are_alive():
         ({"hail": []}, {}, "hail: gone"),
         ({"rain": ["frost"]}, {"rain": {"frost": "snow#warm"}}, "moved to snow#warm, which is not"),
         ({"rain": ["frost"]}, {"rain": {"frost": "fog"}}, "moved to fog, which is not there"),
+        ({"hail": ["claim-c01"]}, {"hail": {"claim-c01": "fog"}}, "moved to fog, which is not"),
     ],
 )
 def test_a_dead_address_is_found(old, moved, problem):
