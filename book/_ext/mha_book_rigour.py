@@ -73,7 +73,7 @@ def _feeders(body: list[ast.stmt], defined: dict[str, ast.AST]) -> Iterator[tupl
     A label stands in ``@executed("label")``, or is the first argument of a call, on the level of
     the file, of a function that registers what it is given.
     """
-    helpers = set()
+    helpers = {"fed"}
     for name, node in defined.items():
         for inner in ast.walk(node):
             for mark in getattr(inner, "decorator_list", ()):
