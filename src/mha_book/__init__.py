@@ -45,4 +45,4 @@ __all__ = [
     "unfuse",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
