@@ -9,7 +9,15 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.harness import compiled
-from mha_book import array_mask, attend, causal, init_multi_head, multi_head_attention, padding
+from mha_book import (
+    array_mask,
+    attend,
+    causal,
+    init_multi_head,
+    multi_head_attention,
+    padding,
+    segments,
+)
 from mha_book.attention.blockwise import blockwise_attention
 from mha_book.attention.flash import flash_attention
 from mha_book.attention.operands import prepare
@@ -57,6 +65,25 @@ def test_lengths_reach_the_kernel_as_segments() -> None:
     batched = [((2, *shape), dtype) for shape, dtype in (QUERY, KEY, KEY)]
     program = compiled.compile_for(call, *batched, ((2,), "int32"))
     assert compiled.kernels(program) == {"splash_mha_fwd_segmented_no_residuals": 1}
+    assert compiled.memory(program).temporaries < SCORES / 8
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_packed_sequences_and_a_soft_cap_reach_the_kernel(direction: str) -> None:
+    """No scores are stored, one way or the other."""
+
+    def call(q: jax.Array, k: jax.Array, v: jax.Array, ids: jax.Array) -> jax.Array:
+        return attend(q, k, v, mask=causal() & segments(ids), logit_softcap=30.0)
+
+    def pulled(q: jax.Array, k: jax.Array, v: jax.Array, ids: jax.Array, d: jax.Array) -> Any:
+        return jax.vjp(lambda *x: call(*x, ids), q, k, v)[1](d)
+
+    batched = [((2, *shape), dtype) for shape, dtype in (QUERY, KEY, KEY, QUERY)]
+    given = [*batched[:3], ((2, T), "int32")]
+    forward = direction == "forward"
+    program = compiled.compile_for(call if forward else pulled, *given, *batched[3 + forward :])
+    assert all("segmented" in name for name in compiled.kernels(program))
+    assert len(compiled.kernels(program)) == (1 if forward else 3)
     assert compiled.memory(program).temporaries < SCORES / 8
 
 
