@@ -139,3 +139,19 @@ def test_keys_that_share_a_mean_do_not_spoil_the_gradient_of_the_queries(mean: f
     expected = d_scores @ k / 4
     error = np.abs(got - expected).max() / np.abs(expected).max()
     assert error < KEYS_WITH_A_MEAN[mean], error
+
+
+@pytest.mark.parametrize("name", ["reference", "jax_nn", "decode", "blockwise", "manual"])
+def test_few_queries_over_a_long_cache_where_xla_fuses_wrongly(name):
+    """XLA of jaxlib 0.10.2 sums some products of 2 or 3 rows by 33,000 to 40,000 wrongly on CPUs.
+
+    See jax-ml/jax#39103: with a contraction over three numbers a sum was off by its own size. No
+    implementation meets it; the oracle is NumPy's, which is another compiler's.
+    """
+    rng = np.random.default_rng(39103)
+    query, key, value = (rng.normal(size=(1, n, 3)).astype(np.float32) for n in (3, 40_000, 40_000))
+    scores = np.einsum("nth,nsh->nts", *(x.astype(np.float64) for x in (query, key))) / np.sqrt(3)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    wanted = weights @ value.astype(np.float64) / weights.sum(axis=-1, keepdims=True)
+    given = jax.jit(lambda *x: attend(*x, layout="NTH", implementation=name))(query, key, value)
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=3e-5 * np.abs(wanted).max())
