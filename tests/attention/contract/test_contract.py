@@ -63,7 +63,7 @@ def test_every_kind_of_mask_occurs_eagerly(implementation: str) -> None:
     elif implementation == "splash":
         assert eagerly == {
             "none", "causal", "causal, offset", "causal, negative offset", "window", "key lengths",
-            "key and query lengths",
+            "key and query lengths", "segments", "segments, causal, lengths",
         }  # fmt: skip
     elif implementation == "cudnn":  # nothing where there is no GPU for it
         assert not eagerly or {"none", "causal"} <= eagerly
