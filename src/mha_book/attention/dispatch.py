@@ -248,7 +248,7 @@ def attend_with_lse(
         >>> import jax.numpy as jnp
         >>> x = jnp.zeros((1, 2, 4))  # two keys of score 0: log 2
         >>> attend_with_lse(x, x, x)[1].round(3).tolist()
-        [[0.693, 0.693]]
+        [[0.693..., 0.693...]]
     """
     output, lse = _attend(
         query, key, value, layout, implementation, True,
