@@ -114,7 +114,7 @@ def reference_arrays() -> dict[str, np.ndarray]:
         "argmax": logits.argmax(-1).numpy().astype(np.int32),
         "max": logits.max(-1).values.numpy(),
         "lse": torch.logsumexp(logits, -1).numpy(),
-        "rows": logits[::32].numpy(),
+        "rows": np.ascontiguousarray(logits[::32].numpy()),
         "columns": np.ascontiguousarray(logits[:, ::384].numpy()),
     }
 
