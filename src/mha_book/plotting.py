@@ -452,6 +452,9 @@ def layer_diagram(num_tokens: int = 10, d_model: int = 64, num_heads: int = 8) -
     return _LayerDiagram(num_tokens, d_model, num_heads).figure
 
 
+_Number = float | int
+
+
 class _LayerDiagram:
     """The drawing of :func:`layer_diagram`, from top to bottom on a sheet of 108 by 126."""
 
@@ -475,34 +478,38 @@ class _LayerDiagram:
         self.arrow((54, 116.2), (54, 119.2))
         self.strip(27, 119.2, 54, "output, one row for each token", whole)
 
-    def text(self, x: float, y: float, text: str, size: float = 10, **options: Any) -> None:
+    def text(self, x: _Number, y: _Number, text: str, size: _Number = 10, **options: Any) -> None:
         look: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6, "fontsize": size}
         self.ax.text(x, y, text, **look | options)
 
-    def arrow(self, start: tuple[float, float], end: tuple[float, float], **options: Any) -> None:
+    def arrow(
+        self, start: tuple[_Number, _Number], end: tuple[_Number, _Number], **options: Any
+    ) -> None:
         look: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 11, "lw": 1.5}
         look |= {"shrinkA": 0, "shrinkB": 0, "color": "#555555", "zorder": 5} | options
         self.ax.add_patch(FancyArrowPatch(start, end, **look))
 
-    def matrix(self, x: float, y: float, w: float, h: float, color: str, strength: float) -> None:
+    def matrix(
+        self, x: _Number, y: _Number, w: _Number, h: _Number, color: str, strength: _Number
+    ) -> None:
         for face, alpha, edge in (("white", 1, "none"), (color, strength, "none")):
             patch = Rectangle((x, y), w, h, facecolor=face, alpha=alpha, edgecolor=edge, zorder=5)
             self.ax.add_patch(patch)
         outline = Rectangle((x, y), w, h, fill=False, edgecolor=color, lw=1.2, zorder=5)
         self.ax.add_patch(outline)
 
-    def strip(self, x: float, y: float, w: float, label: str, shape: str) -> None:
+    def strip(self, x: _Number, y: _Number, w: _Number, label: str, shape: str) -> None:
         self.matrix(x, y, w, 5.6, "#555555", 0.1)
         self.text(x + w / 2, y + 2.8, label)
         self.text(x + w + 1.5, y + 2.8, shape, ha="left")
 
-    def box(self, x: float, y: float, label: str, color: str) -> None:
+    def box(self, x: _Number, y: _Number, label: str, color: str) -> None:
         shape = "round,pad=0,rounding_size=1.6"
         patch = FancyBboxPatch((x - 9, y), 18, 6.6, boxstyle=shape, fc=color, ec="none", zorder=5)
         self.ax.add_patch(patch)
         self.text(x, y + 3.2, label, 12, color="white")
 
-    def blocks(self, x: float, y: float, width: float, color: str) -> None:
+    def blocks(self, x: _Number, y: _Number, width: _Number, color: str) -> None:
         """Draw a matrix as its column blocks, one a head; that of the first head is darker."""
         size = width / self.num_heads
         for n in range(self.num_heads):
