@@ -15,11 +15,6 @@ def block(q, k, v, d_out, lse, inner, scale=0.5):
     return scale * d_s @ k, scale * d_s.T @ q, a.T @ d_out
 
 
-def slope(f, x):
-    step = 6e-6 * x
-    return (f(x + step) - f(x - step)) / (2 * step)
-
-
 ANSWERS = [
     ("values", lambda: VALUES, "passed"),
     ("values", lambda: 3, "LaTeX as a string"),
@@ -27,6 +22,4 @@ ANSWERS = [
     ("sink", lambda a, d_a: a * (1 - a) * d_a, "diagonal of the Jacobian"),
     ("block", block, "passed"),
     ("block", lambda *given: given[0], "three arrays"),
-    ("slope", slope, "passed"),
-    ("slope", lambda f, x: (f(x + 1e-6) - f(x - 1e-6)) / 2e-6, "on the scale of x"),
 ]

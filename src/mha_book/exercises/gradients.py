@@ -1,7 +1,6 @@
 """Checks of the exercises of the chapter on gradients."""
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -82,21 +81,3 @@ def _block(attempt: Attempt) -> Iterator[str | None]:
     for name, got, want in zip(("d_q", "d_k", "d_v"), found, pull(d_out), strict=True):
         if not _close(got, want):
             yield f"{name} of two blocks together is not that of all keys"
-
-
-_FUNCTIONS: tuple[tuple[Callable[[float], float], Callable[[float], float], float], ...] = (
-    (math.sin, math.cos, 0.7),
-    (lambda x: math.exp(x / 1e6), lambda x: math.exp(x / 1e6) / 1e6, 1e6),
-    (lambda x: 1 / x, lambda x: -1 / x**2, 1e-3),
-    (math.log, lambda x: 1 / x, 2e-3),
-    (lambda x: x**3, lambda x: 3 * x**2, 5e4),
-)
-
-
-@exercise("slope")
-def _slope(attempt: Attempt) -> Iterator[str | None]:
-    for function, derivative, x in _FUNCTIONS:
-        got, want = attempt(function, x), derivative(x)
-        if not abs(got - want) <= 1e-7 * abs(want):  # nor NaN
-            error = abs(got / want - 1)
-            yield f"at x = {x:g} the relative error is {error:.0e}: is the step on the scale of x?"
