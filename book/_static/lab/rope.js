@@ -61,7 +61,7 @@ lab.define("rope", (here, { theta, head_dim: width, query, key }) => {
       draw("line", { x1: across(distance), x2: across(distance), y1: up(0), y2: up(score), class: "lab-thin" }),
       draw("circle", { cx: across(distance), cy: up(score), r: 6, class: "lab-fill lab-three" }),
       ...[-60, -40, -20, 0, 20, 40, 60].map(d => text(across(d), height - 20, fixed(d, 0), "middle")),
-      text(across(0), height - 4, "distance: position of the query less that of the key", "middle"),
+      text(across(0), height - 4, "distance: position of the query minus that of the key", "middle"),
       text(edge, 12, "product of the pair", "start"),
       text(edge - 4, up(1) + 4, "1", "end"), text(edge - 4, up(0) + 4, "0", "end"),
       text(edge - 4, up(-1) + 4, "−1", "end"));
