@@ -20,7 +20,7 @@ from pathlib import Path
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_toc import numbered_pages
+from mha_book_toc import toc_pages
 from sphinx.util.docutils import SphinxDirective
 
 from mha_book.notation.page import displayed_equations, page_text
@@ -286,13 +286,13 @@ def undeclared_symbols(
 
 
 def chapter_texts(root: Path) -> dict[str, str]:
-    """Return the Markdown of the introduction and of every chapter, by short name."""
-    paths = (root / f"{page}.ipynb" for _, page in numbered_pages(root))
+    """Return the Markdown of every notebook of the book, by short name."""
+    paths = (root / f"{page}.ipynb" for page in toc_pages(root))
     return {path.stem: page_text(path) for path in paths if path.exists()}
 
 
 def book_formulas(root: Path) -> dict[str, list[str]]:
-    """Return every formula of every chapter, displayed and in the line, by short name."""
+    """Return every formula of every notebook, displayed and in the line, by short name."""
     return {
         page: [latex for _, latex in displayed_equations(text)] + inline_formulas(text)
         for page, text in chapter_texts(root).items()
@@ -300,7 +300,7 @@ def book_formulas(root: Path) -> dict[str, list[str]]:
 
 
 def checked_equations(root: Path) -> dict[str, list[tuple[str | None, str]]]:
-    """Return the displayed equations of the introduction and the chapters."""
+    """Return the displayed equations of every notebook, by short name."""
     return {page: displayed_equations(text) for page, text in chapter_texts(root).items()}
 
 
@@ -333,8 +333,9 @@ class SymbolTable(SphinxDirective):
         """Render the table as Markdown, so that its formulas and links are the page's own."""
         root = Path(self.env.srcdir)
         self.env.note_dependency(str(root / "book" / "symbols.yml"))
-        for _, page in numbered_pages(root):
-            self.env.note_dependency(str(root / f"{page}.ipynb"))
+        for page in toc_pages(root):
+            if (notebook := root / f"{page}.ipynb").exists():
+                self.env.note_dependency(str(notebook))
         entries = load_symbols(root)
         counts = [entry for entry in entries if entry.code]
         if self.arguments[0] == "letters":

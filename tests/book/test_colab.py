@@ -82,7 +82,7 @@ def test_without_an_address_it_says_in_a_sentence_what_to_do(tmp_path):
 def copy(tmp_path_factory) -> Path:
     """A repository with the working tree's package, as a public copy would have it."""
     folder = tmp_path_factory.mktemp("public") / "heads"
-    for name in ("src", "book/_tools", "book/data"):
+    for name in ("src", "book/_tools", "book/data", "requirements"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for pattern in ("*.txt", "*.toml", "*.md", "LICENSE*", "*.cff"):
         for file in ROOT.glob(pattern):

@@ -146,7 +146,7 @@ def test_a_cited_equation_and_a_term_are_shown_on_focus(browser, address):
         ("many-devices", "article a.reference[href^='bibliography.html#']"),
     ):
         tab.see(f"book/{page}.html")
-        cited = tab.page.locator(link).first
+        cited = tab.page.locator(f"{link}:visible").first
         cited.focus()
         tab.page.wait_for_selector("#tip:not([hidden])", timeout=10_000)
         assert cited.get_attribute("aria-describedby") == "tip"
