@@ -65,7 +65,7 @@ class Sizes(NamedTuple):
     draws: int = 3
 
 
-QUICK = Sizes(1, 4, 9, 17, (5,), (4,), 4, (6,), (0.3,), 2, 6, 2, 1)
+QUICK = Sizes(1, 8, 9, 17, (5,), (4,), 4, (6,), (0.3,), 2, 6, 2, 1)
 
 
 class Bench:

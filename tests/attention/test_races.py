@@ -75,7 +75,7 @@ def test_the_kernel_to_learn_from_has_none(is_causal: bool, no_type_checks: None
 def test_splash_attention_has_none(no_type_checks: None) -> None:
     """On one core, as v5e and v6e have. Its rows' sums are outputs that two cores would share."""
     with interpreter(1) as interpret:
-        kernel = splash._kernel(2, 256, 256, None, 0, interpret)
+        kernel = splash._kernel(2, 256, 256, None, 0, None, interpret)
         output, pull = jax.vjp(kernel, X, X, X)
         assert not race_found(output)
         assert not race_found(pull(output))
