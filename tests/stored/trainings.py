@@ -284,16 +284,15 @@ def without_noise() -> Found:
 
 
 @recomputed
-def typed_code(with_head: bool = False) -> Found:
+def typed_code() -> Found:
     """What the chapter's readers type: counted pairs, and the second seed of one head."""
     code: dict[str, Any] = {}
     with build_it_yourself.as_readers_have_it():
         exec(build_it_yourself.typed(with_training=False), code)
         yield ("models", "counted pairs", "loss", 0), code["bigram_loss"], FORWARD
-        if with_head:
-            name, model, init = next(build_it_yourself.models(code))
-            trained = code["train"](model, init(1), build_it_yourself.Sizes().steps, 1)
-            yield ("models", name, "loss", 1), code["held_out_loss"](model, trained), DRIFT
+        name, model, init = next(build_it_yourself.models(code))
+        trained = code["train"](model, init(1), build_it_yourself.Sizes().steps, 1)
+        yield ("models", name, "loss", 1), code["held_out_loss"](model, trained), DRIFT
 
 
 # scale.json
