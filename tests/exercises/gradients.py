@@ -1,8 +1,6 @@
-"""The exercises on gradients: right answers, wrong ones with hints."""
+"""The exercises on gradients: wrong answers with their hints."""
 
 import jax.numpy as jnp
-
-VALUES = r"\frac{\partial L}{\partial V^{kjc}} = A^{kgij} \frac{\partial L}{\partial O^{kgic}}"
 
 
 def sink(a, d_a):
@@ -21,12 +19,8 @@ def slope(f, x):
 
 
 ANSWERS = [
-    ("values", lambda: VALUES, "passed"),
     ("values", lambda: 3, "LaTeX as a string"),
-    ("sink", sink, "passed"),
     ("sink", lambda a, d_a: a * (1 - a) * d_a, "diagonal of the Jacobian"),
-    ("block", block, "passed"),
     ("block", lambda *given: given[0], "three arrays"),
-    ("slope", slope, "passed"),
     ("slope", lambda f, x: (f(x + 1e-6) - f(x - 1e-6)) / 2e-6, "on the scale of x"),
 ]
