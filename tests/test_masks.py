@@ -1,6 +1,5 @@
 """Masks: what they allow, how they combine and travel, and the emptying of what nobody sees."""
 
-import dataclasses
 import functools
 import operator
 
@@ -202,13 +201,6 @@ def test_vmap_over_lengths() -> None:
     np.testing.assert_array_equal(mapped, padding(lengths).materialize(T, S)[:, 0])
 
 
-def test_vmap_over_bounds_in_arrays() -> None:
-    mask = causal(jnp.array([0, 2])) & padding(jnp.array([3, 5])) & sliding_window(4, None)
-    axes = jax.tree.map(lambda leaf: 0, mask)
-    mapped = jax.vmap(lambda mask: mask.materialize(T, S), in_axes=(axes,))(mask)
-    np.testing.assert_array_equal(mapped, mask.materialize(T, S)[:, 0])
-
-
 def test_structure_compares_and_hashes_and_arrays_refuse() -> None:
     assert causal() & sliding_window(3) == sliding_window(3)
     assert len({causal(), causal(np.int64(0)), causal(1), ~causal()}) == 3
@@ -258,13 +250,6 @@ def test_is_causal_drops_no_offset(mask: Mask) -> None:
     assert as_mask(sliding_window(3) & ~causal(-2), True, SHAPE).upper == 0
 
 
-def test_vmap_over_one_field_alone() -> None:
-    mask = causal(1) & padding(jnp.array([3, 0, 7]))
-    axes = dataclasses.replace(mask, key_lengths=0)  # an integer bound is structure, no leaf
-    mapped = jax.vmap(lambda mask: mask.materialize(T, S), in_axes=(axes,))(mask)
-    np.testing.assert_array_equal(mapped, mask.materialize(T, S)[:, 0])
-
-
 @pytest.mark.parametrize("placeholder", [object(), None, "name", 0.5, (1, 2)])
 def test_any_leaf_may_stand_in_a_tree(placeholder: object) -> None:
     leaves, structure = jax.tree.flatten(EVERYTHING)
@@ -272,14 +257,6 @@ def test_any_leaf_may_stand_in_a_tree(placeholder: object) -> None:
     rebuilt = jax.tree.unflatten(structure, [placeholder] * len(leaves))
     assert isinstance(rebuilt, Mask)
     assert rebuilt.array is placeholder
-
-
-def test_tree_map_and_shapes() -> None:
-    assert jax.tree.map(jnp.shape, EVERYTHING).array == (2, 3, T, S)
-    shapes = jax.eval_shape(lambda mask: mask & causal(), EVERYTHING)
-    assert shapes.key_lengths.shape == (2,)
-    named = jax.tree_util.tree_flatten_with_path(EVERYTHING)[0]
-    assert [str(path[0]) for path, _ in named][-1] == ".array"
 
 
 SHAPE = (B, N, T, S)
@@ -294,21 +271,6 @@ def test_is_causal_is_one_more_mask() -> None:
     lengths = jnp.array([3, 4])
     both = as_mask(padding(lengths), True, SHAPE)
     assert both.kinds == {"causal", "lengths"}
-
-
-def test_a_bare_array_is_a_mask() -> None:
-    array = jnp.ones((1, 1, T, S), bool)
-    assert as_mask(array, False, SHAPE).array is array
-
-
-@pytest.mark.parametrize("batch", [(), (B,), (B, 3)])
-def test_rank_is_that_of_the_scores(batch: tuple[int, ...]) -> None:
-    shape = (*batch, N, T, S)
-    visible = visibility(causal(1), None, shape)
-    assert visible.shape == (1,) * (len(batch) + 1) + (T, S)
-    lengths = jnp.full(batch, 3)
-    visible = visibility(padding(lengths), None, shape)
-    assert visible.shape == (*batch, 1, T, S)
 
 
 def test_minus_infinity_in_the_bias_hides() -> None:

@@ -11,7 +11,6 @@ import shlex
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -232,11 +231,6 @@ def commands(alone: Path) -> set[str]:
     return set(found.values())
 
 
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"][
-    "optional-dependencies"
-]
-
-
 @pytest.mark.parametrize("extra", ["models", "notation", "training"])
 def test_an_extra_alone_serves_what_it_is_for(
     extra: str, commands: set[str], built: dict[str, Path], tmp_path: Path
@@ -304,10 +298,3 @@ def test_mypy_checks_a_project_that_uses_it(alone: Path, tmp_path: Path) -> None
     status, said = checked(mypy, WRONG, tmp_path)
     found = re.findall(r"consumer.py:(\d+): error: .*\[(.+)\]", said)
     assert (status, found) == (1, [("5", "arg-type"), ("8", "return-value")])
-
-
-def test_every_extra_is_named_in_the_metadata(built: dict[str, Path]) -> None:
-    wheel = zipfile.ZipFile(built["wheel"])
-    (name,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
-    extras = set(re.findall(r"^Provides-Extra: (.+)$", wheel.read(name).decode(), re.M))
-    assert extras == set(EXTRAS)

@@ -234,7 +234,7 @@ def _place(node: nodes.Node) -> tuple[str, bool]:
         if isinstance(node, nodes.container) and node.get("nb_element") == "cell_code":
             before = node.parent[max(node.parent.index(node) - 1, 0)]
             if isinstance(before, nodes.target) and before["ids"]:
-                return str(before["ids"][0]), bool(node.get("hide_mode"))
+                return str(before["ids"][0]), bool(node.get("folded"))
         node = node.parent
     return "", False
 

@@ -3,14 +3,12 @@
 - no script that holds up the page to draw icons, which the icons' font draws as well;
 - a description from the page's first paragraph, for search engines and for links to the page;
 - images with their size, so that nothing moves when they arrive; all but the first come late;
-- folds that say what is in them;
 - ``index.html`` and ``404.html``; with a public address (``mha_book_public``) also the address of
   each page in its head, and ``sitemap.xml``.
 """
 
 import html
 import re
-from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
@@ -28,7 +26,6 @@ _IMAGE = re.compile(r"<img\b[^>]*>")
 _SIZED = re.compile(r' (?:width|height)="| style="[^"]*\b(?:width|height):')
 _SOURCE = re.compile(r'\bsrc="([^"]*)"')
 _SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</dl>", re.S)
-_FOLD = re.compile(r'(<p class="(?:collapsed|expanded) admonition-title">)(Show|Hide) ')
 _SVG = re.compile(rb"<svg\b[^>]*>", re.S)
 _SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
 
@@ -109,23 +106,6 @@ def size_images(body: str, sources: dict[str, Path]) -> str:
     return _IMAGE.sub(improve, body)
 
 
-def common_prefix(ids: list[str]) -> str:
-    """Return what most ids of a notebook begin with, up to the first hyphen, or nothing."""
-    words = Counter(name.split("-")[0] for name in ids if "-" in name)
-    word, count = max(words.items(), key=lambda pair: pair[1], default=("", 0))
-    return f"{word}-" if 2 * count > len(ids) else ""
-
-
-def fold_name(cell_id: str | None, tags: list[str], mode: str, prefix: str = "") -> str:
-    """Return what a folded cell is called: after "Show" or "Hide"."""
-    if cell_id:
-        cell_id = cell_id.removeprefix(prefix)
-    if "solution" in tags:
-        return "solution"
-    what = {"output": "output", "input+output": "code and output"}.get(mode, "code")
-    return f"{what}: {cell_id.replace('-', ' ')}" if cell_id else what
-
-
 def plain_signatures(body: str) -> str:
     """Return the text of a page whose long signatures are lines, no lists without terms."""
 
@@ -134,12 +114,6 @@ def plain_signatures(body: str) -> str:
         return f'<div class="sig-lines">{inner}</div>'
 
     return _SIGNATURE_LINES.sub(lines, body)
-
-
-def plain_folds(body: str) -> str:
-    """Return the text of a page whose folds are called what is read on them."""
-    body = body.replace('<summary aria-label="Toggle hidden content">', "<summary>")
-    return _FOLD.sub(r'\1<span class="fold-verb">\2 </span>', body)  # left out on paper
 
 
 def plain_bibliography(body: str) -> str:
@@ -169,7 +143,7 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
     if "body" in context:
         folder = Path(app.srcdir)
         sources = {name: folder / path for path, name in app.builder.images.items()}
-        body = plain_bibliography(plain_folds(plain_signatures(context["body"])))
+        body = plain_bibliography(plain_signatures(context["body"]))
         context["body"] = size_images(body, sources)
 
 

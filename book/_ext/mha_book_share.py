@@ -1,6 +1,6 @@
 """What a page offers to those who pass it on: how to cite it, a card, a feed of changes.
 
-* At the end of every page of ``_toc.yml``, folded: its citation in words and in BibTeX, from
+* At the end of every page of ``_toc.yml``: its citation in words and in BibTeX, from
   ``CITATION.cff``; its address where a public one is configured (``mha_book_public``).
 * With a public address: the picture that a link to the page is shown with, drawn here once and
   kept in ``_build/cards``, and ``feed.xml``, Atom, with the sections of ``CHANGELOG.md``.
@@ -14,6 +14,7 @@ import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import yaml
@@ -92,12 +93,11 @@ def bibtex(book: Book, page: str, title: str, url: str) -> str:
 
 
 def cite_block(book: Book, page: str, title: str, url: str) -> str:
-    """Return the fold at the end of a page."""
-    entry = html.escape(bibtex(book, page, title, url))
+    """Return the lines at the end of a page; the link is the entry of BibTeX itself."""
+    entry = quote(bibtex(book, page, title, url) + "\n")
     return (
-        '<details class="cite"><summary>Cite this page</summary>'
-        f"<p>{citation(book, title, url)}</p>"
-        f'<div class="highlight"><pre>{entry}\n</pre></div></details>\n'
+        f'<p class="cite">Cite this page: {citation(book, title, url)} '
+        f'<a href="data:text/x-bibtex;charset=utf-8,{entry}" download="{page}.bib">BibTeX</a></p>\n'
     )
 
 

@@ -5,17 +5,16 @@ Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the page
 ``{symbol-table}``, ``{api-reference}``, ``{api-module}``, ``{figure-list}``, ``{exercise-list}``,
 ``{claims-count}``, ``{chapter-table}`` and ``{locked-versions}``; ``:::{lab} NAME`` puts a small
 laboratory on a page.
-Each code cell of a chapter gets the anchor ``cell-<its id>``, and a folded one its name.
 """
 
 import hashlib
-import json
 from pathlib import Path
 
 import mha_book_addresses
 import mha_book_api
 import mha_book_bibliography
 import mha_book_builds
+import mha_book_cells
 import mha_book_claims
 import mha_book_code
 import mha_book_equations
@@ -30,43 +29,16 @@ import mha_book_rigour
 import mha_book_share
 import mha_book_status
 import mha_book_symbols
-from docutils import nodes
-
-
-def add_cell_anchors(app, doctree):
-    """Put a target before each code cell of a notebook: ``cell-<id>``, which links can name."""
-    path = Path(app.env.doc2path(app.env.docname))
-    if path.suffix != ".ipynb":
-        return
-    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
-    ids = [cell["id"] for cell in cells if cell["cell_type"] == "code" and "id" in cell]
-    prefix = mha_book_html.common_prefix(ids)
-    domain = app.env.get_domain("std")
-    for node in list(doctree.findall(nodes.container)):
-        if node.get("nb_element") != "cell_code":
-            continue
-        cell = cells[node["cell_index"]]
-        cell_id = cell.get("id")
-        if mode := node.get("hide_mode"):
-            tags = cell["metadata"].get("tags", [])
-            name = mha_book_html.fold_name(cell_id, tags, mode, prefix)
-            node["prompt_show"], node["prompt_hide"] = f"Show {name}", f"Hide {name}"
-        if cell_id:
-            anchor = f"cell-{cell_id}"
-            node.parent.insert(node.parent.index(node), nodes.target("", "", ids=[anchor]))
-            name = mha_book_claims.cell_label(path.stem, cell_id)
-            domain.note_hyperlink_target(name, app.env.docname, anchor, anchor)
 
 
 def setup(app):
     """Register the parts of the extension."""
     # Jupyter Book sets this value for sphinx_comments, which this book does not load.
     app.add_config_value("comments_config", {}, "env")
-    app.connect("doctree-read", add_cell_anchors)
     parts = (
-        mha_book_public, mha_book_lab, mha_book_explorer, mha_book_claims, mha_book_evidence,
-        mha_book_equations, mha_book_api, mha_book_status, mha_book_rigour, mha_book_symbols,
-        mha_book_addresses, mha_book_figures, mha_book_html, mha_book_share,
+        mha_book_public, mha_book_lab, mha_book_explorer, mha_book_cells, mha_book_claims,
+        mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status, mha_book_rigour,
+        mha_book_symbols, mha_book_addresses, mha_book_figures, mha_book_html, mha_book_share,
         mha_book_bibliography, mha_book_builds, mha_book_code, mha_book_finding,
     )  # fmt: skip
     for part in parts:

@@ -107,15 +107,13 @@
     document.addEventListener("keydown", event => { if (event.key === "Escape") hide(); });
   };
 
-  // A link to what is in a closed fold, or to a cell that is one, opens the fold.
+  // A link to what is in a closed fold opens the fold.
   const openTarget = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;
     const folds = [];
     for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details"))
       folds.push(fold);
-    if (target.id.startsWith("cell-"))
-      folds.push(...(target.nextElementSibling?.querySelectorAll("details") ?? []));
     const closed = folds.filter(fold => !fold.open);
     for (const fold of closed) fold.open = true;
     if (closed.length) target.scrollIntoView();

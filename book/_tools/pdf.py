@@ -33,9 +33,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chro
 NAMED = ("id", "for", "name", "aria-labelledby", "aria-describedby", "headers")
 RECURRING = {"Exercises", "Summary", "What this does not show", "References"}  # in every chapter
 LEFT_OUT = ("book/api", "book/exercises", "book/figures")
-# What is for the screen alone, and one of the two names that a fold has on it.
+# What is for the screen alone.
 DROPPED = (
-    ".headerlink, .copybtn, script, .d-print-none, .screen-only, .fold-verb, summary .expanded, "
+    ".headerlink, .copybtn, script, .d-print-none, .screen-only, .to-code, "
     ".claim-filters, .cite, .hx details"
 )
 STYLE = ROOT / "book" / "_static" / "paper.css"
@@ -160,12 +160,14 @@ def prepare(chapter: Chapter, html: str, pages: set[str], site: str) -> None:
                 folder = posixpath.dirname(chapter.name)
                 tag[name] = "/" + posixpath.normpath(posixpath.join(folder, value))
         tag.attrs.pop("loading", None)
-    for number, cell in enumerate(article.select(".tag_solution"), 1):
-        exercise, name = heading_of(cell)
+    solved = zip(article.select(".to-solution"), article.select(".tag_solution"), strict=True)
+    for number, (place, cell) in enumerate(solved, 1):
+        exercise, name = heading_of(place)
         anchor = anchor_of(chapter.name, f"solution-{number}")
         link = element("a", "The solution stands at the end.", href=f"#{anchor}")
-        cell.replace_with(element("p", link, kind="to-solution"))
-        cell["id"] = anchor
+        place.replace_with(element("p", link, kind="to-solution"))
+        cell.find_previous_sibling("p").decompose()
+        cell.extract()["id"] = anchor
         chapter.solutions.append((exercise, name, cell))
     chapter.article = article
 

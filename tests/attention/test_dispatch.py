@@ -1,6 +1,5 @@
 """Which implementation runs, and that what was asked for is what runs."""
 
-import functools
 from typing import Any
 
 import jax
@@ -10,11 +9,9 @@ import numpy as np
 import pytest
 
 from mha_book import (
-    array_mask,
     attend,
     attend_with_lse,
     attention_spec,
-    causal,
     padding,
     select,
 )
@@ -121,30 +118,6 @@ def operands(dtype: str = "float32") -> tuple[jax.Array, jax.Array, jax.Array]:
     return tuple(jnp.asarray(rng.standard_normal(shape), dtype) for shape in shapes)
 
 
-@pytest.mark.parametrize(
-    "given, changes",
-    [
-        ({}, {}),
-        ({"is_causal": True}, {"mask_kind": frozenset({"causal"})}),
-        ({"mask": causal()}, {"mask_kind": frozenset({"causal"})}),
-        ({"mask": causal(2)}, {"mask_kind": frozenset({"band"})}),
-        (
-            {"mask": padding(jnp.array([2, 3])), "is_causal": True},
-            {"mask_kind": frozenset({"causal", "lengths"})},
-        ),
-        ({"mask": array_mask(jnp.ones((1, 1, T, S), bool))}, {"mask_kind": frozenset({"array"})}),
-        ({"mask": jnp.ones((1, 1, T, S), bool)}, {"mask_kind": frozenset({"array"})}),
-        ({"bias": jnp.ones((1, 1, T, S))}, {"has_bias": True}),
-        ({"wants": ["lse"]}, {"wants": LSE}),
-        ({"logit_softcap": 30.0}, {"has_softcap": True}),
-    ],
-)
-def test_description(given: dict, changes: dict) -> None:
-    asked = attention_spec(*operands(), **given)
-    assert asked == request(platform=jax.default_backend(), **changes)
-    assert hash(asked) == hash(attention_spec(*operands(), **given))
-
-
 @pytest.fixture
 def spy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the implementations that run."""
@@ -204,20 +177,6 @@ def test_a_length_may_stay_open_in_an_exported_program() -> None:
     drawn = jnp.asarray(np.random.default_rng(0).standard_normal((2, 7, 8)), jnp.float32)
     expected = attend(drawn, drawn, drawn, is_causal=True, implementation="reference")
     np.testing.assert_allclose(exported.call(drawn), expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ANYWHERE)
-def test_one_head_and_vmap_over_heads_and_batch(name: str) -> None:
-    """``(T, H)`` is one head, and every axis before it may as well be mapped over."""
-    query, key, value = (x[:, :K] for x in operands())
-    call = functools.partial(attend, is_causal=True, implementation=name)
-    whole = call(query, key, value)
-    np.testing.assert_allclose(
-        jax.vmap(jax.vmap(call))(query, key, value), whole, rtol=1e-5, atol=1e-6
-    )
-    np.testing.assert_allclose(
-        call(query[1, 1], key[1, 1], value[1, 1]), whole[1, 1], rtol=1e-5, atol=1e-6
-    )
 
 
 def test_a_guard_of_few_queries_stays_one_branch_under_vmap() -> None:

@@ -13,6 +13,7 @@ sys.path.append(str(ROOT / "book" / "_ext"))
 import mha_book_addresses as addresses
 import mha_book_api as api
 import mha_book_bibliography as bibliography
+import mha_book_cells as cells
 import mha_book_code as code
 import mha_book_equations as equations
 import mha_book_evidence as evidence

@@ -265,21 +265,27 @@ def test_what_readers_search_for_leads_to_its_chapter(browser, address):
     tab.context.close()
 
 
-def test_a_link_to_a_folded_cell_opens_it(browser, address):
+def test_a_link_to_the_code_of_a_figure_opens_the_fold_at_the_end(browser, built_book, address):
+    """By the keyboard; for an address from elsewhere; without scripts, from a file."""
     tab = Visitor(browser, address, DESKTOP)
     tab.see("book/scale.html")
-    folded = "article span.target[id^='cell-']:has(+ .cell > details)"
-    cells = tab.page.locator(folded).evaluate_all("all => all.map(e => e.id)")[:2]
-    is_open = "name => document.getElementById(name).nextElementSibling.matches(':has([open])')"
-    assert [tab.page.evaluate(is_open, cell) for cell in cells] == [False, False]
-    tab.page.evaluate("name => { location.hash = name }", cells[1])
-    tab.page.wait_for_timeout(200)
-    assert [tab.page.evaluate(is_open, cell) for cell in cells] == [False, True]
+    link = tab.page.locator("article .to-code a").first
+    anchor = link.get_attribute("href")
+    assert not tab.page.locator(anchor).is_visible()
+    link.focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.locator(anchor).wait_for(state="visible")
     tab.see("search.html")
-    tab.see(f"book/scale.html#{cells[0]}")
-    assert [tab.page.evaluate(is_open, cell) for cell in cells] == [True, False]
+    tab.see(f"book/scale.html{anchor}")
+    assert tab.page.locator(anchor).is_visible()
     assert tab.wrong == []
     tab.context.close()
+    plain = browser.new_context(java_script_enabled=False).new_page()
+    plain.goto((built_book / "book" / "scale.html").as_uri())
+    assert not plain.locator(anchor).is_visible()
+    plain.locator("article .to-code a").first.click()
+    plain.locator(anchor).wait_for(state="visible")
+    plain.context.close()
 
 
 def test_a_page_is_whole_on_paper(browser, address):

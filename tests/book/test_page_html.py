@@ -55,13 +55,11 @@ def test_images_have_their_size_and_all_but_the_first_come_late(texts):
 
 
 def test_folds_are_called_what_is_read_on_them(texts):
-    names = []
     for name, text in texts.items():
         assert "Toggle hidden content" not in text, name
-        assert "Show code cell" not in text, name
-        names += re.findall(r'<span class="fold-verb">Show </span>([^<]*)</p>', text)
-    assert any(name == "solution" for name in names)
-    assert all(re.match(r"solution$|(?:code|output|code and output): \w", name) for name in names)
+        assert "Show code" not in text, name
+    named = r'class="cell-title"[^>]*><strong>([^<]*)</strong>'
+    assert {"setup", "one hot"} <= {*re.findall(named, "".join(texts.values()))}
 
 
 def test_signatures_are_no_lists_without_terms(built_book):
@@ -140,19 +138,4 @@ def test_the_size_of_an_image_is_read_from_its_file(tmp_path):
     assert found == (
         '<img decoding="async" width="70" height="30" alt="height: x" src="../_images/a.png" />'
         '<img decoding="async" loading="lazy" src="b.svg" width="5" />'
-    )
-
-
-def test_the_name_of_a_fold():
-    ids = ["sdpa-setup", "sdpa-run", "other"]
-    assert page_html.common_prefix(ids) == "sdpa-"
-    assert page_html.common_prefix(["a-b", "c-d", "e"]) == ""
-    assert page_html.common_prefix([]) == ""
-    assert page_html.fold_name("sdpa-the-run", [], "input", "sdpa-") == "code: the run"
-    assert page_html.fold_name("sdpa-run", ["solution"], "all", "sdpa-") == "solution"
-    assert page_html.fold_name("run", [], "output") == "output: run"
-    fold = '<summary aria-label="Toggle hidden content">\n'
-    fold += '<p class="collapsed admonition-title">Show x</p>'
-    assert page_html.plain_folds(fold) == (
-        '<summary>\n<p class="collapsed admonition-title"><span class="fold-verb">Show </span>x</p>'
     )

@@ -31,13 +31,12 @@ PAGE = """<html><head><link rel="stylesheet" href="{up}_static/book.css"></head>
 <a href="{up}genindex.html">index</a> <a href="https://a.example/">a</a></p>
 {body}</section></article></body></html>"""
 RAIN = f"""<section id="wet"><h2>How <em>wet</em> it is</h2>
-<details class="admonition hide"><summary>
-<p class="collapsed"><span class="fold-verb">Show </span>code</p><p class="expanded">Hide code</p>
-</summary><div class="highlight"><pre>{LONG}</pre></div></details>
 <img src="../_images/drop.svg" alt="A drop" loading="lazy"></section>
 <section id="exercise"><h3>Exercise 1: a drop</h3><p>Count.</p>
-<div class="cell tag_solution">
-<details><summary><p>solution</p></summary><pre>seven</pre></details></div></section>"""
+<p class="to-solution"><a href="#cell-s">solution</a></p></section>
+<details class="page-code"><summary>Code</summary><div class="highlight"><pre>{LONG}</pre></div>
+<span id="cell-s"></span><p>Solution of exercise 1</p>
+<div class="cell tag_solution"><pre>seven</pre></div></details>"""
 DROP = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><path d="M0 0h9v9z"/></svg>'
 
 
@@ -116,7 +115,9 @@ def test_the_pages_stand_in_their_order_in_one_document(project):
 def test_folds_are_open_and_solutions_stand_at_the_end(project):
     page = document(project)
     assert all(fold.has_attr("open") for fold in page.find_all("details"))
-    assert [tag.get_text().strip() for tag in page.select("summary")] == ["code", "solution"]
+    (code,) = page.select("details")
+    assert "seven" not in code.get_text()
+    assert "Solution of" not in code.get_text()
     (solution,) = page.select(".tag_solution")
     assert solution.find_parent(class_="solutions")
     assert page.select_one(f"a[href='#{solution['id']}']").find_parent(id="rain--exercise")

@@ -106,6 +106,6 @@ def test_a_card_is_drawn_once(tmp_path, monkeypatch):
 def test_every_page_of_the_book_can_be_cited(built_book):
     for page in toc.toc_pages(ROOT):
         text = (built_book / f"{page}.html").read_text(encoding="utf8")
-        assert text.count('<details class="cite">') == 1, page
+        assert text.count('<p class="cite">') == 1, page
         assert "og:image" not in text, "there is no public address"
     assert not (built_book / "feed.xml").exists()

@@ -1,4 +1,4 @@
-"""The exercises on dropout and gates: right answers, wrong ones with hints."""
+"""The exercises on dropout and gates: wrong answers with their hints."""
 
 import numpy as np
 
@@ -19,12 +19,8 @@ def share(rate, penalty=None):
 
 
 ANSWERS = [
-    ("gates", lambda w, d: (w * d).sum(axis=(1, 2)), "passed"),
     ("gates", lambda w, d: w * d, "one number a head"),
-    ("reserve", reserve, "passed"),
     ("reserve", lambda x: x[-1] / sum(x[2**n] for n in range(int(np.log2(len(x))))), "is left"),
-    ("forecast", lambda s: -(s(0.0) + 4 * s(0.5) + s(1.0)) / 6, "passed"),
     ("forecast", lambda s: -s(1.0), "degree 2"),
-    ("share", share, "passed"),
     ("share", lambda rate: 6.0, "two numbers"),
 ]

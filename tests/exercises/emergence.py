@@ -1,4 +1,4 @@
-"""The exercises on how heads come to their roles: right answers, wrong ones with hints."""
+"""The exercises on how heads come to their roles: wrong answers with their hints."""
 
 import numpy as np
 
@@ -20,12 +20,8 @@ def paired(changed, control, *, ddof=1, root=True):
 
 
 ANSWERS = [
-    ("even-score", lambda p: float(np.mean([1 / (i + 1) for i in p])), "passed"),
     ("even-score", lambda p: float(np.mean([1 / i for i in p])), "sees itself too"),
-    ("dimensions", lambda s, share: dimensions(np.sort(s**2)[::-1], share), "passed"),
     ("dimensions", lambda s, share: dimensions(np.sort(s)[::-1], share), "the square"),
-    ("two-wide", lambda n: around(n, n**2), "passed"),
     ("two-wide", lambda n: around(n, 50.0), "make the queries longer"),
-    ("paired", paired, "passed"),
     ("paired", lambda a, b: paired(a, b, ddof=0), "n - 1"),
 ]

@@ -1,8 +1,6 @@
-"""The exercises on gradients: right answers, wrong ones with hints."""
+"""The exercises on gradients: wrong answers with their hints."""
 
 import jax.numpy as jnp
-
-VALUES = r"\frac{\partial L}{\partial V^{kjc}} = A^{kgij} \frac{\partial L}{\partial O^{kgic}}"
 
 
 def sink(a, d_a):
@@ -16,10 +14,7 @@ def block(q, k, v, d_out, lse, inner, scale=0.5):
 
 
 ANSWERS = [
-    ("values", lambda: VALUES, "passed"),
     ("values", lambda: 3, "LaTeX as a string"),
-    ("sink", sink, "passed"),
     ("sink", lambda a, d_a: a * (1 - a) * d_a, "diagonal of the Jacobian"),
-    ("block", block, "passed"),
     ("block", lambda *given: given[0], "three arrays"),
 ]

@@ -1,14 +1,6 @@
-"""The exercises on many devices: right answers, wrong ones with hints."""
+"""The exercises on many devices: wrong answers with their hints."""
 
 import numpy as np
-
-
-def zigzag(length, devices):
-    run = length // (2 * devices)
-    stretches = np.arange(length).reshape(-1, run)
-    return [
-        [*stretches[d].tolist(), *stretches[2 * devices - 1 - d].tolist()] for d in range(devices)
-    ]
 
 
 def contiguous(length, devices):
@@ -36,10 +28,7 @@ def sent(devices, length, heads, key_heads, width, size):
 
 
 ANSWERS = [
-    ("place", zigzag, "passed"),
     ("place", contiguous, "one device has 36 pairs to compute, another 100"),
-    ("join", join, "passed"),
     ("join", careless, "near 200"),
-    ("sent", sent, "passed"),
     ("sent", lambda *x: (sent(*x)[0] // 2, sent(*x)[1]), "so each part goes twice"),
 ]

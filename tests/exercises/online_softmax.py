@@ -1,4 +1,4 @@
-"""The exercises on attention without stored scores: right answers, wrong ones with hints."""
+"""The exercises on attention without stored scores: wrong answers with their hints."""
 
 import numpy as np
 
@@ -15,17 +15,6 @@ def one_block(*, fade_total=True, fade_output=True, own=False, careful=True, kee
     return step
 
 
-def join(output_1, lse_1, output_2, lse_2, *, careful=True, larger_out=True):
-    top = np.maximum(lse_1, lse_2) if larger_out else np.zeros_like(lse_1)
-    if careful:
-        top = np.where(np.isneginf(top), 0.0, top)
-    one, other = np.exp(lse_1 - top), np.exp(lse_2 - top)
-    total = one + other
-    output = one[:, None] * output_1 + other[:, None] * output_2
-    whole = np.where(total > 0, total, 1.0) if careful else total
-    return output / whole[:, None], top + np.log(total)
-
-
 def half(output_1, lse_1, output_2, lse_2):
     return (output_1 + output_2) / 2, np.logaddexp(lse_1, lse_2)
 
@@ -38,12 +27,8 @@ def visited(length, w, rows, keys, *, start=1):
 
 
 ANSWERS = [
-    ("update", one_block(), "passed"),
     ("update", one_block(fade_output=False), "larger score: the old output has to fade"),
-    ("merge", join, "passed"),
     ("merge", half, "the parts do not count alike"),
-    ("visited", visited, "passed"),
     ("visited", lambda n, w, r, u: (n // r) * (n // u), "these are all blocks"),
-    ("rises", lambda n: sum(1 / count for count in range(2, n + 1)), "passed"),
     ("rises", lambda n: sum(1 / count for count in range(1, n + 1)), "the first score is no rise"),
 ]

@@ -1,4 +1,4 @@
-"""The exercises on what the scale buys: right answers, wrong ones with hints."""
+"""The exercises on what the scale buys: wrong answers with their hints."""
 
 import math
 
@@ -21,10 +21,7 @@ def bisect(sign):
 
 
 ANSWERS = [
-    ("cosine", lambda d, s, w: math.log(w * (s - 1) / (1 - w)) / math.sqrt(d), "passed"),
     ("cosine", lambda d, s, w: math.log(w * (s - 1) / (1 - w)), "that is the score itself"),
-    ("temperature", bisect(1), "passed"),
     ("temperature", bisect(-1), "the factor multiplies the scores"),
-    ("same-training", lambda d, o: (d**-0.5, d**-0.5 if o == "adam" else 1 / d), "passed"),
     ("same-training", lambda d, o: (1 / d, d**-0.5), "the factor of the start"),
 ]

@@ -1,4 +1,4 @@
-"""The exercises on what lies beyond the trained length: right answers, wrong ones with hints."""
+"""The exercises on what lies beyond the trained length: wrong answers with their hints."""
 
 import numpy as np
 
@@ -18,10 +18,7 @@ def parts(theta, width, length, factor, of_slow=1.0, of_fast=0.0):
 
 
 ANSWERS = [
-    ("slow-pairs", slow, "passed"),
     ("slow-pairs", lambda theta, h, n: h // 2 - slow(theta, h, n), "do complete a turn"),
-    ("new-base", base, "passed"),
     ("new-base", lambda theta, h, x, p: base(theta, h, 1 / x, p), "the base has to grow"),
-    ("by-parts", parts, "passed"),
     ("by-parts", lambda *x: parts(*x, 0.0, 1.0), "leaves the others"),
 ]

@@ -111,13 +111,3 @@ def test_one_dies_and_the_run_goes_on_to_the_same_bits(tmp_path: Path, capfd: An
     assert {n: x.tobytes() for n, x in found.items()} == {
         n: x.tobytes() for n, x in undisturbed.items()
     }
-
-
-def test_wrong_numbers_are_refused_before_anything_starts() -> None:
-    for processes, over, message in (
-        (3, "sequences", "processes: expected a divisor of the 8 sequences; got 3"),
-        (3, "positions", "length: expected a multiple of 6, two stretches for"),
-        (3, "both", "processes: expected an even number"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            run.mesh_sizes(processes, over)

@@ -32,6 +32,7 @@ QUICK = {  # those that run on small made-up models, and those that need the tra
         (SLOW, MODELS),
     ),
     "explorer_maps": (SLOW, MODELS),
+    "build_it_yourself": (SLOW, MODELS),
 }
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from experiments.processes import GRACE
-from experiments.ring_processes import main
 
 
 def run(*arguments: str) -> Any:
@@ -37,19 +36,3 @@ def test_a_process_that_dies_leaves_nobody_waiting(number: int) -> None:
     assert last.startswith(f"process {number} died (exit code 9): the others were ended ")
     assert int(last.split(" s later")[0].split()[-1]) <= GRACE + 1
     assert f"process {number}: dies here" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--processes", "0"], "processes: expected a positive integer; got 0"),
-        (["--processes", "3"], "length: expected a multiple of 6, two stretches for"),
-        (["--processes", "2", "--fail", "2"], "fail: expected the number of a process, 0 to 1"),
-        (["--processes", "2", "--timeout", "0"], "timeout: expected a positive number"),
-    ],
-)
-def test_wrong_numbers_are_refused_before_anything_starts(
-    arguments: list[str], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        main(arguments)

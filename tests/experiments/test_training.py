@@ -1,6 +1,5 @@
 """Training: killed and resumed to the same bits; checkpoints of other runs are refused."""
 
-import importlib
 import os
 import secrets
 
@@ -154,21 +153,3 @@ def test_a_rate_that_no_state_shows_is_told_by_the_config_alone(tmp_path):
     with pytest.raises(ValueError, match=r"expected a checkpoint of the run \{'rate': 0.2"):
         descent(6, path, config={"rate": 0.2}, optimizer=optax.adam(0.2))
     descent(4, config=None)  # where nothing is kept, nothing has to be told apart
-
-
-@pytest.mark.parametrize("name", ["every", "evaluate_every"])
-def test_intervals_are_positive(name):
-    with pytest.raises(ValueError, match=f"{name}: expected a positive number"):
-        descent(1, **{name: 0})
-
-
-@pytest.mark.parametrize("module", ["optax", "safetensors", "tqdm"])
-def test_a_missing_extra_says_what_to_install(module, monkeypatch, tmp_path):
-    def absent(name):
-        if name.partition(".")[0] == module:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return __import__(name, fromlist=["_"])
-
-    monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "mha-book\[training\]"'):
-        descent(1, tmp_path / "run.safetensors")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mha_book.models import tiny
-from mha_book.models.interface import LayerRecord
 from mha_book.models.tiny import TinyConfig, init_tiny
 from mha_book.multihead.dropout import Dropout
 
@@ -22,7 +21,6 @@ CONFIG = TinyConfig(
 B, T = 2, 5
 forward = jax.jit(tiny.forward, static_argnames="implementation")
 token_losses = jax.jit(tiny.token_losses)
-draw = jax.jit(init_tiny)
 
 
 def tokens(length: int = T, vocab: int = CONFIG.vocab_size) -> jax.Array:
@@ -99,56 +97,6 @@ def test_the_loss_by_hand():
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
     assert jax.jit(tiny.loss)(params, tokens(), config=CONFIG) == pytest.approx(
         np.mean(wanted), rel=1e-5
-    )
-
-
-@pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
-def test_no_position_sees_a_later_one(positions):
-    config = dataclasses.replace(CONFIG, positions=positions)
-    params, token_ids = model(config), tokens()
-    logits = forward(params, token_ids, config=config)
-    changed = token_ids.at[:, 3:].set((token_ids[:, 3:] + 1) % 11)
-    after = forward(params, changed, config=config)
-    np.testing.assert_allclose(logits[:, :3], after[:, :3], rtol=1e-5, atol=1e-5)
-    assert not np.allclose(logits[:, 3:], after[:, 3:], atol=1e-2)
-
-
-def test_positions_matter_where_the_model_has_them():
-    for positions, matters in (("learned", True), ("rotary", True), ("none", False)):
-        config = dataclasses.replace(CONFIG, positions=positions, num_layers=1)
-        params = model(config)
-        swapped = tokens()[:, jnp.array([1, 0, 2, 3, 4])]
-        last = [forward(params, t, config=config)[:, -1] for t in (tokens(), swapped)]
-        assert np.allclose(*last, atol=1e-5) != matters
-
-
-def test_intermediates_leave_the_logits_alone():
-    params, gates = model(), jnp.ones((2, 6)).at[0, 2].set(0.0)
-    options = {"config": CONFIG, "gates": gates}
-    logits, records = tiny.forward_with_intermediates(params, tokens(), **options)
-    np.testing.assert_array_equal(
-        logits, tiny.forward(params, tokens(), config=CONFIG, gates=gates)
-    )
-    assert all(isinstance(record, LayerRecord) for record in records)
-    assert len(records) == 2
-    assert records[1].inputs.shape == (B, T, 10)
-    inside = records[1].intermediates
-    shapes = [x.shape for x in inside]
-    want = [(B, 6, T, 4), (B, 3, T, 4), (B, 3, T, 4), (B, 6, T, T), (B, 6, T, 4)]
-    assert shapes == want
-
-
-def test_a_gate_of_zero_is_a_head_without_output_weights():
-    params = model()
-    gates = jnp.ones((2, 6)).at[1, 4].set(0.0)
-    layer = params.layers[1]
-    cut = layer.attention._replace(w_o=layer.attention.w_o.at[4].set(0.0))
-    pruned = params._replace(layers=(params.layers[0], layer._replace(attention=cut)))
-    np.testing.assert_allclose(
-        forward(params, tokens(), config=CONFIG, gates=gates),
-        forward(pruned, tokens(), config=CONFIG),
-        rtol=1e-5,
-        atol=1e-5,
     )
 
 

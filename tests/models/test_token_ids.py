@@ -44,14 +44,6 @@ def test_a_token_that_is_none_gives_nan(no_type_checks, model):
     assert np.isnan(model(SMALL.astype(jnp.uint32).at[0, 0].set(2**32 - 1))).all()
 
 
-def test_a_token_that_is_none_gives_nan_in_a_step_of_decoding():
-    caches = smollm2.init_caches(1, 3, config=SMOLLM2.config)
-    for strange in (-1, SIZE):
-        ids = jnp.array([strange], jnp.int32)
-        logits, _ = smollm2.decode_step(SMOLLM2.params, ids, caches, config=SMOLLM2.config)
-        assert np.isnan(logits).all()
-
-
 def test_labels_that_are_none_give_nan():
     logits = jnp.zeros((1, T - 1, SIZE))
     for strange in STRANGE:

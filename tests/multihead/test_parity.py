@@ -13,16 +13,14 @@ import pytest
 from flax import nnx
 
 from mha_book import (
-    attend,
     init_multi_head,
     multi_head_attention,
     multi_head_attention_with_intermediates,
     padding,
-    sliding_window,
 )
 from mha_book.multihead.parameters import MultiHeadParams
 
-B, T, S, N, K, H = 2, 5, 7, 6, 2, 3
+B, T, S, N, H = 2, 5, 7, 6, 3
 D = N * H
 
 pytestmark = pytest.mark.loose_promotion
@@ -30,15 +28,6 @@ pytestmark = pytest.mark.loose_promotion
 
 def draw(*shape: int, seed: int = 0) -> jax.Array:
     return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape), jnp.float32)
-
-
-def operands(num_kv_heads: int = K) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Positions first, ``(B, T, N, H)``, as jax.nn and Flax have it."""
-    return (
-        draw(B, T, N, H),
-        draw(B, S, num_kv_heads, H, seed=1),
-        draw(B, S, num_kv_heads, H, seed=2),
-    )
 
 
 def drawn_params(num_kv_heads: int = N, use_bias: bool = True) -> MultiHeadParams:
@@ -53,47 +42,6 @@ def close(got: Any, expected: Any) -> None:
 
 
 # --- jax.nn -------------------------------------------------------------------------------------
-
-JAX_NN = {
-    "plain": ({}, {}),
-    "causal": ({"is_causal": True}, {"is_causal": True}),
-    "scale": ({"scale": 0.7}, {"scale": 0.7}),
-    "window": (
-        {"mask": sliding_window(3, 1)},
-        {"local_window_size": (2, 1)},
-    ),
-    "lengths": (
-        {"mask": padding(jnp.array([4, 7], jnp.int32), jnp.array([5, 2], jnp.int32))},
-        {
-            "key_value_seq_lengths": jnp.array([4, 7], jnp.int32),
-            "query_seq_lengths": jnp.array([5, 2], jnp.int32),
-        },
-    ),
-    "bias": ({"bias": draw(1, N, T, S, seed=4)}, {"bias": draw(1, N, T, S, seed=4)}),
-    "mask": (
-        {"mask": draw(B, 1, T, S, seed=5) > -0.5},
-        {"mask": draw(B, 1, T, S, seed=5) > -0.5},
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", JAX_NN)
-def test_jax_nn(kind: str) -> None:
-    ours, theirs = JAX_NN[kind]
-
-    def got(*x: jax.Array) -> jax.Array:
-        return attend(*x, **ours, layout="TNH")
-
-    def expected(*x: jax.Array) -> jax.Array:
-        return jax.nn.dot_product_attention(*x, **theirs)
-
-    ours_out, ours_pull = jax.vjp(got, *operands())
-    theirs_out, theirs_pull = jax.vjp(expected, *operands())
-    close(ours_out, theirs_out)
-    cotangent = draw(B, T, N, H, seed=6)
-    for mine, other in zip(ours_pull(cotangent), theirs_pull(cotangent), strict=True):
-        close(mine, other)
-
 
 # --- Flax and Equinox ----------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import pytest
 
 from mha_book.masks import padding
 from mha_book.multihead.differential import differential_attention
-from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import MultiHeadParams
 from mha_book.multihead.qk_norm import clip_queries_and_keys, normalized_attention
 from mha_book.multihead.sinks import gated_attention, sigmoid_attention, sink_logit_attention
@@ -157,26 +156,3 @@ def test_clipped_scores():
         clip_queries_and_keys(p, unknown, limit)
     traced = jax.jit(clip_queries_and_keys, static_argnums=2)(p, unknown, limit)
     assert np.isnan(traced.w_q).any(axis=(0, 2)).tolist() == [h == 2 for h in range(N)]
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda p, x: sink_logit_attention(p, draw(0, N + 1), x), r"sink: expected axes \(N,\)"),
-        (lambda p, x: gated_attention(p, draw(0, D, 3), x), "w_gate: expected one column a head"),
-        (lambda p, x: sigmoid_attention(p, x, offset=float("nan")), "offset: expected a finite"),
-        (lambda p, x: clip_queries_and_keys(p, draw(0, N), 1.0), "as many key heads"),
-        (lambda p, x: clip_queries_and_keys(layer(N), draw(0, N), 0.0), "threshold"),
-        (lambda p, x: differential_attention(p, draw(0, D, 3, H), 0.5, x), "w_q2: expected the"),
-        (lambda p, x: normalized_attention(p, draw(0, 3), draw(0, 3), x), "norm_q: expected axes"),
-    ],
-)
-def test_what_does_not_fit_is_an_error(call, said):
-    with pytest.raises(ValueError, match=said):
-        call(layer(), jnp.asarray(X))
-
-
-def test_no_position():
-    nothing = jnp.zeros((2, 0, D))
-    assert sigmoid_attention(layer(), nothing).shape == (2, 0, D)
-    assert multi_head_attention(layer(), nothing).shape == (2, 0, D)

@@ -1,6 +1,5 @@
 """Tensor networks: their nodes, edges and open legs; diagrams: that everything is drawn."""
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -106,26 +105,6 @@ def test_the_whole_layer_is_one_network_with_a_softmax_as_its_only_box() -> None
     assert completed == {"Q", "K", "V", "A", "Y"}
 
 
-def test_the_layer_is_drawn_from_left_to_right_in_named_groups() -> None:
-    graph = network(multi_head_layer().equations)
-    label = dict(graph.nodes(data="label"))
-    groups = {name: [label[node] for node in made] for name, made in graph.graph["groups"]}
-    assert groups == {"Q": ["X", "W_Q"], "K": ["X", "W_K"], "V": ["X", "W_V"]}
-    (softmax,) = (node for node, data in graph.nodes(data=True) if data["kind"] == "box")
-    assert graph.nodes[softmax]["takes"] == "S"
-    places, _ = arrange(graph)
-    for first, second, data in graph.edges(data=True):
-        ends = {label[first]: first, label[second]: second}
-        if (data["index"], data["kind"]) == ("j", "summed"):  # out of the softmax, and not back
-            assert places[ends["X"]][0] >= places[softmax][0]
-        if data["index"] == "a":  # the scale stands by the sum that it multiplies
-            (scalar,) = (n for n, d in graph.nodes(data=True) if d["kind"] == "scalar")
-            query, key = places[ends["W_Q"]], places[ends["W_K"]]
-            assert query[0] == key[0]
-            assert 0 < query[0] - places[scalar][0] < 0.5
-            assert places[scalar][1] == pytest.approx((query[1] + key[1]) / 2)
-
-
 @pytest.mark.parametrize("options", [{}, {"grouped": True}, {"use_bias": True}])
 @pytest.mark.usefixtures("no_type_checks")
 def test_columns_run_from_the_input_to_the_output(options: dict[str, bool]) -> None:
@@ -160,14 +139,3 @@ def test_a_diagram_shows_every_tensor_and_index() -> None:
         "batch-like",
     ]
     assert max(figure.get_size_inches()) < 8
-
-
-@pytest.mark.parametrize("name", ["matplotlib", "networkx"])
-def test_a_diagram_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "mha_book.notation.diagram")
-    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(
-        ModuleNotFoundError, match=rf"{name} is not installed.*\n.*mha-book\[notation"
-    ):
-        Equation("y^i = A^{ij} x^j").diagram()

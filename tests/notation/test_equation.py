@@ -228,16 +228,6 @@ def test_operations_counted_by_hand(latex: str, dims: str, expected: int) -> Non
     assert Equation(latex).flops(**{i: SIZES[i] for i in dims}) == expected
 
 
-def test_sizes_that_are_not_given(no_type_checks: None) -> None:
-    equation = Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")
-    with pytest.raises(ValueError, match=r"index b: .* expected dims"):
-        equation.flops(h=2, i=3, a=5)
-    with pytest.raises(ValueError, match="dims: expected sizes of the indices a, b, h, i; got 'z'"):
-        equation.shapes(h=2, i=3, a=5, b=7, z=3)
-    with pytest.raises(ValueError, match="expected a Python integer"):
-        equation.shapes(h=2, i=3, a=5, b=7.5)  # type: ignore[arg-type]
-
-
 def test_a_notebook_shows_the_equation_its_einsum_and_its_axes() -> None:
     shown = Equation(r"S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja}")._repr_markdown_()
     assert shown == (
@@ -317,19 +307,3 @@ def test_bad_arrays(arrays: dict[str, Any], message: str, marked: str | None) ->
         if marked is not None:
             start = carets.index("^")
             assert source[start : start + carets.count("^")] == marked
-
-
-def test_other_bad_arguments() -> None:
-    x, w = np.ones((3, 11)), np.ones((2, 11, 7))
-    with pytest.raises(ValueError, match="X: given twice"):
-        PROJECT({"X": x}, X=x, W_Q=w)
-    with pytest.raises(ValueError, match="X: expected an array or a number; got str"):
-        PROJECT(X="x", W_Q=w)
-    with pytest.raises(ValueError, match="X: expected an array or a number; got object"):
-        PROJECT(X=object(), W_Q=w)
-    with pytest.raises(ValueError, match=r"X: index b .*: expected 5, as given; got 11"):
-        PROJECT(X=x, W_Q=w, dims={"b": 5})
-    with pytest.raises(ValueError, match="d_k: missing; expected a number"):
-        Equation(r"y^i = d_k x^i")(x=x[0])
-    with pytest.raises(ValueError, match=r"delta: expected 2, that of i, .*; got 3"):
-        Equation(r"t = A^{ij} \delta^{ij}")(A=np.ones((2, 3)))

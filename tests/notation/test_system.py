@@ -187,39 +187,6 @@ def test_what_is_no_system(equations, message):
         System(equations)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"x": None}, r"x: missing; expected an array with axes \(j\)"),
-        ({"u": 1.0}, "unexpected array 'u'; expected A, x"),
-        ({"y": np.ones(2, np.float32)}, "unexpected array 'y'; expected A, x"),
-        (
-            {"x": np.ones(5, np.float32)},
-            r"x: index j \(axis 0\): expected 3, as in axis 1 of A; got 5",
-        ),
-        ({"outputs": ["w"]}, "outputs: expected some of y, z, got"),
-    ],
-)
-def test_what_does_not_run(change, message):
-    system = System(["y^i = A^{ij} x^j", "z^i = y^i y^i"])
-    arrays = {"A": jnp.ones((2, 3)), "x": jnp.ones(3), **change}
-    with pytest.raises(ValueError, match=message):
-        system(**{name: value for name, value in arrays.items() if value is not None})
-
-
-def test_what_has_no_backward_pass():
-    system = System(["y^i = A^{ij} x^j", "z^i = B^{ij} x^j"])
-    with pytest.raises(ValueError, match="output: expected one of y, z, got None"):
-        system.backward()
-    with pytest.raises(ValueError, match="output: expected one of y, z, got 'w'"):
-        system.backward("w")
-    with pytest.raises(ValueError, match="B: expected names on which y depends"):
-        system.backward("y", wrt=["B"])
-    with pytest.raises(ValueError, match="wrt: expected some of A, x, B, got"):
-        system.backward("y", wrt=["C"])
-    assert system.backward("y").names == ("dL_dA", "dL_dx")
-
-
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("backward", [False, True])
 def test_no_copy_with_all_heads_and_no_outer_product(grouped, backward):
@@ -277,11 +244,6 @@ def test_kept_is_the_cache():
     layer = multi_head_layer()
     assert cached_elements(layer, **STEP) == {"K": 6 * 5, "V": 6 * 7}
     assert cached_elements(replace_equations(layer, LATENT), **STEP) == {"Z": 3}
-
-
-def test_a_missing_size_is_an_error():
-    with pytest.raises(ValueError, match="K: expected the size of each index"):
-        cached_elements(multi_head_layer(), h=2, c=3)
 
 
 def test_a_step_counts_the_products_that_the_costs_count():

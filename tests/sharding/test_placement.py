@@ -1,7 +1,5 @@
 """Which positions a device holds, and how many pairs it computes: against counting them."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -99,32 +97,3 @@ def test_what_does_not_fit_is_refused() -> None:
 # Megatron-LM (core/utils.py, get_batch_on_this_cp_rank) and MaxText (max_utils.py,
 # reorder_sequence) give device r the stretches r and 2P - 1 - r. TransformerEngine's striped order
 # is the transpose of a (T/P, P) table.
-
-
-def stretches_of_both_ends(length: int, devices: int) -> np.ndarray:
-    table = np.arange(length).reshape(2 * devices, -1)
-    rank = np.arange(devices)
-    return table[np.stack([rank, 2 * devices - rank - 1], axis=1)].reshape(devices, -1)
-
-
-def dealt_out(length: int, devices: int) -> np.ndarray:
-    return np.arange(length).reshape(-1, devices).T
-
-
-@pytest.mark.parametrize("devices", [1, 2, 4, 8])
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("zigzag", stretches_of_both_ends),
-        ("striped", dealt_out),
-        ("contiguous", lambda length, devices: np.arange(length).reshape(devices, -1)),
-    ],
-)
-def test_the_rules_of_others_place_alike(name: str, rule: Any, devices: int) -> None:
-    length = 96
-    placement, held = make_placement(name, length, devices), rule(length, devices)
-    np.testing.assert_array_equal(placement.positions, held)
-    # Their balance: of the query at position i the keys 0 to i.
-    work = (held + 1).sum(axis=1)
-    np.testing.assert_array_equal(balance(placement, upper=0).by_device, work)
-    assert name != "zigzag" or len(set(work.tolist())) == 1

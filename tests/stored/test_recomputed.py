@@ -71,6 +71,8 @@ SLICES = [
     slice_of("sinks-training.json", sinks.beginning, "forms/gate/training", 0.98,
              MODELS, SLOW),
     slice_of("scale.json", trainings.one_head, "scaled/256/curve_loss", 0.8),
+    slice_of("build-it-yourself.json", trainings.typed_code, "models/one head/loss", 0.98, MODELS,
+             SLOW),
     slice_of("emergence.json", trainings.stored_models, "seeds/roles", 0.8, MODELS),
     slice_of("emergence.json", trainings.nudges, "seeds/runs/nudge place 0.2/last roles",
              1.5, MODELS, given=FEW),

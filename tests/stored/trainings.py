@@ -16,7 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
-from experiments import dropout, emergence, gates, gates_quiet, hand_gradients, scale, sharing
+from experiments import (
+    build_it_yourself,
+    dropout,
+    emergence,
+    gates,
+    gates_quiet,
+    hand_gradients,
+    scale,
+    sharing,
+)
 from experiments.emergence_training import measure
 from experiments.gates_training import Runs, Weights, fixed
 from experiments.gates_training import Sizes as GateSizes
@@ -269,6 +278,21 @@ def without_noise() -> Found:
     found = tuned(np.concatenate([sets["gates"][price], sets["ablation"][price]]), "quiet")
     for arm, losses in zip(("gates", "ablation"), found, strict=True):
         yield (arm, "losses", price, 0), losses, FAR
+
+
+# build-it-yourself.json
+
+
+@recomputed
+def typed_code() -> Found:
+    """What the chapter's readers type: counted pairs, and the second seed of one head."""
+    code: dict[str, Any] = {}
+    with build_it_yourself.as_readers_have_it():
+        exec(build_it_yourself.typed(with_training=False), code)
+        yield ("models", "counted pairs", "loss", 0), code["bigram_loss"], FORWARD
+        name, model, init = next(build_it_yourself.models(code))
+        trained = code["train"](model, init(1), build_it_yourself.Sizes().steps, 1)
+        yield ("models", name, "loss", 1), code["held_out_loss"](model, trained), DRIFT
 
 
 # scale.json

@@ -39,19 +39,18 @@ def exercise(name: str) -> Callable[[Check], Check]:
 
 
 def check(exercise: str, attempt: Attempt) -> None:
-    """Print "passed", "not attempted", or "not yet: " and what is wrong with an attempt.
+    """Print "passed", or "not yet: " and what is wrong with an attempt.
 
     Args:
         exercise: the name, ``chapter/name``.
-        attempt: the reader's function; one that returns ``...``, or a tuple that has it, counts as
-            not attempted.
+        attempt: the reader's function; one that returns ``...``, or a tuple that has it, is none.
 
     Raises:
         ValueError: there is no such exercise.
 
     Example:
-        >>> check("split-and-combine/merge", lambda x: ...)
-        split-and-combine/merge: not attempted
+        >>> check("split-and-combine/merge", lambda x: x)
+        split-and-combine/merge: not yet: expected shape (3, 10) for input (2, 3, 5); got (2, 3, 5)
     """
     print(f"{exercise}: {verdict(exercise, attempt)}")
 

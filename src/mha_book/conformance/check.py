@@ -1,0 +1,207 @@
+"""One call for every kind of subject: a function, a layer, a model."""
+
+import inspect
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from mha_book._checks import check as require
+from mha_book.conformance.diagnose import (
+    EXACT,
+    Explanation,
+    Trial,
+    close,
+    counterexample,
+    independence,
+    search,
+)
+from mha_book.conformance.layer import build, layer_interfaces
+from mha_book.conformance.mutants import mutant
+from mha_book.conformance.oracle import CONVENTIONS
+from mha_book.conformance.probes import SCENES
+from mha_book.conformance.report import Property, Report
+from mha_book.conformance.subject import function_interfaces
+
+__all__ = ["assert_attention", "check_attention"]
+
+WORDS = {
+    ("causal", "always"): "causal without being asked",
+    ("corner", "top-left"): "the causal diagonal starts at the first query and the first key",
+    ("corner", "bottom-right"): "the causal diagonal ends at the last query and the last key",
+    ("empty", "zero"): "a query that may see no key gets zeros",
+    ("empty", "mean"): "a query that may see no key gets the mean of all values",
+    ("empty", "nan"): "a query that may see no key gets NaN",
+    ("empty", "ignored"): "a query that may see no key attends as if there were no mask",
+    ("window", "W"): "a window of W shows W keys, the query's own among them",
+    ("window", "W + 1"): "a window of W shows W keys before the query's own, W + 1 in all",
+    ("kv_heads", "repeat"): "query head h reads KV head h // (N / K), as nearly everywhere",
+    ("kv_heads", "tile"): (
+        "query head h reads KV head h % K: weights of most other libraries give wrong numbers"
+    ),
+    ("rope", "half"): "rotary positions inside, pairs of features i and i + H/2",
+    ("rope", "adjacent"): "rotary positions inside, pairs of adjacent features",
+}
+MASKS = {
+    "attend": "True attends",
+    "hide": "True hides",
+    "additive": "numbers that are added to the scores",
+}
+
+
+def check_attention(
+    subject: Any,
+    *,
+    expect: dict[str, str] | None = None,
+    name: str | None = None,
+    function: Any = None,
+    **told: Any,
+) -> Report:
+    """Check a function ``(q, k, v, …)``, or a layer with its weights, in NumPy, JAX or torch.
+
+    Args:
+        subject: the function; a torch module or a class of one; a callable tree of JAX; or the
+            parameters of ``function``.
+        expect: convention of :data:`~mha_book.conformance.oracle.CONVENTIONS` -> the choice that is
+            meant. What is not named is found out and told, and is no failure.
+        name: of the subject, for the report.
+        function: called as ``function(subject, x)``, where the subject is a layer's parameters.
+        **told: what need not be guessed: see
+            :func:`~mha_book.conformance.subject.function_interfaces` and
+            :func:`~mha_book.conformance.layer.layer_interfaces`.
+
+    Returns:
+        A report; printed, it is a table and a diagnosis.
+
+    Raises:
+        ValueError: the subject cannot be called, or a convention has no such choice.
+
+    Example:
+        >>> import numpy as np
+        >>> def attention(q, k, v):  # of NumPy, without the scale
+        ...     scores = np.exp(q @ k.swapaxes(-1, -2))
+        ...     return scores / scores.sum(-1, keepdims=True) @ v
+        >>> report = check_attention(attention, layout="BNTH")
+        >>> report.passed, report.diagnosis[0]
+        (False, 'the scores are not scaled; and the softmax does not subtract the maximum: ...
+    """
+    expect = expect or {}
+    for convention, choice in expect.items():
+        known = CONVENTIONS.get(convention, ())
+        require(choice in known, f"expect[{convention!r}]", f"one of {known}", repr(choice))
+    start = time.monotonic()
+    with quietly():
+        if inspect.isclass(subject):
+            subject = build(subject)
+        interfaces = (
+            layer_interfaces(subject, function=function, **told)
+            if function or is_layer(subject)
+            else function_interfaces(subject, **told)
+        )
+        outputs: dict[Any, Any] = {}
+        trial, found = search([Trial(one, outputs) for one in interfaces], expect)
+        again = trial.interface.call(trial.cases["plain"])
+        steady = close(again, trial.output("plain"), EXACT)
+        if not steady:
+            found = found._replace(mutants=(mutant("dropout-in-evaluation"),))
+        lines = tuple(properties(trial, found, steady))
+        example = counterexample(trial, found) if steady else None
+    return Report(
+        str(name or getattr(subject, "__name__", type(subject).__name__)),
+        lines,
+        conventions(found, expect),
+        tuple(diagnosis(found, lines)),
+        found.mutants,
+        example,
+        time.monotonic() - start,
+    )
+
+
+def assert_attention(subject: Any, **told: Any) -> None:
+    """Fail, with the report as message, unless a subject passes: the line for a test.
+
+    Args:
+        subject: as for :func:`check_attention`.
+        **told: as for it.
+
+    Raises:
+        AssertionError: a property failed.
+
+    Example:
+        >>> import jax
+        >>> assert_attention(jax.nn.dot_product_attention, layout="BTNH")
+    """
+    report = check_attention(subject, **told)
+    if not report.passed:
+        raise AssertionError(str(report))
+
+
+def is_layer(subject: Any) -> bool:
+    """Return whether a subject has weights of its own: a torch module, or a callable tree."""
+    return hasattr(subject, "named_parameters") or not hasattr(subject, "__name__")
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Silence warnings, of overflow say, and keep torch from using threads for small arrays."""
+    torch = sys.modules.get("torch")
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        if torch is None:
+            yield
+            return
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def properties(trial: Trial, found: Explanation, steady: bool) -> Iterator[Property]:
+    """Return the lines of the table."""
+    tried = {scene.name for scene in trial.scenes()}
+    for scene in SCENES:
+        output = trial.output(scene.name) if scene.name in tried else None
+        if output is None:
+            missing = [need for need in scene.needs if need not in trial.interface.roles]
+            remark = f"no argument for {missing[0]}" if missing else "not of a layer"
+            yield Property(scene.text, "not tried", remark)
+        elif isinstance(output, Exception):
+            first = (str(output) or type(output).__name__).splitlines()[0][:70]
+            yield Property(scene.text, "not tried", f"raises: {first}")
+        else:
+            yield Property(scene.text, "failed" if scene.name in found.unexplained else "passed")
+    for text, holds in independence(trial).items() if steady else ():
+        yield Property(text, "passed" if holds else "failed")
+    yield Property("two equal calls agree", "passed" if steady else "failed")
+
+
+def conventions(found: Explanation, expect: dict[str, str]) -> dict[str, str]:
+    """Return the choices that showed, in words."""
+    words = dict(found.interface.told)
+    if "mask" in words:
+        words["mask"] = MASKS[words["mask"]]
+    for name in CONVENTIONS:
+        choice = getattr(found.conventions, name)
+        if (name in found.settled or name in expect) and (name, choice) in WORDS:
+            words[name.replace("_", " ")] = WORDS[name, choice]
+    if found.rough:
+        words["rounding"] = "as of half precision, inside or out"
+    return words
+
+
+def diagnosis(found: Explanation, lines: tuple[Property, ...]) -> Iterator[str]:
+    """Return what is wrong, in sentences."""
+    if all(line.outcome != "failed" for line in lines):
+        return
+    for n, bug in enumerate(found.mutants[:3]):
+        yield ("or: " if n else "") + f"{bug.sentence}; see {bug.read}"
+    if not found.mutants:
+        failed = [line.text for line in lines if line.outcome == "failed"]
+        yield f"no known bug, nor two, explains it; it fails first in: {failed[0]}"

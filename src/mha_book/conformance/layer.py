@@ -1,0 +1,347 @@
+"""A layer with its weights: parameters found by name and shape, output predicted from them.
+
+A torch module is copied and gets random parameters and biases, so that each of them shows. In JAX a
+layer is a callable tree (equinox) or a pair of a function ``(params, x)`` and its parameters.
+"""
+
+import copy
+import inspect
+import itertools
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mha_book.conformance.oracle import Case, Conventions, Numbers, Steps, Weights, attend_layer
+from mha_book.conformance.subject import (
+    POLARITIES,
+    ROLES,
+    Interface,
+    array_of,
+    called,
+    keywords,
+    mask_forms,
+    numbers_of,
+    roles_of,
+)
+
+__all__ = ["build", "layer_interfaces", "parameters_of"]
+
+SIZES = {
+    ("d_model", "embed_dim", "dim", "n_embd", "hidden_size", "emb_dim", "embed_size", "d_in"): 24,
+    ("d_out", "d_hid", "model_dim", "width", "embedding_dim", "features"): 24,
+    ROLES["heads"]: 6,
+    ROLES["kv_heads"]: 3,
+    ("head_dim", "head_size", "dim_head", "d_head", "d_k", "d_v"): 4,
+    ("block_size", "context_length", "max_len", "max_seq_len", "seq_len", "context_size"): 64,
+    ("vocab_size", "vocabulary", "n_vocab", "vocabulary_size"): 64,
+    ("n_layer", "n_layers", "num_layers", "depth"): 2,
+    ("dropout", "dropout_p", "attn_dropout", "dropout_rate", "p"): 0.5,
+    ("qkv_bias", "bias"): True,
+    ("batch_first",): True,
+}
+"""What a class's constructor gets, by the names of its parameters."""
+
+WORDS = {
+    "qkv": "qkv|wqkv|inproj|cattn|querykeyvalue|packedqkv|kqv",
+    "kv": "kv|wkv|keyvalue",
+    "q": "q|wq|query|queries|toqueries|qproj",
+    "k": "k|wk|key|keys|tokeys",
+    "v": "v|wv|value|values|tovalues",
+    "o": "o|wo|out|output|unifyheads|proj|fc|fcout|cproj|dense|outproj",
+}
+ORDERS = ("blocks", "by head", "by feature")
+"""Of a fused matrix: queries, then keys, then values; head after head; feature after feature."""
+
+
+def build(layer: type) -> Any:
+    """Return an object of a class whose constructor takes sizes by known names.
+
+    Raises:
+        ValueError: a parameter without default has a name that is not known.
+    """
+    known = {name: value for names, value in SIZES.items() for name in names}
+    given = {}
+    for name, parameter in inspect.signature(layer).parameters.items():
+        if name in known:
+            given[name] = known[name]
+        elif parameter.default is parameter.empty and parameter.kind not in (2, 4):
+            raise ValueError(
+                f"subject: {layer.__name__} has a parameter {name!r} of unknown meaning; "
+                "give an object, or a function without arguments that makes one"
+            )
+    return layer(**given)
+
+
+def parameters_of(layer: Any) -> dict[str, Numbers]:
+    """Return a layer's floating-point parameters by name, in float64."""
+    if hasattr(layer, "named_parameters"):
+        return {name: numbers_of(value) for name, value in layer.named_parameters()}
+    import jax
+
+    leaves = jax.tree_util.tree_flatten_with_path(layer)[0]
+    return {
+        jax.tree_util.keystr(path): np.asarray(value, np.float64)
+        for path, value in leaves
+        if hasattr(value, "dtype") and value.dtype.kind == "f"
+    }
+
+
+def randomized(layer: Any) -> Any:
+    """Return a copy with random parameters, of the size that keeps activations near one."""
+    rng = np.random.default_rng(3)
+
+    def draw(shape: tuple[int, ...]) -> Numbers:
+        return rng.normal(size=shape) * (1.3 / math.sqrt(shape[0]) if len(shape) > 1 else 0.3)
+
+    if hasattr(layer, "named_parameters"):
+        layer = copy.deepcopy(layer).eval()
+        import torch
+
+        with torch.no_grad():
+            for value in layer.parameters():
+                value.copy_(torch.tensor(draw(tuple(value.shape))))
+        return layer
+    import jax
+
+    return jax.tree.map(
+        lambda x: (
+            array_of("jax", draw(x.shape), str(x.dtype))
+            if hasattr(x, "dtype") and x.dtype.kind == "f"
+            else x
+        ),
+        layer,
+    )
+
+
+def role(name: str) -> str | None:
+    """Return which projection a parameter's name means."""
+    parts = [part for part in re.split(r"[^A-Za-z0-9_]+", name) if part]
+    for part in reversed(parts):
+        plain = re.sub(r"_|(in_proj)?(weight|bias|kernel|linear|lin)s?$", "", part.lower())
+        if part.lower().startswith("in_proj"):
+            return "qkv"
+        for candidate in (plain, re.sub(r"^to|(proj|projection|matrix|s)$|^(w|b)(?=.)", "", plain)):
+            for known, words in WORDS.items():
+                if re.fullmatch(words, candidate):
+                    return known
+    return None
+
+
+def grouped_by_role(parameters: dict[str, Numbers]) -> dict[tuple[str, bool], list[Numbers]]:
+    """Return (projection, whether a bias) -> its arrays; a list has a matrix for each head."""
+    found: dict[tuple[str, bool], list[Numbers]] = {}
+    for name, value in parameters.items():
+        kind = role(name)
+        is_bias = "bias" in name or bool(re.search(r"\bb_?[qkvo]", name)) or value.ndim == 1
+        if kind:
+            found.setdefault((kind, is_bias), []).append(value)
+    if (
+        not {("q", False), ("k", False), ("v", False)} <= found.keys()
+        and ("qkv", False) not in found
+    ):
+        matrices = [value for value in parameters.values() if value.ndim == 2]
+        if len(matrices) == 4 and ("kv", False) not in found:
+            found |= {(kind, False): [m] for kind, m in zip("qkvo", matrices, strict=True)}
+    return found
+
+
+def matrix(values: list[Numbers], width: int, is_torch: bool, out: bool) -> list[Numbers]:
+    """Return the readings of a projection as ``(in, out)``, the likelier first."""
+    parts = []
+    for value in values:
+        if value.ndim == 3:  # (D, N, H), or (N, H, D) of an output
+            value = value.reshape((-1, value.shape[-1]) if out else (value.shape[0], -1))
+            is_torch = False
+        parts.append(value)
+    turned = [part.T for part in parts]
+    readings = [turned, parts] if is_torch else [parts, turned]
+    axis = 0 if out else 1
+    joined = [np.concatenate(reading, axis) for reading in readings if _fits(reading, width, out)]
+    return joined[: 1 if parts[0].ndim == 3 else 2]
+
+
+def _fits(reading: list[Numbers], width: int, out: bool) -> bool:
+    return all(part.shape[1 if out else 0] == width for part in reading)
+
+
+def unfused(fused: Numbers, num_heads: int, order: str, parts: int = 3) -> list[Numbers]:
+    """Cut queries, keys and values out of the last axis of a fused matrix or bias."""
+    lead = fused.shape[:-1]
+    if order == "blocks":
+        return np.split(fused, parts, -1)
+    shape = (num_heads, parts, -1) if order == "by head" else (num_heads, -1, parts)
+    cut = fused.reshape(*lead, *shape)
+    axis = -2 if order == "by head" else -1
+    return [np.take(cut, n, axis).reshape(*lead, -1) for n in range(parts)]
+
+
+def readings(
+    parameters: dict[str, Numbers], width: int, is_torch: bool, num_heads: int
+) -> list[tuple[str, Weights]]:
+    """Return the ways in which the parameters can be a layer's, with words for each."""
+    found = grouped_by_role(parameters)
+    fused = "qkv" if ("qkv", False) in found else "kv" if ("kv", False) in found else ""
+    result = []
+    orders = ORDERS if fused else ("separate",)
+    for turned, order in itertools.product((0, 1), orders):
+        arrays: dict[str, Numbers] = {}
+        for (kind, is_bias), values in found.items():
+            if is_bias:
+                arrays[kind + "_bias"] = np.concatenate([value.ravel() for value in values])
+                continue
+            ways = matrix(values, width, is_torch, kind == "o")
+            if turned >= len(ways) > 0 and kind != "o":
+                break
+            if not ways:
+                break
+            arrays[kind] = ways[min(turned, len(ways) - 1)]
+        else:
+            for suffix in ("", "_bias") if fused else ():
+                if fused + suffix in arrays:
+                    pieces = unfused(arrays.pop(fused + suffix), num_heads, order, len(fused))
+                    arrays |= dict(zip([kind + suffix for kind in fused], pieces, strict=True))
+            if {"q", "k", "v"} <= arrays.keys():
+                arrays.setdefault("o", np.eye(arrays["v"].shape[1], width))
+                for kind in "qkvo":
+                    arrays.setdefault(f"{kind}_bias", np.zeros(arrays[kind].shape[1]))
+                result.append((f"{order}{', transposed' if turned else ''}", Weights(**arrays)))
+    return result
+
+
+def layer_interfaces(
+    layer: Any,
+    *,
+    function: Callable[..., Any] | None = None,
+    num_heads: int | None = None,
+    polarity: str | None = None,
+    layout: str | None = None,
+    names: dict[str, str] | None = None,
+) -> list[Interface]:
+    """Return the ways in which a layer of self-attention may be meant.
+
+    Args:
+        layer: a torch module, a callable tree of JAX, or the parameters of ``function``.
+        function: called as ``function(parameters, x)``; None if the layer is called itself.
+        num_heads: read from the layer, or found by trying, if not told.
+        polarity: what a mask says; found by trying if not told.
+        layout: "BTD" or "TBD"; found by trying if not told.
+        names: role -> name of the parameter, for names that are not known.
+
+    Raises:
+        ValueError: no projections of queries, keys and values are found.
+    """
+    is_torch = hasattr(layer, "named_parameters")
+    layer = randomized(layer)
+    call = (lambda *x, **k: function(layer, *x, **k)) if function else layer
+    parameters = parameters_of(layer)
+    signature = function or (layer.forward if is_torch else layer.__call__)
+    positional = list(inspect.signature(signature).parameters.values())[1 if function else 0 :]
+    required = [p for p in positional if p.default is p.empty and p.kind == p.POSITIONAL_OR_KEYWORD]
+    copies = 3 if len(required) >= 3 else 1
+    roles = roles_of(signature, names or {})
+    width = width_of(parameters)
+    found = []
+    known = num_heads or heads_of(layer)
+    for count in [known] if known else [n for n in range(width, 0, -1) if width % n == 0]:
+        for told, weights in readings(parameters, width, is_torch, count):
+            if weights.q.shape[1] % count or weights.k.shape[1] % (weights.q.shape[1] // count):
+                continue
+            for axes, means in itertools.product(
+                (layout,) if layout else ("BTD", "TBD", "TD"),
+                (polarity,) if polarity else POLARITIES if "mask" in roles else POLARITIES[:1],
+            ):
+                found.append(
+                    _layer_interface(
+                        call, weights, count, copies, "torch" if is_torch else "jax", roles, axes,
+                        means, told, required,
+                    )
+                )  # fmt: skip
+    if not found:
+        raise ValueError(
+            "subject: no projections of queries, keys and values among "
+            + ", ".join(f"{name} {value.shape}" for name, value in parameters.items())
+        )
+    return found
+
+
+def width_of(parameters: dict[str, Numbers]) -> int:
+    """Return ``D``: the size that most matrices have in common."""
+    sizes = [size for value in parameters.values() if value.ndim > 1 for size in {*value.shape}]
+    return int(max(sizes, key=lambda size: (sizes.count(size), -size)))
+
+
+def heads_of(layer: Any) -> int | None:
+    """Return the number of heads that a layer says it has."""
+    for name in ROLES["heads"]:
+        value: Any = getattr(layer, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+        if hasattr(value, "__len__") and len(value):  # a list of heads
+            return len(value)
+    return None
+
+
+def _layer_interface(
+    function: Callable[..., Any],
+    weights: Weights,
+    num_heads: int,
+    copies: int,
+    kind: str,
+    roles: dict[str, str],
+    layout: str,
+    polarity: str,
+    told: str,
+    required: list[Any],
+) -> Interface:
+    width = len(weights.q)
+    num_kv_heads = weights.k.shape[1] * num_heads // weights.q.shape[1]
+    must_mask = any(p.name == roles.get("mask") for p in required)
+
+    def inputs(case: Case) -> Numbers:
+        rows = case.q.transpose(0, 2, 1, 3).reshape(case.q.shape[0], case.q.shape[2], -1)
+        return np.tile(rows, -(-width // rows.shape[-1]))[..., :width]
+
+    def reduced(case: Case) -> Case:
+        if layout != "TD":
+            return case
+        mask = None if case.mask is None else case.mask[:1]
+        segments = None if case.segments is None else case.segments[:1]
+        return case._replace(q=case.q[:1], mask=mask, segments=segments)
+
+    def call(case: Case) -> Numbers:
+        case = reduced(case)
+        rows = inputs(case)
+        x = {"BTD": rows, "TBD": rows.swapaxes(0, 1), "TD": rows[0]}[layout]
+        operands = [array_of(kind, x) for _ in range(copies)]
+
+        def attempt(mask: Numbers | None) -> Callable[[], Numbers]:
+            def run() -> Numbers:
+                out = numbers_of(function(*operands, **keywords(roles, case, kind, polarity, mask)))
+                if out.shape != x.shape:
+                    raise ValueError(f"the output has shape {out.shape}, the input {x.shape}")
+                return {"BTD": out, "TBD": out.swapaxes(0, 1), "TD": out[None]}[layout]
+
+            return run
+
+        mask = case.mask
+        if mask is None and must_mask:
+            mask = np.ones((1, 1, x.shape[-2], x.shape[-2]), bool)
+        if mask is None:
+            return attempt(None)()
+        return called(attempt(form) for form in mask_forms(mask, layout, num_heads))
+
+    def expect(case: Case, conventions: Conventions, steps: Steps) -> Numbers:
+        case = reduced(case)
+        return attend_layer(
+            inputs(case), weights, num_heads, num_kv_heads, case, conventions, steps
+        )
+
+    words = {"arrays": kind, "layout": layout, "heads": str(num_heads), "weights": told}
+    if num_kv_heads != num_heads:
+        words["KV heads"] = str(num_kv_heads)
+    if "mask" in roles:
+        words["mask"] = polarity
+    return Interface(call, expect, roles, words, ("", "flat", "layer"), True)

@@ -1,0 +1,311 @@
+"""A model as a black box, from tokens to logits: what must not change the logits does not.
+
+Nothing is known of its inside. Change a token: nothing before it moves. Pad, pack, shift, batch, or
+read in pieces over a cache: nothing moves at all.
+"""
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mha_book.conformance.check import quietly
+from mha_book.conformance.layer import build
+from mha_book.conformance.oracle import Numbers
+from mha_book.conformance.report import Property, Report
+from mha_book.conformance.subject import array_of, kind_of, numbers_of, roles_of
+
+__all__ = ["assert_model", "check_model"]
+
+ROLES = {
+    "padding": ("attention_mask", "padding_mask", "mask", "key_padding_mask"),
+    "positions": ("position_ids", "positions", "pos"),
+    "segments": ("segments", "segment_ids", "document_ids", "doc_ids"),
+    "cache": ("past_key_values", "cache", "kv_cache", "past"),
+    "use_cache": ("use_cache",),
+}
+LENGTH, SHIFT = 9, 5
+TOLERANCE = 1e-3
+"""Of logits, relative to their spread: reading in pieces sums in another order."""
+
+
+class Black(NamedTuple):
+    """A model that is called with tokens ``(B, T)`` and returns logits ``(B, T, V)``."""
+
+    function: Callable[..., Any]
+    kind: str
+    roles: dict[str, str]
+    vocabulary: int
+
+    def raw(self, tokens: Numbers, **given: Any) -> Any:
+        """Return what the model returns."""
+        arrays = {
+            self.roles[role]: value
+            if role in ("cache", "use_cache")
+            else array_of(self.kind, value)
+            for role, value in given.items()
+            if role in self.roles
+        }
+        return self.function(array_of(self.kind, tokens), **arrays)
+
+    def logits(self, tokens: Numbers, **given: Any) -> Numbers:
+        """Return the logits, ``(B, T, V)``."""
+        output = self.raw(tokens, **given)
+        return numbers_of(getattr(output, "logits", output))
+
+    def has(self, *roles: str) -> bool:
+        """Return whether the model takes all of these arguments."""
+        return all(role in self.roles for role in roles)
+
+
+def check_model(
+    model: Any,
+    *,
+    vocabulary: int = 64,
+    causal: bool = True,
+    kind: str | None = None,
+    names: dict[str, str] | None = None,
+    name: str | None = None,
+) -> Report:
+    """Check a model from tokens ``(B, T)`` to logits ``(B, T, V)`` as a black box.
+
+    Args:
+        model: called as ``model(tokens)``; what it returns is the logits, has them as ``.logits``,
+            or is a tuple that begins with them. With arguments for a mask of the padding, for
+            positions, for documents or for a cache, it is tried with these too.
+        vocabulary: how many tokens it knows; token 0 is used as padding.
+        causal: whether it must not see the future.
+        kind: "numpy", "jax" or "torch"; guessed if not told.
+        names: role (padding, positions, segments, cache, use_cache) -> name of the parameter.
+        name: for the report.
+
+    Example:
+        >>> import numpy as np
+        >>> table = np.random.default_rng(0).normal(size=(64, 64))
+        >>> def reads_ahead(tokens):  # the mean over the whole text, the future included
+        ...     return table[tokens] + table[tokens].mean(1, keepdims=True)
+        >>> check_model(reads_ahead).diagnosis[0]
+        'every position sees the whole future: there is no causal mask (or it is an encoder: ...
+    """
+    start = time.monotonic()
+    if inspect.isclass(model):
+        model = build(model)
+    if hasattr(model, "eval") and hasattr(model, "named_parameters"):
+        model.eval()
+    function = getattr(model, "forward", model)
+    roles = roles_of(function, names or {}, ROLES)
+    box = Black(model, kind or kind_of(model), roles, vocabulary)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(1, vocabulary, (3, LENGTH))
+    lines: list[Property] = []
+    words: list[str] = []
+    with quietly():
+        for text, probe in probes(causal):
+            try:
+                problem = probe(box, tokens)
+            except Exception as error:
+                first = (str(error) or type(error).__name__).splitlines()[0][:70]
+                lines.append(Property(text, "not tried", f"raises: {first}"))
+                continue
+            if problem is None:
+                lines.append(Property(text, "not tried", "no argument for it"))
+            else:
+                lines.append(Property(text, "failed" if problem else "passed"))
+                # a model that sees the future reads what follows it too
+                told_already = words and text.startswith("padding on the right")
+                words += [problem] if problem and not told_already else []
+        told = shifted(box, tokens)
+    if all(line.outcome == "not tried" for line in lines):
+        raise ValueError(f"subject: the model cannot be called: {lines[0].remark}")
+    seconds = time.monotonic() - start
+    title = str(name or getattr(model, "__name__", type(model).__name__))
+    return Report(title, tuple(lines), told, tuple(words), (), None, seconds)
+
+
+def assert_model(model: Any, **told: Any) -> None:
+    """Fail, with the report as message, unless a model passes: the line for a test.
+
+    Args:
+        model: as for :func:`check_model`.
+        **told: as for it.
+
+    Raises:
+        AssertionError: a property failed.
+    """
+    report = check_model(model, **told)
+    if not report.passed:
+        raise AssertionError(str(report))
+
+
+Probe = Callable[[Black, Numbers], str | None]
+
+
+def probes(causal: bool) -> Iterator[tuple[str, Probe]]:
+    """Return the properties with what tries them: "" if it holds, a sentence if not."""
+    yield "two equal calls agree", randomness
+    if causal:
+        yield "no position sees the future", future
+    yield "sequences of a batch are independent", batching
+    yield "padding on the right changes nothing", right_padding if causal else masked_right
+    yield "padding on the left changes nothing", left_padding
+    yield "packed documents do not see each other", packing
+    if causal:
+        yield "reading token by token over the cache", cached(1)
+        yield "reading in chunks over the cache", cached(4)
+
+
+def moved(before: Numbers, after: Numbers) -> Numbers:
+    """Return where logits differ, ``(B, T)``."""
+    scale = 1 + np.abs(before).max(initial=0)
+    same = np.abs(before - after).max(-1) <= TOLERANCE * scale
+    return ~same
+
+
+def randomness(box: Black, tokens: Numbers) -> str:
+    """Return whether evaluation is random."""
+    if not moved(box.logits(tokens), box.logits(tokens)).any():
+        return ""
+    return "two equal calls differ: dropout is active in evaluation; see dropout-and-gates"
+
+
+def future(box: Black, tokens: Numbers) -> str:
+    """Return how far ahead positions see, from a change of each token."""
+    before = box.logits(tokens[:1])
+    ahead: set[int] = set()
+    count = 0
+    for changed in range(1, LENGTH):
+        other = tokens[:1].copy()
+        other[0, changed] = other[0, changed] % (box.vocabulary - 1) + 1
+        where = np.flatnonzero(moved(before, box.logits(other))[0, :changed])
+        ahead |= {int(changed - position) for position in where}
+        count += len(where)
+    if not ahead:
+        return ""
+    if count == LENGTH * (LENGTH - 1) // 2:
+        return (
+            "every position sees the whole future: there is no causal mask (or it is an encoder: "
+            "say so); see scaled-attention"
+        )
+    if ahead == {1}:
+        return (
+            "each position sees the next token: the causal mask, or a shift of the input, is off "
+            "by one; see scaled-attention"
+        )
+    return (
+        f"positions see up to {max(ahead)} tokens ahead, in {count} of "
+        f"{LENGTH * (LENGTH - 1) // 2} pairs: a part of the model (a layer or a head, a "
+        "convolution, a norm or softmax over positions) has no causal mask; see scaled-attention"
+    )
+
+
+def batching(box: Black, tokens: Numbers) -> str:
+    """Return whether a sequence's logits depend on the others of its batch."""
+    together = box.logits(tokens)
+    alone = np.concatenate([box.logits(tokens[n : n + 1]) for n in range(len(tokens))])
+    if not moved(alone, together).any():
+        return ""
+    return (
+        "a sequence depends on the others of its batch: an axis of batch and one of positions or "
+        "heads are mixed; see split-and-combine"
+    )
+
+
+def right_padding(box: Black, tokens: Numbers) -> str:
+    """Return whether tokens of padding at the end change what is before them."""
+    padded = np.pad(tokens, ((0, 0), (0, 3)))
+    mask = np.pad(np.ones_like(tokens), ((0, 0), (0, 3)))
+    after = box.logits(padded, padding=mask)[:, :LENGTH]
+    if not moved(box.logits(tokens), after).any():
+        return ""
+    return "padding on the right is read; see scaled-attention"
+
+
+def masked_right(box: Black, tokens: Numbers) -> str | None:
+    """Return the same of an encoder, which needs the mask for it."""
+    return right_padding(box, tokens) if box.has("padding") else None
+
+
+def left_padding(box: Black, tokens: Numbers) -> str | None:
+    """Return whether padding at the start changes the logits of the text."""
+    if not box.has("padding"):
+        return None
+    padded = np.pad(tokens, ((0, 0), (3, 0)))
+    mask = np.pad(np.ones_like(tokens), ((0, 0), (3, 0)))
+    positions = np.maximum(np.cumsum(mask, 1) - 1, 0)
+    before = box.logits(tokens)
+    own = box.logits(padded, padding=mask)[:, 3:]
+    if not moved(before, own).any():
+        return ""
+    if box.has("positions"):
+        given = box.logits(padded, padding=mask, positions=positions)[:, 3:]
+        if not moved(before, given).any():
+            return ""
+        return (
+            "padding on the left changes the logits, with the positions given too: it is read; "
+            "see scaled-attention"
+        )
+    return (
+        "padding on the left changes the logits: it is read, or positions are counted from it; "
+        "see position"
+    )
+
+
+def packing(box: Black, tokens: Numbers) -> str | None:
+    """Return whether a document's logits depend on the one before it in a packed sequence."""
+    if not box.has("segments"):
+        return None
+    first, second = tokens[:1], tokens[1:2, : LENGTH - 2]
+    packed = np.concatenate([first, second], 1)
+    sizes = (first.shape[1], second.shape[1])
+    segments = np.repeat([1, 2], sizes)[None]
+    positions = np.concatenate([np.arange(size) for size in sizes])[None]
+    together = box.logits(packed, segments=segments, positions=positions)
+    if (
+        not moved(box.logits(first), together[:, : sizes[0]]).any()
+        and not moved(box.logits(second), together[:, sizes[0] :]).any()
+    ):
+        return ""
+    return "packed documents see each other, or positions do not start anew; see scaled-attention"
+
+
+def cached(chunk: int) -> Probe:
+    """Return the probe that reads a text in chunks over a cache."""
+
+    def probe(box: Black, tokens: Numbers) -> str | None:
+        if not box.has("cache"):
+            return None
+        cache, parts = None, []
+        for start in range(0, LENGTH, chunk):
+            given: dict[str, Any] = {} if cache is None else {"cache": cache}
+            output = box.raw(tokens[:, start : start + chunk], use_cache=True, **given)
+            cache = getattr(output, "past_key_values", None)
+            if cache is None and isinstance(output, tuple) and len(output) > 1:
+                cache = output[1]
+            parts.append(numbers_of(getattr(output, "logits", output)))
+        wrong = moved(box.logits(tokens), np.concatenate(parts, 1))
+        if not wrong.any():
+            return ""
+        first = int(np.flatnonzero(wrong.any(0))[0])
+        way = "token by token" if chunk == 1 else f"in chunks of {chunk}"
+        return (
+            f"reading {way} over the cache differs from reading at once, from position {first} on: "
+            "look at the positions and the corner of the causal mask; see decoding"
+        )
+
+    return probe
+
+
+def shifted(box: Black, tokens: Numbers) -> dict[str, str]:
+    """Return whether logits depend on absolute positions, which is a convention."""
+    if not box.has("positions"):
+        return {}
+    positions = np.broadcast_to(np.arange(LENGTH), tokens.shape)
+    try:
+        here = box.logits(tokens, positions=positions.copy())
+        there = box.logits(tokens, positions=positions + SHIFT)
+    except Exception:
+        return {}
+    same = not moved(here, there).any()
+    return {"positions": "only distances count" if same else "absolute positions count"}

@@ -1,0 +1,46 @@
+"""What the text of a page does without is in one fold at its end, and each piece has a link."""
+
+import re
+
+from tests.book import gates
+from tests.book.extensions import cells
+
+FOLDS_AT_MOST = 60  # in the whole book
+
+
+def test_the_book_has_few_folds_and_no_page_says_that_nobody_tried(built_book):
+    folds = 0
+    for path in built_book.rglob("*.html"):
+        text = path.read_text(encoding="utf8")
+        if "<article" in text and "_modules" not in path.parts:
+            page = text[text.index("<article") :]
+            folds += len(re.findall(r'<details|class="[^"]*\bdropdown\b', page))
+            assert "not attempted" not in text, path.name
+    assert len(gates.chapters()) <= folds <= FOLDS_AT_MOST
+
+
+def test_every_folded_cell_is_in_the_fold_and_a_link_leads_to_it(built_book):
+    count = 0
+    for path in gates.chapters():
+        text = (built_book / "book" / f"{path.stem}.html").read_text(encoding="utf8")
+        shown, _, fold = text.partition('<details class="page-code"')
+        for cell in gates.load(path).cells:
+            if not {"hide-input", "hide-cell"} & {*gates.tags(cell)}:
+                continue
+            has_output = f'id="code-{cell.id}"' in fold
+            assert has_output != (f'id="cell-{cell.id}"' in fold), (path.stem, cell.id)
+            assert f'id="cell-{cell.id}"' in (shown if has_output else fold)
+            if has_output or "solution" in gates.tags(cell):
+                anchor = f"{'code' if has_output else 'cell'}-{cell.id}"
+                assert shown.count(f'href="#{anchor}"') == 1, (path.stem, anchor)
+            if has_output or "hide-cell" not in gates.tags(cell):
+                printed = gates.printed(cell).strip()
+                assert has_output >= bool(printed), (path.stem, cell.id)
+            count += 1
+    assert count > 300
+
+
+def test_what_the_names_of_cells_share():
+    assert cells.common_prefix(["sdpa-setup", "sdpa-run", "other"]) == "sdpa-"
+    assert cells.common_prefix(["a-b", "c-d", "e"]) == ""
+    assert cells.common_prefix([]) == ""

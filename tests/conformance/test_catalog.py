@@ -1,0 +1,71 @@
+"""The bugs of the catalog, and pairs of them, are detected and named."""
+
+import random
+
+import numpy as np
+import pytest
+
+from mha_book.conformance import CATALOG, check_attention, mutant
+from mha_book.conformance.mutants import pairs
+from mha_book.conformance.oracle import Case, Conventions
+
+TOLD = {"corner": "bottom-right", "empty": "zero", "window": "W", "kv_heads": "repeat"}
+TOLD_ITSELF = "causal-bottom-right"
+FUNCTIONS = [one.id for one in CATALOG.values() if one.within == "" and one.id != TOLD_ITSELF]
+DRAWN = [one.id for one in random.Random(0).sample(list(pairs()), 60)]
+
+
+def subject(bug, module=np):
+    """A function with a bug, of NumPy or JAX, whose conventions are told."""
+
+    def attention(q, k, v, mask=None, causal=False, window=None, segments=None):
+        q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+        mask = None if mask is None else np.asarray(mask)
+        segments = None if segments is None else np.asarray(segments)
+        case = Case(q, k, v, mask, causal, window, segments)
+        with np.errstate(over="ignore"):
+            return module.asarray(bug.attend(case, Conventions()._replace(**TOLD)), np.float32)
+
+    return attention
+
+
+def verdict(id, module=np):
+    bug = mutant(id)
+    report = check_attention(
+        subject(bug, module), layout="BNTH", polarity="attend", expect=TOLD, kind="numpy"
+    )
+    return not report.passed, {one.id for one in report.bugs}
+
+
+def same(first, second):
+    """Whether a name is right: the bugs, in whichever order."""
+    return set(first.split(" + ")) == set(second.split(" + "))
+
+
+def rates(ids):
+    found = {id: verdict(id) for id in ids}
+    missed = [id for id, (detected, _) in found.items() if not detected]
+    misnamed = {
+        id: names
+        for id, (_, names) in found.items()
+        if id not in missed and not any(same(id, name) for name in names)
+    }
+    return missed, misnamed
+
+
+def test_there_are_enough():
+    assert len(CATALOG) >= 60
+    assert len({one.sentence for one in CATALOG.values()}) == len(CATALOG)
+
+
+def test_single_bugs_are_detected_and_named():
+    missed, misnamed = rates(FUNCTIONS)
+    assert len(missed) <= 0.05 * len(FUNCTIONS), missed
+    assert len(misnamed) <= 0.15 * len(FUNCTIONS), misnamed
+
+
+@pytest.mark.slow
+def test_pairs_are_detected_and_named():
+    missed, misnamed = rates(DRAWN)
+    assert len(missed) <= 0.05 * len(DRAWN), missed
+    assert len(misnamed) <= 0.15 * len(DRAWN), misnamed
