@@ -306,28 +306,6 @@ def test_a_page_is_whole_on_paper(browser, address):
     tab.context.close()
 
 
-def test_the_keyboard_is_seen_on_every_button(browser, address):
-    tab = Visitor(browser, address, DESKTOP)
-    tab.see("book/scaled-attention.html")
-    tab.page.keyboard.press("Tab")  # from here on the browser shows the focus
-    unseen = tab.page.evaluate(
-        """() => [...document.querySelectorAll('button, summary, .bd-header-article label')]
-          .filter(e => e.getClientRects().length && (e.focus(), e === document.activeElement))
-          .map(e => {
-            e.focus();
-            const style = getComputedStyle(e);
-            return [e.className || e.tagName, style.outlineStyle, parseFloat(style.outlineWidth)];
-          })
-          .filter(([name, style, width]) => style !== 'solid' || width < 2)"""
-    )
-    focused = tab.page.evaluate(
-        "document.activeElement.matches(':focus-visible') && document.activeElement.tagName"
-    )
-    assert focused in ("BUTTON", "SUMMARY")
-    assert unseen == []
-    tab.context.close()
-
-
 def test_the_checks_notice_what_they_look_for(browser, tmp_path):
     """A page with everything wrong, served in place of the book."""
     (tmp_path / "bad.html").write_text(

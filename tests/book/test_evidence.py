@@ -2,7 +2,6 @@
 
 import html
 import io
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -10,11 +9,10 @@ from pathlib import Path
 import pytest
 from sphinx.application import Sphinx
 
-from tests.book.extensions import ROOT, evidence, ledger, toc
+from tests.book.extensions import ROOT, evidence, ledger
 
 ROWS = {each.name: ledger.load_ledger(ROOT / each.file) for each in ledger.LEDGERS}
 ENTRIES = [entry for rows in ROWS.values() for entry in rows if entry["test"]]
-WORKS = ledger.read_works(ROOT)
 TESTS = evidence.by_test(ENTRIES)
 
 
@@ -51,25 +49,6 @@ def test_every_evidence_link_of_a_ledger_leads_to_its_test(pages, name):
         links = re.findall(r'href="evidence\.html#([^"]+)"', line)
         assert links == [by_name[text(line).split(", ")[-1]]]
         assert links[0] in anchors
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_the_filters_have_every_claim_and_are_no_condition_for_reading(pages, name):
-    page = pages[name]
-    rows = json.loads(html.unescape(re.search(r'data-rows="([^"]+)"', page)[1]))
-    assert rows.keys() == {f"ledger-{entry['id'].lower()}" for entry in ROWS[name]}
-    assert rows.keys() <= ids(page)
-    parts = toc.part_of(ROOT)
-    for entry in ROWS[name]:
-        row = rows[f"ledger-{entry['id'].lower()}"]
-        assert row["verdict"] == entry["verdict"]
-        assert entry["scope"].partition(": ")[0] == row["scope"]
-        if "paper" in entry:
-            assert row["year"] == WORKS[entry["paper"]].year
-        else:
-            assert row["part"] == parts[entry["chapter"]]
-    assert "claims.js" in page
-    assert not re.search(r'class="[^"]*claim-card[^"]*"[^>]*\shidden', page)
 
 
 def test_every_test_is_shown_once_with_its_claims_and_its_source(pages):
@@ -155,19 +134,6 @@ def build(project: Path, **options) -> tuple[str, list[str]]:
         line for line in warnings.getvalue().splitlines() if re.search("evidence|the test", line)
     ]
     return (project / "out" / "evidence.xml").read_text(encoding="utf8"), lines
-
-
-def test_the_source_of_a_test_has_its_decorators_and_nothing_else(project):
-    wet = ledger.evidence_source(project, "tests/test_rain.py::test_wet[1]")
-    assert wet == SOURCE[SOURCE.index("@pytest") : SOURCE.index("\n\nclass")]
-    cold = ledger.evidence_source(project, "tests/test_rain.py::TestSnow::test_cold")
-    assert cold == "def test_cold(self):\n    assert True"
-    for none in ("tests/test_rain.py::test_dry", "tests/test_hail.py::test_wet"):
-        assert ledger.evidence_source(project, none) == ""
-
-
-def test_a_file_without_its_tests():
-    assert evidence.without_tests(SOURCE) == "import pytest\n\nSIZES = [1, 2]\n# the end\n"
 
 
 def test_a_page_of_tests(project):

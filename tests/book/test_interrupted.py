@@ -2,12 +2,10 @@
 
 import io
 import os
-import signal
 import subprocess
 import sys
 import time
 
-import nbformat
 import pytest
 from sphinx.application import Sphinx
 
@@ -93,15 +91,3 @@ def test_a_kernel_whose_parent_died_before_it_stood_ends(tmp_path):
     command += tool("refresh").KERNEL_ARGUMENTS
     environ = {**os.environ, "JPY_PARENT_PID": str(2**22)}  # more than any process has
     assert subprocess.run(command, env=environ, capture_output=True, timeout=60).returncode == 1
-
-
-@pytest.mark.slow
-def test_a_kernel_that_dies_is_told_in_one_line_and_nothing_is_written(tmp_path):
-    line = f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})"
-    cell = nbformat.v4.new_code_cell(line, id="one")
-    path = tmp_path / "rain.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
-    before = path.read_bytes()
-    with pytest.raises(SystemExit, match="rain: not written: its kernel died"):
-        tool("refresh").refresh(path, run=True, write=True)
-    assert path.read_bytes() == before

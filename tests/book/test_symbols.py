@@ -65,12 +65,6 @@ def test_primes_numbers_and_lower_indices_make_no_new_symbol_and_accents_do():
     assert [str(s) for s in symbols.undeclared(r"\theta_{\max}", there)] == ["\\theta_{\\max}"]
 
 
-def test_an_entry_may_declare_several_symbols():
-    assert {str(s) for s in known(r"\tilde Q^{ia}, \tilde K^{ja}", "R(\\alpha)")} == {
-        "\\tilde Q^{…}", "\\tilde K^{…}", "R",
-    }  # fmt: skip
-
-
 D = symbols.Declared
 FORMULAS = {"rain": ["y^i = A^{ij} x^j"], "snow": ["A^{ij} = r"]}
 
@@ -102,8 +96,3 @@ def test_an_undeclared_symbol_names_its_equations():
         "rain: x^{…} is declared nowhere; it stands in wet",
         "rain: y^{…} is declared nowhere; it stands in wet, dry",
     ]
-
-
-def test_formulas_in_the_line_are_found_and_code_is_not():
-    text = "A $x$ and `$y$`, $$ z $$ (label)\n```\n$w$\n```\nand $A^{ij}$."
-    assert symbols.inline_formulas(text) == ["x", "A^{ij}"]
