@@ -169,7 +169,7 @@ SAID = """async id => {
   return said;
 }"""
 NUMBERS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')]
-  .map(e => [e.dataset.number, 'exact' in e.dataset ? Number(e.dataset.exact) : e.innerText]))"""
+  .map(e => [e.dataset.number, Number(e.dataset.exact)]))"""
 BLOCKS = """box => [...box.querySelectorAll('tr[data-block]')].map(row =>
   [...row.querySelectorAll('td')].map(cell => Number(cell.dataset.exact)))"""
 
@@ -206,7 +206,8 @@ def shown_temperature(one, size, *wanted):
 
 
 def shown_reshape(one, t, n, h, in_place, held):
-    assert one.put(positions=t, heads=n, width=h, way="wrong")["in-place"] == in_place
+    seen = one.put(positions=t, heads=n, width=h, way="wrong")
+    assert f"{seen['in-place']:.0f} of {int(t) * int(n) * int(h)}" == in_place
 
 
 def shown_rope(one, pair, speed, *products):
