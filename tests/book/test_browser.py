@@ -245,12 +245,9 @@ def test_a_ledger_is_filtered_on_a_phone(browser, address):
 
 def test_what_readers_search_for_leads_to_its_chapter(browser, address):
     tab = Visitor(browser, address, PHONE)
-    for words, page in (
-        ("GQA", "grouped-query-attention"),
-        ("pruning", "pruning"),
-        ("after pruning", "after-pruning"),
-        ("KV cache", "decoding"),
-    ):
+    wanted = {"GQA": "grouped-query-attention", "KV cache": "decoding"}
+    wanted |= {name.replace("-", " "): name for name in ("pruning", "after-pruning")}
+    for words, page in wanted.items():
         tab.see(f"search.html?q={words}")
         results = tab.page.locator("#search-results ul.search > li > a")
         results.first.wait_for()
