@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import yaml
 from docutils import nodes
-from mha_book_equations import table
-from sphinx.util.docutils import SphinxDirective
+from mha_book_equations import add_directive, table
 
 from mha_book.attention.online_softmax import finalize, init, update
 from mha_book.attention.reference import attention_weights
@@ -216,27 +215,22 @@ class lab_box(nodes.General, nodes.Element):
     """A laboratory; what is in it stands on paper, or where no script runs."""
 
 
-class LabDirective(SphinxDirective):
+def place_lab(self):
     """``:::{lab} NAME``, without content."""
-
-    required_arguments = 1
-
-    def run(self):
-        """Return the box with its table."""
-        name = self.arguments[0]
-        if name not in LABS:
-            raise self.error(f"lab: expected one of {', '.join(sorted(LABS))}; got {name!r}")
-        lab, root = LABS[name], Path(self.env.srcdir)
-        for file in (TEXTS, *lab.files):
-            self.env.note_dependency(str(root / file))
-        words = yaml.safe_load((root / TEXTS).read_text(encoding="utf8"))[name]
-        data = lab.data(root)
-        says = nodes.paragraph("", words["says"].format(**data))
-        box = lab_box("", name=name, title=words["title"], data=data, ids=[f"lab-{name}"])
-        box += nodes.paragraph("", words["text"], classes=["lab-text"])
-        rows = table(tuple(words["head"]), lab.rows(data))
-        box += nodes.container("", rows, says, classes=["lab-static"])
-        return [box]
+    name = self.arguments[0]
+    if name not in LABS:
+        raise self.error(f"lab: expected one of {', '.join(sorted(LABS))}; got {name!r}")
+    lab, root = LABS[name], Path(self.env.srcdir)
+    for file in (TEXTS, *lab.files):
+        self.env.note_dependency(str(root / file))
+    words = yaml.safe_load((root / TEXTS).read_text(encoding="utf8"))[name]
+    data = lab.data(root)
+    says = nodes.paragraph("", words["says"].format(**data))
+    box = lab_box("", name=name, title=words["title"], data=data, ids=[f"lab-{name}"])
+    box += nodes.paragraph("", words["text"], classes=["lab-text"])
+    rows = table(tuple(words["head"]), lab.rows(data))
+    box += nodes.container("", rows, says, classes=["lab-static"])
+    return [box]
 
 
 def _visit(self, node):
@@ -270,5 +264,5 @@ def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None
 def setup(app):
     """Register the directive, its node and the event."""
     app.add_node(lab_box, html=(_visit, _depart))
-    app.add_directive("lab", LabDirective)
+    add_directive(app, "lab", place_lab, required_arguments=1)
     app.connect("html-page-context", _load)
