@@ -91,18 +91,6 @@ def alter_output(notebook: nbformat.NotebookNode) -> None:
 
 
 @pytest.mark.slow
-def test_unaltered_copy_passes(
-    tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]
-) -> None:
-    chapter, notebook = shortest
-    path = copy_of_the_book(tmp_path, chapter, notebook)
-    result = run_pytest(tmp_path, path, GATE, "-k", "Cell or execution_problems")
-    assert result.returncode == 0, result.stdout
-    cells = sum(cell.cell_type == "code" for cell in notebook.cells)
-    assert f"{cells + 1} passed" in result.stdout
-
-
-@pytest.mark.slow
 def test_altered_output_fails(tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]) -> None:
     chapter, notebook = shortest
     altered = copy.deepcopy(notebook)
