@@ -310,10 +310,8 @@ class SymbolTable(SphinxDirective):
 
     def row(self, entry: Declared, on_page: dict[str, set[Symbol]]) -> str:
         """Return the row of a symbol, with the chapter where it stands first."""
-        symbols, pages = (
-            set(symbols_of(entry)),
-            on_page if entry.page == EVERYWHERE else [entry.page],
-        )
+        symbols = set(symbols_of(entry))
+        pages = on_page if entry.page == EVERYWHERE else [entry.page]
         has = (page for page in pages if any(is_known(s, symbols) for s in on_page.get(page, ())))
         first = next(has, "")
         shown = ", ".join(f"${piece}$" for piece in _pieces(entry.symbol))
