@@ -212,14 +212,11 @@ def refresh(path: Path, *, run: bool, write: bool) -> bool:
     changed = keep_pictures(fresh, stored)
     after = text_of(fresh)
     cells = sum(new != old for new, old in zip(fresh.cells, stored.cells, strict=True))
+    verdict = f"{cells} cells changed, {changed} pictures among them" if cells else "normalised"
     if after == before:
         verdict = "unchanged"
-    elif without_pictures(fresh) == without_pictures(stored) and changed:
+    elif changed and without_pictures(fresh) == without_pictures(stored):
         verdict = f"{changed} pictures changed"
-    elif cells:
-        verdict = f"{cells} cells changed, {changed} pictures among them"
-    else:
-        verdict = "normalised"
     if write and after != before:
         write_atomic(path, after.encode())
     print(f"  {path.stem}: {verdict} ({time.perf_counter() - started:.1f} s)", flush=True)
