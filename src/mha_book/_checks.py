@@ -72,17 +72,7 @@ def accumulator_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def check(condition: bool, name: str, expected: str, got: object) -> None:
-    """Raise ``ValueError`` unless ``condition`` holds.
-
-    Args:
-        condition: what must be true.
-        name: the argument, as the caller wrote it.
-        expected: what the argument should have been.
-        got: what it was.
-
-    Raises:
-        ValueError: ``name``, ``expected`` and ``got`` in one sentence.
-    """
+    """Raise ``ValueError`` with ``name``, ``expected`` and ``got`` unless ``condition`` holds."""
     if not condition:
         raise _error(name, expected, got)
 
@@ -255,16 +245,7 @@ def check_factors(factors: Any, scores_shape: Sequence[int]) -> None:
 
 
 def check_operands(query: Any, key: Any, value: Any) -> None:
-    """Raise unless query, key and value fit together as operands of attention, heads first.
-
-    Args:
-        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
-        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
-        value: ``(…, K, S, C)``.
-
-    Raises:
-        ValueError: a rank, dtype or axis does not fit.
-    """
+    """Raise unless query, key and value fit together as operands of attention, heads first."""
     if isinstance(query, jax.Array) and isinstance(key, jax.Array) and isinstance(value, jax.Array):
         q, k, v = query.shape, key.shape, value.shape
         if (  # the usual case, in one look

@@ -427,9 +427,7 @@ def choices(
 def check_implementation(name: str, spec: AttentionSpec) -> None:
     """Raise unless the implementation is known and serves the spec.
 
-    Raises:
-        ValueError: there is none of that name.
-        NotImplementedError: it cannot serve; the message says why.
+    ``ValueError`` if there is none of that name, ``NotImplementedError`` if it cannot serve.
     """
     known = ", ".join(IMPLEMENTATIONS)
     fits = isinstance(name, str) and name in IMPLEMENTATIONS

@@ -387,11 +387,8 @@ class Saved(NamedTuple):
 def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Array, Saved]:
     """Return output and log-sum-exp of attention, and what :func:`backward` needs.
 
-    The steps of :func:`~mha_book.attention.reference.reference_attention`.
-
-    Args:
-        operands: what :func:`~mha_book.attention.operands.prepare` gave.
-        recompute: whether to keep the log-sum-exp in place of the exponentials.
+    The steps of :func:`~mha_book.attention.reference.reference_attention`; to ``recompute`` is to
+    keep the log-sum-exp in place of the exponentials.
     """
     check_type(operands, "operands", Operands, "what prepare gives")
     if operands.is_empty:
@@ -413,13 +410,7 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
 
 
 def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> AttentionGradients:
-    """Return the gradients of attention, from what :func:`forward` kept.
-
-    Args:
-        saved: what was kept.
-        d_output: ``(…, N, T, C)``.
-        d_lse: ``(…, N, T)``, or None for zeros.
-    """
+    """Return the gradients of attention, from what :func:`forward` kept."""
     check_type(saved, "saved", Saved, "what forward gives")
     check_numbers(d_output, "d_output", saved.output.shape, "the shape of the output,")
     x = saved.operands._replace(scale=jnp.asarray(saved.operands.scale))
@@ -446,10 +437,6 @@ def not_before(awaited: Array, x: Array) -> Array:
     does not may compute them long before they are needed: either way they take the memory that
     the second computation was to spare. (XLA drops ``jax.lax.optimization_barrier`` on a CPU
     before it orders the operations.) So a zero is added that it cannot know to be one.
-
-    Args:
-        awaited: what has to be there first.
-        x: an array.
     """
     summed = jnp.sum(awaited)
     never = jnp.logical_and(jnp.isnan(summed), jnp.isinf(summed))

@@ -60,8 +60,7 @@ def target_platform(
 def platform_of(*arrays: Any) -> tuple[str, tuple[int, ...] | None]:
     """Return the platform to trace for, and the compute capability of a GPU there.
 
-    Args:
-        *arrays: the operands; where they have values, these lie on a platform.
+    Arrays that have values lie on a platform.
     """
     if _target.value is not None:
         platform, capability = _target.value

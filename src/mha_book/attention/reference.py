@@ -135,11 +135,7 @@ def scaled_dot_product_attention(
 
 
 def reference_attention(operands: Operands) -> tuple[Array, Array]:
-    """Return the output ``(…, N, T, C)`` and the log-sum-exp ``(…, N, T)`` of checked operands.
-
-    Args:
-        operands: what :func:`~mha_book.attention.operands.prepare` gave.
-    """
+    """Return the output ``(…, N, T, C)`` and the log-sum-exp ``(…, N, T)`` of checked operands."""
     visible = operands.visible()
     query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
     numerators, total, lse = exponentials(
@@ -163,18 +159,7 @@ def scores(
     scale: float | Float[Array, ""],
     softcap: Callable[[Array], Array] | None = None,
 ) -> Float[Array, "*batch T S"]:
-    """Return the scaled, biased scores, in float32 at least.
-
-    Args:
-        query: ``(…, N, T, H)``.
-        key: ``(…, K, S, H)``.
-        bias: of the rank of the scores, or None.
-        scale: factor of the scores.
-        softcap: what bounds the scaled scores, or None.
-
-    Returns:
-        ``(…, N, T, S)``.
-    """
+    """Return the scores ``(…, N, T, S)``, scaled, bounded and biased, in float32 at least."""
     dtype = accumulator_dtype(query.dtype)
     shape = (*query.shape[:-1], key.shape[-2])
     # The queries are scaled, not the scores: a compiler may join a product with the subtraction of
@@ -194,12 +179,7 @@ def exponentials(
 ) -> tuple[Array, Array, Array]:
     """Return what the softmax divides, what it divides by, and the log-sum-exp of each row.
 
-    Args:
-        scores: ``(…, N, T, S)``.
-        visible: what :func:`~mha_book.masks.visibility` gave.
-
-    Returns:
-        ``(…, N, T, S)``, ``(…, N, T, 1)`` and ``(…, N, T)``; an empty row has zeros, 1 and -inf.
+    ``(…, N, T, S)``, ``(…, N, T, 1)`` and ``(…, N, T)``; an empty row has zeros, 1 and -inf.
     """
     if visible is not None:
         scores = jnp.where(visible, scores, -jnp.inf)

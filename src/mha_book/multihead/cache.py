@@ -209,14 +209,9 @@ def checked_counts(cache: KVCache, num_new: int, counts: Any) -> Int[Array, " B"
 def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = None) -> Mask:
     """Return which slots the newest tokens may attend to.
 
-    Args:
-        cache: the cache, the new tokens appended.
-        num_new: ``T``, how many queries there are: one for each new token.
-        counts: ``(B,)``, how many of them are real; None for all.
-
-    Returns:
-        The mask of ``T`` queries over ``S`` slots: bounds and lengths, or for a ring buffer an
-        array ``(B, 1, T, S)``.
+    There are ``num_new`` queries, one for each token that was appended last, of which ``counts``
+    ``(B,)`` are real. The mask has bounds and lengths; of a ring buffer it is an array
+    ``(B, 1, T, S)``.
 
     Raises:
         ValueError: a ring buffer has fewer than ``window + T - 1`` slots: a key that the first of

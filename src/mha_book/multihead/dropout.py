@@ -64,14 +64,7 @@ def dropout_factors(
     The mean of a factor is 1, so that nothing has to be rescaled when dropout is off. The gradient
     of a product with these factors is the product of the gradient with the same factors.
 
-    Args:
-        rng_key: PRNG key, or an integer seed; the same key gives the same zeros in every ``dtype``.
-        rate: probability of a zero, in [0, 1).
-        shape: shape of the result.
-        dtype: dtype of the result.
-
-    Returns:
-        Array of ``shape``, independent entries.
+    The entries are independent; the same key gives the same zeros in every ``dtype``.
 
     Raises:
         ValueError: ``rate`` lies outside [0, 1), or ``dtype`` does not hold the factor.

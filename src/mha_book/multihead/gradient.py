@@ -50,14 +50,6 @@ def project_heads_vjp(
     head $dX = dQ^h W^{h\top}$, summed over the heads, and $dW^h = X^\top dQ^h$. Batch entries are
     summed like positions.
 
-    Args:
-        x: ``(…, T, D)``.
-        weight: ``(D, N, H)``.
-        d_heads: ``(…, N, T, H)``.
-
-    Returns:
-        ``(…, T, D)``, ``(D, N, H)`` and ``(N, H)``.
-
     Example:
         >>> x, weight, d_heads = jnp.ones((5, 4)), jnp.ones((4, 2, 3)), jnp.ones((2, 5, 3))
         >>> [d.shape for d in project_heads_vjp(x, weight, d_heads)]
@@ -84,14 +76,6 @@ def combine_outputs_vjp(
     r"""Return the gradients of heads, weight and bias, from $Y^{id} = O^{hic} W_O^{hcd} + b^{d}$.
 
     $dO^{hic} = dY^{id} W_O^{hcd}$, $dW_O^{hcd} = O^{hic} dY^{id}$, $db^{d} = \sum_i dY^{id}$.
-
-    Args:
-        heads: ``(…, N, T, C)``, after dropout and gates.
-        w_o: ``(N, C, D)``.
-        d_output: ``(…, T, D)``.
-
-    Returns:
-        ``(…, N, T, C)``, ``(N, C, D)`` and ``(D,)``.
 
     Example:
         >>> heads, w_o, d_output = jnp.ones((2, 5, 3)), jnp.ones((2, 3, 4)), jnp.ones((5, 4))

@@ -25,12 +25,7 @@ def kv_head_index(num_heads: int, num_kv_heads: int) -> Int[Array, " N"]:
 
     Heads of a group are neighbours: the key heads are *repeated*, 0 0 1 1, not tiled, 0 1 0 1.
 
-    Args:
-        num_heads: ``N``, 0 or more.
-        num_kv_heads: ``K``, a divisor of ``N``; any number where ``N`` is 0.
-
-    Returns:
-        ``(N,)``.
+    Without query heads, ``N = 0``, there may be any number of key heads.
 
     Raises:
         ValueError: ``K`` does not divide ``N``.
@@ -114,14 +109,8 @@ def reinitialize_groups(
 ) -> MultiHeadParams:
     """Draw the key and value heads anew: what a conversion has to beat.
 
-    Args:
-        rng_key: PRNG key.
-        params: as in :func:`mean_pool_groups`.
-        num_kv_heads: how many key/value heads there are to be.
-
-    Returns:
-        As :func:`mean_pool_groups`, with fresh keys and values of the same root mean square as the
-        old, and biases of zero.
+    As :func:`mean_pool_groups`, with fresh keys and values of the same root mean square as the
+    old, and biases of zero.
 
     Raises:
         ValueError: ``num_kv_heads`` does not divide the number of key/value heads.

@@ -171,14 +171,7 @@ def _check_biases(params: Any, shapes: dict[str, tuple[int, ...]], like: Any) ->
 
 
 def check_params(params: MultiHeadParams) -> None:
-    """Raise unless the arrays of ``params`` fit together.
-
-    Args:
-        params: separate parameters.
-
-    Raises:
-        ValueError: names the array, its axes, what was expected and what came; also for a dict, a
-            tuple or fused parameters.
+    """Raise unless these are separate parameters, and their arrays fit together.
 
     Example:
         >>> w, w_o = jnp.ones((4, 2, 2)), jnp.ones((2, 2, 4))
@@ -212,16 +205,6 @@ def xavier_uniform(
     The fans are those of the whole matrix, all heads together, as in the code of the paper that
     introduced the layer.
 
-    Args:
-        rng_key: PRNG key.
-        fan_in: rows of the matrix.
-        fan_out: columns of the matrix.
-        shape: shape of the result.
-        dtype: dtype of the result.
-
-    Returns:
-        Array of ``shape``.
-
     References:
         Glorot and Bengio, Understanding the difficulty of training deep feedforward neural
         networks, 2010, equation 16.
@@ -243,15 +226,7 @@ def normal(
 ) -> Float[Array, "..."]:
     """Draw from a normal distribution of standard deviation 0.02, as BERT and GPT-2 do.
 
-    Args:
-        rng_key: PRNG key.
-        fan_in: not used.
-        fan_out: not used.
-        shape: shape of the result.
-        dtype: dtype of the result.
-
-    Returns:
-        Array of ``shape``.
+    The fans are not used.
 
     Example:
         >>> normal(jax.random.key(0), 3, 3, (3, 3), jnp.float32).shape

@@ -156,7 +156,7 @@ class Equation:
         dims: Mapping[str, int] | None = None,
         **arrays: Any,
     ) -> jax.Array:
-        r"""Compute the left side from arrays.
+        r"""Compute the left side, with its axes in order, from arrays, in their dtype.
 
         Args:
             mapping: arrays by the names that LaTeX gives them (``{r"\frac{..}": ...}`` has no
@@ -164,9 +164,6 @@ class Equation:
             dims: sizes of indices that no array has as an axis.
             **arrays: arrays by their Python names (``W_Q``, ``X_prime``, ``dL_dQ``), each with
                 one axis for each index, and named scalars as numbers.
-
-        Returns:
-            An array with the axes of the left side, in the arrays' dtype.
 
         Raises:
             ValueError: an array is missing, unexpected or of the wrong rank; an index has two
