@@ -29,9 +29,6 @@ def linear(
     Returns:
         ``(…, F)``.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     Example:
         >>> linear(jnp.ones((1, 2)), jnp.eye(2), jnp.array([0.0, 1.0])).tolist()
         [[1.0, 2.0]]
@@ -66,9 +63,6 @@ def layer_norm(
 
     Returns:
         ``(…, D)``; mean and variance are taken in float32 at least.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, or ``epsilon`` is negative.
 
     References:
         Ba, Kiros and Hinton, Layer Normalization, 2016.
@@ -141,9 +135,6 @@ def rms_norm(
     Returns:
         ``(…, D)``; the mean square is taken in float32 at least.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, or ``epsilon`` is negative.
-
     References:
         Zhang and Sennrich, Root Mean Square Layer Normalization, 2019.
 
@@ -180,9 +171,6 @@ def swiglu(
 
     Returns:
         ``(…, D)``; $\operatorname{silu}(z) = z / (1 + e^{-z})$.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     References:
         Shazeer, GLU Variants Improve Transformer, 2020.

@@ -187,9 +187,6 @@ class Mask:
         Returns:
             Boolean array: ``(T, S)`` for a mask without batch axes, ``(B, 1, T, S)`` with such, the
             broadcast of ``array`` with these where it is set.
-
-        Raises:
-            ValueError: a length is no integer or negative, or not that of the segments.
         """
         for size, name in ((query_length, "query_length"), (key_length, "key_length")):
             if not jax.export.is_symbolic_dim(size):  # left open in an exported program
@@ -321,9 +318,6 @@ def causal(query_offset: int | np.integer | Int[Array, "*batch"] = 0) -> Mask:
         query_offset: the position of the first query in the sequence of the keys: the number of
             keys already in the cache when decoding. An integer, or an array of the batch axes.
 
-    Raises:
-        ValueError: ``query_offset`` is not an integer.
-
     Differs from:
         ``jax.nn.dot_product_attention(is_causal=True)``, which knows no offset: with one query and
         a cache of ``S`` keys it shows the query the first key alone.
@@ -348,9 +342,6 @@ def sliding_window(
             all of them.
         right: keys visible after it: none unless asked for, None for all of them.
         query_offset: the position of the first query in the sequence of the keys.
-
-    Raises:
-        ValueError: ``window`` is no positive integer, or ``right`` is negative or not an integer.
 
     Example:
         >>> sliding_window(2).materialize(3, 3).astype(int).tolist()
@@ -378,9 +369,6 @@ def padding(
         query_lengths: the number of real queries; a padded query has an empty row, whose output and
             gradients are zero. None leaves padded queries alone.
 
-    Raises:
-        ValueError: a length is not an integer array, or is negative.
-
     Example:
         >>> padding(jnp.array([1, 2])).materialize(1, 3).tolist()
         [[[[True, False, False]]], [[[True, True, False]]]]
@@ -405,9 +393,6 @@ def segments(
     Args:
         query_ids: the segment of each query, ``(…, T)``; any integers, in any order.
         key_ids: the segment of each key, ``(…, S)``; None for those of the queries.
-
-    Raises:
-        ValueError: the ids are no array of integers, or their batch axes differ.
 
     Example:
         >>> packed = causal() & segments(jnp.array([7, 7, 4, 4]))

@@ -46,10 +46,6 @@ def rotary_angles(
     Returns:
         ``(…, T, H/2)``, radians, float32 whatever the positions and the base are.
 
-    Raises:
-        ValueError: ``positions`` are not integers, ``head_dim`` is not a positive even integer, or
-            ``theta`` or ``factor`` is not positive.
-
     References:
         Chen et al., Extending Context Window of Large Language Models via Positional Interpolation,
         2023.
@@ -109,9 +105,6 @@ def rotate(
 
     Returns:
         ``(…, T, H)`` in the dtype of ``x``; the rotation runs in float32 at least.
-
-    Raises:
-        ValueError: ``H`` is odd, or the rank, dtype or axes of ``angles`` do not fit.
 
     Differs from:
         Implementations that pair feature ``a`` with ``a + H/2`` (GPT-NeoX, the Hugging Face form of

@@ -184,7 +184,6 @@ def attend(
         the inputs.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, or a name is unknown.
         NotImplementedError: the implementation that was named cannot serve; the message says why.
 
     Differs from:
@@ -241,7 +240,6 @@ def attend_with_lse(
         float64 inputs), -inf for an empty row.
 
     Raises:
-        ValueError: as :func:`attend`.
         NotImplementedError: likewise.
 
     Example:
@@ -322,9 +320,6 @@ def attention_spec(
 
     Returns:
         The spec, for the platform that :func:`attend` would trace for.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     Example:
         >>> import jax.numpy as jnp

@@ -53,9 +53,6 @@ def init(shape: tuple[int, ...], dtype: Any) -> SoftmaxState:
     Returns:
         The empty sums.
 
-    Raises:
-        ValueError: the shape has fewer than two axes, or ``dtype`` is not floating point.
-
     Example:
         >>> init((1, 2), jnp.float32).maximum.tolist()
         [[-inf]]
@@ -87,9 +84,6 @@ def update(
 
     Returns:
         The sums over all pieces; after an empty one what was known.
-
-    Raises:
-        ValueError: a shape or dtype does not fit what was known.
 
     Example:
         >>> known = init((1, 1), jnp.float32)
@@ -133,9 +127,6 @@ def merge(one: SoftmaxState, other: SoftmaxState) -> SoftmaxState:
     Returns:
         The sums over both; the order does not matter, nor how more than two are joined.
 
-    Raises:
-        ValueError: they are not of the same rows, width and dtype.
-
     Example:
         >>> a, b = (
         ...     update(init((1, 1), jnp.float32), jnp.zeros((1, 1)), jnp.full((1, 1), x))
@@ -165,9 +156,6 @@ def finalize(known: SoftmaxState) -> tuple[Array, Array]:
 
     Returns:
         The pair; zeros and -inf for a row all of whose scores were -inf.
-
-    Raises:
-        ValueError: ``known`` is not what :func:`init`, :func:`update` or :func:`merge` returned.
 
     Example:
         >>> output, lse = finalize(init((1, 2), jnp.float32))

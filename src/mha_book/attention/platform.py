@@ -37,9 +37,6 @@ def target_platform(
     Returns:
         The context manager.
 
-    Raises:
-        ValueError: the name is not known.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from mha_book import attend

@@ -49,9 +49,6 @@ def attention_weights(
         ``(…, N, T, S)``, each row summing to 1, or to 0 where a row is empty; float32 for
         half-precision inputs, otherwise the dtype of the inputs.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     Example:
         >>> two_equal_keys = jnp.ones((2, 4))
         >>> attention_weights(jnp.ones((1, 4)), two_equal_keys).tolist()
@@ -108,9 +105,6 @@ def scaled_dot_product_attention(
     Returns:
         ``(…, N, T, C)`` in the dtype of the inputs. Its log-sum-exp is the second result of
         :func:`~mha_book.attention.dispatch.attend_with_lse`.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     Differs from:
         ``jax.nn.dot_product_attention``, which takes ``(B, T, N, H)``, gives the mean of the

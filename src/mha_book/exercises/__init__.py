@@ -45,9 +45,6 @@ def check(exercise: str, attempt: Attempt) -> None:
         exercise: the name, ``chapter/name``.
         attempt: the reader's function; one that returns ``...``, or a tuple that has it, is none.
 
-    Raises:
-        ValueError: there is no such exercise.
-
     Example:
         >>> check("split-and-combine/merge", lambda x: x)
         split-and-combine/merge: not yet: expected shape (3, 10) for input (2, 3, 5); got (2, 3, 5)

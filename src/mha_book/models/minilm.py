@@ -318,9 +318,6 @@ def encode_with_intermediates(
     Returns:
         A tuple of ``L + 1`` hidden states, and one of ``L``
         :class:`~mha_book.models.interface.LayerRecord`.
-
-    Raises:
-        ValueError: as in :func:`encode`.
     """
     records: list[LayerRecord] = []
     return _encode(params, token_ids, lengths, records, **options), tuple(records)
@@ -371,9 +368,6 @@ def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float
         ``(B, D)``, unit vectors: their inner product is the similarity of two sentences. A
         sentence without tokens gives zero.
 
-    Raises:
-        ValueError: the ranks, dtypes or axes do not fit.
-
     Example:
         >>> hidden = jnp.array([[[3.0, 4.0], [jnp.nan, jnp.nan]]])
         >>> [round(float(x), 6) for x in mean_pool(hidden, jnp.array([1]))[0]]
@@ -411,9 +405,6 @@ def embed(
 
     Returns:
         ``(B, D)``, unit vectors.
-
-    Raises:
-        ValueError: as in :func:`encode`.
     """
     hidden = encode(params, token_ids, lengths, gates=gates, implementation=implementation)
     return mean_pool(hidden[-1], lengths)

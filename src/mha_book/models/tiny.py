@@ -75,9 +75,6 @@ class TinyConfig:
             None for no dropout.
         rope_theta: base of the rotary wavelengths.
         epsilon: added to the variance in the layer norms.
-
-    Raises:
-        ValueError: a size is not a positive integer, or ``positions`` is unknown.
     """
 
     vocab_size: int
@@ -148,10 +145,6 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
 
     Returns:
         The parameters.
-
-    Raises:
-        ValueError: the sizes do not fit, as in
-            :func:`~mha_book.multihead.parameters.init_multi_head`.
 
     Example:
         >>> params = init_tiny(jax.random.key(0), TinyConfig(vocab_size=7, d_model=8))
@@ -230,7 +223,6 @@ def forward(
         Logits ``(B, T, V)``.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
         NotImplementedError: the implementation that was named cannot serve.
 
     Example:
@@ -261,9 +253,6 @@ def forward_with_intermediates(
     Returns:
         Logits ``(B, T, V)``, and a tuple of ``L``
         :class:`~mha_book.models.interface.LayerRecord`.
-
-    Raises:
-        ValueError: as in :func:`forward`.
     """
     records: list[LayerRecord] = []
     layer = functools.partial(attended, records=records)
@@ -371,9 +360,6 @@ def loss(
 
     Returns:
         A scalar; ``log(V)`` where the model knows nothing.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     Example:
         >>> config = TinyConfig(vocab_size=7, d_model=8)

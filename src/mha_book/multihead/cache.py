@@ -93,10 +93,6 @@ def init_cache(
     Returns:
         The cache.
 
-    Raises:
-        ValueError: a size or ``window`` is no integer or too small, or the capacity does not hold
-            the window.
-
     Example:
         >>> init_cache(2, 3, capacity=16, head_dim=4).keys.shape
         (2, 3, 4, 16)
@@ -268,9 +264,6 @@ def attend_cached(
         ``(B, N, T, C)``; NaN for a sequence that has grown longer than the capacity, or has had
         fewer tokens than are said to be new.
 
-    Raises:
-        ValueError: an axis does not fit, or as in :func:`cache_mask`.
-
     Example:
         >>> from mha_book.multihead.cache import init_cache
         >>> new = jnp.ones((1, 2, 1, 4))
@@ -328,9 +321,6 @@ def cached_multi_head_attention(
 
     Returns:
         The output ``(B, T, D)`` and the new cache.
-
-    Raises:
-        ValueError: as in :func:`~mha_book.multihead.cache.append` and :func:`attend_cached`.
 
     Example:
         >>> import jax

@@ -49,9 +49,6 @@ def differential_attention(
     Returns:
         ``(…, T, D)``.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     Differs from:
         The first version of the paper, where the second query has keys of its own and each head's
         output is normalized.

@@ -27,9 +27,6 @@ class Dropout:
         weights: on the attention weights, after the softmax, for each pair of positions.
         heads: on the outputs of the heads, before the output projection.
         output: on the output, after the projection and its bias.
-
-    Raises:
-        ValueError: a rate lies outside [0, 1).
     """
 
     weights: float = 0.0
@@ -66,9 +63,6 @@ def dropout_factors(
 
     The entries are independent; the same key gives the same zeros in every ``dtype``.
 
-    Raises:
-        ValueError: ``rate`` lies outside [0, 1), or ``dtype`` does not hold the factor.
-
     Example:
         >>> bool(dropout_factors(jax.random.key(0), 0.5, (1000,)).mean() > 0.9)
         True
@@ -96,9 +90,6 @@ def dropout(
     Returns:
         The same shape; its mean over keys is ``x``, and the variance of an entry
         $x^2\,\text{rate} / (1 - \text{rate})$.
-
-    Raises:
-        ValueError: ``rate`` lies outside [0, 1), or a key is missing.
 
     References:
         Srivastava et al., Dropout: a simple way to prevent neural networks from overfitting, 2014.

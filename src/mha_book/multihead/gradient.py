@@ -205,9 +205,6 @@ def multi_head_attention_vjp(
     Returns:
         ``(…, T, D)``, and a function from ``d_output`` ``(…, T, D)`` to :class:`LayerGradients`.
 
-    Raises:
-        ValueError: an argument does not fit, or ``implementation`` is another.
-
     Example:
         >>> from mha_book.multihead.parameters import init_multi_head
         >>> params = init_multi_head(0, d_model=8, num_heads=2)

@@ -27,9 +27,6 @@ def kv_head_index(num_heads: int, num_kv_heads: int) -> Int[Array, " N"]:
 
     Without query heads, ``N = 0``, there may be any number of key heads.
 
-    Raises:
-        ValueError: ``K`` does not divide ``N``.
-
     Example:
         >>> kv_head_index(6, 2).tolist()
         [0, 0, 0, 1, 1, 1]
@@ -71,9 +68,6 @@ def mean_pool_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadPar
     Returns:
         A layer with ``num_kv_heads`` key/value heads; queries and output unchanged.
 
-    Raises:
-        ValueError: ``num_kv_heads`` does not divide the number of key/value heads.
-
     References:
         Ainslie et al., GQA, 2023, section 2.1.
 
@@ -112,9 +106,6 @@ def reinitialize_groups(
     As :func:`mean_pool_groups`, with fresh keys and values of the same root mean square as the
     old, and biases of zero.
 
-    Raises:
-        ValueError: ``num_kv_heads`` does not divide the number of key/value heads.
-
     Example:
         >>> from mha_book import init_multi_head
         >>> params = init_multi_head(jax.random.key(0), 8, 4)
@@ -152,9 +143,6 @@ def fit_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
 
     Not for use under ``jit``: on a CPU, jaxlib 0.10 can wait for ever where one program has several
     batched factorisations that do not depend on each other.
-
-    Raises:
-        ValueError: ``num_kv_heads`` does not divide the number of key/value heads.
 
     References:
         Eckart and Young, The approximation of one matrix by another of lower rank, 1936.

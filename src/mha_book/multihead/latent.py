@@ -111,9 +111,6 @@ def init_latent(
         query_latent_dim: ``Q``; None where the queries are made from the input.
         dtype: dtype of the parameters.
 
-    Raises:
-        ValueError: a size is not a positive integer, or ``rotary_dim`` is odd.
-
     Example:
         >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
         >>> init_latent(jax.random.key(0), 8, 5, **sizes).w_uk.shape
@@ -234,9 +231,6 @@ def expanded_attention(
 
     Returns:
         ``(…, T, D)``.
-
-    Raises:
-        ValueError: ranks, dtypes or axes do not fit.
 
     Example:
         >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}

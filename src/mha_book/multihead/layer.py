@@ -113,7 +113,6 @@ def multi_head_attention(
         ``(…, T, D)``.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
         NotImplementedError: the implementation that was named cannot serve.
 
     Differs from:
@@ -239,9 +238,6 @@ def project_qkv(
     Returns:
         ``(…, N, T, H)``, ``(…, K, S, H)`` and ``(…, K, S, C)``.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     Example:
         >>> import jax
         >>> from mha_book.multihead.parameters import init_multi_head
@@ -288,9 +284,6 @@ def project_output(
     Returns:
         ``(…, T, D)``.
 
-    Raises:
-        ValueError: the axes do not fit.
-
     Example:
         >>> import jax
         >>> from mha_book.multihead.parameters import init_multi_head
@@ -328,9 +321,6 @@ def project_heads(
 
     Returns:
         ``(…, N, T, H)``.
-
-    Raises:
-        ValueError: the axes do not fit.
 
     Example:
         >>> project_heads(jnp.ones((5, 4)), jnp.ones((4, 2, 3))).shape

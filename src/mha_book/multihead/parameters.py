@@ -113,9 +113,6 @@ def unfuse(params: FusedMultiHeadParams) -> MultiHeadParams:
     Returns:
         The separate parameters.
 
-    Raises:
-        ValueError: an array's rank or axes do not fit, or ``w_qkv`` has not ``N + 2K`` heads.
-
     Example:
         >>> fused = FusedMultiHeadParams(jnp.ones((4, 6, 2)), jnp.ones((2, 2, 4)))
         >>> unfuse(fused).w_k.shape
@@ -266,10 +263,6 @@ def init_multi_head(
     Returns:
         The parameters.
 
-    Raises:
-        ValueError: a size is not a positive integer, ``N`` does not divide ``D`` although no
-            ``head_dim`` is given, or ``K`` does not divide ``N``.
-
     Example:
         >>> init_multi_head(jax.random.key(0), 64, 8, num_kv_heads=2).w_k.shape
         (64, 2, 8)
@@ -326,9 +319,6 @@ def identity_params(
 
     Returns:
         The parameters.
-
-    Raises:
-        ValueError: ``num_heads`` does not divide ``d_model``.
 
     Example:
         >>> identity_params(4, 2).w_q.shape

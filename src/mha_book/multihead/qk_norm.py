@@ -48,9 +48,6 @@ def normalized_attention(
     Returns:
         ``(…, T, D)``.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     References:
         Henry et al., Query-Key Normalization for Transformers, arXiv 2010.04245, with another norm;
         the form with a root mean square is that of Qwen3.

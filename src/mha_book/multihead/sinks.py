@@ -49,9 +49,6 @@ def sink_logit_attention(
     Returns:
         ``(…, T, D)``.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     References:
         OpenAI, gpt-oss-120b and gpt-oss-20b Model Card, arXiv 2508.10925.
 
@@ -92,9 +89,6 @@ def gated_attention(
 
     Returns:
         ``(…, T, D)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     References:
         Qiu et al., Gated Attention for Large Language Models, arXiv 2505.06708.
@@ -147,9 +141,6 @@ def sigmoid_attention(
 
     Returns:
         ``(…, T, D)``. The weights of all pairs are stored.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     References:
         Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-Attention,

@@ -164,10 +164,6 @@ class Equation:
             dims: sizes of indices that no array has as an axis.
             **arrays: arrays by their Python names (``W_Q``, ``X_prime``, ``dL_dQ``), each with
                 one axis for each index, and named scalars as numbers.
-
-        Raises:
-            ValueError: an array is missing, unexpected or of the wrong rank; an index has two
-                sizes.
         """
         given, sizes = self.read((self.computed,), mapping, dims, arrays)
         evaluation = Evaluation(given, sizes, self.text)

@@ -189,9 +189,6 @@ class System:
 
         Returns:
             The tensors by their Python names.
-
-        Raises:
-            ValueError: an array is missing or is no input; an index has two sizes.
         """
         wanted = self.names if outputs is None else tuple(key(name) for name in outputs)
         needed = self.needed(wanted)
@@ -570,9 +567,6 @@ def cached_elements(
         query: the index of the queries.
         position: the index of the positions that are attended to.
         **dims: the size of each other index of these tensors.
-
-    Raises:
-        ValueError: a size is missing.
 
     Example:
         >>> cached_elements(multi_head_layer(), h=2, a=3, c=5)

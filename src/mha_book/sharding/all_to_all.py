@@ -73,10 +73,6 @@ def all_to_all_attention(
     Returns:
         ``(…, N, T, C)``, laid out as the query is.
 
-    Raises:
-        ValueError: an axis of the mesh is not known, or its devices do not divide an axis of the
-            arrays; or as in :func:`~mha_book.attention.dispatch.attend`.
-
     Example:
         >>> mesh, x = jax.make_mesh((1,), ("sequence",)), jnp.ones((2, 8, 4))
         >>> axes = MeshAxes(sequence="sequence")

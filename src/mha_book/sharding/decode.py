@@ -62,9 +62,6 @@ def shard_cache(cache: KVCache, axes: MeshAxes, mesh: Any = None) -> KVCache:
     Returns:
         The same numbers, divided.
 
-    Raises:
-        ValueError: as in :func:`sharded_cached_attention`.
-
     Example:
         >>> from mha_book.multihead.cache import init_cache
         >>> mesh, axes = jax.make_mesh((1,), ("slots",)), MeshAxes(sequence="slots")

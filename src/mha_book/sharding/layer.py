@@ -213,10 +213,6 @@ def sharded_latent_attention(
     Returns:
         ``(…, T, D)``.
 
-    Raises:
-        ValueError: an axis of the mesh is not known, its devices do not divide the heads, or the
-            positions are to be divided.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from mha_book.multihead.latent import init_latent

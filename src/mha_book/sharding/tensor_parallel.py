@@ -98,9 +98,6 @@ def shard_params(
     Returns:
         The same numbers, divided.
 
-    Raises:
-        ValueError: the devices do not divide ``N``, or neither of them and ``K`` the other.
-
     Example:
         >>> from mha_book import init_multi_head
         >>> mesh = jax.make_mesh((1,), ("heads",))
