@@ -1,6 +1,8 @@
 """The package behind the executable book on multi-head attention.
 
-The operations most used are here; every idea has the module that bears its name.
+The operations most used are here; every idea has the module that bears its name. An argument of
+another type, rank, dtype or size than a function takes raises ``ValueError``, which names it and
+says what was expected and what came; docstrings list only what else is raised, and when.
 """
 
 from mha_book.attention.dispatch import attend, attend_with_lse, attention_spec, select

@@ -222,25 +222,12 @@ def attend_with_lse(
     $\lambda^{hi} = \log \sum_j \exp S^{hij}$, by which results over parts of the keys can be joined
     (:mod:`~mha_book.attention.online_softmax`).
 
-    Args:
-        query: as in :func:`attend`, like all other arguments.
-        key: likewise.
-        value: likewise.
-        mask: likewise.
-        bias: likewise.
-        is_causal: likewise.
-        scale: likewise.
-        layout: likewise.
-        implementation: likewise; not every one has a log-sum-exp.
-        dropout_multiplier: likewise; the log-sum-exp is that of the scores, without it.
-        logit_softcap: likewise.
+    The arguments are those of :func:`attend`. Not every implementation has a log-sum-exp; it is
+    that of the scores, without a dropout multiplier.
 
     Returns:
         The output, and the log-sum-exp ``(…, N, T)`` in every layout, in float32 (float64 for
         float64 inputs), -inf for an empty row.
-
-    Raises:
-        NotImplementedError: likewise.
 
     Example:
         >>> import jax.numpy as jnp
@@ -308,15 +295,9 @@ def attention_spec(
 ) -> AttentionSpec:
     """Return what :func:`attend` with these arguments asks for.
 
-    Args:
-        query: as in :func:`attend`, like the other arrays.
-        key: likewise.
-        value: likewise.
-        layout: likewise.
-        wants: what the result is for: "lse" where the log-sum-exp is wanted too, "forward_mode"
-            where it is to be differentiated in forward mode.
-        **options: ``mask``, ``bias``, ``is_causal``, ``scale``, ``dropout_multiplier`` and
-            ``logit_softcap`` of :func:`attend`.
+    The options are ``mask``, ``bias``, ``is_causal``, ``scale``, ``dropout_multiplier`` and
+    ``logit_softcap``. ``wants`` says what the result is for: "lse" where the log-sum-exp is wanted
+    too, "forward_mode" where it is to be differentiated in forward mode.
 
     Returns:
         The spec, for the platform that :func:`attend` would trace for.

@@ -90,17 +90,7 @@ def scaled_dot_product_attention(
     of an empty row, and the key and value of a position that no query may attend to, may hold NaN
     or infinities without harm.
 
-    Args:
-        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
-        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
-        value: ``(…, K, S, C)``.
-        mask: as in :func:`attention_weights`.
-        bias: as in :func:`attention_weights`.
-        is_causal: as in :func:`attention_weights`.
-        scale: as in :func:`attention_weights`.
-        dropout_multiplier: multiplies the weights after the softmax, as dropout does; full rank
-            ``(…, N, T, S)`` (each axis equal or 1). None for ones.
-        logit_softcap: as in :func:`attention_weights`.
+    The arguments are those of :func:`~mha_book.attention.dispatch.attend`, heads first.
 
     Returns:
         ``(…, N, T, C)`` in the dtype of the inputs. Its log-sum-exp is the second result of

@@ -309,12 +309,6 @@ def encode_with_intermediates(
 ) -> tuple[tuple[Float[Array, "B T D"], ...], tuple[LayerRecord, ...]]:
     """Return the hidden states of :func:`encode`, and what happened inside every layer.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``.
-        lengths: ``(B,)``, the number of real tokens of each sentence.
-        **options: as :func:`encode` takes them.
-
     Returns:
         A tuple of ``L + 1`` hidden states, and one of ``L``
         :class:`~mha_book.models.interface.LayerRecord`.
@@ -396,15 +390,7 @@ def embed(
 ) -> Float[Array, "B D"]:
     """Return the sentence embeddings: the last hidden states, pooled by :func:`mean_pool`.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``; this and the others as in :func:`encode`.
-        lengths: ``(B,)``.
-        gates: ``(L, N)`` or None.
-        implementation: of attention.
-
-    Returns:
-        ``(B, D)``, unit vectors.
+    ``(B, D)``, unit vectors. The arguments are those of :func:`encode`.
     """
     hidden = encode(params, token_ids, lengths, gates=gates, implementation=implementation)
     return mean_pool(hidden[-1], lengths)

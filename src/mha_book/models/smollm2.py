@@ -287,12 +287,6 @@ def forward_with_intermediates(
 ) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
     """Return the logits of :func:`forward`, and what happened inside every layer.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``.
-        lengths: ``(B,)``, the number of real tokens; None for all.
-        **options: as :func:`forward` takes them.
-
     Returns:
         Logits ``(B, T, V)`` and ``L`` records, :class:`~mha_book.models.interface.LayerRecord`.
     """

@@ -244,11 +244,7 @@ def forward_with_intermediates(
 ) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
     """Return the logits of :func:`forward`, and what happened inside every layer.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``.
-        config: the sizes and the rates of dropout.
-        **options: as :func:`forward` takes them, but for ``attention``.
+    The arguments are those of :func:`forward`, but for ``attention``.
 
     Returns:
         Logits ``(B, T, V)``, and a tuple of ``L``

@@ -186,21 +186,8 @@ def multi_head_attention_vjp(
     the gradient by the factors of the forward pass), attention, rotation, the three projections.
     An input that takes several paths gets the sum of their gradients.
 
-    Args:
-        params: the weights, separate or fused.
-        query: ``(…, T, D)``.
-        key: ``(…, S, D_k)``; None for ``query``, whose gradient then holds all three paths.
-        value: ``(…, S, D_v)``; None for ``key``.
-        mask: as in the layer, like ``bias``, ``is_causal``, ``gates``, ``dropout``, ``rng_key``.
-        bias: likewise.
-        is_causal: likewise.
-        scale: as in the layer; its gradient is not returned.
-        gates: likewise.
-        angles: as in the layer; their gradient is not returned.
-        dropout: likewise.
-        rng_key: likewise.
-        implementation: "manual" to keep the exponentials of the scores between the passes,
-            "recompute" to keep their log-sum-exp.
+    The arguments are those of the layer; ``scale`` and ``angles`` get no gradient. Between the
+    passes ``implementation`` "manual" keeps the exponentials of the scores, "recompute" their log-sum-exp.
 
     Returns:
         ``(…, T, D)``, and a function from ``d_output`` ``(…, T, D)`` to :class:`LayerGradients`.

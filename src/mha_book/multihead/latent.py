@@ -221,16 +221,9 @@ def expanded_attention(
 ) -> Float[Array, "*batch T D"]:
     """Attend with the keys and values of every head made from the latent: ``N(H + P + C)`` wide.
 
-    Args:
-        params: the weights.
-        x: ``(…, T, D)``, the positions that ask.
-        latent: what is kept of the ``S`` positions that are attended to.
-        angles: ``(T, P/2)``, of the positions that ask.
-        mask: as in :func:`~mha_book.attention.reference.scaled_dot_product_attention`.
-        is_causal: likewise.
-
-    Returns:
-        ``(…, T, D)``.
+    ``x``, ``(…, T, D)``, and ``angles``, ``(T, P/2)``, are of the positions that ask, ``latent`` is
+    what is kept of the ``S`` positions that are attended to; the mask is that of
+    :func:`~mha_book.attention.dispatch.attend`.
 
     Example:
         >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
@@ -264,16 +257,9 @@ def absorbed_attention(
 ) -> Float[Array, "*batch T D"]:
     """Attend to the latent itself: one key of width ``R + P``, one value of width ``R``.
 
-    The output is that of :func:`expanded_attention`, up to the rounding of sums. Nothing is made of
-    the positions attended to, which is what one new token with a long cache needs.
-
-    Args:
-        params: as in :func:`expanded_attention`, like all that follows.
-        x: ``(…, T, D)``.
-        latent: of ``S`` positions.
-        angles: ``(T, P/2)``.
-        mask: which positions may be attended to.
-        is_causal: likewise.
+    The arguments are those of :func:`expanded_attention`, and so is the output, up to the rounding
+    of sums. Nothing is made of the positions attended to, which is what one new token with a long
+    cache needs.
 
     References:
         DeepSeek-AI, DeepSeek-V2, 2024, section 2.1.

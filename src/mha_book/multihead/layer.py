@@ -151,16 +151,7 @@ def multi_head_attention_with_intermediates(
 ) -> tuple[Float[Array, "*batch T D_out"], Intermediates]:
     """Apply the layer and return what happened inside too; the output is the same.
 
-    Args:
-        params: as in :func:`multi_head_attention`, like all that follows.
-        query: ``(…, T, D)``.
-        key: ``(…, S, D_k)``.
-        value: ``(…, S, D_v)``.
-        mask: which keys each query sees.
-        bias: added to the scaled scores.
-        is_causal: whether position ``i`` sees positions ``j <= i`` only.
-        scale: factor of the scores.
-        **options: the other arguments of :func:`multi_head_attention`.
+    The arguments are those of :func:`multi_head_attention`.
 
     Returns:
         ``(…, T, D)``, and :class:`Intermediates`, whose weights take ``N·T·S`` numbers of memory.

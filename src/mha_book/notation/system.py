@@ -277,12 +277,7 @@ class System:
     ) -> tuple[jax.Array, Callable[[Any], dict[str, jax.Array]]]:
         """Run the system forwards; return the output and what runs the derived backward pass.
 
-        Args:
-            mapping: as in a call.
-            output: as in :meth:`backward`.
-            wrt: as in :meth:`backward`.
-            dims: as in a call.
-            **arrays: as in a call.
+        The arguments are those of a call and of :meth:`backward`.
 
         Returns:
             The output, and a function from its cotangent to the gradients of the inputs by name.
