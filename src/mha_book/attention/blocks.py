@@ -30,15 +30,10 @@ _Array = Array | np.ndarray  # of NumPy where it is known while a call is traced
 
 
 class KeyRanges(NamedTuple):
-    """The keys of each query: ``start <= j < stop``; both are 0 where it sees none.
+    """The keys of each query: ``start <= j < stop``; both are 0 where it sees none."""
 
-    Args:
-        start: ``(*batch, T)``, the first key.
-        stop: ``(*batch, T)``, one more than the last.
-    """
-
-    start: Int[_Array, "*batch T"]
-    stop: Int[_Array, "*batch T"]
+    start: Int[_Array, "*batch T"]  # (*batch, T), the first key
+    stop: Int[_Array, "*batch T"]  # (*batch, T), one more than the last
 
 
 def key_ranges(
@@ -118,17 +113,11 @@ def zero_outside(rows: KeyRanges, operands: Operands) -> tuple[Array, Array, Arr
 
 
 class BlockSizes(NamedTuple):
-    """How the operands are cut.
+    """How the operands are cut."""
 
-    Args:
-        queries: positions of a block of queries.
-        keys: positions of a block of keys.
-        heads: key/value heads worked on together, a divisor of ``K``.
-    """
-
-    queries: int
-    keys: int
-    heads: int
+    queries: int  # positions of a block of queries
+    keys: int  # positions of a block of keys
+    heads: int  # key/value heads worked on together, a divisor of K
 
 
 def block_sizes(
@@ -213,15 +202,10 @@ def _even(length: int, target: int) -> int:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class BlockKinds:
-    """Which kinds of block of keys there may be, as far as it is known while a call is traced.
+    """Which kinds of block of keys there may be, as far as it is known while a call is traced."""
 
-    Args:
-        whole: blocks that some block of queries sees whole.
-        edge: blocks of which it sees a part.
-    """
-
-    whole: bool = True
-    edge: bool = True
+    whole: bool = True  # blocks that some block of queries sees whole
+    edge: bool = True  # blocks of which it sees a part
 
 
 class BlockMask(NamedTuple):

@@ -58,21 +58,13 @@ __all__: list[str] = []
 
 
 class Blocks(NamedTuple):
-    """One call of attention, cut into blocks.
+    """One call of attention, cut into blocks."""
 
-    Args:
-        query: ``(X, P, B, c, r, H)``, scaled, in the dtype in which to compute.
-        key: ``(X, U, B, c, u, H)``; a block is widened when it is used.
-        value: ``(X, U, B, c, u, C)``, likewise.
-        mask: which pairs are visible.
-        softcap: what bounds the scores, or None.
-    """
-
-    query: Array
-    key: Array
-    value: Array
-    mask: BlockMask
-    softcap: LogitSoftcap | None
+    query: Array  # (X, P, B, c, r, H), scaled, in the dtype in which to compute
+    key: Array  # (X, U, B, c, u, H); a block is widened when it is used
+    value: Array  # (X, U, B, c, u, C), likewise
+    mask: BlockMask  # which pairs are visible
+    softcap: LogitSoftcap | None  # what bounds the scores, or None
 
 
 def blockwise_attention(

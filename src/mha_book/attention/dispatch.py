@@ -81,15 +81,10 @@ class AttentionSpec(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The implementation that serves a spec, and why those preferred to it cannot.
+    """The implementation that serves a spec, and why those preferred to it cannot."""
 
-    Args:
-        name: a key of :data:`IMPLEMENTATIONS`.
-        rejected: pairs of a name and the reason it cannot serve.
-    """
-
-    name: str
-    rejected: tuple[tuple[str, str], ...]
+    name: str  # a key of IMPLEMENTATIONS
+    rejected: tuple[tuple[str, str], ...]  # pairs of a name and the reason it cannot serve
 
 
 class Implementation(NamedTuple):
@@ -118,23 +113,14 @@ class Implementation(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One row of the table of :func:`choices`.
+    """One row of the table of :func:`choices`."""
 
-    Args:
-        platform: "cpu", "gpu" or "tpu".
-        dtype: of the operands.
-        mask: the kinds of mask, in words.
-        length: of queries and keys.
-        name: of the implementation that is chosen.
-        scores_in_memory: how much of the scores that holds in the device's memory at a time.
-    """
-
-    platform: str
-    dtype: str
-    mask: str
-    length: int
-    name: str
-    scores_in_memory: str
+    platform: str  # "cpu", "gpu" or "tpu"
+    dtype: str  # of the operands
+    mask: str  # the kinds of mask, in words
+    length: int  # of queries and keys
+    name: str  # of the implementation that is chosen
+    scores_in_memory: str  # how much of the scores that holds in the device's memory at a time
 
 
 def attend(

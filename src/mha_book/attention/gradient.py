@@ -367,21 +367,13 @@ def _transposed_times(left: Array, right: Array, like: Any) -> Array:
 
 
 class Saved(NamedTuple):
-    """What the forward pass keeps for the backward pass.
+    """What the forward pass keeps for the backward pass."""
 
-    Args:
-        operands: the call, what nobody attends to set to zero.
-        output: ``(…, N, T, C)``, in float32 at least.
-        lse: ``(…, N, T)``, likewise.
-        exponentials: ``(…, N, T, S)``, or None where they are to be recomputed.
-        total: ``(…, N, T, 1)``, their sums, or None.
-    """
-
-    operands: Operands
-    output: Array
-    lse: Array
-    exponentials: Array | None
-    total: Array | None
+    operands: Operands  # the call, what nobody attends to set to zero
+    output: Array  # (…, N, T, C), in float32 at least
+    lse: Array  # (…, N, T), likewise
+    exponentials: Array | None  # (…, N, T, S), or None where they are to be recomputed
+    total: Array | None  # (…, N, T, 1), their sums, or None
 
 
 def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Array, Saved]:

@@ -58,29 +58,17 @@ __all__ = [
 
 
 class MiniLMConfig(NamedTuple):
-    """The sizes of the model; the defaults are those of all-MiniLM-L6-v2.
+    """The sizes of the model; the defaults are those of all-MiniLM-L6-v2."""
 
-    Args:
-        vocab_size: ``V``.
-        max_length: the most tokens a sentence may have, the special ones included.
-        d_model: ``D``.
-        num_layers: ``L``.
-        num_heads: ``N``.
-        head_dim: ``H``.
-        d_hidden: ``F``.
-        epsilon: added to the variance in the layer norms.
-        pad_id: the token that fills a row up.
-    """
-
-    vocab_size: int = 30522
-    max_length: int = 512
-    d_model: int = 384
-    num_layers: int = 6
-    num_heads: int = 12
-    head_dim: int = 32
-    d_hidden: int = 1536
-    epsilon: float = 1e-12
-    pad_id: int = 0
+    vocab_size: int = 30522  # V
+    max_length: int = 512  # the most tokens a sentence may have, the special ones included
+    d_model: int = 384  # D
+    num_layers: int = 6  # L
+    num_heads: int = 12  # N
+    head_dim: int = 32  # H
+    d_hidden: int = 1536  # F
+    epsilon: float = 1e-12  # added to the variance in the layer norms
+    pad_id: int = 0  # the token that fills a row up
 
 
 CONFIG = MiniLMConfig()

@@ -40,17 +40,11 @@ class Dropout:
 
 
 class DropoutFactors(NamedTuple):
-    """What the dropout of one layer multiplies by; None at a place where it is off.
+    """What the dropout of one layer multiplies by; None at a place where it is off."""
 
-    Args:
-        weights: ``(…, N, T, S)``.
-        heads: ``(…, N, T, C)``.
-        output: ``(…, T, D)``.
-    """
-
-    weights: Array | None = None
-    heads: Array | None = None
-    output: Array | None = None
+    weights: Array | None = None  # (…, N, T, S)
+    heads: Array | None = None  # (…, N, T, C)
+    output: Array | None = None  # (…, T, D)
 
 
 def dropout_factors(

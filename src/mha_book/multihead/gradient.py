@@ -187,7 +187,8 @@ def multi_head_attention_vjp(
     An input that takes several paths gets the sum of their gradients.
 
     The arguments are those of the layer; ``scale`` and ``angles`` get no gradient. Between the
-    passes ``implementation`` "manual" keeps the exponentials of the scores, "recompute" their log-sum-exp.
+    passes ``implementation`` "manual" keeps the exponentials of the scores, "recompute" their
+    log-sum-exp.
 
     Returns:
         ``(…, T, D)``, and a function from ``d_output`` ``(…, T, D)`` to :class:`LayerGradients`.

@@ -75,15 +75,10 @@ class LatentParams(NamedTuple):
 
 
 class Latent(NamedTuple):
-    """What is kept of the positions: all that a cache has to hold.
+    """What is kept of the positions: all that a cache has to hold."""
 
-    Args:
-        content: ``(…, S, R)``, the latent, after its norm.
-        rotated_key: ``(…, S, P)``, the part of the key that all heads share, rotated.
-    """
-
-    content: Array
-    rotated_key: Array
+    content: Array  # (…, S, R), the latent, after its norm
+    rotated_key: Array  # (…, S, P), the part of the key that all heads share, rotated
 
 
 def init_latent(
