@@ -9,10 +9,7 @@ from mha_book.attention.dispatch import attend, attend_with_lse, attention_spec,
 from mha_book.attention.reference import attention_weights, scaled_dot_product_attention
 from mha_book.heads import combine_heads, split_heads
 from mha_book.masks import Mask, array_mask, causal, padding, segments, sliding_window
-from mha_book.multihead.layer import (
-    multi_head_attention,
-    multi_head_attention_with_intermediates,
-)
+from mha_book.multihead.layer import multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.multihead.parameters import (
     FusedMultiHeadParams,
     MultiHeadParams,

@@ -28,14 +28,7 @@ from mha_book._checks import (
     is_array,
 )
 
-__all__ = [
-    "Mask",
-    "array_mask",
-    "causal",
-    "padding",
-    "segments",
-    "sliding_window",
-]
+__all__ = ["Mask", "array_mask", "causal", "padding", "segments", "sliding_window"]
 
 _BOUNDS, _SEGMENTS = ("lower", "upper"), ("query_segments", "key_segments")
 FAR = 2**29

@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import (
-    check,
-    check_float_dtype,
-    check_rank,
-    check_size,
-    check_type,
-)
+from mha_book._checks import check, check_float_dtype, check_rank, check_size, check_type
 from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference, splash
 from mha_book.attention.operands import (
     Operands,

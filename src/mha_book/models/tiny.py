@@ -311,9 +311,7 @@ def _check_embeddings(params: TinyParams, config: TinyConfig) -> None:
 
 
 def angles(
-    config: TinyConfig,
-    token_ids: Int[Array, "B T"],
-    positions: Int[Array, " T"] | None = None,
+    config: TinyConfig, token_ids: Int[Array, "B T"], positions: Int[Array, " T"] | None = None
 ) -> Float[Array, "T pairs"] | None:
     """Return the angles that every layer rotates queries and keys by, ``(T, H/2)``, or None."""
     check_type(config, "config", TinyConfig)

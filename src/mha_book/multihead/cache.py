@@ -31,13 +31,7 @@ from mha_book.masks import Mask
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams
 
-__all__ = [
-    "KVCache",
-    "append",
-    "attend_cached",
-    "cached_multi_head_attention",
-    "init_cache",
-]
+__all__ = ["KVCache", "append", "attend_cached", "cached_multi_head_attention", "init_cache"]
 
 
 @jax.tree_util.register_dataclass

@@ -14,14 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import (
-    RngKey,
-    check,
-    check_axis,
-    check_floating,
-    check_numbers,
-    check_rank,
-)
+from mha_book._checks import RngKey, check, check_axis, check_floating, check_numbers, check_rank
 from mha_book.attention import gradient as attention_gradient
 from mha_book.attention.operands import prepare
 from mha_book.heads import combine_heads, split_heads

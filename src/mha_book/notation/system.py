@@ -115,10 +115,7 @@ class System:
     """
 
     def __init__(
-        self,
-        equations: Iterable[Equation | str],
-        *,
-        scalars: Mapping[str, str] = _WIDTH_OF_HEADS,
+        self, equations: Iterable[Equation | str], *, scalars: Mapping[str, str] = _WIDTH_OF_HEADS
     ) -> None:
         """Put the equations in order.
 

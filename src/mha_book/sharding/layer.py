@@ -16,12 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import check, check_floating, check_rank, check_type
 from mha_book.masks import Mask, as_mask
-from mha_book.multihead.latent import (
-    LatentParams,
-    absorbed_attention,
-    compress,
-    expanded_attention,
-)
+from mha_book.multihead.latent import LatentParams, absorbed_attention, compress, expanded_attention
 from mha_book.multihead.layer import (
     broadcast_gates,
     multi_head_attention,
@@ -41,12 +36,7 @@ from mha_book.sharding.mesh import (
 )
 from mha_book.sharding.placement import Placement
 from mha_book.sharding.ring import RingCall, attend_over_ring, checked_call
-from mha_book.sharding.tensor_parallel import (
-    KV_HEADS,
-    check_separate,
-    head_specs,
-    latent_specs,
-)
+from mha_book.sharding.tensor_parallel import KV_HEADS, check_separate, head_specs, latent_specs
 
 __all__ = ["sharded_latent_attention", "sharded_multi_head_attention"]
 
