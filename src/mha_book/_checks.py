@@ -318,6 +318,15 @@ def checked(function: Function) -> Function:
     Dtypes have to be of the kind that is annotated, and axes of one name of one size in all
     arguments; ``#`` before a name lets that axis be 1, ``*`` is for any number of axes.
     """
+    return _with_checks(function, one_dtype=False)
+
+
+def checked_alike(function: Function) -> Function:
+    """Do what :func:`checked` does; floating-point arrays have the dtype of the first, too."""
+    return _with_checks(function, one_dtype=True)
+
+
+def _with_checks(function: Function, one_dtype: bool) -> Function:
     signature = inspect.signature(function)
     wanted: dict[str, tuple[Any, list[str], bool]] = {}
     for name, parameter in signature.parameters.items():
@@ -325,36 +334,58 @@ def checked(function: Function) -> Function:
         for hint in get_args(kind) if isinstance(kind, UnionType) else (kind,):
             if getattr(hint, "dtype", None) in (Float, Int, Bool):
                 wanted[name] = hint.dtype, hint.dim_str.split(), parameter.default is None
+    first = next((name for name, (kind, *_) in wanted.items() if one_dtype and kind is Float), "")
 
     @functools.wraps(function)
     def with_checks(*args: Any, **kwargs: Any) -> Any:
-        given, sizes = signature.bind(*args, **kwargs).arguments, dict[str, int]()
+        given, sizes = signature.bind(*args, **kwargs).arguments, dict[str, Any]()
         for name, (kind, axes, is_optional) in wanted.items():
             if name in given and not (is_optional and given[name] is None):
-                _check_annotated(given[name], name, kind, axes, sizes)
+                like = None if name == first else given.get(first)
+                check_axes(given[name], name, axes, sizes, kind, like, first)
         return function(*args, **kwargs)
 
     return cast(Function, with_checks)
 
 
-def _check_annotated(
-    array: Any, name: str, kind: Any, axes: Sequence[str], sizes: dict[str, int]
+def check_axes(
+    array: Any,
+    name: str,
+    axes: Sequence[str],
+    sizes: dict[str, Any],
+    kind: Any = Float,
+    like: Any = None,
+    like_name: str = "",
 ) -> None:
-    """Raise unless the dtype is of ``kind`` and the axes fit ``sizes``, which are filled in."""
+    """Raise unless the dtype is of ``kind`` and the axes fit ``sizes``, which are filled in.
+
+    ``axes`` are written as jaxtyping does; a name that begins with ``_`` stands for any size.
+    """
     if kind is Float:
-        check_floating(array, name)
+        check_floating(array, name, like, like_name)
     elif kind is Bool:
         check_boolean(array, name, "an array of booleans")
     else:
         check_integers(array, name)
-    shape, names = tuple(array.shape), ["…" if a[0] == "*" else a.strip("#") for a in axes]
-    known = [str(sizes.get(axis, "any")) for axis in names]
-    at = names.index("…") if "…" in names else len(names)
-    fits = len(shape) >= len(names) - 1 if at < len(names) else len(shape) == len(names)
-    ends = names[at + 1 :]
-    for axis, size in [*zip(names[:at], shape), *zip(ends[::-1], shape[::-1])]:  # noqa: B905
-        if f"#{axis}" not in axes or size != 1:
-            fits &= sizes.setdefault(axis, size) == size
-    what = f"axes ({', '.join(names)})"
-    what += f" = ({', '.join(known)})" if set(known) - {"any"} else ""
-    check(fits, name, what if axes else "a scalar", f"shape {shape}")
+    shape, count = tuple(array.shape), len(axes)
+    at = next((n for n, axis in enumerate(axes) if axis[0] in "*."), count)
+    end = len(shape) - (count - at - 1)  # of the axes that have no names
+    parts = shape if at == count else (*shape[:at], shape[at:end], *shape[end:])
+    fits = len(parts) == count and end >= at - (at == count)
+    found: dict[str, Any] = {}
+    for axis, size in zip(axes, parts):  # noqa: B905
+        if not (axis[0] in "_." or axis == "*" or (axis[0] == "#" and size == 1)):
+            name_of_axis = axis.strip("#")
+            known = sizes.get(name_of_axis, found.get(name_of_axis, size))
+            found[name_of_axis] = known if not axis.isdigit() else int(axis)
+            fits &= size == found[name_of_axis]
+    if fits:
+        sizes.update(found)
+        return
+    names = ["…" if axis[0] in "*." else axis.strip("#_") for axis in axes]
+    known = [sizes.get(axis.strip("#"), "…" if axis[0] in "*." else "any") for axis in axes]
+    comma = "," * (count == 1)
+    what = f"axes ({', '.join(names)}{comma})"
+    if set(known) - {"any", "…"}:
+        what += f" = ({', '.join(str(size).strip('(,)') for size in known)}{comma})"
+    raise _error(name, what if axes else "a scalar", f"shape {shape}")

@@ -4,18 +4,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import (
-    accumulator_dtype,
-    check,
-    check_axis,
-    check_floating,
-    check_number,
-    check_rank,
-)
+from mha_book._checks import accumulator_dtype, check_number, checked_alike
 
 __all__ = ["gelu", "layer_norm", "linear", "rms_norm", "swiglu"]
 
 
+@checked_alike
 def linear(
     x: Float[Array, "*batch D"], weight: Float[Array, "D F"], bias: Float[Array, " F"] | None = None
 ) -> Float[Array, "*batch F"]:
@@ -33,20 +27,11 @@ def linear(
         >>> linear(jnp.ones((1, 2)), jnp.eye(2), jnp.array([0.0, 1.0])).tolist()
         [[1.0, 2.0]]
     """
-    check_rank(x, "x", "(…, D)", 1)
-    check_floating(x, "x")
-    check_floating(weight, "weight", x, "x")
-    check(weight.ndim == 2, "weight", "axes (D, F), that is rank 2", f"shape {weight.shape}")
-    check_axis(weight, "weight", 0, "(D, F)", x.shape[-1], "x")
     y = jnp.matmul(x, weight)
-    if bias is None:
-        return y
-    check_floating(bias, "bias", x, "x")
-    check(bias.ndim == 1, "bias", "axes (F,), that is rank 1", f"shape {bias.shape}")
-    check_axis(bias, "bias", 0, "(F,)", weight.shape[1], "weight")
-    return y + jnp.reshape(bias, (1,) * (y.ndim - 1) + bias.shape)
+    return y if bias is None else y + jnp.reshape(bias, (1,) * (y.ndim - 1) + bias.shape)
 
 
+@checked_alike
 def layer_norm(
     x: Float[Array, "*batch D"],
     weight: Float[Array, " D"],
@@ -71,12 +56,6 @@ def layer_norm(
         >>> print(layer_norm(jnp.array([1.0, 3.0]), jnp.ones(2), jnp.zeros(2), 0.0))
         [-1.  1.]
     """
-    check_rank(x, "x", "(…, D)", 1)
-    check_floating(x, "x")
-    for array, name in ((weight, "weight"), (bias, "bias")):
-        check_floating(array, name, x, "x")
-        check(array.ndim == 1, name, "axes (D,), that is rank 1", f"shape {array.shape}")
-        check_axis(array, name, 0, "(D,)", x.shape[-1], "x")
     check_number(epsilon, "epsilon", "a non-negative number")
     widened, shrink = _widened(x)
     centered = widened - jnp.mean(widened, axis=-1, keepdims=True)
@@ -102,6 +81,7 @@ def _widened(x: Array) -> tuple[Array, Array]:
     return widened * shrink, shrink
 
 
+@checked_alike
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""Return $x\,\Phi(x)$ with $\Phi$ the normal distribution function: the exact form, by erf.
 
@@ -118,10 +98,10 @@ def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
         >>> float(gelu(jnp.array(0.0)))
         0.0
     """
-    check_floating(x, "x")
     return jax.nn.gelu(x, approximate=False)
 
 
+@checked_alike
 def rms_norm(
     x: Float[Array, "*batch D"], weight: Float[Array, " D"], epsilon: float = 1e-5
 ) -> Float[Array, "*batch D"]:
@@ -142,11 +122,6 @@ def rms_norm(
         >>> rms_norm(jnp.array([5.0, -5.0]), jnp.ones(2), 0.0).tolist()
         [1.0, -1.0]
     """
-    check_rank(x, "x", "(…, D)", 1)
-    check_floating(x, "x")
-    check_floating(weight, "weight", x, "x")
-    check(weight.ndim == 1, "weight", "axes (D,), that is rank 1", f"shape {weight.shape}")
-    check_axis(weight, "weight", 0, "(D,)", x.shape[-1], "x")
     check_number(epsilon, "epsilon", "a non-negative number")
     widened, shrink = _widened(x)
     mean_square = jnp.mean(jnp.square(widened), axis=-1, keepdims=True)
@@ -155,6 +130,7 @@ def rms_norm(
     return normalized * jnp.reshape(weight, (1,) * (x.ndim - 1) + weight.shape)
 
 
+@checked_alike
 def swiglu(
     x: Float[Array, "*batch D"],
     w_gate: Float[Array, "D F"],
@@ -179,14 +155,4 @@ def swiglu(
         >>> swiglu(jnp.zeros((1, 2)), jnp.ones((2, 3)), jnp.ones((2, 3)), jnp.ones((3, 2))).tolist()
         [[0.0, 0.0]]
     """
-    check_rank(x, "x", "(…, D)", 1)
-    check_floating(x, "x")
-    for array, name in ((w_gate, "w_gate"), (w_up, "w_up"), (w_down, "w_down")):
-        check_floating(array, name, x, "x")
-        what = "axes (D, F) or (F, D), that is rank 2"
-        check(array.ndim == 2, name, what, f"shape {array.shape}")
-    for array, name in ((w_gate, "w_gate"), (w_up, "w_up")):
-        check_axis(array, name, 0, "(D, F)", x.shape[-1], "x")
-    check_axis(w_up, "w_up", 1, "(D, F)", w_gate.shape[1], "w_gate")
-    check_axis(w_down, "w_down", 0, "(F, D)", w_gate.shape[1], "w_gate")
     return linear(jax.nn.silu(linear(x, w_gate)) * linear(x, w_up), w_down)

@@ -323,6 +323,9 @@ def causal(query_offset: int | np.integer | Int[Array, "*batch"] = 0) -> Mask:
     return Mask(upper=_summable(query_offset))
 
 
+CAUSAL = causal()
+
+
 def sliding_window(
     window: int | np.integer | None,
     right: int | np.integer | None = 0,
@@ -432,7 +435,7 @@ def as_mask(
     """
     check_flag(is_causal, "is_causal")
     if mask is None:
-        return causal() if is_causal else None
+        return CAUSAL if is_causal else None
     if not isinstance(mask, Mask):
         check_boolean(mask, "mask", "a Mask or a boolean array (an additive mask is a bias)")
         mask = Mask(array=jnp.asarray(mask))
@@ -443,7 +446,7 @@ def as_mask(
     what = "False beside a mask that says where the keys end (for both, write causal() & mask)"
     got = f"True and a mask with the query offset {mask.upper if is_static else 'of an array'}"
     check(is_static and not mask.upper, "is_causal", what, got)
-    return mask & causal()
+    return mask & CAUSAL
 
 
 def _checked(mask: Mask, scores_shape: tuple[Any, ...]) -> Mask:

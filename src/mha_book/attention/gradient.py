@@ -40,6 +40,7 @@ from mha_book._checks import (
     check_scale,
     check_shape,
     check_type,
+    checked,
 )
 from mha_book.attention.derivatives import with_gradient_by_hand
 from mha_book.attention.operands import Operands, empty_result, fold_groups
@@ -58,6 +59,7 @@ __all__ = [
 ]
 
 
+@checked
 def softmax_jacobian(weights: Float[Array, "*batch S"]) -> Float[Array, "*batch S S"]:
     r"""Return how each weight of a row depends on each score of that row.
 
@@ -74,13 +76,12 @@ def softmax_jacobian(weights: Float[Array, "*batch S"]) -> Float[Array, "*batch 
         >>> softmax_jacobian(jnp.array([0.25, 0.75])).tolist()
         [[0.1875, -0.1875], [-0.1875, 0.1875]]
     """
-    check_rank(weights, "weights", "(…, S)", 1)
-    check_floating(weights, "weights")
     delta = jnp.eye(weights.shape[-1], dtype=weights.dtype)
     delta = jnp.reshape(delta, (1,) * (weights.ndim - 1) + delta.shape)
     return weights[..., :, None] * (delta - weights[..., None, :])
 
 
+@checked
 def softmax_vjp(
     weights: Float[Array, "*batch S"],
     d_weights: Float[Array, "*batch S"],
@@ -103,15 +104,10 @@ def softmax_vjp(
         >>> softmax_vjp(jnp.array([0.25, 0.75]), jnp.array([1.0, 0.0])).tolist()
         [0.1875, -0.1875]
     """
-    check_floating(weights, "weights")
-    check_numbers(d_weights, "d_weights", weights.shape, "the shape of weights,")
-    if inner is not None:
-        check_numbers(inner, "inner", (*weights.shape[:-1], 1), "one sum for each row, shape")
-    else:
-        inner = row_products(weights, d_weights)
-    return weights * (d_weights - inner)
+    return weights * (d_weights - (row_products(weights, d_weights) if inner is None else inner))
 
 
+@checked
 def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> Array:
     r"""Return $r^{i} = \sum_c x^{ic}\, dx^{ic}$ for every row, the last axis kept.
 
@@ -131,8 +127,6 @@ def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> 
         >>> row_products(jnp.array([[1.0, 2.0]]), jnp.array([[3.0, 4.0]])).tolist()
         [[11.0]]
     """
-    check_rank(x, "x", "(…, C)", 1)
-    check_numbers(d_x, "d_x", x.shape, "the shape of x,")
     return jnp.sum(x * d_x, axis=-1, keepdims=True)
 
 

@@ -26,10 +26,9 @@ from mha_book._checks import (
     RngKey,
     as_key,
     check,
-    check_axis,
-    check_floating,
-    check_rank,
+    check_axes,
     check_size,
+    check_type,
 )
 from mha_book.attention.dispatch import attend
 from mha_book.layers import rms_norm
@@ -297,64 +296,38 @@ def _scale(params: LatentParams) -> float:
 
 
 _AXES = {
-    "w_q": "QNX",
-    "w_c": "DR",
-    "w_kr": "DP",
-    "w_uk": "RNH",
-    "w_uv": "RNC",
-    "w_o": "NCD",
-    "w_qc": "DQ",
-    "norm_c": "R",
-    "norm_qc": "Q",
-}
-"""The axes of each weight; X is H + P."""
+    "w_c": ("D", "R"), "w_kr": ("D", "P"), "w_uk": ("R", "N", "H"), "w_uv": ("R", "N", "C"),
+    "w_o": ("N", "C", "D"), "w_qc": ("D", "Q"), "norm_c": ("R",), "norm_qc": ("Q",),
+}  # fmt: skip
 
 
-def _check_params(params: LatentParams) -> None:
-    """Raise unless ``params`` are arrays of one dtype whose axes fit together."""
-    check(isinstance(params, LatentParams), "params", "LatentParams", type(params).__name__)
+def _check_params(params: LatentParams) -> dict[str, int]:
+    """Raise unless ``params`` are arrays of one dtype whose axes fit together; return the sizes."""
+    check_type(params, "params", LatentParams)
     sizes: dict[str, int] = {}
     for name, axes in _AXES.items():
         weight = getattr(params, name)
-        if weight is None and name in ("w_qc", "norm_c", "norm_qc"):
-            continue
-        check_floating(weight, name, params.w_c, "w_c")
-        written = f"axes ({', '.join(axes).replace('X', 'H + P')})"
-        shape = tuple(weight.shape)
-        check(len(shape) == len(axes), name, f"{written}, rank {len(axes)}", f"shape {shape}")
-        for axis, size in zip(axes, shape, strict=True):
-            wanted = sizes.setdefault(axis, size)
-            check(size == wanted, name, f"{written} with {axis} = {wanted}", f"shape {shape}")
-    expected = sizes["H"] + sizes["P"]
-    check(sizes["X"] == expected, "w_q", f"axis 2 of (Q, N, H + P) to be {expected}", sizes["X"])
+        if weight is not None or name not in ("w_qc", "norm_c", "norm_qc"):
+            check_axes(weight, name, axes, sizes, Float, params.w_c, "w_c")
     if params.w_qc is None:
-        check(sizes["Q"] == sizes["D"], "w_q", f"Q = D = {sizes['D']}, without w_qc", sizes["Q"])
         check(params.norm_qc is None, "norm_qc", "None, without w_qc", "an array")
+        sizes["Q"] = sizes["D"]
+    sizes["H + P"] = sizes["H"] + sizes["P"]
+    check_axes(params.w_q, "w_q", ("Q", "N", "H + P"), sizes, Float, params.w_c, "w_c")
+    return sizes
 
 
 def _check_input(params: LatentParams, x: Array) -> None:
-    _check_params(params)
-    check_rank(x, "x", "(…, T, D)", 2)
-    check_floating(x, "x", params.w_c, "the weights")
-    check_axis(x, "x", -1, "(…, T, D)", params.w_c.shape[0], "w_c")
+    check_axes(x, "x", ("*", "T", "D"), _check_params(params), Float, params.w_c, "the weights")
 
 
 def _check_latent(params: LatentParams, latent: Latent, x: Array) -> None:
     """Raise unless ``latent`` is what :func:`compress` gives with these parameters."""
-    check(
-        isinstance(latent, Latent), "latent", "what compress gave, a Latent", type(latent).__name__
-    )
-    rows = None
-    for name, axes, weight in (
-        ("content", "(…, S, R)", params.w_c),
-        ("rotated_key", "(…, S, P)", params.w_kr),
-    ):
+    check_type(latent, "latent", Latent, "what compress gave")
+    sizes = _check_params(params)
+    for name, axes in (("content", ("*", "S", "R")), ("rotated_key", ("*", "S", "P"))):
         array = getattr(latent, name)
-        check_rank(array, f"latent.{name}", axes, 2)
-        check_floating(array, f"latent.{name}", x, "x")
-        check_axis(array, f"latent.{name}", -1, axes, weight.shape[1], "params")
+        check_axes(array, f"latent.{name}", axes, sizes, Float, x, "x")
         leading = tuple(array.shape[:-2])
         what = f"the leading axes of x, {tuple(x.shape[:-2])}"
         check(leading == tuple(x.shape[:-2]), f"latent.{name}", what, f"shape {array.shape}")
-        rows = array.shape[-2] if rows is None else rows
-        check_axis(array, f"latent.{name}", -2, axes, rows, "latent.content")

@@ -21,8 +21,8 @@ from mha_book._checks import (
     check_float_dtype,
     check_floating,
     check_rank,
-    check_shape,
     check_type,
+    checked_alike,
 )
 from mha_book.attention.dispatch import attend
 from mha_book.attention.reference import attention_weights
@@ -298,6 +298,7 @@ def _output(params: MultiHeadParams | FusedMultiHeadParams, heads: Array) -> Arr
     return _add(jnp.matmul(combine_heads(heads), weight), params.b_o)
 
 
+@checked_alike
 def project_heads(
     x: Float[Array, "*batch T D"],
     weight: Float[Array, "D N H"],
@@ -317,14 +318,6 @@ def project_heads(
         >>> project_heads(jnp.ones((5, 4)), jnp.ones((4, 2, 3))).shape
         (2, 5, 3)
     """
-    check_rank(x, "x", "(…, T, D)", 2)
-    check_floating(x, "x")
-    check_floating(weight, "weight", x, "x")
-    check(weight.ndim == 3, "weight", "axes (D, N, H), that is rank 3", f"shape {weight.shape}")
-    check_axis(weight, "weight", 0, "(D, N, H)", x.shape[-1], "x")
-    if bias is not None:
-        check_floating(bias, "bias", x, "x")
-        check_shape(bias, "bias", weight.shape[1:], "axes (N, H) =")
     return _project(x, weight, bias)
 
 
@@ -349,6 +342,14 @@ def _add(x: Array, bias: Array | None) -> Array:
 def _check_inputs(weights: tuple[Array, ...], *inputs: Array) -> None:
     batch = tuple(inputs[0].shape[:-2]) if hasattr(inputs[0], "shape") else None
     for x, name, weight in zip(inputs, ("query", "key", "value"), weights, strict=False):
+        if (  # the usual case, in one look
+            isinstance(x, jax.Array)
+            and x.dtype == weight.dtype
+            and x.shape[:-2] == batch
+            and x.shape[-1:] == weight.shape[:1]
+            and x.ndim > 1
+        ):
+            continue
         check_rank(x, name, "(…, T, D)", 2)
         check_floating(x, name, weight, "the weights")
         check_axis(x, name, -1, "(…, T, D)", weight.shape[0], "the weights")

@@ -16,11 +16,10 @@ from mha_book._checks import (
     RngKey,
     as_key,
     check,
+    check_axes,
     check_flag,
     check_float_dtype,
-    check_floating,
     check_function,
-    check_rank,
     check_shape,
     check_size,
     check_type,
@@ -135,16 +134,12 @@ def cut_fused(params: FusedMultiHeadParams, num_kv_heads: int) -> MultiHeadParam
 def check_fused(params: FusedMultiHeadParams) -> int:
     """Raise unless the arrays of fused ``params`` fit together; return the key/value heads."""
     check_type(params, "params", FusedMultiHeadParams, "as fuse gives them")
-    for name, axes in (("w_qkv", "(D, N + 2K, H)"), ("w_o", "(N, H, D)")):
-        check_rank(getattr(params, name), name, axes, 3)
-        check_floating(getattr(params, name), name, params.w_qkv, "w_qkv")
-    num_heads, (_, total, width) = params.w_o.shape[0], params.w_qkv.shape
+    sizes = _check_weights(params, _FUSED_AXES, "w_qkv")
+    num_heads, total = sizes["N"], sizes["N + 2K"]
     rest = total - num_heads
     what = f"N + 2K heads on axis 1, with N = {num_heads} as in w_o"
     check(rest > 0 and rest % 2 == 0, "w_qkv", what, f"{total}, shape {params.w_qkv.shape}")
     _check_heads(num_heads, rest // 2, "w_qkv")
-    _check_output(params.w_o, num_heads, width)
-    _check_biases(params, {"b_qkv": (total, width), "b_o": params.w_o.shape[2:]}, params.w_qkv)
     return rest // 2
 
 
@@ -154,17 +149,23 @@ def _check_heads(num_heads: int, num_kv_heads: int, name: str) -> None:
     check(divides, name, f"a number of heads that divides N = {num_heads}", num_kv_heads)
 
 
-def _check_output(w_o: Any, num_heads: int, width: int) -> None:
-    fits = w_o.ndim == 3 and w_o.shape[:2] == (num_heads, width)
-    check(fits, "w_o", f"axes (N, C, D) = ({num_heads}, {width}, any)", f"shape {w_o.shape}")
+def _check_weights(params: Any, axes: dict[str, tuple[str, ...]], first: str) -> dict[str, int]:
+    """Raise unless the arrays are of one dtype and their axes fit; return the sizes."""
+    sizes: dict[str, int] = {}
+    for name, written in axes.items():
+        array = getattr(params, name)
+        if array is not None or name[0] == "w":
+            check_axes(array, name, written, sizes, Float, getattr(params, first), first)
+    return sizes
 
 
-def _check_biases(params: Any, shapes: dict[str, tuple[int, ...]], like: Any) -> None:
-    for name, shape in shapes.items():
-        bias = getattr(params, name)
-        if bias is not None:
-            check_floating(bias, name, like, "the weights")
-            check(bias.shape == shape, name, f"shape {tuple(shape)}", f"shape {bias.shape}")
+_AXES = {
+    "w_q": ("_D", "N", "H"), "w_v": ("_D", "K", "C"), "w_k": ("_D", "K", "H"),
+    "w_o": ("N", "C", "D"), "b_q": ("N", "H"), "b_k": ("K", "H"), "b_v": ("K", "C"), "b_o": ("D",),
+}  # fmt: skip
+_FUSED_AXES = {
+    "w_qkv": ("_D", "N + 2K", "H"), "w_o": ("N", "H", "D"), "b_qkv": ("N + 2K", "H"), "b_o": ("D",),
+}  # fmt: skip
 
 
 def check_params(params: MultiHeadParams) -> None:
@@ -178,20 +179,8 @@ def check_params(params: MultiHeadParams) -> None:
         is_fused = isinstance(params, FusedMultiHeadParams)
         hint = "as unfuse gives them" if is_fused else "as init_multi_head gives them"
         check_type(params, "params", MultiHeadParams, hint)
-    for name, axes in (("w_q", "(D, N, H)"), ("w_k", "(D, K, H)"), ("w_v", "(D, K, C)")):
-        weight = getattr(params, name)
-        check_floating(weight, name, params.w_q, "w_q")
-        check(weight.ndim == 3, name, f"axes {axes}, that is rank 3", f"shape {weight.shape}")
-    _, num_heads, head_dim = params.w_q.shape
-    _, num_kv_heads, value_dim = params.w_v.shape
-    check_floating(params.w_o, "w_o", params.w_q, "w_q")
-    _check_output(params.w_o, num_heads, value_dim)
-    what = f"axes (D, K, H) = (any, {num_kv_heads}, {head_dim})"
-    check(params.w_k.shape[1:] == (num_kv_heads, head_dim), "w_k", what, params.w_k.shape)
-    _check_heads(num_heads, num_kv_heads, "w_k")
-    widths = ((num_heads, head_dim), (num_kv_heads, head_dim), (num_kv_heads, value_dim))
-    shapes = dict(zip(("b_q", "b_k", "b_v", "b_o"), (*widths, params.w_o.shape[2:]), strict=True))
-    _check_biases(params, shapes, params.w_q)
+    sizes = _check_weights(params, _AXES, "w_q")
+    _check_heads(sizes["N"], sizes["K"], "w_k")
 
 
 def xavier_uniform(
