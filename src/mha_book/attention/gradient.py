@@ -29,16 +29,12 @@ from jaxtyping import Array, Bool, Float
 from mha_book._checks import (
     accumulator_dtype,
     check,
-    check_axis,
     check_bias,
-    check_boolean,
     check_factors,
-    check_floating,
     check_numbers,
     check_operands,
     check_rank,
     check_scale,
-    check_shape,
     check_type,
     checked,
 )
@@ -104,7 +100,8 @@ def softmax_vjp(
         >>> softmax_vjp(jnp.array([0.25, 0.75]), jnp.array([1.0, 0.0])).tolist()
         [0.1875, -0.1875]
     """
-    return weights * (d_weights - (row_products(weights, d_weights) if inner is None else inner))
+    inner = row_products(weights, d_weights) if inner is None else inner
+    return weights * (d_weights - inner)
 
 
 @checked
@@ -150,6 +147,7 @@ class AttentionGradients(NamedTuple):
     dropout_multiplier: Array | None
 
 
+@checked
 def values_vjp(
     weights: Float[Array, "*batch T S"],
     value: Float[Array, "*kv_batch S C"],
@@ -173,19 +171,11 @@ def values_vjp(
         >>> d_weights.tolist(), d_value.tolist()
         ([[3.0, 3.0], [3.0, 3.0]], [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     """
-    for array, name, axes in (
-        (weights, "weights", "(…, N, T, S)"),
-        (value, "value", "(…, K, S, C)"),
-    ):
-        check_rank(array, name, axes, 2)
-        check_floating(array, name)
-    check_axis(value, "value", -2, "(…, K, S, C)", weights.shape[-1], "weights")
-    shape = (*weights.shape[:-1], value.shape[-1])
-    check_numbers(d_output, "d_output", shape, "axes (…, N, T, C) =")
     d_weights = _times(d_output, jnp.swapaxes(value, -1, -2))
     return d_weights, _transposed_times(weights, d_output, value)
 
 
+@checked
 def scores_vjp(
     query: Float[Array, "*batch T H"],
     key: Float[Array, "*kv_batch S H"],
@@ -212,8 +202,6 @@ def scores_vjp(
         [2.5, 1.5, 15.0]
     """
     check_operands(query, key, key)
-    shape = (*query.shape[:-1], key.shape[-2])
-    check_numbers(d_scores, "d_scores", shape, "axes (…, N, T, S) =")
     check_scale(scale)
     scale = jnp.asarray(scale, d_scores.dtype)
     mixed_keys = _times(d_scores, key)  # (…, N, T, H)
@@ -245,6 +233,7 @@ def broadcast_vjp(d_x: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Arr
     return jnp.sum(d_x, axis=axes, keepdims=True) if axes else d_x
 
 
+@checked
 def attention_vjp(
     query: Float[Array, "*batch T H"],
     key: Float[Array, "*kv_batch S H"],
@@ -301,20 +290,10 @@ def attention_vjp(
         ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]])
     """
     check_operands(query, key, value)
-    rows, width = query.shape[:-1], value.shape[-1]
-    scores_shape = (*rows, key.shape[-2])
-    check_numbers(weights, "weights", scores_shape, "axes (…, N, T, S) =")
-    check_numbers(output, "output", (*rows, width), "axes (…, N, T, C) =")
-    check_numbers(d_output, "d_output", (*rows, width), "axes (…, N, T, C) =")
-    if d_lse is not None:
-        check_numbers(d_lse, "d_lse", rows, "axes (…, N, T) =")
-    if empty is not None:
-        check_boolean(empty, "empty", "booleans, one for each row")
-        check_shape(empty, "empty", rows, "axes (…, N, T) =")
     if bias is not None:
-        check_bias(bias, scores_shape)
+        check_bias(bias, weights.shape)
     if dropout_multiplier is not None:
-        check_factors(dropout_multiplier, scores_shape)
+        check_factors(dropout_multiplier, weights.shape)
     if scale is not None:
         check_scale(scale)
     dtype = weights.dtype
