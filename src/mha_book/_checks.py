@@ -6,7 +6,7 @@ Every check is one call that raises itself: tracing a layer makes dozens of them
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args
 
 import jax
@@ -297,6 +297,15 @@ def widen(array: Array) -> Array:
     return jnp.asarray(array, accumulator_dtype(array.dtype))
 
 
+def within_one(x: Array, axis: int | tuple[int, ...]) -> Array:
+    """Return numbers divided by the largest along ``axis``, if it is not 0: no square overflows."""
+    x = widen(x)
+    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(x)), axis=axis, keepdims=True, initial=0)
+    # A compiler may multiply by the inverse, which would be 0 where the largest nearly overflows.
+    shrink = jnp.where(largest > 2.0**64, 2.0**-64, 1.0).astype(x.dtype)
+    return x * shrink / jnp.where(largest > 0, largest * shrink, 1)
+
+
 def as_numbers(values: Any, name: str, what: str) -> np.ndarray:
     """Return real numbers, a list's too, as NumPy's in float64; ``what`` says of which axes."""
     try:
@@ -331,9 +340,10 @@ def _with_checks(function: Function, one_dtype: bool) -> Function:
     wanted: dict[str, tuple[Any, list[str], bool]] = {}
     for name, parameter in signature.parameters.items():
         kind = parameter.annotation
-        for hint in get_args(kind) if isinstance(kind, UnionType) else (kind,):
-            if getattr(hint, "dtype", None) in (Float, Int, Bool):
-                wanted[name] = hint.dtype, hint.dim_str.split(), parameter.default is None
+        hints = [*(get_args(kind) if isinstance(kind, UnionType) else (kind,))]
+        arrays = [hint for hint in hints if getattr(hint, "dtype", None) in (Float, Int, Bool)]
+        if len(arrays) == len({*hints} - {NoneType}) == 1:  # no number may stand for the array
+            wanted[name] = arrays[0].dtype, arrays[0].dim_str.split(), parameter.default is None
     first = next((name for name, (kind, *_) in wanted.items() if one_dtype and kind is Float), "")
 
     @functools.wraps(function)

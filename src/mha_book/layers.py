@@ -20,9 +20,6 @@ def linear(
         weight: ``(D, F)``.
         bias: ``(F,)`` or None.
 
-    Returns:
-        ``(…, F)``.
-
     Example:
         >>> linear(jnp.ones((1, 2)), jnp.eye(2), jnp.array([0.0, 1.0])).tolist()
         [[1.0, 2.0]]
@@ -84,12 +81,6 @@ def _widened(x: Array) -> tuple[Array, Array]:
 @checked_alike
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""Return $x\,\Phi(x)$ with $\Phi$ the normal distribution function: the exact form, by erf.
-
-    Args:
-        x: any shape.
-
-    Returns:
-        The same shape.
 
     References:
         Hendrycks and Gimpel, Gaussian Error Linear Units, 2016.

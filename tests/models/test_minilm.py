@@ -199,7 +199,7 @@ def test_mean_pool_by_hand() -> None:
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 3e38])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_mean_pool_gives_unit_vectors_in_any_precision(dtype: str, scale: float) -> None:
     """In float16 the squares were less than its smallest number, and all was zero."""

@@ -65,9 +65,6 @@ def softmax_jacobian(weights: Float[Array, "*batch S"]) -> Float[Array, "*batch 
     Args:
         weights: ``(…, S)``, the softmax of a row of scores.
 
-    Returns:
-        ``(…, S, S)``.
-
     Example:
         >>> softmax_jacobian(jnp.array([0.25, 0.75])).tolist()
         [[0.1875, -0.1875], [-0.1875, 0.1875]]
@@ -93,9 +90,6 @@ def softmax_vjp(
         d_weights: ``(…, S)``.
         inner: ``(…, 1)``, the sum over $j'$ where it is known already (:func:`row_products`).
 
-    Returns:
-        ``(…, S)``.
-
     Example:
         >>> softmax_vjp(jnp.array([0.25, 0.75]), jnp.array([1.0, 0.0])).tolist()
         [0.1875, -0.1875]
@@ -116,9 +110,6 @@ def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> 
     Args:
         x: ``(…, C)``, the output or the weights.
         d_x: ``(…, C)``, its gradient.
-
-    Returns:
-        ``(…, 1)``.
 
     Example:
         >>> row_products(jnp.array([[1.0, 2.0]]), jnp.array([[3.0, 4.0]])).tolist()

@@ -21,12 +21,12 @@ from jaxtyping import Array, Float, Int
 
 from mha_book._checks import (
     RngKey,
-    accumulator_dtype,
     as_key,
     check,
     check_floating,
     check_shape,
     check_type,
+    within_one,
 )
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.masks import padding
@@ -360,10 +360,8 @@ def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float
     check_lengths(lengths, hidden, "hidden")
     is_real = jnp.arange(hidden.shape[1])[None, :] < lengths[:, None]  # (B, T)
     kept = jnp.where(is_real[..., None], hidden, jnp.zeros((), hidden.dtype))
-    kept = kept.astype(accumulator_dtype(hidden.dtype))
-    # Neither the length of a sum nor its factor changes its direction, and ones do not overflow.
-    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(kept)), axis=(1, 2), keepdims=True, initial=0)
-    total = jnp.sum(kept / jnp.where(largest > 0, largest, 1), axis=1)  # (B, D)
+    # Neither the length of a sum nor its factor changes its direction.
+    total = jnp.sum(within_one(kept, (1, 2)), axis=1)  # (B, D)
     squares = jnp.sum(jnp.square(total), axis=-1, keepdims=True)
     return (total / jnp.sqrt(jnp.where(squares > 0, squares, 1))).astype(hidden.dtype)
 

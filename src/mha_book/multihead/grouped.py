@@ -41,11 +41,7 @@ def kv_head_index(num_heads: int, num_kv_heads: int) -> Int[Array, " N"]:
 def repeat_kv_heads(params: MultiHeadParams) -> MultiHeadParams:
     """Give every query head a key/value head of its own: the same layer with ``K = N``, exactly.
 
-    Args:
-        params: a layer with ``K`` key/value heads.
-
-    Returns:
-        A layer with ``N`` of them, each a copy of the one that its query head read before.
+    Each of the ``N`` is a copy of the one that its query head read before.
 
     Example:
         >>> from mha_book import init_multi_head

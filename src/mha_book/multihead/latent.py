@@ -323,7 +323,8 @@ def _check_input(params: LatentParams, x: Array) -> None:
 
 def _check_latent(params: LatentParams, latent: Latent, x: Array) -> None:
     """Raise unless ``latent`` is what :func:`compress` gives with these parameters."""
-    check_type(latent, "latent", Latent, "what compress gave")
+    is_latent = isinstance(latent, Latent)
+    check(is_latent, "latent", "what compress gave, a Latent", type(latent).__name__)
     sizes = _check_params(params)
     for name, axes in (("content", ("*", "S", "R")), ("rotated_key", ("*", "S", "P"))):
         array = getattr(latent, name)

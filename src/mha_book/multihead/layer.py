@@ -187,6 +187,10 @@ def _layer(
     if dtype is not None:
         check_float_dtype(dtype)
         given = (params, query, key, value, gates)
+        arrays = {"query": query, "key": key, "value": value, "gates": gates}
+        for name, x in {**getattr(params, "_asdict", dict)(), **arrays}.items():
+            if x is not None:  # a cast would take token ids and masks for numbers
+                check_floating(x, name)
         params, query, key, value, gates = jax.tree.map(lambda x: jnp.asarray(x, dtype), given)
     q, k, v = project_qkv(params, query, key, value, angles=angles)
     check_gates(gates, q)
@@ -272,9 +276,6 @@ def project_output(
         params: the weights, separate or fused.
         heads: ``(…, N, T, C)``, the outputs of the heads.
 
-    Returns:
-        ``(…, T, D)``.
-
     Example:
         >>> import jax
         >>> from mha_book.multihead.parameters import init_multi_head
@@ -310,9 +311,6 @@ def project_heads(
         x: ``(…, T, D)``.
         weight: ``(D, N, H)``; as a matrix ``(D, N·H)`` its columns are blocks, one a head.
         bias: ``(N, H)`` or None.
-
-    Returns:
-        ``(…, N, T, H)``.
 
     Example:
         >>> project_heads(jnp.ones((5, 4)), jnp.ones((4, 2, 3))).shape

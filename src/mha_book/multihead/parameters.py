@@ -296,18 +296,10 @@ def init_multi_head(
 def identity_params(
     d_model: int, num_heads: int, dtype: DTypeLike = jnp.float32
 ) -> MultiHeadParams:
-    """Return parameters whose four projections are the identity.
+    """Return parameters whose four projections are the identity, for ``N`` that divides ``D``.
 
     The layer then splits queries, keys and values, attends, and combines: multi-head attention
     without projections.
-
-    Args:
-        d_model: ``D``.
-        num_heads: ``N``, a divisor of ``D``.
-        dtype: dtype of the parameters.
-
-    Returns:
-        The parameters.
 
     Example:
         >>> identity_params(4, 2).w_q.shape
