@@ -134,12 +134,16 @@ def cut_fused(params: FusedMultiHeadParams, num_kv_heads: int) -> MultiHeadParam
 def check_fused(params: FusedMultiHeadParams) -> int:
     """Raise unless the arrays of fused ``params`` fit together; return the key/value heads."""
     check_type(params, "params", FusedMultiHeadParams, "as fuse gives them")
-    sizes = _check_weights(params, _FUSED_AXES, "w_qkv")
+    sizes: dict[str, int] = {}
+    weights = {"w_qkv": ("_D", "N + 2K", "H"), "w_o": ("N", "H", "D")}
+    _check_arrays(params, weights, "w_qkv", sizes)
     num_heads, total = sizes["N"], sizes["N + 2K"]
     rest = total - num_heads
     what = f"N + 2K heads on axis 1, with N = {num_heads} as in w_o"
     check(rest > 0 and rest % 2 == 0, "w_qkv", what, f"{total}, shape {params.w_qkv.shape}")
     _check_heads(num_heads, rest // 2, "w_qkv")
+    biases = {"b_qkv": ("N + 2K", "H"), "b_o": ("D",)}
+    _check_arrays(params, biases, "w_qkv", sizes)
     return rest // 2
 
 
@@ -149,22 +153,17 @@ def _check_heads(num_heads: int, num_kv_heads: int, name: str) -> None:
     check(divides, name, f"a number of heads that divides N = {num_heads}", num_kv_heads)
 
 
-def _check_weights(params: Any, axes: dict[str, tuple[str, ...]], first: str) -> dict[str, int]:
-    """Raise unless the arrays are of one dtype and their axes fit; return the sizes."""
-    sizes: dict[str, int] = {}
+def _check_arrays(params: Any, axes: Any, first: str, sizes: dict[str, int]) -> None:
+    """Raise unless the arrays are of one dtype and their axes fit; fill in the sizes."""
     for name, written in axes.items():
         array = getattr(params, name)
         if array is not None or name[0] == "w":
             check_axes(array, name, written, sizes, Float, getattr(params, first), first)
-    return sizes
 
 
 _AXES = {
     "w_q": ("_D", "N", "H"), "w_v": ("_D", "K", "C"), "w_k": ("_D", "K", "H"),
     "w_o": ("N", "C", "D"), "b_q": ("N", "H"), "b_k": ("K", "H"), "b_v": ("K", "C"), "b_o": ("D",),
-}  # fmt: skip
-_FUSED_AXES = {
-    "w_qkv": ("_D", "N + 2K", "H"), "w_o": ("N", "H", "D"), "b_qkv": ("N + 2K", "H"), "b_o": ("D",),
 }  # fmt: skip
 
 
@@ -179,7 +178,8 @@ def check_params(params: MultiHeadParams) -> None:
         is_fused = isinstance(params, FusedMultiHeadParams)
         hint = "as unfuse gives them" if is_fused else "as init_multi_head gives them"
         check_type(params, "params", MultiHeadParams, hint)
-    sizes = _check_weights(params, _AXES, "w_q")
+    sizes: dict[str, int] = {}
+    _check_arrays(params, _AXES, "w_q", sizes)
     _check_heads(sizes["N"], sizes["K"], "w_k")
 
 

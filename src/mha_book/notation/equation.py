@@ -183,8 +183,8 @@ class Equation:
     ) -> tuple[jax.Array, ...]:
         """Compute every side, with the axes in the order of the free indices.
 
-        The arguments are those of a call. With the array of the left side's tensor among them, the left
-        side is a value too.
+        The arguments are those of a call. With the array of the left side's tensor among them, the
+        left side is a value too.
         """
         names = {key(name) for name in (*(mapping or {}), *arrays)}
         target = self.target
