@@ -304,7 +304,8 @@ def select(spec: AttentionSpec) -> Selection:
     than a few queries, and ``blockwise`` where it cannot serve. In half precision ``jax.nn`` goes
     first on GPUs and, for fewer keys, on TPUs, since it keeps the products in half precision;
     before it, on an NVIDIA GPU, cuDNN, where it can and for more than a few queries. Neither
-    splash attention nor cuDNN holds scores. No accelerator was measured. On any other platform,
+    splash attention nor cuDNN holds scores, and for many keys a log-sum-exp, a soft cap and packed
+    sequences go by blocks on GPUs. No accelerator was measured. On any other platform,
     "portable" among them, ``blockwise`` or the reference runs.
 
     Args:
@@ -470,6 +471,9 @@ def _preferred(spec: AttentionSpec) -> list[str]:
         names.append("cudnn")
     if few and spec.platform == "cpu":
         names.append("decode")
+    without_cudnn = spec.has_softcap or "lse" in spec.wants or "segments" in spec.mask_kind
+    if many and not few and spec.platform == "gpu" and without_cudnn:
+        names.append("blockwise")  # XLA's form and the reference hold the scores
     if (is_half or many) and spec.platform in ("gpu", "tpu"):
         names.append("jax_nn")
     return [*names, "reference"]
