@@ -22,8 +22,10 @@ env:  ## set up the environment in .venv (the other commands do so themselves)
 	  || { echo "error: there is no '$(or $(PYTHON),python3)'; name a Python 3.11 to 3.13 with: make PYTHON=..." >&2; exit 1; }
 	@$(or $(PYTHON),python3) book/_tools/environment.py --venv $(VENV) $(if $(JAX),--jax $(JAX))
 
+# A build that was killed leaves pages half-written, newer than their sources: then all are read again.
 book: env  ## build the HTML, warnings being errors
 	@start=$$(date +%s); \
+	[ -e $(HTML)/.complete ] || rm -rf _build/.doctrees; rm -f $(HTML)/.complete; \
 	$(BIN)/jupyter-book build . -W --keep-going \
 	  || { rm -rf _build/.doctrees; echo "error: the book did not build; the warnings above are the reason" >&2; exit 1; }; \
 	touch $(HTML)/.complete $(HTML)/.nojekyll; \

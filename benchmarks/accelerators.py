@@ -15,12 +15,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from harness import compiled, provenance
+from harness.fields import fields
 from harness.options import Parser, wanted
 from harness.published import CHIPS
 from harness.report import RESULTS, progress_line, read_result, write_result
@@ -54,7 +55,10 @@ LEFT_OUT = {
 ROOT = Path(__file__).resolve().parents[1]
 
 
-class Program(NamedTuple):
+class Program(fields(
+    "part implementation length", dtype="bfloat16", mask="causal", direction="forward",
+    num_kv_heads=NUM_HEADS,
+)):  # fmt: skip
     """What is compiled.
 
     Args:
@@ -66,14 +70,6 @@ class Program(NamedTuple):
         direction: one of PASSES; of the model these are a step of gradient descent.
         num_kv_heads: K.
     """
-
-    part: str
-    implementation: str
-    length: int
-    dtype: str = "bfloat16"
-    mask: str = "causal"
-    direction: str = "forward"
-    num_kv_heads: int = NUM_HEADS
 
     @property
     def label(self) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import compare
+from harness.fields import fields
 from harness.memory import check_room, compiled, peak_memory
 from harness.options import Parser, wanted
 from harness.rates import attention_flops, visible_pairs
@@ -32,17 +33,11 @@ LONG_ROUNDS = 6
 ALONE = "blockwise"  # whose memory is measured where others have no room
 
 
-class Case(NamedTuple):
+# kv_heads: as many as heads.
+class Case(fields(
+    "length is_causal backward", batch=1, heads=8, head_dim=64, dtype="float32", kv_heads=None,
+)):  # fmt: skip
     """One setting in which all contenders are compared."""
-
-    length: int
-    is_causal: bool
-    backward: bool
-    batch: int = 1
-    heads: int = 8
-    head_dim: int = 64
-    dtype: str = "float32"
-    kv_heads: int | None = None  # as many as heads
 
     @property
     def label(self) -> str:
@@ -143,11 +138,11 @@ def measure(case, chosen, options, **how) -> dict[str, Any]:
     return compare(
         case,
         chosen,
+        visible_pairs=pairs,
         prepare=lambda one: run_of(one, case, inputs),
         error=lambda one, outputs: checked_error(one, outputs, expected, case),
         baseline=options.baseline,
         options=options,
-        visible_pairs=pairs,
         matmul_flops=flops,
         tolerance=oracle.TOLERANCES[case.dtype],
         checked=expected.checked,

@@ -21,6 +21,7 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import compare
+from harness.fields import fields
 from harness.options import Parser, wanted
 from harness.report import TIMES, Recorder, benchmark, progress_line
 from harness.timing import CLOCKS, Run, interleave, per_round_ratios, summarize
@@ -32,14 +33,7 @@ BASELINE = "cache"
 READ = "read"
 
 
-class Setting(NamedTuple):
-    length: int = 8192
-    batch: int = 8
-    heads: int = 32
-    kv_heads: int = 8
-    head_dim: int = 128
-    dtype: str = "float32"
-
+class Setting(fields(length=8192, batch=8, heads=32, kv_heads=8, head_dim=128, dtype="float32")):
     @property
     def label(self) -> str:
         heads = f"N={self.heads} K={self.kv_heads} H={self.head_dim}"

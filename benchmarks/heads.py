@@ -10,7 +10,7 @@ baseline is D/64 heads of width 64.  The rules are in README.md beside this file
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import Contender, compare
+from harness.fields import fields
 from harness.options import Parser
 from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
@@ -27,14 +28,9 @@ BASELINE = "reference"
 CHOICE = "choice"  # in place of an implementation: that of `select`
 
 
-class Setting(NamedTuple):
+# part: "attention" without projections, or the whole "layer".
+class Setting(fields("part length d_model", implementation="reference", dtype="float32")):
     """One setting in which the numbers of heads are compared."""
-
-    part: str  # "attention" without projections, or the whole "layer"
-    length: int
-    d_model: int
-    implementation: str = "reference"
-    dtype: str = "float32"
 
     @property
     def label(self) -> str:

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import Contender, compare
+from harness.fields import fields
 from harness.options import Parser, wanted
 from harness.report import Recorder, benchmark
 from mha_book import attend, multi_head_attention
@@ -34,7 +35,7 @@ HEADS_FIRST, POSITIONS_FIRST = "heads first", "positions first"
 CONVERTED = "positions first, converted"
 
 
-class Setting(NamedTuple):
+class Setting(fields("part form queries keys", batch=1, d_model=512, heads=8, dtype="float32")):
     """One setting in which all forms are compared.
 
     Attributes:
@@ -44,15 +45,6 @@ class Setting(NamedTuple):
         queries: T; of a projection the rows of the input.
         keys: S.
     """
-
-    part: str
-    form: str
-    queries: int
-    keys: int
-    batch: int = 1
-    d_model: int = 512
-    heads: int = 8
-    dtype: str = "float32"
 
     @property
     def label(self) -> str:

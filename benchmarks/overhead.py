@@ -6,7 +6,7 @@ PYTHONPATH=src python3 benchmarks/overhead.py --quick
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import Contender, compare
+from harness.fields import fields
 from harness.options import Parser
 from harness.rates import attention_flops
 from harness.report import TIMES, Recorder, benchmark
@@ -33,12 +34,7 @@ ROWS = {
 CHECKED = (BASELINE, "attend, not jitted", "formula", "torch")  # the others compute something else
 
 
-class Setting(NamedTuple):
-    length: int
-    heads: int = 8
-    head_dim: int = 64
-    dtype: str = "float32"
-
+class Setting(fields("length", heads=8, head_dim=64, dtype="float32")):
     @property
     def label(self) -> str:
         return f"T={self.length} full forward"

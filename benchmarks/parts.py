@@ -10,7 +10,7 @@ projections.  The rules are in README.md beside this file.
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import Contender, compare
+from harness.fields import fields
 from harness.options import Parser
 from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
@@ -28,13 +29,7 @@ BASELINE = "projections"
 TOLERANCE = 2 * oracle.TOLERANCES["float32"]
 
 
-class Setting(NamedTuple):
-    length: int
-    d_model: int = 512
-    heads: int = 8
-    hidden: int = 2048
-    dtype: str = "float32"
-
+class Setting(fields("length", d_model=512, heads=8, hidden=2048, dtype="float32")):
     @property
     def label(self) -> str:
         return f"T={self.length}"

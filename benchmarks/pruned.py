@@ -22,6 +22,7 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import Contender, compare
+from harness.fields import fields
 from harness.report import TIMES, Recorder, benchmark
 from harness.timing import Run
 from mha_book import MultiHeadParams, costs, multi_head_attention
@@ -48,13 +49,10 @@ FRACTION = 0.3
 HEADS = Path(__file__).resolve().parents[1] / "book" / "data" / "heads.json"
 
 
-class Setting(NamedTuple):
+# part: "one layer", the "attention" of all layers, or the whole "model"; phase: "prefill" or
+# "decode".
+class Setting(fields("part phase batch length")):
     """What is computed: a prompt of `length` tokens, or one more token after as many."""
-
-    part: str  # "one layer", the "attention" of all layers, or the whole "model"
-    phase: str  # "prefill" or "decode"
-    batch: int
-    length: int
 
     @property
     def label(self) -> str:

@@ -11,7 +11,7 @@ import argparse
 import dataclasses
 import functools
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ import numpy as np
 import decode
 from harness import oracle
 from harness.comparison import Contender, compare
+from harness.fields import fields
 from harness.options import Parser
 from harness.report import TIMES, Recorder, benchmark
 from harness.timing import Run
@@ -41,10 +42,7 @@ PARTS = {
 TOLERANCE = 1e-3
 
 
-class Setting(NamedTuple):
-    length: int
-    layers: int = 30
-
+class Setting(fields("length", layers=30)):
     @property
     def label(self) -> str:
         return f"SmolLM2 B=1 S={self.length}"

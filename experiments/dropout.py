@@ -9,13 +9,14 @@ book/data/gradients-dropout.json and, of some models, the weights beside it.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.harness.fields import fields
 from experiments.shared import Run, Text, experiment, load_text, slug
 from experiments.training import TrainResult, init_state, make_train_step, train
 from mha_book.layers import layer_norm
@@ -40,21 +41,13 @@ PLACES = ("weights", "heads", "output")
 KEPT = ("none", "weights and output")  # whose weights are stored, of the first seed
 
 
-class Sizes(NamedTuple):
-    seeds: int = 5
-    steps: int = 400
-    scarce_steps: int = 250
-    batch: int = 16
-    context: int = 32
-    d_model: int = 64
-    num_layers: int = 2
-    num_heads: int = 4
-    learning_rate: float = 3e-3
-    scarce: int = 2  # thousands of characters of the second text
-    windows: int = 256  # of the years not trained on, for the loss at the end
-    removal_windows: int = 24
-    draws: int = 200
-    draw_windows: int = 8
+# scarce: thousands of characters of the second text; windows: of the years not trained on, for
+# the loss at the end.
+Sizes = fields(
+    seeds=5, steps=400, scarce_steps=250, batch=16, context=32, d_model=64, num_layers=2,
+    num_heads=4, learning_rate=3e-3, scarce=2, windows=256, removal_windows=24, draws=200,
+    draw_windows=8,
+)  # fmt: skip
 
 
 QUICK = Sizes(2, 4, 4, 2, 12, 16, 1, 2, windows=8, removal_windows=2, draws=20, draw_windows=2)

@@ -9,13 +9,14 @@ head nudged towards a role, all heads alike; and the number of heads.
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
+from benchmarks.harness.fields import fields
 from experiments.emergence_training import ROLES, Program, measure, program
 from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
 from experiments.shared import SOURCES, Run, experiment, slug
@@ -32,30 +33,18 @@ SEEDS = (
 INPUTS = tuple(SOURCES)
 
 
-class Sizes(NamedTuple):
-    seeds: int = 16
-    steps: int = 250
-    every: int = 5  # steps between two looks at the heads
-    batch: int = 64
-    pool: int = 2**15  # sequences that batches are picked from
-    evaluated: int = 256
-    rate: float = 2e-3
-    d_model: int = 32
-    num_heads: int = 4
-    other_heads: tuple[int, ...] = (2, 1)  # as wide together
-    nudges: tuple[float, ...] = (0.2,)  # of the norm of a head's W_Q and W_K
-    alike: tuple[float, ...] = (0.0, 1e-3)  # noise on heads that start the same, likewise
-    width_seeds: int = 5
-    width_steps: int = 400
-    width_rate: float = 3e-3
-    # colours, width of the model, heads, widths of a head
-    widths: tuple[tuple[int, int, int, tuple[int, ...]], ...] = (
-        (16, 64, 1, (2, 4, 8, 16, 32, 64, 128)),
-        (64, 64, 1, (2, 4, 8, 16, 32, 64, 128)),
-        (64, 32, 1, (4, 16, 64)),
-        (64, 64, 4, (1, 4, 16)),
-    )
-    kept: int = 64  # colours of the runs whose first models are stored, of one head, D = 64
+# every: steps between two looks at the heads; pool: sequences that batches are picked from;
+# other_heads: as wide together; nudges: of the norm of a head's W_Q and W_K; alike: noise on
+# heads that start the same, likewise; kept: colours of the runs whose first models are stored,
+# of one head, D = 64.
+Sizes = fields(
+    seeds=16, steps=250, every=5, batch=64, pool=2**15, evaluated=256, rate=2e-3, d_model=32,
+    num_heads=4, other_heads=(2, 1), nudges=(0.2,), alike=(0.0, 1e-3), width_seeds=5,
+    width_steps=400, width_rate=3e-3,
+    widths=((16, 64, 1, (2, 4, 8, 16, 32, 64, 128)), (64, 64, 1, (2, 4, 8, 16, 32, 64, 128)),
+            (64, 32, 1, (4, 16, 64)), (64, 64, 4, (1, 4, 16))),
+    kept=64,
+)  # fmt: skip
 
 
 QUICK = Sizes(

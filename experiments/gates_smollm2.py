@@ -6,28 +6,22 @@ heads that go are those with the least gate gradient (book/data/heads.json).
 
 import functools
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.harness.fields import fields
 from experiments.heads import windows
 from experiments.shared import Run, first_layers, stored
 from experiments.training import apply_gradients
 from mha_book.models import smollm2
 from mha_book.pruning.order import head_mask, removal_order
 
-
-class Sizes(NamedTuple):
-    layers: int = 30
-    steps: int = 16
-    batch: int = 2
-    context: int = 101  # tokens of a window, the first one included
-    measured: int = 24  # windows of the validation years
-    rate: float = 1e-4
-    fraction: float = 0.3
+# context: tokens of a window, the first one included; measured: windows of the validation years.
+Sizes = fields(layers=30, steps=16, batch=2, context=101, measured=24, rate=1e-4, fraction=0.3)
 
 
 QUICK = Sizes(1, 1, 1, 13, 2)

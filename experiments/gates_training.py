@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.harness.fields import fields
 from experiments.shared import load_text
 from experiments.training import TrainState, init_state, make_train_step, train_in_stages
 from mha_book.models import tiny
@@ -24,27 +25,17 @@ from mha_book.pruning.hard_concrete import HardConcrete
 FIXED = 20.0
 
 
-class Sizes(NamedTuple):
-    seeds: int = 5
-    steps: int = 600
-    tuning: int = 240  # steps after a removal, or with gates that are learned
-    learning: int = 160  # the first of these, in which learned gates are drawn
-    batch: int = 16
-    context: int = 32
-    d_model: int = 64
-    num_layers: int = 2
-    num_heads: int = 8
-    learning_rate: float = 6e-3
-    tuning_rate: float = 2e-3
-    gate_rate: float = 0.1
-    prices: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.3)  # of an open head, in nats
-    noises: int = 5  # how often the gates of one model are learned again
-    noisy_price: float = 0.1
-    fractions: tuple[float, ...] = (0.3, 0.5, 0.7)  # of the heads that go
-    stops: tuple[int, ...] = (15, 30, 60, 120, 240)  # steps after which the loss is measured
-    rounds: tuple[int, ...] = (0, 60, 120)  # steps at which a third of these goes
-    windows: int = 256  # of the years not trained on
-    ranking_windows: int = 64  # of those trained on
+# tuning: steps after a removal, or with gates that are learned; learning: the first of these, in
+# which learned gates are drawn; prices: of an open head, in nats; noises: how often the gates of
+# one model are learned again; fractions: of the heads that go; stops: steps after which the loss
+# is measured; rounds: steps at which a third of these goes; windows: of the years not trained
+# on; ranking_windows: of those trained on.
+Sizes = fields(
+    seeds=5, steps=600, tuning=240, learning=160, batch=16, context=32, d_model=64,
+    num_layers=2, num_heads=8, learning_rate=6e-3, tuning_rate=2e-3, gate_rate=0.1,
+    prices=(0.0, 0.05, 0.1, 0.15, 0.3), noises=5, noisy_price=0.1, fractions=(0.3, 0.5, 0.7),
+    stops=(15, 30, 60, 120, 240), rounds=(0, 60, 120), windows=256, ranking_windows=64,
+)  # fmt: skip
 
 
 class Weights(NamedTuple):

@@ -16,12 +16,13 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness.fields import fields
 from benchmarks.harness.provenance import cpu_model
 from experiments.shared import ROOT, Run, experiment
 from mha_book import attend
@@ -34,14 +35,12 @@ KEPT = {  # glibc: nothing straight from the operating system, nothing given bac
 }
 
 
-class Sizes(NamedTuple):
-    heads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
-    width: int = 512
-    length: int = 512
-    long: int = 2048
-    processes: int = 3  # of each kind, taking turns
-    rounds: int = 7  # in each process
-    least_seconds: float = 0.03  # of processor time in one round
+# processes: of each kind, taking turns; rounds: in each process; least_seconds: of processor
+# time in one round.
+Sizes = fields(
+    heads=(1, 2, 4, 8, 16, 32, 64), width=512, length=512, long=2048, processes=3, rounds=7,
+    least_seconds=0.03,
+)  # fmt: skip
 
 
 QUICK = Sizes((1, 4), width=16, length=16, long=32, processes=1, rounds=2, least_seconds=0.0)

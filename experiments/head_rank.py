@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness.fields import fields
 from experiments.heads import sentences, windows
 from experiments.shared import Run, first_layers, token_losses
 from mha_book.attention.dispatch import attend
@@ -29,15 +30,12 @@ from mha_book.multihead.layer import project_heads
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head
 from mha_book.rope import rotary_angles, rotate
 
-
-class Ranks(NamedTuple):
-    layers: int = 30
-    fitted: int = 16  # windows that the directions are found on
-    scored: int = 8  # windows, of other years, that the loss is measured on
-    context: int = 101
-    smollm2: tuple[int, ...] = (2, 4, 8, 16, 24, 32, 48, 64)
-    minilm: tuple[int, ...] = (1, 2, 4, 8, 12, 16, 24, 32)
-    sentences: int = 48  # half to find directions on, half to score
+# fitted: windows that the directions are found on; scored: windows, of other years, that the
+# loss is measured on; sentences: half to find directions on, half to score.
+Ranks = fields(
+    layers=30, fitted=16, scored=8, context=101, smollm2=(2, 4, 8, 16, 24, 32, 48, 64),
+    minilm=(1, 2, 4, 8, 12, 16, 24, 32), sentences=48,
+)  # fmt: skip
 
 
 QUICK_RANKS = Ranks(1, 2, 2, 9, (4, 64), (4, 32), 8)

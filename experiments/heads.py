@@ -13,13 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
+from benchmarks.harness.fields import fields
 from experiments.shared import SOURCES, Run, experiment, first_layers, gates_without
 from mha_book.masks import padding
 from mha_book.models import minilm, smollm2
@@ -42,16 +43,14 @@ SEEDS = "repeated sequences: 0 to rank, 1 to score; random importance: 0; contro
 INPUTS = tuple(SOURCES)
 
 
-class Sizes(NamedTuple):
-    layers: int = 30
-    measured: int = 24  # windows that attention is measured on
-    gradients: int = 24  # windows that importance is averaged over, one a gradient
-    ablations: int = 4  # windows of the ablation, each closed head on all of them
-    context: int = 101  # tokens of a window, the first one included
-    sequences: int = 4  # repeated sequences, of (context - 1) / 2 tokens twice
-    top: int = 8
-    draws: int = 10
-    fraction: float = 0.3
+# measured: windows that attention is measured on; gradients: windows that importance is averaged
+# over, one a gradient; ablations: windows of the ablation, each closed head on all of them;
+# context: tokens of a window, the first one included; sequences: repeated sequences, of (context
+# - 1) / 2 tokens twice.
+Sizes = fields(
+    layers=30, measured=24, gradients=24, ablations=4, context=101, sequences=4, top=8,
+    draws=10, fraction=0.3,
+)  # fmt: skip
 
 
 QUICK = Sizes(1, 2, 2, 1, 13, 2, 2, 1)

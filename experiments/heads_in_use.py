@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness.fields import fields
 from experiments.heads import controls, repeats, windows
 from experiments.shared import (
-    DATA,
     SOURCES,
-    Run,
     experiment,
     first_layers,
     gates_without,
@@ -32,7 +31,6 @@ from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
 from mha_book.specialization.patterns import prefix_matching, visible_pairs
 from mha_book.specialization.synthetic import copied_positions
-from mha_book.storage import read_table
 
 SEEDS = (
     "sequences: 11, 12 to close heads, 11 for routes, 13 for means; controls: 1; senders: 2; "
@@ -42,14 +40,8 @@ INPUTS = (*SOURCES, "heads.json")
 ROUTES = ("queries", "keys", "values")
 
 
-class Sizes(NamedTuple):
-    layers: int = 30
-    batch: int = 8  # sequences of a seed, and windows read at a time
-    batches: int = 2
-    period: int = 50
-    draws: int = 6
-    looking_back: int = 5
-    others: int = 10
+# batch: sequences of a seed, and windows read at a time.
+Sizes = fields(layers=30, batch=8, batches=2, period=50, draws=6, looking_back=5, others=10)
 
 
 QUICK = Sizes(2, 2, 1, 6, 1, 1, 1)
@@ -207,7 +199,7 @@ def routes_from(bench: Bench, heads: Any, means: Any, names: Any) -> dict[str, A
 
 
 @experiment("heads-in-use.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
-def main(run: Run, sizes: Any) -> dict[str, Any]:
+def main(run: Any, sizes: Any) -> dict[str, Any]:
     """Close the heads, then the routes to them; each reading is kept."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     told = [[1, 0], [1, 3]] if run.quick else stored("heads.json")["induction"]["top"]
@@ -236,7 +228,7 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
             "mean controls": [closed(f"mean {n}", x, means) for n, x in enumerate(others)],
         },
     }
-    table = read_table(DATA / "heads-smollm2.csv")
+    table = stored("heads-smollm2.csv")
     previous = np.asarray(table["previous"]).reshape(-1, model.config.num_heads)[: sizes.layers]
     back, drawn = senders(previous, int(top[:, 0].min()), sizes)
     document["senders"] = {"looking back": back, "others": drawn}

@@ -8,10 +8,11 @@ score three of the eight induction heads have their best partner later: head 3 o
 together with head 0 of layer 16; and four other heads of their layers by the keys.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.fields import fields
 from experiments import heads_in_use
 from experiments.heads_in_use import ROUTES, Bench, routes_from, sequences
 from experiments.shared import SOURCES, Run, experiment, first_layers, stored
@@ -21,7 +22,10 @@ SEEDS = "sequences: 11, means: 13, controls: 5"
 INPUTS = (*SOURCES, "heads.json")
 
 
-class Sizes(NamedTuple):
+class Sizes(fields(
+    of=heads_in_use.Sizes(), first=(16, 0), later=((19, 3), (22, 1)),
+    receivers=((20, 6), (23, 2), (23, 7)), controls=2,
+)):  # fmt: skip
     """How large the experiment is, and which heads it closes.
 
     Args:
@@ -31,12 +35,6 @@ class Sizes(NamedTuple):
         receivers: the induction heads that have these partners.
         controls: other heads of each layer of ``later``.
     """
-
-    of: heads_in_use.Sizes = heads_in_use.Sizes()
-    first: tuple[int, int] = (16, 0)
-    later: tuple[tuple[int, int], ...] = ((19, 3), (22, 1))
-    receivers: tuple[tuple[int, int], ...] = ((20, 6), (23, 2), (23, 7))
-    controls: int = 2
 
 
 QUICK = Sizes(heads_in_use.Sizes(3, 2, 1, 6, 1, 1, 1), (0, 0), ((1, 1),), ((2, 2),), 1)

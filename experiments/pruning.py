@@ -13,13 +13,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
+from benchmarks.harness.fields import fields
 from experiments.heads import addresses, gated_loss, windows
 from experiments.shared import SOURCES, Run, experiment, first_layers, stored
 from mha_book.models import minilm, smollm2
@@ -38,20 +39,16 @@ START = 2000  # characters of an address before the passage that is scored
 GROUP = 3  # query heads of SmolLM2 that share a key head
 
 
-class Sizes(NamedTuple):
-    layers: int = 30  # of SmolLM2
-    texts: int = 24  # passages that SmolLM2 is scored on
-    context: int = 33  # tokens of such a passage
-    longer: int = 129  # tokens of the passages on which a few points are scored again
-    ranking: int = 8  # windows that heads are ranked on again after each round
-    ranking_context: int = 101
-    rounds: int = 6
-    sentence_layers: int = 6  # of MiniLM
-    sentences: int = 6  # of an address, scored; one of each address for the ranking
-    fractions: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
-    draws: int = 5
-    missed: int = 16  # heads of which none is missed alone
-    orders: int = 1  # in which these are put together
+# layers: of SmolLM2; texts: passages that SmolLM2 is scored on; context: tokens of such a
+# passage; longer: tokens of the passages on which a few points are scored again; ranking:
+# windows that heads are ranked on again after each round; sentence_layers: of MiniLM; sentences:
+# of an address, scored; one of each address for the ranking; missed: heads of which none is
+# missed alone; orders: in which these are put together.
+Sizes = fields(
+    layers=30, texts=24, context=33, longer=129, ranking=8, ranking_context=101, rounds=6,
+    sentence_layers=6, sentences=6, fractions=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5), draws=5,
+    missed=16, orders=1,
+)  # fmt: skip
 
 
 QUICK = Sizes(

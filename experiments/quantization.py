@@ -9,12 +9,13 @@ several steps in place of one, as a check that the measure notices.
 """
 
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.harness.fields import fields
 from experiments.heads import repeats, smollm2_sums, windows
 from experiments.shared import Run, experiment, first_layers
 from mha_book.models import smollm2
@@ -33,14 +34,11 @@ BLOCK = 32  # numbers that share a grid
 BYTES = {"Q4_1": 20, "Q8_0": 34}  # of a block; it begins with its step, in half precision
 
 
-class Sizes(NamedTuple):
-    layers: int = 30
-    windows: int = 24
-    context: int = 101
-    seeds: tuple[int, ...] = (1, 2)  # of the repeated sequences, four each
-    draws: tuple[tuple[float, int], ...] = tuple(
-        [(1.0, n) for n in range(8)] + [(4.0, 8), (4.0, 9)]
-    )
+# seeds: of the repeated sequences, four each.
+Sizes = fields(
+    layers=30, windows=24, context=101, seeds=(1, 2), draws=tuple(         [(1.0, n) for n in
+    range(8)] + [(4.0, 8), (4.0, 9)]     ),
+)  # fmt: skip
 
 
 QUICK = Sizes(1, 1, 13, (1,), ((1.0, 0),))

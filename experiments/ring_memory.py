@@ -13,13 +13,14 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
+from benchmarks.harness.fields import fields
 from experiments.processes import joined, launch_processes, meet
 from experiments.shared import ROOT, Run, experiment
 from mha_book.sharding import MeshAxes, make_placement, ring_attention
@@ -29,12 +30,7 @@ SEEDS = "inputs: default_rng(process)"
 STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-class Sizes(NamedTuple):
-    processes: tuple[int, ...] = (1, 2, 4, 8)
-    length: int = 16384
-    heads: int = 8
-    width: int = 64
-    rounds: int = 2
+Sizes = fields(processes=(1, 2, 4, 8), length=16384, heads=8, width=64, rounds=2)
 
 
 QUICK = Sizes((1, 2), length=64, heads=2, width=4, rounds=1)

@@ -18,7 +18,14 @@ from mha_book.models.interface import next_token_losses
 from mha_book.models.text import SHA256, load_speeches
 from mha_book.models.tokens import character_vocabulary, encode_characters
 from mha_book.pruning.order import head_mask
-from mha_book.storage import file_digest, payload_digest, save_arrays, seal, write_atomic
+from mha_book.storage import (
+    file_digest,
+    payload_digest,
+    read_table,
+    save_arrays,
+    seal,
+    write_atomic,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "book" / "data"
@@ -153,8 +160,9 @@ def slug(name: str) -> str:
 
 
 def stored(name: str) -> Any:
-    """Return a result of ``book/data``."""
-    return json.loads((DATA / name).read_text(encoding="utf8"))
+    """Return a result of ``book/data``, or a table."""
+    path = DATA / name
+    return read_table(path) if name.endswith(".csv") else json.loads(path.read_text("utf8"))
 
 
 def token_losses(params: Any, hidden: jax.Array, ids: jax.Array) -> jax.Array:

@@ -13,25 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.harness.fields import fields
 from experiments.shared import load_text, slug
 from experiments.training import TrainState, init_state, make_train_step, train_in_stages
 from mha_book.models import tiny
 from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 
-
-class Sizes(NamedTuple):
-    seeds: int = 5
-    steps: int = 800
-    batch: int = 16
-    context: int = 32
-    d_model: int = 64
-    num_layers: int = 2
-    num_heads: int = 8
-    shared: tuple[int, ...] = (4, 2, 1)  # key/value heads, where there are fewer
-    learning_rate: float = 6e-3
-    uptraining: tuple[int, ...] = (8, 16, 40, 80)  # steps after which the loss is measured
-    uptraining_rate: float = 2e-3
-    windows: int = 512  # of the years not trained on
+# shared: key/value heads, where there are fewer; uptraining: steps after which the loss is
+# measured; windows: of the years not trained on.
+Sizes = fields(
+    seeds=5, steps=800, batch=16, context=32, d_model=64, num_layers=2, num_heads=8, shared=(4,
+    2, 1), learning_rate=6e-3, uptraining=(8, 16, 40, 80), uptraining_rate=2e-3, windows=512,
+)  # fmt: skip
 
 
 class Program(NamedTuple):

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.harness.fields import fields
 from experiments.heads import repeats, windows
 from experiments.shared import Run, experiment, first_layers, token_losses
 from experiments.training import apply_gradients
@@ -34,20 +35,13 @@ ORDINARY = 5  # the position of the ordinary token that is kept in place of the 
 HIDDEN = -1e9  # the logit of what is not there
 
 
-class Sizes(NamedTuple):
-    layers: int = 30
-    texts: int = 12
-    length: int = 129  # tokens of a text, the first one included
-    fitted: int = 6  # training texts that logits are fitted on
-    steps: int = 12
-    rate: float = 0.2
-    copies: int = 8  # repeated sequences, and speeches beside them
-    near: int = 16  # keys of a window, the query's own included
-    few: int = 23  # key heads that stay whole, of 90
-    draws: int = 3
-    streams: int = 6
-    stream: int = 768
-    window: int = 128
+# length: tokens of a text, the first one included; fitted: training texts that logits are fitted
+# on; copies: repeated sequences, and speeches beside them; near: keys of a window, the query's
+# own included; few: key heads that stay whole, of 90.
+Sizes = fields(
+    layers=30, texts=12, length=129, fitted=6, steps=12, rate=0.2, copies=8, near=16, few=23,
+    draws=3, streams=6, stream=768, window=128,
+)  # fmt: skip
 
 
 QUICK = Sizes(2, 2, 17, 1, 2, 0.2, 2, 4, 2, 2, 2, 24, 8)

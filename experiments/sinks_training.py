@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.harness.fields import fields
 from experiments.shared import Run, experiment, load_text
 from experiments.sharing_training import rate
 from experiments.training import init_state, make_train_step, train
@@ -33,16 +34,11 @@ FORMS = ("softmax", "logit", "gate", "sigmoid")
 EARLIEST = 8  # the first query whose weights count
 
 
-class Sizes(NamedTuple):
-    seeds: int = 4
-    steps: int = 800
-    batch: int = 8
-    context: int = 64
-    d_model: int = 64
-    num_layers: int = 2
-    num_heads: int = 4
-    learning_rate: float = 6e-3
-    windows: int = 256  # of the years not trained on
+# windows: of the years not trained on.
+Sizes = fields(
+    seeds=4, steps=800, batch=8, context=64, d_model=64, num_layers=2, num_heads=4,
+    learning_rate=6e-3, windows=256,
+)  # fmt: skip
 
 
 QUICK = Sizes(2, 3, 2, 12, 8, 2, 2, 6e-3, 4)

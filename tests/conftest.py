@@ -180,7 +180,12 @@ def built_book() -> Path:
 
 def build_if_stale(complete: Path) -> None:
     # Newer than now: the clock was set back, and a source that was changed since may look older.
-    if not complete.exists() or not newest_source() <= complete.stat().st_mtime <= time.time():
+    # Then, and after a build that was killed, no time says what is done: all pages are read again.
+    is_known = complete.exists() and complete.stat().st_mtime <= time.time()
+    if not is_known:
+        shutil.rmtree(ROOT / "_build" / ".doctrees", ignore_errors=True)
+    if not is_known or newest_source() > complete.stat().st_mtime:
+        complete.unlink(missing_ok=True)
         command = [str(Path(sys.executable).with_name("jupyter-book")), "build", "."]
         command += ["-W", "--keep-going"]
         run = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)

@@ -8,21 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from harness.fields import fields
 from mha_book import MultiHeadParams, fuse, multi_head_attention
 from peers import attention
 from peers.attention import BASELINE, torch_tensor
 
 
-class Setting(NamedTuple):
+class Setting(fields("length is_causal backward", batch=1, d_model=512, heads=8, dtype="float32")):
     """One setting in which the layers are compared."""
-
-    length: int
-    is_causal: bool
-    backward: bool
-    batch: int = 1
-    d_model: int = 512
-    heads: int = 8
-    dtype: str = "float32"
 
     @property
     def label(self) -> str:

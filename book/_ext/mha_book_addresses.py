@@ -143,9 +143,12 @@ def _labels(env) -> dict[str, str]:
     return dict(sorted(labels.items()))
 
 
-def write(app, *_: object) -> None:
-    """Write the script, and a page for each that is gone."""
-    if app.builder.format != "html":
+def write(app, why: object) -> None:
+    """Write the script, and a page for each that is gone.
+
+    Before the pages are written, so that their link to the script has its checksum, and at the end.
+    """
+    if app.builder.format != "html" or isinstance(why, Exception):
         return
     moved = load_moved(Path(app.srcdir))
     code = (TEMPLATES / SCRIPT).read_text(encoding="utf8")
@@ -162,21 +165,11 @@ def write(app, *_: object) -> None:
             (Path(app.outdir) / "book" / f"{page}.html").write_text(text, encoding="utf8")
 
 
-def _before(app, env) -> None:
-    """Write before the pages are written, so that their link to the script has its checksum."""
-    write(app)
-
-
-def _finished(app, exception) -> None:
-    if exception is None:
-        write(app)
-
-
 def setup(app):
     """Register the script and the events."""
     app.add_js_file(SCRIPT)
-    app.connect("env-check-consistency", _before)
-    app.connect("build-finished", _finished)
+    app.connect("env-check-consistency", write)
+    app.connect("build-finished", write)
 
 
 def main() -> int:

@@ -181,19 +181,17 @@ class ApiModule(SphinxDirective):
         return _nested(self, rst)
 
 
-_DOLLAR = re.compile(r"(?<![\\$\w])\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\w)")
+# A formula may run over a line end; doctest lines and literals are left alone.
+_APART = re.compile(r"(``.+?``|^\s*>>>.*$|^\s*\.\.\. .*$)", re.M)
+_DOLLAR = re.compile(r"(?<![\\$\w])\$(?!\s)([^$]+?)(?<!\s)\$(?!\w)")
 
 
 def dollars_to_math(app, what, name, obj, options, lines):
     """Turn ``$…$`` of the docstrings, the book's way to write mathematics, into a math role."""
-    text = "\n".join(lines)
-    # A formula may run over a line end; doctest lines and literals are left alone.
-    pieces = re.split(r"(``.+?``|^\s*>>>.*$|^\s*\.\.\. .*$)", text, flags=re.M)
-    for n in range(0, len(pieces), 2):
-        joined = re.sub(
-            r"(?<![\\$])\$([^$]+?)\$", lambda m: "$" + " ".join(m[1].split()) + "$", pieces[n]
-        )
-        pieces[n] = _DOLLAR.sub(lambda m: f":math:`{m[1]}`", joined)
+    pieces = _APART.split("\n".join(lines))
+    pieces[::2] = [
+        _DOLLAR.sub(lambda m: f":math:`{' '.join(m[1].split())}`", text) for text in pieces[::2]
+    ]
     lines[:] = "".join(pieces).split("\n")
 
 

@@ -84,19 +84,11 @@ def badge(verdict: str, scope: str = "") -> nodes.Node:
     )
 
 
-def refer(label: str, text: str) -> nodes.Node:
-    """Return a cross-reference to a label of any page; a dead one is a warning."""
+def refer(target: str, text: str = "", kind: str = "ref") -> nodes.Node:
+    """Return a cross-reference to a label of any page, or to a page; a dead one is a warning."""
     return addnodes.pending_xref(
-        "", nodes.inline(text, text), refdomain="std", reftype="ref", reftarget=label,
-        refexplicit=True, refwarn=True,
-    )  # fmt: skip
-
-
-def refer_page(page: str) -> nodes.Node:
-    """Return a cross-reference to a page by its short name, with its title."""
-    return addnodes.pending_xref(
-        "", nodes.inline(), refdomain="std", reftype="doc", reftarget=f"/book/{page}",
-        refexplicit=False, refwarn=True,
+        "", nodes.inline(text, text), refdomain="std", reftype=kind, reftarget=target,
+        refexplicit=bool(text), refwarn=True,
     )  # fmt: skip
 
 
@@ -189,7 +181,7 @@ def evidence(entry: dict, ledger: Ledger) -> nodes.Node:
     if ledger is CLAIMS:
         links.append([refer(f"claim-{entry['id'].lower()}", "on the page")])
     elif entry["chapter"]:
-        links.append([nodes.Text("the page "), refer_page(entry["chapter"])])
+        links.append([nodes.Text("the page "), refer(f"/book/{entry['chapter']}", kind="doc")])
     if entry["cell"]:
         links.append([refer(cell_label(entry["chapter"], entry["cell"]), "the cell")])
     if entry["file"]:

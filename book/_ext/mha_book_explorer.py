@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 from docutils import nodes
 from docutils.parsers.rst import directives
+from mha_book_equations import add_directive
 from sphinx.errors import ExtensionError
-from sphinx.util.docutils import SphinxDirective
 
 DATA = Path("book") / "data" / "explorer.json"
 NAMES = {"smollm2": "SmolLM2", "minilm": "MiniLM"}
@@ -196,60 +196,50 @@ def complete(document: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
     return options
 
 
-class Explorer(SphinxDirective):
-    """``{explorer}``: the explorer, open at one head."""
-
-    option_spec = dict.fromkeys(OPTIONS, directives.unchanged)
-
-    def run(self):
-        """Return the place of the explorer, with what a page without scripts has."""
-        root = Path(self.env.srcdir)
-        self.env.note_dependency(str(root / DATA))
-        document = load(root)
-        try:
-            options = complete(document, self.options)
-        except ValueError as error:
-            raise self.error(f"explorer: {error}") from None
-        number = self.env.temp_data["explorers"] = self.env.temp_data.get("explorers", 0) + 1
-        self.env.metadata[self.env.docname]["explorer"] = "yes"
-        name = "explorer" if number == 1 else f"explorer-{number}"
-        data = "".join(
-            f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items())
-        )
-        body = still(root, document, options)
-        text = f'<div class="hx" id="{name}"{data}>{body}</div>'
-        return [nodes.raw("", text, format="html")]
+def place_explorer(self):
+    """``{explorer}``: the explorer, open at one head, with what a page without scripts has."""
+    root = Path(self.env.srcdir)
+    self.env.note_dependency(str(root / DATA))
+    document = load(root)
+    try:
+        options = complete(document, self.options)
+    except ValueError as error:
+        raise self.error(f"explorer: {error}") from None
+    number = self.env.temp_data["explorers"] = self.env.temp_data.get("explorers", 0) + 1
+    self.env.metadata[self.env.docname]["explorer"] = "yes"
+    name = "explorer" if number == 1 else f"explorer-{number}"
+    data = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
+    body = still(root, document, options)
+    text = f'<div class="hx" id="{name}"{data}>{body}</div>'
+    return [nodes.raw("", text, format="html")]
 
 
-class Tour(SphinxDirective):
+def tour(self):
     """``{explorer-tour}``: where each sentence begins in each model, as links into the explorer."""
-
-    def run(self):
-        """Return the table."""
-        root = Path(self.env.srcdir)
-        self.env.note_dependency(str(root / DATA))
-        document = load(root)
-        rows = []
-        for key, sentence in document["sentences"].items():
-            cells = [f'<th scope="row">{html.escape(sentence["title"])}</th>']
-            for model in NAMES:
-                look, tokens = sentence[model]["look"], sentence[model]["tokens"]
-                layer, head, query = look["layer"], look["head"], look["query"]
-                row = maps_of(root, document, model, key)["weights"][layer, head, query]
-                (word, weight), *_ = most(row, tokens)
-                state = f"model={model}&sentence={key}&head={layer}.{head}&token={query}"
-                text = f"“{readable(tokens[query])}” looks at “{word}”"
-                cells.append(
-                    f'<td><a href="#explorer" data-explorer="{html.escape(state)}">'
-                    f"{layer}.{head}: {html.escape(text)}</a> {weight:.2f}</td>"
-                )
-            rows.append(f"<tr>{''.join(cells)}</tr>")
-        heads = "".join(f'<th scope="col">{name}</th>' for name in ("Sentence", *NAMES.values()))
-        table = (
-            '<div class="wide-table"><table class="table hx-tour"><thead>'
-            f"<tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        )
-        return [nodes.raw("", table, format="html")]
+    root = Path(self.env.srcdir)
+    self.env.note_dependency(str(root / DATA))
+    document = load(root)
+    rows = []
+    for key, sentence in document["sentences"].items():
+        cells = [f'<th scope="row">{html.escape(sentence["title"])}</th>']
+        for model in NAMES:
+            look, tokens = sentence[model]["look"], sentence[model]["tokens"]
+            layer, head, query = look["layer"], look["head"], look["query"]
+            row = maps_of(root, document, model, key)["weights"][layer, head, query]
+            (word, weight), *_ = most(row, tokens)
+            state = f"model={model}&sentence={key}&head={layer}.{head}&token={query}"
+            text = f"“{readable(tokens[query])}” looks at “{word}”"
+            cells.append(
+                f'<td><a href="#explorer" data-explorer="{html.escape(state)}">'
+                f"{layer}.{head}: {html.escape(text)}</a> {weight:.2f}</td>"
+            )
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    heads = "".join(f'<th scope="col">{name}</th>' for name in ("Sentence", *NAMES.values()))
+    table = (
+        '<div class="wide-table"><table class="table hx-tour"><thead>'
+        f"<tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+    return [nodes.raw("", table, format="html")]
 
 
 def _page(app, page: str, template: str, context: dict, doctree) -> None:
@@ -279,7 +269,8 @@ def _finished(app, exception) -> None:
 
 def setup(app):
     """Register the directive."""
-    app.add_directive("explorer", Explorer)
-    app.add_directive("explorer-tour", Tour)
+    given = dict.fromkeys(OPTIONS, directives.unchanged)
+    add_directive(app, "explorer", place_explorer, option_spec=given)
+    add_directive(app, "explorer-tour", tour)
     app.connect("html-page-context", _page)
     app.connect("build-finished", _finished)

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import yaml
 from docutils import nodes
+from mha_book_equations import add_directive
 from mha_book_html import describe
-from sphinx.util.docutils import SphinxDirective
 
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
 MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
@@ -40,12 +40,9 @@ class page_list(nodes.General, nodes.Element):
     """Where the list of figures or of exercises will stand, once all pages are read."""
 
 
-class PageList(SphinxDirective):
+def page_list_here(self):
     """``{figure-list}`` and ``{exercise-list}``."""
-
-    def run(self):
-        """Return the place."""
-        return [page_list(kind=f"{self.name.removesuffix('-list')}s")]
+    return [page_list(kind=f"{self.name.removesuffix('-list')}s")]
 
 
 def first_sentence(text: str) -> str:
@@ -349,8 +346,8 @@ def _add_search_words(app) -> list:
 def setup(app):
     """Register the directives, the events, the style and the script."""
     app.add_node(page_list)
-    app.add_directive("figure-list", PageList)
-    app.add_directive("exercise-list", PageList)
+    add_directive(app, "figure-list", page_list_here)
+    add_directive(app, "exercise-list", page_list_here)
     app.add_css_file("find.css")
     app.add_js_file("find.js")
     app.connect("builder-inited", _index_prose_alone)

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import yaml
 from docutils import nodes
-from mha_book_equations import table
-from sphinx.util.docutils import SphinxDirective
+from mha_book_equations import add_directive, table
 
 from mha_book.attention.online_softmax import finalize, init, update
 from mha_book.attention.reference import attention_weights
@@ -53,8 +52,7 @@ class Lab(NamedTuple):
 # Temperature: one row of scores of size 1, to be multiplied.
 
 
-def _temperature_data(root: Path) -> dict[str, Any]:
-    return {"scores": [0.5, -0.9, 1.7, -0.2, 0.2, -1.7, 0.9, -0.5], "right": 6}
+TEMPERATURE = {"scores": [0.5, -0.9, 1.7, -0.2, 0.2, -1.7, 0.9, -0.5], "right": 6}
 
 
 def _temperature_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -71,8 +69,7 @@ def _temperature_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 # The wrong reshape: sizes alone.
 
 
-def _reshape_data(root: Path) -> dict[str, Any]:
-    return {"positions": 4, "heads": 3, "width": 2}
+RESHAPE = {"positions": 4, "heads": 3, "width": 2}
 
 
 def _reshape_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -90,14 +87,12 @@ def _reshape_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 # Rotary positions: one pair of features of a query and a key.
 
 
-def _rope_data(root: Path) -> dict[str, Any]:
-    config = SmolLM2Config()
-    return {
-        "theta": config.rope_theta,
-        "head_dim": config.head_dim,
-        "query": [1.0, 0.25],
-        "key": [0.85, 0.75],
-    }
+ROPE = {
+    "theta": SmolLM2Config().rope_theta,
+    "head_dim": SmolLM2Config().head_dim,
+    "query": [1.0, 0.25],
+    "key": [0.85, 0.75],
+}
 
 
 def _rope_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -119,13 +114,11 @@ def _rope_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 # Online softmax: one row in blocks.
 
 
-def _online_data(root: Path) -> dict[str, Any]:
-    exponentials = [1, 2, 4, 1, 8, 2, 16, 1]
-    return {
-        "scores": [math.log(x) for x in exponentials],
-        "values": [4, 1, 2, 4, 3, 0, 1, 2],
-        "block": 2,
-    }
+ONLINE = {
+    "scores": [math.log(x) for x in (1, 2, 4, 1, 8, 2, 16, 1)],
+    "values": [4, 1, 2, 4, 3, 0, 1, 2],
+    "block": 2,
+}
 
 
 def _online_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -179,13 +172,8 @@ def _step_data(root: Path) -> dict[str, Any]:
 
 def _step_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     chip, rows = data["chips"][data["chip"]], []
-    for k, batch, length in (
-        (8, 1, 8192),
-        (8, 32, 8192),
-        (32, 32, 8192),
-        (1, 32, 8192),
-        (8, 512, 128),
-    ):
+    steps = ((8, 1, 8192), (8, 32, 8192), (32, 32, 8192), (1, 32, 8192), (8, 512, 128))
+    for k, batch, length in steps:
         shape = data["shapes"][str(k)]
         weights = 2 * shape["weights"] / chip["bytes"]
         caches = 2 * batch * length * shape["position"] / chip["bytes"]
@@ -199,8 +187,7 @@ def _step_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 # A ring of devices: whose keys are where, and who waits.
 
 
-def _ring_data(root: Path) -> dict[str, Any]:
-    return {"devices": 4, "each": 8, "placement": "contiguous", "step": 1}
+RING = {"devices": 4, "each": 8, "placement": "contiguous", "step": 1}
 
 
 def _ring_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -215,12 +202,12 @@ def _ring_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 LABS = {
-    "temperature": Lab(_temperature_data, _temperature_table),
-    "wrong-reshape": Lab(_reshape_data, _reshape_table),
-    "rope": Lab(_rope_data, _rope_table),
-    "online-softmax": Lab(_online_data, _online_table),
+    "temperature": Lab(lambda root: TEMPERATURE, _temperature_table),
+    "wrong-reshape": Lab(lambda root: RESHAPE, _reshape_table),
+    "rope": Lab(lambda root: ROPE, _rope_table),
+    "online-softmax": Lab(lambda root: ONLINE, _online_table),
     "decoding-step": Lab(_step_data, _step_table, ("book/data/models.json", PUBLISHED)),
-    "ring": Lab(_ring_data, _ring_table),
+    "ring": Lab(lambda root: RING, _ring_table),
 }
 
 
@@ -228,28 +215,22 @@ class lab_box(nodes.General, nodes.Element):
     """A laboratory; what is in it stands on paper, or where no script runs."""
 
 
-class LabDirective(SphinxDirective):
+def place_lab(self):
     """``:::{lab} NAME``, without content."""
-
-    required_arguments = 1
-
-    def run(self):
-        """Return the box with its table."""
-        name = self.arguments[0]
-        if name not in LABS:
-            raise self.error(f"lab: expected one of {', '.join(sorted(LABS))}; got {name!r}")
-        lab, root = LABS[name], Path(self.env.srcdir)
-        for file in (TEXTS, *lab.files):
-            self.env.note_dependency(str(root / file))
-        words = yaml.safe_load((root / TEXTS).read_text(encoding="utf8"))[name]
-        data = lab.data(root)
-        box = lab_box("", name=name, title=words["title"], data=data, ids=[f"lab-{name}"])
-        box += nodes.paragraph("", words["text"], classes=["lab-text"])
-        static = nodes.container("", classes=["lab-static"])
-        says = words["says"].format(**data)
-        static += [table(tuple(words["head"]), lab.rows(data)), nodes.paragraph("", says)]
-        box += static
-        return [box]
+    name = self.arguments[0]
+    if name not in LABS:
+        raise self.error(f"lab: expected one of {', '.join(sorted(LABS))}; got {name!r}")
+    lab, root = LABS[name], Path(self.env.srcdir)
+    for file in (TEXTS, *lab.files):
+        self.env.note_dependency(str(root / file))
+    words = yaml.safe_load((root / TEXTS).read_text(encoding="utf8"))[name]
+    data = lab.data(root)
+    says = nodes.paragraph("", words["says"].format(**data))
+    box = lab_box("", name=name, title=words["title"], data=data, ids=[f"lab-{name}"])
+    box += nodes.paragraph("", words["text"], classes=["lab-text"])
+    rows = table(tuple(words["head"]), lab.rows(data))
+    box += nodes.container("", rows, says, classes=["lab-static"])
+    return [box]
 
 
 def _visit(self, node):
@@ -283,5 +264,5 @@ def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None
 def setup(app):
     """Register the directive, its node and the event."""
     app.add_node(lab_box, html=(_visit, _depart))
-    app.add_directive("lab", LabDirective)
+    add_directive(app, "lab", place_lab, required_arguments=1)
     app.connect("html-page-context", _load)

@@ -86,24 +86,21 @@ def configure(app, config) -> None:
     config.html_baseurl = public.site
 
 
-class Files(SphinxDirective):
+def files(self):
     """``{book-files}``: where the files of the book are, or that no address is known."""
-
-    def run(self):
-        """Return the sentence."""
-        repository, _ = self.config.mha_book_public
-        if not repository:
-            text = (
-                "This copy names no public address yet: "
-                "the files are those that this page was built from."
-            )
-            return [nodes.paragraph("", text)]
-        link = nodes.reference("", repository.removeprefix("https://"), refuri=repository)
-        return [nodes.paragraph("", "", nodes.Text("The files: "), link, nodes.Text("."))]
+    repository, _ = self.config.mha_book_public
+    if not repository:
+        text = (
+            "This copy names no public address yet: "
+            "the files are those that this page was built from."
+        )
+        return [nodes.paragraph("", text)]
+    link = nodes.reference("", repository.removeprefix("https://"), refuri=repository)
+    return [nodes.paragraph("", "", nodes.Text("The files: "), link, nodes.Text("."))]
 
 
 def setup(app):
     """Register directive and setting: another address makes Sphinx read every page again."""
     app.add_config_value("mha_book_public", [], "env", [list])
-    app.add_directive("book-files", Files)
+    app.add_directive("book-files", type("Files", (SphinxDirective,), {"run": files}))
     app.connect("config-inited", configure, priority=100)  # before the theme's own

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docutils import nodes
-from mha_book_equations import alterations, load_kinds, table
+from mha_book_equations import add_directive, alterations, load_kinds, table
 from mha_book_toc import toc_pages
-from sphinx.util.docutils import SphinxDirective
 
 from mha_book.notation.page import page_equations
 
@@ -130,30 +129,27 @@ def rigour_rows(root: Path) -> list[tuple[str, Counter[str]]]:
     ]
 
 
-class Rigour(SphinxDirective):
+def rigour(self):
     """``{equation-rigour}``: with what the executed equations are compared."""
-
-    def run(self):
-        """Return the table and what the counts say."""
-        root = Path(self.env.srcdir)
-        rows = rigour_rows(root)
-        total = sum((count for _, count in rows), Counter())
-        body = [
-            (page, *(str(count[source]) for source in SOURCES), str(count.total()))
-            for page, count in [*rows, ("all pages", total)]
-        ]
-        package, jax, alone = (total[source] for source in SOURCES)
-        idle = without_alteration(root)
-        text = (
-            f"Of {total.total()} executed equations, {package} are compared with a function of the "
-            f"package and {jax} more with JAX. The other {alone} call neither: they hold what the "
-            "text says against NumPy in the test, and nothing about the package. "
-        )
-        text += f"{len(idle)} have no sign, function or order of indices that could be altered"
-        text += f": {', '.join(idle)}." if idle else "."
-        return [table(("page", *SOURCES, "executed"), body), nodes.paragraph(text, text)]
+    root = Path(self.env.srcdir)
+    rows = rigour_rows(root)
+    total = sum((count for _, count in rows), Counter())
+    body = [
+        (page, *(str(count[source]) for source in SOURCES), str(count.total()))
+        for page, count in [*rows, ("all pages", total)]
+    ]
+    package, jax, alone = (total[source] for source in SOURCES)
+    idle = without_alteration(root)
+    text = (
+        f"Of {total.total()} executed equations, {package} are compared with a function of the "
+        f"package and {jax} more with JAX. The other {alone} call neither: they hold what the "
+        "text says against NumPy in the test, and nothing about the package. "
+    )
+    text += f"{len(idle)} have no sign, function or order of indices that could be altered"
+    text += f": {', '.join(idle)}." if idle else "."
+    return [table(("page", *SOURCES, "executed"), body), nodes.paragraph(text, text)]
 
 
 def setup(app):
     """Register the directive."""
-    app.add_directive("equation-rigour", Rigour)
+    add_directive(app, "equation-rigour", rigour)

@@ -13,7 +13,6 @@ from pathlib import Path
 import mha_book_addresses
 import mha_book_api
 import mha_book_bibliography
-import mha_book_builds
 import mha_book_cells
 import mha_book_claims
 import mha_book_code
@@ -39,7 +38,7 @@ def setup(app):
         mha_book_public, mha_book_lab, mha_book_explorer, mha_book_cells, mha_book_claims,
         mha_book_evidence, mha_book_equations, mha_book_api, mha_book_status, mha_book_rigour,
         mha_book_symbols, mha_book_addresses, mha_book_figures, mha_book_html, mha_book_share,
-        mha_book_bibliography, mha_book_builds, mha_book_code, mha_book_finding,
+        mha_book_bibliography, mha_book_code, mha_book_finding,
     )  # fmt: skip
     for part in parts:
         part.setup(app)

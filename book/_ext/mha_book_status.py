@@ -8,12 +8,11 @@ from pathlib import Path
 from docutils import nodes
 from docutils.statemachine import StringList
 from mha_book_claims import load, verdict_counts
-from mha_book_equations import load_kinds, table
+from mha_book_equations import add_directive, load_kinds, table
 from mha_book_ledger import CLAIMS, LEDGERS, read_pages
 from mha_book_pages import typed_numbers, words
 from mha_book_rigour import SOURCES, rigour_rows
 from mha_book_toc import toc_pages
-from sphinx.util.docutils import SphinxDirective
 
 LOCKED = ("jax", "numpy", "matplotlib", "jupyter-book", "sphinx")
 
@@ -48,22 +47,16 @@ def chapter_rows(root: Path) -> list[tuple[str, ...]]:
     return rows
 
 
-class Claims(SphinxDirective):
+def verdicts_of(self):
     """``{claims-count}`` and ``{papers-count}``: the counts of the verdicts of a ledger."""
-
-    def run(self):
-        """Return the line of counts."""
-        (ledger,) = (each for each in LEDGERS if f"{each.name}-count" == self.name)
-        return [verdict_counts(load(self.env, ledger), ledger)]
+    (ledger,) = (each for each in LEDGERS if f"{each.name}-count" == self.name)
+    return [verdict_counts(load(self.env, ledger), ledger)]
 
 
-class Chapters(SphinxDirective):
+def chapters(self):
     """``{chapter-table}``: the chapters and what each of them holds."""
-
-    def run(self):
-        """Return the table."""
-        head = ("chapter", "code cells", "exercises", "claims", "words", "typed numbers")
-        return [table(head, chapter_rows(Path(self.env.srcdir)))]
+    head = ("chapter", "code cells", "exercises", "claims", "words", "typed numbers")
+    return [table(head, chapter_rows(Path(self.env.srcdir)))]
 
 
 def count_tests(root: Path) -> int:
@@ -90,15 +83,12 @@ def front_counts(root: Path) -> dict[str, int]:
     }
 
 
-class Front(SphinxDirective):
+def front(self):
     """``{front-counts}``: what is unique about the book, in three lines with live counts."""
-
-    def run(self):
-        """Return the list."""
-        root = Path(self.env.srcdir)
-        self.env.note_reread()  # the counts are of all pages and tests
-        counts, entries = front_counts(root), load(self.env, CLAIMS)
-        text = f"""\
+    root = Path(self.env.srcdir)
+    self.env.note_reread()  # the counts are of all pages and tests
+    counts, entries = front_counts(root), load(self.env, CLAIMS)
+    text = f"""\
 - **{len(entries)} claims about heads, each with a verdict** and the test that holds it. Others made
   them; where the evidence does not decide, the verdict says so.
 - **{counts["executed"]} of {counts["displayed"]} displayed equations run.** A test takes the text
@@ -107,49 +97,43 @@ class Front(SphinxDirective):
 - **{counts["cells"]} cells of code and {counts["tests"]} tests.** Every printed output on these
   pages is computed again and compared, on trained models and real text.
 """
-        box = nodes.container(classes=["front-counts"])
-        self.state.nested_parse(StringList(text.splitlines(), "front"), 0, box)
-        box.insert(1, verdict_counts(entries))
-        return [box]
+    box = nodes.container(classes=["front-counts"])
+    self.state.nested_parse(StringList(text.splitlines(), "front"), 0, box)
+    box.insert(1, verdict_counts(entries))
+    return [box]
 
 
-class Versions(SphinxDirective):
+def versions(self):
     """``{locked-versions}``: the versions that the lock file pins."""
-
-    def run(self):
-        """Return the table."""
-        self.env.note_dependency(str(Path(self.env.srcdir) / "requirements.txt"))
-        rows = lock_versions(Path(self.env.srcdir))
-        return [table(("package", "version", "for"), rows)] if rows else [nodes.paragraph()]
+    self.env.note_dependency(str(Path(self.env.srcdir) / "requirements.txt"))
+    rows = lock_versions(Path(self.env.srcdir))
+    return [table(("package", "version", "for"), rows)] if rows else [nodes.paragraph()]
 
 
-class Tested(SphinxDirective):
+def tested(self):
     """``{tested-versions}``: versions and machines on which the tests were run."""
-
-    def run(self):
-        """Return the table, and a sentence on what is missing from it."""
-        path = Path(self.env.srcdir) / "tests" / "data" / "versions.json"
-        self.env.note_dependency(str(path))
-        stored = json.loads(path.read_text(encoding="utf8"))
-        rows = []
-        for cell in stored["cells"].values():
-            counts = (cell["passed"], len(cell["mended"]), len(cell["not passed"]))
-            minutes = f"{cell['seconds'] / 60:.0f} min"
-            numbers = (f"{count:,}" for count in counts)
-            rows.append((cell["python"], cell["jax"], cell["machine"], *numbers, minutes))
-        heads = ("Python", "JAX", "machine", "passed", "passed later", "failed", "time")
-        found = [table(heads, rows)]
-        if stored["not run"]:
-            text = f"Not run whole: {', '.join(stored['not run'])}."
-            found.append(nodes.paragraph(text, text))
-        return found
+    path = Path(self.env.srcdir) / "tests" / "data" / "versions.json"
+    self.env.note_dependency(str(path))
+    stored = json.loads(path.read_text(encoding="utf8"))
+    rows = []
+    for cell in stored["cells"].values():
+        counts = (cell["passed"], len(cell["mended"]), len(cell["not passed"]))
+        minutes = f"{cell['seconds'] / 60:.0f} min"
+        numbers = (f"{count:,}" for count in counts)
+        rows.append((cell["python"], cell["jax"], cell["machine"], *numbers, minutes))
+    heads = ("Python", "JAX", "machine", "passed", "passed later", "failed", "time")
+    found = [table(heads, rows)]
+    if stored["not run"]:
+        text = f"Not run whole: {', '.join(stored['not run'])}."
+        found.append(nodes.paragraph(text, text))
+    return found
 
 
 def setup(app):
     """Register the directives."""
     for ledger in LEDGERS:
-        app.add_directive(f"{ledger.name}-count", Claims)
-    app.add_directive("front-counts", Front)
-    app.add_directive("chapter-table", Chapters)
-    app.add_directive("locked-versions", Versions)
-    app.add_directive("tested-versions", Tested)
+        add_directive(app, f"{ledger.name}-count", verdicts_of)
+    add_directive(app, "front-counts", front)
+    add_directive(app, "chapter-table", chapters)
+    add_directive(app, "locked-versions", versions)
+    add_directive(app, "tested-versions", tested)

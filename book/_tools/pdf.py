@@ -7,16 +7,13 @@ heading stands, the second has these numbers in its contents. What is searched a
 out of the whole: the reference of the API, which would be a third of it, and the lists of links.
 """
 
-import functools
 import os
 import posixpath
 import re
 import shutil
 import sys
-import threading
 import time
 from dataclasses import dataclass, field
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -105,16 +102,8 @@ def link_target(link: str, page: str, pages: set[str], site: str) -> str:
 
 def heading_of(cell: Tag) -> tuple[str, str]:
     """Return the anchor and the name of the exercise that a solution belongs to."""
-    title = cell.find_previous(
-        lambda tag: tag.name in ("h2", "h3", "h4") or "exercise" in (tag.get("class") or ())
-    )
-    if title is None:
-        return "", "Solution"
-    if title.name not in ("h2", "h3", "h4"):
-        name = title.find(class_="admonition-title") or title
-        return title.get("id") or "", name.get_text(" ", strip=True)
-    section = title.find_parent("section")
-    return (section.get("id") or "" if section else ""), title.get_text(" ", strip=True)
+    title = cell.find_previous(["h2", "h3", "h4"])
+    return title.find_parent("section").get("id", ""), title.get_text(" ", strip=True)
 
 
 def prepare(chapter: Chapter, html: str, pages: set[str], site: str) -> None:
@@ -158,7 +147,7 @@ def prepare(chapter: Chapter, html: str, pages: set[str], site: str) -> None:
             value = tag.get(name)
             if value and not urlsplit(value).scheme:
                 folder = posixpath.dirname(chapter.name)
-                tag[name] = "/" + posixpath.normpath(posixpath.join(folder, value))
+                tag[name] = posixpath.normpath(posixpath.join(folder, value))
         tag.attrs.pop("loading", None)
     solved = zip(article.select(".to-solution"), article.select(".tag_solution"), strict=True)
     for number, (place, cell) in enumerate(solved, 1):
@@ -258,15 +247,8 @@ def head_of(html: str) -> str:
     for tag in kept:
         for name in ("href", "src"):
             if tag.get(name):
-                tag[name] = "/" + tag[name].removeprefix("../")
+                tag[name] = tag[name].removeprefix("../")
     return "".join(map(str, kept))
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files without a word."""
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 def heading_pages(pdf: Path) -> dict[str, int]:
@@ -298,10 +280,8 @@ def print_pdf(html_folder: Path, document: str, out: Path) -> int:
     if not browser_path:
         raise SystemExit("error: no Chromium on the path and none named by CHROMIUM")
     out.parent.mkdir(parents=True, exist_ok=True)
-    handler = functools.partial(Quiet, directory=str(html_folder))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}/"
+    page = html_folder / "print.html"
+    page.write_text(document, encoding="utf8")
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
@@ -309,11 +289,7 @@ def print_pdf(html_folder: Path, document: str, out: Path) -> int:
             )
             tab = browser.new_page(color_scheme="light")
             tab.set_default_timeout(600_000)
-            tab.route(
-                f"{address}print.html",
-                lambda route: route.fulfill(body=document, content_type="text/html; charset=utf-8"),
-            )
-            tab.goto(f"{address}print.html", wait_until="load")
+            tab.goto(page.resolve().as_uri(), wait_until="load")
             if missing := tab.evaluate(SETTLED):
                 raise SystemExit(f"error: pictures that are not there: {', '.join(missing)}")
             options = {"path": out, "outline": True, "prefer_css_page_size": True}
@@ -322,8 +298,7 @@ def print_pdf(html_folder: Path, document: str, out: Path) -> int:
             tab.pdf(tagged=True, **options)
             browser.close()
     finally:
-        server.shutdown()
-        server.server_close()
+        page.unlink()
     return compress(out)
 
 

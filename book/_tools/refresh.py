@@ -108,24 +108,11 @@ def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         count += 1
         if cell.execution_count is not None:
             cell.execution_count = count
-        cell.outputs = merged_streams(cell.outputs)
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = cell.execution_count
             output.pop("transient", None)
     return notebook
-
-
-def merged_streams(outputs: list[Any]) -> list[Any]:
-    """Join neighbouring pieces of one stream: how a kernel cuts them up depends on timing."""
-    merged: list[Any] = []
-    for output in outputs:
-        is_more = merged and merged[-1].output_type == output.output_type == "stream"
-        if is_more and merged[-1].name == output.name:
-            merged[-1].text += output.text
-        else:
-            merged.append(output)
-    return merged
 
 
 def same_pixels(first: str, second: str) -> bool:
@@ -193,6 +180,7 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,
         extra_arguments=KERNEL_ARGUMENTS,
         resources={"metadata": {"path": str(BOOK)}},
         on_cell_executed=progress,
@@ -224,14 +212,11 @@ def refresh(path: Path, *, run: bool, write: bool) -> bool:
     changed = keep_pictures(fresh, stored)
     after = text_of(fresh)
     cells = sum(new != old for new, old in zip(fresh.cells, stored.cells, strict=True))
+    verdict = f"{cells} cells changed, {changed} pictures among them" if cells else "normalised"
     if after == before:
         verdict = "unchanged"
-    elif without_pictures(fresh) == without_pictures(stored) and changed:
+    elif changed and without_pictures(fresh) == without_pictures(stored):
         verdict = f"{changed} pictures changed"
-    elif cells:
-        verdict = f"{cells} cells changed, {changed} pictures among them"
-    else:
-        verdict = "normalised"
     if write and after != before:
         write_atomic(path, after.encode())
     print(f"  {path.stem}: {verdict} ({time.perf_counter() - started:.1f} s)", flush=True)

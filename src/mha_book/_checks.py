@@ -6,7 +6,7 @@ Every check is one call that raises itself: tracing a layer makes dozens of them
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args
 
 import jax
@@ -72,17 +72,7 @@ def accumulator_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def check(condition: bool, name: str, expected: str, got: object) -> None:
-    """Raise ``ValueError`` unless ``condition`` holds.
-
-    Args:
-        condition: what must be true.
-        name: the argument, as the caller wrote it.
-        expected: what the argument should have been.
-        got: what it was.
-
-    Raises:
-        ValueError: ``name``, ``expected`` and ``got`` in one sentence.
-    """
+    """Raise ``ValueError`` with ``name``, ``expected`` and ``got`` unless ``condition`` holds."""
     if not condition:
         raise _error(name, expected, got)
 
@@ -255,16 +245,7 @@ def check_factors(factors: Any, scores_shape: Sequence[int]) -> None:
 
 
 def check_operands(query: Any, key: Any, value: Any) -> None:
-    """Raise unless query, key and value fit together as operands of attention, heads first.
-
-    Args:
-        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
-        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
-        value: ``(…, K, S, C)``.
-
-    Raises:
-        ValueError: a rank, dtype or axis does not fit.
-    """
+    """Raise unless query, key and value fit together as operands of attention, heads first."""
     if isinstance(query, jax.Array) and isinstance(key, jax.Array) and isinstance(value, jax.Array):
         q, k, v = query.shape, key.shape, value.shape
         if (  # the usual case, in one look
@@ -316,6 +297,15 @@ def widen(array: Array) -> Array:
     return jnp.asarray(array, accumulator_dtype(array.dtype))
 
 
+def within_one(x: Array, axis: int | tuple[int, ...]) -> Array:
+    """Return numbers divided by the largest along ``axis``, if it is not 0: no square overflows."""
+    x = widen(x)
+    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(x)), axis=axis, keepdims=True, initial=0)
+    # A compiler may multiply by the inverse, which would be 0 where the largest nearly overflows.
+    shrink = jnp.where(largest > 2.0**64, 2.0**-64, 1.0).astype(x.dtype)
+    return x * shrink / jnp.where(largest > 0, largest * shrink, 1)
+
+
 def as_numbers(values: Any, name: str, what: str) -> np.ndarray:
     """Return real numbers, a list's too, as NumPy's in float64; ``what`` says of which axes."""
     try:
@@ -337,43 +327,75 @@ def checked(function: Function) -> Function:
     Dtypes have to be of the kind that is annotated, and axes of one name of one size in all
     arguments; ``#`` before a name lets that axis be 1, ``*`` is for any number of axes.
     """
+    return _with_checks(function, one_dtype=False)
+
+
+def checked_alike(function: Function) -> Function:
+    """Do what :func:`checked` does; floating-point arrays have the dtype of the first, too."""
+    return _with_checks(function, one_dtype=True)
+
+
+def _with_checks(function: Function, one_dtype: bool) -> Function:
     signature = inspect.signature(function)
     wanted: dict[str, tuple[Any, list[str], bool]] = {}
     for name, parameter in signature.parameters.items():
         kind = parameter.annotation
-        for hint in get_args(kind) if isinstance(kind, UnionType) else (kind,):
-            if getattr(hint, "dtype", None) in (Float, Int, Bool):
-                wanted[name] = hint.dtype, hint.dim_str.split(), parameter.default is None
+        hints = [*(get_args(kind) if isinstance(kind, UnionType) else (kind,))]
+        arrays = [hint for hint in hints if getattr(hint, "dtype", None) in (Float, Int, Bool)]
+        if len(arrays) == len({*hints} - {NoneType}) == 1:  # no number may stand for the array
+            wanted[name] = arrays[0].dtype, arrays[0].dim_str.split(), parameter.default is None
+    first = next((name for name, (kind, *_) in wanted.items() if one_dtype and kind is Float), "")
 
     @functools.wraps(function)
     def with_checks(*args: Any, **kwargs: Any) -> Any:
-        given, sizes = signature.bind(*args, **kwargs).arguments, dict[str, int]()
+        given, sizes = signature.bind(*args, **kwargs).arguments, dict[str, Any]()
         for name, (kind, axes, is_optional) in wanted.items():
             if name in given and not (is_optional and given[name] is None):
-                _check_annotated(given[name], name, kind, axes, sizes)
+                like = None if name == first else given.get(first)
+                check_axes(given[name], name, axes, sizes, kind, like, first)
         return function(*args, **kwargs)
 
     return cast(Function, with_checks)
 
 
-def _check_annotated(
-    array: Any, name: str, kind: Any, axes: Sequence[str], sizes: dict[str, int]
+def check_axes(
+    array: Any,
+    name: str,
+    axes: Sequence[str],
+    sizes: dict[str, Any],
+    kind: Any = Float,
+    like: Any = None,
+    like_name: str = "",
 ) -> None:
-    """Raise unless the dtype is of ``kind`` and the axes fit ``sizes``, which are filled in."""
+    """Raise unless the dtype is of ``kind`` and the axes fit ``sizes``, which are filled in.
+
+    ``axes`` are written as jaxtyping does; a name that begins with ``_`` stands for any size.
+    """
     if kind is Float:
-        check_floating(array, name)
+        check_floating(array, name, like, like_name)
     elif kind is Bool:
         check_boolean(array, name, "an array of booleans")
     else:
         check_integers(array, name)
-    shape, names = tuple(array.shape), ["…" if a[0] == "*" else a.strip("#") for a in axes]
-    known = [str(sizes.get(axis, "any")) for axis in names]
-    at = names.index("…") if "…" in names else len(names)
-    fits = len(shape) >= len(names) - 1 if at < len(names) else len(shape) == len(names)
-    ends = names[at + 1 :]
-    for axis, size in [*zip(names[:at], shape), *zip(ends[::-1], shape[::-1])]:  # noqa: B905
-        if f"#{axis}" not in axes or size != 1:
-            fits &= sizes.setdefault(axis, size) == size
-    what = f"axes ({', '.join(names)})"
-    what += f" = ({', '.join(known)})" if set(known) - {"any"} else ""
-    check(fits, name, what if axes else "a scalar", f"shape {shape}")
+    shape, count = tuple(array.shape), len(axes)
+    at = next((n for n, axis in enumerate(axes) if axis[0] in "*."), count)
+    end = len(shape) - (count - at - 1)  # of the axes that have no names
+    parts = shape if at == count else (*shape[:at], shape[at:end], *shape[end:])
+    fits = len(parts) == count and end >= at - (at == count)
+    found: dict[str, Any] = {}
+    for axis, size in zip(axes, parts):  # noqa: B905
+        if not (axis[0] in "_." or axis == "*" or (axis[0] == "#" and size == 1)):
+            name_of_axis = axis.strip("#")
+            known = sizes.get(name_of_axis, found.get(name_of_axis, size))
+            found[name_of_axis] = known if not axis.isdigit() else int(axis)
+            fits &= size == found[name_of_axis]
+    if fits:
+        sizes.update(found)
+        return
+    names = ["…" if axis[0] in "*." else axis.strip("#_") for axis in axes]
+    known = [sizes.get(axis.strip("#"), "…" if axis[0] in "*." else "any") for axis in axes]
+    comma = "," * (count == 1)
+    what = f"axes ({', '.join(names)}{comma})"
+    if set(known) - {"any", "…"}:
+        what += f" = ({', '.join(str(size).strip('(,)') for size in known)}{comma})"
+    raise _error(name, what if axes else "a scalar", f"shape {shape}")

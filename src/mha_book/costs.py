@@ -83,9 +83,6 @@ def attention_size(
         has_input_biases: whether queries, keys and values have biases.
         has_output_bias: whether the output has one.
 
-    Raises:
-        ValueError: a size is not a positive integer, or one does not divide the other.
-
     Example:
         >>> attention_size(512, 8).parameter_count
         1048576
@@ -173,9 +170,6 @@ def forward_matmul_flops(size: LayerSize, *, token_count: int = 0, pair_count: i
     Returns:
         FLOPs.
 
-    Raises:
-        ValueError: a count is not 0 or a positive integer.
-
     Example:
         >>> forward_matmul_flops(attention_size(4, 2), token_count=1, pair_count=10)
         288
@@ -191,10 +185,6 @@ def kv_cache_bytes(size: LayerSize, *, position_count: int, bytes_per_element: i
 
     ``K(H + C)`` elements for each position; the latent form keeps ``R + P``. Where a window limits
     what is seen, ``S`` is at most the window.
-
-    Raises:
-        ValueError: ``position_count`` is not 0 or a positive integer, or ``bytes_per_element`` not
-            a positive one.
 
     Example:
         >>> llama_3_8b = attention_size(4096, 32, 8)
@@ -214,9 +204,6 @@ def visible_pair_count(query_length: int, key_length: int, window: int | None = 
         query_length: ``T``; ``T(T + 1)/2`` pairs for ``T = S`` without a window.
         key_length: ``S``, at least ``T``.
         window: how many keys a query sees at most, its own included, as everywhere; None for all.
-
-    Raises:
-        ValueError: a length or the window is not 0 or a positive integer, or ``S`` is below ``T``.
 
     Example:
         >>> visible_pair_count(4, 4), visible_pair_count(1, 9), visible_pair_count(4, 4, window=2)

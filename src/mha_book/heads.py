@@ -30,10 +30,6 @@ def split_heads(
     Returns:
         Array of shape ``(…, N, T, H)``.
 
-    Raises:
-        ValueError: ``x`` has fewer than two axes, or ``num_heads`` is not a positive integer that
-            divides its last axis.
-
     Example:
         >>> x = jnp.arange(8).reshape(2, 4)
         >>> split_heads(x, 2).tolist()
@@ -65,9 +61,6 @@ def combine_heads(x: Shaped[Array, "*batch N T H"]) -> Shaped[Array, "*batch T f
     Returns:
         Array of shape ``(…, T, N·H)``.
 
-    Raises:
-        ValueError: ``x`` has fewer than three axes.
-
     Example:
         >>> x = jnp.arange(8).reshape(2, 4)
         >>> bool((combine_heads(split_heads(x, 2)) == x).all())
@@ -87,9 +80,6 @@ def heads_first(x: Shaped[Array, "*batch first second H"], layout: str) -> Shape
 
     Returns:
         ``x`` itself, or ``x`` with the two axes exchanged.
-
-    Raises:
-        ValueError: ``layout`` is unknown, or ``x`` has no two axes to exchange.
 
     Example:
         >>> heads_first(jnp.ones((5, 2, 3)), "TNH").shape

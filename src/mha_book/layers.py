@@ -4,18 +4,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import (
-    accumulator_dtype,
-    check,
-    check_axis,
-    check_floating,
-    check_number,
-    check_rank,
-)
+from mha_book._checks import accumulator_dtype, check_number, checked_alike
 
 __all__ = ["gelu", "layer_norm", "linear", "rms_norm", "swiglu"]
 
 
+@checked_alike
 def linear(
     x: Float[Array, "*batch D"], weight: Float[Array, "D F"], bias: Float[Array, " F"] | None = None
 ) -> Float[Array, "*batch F"]:
@@ -26,30 +20,15 @@ def linear(
         weight: ``(D, F)``.
         bias: ``(F,)`` or None.
 
-    Returns:
-        ``(…, F)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     Example:
         >>> linear(jnp.ones((1, 2)), jnp.eye(2), jnp.array([0.0, 1.0])).tolist()
         [[1.0, 2.0]]
     """
-    check_rank(x, "x", "(…, D)", 1)
-    check_floating(x, "x")
-    check_floating(weight, "weight", x, "x")
-    check(weight.ndim == 2, "weight", "axes (D, F), that is rank 2", f"shape {weight.shape}")
-    check_axis(weight, "weight", 0, "(D, F)", x.shape[-1], "x")
     y = jnp.matmul(x, weight)
-    if bias is None:
-        return y
-    check_floating(bias, "bias", x, "x")
-    check(bias.ndim == 1, "bias", "axes (F,), that is rank 1", f"shape {bias.shape}")
-    check_axis(bias, "bias", 0, "(F,)", weight.shape[1], "weight")
-    return y + jnp.reshape(bias, (1,) * (y.ndim - 1) + bias.shape)
+    return y if bias is None else y + jnp.reshape(bias, (1,) * (y.ndim - 1) + bias.shape)
 
 
+@checked_alike
 def layer_norm(
     x: Float[Array, "*batch D"],
     weight: Float[Array, " D"],
@@ -67,9 +46,6 @@ def layer_norm(
     Returns:
         ``(…, D)``; mean and variance are taken in float32 at least.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, or ``epsilon`` is negative.
-
     References:
         Ba, Kiros and Hinton, Layer Normalization, 2016.
 
@@ -77,12 +53,6 @@ def layer_norm(
         >>> print(layer_norm(jnp.array([1.0, 3.0]), jnp.ones(2), jnp.zeros(2), 0.0))
         [-1.  1.]
     """
-    check_rank(x, "x", "(…, D)", 1)
-    check_floating(x, "x")
-    for array, name in ((weight, "weight"), (bias, "bias")):
-        check_floating(array, name, x, "x")
-        check(array.ndim == 1, name, "axes (D,), that is rank 1", f"shape {array.shape}")
-        check_axis(array, name, 0, "(D,)", x.shape[-1], "x")
     check_number(epsilon, "epsilon", "a non-negative number")
     widened, shrink = _widened(x)
     centered = widened - jnp.mean(widened, axis=-1, keepdims=True)
@@ -108,14 +78,9 @@ def _widened(x: Array) -> tuple[Array, Array]:
     return widened * shrink, shrink
 
 
+@checked_alike
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
     r"""Return $x\,\Phi(x)$ with $\Phi$ the normal distribution function: the exact form, by erf.
-
-    Args:
-        x: any shape.
-
-    Returns:
-        The same shape.
 
     References:
         Hendrycks and Gimpel, Gaussian Error Linear Units, 2016.
@@ -124,10 +89,10 @@ def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
         >>> float(gelu(jnp.array(0.0)))
         0.0
     """
-    check_floating(x, "x")
     return jax.nn.gelu(x, approximate=False)
 
 
+@checked_alike
 def rms_norm(
     x: Float[Array, "*batch D"], weight: Float[Array, " D"], epsilon: float = 1e-5
 ) -> Float[Array, "*batch D"]:
@@ -141,9 +106,6 @@ def rms_norm(
     Returns:
         ``(…, D)``; the mean square is taken in float32 at least.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, or ``epsilon`` is negative.
-
     References:
         Zhang and Sennrich, Root Mean Square Layer Normalization, 2019.
 
@@ -151,11 +113,6 @@ def rms_norm(
         >>> rms_norm(jnp.array([5.0, -5.0]), jnp.ones(2), 0.0).tolist()
         [1.0, -1.0]
     """
-    check_rank(x, "x", "(…, D)", 1)
-    check_floating(x, "x")
-    check_floating(weight, "weight", x, "x")
-    check(weight.ndim == 1, "weight", "axes (D,), that is rank 1", f"shape {weight.shape}")
-    check_axis(weight, "weight", 0, "(D,)", x.shape[-1], "x")
     check_number(epsilon, "epsilon", "a non-negative number")
     widened, shrink = _widened(x)
     mean_square = jnp.mean(jnp.square(widened), axis=-1, keepdims=True)
@@ -164,6 +121,7 @@ def rms_norm(
     return normalized * jnp.reshape(weight, (1,) * (x.ndim - 1) + weight.shape)
 
 
+@checked_alike
 def swiglu(
     x: Float[Array, "*batch D"],
     w_gate: Float[Array, "D F"],
@@ -181,9 +139,6 @@ def swiglu(
     Returns:
         ``(…, D)``; $\operatorname{silu}(z) = z / (1 + e^{-z})$.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     References:
         Shazeer, GLU Variants Improve Transformer, 2020.
 
@@ -191,14 +146,4 @@ def swiglu(
         >>> swiglu(jnp.zeros((1, 2)), jnp.ones((2, 3)), jnp.ones((2, 3)), jnp.ones((3, 2))).tolist()
         [[0.0, 0.0]]
     """
-    check_rank(x, "x", "(…, D)", 1)
-    check_floating(x, "x")
-    for array, name in ((w_gate, "w_gate"), (w_up, "w_up"), (w_down, "w_down")):
-        check_floating(array, name, x, "x")
-        what = "axes (D, F) or (F, D), that is rank 2"
-        check(array.ndim == 2, name, what, f"shape {array.shape}")
-    for array, name in ((w_gate, "w_gate"), (w_up, "w_up")):
-        check_axis(array, name, 0, "(D, F)", x.shape[-1], "x")
-    check_axis(w_up, "w_up", 1, "(D, F)", w_gate.shape[1], "w_gate")
-    check_axis(w_down, "w_down", 0, "(F, D)", w_gate.shape[1], "w_gate")
     return linear(jax.nn.silu(linear(x, w_gate)) * linear(x, w_up), w_down)

@@ -28,14 +28,7 @@ from mha_book._checks import (
     is_array,
 )
 
-__all__ = [
-    "Mask",
-    "array_mask",
-    "causal",
-    "padding",
-    "segments",
-    "sliding_window",
-]
+__all__ = ["Mask", "array_mask", "causal", "padding", "segments", "sliding_window"]
 
 _BOUNDS, _SEGMENTS = ("lower", "upper"), ("query_segments", "key_segments")
 FAR = 2**29
@@ -187,9 +180,6 @@ class Mask:
         Returns:
             Boolean array: ``(T, S)`` for a mask without batch axes, ``(B, 1, T, S)`` with such, the
             broadcast of ``array`` with these where it is set.
-
-        Raises:
-            ValueError: a length is no integer or negative, or not that of the segments.
         """
         for size, name in ((query_length, "query_length"), (key_length, "key_length")):
             if not jax.export.is_symbolic_dim(size):  # left open in an exported program
@@ -321,9 +311,6 @@ def causal(query_offset: int | np.integer | Int[Array, "*batch"] = 0) -> Mask:
         query_offset: the position of the first query in the sequence of the keys: the number of
             keys already in the cache when decoding. An integer, or an array of the batch axes.
 
-    Raises:
-        ValueError: ``query_offset`` is not an integer.
-
     Differs from:
         ``jax.nn.dot_product_attention(is_causal=True)``, which knows no offset: with one query and
         a cache of ``S`` keys it shows the query the first key alone.
@@ -334,6 +321,9 @@ def causal(query_offset: int | np.integer | Int[Array, "*batch"] = 0) -> Mask:
     """
     _check_integers(query_offset, "query_offset", "an integer or an array of integers")
     return Mask(upper=_summable(query_offset))
+
+
+CAUSAL = causal()
 
 
 def sliding_window(
@@ -348,9 +338,6 @@ def sliding_window(
             all of them.
         right: keys visible after it: none unless asked for, None for all of them.
         query_offset: the position of the first query in the sequence of the keys.
-
-    Raises:
-        ValueError: ``window`` is no positive integer, or ``right`` is negative or not an integer.
 
     Example:
         >>> sliding_window(2).materialize(3, 3).astype(int).tolist()
@@ -378,9 +365,6 @@ def padding(
         query_lengths: the number of real queries; a padded query has an empty row, whose output and
             gradients are zero. None leaves padded queries alone.
 
-    Raises:
-        ValueError: a length is not an integer array, or is negative.
-
     Example:
         >>> padding(jnp.array([1, 2])).materialize(1, 3).tolist()
         [[[[True, False, False]]], [[[True, True, False]]]]
@@ -405,9 +389,6 @@ def segments(
     Args:
         query_ids: the segment of each query, ``(…, T)``; any integers, in any order.
         key_ids: the segment of each key, ``(…, S)``; None for those of the queries.
-
-    Raises:
-        ValueError: the ids are no array of integers, or their batch axes differ.
 
     Example:
         >>> packed = causal() & segments(jnp.array([7, 7, 4, 4]))
@@ -454,7 +435,7 @@ def as_mask(
     """
     check_flag(is_causal, "is_causal")
     if mask is None:
-        return causal() if is_causal else None
+        return CAUSAL if is_causal else None
     if not isinstance(mask, Mask):
         check_boolean(mask, "mask", "a Mask or a boolean array (an additive mask is a bias)")
         mask = Mask(array=jnp.asarray(mask))
@@ -465,7 +446,7 @@ def as_mask(
     what = "False beside a mask that says where the keys end (for both, write causal() & mask)"
     got = f"True and a mask with the query offset {mask.upper if is_static else 'of an array'}"
     check(is_static and not mask.upper, "is_causal", what, got)
-    return mask & causal()
+    return mask & CAUSAL
 
 
 def _checked(mask: Mask, scores_shape: tuple[Any, ...]) -> Mask:

@@ -167,9 +167,6 @@ def attention_map(
     Returns:
         The axes; their ``figure`` is the picture.
 
-    Raises:
-        ValueError: the weights' rank, dtype or values, the labels, ``ax`` or ``vmax`` do not fit.
-
     Example:
         >>> ax = attention_map(np.eye(2), ["to", "be"], title="Each token to itself")
         >>> ax.get_xlabel(), [label.get_text() for label in ax.get_yticklabels()]
@@ -220,9 +217,6 @@ def head_grid(
     Returns:
         The figure. In a notebook, assign it: a figure that is the last expression of a cell is
         shown twice.
-
-    Raises:
-        ValueError: as in :func:`attention_map`, or ``titles`` or ``columns`` do not fit.
 
     Example:
         >>> figure = head_grid(np.full((3, 2, 2), 0.5), ["to", "be"], columns=2)
@@ -287,10 +281,6 @@ def head_atlas(
 
     Returns:
         The figure; its height follows from the number of maps.
-
-    Raises:
-        ValueError: the weights' rank, dtype or values do not fit, ``titles`` has another length,
-            a group names a head that is not there, or ``columns`` is not positive.
 
     Example:
         >>> maps = np.full((3, 2, 2), 0.5)
@@ -439,9 +429,6 @@ def layer_diagram(num_tokens: int = 10, d_model: int = 64, num_heads: int = 8) -
     Returns:
         The figure, narrow enough for a phone.
 
-    Raises:
-        ValueError: a size is not positive, or the heads do not divide the width.
-
     Example:
         >>> plt.close(layer_diagram())
     """
@@ -572,9 +559,6 @@ class table:
     Args:
         columns: header -> cells, from left to right; a number is right-aligned, text left.
         caption: one sentence above the table, or None.
-
-    Raises:
-        ValueError: there is no column, or they differ in length.
 
     Example:
         >>> table({"model": ["A", "B"], "heads": [8, 12]})

@@ -46,10 +46,6 @@ def rotary_angles(
     Returns:
         ``(…, T, H/2)``, radians, float32 whatever the positions and the base are.
 
-    Raises:
-        ValueError: ``positions`` are not integers, ``head_dim`` is not a positive even integer, or
-            ``theta`` or ``factor`` is not positive.
-
     References:
         Chen et al., Extending Context Window of Large Language Models via Positional Interpolation,
         2023.
@@ -110,9 +106,6 @@ def rotate(
     Returns:
         ``(…, T, H)`` in the dtype of ``x``; the rotation runs in float32 at least.
 
-    Raises:
-        ValueError: ``H`` is odd, or the rank, dtype or axes of ``angles`` do not fit.
-
     Differs from:
         Implementations that pair feature ``a`` with ``a + H/2`` (GPT-NeoX, the Hugging Face form of
         Llama): the same up to a fixed permutation of the columns of the projections.
@@ -126,14 +119,15 @@ def rotate(
         >>> rotate(x, quarter_turn).round(3).tolist()
         [[-0.0, 1.0]]
     """
-    check_rank(x, "x", "(…, T, H)", 2)
-    check_floating(x, "x")
-    check(x.shape[-1] % 2 == 0, "x", "an even last axis H", f"shape {x.shape}")
-    check_rank(angles, "angles", "(…, T, H/2)", 2)
-    check_floating(angles, "angles")
-    _check_leading(tuple(angles.shape[:-2]), tuple(x.shape[:-2]), angles.shape)
-    check_axis(angles, "angles", -1, "(…, T, H/2)", x.shape[-1] // 2, "half of x")
-    check_axis(angles, "angles", -2, "(…, T, H/2)", x.shape[-2], "x")
+    if not (  # the usual case, in one look
+        isinstance(x, jax.Array)
+        and isinstance(angles, jax.Array)
+        and jnp.issubdtype(x.dtype, jnp.floating)
+        and jnp.issubdtype(angles.dtype, jnp.floating)
+        and x.ndim > 1
+        and angles.shape == (x.shape[-2], x.shape[-1] / 2)
+    ):
+        _check_rotation(x, angles)
     widened = x.astype(accumulator_dtype(x.dtype))
     angles = jnp.reshape(angles, (1,) * (x.ndim - angles.ndim) + angles.shape).astype(widened.dtype)
     cosine, sine = jnp.cos(angles), jnp.sin(angles)
@@ -142,11 +136,19 @@ def rotate(
     return jnp.reshape(turned, x.shape).astype(x.dtype)
 
 
-def _check_leading(axes: tuple[int, ...], of_x: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    """Raise unless angles have no leading axes, or all of ``x``, each equal or 1."""
+def _check_rotation(x: Array, angles: Array) -> None:
+    """Raise unless angles fit, without leading axes or with all of ``x``, each equal or 1."""
+    check_rank(x, "x", "(…, T, H)", 2)
+    check_floating(x, "x")
+    check(x.shape[-1] % 2 == 0, "x", "an even last axis H", f"shape {x.shape}")
+    check_rank(angles, "angles", "(…, T, H/2)", 2)
+    check_floating(angles, "angles")
+    axes, of_x = tuple(angles.shape[:-2]), tuple(x.shape[:-2])
     full = len(axes) == len(of_x) and all(a in (1, b) for a, b in zip(axes, of_x, strict=True))
     if axes and not full:
         is_batch = len(of_x) == 2 and len(axes) == 1
         hint = ": write angles[:, None] if these are (B, T, H/2)" if is_batch else ""
         what = f"axes (T, H/2), or leading axes {of_x} as in x, each equal or 1{hint}"
-        check(False, "angles", what, f"shape {tuple(shape)}")
+        check(False, "angles", what, f"shape {tuple(angles.shape)}")
+    check_axis(angles, "angles", -1, "(…, T, H/2)", x.shape[-1] // 2, "half of x")
+    check_axis(angles, "angles", -2, "(…, T, H/2)", x.shape[-2], "x")

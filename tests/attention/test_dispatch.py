@@ -78,6 +78,10 @@ TABLE = [  # the spec, what is chosen, and what was preferred and cannot serve
     (request(platform="tpu", dtype="float64", **LONG), "blockwise", "splash"),
     (request(platform="tpu", **LONG | {"value_shape": (B, K, 600, 300)}), "blockwise", "splash"),
     (request(platform="gpu", **LONG), "jax_nn", ""),
+    *((request(platform="gpu", **given, **LONG), "blockwise", "") for given in (  # no scores held
+        {"wants": LSE}, {"has_softcap": True}, kinds("causal", "segments"),
+    )),
+    (half("gpu", wants=LSE, **LONG), "blockwise", "cudnn"),
     (request(**LONG, **ONE), "decode", ""),
     (request(has_bias=True, **LONG), "reference", "blockwise"),
     (request(platform="gpu", dtype="float64", **LONG), "reference", "jax_nn"),
@@ -256,6 +260,14 @@ def test_the_second_layer_of_the_same_shapes_is_not_traced_again(
     query, key, value = operands()
     jax.jit(lambda q: attend(attend(attend(q, key, value), key, value), key, value)).trace(query)
     assert traced == [1]
+
+
+def test_a_generation_of_gpu_may_be_a_list_as_json_has_it(no_type_checks: None) -> None:
+    with target_platform("cuda", [9, 0]):
+        jax.jit(attend).trace(*operands())
+    for wrong in (9.0, "90", (9,), (9, "0")):
+        with pytest.raises(ValueError, match="compute_capability: expected two integers"):
+            target_platform("cuda", wrong)
 
 
 def test_a_program_for_several_platforms_is_made_on_request() -> None:

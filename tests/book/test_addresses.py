@@ -59,14 +59,6 @@ def test_a_dead_address_is_found(old, moved, problem):
     assert any(problem in line for line in addresses.address_problems(old, PAGES, moved, LABELS))
 
 
-def test_an_idle_entry_and_a_dead_one_are_found():
-    moved = {"rain": {"wet": "snow", "frost": "snow#cold", "dew": "snow#warm"}}
-    assert addresses.stale_entries(PAGES, moved) == [
-        "rain#wet is still there: take it out of book/moved.yml",
-        "rain#dew: moved to snow#warm, which is not there",
-    ]
-
-
 def test_addresses_are_those_that_a_page_offers(tmp_path):
     (tmp_path / "book").mkdir()
     (tmp_path / "book" / "rain.html").write_text(
@@ -76,15 +68,6 @@ def test_addresses_are_those_that_a_page_offers(tmp_path):
     (tmp_path / "book" / "api.html").write_text('<a class="headerlink" href="#mha_book">#</a>')
     assert addresses.collect(tmp_path) == {"rain": ["wet", "claim-c01"], "api": []}
     assert addresses.built_pages(tmp_path)["rain"] == {"claim-c01", "cell-drop"}
-
-
-def test_a_corrupted_list_is_noticed(built, built_book):
-    """The gate of the real book is no empty one: an address that never was fails it."""
-    old = {**addresses.load_stored(), "pruning": ["never-was"], "never-there": []}
-    found = addresses.address_problems(
-        old, built, addresses.load_moved(ROOT), addresses.labels_of(built_book)
-    )
-    assert {line.split(":")[0] for line in found} >= {"pruning#never-was", "never-there"}
 
 
 # In a browser: a page of the built book without a heading that it had.

@@ -26,12 +26,6 @@ def test_a_work_can_be_reached(key):
     assert len(numbers) <= 1, "one number of arXiv"
 
 
-def test_no_address_stands_twice():
-    addresses = [e.fields.get("doi") or e.fields.get("url") for e in ENTRIES.values()]
-    addresses = [address for address in addresses if address]
-    assert len(addresses) == len({*addresses})
-
-
 def test_the_first_author_stands_by_the_family_name():
     text = """
     @article{two, author={van Dyk, Ann and Lee, Bo}, title={Wet}, journal={Rain}, year={2000}}

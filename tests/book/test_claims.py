@@ -1,23 +1,16 @@
 """The two ledgers are complete, and every verdict in them links to evidence that runs."""
 
 import copy
-import json
 import re
 
 import pytest
 
 from tests.book import ledger_gates
 from tests.book.extensions import ROOT, ledger
-from tests.book.verdicts import decides, verdict_problems, waiting
+from tests.book.verdicts import decides, verdict_problems
 
 # Every claim of the source notes has one of these ids, whether the book has taken it up or not.
-IDS = (
-    "C01", "C02", "C03", "C04", "C05", "C06", "C07", "C08", "C09", "C10", "C11", "C12", "C13",
-    "C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21", "C22", "C23", "C24", "C25", "C26",
-    "C27", "C28", "C29", "C30", "C31", "C32", "C33", "C34", "C35", "C36", "C37", "C38", "C39",
-    "C40", "C41", "C42", "C43", "C44", "C45", "C46", "C47", "C48", "C49", "C50", "C51", "C52",
-    "C53",
-)  # fmt: skip
+IDS = tuple(f"C{number:02}" for number in range(1, 54))
 
 
 ROWS = {form.name: ledger.load_ledger(ROOT / form.file) for form in ledger.LEDGERS}
@@ -52,10 +45,6 @@ def test_the_files_of_rows_are_stored_and_tell_every_number():
             assert "{glue" not in ledger.fill_numbers(entry[key], values), entry["id"]
 
 
-def test_ids_are_complete_and_each_once():
-    assert len(set(IDS)) == 53
-
-
 def test_every_verdict_is_the_one_that_its_test_ends_with():
     assert verdict_problems(ENTRIES) == []
 
@@ -64,50 +53,28 @@ def test_every_verdict_is_the_one_that_its_test_ends_with():
 def test_a_flipped_verdict_is_found(entry, monkeypatch):
     """Of each claim, on a copy: by the reading of its test, and by the test when it is run."""
     form = FORMS[entry["id"][0]]
-    if entry["verdict"] == form.waiting:
-        for verdict in set(form.verdicts) - {form.waiting}:
-            assert ledger_gates.entry_problems({**entry, "verdict": verdict}, form)
-        return
     for verdict in set(form.verdicts) - {entry["verdict"], form.waiting}:
-        flipped = copy.deepcopy(ENTRIES)
-        (row,) = (row for row in flipped if row["id"] == entry["id"])
-        row["verdict"] = verdict
-        found = verdict_problems([row])
-        assert len(found) == 1, found
-        assert found[0].startswith(f"{entry['id']}: ")
-        monkeypatch.setattr(ledger, "load_ledger", lambda path, rows=flipped: rows)
+        row = {**entry, "verdict": verdict}
+        if entry["verdict"] == form.waiting:
+            assert ledger_gates.entry_problems(row, form)
+            continue
+        assert [line.partition(":")[0] for line in verdict_problems([row])] == [entry["id"]]
+        monkeypatch.setattr(ledger, "load_ledger", lambda path, row=row: [row])
         with pytest.raises(AssertionError, match=verdict):
             decides(entry["id"], entry["verdict"])
-
-
-def test_a_flip_to_a_verdict_without_evidence_is_found():
-    """Such a row has no test; the page that states it and the fields that it has betray it."""
-    for entry in ENTRIES:
-        form = FORMS[entry["id"][0]]
-        flipped = {**entry, "verdict": form.waiting}
-        assert (flipped != entry) == bool(ledger_gates.entry_problems(flipped, form))
-        assert form.waiting == waiting(entry)
 
 
 def test_no_number_of_the_ledger_is_typed():
     assert {e["id"]: found for e in ENTRIES if (found := ledger_gates.typed_numbers(e))} == {}
 
 
-@pytest.mark.parametrize("key", ["condition", "reason", "measured"])
 @pytest.mark.parametrize("typed", ["0.82", "30%", "8 percent", "342", "11,677", "1e-12"])
-def test_a_typed_number_is_found(key, typed):
-    """In every row, unless the claim itself has the number."""
+def test_a_typed_number_is_found_unless_the_claim_has_it(typed):
+    entry = dict.fromkeys(("condition", "measured"), "float32, GPT-2, C15, 64, {glue:text}`x-2048`")
+    entry |= {"claim": "Of MiniLM-L6.", "reason": f"It was {typed} of it."}
     number = typed.split()[0].rstrip("%")
-    for entry in ENTRIES:
-        planted = {**entry, key: f"{entry[key]} It was {typed} of it."}
-        of_claim = re.search(rf"(?<![\d.,]){number}(?![\d.,]*\d)", entry["claim"]) is not None
-        assert (f"{key}: {number}" in ledger_gates.typed_numbers(planted)) != of_claim, entry["id"]
-
-
-def test_what_is_no_typed_number():
-    entry = {"claim": "By 30% at 512.", "condition": "", "measured": "float32, GPT-2, C15, 64"}
-    glued = "It took {glue:text}`time-2048` of MiniLM-L6 at 512 and 30%."
-    assert ledger_gates.typed_numbers({**entry, "reason": glued}) == []
+    assert ledger_gates.typed_numbers(entry) == [f"reason: {number}"]
+    assert ledger_gates.typed_numbers({**entry, "claim": f"It is {typed}."}) == []
 
 
 # The gate itself: it finds each kind of mistake.
@@ -130,10 +97,6 @@ TESTS = {"tests/test_rain.py::test_wet": ""}
 
 def problems(entries=GOOD, pages=PAGES, tests=TESTS, ids=("C01", "C02")):
     return ledger_gates.ledger_problems(entries, ids, pages, tests)
-
-
-def test_a_sound_ledger_has_no_problem():
-    assert problems() == []
 
 
 @pytest.mark.parametrize(
@@ -194,16 +157,10 @@ NONE = {
         (ROW, {"file": "", "cell": "rain-wet", "chapter": "rain"}, None),
         (ROW, {"file": ""}, "without cell or file"),
         (ROW, {"file": "", "cell": "rain-wet"}, "has a cell and no chapter"),
-        (ROW, {"chapter": "hail"}, "not in _toc.yml"),
-        (ROW, {"chapter": "rain", "cell": "rain-dry"}, "no code cell"),
-        (ROW, {"test": "tests/test_rain.py::test_dry"}, "does not exist"),
-        (ROW, {"paper": ""}, "paper is missing"),
         (ROW, {"note": ["N0"]}, "unknown field note"),
         (ROW, {"measured": ""}, "without measured"),
         (ROW, {"verdict": "open"}, "is none of"),
-        (ROW, {"section": "cost"}, "section"),
         (ROW, {"decide": "Rain."}, "would decide"),
-        (ROW, {"id": "P2"}, "not a known id"),
         (NONE, {"decide": ""}, "without decide"),
         (NONE, {"verdict": "undecided"}, "without test"),
         (ROW, {"verdict": "not tested"}, "yet has test"),
@@ -220,12 +177,6 @@ def test_a_chapter_may_state_what_a_paper_claims():
     pages = {"rain": ledger.Page({}, ("P1",)), "snow": ledger.Page({}, ("P2",))}
     found = ledger_gates.ledger_problems([row], ("P1",), pages, TESTS, ledger.PAPERS)
     assert found == ["snow: states the unknown claim P2"]
-
-
-def test_what_a_stored_file_tells(tmp_path):
-    (tmp_path / "drops.json").write_text('{"told": {"drops": "17"}}')
-    values = ledger.stored_values(tmp_path / "drops.json")
-    assert ledger.fill_numbers("It was {glue:text}`drops`.", values) == "It was 17."
 
 
 def test_broken_surroundings_are_found():
@@ -258,16 +209,3 @@ def test_skipped_tests_are_recognised(tmp_path):
     runs = {name.split("::", 1)[1] for name, why in found.items() if not why}
     assert runs == {"test_plain", "test_needs", "TestIt::test_method"}
     assert len(found) == 9
-
-
-def test_the_ledger_takes_its_numbers_from_the_cells(tmp_path):
-    output = {
-        "data": {"application/papermill.record/text/plain": "'17'"},
-        "metadata": {"scrapbook": {"name": "drops"}},
-    }
-    notebook = tmp_path / "rain.ipynb"
-    notebook.write_text(json.dumps({"cells": [{"outputs": [output]}, {"source": "text"}]}))
-    values = ledger.glued_values(notebook)
-    assert ledger.fill_numbers("It was {glue:text}`drops` drops.", values) == "It was 17 drops."
-    with pytest.raises(KeyError, match="flakes"):
-        ledger.fill_numbers("{glue:text}`flakes`", values)

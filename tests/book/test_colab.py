@@ -68,16 +68,6 @@ def test_elsewhere_the_cell_does_nothing(tmp_path):
     assert {name.name for node in imported for name in node.names} <= sys.stdlib_module_names
 
 
-def test_without_an_address_it_says_in_a_sentence_what_to_do(tmp_path):
-    done = run(
-        sys.executable, tmp_path, TOOL.COLAB.format(repository=""), COLAB_RELEASE_TAG="release"
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("Name the repository of this notebook")
-    assert len(done.stderr.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory) -> Path:
     """A repository with the working tree's package, as a public copy would have it."""

@@ -12,7 +12,7 @@ import pytest
 
 import tests.book.equations
 from mha_book.notation.page import displayed_equations, page_text
-from tests.book.equations import EXECUTED, REGISTRY, Equation, tested
+from tests.book.equations import EXECUTED, REGISTRY, Equation
 from tests.book.extensions import ROOT, equations, toc
 
 pytestmark = pytest.mark.unoptimized
@@ -70,20 +70,15 @@ def equation_problems(displayed, kinds, registry, executed) -> list[str]:
     return found
 
 
-def check_sides(equation: Equation, alteration: str | None) -> None:
-    """Assert that both sides agree, or, with an alteration, that they do not."""
-    rng = np.random.default_rng(20)
-    left, right = (np.asarray(s, np.float64) for s in equation.sides(rng, alteration))
+def check_sides(equation: Equation) -> None:
+    """Assert that both sides agree."""
+    left, right = (np.asarray(s, np.float64) for s in equation.sides(np.random.default_rng(20)))
     assert left.shape == right.shape, f"{equation.label}: {left.shape} against {right.shape}"
     assert left.size, f"{equation.label}: nothing to compare"
     assert np.isfinite(left).all()
     assert np.isfinite(right).all()
     gap = np.abs(left - right).max() / max(1.0, np.abs(left).max())
-    if alteration is None:
-        assert gap <= equation.tolerance, f"{equation.label}: sides differ by {gap:.3g}"
-    else:
-        margin = max(100 * equation.tolerance, 1e-3)
-        assert gap > margin, f"{equation.label}: {alteration} changes only {gap:.3g}"
+    assert gap <= equation.tolerance, f"{equation.label}: sides differ by {gap:.3g}"
 
 
 def test_every_displayed_equation_is_classified():
@@ -101,35 +96,14 @@ def test_most_equations_are_executed_from_the_page():
 
 @pytest.mark.parametrize("label", sorted(REGISTRY))
 def test_both_sides_agree(label):
-    check_sides(REGISTRY[label], None)
-
-
-@pytest.mark.parametrize(
-    "label, alteration", [(e.label, a) for e in REGISTRY.values() for a in e.alterations]
-)
-def test_an_altered_side_is_noticed(label, alteration):
-    check_sides(REGISTRY[label], alteration)
+    check_sides(REGISTRY[label])
 
 
 # The gate itself: it finds each kind of mistake.
 
-PAGE = {"page": [("a", "x = y"), ("b", "z"), ("c", "1")]}
-TABLE = {
-    "page": {
-        "a": {"kind": "tested"},
-        "b": {"kind": "definition"},
-        "c": {"kind": "executed"},
-    }
-}
-RUN = {"c"}
 
-
-def _equation(latex="x = y", sides=lambda rng, altered: (1.0, 2.0 if altered else 1.0)):
-    return Equation("a", latex, sides, ("altered",), 1e-6, "here")
-
-
-def test_a_sound_classification_has_no_problem():
-    assert equation_problems(PAGE, TABLE, {"a": _equation("x=\n y")}, RUN) == []
+def _equation(latex="x = y"):
+    return Equation("a", latex, lambda rng: (1.0, 1.0), 1e-6, "here")
 
 
 @pytest.mark.parametrize(
@@ -138,12 +112,9 @@ def test_a_sound_classification_has_no_problem():
         ([(None, "x")], {}, {}, {}, "no label"),
         ([("b", "z"), ("b", "z")], {"b": {"kind": "definition"}}, {}, {}, "stands twice"),
         ([("b", "z")], {}, {}, {}, "is none of"),
-        ([("b", "z")], {"b": {"kind": "obvious"}}, {}, {}, "is none of"),
         ([("a", "z")], {"a": {"kind": "tested"}}, {}, {}, "say otherwise"),
-        ([("a", "x = y")], {"a": {"kind": "definition"}}, {"a": _equation()}, {}, "say otherwise"),
         ([("a", "x = -y")], {"a": {"kind": "tested"}}, {"a": _equation()}, {}, "not what the test"),
         ([("c", "1")], {"c": {"kind": "executed"}}, {}, {}, "executions say otherwise"),
-        ([("b", "z")], {"b": {"kind": "definition"}}, {}, {"b"}, "executions say otherwise"),
         ([], {}, {}, {"c"}, "executed, but not displayed"),
         ([], {"b": {"kind": "definition"}}, {}, {}, "is not displayed"),
         ([], {}, {"a": _equation()}, {}, "tested, but not displayed"),
@@ -152,31 +123,6 @@ def test_a_sound_classification_has_no_problem():
 def test_a_wrong_classification_is_found(page, table, registry, executed, problem):
     found = equation_problems({"page": page}, {"page": table}, registry, executed)
     assert any(problem in line for line in found), found
-
-
-def test_wrong_sides_and_idle_alterations_are_found():
-    check_sides(_equation(), None)
-    check_sides(_equation(), "altered")
-    wrong = _equation(sides=lambda rng, altered: (1.0, 2.0))
-    with pytest.raises(AssertionError, match="sides differ"):
-        check_sides(wrong, None)
-    idle = _equation(sides=lambda rng, altered: (1.0, 1.0))
-    with pytest.raises(AssertionError, match="changes only"):
-        check_sides(idle, "altered")
-
-
-def test_a_label_is_registered_once():
-    label = next(iter(REGISTRY), None)
-    if label is None:
-        tested("only-here", latex="x")(_equation().sides)
-        label = "only-here"
-    try:
-        with pytest.raises(ValueError, match="second"):
-            tested(label, latex="x")
-    finally:
-        REGISTRY.pop("only-here", None)
-    with pytest.raises(ValueError, match="at least one"):
-        tested("never", latex="x", alterations=())
 
 
 def test_displayed_equations_are_found_in_every_form():
@@ -200,11 +146,6 @@ g = h
 $$i = j$$
 :::
 
-:::{math}
-:label: fourth
-k
-:::
-
 ```python
 s = "$$ no $$"
 ```
@@ -214,13 +155,5 @@ m &= n
 \end{align}
 """
     found = displayed_equations(text)
-    assert sorted(label or "" for label, _ in found) == [
-        "",
-        "",
-        "first",
-        "fourth",
-        "second",
-        "third",
-    ]
+    assert sorted(label or "" for label, _ in found) == ["", "", "first", "second", "third"]
     assert dict(found)["third"] == "g = h"
-    assert any(latex.startswith("\\begin{align}\nm") for _, latex in found)

@@ -1,20 +1,15 @@
 """The page of evidence has every test that a claim names, and nothing leads to a place made up."""
 
 import html
-import io
-import json
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
-from sphinx.application import Sphinx
 
-from tests.book.extensions import ROOT, evidence, ledger, toc
+from tests.book.extensions import ROOT, evidence, ledger
 
 ROWS = {each.name: ledger.load_ledger(ROOT / each.file) for each in ledger.LEDGERS}
 ENTRIES = [entry for rows in ROWS.values() for entry in rows if entry["test"]]
-WORKS = ledger.read_works(ROOT)
 TESTS = evidence.by_test(ENTRIES)
 
 
@@ -53,25 +48,6 @@ def test_every_evidence_link_of_a_ledger_leads_to_its_test(pages, name):
         assert links[0] in anchors
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_the_filters_have_every_claim_and_are_no_condition_for_reading(pages, name):
-    page = pages[name]
-    rows = json.loads(html.unescape(re.search(r'data-rows="([^"]+)"', page)[1]))
-    assert rows.keys() == {f"ledger-{entry['id'].lower()}" for entry in ROWS[name]}
-    assert rows.keys() <= ids(page)
-    parts = toc.part_of(ROOT)
-    for entry in ROWS[name]:
-        row = rows[f"ledger-{entry['id'].lower()}"]
-        assert row["verdict"] == entry["verdict"]
-        assert entry["scope"].partition(": ")[0] == row["scope"]
-        if "paper" in entry:
-            assert row["year"] == WORKS[entry["paper"]].year
-        else:
-            assert row["part"] == parts[entry["chapter"]]
-    assert "claims.js" in page
-    assert not re.search(r'class="[^"]*claim-card[^"]*"[^>]*\shidden', page)
-
-
 def test_every_test_is_shown_once_with_its_claims_and_its_source(pages):
     sections = pages["evidence"].split('<section id="evidence-')[1:]
     assert len(sections) == len(TESTS)
@@ -87,117 +63,6 @@ def test_every_test_is_shown_once_with_its_claims_and_its_source(pages):
     for name, rows in ROWS.items():
         anchors = {anchor.removeprefix("ledger-") for anchor in ids(pages[name])}
         assert {entry["id"].lower() for entry in rows} <= anchors
-
-
-# The functions and the directive, on a project of a few lines.
-
-SOURCE = '''\
-import pytest
-
-SIZES = [1, 2]
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.needs_models
-def test_wet(size):
-    """Rain is."""
-    assert size
-
-class TestSnow:
-    def test_cold(self):
-        assert True
-# the end
-'''
-
-CLAIMS = """\
-- {id: C01, note: [N0], section: structure, claim: It is wet., verdict: confirmed, reason: rain,
-   scope: code,
-   chapter: rain, cell: drop, test: "tests/test_rain.py::test_wet[2]"}
-- {id: C02, note: [N0], section: structure, claim: It is cold., verdict: confirmed, reason: snow,
-   scope: code,
-   chapter: rain, cell: drop, test: "tests/test_rain.py::TestSnow::test_cold"}
-- {id: C03, note: [N0], section: cost, claim: It stays wet., verdict: confirmed, reason: rain,
-   scope: code,
-   chapter: rain, cell: drop, test: "tests/test_rain.py::test_wet"}
-- {id: C04, note: [N0], section: cost, claim: Nothing yet., verdict: open, chapter: rain}
-"""
-
-CONF = """\
-extensions = ["myst_parser", "mha_book_claims", "mha_book_evidence"]
-html_theme_options = {}
-"""
-
-
-@pytest.fixture
-def project(tmp_path) -> Path:
-    for name, content in {
-        "tests/test_rain.py": SOURCE,
-        "book/claims.yml": CLAIMS,
-        "conf.py": CONF,
-        "index.md": "# Rain\n\n```{toctree}\nclaims\nevidence\n```\n",
-        "claims.md": "# Claims\n\n```{claims-ledger}\n```\n",
-        "evidence.md": "# Tests\n\n```{claims-evidence}\n```\n\n```{evidence-shared}\n```\n",
-    }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(content, encoding="utf8")
-    return tmp_path
-
-
-def build(project: Path, **options) -> tuple[str, list[str]]:
-    """Return the page of evidence as it is written, and the warnings that are about tests."""
-    warnings = io.StringIO()
-    app = Sphinx(
-        project, project, project / "out", project / "trees", "xml", status=io.StringIO(),
-        warning=warnings, confoverrides={"html_theme_options": options}, freshenv=True,
-    )  # fmt: skip
-    app.build()
-    lines = [
-        line for line in warnings.getvalue().splitlines() if re.search("evidence|the test", line)
-    ]
-    return (project / "out" / "evidence.xml").read_text(encoding="utf8"), lines
-
-
-def test_the_source_of_a_test_has_its_decorators_and_nothing_else(project):
-    wet = ledger.evidence_source(project, "tests/test_rain.py::test_wet[1]")
-    assert wet == SOURCE[SOURCE.index("@pytest") : SOURCE.index("\n\nclass")]
-    cold = ledger.evidence_source(project, "tests/test_rain.py::TestSnow::test_cold")
-    assert cold == "def test_cold(self):\n    assert True"
-    for none in ("tests/test_rain.py::test_dry", "tests/test_hail.py::test_wet"):
-        assert ledger.evidence_source(project, none) == ""
-
-
-def test_a_file_without_its_tests():
-    assert evidence.without_tests(SOURCE) == "import pytest\n\nSIZES = [1, 2]\n# the end\n"
-
-
-def test_a_page_of_tests(project):
-    page, warnings = build(project)
-    assert warnings == []
-    assert re.findall(r'<section ids="([^"]+)"', page)[1:] == [
-        "evidence-test_rain-test_wet",
-        "evidence-test_rain-TestSnow-test_cold",
-        "shared-tests-test-rain",
-    ]
-    assert "<title>C01, C03: test_wet</title>" in page
-    assert 'refuri="https' not in page
-
-
-@pytest.mark.parametrize(
-    "old, new, problems",
-    [
-        ("test_wet(size)", "test_damp(size)", {"C01, C03 does not exist", "undefined label"}),
-        ("test_rain.py::TestSnow::test_cold", "other/test_rain.py::test_wet", {"one anchor"}),
-    ],
-)
-def test_a_dead_link_is_a_warning(project, old, new, problems):
-    """And the book is built with warnings as errors."""
-    (project / "tests" / "other").mkdir()
-    (project / "tests" / "other" / "test_rain.py").write_text(SOURCE, encoding="utf8")
-    for file in (project / "tests" / "test_rain.py", project / "book" / "claims.yml"):
-        file.write_text(file.read_text(encoding="utf8").replace(old, new), encoding="utf8")
-    _, warnings = build(project)
-    for problem in problems:
-        assert any(problem in line for line in warnings), warnings
 
 
 # Addresses.

@@ -1,14 +1,13 @@
 """The explorer of heads: its directive, and the page in a browser, with mouse, keys and none."""
 
 import html
-import json
 import re
 
 import numpy as np
 import pytest
 
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor
-from tests.book.extensions import ROOT, explorer, status, toc
+from tests.book.extensions import ROOT, explorer
 
 DOCUMENT = explorer.load(ROOT)
 PAGE = "book/explorer.html"
@@ -40,25 +39,6 @@ def test_a_page_without_scripts_has_the_picture_and_its_numbers():
     assert text.count("<rect ") == 1 + (weights > 0.004).sum()
     assert text.count("<tr>") == 1 + len(weights)
     assert "SmolLM2, layer 13, head 8" in text
-
-
-def test_the_counts_of_the_front_page_are_those_of_the_book():
-    counts = status.front_counts(ROOT)
-    defined = sum(
-        line.lstrip().startswith(("def test_", "async def test_"))
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for line in path.read_text(encoding="utf8").splitlines()
-    )
-    cells = [
-        cell["cell_type"]
-        for page in toc.toc_pages(ROOT)
-        if (path := ROOT / f"{page}.ipynb").exists()
-        for cell in json.loads(path.read_text(encoding="utf8"))["cells"]
-    ]
-    # Lines of tests that are text inside others are no tests.
-    assert defined - 40 < counts["tests"] <= defined
-    assert counts["cells"] == cells.count("code")
-    assert 0 < counts["package"] < counts["executed"] < counts["displayed"]
 
 
 # In a browser.
@@ -117,7 +97,14 @@ def test_a_journey(tab, browser, address):
 
     page.select_option("[data-key=sentence]", "thirsty")
     page.locator(f"{CELL}[data-head='13.8']").click()
+    page.set_viewport_size(PHONE)
     page.check("[data-key=two]")
+    assert not page.evaluate(WIDER)
+    sizes = page.locator(f"{TOKEN}, {CELL}, #explorer .hx-chip").evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect()).map(r => Math.min(r.width, r.height))"
+    )
+    assert min(sizes) >= 24
+    page.set_viewport_size(DESKTOP)
     page.locator("#explorer .hx-which input").nth(1).check()
     page.locator(f"{CELL}[data-head='13.8']").click()
     page.locator("#explorer .hx-pane").nth(1).locator("select").nth(2).select_option("fresh")
@@ -132,38 +119,6 @@ def test_a_journey(tab, browser, address):
     other.page.wait_for_function(f"document.querySelector('{SAY}')?.textContent")
     assert other.page.locator(SAY).inner_text() == said
     other.context.close()
-
-
-@pytest_browser
-def test_on_a_phone_in_the_dark(browser, address):
-    visitor = Visitor(browser, address, PHONE, "dark")
-    page = opened(visitor)
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    assert not page.evaluate(WIDER)
-    page.check("[data-key=two]")
-    assert not page.evaluate(WIDER)
-    sizes = page.locator(f"{TOKEN}, #explorer .hx-chip").evaluate_all(
-        "all => all.map(e => e.getBoundingClientRect()).map(r => Math.min(r.width, r.height))"
-    )
-    assert min(sizes) >= 24
-    grid = page.locator("#explorer .hx-grid")
-    assert grid.get_attribute("aria-label") == "Heads of SmolLM2: heads across, layers down"
-    assert [grid.locator("[role=row]").count(), page.locator(CELL).count()] == [30, 270]
-    cells = page.locator(CELL).evaluate_all(
-        "all => all.map(e => e.getBoundingClientRect()).map(r => Math.min(r.width, r.height))"
-    )
-    assert min(cells) >= 24
-    page.locator(f"{CELL}[data-head='18.6']").focus()
-    page.keyboard.press("ArrowDown")
-    assert page.evaluate("document.activeElement.dataset.head") == "19.6"
-    page.locator(f"{CELL}[data-head='18.6']").click()
-    page.locator(TOKEN).nth(4).click()
-    assert "“met” looks at" in page.locator(SAY).inner_text()
-    cell = page.locator(f"{CELL}[data-head='0.0']")
-    ground = cell.evaluate("e => getComputedStyle(e).backgroundColor")  # color(srgb r g b)
-    assert max(float(x) for x in re.findall(r"\d*\.\d+", ground)) < 0.4
-    assert visitor.wrong == []
-    visitor.context.close()
 
 
 @pytest_browser
@@ -189,27 +144,6 @@ def test_it_opens_in_the_chapters_at_the_right_head(tab, page):
         tab.page.wait_for_url("**/explorer.html?*")
         tab.page.wait_for_function("document.querySelector('#explorer .hx-say')?.textContent")
         assert tab.page.locator(SAY).inner_text() == said
-
-
-@pytest_browser
-def test_the_front_page_moves_unless_a_reader_wants_rest(browser, address):
-    context = browser.new_context(viewport=DESKTOP, reduced_motion="no-preference")
-    page = context.new_page()
-    page.goto(address)
-    page.wait_for_url("**/book/index.html")
-    page.wait_for_function("document.querySelector('#explorer .hx-say')?.textContent")
-    first = page.locator(SAY).inner_text()
-    page.wait_for_function(f"document.querySelector('{SAY}').textContent !== {json.dumps(first)}")
-    assert page.locator(SAY).get_attribute("aria-live") == "off"
-    page.locator(".hx-play").click()
-    assert page.locator(".hx-play").inner_text() == "Play"
-    rest = page.locator(SAY).inner_text()
-    page.wait_for_timeout(2500)
-    assert page.locator(SAY).inner_text() == rest
-    context.close()
-    calm = Visitor(browser, address, DESKTOP)
-    assert opened(calm, "book/index.html").locator(".hx-play").inner_text() == "Play"
-    calm.context.close()
 
 
 @pytest_browser

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 
 from mha_book.plotting import PALETTE, attention_map, figure_data, use_book_style
 from tests.book.extensions import ROOT, figures, toc, tool
-from tests.test_plotting import BLINDNESS, contrast, lab
+from tests.test_plotting import contrast
 
 GROUND = "#121212"  # of the theme; the test in the browser looks at the page itself
 
@@ -75,13 +75,6 @@ def test_the_palette_stands_out_from_both_grounds():
     for light, twin in figures.DARK.items():
         assert contrast(rgb(light), (1, 1, 1)) >= 3, light
         assert contrast(rgb(twin), rgb(GROUND)) >= 3, twin
-
-
-@pytest.mark.parametrize("blindness", BLINDNESS)
-def test_the_dark_palette_can_be_told_apart_by_everyone(blindness):
-    colors = lab([rgb(color) for color in figures.DARK.values()], blindness)
-    distances = np.linalg.norm(colors[:, None] - colors[None], axis=-1)
-    assert distances[np.triu_indices(len(colors), 1)].min() > 10
 
 
 # --- the two kinds of files -----------------------------------------------------------------
@@ -147,24 +140,6 @@ def test_a_refresh_tells_pictures_from_other_outputs():
 
 
 # --- pages ----------------------------------------------------------------------------------
-
-
-def test_a_page_has_both_forms(drawn, tmp_path):
-    file = tmp_path / "stored.svg"
-    file.write_bytes(drawn["svg"])
-    body = '<img alt="A &lt; B" class="c" src="_images/a.svg" style="width: 100%;" />'
-    text = figures.themed(f'{body}<img src="b.png">', {"a.svg": file}, tmp_path / "_images")
-    width, height, label = figures.facts(drawn["svg"])
-    size = f'width="{width:.0f}" height="{height:.0f}"'
-    assert text == (
-        f'<span class="figure-scroll" style="--least: {width * 9 / label:.0f}px">'
-        f'<img class="c only-light" {size} alt="A &lt; B" src="_images/a.svg" />'
-        f'<img class="c only-dark" loading="lazy" {size} alt="A &lt; B" src="_images/a-dark.svg" />'
-        f'</span>{figures.WHOLE}<img src="b.png">'
-    )
-    assert width * 9 / label > figures.PHONE, "there it scrolls"
-    made = (tmp_path / "_images" / "a-dark.svg").read_text(encoding="utf8")
-    assert made == figures.dark_svg(drawn["svg"].decode())
 
 
 def test_every_figure_of_the_book_has_both_forms(built_book):

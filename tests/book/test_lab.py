@@ -1,23 +1,13 @@
 """The small laboratories: their tables, their places, and in the browser the package's numbers."""
 
-import itertools
 import json
 import math
 import re
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from benchmarks.harness.published import CHIPS
-from mha_book.attention.online_softmax import finalize, init, update
-from mha_book.attention.reference import attention_weights, scaled_dot_product_attention
-from mha_book.costs import attention_size, forward_matmul_flops, kv_cache_bytes
-from mha_book.heads import split_heads
-from mha_book.rope import rotary_angles, rotate
-from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
-from mha_book.sharding.ring import ring_schedule
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
 from tests.book.extensions import ROOT, lab, toc
 
@@ -31,11 +21,6 @@ PLACES = {
 }
 STATIC = ROOT / "book" / "_static"
 DATA = {name: one.data(ROOT) for name, one in lab.LABS.items()}
-LLAMA = next(
-    m
-    for m in json.loads((ROOT / "book/data/models.json").read_text())["models"]
-    if m["name"] == "Llama 3 8B"
-)
 
 
 def rows_of(name: str) -> tuple[tuple[str, ...], ...]:
@@ -185,6 +170,8 @@ SAID = """async id => {
 }"""
 NUMBERS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')]
   .map(e => [e.dataset.number, Number(e.dataset.exact)]))"""
+BLOCKS = """box => [...box.querySelectorAll('tr[data-block]')].map(row =>
+  [...row.querySelectorAll('td')].map(cell => Number(cell.dataset.exact)))"""
 
 
 class Bench:
@@ -198,238 +185,106 @@ class Bench:
         self.box = self.page.locator(f"#lab-{name}.lab-ready")
         self.box.wait_for()
 
-    def control(self, name: str):
-        return self.page.locator(f"#lab-{self.name}-{name}")
-
-    def put(self, **settings) -> dict[str, float]:
+    def put(self, **settings):
         """Set controls, and return all numbers."""
         for name, value in settings.items():
             self.page.evaluate(SET, [f"lab-{self.name}-{name}", value])
-            self.drawn()  # some controls set the range of others
+            self.page.evaluate(DRAWN)  # some controls set the range of others
         return self.box.evaluate(NUMBERS)
-
-    def drawn(self) -> None:
-        self.page.evaluate(DRAWN)
 
     @property
     def says(self) -> str:
-        self.drawn()
+        self.page.evaluate(DRAWN)
         return self.box.locator(".lab-says").inner_text()
 
 
-@pytest.fixture
-def bench(browser, address, request):
-    one = Bench(browser, address, request.param)
-    yield one
-    assert (one.tab.wrong, one.tab.outside) == ([], [])
-    one.tab.context.close()
+def shown_temperature(one, size, *wanted):
+    seen, right = one.put(size=math.log2(float(size))), DATA["temperature"]["right"]
+    weights = [seen[f"weight-{k}"] for k in range(8)]
+    shown = (max(weights), seen["entropy"], weights[right], seen[f"slope-{right}"])
+    np.testing.assert_allclose(shown, [float(x) for x in wanted], atol=2e-5)
 
 
-def on_bench(name: str):
-    return pytest.mark.parametrize("bench", [name], indirect=True)
+def shown_reshape(one, t, n, h, in_place, held):
+    seen = one.put(positions=t, heads=n, width=h, way="wrong")
+    assert f"{seen['in-place']:.0f} of {int(t) * int(n) * int(h)}" == in_place
 
 
+def shown_rope(one, pair, speed, *products):
+    for (i, j, on), product in zip(((5, 3, 0), (5, 3, 40), (45, 3, 0)), products, strict=True):
+        seen = one.put(query=i, key=j, on=on, pair=pair)
+        assert seen["score"] == pytest.approx(float(product), abs=6e-4)
+
+
+def shown_online(one, block, *wanted):
+    one.put(read=int(block))
+    found = one.box.evaluate(BLOCKS)[int(block) - 1]
+    np.testing.assert_allclose(found, [float(x) for x in wanted], atol=6e-4)
+
+
+def shown_step(one, heads, batch, length, *wanted):
+    powers = {"batch": math.log2(int(batch)), "length": math.log2(int(length))}
+    seen = one.put(heads=heads, bits="16", **powers)
+    reading = seen["total-weights"]
+    shown = (reading - seen["caches"], seen["caches"], seen["total-layers"])
+    np.testing.assert_allclose([1e3 * x for x in shown], [float(x) for x in wanted], atol=0.06)
+    assert ("waits for memory" in one.says) == (reading >= seen["total-layers"])
+
+
+def shown_ring(one, name, each, pairs, waiting, ratio):
+    if int(each) == DATA["ring"]["each"]:
+        seen = one.put(placement=name)
+        assert ", ".join(f"{seen[f'all-{d}']:.0f}" for d in range(4)) == pairs
+        assert seen["ratio"] == pytest.approx(float(ratio), abs=6e-4)
+        assert one.says.endswith("nobody waits.") == (ratio == "1.000")
+
+
+SHOWN = {
+    "temperature": shown_temperature,
+    "wrong-reshape": shown_reshape,
+    "rope": shown_rope,
+    "online-softmax": shown_online,
+    "decoding-step": shown_step,
+    "ring": shown_ring,
+}
 in_browser = pytest.mark.needs_browser
 
 
 @in_browser
-@on_bench("temperature")
-def test_temperature_has_the_weights_of_the_package(bench):
-    keys = jnp.asarray(DATA["temperature"]["scores"])[:, None]
-    for octave, answer in ((0, 6), (1.5, 2)):
-        seen = bench.put(size=octave, answer=str(answer))
-        size = 2.0**octave
-        assert seen["size"] == pytest.approx(size)
-
-        def weights(keys, size=size):
-            return attention_weights(jnp.array([[size]]), keys, scale=1.0)[0]
-
-        slopes = jax.grad(lambda keys, a=answer: weights(keys)[a])(keys)[:, 0] / size
-        np.testing.assert_allclose(
-            [seen[f"weight-{k}"] for k in range(8)], weights(keys), atol=2e-6
-        )
-        np.testing.assert_allclose([seen[f"slope-{k}"] for k in range(8)], slopes, atol=2e-6)
-        shares = np.asarray(weights(keys), float)
-        entropy = -(shares * np.log(np.maximum(shares, 1e-300))).sum() / math.log(8)
-        assert seen["entropy"] == pytest.approx(entropy, abs=2e-5)
-        shown = bench.box.locator("[data-number=entropy]").inner_text()
-        assert float(shown) == pytest.approx(entropy, abs=6e-4)
+@pytest.mark.parametrize("name", PLACES)
+def test_the_browser_computes_the_rows_of_the_table(browser, address, name):
+    """The table is the package's, and held above; without scripts it is there alone."""
+    one = Bench(browser, address, name)
+    for row in rows_of(name):
+        SHOWN[name](one, *row)
+    assert (one.tab.wrong, one.tab.outside) == ([], [])
+    one.tab.context.close()
+    context = browser.new_context(viewport=PHONE, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{address}book/{PLACES[name]}.html")
+    box = page.locator(f"#lab-{name}")
+    assert not box.locator(".lab-live").is_visible()
+    text = box.locator(".lab-static").inner_text()
+    assert all(cell in text for row in rows_of(name) for cell in row)
+    context.close()
 
 
 @in_browser
-@on_bench("wrong-reshape")
-def test_the_reshape_moves_entries_as_arrays_do(bench):
-    entries = """box => [...box.querySelectorAll('.lab-heads table')].map(table =>
-      [...table.rows].map(row => [...row.cells].map(cell => Number(cell.textContent))))"""
-    for t, n, h in ((4, 3, 2), (5, 2, 3)):
-        z = np.array([[10 * i + f for f in range(n * h)] for i in range(t)])
-        right, wrong = np.asarray(split_heads(jnp.asarray(z), n)), z.reshape(n, t, h)
-        for way, expected in (("wrong", wrong), ("right", right)):
-            bench.put(positions=t, heads=n, width=h, way=way)
-            assert bench.box.evaluate(entries) == expected.tolist()
-            in_place = bench.box.locator("[data-number=in-place]").inner_text()
-            assert in_place == f"{(expected == right).sum()} of {z.size}"
-
-
-@in_browser
-@on_bench("rope")
-def test_rope_turns_as_the_package_does(bench):
-    data = DATA["rope"]
-    angles = rotary_angles(jnp.arange(127), data["head_dim"], data["theta"])
-    for i, j, on, pair in ((9, 3, 40, 3), (2, 50, 7, 20)):
-        seen = bench.put(query=i, key=j, on=on, pair=pair)
-        q, k = (
-            rotate(jnp.asarray(data[name])[None], angles[at : at + 1, pair : pair + 1])
-            for name, at in (("query", i + on), ("key", j + on))
-        )
-        assert seen["score"] == pytest.approx(float((q * k).sum()), abs=5e-5)
-        assert seen["query-angle"] == pytest.approx(float(angles[i + on, pair]), rel=1e-6)
-        assert seen["key-angle"] == pytest.approx(float(angles[j + on, pair]), rel=1e-6)
-        assert seen["distance"] == i - j
-        places = bench.box.locator("[data-number=places]").inner_text()
-        assert places == f"{i + on} and {j + on}"
-        assert seen["wavelength"] == pytest.approx(2 * math.pi / float(angles[1, pair]), rel=1e-6)
-
-
-@in_browser
-@on_bench("online-softmax")
-def test_the_sums_are_those_of_the_package(bench):
-    data = DATA["online-softmax"]
-    cells = """box => [...box.querySelectorAll('tr[data-block]')].map(row =>
-      [...row.querySelectorAll('td')].map(cell => cell.dataset.exact))"""
-    for order, width, hidden in (("rising", 3, 0), ("falling", 1, 2)):
-        by = {"given": range(8), "rising": np.argsort(data["scores"], kind="stable"),
-              "falling": np.argsort(-np.array(data["scores"]), kind="stable")}[order]  # fmt: skip
-        scores = jnp.asarray(data["scores"])[jnp.asarray(by)][None]
-        values = jnp.asarray(data["values"], float)[jnp.asarray(by)][:, None]
-        scores = scores.at[0, :hidden].set(-jnp.inf)
-        bench.put(order=order, width=width, hidden=hidden, wrong=False)
-        blocks = -(-8 // width)
-        seen = bench.put(read=blocks)
-        rows = [
-            [float(x.replace("Infinity", "inf")) for x in row] for row in bench.box.evaluate(cells)
-        ]
-        known, expected = init((1, 1), jnp.float32), []
-        for start in range(0, 8, width):
-            block = slice(start, start + width)
-            later = update(known, scores[:, block], values[block])
-            shift = jnp.where(jnp.isneginf(later.maximum), jnp.float32(0), later.maximum)
-            numbers = (
-                later.maximum,
-                jnp.exp(known.maximum - shift),
-                *later[1:],
-                finalize(later)[0],
-            )
-            expected.append([np.asarray(x).item() for x in numbers])
-            known = later
-        np.testing.assert_allclose(rows, expected, rtol=2e-6, atol=1e-6)
-        visible = scores[0, hidden:]
-        whole = scaled_dot_product_attention(
-            jnp.ones((1, 1)), visible[:, None], values[hidden:], scale=1.0
-        )
-        assert seen["whole"] == pytest.approx(float(whole[0, 0]), abs=2e-6)
-        assert bench.says.endswith("as at once.")
-    bench.put(order="given", width=2, hidden=0, wrong=True)
-    assert "wrong" in bench.says
-    bench.put(order="falling")
-    assert "right in spite of the mistake" in bench.says
-
-
-@in_browser
-@on_bench("decoding-step")
-def test_the_step_costs_what_the_package_counts(bench):
-    chips = {chip.name: chip for chip in CHIPS.values()}
-    m = LLAMA
-    cases = (("H100", 8, 5, 13, 16), ("B200", 1, 10, 17, 8))
-    for name, k, log_batch, log_length, bits in cases:
-        seen = bench.put(
-            chip=name, heads=str(k), batch=log_batch, length=log_length, bits=str(bits)
-        )
-        batch, length, chip = 2**log_batch, 2**log_length, chips[name]
-        size = attention_size(m["d_model"], m["num_heads"], k, m["head_dim"])
-        hidden = 3 * m["d_model"] * m["hidden_dim"]
-        weights = m["num_layers"] * (size.weight_count + hidden) + 128_256 * m["d_model"]
-        caches = m["num_layers"] * kv_cache_bytes(
-            size, position_count=batch * length, bytes_per_element=bits // 8
-        )
-        pairs = m["num_layers"] * forward_matmul_flops(size, pair_count=batch * length)
-        reading = (2 * weights + caches) / chip.bytes_per_s
-        doing = (2 * batch * weights + pairs) / chip.flops_per_s
-        assert seen["total-weights"] == pytest.approx(reading, rel=1e-12)
-        assert seen["total-layers"] == pytest.approx(doing, rel=1e-12)
-        assert seen["caches"] == pytest.approx(caches / chip.bytes_per_s, rel=1e-12)
-        assert seen["step"] == max(seen["total-weights"], seen["total-layers"])
-        assert seen["rate"] == pytest.approx(batch / max(reading, doing), rel=1e-12)
-        assert seen["memory"] == pytest.approx(2 * weights + caches, rel=1e-12)
-        assert ("do not fit" in bench.says) == (2 * weights + caches > chip.memory)
-        assert ("waits for memory" in bench.says) == (reading >= doing)
-    bench.put(chip="H100", heads="8", batch=9, length=7, bits="16")
-    assert "waits for operations" in bench.says
-
-
-@in_browser
-@on_bench("ring")
-def test_the_ring_turns_as_the_package_does(bench):
-    filled = """box => [...box.querySelectorAll('.lab-square .lab-now[d]')].map(path =>
-      [...path.getAttribute('d').matchAll(/M(\\d+) (\\d+)h1/g)].map(m => [+m[2], +m[1]]))"""
-    steps = ((3, 2), (8, 5))
-    for (devices, step), name, causal in itertools.product(steps, PLACEMENTS, (True, False)):
-        seen = bench.put(devices=devices, placement=name, step=step, causal=causal)
-        ring = make_placement(name, 8 * devices, devices)
-        upper = 0 if causal else None
-        work = balance(ring, upper=upper)
-        assert [seen[f"pairs-{d}"] for d in range(devices)] == work.pairs[step].tolist()
-        assert [seen[f"all-{d}"] for d in range(devices)] == work.by_device.tolist()
-        assert seen["ratio"] == pytest.approx(work.step_ratio, rel=1e-12)
-        assert seen["used"] == pytest.approx(1 / work.step_ratio, rel=1e-12)
-        assert seen["working"] == (work.pairs[step] > 0).sum()
-        shift = ring_schedule(ring, upper=upper)[step].shift
-        sources = [(d - shift) % devices for d in range(devices)]
-        assert [seen[f"keys-{d}"] for d in range(devices)] == sources
-        for d, cells in enumerate(bench.box.evaluate(filled)):
-            queries, keys = ring.positions[d], ring.positions[sources[d]]
-            pairs = {(int(i), int(j)) for i in queries for j in keys if not causal or j <= i}
-            assert {tuple(cell) for cell in cells} == pairs
-        assert bench.says.endswith("nobody waits.") == (work.step_ratio == 1)
-    assert "Devices" not in bench.says
-    bench.put(devices=4, placement="contiguous", step=2, causal=True)
-    assert "Devices 0 and 1 wait" in bench.says
-    bench.page.get_by_role("button", name="Next step").click()
-    assert bench.says.startswith("Step 3 (of 0 to 3): device 0 has the keys of device 1. Devices")
-    assert bench.page.get_by_role("button", name="Next step").is_disabled()
-
-
-@in_browser
-@on_bench("temperature")
-def test_a_slider_has_a_label_keys_and_a_voice(bench):
-    slider = bench.page.get_by_label("Size of scores")
-    slider.focus()
-    before = slider.evaluate("e => e.value")
-    bench.page.keyboard.press("ArrowRight")
-    bench.drawn()
-    assert float(slider.evaluate("e => e.value")) > float(before)
-    assert (
-        slider.get_attribute("aria-valuetext") == bench.box.locator("output").inner_text() == "1.04"
-    )
-    bench.page.wait_for_function("document.querySelector('.lab [role=status]').textContent")
-    assert bench.says.startswith("At size 1.04")
-    said = bench.page.evaluate(SAID, "lab-temperature-size")
-    assert said == [bench.says], "while the slider moves nothing is said"
-    ids = bench.page.evaluate("""[...document.querySelectorAll('.lab :is(input, select)')]
-      .filter(e => !e.labels.length).map(e => e.id)""")
-    assert ids == []
-
-
-@in_browser
-@pytest.mark.parametrize("name", ["ring", "temperature"])
-def test_it_serves_everyone_and_fits_a_phone(browser, address, name):
-    one = Bench(browser, address, name, PHONE, scheme="dark")
+def test_it_serves_everyone_and_fits_a_phone(browser, address):
+    one = Bench(browser, address, "temperature", PHONE, scheme="dark")
     assert one.page.evaluate(WIDER) == []
-    slim = one.page.evaluate(
-        """[...document.querySelectorAll('.lab-live :is(input[type=range], select, button)')]
-        .filter(e => e.getBoundingClientRect().height < 24).map(e => e.outerHTML)"""
-    )
-    assert slim == [], "too small for a finger"
+    slider = one.page.get_by_label("Size of scores")
+    slider.focus()
+    one.page.keyboard.press("ArrowRight")
+    assert one.says.startswith("At size 1.04")
+    assert slider.get_attribute("aria-valuetext") == one.box.locator("output").inner_text()
+    one.page.wait_for_function("document.querySelector('.lab [role=status]').textContent")
+    said = one.page.evaluate(SAID, "lab-temperature-size")
+    assert said == [one.says], "while the slider moves nothing is said"
+    poor = one.page.evaluate("""[...document.querySelectorAll('.lab-live :is(input, select)')]
+      .filter(e => !e.labels.length || e.type === 'range' && e.getBoundingClientRect().height < 24)
+      .map(e => e.id)""")
+    assert poor == [], "without a label, or too small for a finger"
     one.page.emulate_media(media="print")
     assert not one.box.locator(".lab-live").is_visible()
     assert one.box.locator(".lab-static table").is_visible()
@@ -438,17 +293,3 @@ def test_it_serves_everyone_and_fits_a_phone(browser, address, name):
     found = [axe_findings(one.tab, theme, ".lab") for theme in ("dark", "light")]
     assert found == [[], []]  # last, since axe asks for style sheets that are not there
     one.tab.context.close()
-
-
-@in_browser
-def test_without_scripts_the_tables_stand_there(browser, address):
-    context = browser.new_context(viewport=PHONE, java_script_enabled=False)
-    page = context.new_page()
-    for name, at in PLACES.items():
-        page.goto(f"{address}book/{at}.html")
-        box = page.locator(f"#lab-{name}")
-        assert box.locator(".lab-static table").is_visible()
-        assert not box.locator(".lab-live").is_visible()
-        text = box.locator(".lab-static").inner_text()
-        assert all(cell in text for row in rows_of(name) for cell in row)
-    context.close()

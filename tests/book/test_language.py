@@ -93,7 +93,3 @@ def test_a_page_has_one_spelling(page):
 @pytest.mark.parametrize("name", ["claims", "papers"])
 def test_a_ledger_has_one_spelling(name):
     assert british((ROOT / "book" / f"{name}.yml").read_text(encoding="utf8")) == []
-
-
-def test_british_words_are_found():
-    assert british("A grey colour, recognised as gray") == ["colour", "grey", "recognised"]

@@ -19,8 +19,6 @@ import pytest
 from tests.book import gates
 
 CHAPTERS = gates.chapters()
-MUTATED = Path("src", "mha_book", "attention", "operands.py")
-CONSTANT = ("1.0 / math.sqrt(", "1.1 / math.sqrt(")
 GATE = "tests/book/test_notebooks.py"
 DIGIT = re.compile(r"\d|True|False")
 
@@ -93,18 +91,6 @@ def alter_output(notebook: nbformat.NotebookNode) -> None:
 
 
 @pytest.mark.slow
-def test_unaltered_copy_passes(
-    tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]
-) -> None:
-    chapter, notebook = shortest
-    path = copy_of_the_book(tmp_path, chapter, notebook)
-    result = run_pytest(tmp_path, path, GATE, "-k", "Cell or execution_problems")
-    assert result.returncode == 0, result.stdout
-    cells = sum(cell.cell_type == "code" for cell in notebook.cells)
-    assert f"{cells + 1} passed" in result.stdout
-
-
-@pytest.mark.slow
 def test_altered_output_fails(tmp_path: Path, shortest: tuple[Path, nbformat.NotebookNode]) -> None:
     chapter, notebook = shortest
     altered = copy.deepcopy(notebook)
@@ -126,13 +112,6 @@ def trial_notebook() -> nbformat.NotebookNode:
         cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]
         notebook.cells.append(cell)
     return notebook
-
-
-ALL_GATES = (gates.execution_problems, gates.id_problems, gates.exercise_problems)
-
-
-def test_gates_pass_a_sound_notebook() -> None:
-    assert [gate(trial_notebook()) for gate in ALL_GATES] == [[], [], []]
 
 
 def _set(place: int, **values: object) -> Callable[[list[nbformat.NotebookNode]], None]:
@@ -169,36 +148,6 @@ def test_gates_catch(
     mutation: Callable[[list[nbformat.NotebookNode]], object],
 ) -> None:
     notebook = trial_notebook()
+    assert gate(notebook) == []
     mutation(notebook.cells)
     assert gate(notebook)
-
-
-def break_the_package(root: Path) -> None:
-    """Alter the factor of the scores in the reference implementation."""
-    path = root / MUTATED
-    source = path.read_text(encoding="utf-8")
-    assert source.count(CONSTANT[0]) == 1
-    path.write_text(source.replace(*CONSTANT), encoding="utf-8")
-
-
-def failed_test(result: subprocess.CompletedProcess[str]) -> str:
-    """The first test that a run reports as failed."""
-    assert result.returncode == 1, result.stdout
-    found = re.search(r"^FAILED (\S+::(?:Cell \d+|[^\s]+))", result.stdout, flags=re.MULTILINE)
-    assert found is not None, result.stdout
-    return found[1]
-
-
-@pytest.mark.slow
-@pytest.mark.needs_models
-def test_altered_constant_fails_a_chapter(tmp_path: Path) -> None:
-    chapter = gates.ROOT / "book" / "scaled-attention.ipynb"
-    notebook = gates.load(chapter)
-    path = copy_of_the_book(tmp_path / "altered", chapter, notebook)
-    break_the_package(tmp_path / "altered")
-    failed = failed_test(run_pytest(tmp_path / "altered", path))
-    # The control: the same cells pass with the package as it is.
-    short = cut(notebook, int(failed.rpartition(" ")[2]) + 1)
-    path = copy_of_the_book(tmp_path / "control", chapter, short)
-    control = run_pytest(tmp_path / "control", path)
-    assert control.returncode == 0, control.stdout

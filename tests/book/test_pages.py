@@ -70,18 +70,6 @@ def test_what_is_folded_or_hidden_is_not_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line, boolean",
-    [
-        ("equal: True", True), ("True", True), ("[True, False]", True), ("a = False.", True),
-        ("max difference 0.000", False), ("Trueblood", False), ("True means: attend", False),
-        ("share of True: 0.25", False), ("", False),
-    ],
-)  # fmt: skip
-def test_a_boolean_line_ends_in_a_truth_value(line, boolean):
-    assert pages.is_boolean(line) is boolean
-
-
-@pytest.mark.parametrize(
     "text, words",
     [
         ("One two three.", 3),

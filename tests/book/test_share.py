@@ -39,19 +39,6 @@ def test_the_sections_of_a_changelog():
     assert len(share.releases(changes)) == changes.count("\n## ")
 
 
-def test_the_date_of_a_version_is_that_of_its_release(tmp_path):
-    (tmp_path / "CITATION.cff").write_text(
-        "title: Rain\nversion: 1.1\nauthors:\n- name: Anna\n- {given-names: B., family-names: Cee}"
-    )
-    (tmp_path / "CHANGELOG.md").write_text(CHANGES)
-    assert share.read_book(tmp_path) == share.Book("Rain", ("Anna", "B. Cee"), "1.1", "2025-01-02")
-    with (tmp_path / "CITATION.cff").open("a") as file:
-        file.write("\ndate-released: 2025-03-04")
-    assert share.read_book(tmp_path).date == "2025-03-04"
-    (tmp_path / "CITATION.cff").write_text("title: Rain\nversion: 2.0\nauthors: [{name: Anna}]")
-    assert share.read_book(tmp_path).date == ""
-
-
 @pytest.mark.parametrize("title", ["Wet & {cold}", "Which way?"])
 @pytest.mark.parametrize("url", ["", "https://a.example/book/rain.html"])
 def test_the_entry_is_read_by_a_reader_of_bibtex(title, url):
@@ -62,15 +49,6 @@ def test_the_entry_is_read_by_a_reader_of_bibtex(title, url):
     assert (fields["booktitle"], fields["year"]) == ("{Rain & wind}", "2026")
     assert fields.get("url", "") == url
     assert len(entry[1].persons["author"]) == 2
-
-
-def test_a_citation_in_words():
-    assert share.citation(BOOK, "Which way?", "https://a.example/?a&b") == (
-        "Anna, Ben: “Which way?” In <cite>Rain &amp; wind</cite>, version 1.2, 2026. "
-        '<a href="https://a.example/?a&amp;b">https://a.example/?a&amp;b</a>'
-    )
-    early = share.Book("Rain", ("Anna",), "0.1")
-    assert share.citation(early, "Wet", "").endswith("version 0.1, not yet released.")
 
 
 def test_the_feed_is_read_by_a_reader_of_xml():

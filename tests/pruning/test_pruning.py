@@ -128,7 +128,7 @@ def test_importances_of_a_known_loss():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size"), [("float16", 300), ("float32", 3e30), ("float32", 1e-30)]
+    ("dtype", "size"), [("float16", 300), ("float32", 8e37), ("float32", 1e-30)]
 )
 def test_layers_are_normalized_whatever_their_size(dtype, size):
     scores = jnp.array([[3.0 * size, -4.0 * size], [0.0, 0.0]], dtype)

@@ -16,6 +16,8 @@ from mha_book.sharding import (
 from mha_book.sharding.mesh import kv_copies
 
 MESH = AbstractMesh((2, 4, 8), ("batch", "heads", "ring"))
+
+
 def test_how_many_devices_need_a_key_head() -> None:
     assert [kv_copies(8, k, 4, "heads") for k in (8, 4, 2, 1)] == [1, 1, 2, 4]
 

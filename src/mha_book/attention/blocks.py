@@ -30,15 +30,10 @@ _Array = Array | np.ndarray  # of NumPy where it is known while a call is traced
 
 
 class KeyRanges(NamedTuple):
-    """The keys of each query: ``start <= j < stop``; both are 0 where it sees none.
+    """The keys of each query: ``start <= j < stop``; both are 0 where it sees none."""
 
-    Args:
-        start: ``(*batch, T)``, the first key.
-        stop: ``(*batch, T)``, one more than the last.
-    """
-
-    start: Int[_Array, "*batch T"]
-    stop: Int[_Array, "*batch T"]
+    start: Int[_Array, "*batch T"]  # (*batch, T), the first key
+    stop: Int[_Array, "*batch T"]  # (*batch, T), one more than the last
 
 
 def key_ranges(
@@ -46,11 +41,7 @@ def key_ranges(
 ) -> KeyRanges:
     """Return the interval of keys that each query may see; the mask's array is not looked at.
 
-    Args:
-        mask: a structured mask, checked by :func:`~mha_book.masks.as_mask`, or None.
-        batch: the batch axes of the operands.
-        query_length: ``T``.
-        key_length: ``S``.
+    ``mask`` is what :func:`~mha_book.masks.as_mask` gave, ``batch`` the batch axes of the operands.
     """
     mask = Mask() if mask is None else mask
     arrays = mask.lower, mask.upper, mask.key_lengths, mask.query_lengths
@@ -77,12 +68,7 @@ def key_ranges(
 
 
 def attended_keys(rows: KeyRanges, key_length: int) -> Bool[_Array, "*batch S"]:
-    """Return which keys some query sees.
-
-    Args:
-        rows: what :func:`key_ranges` gave: intervals whose ends grow with the row.
-        key_length: ``S``.
-    """
+    """Return which keys some query sees; the ends of the intervals grow with the row."""
     xp = _library(rows)
     sees = rows.start < rows.stop
     first = xp.min(xp.where(sees, rows.start, key_length), axis=-1, keepdims=True)
@@ -108,9 +94,7 @@ FEWEST = 128  # rows of a block, however many heads share a step
 def zero_outside(rows: KeyRanges, operands: Operands) -> tuple[Array, Array, Array]:
     """Empty what nothing attends to, as :func:`~mha_book.masks.zero_unattended` does.
 
-    Args:
-        rows: the keys of each query, ``(*batch, T)``.
-        operands: the call; unless its mask has an array or segments, no array of pairs is made.
+    Unless the mask has an array or segments, no array of pairs is made.
     """
     query, key, value, mask, *_ = operands
     if mask is None:
@@ -129,17 +113,11 @@ def zero_outside(rows: KeyRanges, operands: Operands) -> tuple[Array, Array, Arr
 
 
 class BlockSizes(NamedTuple):
-    """How the operands are cut.
+    """How the operands are cut."""
 
-    Args:
-        queries: positions of a block of queries.
-        keys: positions of a block of keys.
-        heads: key/value heads worked on together, a divisor of ``K``.
-    """
-
-    queries: int
-    keys: int
-    heads: int
+    queries: int  # positions of a block of queries
+    keys: int  # positions of a block of keys
+    heads: int  # key/value heads worked on together, a divisor of K
 
 
 def block_sizes(
@@ -155,25 +133,12 @@ def block_sizes(
 ) -> BlockSizes:
     """Return sizes of blocks that pad little and whose scores stay in fast memory.
 
-    Where all queries see the same keys a block has more rows. Where the keys move with the query,
-    as under a causal mask, the scores that a block computes in vain grow with its rows. A core of a
-    CPU takes a few heads after the others. An accelerator takes the whole batch and all heads at
-    once, since its units would stand idle, and blocks of queries of one size, since more rows are
-    no faster there once all heads share a step.
-
-    Args:
-        batch: ``B``.
-        query_length: ``T``.
-        key_length: ``S``.
-        num_kv_heads: ``K``.
-        group: ``G``, query heads to each of them.
-        position_dependent: whether the keys that a query may see depend on its position.
-        in_chunks: whether to take a few heads after the others, which is faster on one CPU; where
-            heads may lie on several devices, all of them have to be taken at once.
-        platform: "cpu", or an accelerator, "gpu" or "tpu", where ``in_chunks`` has no effect.
-
-    Returns:
-        The sizes.
+    Where all queries see the same keys a block has more rows. Where the keys move with the query
+    (``position_dependent``), as under a causal mask, the scores that a block computes in vain grow
+    with its rows. A core of a CPU takes a few heads after the others (``in_chunks``); where heads
+    may lie on several devices, all of them have to be taken at once. An accelerator takes the whole
+    batch and all heads at once, since its units would stand idle, and blocks of queries of one
+    size, since more rows are no faster there once all heads share a step.
 
     Example:
         >>> block_sizes(1, 2048, 2048, 8, 1, position_dependent=True)
@@ -198,12 +163,7 @@ def block_sizes(
 
 
 def split_queries(rows: Array, sizes: BlockSizes) -> Array:
-    """Cut ``(B, K, G, T, H)`` into blocks ``(X, P, B, c, r, H)``, padded with zeros.
-
-    Args:
-        rows: queries, or what else has a row for each query.
-        sizes: how to cut.
-    """
+    """Cut rows of queries, ``(B, K, G, T, H)``, into blocks ``(X, P, B, c, r, H)``."""
     batch, num_kv_heads, group, length, width = rows.shape
     count = -(-length // sizes.queries)
     rows = jnp.pad(rows, [(0, 0)] * 3 + [(0, count * sizes.queries - length), (0, 0)])
@@ -242,15 +202,10 @@ def _even(length: int, target: int) -> int:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class BlockKinds:
-    """Which kinds of block of keys there may be, as far as it is known while a call is traced.
+    """Which kinds of block of keys there may be, as far as it is known while a call is traced."""
 
-    Args:
-        whole: blocks that some block of queries sees whole.
-        edge: blocks of which it sees a part.
-    """
-
-    whole: bool = True
-    edge: bool = True
+    whole: bool = True  # blocks that some block of queries sees whole
+    edge: bool = True  # blocks of which it sees a part
 
 
 class BlockMask(NamedTuple):
@@ -287,13 +242,8 @@ def split_mask(
 ) -> BlockMask:
     """Cut what hides keys as :func:`split_queries` and :func:`split_keys` cut the operands.
 
-    Args:
-        rows: the keys of each query, ``(B, T)``; ``B`` may be 1.
-        array: the array of the mask, ``(B, N, T, S)``, each axis whole or 1; or None.
-        num_kv_heads: ``K``.
-        key_length: ``S``.
-        sizes: how to cut.
-        segments: of the queries ``(B, T)`` and of the keys ``(B, S)``, or None.
+    The ranges are ``(B, T)``, the array ``(B, N, T, S)``, each axis whole or 1, and the segments
+    ``(B, T)`` and ``(B, S)``.
     """
     if segments is not None:
         rows = _within_segments(rows, segments)
@@ -364,14 +314,10 @@ def _split_array(
 def loop_over_keys(
     mask: BlockMask, p: Array, step: Callable[[Array, State, bool], State], state: State
 ) -> State:
-    """Take one step for each block of keys that a block of queries needs.
+    """Take one step for each block of keys that block ``p`` of the queries needs.
 
-    Args:
-        mask: the mask by blocks.
-        p: the number of the block of queries.
-        step: ``(u, state, masked)`` to the next state: the number of the block of keys, and
-            whether some pair in it may be hidden.
-        state: the state before the first step.
+    ``step`` goes from the number of the block of keys, the state and whether some pair in the block
+    may be hidden to the next state.
     """
     first, whole_first, whole_last, last = mask.bounds[p]
     before = whole_first - first
@@ -391,12 +337,9 @@ def loop_over_keys(
 def visible_block(
     mask: BlockMask, place: tuple[Array, Array, Array], shape: tuple[int, int]
 ) -> Array:
-    """Return which keys of a block the queries of a block see.
+    """Return which keys of a block the queries of a block see, ``shape`` ``(r, u)``.
 
-    Args:
-        mask: the mask by blocks.
-        place: the numbers of the chunk of heads, of the block of queries and of the block of keys.
-        shape: ``(r, u)``.
+    ``place`` has the numbers of the chunk of heads, of the block of queries and of that of keys.
     """
     _, p, u = place
     start, stop = mask.start[p][:, None, None, :, None], mask.stop[p][:, None, None, :, None]

@@ -58,21 +58,13 @@ __all__: list[str] = []
 
 
 class Blocks(NamedTuple):
-    """One call of attention, cut into blocks.
+    """One call of attention, cut into blocks."""
 
-    Args:
-        query: ``(X, P, B, c, r, H)``, scaled, in the dtype in which to compute.
-        key: ``(X, U, B, c, u, H)``; a block is widened when it is used.
-        value: ``(X, U, B, c, u, C)``, likewise.
-        mask: which pairs are visible.
-        softcap: what bounds the scores, or None.
-    """
-
-    query: Array
-    key: Array
-    value: Array
-    mask: BlockMask
-    softcap: LogitSoftcap | None
+    query: Array  # (X, P, B, c, r, H), scaled, in the dtype in which to compute
+    key: Array  # (X, U, B, c, u, H); a block is widened when it is used
+    value: Array  # (X, U, B, c, u, C), likewise
+    mask: BlockMask  # which pairs are visible
+    softcap: LogitSoftcap | None  # what bounds the scores, or None
 
 
 def blockwise_attention(
@@ -80,10 +72,7 @@ def blockwise_attention(
 ) -> tuple[Array, Array]:
     """Return output and log-sum-exp; half-precision blocks are widened to float32, one at a time.
 
-    Args:
-        operands: the call, without bias and dropout multiplier.
-        sizes: how to cut; None for :func:`~mha_book.attention.blocks.block_sizes`.
-        platform: which those sizes are for: "cpu", or any accelerator.
+    There is no bias and no dropout multiplier. ``platform`` is "cpu", or any accelerator.
     """
     by_blocks = functools.partial(_blockwise, sizes=sizes, platform=platform)
     return with_compiler_sharding(by_blocks, operands)
@@ -112,17 +101,8 @@ def blockwise_gradients(
 ) -> tuple[Array, Array, Array]:
     r"""Return what these keys add to the gradients of attention over these and perhaps others.
 
-    The backward pass on its own. It takes of the forward pass the output and the log-sum-exp alone,
-    and these may be those of all keys where ``operands`` has some of them.
-
-    Args:
-        operands: the call, as in :func:`blockwise_attention`.
-        output: ``(…, N, T, C)``, over all keys.
-        lse: ``(…, N, T)``, over all keys.
-        d_output: ``(…, N, T, C)``.
-        d_lse: ``(…, N, T)``.
-        sizes: as in :func:`blockwise_attention`.
-        platform: likewise.
+    The backward pass on its own. It takes of the forward pass the output ``(…, N, T, C)`` and the
+    log-sum-exp ``(…, N, T)`` alone, and these may be those of all keys where ``operands`` has some.
     """
     dtype, shape = accumulator_dtype(operands.query.dtype), _grouped(operands)
     sizes = _sizes(operands, shape, platform) if sizes is None else sizes
@@ -234,10 +214,7 @@ def _block_gradients(
 ) -> tuple[Array, Array, Array]:
     """Return the gradients of the blocks of queries, keys and values.
 
-    Args:
-        saved: the call, its output and its log-sum-exp.
-        cotangents: their gradients.
-        is_part: whether output and log-sum-exp are those of more keys than the call has.
+    ``is_part``: whether output and log-sum-exp are those of more keys than the call has.
     """
     (query, key, value, mask, softcap), output, lse = saved
     d_output, d_lse = cotangents

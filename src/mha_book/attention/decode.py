@@ -30,9 +30,6 @@ def decode_attention(operands: Operands) -> tuple[Array, Array]:
 
     Any number of queries is served; with many of them there is nothing to gain. Derivatives, in
     either mode, are those of :func:`~mha_book.attention.reference.reference_attention`.
-
-    Args:
-        operands: the call; its ``dropout_multiplier`` are not served.
     """
     query, key, value, _, bias, scale, _, softcap = operands
     scale = jnp.asarray(scale, accumulator_dtype(query.dtype))

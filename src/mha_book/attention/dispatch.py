@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import (
-    check,
-    check_float_dtype,
-    check_rank,
-    check_size,
-    check_type,
-)
+from mha_book._checks import check, check_float_dtype, check_rank, check_size, check_type
 from mha_book.attention import blocks, blockwise, decode, gradient, jax_nn, reference, splash
 from mha_book.attention.operands import (
     Operands,
@@ -81,15 +75,10 @@ class AttentionSpec(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The implementation that serves a spec, and why those preferred to it cannot.
+    """The implementation that serves a spec, and why those preferred to it cannot."""
 
-    Args:
-        name: a key of :data:`IMPLEMENTATIONS`.
-        rejected: pairs of a name and the reason it cannot serve.
-    """
-
-    name: str
-    rejected: tuple[tuple[str, str], ...]
+    name: str  # a key of IMPLEMENTATIONS
+    rejected: tuple[tuple[str, str], ...]  # pairs of a name and the reason it cannot serve
 
 
 class Implementation(NamedTuple):
@@ -118,23 +107,14 @@ class Implementation(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One row of the table of :func:`choices`.
+    """One row of the table of :func:`choices`."""
 
-    Args:
-        platform: "cpu", "gpu" or "tpu".
-        dtype: of the operands.
-        mask: the kinds of mask, in words.
-        length: of queries and keys.
-        name: of the implementation that is chosen.
-        scores_in_memory: how much of the scores that holds in the device's memory at a time.
-    """
-
-    platform: str
-    dtype: str
-    mask: str
-    length: int
-    name: str
-    scores_in_memory: str
+    platform: str  # "cpu", "gpu" or "tpu"
+    dtype: str  # of the operands
+    mask: str  # the kinds of mask, in words
+    length: int  # of queries and keys
+    name: str  # of the implementation that is chosen
+    scores_in_memory: str  # how much of the scores that holds in the device's memory at a time
 
 
 def attend(
@@ -184,7 +164,6 @@ def attend(
         the inputs.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, or a name is unknown.
         NotImplementedError: the implementation that was named cannot serve; the message says why.
 
     Differs from:
@@ -223,26 +202,12 @@ def attend_with_lse(
     $\lambda^{hi} = \log \sum_j \exp S^{hij}$, by which results over parts of the keys can be joined
     (:mod:`~mha_book.attention.online_softmax`).
 
-    Args:
-        query: as in :func:`attend`, like all other arguments.
-        key: likewise.
-        value: likewise.
-        mask: likewise.
-        bias: likewise.
-        is_causal: likewise.
-        scale: likewise.
-        layout: likewise.
-        implementation: likewise; not every one has a log-sum-exp.
-        dropout_multiplier: likewise; the log-sum-exp is that of the scores, without it.
-        logit_softcap: likewise.
+    The arguments are those of :func:`attend`. Not every implementation has a log-sum-exp; it is
+    that of the scores, without a dropout multiplier.
 
     Returns:
         The output, and the log-sum-exp ``(…, N, T)`` in every layout, in float32 (float64 for
         float64 inputs), -inf for an empty row.
-
-    Raises:
-        ValueError: as :func:`attend`.
-        NotImplementedError: likewise.
 
     Example:
         >>> import jax.numpy as jnp
@@ -310,21 +275,12 @@ def attention_spec(
 ) -> AttentionSpec:
     """Return what :func:`attend` with these arguments asks for.
 
-    Args:
-        query: as in :func:`attend`, like the other arrays.
-        key: likewise.
-        value: likewise.
-        layout: likewise.
-        wants: what the result is for: "lse" where the log-sum-exp is wanted too, "forward_mode"
-            where it is to be differentiated in forward mode.
-        **options: ``mask``, ``bias``, ``is_causal``, ``scale``, ``dropout_multiplier`` and
-            ``logit_softcap`` of :func:`attend`.
+    The options are ``mask``, ``bias``, ``is_causal``, ``scale``, ``dropout_multiplier`` and
+    ``logit_softcap``. ``wants`` says what the result is for: "lse" where the log-sum-exp is wanted
+    too, "forward_mode" where it is to be differentiated in forward mode.
 
     Returns:
         The spec, for the platform that :func:`attend` would trace for.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     Example:
         >>> import jax.numpy as jnp
@@ -348,7 +304,8 @@ def select(spec: AttentionSpec) -> Selection:
     than a few queries, and ``blockwise`` where it cannot serve. In half precision ``jax.nn`` goes
     first on GPUs and, for fewer keys, on TPUs, since it keeps the products in half precision;
     before it, on an NVIDIA GPU, cuDNN, where it can and for more than a few queries. Neither
-    splash attention nor cuDNN holds scores. No accelerator was measured. On any other platform,
+    splash attention nor cuDNN holds scores, and for many keys a log-sum-exp, a soft cap and packed
+    sequences go by blocks on GPUs. No accelerator was measured. On any other platform,
     "portable" among them, ``blockwise`` or the reference runs.
 
     Args:
@@ -427,9 +384,7 @@ def choices(
 def check_implementation(name: str, spec: AttentionSpec) -> None:
     """Raise unless the implementation is known and serves the spec.
 
-    Raises:
-        ValueError: there is none of that name.
-        NotImplementedError: it cannot serve; the message says why.
+    ``ValueError`` if there is none of that name, ``NotImplementedError`` if it cannot serve.
     """
     known = ", ".join(IMPLEMENTATIONS)
     fits = isinstance(name, str) and name in IMPLEMENTATIONS
@@ -516,6 +471,9 @@ def _preferred(spec: AttentionSpec) -> list[str]:
         names.append("cudnn")
     if few and spec.platform == "cpu":
         names.append("decode")
+    without_cudnn = spec.has_softcap or "lse" in spec.wants or "segments" in spec.mask_kind
+    if many and not few and spec.platform == "gpu" and without_cudnn:
+        names.append("blockwise")  # XLA's form and the reference hold the scores
     if (is_half or many) and spec.platform in ("gpu", "tpu"):
         names.append("jax_nn")
     return [*names, "reference"]

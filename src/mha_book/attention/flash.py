@@ -49,9 +49,6 @@ def flash_attention(
     Returns:
         ``(N, T, C)`` in the dtype of the inputs.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     References:
         Dao et al., FlashAttention, 2022.
 

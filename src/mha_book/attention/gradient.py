@@ -29,17 +29,14 @@ from jaxtyping import Array, Bool, Float
 from mha_book._checks import (
     accumulator_dtype,
     check,
-    check_axis,
     check_bias,
-    check_boolean,
     check_factors,
-    check_floating,
     check_numbers,
     check_operands,
     check_rank,
     check_scale,
-    check_shape,
     check_type,
+    checked,
 )
 from mha_book.attention.derivatives import with_gradient_by_hand
 from mha_book.attention.operands import Operands, empty_result, fold_groups
@@ -58,6 +55,7 @@ __all__ = [
 ]
 
 
+@checked
 def softmax_jacobian(weights: Float[Array, "*batch S"]) -> Float[Array, "*batch S S"]:
     r"""Return how each weight of a row depends on each score of that row.
 
@@ -67,20 +65,16 @@ def softmax_jacobian(weights: Float[Array, "*batch S"]) -> Float[Array, "*batch 
     Args:
         weights: ``(…, S)``, the softmax of a row of scores.
 
-    Returns:
-        ``(…, S, S)``.
-
     Example:
         >>> softmax_jacobian(jnp.array([0.25, 0.75])).tolist()
         [[0.1875, -0.1875], [-0.1875, 0.1875]]
     """
-    check_rank(weights, "weights", "(…, S)", 1)
-    check_floating(weights, "weights")
     delta = jnp.eye(weights.shape[-1], dtype=weights.dtype)
     delta = jnp.reshape(delta, (1,) * (weights.ndim - 1) + delta.shape)
     return weights[..., :, None] * (delta - weights[..., None, :])
 
 
+@checked
 def softmax_vjp(
     weights: Float[Array, "*batch S"],
     d_weights: Float[Array, "*batch S"],
@@ -96,22 +90,15 @@ def softmax_vjp(
         d_weights: ``(…, S)``.
         inner: ``(…, 1)``, the sum over $j'$ where it is known already (:func:`row_products`).
 
-    Returns:
-        ``(…, S)``.
-
     Example:
         >>> softmax_vjp(jnp.array([0.25, 0.75]), jnp.array([1.0, 0.0])).tolist()
         [0.1875, -0.1875]
     """
-    check_floating(weights, "weights")
-    check_numbers(d_weights, "d_weights", weights.shape, "the shape of weights,")
-    if inner is not None:
-        check_numbers(inner, "inner", (*weights.shape[:-1], 1), "one sum for each row, shape")
-    else:
-        inner = row_products(weights, d_weights)
+    inner = row_products(weights, d_weights) if inner is None else inner
     return weights * (d_weights - inner)
 
 
+@checked
 def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> Array:
     r"""Return $r^{i} = \sum_c x^{ic}\, dx^{ic}$ for every row, the last axis kept.
 
@@ -124,15 +111,10 @@ def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> 
         x: ``(…, C)``, the output or the weights.
         d_x: ``(…, C)``, its gradient.
 
-    Returns:
-        ``(…, 1)``.
-
     Example:
         >>> row_products(jnp.array([[1.0, 2.0]]), jnp.array([[3.0, 4.0]])).tolist()
         [[11.0]]
     """
-    check_rank(x, "x", "(…, C)", 1)
-    check_numbers(d_x, "d_x", x.shape, "the shape of x,")
     return jnp.sum(x * d_x, axis=-1, keepdims=True)
 
 
@@ -156,6 +138,7 @@ class AttentionGradients(NamedTuple):
     dropout_multiplier: Array | None
 
 
+@checked
 def values_vjp(
     weights: Float[Array, "*batch T S"],
     value: Float[Array, "*kv_batch S C"],
@@ -179,19 +162,11 @@ def values_vjp(
         >>> d_weights.tolist(), d_value.tolist()
         ([[3.0, 3.0], [3.0, 3.0]], [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     """
-    for array, name, axes in (
-        (weights, "weights", "(…, N, T, S)"),
-        (value, "value", "(…, K, S, C)"),
-    ):
-        check_rank(array, name, axes, 2)
-        check_floating(array, name)
-    check_axis(value, "value", -2, "(…, K, S, C)", weights.shape[-1], "weights")
-    shape = (*weights.shape[:-1], value.shape[-1])
-    check_numbers(d_output, "d_output", shape, "axes (…, N, T, C) =")
     d_weights = _times(d_output, jnp.swapaxes(value, -1, -2))
     return d_weights, _transposed_times(weights, d_output, value)
 
 
+@checked
 def scores_vjp(
     query: Float[Array, "*batch T H"],
     key: Float[Array, "*kv_batch S H"],
@@ -218,8 +193,6 @@ def scores_vjp(
         [2.5, 1.5, 15.0]
     """
     check_operands(query, key, key)
-    shape = (*query.shape[:-1], key.shape[-2])
-    check_numbers(d_scores, "d_scores", shape, "axes (…, N, T, S) =")
     check_scale(scale)
     scale = jnp.asarray(scale, d_scores.dtype)
     mixed_keys = _times(d_scores, key)  # (…, N, T, H)
@@ -251,6 +224,7 @@ def broadcast_vjp(d_x: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Arr
     return jnp.sum(d_x, axis=axes, keepdims=True) if axes else d_x
 
 
+@checked
 def attention_vjp(
     query: Float[Array, "*batch T H"],
     key: Float[Array, "*kv_batch S H"],
@@ -307,20 +281,10 @@ def attention_vjp(
         ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]])
     """
     check_operands(query, key, value)
-    rows, width = query.shape[:-1], value.shape[-1]
-    scores_shape = (*rows, key.shape[-2])
-    check_numbers(weights, "weights", scores_shape, "axes (…, N, T, S) =")
-    check_numbers(output, "output", (*rows, width), "axes (…, N, T, C) =")
-    check_numbers(d_output, "d_output", (*rows, width), "axes (…, N, T, C) =")
-    if d_lse is not None:
-        check_numbers(d_lse, "d_lse", rows, "axes (…, N, T) =")
-    if empty is not None:
-        check_boolean(empty, "empty", "booleans, one for each row")
-        check_shape(empty, "empty", rows, "axes (…, N, T) =")
     if bias is not None:
-        check_bias(bias, scores_shape)
+        check_bias(bias, weights.shape)
     if dropout_multiplier is not None:
-        check_factors(dropout_multiplier, scores_shape)
+        check_factors(dropout_multiplier, weights.shape)
     if scale is not None:
         check_scale(scale)
     dtype = weights.dtype
@@ -367,31 +331,20 @@ def _transposed_times(left: Array, right: Array, like: Any) -> Array:
 
 
 class Saved(NamedTuple):
-    """What the forward pass keeps for the backward pass.
+    """What the forward pass keeps for the backward pass."""
 
-    Args:
-        operands: the call, what nobody attends to set to zero.
-        output: ``(…, N, T, C)``, in float32 at least.
-        lse: ``(…, N, T)``, likewise.
-        exponentials: ``(…, N, T, S)``, or None where they are to be recomputed.
-        total: ``(…, N, T, 1)``, their sums, or None.
-    """
-
-    operands: Operands
-    output: Array
-    lse: Array
-    exponentials: Array | None
-    total: Array | None
+    operands: Operands  # the call, what nobody attends to set to zero
+    output: Array  # (…, N, T, C), in float32 at least
+    lse: Array  # (…, N, T), likewise
+    exponentials: Array | None  # (…, N, T, S), or None where they are to be recomputed
+    total: Array | None  # (…, N, T, 1), their sums, or None
 
 
 def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Array, Saved]:
     """Return output and log-sum-exp of attention, and what :func:`backward` needs.
 
-    The steps of :func:`~mha_book.attention.reference.reference_attention`.
-
-    Args:
-        operands: what :func:`~mha_book.attention.operands.prepare` gave.
-        recompute: whether to keep the log-sum-exp in place of the exponentials.
+    The steps of :func:`~mha_book.attention.reference.reference_attention`; to ``recompute`` is to
+    keep the log-sum-exp in place of the exponentials.
     """
     check_type(operands, "operands", Operands, "what prepare gives")
     if operands.is_empty:
@@ -413,13 +366,7 @@ def forward(operands: Operands, *, recompute: bool = False) -> tuple[Array, Arra
 
 
 def backward(saved: Saved, d_output: Array, d_lse: Array | None = None) -> AttentionGradients:
-    """Return the gradients of attention, from what :func:`forward` kept.
-
-    Args:
-        saved: what was kept.
-        d_output: ``(…, N, T, C)``.
-        d_lse: ``(…, N, T)``, or None for zeros.
-    """
+    """Return the gradients of attention, from what :func:`forward` kept."""
     check_type(saved, "saved", Saved, "what forward gives")
     check_numbers(d_output, "d_output", saved.output.shape, "the shape of the output,")
     x = saved.operands._replace(scale=jnp.asarray(saved.operands.scale))
@@ -446,10 +393,6 @@ def not_before(awaited: Array, x: Array) -> Array:
     does not may compute them long before they are needed: either way they take the memory that
     the second computation was to spare. (XLA drops ``jax.lax.optimization_barrier`` on a CPU
     before it orders the operations.) So a zero is added that it cannot know to be one.
-
-    Args:
-        awaited: what has to be there first.
-        x: an array.
     """
     summed = jnp.sum(awaited)
     never = jnp.logical_and(jnp.isnan(summed), jnp.isinf(summed))

@@ -23,9 +23,6 @@ def xla_attention(operands: Operands) -> tuple[Array, None]:
     Two things are added to keep the contract: operands that nothing attends to are emptied
     before, and the output of an empty row is set to zero after; ``jax.nn`` gives it the mean of
     the values.
-
-    Args:
-        operands: the call.
     """
     q, k, v, mask, bias, scale, *_ = operands
     batch = q.shape[:-3]
@@ -59,9 +56,7 @@ def cudnn_attention(operands: Operands) -> tuple[Array, None]:
     which a causal mask hides, are left out. A ``scale`` that is an array is multiplied into the
     queries, since cuDNN wants a number; these are rounded once more.
 
-    Args:
-        operands: the call, without bias, and with no mask but causal, a window before the query's
-            own position, and lengths.
+    There is no bias, and no mask but causal, a window before the query's own position, and lengths.
     """
     query, mask, scale = operands.query, operands.mask, operands.scale
     *batch, _, length, _ = query.shape
@@ -93,11 +88,7 @@ def cudnn_attention(operands: Operands) -> tuple[Array, None]:
 def dot_product_attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
     """Call ``jax.nn.dot_product_attention`` on arrays with the heads first, of any batch axes.
 
-    Args:
-        query: ``(…, N, T, H)``.
-        key: ``(…, K, S, H)``.
-        value: ``(…, K, S, H)``.
-        options: passed on; a mask and a bias have one batch axis.
+    A mask and a bias among the ``options`` have one batch axis.
     """
 
     def positions_first(x: Array) -> Array:

@@ -13,14 +13,14 @@ References:
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from mha_book._checks import (
     check,
-    check_axis,
+    check_axes,
     check_float_dtype,
     check_floating,
-    check_rank,
     check_shape,
     check_size,
     check_type,
@@ -52,9 +52,6 @@ def init(shape: tuple[int, ...], dtype: Any) -> SoftmaxState:
 
     Returns:
         The empty sums.
-
-    Raises:
-        ValueError: the shape has fewer than two axes, or ``dtype`` is not floating point.
 
     Example:
         >>> init((1, 2), jnp.float32).maximum.tolist()
@@ -88,9 +85,6 @@ def update(
     Returns:
         The sums over all pieces; after an empty one what was known.
 
-    Raises:
-        ValueError: a shape or dtype does not fit what was known.
-
     Example:
         >>> known = init((1, 1), jnp.float32)
         >>> for score, value in ((0.0, 1.0), (0.0, 3.0)):
@@ -98,17 +92,10 @@ def update(
         >>> finalize(known)[0].tolist()  # two equal scores: the mean
         [[2.0]]
     """
-    _check_state(known, "known")
-    *rows, width = known.output.shape
-    check_rank(scores, "scores", "(…, r, u)", 2)
-    check_floating(scores, "scores", known.output, "known")
-    check_shape(scores, "scores", (*rows, scores.shape[-1]), "as many rows as known,")
-    check_rank(values, "values", "(…, u, C)", 2)
-    check_floating(values, "values", known.output, "known")
-    check_axis(values, "values", -2, "(…, u, C)", scores.shape[-1], "scores")
-    check_axis(values, "values", -1, "(…, u, C)", width, "known")
-    batch = values.shape[:-2]
-    check(batch in ((), tuple(rows[:-1])), "values", f"the batch axes {tuple(rows[:-1])}", batch)
+    sizes = _check_state(known, "known")
+    check_axes(scores, "scores", ("*batch", "r", "u"), sizes, Float, known.output, "known")
+    of_all = ("u", "C") if np.ndim(values) == 2 else ("*batch", "u", "C")
+    check_axes(values, "values", of_all, sizes, Float, known.output, "known")
     return known if scores.shape[-1] == 0 else updated(known, scores, values)
 
 
@@ -132,9 +119,6 @@ def merge(one: SoftmaxState, other: SoftmaxState) -> SoftmaxState:
 
     Returns:
         The sums over both; the order does not matter, nor how more than two are joined.
-
-    Raises:
-        ValueError: they are not of the same rows, width and dtype.
 
     Example:
         >>> a, b = (
@@ -166,9 +150,6 @@ def finalize(known: SoftmaxState) -> tuple[Array, Array]:
     Returns:
         The pair; zeros and -inf for a row all of whose scores were -inf.
 
-    Raises:
-        ValueError: ``known`` is not what :func:`init`, :func:`update` or :func:`merge` returned.
-
     Example:
         >>> output, lse = finalize(init((1, 2), jnp.float32))
         >>> output.tolist(), lse.tolist()
@@ -191,9 +172,11 @@ def _finite(maximum: Array) -> Array:
     return jnp.where(jnp.isneginf(maximum), jnp.zeros((), maximum.dtype), maximum)
 
 
-def _check_state(state: Any, name: str) -> None:
+def _check_state(state: Any, name: str) -> dict[str, Any]:
+    """Raise unless the sums fit together; return the sizes of their axes."""
     check_type(state, name, SoftmaxState, "as init makes one")
-    check_rank(state.output, f"{name}.output", "(…, r, C)", 2)
-    for part in ("maximum", "total"):
-        check_shape(getattr(state, part), f"{name}.{part}", (*state.output.shape[:-1], 1), "shape")
-        check_floating(getattr(state, part), f"{name}.{part}", state.output, f"{name}.output")
+    sizes: dict[str, Any] = {}
+    for part, width in (("output", "C"), ("maximum", "1"), ("total", "1")):
+        array = getattr(state, part)
+        check_axes(array, f"{name}.{part}", ("*batch", "r", width), sizes, Float, state.output)
+    return sizes

@@ -113,20 +113,8 @@ def prepare(
 ) -> Operands:
     """Check the arguments of attention and make one record of them.
 
-    Args:
-        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
-        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
-        value: ``(…, K, S, C)``; the keys again where only weights are asked for.
-        mask: a :class:`~mha_book.masks.Mask`, or a boolean array of full rank.
-        bias: full rank ``(…, N, T, S)``.
-        is_causal: whether to combine the mask with :func:`~mha_book.masks.causal`.
-        scale: factor of the scores; None means ``1 / sqrt(H)``.
-        dropout_multiplier: full rank ``(…, N, T, S)``.
-        logit_softcap: a positive number, or None.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, ``is_causal`` is no truth value or
-            ``scale`` no single number.
+    They are those of :func:`~mha_book.attention.dispatch.attend`, heads first; ``value`` is the
+    keys again where only weights are asked for.
     """
     check_operands(query, key, value)
     numpy = np.ndarray
@@ -160,11 +148,7 @@ def prepare(
 
 
 def empty_result(operands: Operands) -> tuple[Array, Array]:
-    """Return output and log-sum-exp where there is nothing to compute: every row is empty.
-
-    Args:
-        operands: a call whose :attr:`Operands.is_empty` is True.
-    """
+    """Return output and log-sum-exp where there is nothing to compute: every row is empty."""
     rows = operands.query.shape[:-1]
     output = jnp.zeros((*rows, operands.value.shape[-1]), operands.query.dtype)
     return output, jnp.full(rows, -jnp.inf, accumulator_dtype(operands.query.dtype))
@@ -173,9 +157,7 @@ def empty_result(operands: Operands) -> tuple[Array, Array]:
 def fold_groups(rows: Float[Array, "*batch T X"], like: Float[Array, "*kv_batch S Y"]) -> Array:
     """Fold the query heads of each group into the rows, so that no key is repeated.
 
-    Args:
-        rows: ``(…, N, T, X)``: queries, weights, or what else has a row for each query.
-        like: keys or values, ``(…, K, S, Y)``.
+    ``rows``, ``(…, N, T, X)``, are queries, weights, or what else has a row for each query.
     """
     if rows.ndim == 2 or rows.shape[-3] == like.shape[-3]:
         return rows
@@ -184,23 +166,14 @@ def fold_groups(rows: Float[Array, "*batch T X"], like: Float[Array, "*kv_batch 
 
 
 def varying_axes(x: Array) -> frozenset[str]:
-    """Return the axes of a mesh that an array differs over, as :func:`jax.shard_map` tracks them.
-
-    Args:
-        x: an array, or what stands for one in a trace.
-    """
+    """Return the axes of a mesh that an array differs over, as ``jax.shard_map`` tracks them."""
     kind: Any = jax.typeof(x)
     kind = getattr(kind, "manual_axis_type", kind)  # JAX moved the axes there
     return frozenset(getattr(kind, "varying", getattr(kind, "vma", ())))
 
 
 def with_compiler_sharding(function: Callable[[Operands], Result], operands: Operands) -> Result:
-    """Call a function that JAX's explicit sharding does not follow; XLA does.
-
-    Args:
-        function: from the operands to the output ``(…, N, T, C)`` and the log-sum-exp.
-        operands: what it is called with, on any mesh or none.
-    """
+    """Call a function of the operands that JAX's explicit sharding does not follow; XLA does."""
     query = jax.typeof(operands.query).sharding
     explicit = [
         name

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ _target: Any = jax.make_user_context(None)  # a part of what JAX caches programs
 
 
 def target_platform(
-    name: str, compute_capability: tuple[int, int] | None = None
+    name: str, compute_capability: Sequence[int] | None = None
 ) -> contextlib.AbstractContextManager[None]:
     """Trace for a platform other than the one that JAX runs on by default.
 
@@ -37,9 +38,6 @@ def target_platform(
     Returns:
         The context manager.
 
-    Raises:
-        ValueError: the name is not known.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from mha_book import attend
@@ -51,17 +49,19 @@ def target_platform(
     """
     known = (*PLATFORMS, *NAMES, PORTABLE)
     check(isinstance(name, str) and name in known, "name", f"one of {', '.join(known)}", repr(name))
-    context: contextlib.AbstractContextManager[None] = _target(
-        (NAMES.get(name, name), compute_capability)
-    )
+    given = compute_capability
+    if given is not None:
+        is_pair = isinstance(given, list | tuple) and [type(n) for n in given] == [int, int]
+        check(is_pair, "compute_capability", "two integers such as (9, 0), or None", repr(given))
+        given = tuple(given)  # JAX keeps programs by it
+    context: contextlib.AbstractContextManager[None] = _target((NAMES.get(name, name), given))
     return context
 
 
 def platform_of(*arrays: Any) -> tuple[str, tuple[int, ...] | None]:
     """Return the platform to trace for, and the compute capability of a GPU there.
 
-    Args:
-        *arrays: the operands; where they have values, these lie on a platform.
+    Arrays that have values lie on a platform.
     """
     if _target.value is not None:
         platform, capability = _target.value

@@ -49,9 +49,6 @@ def attention_weights(
         ``(…, N, T, S)``, each row summing to 1, or to 0 where a row is empty; float32 for
         half-precision inputs, otherwise the dtype of the inputs.
 
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
-
     Example:
         >>> two_equal_keys = jnp.ones((2, 4))
         >>> attention_weights(jnp.ones((1, 4)), two_equal_keys).tolist()
@@ -93,24 +90,11 @@ def scaled_dot_product_attention(
     of an empty row, and the key and value of a position that no query may attend to, may hold NaN
     or infinities without harm.
 
-    Args:
-        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
-        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
-        value: ``(…, K, S, C)``.
-        mask: as in :func:`attention_weights`.
-        bias: as in :func:`attention_weights`.
-        is_causal: as in :func:`attention_weights`.
-        scale: as in :func:`attention_weights`.
-        dropout_multiplier: multiplies the weights after the softmax, as dropout does; full rank
-            ``(…, N, T, S)`` (each axis equal or 1). None for ones.
-        logit_softcap: as in :func:`attention_weights`.
+    The arguments are those of :func:`~mha_book.attention.dispatch.attend`, heads first.
 
     Returns:
         ``(…, N, T, C)`` in the dtype of the inputs. Its log-sum-exp is the second result of
         :func:`~mha_book.attention.dispatch.attend_with_lse`.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     Differs from:
         ``jax.nn.dot_product_attention``, which takes ``(B, T, N, H)``, gives the mean of the
@@ -135,11 +119,7 @@ def scaled_dot_product_attention(
 
 
 def reference_attention(operands: Operands) -> tuple[Array, Array]:
-    """Return the output ``(…, N, T, C)`` and the log-sum-exp ``(…, N, T)`` of checked operands.
-
-    Args:
-        operands: what :func:`~mha_book.attention.operands.prepare` gave.
-    """
+    """Return the output ``(…, N, T, C)`` and the log-sum-exp ``(…, N, T)`` of checked operands."""
     visible = operands.visible()
     query, key, value = zero_unattended(operands.query, operands.key, operands.value, visible)
     numerators, total, lse = exponentials(
@@ -163,18 +143,7 @@ def scores(
     scale: float | Float[Array, ""],
     softcap: Callable[[Array], Array] | None = None,
 ) -> Float[Array, "*batch T S"]:
-    """Return the scaled, biased scores, in float32 at least.
-
-    Args:
-        query: ``(…, N, T, H)``.
-        key: ``(…, K, S, H)``.
-        bias: of the rank of the scores, or None.
-        scale: factor of the scores.
-        softcap: what bounds the scaled scores, or None.
-
-    Returns:
-        ``(…, N, T, S)``.
-    """
+    """Return the scores ``(…, N, T, S)``, scaled, bounded and biased, in float32 at least."""
     dtype = accumulator_dtype(query.dtype)
     shape = (*query.shape[:-1], key.shape[-2])
     # The queries are scaled, not the scores: a compiler may join a product with the subtraction of
@@ -194,12 +163,7 @@ def exponentials(
 ) -> tuple[Array, Array, Array]:
     """Return what the softmax divides, what it divides by, and the log-sum-exp of each row.
 
-    Args:
-        scores: ``(…, N, T, S)``.
-        visible: what :func:`~mha_book.masks.visibility` gave.
-
-    Returns:
-        ``(…, N, T, S)``, ``(…, N, T, 1)`` and ``(…, N, T)``; an empty row has zeros, 1 and -inf.
+    ``(…, N, T, S)``, ``(…, N, T, 1)`` and ``(…, N, T)``; an empty row has zeros, 1 and -inf.
     """
     if visible is not None:
         scores = jnp.where(visible, scores, -jnp.inf)

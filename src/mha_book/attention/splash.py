@@ -44,10 +44,8 @@ def splash_attention(operands: Operands, platform: str = "cpu") -> tuple[Array, 
     Reverse mode is the kernel's own; forward mode and second derivatives are those of
     :func:`~mha_book.attention.blockwise.blockwise_attention`.
 
-    Args:
-        operands: the call, without bias and dropout multiplier; its mask has bounds that are
-            integers, lengths and segments alone.
-        platform: "tpu" to compile the kernel; on any other it is interpreted.
+    There is no bias and no dropout multiplier, and the mask has bounds that are integers, lengths
+    and segments alone. For a platform other than "tpu" the kernel is interpreted.
     """
     query = operands.query
     mask = Mask() if operands.mask is None else operands.mask
@@ -72,11 +70,7 @@ def splash_attention(operands: Operands, platform: str = "cpu") -> tuple[Array, 
 
 
 def tile_size(length: int) -> int:
-    """Return how many positions a tile has: a multiple of 128, at most 512, that fills up little.
-
-    Args:
-        length: of the sequence.
-    """
+    """Return the positions of a tile: a multiple of 128, at most 512, that fills up little."""
     registers = -(-length // LANES)
     return -(-registers // -(-registers * LANES // TILE)) * LANES
 

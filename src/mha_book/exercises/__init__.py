@@ -45,9 +45,6 @@ def check(exercise: str, attempt: Attempt) -> None:
         exercise: the name, ``chapter/name``.
         attempt: the reader's function; one that returns ``...``, or a tuple that has it, is none.
 
-    Raises:
-        ValueError: there is no such exercise.
-
     Example:
         >>> check("split-and-combine/merge", lambda x: x)
         split-and-combine/merge: not yet: expected shape (3, 10) for input (2, 3, 5); got (2, 3, 5)
@@ -86,17 +83,10 @@ def verdict(exercise: str, attempt: Attempt) -> str:
 def judge(
     got: Any, want: Any, hints: Mapping[str, Any], where: str = "", otherwise: str = ""
 ) -> str | None:
-    """Return what is wrong with an answer, None if it is the right one.
+    """Return what is wrong with an answer, None if it is ``want``, up to rounding of floats.
 
-    Args:
-        got: the answer: a number, an array, or anything that can be compared.
-        want: the right one; a float and an array are compared up to rounding.
-        hints: what to say of known mistakes, and the answers that they give.
-        where: what every sentence begins with.
-        otherwise: what to say of an array of the right shape that no hint knows.
-
-    Returns:
-        The hint of a known mistake, or what was expected.
+    ``hints`` has what to say of known mistakes, and the answers that they give; ``where`` is what
+    every sentence begins with, ``otherwise`` what to say of an array that no hint knows.
     """
     if isinstance(want, float) and not isinstance(got, int | float):
         return f"{where}expected a number; got {type(got).__name__}"

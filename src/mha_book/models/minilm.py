@@ -21,12 +21,12 @@ from jaxtyping import Array, Float, Int
 
 from mha_book._checks import (
     RngKey,
-    accumulator_dtype,
     as_key,
     check,
     check_floating,
     check_shape,
     check_type,
+    within_one,
 )
 from mha_book.layers import gelu, layer_norm, linear
 from mha_book.masks import padding
@@ -58,29 +58,17 @@ __all__ = [
 
 
 class MiniLMConfig(NamedTuple):
-    """The sizes of the model; the defaults are those of all-MiniLM-L6-v2.
+    """The sizes of the model; the defaults are those of all-MiniLM-L6-v2."""
 
-    Args:
-        vocab_size: ``V``.
-        max_length: the most tokens a sentence may have, the special ones included.
-        d_model: ``D``.
-        num_layers: ``L``.
-        num_heads: ``N``.
-        head_dim: ``H``.
-        d_hidden: ``F``.
-        epsilon: added to the variance in the layer norms.
-        pad_id: the token that fills a row up.
-    """
-
-    vocab_size: int = 30522
-    max_length: int = 512
-    d_model: int = 384
-    num_layers: int = 6
-    num_heads: int = 12
-    head_dim: int = 32
-    d_hidden: int = 1536
-    epsilon: float = 1e-12
-    pad_id: int = 0
+    vocab_size: int = 30522  # V
+    max_length: int = 512  # the most tokens a sentence may have, the special ones included
+    d_model: int = 384  # D
+    num_layers: int = 6  # L
+    num_heads: int = 12  # N
+    head_dim: int = 32  # H
+    d_hidden: int = 1536  # F
+    epsilon: float = 1e-12  # added to the variance in the layer norms
+    pad_id: int = 0  # the token that fills a row up
 
 
 CONFIG = MiniLMConfig()
@@ -309,18 +297,9 @@ def encode_with_intermediates(
 ) -> tuple[tuple[Float[Array, "B T D"], ...], tuple[LayerRecord, ...]]:
     """Return the hidden states of :func:`encode`, and what happened inside every layer.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``.
-        lengths: ``(B,)``, the number of real tokens of each sentence.
-        **options: as :func:`encode` takes them.
-
     Returns:
         A tuple of ``L + 1`` hidden states, and one of ``L``
         :class:`~mha_book.models.interface.LayerRecord`.
-
-    Raises:
-        ValueError: as in :func:`encode`.
     """
     records: list[LayerRecord] = []
     return _encode(params, token_ids, lengths, records, **options), tuple(records)
@@ -371,9 +350,6 @@ def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float
         ``(B, D)``, unit vectors: their inner product is the similarity of two sentences. A
         sentence without tokens gives zero.
 
-    Raises:
-        ValueError: the ranks, dtypes or axes do not fit.
-
     Example:
         >>> hidden = jnp.array([[[3.0, 4.0], [jnp.nan, jnp.nan]]])
         >>> [round(float(x), 6) for x in mean_pool(hidden, jnp.array([1]))[0]]
@@ -384,10 +360,8 @@ def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float
     check_lengths(lengths, hidden, "hidden")
     is_real = jnp.arange(hidden.shape[1])[None, :] < lengths[:, None]  # (B, T)
     kept = jnp.where(is_real[..., None], hidden, jnp.zeros((), hidden.dtype))
-    kept = kept.astype(accumulator_dtype(hidden.dtype))
-    # Neither the length of a sum nor its factor changes its direction, and ones do not overflow.
-    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(kept)), axis=(1, 2), keepdims=True, initial=0)
-    total = jnp.sum(kept / jnp.where(largest > 0, largest, 1), axis=1)  # (B, D)
+    # Neither the length of a sum nor its factor changes its direction.
+    total = jnp.sum(within_one(kept, (1, 2)), axis=1)  # (B, D)
     squares = jnp.sum(jnp.square(total), axis=-1, keepdims=True)
     return (total / jnp.sqrt(jnp.where(squares > 0, squares, 1))).astype(hidden.dtype)
 
@@ -402,18 +376,7 @@ def embed(
 ) -> Float[Array, "B D"]:
     """Return the sentence embeddings: the last hidden states, pooled by :func:`mean_pool`.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``; this and the others as in :func:`encode`.
-        lengths: ``(B,)``.
-        gates: ``(L, N)`` or None.
-        implementation: of attention.
-
-    Returns:
-        ``(B, D)``, unit vectors.
-
-    Raises:
-        ValueError: as in :func:`encode`.
+    ``(B, D)``, unit vectors. The arguments are those of :func:`encode`.
     """
     hidden = encode(params, token_ids, lengths, gates=gates, implementation=implementation)
     return mean_pool(hidden[-1], lengths)

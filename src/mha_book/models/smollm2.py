@@ -272,9 +272,6 @@ def forward(
 
     Returns:
         Logits ``(B, T, V)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
     """
     return _forward(
         params, token_ids, lengths, None, config=config, gates=gates, window=window, angles=angles,
@@ -290,17 +287,8 @@ def forward_with_intermediates(
 ) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
     """Return the logits of :func:`forward`, and what happened inside every layer.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``.
-        lengths: ``(B,)``, the number of real tokens; None for all.
-        **options: as :func:`forward` takes them.
-
     Returns:
         Logits ``(B, T, V)`` and ``L`` records, :class:`~mha_book.models.interface.LayerRecord`.
-
-    Raises:
-        ValueError: as in :func:`forward`.
     """
     records: list[LayerRecord] = []
     return _forward(params, token_ids, lengths, records, **options), tuple(records)
@@ -379,9 +367,6 @@ def token_losses(
 
     Returns:
         ``(B, T - 1)``; behind a length they say nothing.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
     """
     is_long = jnp.ndim(token_ids) != 2 or token_ids.shape[1] > 1
     check(is_long, "token_ids", "two tokens or more, axis T", jnp.shape(token_ids))
@@ -444,9 +429,6 @@ def init_caches(
 
     Returns:
         The caches.
-
-    Raises:
-        ValueError: as in :func:`~mha_book.multihead.cache.init_cache`.
     """
     check_type(config, "config", SmolLM2Config)
     heads: list[tuple[int, Any]] = [(config.num_kv_heads, jnp.float32)] * config.num_layers

@@ -75,9 +75,6 @@ class TinyConfig:
             None for no dropout.
         rope_theta: base of the rotary wavelengths.
         epsilon: added to the variance in the layer norms.
-
-    Raises:
-        ValueError: a size is not a positive integer, or ``positions`` is unknown.
     """
 
     vocab_size: int
@@ -148,10 +145,6 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
 
     Returns:
         The parameters.
-
-    Raises:
-        ValueError: the sizes do not fit, as in
-            :func:`~mha_book.multihead.parameters.init_multi_head`.
 
     Example:
         >>> params = init_tiny(jax.random.key(0), TinyConfig(vocab_size=7, d_model=8))
@@ -230,7 +223,6 @@ def forward(
         Logits ``(B, T, V)``.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
         NotImplementedError: the implementation that was named cannot serve.
 
     Example:
@@ -252,18 +244,11 @@ def forward_with_intermediates(
 ) -> tuple[Float[Array, "B T V"], tuple[LayerRecord, ...]]:
     """Return the logits of :func:`forward`, and what happened inside every layer.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``.
-        config: the sizes and the rates of dropout.
-        **options: as :func:`forward` takes them, but for ``attention``.
+    The arguments are those of :func:`forward`, but for ``attention``.
 
     Returns:
         Logits ``(B, T, V)``, and a tuple of ``L``
         :class:`~mha_book.models.interface.LayerRecord`.
-
-    Raises:
-        ValueError: as in :func:`forward`.
     """
     records: list[LayerRecord] = []
     layer = functools.partial(attended, records=records)
@@ -326,9 +311,7 @@ def _check_embeddings(params: TinyParams, config: TinyConfig) -> None:
 
 
 def angles(
-    config: TinyConfig,
-    token_ids: Int[Array, "B T"],
-    positions: Int[Array, " T"] | None = None,
+    config: TinyConfig, token_ids: Int[Array, "B T"], positions: Int[Array, " T"] | None = None
 ) -> Float[Array, "T pairs"] | None:
     """Return the angles that every layer rotates queries and keys by, ``(T, H/2)``, or None."""
     check_type(config, "config", TinyConfig)
@@ -371,9 +354,6 @@ def loss(
 
     Returns:
         A scalar; ``log(V)`` where the model knows nothing.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     Example:
         >>> config = TinyConfig(vocab_size=7, d_model=8)

@@ -195,9 +195,6 @@ def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
     Returns:
         The text, with U+FFFD for :data:`UNKNOWN`.
 
-    Raises:
-        ValueError: a token is none of 0 to the number of characters, or these are not in order.
-
     Example:
         >>> decode_characters(encode_characters("ab?", "ab"), "ab")
         'ab�'

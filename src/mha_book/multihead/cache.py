@@ -16,28 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from mha_book._checks import (
-    check,
-    check_axis,
-    check_float_dtype,
-    check_floating,
-    check_integers,
-    check_rank,
-    check_size,
-    check_type,
-)
+from mha_book._checks import check, check_axes, check_float_dtype, check_size, check_type
 from mha_book.attention.dispatch import attend
 from mha_book.masks import Mask
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams
 
-__all__ = [
-    "KVCache",
-    "append",
-    "attend_cached",
-    "cached_multi_head_attention",
-    "init_cache",
-]
+__all__ = ["KVCache", "append", "attend_cached", "cached_multi_head_attention", "init_cache"]
 
 
 @jax.tree_util.register_dataclass
@@ -92,10 +77,6 @@ def init_cache(
 
     Returns:
         The cache.
-
-    Raises:
-        ValueError: a size or ``window`` is no integer or too small, or the capacity does not hold
-            the window.
 
     Example:
         >>> init_cache(2, 3, capacity=16, head_dim=4).keys.shape
@@ -174,19 +155,14 @@ def append(
 
 def check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Array, " B"]:
     """Check what is appended and return the counts."""
-    batch, heads, width, capacity = cache.keys.shape
-    for array, name, last in ((key, "key", width), (value, "value", cache.values.shape[-1])):
-        check_floating(array, name, cache.keys, "the cache")
-        shape, axes = tuple(array.shape), "(B, K, T, H)" if name == "key" else "(B, K, T, C)"
-        fits = len(shape) == 4 and (*shape[:2], shape[3]) == (batch, heads, last)
-        what = f"axes {axes} = ({batch}, {heads}, T, {last}), as the cache has"
-        check(fits, name, what, f"shape {shape}")
-    check_axis(value, "value", 2, "(B, K, T, C)", key.shape[2], "key")
+    sizes = dict(zip("BKHSC", (*cache.keys.shape, cache.values.shape[-1]), strict=True))
+    check_axes(key, "key", "BKTH", sizes, Float, cache.keys, "the cache")
+    check_axes(value, "value", "BKTC", sizes, Float, cache.keys, "the cache")
     counts = checked_counts(cache, key.shape[2], counts)
     lengths = cache.lengths + counts
     if cache.window is None and not isinstance(lengths, jax.core.Tracer):
-        what = f"room for every new token: at most {capacity} tokens a sequence"
-        check(bool((lengths <= capacity).all()), "cache", what, f"lengths {lengths.tolist()}")
+        what = f"room for every new token: at most {cache.capacity} tokens a sequence"
+        check(bool((lengths <= cache.capacity).all()), "cache", what, f"lengths {lengths.tolist()}")
     return counts
 
 
@@ -195,9 +171,7 @@ def checked_counts(cache: KVCache, num_new: int, counts: Any) -> Int[Array, " B"
     batch = cache.lengths.shape[0]
     if counts is None:
         return jnp.full((batch,), num_new, jnp.int32)
-    check_integers(counts, "counts")
-    what = f"one number for each sequence, axes (B,) = ({batch},)"
-    check(tuple(counts.shape) == (batch,), "counts", what, f"shape {tuple(counts.shape)}")
+    check_axes(counts, "counts", "B", {"B": batch}, Int)
     if not isinstance(counts, jax.core.Tracer):
         values = np.asarray(counts)
         fits = bool(((values >= 0) & (values <= num_new)).all())
@@ -209,14 +183,9 @@ def checked_counts(cache: KVCache, num_new: int, counts: Any) -> Int[Array, " B"
 def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = None) -> Mask:
     """Return which slots the newest tokens may attend to.
 
-    Args:
-        cache: the cache, the new tokens appended.
-        num_new: ``T``, how many queries there are: one for each new token.
-        counts: ``(B,)``, how many of them are real; None for all.
-
-    Returns:
-        The mask of ``T`` queries over ``S`` slots: bounds and lengths, or for a ring buffer an
-        array ``(B, 1, T, S)``.
+    There are ``num_new`` queries, one for each token that was appended last, of which ``counts``
+    ``(B,)`` are real. The mask has bounds and lengths; of a ring buffer it is an array
+    ``(B, 1, T, S)``.
 
     Raises:
         ValueError: a ring buffer has fewer than ``window + T - 1`` slots: a key that the first of
@@ -273,9 +242,6 @@ def attend_cached(
         ``(B, N, T, C)``; NaN for a sequence that has grown longer than the capacity, or has had
         fewer tokens than are said to be new.
 
-    Raises:
-        ValueError: an axis does not fit, or as in :func:`cache_mask`.
-
     Example:
         >>> from mha_book.multihead.cache import init_cache
         >>> new = jnp.ones((1, 2, 1, 4))
@@ -284,9 +250,7 @@ def attend_cached(
         (1, 6, 1, 4)
     """
     check_type(cache, "cache", KVCache, "as init_cache gives it")
-    check_rank(query, "query", "(B, N, T, H)", 4)
-    check(query.ndim == 4, "query", "axes (B, N, T, H), that is rank 4", f"shape {query.shape}")
-    check_axis(query, "query", 0, "(B, N, T, H)", cache.keys.shape[0], "the cache")
+    check_axes(query, "query", "BNTH", {"B": cache.keys.shape[0], "H": cache.keys.shape[2]})
     counts = checked_counts(cache, query.shape[2], counts)
     mask = cache_mask(cache, query.shape[2], counts)
     if cache.window is None:
@@ -333,9 +297,6 @@ def cached_multi_head_attention(
 
     Returns:
         The output ``(B, T, D)`` and the new cache.
-
-    Raises:
-        ValueError: as in :func:`~mha_book.multihead.cache.append` and :func:`attend_cached`.
 
     Example:
         >>> import jax

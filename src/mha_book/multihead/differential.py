@@ -37,20 +37,9 @@ def differential_attention(
     Both queries read the same keys, so that the layer is a grouped one of ``2N`` query heads and a
     subtraction, and $\mu = \sigma(x \cdot w)$ is a number for each head and position.
 
-    Args:
-        params: the weights, with the first queries.
-        w_q2: ``(D, N, H)``, makes the second queries.
-        balance: ``(D, N)``, makes $\mu$ by a sigmoid; or $\mu$ itself, a number or an array ``()``.
-        x: ``(…, T, D)``.
-        angles: as in :func:`~mha_book.multihead.layer.multi_head_attention`, like what follows.
-        mask: likewise.
-        is_causal: likewise.
-
-    Returns:
-        ``(…, T, D)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
+    ``w_q2``, ``(D, N, H)``, makes the second queries, ``balance``, ``(D, N)``, makes $\mu$ by a
+    sigmoid, or is $\mu$ itself, a number or an array ``()``. The other arguments are those of
+    :func:`~mha_book.multihead.layer.multi_head_attention`.
 
     Differs from:
         The first version of the paper, where the second query has keys of its own and each head's

@@ -27,9 +27,6 @@ class Dropout:
         weights: on the attention weights, after the softmax, for each pair of positions.
         heads: on the outputs of the heads, before the output projection.
         output: on the output, after the projection and its bias.
-
-    Raises:
-        ValueError: a rate lies outside [0, 1).
     """
 
     weights: float = 0.0
@@ -43,17 +40,11 @@ class Dropout:
 
 
 class DropoutFactors(NamedTuple):
-    """What the dropout of one layer multiplies by; None at a place where it is off.
+    """What the dropout of one layer multiplies by; None at a place where it is off."""
 
-    Args:
-        weights: ``(…, N, T, S)``.
-        heads: ``(…, N, T, C)``.
-        output: ``(…, T, D)``.
-    """
-
-    weights: Array | None = None
-    heads: Array | None = None
-    output: Array | None = None
+    weights: Array | None = None  # (…, N, T, S)
+    heads: Array | None = None  # (…, N, T, C)
+    output: Array | None = None  # (…, T, D)
 
 
 def dropout_factors(
@@ -64,17 +55,7 @@ def dropout_factors(
     The mean of a factor is 1, so that nothing has to be rescaled when dropout is off. The gradient
     of a product with these factors is the product of the gradient with the same factors.
 
-    Args:
-        rng_key: PRNG key, or an integer seed; the same key gives the same zeros in every ``dtype``.
-        rate: probability of a zero, in [0, 1).
-        shape: shape of the result.
-        dtype: dtype of the result.
-
-    Returns:
-        Array of ``shape``, independent entries.
-
-    Raises:
-        ValueError: ``rate`` lies outside [0, 1), or ``dtype`` does not hold the factor.
+    The entries are independent; the same key gives the same zeros in every ``dtype``.
 
     Example:
         >>> bool(dropout_factors(jax.random.key(0), 0.5, (1000,)).mean() > 0.9)
@@ -103,9 +84,6 @@ def dropout(
     Returns:
         The same shape; its mean over keys is ``x``, and the variance of an entry
         $x^2\,\text{rate} / (1 - \text{rate})$.
-
-    Raises:
-        ValueError: ``rate`` lies outside [0, 1), or a key is missing.
 
     References:
         Srivastava et al., Dropout: a simple way to prevent neural networks from overfitting, 2014.

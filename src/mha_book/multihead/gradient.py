@@ -14,14 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import (
-    RngKey,
-    check,
-    check_axis,
-    check_floating,
-    check_numbers,
-    check_rank,
-)
+from mha_book._checks import RngKey, check, check_numbers, checked, checked_alike
 from mha_book.attention import gradient as attention_gradient
 from mha_book.attention.operands import prepare
 from mha_book.heads import combine_heads, split_heads
@@ -39,6 +32,7 @@ from mha_book.rope import rotate
 __all__ = ["multi_head_attention_vjp"]
 
 
+@checked
 def project_heads_vjp(
     x: Float[Array, "*batch T D"],
     weight: Float[Array, "D N H"],
@@ -50,25 +44,12 @@ def project_heads_vjp(
     head $dX = dQ^h W^{h\top}$, summed over the heads, and $dW^h = X^\top dQ^h$. Batch entries are
     summed like positions.
 
-    Args:
-        x: ``(…, T, D)``.
-        weight: ``(D, N, H)``.
-        d_heads: ``(…, N, T, H)``.
-
-    Returns:
-        ``(…, T, D)``, ``(D, N, H)`` and ``(N, H)``.
-
     Example:
         >>> x, weight, d_heads = jnp.ones((5, 4)), jnp.ones((4, 2, 3)), jnp.ones((2, 5, 3))
         >>> [d.shape for d in project_heads_vjp(x, weight, d_heads)]
         [(5, 4), (4, 2, 3), (2, 3)]
     """
-    check_rank(x, "x", "(…, T, D)", 2)
-    check_rank(weight, "weight", "(D, N, H)", 3)
-    check_axis(weight, "weight", 0, "(D, N, H)", x.shape[-1], "x")
     d_model, num_heads, width = weight.shape
-    shape = (*x.shape[:-2], num_heads, x.shape[-2], width)
-    check_numbers(d_heads, "d_heads", shape, "axes (…, N, T, H) =")
     flat = combine_heads(d_heads)  # (…, T, N·H)
     d_x = jnp.matmul(flat, jnp.reshape(weight, (d_model, num_heads * width)).T)
     d_weight = jnp.einsum("tf,td->fd", _rows(flat), _rows(x)).T  # the small result is turned
@@ -76,6 +57,7 @@ def project_heads_vjp(
     return d_x, jnp.reshape(d_weight, weight.shape), jnp.reshape(d_bias, weight.shape[1:])
 
 
+@checked
 def combine_outputs_vjp(
     heads: Float[Array, "*batch N T C"],
     w_o: Float[Array, "N C D"],
@@ -85,27 +67,12 @@ def combine_outputs_vjp(
 
     $dO^{hic} = dY^{id} W_O^{hcd}$, $dW_O^{hcd} = O^{hic} dY^{id}$, $db^{d} = \sum_i dY^{id}$.
 
-    Args:
-        heads: ``(…, N, T, C)``, after dropout and gates.
-        w_o: ``(N, C, D)``.
-        d_output: ``(…, T, D)``.
-
-    Returns:
-        ``(…, N, T, C)``, ``(N, C, D)`` and ``(D,)``.
-
     Example:
         >>> heads, w_o, d_output = jnp.ones((2, 5, 3)), jnp.ones((2, 3, 4)), jnp.ones((5, 4))
         >>> [d.shape for d in combine_outputs_vjp(heads, w_o, d_output)]
         [(2, 5, 3), (2, 3, 4), (4,)]
     """
-    check_rank(w_o, "w_o", "(N, C, D)", 3)
     num_heads, width, d_model = w_o.shape
-    check_rank(heads, "heads", "(…, N, T, C)", 3)
-    what = f"axes (…, N, T, C) with N, C = {num_heads}, {width}, as in w_o"
-    got = f"shape {heads.shape}"
-    check((heads.shape[-3], heads.shape[-1]) == (num_heads, width), "heads", what, got)
-    shape = (*heads.shape[:-3], heads.shape[-2], d_model)
-    check_numbers(d_output, "d_output", shape, "axes (…, T, D) =")
     flat = jnp.reshape(w_o, (num_heads * width, d_model))  # (N·C, D)
     d_mixed = jnp.matmul(d_output, flat.T)
     # No heads at all: a layer whose heads were all removed.
@@ -114,6 +81,7 @@ def combine_outputs_vjp(
     return d_heads, jnp.reshape(d_weight, w_o.shape), jnp.sum(_rows(d_output), axis=0)
 
 
+@checked_alike
 def gates_vjp(
     heads: Float[Array, "*batch N T C"],
     gates: Float[Array, " N"],
@@ -129,14 +97,12 @@ def gates_vjp(
         >>> d_gates.tolist()
         [15.0, 15.0]
     """
-    check_rank(heads, "heads", "(…, N, T, C)", 3)
-    check_gates(gates, heads)
-    check_numbers(d_gated, "d_gated", heads.shape, "the shape of heads,")
     head_axis = heads.ndim - 3
     others = tuple(axis for axis in range(heads.ndim) if axis != head_axis)
     return d_gated * broadcast_gates(gates, heads.ndim), jnp.sum(heads * d_gated, axis=others)
 
 
+@checked
 def rotate_vjp(
     angles: Float[Array, "*angle_batch T pairs"], d_rotated: Float[Array, "*batch T H"]
 ) -> Float[Array, "*batch T H"]:
@@ -149,8 +115,6 @@ def rotate_vjp(
         >>> rotate_vjp(quarter_turn, jnp.array([[0.0, 1.0]])).round(3).tolist()
         [[1.0, -0.0]]
     """
-    check_rank(angles, "angles", "(…, T, H/2)", 2)
-    check_floating(angles, "angles")
     return rotate(d_rotated, -angles)
 
 
@@ -202,27 +166,12 @@ def multi_head_attention_vjp(
     the gradient by the factors of the forward pass), attention, rotation, the three projections.
     An input that takes several paths gets the sum of their gradients.
 
-    Args:
-        params: the weights, separate or fused.
-        query: ``(…, T, D)``.
-        key: ``(…, S, D_k)``; None for ``query``, whose gradient then holds all three paths.
-        value: ``(…, S, D_v)``; None for ``key``.
-        mask: as in the layer, like ``bias``, ``is_causal``, ``gates``, ``dropout``, ``rng_key``.
-        bias: likewise.
-        is_causal: likewise.
-        scale: as in the layer; its gradient is not returned.
-        gates: likewise.
-        angles: as in the layer; their gradient is not returned.
-        dropout: likewise.
-        rng_key: likewise.
-        implementation: "manual" to keep the exponentials of the scores between the passes,
-            "recompute" to keep their log-sum-exp.
+    The arguments are those of the layer; ``scale`` and ``angles`` get no gradient. Between the
+    passes ``implementation`` "manual" keeps the exponentials of the scores, "recompute" their
+    log-sum-exp.
 
     Returns:
         ``(…, T, D)``, and a function from ``d_output`` ``(…, T, D)`` to :class:`LayerGradients`.
-
-    Raises:
-        ValueError: an argument does not fit, or ``implementation`` is another.
 
     Example:
         >>> from mha_book.multihead.parameters import init_multi_head

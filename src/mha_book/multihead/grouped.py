@@ -25,15 +25,7 @@ def kv_head_index(num_heads: int, num_kv_heads: int) -> Int[Array, " N"]:
 
     Heads of a group are neighbours: the key heads are *repeated*, 0 0 1 1, not tiled, 0 1 0 1.
 
-    Args:
-        num_heads: ``N``, 0 or more.
-        num_kv_heads: ``K``, a divisor of ``N``; any number where ``N`` is 0.
-
-    Returns:
-        ``(N,)``.
-
-    Raises:
-        ValueError: ``K`` does not divide ``N``.
+    Without query heads, ``N = 0``, there may be any number of key heads.
 
     Example:
         >>> kv_head_index(6, 2).tolist()
@@ -49,11 +41,7 @@ def kv_head_index(num_heads: int, num_kv_heads: int) -> Int[Array, " N"]:
 def repeat_kv_heads(params: MultiHeadParams) -> MultiHeadParams:
     """Give every query head a key/value head of its own: the same layer with ``K = N``, exactly.
 
-    Args:
-        params: a layer with ``K`` key/value heads.
-
-    Returns:
-        A layer with ``N`` of them, each a copy of the one that its query head read before.
+    Each of the ``N`` is a copy of the one that its query head read before.
 
     Example:
         >>> from mha_book import init_multi_head
@@ -75,9 +63,6 @@ def mean_pool_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadPar
 
     Returns:
         A layer with ``num_kv_heads`` key/value heads; queries and output unchanged.
-
-    Raises:
-        ValueError: ``num_kv_heads`` does not divide the number of key/value heads.
 
     References:
         Ainslie et al., GQA, 2023, section 2.1.
@@ -114,17 +99,8 @@ def reinitialize_groups(
 ) -> MultiHeadParams:
     """Draw the key and value heads anew: what a conversion has to beat.
 
-    Args:
-        rng_key: PRNG key.
-        params: as in :func:`mean_pool_groups`.
-        num_kv_heads: how many key/value heads there are to be.
-
-    Returns:
-        As :func:`mean_pool_groups`, with fresh keys and values of the same root mean square as the
-        old, and biases of zero.
-
-    Raises:
-        ValueError: ``num_kv_heads`` does not divide the number of key/value heads.
+    As :func:`mean_pool_groups`, with fresh keys and values of the same root mean square as the
+    old, and biases of zero.
 
     Example:
         >>> from mha_book import init_multi_head
@@ -163,9 +139,6 @@ def fit_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
 
     Not for use under ``jit``: on a CPU, jaxlib 0.10 can wait for ever where one program has several
     batched factorisations that do not depend on each other.
-
-    Raises:
-        ValueError: ``num_kv_heads`` does not divide the number of key/value heads.
 
     References:
         Eckart and Young, The approximation of one matrix by another of lower rank, 1936.

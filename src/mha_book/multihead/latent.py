@@ -26,10 +26,9 @@ from mha_book._checks import (
     RngKey,
     as_key,
     check,
-    check_axis,
-    check_floating,
-    check_rank,
+    check_axes,
     check_size,
+    check_type,
 )
 from mha_book.attention.dispatch import attend
 from mha_book.layers import rms_norm
@@ -75,15 +74,10 @@ class LatentParams(NamedTuple):
 
 
 class Latent(NamedTuple):
-    """What is kept of the positions: all that a cache has to hold.
+    """What is kept of the positions: all that a cache has to hold."""
 
-    Args:
-        content: ``(…, S, R)``, the latent, after its norm.
-        rotated_key: ``(…, S, P)``, the part of the key that all heads share, rotated.
-    """
-
-    content: Array
-    rotated_key: Array
+    content: Array  # (…, S, R), the latent, after its norm
+    rotated_key: Array  # (…, S, P), the part of the key that all heads share, rotated
 
 
 def init_latent(
@@ -110,9 +104,6 @@ def init_latent(
         value_dim: ``C``.
         query_latent_dim: ``Q``; None where the queries are made from the input.
         dtype: dtype of the parameters.
-
-    Raises:
-        ValueError: a size is not a positive integer, or ``rotary_dim`` is odd.
 
     Example:
         >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
@@ -224,19 +215,9 @@ def expanded_attention(
 ) -> Float[Array, "*batch T D"]:
     """Attend with the keys and values of every head made from the latent: ``N(H + P + C)`` wide.
 
-    Args:
-        params: the weights.
-        x: ``(…, T, D)``, the positions that ask.
-        latent: what is kept of the ``S`` positions that are attended to.
-        angles: ``(T, P/2)``, of the positions that ask.
-        mask: as in :func:`~mha_book.attention.reference.scaled_dot_product_attention`.
-        is_causal: likewise.
-
-    Returns:
-        ``(…, T, D)``.
-
-    Raises:
-        ValueError: ranks, dtypes or axes do not fit.
+    ``x``, ``(…, T, D)``, and ``angles``, ``(T, P/2)``, are of the positions that ask, ``latent`` is
+    what is kept of the ``S`` positions that are attended to; the mask is that of
+    :func:`~mha_book.attention.dispatch.attend`.
 
     Example:
         >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
@@ -270,16 +251,9 @@ def absorbed_attention(
 ) -> Float[Array, "*batch T D"]:
     """Attend to the latent itself: one key of width ``R + P``, one value of width ``R``.
 
-    The output is that of :func:`expanded_attention`, up to the rounding of sums. Nothing is made of
-    the positions attended to, which is what one new token with a long cache needs.
-
-    Args:
-        params: as in :func:`expanded_attention`, like all that follows.
-        x: ``(…, T, D)``.
-        latent: of ``S`` positions.
-        angles: ``(T, P/2)``.
-        mask: which positions may be attended to.
-        is_causal: likewise.
+    The arguments are those of :func:`expanded_attention`, and so is the output, up to the rounding
+    of sums. Nothing is made of the positions attended to, which is what one new token with a long
+    cache needs.
 
     References:
         DeepSeek-AI, DeepSeek-V2, 2024, section 2.1.
@@ -322,64 +296,39 @@ def _scale(params: LatentParams) -> float:
 
 
 _AXES = {
-    "w_q": "QNX",
-    "w_c": "DR",
-    "w_kr": "DP",
-    "w_uk": "RNH",
-    "w_uv": "RNC",
-    "w_o": "NCD",
-    "w_qc": "DQ",
-    "norm_c": "R",
-    "norm_qc": "Q",
-}
-"""The axes of each weight; X is H + P."""
+    "w_c": ("D", "R"), "w_kr": ("D", "P"), "w_uk": ("R", "N", "H"), "w_uv": ("R", "N", "C"),
+    "w_o": ("N", "C", "D"), "w_qc": ("D", "Q"), "norm_c": ("R",), "norm_qc": ("Q",),
+}  # fmt: skip
 
 
-def _check_params(params: LatentParams) -> None:
-    """Raise unless ``params`` are arrays of one dtype whose axes fit together."""
-    check(isinstance(params, LatentParams), "params", "LatentParams", type(params).__name__)
+def _check_params(params: LatentParams) -> dict[str, int]:
+    """Raise unless ``params`` are arrays of one dtype whose axes fit together; return the sizes."""
+    check_type(params, "params", LatentParams)
     sizes: dict[str, int] = {}
     for name, axes in _AXES.items():
         weight = getattr(params, name)
-        if weight is None and name in ("w_qc", "norm_c", "norm_qc"):
-            continue
-        check_floating(weight, name, params.w_c, "w_c")
-        written = f"axes ({', '.join(axes).replace('X', 'H + P')})"
-        shape = tuple(weight.shape)
-        check(len(shape) == len(axes), name, f"{written}, rank {len(axes)}", f"shape {shape}")
-        for axis, size in zip(axes, shape, strict=True):
-            wanted = sizes.setdefault(axis, size)
-            check(size == wanted, name, f"{written} with {axis} = {wanted}", f"shape {shape}")
-    expected = sizes["H"] + sizes["P"]
-    check(sizes["X"] == expected, "w_q", f"axis 2 of (Q, N, H + P) to be {expected}", sizes["X"])
+        if weight is not None or name not in ("w_qc", "norm_c", "norm_qc"):
+            check_axes(weight, name, axes, sizes, Float, params.w_c, "w_c")
     if params.w_qc is None:
-        check(sizes["Q"] == sizes["D"], "w_q", f"Q = D = {sizes['D']}, without w_qc", sizes["Q"])
         check(params.norm_qc is None, "norm_qc", "None, without w_qc", "an array")
+        sizes["Q"] = sizes["D"]
+    sizes["H + P"] = sizes["H"] + sizes["P"]
+    check_axes(params.w_q, "w_q", ("Q", "N", "H + P"), sizes, Float, params.w_c, "w_c")
+    return sizes
 
 
 def _check_input(params: LatentParams, x: Array) -> None:
-    _check_params(params)
-    check_rank(x, "x", "(…, T, D)", 2)
-    check_floating(x, "x", params.w_c, "the weights")
-    check_axis(x, "x", -1, "(…, T, D)", params.w_c.shape[0], "w_c")
+    check_axes(x, "x", ("*", "T", "D"), _check_params(params), Float, params.w_c, "the weights")
 
 
 def _check_latent(params: LatentParams, latent: Latent, x: Array) -> None:
     """Raise unless ``latent`` is what :func:`compress` gives with these parameters."""
-    check(
-        isinstance(latent, Latent), "latent", "what compress gave, a Latent", type(latent).__name__
-    )
-    rows = None
-    for name, axes, weight in (
-        ("content", "(…, S, R)", params.w_c),
-        ("rotated_key", "(…, S, P)", params.w_kr),
-    ):
+    is_latent = isinstance(latent, Latent)
+    check(is_latent, "latent", "what compress gave, a Latent", type(latent).__name__)
+    sizes = _check_params(params)
+    for name, axes in (("content", ("*", "S", "R")), ("rotated_key", ("*", "S", "P"))):
         array = getattr(latent, name)
-        check_rank(array, f"latent.{name}", axes, 2)
-        check_floating(array, f"latent.{name}", x, "x")
-        check_axis(array, f"latent.{name}", -1, axes, weight.shape[1], "params")
+        check_axes(array, f"latent.{name}", axes, sizes, Float, x, "x")
         leading = tuple(array.shape[:-2])
         what = f"the leading axes of x, {tuple(x.shape[:-2])}"
         check(leading == tuple(x.shape[:-2]), f"latent.{name}", what, f"shape {array.shape}")
-        rows = array.shape[-2] if rows is None else rows
-        check_axis(array, f"latent.{name}", -2, axes, rows, "latent.content")

@@ -21,8 +21,8 @@ from mha_book._checks import (
     check_float_dtype,
     check_floating,
     check_rank,
-    check_shape,
     check_type,
+    checked_alike,
 )
 from mha_book.attention.dispatch import attend
 from mha_book.attention.reference import attention_weights
@@ -113,7 +113,6 @@ def multi_head_attention(
         ``(…, T, D)``.
 
     Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
         NotImplementedError: the implementation that was named cannot serve.
 
     Differs from:
@@ -152,16 +151,7 @@ def multi_head_attention_with_intermediates(
 ) -> tuple[Float[Array, "*batch T D_out"], Intermediates]:
     """Apply the layer and return what happened inside too; the output is the same.
 
-    Args:
-        params: as in :func:`multi_head_attention`, like all that follows.
-        query: ``(…, T, D)``.
-        key: ``(…, S, D_k)``.
-        value: ``(…, S, D_v)``.
-        mask: which keys each query sees.
-        bias: added to the scaled scores.
-        is_causal: whether position ``i`` sees positions ``j <= i`` only.
-        scale: factor of the scores.
-        **options: the other arguments of :func:`multi_head_attention`.
+    The arguments are those of :func:`multi_head_attention`.
 
     Returns:
         ``(…, T, D)``, and :class:`Intermediates`, whose weights take ``N·T·S`` numbers of memory.
@@ -197,6 +187,10 @@ def _layer(
     if dtype is not None:
         check_float_dtype(dtype)
         given = (params, query, key, value, gates)
+        arrays = {"query": query, "key": key, "value": value, "gates": gates}
+        for name, x in {**getattr(params, "_asdict", dict)(), **arrays}.items():
+            if x is not None:  # a cast would take token ids and masks for numbers
+                check_floating(x, name)
         params, query, key, value, gates = jax.tree.map(lambda x: jnp.asarray(x, dtype), given)
     q, k, v = project_qkv(params, query, key, value, angles=angles)
     check_gates(gates, q)
@@ -238,9 +232,6 @@ def project_qkv(
 
     Returns:
         ``(…, N, T, H)``, ``(…, K, S, H)`` and ``(…, K, S, C)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
 
     Example:
         >>> import jax
@@ -285,12 +276,6 @@ def project_output(
         params: the weights, separate or fused.
         heads: ``(…, N, T, C)``, the outputs of the heads.
 
-    Returns:
-        ``(…, T, D)``.
-
-    Raises:
-        ValueError: the axes do not fit.
-
     Example:
         >>> import jax
         >>> from mha_book.multihead.parameters import init_multi_head
@@ -314,6 +299,7 @@ def _output(params: MultiHeadParams | FusedMultiHeadParams, heads: Array) -> Arr
     return _add(jnp.matmul(combine_heads(heads), weight), params.b_o)
 
 
+@checked_alike
 def project_heads(
     x: Float[Array, "*batch T D"],
     weight: Float[Array, "D N H"],
@@ -326,24 +312,10 @@ def project_heads(
         weight: ``(D, N, H)``; as a matrix ``(D, N·H)`` its columns are blocks, one a head.
         bias: ``(N, H)`` or None.
 
-    Returns:
-        ``(…, N, T, H)``.
-
-    Raises:
-        ValueError: the axes do not fit.
-
     Example:
         >>> project_heads(jnp.ones((5, 4)), jnp.ones((4, 2, 3))).shape
         (2, 5, 3)
     """
-    check_rank(x, "x", "(…, T, D)", 2)
-    check_floating(x, "x")
-    check_floating(weight, "weight", x, "x")
-    check(weight.ndim == 3, "weight", "axes (D, N, H), that is rank 3", f"shape {weight.shape}")
-    check_axis(weight, "weight", 0, "(D, N, H)", x.shape[-1], "x")
-    if bias is not None:
-        check_floating(bias, "bias", x, "x")
-        check_shape(bias, "bias", weight.shape[1:], "axes (N, H) =")
     return _project(x, weight, bias)
 
 
@@ -368,6 +340,14 @@ def _add(x: Array, bias: Array | None) -> Array:
 def _check_inputs(weights: tuple[Array, ...], *inputs: Array) -> None:
     batch = tuple(inputs[0].shape[:-2]) if hasattr(inputs[0], "shape") else None
     for x, name, weight in zip(inputs, ("query", "key", "value"), weights, strict=False):
+        if (  # the usual case, in one look
+            isinstance(x, jax.Array)
+            and x.dtype == weight.dtype
+            and x.shape[:-2] == batch
+            and x.shape[-1:] == weight.shape[:1]
+            and x.ndim > 1
+        ):
+            continue
         check_rank(x, name, "(…, T, D)", 2)
         check_floating(x, name, weight, "the weights")
         check_axis(x, name, -1, "(…, T, D)", weight.shape[0], "the weights")

@@ -16,11 +16,10 @@ from mha_book._checks import (
     RngKey,
     as_key,
     check,
+    check_axes,
     check_flag,
     check_float_dtype,
-    check_floating,
     check_function,
-    check_rank,
     check_shape,
     check_size,
     check_type,
@@ -113,9 +112,6 @@ def unfuse(params: FusedMultiHeadParams) -> MultiHeadParams:
     Returns:
         The separate parameters.
 
-    Raises:
-        ValueError: an array's rank or axes do not fit, or ``w_qkv`` has not ``N + 2K`` heads.
-
     Example:
         >>> fused = FusedMultiHeadParams(jnp.ones((4, 6, 2)), jnp.ones((2, 2, 4)))
         >>> unfuse(fused).w_k.shape
@@ -138,16 +134,16 @@ def cut_fused(params: FusedMultiHeadParams, num_kv_heads: int) -> MultiHeadParam
 def check_fused(params: FusedMultiHeadParams) -> int:
     """Raise unless the arrays of fused ``params`` fit together; return the key/value heads."""
     check_type(params, "params", FusedMultiHeadParams, "as fuse gives them")
-    for name, axes in (("w_qkv", "(D, N + 2K, H)"), ("w_o", "(N, H, D)")):
-        check_rank(getattr(params, name), name, axes, 3)
-        check_floating(getattr(params, name), name, params.w_qkv, "w_qkv")
-    num_heads, (_, total, width) = params.w_o.shape[0], params.w_qkv.shape
+    sizes: dict[str, int] = {}
+    weights = {"w_qkv": ("_D", "N + 2K", "H"), "w_o": ("N", "H", "D")}
+    _check_arrays(params, weights, "w_qkv", sizes)
+    num_heads, total = sizes["N"], sizes["N + 2K"]
     rest = total - num_heads
     what = f"N + 2K heads on axis 1, with N = {num_heads} as in w_o"
     check(rest > 0 and rest % 2 == 0, "w_qkv", what, f"{total}, shape {params.w_qkv.shape}")
     _check_heads(num_heads, rest // 2, "w_qkv")
-    _check_output(params.w_o, num_heads, width)
-    _check_biases(params, {"b_qkv": (total, width), "b_o": params.w_o.shape[2:]}, params.w_qkv)
+    biases = {"b_qkv": ("N + 2K", "H"), "b_o": ("D",)}
+    _check_arrays(params, biases, "w_qkv", sizes)
     return rest // 2
 
 
@@ -157,28 +153,22 @@ def _check_heads(num_heads: int, num_kv_heads: int, name: str) -> None:
     check(divides, name, f"a number of heads that divides N = {num_heads}", num_kv_heads)
 
 
-def _check_output(w_o: Any, num_heads: int, width: int) -> None:
-    fits = w_o.ndim == 3 and w_o.shape[:2] == (num_heads, width)
-    check(fits, "w_o", f"axes (N, C, D) = ({num_heads}, {width}, any)", f"shape {w_o.shape}")
+def _check_arrays(params: Any, axes: Any, first: str, sizes: dict[str, int]) -> None:
+    """Raise unless the arrays are of one dtype and their axes fit; fill in the sizes."""
+    for name, written in axes.items():
+        array = getattr(params, name)
+        if array is not None or name[0] == "w":
+            check_axes(array, name, written, sizes, Float, getattr(params, first), first)
 
 
-def _check_biases(params: Any, shapes: dict[str, tuple[int, ...]], like: Any) -> None:
-    for name, shape in shapes.items():
-        bias = getattr(params, name)
-        if bias is not None:
-            check_floating(bias, name, like, "the weights")
-            check(bias.shape == shape, name, f"shape {tuple(shape)}", f"shape {bias.shape}")
+_AXES = {
+    "w_q": ("_D", "N", "H"), "w_v": ("_D", "K", "C"), "w_k": ("_D", "K", "H"),
+    "w_o": ("N", "C", "D"), "b_q": ("N", "H"), "b_k": ("K", "H"), "b_v": ("K", "C"), "b_o": ("D",),
+}  # fmt: skip
 
 
 def check_params(params: MultiHeadParams) -> None:
-    """Raise unless the arrays of ``params`` fit together.
-
-    Args:
-        params: separate parameters.
-
-    Raises:
-        ValueError: names the array, its axes, what was expected and what came; also for a dict, a
-            tuple or fused parameters.
+    """Raise unless these are separate parameters, and their arrays fit together.
 
     Example:
         >>> w, w_o = jnp.ones((4, 2, 2)), jnp.ones((2, 2, 4))
@@ -188,20 +178,9 @@ def check_params(params: MultiHeadParams) -> None:
         is_fused = isinstance(params, FusedMultiHeadParams)
         hint = "as unfuse gives them" if is_fused else "as init_multi_head gives them"
         check_type(params, "params", MultiHeadParams, hint)
-    for name, axes in (("w_q", "(D, N, H)"), ("w_k", "(D, K, H)"), ("w_v", "(D, K, C)")):
-        weight = getattr(params, name)
-        check_floating(weight, name, params.w_q, "w_q")
-        check(weight.ndim == 3, name, f"axes {axes}, that is rank 3", f"shape {weight.shape}")
-    _, num_heads, head_dim = params.w_q.shape
-    _, num_kv_heads, value_dim = params.w_v.shape
-    check_floating(params.w_o, "w_o", params.w_q, "w_q")
-    _check_output(params.w_o, num_heads, value_dim)
-    what = f"axes (D, K, H) = (any, {num_kv_heads}, {head_dim})"
-    check(params.w_k.shape[1:] == (num_kv_heads, head_dim), "w_k", what, params.w_k.shape)
-    _check_heads(num_heads, num_kv_heads, "w_k")
-    widths = ((num_heads, head_dim), (num_kv_heads, head_dim), (num_kv_heads, value_dim))
-    shapes = dict(zip(("b_q", "b_k", "b_v", "b_o"), (*widths, params.w_o.shape[2:]), strict=True))
-    _check_biases(params, shapes, params.w_q)
+    sizes: dict[str, int] = {}
+    _check_arrays(params, _AXES, "w_q", sizes)
+    _check_heads(sizes["N"], sizes["K"], "w_k")
 
 
 def xavier_uniform(
@@ -211,16 +190,6 @@ def xavier_uniform(
 
     The fans are those of the whole matrix, all heads together, as in the code of the paper that
     introduced the layer.
-
-    Args:
-        rng_key: PRNG key.
-        fan_in: rows of the matrix.
-        fan_out: columns of the matrix.
-        shape: shape of the result.
-        dtype: dtype of the result.
-
-    Returns:
-        Array of ``shape``.
 
     References:
         Glorot and Bengio, Understanding the difficulty of training deep feedforward neural
@@ -243,15 +212,7 @@ def normal(
 ) -> Float[Array, "..."]:
     """Draw from a normal distribution of standard deviation 0.02, as BERT and GPT-2 do.
 
-    Args:
-        rng_key: PRNG key.
-        fan_in: not used.
-        fan_out: not used.
-        shape: shape of the result.
-        dtype: dtype of the result.
-
-    Returns:
-        Array of ``shape``.
+    The fans are not used.
 
     Example:
         >>> normal(jax.random.key(0), 3, 3, (3, 3), jnp.float32).shape
@@ -290,10 +251,6 @@ def init_multi_head(
 
     Returns:
         The parameters.
-
-    Raises:
-        ValueError: a size is not a positive integer, ``N`` does not divide ``D`` although no
-            ``head_dim`` is given, or ``K`` does not divide ``N``.
 
     Example:
         >>> init_multi_head(jax.random.key(0), 64, 8, num_kv_heads=2).w_k.shape
@@ -339,21 +296,10 @@ def init_multi_head(
 def identity_params(
     d_model: int, num_heads: int, dtype: DTypeLike = jnp.float32
 ) -> MultiHeadParams:
-    """Return parameters whose four projections are the identity.
+    """Return parameters whose four projections are the identity, for ``N`` that divides ``D``.
 
     The layer then splits queries, keys and values, attends, and combines: multi-head attention
     without projections.
-
-    Args:
-        d_model: ``D``.
-        num_heads: ``N``, a divisor of ``D``.
-        dtype: dtype of the parameters.
-
-    Returns:
-        The parameters.
-
-    Raises:
-        ValueError: ``num_heads`` does not divide ``d_model``.
 
     Example:
         >>> identity_params(4, 2).w_q.shape

@@ -35,21 +35,9 @@ def normalized_attention(
 
     No score exceeds $\sqrt{d_k}$ times the largest products of the two weights.
 
-    Args:
-        params: the weights.
-        norm_q: ``(H,)``, weight of the norm of queries.
-        norm_k: ``(H,)``, of keys.
-        x: ``(…, T, D)``.
-        epsilon: added to the mean square.
-        angles: ``(T, H/2)``; None for no rotation.
-        mask: as in :func:`~mha_book.multihead.layer.multi_head_attention`.
-        is_causal: likewise.
-
-    Returns:
-        ``(…, T, D)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
+    ``norm_q`` and ``norm_k``, ``(H,)``, are the weights of the norms; ``epsilon`` is added to the
+    mean square. The other arguments are those of
+    :func:`~mha_book.multihead.layer.multi_head_attention`.
 
     References:
         Henry et al., Query-Key Normalization for Transformers, arXiv 2010.04245, with another norm;

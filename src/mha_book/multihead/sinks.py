@@ -36,21 +36,9 @@ def sink_logit_attention(
     r"""Add $e^{s^h}$ to the denominator of the softmax: a key whose value is zero.
 
     The weights of a row sum to $\sigma(\lambda - s)$ with $\lambda$ the log-sum-exp of its scores,
-    so the output of ordinary attention is multiplied by that.
-
-    Args:
-        params: the weights.
-        sink: ``(N,)``, one learned logit for each head.
-        x: ``(…, T, D)``.
-        angles: as in :func:`~mha_book.multihead.layer.multi_head_attention`, like what follows.
-        mask: likewise.
-        is_causal: likewise.
-
-    Returns:
-        ``(…, T, D)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
+    so the output of ordinary attention is multiplied by that. ``sink``, ``(N,)``, has one learned
+    logit for each head; the other arguments are those of
+    :func:`~mha_book.multihead.layer.multi_head_attention`.
 
     References:
         OpenAI, gpt-oss-120b and gpt-oss-20b Model Card, arXiv 2508.10925.
@@ -82,19 +70,8 @@ def gated_attention(
 ) -> Float[Array, "*batch T D"]:
     r"""Multiply what the heads return by a gate that the query's input sets: $O \odot \sigma(X W)$.
 
-    Args:
-        params: the weights.
-        w_gate: ``(D, N, C)`` for a gate of each feature, or ``(D, N)`` for one of each head.
-        x: ``(…, T, D)``.
-        angles: as in :func:`~mha_book.multihead.layer.multi_head_attention`, like what follows.
-        mask: likewise.
-        is_causal: likewise.
-
-    Returns:
-        ``(…, T, D)``.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
+    ``w_gate`` is ``(D, N, C)`` for a gate of each feature, or ``(D, N)`` for one of each head; the
+    other arguments are those of :func:`~mha_book.multihead.layer.multi_head_attention`.
 
     References:
         Qiu et al., Gated Attention for Large Language Models, arXiv 2505.06708.
@@ -137,19 +114,9 @@ def sigmoid_attention(
 ) -> Float[Array, "*batch T D"]:
     r"""Weigh each key by itself, $A^{hij} = \sigma(S^{hij} + \beta)$: no row sums to one.
 
-    Args:
-        params: the weights.
-        x: ``(…, T, D)``.
-        offset: $\beta$; None for $-\log T$, the paper's choice for sequences of length ``T``.
-        angles: as in :func:`~mha_book.multihead.layer.multi_head_attention`, like what follows.
-        mask: likewise.
-        is_causal: likewise.
-
-    Returns:
-        ``(…, T, D)``. The weights of all pairs are stored.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit.
+    The ``offset`` $\beta$ is $-\log T$ where none is given, the paper's choice for sequences of
+    length ``T``; the other arguments are those of
+    :func:`~mha_book.multihead.layer.multi_head_attention`. The weights of all pairs are stored.
 
     References:
         Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-Attention,

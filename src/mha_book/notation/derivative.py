@@ -272,17 +272,11 @@ _ONE, _MINUS, _TWO = (ex.Number(Fraction(value)) for value in (1, -1, 2))
 
 @dataclass(frozen=True)
 class _Task:
-    """What is differentiated by what.
+    """What is differentiated by what."""
 
-    Attributes:
-        target: the tensor, with the indices that it has in the derivative.
-        left: the tensor on the left.
-        right: what it is equal to, so that it may be written as ``left``.
-    """
-
-    target: ex.Tensor
-    left: ex.Tensor
-    right: ex.Expression
+    target: ex.Tensor  # the tensor, with the indices that it has in the derivative
+    left: ex.Tensor  # the tensor on the left
+    right: ex.Expression  # what it is equal to, so that it may be written as left
 
     def concerns(self, node: ex.Expression) -> bool:
         """Whether the tensor stands in the expression."""

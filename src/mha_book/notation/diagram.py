@@ -52,12 +52,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "passed": {"color": "#808080", "linestyle": "-"},
     "batch": {"color": "#BF4700", "linestyle": (0, (4, 2))},
 }
-_LEGEND = {
-    "summed": "summed over",
-    "free": "free",
-    "passed": "into a box",
-    "batch": "batch-like",
-}
+_LEGEND = {"summed": "summed over", "free": "free", "passed": "into a box", "batch": "batch-like"}
 _FACES = {"tensor": "#DCEBF5", "box": "#FCEBD5"}
 _WIDEST = 7.4  # inches
 _FONT = 1.4  # of the figure's own: a phone shows the picture at less than half its size

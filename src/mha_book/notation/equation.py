@@ -156,7 +156,7 @@ class Equation:
         dims: Mapping[str, int] | None = None,
         **arrays: Any,
     ) -> jax.Array:
-        r"""Compute the left side from arrays.
+        r"""Compute the left side, with its axes in order, from arrays, in their dtype.
 
         Args:
             mapping: arrays by the names that LaTeX gives them (``{r"\frac{..}": ...}`` has no
@@ -164,13 +164,6 @@ class Equation:
             dims: sizes of indices that no array has as an axis.
             **arrays: arrays by their Python names (``W_Q``, ``X_prime``, ``dL_dQ``), each with
                 one axis for each index, and named scalars as numbers.
-
-        Returns:
-            An array with the axes of the left side, in the arrays' dtype.
-
-        Raises:
-            ValueError: an array is missing, unexpected or of the wrong rank; an index has two
-                sizes.
         """
         given, sizes = self.read((self.computed,), mapping, dims, arrays)
         evaluation = Evaluation(given, sizes, self.text)
@@ -190,11 +183,8 @@ class Equation:
     ) -> tuple[jax.Array, ...]:
         """Compute every side, with the axes in the order of the free indices.
 
-        Args:
-            mapping: arrays by their names in LaTeX.
-            dims: sizes of indices that no array has as an axis.
-            **arrays: arrays by their Python names. With that of the left side's tensor among
-                them, the left side is a value too.
+        The arguments are those of a call. With the array of the left side's tensor among them, the
+        left side is a value too.
         """
         names = {key(name) for name in (*(mapping or {}), *arrays)}
         target = self.target

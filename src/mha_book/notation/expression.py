@@ -56,15 +56,10 @@ class Number:
 
 @dataclass(frozen=True)
 class Tensor:
-    r"""A named array with its indices: :math:`W_Q^{hba}`; without indices, a named scalar.
+    r"""A named array with its indices: :math:`W_Q^{hba}`; without indices, a named scalar."""
 
-    Attributes:
-        name: the name as LaTeX writes it, without spaces: ``W_Q``, ``X'``, ``\lambda``, ``d_k``.
-        indices: one for each axis, in the order of the axes.
-    """
-
-    name: str
-    indices: tuple[Index, ...] = ()
+    name: str  # the name as LaTeX writes it, without spaces: W_Q, X', \lambda, d_k
+    indices: tuple[Index, ...] = ()  # one for each axis, in the order of the axes
     span: Span = field(default=None, compare=False)
 
 
@@ -145,17 +140,11 @@ class Function:
 
 @dataclass(frozen=True)
 class Sum:
-    r"""The sum of the body over indices that are free in it.
+    r"""The sum of the body over indices that are free in it."""
 
-    Attributes:
-        indices: the indices summed over. Outside this node they mean nothing.
-        body: what is summed.
-        written: whether the page writes the :math:`\sum`; an implied sum is drawn without.
-    """
-
-    indices: tuple[str, ...]
-    body: "Expression"
-    written: bool = False
+    indices: tuple[str, ...]  # the indices summed over. Outside this node they mean nothing
+    body: "Expression"  # what is summed
+    written: bool = False  # whether the page writes the :math:\sum; an implied sum is drawn without
     span: Span = field(default=None, compare=False)
 
 
@@ -165,16 +154,11 @@ class Softmax:
 
     It is evaluated with the maximum subtracted and has a derivative without quotients. As LaTeX
     and as loops it is the quotient that it stands for.
-
-    Attributes:
-        argument: E, in which ``index`` is free.
-        index: j, which is free in the softmax.
-        bound: j', the name of the index of the denominator's sum.
     """
 
-    argument: "Expression"
-    index: str
-    bound: str
+    argument: "Expression"  # E, in which index is free
+    index: str  # j, which is free in the softmax
+    bound: str  # j', the name of the index of the denominator's sum
     span: Span = field(default=None, compare=False)
 
 

@@ -237,17 +237,11 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class Statement:
-    """A chain ``a = b = c`` as it is written, without implied sums.
+    """A chain ``a = b = c`` as it is written, without implied sums."""
 
-    Attributes:
-        sides: at least two expressions.
-        source: the whole LaTeX, into which the spans point.
-        span: where in it the statement stands.
-    """
-
-    sides: tuple[ex.Expression, ...]
-    source: str = field(default="", compare=False)
-    span: ex.Span = field(default=None, compare=False)
+    sides: tuple[ex.Expression, ...]  # at least two expressions
+    source: str = field(default="", compare=False)  # the whole LaTeX, into which the spans point
+    span: ex.Span = field(default=None, compare=False)  # where in it the statement stands
 
 
 def parse(latex: str) -> tuple[Statement, ...]:

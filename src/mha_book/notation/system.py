@@ -115,10 +115,7 @@ class System:
     """
 
     def __init__(
-        self,
-        equations: Iterable[Equation | str],
-        *,
-        scalars: Mapping[str, str] = _WIDTH_OF_HEADS,
+        self, equations: Iterable[Equation | str], *, scalars: Mapping[str, str] = _WIDTH_OF_HEADS
     ) -> None:
         """Put the equations in order.
 
@@ -189,9 +186,6 @@ class System:
 
         Returns:
             The tensors by their Python names.
-
-        Raises:
-            ValueError: an array is missing or is no input; an index has two sizes.
         """
         wanted = self.names if outputs is None else tuple(key(name) for name in outputs)
         needed = self.needed(wanted)
@@ -280,12 +274,7 @@ class System:
     ) -> tuple[jax.Array, Callable[[Any], dict[str, jax.Array]]]:
         """Run the system forwards; return the output and what runs the derived backward pass.
 
-        Args:
-            mapping: as in a call.
-            output: as in :meth:`backward`.
-            wrt: as in :meth:`backward`.
-            dims: as in a call.
-            **arrays: as in a call.
+        The arguments are those of a call and of :meth:`backward`.
 
         Returns:
             The output, and a function from its cotangent to the gradients of the inputs by name.
@@ -570,9 +559,6 @@ def cached_elements(
         query: the index of the queries.
         position: the index of the positions that are attended to.
         **dims: the size of each other index of these tensors.
-
-    Raises:
-        ValueError: a size is missing.
 
     Example:
         >>> cached_elements(multi_head_layer(), h=2, a=3, c=5)

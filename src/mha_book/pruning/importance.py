@@ -17,7 +17,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import accumulator_dtype, check, check_function, check_model, checked, widen
+from mha_book._checks import (
+    accumulator_dtype,
+    check,
+    check_function,
+    check_model,
+    checked,
+    widen,
+    within_one,
+)
 from mha_book.specialization.composition import ov_norms
 
 __all__ = ["ablation", "mean_importance", "taylor"]
@@ -195,13 +203,9 @@ def normalize_layers(importance: Float[Array, "L N"]) -> Float[Array, "L N"]:
         >>> normalize_layers(jnp.array([[3.0, 4.0], [0.0, 0.0]])).round(3).tolist()
         [[0.6..., 0.8...], [0.0, 0.0]]
     """
-    importance = widen(importance)
-    importance = _over(importance, jnp.max(jnp.abs(importance), 1, keepdims=True, initial=0))
-    return _over(importance, jnp.linalg.norm(importance, axis=1, keepdims=True))
-
-
-def _over(x: Array, size: Array) -> Array:
-    return x / jnp.where(size == 0, 1.0, size)
+    importance = within_one(importance, 1)
+    size = jnp.linalg.norm(importance, axis=1, keepdims=True)
+    return importance / jnp.where(size == 0, 1.0, size)
 
 
 def weight_norm(params: Any) -> Float[Array, "L N"]:

@@ -32,9 +32,6 @@ def removal_order(importance: Any, group_size: int = 1) -> np.ndarray:
     Returns:
         ``(L·N, 2)`` integers; equally important heads in the order of the model.
 
-    Raises:
-        ValueError: the importance has not two axes or is not finite, or the groups do not fit.
-
     Example:
         >>> removal_order(np.array([[0.3, 0.1], [0.2, 0.9]])).tolist()
         [[0, 1], [1, 0], [0, 0], [1, 1]]
@@ -70,9 +67,6 @@ def iterative_removal_order(
 
     Returns:
         ``(R, 2)`` integers.
-
-    Raises:
-        ValueError: the numbers do not fit, or a score is not finite.
 
     References:
         Michel et al., Are sixteen heads really better than one?, 2019, section 4.
@@ -112,9 +106,6 @@ def head_mask(order: Any, num_removed: int, shape: tuple[int, int]) -> np.ndarra
     Returns:
         ``(L, N)`` booleans, True for what stays. As numbers they are gates; for the smaller model
         give them to :func:`~mha_book.pruning.removal.prune_model`.
-
-    Raises:
-        ValueError: the order has fewer heads, one of them twice, or one that ``shape`` has not.
 
     Example:
         >>> head_mask(np.array([[0, 1], [1, 0]]), 1, (2, 2)).tolist()

@@ -100,9 +100,6 @@ def prune_model(params: Model, keep: Array | np.ndarray, *, uneven: str = "raise
     Returns:
         The smaller model, to be run without gates. Its layers may differ in their numbers of heads.
 
-    Raises:
-        ValueError: ``keep`` has not a row for each layer, or as in :func:`prune_heads`.
-
     Example:
         >>> from mha_book.models.tiny import TinyLayer, TinyParams
         >>> layer = MultiHeadParams(*[jnp.ones((4, 2, 1))] * 3, jnp.ones((2, 1, 4)))
@@ -149,9 +146,6 @@ def mean_ablation(
 
     Returns:
         The model, every layer with an output bias.
-
-    Raises:
-        ValueError: the axes do not fit.
 
     Example:
         >>> from mha_book.models.tiny import TinyLayer, TinyParams

@@ -58,24 +58,13 @@ def all_to_all_attention(
 ) -> Array:
     """Attend with divided positions by all-to-all: Ulysses sequence parallelism.
 
-    Args:
-        query: ``(…, N, T, H)``, in natural order; the devices of ``axes.sequence`` divide ``T``
-            and, with those of ``axes.heads``, ``N``.
-        key: ``(…, K, S, H)``, likewise.
-        value: ``(…, K, S, C)``.
-        axes: which axes of the mesh divide what.
-        mesh: the mesh; None for the one that is set.
-        mask: as in :func:`~mha_book.attention.dispatch.attend`.
-        is_causal: likewise.
-        scale: likewise.
-        implementation: likewise.
+    Query ``(…, N, T, H)``, key ``(…, K, S, H)`` and value are in natural order; the devices of
+    ``axes.sequence`` divide ``T`` and ``S`` and, with those of ``axes.heads``, ``N``. The other
+    arguments are those of :func:`~mha_book.sharding.ring.ring_attention` and
+    :func:`~mha_book.attention.dispatch.attend`.
 
     Returns:
         ``(…, N, T, C)``, laid out as the query is.
-
-    Raises:
-        ValueError: an axis of the mesh is not known, or its devices do not divide an axis of the
-            arrays; or as in :func:`~mha_book.attention.dispatch.attend`.
 
     Example:
         >>> mesh, x = jax.make_mesh((1,), ("sequence",)), jnp.ones((2, 8, 4))

@@ -21,21 +21,10 @@ from mha_book._checks import check, check_rank, check_type
 from mha_book.attention.dispatch import attend_with_lse
 from mha_book.attention.online_softmax import SoftmaxState, finalize
 from mha_book.masks import Mask
-from mha_book.multihead.cache import (
-    KVCache,
-    cached_multi_head_attention,
-    check_new,
-    checked_counts,
-)
+from mha_book.multihead.cache import KVCache, cached_multi_head_attention, check_new, checked_counts
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.multihead.parameters import MultiHeadParams, check_params
-from mha_book.sharding.mesh import (
-    MeshAxes,
-    check_divisible,
-    mesh_and_sizes,
-    on_mesh,
-    put_on_mesh,
-)
+from mha_book.sharding.mesh import MeshAxes, check_divisible, mesh_and_sizes, on_mesh, put_on_mesh
 from mha_book.sharding.tensor_parallel import head_specs
 
 __all__ = ["shard_cache", "sharded_cached_attention"]
@@ -61,9 +50,6 @@ def shard_cache(cache: KVCache, axes: MeshAxes, mesh: Any = None) -> KVCache:
 
     Returns:
         The same numbers, divided.
-
-    Raises:
-        ValueError: as in :func:`sharded_cached_attention`.
 
     Example:
         >>> from mha_book.multihead.cache import init_cache

@@ -16,12 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import check, check_floating, check_rank, check_type
 from mha_book.masks import Mask, as_mask
-from mha_book.multihead.latent import (
-    LatentParams,
-    absorbed_attention,
-    compress,
-    expanded_attention,
-)
+from mha_book.multihead.latent import LatentParams, absorbed_attention, compress, expanded_attention
 from mha_book.multihead.layer import (
     broadcast_gates,
     multi_head_attention,
@@ -41,12 +36,7 @@ from mha_book.sharding.mesh import (
 )
 from mha_book.sharding.placement import Placement
 from mha_book.sharding.ring import RingCall, attend_over_ring, checked_call
-from mha_book.sharding.tensor_parallel import (
-    KV_HEADS,
-    check_separate,
-    head_specs,
-    latent_specs,
-)
+from mha_book.sharding.tensor_parallel import KV_HEADS, check_separate, head_specs, latent_specs
 
 __all__ = ["sharded_latent_attention", "sharded_multi_head_attention"]
 
@@ -76,24 +66,13 @@ def sharded_multi_head_attention(
     three functions: each device projects, attends and projects back with the heads that it has, and
     what it has of $\sum_h O^h W_O^h$ is added up over the devices of ``axes.heads``.
 
-    Args:
-        params: the weights, as :func:`~mha_book.sharding.tensor_parallel.shard_params` places
-            them, or not placed.
-        x: ``(…, T, D)``; its positions in the order of ``placement`` where these are divided.
-        axes: which axes of the mesh divide sequences, heads and positions.
-        mesh: the mesh; None for the one that is set.
-        method: how divided positions attend to each other: "ring"
-            (:func:`~mha_book.sharding.ring.ring_attention`) or "all_to_all"
-            (:func:`~mha_book.sharding.all_to_all.all_to_all_attention`).
-        placement: of the positions, for "ring".
-        kv_heads: as in :func:`~mha_book.sharding.tensor_parallel.shard_params`.
-        mask: as in the layer, of positions in their natural order; for "ring" as there.
-        is_causal: as in the layer.
-        scale: factor of the scores; None means ``1 / sqrt(H)``.
-        gates: ``(N,)``.
-        angles: ``(T, H/2)``, of the positions in the order in which they lie.
-        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
-        unroll: as in :func:`~mha_book.sharding.ring.ring_attention`.
+    Arguments of the layer mean what they mean there, of positions in their natural order, but for
+    ``x`` and ``angles``: their positions are in the order of ``placement``. ``params`` are as
+    :func:`~mha_book.sharding.tensor_parallel.shard_params` places them, with its ``kv_heads``, or
+    not placed. Divided positions attend to each other by the ``method`` "ring"
+    (:func:`~mha_book.sharding.ring.ring_attention`, where ``axes``, ``mesh``, ``placement`` and
+    ``unroll`` are explained) or "all_to_all"
+    (:func:`~mha_book.sharding.all_to_all.all_to_all_attention`).
 
     Returns:
         ``(…, T, D)``, divided as ``x`` is.
@@ -199,23 +178,9 @@ def sharded_latent_attention(
 
     The latent belongs to all heads: every device of ``axes.heads`` makes and keeps the whole of it.
 
-    Args:
-        params: the weights, as :func:`~mha_book.sharding.tensor_parallel.shard_params` places
-            them, or not placed.
-        x: ``(…, T, D)``.
-        angles: ``(T, P/2)``.
-        axes: which axes of the mesh divide what; ``axes.sequence`` is None.
-        mesh: the mesh; None for the one that is set.
-        form: "expanded" or "absorbed", as in :mod:`~mha_book.multihead.latent`.
-        mask: as in :func:`~mha_book.multihead.latent.expanded_attention`.
-        is_causal: likewise.
-
-    Returns:
-        ``(…, T, D)``.
-
-    Raises:
-        ValueError: an axis of the mesh is not known, its devices do not divide the heads, or the
-            positions are to be divided.
+    The ``form`` is "expanded" or "absorbed", as in :mod:`~mha_book.multihead.latent`, and
+    ``axes.sequence`` is None; the other arguments are those of
+    :func:`sharded_multi_head_attention`.
 
     Example:
         >>> import jax.numpy as jnp

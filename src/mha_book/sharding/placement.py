@@ -86,9 +86,6 @@ def make_placement(name: str, length: int, devices: int) -> Placement:
     Returns:
         The placement.
 
-    Raises:
-        ValueError: the name is not known, or the length is no such multiple.
-
     Example:
         >>> make_placement("zigzag", 8, 2).positions.tolist()
         [[0, 1, 6, 7], [2, 3, 4, 5]]

@@ -27,19 +27,12 @@ __all__ = ["PlanCost", "compiled_transfers", "plan_cost"]
 
 
 class Transfer(NamedTuple):
-    """Collectives of one kind, of one device.
+    """Collectives of one kind, of one device."""
 
-    Args:
-        kind: "collective-permute", "all-to-all", "all-reduce" or "all-gather", as in XLA.
-        devices: that take part in each.
-        calls: how many.
-        operand_bytes: of all of them together.
-    """
-
-    kind: str
-    devices: int
-    calls: int
-    operand_bytes: int
+    kind: str  # "collective-permute", "all-to-all", "all-reduce" or "all-gather", as in XLA
+    devices: int  # that take part in each
+    calls: int  # how many
+    operand_bytes: int  # of all of them together
 
     @property
     def sent_bytes(self) -> int:

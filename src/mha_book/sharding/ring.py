@@ -46,13 +46,7 @@ from mha_book.attention.operands import Operands, prepare
 from mha_book.attention.platform import platform_of
 from mha_book.attention.reference import scores
 from mha_book.masks import Mask, as_mask, zero_unattended
-from mha_book.sharding.mesh import (
-    MeshAxes,
-    divide_operands,
-    mask_specs,
-    on_mesh,
-    own_kv_heads,
-)
+from mha_book.sharding.mesh import MeshAxes, divide_operands, mask_specs, on_mesh, own_kv_heads
 from mha_book.sharding.placement import Placement, as_placement, local_bounds, reordered
 
 __all__ = ["ring_attention", "ring_attention_with_lse"]

@@ -21,13 +21,7 @@ from jax.sharding import PartitionSpec
 from mha_book._checks import check, check_type
 from mha_book.multihead.latent import LatentParams
 from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, check_params
-from mha_book.sharding.mesh import (
-    MeshAxes,
-    check_divisible,
-    kv_copies,
-    mesh_and_sizes,
-    put_on_mesh,
-)
+from mha_book.sharding.mesh import MeshAxes, check_divisible, kv_copies, mesh_and_sizes, put_on_mesh
 
 __all__ = ["shard_params"]
 
@@ -97,9 +91,6 @@ def shard_params(
 
     Returns:
         The same numbers, divided.
-
-    Raises:
-        ValueError: the devices do not divide ``N``, or neither of them and ``K`` the other.
 
     Example:
         >>> from mha_book import init_multi_head

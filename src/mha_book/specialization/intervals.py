@@ -70,10 +70,6 @@ def wilson_interval(
     Returns:
         The lower and the upper end.
 
-    Raises:
-        ValueError: ``successes`` is not from 0 to ``trials``, or ``confidence`` not between 0
-            and 1.
-
     References:
         Wilson, Probable inference, the law of succession, and statistical inference, 1927.
 

@@ -62,9 +62,6 @@ def visible_pairs(
     Returns:
         ``(B, T, S)``.
 
-    Raises:
-        ValueError: the mask differs between heads or does not fit the sizes.
-
     Example:
         >>> from mha_book import causal
         >>> visible_pairs(causal(), 1, 2).tolist()

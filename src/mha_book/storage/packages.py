@@ -42,10 +42,7 @@ def find_package(package: str) -> Path:
 def installed_file(package: str, name: str, sha256: str) -> Path:
     """Return the path of a file inside an installed package, its sha256 verified.
 
-    Args:
-        package: import name of the package, which is not imported.
-        name: path of the file inside the package, with forward slashes.
-        sha256: the digest it must have, in hexadecimal.
+    The package is not imported; ``name`` has forward slashes.
 
     Raises:
         ModuleNotFoundError: the package is not installed; the message says how to install it.

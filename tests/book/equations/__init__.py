@@ -19,19 +19,13 @@ A displayed equation ``$$ … $$ (split-rows)`` that ``book/equations/<page>.yml
 has a function here, registered under its label with the LaTeX that it tests::
 
     @tested("split-rows", latex=r"X'^{hia} = X^{i(hH+a)}")
-    def split_rows(rng, altered):
+    def split_rows(rng):
         x = rng.normal(size=(3, 10))  # T = 3 positions, N = 5 heads, H = 2 features a head
-        left = split_heads(x, 5)
-        shift = 1 if altered else 0
-        right = [
-            [[x[i, (h * 2 + a + shift) % 10] for a in range(2)] for i in range(3)] for h in range(5)
-        ]
-        return left, right
+        right = [[[x[i, h * 2 + a] for a in range(2)] for i in range(3)] for h in range(5)]
+        return split_heads(x, 5), right
 
-The function gets a NumPy generator and the name of an alteration, or None. It returns both sides,
-evaluated: equal within ``tolerance`` when nothing is altered, and far from equal when a sign or an
-index is (at least one alteration; ``alterations=("sign", "index")`` for more). The LaTeX must be
-that of the page, white space aside. Small dimensions, all different primes.
+The function gets a NumPy generator and returns both sides, evaluated: equal within ``tolerance``.
+The LaTeX must be that of the page, white space aside. Small dimensions, all different primes.
 """
 
 from collections.abc import Callable
@@ -47,7 +41,6 @@ class Equation:
     label: str
     latex: str
     sides: Callable
-    alterations: tuple[str, ...]
     tolerance: float
     module: str
 
@@ -117,19 +110,14 @@ def tested(
     label: str,
     *,
     latex: str,
-    alterations: tuple[str, ...] = ("altered",),
     tolerance: float = 1e-5,
 ) -> Callable:
     """Register the decorated function as the test of the equation with this label."""
     if label in REGISTRY or label in EXECUTED:
         raise ValueError(f"label: expected one function an equation, got a second for {label!r}")
-    if not alterations:
-        raise ValueError("alterations: expected at least one name, got none")
 
     def register(sides: Callable) -> Callable:
-        REGISTRY[label] = Equation(
-            label, latex, sides, tuple(alterations), tolerance, sides.__module__
-        )
+        REGISTRY[label] = Equation(label, latex, sides, tolerance, sides.__module__)
         return sides
 
     return register

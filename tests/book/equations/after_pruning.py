@@ -8,9 +8,9 @@ from mha_book.pruning.hard_concrete import BETA, GAMMA, ZETA, HardConcrete
 from tests.book.equations import executed, tested
 
 
-def gates_of(u, log_alpha, sign=1):
+def gates_of(u, log_alpha):
     """The gates of {eq}`prune-hard-concrete` for given draws."""
-    s = 1 / (1 + np.exp(-(np.log(u) - sign * np.log(1 - u) + log_alpha) / BETA))
+    s = 1 / (1 + np.exp(-(np.log(u) - np.log(1 - u) + log_alpha) / BETA))
     return np.clip(s * (ZETA - GAMMA) + GAMMA, 0, 1)
 
 
@@ -24,13 +24,13 @@ g &= \min\!\left(1, \max\!\left(0,\; s\,(\zeta - \gamma) + \gamma\right)\right)
 """,
     tolerance=1e-5,
 )
-def hard_concrete(rng, altered):
+def hard_concrete(rng):
     log_alpha = rng.normal(size=(5, 7)).astype(np.float32)
     key = jax.random.key(3)
     noise = np.asarray(jax.random.logistic(key, log_alpha.shape), np.float64)
     u = 1 / (1 + np.exp(-noise))
     drawn = HardConcrete(jnp.asarray(log_alpha)).sample(key)
-    return drawn, gates_of(u, log_alpha, -1 if altered else 1)
+    return drawn, gates_of(u, log_alpha)
 
 
 @tested(
@@ -39,11 +39,11 @@ def hard_concrete(rng, altered):
     r"\left(\phi - \beta \log\frac{-\gamma}{\zeta}\right)",
     tolerance=1e-4,
 )
-def open_gates(rng, altered):
+def open_gates(rng):
     log_alpha = rng.normal(size=3).astype(np.float32)
     u = (np.arange(100_000) + 0.5) / 100_000  # every draw equally often
     shares = np.array([(gates_of(u, x) > 0).mean() for x in log_alpha])
-    gates = HardConcrete(jnp.asarray(-log_alpha if altered else log_alpha))
+    gates = HardConcrete(jnp.asarray(log_alpha))
     return gates.open_probability(), shares
 
 

@@ -37,10 +37,10 @@ def kept(part):
 
 
 @tested("cost-causal", latex=r"\sum_{i=1}^{T} i = \frac{T\,(T + 1)}{2}")
-def causal_pairs(rng, altered):
+def causal_pairs(rng):
     q = jnp.asarray(rng.normal(size=(T, H)), jnp.float32)
     seen = int((np.asarray(attention_weights(q, q, is_causal=True)) > 0).sum())
-    return seen, T * (T - 1) / 2 if altered else T * (T + 1) / 2
+    return seen, T * (T + 1) / 2
 
 
 @executed("cost-parameters")
@@ -103,7 +103,7 @@ def memory(rng):
     "cost-window",
     latex=r"M_{\text{window}} = n_{\text{bytes}}\, \min(S, S_{\text{max}})\, K\, (H + C)",
 )
-def window(rng, altered):
+def window(rng):
     # Keys and values of the positions that the last query of the layer still sees.
     width = sum(a.size // a.shape[-2] for a in kept("cache"))  # of one position
     seen, formula = [], []
@@ -111,5 +111,5 @@ def window(rng, altered):
         x = jnp.asarray(rng.normal(size=(s, H)), jnp.float32)
         weights = attention_weights(x, x, mask=causal() & sliding_window(s_max))
         seen.append(4 * int((np.asarray(weights)[-1] > 0).sum()) * width)
-        formula.append(4 * (s if altered else min(s, s_max)) * K * (H + C))
+        formula.append(4 * min(s, s_max) * K * (H + C))
     return np.array(seen), np.array(formula)

@@ -82,12 +82,9 @@ def choice(rng):
         r"\sum_{n=0}^{n_{\text{draft}}} \left(p_{\text{acc}}\right)^{n} = "
         r"\frac{1 - \left(p_{\text{acc}}\right)^{n_{\text{draft}} + 1}}{1 - p_{\text{acc}}}"
     ),
-    alterations=("one fewer", "no token of its own"),
 )
-def draft(rng, altered):
+def draft(rng):
     # What a pass gives, drawn: guesses up to the first that is rejected, and one token more.
     chance, guesses = 0.8, 4
     kept = np.cumprod(rng.random((200_000, guesses)) < chance, axis=1).sum(axis=1)
-    drawn = kept.mean() + (altered != "no token of its own")
-    power = guesses + (altered != "one fewer")
-    return round(float(drawn), 1), round((1 - chance**power) / (1 - chance), 1)
+    return round(float(kept.mean() + 1), 1), round((1 - chance ** (guesses + 1)) / (1 - chance), 1)

@@ -24,14 +24,11 @@ def own_weights(length):
 @tested(
     "em-own-key",
     latex=r"""A^{00} = \frac{1}{\sum_{j=0}^{n-1} e^{-\omega \left(1 - \cos(2 \pi j / n)\right)}}""",
-    alterations=("sign", "half the angle", "length"),
 )
-def own_key(rng, altered):
+def own_key(rng):
     length = float(rng.uniform(200, 300))
-    angle = (1 if altered == "half the angle" else 2) * np.pi * np.arange(KEYS) / KEYS
-    factor = length / (2 if altered == "length" else 1)
-    sign = -1 if altered == "sign" else 1
-    found = 1 / np.exp(-factor * (1 - sign * np.cos(angle)) + (altered == "sign") * factor).sum()
+    angle = 2 * np.pi * np.arange(KEYS) / KEYS
+    found = 1 / np.exp(-length * (1 - np.cos(angle))).sum()
     return own_weights(length), np.full(KEYS, found)
 
 
@@ -39,15 +36,12 @@ def own_key(rng, altered):
     "em-factor",
     latex=r"""\omega \approx \frac{\log 18}{1 - \cos(2 \pi / n)}
     \approx \frac{n^2 \log 18}{2 \pi^2}""",
-    alterations=("one neighbor", "power"),
     tolerance=2e-3,
 )
-def factor(rng, altered):
+def factor(rng):
     low, high = 1.0, 1e5
     for _ in range(60):  # the least length that gives every query nine tenths on its own key
         middle = (low + high) / 2
         low, high = (middle, high) if own_weights(middle).min() < 0.9 else (low, middle)
-    needed = np.log(9 if altered == "one neighbor" else 18)
-    power = KEYS ** (1 if altered == "power" else 2)
-    first = needed / (1 - np.cos(2 * np.pi / KEYS))
-    return [high, high], [first, power * needed / (2 * np.pi**2)]
+    first = np.log(18) / (1 - np.cos(2 * np.pi / KEYS))
+    return [high, high], [first, KEYS**2 * np.log(18) / (2 * np.pi**2)]

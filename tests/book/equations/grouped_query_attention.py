@@ -95,12 +95,9 @@ def fit(rng):
 & \frac{1}{T} \sum_{i,j} \min\!\left(A^{hij}, A^{h'ij}\right) \\
 &\qquad = 1 - \frac{1}{2\,T} \sum_{i,j} \left| A^{hij} - A^{h'ij} \right|
 \end{aligned}""",
-    alterations=("half", "sign", "positions"),
 )
-def agreement(rng, altered):
+def agreement(rng):
     q = jnp.asarray(rng.normal(size=(2, T, H)), jnp.float32)
     one, other = np.asarray(attention_weights(q, q, is_causal=True), np.float64)
     left = sum(min(a, b) for a, b in zip(one.flat, other.flat, strict=True)) / T
-    parts = {"half": T, "positions": 2}.get(altered, 2 * T)
-    distance = np.abs(one + other if altered == "sign" else one - other).sum()
-    return left, 1 - distance / parts
+    return left, 1 - np.abs(one - other).sum() / (2 * T)

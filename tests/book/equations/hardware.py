@@ -15,16 +15,13 @@ from tests.book.equations import executed, tested
 &= \min(v_{\text{op}},\; I\,v_{\text{mem}}) \\
 I &= \frac{F}{M_{\text{moved}}}
 \end{aligned}""",
-    alterations=("sign", "index"),
 )
-def roofline(rng, altered):
+def roofline(rng):
     best, moving = 11.0, 3.0  # the two rates: the corner lies at 11/3
     operations = rng.uniform(1, 50, 20)
     moved = rng.uniform(1, 50, 20)
     longest = [max(f / best, m / moving) for f, m in zip(operations, moved, strict=True)]
-    bound = max if altered == "sign" else min
-    intensity = moved / operations if altered == "index" else operations / moved
-    return operations / longest, [bound(best, i * moving) for i in intensity]
+    return operations / longest, [min(best, i * moving) for i in operations / moved]
 
 
 @executed("hw-intensity")

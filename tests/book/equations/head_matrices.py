@@ -16,13 +16,11 @@ T, N, H, C, D = 3, 5, 2, 7, 11  # positions, heads, features of a key, a value, 
     "layer-swap",
     latex=r"""\frac{\partial L}{\partial W^0} = \frac{\partial L}{\partial W^1}
 \quad \text{where } W^0 = W^1""",
-    alterations=("start",),
 )
-def swap(rng, altered):
+def swap(rng):
     params = init_multi_head(jax.random.key(5), D, 2, head_dim=H)
-    if not altered:
-        into = [jnp.repeat(w[:, :1], 2, axis=1) for w in params[:3]]
-        params = MultiHeadParams(*into, jnp.repeat(params.w_o[:1], 2, axis=0))
+    into = [jnp.repeat(w[:, :1], 2, axis=1) for w in params[:3]]
+    params = MultiHeadParams(*into, jnp.repeat(params.w_o[:1], 2, axis=0))
     x, goal = (jnp.asarray(rng.normal(size=(T, D)), jnp.float32) for _ in range(2))
     slopes = jax.grad(lambda p: jnp.sum((multi_head_attention(p, x) - goal) ** 2))(params)
     by_head = [jnp.moveaxis(g, 1, 0) for g in slopes[:3]] + [slopes.w_o]
@@ -66,16 +64,15 @@ def row_norms(rng):
     "spec-divergence",
     latex=r"""\mathrm{JSD}^{hh'} = \frac{1}{n \log 2} \sum_i
 \left( \eta_{\mathrm{mix}}^{hh'i} - \tfrac{1}{2} \eta^{hi} - \tfrac{1}{2} \eta^{h'i} \right)""",
-    alterations=("sign", "half", "head"),
 )
-def divergence(rng, altered):
+def divergence(rng):
     raw = rng.uniform(0.1, 1, size=(1, N, T, T))
     drawn = jnp.asarray(raw / raw.sum(-1, keepdims=True), jnp.float32)
     sums, rows = similarity.jensen_shannon_sums(drawn, jnp.ones((1, T, T), bool))
     a = np.asarray(drawn[0], np.float64)
-    middle = (a[:, None] + a[None, :]) / (1 if altered == "half" else 2)
+    middle = (a[:, None] + a[None, :]) / 2
     entropy, between = -(a * np.log(a)).sum(-1), -(middle * np.log(middle)).sum(-1)
-    other = entropy[None, ::-1] if altered == "head" else entropy[None, :]
-    sign = -1 if altered == "sign" else 1
-    found = (between - sign * (entropy[:, None] + other) / 2).sum(-1) / (float(rows) * np.log(2))
+    found = (between - (entropy[:, None] + entropy[None, :]) / 2).sum(-1) / (
+        float(rows) * np.log(2)
+    )
     return sums / rows, found

@@ -65,9 +65,8 @@ def sent(rng):
 \text{that is,}\quad \frac{T}{n_{\text{dev}}}
 &\ge \frac{n_{\text{bytes}}}{2 G}\, \frac{v_{\text{op}}}{v_{\text{link}}}
 \end{aligned}""",
-    alterations=("sign", "index"),
 )
-def hidden(rng, altered):
+def hidden(rng):
     """Which rings are hidden, by what the plan of each computes and sends, and by the formula."""
     operations, link, devices, size = 700.0, 3.0, 3, 2
     by_plan, by_formula = [], []
@@ -86,10 +85,7 @@ def hidden(rng, altered):
             of_steps = plan.attention_flops / operations / devices
             of_sends = plan.sent_bytes / link / (devices - 1)
             by_plan.append(float(of_steps >= of_sends))
-            shared = key_heads / heads if altered == "index" else heads / key_heads
-            least = size / (2 * shared) * operations / link
-            by_formula.append(
-                float((positions < least) if altered == "sign" else (positions >= least))
-            )
+            least = size / (2 * heads / key_heads) * operations / link
+            by_formula.append(float(positions >= least))
     assert 0 < np.mean(by_plan) < 1
     return by_plan, by_formula

@@ -59,13 +59,12 @@ W_K &= \tfrac12 \log 3 \begin{pmatrix} 1 & -1 \\ -1 & 1 \end{pmatrix}, \\
 W_V &= \begin{pmatrix} 1 & -\tfrac13 \\ -\tfrac13 & 1 \end{pmatrix}, \\
 W_O &= \tfrac38 \begin{pmatrix} 3 & 1 \\ 1 & 3 \end{pmatrix}
 \end{aligned}""",
-    alterations=("beta", "sign", "output"),
 )
-def two_heads(rng, altered):
+def two_heads(rng):
     # What the page says of these matrices: the outputs are the largest values, exactly.
-    beta = np.log(3) / (1 if altered == "beta" else 2)
-    third = 1 / 3 if altered == "sign" else -1 / 3
-    w_o = 3 / 8 * np.array([[3, 1], [1, 3]]) / (2 if altered == "output" else 1)
+    beta = np.log(3) / 2
+    third = -1 / 3
+    w_o = 3 / 8 * np.array([[3, 1], [1, 3]])
     w_k, w_v = beta * np.array([[1, -1], [-1, 1]]), np.array([[1, third], [third, 1]])
     into = [jnp.asarray(w, jnp.float32)[:, :, None] for w in (np.ones((2, 2)), w_k, w_v)]
     params = MultiHeadParams(*into, jnp.asarray(w_o, jnp.float32)[:, None, :])
@@ -81,13 +80,11 @@ def two_heads(rng, altered):
 & X \begin{pmatrix} W_Q & W_K & W_V \end{pmatrix} \\
 &\quad = \begin{pmatrix} X W_Q & X W_K & X W_V \end{pmatrix}
 \end{aligned}""",
-    alterations=("order",),
 )
-def fused(rng, altered):
+def fused(rng):
     params = init_multi_head(jax.random.key(4), D, N, head_dim=H)
     x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
-    order = (1, 0, 2) if altered else (0, 1, 2)
-    right = [project_heads(x, params[n]) for n in order]
+    right = [project_heads(x, params[n]) for n in range(3)]
     return project_heads(x, fuse(params).w_qkv), np.concatenate(right)
 
 
@@ -98,13 +95,11 @@ A^0 &= \begin{pmatrix} s & 1 - s \\ \tfrac12 & \tfrac12 \end{pmatrix}, \\
 A^1 &= \begin{pmatrix} \tfrac12 & \tfrac12 \\ 1 - s & s \end{pmatrix}, \\
 Y &= \begin{pmatrix} s & \tfrac12 \\ \tfrac12 & s \end{pmatrix}
 \end{aligned}""",
-    alterations=("heads", "value"),
 )
-def example(rng, altered):
+def example(rng):
     y, inside = multi_head_attention_with_intermediates(identity_params(2, 2), jnp.eye(2))
-    s = 1 / ((2 if altered == "value" else 1) + np.exp(-1))
+    s = 1 / (1 + np.exp(-1))
     a = [[[s, 1 - s], [0.5, 0.5]], [[0.5, 0.5], [1 - s, s]]]
-    a = a[::-1] if altered == "heads" else a
     return np.stack([*inside.weights, y]), np.stack([*a, [[s, 0.5], [0.5, s]]])
 
 

@@ -48,11 +48,9 @@ def permuted(rng):
 @tested(
     "position-angle",
     latex=r"\varphi^{ip} = i\, \omega^p, \qquad \omega^p = \theta^{-2p/H}",
-    alterations=("width", "sign"),
 )
-def angle(rng, altered):
-    exponent = {"width": -1 / H, "sign": 2 / H}.get(altered, -2 / H)
-    want = [[i * THETA ** (exponent * p) for p in range(H // 2)] for i in range(T)]
+def angle(rng):
+    want = [[i * THETA ** (-2 * p / H) for p in range(H // 2)] for i in range(T)]
     return rotary_angles(jnp.arange(T), H, THETA), want
 
 
@@ -73,9 +71,8 @@ def plane(turn):
     latex=r"""\bigl( R(i\omega)\, q \bigr)^{\!\top} R(j\omega)\, k
 = q^\top R(i\omega)^\top R(j\omega)\, k
 = q^\top R\bigl( (j - i)\omega \bigr)\, k""",
-    alterations=("sign", "transpose"),
 )
-def matrix(rng, altered):
+def matrix(rng):
     q, k, speed = rng.normal(size=2), rng.normal(size=2), 0.7
     left, middle, right = [], [], []
     for i in range(T):
@@ -84,9 +81,8 @@ def matrix(rng, altered):
             package = rotate(jnp.asarray([q, k], jnp.float32), turns)
             left += [float(package[0] @ package[1])] * 2
             one = plane(i * speed)
-            middle.append(q @ (one if altered == "transpose" else one.T) @ plane(j * speed) @ k)
-            distance = i - j if altered == "sign" else j - i
-            right.append(q @ plane(distance * speed) @ k)
+            middle.append(q @ one.T @ plane(j * speed) @ k)
+            right.append(q @ plane((j - i) * speed) @ k)
     return left, np.stack((middle, right), -1).ravel()
 
 
@@ -110,9 +106,8 @@ def relative(rng):
     "position-cosines",
     latex=r"""S^{ij} = \frac{1}{\sqrt{d_k}} \sum_p \lVert Q^{ip} \rVert\, \lVert K^{jp} \rVert\,
 \cos\bigl( (i - j)\, \omega^p + \psi^{ijp} \bigr)""",
-    alterations=("distance", "angle"),
 )
-def cosines(rng, altered):
+def cosines(rng):
     q, k = draw(rng, H), draw(rng, H)
     angles = rotary_angles(jnp.arange(T), H, THETA)
     turned = [rotate(jnp.broadcast_to(x, (T, H)), angles) for x in (q, k)]
@@ -120,10 +115,8 @@ def cosines(rng, altered):
     for p in range(H // 2):
         pairs = [complex(float(x[2 * p]), float(x[2 * p + 1])) for x in (q, k)]
         psi = np.angle(pairs[0]) - np.angle(pairs[1])
-        psi = -psi if altered == "angle" else psi
         for i in range(T):
             for j in range(T):
-                distance = j - i if altered == "distance" else i - j
-                turn = distance * THETA ** (-2 * p / H) + psi
+                turn = (i - j) * THETA ** (-2 * p / H) + psi
                 want[i, j] += abs(pairs[0]) * abs(pairs[1]) * np.cos(turn) / np.sqrt(H)
     return scaled_scores(*turned), want

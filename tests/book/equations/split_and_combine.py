@@ -26,17 +26,12 @@ def wrong_split(x, num_heads):
         j &= \left\lfloor \frac{hT+i}{N} \right\rfloor, \\
         h' &= (hT+i) \bmod N
         \end{aligned}""",
-    alterations=("right", "offset"),
 )
-def split_wrong(rng, altered):
+def split_wrong(rng):
     x = draw(rng, T, N * H)
     right = np.zeros((N, T, H))
     for h, i, a in np.ndindex(N, T, H):
         j, g = divmod(h * T + i, N)
-        if altered == "right":
-            j, g = i, h
-        if altered == "offset":
-            j, g = divmod((h * T + i + 1) % (N * T), N)
         right[h, i, a] = x[j, g * H + a]
     return wrong_split(x, N), right
 
@@ -50,13 +45,11 @@ def addresses(array):
 @tested(
     "split-address",
     latex=r"\operatorname{address}\left(U^{hia}\right) = (iN + h)\,H + a",
-    alterations=("copy", "width"),
 )
-def split_address(rng, altered):
+def split_address(rng):
     view = draw(rng, T, N * H).reshape(T, N, H).transpose(1, 0, 2)
     h, i, a = np.indices((N, T, H))
-    right = {None: (i * N + h) * H + a, "copy": (h * T + i) * H + a, "width": (i * H + h) * N + a}
-    return addresses(view), right[altered]
+    return addresses(view), (i * N + h) * H + a
 
 
 @executed("split-projection")
