@@ -37,15 +37,21 @@ def toc_pages(root: Path) -> list[str]:
 
 
 def numbered_pages(root: Path) -> list[tuple[str, str]]:
-    """Return (caption of its part, page) of the introduction and of every chapter, in order."""
+    """Return (caption of its part, page) of the introduction and of every chapter, in order.
+
+    The introduction is the first page of the part before the chapters.
+    """
     opening, chapters, _ = _sections(root)
-    first = [p for part in opening for p in part.pages if not (root / f"{p}.md").exists()]
-    return [("", p) for p in first] + [(part.caption, p) for part in chapters for p in part.pages]
+    first = [("", page) for part in opening for page in part.pages][:1]
+    return first + [(part.caption, page) for part in chapters for page in part.pages]
 
 
 def reference_pages(root: Path) -> list[str]:
-    """Return the pages behind the chapters, for looking things up."""
-    return [page for part in _sections(root)[2] for page in part.pages]
+    """Return the pages for looking things up: all but the introduction and the chapters."""
+    opening, _, behind = _sections(root)
+    return [page for part in opening for page in part.pages][1:] + [
+        page for part in behind for page in part.pages
+    ]
 
 
 def part_of(root: Path) -> dict[str, str]:

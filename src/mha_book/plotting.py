@@ -443,12 +443,12 @@ _Number = float | int
 
 
 class _LayerDiagram:
-    """The drawing of :func:`layer_diagram`, from top to bottom on a sheet of 108 by 126."""
+    """The drawing of :func:`layer_diagram`, from top to bottom on a sheet of 108 by 122."""
 
     def __init__(self, num_tokens: int, d_model: int, num_heads: int) -> None:
-        self.figure = plt.figure(figsize=(5.4, 6.3), layout="none")
+        self.figure = plt.figure(figsize=(5.05, 5.75), layout="none")
         self.ax = self.figure.add_axes((0, 0, 1, 1))
-        self.ax.set(xlim=(0, 108), ylim=(126, 0))
+        self.ax.set(xlim=(0, 108), ylim=(125.5, 3))
         self.ax.axis("off")
         self.num_heads = num_heads
         whole, head = f"({num_tokens}, {d_model})", f"({num_tokens}, {d_model // num_heads})"
@@ -542,11 +542,11 @@ class _LayerDiagram:
         self.text(28.5, 90.6, r"$QK^{\mathsf{T}}\,/\sqrt{d_\mathrm{head}}$", 10.5)
         self.arrow((35.8, 79.7), (49.4, 79.7))
         self.text(42.5, 77.2, "softmax")
-        self.text(42.5, 82.4, "each row", 9.5)
+        self.text(42.5, 82.4, "each row")
         self.text(56.5, 88.6, "weights")
         self.text(56.5, 92.8, f"({num_tokens}, {num_tokens})")
         self.arrow((63.8, 79.7), (74.8, 79.7))
-        self.text(69.2, 77.2, "average")
+        self.text(69.2, 77.2, "mean")
         self.arrow((79, 71.6), (79, 75.4), color=PALETTE[2])
         self.matrix(75.4, 75.6, 7.2, 10, PALETTE[3], 0.5)
         self.text(79, 80.6, "$O$", 12)

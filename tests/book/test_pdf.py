@@ -8,6 +8,8 @@ import pytest
 from bs4 import BeautifulSoup
 
 from tests.book.extensions import ROOT, tool
+from tests.book.test_one_page import PAGE as ONE_PAGE
+from tests.book.test_one_page import check_one_side
 
 TOOL = tool("pdf")
 
@@ -169,3 +171,8 @@ def test_a_small_book_is_printed(project):
     assert "".join(LONG.split()) in pages[dict(marks)["How wet it is"]], "the line is whole"
     assert "seven" in pages[-1]
     assert sum("seven" in page for page in pages) == 1
+
+
+@pytest.mark.needs_browser
+def test_attention_on_one_page_is_one_side(built_book, tmp_path):
+    check_one_side(TOOL.make(built_book, tmp_path, ONE_PAGE))

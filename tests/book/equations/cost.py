@@ -25,14 +25,12 @@ def shapes(n=N, k=K, h=H, c=C, d=D):
     )
 
 
-def kept(part):
+def kept(part, params=None):
     """Keys and values, or scores, as the layer makes them for one sequence."""
-    x = jax.ShapeDtypeStruct((T, D), jnp.float32)
+    x, params = jax.ShapeDtypeStruct((T, D), jnp.float32), params or shapes()
     if part == "cache":
-        return [jax.eval_shape(project_heads, x, w) for w in (shapes().w_k, shapes().w_v)]
-    inside = jax.eval_shape(
-        lambda p, x: multi_head_attention_with_intermediates(p, x)[1], shapes(), x
-    )
+        return [jax.eval_shape(project_heads, x, w) for w in (params.w_k, params.w_v)]
+    _, inside = jax.eval_shape(multi_head_attention_with_intermediates, params, x)
     return inside.weights
 
 
