@@ -329,15 +329,21 @@ def _index_prose_alone(app) -> None:
     app.builder.index_page = index_page
 
 
+def terms(root: Path) -> dict[str, list[str]]:
+    """Return page -> the terms of the field that it defines, from ``book/search.yml``."""
+    lists = yaml.safe_load((root / "book" / "search.yml").read_text(encoding="utf8"))
+    return {page: words["terms"] for page, words in lists.items() if "terms" in words}
+
+
 def _add_search_words(app) -> list:
     """Enter the words of ``book/search.yml`` in the search's index, before it is written."""
     indexer = getattr(app.builder, "indexer", None)
     file = Path(app.srcdir) / "book" / "search.yml"
     if indexer is not None and file.exists():
-        for page, words in yaml.safe_load(file.read_text(encoding="utf8")).items():
+        for page, lists in yaml.safe_load(file.read_text(encoding="utf8")).items():
             if page not in app.env.found_docs:
                 raise ValueError(f"book/search.yml: expected a page of the book, got {page!r}")
-            entries = {(word, "", "main") for word in words}
+            entries = {(word, "", "main") for words in lists.values() for word in words}
             before = indexer._index_entries.get(page, [])
             indexer._index_entries[page] = sorted({*before, *entries})
     return []

@@ -6,7 +6,7 @@ var Scorer = {
     // A page found by its own title is called "title > title": then it stands twice.
     if (!anchor) result[1] = title.split(" > ")[0];
     if (/^book\/(api|api\/.*|figures|exercises|status|evidence|notation-manual|snippets-mended)$/.test(docname)) return score - 20;
-    if (/^book\/(claims|bibliography|notation-table)$/.test(docname)) return score - 6;
+    if (/^book\/(claims|bibliography|glossary|notation-table)$/.test(docname)) return score - 6;
     return score;
   },
   objNameMatch: 11,

@@ -7,7 +7,7 @@ from pathlib import Path
 import codespell_lib
 import pytest
 
-from tests.book.extensions import ROOT, pages
+from tests.book.extensions import ROOT, finding, pages
 
 PAGES = sorted([*ROOT.glob("book/*.ipynb"), *ROOT.glob("book/*.md")])
 # Names that nobody reads as an abbreviation: of models, makers, programs, a token; and words.
@@ -93,3 +93,14 @@ def test_a_page_has_one_spelling(page):
 @pytest.mark.parametrize("name", ["claims", "papers"])
 def test_a_ledger_has_one_spelling(name):
     assert british((ROOT / "book" / f"{name}.yml").read_text(encoding="utf8")) == []
+
+def test_a_term_is_in_bold_or_a_heading_where_it_is_defined_and_in_the_glossary():
+    glossary = (ROOT / "book" / "glossary.md").read_text(encoding="utf8").lower()
+    assert sum(map(len, finding.terms(ROOT).values())) >= 40
+    for page, terms in finding.terms(ROOT).items():
+        cells = json.loads((ROOT / f"{page}.ipynb").read_text(encoding="utf8"))["cells"]
+        text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        marked = re.findall(r"^#+ +[^\n]+|\*\*.+?\*\*", text, re.M | re.S)
+        said = "\n".join(" ".join(words.split()) for words in marked).lower()
+        assert [term for term in terms if term.lower() not in said] == [], page
+        assert [term for term in terms if term.lower() not in glossary] == []
