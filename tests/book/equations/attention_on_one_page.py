@@ -7,9 +7,15 @@ from mha_book import multi_head_attention
 from mha_book.costs import traced_matmul_flops
 from tests.book.equations import executed
 from tests.book.equations.cost import D, H, K, N, T, kept, shapes
-from tests.book.equations.variants import whole
+from tests.book.equations.variants import H as HEAD_DIM
+from tests.book.equations.variants import draw
+from tests.book.equations.variants import layer as layer_of
 
-executed("one-page-layer")(whole)
+
+@executed("one-page-layer")
+def layer(rng):
+    w = draw(rng)
+    return {**w, "d_k": HEAD_DIM}, {"Y": multi_head_attention(layer_of(w), w["X"])}
 
 
 @executed("one-page-costs")
