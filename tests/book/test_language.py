@@ -94,6 +94,7 @@ def test_a_page_has_one_spelling(page):
 def test_a_ledger_has_one_spelling(name):
     assert british((ROOT / "book" / f"{name}.yml").read_text(encoding="utf8")) == []
 
+
 def test_a_term_is_in_bold_or_a_heading_where_it_is_defined_and_in_the_glossary():
     glossary = (ROOT / "book" / "glossary.md").read_text(encoding="utf8").lower()
     assert sum(map(len, finding.terms(ROOT).values())) >= 40
