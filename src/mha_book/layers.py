@@ -130,11 +130,7 @@ def swiglu(
 ) -> Float[Array, "*batch D"]:
     r"""Return $(\operatorname{silu}(x W_\text{gate}) \circ x W_\text{up})\, W_\text{down}$.
 
-    Args:
-        x: ``(…, D)``.
-        w_gate: ``(D, F)``.
-        w_up: ``(D, F)``.
-        w_down: ``(F, D)``.
+    The weights are ``(D, F)`` twice and ``(F, D)``.
 
     Returns:
         ``(…, D)``; $\operatorname{silu}(z) = z / (1 + e^{-z})$.

@@ -44,14 +44,7 @@ class SoftmaxState(NamedTuple):
 
 
 def init(shape: tuple[int, ...], dtype: Any) -> SoftmaxState:
-    """Return what is known before the first piece; ``shape`` is ``(…, r, C)``.
-
-    Args:
-        shape: the shape of the output.
-        dtype: in which to sum.
-
-    Returns:
-        The empty sums.
+    """Return what is known before the first piece; ``shape`` is ``(…, r, C)``, that of the output.
 
     Example:
         >>> init((1, 2), jnp.float32).maximum.tolist()
@@ -113,12 +106,7 @@ def updated(known: SoftmaxState, scores: Array, values: Array) -> SoftmaxState:
 def merge(one: SoftmaxState, other: SoftmaxState) -> SoftmaxState:
     """Return what is known of all scores from what is known of two parts of them.
 
-    Args:
-        one: sums over some scores.
-        other: sums over others.
-
-    Returns:
-        The sums over both; the order does not matter, nor how more than two are joined.
+    The order does not matter, nor how more than two are joined.
 
     Example:
         >>> a, b = (
@@ -142,13 +130,9 @@ def merge(one: SoftmaxState, other: SoftmaxState) -> SoftmaxState:
 
 
 def finalize(known: SoftmaxState) -> tuple[Array, Array]:
-    """Return the output ``(…, r, C)`` and the log-sum-exp ``(…, r)``.
+    """Return the output ``(…, r, C)`` and the log-sum-exp ``(…, r)`` after all scores.
 
-    Args:
-        known: the sums over all scores.
-
-    Returns:
-        The pair; zeros and -inf for a row all of whose scores were -inf.
+    They are zeros and -inf for a row all of whose scores were -inf.
 
     Example:
         >>> output, lse = finalize(init((1, 2), jnp.float32))

@@ -92,13 +92,15 @@ class Trial:
         return self.outputs[key]
 
     def fits(
-        self, name: str, steps: Steps, options: Iterable[Conventions], tolerance: float
+        self, scene: Scene, steps: Steps, options: Iterable[Conventions], tolerance: float
     ) -> list[Conventions]:
         """Return the conventions under which the steps give what the subject gave in a scene."""
         return [
             choice
             for choice in options
-            if close(self.output(name), self.predicted(name, steps, choice), tolerance)
+            if agree(
+                self.output(scene.name), self.predicted(scene.name, steps, choice), scene, tolerance
+            )
         ]
 
     def predicted(self, name: str, steps: Steps, choice: Conventions) -> Numbers:
@@ -120,8 +122,7 @@ class Trial:
                 continue
             left = [name for name in scene.settles if name not in settled | told.keys()]
             options = list(self.options(conventions, left))
-            allowed = max(tolerance, ROUGH) if scene.loose else tolerance
-            found = self.fits(scene.name, steps, options, allowed)
+            found = self.fits(scene, steps, options, tolerance)
             if not found:
                 missed.append(scene.name)
                 continue
@@ -160,6 +161,13 @@ def close(got: Any, expected: Numbers, tolerance: float) -> bool:
         return False
     size = 1 + np.abs(expected[finite]).max(initial=0)
     return bool(np.abs(got[finite] - expected[finite]).max(initial=0) <= tolerance * size)
+
+
+def agree(got: Any, expected: Numbers, scene: Scene, tolerance: float) -> bool:
+    """Return whether two outputs agree in what a scene asks for."""
+    if scene.finite and not isinstance(got, Exception) and got.shape == expected.shape:
+        return bool(np.isfinite(got).all() == np.isfinite(expected).all())
+    return close(got, expected, tolerance)
 
 
 def search(trials: list[Trial], told: dict[str, str]) -> tuple[Trial, Explanation]:
@@ -228,8 +236,7 @@ class Look:
         if not turned:
             open_ones -= {"rope"}
         options = self.trial.options(self.formula.conventions, open_ones)
-        allowed = max(self.tolerance, ROUGH) if scene.loose else self.tolerance
-        return bool(self.trial.fits(scene.name, Steps(**mutant.steps), options, allowed))
+        return bool(self.trial.fits(scene, Steps(**mutant.steps), options, self.tolerance))
 
     def alone(self, mutant: Mutant, scene: Scene) -> bool:
         """Return whether a single bug explains a scene; each is computed once."""

@@ -242,23 +242,25 @@ def layer_interfaces(
     required = [p for p in positional if p.default is p.empty and p.kind == p.POSITIONAL_OR_KEYWORD]
     copies = 3 if len(required) >= 3 else 1
     roles = roles_of(signature, names or {})
-    width = width_of(parameters)
-    found = []
-    known = num_heads or heads_of(layer)
-    for count in [known] if known else [n for n in range(width, 0, -1) if width % n == 0]:
-        for told, weights in readings(parameters, width, is_torch, count):
-            if weights.q.shape[1] % count or weights.k.shape[1] % (weights.q.shape[1] // count):
-                continue
-            for axes, means in itertools.product(
-                (layout,) if layout else ("BTD", "TBD", "TD"),
-                (polarity,) if polarity else POLARITIES if "mask" in roles else POLARITIES[:1],
-            ):
-                found.append(
+    known = num_heads or heads_of(layer, parameters)
+    layouts = (layout,) if layout else ("BTD", "TBD", "TD")
+    polarities = (polarity,) if polarity else POLARITIES if "mask" in roles else POLARITIES[:1]
+    found: list[Interface] = []
+    for width in widths_of(parameters):
+        for count in [known] if known else [n for n in range(width, 0, -1) if width % n == 0]:
+            for told, weights in readings(parameters, width, is_torch, count):
+                head_dim, rest = divmod(weights.q.shape[1], count)
+                if rest or weights.k.shape[1] % head_dim:
+                    continue
+                kind = "torch" if is_torch else "jax"
+                found += [
                     _layer_interface(
-                        call, weights, count, copies, "torch" if is_torch else "jax", roles, axes,
-                        means, told, required,
+                        call, weights, count, copies, kind, roles, axes, means, told, required
                     )
-                )  # fmt: skip
+                    for axes, means in itertools.product(layouts, polarities)
+                ]
+        if found:
+            break
     if not found:
         raise ValueError(
             "subject: no projections of queries, keys and values among "
@@ -267,14 +269,17 @@ def layer_interfaces(
     return found
 
 
-def width_of(parameters: dict[str, Numbers]) -> int:
-    """Return ``D``: the size that most matrices have in common."""
+def widths_of(parameters: dict[str, Numbers]) -> list[int]:
+    """Return what ``D`` can be, the size that most matrices have first."""
     sizes = [size for value in parameters.values() if value.ndim > 1 for size in {*value.shape}]
-    return int(max(sizes, key=lambda size: (sizes.count(size), -size)))
+    return sorted({*sizes}, key=lambda size: (-sizes.count(size), -size))
 
 
-def heads_of(layer: Any) -> int | None:
-    """Return the number of heads that a layer says it has."""
+def heads_of(layer: Any, parameters: dict[str, Numbers]) -> int | None:
+    """Return the number of heads that a layer says it has, or that its queries' weights have."""
+    for name, weight in parameters.items():
+        if role(name) == "q" and weight.ndim == 3:
+            return int(weight.shape[1])
     for name in ROLES["heads"]:
         value: Any = getattr(layer, name, None)
         if isinstance(value, int) and value > 0:
@@ -331,7 +336,7 @@ def _layer_interface(
             mask = np.ones((1, 1, x.shape[-2], x.shape[-2]), bool)
         if mask is None:
             return attempt(None)()
-        return called(attempt(form) for form in mask_forms(mask, layout, num_heads))
+        return called(attempt(form) for form in mask_forms(mask, layout, num_heads, x.shape[-2]))
 
     def expect(case: Case, conventions: Conventions, steps: Steps) -> Numbers:
         case = reduced(case)

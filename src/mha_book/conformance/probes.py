@@ -33,14 +33,14 @@ class Scene(NamedTuple):
         text: the property that it tests, as the table says it.
         needs: the roles of arguments without which it is not tried.
         settles: the conventions that show in it.
-        loose: whether rounding may be large in it.
+        finite: whether it asks for finite numbers alone, since these are beyond half precision.
     """
 
     name: str
     text: str
     needs: tuple[str, ...] = ()
     settles: tuple[str, ...] = ()
-    loose: bool = False
+    finite: bool = False
 
 
 SIZES = Sizes()
@@ -79,7 +79,7 @@ def make_case(name: str, sizes: Sizes = SIZES, seed: int = 0) -> Case:
     q = rng.normal(size=(b, n, t, h)) * 1.5
     case = Case(q, rng.normal(size=(b, k, s, h)), rng.normal(size=(b, k, s, h)))
     if name == "large":
-        return case._replace(q=q * 100)
+        return case._replace(q=q * 1000)
     if name in ("mask", "empty"):
         mask = rng.random((b, 1, t, s)) < 0.5
         mask[..., 0] = True

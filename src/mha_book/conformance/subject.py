@@ -159,18 +159,22 @@ def reduced(case: Case, layout: str) -> Case:
     return case
 
 
-def mask_forms(mask: Numbers, layout: str, num_heads: int) -> Iterator[Numbers]:
+def mask_forms(mask: Numbers, layout: str, num_heads: int, queries: int) -> Iterator[Numbers]:
     """Return a mask ``(B|1, N|1, T|1, S)`` in the shapes that implementations take."""
-    if "B" not in layout:
-        mask = mask[:1]
-    if "B" in layout:
+    batched = "B" in layout
+    mask = mask if batched else mask[:1]
+    full = np.broadcast_to(mask, (*mask.shape[:2], queries, mask.shape[-1]))
+    if batched:
         yield mask
-        yield np.broadcast_to(mask, (mask.shape[0], num_heads, *mask.shape[2:]))
-        yield mask[:, 0]
+        yield np.broadcast_to(full, (len(mask), num_heads, *full.shape[2:]))
+        yield full[:, 0]
+        yield np.repeat(full[:, 0], num_heads, 0)
+        if mask.shape[-2] == 1:
+            yield mask[:, 0, 0]
     elif "N" in layout:
-        yield mask[0]
-    if mask.shape[0] == 1 or "B" not in layout:
-        yield mask[0, 0]
+        yield full[0]
+    if len(mask) == 1:
+        yield full[0, 0]
 
 
 def keywords(
@@ -266,7 +270,7 @@ def _function_interface(
 
         if case.mask is None:
             return attempt(None)()
-        return called(attempt(m) for m in mask_forms(case.mask, layout, case.q.shape[1]))
+        return called(attempt(m) for m in mask_forms(case.mask, layout, *case.q.shape[1:3]))
 
     def expect(case: Case, conventions: Conventions, steps: Steps) -> Numbers:
         return flat(attend(reduced(case, layout), conventions, steps))

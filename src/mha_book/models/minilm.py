@@ -166,14 +166,7 @@ def from_checkpoint(tensors: Mapping[str, Any], config: MiniLMConfig = CONFIG) -
 
 
 def init_minilm(rng_key: RngKey, config: MiniLMConfig = CONFIG) -> MiniLMParams:
-    """Draw untrained parameters, as BERT starts: a control for what training has done.
-
-    Args:
-        rng_key: PRNG key.
-        config: the sizes.
-
-    Returns:
-        The parameters, float32.
+    """Draw untrained parameters in float32, as BERT starts: a control for what training has done.
 
     Example:
         >>> tiny = MiniLMConfig(vocab_size=7, d_model=6, num_layers=2, num_heads=3, head_dim=2)

@@ -75,9 +75,6 @@ def init_cache(
         window: how many tokens a query sees, its own included; None for all.
         dtype: of keys and values.
 
-    Returns:
-        The cache.
-
     Example:
         >>> init_cache(2, 3, capacity=16, head_dim=4).keys.shape
         (2, 3, 4, 16)
@@ -114,9 +111,6 @@ def append(
         key: ``(B, K, T, H)``.
         value: ``(B, K, T, C)``.
         counts: ``(B,)``, how many of the ``T`` tokens are real, from the first on; None for all.
-
-    Returns:
-        The new cache.
 
     Raises:
         ValueError: an axis or dtype does not fit, a count is not from 0 to ``T``, or a sequence

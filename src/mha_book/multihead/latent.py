@@ -185,13 +185,8 @@ def compress(
 ) -> Latent:
     r"""Return what is kept of each position: $c = x W_C$ and the rotated part of its key.
 
-    Args:
-        params: the weights.
-        x: ``(…, S, D)``.
-        angles: ``(S, P/2)`` from :func:`~mha_book.rope.rotary_angles`.
-
-    Returns:
-        The latent of every position, ``R + P`` numbers.
+    ``angles``, ``(S, P/2)``, are those of :func:`~mha_book.rope.rotary_angles`; ``R + P`` numbers
+    are kept of each position.
 
     Example:
         >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}

@@ -106,11 +106,7 @@ def fuse(params: MultiHeadParams) -> FusedMultiHeadParams:
 def unfuse(params: FusedMultiHeadParams) -> MultiHeadParams:
     """Cut the fused projection apart: the inverse of :func:`fuse`.
 
-    Args:
-        params: fused parameters; ``w_o`` says how many of the heads are query heads.
-
-    Returns:
-        The separate parameters.
+    ``w_o`` says how many of the heads are query heads.
 
     Example:
         >>> fused = FusedMultiHeadParams(jnp.ones((4, 6, 2)), jnp.ones((2, 2, 4)))
@@ -248,9 +244,6 @@ def init_multi_head(
         use_bias: whether the four projections have biases.
         initializer: :func:`xavier_uniform`, :func:`normal`, or a function of their signature.
         dtype: dtype of the parameters.
-
-    Returns:
-        The parameters.
 
     Example:
         >>> init_multi_head(jax.random.key(0), 64, 8, num_kv_heads=2).w_k.shape

@@ -22,7 +22,7 @@ def wrong_split(x, num_heads):
 @tested(
     "split-wrong",
     latex=r"""\begin{aligned}
-        \widetilde Z^{hia} &= Z^{j(h'H+a)}, \\
+        \widetilde U^{hia} &= Z^{j(h'H+a)}, \\
         j &= \left\lfloor \frac{hT+i}{N} \right\rfloor, \\
         h' &= (hT+i) \bmod N
         \end{aligned}""",

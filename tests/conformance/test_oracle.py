@@ -1,0 +1,113 @@
+"""The oracle, and what the probes see, against plain loops and values worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from mha_book.conformance import check_attention, check_model
+from mha_book.conformance.oracle import Case, Conventions, attend
+from mha_book.conformance.subject import LAYOUTS, from_layout, to_layout
+
+
+def loops(case, window=None, kv="repeat", last=False):
+    """Attention entry by entry."""
+    batch, heads, queries, width = case.q.shape
+    kv_heads, keys = case.k.shape[1:3]
+    out = np.zeros((batch, heads, queries, case.v.shape[-1]))
+    for b in range(batch):
+        for h in range(heads):
+            g = h % kv_heads if kv == "tile" else h // (heads // kv_heads)
+            for i in range(queries):
+                own = i + (keys - queries if last else 0)
+                seen = [
+                    j
+                    for j in range(keys)
+                    if not (case.causal and j > own)
+                    and not (window and j <= own - window)
+                    and (case.mask is None or case.mask[b, 0, i, j])
+                    and (case.segments is None or case.segments[b, i] == case.segments[b, j])
+                ]
+                scores = [case.q[b, h, i] @ case.k[b, g, j] / math.sqrt(width) for j in seen]
+                powers = [math.exp(score) for score in scores]
+                for j, power in zip(seen, powers, strict=True):
+                    out[b, h, i] += power / sum(powers) * case.v[b, g, j]
+    return out
+
+
+def case_of(queries=5, keys=5, kv_heads=2, **given):
+    rng = np.random.default_rng(7)
+    shapes = (2, 4, queries, 3), (2, kv_heads, keys, 3), (2, kv_heads, keys, 7)
+    return Case(*(rng.normal(size=shape) for shape in shapes), **given)
+
+
+@pytest.mark.parametrize("kv", ["repeat", "tile"])
+@pytest.mark.parametrize("last", [False, True])
+def test_against_loops(kv, last):
+    corner = "bottom-right" if last else "top-left"
+    conventions = Conventions(corner=corner, kv_heads=kv)
+    mask = np.random.default_rng(8).random((2, 1, 5, 5)) < 0.6
+    segments = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]])
+    for case in (
+        case_of(),
+        case_of(3, 5, causal=True),
+        case_of(5, 3, causal=True),
+        case_of(mask=mask, causal=True),
+        case_of(segments=segments),
+        case_of(causal=True, window=2),
+    ):
+        expected = loops(case, case.window, kv, last)
+        np.testing.assert_allclose(attend(case, conventions), expected, atol=1e-12)
+
+
+def test_rotary_positions_by_hand():
+    q = np.array([[[[1.0, 0.0]] * 2]])  # two positions, one pair of features
+    v = np.eye(2)[None, None]
+    for kind in ("half", "adjacent"):
+        out = attend(Case(q, q, v), Conventions(rope=kind))
+        odds = math.exp((1 - math.cos(1)) / math.sqrt(2))  # scores cos 0 and cos 1
+        np.testing.assert_allclose(out[0, 0, 0], [odds / (1 + odds), 1 / (1 + odds)])
+
+
+@pytest.mark.parametrize("layout", ["BNTH", "BTNH", "BTD"])
+def test_layouts_come_back(layout):
+    x = np.arange(2 * 3 * 5 * 7.0).reshape(2, 3, 5, 7)
+    laid = to_layout(x, layout)
+    there = from_layout(laid, layout, x.shape)
+    np.testing.assert_array_equal(there[1, 4], x[1, :, 4].ravel())
+    assert layout in LAYOUTS
+
+
+def test_an_unknown_bug_is_not_given_a_name():
+    report = check_attention(lambda q, k, v: np.sin(v), kind="numpy", layout="BNTH")
+    assert not report.passed
+    assert not report.bugs
+    assert report.counterexample.case.q.shape == (1, 1, 1, 2)
+    assert "no known bug" in str(report)
+
+
+def test_what_is_meant_makes_a_convention_a_bug():
+    def tiled(q, k, v):
+        k, v = (np.tile(x, (1, q.shape[1] // x.shape[1], 1, 1)) for x in (k, v))
+        return attend(Case(*(np.asarray(x, np.float64) for x in (q, k, v))))
+
+    assert check_attention(tiled).passed
+    report = check_attention(tiled, expect={"kv_heads": "repeat"})
+    assert [bug.id for bug in report.bugs] == ["kv-heads-tiled"]
+
+
+def test_a_model_is_a_black_box():
+    table = np.random.default_rng(0).normal(size=(64, 64))
+
+    def right(tokens):
+        return np.cumsum(table[tokens], axis=1)
+
+    def one_ahead(tokens):
+        return table[tokens] + table[np.roll(tokens, -1, axis=1)]
+
+    def mixed(tokens):
+        return table[tokens] + table[tokens].mean(0, keepdims=True)
+
+    assert check_model(right).passed
+    assert "off by one" in check_model(one_ahead).diagnosis[0]
+    assert "others of its batch" in check_model(mixed).diagnosis[0]
