@@ -205,7 +205,8 @@ def test_nothing_of_a_trace_leaks(name: str) -> None:
 
     def alive() -> int:
         gc.collect()
-        return sum(isinstance(one, jax.core.Tracer) for one in gc.get_objects())
+        # The type itself: asking a deprecated proxy of another library for its class warns.
+        return sum(issubclass(type(one), jax.core.Tracer) for one in gc.get_objects())
 
     x = jnp.ones((2, 1300 if name == "blockwise" else 150, 8))
     before = alive()

@@ -49,10 +49,11 @@ def test_the_derived_backward_pass_is_that_of_jax(label):
 
 
 def printed(cell):
-    """What a cell of the chapter prints, as it is stored."""
+    """What a cell of the chapter prints or shows as a table, as it is stored."""
     cells = json.loads((ROOT / "book" / "variants.ipynb").read_text(encoding="utf8"))["cells"]
     (found,) = (c for c in cells if c["id"] == cell)
-    return "".join("".join(out.get("text", "")) for out in found["outputs"])
+    shown = (out.get("text") or out["data"].get("text/plain", "") for out in found["outputs"])
+    return "".join("".join(text) for text in shown)
 
 
 def table():
