@@ -7,7 +7,9 @@ Shapes: ``B`` sequences, ``N`` query heads, ``K`` KV heads, ``T`` queries, ``S``
 ``C`` the widths of a key and of a value, ``D`` width of the model.
 """
 
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,6 @@ from jaxtyping import Bool, Float, Int
 __all__ = [
     "CONVENTIONS",
     "RIGHT",
-    "USUAL",
     "Case",
     "Conventions",
     "Steps",
@@ -27,30 +28,19 @@ __all__ = [
 
 Numbers = Any  # NumPy arrays of float64; the steps below have their shapes in comments
 
-CONVENTIONS = {
-    "causal": ("if asked", "always"),
-    "corner": ("top-left", "bottom-right"),
-    "empty": ("zero", "mean", "nan", "ignored"),
-    "window": ("W", "W + 1"),
-    "kv_heads": ("repeat", "tile"),
-    "rope": ("none", "half", "adjacent"),
-}
-"""What legitimate implementations do differently, the usual choice first."""
+TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text("utf8"))
+
+CONVENTIONS: dict[str, dict[str, str]] = TEXTS["conventions"]
+"""What legitimate implementations do differently: convention -> choice -> the choice in words."""
 
 
 class Conventions(NamedTuple):
-    """One choice of each convention.
+    """One choice of each convention of :data:`CONVENTIONS`, at first the usual one.
 
-    Args:
-        causal: whether the mask is causal only if asked, or always.
-        corner: where the causal diagonal starts if ``T != S``: query 0 sees key 0 alone
-            ("top-left"), or the last query sees every key ("bottom-right").
-        empty: what a query without any key gets: zeros, the mean of all values, NaN, or the output
-            without a mask ("ignored").
-        window: how many keys a window ``W`` shows, the query's own position included.
-        kv_heads: query head ``h`` reads KV head ``h // (N / K)`` ("repeat") or ``h % K`` ("tile").
-        rope: whether queries and keys are rotated inside, and which features are a pair: ``i`` and
-            ``i + H / 2`` ("half") or ``2 i`` and ``2 i + 1`` ("adjacent").
+    With ``T != S``, the causal diagonal has a corner at the first query and the first key
+    ("top-left"), or at the last of both ("bottom-right"). ``empty`` is what a query without any key
+    gets, ``window`` how many keys a window ``W`` shows. Rotary positions inside have pairs of
+    features ``i`` and ``i + H / 2`` ("half") or ``2 i`` and ``2 i + 1`` ("adjacent").
     """
 
     causal: str = "if asked"
@@ -250,7 +240,6 @@ def attend_layer(
     x: Float[np.ndarray, "B T D"],
     weights: Weights,
     num_heads: int,
-    num_kv_heads: int,
     case: Case,
     conventions: Conventions = USUAL,
     steps: Steps = RIGHT,
@@ -261,7 +250,6 @@ def attend_layer(
         x: the input.
         weights: the layer's parameters.
         num_heads: ``N``.
-        num_kv_heads: ``K``.
         case: what hides positions from each other; its operands are replaced.
         conventions: which of the legitimate choices are meant.
         steps: the steps, right or wrong.
@@ -270,13 +258,13 @@ def attend_layer(
         >>> eye, zero = np.eye(2), np.zeros(2)
         >>> w = Weights(eye, eye, eye, eye, zero, zero, zero, zero)
         >>> x = np.ones((1, 3, 2))
-        >>> attend_layer(x, w, 1, 1, Case(x[None], x[None], x[None])).shape
+        >>> attend_layer(x, w, 1, Case(x[None], x[None], x[None])).shape
         (1, 3, 2)
     """
     w = steps.weights(weights)
+    num_kv_heads = weights.k.shape[1] * num_heads // weights.q.shape[1]
     q = heads(x @ w.q + w.q_bias, num_heads)
-    k = heads(x @ w.k + w.k_bias, num_kv_heads)
-    v = heads(x @ w.v + w.v_bias, num_kv_heads)
+    k, v = (heads(x @ m + bias, num_kv_heads) for m, bias in ((w.k, w.k_bias), (w.v, w.v_bias)))
     joined = flat(attend(case._replace(q=q, k=k, v=v), conventions, steps))
     with np.errstate(all="ignore"):
         return np.asarray(steps.output(joined, w))
