@@ -29,23 +29,6 @@ from mha_book.conformance.subject import function_interfaces
 
 __all__ = ["assert_attention", "check_attention"]
 
-WORDS = {
-    ("causal", "always"): "causal without being asked",
-    ("corner", "top-left"): "the causal diagonal starts at the first query and the first key",
-    ("corner", "bottom-right"): "the causal diagonal ends at the last query and the last key",
-    ("empty", "zero"): "a query that may see no key gets zeros",
-    ("empty", "mean"): "a query that may see no key gets the mean of all values",
-    ("empty", "nan"): "a query that may see no key gets NaN",
-    ("empty", "ignored"): "a query that may see no key attends as if there were no mask",
-    ("window", "W"): "a window of W shows W keys, the query's own among them",
-    ("window", "W + 1"): "a window of W shows W keys before the query's own, W + 1 in all",
-    ("kv_heads", "repeat"): "query head h reads KV head h // (N / K), as nearly everywhere",
-    ("kv_heads", "tile"): (
-        "query head h reads KV head h % K: weights of most other libraries give wrong numbers"
-    ),
-    ("rope", "half"): "rotary positions inside, pairs of features i and i + H/2",
-    ("rope", "adjacent"): "rotary positions inside, pairs of adjacent features",
-}
 MASKS = {
     "attend": "True attends",
     "hide": "True hides",
@@ -91,7 +74,7 @@ def check_attention(
     """
     expect = expect or {}
     for convention, choice in expect.items():
-        known = CONVENTIONS.get(convention, ())
+        known = tuple(CONVENTIONS.get(convention, ()))
         require(choice in known, f"expect[{convention!r}]", f"one of {known}", repr(choice))
     start = time.monotonic()
     with quietly():
@@ -163,6 +146,11 @@ def quietly() -> Iterator[None]:
             torch.set_num_threads(before)
 
 
+def raised(error: Exception) -> str:
+    """Return the remark on what raised an error."""
+    return f"raises: {(str(error) or type(error).__name__).splitlines()[0][:70]}"
+
+
 def properties(trial: Trial, found: Explanation, steady: bool) -> Iterator[Property]:
     """Return the lines of the table."""
     tried = {scene.name for scene in trial.scenes()}
@@ -173,8 +161,7 @@ def properties(trial: Trial, found: Explanation, steady: bool) -> Iterator[Prope
             remark = f"no argument for {missing[0]}" if missing else "not of a layer"
             yield Property(scene.text, "not tried", remark)
         elif isinstance(output, Exception):
-            first = (str(output) or type(output).__name__).splitlines()[0][:70]
-            yield Property(scene.text, "not tried", f"raises: {first}")
+            yield Property(scene.text, "not tried", raised(output))
         else:
             yield Property(scene.text, "failed" if scene.name in found.unexplained else "passed")
     for text, holds in independence(trial).items() if steady else ():
@@ -187,10 +174,10 @@ def conventions(found: Explanation, expect: dict[str, str]) -> dict[str, str]:
     words = dict(found.interface.told)
     if "mask" in words:
         words["mask"] = MASKS[words["mask"]]
-    for name in CONVENTIONS:
-        choice = getattr(found.conventions, name)
-        if (name in found.settled or name in expect) and (name, choice) in WORDS:
-            words[name.replace("_", " ")] = WORDS[name, choice]
+    for name, choices in CONVENTIONS.items():
+        text = choices[getattr(found.conventions, name)]
+        if text and (name in found.settled or name in expect):
+            words[name.replace("_", " ")] = text
     if found.rough:
         words["rounding"] = "as of half precision, inside or out"
     return words

@@ -15,7 +15,7 @@ from mha_book.conformance.oracle import CONVENTIONS, RIGHT, Case, Conventions, N
 from mha_book.conformance.probes import SCENES, SIZES, Scene, make_case, smaller
 from mha_book.conformance.subject import Interface
 
-__all__ = ["Counterexample", "Explanation", "Trial", "close", "counterexample", "search"]
+__all__ = ["Counterexample", "Explanation", "Trial", "counterexample", "search"]
 
 EXACT, ROUGH = 1e-4, 3e-2
 """Tolerances: of float32, and of half precision."""
@@ -95,13 +95,9 @@ class Trial:
         self, scene: Scene, steps: Steps, options: Iterable[Conventions], tolerance: float
     ) -> list[Conventions]:
         """Return the conventions under which the steps give what the subject gave in a scene."""
-        return [
-            choice
-            for choice in options
-            if agree(
-                self.output(scene.name), self.predicted(scene.name, steps, choice), scene, tolerance
-            )
-        ]
+        got = self.output(scene.name)
+        every = ((one, self.predicted(scene.name, steps, one)) for one in options)
+        return [one for one, expected in every if agree(got, expected, scene, tolerance)]
 
     def predicted(self, name: str, steps: Steps, choice: Conventions) -> Numbers:
         """Return what the steps give in a scene; nothing where the bug has no result there."""
@@ -127,11 +123,9 @@ class Trial:
                 missed.append(scene.name)
                 continue
             conventions = found[0]
-            settled |= {
-                name
-                for name in left
-                if {getattr(one, name) for one in found} < {getattr(one, name) for one in options}
-            }
+            for name in left:
+                kept, tried = ({getattr(one, name) for one in some} for some in (found, options))
+                settled |= {name} if kept < tried else set()
         order = tuple(name for name in CONVENTIONS if name in settled)
         rough = tolerance > EXACT
         return Explanation(self.interface, conventions, order, (), tuple(missed), rough)
@@ -205,7 +199,8 @@ def search(trials: list[Trial], told: dict[str, str]) -> tuple[Trial, Explanatio
         for look in looks if tolerance == EXACT else ():
             layout = look.trial.layout
             if layout not in likely and len(likely) < MOST_LAYOUTS:
-                likely[layout] = [one for one in look.pairs() if look.explains_two(one, first=True)]
+                every = pairs(look.trial.interface.within)
+                likely[layout] = [one for one in every if look.explains_two(one, first=True)]
             if found := [two for two in likely.get(layout, ()) if look.explains_two(two)]:
                 return look.trial, look.named(found)
     return nearest[0]
@@ -249,10 +244,6 @@ class Look:
         """Return every bug that explains all scenes that the formula misses."""
         return [one for one in self.bugs if all(self.alone(one, scene) for scene in self.missed)]
 
-    def pairs(self) -> Iterator[Mutant]:
-        """Return the pairs of bugs that can happen here."""
-        return pairs(self.trial.interface.within)
-
     def explains_two(self, pair: Mutant, first: bool = False) -> bool:
         """Return whether one of two bugs, or both, explain each scene, or the first one alone."""
         scenes = self.missed[:1] if first else self.missed
@@ -260,35 +251,34 @@ class Look:
 
     def explained_by_two(self, pair: Mutant, scene: Scene) -> bool:
         """Return whether one of two bugs, or both at once, explain a scene."""
-        one, other = pair.id.split(" + ")
-        if any(self.alone(CATALOG[id], scene) for id in (one, other)):
+        ids = pair.id.split(" + ")
+        if any(self.alone(CATALOG[id], scene) for id in ids):
             return True
-        first = scene.name == "plain"  # thousands of pairs; later a bug may change another's effect
-        if first and not (self.changes(one, scene.name) and self.changes(other, scene.name)):
+        # thousands of pairs; in later scenes a bug may change another's effect
+        if scene.name == "plain" and not all(self.changes(id, scene.name) for id in ids):
             return False
         return self.explains(pair, scene, turned="rotate" in pair.steps)
 
     def changes(self, id: str, name: str) -> bool:
         """Return whether a bug shows in a scene at all."""
         if (id, name) not in self.shown:
-            conventions = self.formula.conventions
-            right, wrong = (
-                self.trial.predicted(name, steps, conventions)
-                for steps in (RIGHT, Steps(**CATALOG[id].steps))
-            )
-            self.shown[id, name] = not np.array_equal(right, wrong, equal_nan=True)
+            both = RIGHT, Steps(**CATALOG[id].steps)
+            outputs = [self.trial.predicted(name, one, self.formula.conventions) for one in both]
+            self.shown[id, name] = not np.array_equal(*outputs, equal_nan=True)
         return self.shown[id, name]
 
     def named(self, mutants: list[Mutant]) -> Explanation:
         """Return the explanation with those bugs that also leave right what is right."""
         known = [
-            self.trial.explain(Steps(**one.steps), self.told, self.tolerance) for one in mutants
+            (one, self.trial.explain(Steps(**one.steps), self.told, self.tolerance))
+            for one in mutants
         ]
-        fewest = min(len(one.unexplained) for one in known)
-        best = [n for n, one in enumerate(known) if len(one.unexplained) == fewest]
-        conventions, settled = known[best[0]].conventions, known[best[0]].settled
+        fewest = min(len(left.unexplained) for _, left in known)
+        best = [(one, left) for one, left in known if len(left.unexplained) == fewest]
         return self.formula._replace(
-            conventions=conventions, settled=settled, mutants=tuple(mutants[n] for n in best)
+            conventions=best[0][1].conventions,
+            settled=best[0][1].settled,
+            mutants=tuple(one for one, _ in best),
         )
 
 
@@ -298,7 +288,8 @@ def counterexample(
     """Return the smallest case of the first unexplained scene that the formula does not give."""
     for name in explanation.unexplained:
         for sizes in (*smaller(name), SIZES):
-            case = rounded(make_case(name, sizes))
+            case = make_case(name, sizes)  # of one decimal, which a reader can copy
+            case = case._replace(q=case.q.round(1), k=case.k.round(1), v=case.v.round(1))
             try:
                 got = trial.interface.call(case)
             except Exception:
@@ -307,11 +298,6 @@ def counterexample(
             if not close(got, expected, tolerance):
                 return Counterexample(name, case, got, expected)
     return None
-
-
-def rounded(case: Case) -> Case:
-    """Round the operands to one decimal, which a reader can copy."""
-    return case._replace(q=case.q.round(1), k=case.k.round(1), v=case.v.round(1))
 
 
 def independence(trial: Trial) -> dict[str, bool]:

@@ -14,20 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from mha_book.conformance.oracle import Case, Conventions, Numbers, Steps, Weights, attend_layer
+from mha_book.conformance.oracle import (
+    Case,
+    Conventions,
+    Numbers,
+    Steps,
+    Weights,
+    attend_layer,
+    flat,
+)
 from mha_book.conformance.subject import (
     POLARITIES,
     ROLES,
     Interface,
+    Way,
     array_of,
-    called,
-    keywords,
-    mask_forms,
     numbers_of,
+    reduced,
     roles_of,
 )
 
-__all__ = ["build", "layer_interfaces", "parameters_of"]
+__all__ = ["layer_interfaces"]
 
 SIZES = {
     ("d_model", "embed_dim", "dim", "n_embd", "hidden_size", "emb_dim", "embed_size", "d_in"): 24,
@@ -98,22 +105,16 @@ def randomized(layer: Any) -> Any:
 
     if hasattr(layer, "named_parameters"):
         layer = copy.deepcopy(layer).eval()
-        import torch
-
-        with torch.no_grad():
-            for value in layer.parameters():
-                value.copy_(torch.tensor(draw(tuple(value.shape))))
+        for value in layer.parameters():
+            value.data.copy_(array_of("torch", draw(tuple(value.shape))))
         return layer
     import jax
 
-    return jax.tree.map(
-        lambda x: (
-            array_of("jax", draw(x.shape), str(x.dtype))
-            if hasattr(x, "dtype") and x.dtype.kind == "f"
-            else x
-        ),
-        layer,
-    )
+    def drawn(leaf: Any) -> Any:
+        is_weight = hasattr(leaf, "dtype") and leaf.dtype.kind == "f"
+        return array_of("jax", draw(leaf.shape), str(leaf.dtype)) if is_weight else leaf
+
+    return jax.tree.map(drawn, layer)
 
 
 def role(name: str) -> str | None:
@@ -138,33 +139,25 @@ def grouped_by_role(parameters: dict[str, Numbers]) -> dict[tuple[str, bool], li
         is_bias = "bias" in name or bool(re.search(r"\bb_?[qkvo]", name)) or value.ndim == 1
         if kind:
             found.setdefault((kind, is_bias), []).append(value)
-    if (
-        not {("q", False), ("k", False), ("v", False)} <= found.keys()
-        and ("qkv", False) not in found
-    ):
+    separate = {(kind, False) for kind in "qkv"} <= found.keys()
+    if not separate and not {("qkv", False), ("kv", False)} & found.keys():
         matrices = [value for value in parameters.values() if value.ndim == 2]
-        if len(matrices) == 4 and ("kv", False) not in found:
+        if len(matrices) == 4:
             found |= {(kind, False): [m] for kind, m in zip("qkvo", matrices, strict=True)}
     return found
 
 
 def matrix(values: list[Numbers], width: int, is_torch: bool, out: bool) -> list[Numbers]:
     """Return the readings of a projection as ``(in, out)``, the likelier first."""
-    parts = []
-    for value in values:
-        if value.ndim == 3:  # (D, N, H), or (N, H, D) of an output
-            value = value.reshape((-1, value.shape[-1]) if out else (value.shape[0], -1))
-            is_torch = False
-        parts.append(value)
-    turned = [part.T for part in parts]
-    readings = [turned, parts] if is_torch else [parts, turned]
-    axis = 0 if out else 1
-    joined = [np.concatenate(reading, axis) for reading in readings if _fits(reading, width, out)]
-    return joined[: 1 if parts[0].ndim == 3 else 2]
-
-
-def _fits(reading: list[Numbers], width: int, out: bool) -> bool:
-    return all(part.shape[1 if out else 0] == width for part in reading)
+    if any(value.ndim == 3 for value in values):  # (D, N, H), or (N, H, D) of an output
+        values = [x.reshape((-1, x.shape[-1]) if out else (x.shape[0], -1)) for x in values]
+        is_torch = False
+    turned = [value.T for value in values]
+    return [
+        np.concatenate(reading, 0 if out else 1)
+        for reading in ([turned, values] if is_torch else [values, turned])
+        if all(part.shape[1 if out else 0] == width for part in reading)
+    ]
 
 
 def unfused(fused: Numbers, num_heads: int, order: str, parts: int = 3) -> list[Numbers]:
@@ -184,30 +177,31 @@ def readings(
     """Return the ways in which the parameters can be a layer's, with words for each."""
     found = grouped_by_role(parameters)
     fused = "qkv" if ("qkv", False) in found else "kv" if ("kv", False) in found else ""
+    ways = {
+        kind: matrix(values, width, is_torch, kind == "o")
+        for (kind, is_bias), values in found.items()
+        if not is_bias
+    }
+    fewest = min((len(way) for kind, way in ways.items() if kind != "o"), default=0)
+    if not all(ways.values()):
+        return []
+    biases = {
+        f"{kind}_bias": np.concatenate([value.ravel() for value in values])
+        for (kind, is_bias), values in found.items()
+        if is_bias
+    }
     result = []
-    orders = ORDERS if fused else ("separate",)
-    for turned, order in itertools.product((0, 1), orders):
-        arrays: dict[str, Numbers] = {}
-        for (kind, is_bias), values in found.items():
-            if is_bias:
-                arrays[kind + "_bias"] = np.concatenate([value.ravel() for value in values])
-                continue
-            ways = matrix(values, width, is_torch, kind == "o")
-            if turned >= len(ways) > 0 and kind != "o":
-                break
-            if not ways:
-                break
-            arrays[kind] = ways[min(turned, len(ways) - 1)]
-        else:
-            for suffix in ("", "_bias") if fused else ():
-                if fused + suffix in arrays:
-                    pieces = unfused(arrays.pop(fused + suffix), num_heads, order, len(fused))
-                    arrays |= dict(zip([kind + suffix for kind in fused], pieces, strict=True))
-            if {"q", "k", "v"} <= arrays.keys():
-                arrays.setdefault("o", np.eye(arrays["v"].shape[1], width))
-                for kind in "qkvo":
-                    arrays.setdefault(f"{kind}_bias", np.zeros(arrays[kind].shape[1]))
-                result.append((f"{order}{', transposed' if turned else ''}", Weights(**arrays)))
+    for turned, order in itertools.product(range(fewest), ORDERS if fused else ("separate",)):
+        arrays = {kind: way[min(turned, len(way) - 1)] for kind, way in ways.items()} | biases
+        for suffix in ("", "_bias") if fused else ():
+            if fused + suffix in arrays:
+                pieces = unfused(arrays.pop(fused + suffix), num_heads, order, len(fused))
+                arrays |= {kind + suffix: piece for kind, piece in zip(fused, pieces, strict=True)}
+        if {"q", "k", "v"} <= arrays.keys():
+            arrays.setdefault("o", np.eye(arrays["v"].shape[1], width))
+            for kind in "qkvo":
+                arrays.setdefault(f"{kind}_bias", np.zeros(arrays[kind].shape[1]))
+            result.append((f"{order}{', transposed' if turned else ''}", Weights(**arrays)))
     return result
 
 
@@ -239,34 +233,28 @@ def layer_interfaces(
     parameters = parameters_of(layer)
     signature = function or (layer.forward if is_torch else layer.__call__)
     positional = list(inspect.signature(signature).parameters.values())[1 if function else 0 :]
-    required = [p for p in positional if p.default is p.empty and p.kind == p.POSITIONAL_OR_KEYWORD]
-    copies = 3 if len(required) >= 3 else 1
+    required = [
+        p.name for p in positional if p.default is p.empty and p.kind == p.POSITIONAL_OR_KEYWORD
+    ]
     roles = roles_of(signature, names or {})
     known = num_heads or heads_of(layer, parameters)
     layouts = (layout,) if layout else ("BTD", "TBD", "TD")
     polarities = (polarity,) if polarity else POLARITIES if "mask" in roles else POLARITIES[:1]
-    found: list[Interface] = []
+    ways = [
+        Way(call, "torch" if is_torch else "jax", roles, axes, means)
+        for axes, means in itertools.product(layouts, polarities)
+    ]
     for width in widths_of(parameters):
+        found: list[Interface] = []
         for count in [known] if known else [n for n in range(width, 0, -1) if width % n == 0]:
             for told, weights in readings(parameters, width, is_torch, count):
                 head_dim, rest = divmod(weights.q.shape[1], count)
-                if rest or weights.k.shape[1] % head_dim:
-                    continue
-                kind = "torch" if is_torch else "jax"
-                found += [
-                    _layer_interface(
-                        call, weights, count, copies, kind, roles, axes, means, told, required
-                    )
-                    for axes, means in itertools.product(layouts, polarities)
-                ]
+                if not rest and weights.k.shape[1] % head_dim == 0:
+                    found += [_layer_interface(way, weights, count, told, required) for way in ways]
         if found:
-            break
-    if not found:
-        raise ValueError(
-            "subject: no projections of queries, keys and values among "
-            + ", ".join(f"{name} {value.shape}" for name, value in parameters.items())
-        )
-    return found
+            return found
+    shapes = ", ".join(f"{name} {value.shape}" for name, value in parameters.items())
+    raise ValueError(f"subject: no projections of queries, keys and values among {shapes}")
 
 
 def widths_of(parameters: dict[str, Numbers]) -> list[int]:
@@ -290,63 +278,38 @@ def heads_of(layer: Any, parameters: dict[str, Numbers]) -> int | None:
 
 
 def _layer_interface(
-    function: Callable[..., Any],
-    weights: Weights,
-    num_heads: int,
-    copies: int,
-    kind: str,
-    roles: dict[str, str],
-    layout: str,
-    polarity: str,
-    told: str,
-    required: list[Any],
+    way: Way, weights: Weights, num_heads: int, told: str, required: list[str]
 ) -> Interface:
     width = len(weights.q)
     num_kv_heads = weights.k.shape[1] * num_heads // weights.q.shape[1]
-    must_mask = any(p.name == roles.get("mask") for p in required)
+
+    def lay(x: Numbers) -> Numbers:  # from and to (B, T, D), the same way back
+        return x.swapaxes(0, 1) if way.layout == "TBD" else x
 
     def inputs(case: Case) -> Numbers:
-        rows = case.q.transpose(0, 2, 1, 3).reshape(case.q.shape[0], case.q.shape[2], -1)
+        rows = flat(case.q)
         return np.tile(rows, -(-width // rows.shape[-1]))[..., :width]
 
-    def reduced(case: Case) -> Case:
-        if layout != "TD":
-            return case
-        mask = None if case.mask is None else case.mask[:1]
-        segments = None if case.segments is None else case.segments[:1]
-        return case._replace(q=case.q[:1], mask=mask, segments=segments)
-
     def call(case: Case) -> Numbers:
-        case = reduced(case)
+        case = reduced(case, way.layout)
         rows = inputs(case)
-        x = {"BTD": rows, "TBD": rows.swapaxes(0, 1), "TD": rows[0]}[layout]
-        operands = [array_of(kind, x) for _ in range(copies)]
+        x = rows[0] if way.layout == "TD" else lay(rows)
+        if case.mask is None and way.roles.get("mask") in required:
+            case = case._replace(mask=np.ones((1, 1, rows.shape[1], rows.shape[1]), bool))
 
-        def attempt(mask: Numbers | None) -> Callable[[], Numbers]:
-            def run() -> Numbers:
-                out = numbers_of(function(*operands, **keywords(roles, case, kind, polarity, mask)))
-                if out.shape != x.shape:
-                    raise ValueError(f"the output has shape {out.shape}, the input {x.shape}")
-                return {"BTD": out, "TBD": out.swapaxes(0, 1), "TD": out[None]}[layout]
+        def shaped(out: Numbers) -> Numbers:
+            if out.shape != x.shape:
+                raise ValueError(f"the output has shape {out.shape}, the input {x.shape}")
+            return out[None] if way.layout == "TD" else lay(out)
 
-            return run
-
-        mask = case.mask
-        if mask is None and must_mask:
-            mask = np.ones((1, 1, x.shape[-2], x.shape[-2]), bool)
-        if mask is None:
-            return attempt(None)()
-        return called(attempt(form) for form in mask_forms(mask, layout, num_heads, x.shape[-2]))
+        operands = [array_of(way.kind, x) for _ in range(3 if len(required) >= 3 else 1)]
+        return way.call(operands, case, num_heads, shaped)
 
     def expect(case: Case, conventions: Conventions, steps: Steps) -> Numbers:
-        case = reduced(case)
-        return attend_layer(
-            inputs(case), weights, num_heads, num_kv_heads, case, conventions, steps
-        )
+        case = reduced(case, way.layout)
+        return attend_layer(inputs(case), weights, num_heads, case, conventions, steps)
 
-    words = {"arrays": kind, "layout": layout, "heads": str(num_heads), "weights": told}
+    words = way.words() | {"heads": str(num_heads), "weights": told}
     if num_kv_heads != num_heads:
         words["KV heads"] = str(num_kv_heads)
-    if "mask" in roles:
-        words["mask"] = polarity
-    return Interface(call, expect, roles, words, ("", "flat", "layer"), True)
+    return Interface(call, expect, way.roles, words, ("", "flat", "layer"), True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mha_book.conformance.check import quietly
+from mha_book.conformance.check import quietly, raised
 from mha_book.conformance.layer import build
 from mha_book.conformance.oracle import Numbers
 from mha_book.conformance.report import Property, Report
@@ -42,9 +42,7 @@ class Black(NamedTuple):
     def raw(self, tokens: Numbers, **given: Any) -> Any:
         """Return what the model returns."""
         arrays = {
-            self.roles[role]: value
-            if role in ("cache", "use_cache")
-            else array_of(self.kind, value)
+            self.roles[role]: value if "cache" in role else array_of(self.kind, value)
             for role, value in given.items()
             if role in self.roles
         }
@@ -52,12 +50,12 @@ class Black(NamedTuple):
 
     def logits(self, tokens: Numbers, **given: Any) -> Numbers:
         """Return the logits, ``(B, T, V)``."""
-        output = self.raw(tokens, **given)
-        return numbers_of(getattr(output, "logits", output))
+        return logits_of(self.raw(tokens, **given))
 
-    def has(self, *roles: str) -> bool:
-        """Return whether the model takes all of these arguments."""
-        return all(role in self.roles for role in roles)
+
+def logits_of(output: Any) -> Numbers:
+    """Return the logits of what a model returned."""
+    return numbers_of(getattr(output, "logits", output))
 
 
 def check_model(
@@ -97,25 +95,23 @@ def check_model(
     function = getattr(model, "forward", model)
     roles = roles_of(function, names or {}, ROLES)
     box = Black(model, kind or kind_of(model), roles, vocabulary)
-    rng = np.random.default_rng(0)
-    tokens = rng.integers(1, vocabulary, (3, LENGTH))
+    tokens = np.random.default_rng(0).integers(1, vocabulary, (3, LENGTH))
     lines: list[Property] = []
     words: list[str] = []
     with quietly():
-        for text, probe in probes(causal):
+        for text, needs, probe in probes(causal):
+            if needs and needs not in roles:
+                lines.append(Property(text, "not tried", "no argument for it"))
+                continue
             try:
                 problem = probe(box, tokens)
             except Exception as error:
-                first = (str(error) or type(error).__name__).splitlines()[0][:70]
-                lines.append(Property(text, "not tried", f"raises: {first}"))
+                lines.append(Property(text, "not tried", raised(error)))
                 continue
-            if problem is None:
-                lines.append(Property(text, "not tried", "no argument for it"))
-            else:
-                lines.append(Property(text, "failed" if problem else "passed"))
-                # a model that sees the future reads what follows it too
-                told_already = words and text.startswith("padding on the right")
-                words += [problem] if problem and not told_already else []
+            lines.append(Property(text, "failed" if problem else "passed"))
+            # a model that sees the future reads what follows it too
+            if problem and not (words and text.startswith("padding on the right")):
+                words.append(problem)
         told = shifted(box, tokens)
     if all(line.outcome == "not tried" for line in lines):
         raise ValueError(f"subject: the model cannot be called: {lines[0].remark}")
@@ -139,21 +135,24 @@ def assert_model(model: Any, **told: Any) -> None:
         raise AssertionError(str(report))
 
 
-Probe = Callable[[Black, Numbers], str | None]
+Probe = Callable[[Black, Numbers], str]
 
 
-def probes(causal: bool) -> Iterator[tuple[str, Probe]]:
-    """Return the properties with what tries them: "" if it holds, a sentence if not."""
-    yield "two equal calls agree", randomness
+def probes(causal: bool) -> Iterator[tuple[str, str, Probe]]:
+    """Return properties, the argument without which each is not tried, and what tries it.
+
+    A probe returns "" if the property holds, a sentence if not.
+    """
+    yield "two equal calls agree", "", randomness
     if causal:
-        yield "no position sees the future", future
-    yield "sequences of a batch are independent", batching
-    yield "padding on the right changes nothing", right_padding if causal else masked_right
-    yield "padding on the left changes nothing", left_padding
-    yield "packed documents do not see each other", packing
+        yield "no position sees the future", "", future
+    yield "sequences of a batch are independent", "", batching
+    yield "padding on the right changes nothing", "" if causal else "padding", right_padding
+    yield "padding on the left changes nothing", "padding", left_padding
+    yield "packed documents do not see each other", "segments", packing
     if causal:
-        yield "reading token by token over the cache", cached(1)
-        yield "reading in chunks over the cache", cached(4)
+        yield "reading token by token over the cache", "cache", cached(1)
+        yield "reading in chunks over the cache", "cache", cached(4)
 
 
 def moved(before: Numbers, after: Numbers) -> Numbers:
@@ -163,119 +162,104 @@ def moved(before: Numbers, after: Numbers) -> Numbers:
     return ~same
 
 
+def unless_same(before: Numbers, after: Numbers, problem: str) -> str:
+    """Return the problem, or "" where nothing moved."""
+    return problem if moved(before, after).any() else ""
+
+
 def randomness(box: Black, tokens: Numbers) -> str:
     """Return whether evaluation is random."""
-    if not moved(box.logits(tokens), box.logits(tokens)).any():
-        return ""
-    return "two equal calls differ: dropout is active in evaluation; see dropout-and-gates"
+    problem = "two equal calls differ: dropout is active in evaluation; see dropout-and-gates"
+    return unless_same(box.logits(tokens), box.logits(tokens), problem)
 
 
 def future(box: Black, tokens: Numbers) -> str:
     """Return how far ahead positions see, from a change of each token."""
     before = box.logits(tokens[:1])
-    ahead: set[int] = set()
-    count = 0
+    ahead: list[int] = []
     for changed in range(1, LENGTH):
         other = tokens[:1].copy()
         other[0, changed] = other[0, changed] % (box.vocabulary - 1) + 1
         where = np.flatnonzero(moved(before, box.logits(other))[0, :changed])
-        ahead |= {int(changed - position) for position in where}
-        count += len(where)
+        ahead += [int(changed - position) for position in where]
+    pairs = LENGTH * (LENGTH - 1) // 2
     if not ahead:
         return ""
-    if count == LENGTH * (LENGTH - 1) // 2:
-        return (
+    if len(ahead) == pairs:
+        problem = (
             "every position sees the whole future: there is no causal mask (or it is an encoder: "
-            "say so); see scaled-attention"
+            "say so)"
         )
-    if ahead == {1}:
-        return (
+    elif {*ahead} == {1}:
+        problem = (
             "each position sees the next token: the causal mask, or a shift of the input, is off "
-            "by one; see scaled-attention"
+            "by one"
         )
-    return (
-        f"positions see up to {max(ahead)} tokens ahead, in {count} of "
-        f"{LENGTH * (LENGTH - 1) // 2} pairs: a part of the model (a layer or a head, a "
-        "convolution, a norm or softmax over positions) has no causal mask; see scaled-attention"
-    )
+    else:
+        problem = (
+            f"positions see up to {max(ahead)} tokens ahead, in {len(ahead)} of {pairs} pairs: a "
+            "part of the model (a layer or a head, a convolution, a norm or softmax over "
+            "positions) has no causal mask"
+        )
+    return f"{problem}; see scaled-attention"
 
 
 def batching(box: Black, tokens: Numbers) -> str:
     """Return whether a sequence's logits depend on the others of its batch."""
-    together = box.logits(tokens)
     alone = np.concatenate([box.logits(tokens[n : n + 1]) for n in range(len(tokens))])
-    if not moved(alone, together).any():
-        return ""
-    return (
+    problem = (
         "a sequence depends on the others of its batch: an axis of batch and one of positions or "
         "heads are mixed; see split-and-combine"
     )
+    return unless_same(alone, box.logits(tokens), problem)
 
 
 def right_padding(box: Black, tokens: Numbers) -> str:
     """Return whether tokens of padding at the end change what is before them."""
-    padded = np.pad(tokens, ((0, 0), (0, 3)))
-    mask = np.pad(np.ones_like(tokens), ((0, 0), (0, 3)))
+    padded, mask = (np.pad(x, ((0, 0), (0, 3))) for x in (tokens, np.ones_like(tokens)))
     after = box.logits(padded, padding=mask)[:, :LENGTH]
-    if not moved(box.logits(tokens), after).any():
-        return ""
-    return "padding on the right is read; see scaled-attention"
+    problem = "padding on the right is read; see scaled-attention"
+    return unless_same(box.logits(tokens), after, problem)
 
 
-def masked_right(box: Black, tokens: Numbers) -> str | None:
-    """Return the same of an encoder, which needs the mask for it."""
-    return right_padding(box, tokens) if box.has("padding") else None
-
-
-def left_padding(box: Black, tokens: Numbers) -> str | None:
+def left_padding(box: Black, tokens: Numbers) -> str:
     """Return whether padding at the start changes the logits of the text."""
-    if not box.has("padding"):
-        return None
-    padded = np.pad(tokens, ((0, 0), (3, 0)))
-    mask = np.pad(np.ones_like(tokens), ((0, 0), (3, 0)))
-    positions = np.maximum(np.cumsum(mask, 1) - 1, 0)
+    padded, mask = (np.pad(x, ((0, 0), (3, 0))) for x in (tokens, np.ones_like(tokens)))
     before = box.logits(tokens)
-    own = box.logits(padded, padding=mask)[:, 3:]
-    if not moved(before, own).any():
-        return ""
-    if box.has("positions"):
-        given = box.logits(padded, padding=mask, positions=positions)[:, 3:]
-        if not moved(before, given).any():
-            return ""
-        return (
-            "padding on the left changes the logits, with the positions given too: it is read; "
-            "see scaled-attention"
-        )
-    return (
+    problem = (
         "padding on the left changes the logits: it is read, or positions are counted from it; "
         "see position"
     )
+    own = unless_same(before, box.logits(padded, padding=mask)[:, 3:], problem)
+    if not own or "positions" not in box.roles:
+        return own
+    positions = np.maximum(np.cumsum(mask, 1) - 1, 0)
+    problem = (
+        "padding on the left changes the logits, with the positions given too: it is read; "
+        "see scaled-attention"
+    )
+    given = box.logits(padded, padding=mask, positions=positions)[:, 3:]
+    return unless_same(before, given, problem)
 
 
-def packing(box: Black, tokens: Numbers) -> str | None:
+def packing(box: Black, tokens: Numbers) -> str:
     """Return whether a document's logits depend on the one before it in a packed sequence."""
-    if not box.has("segments"):
-        return None
-    first, second = tokens[:1], tokens[1:2, : LENGTH - 2]
-    packed = np.concatenate([first, second], 1)
-    sizes = (first.shape[1], second.shape[1])
-    segments = np.repeat([1, 2], sizes)[None]
-    positions = np.concatenate([np.arange(size) for size in sizes])[None]
-    together = box.logits(packed, segments=segments, positions=positions)
-    if (
-        not moved(box.logits(first), together[:, : sizes[0]]).any()
-        and not moved(box.logits(second), together[:, sizes[0] :]).any()
-    ):
-        return ""
-    return "packed documents see each other, or positions do not start anew; see scaled-attention"
+    documents = tokens[:1], tokens[1:2, : LENGTH - 2]
+    sizes = [document.shape[1] for document in documents]
+    together = box.logits(
+        np.concatenate(documents, 1),
+        segments=np.repeat([1, 2], sizes)[None],
+        positions=np.concatenate([np.arange(size) for size in sizes])[None],
+    )
+    alone = np.concatenate([box.logits(document) for document in documents], 1)
+    problem = "packed documents see each other, or positions do not start anew"
+    return unless_same(alone, together, f"{problem}; see scaled-attention")
 
 
 def cached(chunk: int) -> Probe:
     """Return the probe that reads a text in chunks over a cache."""
 
-    def probe(box: Black, tokens: Numbers) -> str | None:
-        if not box.has("cache"):
-            return None
+    def probe(box: Black, tokens: Numbers) -> str:
         cache, parts = None, []
         for start in range(0, LENGTH, chunk):
             given: dict[str, Any] = {} if cache is None else {"cache": cache}
@@ -283,7 +267,7 @@ def cached(chunk: int) -> Probe:
             cache = getattr(output, "past_key_values", None)
             if cache is None and isinstance(output, tuple) and len(output) > 1:
                 cache = output[1]
-            parts.append(numbers_of(getattr(output, "logits", output)))
+            parts.append(logits_of(output))
         wrong = moved(box.logits(tokens), np.concatenate(parts, 1))
         if not wrong.any():
             return ""
@@ -299,12 +283,11 @@ def cached(chunk: int) -> Probe:
 
 def shifted(box: Black, tokens: Numbers) -> dict[str, str]:
     """Return whether logits depend on absolute positions, which is a convention."""
-    if not box.has("positions"):
+    if "positions" not in box.roles:
         return {}
     positions = np.broadcast_to(np.arange(LENGTH), tokens.shape)
     try:
-        here = box.logits(tokens, positions=positions.copy())
-        there = box.logits(tokens, positions=positions + SHIFT)
+        here, there = (box.logits(tokens, positions=positions + by) for by in (0, SHIFT))
     except Exception:
         return {}
     same = not moved(here, there).any()

@@ -11,7 +11,7 @@ import numpy as np
 
 from mha_book.conformance.oracle import Case
 
-__all__ = ["SCENES", "SIZES", "Scene", "Sizes", "make_case", "smaller"]
+__all__ = ["SCENES", "Scene", "make_case"]
 
 
 class Sizes(NamedTuple):

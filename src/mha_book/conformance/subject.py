@@ -13,7 +13,7 @@ import numpy as np
 
 from mha_book.conformance.oracle import Case, Conventions, Numbers, Steps, attend, flat
 
-__all__ = ["LAYOUTS", "POLARITIES", "ROLES", "Interface", "function_interfaces", "roles_of"]
+__all__ = ["LAYOUTS", "POLARITIES", "ROLES", "Interface", "function_interfaces"]
 
 ROLES = {
     "mask": ("mask", "attn_mask", "attention_mask", "masks", "bias", "attn_bias"),
@@ -45,7 +45,7 @@ class Interface(NamedTuple):
         roles: which arguments the subject takes, and their names.
         told: layout and the like, in words, for the report.
         within: which bugs can happen (see :class:`~mha_book.conformance.mutants.Mutant`).
-        heads: ``N`` if the subject fixes it.
+        layer: whether it is a layer, which has its operands inside.
     """
 
     call: Callable[[Case], Numbers]
@@ -54,6 +54,53 @@ class Interface(NamedTuple):
     told: dict[str, str]
     within: tuple[str, ...]
     layer: bool = False
+
+
+class Way(NamedTuple):
+    """A function with its kind of arrays, its arguments, its layout, and what a mask says."""
+
+    function: Callable[..., Any]
+    kind: str
+    roles: dict[str, str]
+    layout: str
+    polarity: str
+
+    def words(self) -> dict[str, str]:
+        """Return how it is called, for the report."""
+        mask = {"mask": self.polarity} if "mask" in self.roles else {}
+        return {"arrays": self.kind, "layout": self.layout} | mask
+
+    def keywords(self, case: Case, mask: Numbers | None) -> dict[str, Any]:
+        """Return the arguments besides the operands that a case means."""
+        given: dict[str, Any] = {"heads": case.q.shape[1], "kv_heads": case.k.shape[1]}
+        given |= {"grouped": True, "training": False, "evaluation": True, "causal": case.causal}
+        if mask is not None:
+            if self.polarity == "additive":
+                mask = np.where(mask, 0.0, -1e9)
+            elif self.polarity == "hide":
+                mask = ~mask
+            given["mask"] = array_of(self.kind, np.ascontiguousarray(mask))
+        if case.window is not None:
+            given["window"] = case.window
+        if case.segments is not None:
+            given["segments"] = array_of(self.kind, case.segments)
+        return {self.roles[role]: value for role, value in given.items() if role in self.roles}
+
+    def call(
+        self,
+        operands: list[Any],
+        case: Case,
+        num_heads: int,
+        shaped: Callable[[Numbers], Numbers],
+    ) -> Numbers:
+        """Return the output, ``shaped``, with the first form of the mask that raises nothing."""
+        first: Exception | None = None
+        for mask in mask_forms(case.mask, self.layout, num_heads, case.q.shape[2]):
+            try:
+                return shaped(numbers_of(self.function(*operands, **self.keywords(case, mask))))
+            except Exception as error:
+                first = first or error
+        raise first or ValueError("there is no way to call it")
 
 
 def kind_of(function: Any) -> str:
@@ -129,38 +176,33 @@ def to_layout(x: Numbers, layout: str) -> Numbers:
 def from_layout(x: Numbers, layout: str, shape: tuple[int, ...]) -> Numbers:
     """Bring an output to ``(B, T, N·H)``; one with all heads in one axis is there already."""
     batch, num_heads, length, width = shape
-    if x.size != np.prod(shape):
-        raise ValueError(f"the output has shape {x.shape}, which is not that of the queries")
-    if "D" in layout or x.shape == (batch, length, num_heads * width):
-        expected = (batch, length, num_heads * width)
-        return x.reshape(expected) if x.shape in (expected, expected[1:]) else _misshapen(x)
-    sizes = dict(zip("BNTH", shape, strict=True))
-    if x.shape != tuple(sizes[axis] for axis in layout):
-        _misshapen(x)
-    axes = [layout.index(axis) for axis in "BNTH" if axis in layout]
-    return flat(x.transpose(axes).reshape(shape))
-
-
-def _misshapen(x: Numbers) -> Numbers:
+    together = (batch, length, num_heads * width)
+    if "D" in layout or x.shape == together:
+        if x.shape in (together, together[1:]):
+            return x.reshape(together)
+    elif x.size == np.prod(shape):
+        sizes = dict(zip("BNTH", shape, strict=True))
+        if x.shape == tuple(sizes[axis] for axis in layout):
+            axes = [layout.index(axis) for axis in "BNTH" if axis in layout]
+            return flat(x.transpose(axes).reshape(shape))
     raise ValueError(f"the output has shape {x.shape}, which is not that of the queries")
 
 
 def reduced(case: Case, layout: str) -> Case:
     """Keep the first sequence, or the first head, of a case for a layout without that axis."""
-    if "B" not in layout:
-        mask = None if case.mask is None else case.mask[:1]
-        segments = None if case.segments is None else case.segments[:1]
-        q, k, v = (x[:1] for x in case[:3])
-        case = case._replace(q=q, k=k, v=v, mask=mask, segments=segments)
-    if "N" not in layout and "D" not in layout:
-        mask = None if case.mask is None else case.mask[:, :1]
-        q, k, v = (x[:, :1] for x in case[:3])
-        case = case._replace(q=q, k=k, v=v, mask=mask)
-    return case
+    batch = slice(None) if "B" in layout else slice(1)
+    head = slice(None) if {"N", "D"} & {*layout} else slice(1)
+    q, k, v = (x[batch, head] for x in case[:3])
+    mask = None if case.mask is None else case.mask[batch, head]
+    segments = None if case.segments is None else case.segments[batch]
+    return case._replace(q=q, k=k, v=v, mask=mask, segments=segments)
 
 
 def mask_forms(mask: Numbers, layout: str, num_heads: int, queries: int) -> Iterator[Numbers]:
-    """Return a mask ``(B|1, N|1, T|1, S)`` in the shapes that implementations take."""
+    """Return no mask, or a mask ``(B|1, N|1, T|1, S)`` in the shapes that implementations take."""
+    if mask is None:
+        yield None
+        return
     batched = "B" in layout
     mask = mask if batched else mask[:1]
     full = np.broadcast_to(mask, (*mask.shape[:2], queries, mask.shape[-1]))
@@ -175,39 +217,6 @@ def mask_forms(mask: Numbers, layout: str, num_heads: int, queries: int) -> Iter
         yield full[0]
     if len(mask) == 1:
         yield full[0, 0]
-
-
-def keywords(
-    roles: dict[str, str], case: Case, kind: str, polarity: str, mask: Numbers | None
-) -> dict[str, Any]:
-    """Return the arguments besides the operands that a case means."""
-    given: dict[str, Any] = {}
-    if mask is not None:
-        if polarity == "additive":
-            mask = np.where(mask, 0.0, -1e9)
-        elif polarity == "hide":
-            mask = ~mask
-        given["mask"] = array_of(kind, np.ascontiguousarray(mask))
-    if "causal" in roles:
-        given["causal"] = case.causal
-    if case.window is not None:
-        given["window"] = case.window
-    if case.segments is not None:
-        given["segments"] = array_of(kind, case.segments)
-    given |= {"heads": case.q.shape[1], "kv_heads": case.k.shape[1]}
-    given |= {"grouped": True, "training": False, "evaluation": True}
-    return {roles[role]: value for role, value in given.items() if role in roles}
-
-
-def called(attempts: Iterator[Callable[[], Any]]) -> Any:
-    """Return what the first attempt that raises nothing returns; else raise the first error."""
-    first: Exception | None = None
-    for attempt in attempts:
-        try:
-            return attempt()
-        except Exception as error:
-            first = first or error
-    raise first or ValueError("there is no way to call it")
 
 
 def function_interfaces(
@@ -236,47 +245,25 @@ def function_interfaces(
     """
     kind = kind or kind_of(function)
     roles = roles_of(function, names or {})
-    layouts = (layout,) if layout else LAYOUTS
+    layouts = [layout] if layout else [one for one in LAYOUTS if ("D" in one) == ("heads" in roles)]
     polarities = (polarity,) if polarity else POLARITIES if "mask" in roles else POLARITIES[:1]
-    found = []
-    for axes, means in itertools.product(layouts, polarities):
-        if "heads" in roles and layout is None and "D" not in axes:
-            continue
-        if "D" in axes and "heads" not in roles:
-            continue
-        found.append(_function_interface(function, kind, roles, axes, means, dtype))
-    return found
+    return [
+        _function_interface(Way(function, kind, roles, axes, means), dtype)
+        for axes, means in itertools.product(layouts, polarities)
+    ]
 
 
-def _function_interface(
-    function: Callable[..., Any],
-    kind: str,
-    roles: dict[str, str],
-    layout: str,
-    polarity: str,
-    dtype: str | None,
-) -> Interface:
+def _function_interface(way: Way, dtype: str | None) -> Interface:
+    layout = way.layout
+
     def call(case: Case) -> Numbers:
         case = reduced(case, layout)
         shape = case.q.shape[:-1] + case.v.shape[-1:]
-        operands = [array_of(kind, to_layout(x, layout), dtype) for x in case[:3]]
-
-        def attempt(mask: Numbers | None) -> Callable[[], Numbers]:
-            def run() -> Numbers:
-                given = keywords(roles, case, kind, polarity, mask)
-                return from_layout(numbers_of(function(*operands, **given)), layout, shape)
-
-            return run
-
-        if case.mask is None:
-            return attempt(None)()
-        return called(attempt(m) for m in mask_forms(case.mask, layout, *case.q.shape[1:3]))
+        operands = [array_of(way.kind, to_layout(x, layout), dtype) for x in case[:3]]
+        return way.call(operands, case, shape[1], lambda out: from_layout(out, layout, shape))
 
     def expect(case: Case, conventions: Conventions, steps: Steps) -> Numbers:
         return flat(attend(reduced(case, layout), conventions, steps))
 
-    told = {"arrays": kind, "layout": layout}
-    if "mask" in roles:
-        told["mask"] = polarity
     within = ("", "flat") if "D" in layout else ("",)
-    return Interface(call, expect, roles, told, within)
+    return Interface(call, expect, way.roles, way.words(), within)
