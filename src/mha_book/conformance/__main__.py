@@ -34,11 +34,6 @@ def find(path: str) -> Any:
     return value() if name.endswith("()") else value
 
 
-def pairs(texts: list[str]) -> dict[str, str]:
-    """Return ``name=value`` arguments as a dictionary."""
-    return dict(text.split("=", 1) for text in texts)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(
@@ -50,40 +45,29 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--layout", help=f"{', '.join(LAYOUTS)}; of a layer BTD or TBD")
     parser.add_argument("--polarity", choices=POLARITIES, help="what a mask says")
     parser.add_argument("--heads", type=int, help="number of heads of a layer")
-    parser.add_argument(
-        "--name", action="append", default=[], metavar="ROLE=PARAMETER", help="such as mask=allowed"
-    )
-    parser.add_argument(
-        "--expect",
-        action="append",
-        default=[],
-        metavar="CONVENTION=CHOICE",
-        help="; ".join(f"{name}: {', '.join(some)}" for name, some in CONVENTIONS.items()),
-    )
+    many: dict[str, Any] = {"action": "append", "default": []}
+    choices = "; ".join(f"{name}: {', '.join(some)}" for name, some in CONVENTIONS.items())
+    parser.add_argument("--name", metavar="ROLE=PARAMETER", help="such as mask=allowed", **many)
+    parser.add_argument("--expect", metavar="CONVENTION=CHOICE", help=choices, **many)
     parser.add_argument("--model", action="store_true", help="a model from tokens to logits")
     parser.add_argument("--encoder", action="store_true", help="a model that may see the future")
     parser.add_argument("--vocabulary", type=int, default=64, help="tokens of the model")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
-    told = {"layout": given.layout, "polarity": given.polarity, "num_heads": given.heads}
-    told = {name: value for name, value in told.items() if value is not None}
-    names = pairs(given.name)
+    names, expect = (
+        dict(text.split("=", 1) for text in texts) for texts in (given.name, given.expect)
+    )
     if sys.stderr.isatty():
         print(f"checking {given.subject} …", end="\r", file=sys.stderr, flush=True)
     try:
-        subject = find(given.subject)
+        subject, told = find(given.subject), {"name": given.subject, "names": names}
         if given.model:
-            report = check_model(
-                subject,
-                vocabulary=given.vocabulary,
-                causal=not given.encoder,
-                names=names,
-                name=given.subject,
-            )
+            causal = not given.encoder
+            report = check_model(subject, vocabulary=given.vocabulary, causal=causal, **told)
         else:
-            report = check_attention(
-                subject, expect=pairs(given.expect), name=given.subject, names=names, **told
-            )
+            told |= {"layout": given.layout, "polarity": given.polarity}
+            told |= {"num_heads": given.heads} if given.heads else {}
+            report = check_attention(subject, expect=expect, **told)
     except (ValueError, ImportError, AttributeError) as error:
         print(error, file=sys.stderr)
         return 2

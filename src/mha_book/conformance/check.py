@@ -22,18 +22,12 @@ from mha_book.conformance.diagnose import (
 )
 from mha_book.conformance.layer import build, layer_interfaces
 from mha_book.conformance.mutants import mutant
-from mha_book.conformance.oracle import CONVENTIONS
+from mha_book.conformance.oracle import CONVENTIONS, TEXTS
 from mha_book.conformance.probes import SCENES
 from mha_book.conformance.report import Property, Report
 from mha_book.conformance.subject import function_interfaces
 
 __all__ = ["assert_attention", "check_attention"]
-
-MASKS = {
-    "attend": "True attends",
-    "hide": "True hides",
-    "additive": "numbers that are added to the scores",
-}
 
 
 def check_attention(
@@ -173,7 +167,7 @@ def conventions(found: Explanation, expect: dict[str, str]) -> dict[str, str]:
     """Return the choices that showed, in words."""
     words = dict(found.interface.told)
     if "mask" in words:
-        words["mask"] = MASKS[words["mask"]]
+        words["mask"] = TEXTS["masks"][words["mask"]]
     for name, choices in CONVENTIONS.items():
         text = choices[getattr(found.conventions, name)]
         if text and (name in found.settled or name in expect):

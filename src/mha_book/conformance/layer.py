@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mha_book.conformance.oracle import (
+    TEXTS,
     Case,
     Conventions,
     Numbers,
@@ -36,29 +37,6 @@ from mha_book.conformance.subject import (
 
 __all__ = ["layer_interfaces"]
 
-SIZES = {
-    ("d_model", "embed_dim", "dim", "n_embd", "hidden_size", "emb_dim", "embed_size", "d_in"): 24,
-    ("d_out", "d_hid", "model_dim", "width", "embedding_dim", "features"): 24,
-    ROLES["heads"]: 6,
-    ROLES["kv_heads"]: 3,
-    ("head_dim", "head_size", "dim_head", "d_head", "d_k", "d_v"): 4,
-    ("block_size", "context_length", "max_len", "max_seq_len", "seq_len", "context_size"): 64,
-    ("vocab_size", "vocabulary", "n_vocab", "vocabulary_size"): 64,
-    ("n_layer", "n_layers", "num_layers", "depth"): 2,
-    ("dropout", "dropout_p", "attn_dropout", "dropout_rate", "p"): 0.5,
-    ("qkv_bias", "bias"): True,
-    ("batch_first",): True,
-}
-"""What a class's constructor gets, by the names of its parameters."""
-
-WORDS = {
-    "qkv": "qkv|wqkv|inproj|cattn|querykeyvalue|packedqkv|kqv",
-    "kv": "kv|wkv|keyvalue",
-    "q": "q|wq|query|queries|toqueries|qproj",
-    "k": "k|wk|key|keys|tokeys",
-    "v": "v|wv|value|values|tovalues",
-    "o": "o|wo|out|output|unifyheads|proj|fc|fcout|cproj|dense|outproj",
-}
 ORDERS = ("blocks", "by head", "by feature")
 """Of a fused matrix: queries, then keys, then values; head after head; feature after feature."""
 
@@ -69,7 +47,7 @@ def build(layer: type) -> Any:
     Raises:
         ValueError: a parameter without default has a name that is not known.
     """
-    known = {name: value for names, value in SIZES.items() for name in names}
+    known = {name: size["value"] for size in TEXTS["sizes"] for name in size["names"]}
     given = {}
     for name, parameter in inspect.signature(layer).parameters.items():
         if name in known:
@@ -125,7 +103,7 @@ def role(name: str) -> str | None:
         if part.lower().startswith("in_proj"):
             return "qkv"
         for candidate in (plain, re.sub(r"^to|(proj|projection|matrix|s)$|^(w|b)(?=.)", "", plain)):
-            for known, words in WORDS.items():
+            for known, words in TEXTS["projections"].items():
                 if re.fullmatch(words, candidate):
                     return known
     return None

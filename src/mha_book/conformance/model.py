@@ -13,19 +13,13 @@ import numpy as np
 
 from mha_book.conformance.check import quietly, raised
 from mha_book.conformance.layer import build
-from mha_book.conformance.oracle import Numbers
+from mha_book.conformance.oracle import TEXTS, Numbers
 from mha_book.conformance.report import Property, Report
 from mha_book.conformance.subject import array_of, kind_of, numbers_of, roles_of
 
 __all__ = ["assert_model", "check_model"]
 
-ROLES = {
-    "padding": ("attention_mask", "padding_mask", "mask", "key_padding_mask"),
-    "positions": ("position_ids", "positions", "pos"),
-    "segments": ("segments", "segment_ids", "document_ids", "doc_ids"),
-    "cache": ("past_key_values", "cache", "kv_cache", "past"),
-    "use_cache": ("use_cache",),
-}
+PROBLEMS: dict[str, str] = TEXTS["models"]
 LENGTH, SHIFT = 9, 5
 TOLERANCE = 1e-3
 """Of logits, relative to their spread: reading in pieces sums in another order."""
@@ -93,7 +87,7 @@ def check_model(
     if hasattr(model, "eval") and hasattr(model, "named_parameters"):
         model.eval()
     function = getattr(model, "forward", model)
-    roles = roles_of(function, names or {}, ROLES)
+    roles = roles_of(function, names or {}, TEXTS["model_arguments"])
     box = Black(model, kind or kind_of(model), roles, vocabulary)
     tokens = np.random.default_rng(0).integers(1, vocabulary, (3, LENGTH))
     lines: list[Property] = []
@@ -163,14 +157,13 @@ def moved(before: Numbers, after: Numbers) -> Numbers:
 
 
 def unless_same(before: Numbers, after: Numbers, problem: str) -> str:
-    """Return the problem, or "" where nothing moved."""
-    return problem if moved(before, after).any() else ""
+    """Return "" where nothing moved, and what the catalog says of the problem otherwise."""
+    return PROBLEMS[problem] if moved(before, after).any() else ""
 
 
 def randomness(box: Black, tokens: Numbers) -> str:
     """Return whether evaluation is random."""
-    problem = "two equal calls differ: dropout is active in evaluation; see dropout-and-gates"
-    return unless_same(box.logits(tokens), box.logits(tokens), problem)
+    return unless_same(box.logits(tokens), box.logits(tokens), "random")
 
 
 def future(box: Black, tokens: Numbers) -> str:
@@ -182,64 +175,37 @@ def future(box: Black, tokens: Numbers) -> str:
         other[0, changed] = other[0, changed] % (box.vocabulary - 1) + 1
         where = np.flatnonzero(moved(before, box.logits(other))[0, :changed])
         ahead += [int(changed - position) for position in where]
-    pairs = LENGTH * (LENGTH - 1) // 2
     if not ahead:
         return ""
-    if len(ahead) == pairs:
-        problem = (
-            "every position sees the whole future: there is no causal mask (or it is an encoder: "
-            "say so)"
-        )
-    elif {*ahead} == {1}:
-        problem = (
-            "each position sees the next token: the causal mask, or a shift of the input, is off "
-            "by one"
-        )
-    else:
-        problem = (
-            f"positions see up to {max(ahead)} tokens ahead, in {len(ahead)} of {pairs} pairs: a "
-            "part of the model (a layer or a head, a convolution, a norm or softmax over "
-            "positions) has no causal mask"
-        )
-    return f"{problem}; see scaled-attention"
+    pairs = LENGTH * (LENGTH - 1) // 2
+    few = "one_ahead" if {*ahead} == {1} else "ahead"
+    problem = PROBLEMS["all_ahead" if len(ahead) == pairs else few]
+    return problem.format(most=max(ahead), count=len(ahead), pairs=pairs)
 
 
 def batching(box: Black, tokens: Numbers) -> str:
     """Return whether a sequence's logits depend on the others of its batch."""
     alone = np.concatenate([box.logits(tokens[n : n + 1]) for n in range(len(tokens))])
-    problem = (
-        "a sequence depends on the others of its batch: an axis of batch and one of positions or "
-        "heads are mixed; see split-and-combine"
-    )
-    return unless_same(alone, box.logits(tokens), problem)
+    return unless_same(alone, box.logits(tokens), "batch")
 
 
 def right_padding(box: Black, tokens: Numbers) -> str:
     """Return whether tokens of padding at the end change what is before them."""
     padded, mask = (np.pad(x, ((0, 0), (0, 3))) for x in (tokens, np.ones_like(tokens)))
     after = box.logits(padded, padding=mask)[:, :LENGTH]
-    problem = "padding on the right is read; see scaled-attention"
-    return unless_same(box.logits(tokens), after, problem)
+    return unless_same(box.logits(tokens), after, "right_padding")
 
 
 def left_padding(box: Black, tokens: Numbers) -> str:
     """Return whether padding at the start changes the logits of the text."""
     padded, mask = (np.pad(x, ((0, 0), (3, 0))) for x in (tokens, np.ones_like(tokens)))
-    before = box.logits(tokens)
-    problem = (
-        "padding on the left changes the logits: it is read, or positions are counted from it; "
-        "see position"
-    )
-    own = unless_same(before, box.logits(padded, padding=mask)[:, 3:], problem)
-    if not own or "positions" not in box.roles:
-        return own
-    positions = np.maximum(np.cumsum(mask, 1) - 1, 0)
-    problem = (
-        "padding on the left changes the logits, with the positions given too: it is read; "
-        "see scaled-attention"
-    )
-    given = box.logits(padded, padding=mask, positions=positions)[:, 3:]
-    return unless_same(before, given, problem)
+    before, after = box.logits(tokens), box.logits(padded, padding=mask)[:, 3:]
+    problem = unless_same(before, after, "left_padding")
+    if problem and "positions" in box.roles:
+        positions = np.maximum(np.cumsum(mask, 1) - 1, 0)
+        after = box.logits(padded, padding=mask, positions=positions)[:, 3:]
+        return unless_same(before, after, "left_padding_read")
+    return problem
 
 
 def packing(box: Black, tokens: Numbers) -> str:
@@ -252,8 +218,7 @@ def packing(box: Black, tokens: Numbers) -> str:
         positions=np.concatenate([np.arange(size) for size in sizes])[None],
     )
     alone = np.concatenate([box.logits(document) for document in documents], 1)
-    problem = "packed documents see each other, or positions do not start anew"
-    return unless_same(alone, together, f"{problem}; see scaled-attention")
+    return unless_same(alone, together, "packing")
 
 
 def cached(chunk: int) -> Probe:
@@ -268,15 +233,10 @@ def cached(chunk: int) -> Probe:
             if cache is None and isinstance(output, tuple) and len(output) > 1:
                 cache = output[1]
             parts.append(logits_of(output))
-        wrong = moved(box.logits(tokens), np.concatenate(parts, 1))
-        if not wrong.any():
-            return ""
-        first = int(np.flatnonzero(wrong.any(0))[0])
+        wrong = moved(box.logits(tokens), np.concatenate(parts, 1)).any(0)
         way = "token by token" if chunk == 1 else f"in chunks of {chunk}"
-        return (
-            f"reading {way} over the cache differs from reading at once, from position {first} on: "
-            "look at the positions and the corner of the causal mask; see decoding"
-        )
+        found = PROBLEMS["cache"].format(way=way, first=wrong.argmax())
+        return found if wrong.any() else ""
 
     return probe
 

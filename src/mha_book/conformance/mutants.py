@@ -108,32 +108,21 @@ def pairs(within: tuple[str, ...] = ("",)) -> Iterator[Mutant]:
             yield both(first, second)
 
 
-def _split_interleaved(x: Numbers) -> Numbers:
-    batch, num_heads, length, width = x.shape
-    return flat(x).reshape(batch, length, width, num_heads).transpose(0, 3, 1, 2)
+def _interleaved(x: Numbers, *shape: int) -> Numbers:
+    order = np.arange(np.prod(shape)).reshape(shape).T.ravel()
+    return heads(flat(x)[..., order], x.shape[1])
 
 
-def _join_reshaped(out: Numbers) -> Numbers:
-    batch, num_heads, length, _ = out.shape
-    return heads(out.reshape(batch, length, -1), num_heads)
+def _reads(chosen: Callable[[Numbers, int], Numbers]) -> Callable[..., Any]:
+    def shared(x: Numbers, num_heads: int, c: Conventions) -> Numbers:
+        num_kv_heads = x.shape[1]
+        return x[:, chosen(np.arange(num_heads), num_kv_heads)] if num_kv_heads < num_heads else x
+
+    return shared
 
 
-def _join_interleaved(out: Numbers) -> Numbers:
-    batch, num_heads, length, width = out.shape
-    return heads(out.transpose(0, 2, 3, 1).reshape(batch, length, width * num_heads), num_heads)
-
-
-def _tiled(x: Numbers, num_heads: int, c: Conventions) -> Numbers:
-    return x[:, np.arange(num_heads) % x.shape[1]]
-
-
-def _first(x: Numbers, num_heads: int, c: Conventions) -> Numbers:
-    return np.repeat(x[:, :1], num_heads, 1) if x.shape[1] < num_heads else x
-
-
-def _divided_by_kv_heads(x: Numbers, num_heads: int, c: Conventions) -> Numbers:
-    grouped = x.shape[1] < num_heads
-    return x[:, np.arange(num_heads) // x.shape[1]] if grouped else x
+_tiled, _first = _reads(lambda h, num_kv_heads: h % num_kv_heads), _reads(lambda h, _: 0 * h)
+_divided_by_kv_heads = _reads(lambda h, num_kv_heads: h // num_kv_heads)
 
 
 def _along(*axis: int) -> Callable[..., Any]:
@@ -150,8 +139,7 @@ def _unstable(scores: Numbers, c: Conventions) -> Numbers:
 
 
 def _rectified(scores: Numbers, c: Conventions) -> Numbers:
-    positive = np.maximum(scores, 0)
-    return positive / positive.sum(-1, keepdims=True)
+    return np.maximum(scores, 0) / np.maximum(scores, 0).sum(-1, keepdims=True)
 
 
 def _tiled_masks(mask: Numbers, num_heads: int) -> Numbers:
@@ -205,7 +193,7 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "split": {
         "split-without-transpose": lambda x: flat(x).reshape(x.shape),
-        "split-interleaved": _split_interleaved,
+        "split-interleaved": lambda x: _interleaved(x, x.shape[-1], x.shape[1]),
         "one-head": lambda x: flat(x)[:, None],
     },
     "operands": {
@@ -329,8 +317,8 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
         "heads-share-weights": lambda weights, v: weights[:, :1] @ v,
     },
     "join": {
-        "join-without-transpose": _join_reshaped,
-        "join-interleaved": _join_interleaved,
+        "join-without-transpose": lambda out: heads(out.reshape(flat(out).shape), out.shape[1]),
+        "join-interleaved": lambda out: _interleaved(out, out.shape[1], out.shape[-1]),
         "join-heads-reversed": lambda out: out[:, ::-1],
         "attention-over-heads": lambda out: out.swapaxes(1, 2),
         "attention-over-batch": lambda out: out.swapaxes(0, 2),

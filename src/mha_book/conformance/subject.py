@@ -11,28 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mha_book.conformance.oracle import Case, Conventions, Numbers, Steps, attend, flat
+from mha_book.conformance.oracle import TEXTS, Case, Conventions, Numbers, Steps, attend, flat
 
 __all__ = ["LAYOUTS", "POLARITIES", "ROLES", "Interface", "function_interfaces"]
 
-ROLES = {
-    "mask": ("mask", "attn_mask", "attention_mask", "masks", "bias", "attn_bias"),
-    "padding": ("key_padding_mask", "padding_mask", "pad_mask"),
-    "causal": ("is_causal", "causal", "use_causal_mask", "causal_mask"),
-    "window": ("window", "window_size", "sliding_window", "local_window_size"),
-    "segments": ("segments", "segment_ids", "document_ids", "doc_ids", "documents", "seq_ids"),
-    "heads": ("num_heads", "n_heads", "n_head", "nhead", "heads", "num_attention_heads", "h"),
-    "kv_heads": ("num_kv_heads", "n_kv_heads", "kv_heads", "num_key_value_heads", "n_kv_head"),
-    "grouped": ("enable_gqa",),
-    "training": ("training", "train", "is_training"),
-    "evaluation": ("deterministic", "inference"),
-}
+ROLES: dict[str, list[str]] = TEXTS["arguments"]
 """What a parameter does, and what it is called."""
 
 LAYOUTS = ("BNTH", "BTNH", "NTH", "TNH", "BTD", "TD", "BTH", "TH")
 """Orders of batch, heads, positions and width that are tried; ``D`` is all heads side by side."""
 
-POLARITIES = ("attend", "hide", "additive")
+POLARITIES = tuple(TEXTS["masks"])
 """What a mask says: True attends, True hides, or a number that is added to the score."""
 
 
@@ -147,7 +136,7 @@ def numbers_of(output: Any) -> Numbers:
 
 
 def roles_of(
-    function: Any, names: dict[str, str], roles: dict[str, tuple[str, ...]] = ROLES
+    function: Any, names: dict[str, str], roles: dict[str, list[str]] = ROLES
 ) -> dict[str, str]:
     """Return role -> name of the parameter, from the signature and from what the caller tells."""
     try:
