@@ -5,7 +5,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -74,11 +74,10 @@ def check_attention(
     with quietly():
         if inspect.isclass(subject):
             subject = build(subject)
-        interfaces = (
-            layer_interfaces(subject, function=function, **told)
-            if function or is_layer(subject)
-            else function_interfaces(subject, **told)
-        )
+        if function or hasattr(subject, "named_parameters") or not hasattr(subject, "__name__"):
+            interfaces = layer_interfaces(subject, function=function, **told)
+        else:
+            interfaces = function_interfaces(subject, **told)
         outputs: dict[Any, Any] = {}
         trial, found = search([Trial(one, outputs) for one in interfaces], expect)
         again = trial.interface.call(trial.cases["plain"])
@@ -117,27 +116,16 @@ def assert_attention(subject: Any, **told: Any) -> None:
         raise AssertionError(str(report))
 
 
-def is_layer(subject: Any) -> bool:
-    """Return whether a subject has weights of its own: a torch module, or a callable tree."""
-    return hasattr(subject, "named_parameters") or not hasattr(subject, "__name__")
-
-
 @contextmanager
 def quietly() -> Iterator[None]:
     """Silence warnings, of overflow say, and keep torch from using threads for small arrays."""
-    torch = sys.modules.get("torch")
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    with warnings.catch_warnings(), np.errstate(all="ignore"), ExitStack() as stack:
         warnings.simplefilter("ignore")
-        if torch is None:
-            yield
-            return
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            torch.set_num_threads(before)
+        if torch := sys.modules.get("torch"):
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(1)
+            stack.enter_context(torch.no_grad())
+        yield
 
 
 def raised(error: Exception) -> str:

@@ -5,6 +5,7 @@ unexplained, with each bug in place of its step, and then with each pair of bugs
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -149,12 +150,8 @@ def close(got: Any, expected: Numbers, tolerance: float) -> bool:
     missing = np.isnan(expected)
     if not np.array_equal(np.isnan(got), missing):
         return False
-    got, expected = np.where(missing, 0, got), np.where(missing, 0, expected)
-    finite = np.isfinite(expected)
-    if not np.array_equal(got[~finite], expected[~finite]):
-        return False
-    size = 1 + np.abs(expected[finite]).max(initial=0)
-    return bool(np.abs(got[finite] - expected[finite]).max(initial=0) <= tolerance * size)
+    size = 1 + np.abs(expected[np.isfinite(expected)]).max(initial=0)
+    return np.allclose(got[~missing], expected[~missing], 0, tolerance * size)
 
 
 def agree(got: Any, expected: Numbers, scene: Scene, tolerance: float) -> bool:
@@ -179,9 +176,7 @@ def search(trials: list[Trial], told: dict[str, str]) -> tuple[Trial, Explanatio
         error = trials[0].output("plain")
         raise ValueError(f"the subject cannot be called: {error}")
     for tolerance in (EXACT, ROUGH):
-        plain = [
-            one for one in known if not one.explain(RIGHT, told, tolerance, "plain").unexplained
-        ]
+        plain = [x for x in known if not x.explain(RIGHT, told, tolerance, "plain").unexplained]
         if plain:  # then the layout is known
             known = plain
             break
@@ -200,8 +195,10 @@ def search(trials: list[Trial], told: dict[str, str]) -> tuple[Trial, Explanatio
             layout = look.trial.layout
             if layout not in likely and len(likely) < MOST_LAYOUTS:
                 every = pairs(look.trial.interface.within)
-                likely[layout] = [one for one in every if look.explains_two(one, first=True)]
-            if found := [two for two in likely.get(layout, ()) if look.explains_two(two)]:
+                likely[layout] = [one for one in every if look.explains_two(one, look.missed[:1])]
+            if found := [
+                two for two in likely.get(layout, ()) if look.explains_two(two, look.missed)
+            ]:
                 return look.trial, look.named(found)
     return nearest[0]
 
@@ -220,8 +217,8 @@ class Look:
         self.tolerance = tolerance
         self.bugs = [one for one in CATALOG.values() if one.within in trial.interface.within]
         self.missed = [scene for scene in SCENES if scene.name in formula.unexplained]
-        self.found: dict[tuple[str, str], bool] = {}
-        self.shown: dict[tuple[str, str], bool] = {}
+        self.alone = cache(lambda id, scene: self.explains(CATALOG[id], scene))
+        self.changes = cache(self.shows)
 
     def explains(self, mutant: Mutant, scene: Scene, turned: bool = True) -> bool:
         """Return whether a bug gives what the subject gave in a scene."""
@@ -233,58 +230,42 @@ class Look:
         options = self.trial.options(self.formula.conventions, open_ones)
         return bool(self.trial.fits(scene, Steps(**mutant.steps), options, self.tolerance))
 
-    def alone(self, mutant: Mutant, scene: Scene) -> bool:
-        """Return whether a single bug explains a scene; each is computed once."""
-        key = mutant.id, scene.name
-        if key not in self.found:
-            self.found[key] = self.explains(mutant, scene)
-        return self.found[key]
-
     def singles(self) -> list[Mutant]:
         """Return every bug that explains all scenes that the formula misses."""
-        return [one for one in self.bugs if all(self.alone(one, scene) for scene in self.missed)]
+        return [one for one in self.bugs if all(self.alone(one.id, scene) for scene in self.missed)]
 
-    def explains_two(self, pair: Mutant, first: bool = False) -> bool:
-        """Return whether one of two bugs, or both, explain each scene, or the first one alone."""
-        scenes = self.missed[:1] if first else self.missed
+    def explains_two(self, pair: Mutant, scenes: list[Scene]) -> bool:
+        """Return whether one of two bugs, or both at once, explain each scene."""
         return all(self.explained_by_two(pair, scene) for scene in scenes)
 
     def explained_by_two(self, pair: Mutant, scene: Scene) -> bool:
         """Return whether one of two bugs, or both at once, explain a scene."""
         ids = pair.id.split(" + ")
-        if any(self.alone(CATALOG[id], scene) for id in ids):
+        if any(self.alone(id, scene) for id in ids):
             return True
         # thousands of pairs; in later scenes a bug may change another's effect
-        if scene.name == "plain" and not all(self.changes(id, scene.name) for id in ids):
+        if scene.name == "plain" and not all(self.changes(id) for id in ids):
             return False
         return self.explains(pair, scene, turned="rotate" in pair.steps)
 
-    def changes(self, id: str, name: str) -> bool:
-        """Return whether a bug shows in a scene at all."""
-        if (id, name) not in self.shown:
-            both = RIGHT, Steps(**CATALOG[id].steps)
-            outputs = [self.trial.predicted(name, one, self.formula.conventions) for one in both]
-            self.shown[id, name] = not np.array_equal(*outputs, equal_nan=True)
-        return self.shown[id, name]
+    def shows(self, id: str) -> bool:
+        """Return whether a bug changes anything in the plain scene."""
+        both = RIGHT, Steps(**CATALOG[id].steps)
+        got, other = (self.trial.predicted("plain", x, self.formula.conventions) for x in both)
+        return not np.array_equal(got, other, equal_nan=True)
 
     def named(self, mutants: list[Mutant]) -> Explanation:
         """Return the explanation with those bugs that also leave right what is right."""
-        known = [
-            (one, self.trial.explain(Steps(**one.steps), self.told, self.tolerance))
-            for one in mutants
-        ]
-        fewest = min(len(left.unexplained) for _, left in known)
-        best = [(one, left) for one, left in known if len(left.unexplained) == fewest]
+        known = [self.trial.explain(Steps(**x.steps), self.told, self.tolerance) for x in mutants]
+        left = [len(one.unexplained) for one in known]
+        best = tuple(x for x, n in zip(mutants, left, strict=True) if n == min(left))
+        first = known[left.index(min(left))]
         return self.formula._replace(
-            conventions=best[0][1].conventions,
-            settled=best[0][1].settled,
-            mutants=tuple(one for one, _ in best),
+            conventions=first.conventions, settled=first.settled, mutants=best
         )
 
 
-def counterexample(
-    trial: Trial, explanation: Explanation, tolerance: float = EXACT
-) -> Counterexample | None:
+def counterexample(trial: Trial, explanation: Explanation) -> Counterexample | None:
     """Return the smallest case of the first unexplained scene that the formula does not give."""
     for name in explanation.unexplained:
         for sizes in (*smaller(name), SIZES):
@@ -295,7 +276,7 @@ def counterexample(
             except Exception:
                 continue
             expected = trial.interface.expect(case, explanation.conventions, RIGHT)
-            if not close(got, expected, tolerance):
+            if not close(got, expected, EXACT):
                 return Counterexample(name, case, got, expected)
     return None
 

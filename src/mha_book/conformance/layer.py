@@ -25,7 +25,6 @@ from mha_book.conformance.oracle import (
     flat,
 )
 from mha_book.conformance.subject import (
-    POLARITIES,
     ROLES,
     Interface,
     Way,
@@ -33,10 +32,12 @@ from mha_book.conformance.subject import (
     numbers_of,
     reduced,
     roles_of,
+    ways_of,
 )
 
 __all__ = ["layer_interfaces"]
 
+PROJECTIONS: dict[str, str] = TEXTS["projections"]
 ORDERS = ("blocks", "by head", "by feature")
 """Of a fused matrix: queries, then keys, then values; head after head; feature after feature."""
 
@@ -48,6 +49,7 @@ def build(layer: type) -> Any:
         ValueError: a parameter without default has a name that is not known.
     """
     known = {name: size["value"] for size in TEXTS["sizes"] for name in size["names"]}
+    known |= dict.fromkeys(ROLES["heads"], 6) | dict.fromkeys(ROLES["kv_heads"], 3)
     given = {}
     for name, parameter in inspect.signature(layer).parameters.items():
         if name in known:
@@ -99,29 +101,28 @@ def role(name: str) -> str | None:
     """Return which projection a parameter's name means."""
     parts = [part for part in re.split(r"[^A-Za-z0-9_]+", name) if part]
     for part in reversed(parts):
-        plain = re.sub(r"_|(in_proj)?(weight|bias|kernel|linear|lin)s?$", "", part.lower())
         if part.lower().startswith("in_proj"):
             return "qkv"
-        for candidate in (plain, re.sub(r"^to|(proj|projection|matrix|s)$|^(w|b)(?=.)", "", plain)):
-            for known, words in TEXTS["projections"].items():
-                if re.fullmatch(words, candidate):
-                    return known
+        plain = re.sub(r"_|(in_proj)?(weight|bias|kernel|linear|lin)s?$", "", part.lower())
+        bare = re.sub(r"^to|(proj|projection|matrix|s)$|^(w|b)(?=.)", "", plain)
+        for candidate, known in itertools.product((plain, bare), PROJECTIONS):
+            if re.fullmatch(PROJECTIONS[known], candidate):
+                return known
     return None
 
 
-def grouped_by_role(parameters: dict[str, Numbers]) -> dict[tuple[str, bool], list[Numbers]]:
-    """Return (projection, whether a bias) -> its arrays; a list has a matrix for each head."""
-    found: dict[tuple[str, bool], list[Numbers]] = {}
+def grouped_by_role(parameters: dict[str, Numbers]) -> dict[str, list[Numbers]]:
+    """Return projection, or projection_bias -> its arrays; a list has a matrix for each head."""
+    found: dict[str, list[Numbers]] = {}
     for name, value in parameters.items():
         kind = role(name)
         is_bias = "bias" in name or bool(re.search(r"\bb_?[qkvo]", name)) or value.ndim == 1
         if kind:
-            found.setdefault((kind, is_bias), []).append(value)
-    separate = {(kind, False) for kind in "qkv"} <= found.keys()
-    if not separate and not {("qkv", False), ("kv", False)} & found.keys():
-        matrices = [value for value in parameters.values() if value.ndim == 2]
-        if len(matrices) == 4:
-            found |= {(kind, False): [m] for kind, m in zip("qkvo", matrices, strict=True)}
+            found.setdefault(kind + "_bias" * is_bias, []).append(value)
+    matrices = [value for value in parameters.values() if value.ndim == 2]
+    separate = {"q", "k", "v"} <= found.keys()
+    if not separate and not {"qkv", "kv"} & found.keys() and len(matrices) == 4:
+        found |= {kind: [m] for kind, m in zip("qkvo", matrices, strict=True)}
     return found
 
 
@@ -154,23 +155,16 @@ def readings(
 ) -> list[tuple[str, Weights]]:
     """Return the ways in which the parameters can be a layer's, with words for each."""
     found = grouped_by_role(parameters)
-    fused = "qkv" if ("qkv", False) in found else "kv" if ("kv", False) in found else ""
-    ways = {
-        kind: matrix(values, width, is_torch, kind == "o")
-        for (kind, is_bias), values in found.items()
-        if not is_bias
-    }
-    fewest = min((len(way) for kind, way in ways.items() if kind != "o"), default=0)
+    fused = next((kind for kind in ("qkv", "kv") if kind in found), "")
+    biases = {kind: found.pop(kind) for kind in [*found] if kind.endswith("_bias")}
+    whole = {kind: np.concatenate([x.ravel() for x in values]) for kind, values in biases.items()}
+    ways = {kind: matrix(values, width, is_torch, kind == "o") for kind, values in found.items()}
     if not all(ways.values()):
         return []
-    biases = {
-        f"{kind}_bias": np.concatenate([value.ravel() for value in values])
-        for (kind, is_bias), values in found.items()
-        if is_bias
-    }
+    fewest = min((len(way) for kind, way in ways.items() if kind != "o"), default=0)
     result = []
     for turned, order in itertools.product(range(fewest), ORDERS if fused else ("separate",)):
-        arrays = {kind: way[min(turned, len(way) - 1)] for kind, way in ways.items()} | biases
+        arrays = {kind: way[min(turned, len(way) - 1)] for kind, way in ways.items()} | whole
         for suffix in ("", "_bias") if fused else ():
             if fused + suffix in arrays:
                 pieces = unfused(arrays.pop(fused + suffix), num_heads, order, len(fused))
@@ -216,13 +210,10 @@ def layer_interfaces(
     ]
     roles = roles_of(signature, names or {})
     known = num_heads or heads_of(layer, parameters)
-    layouts = (layout,) if layout else ("BTD", "TBD", "TD")
-    polarities = (polarity,) if polarity else POLARITIES if "mask" in roles else POLARITIES[:1]
-    ways = [
-        Way(call, "torch" if is_torch else "jax", roles, axes, means)
-        for axes, means in itertools.product(layouts, polarities)
-    ]
-    for width in widths_of(parameters):
+    layouts = [layout] if layout else ["BTD", "TBD", "TD"]
+    ways = ways_of(call, "torch" if is_torch else "jax", roles, layouts, polarity)
+    sizes = [size for value in parameters.values() if value.ndim > 1 for size in {*value.shape}]
+    for width in sorted({*sizes}, key=lambda size: (-sizes.count(size), -size)):  # what D can be
         found: list[Interface] = []
         for count in [known] if known else [n for n in range(width, 0, -1) if width % n == 0]:
             for told, weights in readings(parameters, width, is_torch, count):
@@ -233,12 +224,6 @@ def layer_interfaces(
             return found
     shapes = ", ".join(f"{name} {value.shape}" for name, value in parameters.items())
     raise ValueError(f"subject: no projections of queries, keys and values among {shapes}")
-
-
-def widths_of(parameters: dict[str, Numbers]) -> list[int]:
-    """Return what ``D`` can be, the size that most matrices have first."""
-    sizes = [size for value in parameters.values() if value.ndim > 1 for size in {*value.shape}]
-    return sorted({*sizes}, key=lambda size: (-sizes.count(size), -size))
 
 
 def heads_of(layer: Any, parameters: dict[str, Numbers]) -> int | None:

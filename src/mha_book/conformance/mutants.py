@@ -7,12 +7,14 @@ it, and what else needs a wrong attention takes it from here. What is said of a 
 """
 
 from collections.abc import Callable, Iterator
+from functools import reduce
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from mha_book._checks import check
 from mha_book.conformance.oracle import (
     TEXTS,
     USUAL,
@@ -74,14 +76,10 @@ def mutant(id: str) -> Mutant:
         >>> mutant("scale-missing").sentence
         'the scores are not scaled'
     """
-    first, *others = id.split(" + ")
-    for name in (first, *others):
-        if name not in CATALOG:
-            raise ValueError(f"id: expected one of {', '.join(CATALOG)}, got {name!r}")
-    found = CATALOG[first]
-    for name in others:
-        found = both(found, CATALOG[name])
-    return found
+    names = id.split(" + ")
+    for name in names:
+        check(name in CATALOG, "id", f"one of {', '.join(CATALOG)}", repr(name))
+    return reduce(both, (CATALOG[name] for name in names))
 
 
 def both(first: Mutant, second: Mutant) -> Mutant:
@@ -119,10 +117,6 @@ def _reads(chosen: Callable[[Numbers, int], Numbers]) -> Callable[..., Any]:
         return x[:, chosen(np.arange(num_heads), num_kv_heads)] if num_kv_heads < num_heads else x
 
     return shared
-
-
-_tiled, _first = _reads(lambda h, num_kv_heads: h % num_kv_heads), _reads(lambda h, _: 0 * h)
-_divided_by_kv_heads = _reads(lambda h, num_kv_heads: h // num_kv_heads)
 
 
 def _along(*axis: int) -> Callable[..., Any]:
@@ -182,6 +176,12 @@ def _slow(q: Numbers, k: Numbers, v: Numbers, c: Conventions) -> Numbers:
     return _turn(q, c, halved), _turn(k, c, halved), v
 
 
+KV_HEADS = {
+    "kv-heads-tiled": _reads(lambda h, num_kv_heads: h % num_kv_heads),
+    "kv-first-head": _reads(lambda h, num_kv_heads: 0 * h),
+    "kv-divided-by-kv-heads": _reads(lambda h, num_kv_heads: h // num_kv_heads),
+}
+
 WRONG: dict[str, dict[str, Callable[..., Any]]] = {
     "weights": {
         "keys-projected-as-queries": lambda w: w._replace(k=w.q, k_bias=w.q_bias),
@@ -209,18 +209,8 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
         "keys-are-values": lambda q, k, v: (q, v, v),
         "first-sequence-for-all": lambda q, k, v: (q, *(x[[0] * len(x)] for x in (k, v))),
     },
-    "share_keys": {
-        "kv-heads-tiled": _tiled,
-        "kv-keys-tiled": _tiled,
-        "kv-first-head": _first,
-        "kv-divided-by-kv-heads": _divided_by_kv_heads,
-    },
-    "share_values": {
-        "kv-heads-tiled": _tiled,
-        "kv-values-tiled": _tiled,
-        "kv-first-head": _first,
-        "kv-divided-by-kv-heads": _divided_by_kv_heads,
-    },
+    "share_keys": KV_HEADS | {"kv-keys-tiled": KV_HEADS["kv-heads-tiled"]},
+    "share_values": KV_HEADS | {"kv-values-tiled": KV_HEADS["kv-heads-tiled"]},
     "rotate": {
         "rope-half-with-adjacent-frequencies": _uneven("half"),
         "rope-adjacent-with-half-frequencies": _uneven("adjacent"),

@@ -134,11 +134,6 @@ def rotate(q: Numbers, k: Numbers, v: Numbers, conventions: Conventions) -> Numb
     return turn(q, conventions.rope), turn(k, conventions.rope), v
 
 
-def score(q: Numbers, k: Numbers) -> Numbers:
-    """Return every query's dot product with every key, ``(B, N, T, S)``."""
-    return q @ k.swapaxes(-1, -2)
-
-
 def hide(scores: Numbers, visible: Numbers, conventions: Conventions) -> Numbers:
     """Put minus infinity where a query may not attend."""
     if conventions.empty == "ignored":
@@ -172,7 +167,7 @@ class Steps(NamedTuple):
     share_values: Callable[..., Numbers] = share
     rotate: Callable[..., Numbers] = rotate
     scale: Callable[..., float] = lambda q, k: q.shape[-1] ** -0.5
-    score: Callable[..., Numbers] = score
+    score: Callable[..., Numbers] = lambda q, k: q @ k.swapaxes(-1, -2)
     causal: Callable[..., Numbers] = lambda distance: distance >= 0
     window: Callable[..., Numbers] = lambda distance, size: distance < size
     mask: Callable[..., Numbers] = lambda mask, num_heads: mask

@@ -92,6 +92,15 @@ class Way(NamedTuple):
         raise first or ValueError("there is no way to call it")
 
 
+def ways_of(
+    function: Any, kind: str, roles: dict[str, str], layouts: list[str], polarity: str | None
+) -> list[Way]:
+    """Return a way for each layout and each meaning of a mask, where it takes one."""
+    polarities = (polarity,) if polarity else POLARITIES if "mask" in roles else POLARITIES[:1]
+    pairs = itertools.product(layouts, polarities)
+    return [Way(function, kind, roles, axes, means) for axes, means in pairs]
+
+
 def kind_of(function: Any) -> str:
     """Return which arrays a function or object wants: "torch", "jax" or "numpy"."""
     owners = [function, *type(function).__mro__]
@@ -100,10 +109,7 @@ def kind_of(function: Any) -> str:
         str(getattr(one, "__module__", None) or getattr(one, "__name__", "")).partition(".")[0]
         for one in owners
     }
-    for kind in ("torch", "jax"):
-        if kind in roots:
-            return kind
-    return "numpy"
+    return next((kind for kind in ("torch", "jax") if kind in roots), "numpy")
 
 
 def array_of(kind: str, x: Any, dtype: str | None = None) -> Any:
@@ -119,11 +125,7 @@ def array_of(kind: str, x: Any, dtype: str | None = None) -> Any:
         import jax.numpy as jnp
 
         return jnp.asarray(x, dtype or "float32") if floating else jnp.asarray(x)
-    if dtype == "bfloat16":
-        import ml_dtypes  # JAX brings it
-
-        return x.astype(ml_dtypes.bfloat16)
-    return x.astype(dtype or "float32") if floating else x
+    return x.astype(dtype or "float32") if floating else x  # JAX brings NumPy a bfloat16
 
 
 def numbers_of(output: Any) -> Numbers:
@@ -235,11 +237,8 @@ def function_interfaces(
     kind = kind or kind_of(function)
     roles = roles_of(function, names or {})
     layouts = [layout] if layout else [one for one in LAYOUTS if ("D" in one) == ("heads" in roles)]
-    polarities = (polarity,) if polarity else POLARITIES if "mask" in roles else POLARITIES[:1]
-    return [
-        _function_interface(Way(function, kind, roles, axes, means), dtype)
-        for axes, means in itertools.product(layouts, polarities)
-    ]
+    ways = ways_of(function, kind, roles, layouts, polarity)
+    return [_function_interface(way, dtype) for way in ways]
 
 
 def _function_interface(way: Way, dtype: str | None) -> Interface:
