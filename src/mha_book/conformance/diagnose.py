@@ -181,11 +181,12 @@ def search(trials: list[Trial], told: dict[str, str]) -> tuple[Trial, Explanatio
             known = plain
             break
     for tolerance in (EXACT, ROUGH):
-        formula = [one.explain(RIGHT, told, tolerance) for one in known]
-        nearest = sorted(zip(known, formula, strict=True), key=lambda one: len(one[1].unexplained))
-        trial, explanation = nearest[0]
-        if not explanation.unexplained:
-            return trial, explanation
+        tried = []
+        for trial in known:
+            tried.append((trial, trial.explain(RIGHT, told, tolerance)))
+            if not tried[-1][1].unexplained:
+                return tried[-1]
+        nearest = sorted(tried, key=lambda one: len(one[1].unexplained))
         looks = [Look(*one, told, tolerance) for one in nearest]
         for look in looks:
             if found := look.singles():
