@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
+from mha_book.conformance import CATALOG
+from mha_book.conformance.oracle import heads
 from mha_book.heads import combine_heads, split_heads
 from mha_book.multihead.layer import project_heads
 from tests.book.equations import executed, tested
@@ -12,11 +14,6 @@ T, N, H, D = 3, 5, 2, 7  # positions, heads, features a head, features of the in
 
 def draw(rng, *shape):
     return rng.normal(size=shape).astype(np.float32)
-
-
-def wrong_split(x, num_heads):
-    length, features = x.shape
-    return x.reshape(num_heads, length, features // num_heads)
 
 
 @tested(
@@ -33,7 +30,8 @@ def split_wrong(rng):
     for h, i, a in np.ndindex(N, T, H):
         j, g = divmod(h * T + i, N)
         right[h, i, a] = x[j, g * H + a]
-    return wrong_split(x, N), right
+    wrong_split = CATALOG["split-without-transpose"].steps["split"]
+    return wrong_split(heads(x[None], N))[0], right
 
 
 def addresses(array):
