@@ -141,8 +141,8 @@ def probes(causal: bool) -> Iterator[tuple[str, str, Probe]]:
     if causal:
         yield "no position sees the future", "", future
     yield "sequences of a batch are independent", "", batching
-    yield "padding on the right changes nothing", "" if causal else "padding", right_padding
-    yield "padding on the left changes nothing", "padding", left_padding
+    yield "padding on the right changes nothing", "" if causal else "padding", padding(False)
+    yield "padding on the left changes nothing", "padding", padding(True)
     yield "packed documents do not see each other", "segments", packing
     if causal:
         yield "reading token by token over the cache", "cache", cached(1)
@@ -189,23 +189,21 @@ def batching(box: Black, tokens: Numbers) -> str:
     return unless_same(alone, box.logits(tokens), "batch")
 
 
-def right_padding(box: Black, tokens: Numbers) -> str:
-    """Return whether tokens of padding at the end change what is before them."""
-    padded, mask = (np.pad(x, ((0, 0), (0, 3))) for x in (tokens, np.ones_like(tokens)))
-    after = box.logits(padded, padding=mask)[:, :LENGTH]
-    return unless_same(box.logits(tokens), after, "right_padding")
+def padding(left: bool) -> Probe:
+    """Return the probe whether tokens of padding, first or last, change the logits of the text."""
+    added, kept = ((3, 0), slice(3, None)) if left else ((0, 3), slice(LENGTH))
 
+    def probe(box: Black, tokens: Numbers) -> str:
+        padded, mask = (np.pad(x, ((0, 0), added)) for x in (tokens, np.ones_like(tokens)))
+        before, after = box.logits(tokens), box.logits(padded, padding=mask)[:, kept]
+        problem = unless_same(before, after, "left_padding" if left else "right_padding")
+        if left and problem and "positions" in box.roles:
+            positions = np.maximum(np.cumsum(mask, 1) - 1, 0)
+            after = box.logits(padded, padding=mask, positions=positions)[:, kept]
+            return unless_same(before, after, "left_padding_read")
+        return problem
 
-def left_padding(box: Black, tokens: Numbers) -> str:
-    """Return whether padding at the start changes the logits of the text."""
-    padded, mask = (np.pad(x, ((0, 0), (3, 0))) for x in (tokens, np.ones_like(tokens)))
-    before, after = box.logits(tokens), box.logits(padded, padding=mask)[:, 3:]
-    problem = unless_same(before, after, "left_padding")
-    if problem and "positions" in box.roles:
-        positions = np.maximum(np.cumsum(mask, 1) - 1, 0)
-        after = box.logits(padded, padding=mask, positions=positions)[:, 3:]
-        return unless_same(before, after, "left_padding_read")
-    return problem
+    return probe
 
 
 def packing(box: Black, tokens: Numbers) -> str:

@@ -132,22 +132,9 @@ def _unstable(scores: Numbers, c: Conventions) -> Numbers:
     return np.where(np.isneginf(scores).all(-1, keepdims=True), softmax(scores, c), weights)
 
 
-def _rectified(scores: Numbers, c: Conventions) -> Numbers:
-    return np.maximum(scores, 0) / np.maximum(scores, 0).sum(-1, keepdims=True)
-
-
 def _tiled_masks(mask: Numbers, num_heads: int) -> Numbers:
     whole = np.broadcast_to(mask, (len(mask), num_heads, *mask.shape[-2:]))
     return np.tile(whole[:, 0], (num_heads, 1, 1)).reshape(whole.shape)
-
-
-def _from_corner(last: int) -> Callable[..., Any]:
-    def causal(distance: Numbers) -> Numbers:  # whatever the convention has
-        queries, keys = distance.shape
-        own = np.arange(queries)[:, None] - np.arange(keys)
-        return own + last * (keys - queries) >= 0
-
-    return causal
 
 
 def _empty_rows(fill: Callable[[Numbers], Numbers]) -> Callable[..., Any]:
@@ -158,22 +145,12 @@ def _dropped(weights: Numbers, visible: Numbers) -> Numbers:
     return weights * (np.random.default_rng().random(weights.shape) < 0.5) * 2
 
 
-def _uneven(kind: str) -> Callable[..., Any]:
-    def rotated(q: Numbers, k: Numbers, v: Numbers, c: Conventions) -> Numbers:
-        own = frequencies(q.shape[-1])
-        laid_out = np.repeat(own, 2) if kind == "half" else np.tile(own, 2)
-        return turn(q, kind, laid_out), turn(k, kind, laid_out), v
-
-    return rotated
+def _kind(c: Conventions) -> str:
+    return "half" if c.rope == "none" else c.rope
 
 
-def _turn(x: Numbers, c: Conventions, *given: Any) -> Numbers:
-    return turn(x, "half" if c.rope == "none" else c.rope, *given)
-
-
-def _slow(q: Numbers, k: Numbers, v: Numbers, c: Conventions) -> Numbers:
-    halved = frequencies(q.shape[-1]) ** 0.5
-    return _turn(q, c, halved), _turn(k, c, halved), v
+def _at(q: Numbers, k: Numbers, v: Numbers, kind: str, speeds: Numbers) -> Numbers:
+    return turn(q, kind, speeds), turn(k, kind, speeds), v
 
 
 KV_HEADS = {
@@ -212,14 +189,18 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
     "share_keys": KV_HEADS | {"kv-keys-tiled": KV_HEADS["kv-heads-tiled"]},
     "share_values": KV_HEADS | {"kv-values-tiled": KV_HEADS["kv-heads-tiled"]},
     "rotate": {
-        "rope-half-with-adjacent-frequencies": _uneven("half"),
-        "rope-adjacent-with-half-frequencies": _uneven("adjacent"),
-        "rope-queries-only": lambda q, k, v, c: (_turn(q, c), k, v),
-        "rope-keys-only": lambda q, k, v, c: (q, _turn(k, c), v),
-        "rope-values-too": lambda q, k, v, c: tuple(_turn(x, c) for x in (q, k, v)),
-        "rope-opposite": lambda q, k, v, c: (_turn(q, c), _turn(k, c, None, -1), v),
+        "rope-half-with-adjacent-frequencies": lambda q, k, v, c: _at(
+            q, k, v, "half", np.repeat(frequencies(q.shape[-1]), 2)
+        ),
+        "rope-adjacent-with-half-frequencies": lambda q, k, v, c: _at(
+            q, k, v, "adjacent", np.tile(frequencies(q.shape[-1]), 2)
+        ),
+        "rope-queries-only": lambda q, k, v, c: (turn(q, _kind(c)), k, v),
+        "rope-keys-only": lambda q, k, v, c: (q, turn(k, _kind(c)), v),
+        "rope-values-too": lambda q, k, v, c: tuple(turn(x, _kind(c)) for x in (q, k, v)),
+        "rope-opposite": lambda q, k, v, c: (turn(q, _kind(c)), turn(k, _kind(c), None, -1), v),
         "rope-pairs-differ": lambda q, k, v, c: (turn(q, "half"), turn(k, "adjacent"), v),
-        "rope-exponent": _slow,
+        "rope-exponent": lambda q, k, v, c: _at(q, k, v, _kind(c), frequencies(q.shape[-1]) ** 0.5),
     },
     "scale": {
         "scale-missing": lambda q, k: 1.0,
@@ -241,8 +222,10 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
         "causal-strict": lambda distance: distance > 0,
         "causal-reversed": lambda distance: distance <= 0,
         "causal-inverted": lambda distance: distance < 0,
-        "causal-top-left": _from_corner(0),
-        "causal-bottom-right": _from_corner(1),
+        "causal-top-left": lambda distance: np.tril(np.ones_like(distance, bool)),
+        "causal-bottom-right": lambda distance: np.tril(
+            np.ones_like(distance, bool), distance.shape[1] - distance.shape[0]
+        ),
     },
     "window": {
         "window-ignored": lambda distance, size: np.ones_like(distance, bool),
@@ -287,7 +270,9 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
         "sigmoid": lambda scores, c: 1 / (1 + np.exp(-scores)),
         "log-softmax": lambda scores, c: np.log(softmax(scores, c)),
         "softmax-base-two": lambda scores, c: softmax(scores * np.log(2), c),
-        "relu": _rectified,
+        "relu": lambda scores, c: (
+            np.maximum(scores, 0) / np.maximum(scores, 0).sum(-1, keepdims=True)
+        ),
         "softmax-one-more": lambda scores, c: (
             _powers(scores) / (1 + _powers(scores).sum(-1, keepdims=True))
         ),
