@@ -74,7 +74,7 @@ def _gathered(cell: nodes.container) -> list[nodes.Node]:
         name += [nodes.strong("", cell["title"]), nodes.Text(", for "), back]
         name["ids"] = [code]
         source = cell.pop(0)
-        cell += _link(f"code of this {what}", code, "to-code")
+        cell += _link(f"code for this {what}", code, "to-code")
         return [name, nodes.container("", source, classes=["cell"])]
     del parent[place - 1 : place + 1]
     found = EXERCISE.match(parent[0].astext()) if isinstance(parent, nodes.section) else None

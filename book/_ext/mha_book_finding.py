@@ -255,7 +255,9 @@ def _say_where_to_run(app, doctree, docname: str) -> None:
     line += nodes.reference("", "download it", refuri=name, internal=True)
     line += nodes.Text(", or see ")
     line += nodes.reference("", "how to run the book", refuri=f"{root}#how-to-run", internal=True)
-    line += nodes.Text(". Replace the dots, run the cell, and it says what is wrong, if anything.")
+    line += nodes.Text(
+        ". Replace the dots and run the cell; it tells you what's wrong, if anything."
+    )
     first.parent.insert(first.parent.index(first), line)
 
 

@@ -91,8 +91,7 @@ def files(self):
     repository, _ = self.config.mha_book_public
     if not repository:
         text = (
-            "This copy names no public address yet: "
-            "the files are those that this page was built from."
+            "This copy has no public address yet, so use the files that this page was built from."
         )
         return [nodes.paragraph("", text)]
     link = nodes.reference("", repository.removeprefix("https://"), refuri=repository)

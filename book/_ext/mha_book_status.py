@@ -89,13 +89,13 @@ def front(self):
     self.env.note_reread()  # the counts are of all pages and tests
     counts, entries = front_counts(root), load(self.env, CLAIMS)
     text = f"""\
-- **{len(entries)} claims about heads, each with a verdict** and the test that holds it. Others made
-  them; where the evidence does not decide, the verdict says so.
-- **{counts["executed"]} of {counts["displayed"]} displayed equations run.** A test takes the text
-  of the equation from the page, executes it and compares, {counts["package"]} times with a
-  function of the package.
-- **{counts["cells"]} cells of code and {counts["tests"]} tests.** Every printed output on these
-  pages is computed again and compared, on trained models and real text.
+- **{len(entries)} claims about heads, each with a verdict** and the test behind it. Others made
+  these claims; where the evidence can't decide, the verdict says so.
+- **{counts["executed"]} of {counts["displayed"]} displayed equations run.** A test takes each
+  equation's text from the page, executes it and checks the result, in {counts["package"]} cases
+  against a function in the package.
+- **{counts["cells"]} code cells and {counts["tests"]} tests.** Every printed output on these
+  pages is recomputed and checked, on trained models and real text.
 """
     box = nodes.container(classes=["front-counts"])
     self.state.nested_parse(StringList(text.splitlines(), "front"), 0, box)
