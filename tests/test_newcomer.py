@@ -23,7 +23,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf8")
-ONE_FILE = "tests/test_heads.py"
+ONE_FILE = "tests/test_rope.py"
 POST_BUILD = ROOT / ".binder/postBuild"
 
 RUN = {  # every line of README's commands, without its comment: the test below that runs it

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mha_book.conformance import CATALOG, check_attention, mutant
-from mha_book.conformance.mutants import pairs
+from mha_book.conformance import check_attention, mutant
+from mha_book.conformance.mutants import CATALOG, pairs
 from mha_book.conformance.oracle import Case, Conventions
 
 BOOK = Path(__file__).parents[2] / "book"

@@ -238,14 +238,20 @@ def tuned(keep: np.ndarray, name: str) -> np.ndarray:
 
 @recomputed
 def recovery() -> Found:
-    """The first seed trained on: whole, and with 30% of the heads removed by ablation."""
+    """The first seed trained on: whole, and with 30% of the heads removed by ablation.
+
+    Right after the removal, before any step, the loss is what the rounding of 600 steps makes of
+    the heads that stay (:func:`check_gate_base`): it was stored with 1.996 and is 2.021 on a CPU
+    with AVX-512.
+    """
     study, _, _, scores = gate_base()
     removed = np.array([round(0.3 * study.shape[0] * study.shape[1])])
     whole = np.ones((1, *study.shape), bool)
     keep = np.concatenate([whole, gates.masks(scores["ablation"], removed)])
     found = tuned(keep, "recovery")
     yield ("recovery", "whole", 0), found[0], DRIFT
-    yield ("recovery", "at once", 0, 0), found[1], DRIFT
+    yield ("recovery", "at once", 0, 0, 0), found[1][0], FAR
+    yield ("recovery", "at once", 0, 0, slice(1, None)), found[1][1:], DRIFT
 
 
 @functools.cache

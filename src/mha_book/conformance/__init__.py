@@ -9,11 +9,10 @@ black box by :func:`~mha_book.conformance.model.check_model`.
 
 from mha_book.conformance.check import assert_attention, check_attention
 from mha_book.conformance.model import assert_model, check_model
-from mha_book.conformance.mutants import CATALOG, Mutant, mutant
+from mha_book.conformance.mutants import Mutant, mutant
 from mha_book.conformance.report import Property, Report
 
 __all__ = [
-    "CATALOG",
     "Mutant",
     "Property",
     "Report",

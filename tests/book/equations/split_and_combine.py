@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book.conformance import CATALOG
+from mha_book.conformance.mutants import CATALOG
 from mha_book.conformance.oracle import heads
 from mha_book.heads import combine_heads, split_heads
 from mha_book.multihead.layer import project_heads
