@@ -181,6 +181,7 @@ class Steps(NamedTuple):
 
 
 RIGHT = Steps()
+"""Every step of the formula as it should be."""
 
 
 def visibility(case: Case, c: Conventions, steps: Steps) -> Numbers:
