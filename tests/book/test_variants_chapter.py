@@ -1,6 +1,5 @@
 """The chapter on variants: its lines differentiated, its counts against those of the package."""
 
-import json
 import re
 
 import jax
@@ -10,6 +9,7 @@ import pytest
 
 from mha_book.costs import attention_size, forward_matmul_flops, kv_cache_bytes, latent_size
 from mha_book.notation import System
+from tests.book import gates
 from tests.book.equations import EXECUTED
 from tests.book.executed import _given, _shown, _whole
 from tests.book.extensions import ROOT
@@ -48,19 +48,11 @@ def test_the_derived_backward_pass_is_that_of_jax(label):
             np.testing.assert_allclose(found[name], wanted[name], atol=1e-8, rtol=1e-8)
 
 
-def printed(cell):
-    """What a cell of the chapter prints or shows as a table, as it is stored."""
-    cells = json.loads((ROOT / "book" / "variants.ipynb").read_text(encoding="utf8"))["cells"]
-    (found,) = (c for c in cells if c["id"] == cell)
-    shown = (out.get("text") or out["data"].get("text/plain", "") for out in found["outputs"])
-    return "".join("".join(text) for text in shown)
-
-
 def table():
     """Weights in millions, numbers kept and operations in millions, by the name of the layer."""
-    rows = re.findall(
-        r"^([a-zA-Z- ]+?) +([\d.]+) +([\d,]+) +([\d,]+) +[\d.]+", printed("table"), re.M
-    )
+    (cell,) = (c for c in gates.load(ROOT / "book" / "variants.ipynb").cells if c.id == "table")
+    shown = "".join(out.get("data", {}).get("text/plain", "") for out in cell.outputs)
+    rows = re.findall(r"^([a-zA-Z- ]+?) +([\d.]+) +([\d,]+) +([\d,]+) +[\d.]+", shown, re.M)
     return {
         name: (float(m), int(kept.replace(",", "")), int(flops.replace(",", "")))
         for name, m, kept, flops in rows
