@@ -25,6 +25,7 @@ QUICK = {  # those that run on small made-up models, and those that need the tra
     "pruning_alike": (SLOW,),
     "emergence": (SLOW,),
     "sinks_training": (SLOW,),
+    "hidden_bugs": (SLOW, MODELS),
     "ring_memory": (SLOW,),
     "pods": (SLOW, pytest.mark.needs_libtpu),
     **dict.fromkeys(

@@ -122,8 +122,8 @@ def turn(x: Numbers, kind: str, speeds: Numbers | None = None, sign: int = 1) ->
     if len(speeds) == half:
         speeds = np.concatenate([speeds, speeds])[np.argsort(order.ravel())]
     angle = sign * np.arange(x.shape[-2])[:, None] * speeds
-    partner = np.empty_like(x)
-    partner[..., order[0]], partner[..., order[1]] = -x[..., order[1]], x[..., order[0]]
+    pairs = np.concatenate([-x[..., order[1]], x[..., order[0]]], -1)
+    partner = pairs[..., np.argsort(order.ravel())]
     return x * np.cos(angle) + partner * np.sin(angle)
 
 
