@@ -1,7 +1,6 @@
 """Attention by blocks: their sizes, what is skipped, memory. The contract suite has the rest."""
 
 import functools
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -193,12 +192,3 @@ def test_no_array_of_the_size_of_the_scores(backward: bool) -> None:
     compiled = jax.jit(function).lower(x, x, x).compile()
     scores = 4 * 2 * length**2
     assert compiled.memory_analysis().temp_size_in_bytes < scores / 8
-
-
-def test_a_bias_is_refused_by_name_and_served_by_the_reference() -> None:
-    query, key, value, _ = operands()
-    bias = jnp.zeros((1, 1, T, S))
-    with pytest.raises(NotImplementedError, match="a bias and its gradient"):
-        attend(query, key, value, bias=bias, implementation="blockwise")
-    with mock.patch.object(blocks, "KEYS", 8):
-        attend(query, key, value, bias=bias)

@@ -134,24 +134,6 @@ def test_sampling_is_repeatable_and_stops(small):
     assert not stopped[0, first + 1 :].any()
 
 
-@pytest.mark.unoptimized(False)
-def test_the_compiled_step_copies_no_cache(small):
-    capacity = 331
-    caches = init_caches(2, capacity, config=small.config)
-    lowered = compiled(decode_step).lower(
-        small.params, jnp.zeros((2,), jnp.int32), caches, config=small.config
-    )
-    text = lowered.compile().as_text()
-    assert text.count("may-alias") + text.count("must-alias") == 3 * len(caches)
-    heads, width = small.config.num_kv_heads, small.config.head_dim
-    for shape in (f"[2,{heads},{width},{capacity}]", f"[2,{heads},{capacity},{width}]"):
-        assert not [
-            line
-            for line in text.splitlines()
-            if shape in line.partition(" = ")[2].partition("{")[0] and " copy(" in line
-        ]
-
-
 def test_tokens_are_drawn_by_their_probability():
     logits = jnp.log(jnp.array([[0.1, 0.2, 0.7]]))
     draws = jax.vmap(lambda key: sample_token(logits, key))(

@@ -88,26 +88,6 @@ def test_against_loops(form, query_latent_dim):
             np.testing.assert_allclose(y[b], expected, atol=1e-6)  # the angles are float32
 
 
-@pytest.mark.parametrize("normed", [True, False])
-@pytest.mark.parametrize("query_latent_dim", [None, 12])
-def test_both_forms_are_equal_gradients_included(query_latent_dim, normed):
-    with jax.enable_x64(True):
-        off = {} if normed else {"norm_c": None, "norm_qc": None}
-        params = layer(query_latent_dim, jnp.float64, **off)
-        x, angles = inputs(jnp.float64)
-        fixed = jax.random.normal(jax.random.key(9), x.shape, jnp.float64)
-        results = []
-        for form in FORMS:
-            y = run(form, params, x, angles, is_causal=True)
-            loss = jax.grad(
-                lambda p, x, f=form: jnp.sum(fixed * run(f, p, x, angles, is_causal=True)), (0, 1)
-            )
-            gradients = jax.jit(loss)(params, x)
-            results.append(jax.tree.leaves((y, gradients)))
-        for a, b in zip(*results, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-12)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_one_token_at_a_time(form):
     params = layer()

@@ -1,18 +1,12 @@
 """The layer: by hand first, then against the loops, then its properties."""
 
 import functools
-import inspect
-import sys
-from collections import Counter
-from pathlib import Path
-from types import FrameType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import mha_book
 from mha_book import (
     attention_weights,
     causal,
@@ -103,15 +97,6 @@ def test_against_the_loops(kind: str, use_bias: bool) -> None:
     close(layer(params, **inputs, **given), expected)
 
 
-@pytest.mark.parametrize("batch", [(), (2, 3)])
-def test_leading_axes(batch: tuple[int, ...]) -> None:
-    params, x = drawn_params(), draw(*batch, T, D)
-    output = layer(params, x, is_causal=True)
-    assert output.shape == (*batch, T, D)
-    for place in np.ndindex(*batch):
-        close(output[place], layer(params, x[place], is_causal=True))
-
-
 # --- fused --------------------------------------------------------------------------------------
 
 
@@ -159,27 +144,6 @@ def test_intermediates() -> None:
 
 
 # --- transformations and dtypes -----------------------------------------------------------------
-
-
-def test_package_calls_while_tracing() -> None:
-    """One way down: what is checked once is not checked again below, since tracing pays for it."""
-    package, counted = str(Path(mha_book.__file__).parent), Counter[str]()
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(package):
-            counted[frame.f_code.co_name] += 1
-
-    params, x = init_multi_head(jax.random.key(0), 64, 8), jnp.ones((2, 10, 64))
-    code = inspect.unwrap(multi_head_attention)
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        jax.make_jaxpr(code)(params, x)
-    finally:
-        sys.setprofile(before)
-    print(f"{counted.total()} calls of the package while tracing a layer")
-    checks = sum(n for name, n in counted.items() if name.startswith("check"))
-    assert 10 < checks < counted.total() < 90
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

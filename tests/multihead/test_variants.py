@@ -8,9 +8,9 @@ import pytest
 from mha_book.masks import padding
 from mha_book.multihead.differential import differential_attention
 from mha_book.multihead.parameters import MultiHeadParams
-from mha_book.multihead.qk_norm import clip_queries_and_keys, normalized_attention
-from mha_book.multihead.sinks import gated_attention, sigmoid_attention, sink_logit_attention
-from mha_book.rope import rotary_angles, rotate
+from mha_book.multihead.qk_norm import clip_queries_and_keys
+from mha_book.multihead.sinks import sigmoid_attention, sink_logit_attention
+from mha_book.rope import rotary_angles
 
 pytestmark = pytest.mark.unoptimized
 
@@ -68,14 +68,6 @@ def same(one, other):
     np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("each_feature", [False, True])
-def test_gates(each_feature):
-    p, w = layer(), draw(20, D, N, C) if each_feature else draw(20, D, N, 1)
-    heads = heads_of(*plain(p)) * sigmoid(np.einsum("ib,bhc->hic", X, np.asarray(w)))
-    given = w if each_feature else w[..., 0]
-    same(run(gated_attention, p, given, jnp.asarray(X)), joined(heads, p))
-
-
 def test_sink_logit():
     p, s = layer(), np.asarray(draw(31, N))
     heads = heads_of(*plain(p), lambda row, h: np.exp(row) / (np.exp(s[h]) + np.exp(row).sum()))
@@ -83,13 +75,6 @@ def test_sink_logit():
     nobody = jnp.zeros((1, T, T), bool)
     for sink in (-jnp.inf, 0.0, jnp.inf):
         assert not sink_logit_attention(p, jnp.full(N, sink), jnp.asarray(X), mask=nobody).any()
-
-
-@pytest.mark.parametrize("offset", [None, 0.5])
-def test_sigmoid(offset):
-    p, added = layer(), -np.log(T) if offset is None else offset
-    heads = heads_of(*plain(p), lambda row, h: sigmoid(row + added))
-    same(run(sigmoid_attention, p, jnp.asarray(X), offset=offset), joined(heads, p))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -122,22 +107,6 @@ def test_the_share_of_the_second_query_can_be_learned():
     slope = jax.grad(lambda share: run_at(share).sum())(jnp.asarray(0.3))
     by_difference = (run_at(0.8) - run_at(-0.2)).sum()  # it is linear
     np.testing.assert_allclose(slope, by_difference, rtol=1e-9)
-
-
-@pytest.mark.parametrize("rotated", [False, True])
-def test_normalized(rotated):
-    p, w_q, w_k = layer(), draw(29, H), draw(30, H)
-    angles = rotary_angles(jnp.arange(T), H)
-    q, k, v = plain(p)
-    q, k = (
-        x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + 1e-6) * np.asarray(w)
-        for x, w in ((q, w_q), (k, w_k))
-    )
-    if rotated:
-        q, k = (np.asarray(rotate(jnp.asarray(y), angles)) for y in (q, k))
-    options = {"angles": angles} if rotated else {}
-    found = run(normalized_attention, p, w_q, w_k, jnp.asarray(X), **options)
-    same(found, joined(heads_of(q, k, v), p))
 
 
 def test_clipped_scores():
