@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
@@ -11,24 +10,6 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-
-
-def locked(name: str) -> dict[str, str]:
-    """Every package of a lock with what stands below it."""
-    text = (ROOT / name).read_text(encoding="utf8")
-    parts = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.M)[1:]
-    return {part.partition("==")[0] + part.partition(";")[2][:40]: part for part in parts}
-
-
-def test_the_lock_has_every_package_of_the_extras() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
-    wanted = {
-        *project["dependencies"],
-        *(x for xs in project["optional-dependencies"].values() for x in xs),
-    }
-    names = {re.split(r"[<>=!;\[ ]", line)[0].replace("_", "-") for line in wanted}
-    pinned = {re.match(r"[\w.-]+", package)[0] for package in locked("requirements.txt")}
-    assert names <= pinned, sorted(names - pinned)
 
 
 # --- how to cite it ------------------------------------------------------------------------------

@@ -150,19 +150,6 @@ def test_removed_heads_are_closed_gates():
     np.testing.assert_allclose(second, gated[:, 4], atol=1e-3)
 
 
-def test_a_loss_of_no_token_is_refused_where_the_lengths_are_known(small):
-    ids, options = jnp.ones((2, 3), jnp.int32), {"config": small.config}
-    for lengths in (jnp.array([1, 0]), jnp.array([1, 1])):
-        with pytest.raises(ValueError, match="lengths: expected a sequence of two tokens or more"):
-            smollm2.loss(small.params, ids, lengths, **options)
-    score = jax.jit(smollm2.loss, static_argnames="config")
-    assert np.isnan(score(small.params, ids, jnp.array([1, 1]), **options))
-    assert np.isfinite(score(small.params, ids, jnp.array([1, 2]), **options))
-    for loss in (smollm2.loss, smollm2.token_losses):
-        with pytest.raises(ValueError, match="token_ids: expected two tokens or more, axis T"):
-            loss(small.params, ids[:, :1], **options)
-
-
 def test_angles_take_the_place_of_positions(no_type_checks):
     params, config, *_ = small_smollm2()
     ids = jnp.arange(7, dtype=jnp.int32)[None] + 1

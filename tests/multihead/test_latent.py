@@ -7,12 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import init_multi_head, multi_head_attention
 from mha_book.masks import causal
 from mha_book.multihead.latent import (
     Latent,
     absorbed_attention,
-    as_latent,
     compress,
     expanded_attention,
     init_latent,
@@ -121,15 +119,3 @@ def test_the_absorbed_form_makes_nothing_of_the_positions():
 
     assert any(s[-1] in (3, 6, 7) for s in shapes("expanded"))
     assert shapes("absorbed") == set()
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_grouped_layer_is_a_latent_one(form):
-    with jax.enable_x64(True):
-        params = init_multi_head(0, D, 6, num_kv_heads=3, head_dim=4, dtype=jnp.float64)
-        x, angles = inputs(jnp.float64)
-        wide, side_by_side = as_latent(params), jnp.tile(angles, (1, 3))
-        assert sum(y.shape[-1] for y in compress(wide, x, side_by_side)) == 3 * (4 + 4)
-        found = run(form, wide, x, side_by_side, is_causal=True)
-        wanted = multi_head_attention(params, x, angles=angles, is_causal=True)
-        np.testing.assert_allclose(found, wanted, atol=1e-12)

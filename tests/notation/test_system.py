@@ -140,22 +140,6 @@ def test_counts():
         layer.parameters(["W_Q"], h=8)
 
 
-@pytest.mark.parametrize(
-    "equations, message",
-    [
-        ([], "at least one"),
-        (["y^i = x^i", "y^i = z^i"], "y: expected one equation that defines it, got two"),
-        (["y^i = x^i z^i", "x^i = w^i y^i"], "got a circle: y uses x uses y"),
-        (["x^i = x^i z^i"], "got a circle: x uses x"),
-        (["y^i = A^{ij} x^j", "z = A^i x^i"], "A: expected 2 indices as in"),
-        ([r"\sum_j A^{ij} x^j = y^i"], "expected a tensor on the left side"),
-    ],
-)
-def test_what_is_no_system(equations, message):
-    with pytest.raises(ValueError, match=message):
-        System(equations)
-
-
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("backward", [False, True])
 def test_no_copy_with_all_heads_and_no_outer_product(grouped, backward):

@@ -205,29 +205,6 @@ def latent_attention_over_heads() -> None:
 
 
 @slow
-def what_nobody_sees_may_be_anything() -> None:
-    """NaN behind the lengths spreads nowhere, forward or backward."""
-    mesh = mesh_for((4,), ("ring",), is_explicit=False)
-    lengths = jnp.array([3, 8])
-    clean = jax.random.normal(jax.random.key(0), (3, 2, 2, 8, 4))
-    late = jnp.arange(8)[None, :] >= lengths[:, None]
-    bad = jnp.where(late[None, :, None, :, None], jnp.nan, clean)
-    for implementation in ("reference", "blockwise"):
-
-        def both(x: Any, implementation: str = implementation) -> Any:
-            def call(q: Any, k: Any, v: Any) -> Any:
-                return ring_attention(
-                    q, k, v, mesh=mesh, axes=MeshAxes(sequence="ring"),
-                    mask=padding(lengths, lengths), implementation=implementation,
-                )  # fmt: skip
-
-            output, pull = jax.vjp(call, *x)
-            return output, pull(output)
-
-        close(jax.jit(both)(bad), jax.jit(both)(clean))
-
-
-@slow
 def log_sum_exp_and_forward_mode() -> None:
     """The log-sum-exp has a gradient, and the ring a forward mode and a second derivative."""
     mesh, striped = mesh_for((2,), ("ring",), is_explicit=False), make_placement("striped", 8, 2)
