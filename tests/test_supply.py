@@ -61,22 +61,3 @@ def test_what_is_vendored_has_its_licence() -> None:
         if path.is_dir():
             assert [*path.glob("*LICEN[CS]E*")], f"{path.name} lacks its licence"
         assert path.stem.split(".")[0].lower() in text.lower(), f"{path.name} is not in the table"
-
-
-@pytest.mark.slow
-def test_nothing_else_of_others_is_in_the_built_book(built_book: Path) -> None:
-    """What the build put into ``_static`` is ours, or stands in the table."""
-    places = [place for row in third_party() for place in re.findall(r"`([^`]+)`", row[1])]
-    ours = {path.name for path in (ROOT / "book/_static").iterdir()}
-    made = {"documentation_options.js", "language_data.js", "moved.js", "locales", "images"}
-    small = re.compile(r".*(\.png|\.svg|macros\.html|togglebutton\.css|copybutton.*|highlight\.js)")
-    missing = []
-    for path in sorted((built_book / "_static").iterdir()):
-        if path.name in ours | made or small.fullmatch(path.name):
-            continue
-        inside = [path, *path.iterdir()] if path.is_dir() else [path]
-        relative = [item.relative_to(built_book) for item in inside]
-        if not any(item.match(place) or place.startswith(f"{item}/")
-                   for item in relative for place in places):  # fmt: skip
-            missing.append(path.name)
-    assert not missing, f"not in THIRD-PARTY.md: {missing}"

@@ -14,7 +14,6 @@ from mha_book import (
     causal,
     init_multi_head,
     multi_head_attention,
-    padding,
     segments,
 )
 from mha_book.attention.flash import flash_attention
@@ -53,16 +52,6 @@ def test_the_choice_is_splash_attention_and_holds_no_scores(target: str, directi
         if "tpu_custom_call" in line:  # grouped heads read the keys where they lie
             operands = line.split("operand_layout_constraints=")[1]
             assert operands.count(f"bf16[{K},{T},{H}]") == 2
-
-
-def test_lengths_reach_the_kernel_as_segments() -> None:
-    def call(q: jax.Array, k: jax.Array, v: jax.Array, lengths: jax.Array) -> jax.Array:
-        return attend(q, k, v, mask=causal() & padding(lengths))
-
-    batched = [((2, *shape), dtype) for shape, dtype in (QUERY, KEY, KEY)]
-    program = compiled.compile_for(call, *batched, ((2,), "int32"))
-    assert compiled.kernels(program) == {"splash_mha_fwd_segmented_no_residuals": 1}
-    assert compiled.memory(program).temporaries < SCORES / 8
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])

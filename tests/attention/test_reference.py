@@ -147,12 +147,6 @@ def test_weights_output_and_lse_against_the_loops() -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-14)
 
 
-# --- empty rows and poison ----------------------------------------------------------------------
-
-
-# --- properties of the operation ----------------------------------------------------------------
-
-
 # --- dtypes -------------------------------------------------------------------------------------
 
 
@@ -161,9 +155,6 @@ def test_float16_scores_beyond_its_range() -> None:
     query = jnp.array([[300.0]], jnp.float16)
     weights = weights_of(query, jnp.array([[300.0], [299.0]], jnp.float16))
     assert weights.tolist() == [[1.0, 0.0]]
-
-
-# --- transformations ----------------------------------------------------------------------------
 
 
 # --- cost ---------------------------------------------------------------------------------------

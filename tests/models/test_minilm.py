@@ -136,6 +136,3 @@ def test_tokenize_and_token_strings(model: minilm.MiniLM) -> None:
     shown = [token_strings(model, row) for row in ids]
     assert shown[0] == ["[CLS]", "token", "##izer", "##s", "split", "!", "[SEP]"]
     assert shown[1] == ["[CLS]", "hi", "[SEP]"] + ["[PAD]"] * 4
-
-
-# --- bad input ------------------------------------------------------------------------------

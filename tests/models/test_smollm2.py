@@ -16,7 +16,6 @@ from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import tokenize
 from mha_book.pruning.removal import prune_model
-from mha_book.rope import rotary_angles
 from tests.models.small import small_smollm2
 
 pytestmark = pytest.mark.unoptimized
@@ -148,22 +147,3 @@ def test_removed_heads_are_closed_gates():
     first, second = decoded(pruned, caches)
     np.testing.assert_allclose(first, gated[:, 3], atol=1e-3)
     np.testing.assert_allclose(second, gated[:, 4], atol=1e-3)
-
-
-def test_angles_take_the_place_of_positions(no_type_checks):
-    params, config, *_ = small_smollm2()
-    ids = jnp.arange(7, dtype=jnp.int32)[None] + 1
-    run = jax.jit(smollm2.forward, static_argnames="config")
-    plain = run(params, ids, config=config)
-    place = jnp.arange(7)
-    for positions, same in (
-        (place, True),
-        (place + 40, True),
-        (3 * place, False),
-        (0 * place, False),
-    ):
-        angles = rotary_angles(positions, config.head_dim, config.rope_theta)
-        gap = float(abs(run(params, ids, config=config, angles=angles) - plain).max())
-        assert (gap < 1e-4) == same, positions
-    with pytest.raises(ValueError, match="angles: expected axis -2"):
-        run(params, ids, config=config, angles=angles[:5])
