@@ -52,7 +52,8 @@ def costs(rng):
 = \sum_h O^h W_O^h""",
 )
 def concat_is_a_sum(rng):
-    heads, w_o, y = (np.asarray(whole(rng)[name]) for name in ("O", "W_O", "Y"))
+    found = whole(rng)
+    heads, w_o, y = (np.asarray(found[name]) for name in ("O", "W_O", "Y"))
     total = sum(head @ out for head, out in zip(heads, w_o, strict=True))
     return np.stack([np.concatenate(heads, axis=1) @ np.concatenate(w_o), y]), np.stack([total] * 2)
 
