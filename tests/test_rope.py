@@ -34,20 +34,6 @@ def test_rotation_equals_plain_loops():
     np.testing.assert_allclose(rotate(jnp.asarray(x, jnp.float32), angles), expected, atol=1e-5)
 
 
-def test_scores_depend_on_the_distance_alone():
-    q, k = np.random.default_rng(1).normal(size=(2, 1, H))
-
-    def score(query_position, key_position):
-        turned = (
-            rotate(jnp.asarray(x, jnp.float32), rotary_angles(jnp.array([p]), H))
-            for x, p in ((q, query_position), (k, key_position))
-        )
-        return float(jnp.vdot(*turned))
-
-    assert score(9, 4) == pytest.approx(score(105, 100), abs=1e-4)
-    assert score(9, 4) != pytest.approx(score(4, 9), abs=1e-2)
-
-
 def test_the_layer_rotates_queries_and_keys_after_projection():
     params = init_multi_head(jax.random.key(0), 12, 2)
     x = jax.random.normal(jax.random.key(1), (T, 12))
@@ -76,14 +62,6 @@ def test_angles_are_float32_whatever_they_are_made_of(no_type_checks, theta):
             assert rotate(x, angles).dtype == jnp.float32
             wide = angles.astype(jnp.float64 if x64 else jnp.float32)
             assert rotate(x, wide).dtype == jnp.float32
-
-
-def test_angles_have_the_rank_of_x_or_none_of_its_leading_axes():
-    x = jax.random.normal(jax.random.key(0), (2, 2, T, H))
-    angles = rotary_angles(jnp.arange(2 * T).reshape(2, T), H)
-    turned = rotate(x, angles[:, None])
-    for row in range(2):
-        np.testing.assert_array_equal(turned[row], rotate(x[row], angles[row]))
 
 
 @pytest.mark.parametrize("jitted", [False, True])

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
@@ -11,24 +10,6 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-
-
-def locked(name: str) -> dict[str, str]:
-    """Every package of a lock with what stands below it."""
-    text = (ROOT / name).read_text(encoding="utf8")
-    parts = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.M)[1:]
-    return {part.partition("==")[0] + part.partition(";")[2][:40]: part for part in parts}
-
-
-def test_the_lock_has_every_package_of_the_extras() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
-    wanted = {
-        *project["dependencies"],
-        *(x for xs in project["optional-dependencies"].values() for x in xs),
-    }
-    names = {re.split(r"[<>=!;\[ ]", line)[0].replace("_", "-") for line in wanted}
-    pinned = {re.match(r"[\w.-]+", package)[0] for package in locked("requirements.txt")}
-    assert names <= pinned, sorted(names - pinned)
 
 
 # --- how to cite it ------------------------------------------------------------------------------
@@ -80,22 +61,3 @@ def test_what_is_vendored_has_its_licence() -> None:
         if path.is_dir():
             assert [*path.glob("*LICEN[CS]E*")], f"{path.name} lacks its licence"
         assert path.stem.split(".")[0].lower() in text.lower(), f"{path.name} is not in the table"
-
-
-@pytest.mark.slow
-def test_nothing_else_of_others_is_in_the_built_book(built_book: Path) -> None:
-    """What the build put into ``_static`` is ours, or stands in the table."""
-    places = [place for row in third_party() for place in re.findall(r"`([^`]+)`", row[1])]
-    ours = {path.name for path in (ROOT / "book/_static").iterdir()}
-    made = {"documentation_options.js", "language_data.js", "moved.js", "locales", "images"}
-    small = re.compile(r".*(\.png|\.svg|macros\.html|togglebutton\.css|copybutton.*|highlight\.js)")
-    missing = []
-    for path in sorted((built_book / "_static").iterdir()):
-        if path.name in ours | made or small.fullmatch(path.name):
-            continue
-        inside = [path, *path.iterdir()] if path.is_dir() else [path]
-        relative = [item.relative_to(built_book) for item in inside]
-        if not any(item.match(place) or place.startswith(f"{item}/")
-                   for item in relative for place in places):  # fmt: skip
-            missing.append(path.name)
-    assert not missing, f"not in THIRD-PARTY.md: {missing}"

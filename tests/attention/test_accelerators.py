@@ -10,17 +10,13 @@ import pytest
 
 from benchmarks.harness import compiled
 from mha_book import (
-    array_mask,
     attend,
     causal,
     init_multi_head,
     multi_head_attention,
-    padding,
     segments,
 )
-from mha_book.attention.blockwise import blockwise_attention
 from mha_book.attention.flash import flash_attention
-from mha_book.attention.operands import prepare
 
 pytestmark = pytest.mark.needs_libtpu
 
@@ -58,16 +54,6 @@ def test_the_choice_is_splash_attention_and_holds_no_scores(target: str, directi
             assert operands.count(f"bf16[{K},{T},{H}]") == 2
 
 
-def test_lengths_reach_the_kernel_as_segments() -> None:
-    def call(q: jax.Array, k: jax.Array, v: jax.Array, lengths: jax.Array) -> jax.Array:
-        return attend(q, k, v, mask=causal() & padding(lengths))
-
-    batched = [((2, *shape), dtype) for shape, dtype in (QUERY, KEY, KEY)]
-    program = compiled.compile_for(call, *batched, ((2,), "int32"))
-    assert compiled.kernels(program) == {"splash_mha_fwd_segmented_no_residuals": 1}
-    assert compiled.memory(program).temporaries < SCORES / 8
-
-
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_packed_sequences_and_a_soft_cap_reach_the_kernel(direction: str) -> None:
     """No scores are stored, one way or the other."""
@@ -85,41 +71,6 @@ def test_packed_sequences_and_a_soft_cap_reach_the_kernel(direction: str) -> Non
     assert all("segmented" in name for name in compiled.kernels(program))
     assert len(compiled.kernels(program)) == (1 if forward else 3)
     assert compiled.memory(program).temporaries < SCORES / 8
-
-
-def test_a_width_and_a_dtype_at_the_edge_of_what_it_takes() -> None:
-    """The largest tiles fit beside one another in the memory of the chip."""
-    wide = [((1, T, 256), "float32")] * 4
-    program = compiled.compile_for(gradients(causally("splash")), *wide, target="v5e")
-    assert set(compiled.kernels(program)) == BACKWARD
-
-
-def test_blocks_take_all_heads_at_once() -> None:
-    """Loops over blocks of queries and of keys, whole and at the edge; none over heads."""
-
-    def call(*x: jax.Array) -> jax.Array:
-        return blockwise_attention(prepare(*x, is_causal=True), platform="tpu")[0]
-
-    program = compiled.compile_for(call, QUERY, KEY, KEY)
-    assert compiled.kernels(program) == {}
-    assert compiled.loops(program) == 3
-    assert compiled.memory(program).temporaries < SCORES / 2
-
-
-def test_the_reference_holds_the_scores() -> None:
-    """In the chip's large memory where they leave too little of its fast one, of 128 MiB."""
-    program = compiled.compile_for(causally("reference"), *[((8, 2 * T, H), "bfloat16")] * 3)
-    assert compiled.kernels(program) == {}
-    assert compiled.memory(program).temporaries >= 8 * (2 * T) ** 2 * 4
-
-
-def test_what_splash_attention_cannot_serve_goes_by_blocks() -> None:
-    def call(q: jax.Array, k: jax.Array, v: jax.Array, array: jax.Array) -> jax.Array:
-        return attend(q, k, v, mask=array_mask(array))
-
-    program = compiled.compile_for(call, QUERY, KEY, KEY, ((1, 1, T), "bool"))
-    assert compiled.kernels(program) == {}
-    assert compiled.loops(program) > 0
 
 
 @pytest.mark.parametrize("target", ["v5e", "v6e"])

@@ -1,8 +1,5 @@
 """Attention by blocks: their sizes, what is skipped, memory. The contract suite has the rest."""
 
-import functools
-from unittest import mock
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,27 +47,6 @@ def operands(dtype: str = "float32") -> tuple[jax.Array, ...]:
     )
 
 
-@pytest.mark.unoptimized
-@pytest.mark.parametrize("sizes", [(5, 7, 1), (8, 29, 2)])
-@pytest.mark.parametrize("mask", MASKS)
-def test_the_sizes_of_blocks_do_not_matter(mask: str, sizes: tuple[int, int, int]) -> None:
-    query, key, value, cotangent = operands()
-
-    def both(call, query, key, value):
-        output, pull = jax.vjp(call, query, key, value)
-        return output, *pull(cotangent)
-
-    def by_blocks(query, key, value):
-        given = prepare(query, key, value, mask=MASKS[mask])
-        return blockwise_attention(given, BlockSizes(*sizes))[0]
-
-    reference = functools.partial(attend, mask=MASKS[mask], implementation="reference")
-    expected = jax.jit(functools.partial(both, reference))(query, key, value)
-    got = jax.jit(functools.partial(both, by_blocks))(query, key, value)
-    for mine, theirs in zip(got, expected, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=0, atol=3e-6)
-
-
 def test_the_gradient_of_the_log_sum_exp() -> None:
     """By several blocks, with keys that share a mean; against loops in float64."""
     query, key, value, d_output = operands()
@@ -111,18 +87,6 @@ def test_blocks_pad_little(
     scores = together * sizes.queries * sizes.keys
     assert scores <= 1.1 * blocks.SCORES or sizes.queries <= fewest  # sizes are rounded up
     assert in_chunks or sizes.heads == 4
-
-
-@pytest.mark.parametrize("length", [1, 100, 1000, 8192])
-@pytest.mark.parametrize("heads, batch", [(8, 1), (32, 1), (32, 16)])
-@pytest.mark.parametrize("platform", ["gpu", "tpu"])
-def test_an_accelerator_takes_all_heads_at_once(
-    length: int, heads: int, batch: int, platform: str
-) -> None:
-    sizes = block_sizes(batch, length, length, heads, 1, position_dependent=True, platform=platform)
-    assert sizes.heads == heads
-    scores = batch * heads * sizes.queries * sizes.keys
-    assert scores <= 1.1 * blocks.ACCELERATOR_SCORES or sizes.queries <= blocks.FEWEST + 16
 
 
 def test_cutting_is_undone_by_joining() -> None:
@@ -193,12 +157,3 @@ def test_no_array_of_the_size_of_the_scores(backward: bool) -> None:
     compiled = jax.jit(function).lower(x, x, x).compile()
     scores = 4 * 2 * length**2
     assert compiled.memory_analysis().temp_size_in_bytes < scores / 8
-
-
-def test_a_bias_is_refused_by_name_and_served_by_the_reference() -> None:
-    query, key, value, _ = operands()
-    bias = jnp.zeros((1, 1, T, S))
-    with pytest.raises(NotImplementedError, match="a bias and its gradient"):
-        attend(query, key, value, bias=bias, implementation="blockwise")
-    with mock.patch.object(blocks, "KEYS", 8):
-        attend(query, key, value, bias=bias)

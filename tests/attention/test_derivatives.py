@@ -65,13 +65,6 @@ def test_the_reverse_is_the_one_by_hand(jit: bool) -> None:
 
 
 @pytest.mark.loose_promotion
-def test_forward_mode_asks_neither() -> None:
-    got, expected = (jax.jvp(f, (X,), (X,)) for f in (total, plain))
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
-    assert calls == []
-
-
-@pytest.mark.loose_promotion
 @pytest.mark.parametrize("twice", [jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))])
 def test_second_derivatives_are_those_of_the_reference(twice: Callable[..., Any]) -> None:
     """The loop as written has no reverse of its own."""
@@ -160,30 +153,6 @@ def test_second_derivatives_of_a_jacobian_that_is_not_symmetric(
     wave: Wave, twice: Callable[..., Any]
 ) -> None:
     close(*(jax.jit(twice(loss_of(f)))(wave) for f in (by_hand, plain_wave)))
-
-
-@pytest.mark.parametrize(
-    ("axis", "moving"), [(0, (True, False, False)), (1, (True, True, True))], ids=["one", "all"]
-)
-@pytest.mark.parametrize(
-    "derived",
-    [jax.jacfwd, jax.grad, jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))],
-    ids=["forward", "reverse", "forward over reverse", "reverse over reverse"],
-)
-def test_derivatives_of_a_map_and_maps_of_derivatives(
-    wave: Wave, axis: int, moving: tuple[bool, ...], derived: Callable[..., Any]
-) -> None:
-    axes = tuple(axis if moves else None for moves in moving)
-    several = tuple(
-        jnp.stack([x, 2 * x, -x], axis) if moves else x
-        for x, moves in zip(wave, moving, strict=True)
-    )
-    got, expected = [], []
-    for f, found in ((by_hand, got), (plain_wave, expected)):
-        mapped = jax.vmap(loss_of(f), (axes,))
-        found.append(jax.jit(derived(lambda x, mapped=mapped: jnp.sum(mapped(x))))(several))
-        found.append(jax.jit(jax.vmap(derived(loss_of(f)), (axes,)))(several))
-    close(got, expected)
 
 
 def test_a_gradient_has_the_dtype_of_its_argument() -> None:

@@ -21,7 +21,6 @@ from mha_book.attention.dispatch import (
     AttentionSpec,
     Implementation,
     Selection,
-    choices,
 )
 from mha_book.attention.operands import Operands
 from mha_book.attention.platform import target_platform
@@ -292,17 +291,3 @@ def test_a_gpu_that_is_elsewhere_is_supposed_where_cudnn_is_installed(
     ):
         monkeypatch.setattr(platform.importlib.util, "find_spec", installed.__contains__)
         assert platform.compute_capability.__wrapped__() == expected
-
-
-def test_the_table_of_choices() -> None:
-    rows = choices([256, 4096], ["float32", "bfloat16"])
-    names = {row[:4]: (row.name, row.scores_in_memory) for row in rows}
-    assert len(names) == len(rows) == 3 * 2 * 6 * 2
-    everything, a_block, nothing = "all of them", "a block of them", "none of them"
-    assert names["cpu", "float32", "causal", 4096] == ("blockwise", a_block)
-    assert names["gpu", "float32", "causal", 4096] == ("jax_nn", everything)
-    assert names["gpu", "bfloat16", "causal, lengths", 4096] == ("cudnn", nothing)
-    assert names["gpu", "bfloat16", "array", 4096] == ("jax_nn", everything)
-    assert names["tpu", "bfloat16", "causal, lengths", 4096] == ("splash", nothing)
-    assert names["tpu", "float32", "array", 4096] == ("blockwise", a_block)
-    assert names["tpu", "float32", "window", 256] == ("reference", everything)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import Mask, array_mask, attend, causal, padding, select, sliding_window
-from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec
+from mha_book import Mask, array_mask, attend, causal, padding, sliding_window
+from mha_book.attention.dispatch import IMPLEMENTATIONS
 from mha_book.masks import segments
 from tests import oracles
 from tests.attention.contract.cases import Rule
@@ -106,28 +106,3 @@ def test_every_implementation_that_serves_attends_by_the_rule(number: int) -> No
         served += 1
         np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5, err_msg=name)
     assert served >= 5
-
-
-def test_select_names_what_serves() -> None:
-    """On specs that no call made."""
-    draw, named = random.Random(1), set()
-    for _ in range(2000):
-        heads, group, width = draw.choice((1, 2, 3)), draw.choice((1, 2)), draw.choice((8, 17, 264))
-        queries, keys = (draw.choice((0, 1, 4, 16, 129, 1024, 10**6)) for _ in range(2))
-        kinds = ("causal", "window", "band", "offsets", "lengths", "segments", "array")
-        spec = AttentionSpec(
-            (heads * group, queries, width), (heads, keys, width), (heads, keys, width),
-            draw.choice(("float32", "float64", "bfloat16", "float16")),
-            frozenset(kind for kind in kinds if draw.random() < 0.1),
-            draw.random() < 0.2,
-            draw.choice(("cpu", "gpu", "tpu", "portable", "neuron")),
-            frozenset(w for w in ("lse", "dropout_multiplier") if draw.random() < 0.2),
-            draw.choice((None, (7, 5), (8, 0), (9, 0))),
-            has_softcap=draw.random() < 0.2,
-        )  # fmt: skip
-        found = select(spec)
-        named.add(found.name)
-        reasons = {n: i.why_unsupported and i.why_unsupported(spec) for n, i in
-                   IMPLEMENTATIONS.items()}  # fmt: skip
-        assert reasons[found.name] is None, f"{found} cannot serve {spec}"
-    assert named == {"reference", "jax_nn", "cudnn", "splash", "blockwise", "decode"}

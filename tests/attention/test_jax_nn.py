@@ -45,10 +45,18 @@ def operands(key_length: int, batch: tuple[int, ...] = (B,)) -> list[jax.Array]:
     return [jnp.asarray(rng.standard_normal(shape), "bfloat16") for shape in shapes]
 
 
-@pytest.mark.parametrize("batch", [(), (B,), (B, 3)])
-@pytest.mark.parametrize("mask", [None, causal(), sliding_window(3), "lengths"])
-@pytest.mark.parametrize("key_length", [3, 5, 7])
-@pytest.mark.parametrize("scale", [None, 0.3, np.float32(0.3)])
+@pytest.mark.parametrize(
+    "batch, mask, key_length, scale",
+    [
+        ((), None, 3, 0.3),
+        ((B,), causal(), 7, None),
+        ((B, 3), causal(), 3, np.float32(0.3)),
+        ((B,), sliding_window(3), 7, 0.3),
+        ((), sliding_window(3), 3, None),
+        ((B,), "lengths", 7, np.float32(0.3)),
+        ((B, 3), "lengths", 5, None),
+    ],
+)
 def test_it_is_given_what_it_takes(
     calls: list, batch: tuple, mask: Mask | None, key_length: int, scale: Any
 ) -> None:
@@ -114,14 +122,8 @@ SERVED = AttentionSpec(
         ({"dtype": "float32"}, "half precision, not float32"),
         ({"value_shape": (B, K, T, 32)}, "no value width other"),
         ({"query_shape": (B, N, T, 60), "value_shape": (B, K, T, 60)}, "multiple of 8 up to 256"),
-        (
-            {
-                "query_shape": (B, N, T, 192),
-                "value_shape": (B, K, T, 192),
-                "compute_capability": (8, 9),
-            },
-            "up to 128, not 192",
-        ),
+        ({"query_shape": (B, N, T, 192), "value_shape": (B, K, T, 192),
+          "compute_capability": (8, 9)}, "up to 128, not 192"),
         ({"wants": frozenset({"lse"})}, "not in float32"),
         ({"has_bias": True}, "slow with a bias"),
         ({"has_softcap": True}, "no soft cap"),
@@ -130,7 +132,7 @@ SERVED = AttentionSpec(
         ({"mask_kind": frozenset({"window", "lengths"})}, None),
         ({"mask_kind": frozenset({"causal", "lengths"})}, None),
     ],
-)
+)  # fmt: skip
 def test_what_it_refuses(changes: dict[str, Any], reason: str | None) -> None:
     refused = why_cudnn_unsupported(SERVED._replace(**changes))
     assert refused is None if reason is None else reason in refused
@@ -174,13 +176,12 @@ LONG = 600
 
 
 @pytest.mark.loose_promotion
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(
-    "mask, kind",
+    "mask, kind, dtype",
     [
-        (lambda lengths: causal(), "CAUSAL"),
-        (lambda lengths: padding(lengths) & sliding_window(101), "PADDING_CAUSAL"),
-        (lambda lengths: padding(lengths, lengths), "PADDING"),
+        (lambda lengths: causal(), "CAUSAL", "bfloat16"),
+        (lambda lengths: padding(lengths) & sliding_window(101), "PADDING_CAUSAL", "float16"),
+        (lambda lengths: padding(lengths, lengths), "PADDING", "bfloat16"),
     ],
     ids=["causal", "lengths and a window", "lengths"],
 )

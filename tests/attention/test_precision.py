@@ -83,43 +83,6 @@ def test_bfloat16_is_no_worse_than_jax_nn(name: str, is_causal: bool) -> None:
     assert (mine <= most * theirs).all(), (mine, theirs)
 
 
-SMALLEST = np.finfo(np.float32).smallest_subnormal
-
-
-@pytest.mark.parametrize("name", ["reference", "blockwise"])
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1, 3, 1, 2), (3, 1, 2, 1)], ids=str)
-@pytest.mark.parametrize("value", [1.0, 1e30, 1e-30, SMALLEST])
-def test_lengths_and_widths_of_one(name: str, sizes: tuple[int, ...], value: float) -> None:
-    """Whatever the keys: constant values come out as they went in, of any size."""
-    queries, keys, width, value_width = sizes
-    query = jnp.full((1, 1, queries, width), 1e3)
-    key = jnp.linspace(-1e3, 1e3, keys * width).reshape(1, 1, keys, width)
-    out = attend(query, key, jnp.full((1, 1, keys, value_width), value, jnp.float32),
-                 implementation=name)  # fmt: skip
-    assert out.shape == (1, 1, queries, value_width)
-    # The smallest numbers may be flushed to zero, as processors do: never to anything else.
-    flushed = value < np.finfo(np.float32).tiny
-    assert np.isin(np.asarray(out), [0, np.float32(value)]).all() if flushed else True
-    if not flushed:
-        np.testing.assert_allclose(out, value, rtol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["reference", "blockwise"])
-def test_a_long_accumulation(name: str) -> None:
-    """65,536 keys for a few queries, against float64: the error does not grow with the length."""
-    length, width = 65_536, 8
-    rng = np.random.default_rng(0)
-    query, key, value = (rng.standard_normal((n, width)) for n in (4, length, length))
-    key[::1000] += 3.0
-    scores = query @ key.T / np.sqrt(width)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    wanted = (weights / weights.sum(-1, keepdims=True)) @ (value + 1.0)
-    got = attend(*(jnp.asarray(x, jnp.float32)[None] for x in (query, key, value + 1.0)),
-                 implementation=name)  # fmt: skip
-    np.testing.assert_allclose(np.asarray(got)[0], wanted, rtol=2e-6, atol=2e-6)
-
-
 @pytest.mark.parametrize("mean", [1.0, 10.0])
 def test_keys_that_share_a_mean_do_not_spoil_the_gradient_of_the_queries(mean: float) -> None:
     """What all keys share has no part in dQ, and so neither has its rounding: against float64."""

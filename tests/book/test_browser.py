@@ -16,7 +16,6 @@ from tests.book.browsing import (
     WIDER,
     Visitor,
     axe_findings,
-    served,
 )
 from tests.book.extensions import ROOT, figures, finding, pages
 
@@ -301,29 +300,3 @@ def test_a_page_is_whole_on_paper(browser, address):
     by_style_alone = tab.page.evaluate(ON_PAPER)
     assert by_style_alone == PAPER | {"theme": "dark"}
     tab.context.close()
-
-
-def test_the_checks_notice_what_they_look_for(browser, tmp_path):
-    """A page with everything wrong, served in place of the book."""
-    (tmp_path / "bad.html").write_text(
-        "<!doctype html><body><article><p>$$ x^2 $$</p>"
-        "<img src='gone.png'><div style='width:900px;height:300px'>wide</div>"
-        "<script src='https://example.org/far.js'></script>"
-        "<script>console.error('oh')</script></article><script>setTimeout(() => {"
-        "document.querySelector('article').style.marginTop = '400px'}, 300)</script></body></html>"
-    )
-    with served(tmp_path) as address:
-        tab = Visitor(browser, address, PHONE)
-        tab.see("bad.html")
-        assert tab.page.locator(SEARCH_BOX).count() == 0
-        tab.page.wait_for_function(f"window.shift > {SHIFT_AT_MOST}")
-        assert len(tab.page.evaluate(IMAGES)) == 2  # it is missing, and has no alternative text
-        assert tab.page.evaluate(MATH)["raw"] == ["$$ x^2 $$"]
-        assert tab.page.evaluate(WIDER)
-        assert tab.outside == ["https://example.org/far.js"]
-        assert any("oh" in line for line in tab.wrong)
-        assert any(line.startswith("404") for line in tab.wrong)
-        assert any(
-            line.startswith("light: image-alt (critical)") for line in axe_findings(tab, "light")
-        )
-        tab.context.close()

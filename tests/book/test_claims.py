@@ -143,33 +143,6 @@ ROW = {
     "measured": "drops", "file": "book/data/drops.json",
     "test": "tests/test_rain.py::test_wet",
 }  # fmt: skip
-NONE = {
-    "id": "P1", "paper": "rain2025", "section": "sinks", "claim": "It is wet.",
-    "verdict": "not tested", "decide": "Rain.",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "row, change, problem",
-    [
-        (ROW, {}, None),
-        (NONE, {}, None),
-        (ROW, {"file": "", "cell": "rain-wet", "chapter": "rain"}, None),
-        (ROW, {"file": ""}, "without cell or file"),
-        (ROW, {"file": "", "cell": "rain-wet"}, "has a cell and no chapter"),
-        (ROW, {"note": ["N0"]}, "unknown field note"),
-        (ROW, {"measured": ""}, "without measured"),
-        (ROW, {"verdict": "open"}, "is none of"),
-        (ROW, {"decide": "Rain."}, "would decide"),
-        (NONE, {"decide": ""}, "without decide"),
-        (NONE, {"verdict": "undecided"}, "without test"),
-        (ROW, {"verdict": "not tested"}, "yet has test"),
-    ],
-)
-def test_a_broken_row_of_a_paper_is_found(row, change, problem):
-    pages = {"rain": ledger.Page({"rain-wet": ""}, ("C01",))}
-    found = ledger_gates.ledger_problems([{**row, **change}], ("P1",), pages, TESTS, ledger.PAPERS)
-    assert (found == []) if problem is None else any(problem in line for line in found), found
 
 
 def test_a_chapter_may_state_what_a_paper_claims():
@@ -177,35 +150,3 @@ def test_a_chapter_may_state_what_a_paper_claims():
     pages = {"rain": ledger.Page({}, ("P1",)), "snow": ledger.Page({}, ("P2",))}
     found = ledger_gates.ledger_problems([row], ("P1",), pages, TESTS, ledger.PAPERS)
     assert found == ["snow: states the unknown claim P2"]
-
-
-def test_broken_surroundings_are_found():
-    two = {"rain": ledger.Page({"rain-wet": ""}, ("C01", "C01", "C07", "C02"))}
-    found = "\n".join(problems(pages=two))
-    assert "states C01 twice" in found
-    assert "unknown claim C07" in found
-    assert "open claim C02" in found
-    skipped = {"tests/test_rain.py::test_wet": "pytest.skip on line 3"}
-    assert any("may not run: pytest.skip" in line for line in problems(tests=skipped))
-
-
-def test_skipped_tests_are_recognised(tmp_path):
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_x.py").write_text(
-        "import pytest\n"
-        "def test_plain(): pass\n"
-        "@pytest.mark.needs_models\ndef test_needs(): pass\n"
-        "@pytest.mark.skip\ndef test_skip(): pass\n"
-        "@pytest.mark.skipif(True, reason='')\ndef test_skipif(): pass\n"
-        "@pytest.mark.xfail\ndef test_xfail(): pass\n"
-        "def test_inside(): pytest.skip('later')\n"
-        "def test_import(): pytest.importorskip('torch')\n"
-        "class TestIt:\n    def test_method(self): pass\n"
-    )
-    (tmp_path / "tests" / "test_y.py").write_text(
-        "import pytest\npytestmark = pytest.mark.skip\ndef test_y(): pass\n"
-    )
-    found = ledger_gates.evidence_tests(tmp_path)
-    runs = {name.split("::", 1)[1] for name, why in found.items() if not why}
-    assert runs == {"test_plain", "test_needs", "TestIt::test_method"}
-    assert len(found) == 9

@@ -16,7 +16,6 @@ MODULE = "tests.conformance.newcomers"
     [
         ("MixedHeads", "split-without-transpose", "heads are mixed: the split is a reshape"),
         ("WrongAxis", "softmax-over-queries", "the softmax runs over the queries"),
-        ("ListOfHeads", "scale-d-model", "divided by √d_model"),
     ],
 )
 def test_the_command_names_the_bug(name, bug, words, capsys):

@@ -1,8 +1,4 @@
-"""Every exercise: the stub is not attempted, the chapter's solution passes, wrong answers do not.
-
-Each chapter has a module beside this one with ``ANSWERS``: the exercise, a wrong answer, and a
-piece of the hint that it gets.
-"""
+"""Every exercise: a stub is not attempted, the chapter's solution passes, wrong answers do not."""
 
 import pkgutil
 from importlib import import_module
@@ -17,7 +13,56 @@ from tests.book import gates
 
 pytestmark = pytest.mark.unoptimized
 CHAPTERS = [info.name for info in pkgutil.iter_modules(exercises.__path__)]
-ANSWERS = {chapter: import_module(f"tests.exercises.{chapter}").ANSWERS for chapter in CHAPTERS}
+CLOSED = np.array([[1.25, 0.25], [0.25, 1.25]])
+
+# An exercise, a wrong answer, and a piece of the hint that it gets: what a reader would try first.
+WRONG = [
+    ("accelerators/computed", lambda n, t, b, c: n * (t // b) ** 2, "are left out"),
+    ("after-pruning/key-heads", lambda k, g: g, "no query head reads"),
+    ("build-it-yourself/cache-elements", lambda b, k, h, n: b * k * h * n, "keys and values"),
+    ("build-it-yourself/sees-the-future", lambda model, ids: False, "a little"),
+    ("build-it-yourself/sees-the-future", lambda model, ids: True, "only the past"),
+    ("cost/parameters", lambda d, n, k, h: 4 * d * d, "4 D² holds for K = N"),
+    ("cost/balance", lambda d, n, k, h: 2 * d * (n + k) / n, "factor of 2"),
+    ("decoding/tokens", lambda p, n: sum(p**m for m in range(1, n + 1)), "adds one token"),
+    ("dropout-and-gates/gates", lambda w, d: w * d, "one number a head"),
+    ("dropout-and-gates/share", lambda rate: 6.0, "two numbers"),
+    ("emergence/even-score", lambda p: float(np.mean([1 / i for i in p])), "sees itself too"),
+    ("gradients/sink", lambda a, d_a: a * (1 - a) * d_a, "diagonal of the Jacobian"),
+    ("gradients/values", lambda: 3, "LaTeX as a string"),
+    ("grouped-query-attention/key-head", lambda h, n, k: h % k, "in turn"),
+    ("grouped-query-attention/unshare", lambda w, n: jnp.tile(w, (1, n // w.shape[1], 1)),
+     "in turn"),
+    ("hardware/least-time", lambda f, m, p, w: f / p + m / w, "the times do not add"),
+    ("head-matrices/effective-rank", lambda s: s.sum() ** 2 / (s**2).sum(), "of the fourth"),
+    ("heads-in-use/route", lambda w, a, k: (k - a) / (w - a), "other routes"),
+    ("index-notation/read", lambda: "hbB", "such as"),
+    ("index-notation/linear", lambda: 8 * 4096 * 4096 * 64 * 4, "order that makes scores"),
+    ("introduction/share-on", lambda w, j: w[j].mean(), "mean over a row"),
+    ("many-devices/place", lambda t, n: np.arange(t).reshape(n, -1).tolist(), "another 100"),
+    ("multi-head-layer/best-one-head", lambda: CLOSED + 0.02, "the error for"),
+    ("multi-head-layer/reorder", lambda params, order: params, "w_q is still in the old order"),
+    ("online-softmax/merge", lambda a, m, b, n: ((a + b) / 2, np.logaddexp(m, n)),
+     "the parts do not count alike"),
+    ("online-softmax/visited", lambda n, w, r, u: (n // r) * (n // u), "these are all blocks"),
+    ("position/blindness", lambda f, x, order: abs(f(x[order]) - f(x)).max(), "is blind"),
+    ("pruning/sensitivity", lambda o, s: abs((o * s).sum((2, 3)).mean(0)),
+     "opposite signs of texts cancel"),
+    ("scale/same-training", lambda d, o: (1 / d, d**-0.5), "the factor of the start"),
+    ("scaled-attention/softmax", lambda s: jnp.exp(s), "divide by the row's sum"),
+    ("scaled-attention/empty", lambda o, m: o * m.any(-1, keepdims=True).astype(o.dtype),
+     "0 times NaN is NaN"),
+    ("sinks/cached", lambda t, k, x, w, n: x * t + (k - x) * w, "first positions are missing"),
+    ("specialization/excess", lambda m, null: m - null, "difference"),
+    ("split-and-combine/merge", lambda x: x.reshape(*x.shape[:-3], x.shape[-2], -1),
+     "does row i hold position"),
+    ("split-and-combine/judge", lambda split: False, "rejects split_heads itself"),
+    ("syntax-and-meaning/offset", lambda q, a: np.unique(a, return_counts=True)[1].max() / len(a),
+     "the best fixed place"),
+    ("trained-length/new-base", lambda theta, h, x, p: theta / x ** (h / (2 * p)),
+     "the base has to grow"),
+    ("variants/heads", lambda n, e, a: (n + e) // a, "a key and a value"),
+]  # fmt: skip
 
 
 def checks(chapter: str) -> list[str]:
@@ -27,17 +72,13 @@ def checks(chapter: str) -> list[str]:
     return sorted(name for name in exercises.CHECKS if name.startswith(start))
 
 
-def answers(chapter: str):
-    start = chapter.replace("_", "-")
-    return [(f"{start}/{name}", answer, expected) for name, answer, expected in ANSWERS[chapter]]
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_wrong_answers_and_none(chapter):
     names = checks(chapter)
-    assert sorted({name for name, _, _ in answers(chapter)}) == names
-    for name, answer, expected in answers(chapter):
+    tried = [entry for entry in WRONG if entry[0] in names]
+    assert tried, "a wrong answer of each chapter"
+    for name, answer, expected in tried:
         said = verdict(name, answer)
         assert said.startswith("not yet: "), said
         assert expected in said

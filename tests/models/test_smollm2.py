@@ -6,7 +6,6 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +16,11 @@ from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import tokenize
 from mha_book.pruning.removal import prune_model
-from mha_book.rope import rotary_angles
 from tests.models.small import small_smollm2
 
 pytestmark = pytest.mark.unoptimized
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = ROOT / "tests" / "data" / "smollm2_generation.safetensors"
 REFERENCE = ROOT / "tests" / "data" / "smollm2_reference.safetensors"
 
 
@@ -75,23 +72,6 @@ def test_logits_and_loss_equal_those_of_transformers(model, reference):
     np.testing.assert_array_equal(logits.argmax(-1), reference["argmax"])
     loss = float(next_token_losses(jnp.asarray(logits)[None, :-1], token_ids).mean())
     assert loss == pytest.approx(float(reference["token_loss"].mean()), abs=1e-4)
-
-
-def test_the_text_it_is_to_write_is_of_these_prompts(model):
-    from safetensors.numpy import load_file
-
-    from tests.scripts.regenerate_model_references import NUM_TOKENS, PROMPTS
-
-    written = load_file(WRITTEN)
-    assert json.loads(origin(WRITTEN)["prompts"]) == list(PROMPTS)
-    assert origin(WRITTEN)["model_sha256"] == smollm2.FILE[1]
-    token_ids, lengths = tokenize(model, PROMPTS)
-    for number in range(3):
-        np.testing.assert_array_equal(
-            token_ids[number, : int(lengths[number])], written[f"prompt_{number}"]
-        )
-        assert len(written[f"written_{number}"]) == NUM_TOKENS
-        assert written[f"lead_{number}"].min() > 4e-4  # twice what logits may differ by
 
 
 @pytest.mark.slow
@@ -167,86 +147,3 @@ def test_removed_heads_are_closed_gates():
     first, second = decoded(pruned, caches)
     np.testing.assert_allclose(first, gated[:, 3], atol=1e-3)
     np.testing.assert_allclose(second, gated[:, 4], atol=1e-3)
-
-
-def tensors_of(params):
-    """Name the weights as GGUF does, matrices as (out, in): written on its own."""
-    pytest.importorskip("gguf")
-    from gguf import GGMLQuantizationType
-
-    arrays = {"token_embd.weight": params.token_embedding, "output_norm.weight": params.output_norm}
-    for number, layer in enumerate(params.layers):
-        w_q, w_k, w_v, w_o = layer.attention[:4]
-        matrices = {
-            "attn_q": w_q.reshape(len(w_q), -1).T,
-            "attn_k": w_k.reshape(len(w_k), -1).T,
-            "attn_v": w_v.reshape(len(w_v), -1).T,
-            "attn_output": w_o.reshape(-1, w_o.shape[-1]).T,
-            "attn_norm": layer.attention_norm,
-            "ffn_norm": layer.feed_forward_norm,
-            "ffn_gate": layer.w_gate.T,
-            "ffn_up": layer.w_up.T,
-            "ffn_down": layer.w_down.T,
-        }
-        arrays |= {f"blk.{number}.{name}.weight": array for name, array in matrices.items()}
-    kind = GGMLQuantizationType.F32
-    return {
-        name: SimpleNamespace(name=name, data=np.asarray(array), tensor_type=kind)
-        for name, array in arrays.items()
-    }
-
-
-def reader_of(tensors):
-    return SimpleNamespace(tensors=list(tensors.values()), fields={})
-
-
-def test_a_file_is_taken_apart(small):
-    again = smollm2.from_gguf(reader_of(tensors_of(small.params)), small.config)
-    jax.tree.map(np.testing.assert_array_equal, again, small.params)
-
-
-def test_a_file_that_does_not_fit_is_refused(small):
-    whole = tensors_of(small.params)
-    for name in ("token_embd.weight", "blk.1.attn_k.weight", "blk.0.ffn_down.weight"):
-        lacking = reader_of({n: t for n, t in whole.items() if n != name})
-        with pytest.raises(ValueError, match=f"reader: tensor {name}: expected .*no tensor"):
-            smollm2.from_gguf(lacking, small.config)
-        kind = whole[name].tensor_type
-        short = SimpleNamespace(name=name, data=np.ones((3, 4), np.float32), tensor_type=kind)
-        with pytest.raises(ValueError, match=rf"reader: tensor {name}: .*config; got \(3, 4\)"):
-            smollm2.from_gguf(reader_of({**whole, name: short}), small.config)
-    more = small.config._replace(num_layers=3)
-    with pytest.raises(ValueError, match=r"reader: tensor blk\.2\.attn_q\.weight: .*no tensor"):
-        smollm2.from_gguf(reader_of(whole), more)
-
-
-def test_a_loss_of_no_token_is_refused_where_the_lengths_are_known(small):
-    ids, options = jnp.ones((2, 3), jnp.int32), {"config": small.config}
-    for lengths in (jnp.array([1, 0]), jnp.array([1, 1])):
-        with pytest.raises(ValueError, match="lengths: expected a sequence of two tokens or more"):
-            smollm2.loss(small.params, ids, lengths, **options)
-    score = jax.jit(smollm2.loss, static_argnames="config")
-    assert np.isnan(score(small.params, ids, jnp.array([1, 1]), **options))
-    assert np.isfinite(score(small.params, ids, jnp.array([1, 2]), **options))
-    for loss in (smollm2.loss, smollm2.token_losses):
-        with pytest.raises(ValueError, match="token_ids: expected two tokens or more, axis T"):
-            loss(small.params, ids[:, :1], **options)
-
-
-def test_angles_take_the_place_of_positions(no_type_checks):
-    params, config, *_ = small_smollm2()
-    ids = jnp.arange(7, dtype=jnp.int32)[None] + 1
-    run = jax.jit(smollm2.forward, static_argnames="config")
-    plain = run(params, ids, config=config)
-    place = jnp.arange(7)
-    for positions, same in (
-        (place, True),
-        (place + 40, True),
-        (3 * place, False),
-        (0 * place, False),
-    ):
-        angles = rotary_angles(positions, config.head_dim, config.rope_theta)
-        gap = float(abs(run(params, ids, config=config, angles=angles) - plain).max())
-        assert (gap < 1e-4) == same, positions
-    with pytest.raises(ValueError, match="angles: expected axis -2"):
-        run(params, ids, config=config, angles=angles[:5])

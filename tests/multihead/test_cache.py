@@ -1,6 +1,5 @@
 """The cache: what a step over it gives, what it refuses, and that nothing of it is copied."""
 
-import dataclasses
 import re
 
 import jax
@@ -18,6 +17,7 @@ from mha_book.multihead.cache import (
     init_cache,
 )
 from mha_book.rope import rotary_angles
+from tests import oracles
 
 B, N, K, H, C, D, T = 3, 6, 2, 4, 5, 11, 17
 
@@ -105,37 +105,11 @@ def test_ragged_sequences_each_see_their_own(window: int | None) -> None:
             offset = int(used[b])
             mask = causal(offset)
             mask = mask if window is None else mask & sliding_window(window, query_offset=offset)
-            alone = mha(query[b, :, :real], key[b, :, :total], value[b, :, :total], mask)
+            seen = np.asarray(mask.materialize(real, total))
+            kept = key[b, :, :total], value[b, :, :total]
+            alone, _, _ = oracles.attention(query[b, :, :real], *kept, seen)
             np.testing.assert_allclose(output[b, :, :real], alone, atol=1e-5)
         used += count
-
-
-def mha(query: jax.Array, key: jax.Array, value: jax.Array, mask: object) -> np.ndarray:
-    """Grouped attention by a loop over heads, in float64."""
-    visible = np.asarray(mask.materialize(query.shape[1], key.shape[1]))
-    outputs = []
-    for n in range(N):
-        q, k, v = (
-            np.asarray(x, np.float64) for x in (query[n], key[n * K // N], value[n * K // N])
-        )
-        scores = np.where(visible, q @ k.T / np.sqrt(H), -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        outputs.append(weights / weights.sum(-1, keepdims=True) @ v)
-    return np.stack(outputs)
-
-
-def test_what_lies_in_unused_slots_does_not_matter() -> None:
-    key, value = entries()
-    cache = append(empty(), key, value, jnp.array([3, 5, 17]))
-    unused = jnp.arange(T)[None] >= cache.lengths[:, None]  # (B, S)
-    dirty = dataclasses.replace(
-        cache,
-        keys=jnp.where(unused[:, None, None, :], jnp.nan, cache.keys),
-        values=jnp.where(unused[:, None, :, None], jnp.inf, cache.values),
-    )
-    query, one = heads(N, 1, H), jnp.ones((B,), jnp.int32)
-    clean = attend_cached(query, cache, one)
-    np.testing.assert_allclose(attend_cached(query, dirty, one), clean, atol=1e-6)
 
 
 def test_the_mask_of_a_full_cache_is_structure() -> None:

@@ -7,12 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import init_multi_head, multi_head_attention
 from mha_book.masks import causal
 from mha_book.multihead.latent import (
     Latent,
     absorbed_attention,
-    as_latent,
     compress,
     expanded_attention,
     init_latent,
@@ -88,26 +86,6 @@ def test_against_loops(form, query_latent_dim):
             np.testing.assert_allclose(y[b], expected, atol=1e-6)  # the angles are float32
 
 
-@pytest.mark.parametrize("normed", [True, False])
-@pytest.mark.parametrize("query_latent_dim", [None, 12])
-def test_both_forms_are_equal_gradients_included(query_latent_dim, normed):
-    with jax.enable_x64(True):
-        off = {} if normed else {"norm_c": None, "norm_qc": None}
-        params = layer(query_latent_dim, jnp.float64, **off)
-        x, angles = inputs(jnp.float64)
-        fixed = jax.random.normal(jax.random.key(9), x.shape, jnp.float64)
-        results = []
-        for form in FORMS:
-            y = run(form, params, x, angles, is_causal=True)
-            loss = jax.grad(
-                lambda p, x, f=form: jnp.sum(fixed * run(f, p, x, angles, is_causal=True)), (0, 1)
-            )
-            gradients = jax.jit(loss)(params, x)
-            results.append(jax.tree.leaves((y, gradients)))
-        for a, b in zip(*results, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-12)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_one_token_at_a_time(form):
     params = layer()
@@ -141,15 +119,3 @@ def test_the_absorbed_form_makes_nothing_of_the_positions():
 
     assert any(s[-1] in (3, 6, 7) for s in shapes("expanded"))
     assert shapes("absorbed") == set()
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_grouped_layer_is_a_latent_one(form):
-    with jax.enable_x64(True):
-        params = init_multi_head(0, D, 6, num_kv_heads=3, head_dim=4, dtype=jnp.float64)
-        x, angles = inputs(jnp.float64)
-        wide, side_by_side = as_latent(params), jnp.tile(angles, (1, 3))
-        assert sum(y.shape[-1] for y in compress(wide, x, side_by_side)) == 3 * (4 + 4)
-        found = run(form, wide, x, side_by_side, is_causal=True)
-        wanted = multi_head_attention(params, x, angles=angles, is_causal=True)
-        np.testing.assert_allclose(found, wanted, atol=1e-12)

@@ -32,16 +32,6 @@ def test_there_and_back_exactly(num_kv_heads: int, use_bias: bool) -> None:
     jax.tree.map(np.testing.assert_array_equal, fuse(unfuse(fused)), fused)
 
 
-def test_order_is_queries_keys_values() -> None:
-    params = drawn()
-    fused = fuse(params)
-    for start, weight, bias in ((0, "w_q", "b_q"), (6, "w_k", "b_k"), (8, "w_v", "b_v")):
-        width = getattr(params, weight).shape[1]
-        part = slice(start, start + width)
-        np.testing.assert_array_equal(fused.w_qkv[:, part], getattr(params, weight))
-        np.testing.assert_array_equal(fused.b_qkv[part], getattr(params, bias))
-
-
 def test_xavier_bounds_and_variance() -> None:
     """Uniform on ±L has the variance L²/3."""
     limit = math.sqrt(6 / (300 + 500))

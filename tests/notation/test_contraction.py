@@ -5,44 +5,12 @@ import numpy as np
 import pytest
 
 from mha_book.notation import Equation, run_loops
-from mha_book.notation.evaluate import Contraction, einsums, order, subscripts
-from mha_book.notation.expression import Add, Delta, Expression, Function, Product, Sum, Tensor
+from mha_book.notation.evaluate import order
+from mha_book.notation.expression import Tensor
 
 pytestmark = pytest.mark.unoptimized
 
 A, V = Tensor("A", ("i", "j")), Tensor("v", ("k",))
-
-
-def test_sums_of_one_name_are_told_apart() -> None:
-    found = Contraction(Product((Sum(("j",), A), Sum(("j",), A), Tensor("x", ("j'",)))))
-    assert found.summed == ["j", "j''"]
-    assert found.factors == [A, Tensor("A", ("i", "j''")), Tensor("x", ("j'",))]
-
-
-@pytest.mark.parametrize(
-    "summed, factors, expected",
-    [
-        ("j", (Delta("i", "j"), A), [Tensor("A", ("i", "i"))]),
-        ("i", (Delta("i", "j"), A), [Tensor("A", ("j", "j"))]),
-        ("ij", (A, Delta("i", "j")), [Tensor("A", ("i", "i"))]),
-        ("jk", (Delta("i", "j"), Delta("j", "k"), V), [Tensor("v", ("i",))]),
-        ("k", (Delta("i", "j"), A), [Delta("i", "j"), A]),
-        ("j", (Delta("j", "j"),), []),
-    ],
-)
-def test_a_delta_with_a_summed_index_vanishes(
-    summed: str, factors: tuple[Expression, ...], expected: list[Expression]
-) -> None:
-    assert Contraction(Sum(tuple(summed), Product(factors))).factors == expected
-
-
-def test_the_letters_of_einsum() -> None:
-    assert subscripts([("i", "b"), ("h", "b", "a")], ("h", "i", "a")) == "ib,hba->hia"
-    assert subscripts([("j", "j'", "j''")], ("j'",)) == "jJZ->J"
-    assert subscripts([(r"\mu", r"\nu")], (r"\nu",)) == "ZY->Y"
-    inner = Sum(("j",), Product((A, Tensor("x", ("j",)))))
-    node = Product((Function("exp", inner), Add((Tensor("z", ("i",)), inner))))
-    assert einsums(node) == ("i,i->i", "ij,j->i", "ij,j->i")
 
 
 @pytest.mark.parametrize(

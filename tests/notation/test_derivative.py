@@ -16,20 +16,14 @@ SIZES = dict(zip("hijabcdk", (2, 3, 5, 7, 11, 13, 17, 19), strict=True)) | {"g":
 # The layer: per-head projections, scores, softmax, outputs, combination; grouped; with biases.
 LAYER = [
     (r"Q^{hia} = X^{ib} W_Q^{hba}", ""),
-    (r"K^{hja} = X^{jb} W_K^{hba}", ""),
-    (r"V^{hjc} = X^{jb} W_V^{hbc}", ""),
     (r"Q^{hia} = X^{ib} W_Q^{hba} + b_Q^{ha}", "i"),
-    (r"V^{hjc} = X^{jb} W_V^{hbc} + b_V^{hc}", "j"),
     (r"S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja}", ""),
     (r"S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja} + M^{ij}", "h"),
     (r"A^{hij} = \frac{\exp(S^{hij})}{\sum_{j'} \exp(S^{hij'})}", ""),
     (r"O^{hic} = A^{hij} V^{hjc}", ""),
     (r"Y^{id} = O^{hic} W_O^{hcd}", ""),
     (r"Y^{id} = O^{hic} W_O^{hcd} + b_O^d", "i"),
-    (r"Q^{kgia} = X^{ib} W_Q^{kgba}", ""),
     (r"S^{kgij} = \frac{1}{\sqrt{d_k}} Q^{kgia} K^{kja}", ""),
-    (r"O^{kgic} = A^{kgij} V^{kjc}", ""),
-    (r"Y^{id} = O^{kgic} W_O^{kgcd}", ""),
 ]
 
 # Everything else that the grammar has.
@@ -37,24 +31,16 @@ GENERAL = [
     (r"y^i = \exp(x^i) + \log(x^i) z^i", ""),
     (r"y^i = \sqrt{x^i} \tanh(x^i z^i) - \sin(x^i) \cos(z^i)", ""),
     (r"y^i = \frac{x^i + 2}{\left(z^i\right)^2 + 1}", ""),
-    (r"y^{ij} = \frac{x^i}{z^j}", ""),
     (r"y^i = \left(x^i\right)^3 - 2 \left(x^i\right)^{-2} + \left(x^i\right)^{1/2}", ""),
-    (r"y = x^i x^i x^i", ""),
     (r"y^i = x^j x^k B^{ijk}", ""),
     (r"G^{ij} = X^{ki} X^{kj}", ""),
     (r"y = A^{ii}", ""),
-    (r"y^i = A^{ii} x^i", ""),
     (r"y^i = A^{ij} A^{ji}", ""),
-    (r"y^{ij} = \delta^{ij} x^i", ""),
     (r"y^i = \delta^{ij} x^j z^i", ""),
-    (r"y = \sum_i x^i", ""),
-    (r"y^i = \log \sum_j \exp(X^{ij})", ""),
     (r"y^i = x^i \sum_j \exp(X^{ij}) z^j", ""),
     (r"y^i = \tanh\left(\sum_j W^{ij} \tanh\left(\sum_k U^{jk} x^k\right)\right)", ""),
-    (r"y^i = x^i \left(z^i - \sum_j x^j z^j\right)", ""),
     (r"y^i = \lambda x^i + \lambda^2 z^i", ""),
     (r"y^{ij} = x^i + z^j", "ij"),
-    (r"y^i = \left(\sum_j x^j\right) \left(\sum_j z^j\right) w^i", ""),
     (r"y^i = w^i \sum_j x^j \sum_k x^k z", ""),  # by x: one of two terms lacks the index
     (r"y^i = \frac{\exp(x^i - z^i)}{\sum_{i'} \exp(x^{i'} - z^{i'})} z^i", ""),
     (
@@ -64,9 +50,6 @@ GENERAL = [
         ),
         "",
     ),
-    (r"y^i = \frac{x^i}{\sqrt{\sum_j x^j x^j}}", ""),
-    (r"y^i = \frac{\exp(x^i)}{\sum_j \exp(z^j)}", ""),
-    (r"y^i = \left(x^i - \frac{1}{D} \sum_{j} x^j\right)^2", ""),
 ]
 
 EQUATIONS = pytest.mark.parametrize(
@@ -190,9 +173,9 @@ def test_jacobians_are_those_of_jax(latex, broadcast):
     [
         (LAYER[0][0], "W_Q", (r"\frac{\partial Q^{h'i'a'}}{\partial W_Q^{hba}} = "
          r"\delta^{h'h} X^{i'b} \delta^{a'a}")),
-        (LAYER[9][0], "W_O", (r"\frac{\partial Y^{i'd'}}{\partial W_O^{hcd}} = "
+        (r"Y^{id} = O^{hic} W_O^{hcd}", "W_O", (r"\frac{\partial Y^{i'd'}}{\partial W_O^{hcd}} = "
          r"O^{hi'c} \delta^{d'd}")),
-        (LAYER[7][0], "S", (r"\frac{\partial A^{h'i'j'}}{\partial S^{hij}} = \delta^{h'h} "
+        (LAYER[4][0], "S", (r"\frac{\partial A^{h'i'j'}}{\partial S^{hij}} = \delta^{h'h} "
          r"\delta^{i'i} A^{hij'} \left( \delta^{j'j} - A^{hij} \right)")),
     ],
 )  # fmt: skip
@@ -216,11 +199,6 @@ def test_a_computed_position_says_why_it_has_no_gradient():
     [
         (r"y^i = A^{ij} x^j", "B", r"B: expected a tensor of the right side \(A, x\)"),
         (r"\sum_j A^{ij} x^j = y^i", "A", "A: expected an equation with a tensor on its left"),
-        (
-            r"\frac{\partial L}{\partial x^j} = A^{ij} \frac{\partial L}{\partial y^i}",
-            "A",
-            "A: expected an equation with a tensor on its left, got a derivative",
-        ),
         (r"z^j = A^{ij} \frac{\partial L}{\partial y^i}", "dL/dy", "dL/dy: expected a tensor"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -12,7 +11,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 from mha_book.notation import Equation
-from mha_book.notation.diagram import arrange, network
+from mha_book.notation.diagram import network
 from mha_book.notation.system import multi_head_layer
 
 
@@ -103,25 +102,6 @@ def test_the_whole_layer_is_one_network_with_a_softmax_as_its_only_box() -> None
     }
     completed = {data["value"] for _, data in graph.nodes(data=True)} - {""}
     assert completed == {"Q", "K", "V", "A", "Y"}
-
-
-@pytest.mark.parametrize("options", [{}, {"grouped": True}, {"use_bias": True}])
-@pytest.mark.usefixtures("no_type_checks")
-def test_columns_run_from_the_input_to_the_output(options: dict[str, bool]) -> None:
-    graph = network(multi_head_layer(**options).equations)
-    # Of several X the first: the values' one begins at the softmax, whose result it meets.
-    nodes = sorted(graph.nodes(data=True), reverse=True)
-    column = {data["label"]: data["column"] for _, data in nodes}
-    assert column["X"] < column["W_Q"] < column[r"\mathrm{softmax}_{j}"] < column["W_O"]
-    assert column["W_O"] < column["d"] == max(column.values())
-    places, routes = arrange(graph)
-    across = {data["label"]: places[node][0] for node, data in nodes}
-    assert across["X"] < across["W_Q"] < across["W_O"] < across["d"]
-    assert set(places) == set(graph)
-    for first, second, number in graph.edges(keys=True):
-        route = routes[first, second, number]
-        assert {route[0], route[-1]} == {places[first], places[second]}
-        assert all(a[0] <= b[0] for a, b in pairwise(route))
 
 
 def test_a_diagram_shows_every_tensor_and_index() -> None:

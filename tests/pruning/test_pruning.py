@@ -149,14 +149,6 @@ def test_many_examples_are_counted_in_half_precision():
     np.testing.assert_allclose(found.standard_error, spread, rtol=1e-4)
 
 
-def test_models_keep_their_dtype():
-    small = jax.tree.map(lambda w: w.astype(jnp.bfloat16), layer(2))
-    model, gates = Model((Layer(small),)), jnp.full((1, N), 0.5)
-    assert fold_gates(model, gates).layers[0].attention.w_o.dtype == jnp.bfloat16
-    means = mean_ablation(model, gates, jnp.ones((1, N, C))).layers[0].attention
-    assert means.b_o.dtype == jnp.bfloat16
-
-
 def test_the_weight_norm_of_layers_of_unequal_sizes(no_type_checks):
     params = layer(N)
     smaller = prune_heads(params, np.arange(N) > 0)
@@ -213,30 +205,6 @@ def test_hard_concrete_gates_open_as_often_as_they_say():
     np.testing.assert_allclose(wanted, 1 / (1 + np.exp(beta * edge - np.asarray(log_alpha))), 1e-5)
     assert float(HardConcrete(log_alpha).expected_l0()) == pytest.approx(wanted.sum(), rel=1e-5)
     assert 0.05 < (gates[:, 2] > 0).mean() - (gates[:, 2] == 1).mean() < 0.9  # many in between
-
-
-def test_learned_gates_close_what_is_not_needed():
-    """A loss that needs two of four heads: with the price of an open gate, the others close."""
-    useful = jnp.array([1.0, 0.0, 1.0, 0.0])
-    price = 0.1
-
-    def objective(gates, key):
-        kept = jnp.sum(useful * jnp.square(1 - gates.sample(key)))
-        return kept + price * gates.expected_l0()
-
-    @jax.jit
-    def apply_gradients(gates, keys):
-        def step(gates, key):
-            slope = jax.grad(objective)(gates, key)
-            return jax.tree.map(lambda x, y: x - 0.5 * y, gates, slope), None
-
-        return jax.lax.scan(step, gates, keys)[0]
-
-    start = HardConcrete.init((4,), 0.9)
-    found = apply_gradients(start, jax.random.split(jax.random.key(2), 600))
-    gates = np.asarray(found.deterministic())
-    assert gates[[1, 3]].tolist() == [0, 0]
-    assert gates[[0, 2]].min() > 0.9
 
 
 def test_first_and_second_order_are_all_there_is_to_a_quadratic_loss():

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -35,7 +36,6 @@ from mha_book.sharding import (
 )
 from mha_book.sharding.mesh import operand_specs
 from mha_book.sharding.tensor_parallel import head_specs
-from tests.attention.sharded import collectives
 from tests.sharding.contract import AXES, CASES, MORE_CASES, mesh_for, run
 
 CHECKS: dict[str, Callable[[], Any]] = {}
@@ -131,8 +131,36 @@ def the_plain_layer_follows_the_types_of_its_weights() -> None:
     placed = shard_params(params, "heads", mesh)
     x_placed = jax.device_put(x, NamedSharding(mesh, P()))
     assert placed.w_k.addressable_shards[0].data.shape == (16, 1, 2)
-    assert collectives(multi_head_attention, placed, x_placed) == {"all-reduce": 1}
-    close(jax.jit(multi_head_attention)(placed, x_placed), multi_head_attention(params, x))
+    program = jax.jit(multi_head_attention).lower(placed, x_placed).compile()
+    sent = compiled_transfers(program.as_text())
+    assert {kind: calls for kind, (calls, _) in sent.items()} == {"all-reduce": 1}
+    close(program(placed, x_placed), multi_head_attention(params, x))
+
+
+@check
+def attention_over_batch_and_heads_sends_nothing() -> None:
+    """By blocks, forward and backward, whoever divides: the compiler, types, or ``shard_map``."""
+    spec = P("batch", "heads")
+    x = tuple(jax.random.normal(jax.random.key(n), (4, 4, 600, 8)) for n in range(3))
+
+    def causal_attention(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, k, v, is_causal=True)
+
+    def both(function: Callable[..., Any], *x: Any) -> Any:
+        output, pull = jax.vjp(function, *x)
+        return output, *pull(x[0])
+
+    expected = jax.jit(partial(both, causal_attention))(*x)
+    for is_explicit, by_hand in ((False, False), (True, False), (False, True)):
+        mesh = mesh_for((4, 2), ("batch", "heads"), is_explicit)
+        divided = jax.shard_map(causal_attention, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec)
+        function = divided if by_hand else causal_attention
+        placed = tuple(jax.device_put(a, NamedSharding(mesh, spec)) for a in x)
+        with jax.set_mesh(mesh):
+            program = jax.jit(partial(both, function)).lower(*placed).compile()
+            found = program(*placed)
+        assert compiled_transfers(program.as_text()) == {}
+        close(found, expected, 2e-5)
 
 
 @check
@@ -174,29 +202,6 @@ def latent_attention_over_heads() -> None:
             )
 
         close(with_gradients(over, placed, x_placed), with_gradients(plain, params, x))
-
-
-@slow
-def what_nobody_sees_may_be_anything() -> None:
-    """NaN behind the lengths spreads nowhere, forward or backward."""
-    mesh = mesh_for((4,), ("ring",), is_explicit=False)
-    lengths = jnp.array([3, 8])
-    clean = jax.random.normal(jax.random.key(0), (3, 2, 2, 8, 4))
-    late = jnp.arange(8)[None, :] >= lengths[:, None]
-    bad = jnp.where(late[None, :, None, :, None], jnp.nan, clean)
-    for implementation in ("reference", "blockwise"):
-
-        def both(x: Any, implementation: str = implementation) -> Any:
-            def call(q: Any, k: Any, v: Any) -> Any:
-                return ring_attention(
-                    q, k, v, mesh=mesh, axes=MeshAxes(sequence="ring"),
-                    mask=padding(lengths, lengths), implementation=implementation,
-                )  # fmt: skip
-
-            output, pull = jax.vjp(call, *x)
-            return output, pull(output)
-
-        close(jax.jit(both)(bad), jax.jit(both)(clean))
 
 
 @slow

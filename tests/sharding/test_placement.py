@@ -90,10 +90,3 @@ def test_what_does_not_fit_is_refused() -> None:
     twice = Placement("twice", ((0,), (0,)), 1, 4)
     with pytest.raises(ValueError, match="each position from 0 to 7 once; got twice"):
         as_placement(twice, 8, 2)
-
-
-# Rules of others, in our words: which of the 2P stretches, or which positions, device r has.
-# TransformerEngine (jax/cpp_extensions/attention.py: its strategies DualChunkSwap and Striped),
-# Megatron-LM (core/utils.py, get_batch_on_this_cp_rank) and MaxText (max_utils.py,
-# reorder_sequence) give device r the stretches r and 2P - 1 - r. TransformerEngine's striped order
-# is the transpose of a (T/P, P) table.

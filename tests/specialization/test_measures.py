@@ -107,25 +107,6 @@ def test_baselines_are_those_of_heads_that_choose_at_random():
     assert float(found["entropy"].mean.max()) == 0
 
 
-def test_sums_add_up_however_the_texts_are_batched():
-    lengths = np.array([T, 5, 3, 6])
-    real = np.arange(T)[None, :] < lengths[:, None]
-    pairs = np.tril(real[:, :, None] & real[:, None, :])
-    weights, ids = random_weights(pairs, 4), rng.integers(0, 3, (4, T), dtype=np.int32)
-    sums = []
-    for batches in (([0, 1], [2, 3]), ([3, 0], [1, 2])):
-        state = None
-        for texts in batches:
-            of = [jnp.asarray(np.asarray(x)[texts]) for x in (weights, pairs, ids, ids == 1)]
-            state = measures.add_texts(measured([of[0]], *of[1:]), state)
-        sums.append(state)
-    for name, of_one in sums[0].items():
-        for ours, theirs in zip(of_one, sums[1][name], strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5, err_msg=name)
-    assert sums[0]["distance"].total.shape == (1, 4)
-    assert float(sums[0]["distance"].rows) == 6 + 4 + 2 + 5  # no row of padding counts
-
-
 def test_resampled_sums_add_up_the_texts_that_were_drawn():
     sums = measures.MeasureSums(
         jnp.array([[[1.0]], [[10.0]], [[100.0]]]), jnp.array([1.0, 2.0, 4.0]), jnp.ones(3)
@@ -165,14 +146,3 @@ def test_half_precision_is_summed_up_in_float32(dtype):
     np.testing.assert_allclose(patterns.mean_score(weights, pattern), [0.25], rtol=1e-6)
     found = measures.add_texts(measures.measure_heads([weights], pairs, {"first": pattern}))
     np.testing.assert_allclose(found["first"].mean, [[0.25]], rtol=1e-6)
-
-
-def test_weights_that_are_no_numbers_have_no_entropy():
-    pairs = jnp.ones((1, 2, 2), bool)
-    weights = jnp.array([[[[jnp.nan, 1.0], [0.0, 1.0]]]])
-    found = patterns.normalized_entropy(weights, pairs)[0][0, 0]
-    assert np.isnan(found[0])
-    assert found[1] == 0
-    assert not np.isfinite(patterns.mean_score(weights, patterns.on_first_token(pairs))).any()
-    padded = patterns.mean_score(weights, patterns.on_first_token(pairs.at[0, 0, 1].set(False)))
-    assert padded.tolist() == [0.0]  # a row that does not count is not looked at

@@ -1,7 +1,5 @@
 """The contract suite under pytest."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -29,46 +27,6 @@ def pairwise() -> list:
 @pytest.mark.parametrize("case", pairwise())
 def test_pairwise(case: Case) -> None:
     assert suite.run(case).complaints == ()
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("refused", [False, True])
-def test_every_pair_occurs(implementation: str, refused: bool) -> None:
-    def pairs(chosen: list[Case]) -> set[tuple]:
-        numbered = [tuple(enumerate(case)) for case in chosen]
-        return {pair for case in numbered for pair in itertools.combinations(case, 2)}
-
-    def of_this_kind(some: object) -> list[Case]:
-        return [case for case in some if cases.is_refused(case) == refused]
-
-    riders = list(itertools.product(cases.BATCHES, cases.SCALES))
-    short = {name: levels[:2] for name, levels in cases.FACTORS.items()}
-    every = [
-        Case(implementation, *levels, *rider)
-        for levels in itertools.product(*short.values())
-        for rider in riders
-    ]
-    assert cases.MODES[2] == "eager"  # which has one shape only, and is held below
-    assert pairs(of_this_kind(every)) <= pairs(of_this_kind(cases.pairwise(implementation)))
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_every_kind_of_mask_occurs_eagerly(implementation: str) -> None:
-    served = [case for case in cases.pairwise(implementation) if not cases.is_refused(case)]
-    eagerly = {case.mask for case in served if case.mode == "eager"}
-    assert eagerly == {case.mask for case in served}
-    left_out = set(cases.MASKS) - eagerly
-    if implementation == "blockwise":
-        assert left_out == {name for name, kind in cases.MASKS.items() if kind.bias is not None}
-    elif implementation == "splash":
-        assert eagerly == {
-            "none", "causal", "causal, offset", "causal, negative offset", "window", "key lengths",
-            "key and query lengths", "segments", "segments, causal, lengths",
-        }  # fmt: skip
-    elif implementation == "cudnn":  # nothing where there is no GPU for it
-        assert not eagerly or {"none", "causal"} <= eagerly
-    else:
-        assert not left_out
 
 
 @pytest.mark.parametrize("mask", cases.MASKS)

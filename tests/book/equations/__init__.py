@@ -1,4 +1,4 @@
-r"""The executed and the tested equations of the book: one module a chapter, one function each.
+r"""The executed and the tested equations of the book, a function each.
 
 A displayed equation that the notation of :mod:`mha_book.notation` reaches is *executed*: its text
 is taken out of the page, parsed and run. The function registered under its label returns the

@@ -6,8 +6,8 @@ import numpy as np
 
 from mha_book import MultiHeadParams, init_multi_head, multi_head_attention
 from mha_book.specialization import composition, similarity
-from tests.book.equations import executed, tested
-from tests.book.equations.one_head_or_two import layer, package_scores
+from tests.book.equations import executed, fed, tested
+from tests.book.equations.index_notation import whole
 
 T, N, H, C, D = 3, 5, 2, 7, 11  # positions, heads, features of a key, a value, the model
 
@@ -27,12 +27,7 @@ def swap(rng):
     return tuple(np.concatenate([np.ravel(g[h]) for g in by_head]) for h in range(2))
 
 
-@executed("layer-bilinear")
-def bilinear(rng):
-    params, x, _, inside = layer(rng)
-    w_q, w_k = (np.swapaxes(w, 0, 1) for w in params[:2])
-    given = {"X": x, "W_Q": w_q, "W_K": w_k, "H": H}
-    return given, {"Gamma": w_q @ np.swapaxes(w_k, 1, 2), "S": package_scores(inside)}
+fed("layer-bilinear", whole, "X W_Q W_K H", "Gamma S")
 
 
 @executed("layer-qr")
@@ -42,11 +37,7 @@ def qr(rng):
     return {"W_Q": w_q, "W_K": w_k, "E_Q": e_q, "U_Q": u_q, "E_K": e_k, "U_K": u_k}, {}
 
 
-@executed("spec-mixing")
-def mixing(rng):
-    outputs, w_o = rng.normal(size=(N, T, C)), rng.normal(size=(N, C, D))
-    side_by_side = np.moveaxis(outputs, 0, 1).reshape(T, N * C)
-    return {"O": outputs, "W_O": w_o}, {"Y": side_by_side @ w_o.reshape(N * C, D)}
+fed("spec-mixing", whole, "O W_O", "Y")
 
 
 @executed("spec-row-norms")

@@ -9,6 +9,7 @@ from mha_book import (
     init_multi_head,
     multi_head_attention_with_intermediates,
 )
+from mha_book.heads import combine_heads
 from tests.book.equations import executed, fed
 
 T, N, K, H, C, D = 3, 6, 2, 5, 7, 11  # positions, heads, key heads, features of key, value, model
@@ -36,8 +37,11 @@ def layer(rng, **options):
 
 
 def whole(rng):
-    arrays, computed = layer(rng)
-    return arrays | computed
+    """All of a layer, and forms that pages give it: side by side, a matrix for the scores."""
+    arrays, found = layer(rng)
+    w_q, w_k = (np.asarray(arrays[name]) for name in ("W_Q", "W_K"))
+    found |= {"O_widehat": combine_heads(found["O"]), "W": arrays["W_O"].reshape(N * C, D), "H": H}
+    return arrays | found | {"Gamma": w_q @ np.swapaxes(w_k, 1, 2)}
 
 
 fed("index-query", whole, "X W_Q", "Q")
@@ -87,11 +91,7 @@ def gradient_query(rng):
     return {"X": x, "dL_dQ": above}, {"dL_dW_Q": slope}
 
 
-@executed("index-match")
-def match(rng):
-    arrays, _ = layer(rng)
-    w_q, w_k = arrays["W_Q"], arrays["W_K"]
-    return {"W_Q": w_q, "W_K": w_k}, {"Gamma": jnp.matmul(w_q, jnp.swapaxes(w_k, -1, -2))}
+fed("index-match", whole, "W_Q W_K", "Gamma")
 
 
 @executed("index-linear")

@@ -6,33 +6,17 @@ import numpy as np
 
 from mha_book import (
     MultiHeadParams,
-    attend_with_lse,
     fuse,
     identity_params,
     init_multi_head,
     multi_head_attention,
     multi_head_attention_with_intermediates,
 )
-from mha_book.heads import combine_heads
 from mha_book.multihead.layer import project_heads
-from tests.book.equations import executed, tested
+from tests.book.equations import executed, fed, tested
+from tests.book.equations.index_notation import whole
 
 T, N, H, C, D = 3, 5, 2, 7, 11  # positions, heads, features of a key, of a value, of the model
-
-
-def layer(rng):
-    """Parameters, input, output and intermediates, all but the parameters as NumPy arrays."""
-    params = init_multi_head(jax.random.key(3), D, N, head_dim=H, value_dim=C)
-    x = rng.normal(size=(T, D))
-    y, inside = multi_head_attention_with_intermediates(params, jnp.asarray(x, jnp.float32))
-    return jax.tree.map(np.asarray, params), x, np.asarray(y), jax.tree.map(np.asarray, inside)
-
-
-def package_scores(inside):
-    """What the package's softmax is taken of: log A + L, with L the log-sum-exp of the row."""
-    operands = (jnp.asarray(x) for x in (inside.query, inside.key, inside.value))
-    _, lse = attend_with_lse(*operands, implementation="reference", layout="NTH")
-    return np.log(inside.weights) + lse[..., None]
 
 
 def spare(rng):
@@ -120,15 +104,5 @@ def repeated_token(rng):
     }
 
 
-@executed("layer-concat")
-def concat(rng):
-    params, _, _, inside = layer(rng)
-    wide = combine_heads(jnp.asarray(inside.head_outputs))
-    arrays = {"O": inside.head_outputs, "O_widehat": wide}
-    return arrays | {"W_O": params.w_o, "W": np.reshape(params.w_o, (N * C, D))}, {}
-
-
-@executed("layer-sum")
-def head_sum(rng):
-    params, _, y, inside = layer(rng)
-    return {"O": inside.head_outputs, "W_O": params.w_o}, {"Y": y}
+fed("layer-concat", whole, "O O_widehat W_O W")
+fed("layer-sum", whole, "O W_O", "Y")

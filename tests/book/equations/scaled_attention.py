@@ -2,18 +2,16 @@
 
 from itertools import product
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mha_book import (
     attend_with_lse,
     attention_weights,
-    init_multi_head,
-    multi_head_attention_with_intermediates,
     scaled_dot_product_attention,
 )
-from tests.book.equations import executed, tested
+from tests.book.equations import executed, fed, tested
+from tests.book.equations.index_notation import whole
 
 T, S, D_K, C = 3, 5, 2, 7
 
@@ -65,34 +63,20 @@ def moments(rng):
     return [np.mean(dots), np.var(dots), products], [0.0, d_k, d_k]
 
 
-def package_scores(q, k, v):
-    """What the package's softmax is taken of: log A plus the log-sum-exp of the row."""
-    _, lse = attend_with_lse(q, k, v, implementation="reference")
-    return np.log(attention_weights(q, k)) + lse[:, None]
-
-
-@executed("sdpa-scores")
-def scores(rng):
+def attended(rng):
+    """Attention and its steps. What the softmax is taken of is log A and the row's log-sum-exp."""
     q, k, v = operands(rng)
-    return {"Q": q, "K": k, "d_k": D_K}, {"S": package_scores(q, k, v)}
+    weights = attention_weights(q, k)
+    output, lse = attend_with_lse(q, k, v, implementation="reference")
+    scores = np.log(weights) + lse[:, None]
+    arrays = {"Q": q, "K": k, "V": v, "d_k": D_K, "A": weights, "O": output}
+    return arrays | {"S": scores, "m": scores.max(-1)}
 
 
-@executed("sdpa-softmax")
-def softmax(rng):
-    q, k, _ = operands(rng)
-    return {"S": exact_scores(q, k) / np.sqrt(D_K)}, {"A": attention_weights(q, k)}
-
-
-@executed("sdpa-output")
-def output(rng):
-    q, k, v = operands(rng)
-    return {"A": attention_weights(q, k), "V": v}, {"O": scaled_dot_product_attention(q, k, v)}
-
-
-@executed("sdpa-shift")
-def shift(rng):
-    s = rng.normal(size=(T, S))
-    return {"S": s, "m": s.max(-1)}, {}
+fed("sdpa-scores", attended, "Q K d_k", "S")
+fed("sdpa-softmax", attended, "S", "A")
+fed("sdpa-output", attended, "A V", "O")
+fed("sdpa-shift", attended, "S m")
 
 
 @executed("sdpa-bias")
@@ -103,15 +87,9 @@ def bias(rng):
     return given, {"A": attention_weights(q, k, bias=b)}
 
 
-def layer(rng):
-    params = init_multi_head(jax.random.key(3), d_model=10, num_heads=5)
-    x = jnp.asarray(rng.normal(size=(T, 10)), jnp.float32)
-    y, inside = multi_head_attention_with_intermediates(params, x)
-    return params, x, y, inside
+def one_head(rng):
+    found = whole(rng)
+    return {"X": found["X"], **{name: found[name][2] for name in ("A", "V", "W_V")}}
 
 
-@executed("sdpa-average")
-def average(rng):
-    params, x, _, inside = layer(rng)  # one head of it
-    one = {"A": inside.weights[2], "V": inside.value[2], "W_V": params.w_v[:, 2]}
-    return {"X": x, **one}, {}
+fed("sdpa-average", one_head, "X A V W_V")

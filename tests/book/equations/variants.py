@@ -1,11 +1,14 @@
 """The executed equations of the chapter on variants, each within the layer.
 
-They are compared with the package where it has the variant, else with NumPy, a head at a time.
+They are compared with the package's own function where it has the variant, else with its attention
+over the queries, keys and values that the variant makes.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mha_book import attend
 from mha_book.multihead import MultiHeadParams
 from mha_book.multihead.differential import differential_attention
 from mha_book.multihead.latent import LatentParams, compress, expanded_attention
@@ -47,23 +50,15 @@ def layer(w):
     return MultiHeadParams(*(heads_second(w[n]) for n in ("W_Q", "W_K", "W_V")), w["W_O"])
 
 
-def softmax(scores):
-    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return raised / raised.sum(axis=-1, keepdims=True)
+def made(x, w):
+    """What the heads make of the input, heads first."""
+    return jnp.einsum("ib,hba->hia", x, w)
 
 
-def attended(q, k, v):
-    """What one head returns."""
-    return softmax(q @ k.T / np.sqrt(q.shape[-1])) @ v
-
-
-def by_head(w, *names):
-    """The arrays of each head, one head after the other, by NumPy."""
-    return zip(*(np.asarray(w[name]) for name in names), strict=True)
-
-
-def joined(heads, w_o):
-    return sum(head @ out for head, out in zip(heads, np.asarray(w_o), strict=True))
+def joined(query, key, value, w_o, share=1.0):
+    """The output of heads with these queries, keys and values."""
+    heads = attend(query, key, value, layout="NTH", implementation="reference")
+    return jnp.einsum("hic,hcd->id", share * heads, w_o)
 
 
 @executed("variant-layer")
@@ -102,43 +97,33 @@ SCALE = {"d_q": H + P}
 def latent(rng):
     w = draw(rng, **ROTATED, W_Z=(D, R), W_UK=(N, R, H), W_UV=(N, R, C))
     turn, angles = turns()
+    return {**w, **SCALE, "R": turn}, {"Y": latent_output(w, angles)}
+
+
+def latent_output(w, angles):
     params = latent_layer(w)
-    y = expanded_attention(params, w["X"], compress(params, w["X"], angles), angles)
-    return {**w, **SCALE, "R": turn}, {"Y": y}
-
-
-def rotated(x, turn):
-    return np.einsum("iab,ib->ia", np.asarray(turn), x)
+    return expanded_attention(params, w["X"], compress(params, w["X"], angles), angles)
 
 
 @executed("variant-low-rank", within=LATENT)
 def low_rank(rng):
     w = draw(rng, **ROTATED, W_Z=(B, D, R), W_UK=(B, N, R, H), W_UV=(B, N, R, C))
-    turn, _ = turns()
-    x, shared = np.asarray(w["X"]), rotated(np.asarray(w["X"] @ w["W_KR"]), turn)
-    heads = np.zeros((N, T, C))
-    for h, (w_q, w_qr) in enumerate(by_head(w, "W_Q", "W_QR")):
-        query = np.concatenate((x @ w_q, rotated(x @ w_qr, turn)), axis=-1)
-        for w_z, w_uk, w_uv in by_head(w, "W_Z", "W_UK", "W_UV"):
-            key = np.concatenate((x @ w_z @ w_uk[h], shared), axis=-1)
-            heads[h] += attended(query, key, x @ w_z @ w_uv[h]) / np.sqrt(B)
-    return {**w, **SCALE, "R": turn, "n_r": B}, {"Y": joined(heads, w["W_O"])}
+    turn, angles = turns()
+    blocks = ({**w, **{n: w[n][b] for n in ("W_Z", "W_UK", "W_UV")}} for b in range(B))
+    y = sum(latent_output(block, angles) for block in blocks) / np.sqrt(B)
+    return {**w, **SCALE, "R": turn, "n_r": B}, {"Y": y}
 
 
 @executed("variant-grouped-latent", within=LATENT, split=PAIRS)
 def grouped_latent(rng):
-    pairs = {"W_Q": (K, G, D, H), "W_O": (K, G, C, D), "W_QR": (K, G, D, P)}
-    own = {"W_Z": (K, D, R), "W_UK": (K, G, R, H), "W_UV": (K, G, R, C)}
-    w = draw(rng, **{**ROTATED, **pairs, **own})
-    turn, _ = turns()
-    x, shared = np.asarray(w["X"]), rotated(np.asarray(w["X"] @ w["W_KR"]), turn)
-    heads = []
-    one = {name: flat(w[name]) for name in (*pairs, "W_UK", "W_UV")}
-    for h, (w_q, w_qr, w_uk, w_uv) in enumerate(by_head(one, "W_Q", "W_QR", "W_UK", "W_UV")):
-        latent = x @ np.asarray(w["W_Z"])[h // G]
-        query = np.concatenate((x @ w_q, rotated(x @ w_qr, turn)), axis=-1)
-        heads.append(attended(query, np.concatenate((latent @ w_uk, shared), -1), latent @ w_uv))
-    return {**w, **SCALE, "R": turn}, {"Y": joined(heads, one["W_O"])}
+    own = {
+        "W_Q": (K, G, D, H), "W_O": (K, G, C, D), "W_QR": (K, G, D, P),
+        "W_Z": (K, D, R), "W_UK": (K, G, R, H), "W_UV": (K, G, R, C),
+    }  # fmt: skip
+    w = draw(rng, **{**ROTATED, **own})
+    turn, angles = turns()
+    groups = ({**w, **{n: w[n][k] for n in own}} for k in range(K))
+    return {**w, **SCALE, "R": turn}, {"Y": sum(latent_output(one, angles) for one in groups)}
 
 
 @executed("variant-tied", within=LAYER, split=PAIRS)
@@ -147,18 +132,15 @@ def tied(rng):
         rng, W_Q=(K, G, D, H), W_K=(K, D, H), W_V=(K, D, C), W_O=(K, G, C, D),
         W_KR=(D, P), W_QR=(K, G, D, P), W_OK=(K, G, H, D),
     )  # fmt: skip
-    turn, _ = turns()
-    x, shared = np.asarray(w["X"]), rotated(np.asarray(w["X"] @ w["W_KR"]), turn)
-    pairs = {name: flat(w[name]) for name in ("W_Q", "W_QR", "W_O", "W_OK")}
-    y = np.zeros((T, D))
-    for h, (w_q, w_qr, w_o, w_ok) in enumerate(by_head(pairs, *pairs)):
-        # What begins the key is the first part of the value.
-        plain, rest = x @ np.asarray(w["W_K"])[h // G], x @ np.asarray(w["W_V"])[h // G]
-        query = np.concatenate((x @ w_q, rotated(x @ w_qr, turn)), axis=-1)
-        value = np.concatenate((plain, rest), axis=-1)
-        head = attended(query, np.concatenate((plain, shared), axis=-1), value)
-        y += head @ np.concatenate((w_ok, w_o))
-    return {**w, **SCALE, "R": turn}, {"Y": y}
+    (turn, angles), x = turns(), w["X"]
+    plain, shared = made(x, w["W_K"]), rotate(x @ w["W_KR"], angles)
+    turned = rotate(made(x, flat(w["W_QR"])), angles[None])
+    query = jnp.concatenate((made(x, flat(w["W_Q"])), turned), -1)
+    key = jnp.concatenate((plain, jnp.stack([shared] * K)), -1)
+    # What begins the key is the first part of the value.
+    value = jnp.concatenate((plain, made(x, w["W_V"])), -1)
+    w_o = jnp.concatenate((flat(w["W_OK"]), flat(w["W_O"])), -2)
+    return {**w, **SCALE, "R": turn}, {"Y": joined(query, key, value, w_o)}
 
 
 @executed("variant-tensor", within=LAYER)
@@ -166,31 +148,19 @@ def tensor(rng):
     w = draw(
         rng, W_K=None, W_V=None, W_GK=(D, N, 2), W_FK=(D, 2, H), W_GV=(D, N, 3), W_FV=(D, 3, C)
     )
-    x = np.asarray(w["X"])
-
-    def made(heads, features):
-        """The mean of the products of factors, (N, T, width)."""
-        heads, features = np.asarray(w[heads]), np.asarray(w[features])
-        return [
-            sum((x @ heads[:, h, n])[:, None] * (x @ features[:, n]) for n in range(heads.shape[2]))
-            / heads.shape[2]
-            for h in range(N)
-        ]
-
-    keys, values = made("W_GK", "W_FK"), made("W_GV", "W_FV")
-    heads = [
-        attended(x @ w_q, k, v)
-        for (w_q,), k, v in zip(by_head(w, "W_Q"), keys, values, strict=True)
-    ]
-    return {**w, "d_k": H, "n_K": 2, "n_V": 3}, {"Y": joined(heads, w["W_O"])}
+    x, factors = w["X"], "jb,bhn,jd,dna->hja"
+    key = jnp.einsum(factors, x, w["W_GK"], x, w["W_FK"]) / 2
+    value = jnp.einsum(factors, x, w["W_GV"], x, w["W_FV"]) / 3
+    y = joined(made(x, w["W_Q"]), key, value, w["W_O"])
+    return {**w, "d_k": H, "n_K": 2, "n_V": 3}, {"Y": y}
 
 
 @executed("variant-factorized", within=LAYER)
 def factorized(rng):
     w = draw(rng, W_Q=(N, R, H), W_R=(D, R), W_K=(D, H), W_V=(D, C))
-    x, w_r, w_k, w_v = (np.asarray(w[name]) for name in ("X", "W_R", "W_K", "W_V"))
-    heads = [attended(x @ w_r @ w_q, x @ w_k, x @ w_v) for (w_q,) in by_head(w, "W_Q")]
-    return {**w, "d_k": H}, {"Y": joined(heads, w["W_O"])}
+    x, one = w["X"], (None, ...)
+    y = joined(made(x @ w["W_R"], w["W_Q"]), (x @ w["W_K"])[one], (x @ w["W_V"])[one], w["W_O"])
+    return {**w, "d_k": H}, {"Y": y}
 
 
 @executed("variant-differential", within=LAYER)
@@ -217,26 +187,22 @@ def gated(rng):
 
 @executed("variant-mixture", within=LAYER)
 def mixture(rng):
-    w, router = draw(rng), rng.normal(size=(D, N))
-    x = np.asarray(w["X"])
-    share = softmax(x @ router)  # each position takes the four heads with the largest
-    share = np.where(share >= np.sort(share, axis=-1)[:, -4, None], share, 0).T
-    heads = [
-        g[:, None] * attended(x @ w_q, x @ w_k, x @ w_v)
-        for g, (w_q, w_k, w_v) in zip(share, by_head(w, "W_Q", "W_K", "W_V"), strict=True)
-    ]
-    return {**w, "d_k": H, "g": share}, {"Y": joined(heads, w["W_O"])}
+    w = draw(rng)
+    share = jax.nn.softmax(w["X"] @ jnp.asarray(rng.normal(size=(D, N))))
+    least = jnp.sort(share)[:, -4, None]  # each position takes the four heads with the largest
+    share = jnp.where(share >= least, share, 0).T
+    operands = (made(w["X"], w[name]) for name in ("W_Q", "W_K", "W_V"))
+    return {**w, "d_k": H, "g": share}, {"Y": joined(*operands, w["W_O"], share[..., None])}
 
 
 @executed("variant-talking", within=LAYER)
 def talking(rng):
     w = draw(rng, W_S=(N, N), W_A=(N, N))
-    x, mix, blend = (np.asarray(w[name]) for name in ("X", "W_S", "W_A"))
-    scores = [x @ w_q @ (x @ w_k).T / np.sqrt(H) for w_q, w_k in by_head(w, "W_Q", "W_K")]
-    mixed = [softmax(sum(mix[g, h] * scores[g] for g in range(N))) for h in range(N)]
-    blended = [sum(blend[g, h] * mixed[g] for g in range(N)) for h in range(N)]
-    heads = [a @ x @ w_v for a, (w_v,) in zip(blended, by_head(w, "W_V"), strict=True)]
-    return {**w, "d_k": H}, {"Y": joined(heads, w["W_O"])}
+    q, k, v = (made(w["X"], w[name]) for name in ("W_Q", "W_K", "W_V"))
+    scores = jnp.einsum("hia,hja->hij", q, k) / np.sqrt(H)
+    weights = jax.nn.softmax(jnp.einsum("gh,gij->hij", w["W_S"], scores))
+    blended = jnp.einsum("gh,gij->hij", w["W_A"], weights)
+    return {**w, "d_k": H}, {"Y": jnp.einsum("hij,hjc,hcd->id", blended, v, w["W_O"])}
 
 
 @executed("variant-knocking", within=LAYER)
