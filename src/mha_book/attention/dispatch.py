@@ -144,7 +144,8 @@ def attend(
         mask: a :class:`~mha_book.masks.Mask`, or a boolean array of the full rank
             ``(…, N, T, S)`` (each axis equal or 1) in either layout, True = attend.
         bias: added to the scaled scores, full rank ``(…, N, T, S)`` (each axis equal or 1).
-        is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
+        is_causal: whether query ``i`` may attend to keys ``j <= i`` only; for queries that start
+            later in the sequence give ``mask=causal(query_offset=…)``.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         layout: "NTH" (heads before positions) or "TNH" (positions before heads, as in
             ``jax.nn``). None means "NTH", and refuses arrays of more heads than positions.
