@@ -260,7 +260,8 @@ def traced_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
         FLOPs.
 
     Raises:
-        NotImplementedError: a product is in a ``while``, a branch of a ``cond`` or a Pallas kernel.
+        NotImplementedError: a product is in a ``while``, a branch of a ``cond`` or a Pallas kernel,
+            or is a convolution.
 
     Example:
         >>> x = jax.ShapeDtypeStruct((3, 5), "float32")
@@ -300,6 +301,8 @@ def _jaxpr_flops(jaxpr: Any) -> int:
         if name in ("dot_general", "ragged_dot_general"):
             total += _product_flops(equation)
             continue
+        if name == "conv_general_dilated":
+            raise NotImplementedError("a convolution is not counted")
         by_platform = params.get("branches_platforms") is not None
         inner = sum(_jaxpr_flops(part) for part in _jaxprs(_of_this_machine(params)))
         if inner and name in ("while", "cond", "pallas_call") and not by_platform:
