@@ -419,9 +419,6 @@ def init_caches(
         params: a model whose layers say how many key/value heads each has, as after
             :func:`~mha_book.pruning.removal.prune_model`, and in which dtype; None for those of
             ``config`` in float32.
-
-    Returns:
-        The caches.
     """
     check_type(config, "config", SmolLM2Config)
     heads: list[tuple[int, Any]] = [(config.num_kv_heads, jnp.float32)] * config.num_layers

@@ -143,9 +143,6 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
         config: the sizes.
         dtype: dtype of the parameters.
 
-    Returns:
-        The parameters.
-
     Example:
         >>> params = init_tiny(jax.random.key(0), TinyConfig(vocab_size=7, d_model=8))
         >>> params.layers[0].attention.w_q.shape
@@ -222,9 +219,6 @@ def forward(
 
     Returns:
         Logits ``(B, T, V)``.
-
-    Raises:
-        NotImplementedError: the implementation that was named cannot serve.
 
     Example:
         >>> config = TinyConfig(vocab_size=7, d_model=8)

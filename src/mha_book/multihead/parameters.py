@@ -81,9 +81,6 @@ def fuse(params: MultiHeadParams) -> FusedMultiHeadParams:
     Args:
         params: separate parameters whose three inputs have one width and ``C = H``.
 
-    Returns:
-        The fused parameters.
-
     Raises:
         ValueError: the widths differ, or some but not all of the input biases are None.
 

@@ -48,9 +48,6 @@ def shard_cache(cache: KVCache, axes: MeshAxes, mesh: Any = None) -> KVCache:
         axes: which axes of the mesh divide sequences, key/value heads and slots.
         mesh: the mesh, of devices; None for the one that is set.
 
-    Returns:
-        The same numbers, divided.
-
     Example:
         >>> from mha_book.multihead.cache import init_cache
         >>> mesh, axes = jax.make_mesh((1,), ("slots",)), MeshAxes(sequence="slots")
