@@ -20,21 +20,13 @@ OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of 
 
 
 class Counts(NamedTuple):
-    """The counts of one page.
+    """The counts of one page."""
 
-    Attributes:
-        words: of prose.
-        longest: lines of the longest cell that is not folded.
-        longest_cell: its id.
-        booleans: printed lines that give nothing but True or False.
-        set_up_folded: whether the first code cell of the page is folded; None where it has none.
-    """
-
-    words: int
-    longest: int
-    longest_cell: str
-    booleans: int
-    set_up_folded: bool | None
+    words: int  # of prose
+    longest: int  # lines of the longest cell that is not folded
+    longest_cell: str  # its id
+    booleans: int  # printed lines that give nothing but True or False
+    set_up_folded: bool | None  # whether the first code cell is folded; None where there is none
 
 
 _BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,}).*?^[ \t]*\1[ \t]*$", re.M | re.S)
@@ -47,9 +39,7 @@ _TARGET = re.compile(r"^\([\w-]+\)=[ \t]*$", re.M)
 _MATH = re.compile(r"(?<![\\$])\$[^$\n]+(?:\n[^$\n]+)?\$")
 _GLUE = re.compile(r"\{glue:\w*\}`[^`]*`")
 _ROLE = re.compile(r"\{[\w:-]+\}`([^`]*)`")
-_CODE = re.compile(r"(`+)(.+?)\1", re.S)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,  ]\d+)*(?![\w-])")
 _BOOLEAN = re.compile(r"(?:^|[\s:=(\[,])(?:True|False)[\s.,;)\]]*$")
 
 
@@ -71,18 +61,6 @@ def prose(markdown: str) -> str:
 def words(markdown: str) -> int:
     """Return how many words of prose a text has."""
     return sum(bool(re.search(r"[\w§¤]", piece)) for piece in prose(markdown).split())
-
-
-def typed_numbers(markdown: str) -> int:
-    """Return how many numbers the prose of a text has that no cell put there.
-
-    Formulas, code, headings, the numbers of lists and years of the notes' kind (1790 to 2026) are
-    left out.
-    """
-    text = _CODE.sub(" ", prose(markdown))
-    text = re.sub(r"^[ \t]*(?:#.*|\d+\.(?=\s))", "", text, flags=re.M)
-    found = _NUMBER.findall(text)
-    return sum(not re.fullmatch(r"1[789]\d\d|20[0-3]\d", number) for number in found)
 
 
 def is_boolean(line: str) -> bool:
