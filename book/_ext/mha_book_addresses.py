@@ -22,8 +22,6 @@ from pathlib import Path
 import yaml
 from docutils import nodes
 
-from mha_book.storage import write_atomic
-
 ROOT = Path(__file__).parents[2]
 TEMPLATES = Path(__file__).parents[1] / "_templates"
 SCRIPT = "moved.js"
@@ -83,11 +81,7 @@ def _is_there(address: str, pages: dict[str, set[str]]) -> bool:
 def address_problems(given_out, pages, moved, labels) -> list[str]:
     """Return the old addresses that lead nowhere, a line each.
 
-    Args:
-        given_out: page -> the anchors that it once offered.
-        pages: page -> the ids that it has now.
-        moved: ``book/moved.yml``.
-        labels: claim, equation or figure -> the page where it is now.
+    ``given_out`` has the anchors that each page once offered, ``pages`` the ids that it has now.
     """
     found = []
     for page, anchors in given_out.items():
@@ -163,7 +157,7 @@ def main() -> int:
         new = collect(built)
         both = {p: [*stored.get(p, []), *new.get(p, [])] for p in sorted({*stored, *new})}
         merged = {page: list(dict.fromkeys(anchors)) for page, anchors in both.items()}
-        write_atomic(STORED, f"{json.dumps(merged, indent=0)}\n".encode())
+        STORED.write_text(f"{json.dumps(merged, indent=0)}\n", encoding="utf8")
         return 0
     pages, moved = built_pages(built), load_moved(ROOT)
     found = address_problems(stored, pages, moved, labels_of(built)) + stale_entries(pages, moved)

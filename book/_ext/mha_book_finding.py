@@ -87,8 +87,7 @@ def _read(app, doctree) -> None:
         title = section[0].astext()
         if found := EXERCISE.match(title):
             anchor = f"exercise-{found[1]}"
-            if anchor not in section["ids"]:
-                section["ids"].append(anchor)
+            section["ids"] = [*dict.fromkeys([*section["ids"], anchor])]
             exercises[anchor] = title
     equations = {
         node["ids"][0]: node.astext().strip()
@@ -187,12 +186,11 @@ def _listing(app, docname: str, kind: str) -> list[nodes.Node]:
             rubric.insert(0, nodes.Text(f"{chapter} "))
         items = nodes.bullet_list()
         for anchor, text in listed.items():
+            label, _, rest = _numbered(text, chapter).partition(": ")
             if kind == "figures":
+                label, rest = f"Fig. {'.'.join(map(str, numbers.get(anchor, ())))}", text
                 if anchor not in numbers:
                     continue
-                label, rest = f"Fig. {'.'.join(map(str, numbers[anchor]))}", text
-            else:
-                label, _, rest = _numbered(text, chapter).partition(": ")
             link = nodes.reference("", label, refuri=f"{uri}#{anchor}", internal=True)
             words = nodes.paragraph("", "", link, nodes.Text(": "), *_with_math(rest))
             items += nodes.list_item("", words)
@@ -257,15 +255,10 @@ def _resolved(app, doctree, docname) -> None:
     env, builder = app.env, app.builder
     _link_exercises(doctree, _chapter(env, docname))
     is_notebook = Path(env.doc2path(docname)).suffix == ".ipynb"
-    if is_notebook and GLOSSARY in env.found_docs:
-        objects = env.get_domain("std").objects
-        terms = {
-            name.lower(): anchor
-            for (kind, name), (page, anchor) in objects.items()
-            if kind == "term" and page == GLOSSARY
-        }
-        if terms:
-            link_terms(doctree, terms, builder.get_relative_uri(docname, GLOSSARY))
+    objects = env.get_domain("std").objects.items()
+    known = {name.lower(): at for (kind, name), (_, at) in objects if kind == "term"}
+    if is_notebook and known:
+        link_terms(doctree, known, builder.get_relative_uri(docname, GLOSSARY))
     tips = _tips(app, doctree, docname)
     if is_notebook:
         _say_where_to_run(app, doctree, docname)
@@ -289,11 +282,10 @@ def _tips(app, doctree, docname: str) -> dict[str, dict[str, str]]:
 
 def _page(app, pagename, templatename, context, doctree) -> None:
     """Say what is on the previous and on the next page."""
-    _, before, after = (app.builder.relations.get(pagename) or (None, None, None))[:3]
-    for name, page in (("prev", before), ("next", after)):
+    _, *around = (app.builder.relations.get(pagename) or (None, None, None))[:3]
+    for name, page in zip(("prev", "next"), around, strict=True):
         if context.get(name) and page in _notes(app.env):
-            text = opening(_notes(app.env)[page]["description"])
-            context[name] = {**context[name], "sentence": text}
+            context[name]["sentence"] = opening(_notes(app.env)[page]["description"])
 
 
 def _index_prose_alone(app) -> None:

@@ -77,12 +77,7 @@ def image_size(path: Path) -> tuple[int, int] | None:
 
 
 def size_images(body: str, sources: dict[str, Path]) -> str:
-    """Return the text of a page with size and loading of its images.
-
-    Args:
-        body: HTML.
-        sources: name of an image in the built book -> its file.
-    """
+    """Return a page with size and loading of its images; ``sources`` has the files by name."""
     seen = 0
 
     def improve(match: re.Match[str]) -> str:

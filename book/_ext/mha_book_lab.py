@@ -182,10 +182,6 @@ LABS = {
 }
 
 
-class lab_box(nodes.General, nodes.Element):
-    """A laboratory; what is in it stands on paper, or where no script runs."""
-
-
 def place_lab(self):
     """``:::{lab} NAME``, without content."""
     name = self.arguments[0]
@@ -197,43 +193,35 @@ def place_lab(self):
     words = yaml.safe_load((root / TEXTS).read_text(encoding="utf8"))[name]
     data = lab.data(root)
     says = nodes.paragraph("", words["says"].format(**data))
-    box = lab_box("", name=name, title=words["title"], data=data, ids=[f"lab-{name}"])
-    box += nodes.paragraph("", words["text"], classes=["lab-text"])
     rows = table(tuple(words["head"]), lab.rows(data))
-    box += nodes.container("", rows, says, classes=["lab-static"])
-    return [box]
-
-
-def _visit(self, node):
-    name, title = node["name"], html.escape(node["title"])
-    self.body.append(
+    text = json.dumps(data, ensure_ascii=False, sort_keys=True).replace("</", "<\\/")
+    self.env.metadata[self.env.docname].setdefault("labs", []).append(name)
+    start = (
         f'<section class="lab" id="lab-{name}" data-lab="{name}" '
-        f'aria-labelledby="lab-{name}-title">\n'
-        f'<p class="lab-title" id="lab-{name}-title"><span class="lab-kind">Try it</span> '
-        f"{title}</p>\n"
+        f'aria-labelledby="lab-{name}-title">\n<p class="lab-title" id="lab-{name}-title">'
+        f'<span class="lab-kind">Try it</span> {html.escape(words["title"])}</p>\n'
     )
-
-
-def _depart(self, node):
-    text = json.dumps(node["data"], ensure_ascii=False, sort_keys=True).replace("</", "<\\/")
-    self.body.append(
+    end = (
         '<div class="lab-live"></div>\n'
         f'<script type="application/json" class="lab-data">{text}</script>\n</section>\n'
     )
+    return [
+        nodes.raw("", start, format="html"),
+        nodes.paragraph("", words["text"], classes=["lab-text"]),
+        nodes.container("", rows, says, classes=["lab-static"]),
+        nodes.raw("", end, format="html"),
+    ]
 
 
 def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None:
     """Add scripts and style to a page with a laboratory."""
-    names = [box["name"] for box in doctree.findall(lab_box)] if doctree is not None else []
-    if not names:
-        return
-    app.add_css_file("lab.css")
-    for name in ("lab", *dict.fromkeys(names)):
-        app.add_js_file(f"lab/{name}.js", loading_method="defer")
+    if names := app.env.metadata.get(pagename, {}).get("labs"):
+        app.add_css_file("lab.css")
+        for name in ("lab", *names):
+            app.add_js_file(f"lab/{name}.js", loading_method="defer")
 
 
 def setup(app):
-    """Register the directive, its node and the event."""
-    app.add_node(lab_box, html=(_visit, _depart))
+    """Register the directive and the event."""
     add_directive(app, "lab", place_lab, required_arguments=1)
     app.connect("html-page-context", _load)

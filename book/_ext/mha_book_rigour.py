@@ -65,8 +65,7 @@ def _source(start: ast.AST, package: set[str], defined: dict[str, ast.AST]) -> s
 def _feeders(body: list[ast.stmt], defined: dict[str, ast.AST]) -> Iterator[tuple[str, ast.AST]]:
     """Yield (label, the function that feeds the equation with it).
 
-    A label stands in ``@executed("label")``, or is the first argument of a call, on the level of
-    the file, of a function that registers what it is given.
+    A label is in ``@executed("label")``, or the first argument for a function that registers it.
     """
     helpers = {"fed"}
     for name, node in defined.items():
@@ -127,7 +126,8 @@ def rigour(self):
 
 def _always_reread(app, env, added, changed, removed):
     """Read the pages that depend on all others again in every build."""
-    return {d for d in env.found_docs if Path(d).name in ("status", "claims", "papers", "api")}
+    whole = ("status", "claims", "papers", "api", "notation-table")
+    return {page for page in env.found_docs if Path(page).name in whole}
 
 
 def setup(app):

@@ -8,39 +8,21 @@ laboratory on a page.
 """
 
 import hashlib
+from importlib import import_module
 from pathlib import Path
 
-import mha_book_addresses
-import mha_book_api
-import mha_book_bibliography
-import mha_book_cells
-import mha_book_claims
-import mha_book_code
-import mha_book_evidence
-import mha_book_explorer
-import mha_book_figures
-import mha_book_finding
-import mha_book_html
-import mha_book_lab
-import mha_book_public
-import mha_book_rigour
-import mha_book_share
-import mha_book_status
-import mha_book_symbols
+PARTS = (
+    "public", "lab", "explorer", "cells", "claims", "evidence", "api", "status", "rigour",
+    "symbols", "addresses", "figures", "html", "share", "bibliography", "code", "finding",
+)  # fmt: skip
 
 
 def setup(app):
     """Register the parts of the extension."""
     # Jupyter Book sets this value for sphinx_comments, which this book does not load.
     app.add_config_value("comments_config", {}, "env")
-    parts = (
-        mha_book_public, mha_book_lab, mha_book_explorer, mha_book_cells, mha_book_claims,
-        mha_book_evidence, mha_book_api, mha_book_status, mha_book_rigour,
-        mha_book_symbols, mha_book_addresses, mha_book_figures, mha_book_html, mha_book_share,
-        mha_book_bibliography, mha_book_code, mha_book_finding,
-    )  # fmt: skip
-    for part in parts:
-        part.setup(app)
+    for part in PARTS:
+        import_module(f"mha_book_{part}").setup(app)
     # Another version of the extension's own source makes Sphinx read every page again.
     here = Path(__file__).parent
     files = [

@@ -66,11 +66,7 @@ def count_tests(root: Path) -> int:
 
 
 def front_counts(root: Path) -> dict[str, int]:
-    """Return the counts of the front page.
-
-    ``displayed`` and ``executed`` equations, those of them that are compared with the ``package``,
-    ``cells`` of code, and ``tests``.
-    """
+    """Return the counts of the front page: equations, those by the package, cells and tests."""
     compared = sum((count for _, count in rigour_rows(root)), Counter())
     return {
         "displayed": sum(compared[kind] for kind in KINDS),

@@ -276,10 +276,6 @@ class SymbolTable(SphinxDirective):
     def run(self):
         """Render the table as Markdown, so that its formulas and links are the page's own."""
         root = Path(self.env.srcdir)
-        self.env.note_dependency(str(root / "book" / "symbols.yml"))
-        for page in toc_pages(root):
-            if (notebook := root / f"{page}.ipynb").exists():
-                self.env.note_dependency(str(notebook))
         entries = load_symbols(root)
         counts = [entry for entry in entries if entry.code]
         if self.arguments[0] == "letters":

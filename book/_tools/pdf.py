@@ -50,13 +50,9 @@ def anchor_of(name: str, fragment: str = "") -> str:
 
 
 def link_target(link: str, page: str, pages: set[str], site: str) -> str:
-    """Return where a link of a page leads in the document: within it, outside, or nowhere.
+    """Return where a link of a page leads: within the ``pages`` on paper, to the site, or nowhere.
 
-    Args:
-        link: as it stands on the page.
-        page: the document where it stands, ``book/gradients``.
-        pages: the documents on the paper.
-        site: the public address of the book, for links to other pages; or empty.
+    ``site`` is the public address of the book, or empty.
     """
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:

@@ -53,24 +53,7 @@ GLUED = "application/papermill.record/"
 PICTURES = [f"{of}image/{kind}" for of in ("", GLUED) for kind in ("png", "svg+xml")]
 # The kernel of Colab has imported packages before this cell runs, some of them in other versions
 # than the book pins. So the session starts anew once they are installed.
-COLAB = """\
-# @title On Google Colab: install the book. Elsewhere: nothing. {{display-mode: "form"}}
-import os
-import subprocess
-
-if "COLAB_RELEASE_TAG" in os.environ:
-    repository = "{repository}"  # where this notebook comes from: https://github.com/<owner>/<name>
-    book = os.path.expanduser("~/mha-book")
-    if os.path.exists(f"{{book}}/.installed"):
-        os.chdir(f"{{book}}/book")
-    elif not repository:
-        raise SystemExit("Name the repository of this notebook in this cell, and run it again.")
-    else:
-        if not os.path.exists(book):
-            subprocess.run(["git", "clone", "--quiet", "--depth=1", repository, book], check=True)
-        subprocess.run(["bash", f"{{book}}/book/_tools/colab.sh"], check=True)
-        print("Installed. The session starts anew: then choose Runtime, Run all.")
-        get_ipython().kernel.do_shutdown(restart=True)"""
+COLAB = (BOOK / "_templates" / "colab.txt").read_text(encoding="utf8").rstrip()
 
 
 def put_colab_cell(notebook: nbformat.NotebookNode, repository: str) -> None:
@@ -88,8 +71,7 @@ def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     put_colab_cell(notebook, read_public(BOOK.parent, {}).repository)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = nbformat.from_dict(METADATA)
-    count = 0
-    taken: set[str] = set()
+    count, taken = 0, set[str]()
     for position, cell in enumerate(notebook.cells):
         kept = {key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata}
         cell.metadata = nbformat.from_dict(kept)
@@ -114,10 +96,10 @@ def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
-def same_pixels(first: str, second: str) -> bool:
-    """Whether two base64 png pictures show the same."""
-    one, two = (Image.open(io.BytesIO(base64.b64decode(data))) for data in (first, second))
-    return one.size == two.size and one.convert("RGBA").tobytes() == two.convert("RGBA").tobytes()
+def same_pixels(*pictures: str) -> bool:
+    """Whether base64 png pictures show the same."""
+    shown = [Image.open(io.BytesIO(base64.b64decode(data))) for data in pictures]
+    return len({(one.size, one.convert("RGBA").tobytes()) for one in shown}) == 1
 
 
 def pictures(notebook: nbformat.NotebookNode) -> dict[tuple[str, int, str], Any]:
@@ -150,32 +132,16 @@ def text_of(notebook: nbformat.NotebookNode) -> str:
     return str(nbformat.writes(notebook)).rstrip("\n") + "\n"
 
 
-def execute(notebook: nbformat.NotebookNode, name: str) -> None:
-    """Run all cells in a fresh kernel, with a counter where someone is watching."""
-    total = sum(cell.cell_type == "code" for cell in notebook.cells)
-    done = 0
-
-    def progress(**_: Any) -> None:
-        nonlocal done
-        done += 1
-        if sys.stdout.isatty():
-            print(f"\r  {name}: {done}/{total}", end="", flush=True)
-
+def execute(notebook: nbformat.NotebookNode) -> None:
+    """Run all cells in a fresh kernel."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     NotebookClient(
-        notebook,
-        timeout=CELL_TIMEOUT,
-        kernel_name="python3",
-        record_timing=False,
-        coalesce_streams=True,
-        extra_arguments=KERNEL_ARGUMENTS,
+        notebook, timeout=CELL_TIMEOUT, kernel_name="python3", record_timing=False,
+        coalesce_streams=True, extra_arguments=KERNEL_ARGUMENTS,
         resources={"metadata": {"path": str(BOOK)}},
-        on_cell_executed=progress,
-    ).execute()
-    if sys.stdout.isatty():
-        print("\r\033[K", end="")
+    ).execute()  # fmt: skip
 
 
 def refresh(path: Path, *, run: bool) -> bool:
@@ -185,7 +151,7 @@ def refresh(path: Path, *, run: bool) -> bool:
     fresh = nbformat.from_dict(stored)
     if run:
         try:
-            execute(fresh, path.stem)
+            execute(fresh)
         except CellExecutionError as error:
             print(f"  {path.stem}: failed, not written\n{error}")
             return False
