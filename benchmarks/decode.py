@@ -1,17 +1,13 @@
 """Decoding: attention of one new token over a cache, against jax.nn and torch.
 
-    PYTHONPATH=src python3 benchmarks/decode.py --quick
-
 B sequences, N query heads, K key/value heads, S cached tokens of width H = C.  Three questions: how
 long one step takes beside the peers and beside reading the cache once, how the time of a step grows
-with S, and how it changes with K, beside a pass over many queries at once.  The rules are in
-README.md beside this file.
+with S, and how it changes with K, beside a pass over many queries at once.
 """
 
 import argparse
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,7 +38,6 @@ class Setting(fields(length=8192, batch=8, heads=32, kv_heads=8, head_dim=128, d
 
     @property
     def cache_bytes(self) -> int:
-        """What keys and values take."""
         entries = 2 * self.batch * self.kv_heads * self.length * self.head_dim
         return entries * jnp.dtype(self.dtype).itemsize
 
@@ -70,7 +65,6 @@ def expected_of(inputs: Inputs) -> np.ndarray:
 
 
 def filled_cache(inputs: Inputs, lengths: int | None = None) -> KVCache:
-    """A cache that holds the keys and values."""
     batch, _, capacity, _ = inputs.key.shape
     keys = jnp.asarray(np.ascontiguousarray(np.swapaxes(inputs.key, 2, 3)))
     count = capacity if lengths is None else lengths
@@ -193,7 +187,6 @@ CONTENDERS = (
 
 @functools.cache
 def _smollm2() -> Any:
-    """The trained model, read once."""
     from mha_book.models.smollm2 import load_smollm2
 
     return load_smollm2()
@@ -234,15 +227,10 @@ def measure(setting, contenders, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(inputs), oracle.TOLERANCES[setting.dtype]
     case = compare(
-        setting,
-        contenders,
-        prepare=lambda one: one.prepare(inputs),
-        error=lambda one, output: _error(one, output, expected, tolerance),
-        baseline=BASELINE,
-        options=options,
-        cache_bytes=setting.cache_bytes,
-        tolerance=tolerance,
-    )
+        setting, contenders, prepare=lambda one: one.prepare(inputs),
+        error=lambda one, output: _error(one, output, expected, tolerance), baseline=BASELINE,
+        options=options, cache_bytes=setting.cache_bytes, tolerance=tolerance,
+    )  # fmt: skip
     rows = {row["name"]: row for row in case["rows"] if row["status"] == "measured"}
     ours, read = (rows[name]["seconds_per_round"] for name in (case["baseline"], READ))
     for row in rows.values():
@@ -336,7 +324,3 @@ def main(recorder: Recorder, options: Any) -> Any:
             "prefill": share(reading, prompt, rounds=rounds),
         },
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,5 @@
 """What the explorer of heads shows: maps of all heads on short sentences, and their measures.
 
-    python -m experiments.explorer_maps [--quick]
-
 For each sentence and model one file ``book/_static/explorer/MODEL-SENTENCE.js``, which a page loads
 when a reader asks for it: a script and no data, since a page opened from a file may not fetch. It
 calls ``mhaExplorerTake`` with three arrays, each in base64:
@@ -62,8 +60,6 @@ class Look(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence of the explorer."""
-
     title: str  # what the list calls it
     text: str
     see: str  # what a reader may look for
@@ -101,7 +97,6 @@ class Maps(NamedTuple):
 
 
 def maps_of(name, model, width, only=None) -> Callable[[str], Maps]:
-    """Return a function from a text to the maps of all heads."""
     layers = model.params.layers
     shape = (len(layers), layers[0].attention.w_q.shape[1])
     closed = [(n, h) for n in range(shape[0]) for h in range(shape[1])] if only is None else only
@@ -173,7 +168,6 @@ UNIT = {"smollm2": 1e-3, "minilm": 1e-5}
 
 
 def pack(name: str, maps: Maps) -> dict[str, str]:
-    """Return the arrays of a sentence in base64."""
     weights = maps.weights
     if name == "smollm2":
         weights = weights[:, :, *np.tril_indices(len(maps.tokens))]
@@ -198,12 +192,9 @@ def untrained_smollm2(model: Any, seed: int) -> Any:
 
     def fresh(layer: Any) -> Any:
         attention = init_multi_head(
-            next(keys),
-            config.d_model,
-            config.num_heads,
-            num_kv_heads=config.num_kv_heads,
+            next(keys), config.d_model, config.num_heads, num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
-        )
+        )  # fmt: skip
         inner = (draw(layer.w_gate), draw(layer.w_up), draw(layer.w_down))
         return type(layer)(ones, attention, ones, *inner)
 
@@ -213,7 +204,6 @@ def untrained_smollm2(model: Any, seed: int) -> Any:
 
 
 def measures_of(name: str, model: Any, texts: int) -> dict[str, Any]:
-    """Return the measures of all heads of a model, with even and untrained values beside them."""
     table = read_table(DATA / f"heads-{name}.csv")
     if name == "smollm2":
         untrained = untrained_smollm2(model, 0)
@@ -250,7 +240,6 @@ def measures_of(name: str, model: Any, texts: int) -> dict[str, Any]:
 
 @experiment("explorer.json", digits=4, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Store the maps of every sentence, and the measures of all heads."""
     texts = 1 if run.quick else 24
     models: dict[str, Any] = {"smollm2": smollm2.load_smollm2(), "minilm": minilm.load_minilm()}
     if run.quick:
@@ -281,7 +270,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
             run.report(file.name)
         document["measures"][name] = measures_of(name, model, texts)
     return document
-
-
-if __name__ == "__main__":
-    main()

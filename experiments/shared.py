@@ -149,6 +149,8 @@ def experiment(
             run.report(str(path))
             return path
 
+        if function.__module__ == "__main__":  # the last function of a module that was started
+            main()
         return main
 
     return decorate

@@ -63,7 +63,6 @@ def run(name: str, folder: Path) -> dict[str, Any]:
 
 
 def read_report(report: Path) -> dict[str, Any]:
-    """What a report in pytest's XML says."""
     suite = next(ElementTree.parse(report).iter("testsuite"))
     bad = [
         f"{case.get('classname')}::{case.get('name')}"
@@ -72,17 +71,12 @@ def read_report(report: Path) -> dict[str, Any]:
     ]
     tests, skipped = (int(suite.get(key, 0)) for key in ("tests", "skipped"))
     return {
-        "passed": tests - skipped - len(bad),
-        "mended": [],
-        "not passed": bad,
-        "skipped": skipped,
-        "seconds": round(float(suite.get("time", 0))),
-        "date": str(suite.get("timestamp"))[:10],
-    }
+        "passed": tests - skipped - len(bad), "mended": [], "not passed": bad, "skipped": skipped,
+        "seconds": round(float(suite.get("time", 0))), "date": str(suite.get("timestamp"))[:10],
+    }  # fmt: skip
 
 
 def store(found: dict[str, Any], path: Path = RESULT) -> None:
-    """Put rows beside those that are stored."""
     every = {**(read_result(path)["cells"] if path.exists() else {}), **found}
     cells = {name: every[name] for name in CELLS if name in every}
     missing = [name for name in CELLS if name not in cells]

@@ -101,6 +101,8 @@ def benchmark(
             recorder = Recorder(name, options, inputs(options), **settings)
             return recorder.finish(**(function(recorder, options) or {}))
 
+        if function.__module__ == "__main__":  # the last function of a file that was started
+            sys.exit(main())
         return main
 
     return decorate

@@ -15,8 +15,6 @@ from peers.attention import BASELINE, torch_tensor
 
 
 class Setting(fields("length is_causal backward", batch=1, d_model=512, heads=8, dtype="float32")):
-    """One setting in which the layers are compared."""
-
     @property
     def label(self) -> str:
         mask = "causal" if self.is_causal else "full"
@@ -98,7 +96,6 @@ def _by_attention(setting, matrices, *, attend) -> Built:
 
 
 def _torch(setting: Setting, inputs: Inputs, *, whole: bool) -> Callable[[], Any]:
-    """The layer of torch, or two products around its scaled_dot_product_attention."""
     import torch
 
     x, cotangent, *matrices = map(torch_tensor, inputs)
@@ -149,7 +146,6 @@ def _of_torch(gradients: Sequence[Any]) -> list[Any]:
 
 
 def contenders(*, gpu: bool) -> list[Contender]:
-    """The rows of a case, with those that a GPU has besides."""
 
     def ours(name: str, implementation: str | None, fused: bool, remark: str) -> Contender:
         build = functools.partial(_ours, implementation=implementation, fused=fused)
