@@ -185,35 +185,6 @@ CONTENDERS = (
 )  # fmt: skip
 
 
-@functools.cache
-def _smollm2() -> Any:
-    from mha_book.models.smollm2 import load_smollm2
-
-    return load_smollm2()
-
-
-def model_step(length: int) -> Run:
-    """One step of SmolLM2 for one sequence with `length` tokens in its caches."""
-    from mha_book.models.smollm2 import decode_step, init_caches
-
-    model = _smollm2()
-    caches = init_caches(1, length, config=model.config)
-    held = [tuple(dataclasses.replace(c, lengths=c.lengths + length - 1) for c in caches)]
-
-    def step(params, token_ids, caches):
-        logits, grown = decode_step(params, token_ids, caches, config=model.config)
-        pairs = zip(grown, caches, strict=True)
-        return logits, tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
-
-    compiled, tokens = jax.jit(step, donate_argnums=2), jnp.ones((1,), jnp.int32)
-
-    def run():
-        logits, held[0] = compiled(model.params, tokens, held[0])
-        return logits
-
-    return run
-
-
 def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: float) -> float:
     """The checked error of an output; of the sum that reads the cache none is asked."""
     if contender.name == READ:
@@ -313,7 +284,9 @@ def main(recorder: Recorder, options: Any) -> Any:
     lengths = [setting.length * eighths // 8 for eighths in range(1, 9)]
     steps = {"attention": lambda n: stepping(inputs_of(setting._replace(length=n)))}
     if options.model:
-        steps["SmolLM2"] = model_step
+        import step  # which needs the trained model
+
+        steps["SmolLM2"] = lambda n: step.prepare(step.Setting(n), step.BASELINE)
     shorter = setting._replace(length=setting.length // 4)
     prompt = shorter._replace(length=setting.length // 8, batch=1)
     rounds = options.rounds

@@ -32,14 +32,10 @@ CONVERTED = "positions first, converted"
 
 
 class Setting(fields("part form queries keys", batch=1, d_model=512, heads=8, dtype="float32")):
-    """One setting in which all forms are compared.
+    """One part, "attention", "layer" or "projection", of T queries (or rows) and S keys.
 
-    Attributes:
-        part: "attention" alone, the whole "layer", or the "projection" to queries, keys and values.
-        form: of attention the implementation; of a projection "compiled", "compiled, backward" (the
-            gradients too), or "op by op".
-        queries: T; of a projection the rows of the input.
-        keys: S.
+    `form` is the implementation of attention; of a projection "compiled", "compiled, backward" (the
+    gradients too), or "op by op".
     """
 
     @property

@@ -50,13 +50,8 @@ def measure(params, config, task, batch) -> dict[str, jax.Array]:
 class Program(NamedTuple):
     """What is compiled once for all trainings of models of one form.
 
-    Args:
-        fresh: parameters from one key.
-        start: the state before the first step, from stacked parameters and keys of data.
-        step: ``(state, data)`` to the next state and metrics, as ``training.train`` has it.
-        evaluate: ``(params, data)`` to the measures of every model on the same sequences.
-        data: sequences to train on, of which every step picks some, and others to measure on.
-        config: the sizes of the models.
+    ``start`` takes stacked parameters and keys of data; ``evaluate`` measures every model on the
+    same sequences; ``data`` has those and the ones to train on, of which every step picks some.
     """
 
     fresh: Callable[[jax.Array], tiny.TinyParams]

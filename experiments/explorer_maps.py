@@ -50,49 +50,22 @@ MEASURES = {  # name on the page: the measure in the tables of heads
 ALONE = {"next token": "minilm", "special tokens": "minilm"}  # what one model alone has
 
 
-class Look(NamedTuple):
-    """Where to begin with a sentence in a model: a head, a token that looks, and at which one."""
-
-    layer: int
-    head: int
-    query: int
-    key: int
-
-
-class Sentence(NamedTuple):
-    title: str  # what the list calls it
-    text: str
-    see: str  # what a reader may look for
-    smollm2: Look
-    minilm: Look
-
-
-def _sentence(smollm2: list[int], minilm: list[int], **told: str) -> Sentence:
-    return Sentence(smollm2=Look(*smollm2), minilm=Look(*minilm), **told)
-
-
-# Of the lists, each is a `Look`: layer, head, query, key.
+# Title, text, what a reader may look for, and for each model where to begin: layer, head, the token
+# that looks and at which one.
 _TEXT = Path(__file__).with_name("explorer_sentences.json").read_text(encoding="utf8")
-SENTENCES = {name: _sentence(**entry) for name, entry in json.loads(_TEXT).items()}
+SENTENCES: dict[str, Any] = json.loads(_TEXT)
+LOOK = ("layer", "head", "query", "key")
 
 
 class Maps(NamedTuple):
-    """What the heads of a model do with one sentence.
-
-    Args:
-        tokens: ``T`` strings.
-        weights: ``(L, N, T, T)``.
-        values: ``(L, N, T)``, the length of the value of each key behind the output projection, as
-            a share of the longest of the head.
-        losses: ``(T - 1,)``, of each token but the first, in nats; none for MiniLM.
-        without: ``(L, N, T - 1)``, the rise of these with the head closed; of MiniLM ``(L, N)``, 1
-            less the cosine of the embedding with that of the whole model.
-    """
+    """What the heads of a model do with one sentence of ``T`` tokens."""
 
     tokens: list[str]
-    weights: np.ndarray
-    values: np.ndarray
-    losses: np.ndarray
+    weights: np.ndarray  # (L, N, T, T)
+    values: np.ndarray  # (L, N, T), lengths behind W_O, as shares of the longest of the head
+    losses: np.ndarray  # (T - 1,), of each token but the first, in nats; none for MiniLM
+    # (L, N, T - 1), the rise of these with the head closed; of MiniLM (L, N), 1 less the cosine of
+    # the embedding with that of the whole model.
     without: np.ndarray
 
 
@@ -252,18 +225,18 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "config": {"texts": texts},
         "measures": {},
-        "sentences": {key: {n: getattr(s, n) for n in told} for key, s in chosen.items()},
+        "sentences": {key: {n: s[n] for n in told} for key, s in chosen.items()},
     }
     for name, model in models.items():
-        longest = max(len(model.tokenizer.encode(s.text).ids) for s in chosen.values())
+        longest = max(len(model.tokenizer.encode(s["text"]).ids) for s in chosen.values())
         of_text = maps_of(name, model, longest)
         for key, sentence in chosen.items():
-            maps, file = of_text(sentence.text), folder / f"{name}-{key}.js"
+            maps, file = of_text(sentence["text"]), folder / f"{name}-{key}.js"
             packed = json.dumps(pack(name, maps), separators=(",", ":"))
             write_atomic(file, f'mhaExplorerTake("{name}-{key}",{packed});\n'.encode())
             document["sentences"][key][name] = {
                 "tokens": maps.tokens,
-                "look": getattr(sentence, name)._asdict(),
+                "look": dict(zip(LOOK, sentence[name], strict=True)),
                 "losses": maps.losses,
                 "sha256": file_digest(file),
             }

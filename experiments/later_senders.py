@@ -20,21 +20,13 @@ SEEDS = "sequences: 11, means: 13, controls: 5"
 INPUTS = (*SOURCES, "heads.json")
 
 
-class Sizes(fields(
+# of: the sizes of the experiment on heads in use; first: the head that serves all eight; later:
+# the best partners of the others; receivers: the induction heads that have these partners;
+# controls: other heads of each layer of ``later``.
+Sizes = fields(
     of=heads_in_use.Sizes(), first=(16, 0), later=((19, 3), (22, 1)),
     receivers=((20, 6), (23, 2), (23, 7)), controls=2,
-)):  # fmt: skip
-    """How large the experiment is, and which heads it closes.
-
-    Args:
-        of: the sizes of the experiment on heads in use.
-        first: the head that serves all eight.
-        later: the best partners of the others.
-        receivers: the induction heads that have these partners.
-        controls: other heads of each layer of ``later``.
-    """
-
-
+)  # fmt: skip
 QUICK = Sizes(heads_in_use.Sizes(3, 2, 1, 6, 1, 1, 1), (0, 0), ((1, 1),), ((2, 2),), 1)
 
 

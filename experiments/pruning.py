@@ -54,12 +54,9 @@ QUICK = Sizes(
 
 
 class Remembered:
-    """A function of which heads stay, whose values are kept in a file.
+    """A function of which heads stay, ``(L, N)``, whose values are kept in a file.
 
-    Args:
-        function: from booleans ``(L, N)`` to an array.
-        path: the file.
-        key: what else the values depend on; a file of another key is not read.
+    ``key`` is what else they depend on; a file of another key is not read.
     """
 
     def __init__(self, function: Callable[[np.ndarray], Any], path: Path, key: Any) -> None:

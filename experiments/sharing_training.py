@@ -28,13 +28,7 @@ Sizes = fields(
 
 
 class Program(NamedTuple):
-    """What is compiled once for all trainings of models of one form.
-
-    Args:
-        start: the state before the first step, parameters fresh, from keys ``(seeds,)``.
-        step: ``(state, data)`` to the next state and metrics, as ``training.train`` has it.
-        evaluate: ``(params, data)`` to the loss of every model.
-    """
+    """What is compiled once for all trainings of models of one form; ``start`` draws parameters."""
 
     start: Callable[..., TrainState]
     step: Callable[..., tuple[TrainState, dict[str, jax.Array]]]

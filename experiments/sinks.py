@@ -44,46 +44,26 @@ QUICK = Sizes(2, 2, 17, 1, 2, 0.2, 2, 4, 2, 2, 2, 24, 8)
 
 
 class Way(NamedTuple):
-    """How a text is read. The first query sees the first key as it is, always.
+    """How a text is read. The first query sees the first key as it is, always."""
 
-    Args:
-        own: ``(L, N)``, factor of the score of the first key.
-        logit: ``(L, N)``, added to it.
-        value: ``(L, N)``, factor of the value of the first key.
-        near: ``(T, T)``, what heads see that are not whole.
-        whole: ``(L, K)``, the share of the head that sees all, from 0 to 1.
-        first_angles: ``(T, H/2)``, by which queries are turned where they meet the first key.
-        since: the first query for which the first key and value are changed, at least 1.
-    """
-
-    own: jax.Array
-    logit: jax.Array
-    value: jax.Array
-    near: jax.Array
-    whole: jax.Array
-    first_angles: jax.Array
-    since: jax.Array
+    own: jax.Array  # (L, N), factor of the score of the first key
+    logit: jax.Array  # (L, N), added to it
+    value: jax.Array  # (L, N), factor of the value of the first key
+    near: jax.Array  # (T, T), what heads see that are not whole
+    whole: jax.Array  # (L, K), the share of the head that sees all, from 0 to 1
+    first_angles: jax.Array  # (T, H/2), by which queries turn where they meet the first key
+    since: jax.Array  # the first query for which the first key and value are changed, at least 1
 
 
 class Reading(NamedTuple):
-    """What one text gives; means over the queries from the eighth on.
+    """What one text gives; means over the queries from the eighth on."""
 
-    Args:
-        losses: ``(T - 1,)``.
-        mass: ``(L, N, 2)``, weight on the first two positions.
-        far: ``(L, K)``, weight on what is not near.
-        score: ``(L, N)``, of the first key, before it is changed.
-        lengths: ``(L, K, 4)``: of the first key, of the others in the mean, and of values likewise.
-        largest: ``(L - 1, 2)``, largest number in the residual stream after each layer but the
-            last: at the first position, at any other.
-    """
-
-    losses: jax.Array
-    mass: jax.Array
-    far: jax.Array
-    score: jax.Array
-    lengths: jax.Array
-    largest: jax.Array
+    losses: jax.Array  # (T - 1,)
+    mass: jax.Array  # (L, N, 2), weight on the first two positions
+    far: jax.Array  # (L, K), weight on what is not near
+    score: jax.Array  # (L, N), of the first key, before it is changed
+    lengths: jax.Array  # (L, K, 4), of the first key, mean of the others; of values likewise
+    largest: jax.Array  # (L - 1, 2), in the stream after each layer but the last: first, others
 
 
 @partial(jax.jit, static_argnames="config")

@@ -41,17 +41,11 @@ QUICK = Sizes(2, 3, 2, 12, 8, 2, 2, 6e-3, 4)
 
 
 class Params(NamedTuple):
-    """A model and what its form of attention adds.
-
-    Args:
-        model: the tiny transformer.
-        logit: ``(L, N)``, of the sink, or of every weight with sigmoid attention; None elsewhere.
-        gate: ``(L, D, N, H)``, from the normalized input to the gate of every number; or None.
-    """
+    """A model and what its form of attention adds."""
 
     model: tiny.TinyParams
-    logit: jax.Array | None = None
-    gate: jax.Array | None = None
+    logit: jax.Array | None = None  # (L, N), of the sink, or of every weight with a sigmoid
+    gate: jax.Array | None = None  # (L, D, N, H), from the normalized input to each number's gate
 
 
 def fresh(key: jax.Array, config: tiny.TinyConfig, form: str) -> Params:

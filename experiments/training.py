@@ -30,18 +30,11 @@ class TrainState(NamedTuple):
 
 
 class TrainResult(NamedTuple):
-    """What :func:`train` returns.
+    """What :func:`train` returns; the first axis of arrays counts steps or evaluations."""
 
-    Args:
-        state: the state after the last step.
-        metrics: what each step reported: arrays whose first axis counts the steps.
-        evaluations: what each evaluation reported, likewise, with the steps at which they were
-            made under ``"step"``; empty where there were none.
-    """
-
-    state: TrainState
-    metrics: dict[str, np.ndarray]
-    evaluations: dict[str, np.ndarray]
+    state: TrainState  # after the last step
+    metrics: dict[str, np.ndarray]  # what each step reported
+    evaluations: dict[str, np.ndarray]  # what each evaluation reported, and its ``"step"``
 
 
 def init_state(params: Any, optimizer: Any, rng_key: Key[Array, ""]) -> TrainState:

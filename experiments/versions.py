@@ -26,19 +26,17 @@ OLDEST = "0.10.0"  # of the supported range; the newest that a Python has is the
 
 
 class Cell(NamedTuple):
-    """One combination: a Python, a JAX (empty: the lock's), and how the machine is limited."""
-
     python: str
-    jax: str = ""
+    jax: str = ""  # the lock's
     machine: str = "two cores"
     before: tuple[str, ...] = ()
     flags: str = ""
 
 
-ONE_CORE = ("taskset", "-c", "0")
+ONE_CORE, PYTHONS = ("taskset", "-c", "0"), ("3.11", "3.12", "3.13")
 CELLS = {
-    **{f"{python} newest": Cell(python) for python in ("3.11", "3.12", "3.13")},
-    **{f"{python} oldest": Cell(python, OLDEST) for python in ("3.11", "3.12", "3.13")},
+    **{f"{python} newest": Cell(python) for python in PYTHONS},
+    **{f"{python} oldest": Cell(python, OLDEST) for python in PYTHONS},
     "one core": Cell("3.11", "", "one core", ONE_CORE),
     "AVX2": Cell("3.11", "", "one core, without AVX-512", ONE_CORE, "--xla_cpu_max_isa=AVX2"),
 }

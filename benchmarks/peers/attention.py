@@ -21,16 +21,10 @@ HALF = ("bfloat16", "float16")
 
 
 class Contender(NamedTuple):
-    """One row of the benchmark.
+    """One row of the benchmark, "NTH" or "TNH" its layout.
 
-    Attributes:
-        name: as printed and stored.
-        package: the distribution that it needs.
-        layout: of the arrays that it is given and returns, "NTH" or "TNH".
-        call: (query, key, value, is_causal) to the output.
-        remark: what a reader of the table must know.
-        prepare: for a peer that is no function of JAX arrays, in place of `call`: from the inputs
-            as NumPy arrays in its layout, is_causal and backward, the function to time.
+    A peer that is no function of JAX arrays has `prepare` in place of `call`: from the inputs as
+    NumPy arrays in its layout, is_causal and backward, the function to time.
     """
 
     name: str

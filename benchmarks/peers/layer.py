@@ -37,16 +37,9 @@ class Inputs(NamedTuple):
 class Contender(NamedTuple):
     """One row of the benchmark.
 
-    Attributes:
-        name: as printed and stored.
-        package: the distribution that it needs.
-        build: from the setting and the four matrices, the weights in its own form and the layer,
-            (weights, x) to the output.
-        matrices: the weights, or their gradient, as four matrices again.
-        remark: what a reader of the table must know.
-        prepare: for a peer that is no function of JAX arrays, in place of `build`: from setting
-            and inputs, the function to time; its output is what `matrices` takes apart.
-        layout: of what it is given and returns.
+    `build` makes of the setting and the four matrices the weights in its own form and the layer;
+    `matrices` makes four matrices of the weights, or of their gradient, again. A peer that is no
+    function of JAX arrays has `prepare` instead: from setting and inputs, the function to time.
     """
 
     name: str

@@ -44,7 +44,7 @@ def test_a_sentence_begins_where_there_is_something_to_see(model, key):
     row = weights[look["layer"], look["head"], look["query"]]
     assert row.argmax() == look["key"]
     assert row.max() > 0.4
-    assert look == getattr(explorer_maps.SENTENCES[key], model)._asdict()
+    assert [*look.values()] == explorer_maps.SENTENCES[key][model]
 
 
 def computed(model: str, text: str):
