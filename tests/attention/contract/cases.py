@@ -347,4 +347,4 @@ def pairwise(implementation: str) -> tuple[Case, ...]:
     return tuple(chosen)
 
 
-CASES_OF_A_MASK = 6
+CASES_OF_A_MASK = 5
