@@ -196,13 +196,6 @@ def test_half_precision_ends_in_cudnn_on_a_gpu(
     assert scores_computed(program) == set()
 
 
-@pytest.mark.loose_promotion
-def test_float32_holds_all_scores_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = lowered_for_cuda(monkeypatch, "float32", lambda lengths: causal())
-    assert "__cudnn" not in program
-    assert "stablehlo.dot_general" in scores_computed(program)
-
-
 def scores_computed(program: str) -> set[str]:
     """The operations that make an array of all pairs.
 
