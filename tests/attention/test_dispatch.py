@@ -234,14 +234,6 @@ def test_the_second_layer_of_the_same_shapes_is_not_traced_again(
     assert traced == [1]
 
 
-def test_a_generation_of_gpu_may_be_a_list_as_json_has_it(no_type_checks: None) -> None:
-    with target_platform("cuda", [9, 0]):
-        jax.jit(attend).trace(*operands())
-    for wrong in (9.0, "90", (9,), (9, "0")):
-        with pytest.raises(ValueError, match="compute_capability: expected two integers"):
-            target_platform("cuda", wrong)
-
-
 def test_a_program_for_several_platforms_is_made_on_request() -> None:
     x = jax.ShapeDtypeStruct((2, 600, 8), jnp.float32)
     with target_platform("portable"):
