@@ -5,7 +5,6 @@ A slice takes seconds, the slow ones up to a few minutes, and all 270 ablations 
 """
 
 import platform
-import sys
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from tests.stored.files import DATA, forged, result, scaled
 SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
 MODELS, TPU = pytest.mark.needs_models, pytest.mark.needs_libtpu
 GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc")
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="Linux's mark of the most memory held")
 
 
 def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
@@ -92,7 +90,6 @@ SLICES = [
     slice_of("pods.json", at.check_rings),
     slice_of("pods.json", at.check_rings_again, TPU),
     slice_of("ring-memory.json", at.check_rises),
-    slice_of("ring-memory.json", at.check_rises_again, LINUX, SLOW),
 ]  # fmt: skip
 
 
