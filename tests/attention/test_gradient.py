@@ -89,10 +89,6 @@ def test_attention_by_hand() -> None:
 # --- the whole, against automatic differentiation -----------------------------------------------
 
 
-# Errors against the gradients of the rounded operands in float64, as parts of the largest entry:
-# of float32 a few roundings of 6e-8, of half precision that of the result, 2^-9 and 2^-12.
-
-
 def test_scores_beyond_the_range_of_exp() -> None:
     """Scores up to 10^6 in float32: weights are 0 and 1, and recomputed ones must be so too."""
     query, key, value = (1e3 * draw(T, H), 1e3 * draw(S, H, seed=1), draw(S, C, seed=2))
