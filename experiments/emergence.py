@@ -166,11 +166,9 @@ def ends(trained: TrainResult) -> dict[str, Any]:
     """Return what is stored of a run: the measures before and after."""
     found = trained.evaluations
     return {
-        "first roles": found["roles"][0],
-        "last roles": found["roles"][-1],
-        "last loss": found["loss"][-1],
-        "last losses": found["losses"][-1],
-    }
+        "first roles": found["roles"][0], "last roles": found["roles"][-1],
+        "last loss": found["loss"][-1], "last losses": found["losses"][-1],
+    }  # fmt: skip
 
 
 def swap(attention: Any, one: jax.Array, other: jax.Array, names: tuple[str, ...]) -> Any:

@@ -315,10 +315,8 @@ class Bench:
     def cuts(self, orders: dict[str, list[int]]) -> dict[str, tuple[np.ndarray, tuple[int, ...]]]:
         few, none = self.sizes.few, np.zeros(self.key_heads)
         found = {
-            "whole": (none + 1, (0,)),
-            "none, with sink": (none, (0,)),
-            "none, without": (none, ()),
-        }
+            "whole": (none + 1, (0,)), "none, with sink": (none, (0,)), "none, without": (none, ()),
+        }  # fmt: skip
         for name, order in orders.items():
             found[f"{name}, with sink"] = (self.shares(order, few), (0,))
         found["gradient, without"] = (self.shares(orders["gradient"], few), ())
@@ -366,12 +364,10 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     logits, orders = kept("logits", bench.logits), kept("orders", bench.orders)
     later = {"whole": {"since": EARLIEST}, **bench.later_ways(logits)}
     return {
-        "mass": kept("mass", bench.masses),
-        "logits": logits,
+        "mass": kept("mass", bench.masses), "logits": logits,
         "sink": each("sink", bench.changed, bench.ways(logits)),
         "later": each("later", bench.changed, later),
-        "constants": kept("constants", bench.constants),
-        "orders": orders,
+        "constants": kept("constants", bench.constants), "orders": orders,
         "cut": each("cut", lambda cut: bench.cut(*cut), bench.cuts(orders)),
         "stream": each("stream", bench.streamed, bench.streams()),
-    }
+    }  # fmt: skip
