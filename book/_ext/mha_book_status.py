@@ -53,6 +53,34 @@ def verdicts_of(self):
     return [verdict_counts(load(self.env, ledger), ledger)]
 
 
+def grounds(self):
+    """``{verdict-grounds}``: what the verdicts of both ledgers rest on."""
+    counts = Counter()
+    for entry in (entry for ledger in LEDGERS for entry in load(self.env, ledger)):
+        if entry["judged"]:
+            texts = [part.text for part in entry["judged"]]
+            by_value = any(part.value for part in entry["judged"])
+            counts["judged, with its reason"] += any(text.startswith("open:") for text in texts)
+            counts["numbers and their margins alone"] += all(p.value for p in entry["judged"])
+            counts["both"] += by_value and bool({"yes", "no"} & {*texts})
+            counts["what a test computes, exactly"] += {*texts} <= {"yes", "no"}
+    return [table(("verdict from", "rows"), [(k, str(v)) for k, v in counts.items()])]
+
+
+def coverage(self):
+    """``{coverage-table}``: how often intervals of 95% contain the mean, by simulation."""
+    path = Path(self.env.srcdir) / "book" / "data" / "coverage.json"
+    self.env.note_dependency(str(path))
+    found = json.loads(path.read_text(encoding="utf8"))["inside"]
+    methods = [*next(iter(next(iter(found.values())).values()))]
+    rows = [
+        (population, size, *(f"{100 * of_size[method]:.0f}%" for method in methods))
+        for population, of_sizes in found.items()
+        for size, of_size in of_sizes.items()
+    ]
+    return [table(("samples from", "how many", *methods), rows)]
+
+
 def chapters(self):
     """``{chapter-table}``: the chapters and what each of them holds."""
     head = ("chapter", "code cells", "exercises", "claims", "words")
@@ -128,6 +156,8 @@ def setup(app):
     for ledger in LEDGERS:
         add_directive(app, f"{ledger.name}-count", verdicts_of)
     add_directive(app, "front-counts", front)
+    add_directive(app, "verdict-grounds", grounds)
+    add_directive(app, "coverage-table", coverage)
     add_directive(app, "chapter-table", chapters)
     add_directive(app, "locked-versions", versions)
     add_directive(app, "tested-versions", tested)
