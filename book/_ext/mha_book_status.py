@@ -10,9 +10,12 @@ from docutils.statemachine import StringList
 from mha_book_claims import load, verdict_counts
 from mha_book_equations import add_directive, table
 from mha_book_ledger import CLAIMS, LEDGERS, read_pages
-from mha_book_pages import words
+from mha_book_pages import loose_numbers, read_typed, words
 from mha_book_rigour import KINDS, SOURCES, rigour_rows
 from mha_book_toc import toc_pages
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
 
 LOCKED = ("jax", "numpy", "matplotlib", "jupyter-book", "sphinx")
 
@@ -42,6 +45,9 @@ def chapter_rows(root: Path) -> list[tuple[str, ...]]:
         exercises = sum("exercise" in c["metadata"].get("tags", ()) for c in code)
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
         name = Path(page).name
+        for number in loose_numbers(cells, read_typed(root).get(name, {})):
+            what = f"{name}: {number} is typed: glue it, or say in book/typed.yml what it is"
+            logger.warning(what, type="mha_book")
         counts = (len(code), exercises, len(stated[name].claims), words(text))
         rows.append((name, *map(str, counts)))
     return rows
