@@ -47,7 +47,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         for population in POPULATIONS
     }
     return {"config": {"trials": trials, "BCa": trials // 20}, "inside": found}
-
-
-if __name__ == "__main__":
-    main()

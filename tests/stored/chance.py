@@ -54,6 +54,7 @@ ROWS = {
     "emergence.json": ("nudged heads", 48, 2, 48),
     "gradients-dropout.json": ("trainings", 12, 0, 5),
     "sharing.json": ("curves of the first seed", 7, 1, 2),
+    "coverage.json": ("populations and sizes", 12, 2, 2),
     "scale.json": ("arms, widths and seeds", 72, 2, 9),
     "explorer.json": ("sentences of a model", 12, 0, 2),
     "explorer.json, heads": ("heads of a sentence", 270, 0, 30),

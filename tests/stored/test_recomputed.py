@@ -58,6 +58,7 @@ SLICES = [
     slice_of("sinks-training.json", sinks.models, MODELS, given=("softmax", "gate")),
     slice_of("sinks-training.json", sinks.models, MODELS, SLOW, given=("logit", "sigmoid")),
     slice_of("sinks-training.json", sinks.beginning, MODELS, SLOW),
+    slice_of("coverage.json", trainings.covered),
     slice_of("scale.json", trainings.one_head, given=(2,)),
     slice_of("scale.json", trainings.one_head, SLOW, given=(9,)),
     slice_of("build-it-yourself.json", trainings.typed_code, MODELS, SLOW),

@@ -19,6 +19,7 @@ from scipy.stats import spearmanr
 
 from experiments import (
     build_it_yourself,
+    coverage,
     dropout,
     emergence,
     gates,
@@ -310,6 +311,19 @@ def typed_code() -> Found:
         name, model, init = next(build_it_yourself.models(code))
         trained = code["train"](model, init(1), build_it_yourself.Sizes().steps, 1)
         yield ("models", name, "loss", 1), code["held_out_loss"](model, trained), DRIFT
+
+
+# coverage.json
+
+
+@recomputed
+def covered() -> Found:
+    """How often two of the intervals contain the mean, of two kinds of samples."""
+    every = itertools.product(coverage.POPULATIONS, coverage.SIZES)
+    for population, size in drawn("coverage", every, 2):
+        for method in ("percentile", "Student"):
+            share = coverage.inside(population, size, method, coverage.TRIALS)
+            yield ("inside", population, str(size), method), share, {"rtol": 0, "atol": 1e-3}
 
 
 # scale.json
