@@ -239,7 +239,8 @@ def verdict(bug: Any) -> str:
 
 def checked(bug: str) -> dict[str, Any]:
     """Return what the checker says of the attention that the models have."""
-    found = check_attention(attention(bug), kind="jax", layout="BTD", expect=MEANT)
+    told = {"kind": "jax", "layout": "BTD", "polarity": "attend"}
+    found = check_attention(attention(bug), expect=MEANT, **told)
     ids = [one.id for one in found.bugs]
     return {"passed": found.passed, "named": bug in ids, "bugs": ids, "says": found.diagnosis[:1]}
 

@@ -21,7 +21,7 @@ from mha_book.storage import (
 )
 
 ROOT = Path(__file__).parents[1]
-WRITES = 100
+WRITES = 40
 
 WRITER = """
 import sys

@@ -24,6 +24,7 @@ QUICK = {  # those that run on small made-up models, and those that need the tra
     "pruning": (SLOW,),
     "pruning_alike": (SLOW,),
     "emergence": (SLOW,),
+    "coverage": (SLOW,),
     "sinks_training": (SLOW,),
     "hidden_bugs": (SLOW, MODELS),
     "ring_memory": (SLOW,),
