@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.numpy import load_file
-from tokenizers import Tokenizer, decoders
+from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from torch.nn.functional import gelu, layer_norm, silu
@@ -122,6 +122,10 @@ def attention(q, k, v, visible):
     return weights, weights @ v
 
 
+MATRICES = [f"attn_{n}" for n in ("q", "k", "v", "output")]
+MATRICES += [f"ffn_{n}" for n in ("gate", "up", "down")]
+
+
 class SmolLM2:
     """A Llama of 30 layers with 9 query heads and 3 KV heads each."""
 
@@ -137,7 +141,6 @@ class SmolLM2:
         self.tokenizer = Tokenizer(BPE(words, merges))
         digits = Digits(individual_digits=True)
         self.tokenizer.pre_tokenizer = Sequence([digits, ByteLevel(add_prefix_space=False)])
-        self.tokenizer.decoder = decoders.ByteLevel()
 
     def encode(self, text):
         """Tokens, after the token 0 that begins every sequence."""
@@ -162,29 +165,19 @@ class SmolLM2:
         a, b = x[..., ::2], x[..., 1::2]
         return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
 
-    def heads_of(self, layer, x):
-        """Weights ``(B, N, T, T)``, what each head hands on before W_O ``(B, N, T, H)``, values."""
-        y, matrix = self.norm(x, f"blk.{layer}.attn"), lambda n: self.tensors[f"blk.{layer}.{n}"]
-        q, k, v = (y @ matrix(f"attn_{n}.weight").T for n in "qkv")
+    def block(self, layer, x, gate=None):
+        """The residual stream after a layer, and the weights; ``gate`` has a number a head."""
+        w = {n: self.tensors[f"blk.{layer}.{n}.weight"] for n in MATRICES}
+        y = self.norm(x, f"blk.{layer}.attn")
+        q, k, v = (y @ w[f"attn_{n}"].T for n in "qkv")
         q, k, v = (z.unflatten(-1, (-1, self.size)).transpose(1, 2) for z in (q, k, v))
         k, v = (z.repeat_interleave(self.heads // self.kv_heads, 1) for z in (self.rotate(k), v))
         visible = torch.ones(x.shape[1], x.shape[1]).tril().bool()
-        return *attention(self.rotate(q), k, v, visible), v
-
-    def block(self, layer, x, gate=None):
-        """The residual stream after a layer, and the weights; ``gate`` has a number a head."""
-        weights, out, _ = self.heads_of(layer, x)
-        if gate is not None:
-            out = out * gate[:, None, None]
-        x = x + out.transpose(1, 2).flatten(-2) @ self.tensors[f"blk.{layer}.attn_output.weight"].T
-        y, matrix = (
-            self.norm(x, f"blk.{layer}.ffn"),
-            lambda n: self.tensors[f"blk.{layer}.ffn_{n}.weight"],
-        )
-        return x + (silu(y @ matrix("gate").T) * (y @ matrix("up").T)) @ matrix("down").T, weights
-
-    def embed(self, ids):
-        return self.tensors["token_embd.weight"][ids]
+        weights, out = attention(self.rotate(q), k, v, visible)
+        out = out if gate is None else out * gate[:, None, None]
+        x = x + out.transpose(1, 2).flatten(-2) @ w["attn_output"].T
+        y = self.norm(x, f"blk.{layer}.ffn")
+        return x + (silu(y @ w["ffn_gate"].T) * (y @ w["ffn_up"].T)) @ w["ffn_down"].T, weights
 
     def losses(self, x, ids):
         """Minus the log-probability of each token but the first, ``(B, T - 1)``."""
@@ -193,14 +186,14 @@ class SmolLM2:
 
     def run(self, ids, gates=None, x=None, first=0):
         """Losses from a residual stream before the layer ``first``; by default from the tokens."""
-        x = self.embed(ids) if x is None else x
+        x = self.tensors["token_embd.weight"][ids] if x is None else x
         for layer in range(first, self.layers):
             x, _ = self.block(layer, x, None if gates is None else gates[layer])
         return self.losses(x, ids)
 
     def streams(self, ids):
         """The residual stream before each layer, and the weights of each."""
-        x = self.embed(ids)
+        x = self.tensors["token_embd.weight"][ids]
         for layer in range(self.layers):
             before = x
             x, weights = self.block(layer, x)
@@ -259,10 +252,10 @@ class MiniLM:
         return mean / mean.norm(), torch.stack(found)
 
 
-def middling(text, low, high):
-    """The sentences of a text with more than ``low`` characters and fewer than ``high``."""
+def middling(text):
+    """The sentences of a text of 61 to 239 characters."""
     pieces = [piece.strip() + "." for piece in text.replace("\n", " ").split(". ")]
-    return [piece for piece in pieces if low < len(piece) < high]
+    return [piece for piece in pieces if 60 < len(piece) < 240]
 
 
 def one_sentence_each(count):
