@@ -5,6 +5,6 @@ is imported here, and no JAX; what is shared with the book's experiments is whic
 
     python -m tests.independent [FILE]
 
-measures everything (about three minutes of one processor) and writes
+measures everything (less than two minutes of one core) and writes
 ``book/data/independent.json``, which the page *status* shows next to the book's own numbers.
 """
