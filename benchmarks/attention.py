@@ -1,16 +1,13 @@
 """Attention: the package's implementations against jax.nn and torch.
 
-    PYTHONPATH=src python3 benchmarks/attention.py --quick
-
 Prefill with B batch entries, N query heads, K key/value heads, T = S positions and width H = C:
 forward, and forward with backward.  Inputs are drawn heads first and rounded to the dtype before
-the float64 reference sees them.  The rules are in README.md beside this file.
+the float64 reference sees them.
 """
 
 import argparse
 import functools
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -37,8 +34,6 @@ ALONE = "blockwise"  # whose memory is measured where others have no room
 class Case(fields(
     "length is_causal backward", batch=1, heads=8, head_dim=64, dtype="float32", kv_heads=None,
 )):  # fmt: skip
-    """One setting in which all contenders are compared."""
-
     @property
     def label(self) -> str:
         mask = "causal" if self.is_causal else "full"
@@ -102,14 +97,12 @@ def timed_function(contender: Contender, case: Case) -> jax.stages.Wrapped:
 
 
 def arguments_of(contender: Contender, inputs: Sequence[np.ndarray]) -> list[jax.Array]:
-    """The inputs on the device, in the contender's layout."""
     swap = contender.layout == "TNH"
     arrays = [jnp.asarray(np.swapaxes(x, 1, 2) if swap else x) for x in inputs]
     return jax.block_until_ready(arrays)
 
 
 def checked_error(contender, outputs, expected, case) -> float:
-    """The checked error of a contender's outputs, read heads first."""
     arrays = [oracle.as_numpy(x) for x in outputs]
     if contender.layout == "TNH":
         arrays = [np.swapaxes(x, 1, 2) for x in arrays]
@@ -136,18 +129,11 @@ def measure(case, chosen, options, **how) -> dict[str, Any]:
     pairs = visible_pairs(case.length, case.length, is_causal=case.is_causal) * case.batch
     flops = attention_flops(pairs, case.heads, case.head_dim, case.head_dim, backward=case.backward)
     return compare(
-        case,
-        chosen,
-        visible_pairs=pairs,
-        prepare=lambda one: run_of(one, case, inputs),
+        case, chosen, visible_pairs=pairs, prepare=lambda one: run_of(one, case, inputs),
         error=lambda one, outputs: checked_error(one, outputs, expected, case),
-        baseline=options.baseline,
-        options=options,
-        matmul_flops=flops,
-        tolerance=oracle.TOLERANCES[case.dtype],
-        checked=expected.checked,
-        **how,
-    )
+        baseline=options.baseline, options=options, matmul_flops=flops,
+        tolerance=oracle.TOLERANCES[case.dtype], checked=expected.checked, **how,
+    )  # fmt: skip
 
 
 def _add(parser: Parser) -> None:
@@ -208,7 +194,3 @@ def main(recorder: Recorder, options: Any) -> Any:
         alone.append({"case": case._asdict(), "name": ALONE, "memory": memory})
         print(f"{ALONE} alone, {case.label}: {memory['peak_bytes'] / 2**20:.0f} MiB")
     return {"alone": alone}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

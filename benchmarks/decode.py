@@ -1,17 +1,13 @@
 """Decoding: attention of one new token over a cache, against jax.nn and torch.
 
-    PYTHONPATH=src python3 benchmarks/decode.py --quick
-
 B sequences, N query heads, K key/value heads, S cached tokens of width H = C.  Three questions: how
 long one step takes beside the peers and beside reading the cache once, how the time of a step grows
-with S, and how it changes with K, beside a pass over many queries at once.  The rules are in
-README.md beside this file.
+with S, and how it changes with K, beside a pass over many queries at once.
 """
 
 import argparse
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,7 +38,6 @@ class Setting(fields(length=8192, batch=8, heads=32, kv_heads=8, head_dim=128, d
 
     @property
     def cache_bytes(self) -> int:
-        """What keys and values take."""
         entries = 2 * self.batch * self.kv_heads * self.length * self.head_dim
         return entries * jnp.dtype(self.dtype).itemsize
 
@@ -70,7 +65,6 @@ def expected_of(inputs: Inputs) -> np.ndarray:
 
 
 def filled_cache(inputs: Inputs, lengths: int | None = None) -> KVCache:
-    """A cache that holds the keys and values."""
     batch, _, capacity, _ = inputs.key.shape
     keys = jnp.asarray(np.ascontiguousarray(np.swapaxes(inputs.key, 2, 3)))
     count = capacity if lengths is None else lengths
@@ -191,36 +185,6 @@ CONTENDERS = (
 )  # fmt: skip
 
 
-@functools.cache
-def _smollm2() -> Any:
-    """The trained model, read once."""
-    from mha_book.models.smollm2 import load_smollm2
-
-    return load_smollm2()
-
-
-def model_step(length: int) -> Run:
-    """One step of SmolLM2 for one sequence with `length` tokens in its caches."""
-    from mha_book.models.smollm2 import decode_step, init_caches
-
-    model = _smollm2()
-    caches = init_caches(1, length, config=model.config)
-    held = [tuple(dataclasses.replace(c, lengths=c.lengths + length - 1) for c in caches)]
-
-    def step(params, token_ids, caches):
-        logits, grown = decode_step(params, token_ids, caches, config=model.config)
-        pairs = zip(grown, caches, strict=True)
-        return logits, tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
-
-    compiled, tokens = jax.jit(step, donate_argnums=2), jnp.ones((1,), jnp.int32)
-
-    def run():
-        logits, held[0] = compiled(model.params, tokens, held[0])
-        return logits
-
-    return run
-
-
 def _error(contender: Contender, output: Any, expected: np.ndarray, tolerance: float) -> float:
     """The checked error of an output; of the sum that reads the cache none is asked."""
     if contender.name == READ:
@@ -234,15 +198,10 @@ def measure(setting, contenders, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(inputs), oracle.TOLERANCES[setting.dtype]
     case = compare(
-        setting,
-        contenders,
-        prepare=lambda one: one.prepare(inputs),
-        error=lambda one, output: _error(one, output, expected, tolerance),
-        baseline=BASELINE,
-        options=options,
-        cache_bytes=setting.cache_bytes,
-        tolerance=tolerance,
-    )
+        setting, contenders, prepare=lambda one: one.prepare(inputs),
+        error=lambda one, output: _error(one, output, expected, tolerance), baseline=BASELINE,
+        options=options, cache_bytes=setting.cache_bytes, tolerance=tolerance,
+    )  # fmt: skip
     rows = {row["name"]: row for row in case["rows"] if row["status"] == "measured"}
     ours, read = (rows[name]["seconds_per_round"] for name in (case["baseline"], READ))
     for row in rows.values():
@@ -325,7 +284,9 @@ def main(recorder: Recorder, options: Any) -> Any:
     lengths = [setting.length * eighths // 8 for eighths in range(1, 9)]
     steps = {"attention": lambda n: stepping(inputs_of(setting._replace(length=n)))}
     if options.model:
-        steps["SmolLM2"] = model_step
+        import step  # which needs the trained model
+
+        steps["SmolLM2"] = lambda n: step.prepare(step.Setting(n), step.BASELINE)
     shorter = setting._replace(length=setting.length // 4)
     prompt = shorter._replace(length=setting.length // 8, batch=1)
     rounds = options.rounds
@@ -336,7 +297,3 @@ def main(recorder: Recorder, options: Any) -> Any:
             "prefill": share(reading, prompt, rounds=rounds),
         },
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

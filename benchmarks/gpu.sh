@@ -6,7 +6,7 @@
 #     benchmarks/gpu.sh --to FOLDER          # elsewhere
 #     benchmarks/gpu.sh --quick --to FOLDER  # tiny sizes on any device: does all of it run?
 #     benchmarks/gpu.sh attention decode     # some steps alone: contract attention attention-64
-#                                            # layer decode layouts heads precision
+#                                            # layer decode layouts heads
 #
 # Each step has its own time limit (LIMIT seconds, 540) and log, and writes its result after every
 # case, so that what was measured stays if the machine is taken away. A step that fails does not
@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-steps=${steps:-contract attention attention-64 layer decode layouts heads precision}
+steps=${steps:-contract attention attention-64 layer decode layouts heads}
 mkdir -p "$to"
 export PYTHONPATH="$root/src:$root${PYTHONPATH:+:$PYTHONPATH}"
 # JAX takes memory as it needs it, and leaves some to torch.
@@ -87,7 +87,6 @@ for step in $steps; do
     layer) run $step "$python" benchmarks/layer.py $quick $layer $out ;;
     decode) run $step "$python" benchmarks/decode.py $quick $decode $out ;;
     layouts) run $step "$python" benchmarks/layouts.py $quick $layouts $out ;;
-    precision) run $step "$python" benchmarks/precision.py $quick $out ;;
     heads) run $step "$python" benchmarks/heads.py $quick $heads $out ;;
     *) echo "error: no step is called $step" >&2; exit 2 ;;
   esac

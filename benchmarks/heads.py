@@ -1,14 +1,11 @@
 """One head or many: attention and the whole layer over the number of heads, at a fixed width.
 
-    PYTHONPATH=src python3 benchmarks/heads.py --quick
-
 D features are cut into N heads of width D/N.  The matrix products have the same number of
 operations for every N; the scores number N·T².  T = S positions, forward, nothing masked.  The
-baseline is D/64 heads of width 64.  The rules are in README.md beside this file.
+baseline is D/64 heads of width 64.
 """
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,8 +27,6 @@ CHOICE = "choice"  # in place of an implementation: that of `select`
 
 # part: "attention" without projections, or the whole "layer".
 class Setting(fields("part length d_model", implementation="reference", dtype="float32")):
-    """One setting in which the numbers of heads are compared."""
-
     @property
     def label(self) -> str:
         dtype = "" if self.dtype == "float32" else f" {self.dtype}"
@@ -140,7 +135,3 @@ def main(recorder: Recorder, options: Any) -> Any:
     ):
         setting = Setting(part, options.length, options.d_model, implementation, options.dtype)
         recorder.add(measure(setting, counts, options))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

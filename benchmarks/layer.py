@@ -1,15 +1,12 @@
 """The whole layer, from x to the output: the package's against jax.nn's and torch's.
 
-    PYTHONPATH=src python3 benchmarks/layer.py --quick
-
 Self-attention without biases from x (B, T, D) to (B, T, D): N heads of width H = D/N.  Every layer
 has the same weights, in its own form; forward, and forward with the gradients of the input and of
-all weights.  The rules are in README.md beside this file.
+all weights.
 """
 
 import functools
 import itertools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -100,7 +97,6 @@ def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
 
 
 def checked_error(contender, outputs, expected, setting) -> float:
-    """The checked error of a contender's output and gradients."""
     arrays = list(outputs[:2])
     if setting.backward:
         arrays += contender.matrices(outputs[2])
@@ -120,17 +116,11 @@ def measure(setting, chosen, options, **how) -> dict[str, Any]:
     inputs = inputs_of(setting)
     checked, pieces = expected_of(setting, inputs)
     return compare(
-        setting,
-        chosen,
-        prepare=lambda one: run_of(one, setting, inputs),
+        setting, chosen, prepare=lambda one: run_of(one, setting, inputs),
         error=lambda one, outputs: checked_error(one, outputs, pieces, setting),
-        baseline=options.baseline,
-        options=options,
-        matmul_flops=flops_of(setting),
-        tolerance=2 * oracle.TOLERANCES[setting.dtype],
-        checked=checked,
-        **how,
-    )
+        baseline=options.baseline, options=options, matmul_flops=flops_of(setting),
+        tolerance=2 * oracle.TOLERANCES[setting.dtype], checked=checked, **how,
+    )  # fmt: skip
 
 
 def _add(parser: Parser) -> None:
@@ -160,7 +150,3 @@ def main(recorder: Recorder, options: Any) -> Any:
             how["memory"] = "layer:prepare_row"
         rows = [one for one in chosen if not is_long or one.name in LONG_ROWS]
         recorder.add(measure(Setting(length, causal, backward, *sizes), rows, options, **how))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,17 +1,13 @@
 """Orders of heads and positions in memory, and the forms of the projection to heads.
 
-    PYTHONPATH=src python3 benchmarks/layouts.py --quick
-
 Attention and the whole layer with heads first, (B, N, T, H), and positions first, (B, T, N, H);
 queries, keys and values from one product, from three, and from one for each head, compiled and
-not.  T queries, S keys, width D = 512, N = 8 heads of width H, nothing masked.  The rules are in
-README.md beside this file.
+not.  T queries, S keys, width D = 512, N = 8 heads of width H, nothing masked.
 """
 
 import functools
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,14 +32,10 @@ CONVERTED = "positions first, converted"
 
 
 class Setting(fields("part form queries keys", batch=1, d_model=512, heads=8, dtype="float32")):
-    """One setting in which all forms are compared.
+    """One part, "attention", "layer" or "projection", of T queries (or rows) and S keys.
 
-    Attributes:
-        part: "attention" alone, the whole "layer", or the "projection" to queries, keys and values.
-        form: of attention the implementation; of a projection "compiled", "compiled, backward" (the
-            gradients too), or "op by op".
-        queries: T; of a projection the rows of the input.
-        keys: S.
+    `form` is the implementation of attention; of a projection "compiled", "compiled, backward" (the
+    gradients too), or "op by op".
     """
 
     @property
@@ -76,12 +68,10 @@ def inputs_of(setting: Setting) -> list[np.ndarray]:
 
 
 def _swap(x: Any) -> Any:
-    """The axes of heads and positions exchanged."""
     return x.swapaxes(1, 2)
 
 
 def _attention(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
-    """Attention on arrays in either order, and with a conversion that is stored."""
 
     def run(query, key, value, layout):
         return attend(query, key, value, layout=layout, implementation=setting.form)
@@ -104,7 +94,6 @@ def _attention(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Call
 
 
 def _layer(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
-    """The layer from x to its output, with the heads in either order in between."""
 
     def package(x, *weights):  # a product, cut, then exchanged
         return multi_head_attention(MultiHeadParams(*weights), x, implementation=setting.form)
@@ -145,13 +134,11 @@ def one_product(x: jax.Array, w_qkv: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def cut_last(x: jax.Array, w_qkv: jax.Array) -> tuple[jax.Array, ...]:
-    """The same, cut into queries, keys and values after the exchange of axes."""
     flat = x @ w_qkv.reshape(w_qkv.shape[0], -1)
     return tuple(jnp.split(_in_heads(flat, w_qkv.shape[-1]), 3, axis=1))
 
 
 def three_products(x: jax.Array, *weights: jax.Array) -> tuple[jax.Array, ...]:
-    """The same from a product for each of queries, keys and values."""
     return tuple(_in_heads(x @ w.reshape(w.shape[0], -1), w.shape[-1]) for w in weights)
 
 
@@ -161,7 +148,6 @@ def loop_over_heads(x: jax.Array, *weights: Sequence[jax.Array]) -> tuple[jax.Ar
 
 
 def _projection(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable[[], Any]]:
-    """The three forms of the projection, each with its own weights, cut or joined beforehand."""
     x, *arrays = (jnp.asarray(array) for array in inputs)
     weights, cotangents = arrays[:3], tuple(arrays[3:])
     w_o = jnp.zeros((*weights[0].shape[1:], setting.d_model), x.dtype)
@@ -238,7 +224,6 @@ def flops_of(setting: Setting) -> int:
 
 
 def served(dtype: str) -> list[str]:
-    """The implementations that this device and dtype have."""
     x = jnp.zeros((1, 8, 16, 64), dtype)
     spec = attention_spec(x, x, x)
     known = {form: IMPLEMENTATIONS[form] for form in FORMS if form in IMPLEMENTATIONS}
@@ -248,7 +233,6 @@ def served(dtype: str) -> list[str]:
 
 
 def plan(quick: bool, dtype: str = "float32") -> list[Setting]:
-    """All settings, in the order of their parts."""
     if quick:
         small: dict[str, Any] = {"d_model": 16, "heads": 2}
         return [
@@ -335,7 +319,3 @@ def main(recorder: Recorder, options: Any) -> Any:
     for setting in plan(options.quick, options.dtype):
         if wanted(setting.label, options.only):
             recorder.add(measure(setting, options))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,6 @@ PYTHONPATH=src python3 benchmarks/overhead.py --quick
 """
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,7 +40,6 @@ class Setting(fields("length", heads=8, head_dim=64, dtype="float32")):
 
 
 def formula(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """Attention as it stands in a textbook."""
     scores = jnp.einsum("nth,nsh->nts", q, k) / q.shape[-1] ** 0.5
     return jnp.einsum("nts,nsh->nth", jax.nn.softmax(scores), v)
 
@@ -120,14 +118,10 @@ def measure(setting: Setting, options: Any) -> dict[str, Any]:
         for name, said in ROWS.items()
     ]
     return compare(
-        setting,
-        contenders,
-        error=error,
+        setting, contenders, error=error,
         numbers=lambda one: {} if one.name == "a call" else {"matmul_flops": flops},
-        baseline=BASELINE,
-        options=options,
-        tolerance=tolerance,
-    )
+        baseline=BASELINE, options=options, tolerance=tolerance,
+    )  # fmt: skip
 
 
 def _add(parser: Parser) -> None:
@@ -140,7 +134,3 @@ def main(recorder: Recorder, options: Any) -> Any:
     for length in options.lengths:
         setting = Setting(length, *((2, 16) if options.quick else ()))
         recorder.add(measure(setting, options), TIMES)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

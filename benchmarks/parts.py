@@ -1,14 +1,11 @@
 """Where the time of a transformer layer goes: its parts over the length of the sequence.
 
-    PYTHONPATH=src python3 benchmarks/parts.py --quick
-
 The sizes are those of the first transformer's base model: width D = 512, 8 heads, 2048 hidden
 features with a ReLU between; float32, forward, nothing masked.  The baseline is the four
-projections.  The rules are in README.md beside this file.
+projections.
 """
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -36,12 +33,10 @@ class Setting(fields("length", d_model=512, heads=8, hidden=2048, dtype="float32
 
 
 def project(x: jax.Array, *weights: jax.Array) -> list[jax.Array]:
-    """The four projections of a layer, each a product with a square matrix."""
     return [x @ weight for weight in weights]
 
 
 def feed_forward(x: jax.Array, w_in: jax.Array, w_out: jax.Array) -> jax.Array:
-    """Two products with a ReLU between them."""
     return jnp.maximum(x @ w_in, 0.0) @ w_out
 
 
@@ -114,15 +109,9 @@ def measure(setting, options) -> dict[str, Any]:
         ),
     ]
     return compare(
-        setting,
-        contenders,
-        error=error,
-        numbers=lambda one: {"matmul_flops": flops[part(one)]},
-        baseline=BASELINE,
-        options=options,
-        visible_pairs=setting.length**2,
-        tolerance=TOLERANCE,
-    )
+        setting, contenders, error=error, numbers=lambda one: {"matmul_flops": flops[part(one)]},
+        baseline=BASELINE, options=options, visible_pairs=setting.length**2, tolerance=TOLERANCE,
+    )  # fmt: skip
 
 
 @benchmark("the projections'", add=Parser.clock)
@@ -130,7 +119,3 @@ def main(recorder: Recorder, options: Any) -> Any:
     shape = {"d_model": 16, "heads": 2, "hidden": 32} if options.quick else {}
     for length in (8, 16) if options.quick else (128, 256, 512, 1024, 2048):
         recorder.add(measure(Setting(length, **shape), options))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,17 +1,14 @@
 """What removing 30% of the heads of SmolLM2 saves: one layer, the attention of all, the model.
 
-    PYTHONPATH=src python3 benchmarks/pruned.py --quick
-
 The heads with the least gate gradient (book/data/heads.json) are closed by zeros in W_O, removed
 one by one, or removed in whole groups with their key/value heads. A prompt of T tokens is read, or
 one more token after as many in the caches; float32. Beside the times stands the arithmetic: FLOPs,
-and bytes of weights and caches. The rules are in README.md beside this file.
+and bytes of weights and caches.
 """
 
 import dataclasses
 import functools
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,14 +79,12 @@ class Variant(NamedTuple):
 
 
 def trained() -> Subject:
-    """SmolLM2, its heads ranked by the stored gradients of their gates."""
     model = smollm2.load_smollm2()
     scores = json.loads(HEADS.read_text())["importance"]["gate gradient"]
     return Subject(model.params, model.config, np.array(scores))
 
 
 def made_up() -> Subject:
-    """Two small layers of random numbers, to see that all of it runs."""
     config = SmolLM2Config(2, 6, 2, 4, 12, 11, 64)
     rng = np.random.default_rng(0)
 
@@ -191,7 +186,6 @@ def inputs_of(config: SmolLM2Config, setting: Setting) -> tuple[np.ndarray, list
 
 
 def caches_of(variant: Variant, past: list[np.ndarray]) -> tuple[KVCache, ...]:
-    """Caches with one slot to spare, that hold the keys and values of the heads that are left."""
 
     def one(held: np.ndarray, heads: np.ndarray) -> KVCache:
         keys, values = np.pad(held[:, :, heads], [(0, 0)] * 3 + [(0, 1), (0, 0)])
@@ -214,7 +208,6 @@ def again(compiled: Callable[..., Any], caches: tuple[KVCache, ...], *given: Any
 
 
 def counted_back(grown: tuple[KVCache, ...], caches: tuple[KVCache, ...]) -> tuple[KVCache, ...]:
-    """The caches after a step, with the lengths of before."""
     pairs = zip(grown, caches, strict=True)
     return tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
 
@@ -397,14 +390,9 @@ def measure(subject: Subject, setting: Setting, *, rounds: int) -> dict[str, Any
         }
 
     return compare(
-        setting,
-        [Contender(name, run, remark=variants[name].remark) for name, run in runs.items()],
-        error=error,
-        numbers=numbers,
-        baseline=BASELINE,
-        rounds=rounds,
-        tolerance=TOLERANCE,
-    )
+        setting, [Contender(name, run, remark=variants[name].remark) for name, run in runs.items()],
+        error=error, numbers=numbers, baseline=BASELINE, rounds=rounds, tolerance=TOLERANCE,
+    )  # fmt: skip
 
 
 COLUMNS = {
@@ -425,7 +413,3 @@ def main(recorder: Recorder, options: Any) -> Any:
     subject = made_up() if options.quick else trained()
     for setting, rounds in plan(options.quick, options.rounds):  # 6 to 20
         recorder.add(measure(subject, setting, rounds=rounds), COLUMNS)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,16 +1,13 @@
 """One step of SmolLM2 taken apart: what its weights take, its caches, and the writing of them.
 
-    PYTHONPATH=src python3 benchmarks/step.py --quick
-
 One sequence with S tokens in its caches.  Beside the whole step stand steps that leave something
 out, the reading of all weights and of all caches alone, and the step as it was before
-`append` wrote a single entry in place.  The rules are in README.md beside this file.
+`append` wrote a single entry in place.
 """
 
 import argparse
 import dataclasses
 import functools
-import sys
 from typing import Any
 
 import jax
@@ -82,7 +79,6 @@ def step(params: Any, token_ids: Any, caches: Any, *, part: str, config: Any) ->
 
 @functools.cache
 def model_of(layers: int) -> Any:
-    """The trained model, or its first layers."""
     model = smollm2.load_smollm2()
     return model._replace(
         config=model.config._replace(num_layers=layers),
@@ -91,7 +87,6 @@ def model_of(layers: int) -> Any:
 
 
 def caches_of(setting: Setting) -> Any:
-    """Caches of random numbers, full but for one token."""
     model, rng = model_of(setting.layers), np.random.default_rng(0)
 
     def filled(cache):
@@ -106,7 +101,6 @@ def caches_of(setting: Setting) -> Any:
 
 @functools.cache
 def compiled_step(setting: Setting, part: str) -> Any:
-    """The compiled step, its caches donated."""
     model = model_of(setting.layers)
     shapes = jax.eval_shape(lambda: (jnp.ones((1,), jnp.int32), caches_of(setting)))
     run = functools.partial(step, part=part, config=model.config)
@@ -132,7 +126,6 @@ def prepare(setting: Setting, part: str) -> Run:
 
 
 def room(setting: Setting, part: str) -> int:
-    """Bytes that the compiled step sets aside beside its operands."""
     return int(compiled_step(setting, part).memory_analysis().temp_size_in_bytes)
 
 
@@ -188,7 +181,3 @@ def main(recorder: Recorder, options: Any) -> Any:
         rounds=options.rounds, clock=options.clock,
     )  # fmt: skip
     return {"growth": {"SmolLM2": grown}}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,5 @@
 """How long JAX takes to trace attention and a model, as a multiple of `jax.nn`'s time.
 
-    PYTHONPATH=src python3 benchmarks/tracing.py
-
 Tracing is Python's part of `jax.jit`: from the function to its jaxpr, before XLA compiles it.  One
 causal call of 8 heads of width 64 at 1024 positions, and twelve layers of SmolLM2's shape; forward
 and gradient; for the first time, with JAX's caches empty, and the same shapes again.
@@ -40,7 +38,6 @@ def mine(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
 
 
 def gradient_of(function: Function) -> Function:
-    """The gradient of the sum, for all arguments."""
     return jax.grad(lambda *x: function(*x).sum(), (0, 1, 2))
 
 
@@ -115,7 +112,6 @@ def settings() -> dict[str, tuple[tuple[Function, Function], Any]]:
 
 
 def main() -> None:
-    """Print the ratios, and the calls of a layer."""
     for name, (functions, shapes) in settings().items():
         found = ratios(functions, shapes)
         print(f"{name:24s} first {found['first']:5.2f}  again {found['again']:5.2f}")

@@ -31,7 +31,6 @@ MEASURED = ("seconds", "memory", "provenance")
 
 
 def numbers(path: Path) -> dict[str, float]:
-    """Return every number of a result, a table or a file of arrays, by its place."""
     if path.suffix == ".json":
         return dict(_leaves(read_result(path), ""))
     columns = read_table(path) if path.suffix == ".csv" else load_arrays(path)[0]
@@ -51,7 +50,6 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, float]]:
 
 
 def compare(told: Path, found: Path) -> tuple[int, str]:
-    """Return how many numbers differ, and a line that says so."""
     one, other = numbers(told), numbers(found)
     absent = set(other) - set(one)  # what was stored of parts that no page shows is not made again
     same = sorted(set(one) & set(other))

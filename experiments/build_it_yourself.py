@@ -1,7 +1,5 @@
 """What each idea of the chapter *Build it yourself* buys, in nats a character.
 
-    python -m experiments.build_it_yourself [--quick] [--out FOLDER]
-
 The code is the chapter's own: the cells that a reader types, but for those that train. Its models
 are trained for the same number of steps, some seeds each, and write a line. What was expected
 stands in experiments/expected/build-it-yourself.md.
@@ -96,7 +94,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
             }
             run.report(f"{name}: {found[name]['loss']}")
     return {"models": found}
-
-
-if __name__ == "__main__":
-    main()

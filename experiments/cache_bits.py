@@ -1,7 +1,5 @@
 """What SmolLM2 loses if its cache is kept in fewer bits.
 
-    python -m experiments.cache_bits [--quick] [--out FOLDER]
-
 Keys, rotated, and values are rounded before any query reads them, and widened again; all else is
 in float32. Twelve excerpts of 384 tokens, one from each of twelve addresses. What was expected
 stands in expected/decoding.md. Stores book/data/cache-bits.json; about five minutes of one core.
@@ -75,7 +73,6 @@ def bits_of(scheme: str, width: int = 64) -> float:
 
 @functools.partial(jax.jit, static_argnames=("scheme", "config"))
 def measure(params: Any, ids: jax.Array, scheme: str, config: Any) -> dict[str, jax.Array]:
-    """Read texts with a rounded cache."""
     angles = rotary_angles(jnp.arange(ids.shape[1] - 1), config.head_dim, config.rope_theta)
     errors: dict[str, list[jax.Array]] = {"key": [], "value": []}
 
@@ -95,7 +92,6 @@ def measure(params: Any, ids: jax.Array, scheme: str, config: Any) -> dict[str, 
 
 @experiment("cache-bits.json", digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Read the texts, three at a time for little memory, in every form of the cache."""
     model = smollm2.load_smollm2()
     texts, length = TEXTS, LENGTH
     if run.quick:
@@ -112,7 +108,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     bits = {scheme: bits_of(scheme, model.config.head_dim) for scheme in SCHEMES}
     config = {"texts": texts, "length": length, "block": BLOCK}
     return {"config": config, "bits": bits, "found": found}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Dropout at three places of attention, and what is left when heads are removed.
 
-    python -m experiments.dropout [--quick]
-
 Trains a tiny transformer with every setting of dropout and from every seed (all seeds at once),
 on the whole text and on two thousand characters of it. Then, on years that were not trained on:
 the loss; what each place adds to a layer's output; the loss without each set of heads. Stores
@@ -30,13 +28,10 @@ SEEDS = "models and batches: 0 to 4; noise: 1000 to 1004"
 INPUTS = ("sotu",)
 RATE = 0.1
 SETTINGS = {
-    "none": Dropout(),
-    "weights": Dropout(weights=RATE),
-    "heads": Dropout(heads=RATE),
-    "output": Dropout(output=RATE),
-    "weights and output": Dropout(weights=RATE, output=RATE),
+    "none": Dropout(), "weights": Dropout(weights=RATE), "heads": Dropout(heads=RATE),
+    "output": Dropout(output=RATE), "weights and output": Dropout(weights=RATE, output=RATE),
     "all three": Dropout(RATE, RATE, RATE),
-}
+}  # fmt: skip
 PLACES = ("weights", "heads", "output")
 KEPT = ("none", "weights and output")  # whose weights are stored, of the first seed
 
@@ -48,8 +43,6 @@ Sizes = fields(
     num_heads=4, learning_rate=3e-3, scarce=2, windows=256, removal_windows=24, draws=200,
     draw_windows=8,
 )  # fmt: skip
-
-
 QUICK = Sizes(2, 4, 4, 2, 12, 16, 1, 2, windows=8, removal_windows=2, draws=20, draw_windows=2)
 
 
@@ -76,16 +69,9 @@ def fit(config, sizes, steps, data, validation, name, checkpoint) -> TrainResult
         return {"validation": jax.vmap(lambda p: tiny.loss(p, windows, config=config))(params)}
 
     return train(
-        jax.vmap(step, in_axes=(0, None)),
-        state,
-        steps,
-        data=data,
-        checkpoint=checkpoint,
-        evaluate=evaluate,
-        evaluate_every=50,
-        config={**sizes._asdict(), "name": name},
-        name=name,
-    )
+        jax.vmap(step, in_axes=(0, None)), state, steps, data=data, checkpoint=checkpoint,
+        evaluate=evaluate, evaluate_every=50, config={**sizes._asdict(), "name": name}, name=name,
+    )  # fmt: skip
 
 
 def noise(params, token_ids, rng_key, config, draws) -> dict[str, Any]:
@@ -225,7 +211,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     described = {"config": dataclasses.asdict(base), "characters": text.characters}
     run.save("gradients-dropout.safetensors", arrays, described)
     return document
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """How heads come to their roles, and how wide a head has to be.
 
-    python -m experiments.emergence [--quick]
-
 Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its place
 and another by content, and follows what every head attends to. Then changes the start: other
 batches, another start with the same batches, heads exchanged, their scores alone exchanged, one
@@ -45,8 +43,6 @@ Sizes = fields(
             (64, 32, 1, (4, 16, 64)), (64, 64, 4, (1, 4, 16))),
     kept=64,
 )  # fmt: skip
-
-
 QUICK = Sizes(
     2, 4, 2, 4, 16, 8, other_heads=(1,), nudges=(0.1,), alike=(0.0,), width_seeds=2, width_steps=2,
     widths=((16, 8, 1, (2,)),), kept=0,
@@ -93,7 +89,6 @@ class SeedStudy:
         self.start = self.program.fresh(self.own)
 
     def of_heads(self, num_heads: int) -> Program:
-        """Return the program of layers of the same size with another number of heads."""
         s = self.sizes
         widths = (s.d_model, num_heads, s.d_model // num_heads)
         return program(self.task, *widths, s.rate, s.batch, s.pool, s.evaluated)
@@ -101,17 +96,12 @@ class SeedStudy:
     def run(self, name, params, data=None, compiled=None, often=False) -> TrainResult:
         s, used = self.sizes, compiled or self.program
         return train(
-            used.step,
-            used.start(params, self.own if data is None else data),
-            s.steps,
-            data=used.data,
-            checkpoint=self.work / f"emergence-{slug(name)}.safetensors",
-            every=max(1, s.steps // 5),
-            evaluate=used.evaluate,
-            evaluate_every=s.every if often else s.steps,
-            config={"name": name, "sizes": s[:9]},
+            used.step, used.start(params, self.own if data is None else data), s.steps,
+            data=used.data, checkpoint=self.work / f"emergence-{slug(name)}.safetensors",
+            every=max(1, s.steps // 5), evaluate=used.evaluate,
+            evaluate_every=s.every if often else s.steps, config={"name": name, "sizes": s[:9]},
             name=name,
-        )
+        )  # fmt: skip
 
     def change_heads(self, change, params, *more) -> tiny.TinyParams:
         """Return the models with ``change(attention, …)`` in place of the attention of each."""
@@ -184,7 +174,6 @@ def ends(trained: TrainResult) -> dict[str, Any]:
 
 
 def swap(attention: Any, one: jax.Array, other: jax.Array, names: tuple[str, ...]) -> Any:
-    """Exchange the weights of these names between two heads."""
     changed = {}
     for name in names:
         weight = getattr(attention, name)
@@ -271,7 +260,6 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
 
 @experiment("emergence.json", Sizes(), QUICK, digits=4, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Run the three studies; the weights of the first models are stored beside."""
     study = SeedStudy(sizes, run.work)
     seeds, params = seed_study(study)
     run.report("seeds")
@@ -281,7 +269,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     arrays = tree_arrays(params, "base") | kept
     run.save("emergence.safetensors", arrays, {"config": sizes._asdict()})
     return {"task": study.task._asdict(), "seeds": seeds, "widths": widths, "ranks": ranks}
-
-
-if __name__ == "__main__":
-    main()

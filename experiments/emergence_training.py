@@ -24,7 +24,6 @@ ROLES = ("place", "content")
 
 
 def measure(params, config, task, batch) -> dict[str, jax.Array]:
-    """Return the loss of the answers, of each symbol, and the role scores of every head."""
     seen, rows = batch.tokens[:, :-1], task.rows
     logits, records = tiny.forward_with_intermediates(params, seen, config=config)
     logarithms = jax.nn.log_softmax(logits[:, rows])
@@ -51,13 +50,8 @@ def measure(params, config, task, batch) -> dict[str, jax.Array]:
 class Program(NamedTuple):
     """What is compiled once for all trainings of models of one form.
 
-    Args:
-        fresh: parameters from one key.
-        start: the state before the first step, from stacked parameters and keys of data.
-        step: ``(state, data)`` to the next state and metrics, as ``training.train`` has it.
-        evaluate: ``(params, data)`` to the measures of every model on the same sequences.
-        data: sequences to train on, of which every step picks some, and others to measure on.
-        config: the sizes of the models.
+    ``start`` takes stacked parameters and keys of data; ``evaluate`` measures every model on the
+    same sequences; ``data`` has those and the ones to train on, of which every step picks some.
     """
 
     fresh: Callable[[jax.Array], tiny.TinyParams]
@@ -72,7 +66,6 @@ class Program(NamedTuple):
 def program(
     task, d_model, num_heads, head_dim, rate, batch, pool, evaluated, steps=None, value_dim=None
 ) -> Program:
-    """Return the program of one layer of attention alone, without biases."""
     config = tiny.TinyConfig(
         task.vocabulary, task.length, d_model, 1, num_heads, head_dim=head_dim, d_hidden=0,
         positions="rotary" if task.by_place else "none", use_bias=False, rope_theta=100.0,
@@ -113,8 +106,5 @@ def program(
     return Program(
         jax.jit(jax.vmap(fresh)),
         jax.jit(jax.vmap(lambda params, key: init_state(params, optimizer, key))),
-        lambda state, data: jax.lax.map(lambda one: step(one, data), state),
-        evaluate,
-        data,
-        config,
-    )
+        lambda state, data: jax.lax.map(lambda one: step(one, data), state), evaluate, data, config,
+    )  # fmt: skip

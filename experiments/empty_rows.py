@@ -1,7 +1,5 @@
 """What torch returns for a query that may attend to no key.
 
-    python -m experiments.empty_rows [--out FOLDER]
-
 The operands are those of the table in the chapter on scaled attention: query 1 sees nothing, and
 the last key is hidden from both. Needs torch; stores book/data/empty-rows.json for readers who do
 not have it. A test asks torch again.
@@ -53,7 +51,3 @@ def torch_answers() -> dict[str, dict[str, Any]]:
 @experiment("empty-rows.json", seeds=SEEDS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     return {"torch": torch_answers()}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """What the explorer of heads shows: maps of all heads on short sentences, and their measures.
 
-    python -m experiments.explorer_maps [--quick]
-
 For each sentence and model one file ``book/_static/explorer/MODEL-SENTENCE.js``, which a page loads
 when a reader asks for it: a script and no data, since a page opened from a file may not fetch. It
 calls ``mhaExplorerTake`` with three arrays, each in base64:
@@ -52,56 +50,26 @@ MEASURES = {  # name on the page: the measure in the tables of heads
 ALONE = {"next token": "minilm", "special tokens": "minilm"}  # what one model alone has
 
 
-class Look(NamedTuple):
-    """Where to begin with a sentence in a model: a head, a token that looks, and at which one."""
-
-    layer: int
-    head: int
-    query: int
-    key: int
-
-
-class Sentence(NamedTuple):
-    """A sentence of the explorer."""
-
-    title: str  # what the list calls it
-    text: str
-    see: str  # what a reader may look for
-    smollm2: Look
-    minilm: Look
-
-
-def _sentence(smollm2: list[int], minilm: list[int], **told: str) -> Sentence:
-    return Sentence(smollm2=Look(*smollm2), minilm=Look(*minilm), **told)
-
-
-# Of the lists, each is a `Look`: layer, head, query, key.
+# Title, text, what a reader may look for, and for each model where to begin: layer, head, the token
+# that looks and at which one.
 _TEXT = Path(__file__).with_name("explorer_sentences.json").read_text(encoding="utf8")
-SENTENCES = {name: _sentence(**entry) for name, entry in json.loads(_TEXT).items()}
+SENTENCES: dict[str, Any] = json.loads(_TEXT)
+LOOK = ("layer", "head", "query", "key")
 
 
 class Maps(NamedTuple):
-    """What the heads of a model do with one sentence.
-
-    Args:
-        tokens: ``T`` strings.
-        weights: ``(L, N, T, T)``.
-        values: ``(L, N, T)``, the length of the value of each key behind the output projection, as
-            a share of the longest of the head.
-        losses: ``(T - 1,)``, of each token but the first, in nats; none for MiniLM.
-        without: ``(L, N, T - 1)``, the rise of these with the head closed; of MiniLM ``(L, N)``, 1
-            less the cosine of the embedding with that of the whole model.
-    """
+    """What the heads of a model do with one sentence of ``T`` tokens."""
 
     tokens: list[str]
-    weights: np.ndarray
-    values: np.ndarray
-    losses: np.ndarray
+    weights: np.ndarray  # (L, N, T, T)
+    values: np.ndarray  # (L, N, T), lengths behind W_O, as shares of the longest of the head
+    losses: np.ndarray  # (T - 1,), of each token but the first, in nats; none for MiniLM
+    # (L, N, T - 1), the rise of these with the head closed; of MiniLM (L, N), 1 less the cosine of
+    # the embedding with that of the whole model.
     without: np.ndarray
 
 
 def maps_of(name, model, width, only=None) -> Callable[[str], Maps]:
-    """Return a function from a text to the maps of all heads."""
     layers = model.params.layers
     shape = (len(layers), layers[0].attention.w_q.shape[1])
     closed = [(n, h) for n in range(shape[0]) for h in range(shape[1])] if only is None else only
@@ -173,7 +141,6 @@ UNIT = {"smollm2": 1e-3, "minilm": 1e-5}
 
 
 def pack(name: str, maps: Maps) -> dict[str, str]:
-    """Return the arrays of a sentence in base64."""
     weights = maps.weights
     if name == "smollm2":
         weights = weights[:, :, *np.tril_indices(len(maps.tokens))]
@@ -198,12 +165,9 @@ def untrained_smollm2(model: Any, seed: int) -> Any:
 
     def fresh(layer: Any) -> Any:
         attention = init_multi_head(
-            next(keys),
-            config.d_model,
-            config.num_heads,
-            num_kv_heads=config.num_kv_heads,
+            next(keys), config.d_model, config.num_heads, num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
-        )
+        )  # fmt: skip
         inner = (draw(layer.w_gate), draw(layer.w_up), draw(layer.w_down))
         return type(layer)(ones, attention, ones, *inner)
 
@@ -213,7 +177,6 @@ def untrained_smollm2(model: Any, seed: int) -> Any:
 
 
 def measures_of(name: str, model: Any, texts: int) -> dict[str, Any]:
-    """Return the measures of all heads of a model, with even and untrained values beside them."""
     table = read_table(DATA / f"heads-{name}.csv")
     if name == "smollm2":
         untrained = untrained_smollm2(model, 0)
@@ -250,7 +213,6 @@ def measures_of(name: str, model: Any, texts: int) -> dict[str, Any]:
 
 @experiment("explorer.json", digits=4, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Store the maps of every sentence, and the measures of all heads."""
     texts = 1 if run.quick else 24
     models: dict[str, Any] = {"smollm2": smollm2.load_smollm2(), "minilm": minilm.load_minilm()}
     if run.quick:
@@ -263,25 +225,21 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "config": {"texts": texts},
         "measures": {},
-        "sentences": {key: {n: getattr(s, n) for n in told} for key, s in chosen.items()},
+        "sentences": {key: {n: s[n] for n in told} for key, s in chosen.items()},
     }
     for name, model in models.items():
-        longest = max(len(model.tokenizer.encode(s.text).ids) for s in chosen.values())
+        longest = max(len(model.tokenizer.encode(s["text"]).ids) for s in chosen.values())
         of_text = maps_of(name, model, longest)
         for key, sentence in chosen.items():
-            maps, file = of_text(sentence.text), folder / f"{name}-{key}.js"
+            maps, file = of_text(sentence["text"]), folder / f"{name}-{key}.js"
             packed = json.dumps(pack(name, maps), separators=(",", ":"))
             write_atomic(file, f'mhaExplorerTake("{name}-{key}",{packed});\n'.encode())
             document["sentences"][key][name] = {
                 "tokens": maps.tokens,
-                "look": getattr(sentence, name)._asdict(),
+                "look": dict(zip(LOOK, sentence[name], strict=True)),
                 "losses": maps.losses,
                 "sha256": file_digest(file),
             }
             run.report(file.name)
         document["measures"][name] = measures_of(name, model, texts)
     return document
-
-
-if __name__ == "__main__":
-    main()

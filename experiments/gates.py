@@ -1,7 +1,5 @@
 """Gates that are learned, and what a removal of heads costs after a short training.
 
-    python -m experiments.gates [--quick]
-
 Trains a tiny transformer, five seeds. Then trains each on with hard concrete gates, at several
 prices of an open head; and, for as many steps and with as many heads, with heads removed by
 ablation, by the gradient of the gates and by chance, and new models that never had more heads.
@@ -171,15 +169,7 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     scores = study.scores(weights)
     found, compared = learned(study, weights.model, scores)
     return {
-        "model": dataclasses.asdict(study.config),
-        "base": {"losses": losses, **scores},
-        "recovery": recovery(study, weights.model, scores),
-        "learned": found,
-        "compared": compared,
-        "again": again(study, weights.model),
-        "smollm2": gates_smollm2.trained(run),
-    }
-
-
-if __name__ == "__main__":
-    main()
+        "model": dataclasses.asdict(study.config), "base": {"losses": losses, **scores},
+        "recovery": recovery(study, weights.model, scores), "learned": found, "compared": compared,
+        "again": again(study, weights.model), "smollm2": gates_smollm2.trained(run),
+    }  # fmt: skip

@@ -1,7 +1,5 @@
 """The sets of heads that learned gates chose, trained on without noise: choice or noise?
 
-    python -m experiments.gates_quiet [--quick]
-
 In experiments.gates models that learn their gates are drawn in noise for two thirds of the steps;
 those whose heads ablation chose are not. Here the sets of both, as gates.json has them, are fixed
 from the start and trained on alike, from the same models, trained anew. What was expected stands in
@@ -47,7 +45,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         document[name] = {"losses": losses.reshape(*keep.shape[:2], -1), "kept": keep.astype(int)}
         run.report(name)
     return {**document, "processor seconds": run.seconds()}
-
-
-if __name__ == "__main__":
-    main()

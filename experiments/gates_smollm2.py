@@ -22,8 +22,6 @@ from mha_book.pruning.order import head_mask, removal_order
 
 # context: tokens of a window, the first one included; measured: windows of the validation years.
 Sizes = fields(layers=30, steps=16, batch=2, context=101, measured=24, rate=1e-4, fraction=0.3)
-
-
 QUICK = Sizes(1, 1, 1, 13, 2)
 
 
@@ -34,7 +32,6 @@ def kept_heads(layers: int, fraction: float) -> np.ndarray:
 
 
 def trained(run: Run) -> dict[str, Any]:
-    """Return the losses of every validation window before and after, of both models."""
     sizes = QUICK if run.quick else Sizes()
     return run.once("smollm2", sizes, functools.partial(trained_both, sizes))
 

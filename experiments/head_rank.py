@@ -36,8 +36,6 @@ Ranks = fields(
     layers=30, fitted=16, scored=8, context=101, smollm2=(2, 4, 8, 16, 24, 32, 48, 64),
     minilm=(1, 2, 4, 8, 12, 16, 24, 32), sentences=48,
 )  # fmt: skip
-
-
 QUICK_RANKS = Ranks(1, 2, 2, 9, (4, 64), (4, 32), 8)
 
 
@@ -249,7 +247,6 @@ def of_minilm(sizes: Ranks) -> dict[str, Any]:
 
 
 def rank_study(sizes: Ranks, run: Run) -> dict[str, Any]:
-    """Return the ranks of the scores of the heads of both models, and what cutting them costs."""
     studies = {"SmolLM2": of_smollm2, "MiniLM": of_minilm}
     return {
         name: run.once(f"ranks {name}", sizes, functools.partial(study, sizes), 5)

@@ -1,7 +1,5 @@
 """What the heads of SmolLM2 and MiniLM do, how much SmolLM2 needs them, and induction heads.
 
-    python -m experiments.heads [--quick]
-
 Measures all heads of both models on addresses (heads-smollm2.csv, heads-minilm.csv); scores the 270
 heads of SmolLM2 by the gradient of their gates and by ablation; removes some; closes the heads with
 the highest induction scores, and as many others of the same layers.
@@ -51,13 +49,10 @@ Sizes = fields(
     layers=30, measured=24, gradients=24, ablations=4, context=101, sequences=4, top=8,
     draws=10, fraction=0.3,
 )  # fmt: skip
-
-
 QUICK = Sizes(1, 2, 2, 1, 13, 2, 2, 1)
 
 
 def addresses(split: str, count: int) -> list[str]:
-    """Return the texts of evenly spaced addresses of a split."""
     speeches = load_speeches(split)
     return [speeches[i].text for i in np.linspace(0, len(speeches) - 1, count).astype(int)]
 
@@ -76,7 +71,6 @@ def repeats(config: Any, key: jax.Array, count: int, period: int) -> jax.Array:
 
 
 def smollm2_sums(model: Any) -> Callable[[Any, jax.Array], dict[str, Any]]:
-    """Return a compiled function from parameters and tokens to the sums of each text."""
 
     @jax.jit
     def sums(params: Any, ids: jax.Array) -> dict[str, Any]:
@@ -104,7 +98,6 @@ def minilm_sums() -> Callable[[Any, jax.Array, jax.Array], dict[str, Any]]:
 
 
 def text_by_text(sums: Callable[..., Any], params: Any, *batches: jax.Array) -> dict[str, Any]:
-    """Return sums with an axis of texts, from one text at a time."""
     rows = zip(*(np.asarray(batch)[:, None] for batch in batches), strict=True)
     found = [sums(params, *(jnp.asarray(x) for x in row)) for row in rows]
     return jax.tree.map(lambda *texts: jnp.concatenate(texts), *found)
@@ -118,7 +111,6 @@ def sentences(count: int) -> list[str]:
 
 
 def write_heads(path: Path, sums: dict[str, Any], extra: dict[str, Any]) -> None:
-    """Write the table of all heads, with intervals by resampling texts."""
     columns = head_table(add_texts(sums))
     for number, (name, of_one) in enumerate(sums.items()):
         drawn = jax.jit(lambda sums, key: sums.resampled(key).mean)(of_one, jax.random.key(number))
@@ -128,7 +120,6 @@ def write_heads(path: Path, sums: dict[str, Any], extra: dict[str, Any]) -> None
 
 
 def gated_loss(config: Any) -> Callable[[Any, jax.Array, jax.Array], jax.Array]:
-    """Return the loss of one batch of tokens with gates."""
 
     def loss(params: Any, gates: jax.Array, ids: jax.Array) -> jax.Array:
         return smollm2.loss(params, ids, config=config, gates=gates)
@@ -205,20 +196,15 @@ def induction(model, params, scores, repeated, text, sizes) -> dict[str, Any]:
 
     others = controls(top, shape, sizes.draws, seed=0)
     return {
-        "top": top,
-        "scores of the top": scores[tuple(top.T)],
-        "whole": losses(top[:0]),
-        "zero": losses(top),
-        "mean": losses(top, by_mean=True),
-        "controls": others,
+        "top": top, "scores of the top": scores[tuple(top.T)], "whole": losses(top[:0]),
+        "zero": losses(top), "mean": losses(top, by_mean=True), "controls": others,
         "zero controls": [losses(heads) for heads in others],
         "mean controls": [losses(heads, by_mean=True) for heads in others],
-    }
+    }  # fmt: skip
 
 
 @experiment("heads.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Measure, rank, close and remove heads; the tables of all heads are stored beside."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     config, params = model.config, model.params
     shape, period = (sizes.layers, config.num_heads), (sizes.context - 1) // 2
@@ -278,7 +264,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         if name != "ablation"
     }
     return document
-
-
-if __name__ == "__main__":
-    main()

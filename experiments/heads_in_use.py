@@ -1,7 +1,5 @@
 """Whether SmolLM2 needs its induction heads, and by which route other heads serve them.
 
-    python -m experiments.heads_in_use [--quick]
-
 Closes the eight heads with the highest induction scores of heads.json, by 0 and by their means over
 other inputs of the same kind, on repeated random sequences and on addresses; and as many others of
 the same layers.
@@ -42,14 +40,10 @@ ROUTES = ("queries", "keys", "values")
 
 # batch: sequences of a seed, and windows read at a time.
 Sizes = fields(layers=30, batch=8, batches=2, period=50, draws=6, looking_back=5, others=10)
-
-
 QUICK = Sizes(2, 2, 1, 6, 1, 1, 1)
 
 
 class Reading(NamedTuple):
-    """What one reading of a batch gives."""
-
     losses: jax.Array  # ``(B, T - 1)``
     scores: jax.Array  # ``(L, N, B)``, attention on the token after the earlier occurrence
     projected: jax.Array  # queries, keys and values of every head, ``(L, 3, B, N, T, H)``
@@ -127,8 +121,6 @@ def senders(previous: np.ndarray, before: int, sizes: Sizes) -> tuple[list[Any],
 
 
 class Bench:
-    """The model, its inputs, and readings of them."""
-
     def __init__(self, model: Any, top: np.ndarray, sizes: Sizes) -> None:
         config = model.config
         self.model, self.sizes, self.top = model, sizes, top
@@ -148,7 +140,6 @@ class Bench:
         return [rows[n :: self.sizes.batches] for n in range(self.sizes.batches)]
 
     def plain(self, ids: jax.Array, heads: Any = (), means: Any = None) -> Reading:
-        """Read with some heads closed."""
         gates = gates_without(heads, self.shape)
         means = self.none if means is None else means
         return self.read(self.model.params, ids, gates, means, self.nothing, self.nowhere)
@@ -169,7 +160,6 @@ class Bench:
         )
 
     def losses(self, heads: Any, means: dict[str, Any] | None, texts: Any) -> dict[str, Any]:
-        """Return losses by sequence and by text with some heads closed."""
         found: dict[str, list[Any]] = {"copied": [], "first copy": [], "text": []}
         for ids in self.repeats:
             run = self.plain(ids, heads, means and means["repeats"])
@@ -200,7 +190,6 @@ def routes_from(bench: Bench, heads: Any, means: Any, names: Any) -> dict[str, A
 
 @experiment("heads-in-use.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Any, sizes: Any) -> dict[str, Any]:
-    """Close the heads, then the routes to them; each reading is kept."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     told = [[1, 0], [1, 3]] if run.quick else stored("heads.json")["induction"]["top"]
     bench = Bench(model, np.array(told), sizes)
@@ -268,7 +257,3 @@ def main(run: Any, sizes: Any) -> dict[str, Any]:
 
     document["untrained"] = kept("untrained", without_training)
     return {**document, "processor seconds": run.seconds()}
-
-
-if __name__ == "__main__":
-    main()

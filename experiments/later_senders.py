@@ -1,7 +1,5 @@
 """Which heads the induction heads of layers 20 and 23 of SmolLM2 build on.
 
-    python -m experiments.later_senders [--quick]
-
 The experiment on heads in use closes routes from heads before layer 17 alone. By the composition
 score three of the eight induction heads have their best partner later: head 3 of layer 19 and head
 1 of layer 22. Here these two are closed, altogether and by one route at a time, alone, together and
@@ -22,26 +20,17 @@ SEEDS = "sequences: 11, means: 13, controls: 5"
 INPUTS = (*SOURCES, "heads.json")
 
 
-class Sizes(fields(
+# of: the sizes of the experiment on heads in use; first: the head that serves all eight; later:
+# the best partners of the others; receivers: the induction heads that have these partners;
+# controls: other heads of each layer of ``later``.
+Sizes = fields(
     of=heads_in_use.Sizes(), first=(16, 0), later=((19, 3), (22, 1)),
     receivers=((20, 6), (23, 2), (23, 7)), controls=2,
-)):  # fmt: skip
-    """How large the experiment is, and which heads it closes.
-
-    Args:
-        of: the sizes of the experiment on heads in use.
-        first: the head that serves all eight.
-        later: the best partners of the others.
-        receivers: the induction heads that have these partners.
-        controls: other heads of each layer of ``later``.
-    """
-
-
+)  # fmt: skip
 QUICK = Sizes(heads_in_use.Sizes(3, 2, 1, 6, 1, 1, 1), (0, 0), ((1, 1),), ((2, 2),), 1)
 
 
 def sets(sizes: Sizes) -> dict[str, list[tuple[int, int]]]:
-    """Return the heads that are closed together, by name."""
     found = {f"{layer}.{head}": [(layer, head)] for layer, head in sizes.later}
     found["later"] = [*sizes.later]
     found["first and later"] = [sizes.first, *sizes.later]
@@ -49,7 +38,6 @@ def sets(sizes: Sizes) -> dict[str, list[tuple[int, int]]]:
 
 
 def controls(sizes: Sizes, num_heads: int) -> list[tuple[int, int]]:
-    """Return other heads of the layers of the senders, none of them a sender."""
     draw, found = np.random.default_rng(5), []
     for layer, head in sizes.later:
         free = np.setdiff1d(np.arange(num_heads), [head])
@@ -59,7 +47,6 @@ def controls(sizes: Sizes, num_heads: int) -> list[tuple[int, int]]:
 
 @experiment("later-senders.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Close the later senders, and others of their layers."""
     model = first_layers(smollm2.load_smollm2(), sizes.of.layers)
     top = sizes.receivers if run.quick else stored("heads.json")["induction"]["top"]
     bench = Bench(model, np.array(top), sizes.of)
@@ -77,7 +64,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         "of controls": [routes_from(bench, [head], means, ("keys",)) for head in others],
         "processor seconds": run.seconds(),
     }
-
-
-if __name__ == "__main__":
-    main()

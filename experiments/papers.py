@@ -1,7 +1,5 @@
 """Small measurements on SmolLM2 and MiniLM, each for what one paper claims.
 
-    python -m experiments.papers [--quick]
-
 How many heads a token needs, how few keys hold the attention, the largest score of each head, heads
 aligned before they are merged, heads as combinations of fewer, the rank of keys with values, an
 order of removal by importance and entropy, and heads that retrieve. What was expected stands in
@@ -48,14 +46,10 @@ Sizes = fields(
     sentences=24, minilm_groups=(6, 3), removed=(0.1, 0.3), codes=8, before=60, retrieving=13,
     draws=3,
 )  # fmt: skip
-
-
 QUICK = Sizes(1, 8, 9, 17, (5,), (4,), 4, (6,), (0.3,), 2, 6, 2, 1)
 
 
 class Bench:
-    """SmolLM2 with its compiled readings."""
-
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.model = first_layers(smollm2.load_smollm2(), sizes.layers)
@@ -447,7 +441,6 @@ def retrieving(bench: Bench) -> dict[str, Any]:
 
 @experiment("papers.json", Sizes(), QUICK, seeds=SEEDS, inputs=INPUTS)
 def main(run: Any, sizes: Any) -> dict[str, Any]:
-    """Run the measurements, and tell what came out."""
     bench = functools.cache(lambda: Bench(sizes))
     parts: dict[str, Callable[[], Any]] = {
         "of minilm": lambda: of_minilm(sizes),
@@ -459,7 +452,3 @@ def main(run: Any, sizes: Any) -> dict[str, Any]:
     }
     found = {name: run.once(name, sizes, compute, 5) for name, compute in parts.items()}
     return {**found, "told": told(found, sizes)}
-
-
-if __name__ == "__main__":
-    main()

@@ -64,14 +64,11 @@ def turned(params: MultiHeadParams, of_keys: np.ndarray, of_values: np.ndarray) 
         return None if weight is None else jnp.einsum("...nh,nhg->...ng", weight, turn)
 
     return params._replace(
-        w_q=apply(params.w_q, of_queries),
-        b_q=apply(params.b_q, of_queries),
-        w_k=apply(params.w_k, of_keys),
-        b_k=apply(params.b_k, of_keys),
-        w_v=apply(params.w_v, of_values),
-        b_v=apply(params.b_v, of_values),
+        w_q=apply(params.w_q, of_queries), b_q=apply(params.b_q, of_queries),
+        w_k=apply(params.w_k, of_keys), b_k=apply(params.b_k, of_keys),
+        w_v=apply(params.w_v, of_values), b_v=apply(params.b_v, of_values),
         w_o=jnp.einsum("nhd,nhg->ngd", params.w_o, jnp.asarray(of_outputs, jnp.float32)),
-    )
+    )  # fmt: skip
 
 
 def _of_keys_and_values(params, change) -> MultiHeadParams:

@@ -13,7 +13,6 @@ GROUP = 3  # query heads of SmolLM2 that share a key head
 
 
 def interval(values: Any) -> tuple[float, float, float]:
-    """Return a mean over texts and its interval."""
     values = np.asarray(values, float)
     return float(values.mean()), *bootstrap_interval(values, np.random.default_rng(0))
 
@@ -27,7 +26,6 @@ def _percent(values: Any) -> str:
 
 
 def told(found: dict[str, Any], sizes: Any) -> dict[str, str]:
-    """Return the numbers by name."""
     parts = (_heads, _keys, _scores, _merged, _virtual, _directions, _orders, _retrieving)
     return {name: text for part in parts for name, text in part(found, sizes).items()}
 
@@ -60,7 +58,6 @@ def _keys(found: dict[str, Any], sizes: Any) -> dict[str, str]:
 
 
 def agreements(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the agreement of two heads of a group, and of two groups, text by text."""
     group = np.arange(found.shape[-1]) // GROUP
     same = group[:, None] == group[None, :]
     of_group, of_others = same & ~np.eye(len(group), dtype=bool), ~same

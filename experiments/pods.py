@@ -1,7 +1,5 @@
 """Attention over a ring of TPU chips, compiled and not run: what each chip holds and sends.
 
-    python -m experiments.pods [--quick]
-
 Eight heads of width 128 in bfloat16, the steps of the ring in a loop (``unroll=1``), for 16 to 256
 chips of v5e and of v6e. libtpu compiles (``make accelerators-env``); nothing is run, and nothing
 here is a time but that of compiling. No predictions were written down: the file says what a
@@ -26,8 +24,6 @@ HEADS, WIDTH, LONGEST = 8, 128, 2**20
 
 
 class Program(NamedTuple):
-    """One ring."""
-
     target: str  # the generation of chips
     chips: int  # how many; a square
     length: int = LONGEST  # positions of the sequence
@@ -46,20 +42,15 @@ PROGRAMS = (
 
 
 def compile_ring(program: Program) -> dict[str, Any]:
-    """Compile a ring and return what became of it, for JSON."""
     side = round(program.chips**0.5)
     mesh = compiled.mesh(f"{program.target}:{side}x{side}", {"ring": program.chips})
     placement = "zigzag" if program.is_causal else "contiguous"
 
     def forward(*operands: jax.Array) -> jax.Array:
         return ring_attention(
-            *operands,
-            mesh=mesh,
-            axes=MeshAxes(sequence="ring"),
-            placement=placement,
-            is_causal=program.is_causal,
-            unroll=1,
-        )
+            *operands, mesh=mesh, axes=MeshAxes(sequence="ring"), placement=placement,
+            is_causal=program.is_causal, unroll=1,
+        )  # fmt: skip
 
     def with_gradients(query: jax.Array, key: jax.Array, value: jax.Array, pull: jax.Array) -> Any:
         output, back = jax.vjp(forward, query, key, value)
@@ -86,18 +77,10 @@ def compile_ring(program: Program) -> dict[str, Any]:
 
 @experiment(NAME, digits=4, seeds=SEEDS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Compile all of them, or the smallest."""
     settings = {
-        "heads": HEADS,
-        "width": WIDTH,
-        "dtype": "bfloat16",
-        "unroll": 1,
+        "heads": HEADS, "width": WIDTH, "dtype": "bfloat16", "unroll": 1,
         "libtpu": importlib.metadata.version("libtpu"),
         "notice": "compiled, not run: no chip was there",
-    }
+    }  # fmt: skip
     rows = [compile_ring(program) for program in (PROGRAMS[:1] if run.quick else PROGRAMS)]
     return {"settings": settings, "programs": rows}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """What rotary positions do in SmolLM2: beyond the trained length, across gaps, inside two heads.
 
-    python -m experiments.positions [--quick]
-
 Reads long addresses to four times the trained length, some to twice, plainly, with interpolated
 positions, with an NTK-aware base, and in pieces begun anew; reads short ones with a gap in the
 positions, and with none; freezes the rotation, then the content, in the scores of a head that looks
@@ -180,7 +178,6 @@ def _rows_and_columns(length: int) -> tuple[jax.Array, jax.Array]:
 
 
 def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
-    """Return shares of heads, by head, and of the others of the first one's layer."""
     config = model.config
     angles = scheme_angles("plain", jnp.arange(ids.shape[1]), config, 1.0)
     first = sizes.heads[0]
@@ -211,7 +208,6 @@ def read_heads(model: Any, ids: jax.Array, sizes: Sizes) -> dict[str, Any]:
 
 @experiment("positions.json", Sizes(), QUICK, digits=6, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Look at heads, read across gaps, read long addresses; each reading is kept."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     ids = windows(model, "validation", sizes.windows, sizes.window)
     short = windows(model, "validation", sizes.short_texts, sizes.context + sizes.after)
@@ -234,7 +230,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
             name = f"{text['year']} {text['president']} {way}"
             found.append(run.once(name, sizes, read, 7))
     return document
-
-
-if __name__ == "__main__":
-    main()

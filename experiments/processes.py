@@ -88,7 +88,6 @@ def launch_processes(
 
 
 def process_parser(module: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of every command over several processes."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for all of them")

@@ -1,7 +1,5 @@
 """How far SmolLM2 and MiniLM get without heads: curves for each importance, and random control.
 
-    python -m experiments.pruning [--quick]
-
 Heads go in the order of an importance that was measured on addresses of the training years, as
 heads.json has it, or is measured here; what the model does without them is scored on other
 addresses, of the validation years, each text on its own. Also: whether heads of which none is
@@ -49,8 +47,6 @@ Sizes = fields(
     sentence_layers=6, sentences=6, fractions=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5), draws=5,
     missed=16, orders=1,
 )  # fmt: skip
-
-
 QUICK = Sizes(
     1, 2, 9, 17, 1, 9, 2, sentence_layers=1, sentences=2, fractions=(0.34,), draws=1,
     missed=4, orders=1,
@@ -58,12 +54,9 @@ QUICK = Sizes(
 
 
 class Remembered:
-    """A function of which heads stay, whose values are kept in a file.
+    """A function of which heads stay, ``(L, N)``, whose values are kept in a file.
 
-    Args:
-        function: from booleans ``(L, N)`` to an array.
-        path: the file.
-        key: what else the values depend on; a file of another key is not read.
+    ``key`` is what else they depend on; a file of another key is not read.
     """
 
     def __init__(self, function: Callable[[np.ndarray], Any], path: Path, key: Any) -> None:
@@ -75,7 +68,6 @@ class Remembered:
         self.computed = 0
 
     def __call__(self, keep: np.ndarray) -> np.ndarray:
-        """Return the value, computed at most once."""
         name = np.packbits(np.asarray(keep, bool)).tobytes().hex()
         if name not in self.values:
             self.values[name] = np.asarray(self.function(np.asarray(keep)), np.float64).tolist()
@@ -190,7 +182,6 @@ def sums_of_stored(losses, alone, draws) -> dict[str, Any]:
 
 
 def counts_of(sizes: Sizes, total: int, group_size: int = 1) -> list[int]:
-    """Return how many of all heads go at each point of a curve."""
     return [group_size * round(f * total / group_size) for f in sizes.fractions]
 
 
@@ -346,12 +337,7 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
 
 @experiment("pruning.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Score both models without heads; every evaluation is kept."""
     return {
         "smollm2": of_smollm2(sizes, stored("heads.json"), run),
         "minilm": of_minilm(sizes, run),
     }
-
-
-if __name__ == "__main__":
-    main()

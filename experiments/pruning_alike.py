@@ -1,7 +1,5 @@
 """Orders of SmolLM2's heads ranked on the same four windows and scored on passages of 129 tokens.
 
-    python -m experiments.pruning_alike [--quick]
-
 The orders of experiments.pruning were ranked on 4, 8 and 24 windows. Here the gradient, signed and
 not, ablation, and the order that is ranked again all have the four windows of the ablation (stored
 in heads.json); what is left is scored on passages of addresses of other years. Beside them random
@@ -32,8 +30,6 @@ Sizes = fields(
     layers=30, texts=24, context=129, ranking=4, ranking_context=101, rounds=6, draws=5,
     fractions=(0.05, 0.1, 0.2, 0.3, 0.5),
 )  # fmt: skip
-
-
 QUICK = Sizes(1, 2, 17, 1, 9, 2, 1, (0.3,))
 
 
@@ -52,7 +48,6 @@ def gradients(model: Any, ids: jax.Array) -> Any:
 
 
 def orders_of(heads, earlier, signed, sizes) -> dict[str, np.ndarray]:
-    """Return all orders but the one that is ranked again."""
     scores = {name: np.array(s)[: sizes.layers] for name, s in heads["importance"].items()}
     same = {
         "ablation": scores["ablation"],
@@ -92,7 +87,6 @@ def points_of(name: str, sizes: Sizes) -> tuple[float, ...]:
 
 @experiment("pruning-alike.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Rank, and score what is left; every evaluation is kept."""
     heads, earlier = stored("heads.json"), stored("pruning.json")
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     shape = (sizes.layers, model.config.num_heads)
@@ -118,7 +112,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     found["gradient of the ranking"] = signed(everything)
     found["ranked again"] = orders["ranked again"]
     return {"smollm2": found}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 r"""Whether the kinds of SmolLM2's heads come from the rounding of its stored weights.
 
-    python -m experiments.quantization [--quick]
-
 A number $w$ of the file stands on a grid of step $s$, its block's own (formats Q4_1 and Q8_0). What
 was rounded to it may have stood anywhere from $w - s/2$ to $w + s/2$. Every number is moved by an
 even draw from there, all heads are measured again and put under the rules of the chapter; with
@@ -39,8 +37,6 @@ Sizes = fields(
     layers=30, windows=24, context=101, seeds=(1, 2), draws=tuple(         [(1.0, n) for n in
     range(8)] + [(4.0, 8), (4.0, 9)]     ),
 )  # fmt: skip
-
-
 QUICK = Sizes(1, 1, 13, (1,), ((1.0, 0),))
 
 
@@ -104,7 +100,6 @@ def excesses(sums, params, text, repeats) -> dict[str, np.ndarray]:
 
 @experiment("quantization.json", Sizes(), QUICK, digits=4, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Measure the heads as they are stored, and with every draw of the weights."""
     model = first_layers(smollm2.load_smollm2(), sizes.layers)
     steps = steps_of_file()
     text = windows(model, "validation", sizes.windows, sizes.context)
@@ -126,7 +121,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         found["draws"].append({"steps": strength, "seed": seed, **of_draw})
         run.report(f"{strength} steps, draw {seed}: loss {of_draw['loss']:.3f}")
     return found
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """How much memory a device of a ring needs at most, measured in processes.
 
-    python -m experiments.ring_memory [--quick]
-
 One, two, four and eight processes, each a device of one ring, attend over the same sequence. The
 program is compiled first; then each process notes what memory it holds, makes its own part of the
 queries, keys and values, attends once, and notes the most that it held, by Linux's own mark (VmHWM,
@@ -31,8 +29,6 @@ STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 Sizes = fields(processes=(1, 2, 4, 8), length=16384, heads=8, width=64, rounds=2)
-
-
 QUICK = Sizes((1, 2), length=64, heads=2, width=4, rounds=1)
 
 
@@ -71,7 +67,6 @@ def take_part(number: int, sizes: Sizes) -> int:
 
 
 def measure(processes: int, sizes: Sizes) -> list[int]:
-    """Bytes by which the memory of each of several processes rose."""
     environment = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     # What is freed goes back to the operating system, so that nothing is taken from a store of it.
     environment |= dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), "65536")
@@ -84,16 +79,6 @@ def measure(processes: int, sizes: Sizes) -> list[int]:
         return [int((Path(folder) / str(n)).read_text()) for n in range(processes)]
 
 
-@experiment("ring-memory.json", Sizes(), QUICK, seeds=SEEDS)
-def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Measure every number of processes in turn."""
-    found: dict[str, list[list[int]]] = {str(n): [] for n in sizes.processes}
-    for _ in range(sizes.rounds):
-        for n in sizes.processes:
-            found[str(n)].append(measure(n, sizes))
-    return {"memory": found}
-
-
 def _process(given: list[str]) -> None:
     names = ("--number", "--processes", "--port", "--sizes", "--to")
     number, processes, port, sizes, folder = (given[given.index(name) + 1] for name in names)
@@ -103,8 +88,15 @@ def _process(given: list[str]) -> None:
         print(f"process {number}: {rise / 2**20:.0f} MiB", flush=True)
 
 
-if __name__ == "__main__":
-    if "--number" in sys.argv:
-        _process(sys.argv[1:])
-    else:
-        main()
+if __name__ == "__main__" and "--number" in sys.argv:
+    _process(sys.argv[1:])
+    sys.exit()
+
+
+@experiment("ring-memory.json", Sizes(), QUICK, seeds=SEEDS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    found: dict[str, list[list[int]]] = {str(n): [] for n in sizes.processes}
+    for _ in range(sizes.rounds):
+        for n in sizes.processes:
+            found[str(n)].append(measure(n, sizes))
+    return {"memory": found}

@@ -33,7 +33,6 @@ HEADS, KEY_HEADS, WIDTH, TOLERANCE = 4, 2, 8, 1e-5
 
 
 def take_part(number: int, processes: int, length: int, name: str, fail: Any) -> None:
-    """Be one process of the ring."""
     mesh = jax.make_mesh((processes,), ("ring",), axis_types=(jax.sharding.AxisType.Auto,))
     axes = MeshAxes(sequence="ring")
     placement = make_placement(name, length, processes)

@@ -1,7 +1,5 @@
 """One head trained from scratch with its scores divided by the root of its width, and without.
 
-    python -m experiments.scale [--quick]
-
 The task: a sequence of names, each with a value; the query is one of the names, the answer its
 value. Three arms at three widths: scaled; unscaled from the same start; unscaled, with a start of
 W_Q that makes the first scores those of the scaled arm. All seeds and learning rates of an arm
@@ -34,8 +32,6 @@ Sizes = fields(
     seeds=8, steps=400, batch=32, names=32, values=16, length=16, d_model=32, test=512,
     evaluate_every=20,
 )  # fmt: skip
-
-
 QUICK = Sizes((8, 32), (3e-3, 1e-2), 1, 2, steps=6, batch=4, names=8, length=4, d_model=8, test=16)
 
 
@@ -51,15 +47,12 @@ class HeadParams(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Sequences of names and values, and the place of the right key in each."""
-
     names: Int[Array, "B S"]
     values: Int[Array, "B S"]
     place: Int[Array, "B"]
 
 
 def draw(rng_key: Key[Array, ""], count: int, sizes: Sizes) -> Examples:
-    """Draw sequences in which no name stands twice."""
     name_key, value_key, place_key = jax.random.split(rng_key, 3)
     order = jax.vmap(lambda k: jax.random.permutation(k, sizes.names))
     names = order(jax.random.split(name_key, count))[:, : sizes.length]
@@ -91,7 +84,6 @@ def scale_of(arm: str, width: int) -> float:
 
 
 def answers(params: HeadParams, examples: Examples, scale: float) -> Float[Array, "B values"]:
-    """Return a score for each value that the answer may be."""
     output = scaled_dot_product_attention(*operands(params, examples), scale=scale)
     return output[:, 0] @ params.w_out
 
@@ -132,15 +124,11 @@ def fit(sizes, arm, width, rates, seeds, checkpoint) -> TrainResult:
 
     rates = jnp.asarray(rates, jnp.float32)
     return train(
-        jax.vmap(step, in_axes=(0, None)),
-        jax.vmap(begin)(rates, jnp.asarray(seeds, jnp.int32)),
-        sizes.steps,
-        checkpoint=checkpoint,
-        evaluate=evaluate,
-        evaluate_every=sizes.evaluate_every,
+        jax.vmap(step, in_axes=(0, None)), jax.vmap(begin)(rates, jnp.asarray(seeds, jnp.int32)),
+        sizes.steps, checkpoint=checkpoint, evaluate=evaluate, evaluate_every=sizes.evaluate_every,
         config={**sizes._asdict(), "arm": arm, "width": width, "seeds": np.asarray(seeds).tolist()},
         name=f"{arm}, {width}",
-    )
+    )  # fmt: skip
 
 
 def start_of(sizes: Sizes, arm: str, width: int, seed: int) -> dict[str, float]:
@@ -170,18 +158,11 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         reported = np.s_[:, best, sizes.choosing_seeds :]
         first = [start_of(sizes, arm, width, s) for s in range(sizes.choosing_seeds, number)]
         document[arm][str(width)] = {
-            "best_rate": sizes.rates[best],
-            "loss": loss[reported][-1],
-            "accuracy": accuracy[reported][-1],
-            "loss_by_rate": loss[-1, :, sizes.choosing_seeds :],
-            "curve_steps": steps,
-            "curve_loss": loss[reported].T,
+            "best_rate": sizes.rates[best], "loss": loss[reported][-1],
+            "accuracy": accuracy[reported][-1], "loss_by_rate": loss[-1, :, sizes.choosing_seeds :],
+            "curve_steps": steps, "curve_loss": loss[reported].T,
             "curve_accuracy": accuracy[reported].T,
             "start": {name: [row[name] for row in first] for name in first[0]},
-        }
+        }  # fmt: skip
         run.report(f"{arm}, width {width}: rate {sizes.rates[best]:g}")
     return document
-
-
-if __name__ == "__main__":
-    main()

@@ -125,17 +125,10 @@ def experiment(
 ) -> Callable[[Callable[..., Any]], Callable[..., Path]]:
     """Make a command of a function from a :class:`Run` and sizes to what is stored.
 
-    Args:
-        result: name of the file in ``book/data``.
-        full: the sizes of the experiment, a named tuple; None where it has none.
-        quick: those of the short form.
-        digits: significant digits that numbers are rounded to; None for all.
-        seeds: what is drawn from which.
-        inputs: what is read: names of :data:`SOURCES`, or of results in ``book/data``.
-
-    Returns:
-        A decorator; what it returns takes the arguments of a command line, None for those of this
-        process, stores the result with the sizes as ``config``, and returns its path.
+    ``full`` and ``quick`` are the sizes of the experiment and of its short form; numbers keep some
+    significant ``digits``; ``seeds`` says what is drawn from which; ``inputs`` are what is read:
+    names of :data:`SOURCES`, or of results in ``book/data``. The command takes the arguments of a
+    command line, stores ``result`` with the sizes as ``config``, and returns its path.
     """
     origin = {"seeds": seeds, "inputs": inputs}
 
@@ -149,6 +142,8 @@ def experiment(
             run.report(str(path))
             return path
 
+        if function.__module__ == "__main__":  # the last function of a module that was started
+            main()
         return main
 
     return decorate

@@ -1,7 +1,5 @@
 """What sharing keys and values among heads costs in loss, trained from scratch and converted.
 
-    python -m experiments.sharing [--quick]
-
 Trains a tiny transformer with a key/value head for each query head, and with fewer: as wide as the
 first, and with what the keys and values saved given to the feed-forward part. Then takes the
 trained multi-head models, gives each layer fewer key/value heads in every way that
@@ -48,7 +46,6 @@ def fit_values(attention: MultiHeadParams, heads: int) -> MultiHeadParams:
 
 
 def variants(base: tiny.TinyConfig, shared: tuple[int, ...]) -> dict[str, tiny.TinyConfig]:
-    """Return the models that are trained from scratch, by name."""
     found = {FULL: base}
     for heads in shared:
         narrow = dataclasses.replace(base, num_kv_heads=heads)
@@ -61,7 +58,6 @@ def variants(base: tiny.TinyConfig, shared: tuple[int, ...]) -> dict[str, tiny.T
 
 
 def parameter_count(config: tiny.TinyConfig) -> int:
-    """Return how many parameters a model has."""
     shapes = jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config))
     return sum(x.size for x in jax.tree.leaves(shapes))
 
@@ -93,7 +89,6 @@ def convert_all(params, rng_keys, heads) -> dict[str, tiny.TinyParams]:
 
 
 def repeat_all(params: tiny.TinyParams) -> tiny.TinyParams:
-    """Return the same model with a key/value head for each query head."""
     return change_layers(params, lambda layer, i: repeat_kv_heads(layer))
 
 
@@ -107,14 +102,10 @@ def from_scratch(study, configs) -> tuple[dict[str, tiny.TinyParams], dict[str, 
         cached = kv_cache_bytes(size, position_count=1, bytes_per_element=1)
         models[name] = params
         found[name] = {
-            "num_kv_heads": heads,
-            "d_hidden": params.layers[0].widen.weight.shape[-1],
-            "parameters": parameter_count(config),
-            "cache_numbers": config.num_layers * cached,
-            "last": curve["losses"][:, -1],
-            "best": curve["losses"].min(axis=1),
-            **curve,
-        }
+            "num_kv_heads": heads, "d_hidden": params.layers[0].widen.weight.shape[-1],
+            "parameters": parameter_count(config), "cache_numbers": config.num_layers * cached,
+            "last": curve["losses"][:, -1], "best": curve["losses"].min(axis=1), **curve,
+        }  # fmt: skip
         say(name, curve["losses"])
     return models, found
 
@@ -160,7 +151,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         back[str(heads)] = losses
     model = dataclasses.asdict(study.base)
     return {"model": model, "scratch": scratch, "conversion": conversion, "back": back}
-
-
-if __name__ == "__main__":
-    main()

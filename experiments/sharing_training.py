@@ -28,13 +28,7 @@ Sizes = fields(
 
 
 class Program(NamedTuple):
-    """What is compiled once for all trainings of models of one form.
-
-    Args:
-        start: the state before the first step, parameters fresh, from keys ``(seeds,)``.
-        step: ``(state, data)`` to the next state and metrics, as ``training.train`` has it.
-        evaluate: ``(params, data)`` to the loss of every model.
-    """
+    """What is compiled once for all trainings of models of one form; ``start`` draws parameters."""
 
     start: Callable[..., TrainState]
     step: Callable[..., tuple[TrainState, dict[str, jax.Array]]]
@@ -86,8 +80,6 @@ def rate(step: jax.Array, steps: jax.Array, highest: jax.Array) -> jax.Array:
 
 
 class Study:
-    """The text, the sizes, and how models of all seeds are trained on the one and scored."""
-
     def __init__(self, sizes: Sizes, work: Path) -> None:
         text = load_text()
         self.sizes, self.work = sizes, work
@@ -101,7 +93,6 @@ class Study:
         self.keys = jax.vmap(jax.random.key)(jnp.arange(sizes.seeds))
 
     def score(self, params: tiny.TinyParams, config: tiny.TinyConfig) -> jax.Array:
-        """Return the loss of the model of every seed."""
         compiled = program(config, self.sizes.batch, self.sizes.context)
         return jax.jit(compiled.evaluate)(params, self.data)["validation"]
 

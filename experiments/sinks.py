@@ -1,7 +1,5 @@
 """What the attention sink of SmolLM2 is for.
 
-    python -m experiments.sinks [--quick]
-
 Reads speeches and random tokens with the special token first, without it, and with it in the second
 place; takes the value of the sink away, the sink itself, or puts a logit of each head in its place;
 gives most heads a window and the sink alone; and reads past a window of 128 keys with and without
@@ -42,52 +40,30 @@ Sizes = fields(
     layers=30, texts=12, length=129, fitted=6, steps=12, rate=0.2, copies=8, near=16, few=23,
     draws=3, streams=6, stream=768, window=128,
 )  # fmt: skip
-
-
 QUICK = Sizes(2, 2, 17, 1, 2, 0.2, 2, 4, 2, 2, 2, 24, 8)
 
 
 class Way(NamedTuple):
-    """How a text is read. The first query sees the first key as it is, always.
+    """How a text is read. The first query sees the first key as it is, always."""
 
-    Args:
-        own: ``(L, N)``, factor of the score of the first key.
-        logit: ``(L, N)``, added to it.
-        value: ``(L, N)``, factor of the value of the first key.
-        near: ``(T, T)``, what heads see that are not whole.
-        whole: ``(L, K)``, the share of the head that sees all, from 0 to 1.
-        first_angles: ``(T, H/2)``, by which queries are turned where they meet the first key.
-        since: the first query for which the first key and value are changed, at least 1.
-    """
-
-    own: jax.Array
-    logit: jax.Array
-    value: jax.Array
-    near: jax.Array
-    whole: jax.Array
-    first_angles: jax.Array
-    since: jax.Array
+    own: jax.Array  # (L, N), factor of the score of the first key
+    logit: jax.Array  # (L, N), added to it
+    value: jax.Array  # (L, N), factor of the value of the first key
+    near: jax.Array  # (T, T), what heads see that are not whole
+    whole: jax.Array  # (L, K), the share of the head that sees all, from 0 to 1
+    first_angles: jax.Array  # (T, H/2), by which queries turn where they meet the first key
+    since: jax.Array  # the first query for which the first key and value are changed, at least 1
 
 
 class Reading(NamedTuple):
-    """What one text gives; means over the queries from the eighth on.
+    """What one text gives; means over the queries from the eighth on."""
 
-    Args:
-        losses: ``(T - 1,)``.
-        mass: ``(L, N, 2)``, weight on the first two positions.
-        far: ``(L, K)``, weight on what is not near.
-        score: ``(L, N)``, of the first key, before it is changed.
-        lengths: ``(L, K, 4)``: of the first key, of the others in the mean, and of values likewise.
-        largest: ``(L - 1, 2)``, largest number in the residual stream after each layer but the
-            last: at the first position, at any other.
-    """
-
-    losses: jax.Array
-    mass: jax.Array
-    far: jax.Array
-    score: jax.Array
-    lengths: jax.Array
-    largest: jax.Array
+    losses: jax.Array  # (T - 1,)
+    mass: jax.Array  # (L, N, 2), weight on the first two positions
+    far: jax.Array  # (L, K), weight on what is not near
+    score: jax.Array  # (L, N), of the first key, before it is changed
+    lengths: jax.Array  # (L, K, 4), of the first key, mean of the others; of values likewise
+    largest: jax.Array  # (L - 1, 2), in the stream after each layer but the last: first, others
 
 
 @partial(jax.jit, static_argnames="config")
@@ -135,7 +111,6 @@ def read(params: Any, ids: jax.Array, way: Way, *, config: Any) -> Reading:
 
 @partial(jax.jit, static_argnames="config")
 def weighted_loss(params: Any, ids: jax.Array, counted: jax.Array, way: Way, *, config: Any) -> Any:
-    """Return the mean loss of the tokens that count, and its gradient by logits and shares."""
 
     def loss(logit: jax.Array, whole: jax.Array) -> jax.Array:
         changed = way._replace(logit=logit, whole=whole)
@@ -178,25 +153,19 @@ def constant_losses(params: Any, ids: jax.Array, *, config: Any) -> jax.Array:
 
 
 class Bench:
-    """The model, its inputs, and readings of them."""
-
     def __init__(self, model: Any, sizes: Sizes) -> None:
         self.model, self.sizes, self.config = model, sizes, model.config
         self.heads = (self.config.num_layers, self.config.num_heads)
         self.key_heads = (self.config.num_layers, self.config.num_kv_heads)
 
     def way(self, length: int, **changes: Any) -> Way:
-        """Return the plain way, but for what is named."""
         place, config = jnp.arange(length), self.config
         plain = Way(
-            own=jnp.ones(self.heads),
-            logit=jnp.zeros(self.heads),
-            value=jnp.ones(self.heads),
-            near=self.near(length, self.sizes.near, (0,)),
-            whole=jnp.ones(self.key_heads),
+            own=jnp.ones(self.heads), logit=jnp.zeros(self.heads), value=jnp.ones(self.heads),
+            near=self.near(length, self.sizes.near, (0,)), whole=jnp.ones(self.key_heads),
             first_angles=rotary_angles(place, config.head_dim, config.rope_theta),
             since=jnp.array(1),
-        )
+        )  # fmt: skip
         return plain._replace(**{name: jnp.asarray(part) for name, part in changes.items()})
 
     def near(self, length: int, window: int, kept: tuple[int, ...]) -> jax.Array:
@@ -266,7 +235,6 @@ class Bench:
         return {"mean": mean, "fitted": fitted, "training": losses}
 
     def ways(self, logits: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return what is changed at the sink, by name."""
         zeros, ones = np.zeros(self.heads), np.ones(self.heads)
         mean, fitted = np.array(logits["mean"]), np.array(logits["fitted"])
         return {
@@ -281,7 +249,6 @@ class Bench:
         }
 
     def later_ways(self, logits: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return what is changed at the sink from the eighth query on, by name."""
         ways, layer = self.ways(logits), np.arange(self.heads[0])[:, None] >= self.heads[0] * 2 // 5
         found = {name: ways[name] for name in ("no sink", "value 0", "logits", "logits and value")}
         upper = np.broadcast_to(layer, self.heads).astype(float)
@@ -290,7 +257,6 @@ class Bench:
         return {name: {**way, "since": EARLIEST} for name, way in found.items()}
 
     def texts(self) -> Any:
-        """Return the speeches that are scored."""
         return windows(self.model, "validation", self.sizes.texts, self.sizes.length)
 
     def changed(self, changes: dict[str, Any], texts: int | None = None) -> np.ndarray:
@@ -347,7 +313,6 @@ class Bench:
         }
 
     def cuts(self, orders: dict[str, list[int]]) -> dict[str, tuple[np.ndarray, tuple[int, ...]]]:
-        """Return which heads are whole and what the others keep beside the window, by name."""
         few, none = self.sizes.few, np.zeros(self.key_heads)
         found = {
             "whole": (none + 1, (0,)),
@@ -372,13 +337,9 @@ class Bench:
             return {"near": self.near(length, window, kept), "whole": none}
 
         return {
-            "all": {},
-            "window": through(),
-            "first": through(0),
-            "ordinary": through(ORDINARY),
-            "first four": through(0, 1, 2, 3),
-            "first, moved": {**through(0), "first_angles": edge},
-        }
+            "all": {}, "window": through(), "first": through(0), "ordinary": through(ORDINARY),
+            "first four": through(0, 1, 2, 3), "first, moved": {**through(0), "first_angles": edge},
+        }  # fmt: skip
 
     def streamed(self, changes: dict[str, Any], texts: int | None = None) -> np.ndarray:
         """Return losses by text and position, means over 32 positions, ``(B, T / 32)``."""
@@ -392,7 +353,6 @@ class Bench:
 
 @experiment("sinks.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Run, sizes: Any) -> dict[str, Any]:
-    """Run all parts; each reading is kept."""
     bench = Bench(first_layers(smollm2.load_smollm2(), sizes.layers), sizes)
 
     def kept(name: str, compute: Callable[[], Any]) -> Any:
@@ -415,7 +375,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         "cut": each("cut", lambda cut: bench.cut(*cut), bench.cuts(orders)),
         "stream": each("stream", bench.streamed, bench.streams()),
     }
-
-
-if __name__ == "__main__":
-    main()

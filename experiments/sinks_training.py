@@ -1,7 +1,5 @@
 """Whether tiny models grow a sink: softmax, a learned logit, gates after attention, sigmoid.
 
-    python -m experiments.sinks_training [--quick]
-
 Trains a transformer on the characters of the addresses with four forms of attention, the same
 seeds, batches and steps, and measures on other years the loss, the weight on the first position,
 where a special character stands, and the largest numbers in the residual stream. What was expected
@@ -39,23 +37,15 @@ Sizes = fields(
     seeds=4, steps=800, batch=8, context=64, d_model=64, num_layers=2, num_heads=4,
     learning_rate=6e-3, windows=256,
 )  # fmt: skip
-
-
 QUICK = Sizes(2, 3, 2, 12, 8, 2, 2, 6e-3, 4)
 
 
 class Params(NamedTuple):
-    """A model and what its form of attention adds.
-
-    Args:
-        model: the tiny transformer.
-        logit: ``(L, N)``, of the sink, or of every weight with sigmoid attention; None elsewhere.
-        gate: ``(L, D, N, H)``, from the normalized input to the gate of every number; or None.
-    """
+    """A model and what its form of attention adds."""
 
     model: tiny.TinyParams
-    logit: jax.Array | None = None
-    gate: jax.Array | None = None
+    logit: jax.Array | None = None  # (L, N), of the sink, or of every weight with a sigmoid
+    gate: jax.Array | None = None  # (L, D, N, H), from the normalized input to each number's gate
 
 
 def fresh(key: jax.Array, config: tiny.TinyConfig, form: str) -> Params:
@@ -128,8 +118,6 @@ def measure(params, ids, *, config, form) -> dict[str, jax.Array]:
 
 
 class Study:
-    """The text, the sizes, and how the models of a form are trained and measured."""
-
     def __init__(self, sizes: Sizes, work: Path) -> None:
         text = load_text()
         self.sizes, self.work, self.train_text = sizes, work, text.train
@@ -161,19 +149,13 @@ class Study:
         keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
         states = jax.vmap(lambda key: init_state(fresh(key, config, form), optimizer, key))(keys)
         trained = train(
-            lambda state, data: jax.lax.map(lambda one: step(one, data), state),
-            states,
-            stop,
-            data=self.train_text,
-            checkpoint=self.work / f"sinks-{form}-{stop}.safetensors",
-            every=200,
-            config={**sizes._asdict(), "form": form, "models": seeds},
-            name=form,
-        )
+            lambda state, data: jax.lax.map(lambda one: step(one, data), state), states, stop,
+            data=self.train_text, checkpoint=self.work / f"sinks-{form}-{stop}.safetensors",
+            every=200, config={**sizes._asdict(), "form": form, "models": seeds}, name=form,
+        )  # fmt: skip
         return trained.state.params, trained.metrics["loss"]
 
     def scored(self, params: Params, form: str) -> dict[str, Any]:
-        """Return the measures of the models of all seeds."""
         each = [
             measure(
                 jax.tree.map(lambda leaf, seed=seed: leaf[seed], params),
@@ -199,7 +181,3 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
         run.report(form)
     run.save("sinks-training.safetensors", kept, {"config": sizes._asdict()})
     return {"forms": forms, "even": float((1 / (jnp.arange(EARLIEST, sizes.context) + 1)).mean())}
-
-
-if __name__ == "__main__":
-    main()

@@ -23,8 +23,6 @@ from mha_book.storage import import_extra, load_arrays, load_tree, save_arrays, 
 
 
 class TrainState(NamedTuple):
-    """All that a run needs to go on."""
-
     step: Array  # how many steps were made, int32
     params: Any  # the parameters
     opt_state: Any  # the state of the optimizer
@@ -32,18 +30,11 @@ class TrainState(NamedTuple):
 
 
 class TrainResult(NamedTuple):
-    """What :func:`train` returns.
+    """What :func:`train` returns; the first axis of arrays counts steps or evaluations."""
 
-    Args:
-        state: the state after the last step.
-        metrics: what each step reported: arrays whose first axis counts the steps.
-        evaluations: what each evaluation reported, likewise, with the steps at which they were
-            made under ``"step"``; empty where there were none.
-    """
-
-    state: TrainState
-    metrics: dict[str, np.ndarray]
-    evaluations: dict[str, np.ndarray]
+    state: TrainState  # after the last step
+    metrics: dict[str, np.ndarray]  # what each step reported
+    evaluations: dict[str, np.ndarray]  # what each evaluation reported, and its ``"step"``
 
 
 def init_state(params: Any, optimizer: Any, rng_key: Key[Array, ""]) -> TrainState:
@@ -52,7 +43,6 @@ def init_state(params: Any, optimizer: Any, rng_key: Key[Array, ""]) -> TrainSta
 
 
 def apply_gradients(optimizer: Any, gradient: Any, opt_state: Any, params: Any) -> tuple[Any, Any]:
-    """Return the parameters and the state of the optimizer after one update."""
     optax = import_extra("optax", "training")
     with jax.numpy_dtype_promotion("standard"):  # optax multiplies by its count of steps
         updates, opt_state = optimizer.update(gradient, opt_state, params)
@@ -62,7 +52,6 @@ def apply_gradients(optimizer: Any, gradient: Any, opt_state: Any, params: Any) 
 def make_train_step(
     loss: Callable[..., Array], batch: Callable[..., Any], optimizer: Any
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """Return a function that makes one step of gradient descent."""
 
     def step(state: TrainState, data: Any) -> tuple[TrainState, dict[str, Array]]:
         key = jax.random.fold_in(state.rng_key, state.step)
@@ -198,5 +187,4 @@ def _resume(
 
 
 def _stack(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Return one array for each name, with the rows along the first axis."""
     return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in (rows or [{}])[0]}

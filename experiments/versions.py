@@ -26,19 +26,17 @@ OLDEST = "0.10.0"  # of the supported range; the newest that a Python has is the
 
 
 class Cell(NamedTuple):
-    """One combination: a Python, a JAX (empty: the lock's), and how the machine is limited."""
-
     python: str
-    jax: str = ""
+    jax: str = ""  # the lock's
     machine: str = "two cores"
     before: tuple[str, ...] = ()
     flags: str = ""
 
 
-ONE_CORE = ("taskset", "-c", "0")
+ONE_CORE, PYTHONS = ("taskset", "-c", "0"), ("3.11", "3.12", "3.13")
 CELLS = {
-    **{f"{python} newest": Cell(python) for python in ("3.11", "3.12", "3.13")},
-    **{f"{python} oldest": Cell(python, OLDEST) for python in ("3.11", "3.12", "3.13")},
+    **{f"{python} newest": Cell(python) for python in PYTHONS},
+    **{f"{python} oldest": Cell(python, OLDEST) for python in PYTHONS},
     "one core": Cell("3.11", "", "one core", ONE_CORE),
     "AVX2": Cell("3.11", "", "one core, without AVX-512", ONE_CORE, "--xla_cpu_max_isa=AVX2"),
 }
@@ -63,7 +61,6 @@ def run(name: str, folder: Path) -> dict[str, Any]:
 
 
 def read_report(report: Path) -> dict[str, Any]:
-    """What a report in pytest's XML says."""
     suite = next(ElementTree.parse(report).iter("testsuite"))
     bad = [
         f"{case.get('classname')}::{case.get('name')}"
@@ -72,17 +69,12 @@ def read_report(report: Path) -> dict[str, Any]:
     ]
     tests, skipped = (int(suite.get(key, 0)) for key in ("tests", "skipped"))
     return {
-        "passed": tests - skipped - len(bad),
-        "mended": [],
-        "not passed": bad,
-        "skipped": skipped,
-        "seconds": round(float(suite.get("time", 0))),
-        "date": str(suite.get("timestamp"))[:10],
-    }
+        "passed": tests - skipped - len(bad), "mended": [], "not passed": bad, "skipped": skipped,
+        "seconds": round(float(suite.get("time", 0))), "date": str(suite.get("timestamp"))[:10],
+    }  # fmt: skip
 
 
 def store(found: dict[str, Any], path: Path = RESULT) -> None:
-    """Put rows beside those that are stored."""
     every = {**(read_result(path)["cells"] if path.exists() else {}), **found}
     cells = {name: every[name] for name in CELLS if name in every}
     missing = [name for name in CELLS if name not in cells]

@@ -129,6 +129,8 @@ def test_the_counters_see_through_calls_and_loops():
     assert traced_matmul_flops(gradient, rows, matrices) == 3 * 2 * 6 * 3 * 5
     with pytest.raises(NotImplementedError, match="while"):
         traced_matmul_flops(lambda x: jax.lax.while_loop(lambda c: False, lambda c: c @ c, x), x)
+    with pytest.raises(NotImplementedError, match="convolution"):
+        traced_matmul_flops(lambda x: jax.lax.conv(x, x, (1,), "SAME"), x[None])
     with pytest.raises(NotImplementedError, match="cond"):
         traced_matmul_flops(lambda x: jax.lax.cond(x.sum() > 0, lambda: x @ x, lambda: x), x)
     with pytest.raises(NotImplementedError, match="while"):

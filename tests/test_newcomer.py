@@ -32,9 +32,9 @@ RUN = {  # every line of README's commands, without its comment: the test below 
     "make notebooks": "tests/book/test_notebooks.py",
     "make book": ".ci/run",
     "make test-all": ".ci/run",
-    # Windows: what make runs, with the launcher and the separators of that system
-    r"py -3.12 book\_tools\environment.py": "Makefile",
-    r".venv\Scripts\activate": "Makefile",
+    # Windows: the lines by hand, with the launcher and the separators of that system
+    "py -3.12 -m venv .venv": "README.md",
+    r".venv\Scripts\activate": "README.md",
     "jupyter-book build . -W --keep-going": "Makefile",
     "jupyter lab --notebook-dir=book": "test_the_laboratory",
     # by hand

@@ -67,29 +67,15 @@ def compare(
     """All contenders in one setting: checked, timed in interleaved rounds, checked again.
 
     A contender that is not installed, does not fit into memory or refuses to serve becomes a row
-    "not measured", one with a wrong output a row "refused"; neither holds a number.
+    "not measured", one with a wrong output a row "refused"; neither holds a number. A wrong output
+    of the baseline is raised: there is nothing to compare then.
 
-    Args:
-        setting: a named tuple with a `label`.
-        contenders: see `Contender`.
-        error: from a contender and an output, its checked error; raises `WrongOutput`.
-        baseline: whom the others are divided by; where it cannot be measured, the first that can.
-        options: of the command line, which say how many rounds, by which clock, and how large what
-            is measured for the rates; None: no rates are measured.
-        rounds: how many rounds, where the options do not say.
-        prepare: from a contender, the function to time.
-        numbers: from a contender, what else its row holds.
-        memory: "module:function" that prepares a contender, from its name and the setting, for
-            `peak_memory`; None: memory is not measured.
-        facts: what else the case holds. With `rates`, and the `matmul_flops` of a row or of the
-            case, each row says at which rate it worked.
-
-    Returns:
-        A case of a result; its rows are in the order of the contenders, the self-pair at the end.
-
-    Raises:
-        WrongOutput: when the baseline itself is wrong; there is nothing to compare then. Another
-            error of the baseline passes too, unless it means that it cannot be measured here.
+    `error`, `prepare` and `numbers` take a contender: the checked error of its output (or they
+    raise `WrongOutput`), the function to time, and what else its row holds. All are divided by the
+    `baseline`, or by the first that can be measured. With `options` the rates P and W are measured;
+    `memory`, "module:function", prepares one contender of a setting for `peak_memory`. `facts` are
+    what else the case holds: with the `matmul_flops` of a row or of the case, each row says at
+    which rate it worked.
     """
     clock = getattr(options, "clock", "wall")
     if options is not None and "rates" not in facts:

@@ -61,22 +61,15 @@ class Memory(NamedTuple):
 
 
 class Operations(NamedTuple):
-    """What stands in a compiled program; what is inside a fusion counts where that is said.
+    """What stands in a compiled program; what is inside a fusion counts where that is said."""
 
-    Args:
-        fusions: several operations that became one.
-        loops: the body of each is counted once in all of these.
-        transposes: outside of fusions and inside.
-        copies: outside of fusions, each shape with how many there are: mostly another order in
-            memory.  The copies that a TPU starts early, into its fast memory, are not among them.
-        copied_bytes: what the copies write.
-    """
-
-    fusions: int
-    loops: int
-    transposes: int
+    fusions: int  # several operations that became one
+    loops: int  # the body of each is counted once in all of these
+    transposes: int  # outside of fusions and inside
+    # Outside of fusions, each shape with how many there are: mostly another order in memory. Those
+    # that a TPU starts early, into its fast memory, are not among them.
     copies: dict[str, int]
-    copied_bytes: int
+    copied_bytes: int  # what the copies write
 
 
 def missing(target: str = "v6e") -> str | None:
@@ -98,17 +91,11 @@ def description(target: str) -> str:
     facts = dict(GPUS[target])
     major, minor = facts.pop("compute_capability")
     generation = f"major: {major} minor: {minor} feature_extension: ACCELERATED_FEATURES"
-    lines = [f"  {name}: {value}" for name, value in facts.items()]
-    return "\n".join(
-        [
-            "gpu_device_info {",
-            *lines,
-            f"  cuda_compute_capability {{ {generation} }}",
-            "}",
-            'platform_name: "CUDA"',
-            f"dnn_version_info {{ major: {CUDNN[0]} minor: {CUDNN[1]} }}",
-            "",
-        ]
+    lines = "".join(f"  {name}: {value}\n" for name, value in facts.items())
+    return (
+        f"gpu_device_info {{\n{lines}  cuda_compute_capability {{ {generation} }}\n}}\n"
+        'platform_name: "CUDA"\n'
+        f"dnn_version_info {{ major: {CUDNN[0]} minor: {CUDNN[1]} }}\n"
     )
 
 
@@ -139,15 +126,12 @@ def compile_for(function, *shapes, target="v6e", mesh=None, specs=None) -> Any:
 
     def placed(shape: Any, spec: PartitionSpec) -> Any:
         sharding = NamedSharding(mesh, spec)
-        return jax.tree.map(
-            lambda x: (
-                jax.ShapeDtypeStruct(*x, sharding=sharding)
-                if is_pair(x)
-                else jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-            ),
-            shape,
-            is_leaf=is_pair,
-        )
+
+        def place(x: Any) -> Any:
+            pair = x if is_pair(x) else (x.shape, x.dtype)
+            return jax.ShapeDtypeStruct(*pair, sharding=sharding)
+
+        return jax.tree.map(place, shape, is_leaf=is_pair)
 
     arguments = [placed(shape, spec) for shape, spec in zip(shapes, specs, strict=True)]
     platform = "cuda" if target in GPUS else "tpu"

@@ -122,13 +122,9 @@ def peak_memory(target, arguments=None, *, timeout=600.0) -> dict[str, Any]:
     command = [sys.executable, "-m", "harness.memory", target, json.dumps(dict(arguments or {}))]
     paths = [str(BENCHMARKS), *sys.path, os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
+        command, capture_output=True, text=True, timeout=timeout, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    )
+    )  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(f"{target}: the measuring process failed: {done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -12,11 +12,8 @@ from harness.timing import CLOCKS
 class Parser(argparse.ArgumentParser):
     """A parser with --quick and --out, and options whose default depends on --quick.
 
-    Args:
-        benchmark: its name, as in the name of its result.
-        description: what it measures.
-        ratios_to: whose time the ratios are to; None: there is no --rounds.
-        rounds: what --rounds is without --quick; None: the benchmark says so itself.
+    Without `ratios_to`, whose time the ratios are to, there is no --rounds; `rounds` is what that
+    is without --quick, None where the benchmark says so itself.
     """
 
     def __init__(self, benchmark, description, *, ratios_to=None, rounds=20):

@@ -26,9 +26,12 @@ def _weights(scores: np.ndarray, rows: np.ndarray, is_causal: bool) -> np.ndarra
 
 
 def attention_float64(
-    query, key, value, *, is_causal, cotangent=None, block=512
+    query, key, value, *, is_causal, cotangent=None, rows=None, block=512
 ) -> tuple[np.ndarray, ...]:
     r"""Scaled dot-product attention, heads first, and its gradients on request.
+
+    Where `rows` names some of the queries, these alone are there: the output has them, and of the
+    gradients that of the query is whole.
 
     With $P = \mathrm{softmax}(Q K^\top / \sqrt{H})$, $O = P V$ and the cotangent $\bar O$:
 
@@ -36,25 +39,26 @@ def attention_float64(
        \bar S = P \circ (\bar O V^\top - \mathrm{rowsum}(\bar O \circ O)), \quad
        \bar Q = \bar S K / \sqrt{H}, \quad \bar K = \bar S^\top Q / \sqrt{H} $$
     """
+    rows = np.arange(query.shape[2]) if rows is None else np.asarray(rows)
+    query = np.asarray(query)[:, :, rows]
     q, k, v = (np.asarray(x).astype(np.float64) for x in (query, key, value))
     scale, group = 1 / np.sqrt(q.shape[-1]), q.shape[1] // k.shape[1]
     output = np.zeros(q.shape[:-1] + v.shape[-1:])
     gradients = tuple(np.zeros_like(x) for x in (q, k, v))
-    bar = None if cotangent is None else np.asarray(cotangent).astype(np.float64)
+    bar = None if cotangent is None else np.asarray(cotangent)[:, :, rows].astype(np.float64)
     for entry, head in np.ndindex(q.shape[:2]):
-        for start in range(0, q.shape[2], block):
-            rows = (entry, head, slice(start, start + block))
-            seen = (entry, head // group, slice(start + block if is_causal else None))
-            places = np.arange(start, min(start + block, q.shape[2]))
-            weights = _weights(q[rows] @ k[seen].T * scale, places, is_causal)  # (rows, S)
-            output[rows] = weights @ v[seen]
+        for start in range(0, len(rows), block):
+            some, places = (entry, head, slice(start, start + block)), rows[start : start + block]
+            seen = (entry, head // group, slice(places[-1] + 1 if is_causal else None))
+            weights = _weights(q[some] @ k[seen].T * scale, places, is_causal)  # (rows, S)
+            output[some] = weights @ v[seen]
             if bar is None:
                 continue
-            inner = (bar[rows] * output[rows]).sum(axis=-1, keepdims=True)
-            scores = weights * (bar[rows] @ v[seen].T - inner) * scale
-            gradients[0][rows] = scores @ k[seen]
-            gradients[1][seen] += scores.T @ q[rows]
-            gradients[2][seen] += weights.T @ bar[rows]
+            inner = (bar[some] * output[some]).sum(axis=-1, keepdims=True)
+            scores = weights * (bar[some] @ v[seen].T - inner) * scale
+            gradients[0][some] = scores @ k[seen]
+            gradients[1][seen] += scores.T @ q[some]
+            gradients[2][seen] += weights.T @ bar[some]
     return (output,) if bar is None else (output, *gradients)
 
 
@@ -67,15 +71,9 @@ class Piece(NamedTuple):
 
 
 def attention_pieces(
-    query,
-    key,
-    value,
-    *,
-    is_causal,
-    cotangent=None,
-    most_pairs=MOST_PAIRS,
+    query, key, value, *, is_causal, cotangent=None, most_pairs=MOST_PAIRS,
     sampled_rows=SAMPLED_ROWS,
-) -> tuple[str, list[Piece]]:
+) -> tuple[str, list[Piece]]:  # fmt: skip
     """What `attention_float64` gives, or as much of it as can be afforded.
 
     Up to `most_pairs` (query, key) pairs of all heads together it is everything.  Beyond, it is
@@ -91,28 +89,10 @@ def attention_pieces(
     rng = np.random.default_rng(length)
     inner = rng.choice(np.arange(1, length - 1), min(sampled_rows, length) - 2, replace=False)
     rows = np.sort([0, *inner, length - 1])
-    found = _rows_float64(query, key, value, rows, is_causal, cotangent)
+    found = attention_float64(query, key, value, **arguments, rows=rows)[:2]
     at_rows = (slice(None), slice(None), rows)
     pieces = [Piece(n, at_rows, values) for n, values in enumerate(found)]
     return f"{len(rows)} query rows of every head", pieces
-
-
-def _rows_float64(query, key, value, rows, is_causal, cotangent) -> tuple[np.ndarray, ...]:
-    """(output,) of some query rows of every head, or (output, query gradient)."""
-    group = query.shape[1] // key.shape[1]
-    q = query[:, :, rows].astype(np.float64)
-    bar = None if cotangent is None else cotangent[:, :, rows].astype(np.float64)
-    scale = 1 / np.sqrt(q.shape[-1])
-    output, gradient = np.zeros(q.shape[:-1] + value.shape[-1:]), np.zeros_like(q)
-    for entry, head in np.ndindex(q.shape[:2]):
-        one = (entry, head)
-        k, v = (x[entry, head // group].astype(np.float64) for x in (key, value))
-        weights = _weights(q[one] @ k.T * scale, rows, is_causal)  # (rows, S)
-        output[one] = weights @ v
-        if bar is not None:
-            inner = (bar[one] * output[one]).sum(axis=-1, keepdims=True)
-            gradient[one] = weights * (bar[one] @ v.T - inner) @ k * scale
-    return (output,) if bar is None else (output, gradient)
 
 
 class WrongOutput(ValueError):

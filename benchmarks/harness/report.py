@@ -29,12 +29,8 @@ def self_pairs(cases: Sequence[Mapping[str, Any]]) -> str:
 class Recorder:
     """The result of a benchmark, printed and kept case by case.
 
-    Args:
-        benchmark: its name.
-        options: of the command line; `rounds`, `quick`, `dtype` and `clock`, as far as there are
-            any, become settings of the result.
-        inputs: the sha256 of each file that it reads.
-        settings: more of these.
+    Of the options of the command line, `rounds`, `quick`, `dtype` and `clock` become settings of
+    the result; `inputs` has the sha256 of each file that is read.
     """
 
     def __init__(self, benchmark, options, inputs=None, **settings):
@@ -101,6 +97,8 @@ def benchmark(
             recorder = Recorder(name, options, inputs(options), **settings)
             return recorder.finish(**(function(recorder, options) or {}))
 
+        if function.__module__ == "__main__":  # the last function of a file that was started
+            sys.exit(main())
         return main
 
     return decorate
@@ -115,11 +113,7 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Reads a result.
-
-    Raises:
-        ValueError: when the file has another schema or version, or was changed since.
-    """
+    """Reads a result; ValueError if it has another schema or version, or was changed since."""
     document = json.loads(path.read_text(encoding="utf-8"))
     found = (document.get("schema"), document.get("schema_version"))
     if found != (SCHEMA, SCHEMA_VERSION):

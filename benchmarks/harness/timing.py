@@ -41,17 +41,11 @@ class Summary(NamedTuple):
 
 
 class Times(NamedTuple):
-    """What `interleave` measured.
+    """What `interleave` measured of each contender."""
 
-    Attributes:
-        seconds: for each contender the seconds per call, one number for each round.
-        calls: for each contender how many calls a sample averages over.
-        outputs: for each contender the output of its last timed call.
-    """
-
-    seconds: dict[str, list[float]]
-    calls: dict[str, int]
-    outputs: dict[str, Any]
+    seconds: dict[str, list[float]]  # per call, one number for each round
+    calls: dict[str, int]  # how many a sample averages over
+    outputs: dict[str, Any]  # of its last timed call
 
 
 def finished(output: Any) -> Any:
@@ -135,7 +129,7 @@ def interleave(
     wait_for_each=None,
     progress=None,
 ) -> Times:
-    """Times every contender once in each round, in alternating order.
+    """Times every contender once in each round, in alternating order; `rounds` is best even.
 
     Where a contender stands beside itself (`with_self_pair`) and the medians of the two differ,
     as many rounds again are added, and all are kept: neighbors on the machine cost time, not
@@ -143,18 +137,9 @@ def interleave(
 
     Each contender is called twice before the first round: the first call compiles, the
     second tells how many calls a sample needs to last `shortest_sample` seconds.  The
-    garbage collector is off while the clock runs.
-
-    Args:
-        contenders: functions without arguments, by name.
-        rounds: how many rounds; an even number balances the order.
-        shortest_sample: seconds that one sample should last at least.
-        clock: seconds, monotonic.
-        wait: blocks until an output has been computed, and returns it.
-        wait_for_each: whether each call of a sample is waited for before the next, or the last one
-            alone; None: each on a CPU. A GPU works off its calls in order, and waiting between
-            them would measure the way there and back.
-        progress: called with (rounds done, rounds) after each round.
+    garbage collector is off while the clock runs.  Each call of a sample is waited for on a CPU,
+    the last one alone on a GPU, which works off its calls in order: waiting between them would
+    measure the way there and back.
     """
     if rounds < 1:
         raise ValueError(f"rounds: expected at least 1, got {rounds}")

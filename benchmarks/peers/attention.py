@@ -21,16 +21,10 @@ HALF = ("bfloat16", "float16")
 
 
 class Contender(NamedTuple):
-    """One row of the benchmark.
+    """One row of the benchmark, "NTH" or "TNH" its layout.
 
-    Attributes:
-        name: as printed and stored.
-        package: the distribution that it needs.
-        layout: of the arrays that it is given and returns, "NTH" or "TNH".
-        call: (query, key, value, is_causal) to the output.
-        remark: what a reader of the table must know.
-        prepare: for a peer that is no function of JAX arrays, in place of `call`: from the inputs
-            as NumPy arrays in its layout, is_causal and backward, the function to time.
+    A peer that is no function of JAX arrays has `prepare` in place of `call`: from the inputs as
+    NumPy arrays in its layout, is_causal and backward, the function to time.
     """
 
     name: str
@@ -48,7 +42,6 @@ def _attend(query, key, value, is_causal, *, implementation: str | None, layout:
 
 
 def jax_nn(query, key, value, is_causal):
-    """JAX's own function, in layout TNH."""
     return jax.nn.dot_product_attention(query, key, value, is_causal=is_causal)
 
 
@@ -114,7 +107,6 @@ def _ours(name: str, implementation: str | None, layout: str) -> Contender:
 
 
 def _peer(name: str, package: str, call: Callable[..., Any], remark: str) -> list[Contender]:
-    """A peer in its native layout, and with the conversion from heads-first arrays."""
     return [
         Contender(name, package, "TNH", call, remark),
         Contender(
@@ -128,17 +120,13 @@ def _peer(name: str, package: str, call: Callable[..., Any], remark: str) -> lis
 
 
 CONTENDERS: tuple[Contender, ...] = (
-    _ours(BASELINE, "reference", "NTH"),
-    _ours("reference, TNH", "reference", "TNH"),
-    _ours("blockwise", "blockwise", "NTH"),
-    _ours("blockwise, TNH", "blockwise", "TNH"),
-    _ours("manual", "manual", "NTH"),
-    _ours("recompute", "recompute", "NTH"),
-    _ours("attend jax_nn", "jax_nn", "NTH"),
-    _ours("attend jax_nn, TNH", "jax_nn", "TNH"),
+    _ours(BASELINE, "reference", "NTH"), _ours("reference, TNH", "reference", "TNH"),
+    _ours("blockwise", "blockwise", "NTH"), _ours("blockwise, TNH", "blockwise", "TNH"),
+    _ours("manual", "manual", "NTH"), _ours("recompute", "recompute", "NTH"),
+    _ours("attend jax_nn", "jax_nn", "NTH"), _ours("attend jax_nn, TNH", "jax_nn", "TNH"),
     *_peer("jax.nn", "jax", jax_nn, "jax.nn.dot_product_attention"),
     Contender("torch", "torch", "NTH", None, "torch's scaled_dot_product_attention", _torch),
-)
+)  # fmt: skip
 GPU: tuple[Contender, ...] = (
     _ours("attend", None, "NTH"),
     _ours("attend, TNH", None, "TNH"),
@@ -150,6 +138,5 @@ LONG = (BASELINE, "blockwise", "jax.nn", "torch")
 
 
 def contenders(*, gpu: bool, long: bool = False) -> list[Contender]:
-    """The rows of a case."""
     extra = list(GPU) if gpu else []
     return [one for one in CONTENDERS if not long or one.name in LONG] + extra

@@ -15,8 +15,6 @@ from peers.attention import BASELINE, torch_tensor
 
 
 class Setting(fields("length is_causal backward", batch=1, d_model=512, heads=8, dtype="float32")):
-    """One setting in which the layers are compared."""
-
     @property
     def label(self) -> str:
         mask = "causal" if self.is_causal else "full"
@@ -39,16 +37,9 @@ class Inputs(NamedTuple):
 class Contender(NamedTuple):
     """One row of the benchmark.
 
-    Attributes:
-        name: as printed and stored.
-        package: the distribution that it needs.
-        build: from the setting and the four matrices, the weights in its own form and the layer,
-            (weights, x) to the output.
-        matrices: the weights, or their gradient, as four matrices again.
-        remark: what a reader of the table must know.
-        prepare: for a peer that is no function of JAX arrays, in place of `build`: from setting
-            and inputs, the function to time; its output is what `matrices` takes apart.
-        layout: of what it is given and returns.
+    `build` makes of the setting and the four matrices the weights in its own form and the layer;
+    `matrices` makes four matrices of the weights, or of their gradient, again. A peer that is no
+    function of JAX arrays has `prepare` instead: from setting and inputs, the function to time.
     """
 
     name: str
@@ -98,7 +89,6 @@ def _by_attention(setting, matrices, *, attend) -> Built:
 
 
 def _torch(setting: Setting, inputs: Inputs, *, whole: bool) -> Callable[[], Any]:
-    """The layer of torch, or two products around its scaled_dot_product_attention."""
     import torch
 
     x, cotangent, *matrices = map(torch_tensor, inputs)
@@ -149,7 +139,6 @@ def _of_torch(gradients: Sequence[Any]) -> list[Any]:
 
 
 def contenders(*, gpu: bool) -> list[Contender]:
-    """The rows of a case, with those that a GPU has besides."""
 
     def ours(name: str, implementation: str | None, fused: bool, remark: str) -> Contender:
         build = functools.partial(_ours, implementation=implementation, fused=fused)

@@ -22,8 +22,6 @@ from pathlib import Path
 import yaml
 from docutils import nodes
 
-from mha_book.storage import write_atomic
-
 ROOT = Path(__file__).parents[2]
 TEMPLATES = Path(__file__).parents[1] / "_templates"
 SCRIPT = "moved.js"
@@ -33,24 +31,16 @@ BY_CODE = ("api", "evidence")
 _KEPT = re.compile(r"(?:claim|ledger|fig)-")
 _ANCHOR = re.compile(r'\bid="(?P<id>[^"]+)"|class="headerlink" href="#(?P<link>[^"]+)"')
 
-GONE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>This page has moved</title>
-<script src="../_static/{script}"></script></head>
-<body><p>This page has moved: <a href="{href}">{href}</a>.</p></body></html>
-"""
-
 
 def load_moved(root: Path) -> dict[str, dict[str, str]]:
     """Read ``book/moved.yml``; nothing moved where there is none."""
     path = root / "book" / "moved.yml"
-    table = yaml.safe_load(path.read_text(encoding="utf8")) if path.exists() else None
-    return {page: dict(anchors) for page, anchors in (table or {}).items()}
+    return yaml.safe_load(path.read_text(encoding="utf8")) if path.exists() else {}
 
 
 def load_stored() -> dict[str, list[str]]:
     """Return the addresses that were given out: page -> its anchors."""
-    stored: dict[str, list[str]] = json.loads(STORED.read_text(encoding="utf8"))
-    return stored
+    return json.loads(STORED.read_text(encoding="utf8"))
 
 
 def _anchors(html_folder: Path) -> dict[str, list[re.Match[str]]]:
@@ -80,8 +70,7 @@ def collect(html_folder: Path) -> dict[str, list[str]]:
 def labels_of(html_folder: Path) -> dict[str, str]:
     """Return the map that the built script has: claim, equation or figure -> its page."""
     text = (html_folder / "_static" / SCRIPT).read_text(encoding="utf8")
-    labels: dict[str, str] = json.loads(re.findall(r"^  var labels = (\{.*\});$", text, re.M)[0])
-    return labels
+    return json.loads(re.findall(r"^  var labels = (\{.*\});$", text, re.M)[0])
 
 
 def _is_there(address: str, pages: dict[str, set[str]]) -> bool:
@@ -89,19 +78,10 @@ def _is_there(address: str, pages: dict[str, set[str]]) -> bool:
     return page in pages and (not anchor or anchor in pages[page])
 
 
-def address_problems(
-    given_out: dict[str, list[str]],
-    pages: dict[str, set[str]],
-    moved: dict[str, dict[str, str]],
-    labels: dict[str, str],
-) -> list[str]:
+def address_problems(given_out, pages, moved, labels) -> list[str]:
     """Return the old addresses that lead nowhere, a line each.
 
-    Args:
-        given_out: page -> the anchors that it once offered.
-        pages: page -> the ids that it has now.
-        moved: ``book/moved.yml``.
-        labels: claim, equation or figure -> the page where it is now.
+    ``given_out`` has the anchors that each page once offered, ``pages`` the ids that it has now.
     """
     found = []
     for page, anchors in given_out.items():
@@ -121,14 +101,12 @@ def address_problems(
 
 def stale_entries(pages: dict[str, set[str]], moved: dict[str, dict[str, str]]) -> list[str]:
     """Return the entries of ``book/moved.yml`` that do nothing, or lead nowhere."""
-    found = []
-    for page, anchors in moved.items():
-        for anchor, target in anchors.items():
-            if _is_there(f"{page}#{anchor}", pages):
-                found.append(f"{page}#{anchor} is still there: take it out of book/moved.yml")
-            if not _is_there(target, pages):
-                found.append(f"{page}#{anchor}: moved to {target}, which is not there")
-    return found
+    return [
+        f"{page}#{anchor}: still there, or moved to {target}, which is not"
+        for page, anchors in moved.items()
+        for anchor, target in anchors.items()
+        if _is_there(f"{page}#{anchor}", pages) or not _is_there(target, pages)
+    ]
 
 
 def _labels(env) -> dict[str, str]:
@@ -157,11 +135,11 @@ def write(app, why: object) -> None:
     static = Path(app.outdir) / "_static"
     static.mkdir(parents=True, exist_ok=True)
     (static / SCRIPT).write_text(text.lstrip(), encoding="utf8")
+    gone = (TEMPLATES / "gone.html").read_text(encoding="utf8")
     for page, anchors in moved.items():
         if "" in anchors and f"book/{page}" not in app.env.found_docs:
-            new, _, name = anchors[""].partition("#")
-            href = html.escape(f"{new}.html#{name}" if name else f"{new}.html")
-            text = GONE.format(script=SCRIPT, href=href)
+            new, sign, name = anchors[""].partition("#")
+            text = gone.replace("ADDRESS", html.escape(f"{new}.html{sign}{name}"))
             (Path(app.outdir) / "book" / f"{page}.html").write_text(text, encoding="utf8")
 
 
@@ -179,7 +157,7 @@ def main() -> int:
         new = collect(built)
         both = {p: [*stored.get(p, []), *new.get(p, [])] for p in sorted({*stored, *new})}
         merged = {page: list(dict.fromkeys(anchors)) for page, anchors in both.items()}
-        write_atomic(STORED, f"{json.dumps(merged, indent=0)}\n".encode())
+        STORED.write_text(f"{json.dumps(merged, indent=0)}\n", encoding="utf8")
         return 0
     pages, moved = built_pages(built), load_moved(ROOT)
     found = address_problems(stored, pages, moved, labels_of(built)) + stale_entries(pages, moved)

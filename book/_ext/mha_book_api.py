@@ -30,14 +30,9 @@ def public_modules(package: str = "mha_book") -> list[str]:
     A folder whose ``__init__`` only hands on what its files define is not one of them.
     """
     root = importlib.import_module(package)
-    names = [info.name for info in pkgutil.walk_packages(root.__path__, f"{package}.")]
-    public = [
-        name
-        for name in names
-        if not any(piece.startswith("_") for piece in name.split("."))
-        and _defines(importlib.import_module(name))
-    ]
-
+    names = (info.name for info in pkgutil.walk_packages(root.__path__, f"{package}."))
+    shown = (name for name in names if "._" not in name)
+    public = [name for name in shown if _defines(importlib.import_module(name))]
     order = {f"{package}.{name}": n for n, name in enumerate(module_names(load_modules()))}
     return sorted(public, key=lambda name: (order.get(name, len(order)), name))
 
@@ -45,10 +40,8 @@ def public_modules(package: str = "mha_book") -> list[str]:
 @functools.cache
 def api_pages(package: str = PACKAGE) -> dict[str, list[str]]:
     """Return the pages of the reference: module or folder -> the modules whose names it shows."""
-    names = [f"{package}.{name}" for name in module_names(load_modules())]
-    pages: dict[str, list[str]] = {
-        name: [] for name in names if not name.rpartition(".")[2].startswith("_")
-    }
+    names = (f"{package}.{name}" for name in module_names(load_modules()))
+    pages: dict[str, list[str]] = {name: [] for name in names if "._" not in name}
     for module in public_modules(package):
         page = module
         while page not in pages:
@@ -123,11 +116,6 @@ def resolve(path: str) -> str | None:
     return ".".join(parts) if length == len(parts) else None
 
 
-def _first_line(module: str) -> str:
-    doc = inspect.getdoc(importlib.import_module(module)) or ""
-    return doc.partition("\n")[0]
-
-
 def _nested(directive: SphinxDirective, lines: list[str]) -> list[nodes.Node]:
     holder = nodes.Element()
     directive.state.nested_parse(StringList(lines, "api"), 0, holder)
@@ -139,7 +127,8 @@ def _list_of(pages: list[str], depth: int) -> list[str]:
     lines = []
     for page in pages:
         indent = "  " * (page.count(".") - depth)
-        text = _first_line(page).replace("$", r"\$")
+        text = (inspect.getdoc(importlib.import_module(page)) or "").partition("\n")[0]
+        text = text.replace("$", r"\$")
         lines.append(f"{indent}- [`{page}`](/{page_name(page)}.md): {text}")
     return lines
 

@@ -37,11 +37,7 @@ def _families(entry) -> list[str]:
 
 def sort_key(entry) -> tuple[str, ...]:
     """Return what an entry is sorted by: its authors' families as they are read, year, title."""
-    words = (
-        "  ".join(_families(entry)),
-        entry.fields.get("year", ""),
-        entry.fields.get("title", ""),
-    )
+    words = ("  ".join(_families(entry)), *(entry.fields.get(x, "") for x in ("year", "title")))
     plain = (unicodedata.normalize("NFKD", word.casefold()) for word in words)
     return tuple("".join(sign for sign in word if sign.isalnum() or sign == " ") for word in plain)
 

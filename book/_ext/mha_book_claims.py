@@ -68,20 +68,18 @@ def slug(verdict: str) -> str:
     return f"claim-{verdict.replace(' ', '-')}"
 
 
-def part(*children, classes, tag=nodes.container, **attributes):
-    """Return a node with these children and classes."""
-    text = ("",) if issubclass(tag, nodes.TextElement) else ()
-    return tag("", *text, *children, classes=classes, **attributes)
+def part(*children, classes, **attributes):
+    """Return a container with these children and classes."""
+    return nodes.container("", *children, classes=classes, **attributes)
 
 
 def badge(verdict: str, scope: str = "") -> nodes.Node:
     """Return the verdict as an icon and a word, and behind it what it was reached on."""
     icon = nodes.raw("", f'<i class="{ICONS[verdict]}" aria-hidden="true"></i> ', format="html")
-    word = part(nodes.Text(verdict), tag=nodes.inline, classes=["verdict-word"])
-    tail = [nodes.Text(" "), part(nodes.Text(scope), tag=nodes.inline, classes=["scope"])]
-    return part(
-        icon, word, *(tail if scope else []), tag=nodes.inline, classes=["verdict", slug(verdict)]
-    )
+    inside = [icon, nodes.inline(verdict, verdict, classes=["verdict-word"])]
+    if scope:
+        inside += [nodes.Text(" "), nodes.inline(scope, scope, classes=["scope"])]
+    return nodes.inline("", "", *inside, classes=["verdict", slug(verdict)])
 
 
 def refer(target: str, text: str = "", kind: str = "ref") -> nodes.Node:
@@ -146,20 +144,12 @@ class Claim(_Base):
     def line(self, name: str, entries: dict[str, dict]) -> list[nodes.Node]:
         """Render one claim, or warn of what is wrong with it."""
         chapter, entry = Path(self.env.docname).name, entries.get(name)
-        problem = None
-        if entry is None:
-            problem = f"claim {name} is in no ledger"
-        elif entry["verdict"] not in ICONS or entry["verdict"] == "open":
-            problem = f"claim {name} has no verdict: {entry['verdict']}"
-        elif entry["chapter"] != chapter:
-            problem = f"claim {name} belongs to the chapter {entry['chapter']}, not to {chapter}"
-        if problem:
+        if entry is None or entry["verdict"] == "open" or entry["chapter"] != chapter:
+            problem = f"claim {name} has no row with a verdict and the chapter {chapter}"
             logger.warning(problem, location=self.get_location(), type="mha_book")
             return []
-        anchor = f"claim-{name.lower()}"
-        self.env.get_domain("std").note_hyperlink_target(
-            anchor, self.env.docname, anchor, f"Claim {name}"
-        )
+        std, anchor = self.env.get_domain("std"), f"claim-{name.lower()}"
+        std.note_hyperlink_target(anchor, self.env.docname, anchor, f"Claim {name}")
         line = part(classes=["claim", "claim-line", slug(entry["verdict"])], ids=[anchor])
         head = nodes.paragraph("", "", classes=["claim-head"])
         head += [refer(f"ledger-{name.lower()}", name), nodes.Text(" ")]
@@ -218,16 +208,13 @@ class Rows(_Base):
 
     def card(self, entry: dict, ledger: Ledger, works: dict) -> nodes.Node:
         """Render one row."""
-        anchor = f"ledger-{entry['id'].lower()}"
-        self.env.get_domain("std").note_hyperlink_target(
-            anchor, self.env.docname, anchor, entry["id"]
-        )
+        std, anchor = self.env.get_domain("std"), f"ledger-{entry['id'].lower()}"
+        std.note_hyperlink_target(anchor, self.env.docname, anchor, entry["id"])
         by = works[entry["paper"]].year if ledger is PAPERS else ", ".join(entry["note"])
-        head = nodes.paragraph(
-            "", "", part(nodes.Text(entry["id"]), tag=nodes.inline, classes=["claim-id"]),
-            part(nodes.Text(f"({by})"), tag=nodes.inline, classes=["claim-notes"]),
-            badge(entry["verdict"], entry["scope"]), classes=["claim-head"],
-        )  # fmt: skip
+        head = nodes.paragraph("", "", classes=["claim-head"])
+        head += nodes.inline(entry["id"], entry["id"], classes=["claim-id"])
+        head += nodes.inline(f"({by})", f"({by})", classes=["claim-notes"])
+        head += badge(entry["verdict"], entry["scope"])
         card = part(head, classes=["claim", "claim-card", slug(entry["verdict"])], ids=[anchor])
         if ledger is PAPERS:
             work = works[entry["paper"]]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from docutils import nodes
 from mha_book_api import FOLDER, PACKAGE, page_name, resolve
 from mha_book_modules import ROOT
+from mha_book_toc import toc_pages
 from sphinx import addnodes
 
 USES = "mha_book_uses"  # of a page: what its code uses -> the anchor where it first does
@@ -24,19 +25,12 @@ LANGUAGES = ("python", "ipython3", "ipython", "py")
 
 
 class Use(NamedTuple):
-    """A place in code that names something of the package.
+    """A place in code that names something of the package."""
 
-    Attributes:
-        start: the first character, counted in the code.
-        end: the one after the last.
-        name: what it names, where the API documents it.
-        imported: whether this is an import.
-    """
-
-    start: int
-    end: int
-    name: str
-    imported: bool
+    start: int  # the first character, counted in the code
+    end: int  # the one after the last
+    name: str  # what it names, where the API documents it
+    imported: bool  # whether this is an import, or what defines the name
 
 
 class _Finder(ast.NodeVisitor):
@@ -51,99 +45,64 @@ class _Finder(ast.NodeVisitor):
         """Return the place of a character; the parser counts bytes."""
         return self.starts[line - 1] + len(self.lines[line - 1].encode()[:column].decode())
 
-    def _note(self, start: int, end: int, path: str, imported: bool = False) -> None:
-        if name := resolve(path):
-            self.found.append(Use(start, end, name, imported))
-
-    def _note_text(self, line: int, column: int, text: str, path: str) -> None:
-        """Note what is no use: an import, or the line that defines it."""
-        start = self._offset(line, column)
-        self._note(start, start + len(text), path, True)
+    def _note(self, node: Any, path: str, text: str = "", *, skip: int = 0) -> bool:
+        """Note a use, or, with its text, an import or the line that defines a name."""
+        if not (name := resolve(path)):
+            return False
+        start = self._offset(node.lineno, node.col_offset + skip)
+        end = start + len(text) if text else self._offset(node.end_lineno, node.end_col_offset)
+        self.found.append(Use(start, end, name, bool(text)))
+        return True
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             top = alias.name.partition(".")[0]
-            bound = alias.asname or top
-            self.known.pop(bound, None)
+            self.known.pop(alias.asname or top, None)
             if top == PACKAGE:
-                self.known[bound] = alias.name if alias.asname else top
-                self._note_text(alias.lineno, alias.col_offset, alias.name, alias.name)
+                self.known[alias.asname or top] = alias.name if alias.asname else top
+                self._note(alias, alias.name, alias.name)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = node.module or ""
         inside = module.partition(".")[0] == PACKAGE and not node.level
         if inside:
-            self._note_text(node.lineno, node.col_offset + len("from "), module, module)
+            self._note(node, module, module, skip=len("from "))
         for alias in node.names:
             self.known.pop(alias.asname or alias.name, None)
             if inside:
-                path = f"{module}.{alias.name}"
-                self.known[alias.asname or alias.name] = path
-                self._note_text(alias.lineno, alias.col_offset, alias.name, path)
+                path = self.known[alias.asname or alias.name] = f"{module}.{alias.name}"
+                self._note(alias, path, alias.name)
 
     def visit_Name(self, node: ast.Name) -> None:
         """A name alone: a use, or another meaning from here on."""
         if not isinstance(node.ctx, ast.Load):
             self.known.pop(node.id, None)
         elif node.id in self.known:
-            start = self._offset(node.lineno, node.col_offset)
-            self._note(start, start + len(node.id), self.known[node.id])
+            self._note(node, self.known[node.id])
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """``masks.causal``: the longest part of it that the API has."""
-        ends: list[ast.expr] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Attribute):
-            ends.insert(0, inner)
-            inner = inner.value
-        if not isinstance(inner, ast.Name) or inner.id not in self.known:
-            self.visit(inner)
-            return
-        start = self._offset(inner.lineno, inner.col_offset)
-        for count in range(len(ends), -1, -1):
-            full = ".".join([self.known[inner.id], *(end.attr for end in ends[:count])])
-            if resolve(full):
-                last = [inner, *ends][count]
-                self._note(start, self._offset(last.end_lineno, last.end_col_offset), full)
-                return
+        path = ast.unparse(node)
+        top, _, rest = path.partition(".")
+        dotted = top in self.known and path.replace(".", "").isidentifier()
+        if not (dotted and self._note(node, f"{self.known[top]}.{rest}")):
+            self.visit(node.value)
 
-    def _within(self, hidden: set[str], *children: ast.AST) -> None:
-        """Visit what stands in a scope of its own, where some names mean something else."""
-        outside = self.known
-        self.known = {name: path for name, path in outside.items() if name not in hidden}
-        for child in children:
-            self.visit(child)
-        self.known = outside
-
-    def _function(self, node: Any) -> None:
-        for decorator in getattr(node, "decorator_list", ()):
-            self.visit(decorator)
+    def _scope(self, node: Any) -> None:
+        """A scope of its own, where what it binds means something else."""
         name = getattr(node, "name", "")
         if self.known.get(name, "").endswith(f".{name}"):
-            column = node.col_offset + len("def " if hasattr(node, "args") else "class ")
-            self._note_text(node.lineno, column, name, self.known[name])
-        body = node.body if isinstance(node.body, list) else [node.body]
-        inside = [inner for child in body for inner in ast.walk(child)]
+            skip = len("class " if isinstance(node, ast.ClassDef) else "def ")
+            self._note(node, self.known[name], name, skip=skip)
+        inside, outside = [*ast.walk(node)], self.known
         hidden = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if hasattr(node, "args"):  # defaults and annotations do not see the arguments
-            given = [each for each in ast.walk(node.args) if isinstance(each, ast.arg)]
-            hidden |= {argument.arg for argument in given}
-            outer = [*node.args.defaults, *node.args.kw_defaults, *(a.annotation for a in given)]
-            for child in filter(None, outer):
-                self.visit(child)
-        self._within(hidden, *body)
+        hidden |= {n.arg for n in inside if isinstance(n, ast.arg)}
+        self.known = {bound: path for bound, path in outside.items() if bound not in hidden}
+        self.generic_visit(node)
+        self.known = outside
 
-    visit_FunctionDef = visit_Lambda = visit_ClassDef = _function
-
-    def _comprehension(self, node: Any) -> None:
-        targets = [inner for part in node.generators for inner in ast.walk(part.target)]
-        hidden = {inner.id for inner in targets if isinstance(inner, ast.Name)}
-        inside = [getattr(node, name) for name in ("key", "value", "elt") if hasattr(node, name)]
-        conditions = [test for part in node.generators for test in part.ifs]
-        self.visit(node.generators[0].iter)
-        self._within(hidden, *(part.iter for part in node.generators[1:]), *conditions, *inside)
-
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
+    visit_FunctionDef = visit_Lambda = visit_ClassDef = _scope
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _scope
 
     def visit_Assign(self, node: ast.Assign) -> None:
         """The value before the names, which it may still use."""
@@ -175,13 +134,10 @@ def file_names(path: Path, root: Path = ROOT) -> dict[str, str]:
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             finder.visit(node)
-    package = root / "src"
-    if path.is_relative_to(package):
-        module = ".".join(path.relative_to(package).with_suffix("").parts)
-        module = module.removesuffix(".__init__")
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                known[node.name] = f"{module}.{node.name}"
+    if path.is_relative_to(root / "src"):
+        module = ".".join(path.relative_to(root / "src").with_suffix("").parts)
+        own = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        known |= {name: f"{module.removesuffix('.__init__')}.{name}" for name in own}
     return known
 
 
@@ -260,34 +216,18 @@ def _read(app, doctree) -> None:
 def _users(env) -> dict[str, list[tuple[str, str]]]:
     """Return name -> the chapters that use it, in the book's order, with the anchors."""
     users: dict[str, list[tuple[str, str]]] = {}
-    for page in _order(env):
+    for page in toc_pages(Path(env.srcdir)):
         for name, anchor in env.metadata[page].get(USES, {}).items():
             users.setdefault(name, []).append((page, anchor))
     return users
-
-
-def _order(env) -> list[str]:
-    seen: list[str] = []
-
-    def walk(page: str) -> None:
-        if page not in seen:
-            seen.append(page)
-            for below in env.toctree_includes.get(page, ()):
-                walk(below)
-
-    walk(env.config.root_doc)
-    return seen
 
 
 def _updated(app, env) -> list[str]:
     """Name the pages of the API whose list of chapters has changed since the last build."""
     users, before = _users(env), getattr(env, "mha_book_users", {})
     env.mha_book_users = users
-    modules = {
-        name.rpartition(".")[0] for name in {*users, *before} if users.get(name) != before.get(name)
-    }
-    pages = {page_name(module) for module in modules if module}
-    return sorted(pages & env.found_docs)
+    changed = (name for name in {*users, *before} if users.get(name) != before.get(name))
+    return sorted({page_name(name.rpartition(".")[0]) for name in changed} & env.found_docs)
 
 
 def _resolved(app, doctree, docname) -> None:
@@ -314,9 +254,8 @@ def _resolved(app, doctree, docname) -> None:
 
 def _used_in(app, docname: str, users: list[tuple[str, str]]) -> nodes.Node:
     line = nodes.paragraph("", "Used in ", classes=["used-in"])
-    for place, (page, anchor) in enumerate(users):
-        if place:
-            line += nodes.Text(", ")
+    for page, anchor in users:
+        line += nodes.Text(", ") if len(line) > 1 else []
         uri = app.builder.get_relative_uri(docname, page) + (f"#{anchor}" if anchor else "")
         title = app.env.titles[page].astext()
         line += nodes.reference("", title, refuri=uri, internal=True)

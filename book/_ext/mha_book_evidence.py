@@ -29,8 +29,8 @@ def repository_file(options: dict, file: str) -> str:
 
 def without_tests(text: str) -> str:
     """Return a file of tests without its tests: imports, constants, small functions, fixtures."""
-    lines, tree = text.splitlines(), ast.parse(text)
-    for node in reversed(tree.body):
+    lines = text.splitlines()
+    for node in reversed(ast.parse(text).body):
         if getattr(node, "name", "").startswith(("test_", "Test")):
             first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
             while first > 1 and not lines[first - 2].strip():
@@ -41,9 +41,8 @@ def without_tests(text: str) -> str:
 
 def shared_files(root: Path, entries: list[dict]) -> list[str]:
     """Return the files of the tests that claims name, and those below ``tests`` they import."""
-    files = list(dict.fromkeys(test.partition("::")[0] for test in by_test(entries)))
-    files = [file for file in files if (root / file).is_file()]
-    imported = []
+    named = dict.fromkeys(test.partition("::")[0] for test in by_test(entries))
+    files, imported = [file for file in named if (root / file).is_file()], []
     for file in files:
         for node in ast.parse((root / file).read_text(encoding="utf8")).body:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests"):

@@ -27,28 +27,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from docutils import nodes
 from docutils.parsers.rst import directives
+from jinja2 import Environment, FileSystemLoader
 from mha_book_equations import add_directive
 from sphinx.errors import ExtensionError
 
 DATA = Path("book") / "data" / "explorer.json"
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parents[1] / "_templates"), autoescape=True
+)
 NAMES = {"smollm2": "SmolLM2", "minilm": "MiniLM"}
 UNIT = {"smollm2": 1e-3, "minilm": 1e-5}  # of the numbers in ``without``
-NOTES = {
-    "previous token": "The share of attention that goes to the token before, on speeches.",
-    "next token": "The share of attention that goes to the token after, on speeches.",
-    "near tokens": "The share of attention that goes to tokens at most two away, on speeches.",
-    "itself": "The share of attention that a token gives itself, on speeches.",
-    "same token": "The share of attention that goes to earlier copies of the token, on speeches.",
-    "induction": "The share of attention that goes to what followed an earlier copy, on speeches.",
-    "first token": "The share of attention that goes to the first token, on speeches.",
-    "special tokens": "The share of attention that goes to [CLS] and [SEP], on speeches.",
-    "entropy": "0: all attention on one token; 1: as even as can be; on speeches.",
-    "induction on random repeats": "Of random tokens given twice: the share that goes to what "
-    "followed the earlier copy.",
-    "without it": "What closing this head alone does, on speeches; orange: better without.",
-}
 OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "form", "play")
 
 
@@ -63,12 +54,13 @@ def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:
     return len(trained), len(trained[0])
 
 
-def index_of(document: dict[str, Any]) -> dict[str, Any]:
+def index_of(root: Path, document: dict[str, Any]) -> dict[str, Any]:
     """Return what the page needs before a sentence is chosen."""
     models = {}
+    notes = yaml.safe_load((root / "book" / "explorer.yml").read_text(encoding="utf8"))
     for model, measures in document["measures"].items():
         layers, heads = shape_of(document, model)
-        noted = {name: {**values, "note": NOTES[name]} for name, values in measures.items()}
+        noted = {name: {**values, "note": notes[name]} for name, values in measures.items()}
         models[model] = {"layers": layers, "heads": heads, "measures": noted}
     sentences = {}
     for key, sentence in document["sentences"].items():
@@ -116,57 +108,20 @@ def most(row: np.ndarray, tokens: list[str]) -> list[tuple[str, float]]:
     return [(readable(tokens[j]), row[j]) for n, j in enumerate(order) if not n or row[j] >= 0.05]
 
 
-def picture(weights: np.ndarray, tokens: list[str], token: int, label: str) -> str:
-    """Return the map of one head as SVG, its colors those of the theme."""
-    words, side = [readable(t) for t in tokens], 16
-    margin = 12 + 7 * max(map(len, words))
-    size = margin + side * len(words) + 1
-    parts = []
-    for i, word in enumerate(words):
-        place, text = margin + side * i, html.escape(word)
-        parts.append(f'<text x="{margin - 5}" y="{place + 12}" text-anchor="end">{text}</text>')
-        at = f"translate({place + 12} {margin - 5}) rotate(-90)"
-        parts.append(f'<text transform="{at}">{text}</text>')
-        for j, weight in enumerate(weights[i]):
-            if weight > 0.004:
-                parts.append(
-                    f'<rect x="{margin + side * j}" y="{place}" width="{side - 1}" '
-                    f'height="{side - 1}" style="--hx-share:{100 * weight:.0f}%"/>'
-                )
-    y = margin + side * token - 1
-    mark = f'<rect class="hx-mark" x="1" y="{y}" width="{size - 3}" height="{side + 1}"/>'
-    return (
-        f'<svg role="img" viewBox="0 0 {size} {size}" width="{size}" height="{size}" '
-        f'aria-label="{html.escape(label)}">{"".join(parts)}{mark}</svg>'
-    )
-
-
 def still(root: Path, document: dict[str, Any], options: dict[str, str]) -> str:
-    """Return the picture and the table that a page without scripts has."""
+    """Return the picture, its colors those of the theme, and the table without scripts."""
     model, sentence = options["model"], options["sentence"]
     tokens = document["sentences"][sentence][model]["tokens"]
+    words, side = [readable(token) for token in tokens], 16
     layer, head = map(int, options["head"].split("."))
-    token = int(options["token"])
     weights = maps_of(root, document, model, sentence)["weights"][layer, head]
-    looks = ", ".join(f"“{word}” {x:.2f}" for word, x in most(weights[token], tokens))
-    name = f"{NAMES[model]}, layer {layer}, head {head}"
-    says = f"{name}: “{readable(tokens[token])}” looks at {looks}."
-    rows = "".join(
-        f"<tr><th scope='row'>{html.escape(readable(word))}</th><td>"
-        + html.escape(", ".join(f"{at} {x:.2f}" for at, x in most(weights[i], tokens)))
-        + "</td></tr>"
-        for i, word in enumerate(tokens)
-    )
-    label = f"{name}, the whole map: each row a token that looks, each column one looked at"
-    text = html.escape(document["sentences"][sentence]["text"])
-    return (
-        f'<div class="hx-still"><p class="hx-see"><b>{text}</b></p>'
-        f'<div class="hx-map">{picture(weights, tokens, token, label)}</div>'
-        f"<p>{html.escape(says)}</p><details><summary>The same as a table</summary>"
-        f'<div class="wide-table"><table class="table"><thead><tr><th scope="col">token</th>'
-        f'<th scope="col">looks at (weight)</th></tr></thead><tbody>{rows}</tbody></table></div>'
-        "</details></div>"
-    )
+    margin = 12 + 7 * max(map(len, words))
+    return _TEMPLATES.get_template("explorer.html").render(
+        name=f"{NAMES[model]}, layer {layer}, head {head}", words=words, weights=weights.tolist(),
+        text=document["sentences"][sentence]["text"], token=int(options["token"]), side=side,
+        looks=[most(row, tokens) for row in weights], margin=margin,
+        size=margin + side * len(words) + 1,
+    )  # fmt: skip
 
 
 def complete(document: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
@@ -174,16 +129,16 @@ def complete(document: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
     options = {key: value for key, value in given.items() if key != "head"}
     model, _, head = given.get("head", "smollm2").partition(" ")
     sentence = options.setdefault("sentence", "fresh")
+    measures, sentences = document["measures"], document["sentences"]
+    known_measures = measures.get(model, {})
     for name, value, known in (
-        ("model", model, document["measures"]),
-        ("sentence", sentence, document["sentences"]),
-        ("see", options.get("see", sentence), document["sentences"]),
+        ("model", model, measures),
+        ("sentence", sentence, sentences),
+        ("see", options.get("see", sentence), sentences),
+        ("measure", options.get("measure", next(iter(known_measures), "")), known_measures),
     ):
         if value not in known:
             raise ValueError(f"{name}: expected one of {', '.join(known)}; got {value!r}")
-    known = document["measures"][model]
-    if (measure := options.get("measure")) is not None and measure not in known:
-        raise ValueError(f"measure: expected one of {', '.join(known)}; got {measure!r}")
     look = document["sentences"][sentence][model]["look"]
     options |= {"model": model, "head": head or f"{look['layer']}.{look['head']}"}
     options.setdefault("token", str(look["query"]))
@@ -221,25 +176,16 @@ def tour(self):
     document = load(root)
     rows = []
     for key, sentence in document["sentences"].items():
-        cells = [f'<th scope="row">{html.escape(sentence["title"])}</th>']
+        starts = []
         for model in NAMES:
             look, tokens = sentence[model]["look"], sentence[model]["tokens"]
             layer, head, query = look["layer"], look["head"], look["query"]
             row = maps_of(root, document, model, key)["weights"][layer, head, query]
-            (word, weight), *_ = most(row, tokens)
-            state = f"model={model}&sentence={key}&head={layer}.{head}&token={query}"
-            text = f"“{readable(tokens[query])}” looks at “{word}”"
-            cells.append(
-                f'<td><a href="#explorer" data-explorer="{html.escape(state)}">'
-                f"{layer}.{head}: {html.escape(text)}</a> {weight:.2f}</td>"
-            )
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    heads = "".join(f'<th scope="col">{name}</th>' for name in ("Sentence", *NAMES.values()))
-    table = (
-        '<div class="wide-table"><table class="table hx-tour"><thead>'
-        f"<tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
-    return [nodes.raw("", table, format="html")]
+            top = most(row, tokens)[0]
+            starts.append((model, f"{layer}.{head}", query, readable(tokens[query]), *top))
+        rows.append((key, sentence["title"], starts))
+    text = _TEMPLATES.get_template("explorer-tour.html").render(models=NAMES, rows=rows)
+    return [nodes.raw("", text, format="html")]
 
 
 def _page(app, page: str, template: str, context: dict, doctree) -> None:
@@ -257,7 +203,7 @@ def _finished(app, exception) -> None:
     root = Path(app.srcdir)
     if not (root / DATA).exists():
         return
-    index = index_of(load(root))
+    index = index_of(root, load(root))
     for key in index["sentences"]:
         for model in index["models"]:
             if not (Path(app.outdir) / "_static" / "explorer" / f"{model}-{key}.js").is_file():

@@ -56,15 +56,12 @@ WHOLE = (
 
 
 def dark_colors(colors: np.ndarray) -> np.ndarray:
-    """Return colors that stand out from the dark ground as these do from white, of the same hue.
+    """Return colors ``(n, 3)`` that stand out from dark ground as these do from white, of one hue.
 
     Those of the palette become their twins. Else, with contrasts as WCAG 2 has them: a color whose
     contrast to white is a share x of black's, on a logarithmic scale, gets the share x^0.8 of what
     the ink has to the ground. Faint tints so get a little more than they had, since the eye tells
     dark shades apart less well.
-
-    Args:
-        colors: ``(n, 3)``, red, green and blue from 0 to 255.
     """
     linear = np.maximum(_linear(colors), 1e-6)
     before = linear @ _LUMINANCE

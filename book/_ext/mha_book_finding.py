@@ -23,6 +23,7 @@ import yaml
 from docutils import nodes
 from mha_book_equations import add_directive
 from mha_book_html import describe
+from mha_book_toc import toc_pages
 
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
 MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
@@ -86,8 +87,7 @@ def _read(app, doctree) -> None:
         title = section[0].astext()
         if found := EXERCISE.match(title):
             anchor = f"exercise-{found[1]}"
-            if anchor not in section["ids"]:
-                section["ids"].append(anchor)
+            section["ids"] = [*dict.fromkeys([*section["ids"], anchor])]
             exercises[anchor] = title
     equations = {
         node["ids"][0]: node.astext().strip()
@@ -106,25 +106,14 @@ def _read(app, doctree) -> None:
     }  # fmt: skip
 
 
-def _pages(env) -> list[str]:
-    """Return the pages in the book's order."""
-    return list(env.toctree_includes.get(env.config.root_doc, ()))
-
-
 def _updated(app, env) -> list[str]:
-    """Name the pages of lists to be written again if what they list has changed."""
-    chapters = {page: _chapter(env, page) for page in _notes(env)}
-    now = {kind: {page: (chapters[page], _notes(env)[page][kind]) for page in chapters}
-           for kind in LISTS}  # fmt: skip
-    before = getattr(env, "mha_book_listed", {})
+    """Name the pages of lists, to be written again whatever has changed."""
     for page in LISTS.values():  # their formulas come after Sphinx asked which pages have some
         env.get_domain("math").data["has_equations"][page] = True
-    env.mha_book_listed = now
-    for page, chapter in chapters.items():  # beside a page, its headings with their numbers
+    for page in _notes(env):  # beside a page, its headings with their numbers
         for link in env.tocs[page].findall(nodes.reference):
-            _number_exercise(link, chapter)
-    changed = {page for kind, page in LISTS.items() if now[kind] != before.get(kind)}
-    return sorted(changed & env.found_docs)
+            _number_exercise(link, _chapter(env, page))
+    return sorted(env.found_docs.intersection(LISTS.values()))
 
 
 def _chapter(env, page: str) -> str:
@@ -165,10 +154,9 @@ def _link_exercises(doctree, chapter: str) -> None:
 
 def _is_closed(node: nodes.Node) -> bool:
     """Say whether a node stands where words are no prose."""
-    above: nodes.Node | None = node.parent
-    while above is not None and not isinstance(above, CLOSED):
-        above = above.parent
-    return above is not None
+    while node.parent is not None and not isinstance(node.parent, CLOSED):
+        node = node.parent
+    return node.parent is not None
 
 
 def _with_math(text: str) -> list[nodes.Node]:
@@ -183,7 +171,7 @@ def _with_math(text: str) -> list[nodes.Node]:
 def _listing(app, docname: str, kind: str) -> list[nodes.Node]:
     """Return a section for each page that has figures or exercises."""
     env, out = app.env, []
-    for page in [env.config.root_doc, *_pages(env)]:
+    for page in toc_pages(Path(env.srcdir)):
         listed = _notes(env).get(page, {}).get(kind)
         if not listed:
             continue
@@ -198,12 +186,11 @@ def _listing(app, docname: str, kind: str) -> list[nodes.Node]:
             rubric.insert(0, nodes.Text(f"{chapter} "))
         items = nodes.bullet_list()
         for anchor, text in listed.items():
+            label, _, rest = _numbered(text, chapter).partition(": ")
             if kind == "figures":
+                label, rest = f"Fig. {'.'.join(map(str, numbers.get(anchor, ())))}", text
                 if anchor not in numbers:
                     continue
-                label, rest = f"Fig. {'.'.join(map(str, numbers[anchor]))}", text
-            else:
-                label, _, rest = _numbered(text, chapter).partition(": ")
             link = nodes.reference("", label, refuri=f"{uri}#{anchor}", internal=True)
             words = nodes.paragraph("", "", link, nodes.Text(": "), *_with_math(rest))
             items += nodes.list_item("", words)
@@ -255,9 +242,8 @@ def _say_where_to_run(app, doctree, docname: str) -> None:
     line += nodes.reference("", "download it", refuri=name, internal=True)
     line += nodes.Text(", or see ")
     line += nodes.reference("", "how to run the book", refuri=f"{root}#how-to-run", internal=True)
-    line += nodes.Text(
-        ". Replace the dots and run the cell; it tells you what's wrong, if anything."
-    )
+    rest = ". Replace the dots and run the cell; it tells you what's wrong, if anything."
+    line += nodes.Text(rest)
     first.parent.insert(first.parent.index(first), line)
 
 
@@ -269,15 +255,10 @@ def _resolved(app, doctree, docname) -> None:
     env, builder = app.env, app.builder
     _link_exercises(doctree, _chapter(env, docname))
     is_notebook = Path(env.doc2path(docname)).suffix == ".ipynb"
-    if is_notebook and GLOSSARY in env.found_docs:
-        objects = env.get_domain("std").objects
-        terms = {
-            name.lower(): anchor
-            for (kind, name), (page, anchor) in objects.items()
-            if kind == "term" and page == GLOSSARY
-        }
-        if terms:
-            link_terms(doctree, terms, builder.get_relative_uri(docname, GLOSSARY))
+    objects = env.get_domain("std").objects.items()
+    known = {name.lower(): at for (kind, name), (_, at) in objects if kind == "term"}
+    if is_notebook and known:
+        link_terms(doctree, known, builder.get_relative_uri(docname, GLOSSARY))
     tips = _tips(app, doctree, docname)
     if is_notebook:
         _say_where_to_run(app, doctree, docname)
@@ -289,25 +270,22 @@ def _resolved(app, doctree, docname) -> None:
 
 def _tips(app, doctree, docname: str) -> dict[str, dict[str, str]]:
     """Return address as written -> what it leads to: equations, terms, figures of other pages."""
-    tips = {}
+    cited, tips = {node.get("refuri") for node in doctree.findall(nodes.reference)}, {}
     for page, note in _notes(app.env).items():
-        if page != docname:
-            uri = app.builder.get_relative_uri(docname, page)
-            for anchor, tex in note["equations"].items():
-                tips[f"{uri}#{anchor}"] = {"tex": tex}
-            for anchor, text in [*note["terms"].items(), *note["figures"].items()]:
-                tips[f"{uri}#{anchor}"] = {"text": text}
-    cited = {node.get("refuri") for node in doctree.findall(nodes.reference)}
-    return {uri: tip for uri, tip in tips.items() if uri in cited}
+        uri = app.builder.get_relative_uri(docname, page)
+        for kind, name in (("equations", "tex"), ("terms", "text"), ("figures", "text")):
+            for anchor, said in note[kind].items():
+                if page != docname and (link := f"{uri}#{anchor}") in cited:
+                    tips[link] = {name: said}
+    return tips
 
 
 def _page(app, pagename, templatename, context, doctree) -> None:
     """Say what is on the previous and on the next page."""
-    _, before, after = (app.builder.relations.get(pagename) or (None, None, None))[:3]
-    for name, page in (("prev", before), ("next", after)):
+    _, *around = (app.builder.relations.get(pagename) or (None, None, None))[:3]
+    for name, page in zip(("prev", "next"), around, strict=True):
         if context.get(name) and page in _notes(app.env):
-            text = opening(_notes(app.env)[page]["description"])
-            context[name] = {**context[name], "sentence": text}
+            context[name]["sentence"] = opening(_notes(app.env)[page]["description"])
 
 
 def _index_prose_alone(app) -> None:

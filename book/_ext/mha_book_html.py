@@ -71,21 +71,13 @@ def image_size(path: Path) -> tuple[int, int] | None:
         with Image.open(path) as image:
             return image.size
     tag = _SVG.search(path.read_bytes()[:4000])
-    lengths = {
-        name: float(number) * (4 / 3 if unit == b"pt" else 1)
-        for name, number, unit in _SVG_LENGTH.findall(tag[0] if tag else b"")
-    }
-    known = lengths.keys() == {b"width", b"height"}
-    return (round(lengths[b"width"]), round(lengths[b"height"])) if known else None
+    found = _SVG_LENGTH.findall(tag[0] if tag else b"")
+    size = {name: round(float(n) * (4 / 3 if unit == b"pt" else 1)) for name, n, unit in found}
+    return (size[b"width"], size[b"height"]) if len(size) == 2 else None
 
 
 def size_images(body: str, sources: dict[str, Path]) -> str:
-    """Return the text of a page with size and loading of its images.
-
-    Args:
-        body: HTML.
-        sources: name of an image in the built book -> its file.
-    """
+    """Return a page with size and loading of its images; ``sources`` has the files by name."""
     seen = 0
 
     def improve(match: re.Match[str]) -> str:
@@ -155,27 +147,17 @@ def _finished(app, exception) -> None:
     base = config.html_baseurl.rstrip("/") + "/" if config.html_baseurl else ""
     first = f"{config.root_doc}.html"
     words = {
-        "language": config.language or "en",
-        "title": html.escape(config.html_title),
-        "root": html.escape(base),
-        "first": first,
-        "canonical": html.escape(base + first),
+        "language": config.language or "en", "title": html.escape(config.html_title),
+        "root": html.escape(base), "first": first, "canonical": html.escape(base + first),
         "description": html.escape(describe(app.env.get_doctree(config.root_doc))),
-    }
-    for name, template in (("index", "root"), ("404", "404")):
-        text = (TEMPLATES / f"{template}.html").read_text(encoding="utf8")
-        (out / f"{name}.html").write_text(Template(text).render(words), encoding="utf8")
+        "pages": sorted(app.env.found_docs),
+    }  # fmt: skip
     (out / "sitemap.xml").unlink(missing_ok=True)
-    if base:
-        pages = "".join(
-            f"  <url><loc>{html.escape(base + page)}.html</loc></url>\n"
-            for page in sorted(app.env.found_docs)
-        )
-        (out / "sitemap.xml").write_text(
-            '<?xml version="1.0" encoding="UTF-8"?>\n'
-            f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{pages}</urlset>\n',
-            encoding="utf8",
-        )
+    made = {"index.html": "root.html", "404.html": "404.html", "sitemap.xml": "sitemap.xml"}
+    for name, template in made.items():
+        if base or name != "sitemap.xml":
+            text = Template((TEMPLATES / template).read_text(encoding="utf8"))
+            (out / name).write_text(text.render(words), encoding="utf8")
 
 
 def setup(app):

@@ -36,22 +36,14 @@ TEXTS = "book/labs.yml"
 
 
 class Lab(NamedTuple):
-    """How a laboratory gets its numbers; what it says stands in ``book/labs.yml``.
+    """How a laboratory gets its numbers; what it says stands in ``book/labs.yml``."""
 
-    Args:
-        data: root of the book -> what its script computes with.
-        rows: the data -> the rows of its table.
-        files: of the book's data, whose change makes the page be read again.
-    """
-
-    data: Callable[[Path], dict[str, Any]]
-    rows: Callable[[dict[str, Any]], list[tuple[str, ...]]]
-    files: tuple[str, ...] = ()
+    data: Callable[[Path], dict[str, Any]]  # root of the book -> what its script computes with
+    rows: Callable[[dict[str, Any]], list[tuple[str, ...]]]  # the data -> the rows of its table
+    files: tuple[str, ...] = ()  # of the book's data, whose change makes the page be read again
 
 
 # Temperature: one row of scores of size 1, to be multiplied.
-
-
 TEMPERATURE = {"scores": [0.5, -0.9, 1.7, -0.2, 0.2, -1.7, 0.9, -0.5], "right": 6}
 
 
@@ -67,8 +59,6 @@ def _temperature_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 # The wrong reshape: sizes alone.
-
-
 RESHAPE = {"positions": 4, "heads": 3, "width": 2}
 
 
@@ -85,14 +75,8 @@ def _reshape_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 # Rotary positions: one pair of features of a query and a key.
-
-
-ROPE = {
-    "theta": SmolLM2Config().rope_theta,
-    "head_dim": SmolLM2Config().head_dim,
-    "query": [1.0, 0.25],
-    "key": [0.85, 0.75],
-}
+ROPE = {"theta": SmolLM2Config().rope_theta, "head_dim": SmolLM2Config().head_dim,
+    "query": [1.0, 0.25], "key": [0.85, 0.75]}  # fmt: skip
 
 
 def _rope_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -102,9 +86,8 @@ def _rope_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     for pair in (0, 4, 8, 16, 31):
         products = []
         for i, j in ((5, 3), (45, 43), (45, 3)):
-            q, k = (
-                rotate(x, angles[at : at + 1, pair : pair + 1]) for x, at in ((query, i), (key, j))
-            )
+            places = ((query, i), (key, j))
+            q, k = (rotate(x, angles[at : at + 1, pair : pair + 1]) for x, at in places)
             products.append(float((q * k).sum()))
         speed = float(angles[1, pair])
         rows.append((str(pair), f"{speed:.3g}", *(f"{x:.3f}" for x in products)))
@@ -112,13 +95,8 @@ def _rope_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 # Online softmax: one row in blocks.
-
-
-ONLINE = {
-    "scores": [math.log(x) for x in (1, 2, 4, 1, 8, 2, 16, 1)],
-    "values": [4, 1, 2, 4, 3, 0, 1, 2],
-    "block": 2,
-}
+ONLINE = {"scores": [math.log(x) for x in (1, 2, 4, 1, 8, 2, 16, 1)],
+    "values": [4, 1, 2, 4, 3, 0, 1, 2], "block": 2}  # fmt: skip
 
 
 def _online_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -157,17 +135,12 @@ def _step_data(root: Path) -> dict[str, Any]:
         chip.name: {"memory": chip.memory, "bytes": chip.bytes_per_s, "flops": chip.flops_per_s}
         for chip in CHIPS.values()
     }
+    one_pair = forward_matmul_flops(attention_size(d, n, 1, h), pair_count=1)
     return {
-        "model": model["name"],
-        "num_heads": n,
-        "num_kv_heads": model["num_kv_heads"],
-        "shapes": shapes,
-        "pair_flops": layers * forward_matmul_flops(attention_size(d, n, 1, h), pair_count=1),
-        "chips": chips,
-        "chip": "H100",
-        "batch": 32,
-        "length": 8192,
-    }
+        "model": model["name"], "num_heads": n, "num_kv_heads": model["num_kv_heads"],
+        "shapes": shapes, "pair_flops": layers * one_pair, "chips": chips, "chip": "H100",
+        "batch": 32, "length": 8192,
+    }  # fmt: skip
 
 
 def _step_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -185,8 +158,6 @@ def _step_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 # A ring of devices: whose keys are where, and who waits.
-
-
 RING = {"devices": 4, "each": 8, "placement": "contiguous", "step": 1}
 
 
@@ -211,10 +182,6 @@ LABS = {
 }
 
 
-class lab_box(nodes.General, nodes.Element):
-    """A laboratory; what is in it stands on paper, or where no script runs."""
-
-
 def place_lab(self):
     """``:::{lab} NAME``, without content."""
     name = self.arguments[0]
@@ -226,43 +193,35 @@ def place_lab(self):
     words = yaml.safe_load((root / TEXTS).read_text(encoding="utf8"))[name]
     data = lab.data(root)
     says = nodes.paragraph("", words["says"].format(**data))
-    box = lab_box("", name=name, title=words["title"], data=data, ids=[f"lab-{name}"])
-    box += nodes.paragraph("", words["text"], classes=["lab-text"])
     rows = table(tuple(words["head"]), lab.rows(data))
-    box += nodes.container("", rows, says, classes=["lab-static"])
-    return [box]
-
-
-def _visit(self, node):
-    name, title = node["name"], html.escape(node["title"])
-    self.body.append(
+    text = json.dumps(data, ensure_ascii=False, sort_keys=True).replace("</", "<\\/")
+    self.env.metadata[self.env.docname].setdefault("labs", []).append(name)
+    start = (
         f'<section class="lab" id="lab-{name}" data-lab="{name}" '
-        f'aria-labelledby="lab-{name}-title">\n'
-        f'<p class="lab-title" id="lab-{name}-title"><span class="lab-kind">Try it</span> '
-        f"{title}</p>\n"
+        f'aria-labelledby="lab-{name}-title">\n<p class="lab-title" id="lab-{name}-title">'
+        f'<span class="lab-kind">Try it</span> {html.escape(words["title"])}</p>\n'
     )
-
-
-def _depart(self, node):
-    text = json.dumps(node["data"], ensure_ascii=False, sort_keys=True).replace("</", "<\\/")
-    self.body.append(
+    end = (
         '<div class="lab-live"></div>\n'
         f'<script type="application/json" class="lab-data">{text}</script>\n</section>\n'
     )
+    return [
+        nodes.raw("", start, format="html"),
+        nodes.paragraph("", words["text"], classes=["lab-text"]),
+        nodes.container("", rows, says, classes=["lab-static"]),
+        nodes.raw("", end, format="html"),
+    ]
 
 
 def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None:
     """Add scripts and style to a page with a laboratory."""
-    names = [box["name"] for box in doctree.findall(lab_box)] if doctree is not None else []
-    if not names:
-        return
-    app.add_css_file("lab.css")
-    for name in ("lab", *dict.fromkeys(names)):
-        app.add_js_file(f"lab/{name}.js", loading_method="defer")
+    if names := app.env.metadata.get(pagename, {}).get("labs"):
+        app.add_css_file("lab.css")
+        for name in ("lab", *names):
+            app.add_js_file(f"lab/{name}.js", loading_method="defer")
 
 
 def setup(app):
-    """Register the directive, its node and the event."""
-    app.add_node(lab_box, html=(_visit, _depart))
+    """Register the directive and the event."""
     add_directive(app, "lab", place_lab, required_arguments=1)
     app.connect("html-page-context", _load)

@@ -31,28 +31,16 @@ _PREFIX = "application/papermill.record/"
 
 @dataclass(frozen=True)
 class Ledger:
-    """What one ledger asks of its rows.
-
-    Attributes:
-        name: of its file and of its page.
-        letter: that its ids begin with.
-        source: the field that says who makes the claim.
-        sections: field ``section`` -> heading of the page.
-        waiting: the verdict of a row that has no evidence; another of its rows needs ``needs``.
-        needs: the fields of a row with evidence; one of those in a tuple is enough.
-        waiting_needs: those of a row without.
-        waiting_lacks: those that a row without must not have.
-        only: fields of this ledger alone.
-    """
+    """What one ledger asks of its rows, an entry of ``book/ledgers.yml``."""
 
     name: str
     letter: str
     source: str
     sections: dict[str, str]
     waiting: str
-    needs: tuple[str | tuple[str, ...], ...]
-    waiting_needs: tuple[str, ...]
-    waiting_lacks: tuple[str, ...]
+    needs: list[str | list[str]]
+    waiting_needs: list[str]
+    waiting_lacks: list[str]
     only: tuple[str, ...] = ()
 
     @property
@@ -66,38 +54,9 @@ class Ledger:
         return VERDICTS[: VERDICTS.index(self.waiting) + 1]
 
 
-CLAIMS = Ledger(
-    "claims", "C", "note",
-    {
-        "structure": "Structure and algebra",
-        "interfaces": "Interfaces and code",
-        "cost": "Cost, shapes and hardware",
-        "learning": "Learning: specialization, pruning, grouping, dropout",
-    },
-    waiting="open",
-    needs=("chapter", "scope", "reason", "cell", "test"),
-    waiting_needs=("chapter",),
-    waiting_lacks=("scope", "condition", "reason", "measured", "cell", "test"),
-)  # fmt: skip
-PAPERS = Ledger(
-    "papers", "P", "paper",
-    {
-        "sharing": "Keys, values and what a cache holds",
-        "layers": "Other forms of the layer",
-        "sinks": "Sinks",
-        "heads": "Which heads do what, and which are needed",
-        "selection": "Reading fewer keys",
-        "scores": "Scores, softmax and training",
-        "positions": "Positions and length",
-        "machines": "Machines",
-    },
-    waiting="not tested",
-    needs=("scope", "reason", "measured", "test", ("cell", "file")),
-    waiting_needs=("decide",),
-    waiting_lacks=("condition", "measured", "cell", "file", "test"),
-    only=("decide", "file"),
-)  # fmt: skip
-LEDGERS = (CLAIMS, PAPERS)
+_FORMS = Path(__file__).parents[1] / "ledgers.yml"
+LEDGERS = [Ledger(**form) for form in yaml.safe_load(_FORMS.read_text(encoding="utf8"))]
+CLAIMS, PAPERS = LEDGERS
 
 
 @dataclass(frozen=True)

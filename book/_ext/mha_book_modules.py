@@ -45,7 +45,5 @@ def with_table(readme: str, modules: list[Module]) -> str:
 
 
 if __name__ == "__main__":
-    from mha_book.storage import write_atomic
-
     path = ROOT / "README.md"
-    write_atomic(path, with_table(path.read_text(encoding="utf8"), load_modules()).encode())
+    path.write_text(with_table(path.read_text(encoding="utf8"), load_modules()), encoding="utf8")

@@ -20,21 +20,13 @@ OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of 
 
 
 class Counts(NamedTuple):
-    """The counts of one page.
+    """The counts of one page."""
 
-    Attributes:
-        words: of prose.
-        longest: lines of the longest cell that is not folded.
-        longest_cell: its id.
-        booleans: printed lines that give nothing but True or False.
-        set_up_folded: whether the first code cell of the page is folded; None where it has none.
-    """
-
-    words: int
-    longest: int
-    longest_cell: str
-    booleans: int
-    set_up_folded: bool | None
+    words: int  # of prose
+    longest: int  # lines of the longest cell that is not folded
+    longest_cell: str  # its id
+    booleans: int  # printed lines that give nothing but True or False
+    set_up_folded: bool | None  # whether the first code cell is folded; None where there is none
 
 
 _BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,}).*?^[ \t]*\1[ \t]*$", re.M | re.S)
@@ -47,9 +39,7 @@ _TARGET = re.compile(r"^\([\w-]+\)=[ \t]*$", re.M)
 _MATH = re.compile(r"(?<![\\$])\$[^$\n]+(?:\n[^$\n]+)?\$")
 _GLUE = re.compile(r"\{glue:\w*\}`[^`]*`")
 _ROLE = re.compile(r"\{[\w:-]+\}`([^`]*)`")
-_CODE = re.compile(r"(`+)(.+?)\1", re.S)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,  ]\d+)*(?![\w-])")
 _BOOLEAN = re.compile(r"(?:^|[\s:=(\[,])(?:True|False)[\s.,;)\]]*$")
 
 
@@ -57,10 +47,8 @@ def prose(markdown: str) -> str:
     """Return the text that a reader reads as prose; a formula is ``§``, a glued number ``¤``."""
     text = _COMMENT.sub(" ", markdown)
     text = _BLOCK.sub("\n", text)
-    text = _TEX_BLOCK.sub("\n", text)
-    text = _DISPLAYED.sub("\n", text)
-    for lines in (_FENCE_LINE, _OPTION_LINE, _TARGET):
-        text = lines.sub("", text)
+    for lines in (_TEX_BLOCK, _DISPLAYED, _FENCE_LINE, _OPTION_LINE, _TARGET):
+        text = lines.sub("\n", text)
     text = _GLUE.sub("¤", text)
     text = _MATH.sub("§", text)
     text = _ROLE.sub(lambda role: re.sub(r"\s*<[^>]*>$", "", role[1]), text)
@@ -71,23 +59,6 @@ def prose(markdown: str) -> str:
 def words(markdown: str) -> int:
     """Return how many words of prose a text has."""
     return sum(bool(re.search(r"[\w§¤]", piece)) for piece in prose(markdown).split())
-
-
-def typed_numbers(markdown: str) -> int:
-    """Return how many numbers the prose of a text has that no cell put there.
-
-    Formulas, code, headings, the numbers of lists and years of the notes' kind (1790 to 2026) are
-    left out.
-    """
-    text = _CODE.sub(" ", prose(markdown))
-    text = re.sub(r"^[ \t]*(?:#.*|\d+\.(?=\s))", "", text, flags=re.M)
-    found = _NUMBER.findall(text)
-    return sum(not re.fullmatch(r"1[789]\d\d|20[0-3]\d", number) for number in found)
-
-
-def is_boolean(line: str) -> bool:
-    """Whether a printed line gives the reader a truth value and no number."""
-    return bool(_BOOLEAN.search(line.rstrip()))
 
 
 def _printed(cell: dict[str, Any]) -> list[str]:
@@ -118,17 +89,14 @@ def count_page(path: Path) -> Counts:
     cells = json.loads(path.read_text(encoding="utf8"))["cells"]
     text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
     code = [cell for cell in cells if cell["cell_type"] == "code"]
-    lengths = {
-        cell.get("id", ""): sum(bool(x.strip()) for x in "".join(cell["source"]).splitlines())
-        for cell in code
-        if not _folded(cell)
-    }
+    sources = {c.get("id", ""): "".join(c["source"]) for c in code if not _folded(c)}
+    lengths = {name: sum(map(bool, text.split("\n"))) for name, text in sources.items()}
     longest = max(lengths, key=lambda name: lengths[name], default="")
     return Counts(
         words=words(text),
         longest=lengths.get(longest, 0),
         longest_cell=longest,
-        booleans=sum(is_boolean(line) for cell in code for line in _printed(cell)),
+        booleans=sum(bool(_BOOLEAN.search(line)) for cell in code for line in _printed(cell)),
         set_up_folded=next((_folded(c) for c in code if "remove-cell" not in _tags(c)), None),
     )
 
@@ -140,14 +108,11 @@ def budgeted_pages(root: Path) -> list[str]:
 
 def budget_problems(counts: Counts) -> list[str]:
     """Return in what a page is over its budget; one line each."""
-    found = []
-    if counts.words > WORDS:
-        found.append(f"{counts.words} words of prose, at most {WORDS}")
-    if counts.booleans:
-        found.append(f"{counts.booleans} printed lines are True or False: print what teaches")
-    if counts.longest > OPEN_LINES:
-        lines = f"{counts.longest} lines, at most {OPEN_LINES}"
-        found.append(f"the open cell {counts.longest_cell} has {lines}")
-    if counts.set_up_folded is False:
-        found.append("the first code cell, the set-up, is not folded (tag it hide-input)")
-    return found
+    words, longest, cell, booleans, folded = counts
+    problems = {
+        f"{words} words of prose, at most {WORDS}": words > WORDS,
+        f"{booleans} printed lines are True or False: print what teaches": booleans,
+        f"the open cell {cell} has {longest} lines, at most {OPEN_LINES}": longest > OPEN_LINES,
+        "the first code cell, the set-up, is not folded (tag it hide-input)": folded is False,
+    }
+    return [problem for problem, is_one in problems.items() if is_one]

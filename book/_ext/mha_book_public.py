@@ -6,7 +6,7 @@ addresses of that copy. Where there is none, no page shows a link that would nee
 
 * the repository, on GitHub or GitLab: the buttons of the theme (repository, issues, edit, Binder,
   Colab) and links to files;
-* the site: canonical addresses, Open Graph, ``sitemap.xml``, the feed of changes.
+* the site: canonical addresses, Open Graph, ``sitemap.xml``.
 """
 
 import os
@@ -26,31 +26,21 @@ _SITE = re.compile(r"https://[\w.-]+(?:/[\w.~-]+)*/")
 
 
 class Public(NamedTuple):
-    """The public addresses; empty where there is none.
+    """The public addresses; empty where there is none."""
 
-    Attributes:
-        repository: ``https://github.com/<owner>/<name>``, without a slash at the end.
-        site: the folder of the built pages, with a slash at the end.
-    """
-
-    repository: str = ""
-    site: str = ""
+    repository: str = ""  # https://github.com/<owner>/<name>, without a slash at the end
+    site: str = ""  # the folder of the built pages, with a slash at the end
 
 
 def read_public(root: Path, environ: Mapping[str, str] = os.environ) -> Public:
-    """Return the addresses that the variables name, or else ``CITATION.cff``.
-
-    Raises:
-        ValueError: an address is not of the kind that is needed.
-    """
+    """Return the addresses that the variables name, or else ``CITATION.cff``; they are checked."""
     citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf8"))
     repository = environ.get(REPOSITORY) or citation.get("repository-code") or ""
     repository = repository.rstrip("/").removesuffix(".git")
     if repository and not _REPOSITORY.fullmatch(repository):
         raise ValueError(
             f"{REPOSITORY}, or repository-code in CITATION.cff: "
-            f"expected https://github.com/<owner>/<name> or the like on gitlab.com, "
-            f"got {repository!r}"
+            f"expected https://github.com/<owner>/<name> or on gitlab.com, got {repository!r}"
         )
     site = environ.get(SITE) or citation.get("url") or ""
     site = site and site.rstrip("/") + "/"
@@ -90,10 +80,8 @@ def files(self):
     """``{book-files}``: where the files of the book are, or that no address is known."""
     repository, _ = self.config.mha_book_public
     if not repository:
-        text = (
-            "This copy has no public address yet, so use the files that this page was built from."
-        )
-        return [nodes.paragraph("", text)]
+        text = "This copy has no public address yet, so use the files that this page was built "
+        return [nodes.paragraph("", text + "from.")]
     link = nodes.reference("", repository.removeprefix("https://"), refuri=repository)
     return [nodes.paragraph("", "", nodes.Text("The files: "), link, nodes.Text("."))]
 

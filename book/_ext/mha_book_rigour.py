@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docutils import nodes
-from mha_book_equations import add_directive, alterations, load_kinds, table
+from mha_book_equations import KINDS, add_directive, load_kinds, table
 from mha_book_toc import toc_pages
-
-from mha_book.notation.page import page_equations
 
 SOURCES = ("the package", "JAX", "NumPy alone")
 # They only make inputs; the notation is what runs the equation.
@@ -37,9 +35,9 @@ def _read(path: Path) -> tuple[list[ast.stmt], set[str], dict[str, ast.AST]]:
     for node in body:
         match node:
             case ast.ImportFrom(module=str(module)) if module.startswith(_SHARED):
-                _, names, nodes_ = _read(path.with_name(f"{module.removeprefix(_SHARED)}.py"))
+                _, names, others = _read(path.with_name(f"{module.removeprefix(_SHARED)}.py"))
                 package |= names
-                defined |= nodes_
+                defined |= others
             case ast.ImportFrom(module=str(module)) if module.startswith("mha_book"):
                 # Classes and constants hold something, functions do something.
                 names = {alias.asname or alias.name for alias in node.names}
@@ -52,25 +50,22 @@ def _read(path: Path) -> tuple[list[ast.stmt], set[str], dict[str, ast.AST]]:
 
 def _source(start: ast.AST, package: set[str], defined: dict[str, ast.AST]) -> str:
     """Return what a function takes its second value from."""
-    waiting, seen, found = [start], {id(start)}, SOURCES[2]
+    waiting, names, by_jax = [start], set(), False
     while waiting:
         for node in ast.walk(waiting.pop()):
             match node:
-                case ast.Attribute(value=ast.Name(id="jax"), attr=attr) if attr in _JAX:
-                    found = SOURCES[1]
-                case ast.Name(id=name) if name in package:
-                    return SOURCES[0]
-                case ast.Name(id=name) if name in defined and id(defined[name]) not in seen:
-                    seen.add(id(defined[name]))
-                    waiting.append(defined[name])
-    return found
+                case ast.Attribute(value=ast.Name(id="jax"), attr=attr):
+                    by_jax |= attr in _JAX
+                case ast.Name(id=name) if name not in names:
+                    names.add(name)
+                    waiting += [defined[name]] if name in defined else []
+    return SOURCES[0 if names & package else 1 if by_jax else 2]
 
 
 def _feeders(body: list[ast.stmt], defined: dict[str, ast.AST]) -> Iterator[tuple[str, ast.AST]]:
     """Yield (label, the function that feeds the equation with it).
 
-    A label stands in ``@executed("label")``, or is the first argument of a call, on the level of
-    the file, of a function that registers what it is given.
+    A label is in ``@executed("label")``, or the first argument for a function that registers it.
     """
     helpers = {"fed"}
     for name, node in defined.items():
@@ -98,58 +93,44 @@ def compared_with(root: Path) -> dict[str, str]:
     return found
 
 
-def _executed(root: Path) -> dict[str, list[str]]:
-    """Return page -> the labels of its executed equations, in the book's order."""
-    kinds = load_kinds(root)
-    pages = {page: kinds.get(Path(page).name, {}) for page in toc_pages(root)}
-    return {
-        page: [label for label, entry in labels.items() if entry["kind"] == "executed"]
-        for page, labels in pages.items()
-    }
-
-
-def without_alteration(root: Path) -> list[str]:
-    """Return the labels of executed equations that have nothing to alter."""
-    return [
-        label
-        for page, labels in _executed(root).items()
-        if labels
-        for label, latex in page_equations(root / f"{page}.ipynb").items()
-        if label in labels and not any(alterations(latex))
-    ]
-
-
 def rigour_rows(root: Path) -> list[tuple[str, Counter[str]]]:
-    """Return (page, how many of its executed equations are compared with what), in order."""
-    compared = compared_with(root)
-    return [
-        (Path(page).name, Counter(compared.get(label, "unknown") for label in labels))
-        for page, labels in _executed(root).items()
-        if labels
-    ]
+    """Return (page, its equations by kind, the executed ones by source too), in order."""
+    compared, kinds, rows = compared_with(root), load_kinds(root), []
+    for name in (Path(page).name for page in toc_pages(root)):
+        labels = {label: entry["kind"] for label, entry in kinds.get(name, {}).items()}
+        executed = [label for label, kind in labels.items() if kind == "executed"]
+        if labels:
+            sources = (compared.get(label, "unknown") for label in executed)
+            rows.append((name, Counter([*labels.values(), *sources])))
+    return rows
 
 
 def rigour(self):
-    """``{equation-rigour}``: with what the executed equations are compared."""
-    root = Path(self.env.srcdir)
-    rows = rigour_rows(root)
+    """``{equation-rigour}``: the equations of each page by kind, and what holds the executed."""
+    rows = rigour_rows(Path(self.env.srcdir))
     total = sum((count for _, count in rows), Counter())
+    columns = ("executed", *SOURCES, "tested", "definition")
     body = [
-        (page, *(str(count[source]) for source in SOURCES), str(count.total()))
+        (page, *(str(count[name]) for name in columns), str(sum(count[kind] for kind in KINDS)))
         for page, count in [*rows, ("all pages", total)]
     ]
-    package, jax, alone = (total[source] for source in SOURCES)
-    idle = without_alteration(root)
+    executed, package, jax, alone, tested, _ = (total[name] for name in columns)
     text = (
-        f"Of {total.total()} executed equations, {package} are compared with a function of the "
-        f"package and {jax} more with JAX. The other {alone} call neither: they hold what the "
-        "text says against NumPy in the test, and nothing about the package. "
+        f"Of the {executed + tested} that are no definitions, {executed} are executed: "
+        f"{executed / (executed + tested):.0%}. Of these, {package} are compared with a function "
+        f"of the package and {jax} more with JAX. The other {alone} call neither: they hold what "
+        "the text says against NumPy in the test, and nothing about the package."
     )
-    text += f"{len(idle)} have no sign, function or order of indices that could be altered"
-    text += f": {', '.join(idle)}." if idle else "."
-    return [table(("page", *SOURCES, "executed"), body), nodes.paragraph(text, text)]
+    return [table(("page", *columns, "all"), body), nodes.paragraph(text, text)]
+
+
+def _always_reread(app, env, added, changed, removed):
+    """Read the pages that depend on all others again in every build."""
+    whole = ("status", "claims", "papers", "api", "notation-table")
+    return {page for page in env.found_docs if Path(page).name in whole}
 
 
 def setup(app):
-    """Register the directive."""
+    """Register the directive, and what is read again."""
     add_directive(app, "equation-rigour", rigour)
+    app.connect("env-get-outdated", _always_reread)

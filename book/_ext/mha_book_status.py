@@ -11,10 +11,10 @@ import numpy as np
 from docutils import nodes
 from docutils.statemachine import StringList
 from mha_book_claims import load, verdict_counts
-from mha_book_equations import add_directive, load_kinds, table
+from mha_book_equations import add_directive, table
 from mha_book_ledger import CLAIMS, LEDGERS, read_pages
-from mha_book_pages import typed_numbers, words
-from mha_book_rigour import SOURCES, rigour_rows
+from mha_book_pages import words
+from mha_book_rigour import KINDS, SOURCES, rigour_rows
 from mha_book_toc import toc_pages
 
 INDEPENDENT, RESULTS = "book/data/independent.json", "benchmarks/results"
@@ -35,7 +35,7 @@ def lock_versions(root: Path, names: tuple[str, ...] = LOCKED) -> list[tuple[str
 
 
 def chapter_rows(root: Path) -> list[tuple[str, ...]]:
-    """Return (page, code cells, exercises, claims, words, typed numbers) of every notebook."""
+    """Return (page, code cells, exercises, claims, words) of every notebook."""
     rows = []
     stated = read_pages(root)
     for page in toc_pages(root):
@@ -47,7 +47,7 @@ def chapter_rows(root: Path) -> list[tuple[str, ...]]:
         exercises = sum("exercise" in c["metadata"].get("tags", ()) for c in code)
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
         name = Path(page).name
-        counts = (len(code), exercises, len(stated[name].claims), words(text), typed_numbers(text))
+        counts = (len(code), exercises, len(stated[name].claims), words(text))
         rows.append((name, *map(str, counts)))
     return rows
 
@@ -60,7 +60,7 @@ def verdicts_of(self):
 
 def chapters(self):
     """``{chapter-table}``: the chapters and what each of them holds."""
-    head = ("chapter", "code cells", "exercises", "claims", "words", "typed numbers")
+    head = ("chapter", "code cells", "exercises", "claims", "words")
     return [table(head, chapter_rows(Path(self.env.srcdir)))]
 
 
@@ -71,17 +71,11 @@ def count_tests(root: Path) -> int:
 
 
 def front_counts(root: Path) -> dict[str, int]:
-    """Return the counts of the front page.
-
-    ``displayed`` and ``executed`` equations, those of them that are compared with the ``package``,
-    ``cells`` of code, and ``tests``.
-    """
-    kinds = load_kinds(root)
-    listed = [entry["kind"] for page in kinds.values() for entry in page.values()]
+    """Return the counts of the front page: equations, those by the package, cells and tests."""
     compared = sum((count for _, count in rigour_rows(root)), Counter())
     return {
-        "displayed": len(listed),
-        "executed": compared.total(),
+        "displayed": sum(compared[kind] for kind in KINDS),
+        "executed": compared["executed"],
         "package": compared[SOURCES[0]],
         "cells": sum(int(row[1]) for row in chapter_rows(root)),
         "tests": count_tests(root),

@@ -187,12 +187,7 @@ def symbols_by_page(formulas: dict[str, list[str]]) -> dict[str, set[Symbol]]:
 
 
 def declaration_problems(declared: list[Declared], formulas: dict[str, list[str]]) -> list[str]:
-    """Return what is wrong with the declarations.
-
-    Args:
-        declared: the entries.
-        formulas: page -> the LaTeX of every formula on it, inline ones too.
-    """
+    """Return what is wrong with the declarations, given every formula of each page, inline too."""
     found = []
     meaning: dict[Symbol, Declared] = {}
     on_page = symbols_by_page(formulas)
@@ -220,9 +215,7 @@ def undeclared_symbols(
 ) -> list[str]:
     """Return the symbols of displayed equations that no page declares, a line a page and symbol.
 
-    Args:
-        declared: the entries.
-        displayed: page -> (label, LaTeX) of each displayed equation.
+    ``displayed`` has (label, LaTeX) of each equation of a page.
     """
     known = {symbol for entry in declared for symbol in symbols_of(entry)}
     found = []
@@ -244,17 +237,15 @@ def chapter_texts(root: Path) -> dict[str, str]:
     return {path.stem: page_text(path) for path in paths if path.exists()}
 
 
-def book_formulas(root: Path) -> dict[str, list[str]]:
-    """Return every formula of every notebook, displayed and in the line, by short name."""
-    return {
-        page: [latex for _, latex in displayed_equations(text)] + inline_formulas(text)
-        for page, text in chapter_texts(root).items()
-    }
-
-
 def checked_equations(root: Path) -> dict[str, list[tuple[str | None, str]]]:
     """Return the displayed equations of every notebook, by short name."""
     return {page: displayed_equations(text) for page, text in chapter_texts(root).items()}
+
+
+def book_formulas(root: Path) -> dict[str, list[str]]:
+    """Return every formula of every notebook, displayed and in the line, by short name."""
+    shown = {page: [latex for _, latex in own] for page, own in checked_equations(root).items()}
+    return {page: shown[page] + inline_formulas(text) for page, text in chapter_texts(root).items()}
 
 
 def symbol_problems(root: Path) -> list[str]:
@@ -285,10 +276,6 @@ class SymbolTable(SphinxDirective):
     def run(self):
         """Render the table as Markdown, so that its formulas and links are the page's own."""
         root = Path(self.env.srcdir)
-        self.env.note_dependency(str(root / "book" / "symbols.yml"))
-        for page in toc_pages(root):
-            if (notebook := root / f"{page}.ipynb").exists():
-                self.env.note_dependency(str(notebook))
         entries = load_symbols(root)
         counts = [entry for entry in entries if entry.code]
         if self.arguments[0] == "letters":

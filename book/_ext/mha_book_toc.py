@@ -20,15 +20,11 @@ class Part(NamedTuple):
 def read_parts(root: Path) -> list[Part]:
     """Return the parts of the book in the repository at ``root``."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
-    named = [
-        Part(
-            part.get("caption", ""),
-            bool(part.get("numbered")),
-            [entry["file"] for entry in part["chapters"]],
-        )
-        for part in toc.get("parts", ())
-    ]
-    return [Part("", False, [toc["root"]]), *named]
+    parts = [Part("", False, [toc["root"]])]
+    for part in toc.get("parts", ()):
+        files = [entry["file"] for entry in part["chapters"]]
+        parts.append(Part(part.get("caption", ""), bool(part.get("numbered")), files))
+    return parts
 
 
 def toc_pages(root: Path) -> list[str]:

@@ -1,6 +1,6 @@
 """Execute the chapters in place and normalise them: what `make notebooks` runs.
 
-    python book/_tools/refresh.py [--check | --normalise] [name ...]
+    python book/_tools/refresh.py [--normalise] [name ...]
 
 Before the first code cell of each stands one that sets up Google Colab and does nothing elsewhere;
 it names the repository that ``CITATION.cff`` does.
@@ -49,28 +49,11 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 CELL_METADATA = ("mystnb", "tags")
-PICTURES = ("image/png", "image/svg+xml", "application/papermill.record/image/png",
-    "application/papermill.record/image/svg+xml")  # fmt: skip
+GLUED = "application/papermill.record/"
+PICTURES = [f"{of}image/{kind}" for of in ("", GLUED) for kind in ("png", "svg+xml")]
 # The kernel of Colab has imported packages before this cell runs, some of them in other versions
 # than the book pins. So the session starts anew once they are installed.
-COLAB = """\
-# @title On Google Colab: install the book. Elsewhere: nothing. {{display-mode: "form"}}
-import os
-import subprocess
-
-if "COLAB_RELEASE_TAG" in os.environ:
-    repository = "{repository}"  # where this notebook comes from: https://github.com/<owner>/<name>
-    book = os.path.expanduser("~/mha-book")
-    if os.path.exists(f"{{book}}/.installed"):
-        os.chdir(f"{{book}}/book")
-    elif not repository:
-        raise SystemExit("Name the repository of this notebook in this cell, and run it again.")
-    else:
-        if not os.path.exists(book):
-            subprocess.run(["git", "clone", "--quiet", "--depth=1", repository, book], check=True)
-        subprocess.run(["bash", f"{{book}}/book/_tools/colab.sh"], check=True)
-        print("Installed. The session starts anew: then choose Runtime, Run all.")
-        get_ipython().kernel.do_shutdown(restart=True)"""
+COLAB = (BOOK / "_templates" / "colab.txt").read_text(encoding="utf8").rstrip()
 
 
 def put_colab_cell(notebook: nbformat.NotebookNode, repository: str) -> None:
@@ -88,12 +71,10 @@ def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     put_colab_cell(notebook, read_public(BOOK.parent, {}).repository)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     notebook.metadata = nbformat.from_dict(METADATA)
-    count = 0
-    taken: set[str] = set()
+    count, taken = 0, set[str]()
     for position, cell in enumerate(notebook.cells):
-        cell.metadata = nbformat.from_dict(
-            {key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata}
-        )
+        kept = {key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata}
+        cell.metadata = nbformat.from_dict(kept)
         identity = cell.get("id")
         while not identity or identity in taken:
             seed = f"{identity} {position} {cell.source}"
@@ -115,10 +96,10 @@ def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
-def same_pixels(first: str, second: str) -> bool:
-    """Whether two base64 png pictures show the same."""
-    one, two = (Image.open(io.BytesIO(base64.b64decode(data))) for data in (first, second))
-    return one.size == two.size and one.convert("RGBA").tobytes() == two.convert("RGBA").tobytes()
+def same_pixels(*pictures: str) -> bool:
+    """Whether base64 png pictures show the same."""
+    shown = [Image.open(io.BytesIO(base64.b64decode(data))) for data in pictures]
+    return len({(one.size, one.convert("RGBA").tobytes()) for one in shown}) == 1
 
 
 def pictures(notebook: nbformat.NotebookNode) -> dict[tuple[str, int, str], Any]:
@@ -135,8 +116,7 @@ def pictures(notebook: nbformat.NotebookNode) -> dict[tuple[str, int, str], Any]
 
 def keep_pictures(fresh: nbformat.NotebookNode, stored: nbformat.NotebookNode) -> int:
     """Put the stored bytes of a PNG back where its pixels are the same; count other pictures."""
-    before = pictures(stored)
-    changed = 0
+    before, changed = pictures(stored), 0
     for key, data in pictures(fresh).items():
         kind = key[-1]
         old = before.get(key, {}).get(kind)
@@ -147,57 +127,31 @@ def keep_pictures(fresh: nbformat.NotebookNode, stored: nbformat.NotebookNode) -
     return changed
 
 
-def without_pictures(notebook: nbformat.NotebookNode) -> str:
-    """The text of a notebook with its pictures blanked, of whatever kind."""
-    copy = nbformat.from_dict(notebook)
-    for key, data in pictures(copy).items():
-        del data[key[-1]]
-        data["picture"] = ""
-    return text_of(copy)
-
-
 def text_of(notebook: nbformat.NotebookNode) -> str:
     """The text of the file: sorted keys, one trailing newline."""
     return str(nbformat.writes(notebook)).rstrip("\n") + "\n"
 
 
-def execute(notebook: nbformat.NotebookNode, name: str) -> None:
-    """Run all cells in a fresh kernel, with a counter where someone is watching."""
-    total = sum(cell.cell_type == "code" for cell in notebook.cells)
-    done = 0
-
-    def progress(**_: Any) -> None:
-        nonlocal done
-        done += 1
-        if sys.stdout.isatty():
-            print(f"\r  {name}: {done}/{total}", end="", flush=True)
-
+def execute(notebook: nbformat.NotebookNode) -> None:
+    """Run all cells in a fresh kernel."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     NotebookClient(
-        notebook,
-        timeout=CELL_TIMEOUT,
-        kernel_name="python3",
-        record_timing=False,
-        coalesce_streams=True,
-        extra_arguments=KERNEL_ARGUMENTS,
+        notebook, timeout=CELL_TIMEOUT, kernel_name="python3", record_timing=False,
+        coalesce_streams=True, extra_arguments=KERNEL_ARGUMENTS,
         resources={"metadata": {"path": str(BOOK)}},
-        on_cell_executed=progress,
-    ).execute()
-    if sys.stdout.isatty():
-        print("\r\033[K", end="")
+    ).execute()  # fmt: skip
 
 
-def refresh(path: Path, *, run: bool, write: bool) -> bool:
-    """Bring one notebook up to date; whether it is (or, without ``write``, was) in order."""
-    started = time.perf_counter()
-    before = path.read_text(encoding="utf-8")
+def refresh(path: Path, *, run: bool) -> bool:
+    """Bring one notebook up to date; whether it is in order."""
+    started, before = time.perf_counter(), path.read_text(encoding="utf-8")
     stored = normalise(nbformat.reads(before, as_version=4))
     fresh = nbformat.from_dict(stored)
     if run:
         try:
-            execute(fresh, path.stem)
+            execute(fresh)
         except CellExecutionError as error:
             print(f"  {path.stem}: failed, not written\n{error}")
             return False
@@ -213,22 +167,17 @@ def refresh(path: Path, *, run: bool, write: bool) -> bool:
     after = text_of(fresh)
     cells = sum(new != old for new, old in zip(fresh.cells, stored.cells, strict=True))
     verdict = f"{cells} cells changed, {changed} pictures among them" if cells else "normalised"
-    if after == before:
-        verdict = "unchanged"
-    elif changed and without_pictures(fresh) == without_pictures(stored):
-        verdict = f"{changed} pictures changed"
-    if write and after != before:
+    if after != before:
         write_atomic(path, after.encode())
-    print(f"  {path.stem}: {verdict} ({time.perf_counter() - started:.1f} s)", flush=True)
-    return write or after == before or verdict.endswith("pictures changed")
+    said = "unchanged" if after == before else verdict
+    print(f"  {path.stem}: {said} ({time.perf_counter() - started:.1f} s)", flush=True)
+    return True
 
 
 def main() -> int:
     """Parse the command line and go through the notebooks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="run, and only say what would change")
-    mode.add_argument("--normalise", action="store_true", help="do not run, only normalise")
+    parser.add_argument("--normalise", action="store_true", help="do not run, only normalise")
     parser.add_argument("names", nargs="*", help="chapters, by name or path; all without")
     options = parser.parse_args()
     paths = [BOOK / f"{Path(name).stem}.ipynb" for name in options.names]
@@ -237,7 +186,7 @@ def main() -> int:
         parser.error(f"no such chapter in {BOOK.name}/: {', '.join(absent)}")
     # What is stored is what a processor computes; an accelerator's library would speak on stderr.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    fine = [refresh(path, run=not options.normalise, write=not options.check) for path in paths]
+    fine = [refresh(path, run=not options.normalise) for path in paths]
     return 0 if all(fine) else 1
 
 

@@ -232,16 +232,10 @@ def check_broadcastable(array: Any, name: str, shape: Sequence[int], axes: str) 
         raise _error(name, expected, f"shape {got}")
 
 
-def check_bias(bias: Any, scores_shape: Sequence[int]) -> None:
-    """Raise unless ``bias`` is floating point and has the full rank of the scores."""
-    check_floating(bias, "bias")
-    check_broadcastable(bias, "bias", scores_shape, "(…, N, T, S)")
-
-
-def check_factors(factors: Any, scores_shape: Sequence[int]) -> None:
-    """Raise unless ``factors`` are floating point and have the full rank of the scores."""
-    check_floating(factors, "dropout_multiplier")
-    check_broadcastable(factors, "dropout_multiplier", scores_shape, "(…, N, T, S)")
+def check_like_scores(array: Any, name: str, scores_shape: Sequence[int]) -> None:
+    """Raise unless ``array`` is floating point and has the full rank of the scores."""
+    check_floating(array, name)
+    check_broadcastable(array, name, scores_shape, "(…, N, T, S)")
 
 
 def check_operands(query: Any, key: Any, value: Any) -> None:

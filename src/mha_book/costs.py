@@ -167,9 +167,6 @@ def forward_matmul_flops(size: LayerSize, *, token_count: int = 0, pair_count: i
         pair_count: pairs of a query with a key: ``B·T·S`` where an implementation computes all
             scores and masks some, ``B`` times :func:`visible_pair_count` for the work needed.
 
-    Returns:
-        FLOPs.
-
     Example:
         >>> forward_matmul_flops(attention_size(4, 2), token_count=1, pair_count=10)
         288
@@ -256,11 +253,9 @@ def traced_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
         function: any function that JAX can trace.
         args: its arguments, arrays or shapes.
 
-    Returns:
-        FLOPs.
-
     Raises:
-        NotImplementedError: a product is in a ``while``, a branch of a ``cond`` or a Pallas kernel.
+        NotImplementedError: a product is in a ``while``, a branch of a ``cond`` or a Pallas kernel,
+            or is a convolution.
 
     Example:
         >>> x = jax.ShapeDtypeStruct((3, 5), "float32")
@@ -274,12 +269,7 @@ def traced_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
 def compiled_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
     """Return the FLOPs of all ``dot`` operations in the program compiled for this machine.
 
-    Args:
-        function: any function that JAX can compile, without loops.
-        args: its arguments, arrays or shapes.
-
-    Returns:
-        FLOPs.
+    The arguments are those of :func:`traced_matmul_flops`.
 
     Raises:
         NotImplementedError: the program has a loop, or a call to a library that may hide products.
@@ -300,6 +290,8 @@ def _jaxpr_flops(jaxpr: Any) -> int:
         if name in ("dot_general", "ragged_dot_general"):
             total += _product_flops(equation)
             continue
+        if name == "conv_general_dilated":
+            raise NotImplementedError("a convolution is not counted")
         by_platform = params.get("branches_platforms") is not None
         inner = sum(_jaxpr_flops(part) for part in _jaxprs(_of_this_machine(params)))
         if inner and name in ("while", "cond", "pallas_call") and not by_platform:

@@ -6,7 +6,7 @@ Shapes: ``T`` positions, ``N`` heads, ``H`` features a head; heads stand before 
 import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
-from mha_book._checks import check, check_rank
+from mha_book._checks import check, check_rank, check_size
 
 __all__ = ["LAYOUTS", "combine_heads", "heads_first", "split_heads"]
 
@@ -37,15 +37,9 @@ def split_heads(
     """
     check_rank(x, "x", "(…, T, N·H)", 2)
     *batch, length, features = x.shape
-    check(
-        isinstance(num_heads, int)
-        and not isinstance(num_heads, bool)
-        and num_heads > 0
-        and features % num_heads == 0,
-        "num_heads",
-        f"a positive integer that divides the last axis of x, {features}",
-        repr(num_heads),
-    )
+    what = f"a positive integer that divides the last axis of x, {features}"
+    check_size(num_heads, "num_heads", 1, what)
+    check(features % num_heads == 0, "num_heads", what, num_heads)
     cut = jnp.reshape(x, (*batch, length, num_heads, features // num_heads))  # (…, T, N, H)
     return jnp.swapaxes(cut, -3, -2)  # (…, N, T, H)
 

@@ -15,11 +15,6 @@ def linear(
 ) -> Float[Array, "*batch F"]:
     r"""Return $x W + b$ for every row $x$.
 
-    Args:
-        x: ``(…, D)``.
-        weight: ``(D, F)``.
-        bias: ``(F,)`` or None.
-
     Example:
         >>> linear(jnp.ones((1, 2)), jnp.eye(2), jnp.array([0.0, 1.0])).tolist()
         [[1.0, 2.0]]

@@ -15,7 +15,6 @@ COMMANDS = {
     "attention": ("--only", "jax.nn", "--alone", "64"),
     "layer": ("--only", "attend", "torch"),
     **dict.fromkeys(("decode", "heads", "layouts", "overhead", "parts", "pruned", "step"), ()),
-    "precision": None,  # errors, no rounds
 }
 
 
@@ -55,7 +54,6 @@ def test_the_gpu_command_runs_every_step(tmp_path):
         "decode",
         "layouts",
         "heads",
-        "precision",
     ]
     assert sorted(logs) == sorted(steps)
     for step in steps[1:]:

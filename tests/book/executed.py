@@ -4,6 +4,8 @@
 """
 
 import functools
+import re
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -12,14 +14,38 @@ from mha_book.notation import Equation, System, parse_equations, run_loops
 from mha_book.notation.expression import key
 from mha_book.notation.system import replace_equations
 from tests.book.equations import Executed
-from tests.book.extensions import ROOT, equations
+from tests.book.extensions import ROOT
 from tests.book.test_equations import page_equations
 
 __all__ = ["alterations", "compare", "problems", "run"]
 
-alterations = equations.alterations  # the status page counts them, too
-
 Pair = tuple[str, np.ndarray, np.ndarray]
+
+
+_GROUP = re.compile(r"\^\{([a-z'\s]+)\}")
+
+
+def alterations(latex: str) -> Iterator[tuple[str, str]]:
+    """Yield (what was altered, the altered text): signs, indices, functions, one at a time."""
+    for match in re.finditer(r"[+-]", latex):
+        other = {"+": "-", "-": "+"}[match[0]]
+        yield f"sign at {match.start()}", latex[: match.start()] + other + latex[match.end() :]
+    for match in _GROUP.finditer(latex):
+        if latex[: match.start()].endswith("\\delta"):
+            continue  # symmetric
+        letters = re.findall(r"[a-z]'*", match[1])
+        for place in range(len(letters) - 1):
+            swapped = [*letters]
+            swapped[place : place + 2] = swapped[place + 1], swapped[place]
+            if swapped == letters:
+                continue
+            new = f"^{{{''.join(swapped)}}}"
+            what = f"{match[0]} becomes {new} at {match.start()}"
+            yield what, latex[: match.start()] + new + latex[match.end() :]
+    for old, new in (("\\exp", "\\tanh"), ("\\log", "\\tanh"), ("\\sqrt", "")):
+        for match in re.finditer(re.escape(old), latex):
+            what = f"{old} at {match.start()}"
+            yield what, latex[: match.start()] + new + latex[match.end() :]
 
 
 def run(latex: str, registered: Executed) -> list[Pair]:

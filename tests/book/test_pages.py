@@ -89,17 +89,3 @@ def test_what_is_folded_or_hidden_is_not_counted(tmp_path):
 )
 def test_words_are_those_that_are_read(tmp_path, text, words):
     assert planted(tmp_path, SET_UP, text).words == words
-
-
-@pytest.mark.parametrize(
-    "text, typed",
-    [
-        ("It is 0.96, where 12 of 40 hold.", 3),
-        ("It is {glue:text}`x` of $40$.", 0),
-        ("In 1790 and 2026", 0),
-        ("## Chapter 3\n\n1. first\n2. second", 0),
-        ("`x = 3`, C16 and head 16.0", 1),
-    ],
-)
-def test_typed_numbers_are_found(text, typed):
-    assert pages.typed_numbers(text) == typed

@@ -54,6 +54,11 @@ def test_labels_that_are_none_give_nan():
         assert np.isnan(smollm2.loss(SMOLLM2.params, last, config=SMOLLM2.config))
 
 
+def test_losses_of_half_precision_are_not_rounded_to_it():
+    losses = next_token_losses(jnp.zeros((1, 1, 49152), jnp.bfloat16), jnp.array([[0, 5]]))
+    np.testing.assert_allclose(losses, np.log(49152), rtol=1e-6)  # its neighbours are 1/16 apart
+
+
 @pytest.mark.parametrize("filler", [0, 7, *STRANGE])
 def test_what_fills_a_row_up_does_not_matter(filler):
     """Neither forward nor backward."""

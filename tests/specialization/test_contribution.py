@@ -44,6 +44,15 @@ def test_composition_is_that_of_the_full_matrices():
             assert float(got[i, j]) == pytest.approx(wanted, rel=1e-4)
 
 
+def test_the_largest_weight_has_no_gradient_of_rounding():
+    """All are divided by it, which cancels: what nothing reads has a gradient of zero."""
+    params = layer(N)
+    w_v, w_o = params.w_v.at[0, 0, 0].set(9.0), params.w_o.at[0, 0].set(0.0)
+    gradient = jax.grad(lambda w_v: ov_norms(params._replace(w_v=w_v, w_o=w_o)).sum())(w_v)
+    assert gradient[0, 0, 0] == 0.0
+    assert gradient[0, 0, 1] != 0.0
+
+
 @pytest.mark.parametrize(("dtype", "size"), [("float16", 30.0), ("float32", 1e12)])
 def test_neither_overflows_with_large_weights(dtype, size):
     params = jax.tree.map(lambda w: w.astype(dtype), layer(2, size))

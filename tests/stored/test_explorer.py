@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import yaml
 
 from experiments import explorer_maps
 from mha_book.models import minilm, smollm2
@@ -43,7 +44,7 @@ def test_a_sentence_begins_where_there_is_something_to_see(model, key):
     row = weights[look["layer"], look["head"], look["query"]]
     assert row.argmax() == look["key"]
     assert row.max() > 0.4
-    assert look == getattr(explorer_maps.SENTENCES[key], model)._asdict()
+    assert [*look.values()] == explorer_maps.SENTENCES[key][model]
 
 
 def computed(model: str, text: str):
@@ -121,4 +122,5 @@ def test_measures_are_those_of_the_tables(model):
     source = source if model == "smollm2" else source["minilm"]
     lost = np.array(source["importance"]["ablation"])
     np.testing.assert_allclose(found["without it"]["trained"], lost, rtol=1e-3)
-    assert set(found) <= set(explorer.NOTES)
+    notes = yaml.safe_load((ROOT / "book" / "explorer.yml").read_text(encoding="utf8"))
+    assert set(found) <= set(notes)

@@ -10,9 +10,7 @@ import jax
 import pytest
 
 import layouts
-import precision
-from peers.attention import contenders
-from tests.stored.files import TIMES, close, forged, result, scaled
+from tests.stored.files import TIMES, forged, result, scaled
 from tests.stored.timings import check_agreement, check_derived, check_self_pairs, derive
 
 NAMES = sorted(path.name for path in TIMES.glob("*-cpu.json"))
@@ -119,29 +117,3 @@ def test_the_stored_programs_are_compiled_again(label):
         assert found["products"] == row["operations"]["products"], row["name"]
         if document["provenance"]["packages"]["jax"] == jax.__version__:
             assert found["copied_bytes"] == row["operations"]["copied_bytes"], row["name"]
-
-
-def test_stored_errors_are_computed_again(tmp_path):
-    check_errors(result("precision-cpu.json"))
-    wrong = forged("precision-cpu.json", tmp_path, lambda d: scaled(d, "cases/*/rows/*/errors", 2))
-    with pytest.raises(AssertionError):
-        check_errors(wrong)
-
-
-def check_errors(document):
-    """Errors against float64 in the shortest cases, of the rows that are this package's own."""
-    for case in document["cases"]:
-        c = {name: value for name, value in case["case"].items() if name != "label"}
-        if c["length"] > 128:
-            continue
-        stored = {row["name"]: row for row in case["rows"]}
-        for row in errors_of(precision.Case(**c)):
-            for part, errors in row["errors"].items():
-                for kind, value in errors.items():
-                    close(value, stored[row["name"]]["errors"][part][kind], rtol=0.4, atol=0)
-
-
-@functools.cache
-def errors_of(case):
-    ours = [one for one in contenders(gpu=False) if one.name in ("reference", "blockwise")]
-    return precision.measure(case, ours)["rows"]

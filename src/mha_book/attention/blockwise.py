@@ -27,7 +27,7 @@ References:
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,8 @@ from mha_book.attention.reference import exponentials
 from mha_book.masks import one_batch_axis
 
 __all__: list[str] = []
+
+Result = TypeVar("Result")
 
 
 class Blocks(NamedTuple):
@@ -166,11 +168,14 @@ def why_unsupported(spec: Any) -> str | None:
     return None
 
 
-def _over_chunks(step: Callable[[Array], Any], chunks: int) -> Any:
+def _over_chunks(step: Callable[[Array], Result], chunks: int) -> Result:
     """Take chunks of heads one after another; a single one in no loop, whatever device has it."""
+    found: Result
     if chunks == 1:
-        return jax.tree.map(lambda x: x[None], step(jnp.zeros((), jnp.int32)))
-    return jax.lax.map(step, jnp.arange(chunks, dtype=jnp.int32))
+        found = jax.tree.map(lambda x: x[None], step(jnp.zeros((), jnp.int32)))
+    else:
+        found = jax.lax.map(step, jnp.arange(chunks, dtype=jnp.int32))
+    return found
 
 
 def _attention(blocks: Blocks) -> tuple[Array, Array]:
@@ -195,7 +200,8 @@ def _attention(blocks: Blocks) -> tuple[Array, Array]:
             known = _varying(known, q, value)
             return finalized(loop_over_keys(mask, p, step, known))
 
-        return jax.lax.map(of_queries, jnp.arange(count, dtype=jnp.int32))
+        found: tuple[Array, Array] = jax.lax.map(of_queries, jnp.arange(count, dtype=jnp.int32))
+        return found
 
     return _over_chunks(of_chunk, chunks)
 
@@ -271,8 +277,7 @@ def _block_gradients(
         d_key, d_value = sums
         return d_query, d_key.astype(key.dtype), d_value.astype(value.dtype)
 
-    found: tuple[Array, Array, Array] = _over_chunks(of_chunk, chunks)
-    return found
+    return _over_chunks(of_chunk, chunks)
 
 
 def _reference(blocks: Blocks) -> tuple[Array, Array]:
@@ -316,7 +321,8 @@ def _product(x: Array, y: Array, of_x: int, of_y: int) -> Array:
 def _add(sums: Array, u: Array, block: Array) -> Array:
     """Add a block to the one numbered ``u``, in place."""
     before = jax.lax.dynamic_index_in_dim(sums, u, keepdims=False)
-    return jax.lax.dynamic_update_index_in_dim(sums, before + block, u, 0)
+    added: Array = jax.lax.dynamic_update_index_in_dim(sums, before + block, u, 0)
+    return added
 
 
 def _varying(state: Any, *like: Array) -> Any:

@@ -146,7 +146,7 @@ def _of_moving(
 def _derivative(linear: _Linear, function: Callable[..., Any], *operands: Any) -> list[Any]:
     fixed, tangents = operands[: linear.num_fixed], operands[linear.num_fixed :]
     start = tuple(fixed[n] for n in linear.places)
-    return jax.jvp(_of_moving(linear, function, fixed), start, tuple(tangents))[1]
+    return list(jax.jvp(_of_moving(linear, function, fixed), start, tuple(tangents))[1])
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -9,6 +9,7 @@ contract suite.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -144,7 +145,8 @@ def attend(
         mask: a :class:`~mha_book.masks.Mask`, or a boolean array of the full rank
             ``(…, N, T, S)`` (each axis equal or 1) in either layout, True = attend.
         bias: added to the scaled scores, full rank ``(…, N, T, S)`` (each axis equal or 1).
-        is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
+        is_causal: whether query ``i`` may attend to keys ``j <= i`` only; for queries that start
+            later in the sequence give ``mask=causal(query_offset=…)``.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
         layout: "NTH" (heads before positions) or "TNH" (positions before heads, as in
             ``jax.nn``). None means "NTH", and refuses arrays of more heads than positions.
@@ -349,9 +351,6 @@ def choices(
         head_dim: ``H``, of queries, keys and values.
         compute_capability: of the GPU.
 
-    Returns:
-        The rows of a table.
-
     Example:
         >>> [row.name for row in choices([4096], ["bfloat16"]) if row.mask == "causal"]
         ['blockwise', 'cudnn', 'splash']
@@ -365,19 +364,16 @@ def choices(
         check_float_dtype(dtype, "dtypes")
     kinds = ((), ("causal",), ("window",), ("band",), ("causal", "lengths"), ("array",))
     rows = []
-    for platform in PLATFORMS:
-        for dtype in dtypes:
-            for kind in kinds:
-                for length in lengths:
-                    keys = (num_kv_heads, length, head_dim)
-                    shapes = ((num_heads, length, head_dim), keys, keys)
-                    capability = compute_capability if platform == "gpu" else None
-                    spec = AttentionSpec(
-                        *shapes, dtype, frozenset(kind), False, platform, frozenset(), capability
-                    )
-                    name = select(spec).name
-                    mask, scores = ", ".join(kind) or "none", IMPLEMENTATIONS[name].scores_in_memory
-                    rows.append(Choice(platform, dtype, mask, length, name, scores))
+    for platform, dtype, kind, length in itertools.product(PLATFORMS, dtypes, kinds, lengths):
+        keys = (num_kv_heads, length, head_dim)
+        shapes = ((num_heads, length, head_dim), keys, keys)
+        capability = compute_capability if platform == "gpu" else None
+        spec = AttentionSpec(
+            *shapes, dtype, frozenset(kind), False, platform, frozenset(), capability
+        )
+        name = select(spec).name
+        mask, scores = ", ".join(kind) or "none", IMPLEMENTATIONS[name].scores_in_memory
+        rows.append(Choice(platform, dtype, mask, length, name, scores))
     return rows
 
 

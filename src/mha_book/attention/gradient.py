@@ -29,8 +29,7 @@ from jaxtyping import Array, Bool, Float
 from mha_book._checks import (
     accumulator_dtype,
     check,
-    check_bias,
-    check_factors,
+    check_like_scores,
     check_numbers,
     check_operands,
     check_rank,
@@ -149,11 +148,6 @@ def values_vjp(
     $dA^{hij} = dO^{hic} V^{hjc}$ and $dV^{hjc} = A^{hij} dO^{hic}$; as matrices
     $dO\, V^\top$ and $A^\top dO$.
 
-    Args:
-        weights: ``(…, N, T, S)``.
-        value: ``(…, K, S, C)``.
-        d_output: ``(…, N, T, C)``.
-
     Returns:
         ``(…, N, T, S)`` and ``(…, K, S, C)``.
 
@@ -177,12 +171,6 @@ def scores_vjp(
 
     $dQ^{hia} = s\, dS^{hij} K^{hja}$, $dK^{hja} = s\, dS^{hij} Q^{hia}$ and
     $ds = dS^{hij} K^{hja} Q^{hia}$, summed over all indices.
-
-    Args:
-        query: ``(…, N, T, H)``.
-        key: ``(…, K, S, H)``.
-        d_scores: ``(…, N, T, S)``.
-        scale: factor of the scores.
 
     Returns:
         ``(…, N, T, H)``, ``(…, K, S, H)`` and ``()``.
@@ -282,9 +270,9 @@ def attention_vjp(
     """
     check_operands(query, key, value)
     if bias is not None:
-        check_bias(bias, weights.shape)
+        check_like_scores(bias, "bias", weights.shape)
     if dropout_multiplier is not None:
-        check_factors(dropout_multiplier, weights.shape)
+        check_like_scores(dropout_multiplier, "dropout_multiplier", weights.shape)
     if scale is not None:
         check_scale(scale)
     dtype = weights.dtype

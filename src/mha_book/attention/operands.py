@@ -18,9 +18,8 @@ from jaxtyping import Array, Bool, Float
 from mha_book._checks import (
     accumulator_dtype,
     check,
-    check_bias,
-    check_factors,
     check_flag,
+    check_like_scores,
     check_number,
     check_operands,
     check_scale,
@@ -126,10 +125,10 @@ def prepare(
     if mask is not None or is_causal:
         mask = as_mask(mask, is_causal, scores_shape)
     if bias is not None:
-        check_bias(bias, scores_shape)
+        check_like_scores(bias, "bias", scores_shape)
         bias = jnp.asarray(bias) if isinstance(bias, np.ndarray) else bias
     if dropout_multiplier is not None:
-        check_factors(dropout_multiplier, scores_shape)
+        check_like_scores(dropout_multiplier, "dropout_multiplier", scores_shape)
         if isinstance(dropout_multiplier, np.ndarray):
             dropout_multiplier = jnp.asarray(dropout_multiplier)
     if scale is None:

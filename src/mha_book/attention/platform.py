@@ -35,9 +35,6 @@ def target_platform(
         name: "cpu", "gpu" (or "cuda", "rocm"), "tpu", or "portable".
         compute_capability: of an NVIDIA GPU, for example ``(9, 0)``; None for this machine's.
 
-    Returns:
-        The context manager.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from mha_book import attend

@@ -35,15 +35,12 @@ def attention_weights(
     Args:
         query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
         key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
-        mask: which key each query may attend to: a :class:`~mha_book.masks.Mask`, or a boolean
-            array of the full rank ``(…, N, T, S)`` (each axis equal or 1), True = attend.
-        bias: added to the scores after scaling, full rank ``(…, N, T, S)`` (each axis equal or 1);
-            -inf hides a key.
-        is_causal: whether query ``i`` may attend to keys ``j <= i`` only; for queries that start
-            later in the sequence give ``mask=causal(query_offset=...)``.
+        mask: which key each query may attend to; this and the other options are those of
+            :func:`~mha_book.attention.dispatch.attend`.
+        bias: $B$; where it is -inf, a key is hidden.
+        is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
         scale: factor of the scores; None means ``1 / sqrt(H)``.
-        logit_softcap: a number $c$; scaled scores become $c \tanh(S / c)$, between $-c$ and $c$,
-            before the bias is added (Gemma 2). None leaves them alone.
+        logit_softcap: bounds the scores before the bias is added.
 
     Returns:
         ``(…, N, T, S)``, each row summing to 1, or to 0 where a row is empty; float32 for

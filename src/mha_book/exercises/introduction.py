@@ -10,7 +10,8 @@ from mha_book.exercises import Attempt, exercise, judge
 def _example() -> np.ndarray:
     """Return weights of shape (5, 5) whose rows sum to 1 and whose columns do not."""
     weights = np.random.default_rng(7).uniform(size=(5, 5)) ** 3
-    return weights / weights.sum(axis=-1, keepdims=True)
+    shares: np.ndarray = weights / weights.sum(axis=-1, keepdims=True)
+    return shares
 
 
 @exercise("share-on")

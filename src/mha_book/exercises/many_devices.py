@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mha_book.exercises import Attempt, exercise
+from mha_book.exercises import Attempt, exercise, judge
 from mha_book.sharding.mesh import MeshSizes
 from mha_book.sharding.plan import plan_cost
 
@@ -75,18 +75,10 @@ def _sent(attempt: Attempt) -> Iterator[str | None]:
             for plan in (MeshSizes(heads=devices), MeshSizes(sequence=devices))
         )
         got: Any = attempt(devices, length, heads, key_heads, width, size)
-        where = f"{devices} devices, {length} positions, N = {heads}, K = {key_heads}"
-        if not isinstance(got, tuple) or len(got) != 2:
-            yield f"{where}: expected a pair of numbers of bytes"
-        mine = tuple(np.asarray(x, np.float64) for x in got)
-        if any(x.shape for x in mine):
-            yield f"{where}: expected a pair of numbers of bytes"
-        if np.allclose(mine, want, rtol=1e-9):
-            continue
-        if not np.isclose(mine[0], want[0], rtol=1e-9):
-            if np.isclose(2 * mine[0], want[0], rtol=1e-9):
-                yield f"{where}: a sum is scattered and then gathered, so each part goes twice"
-            yield f"{where}: heads divided, expected {want[0]} bytes; got {mine[0]:.0f}"
-        if key_heads < heads and np.isclose(mine[1] * key_heads, want[1] * heads, rtol=1e-9):
-            yield f"{where}: key heads travel around the ring, query heads stay"
-        yield f"{where}: the ring, expected {want[1]} bytes; got {mine[1]:.0f}"
+        where = f"{devices} devices, {length} positions, N = {heads}, K = {key_heads}: "
+        if not isinstance(got, tuple) or len(got) != 2 or any(map(np.shape, got)):
+            yield f"{where}expected a pair of numbers of bytes"
+        once = {"a sum is scattered and then gathered, so each part goes twice": want[0] // 2}
+        yield judge(got[0], want[0], once, f"{where}heads divided, ")
+        every = {"key heads travel around the ring, query heads stay": want[1] * heads // key_heads}
+        yield judge(got[1], want[1], every, f"{where}the ring, ")

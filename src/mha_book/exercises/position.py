@@ -8,27 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book.attention.reference import attention_weights
-from mha_book.exercises import Attempt, exercise
+from mha_book.exercises import Attempt, exercise, judge
 from mha_book.rope import rotary_angles, rotate
 
 
 @exercise("turn")
 def _turn(attempt: Attempt) -> Iterator[str | None]:
-    got = attempt((3.0, 1.0), 2, 0.4)
-    got = np.asarray(got, np.float64)
-    if got.shape != (2,):
-        yield f"expected two numbers; got shape {got.shape}"
-
     def turned(angle: float) -> np.ndarray:
         c, s = math.cos(angle), math.sin(angle)
         return np.array([3 * c - s, 3 * s + c])
 
-    if np.allclose(got, turned(-0.8)):
-        yield "that turns backwards: the first number loses sin times the second"
-    if np.allclose(got, turned(0.4)):
-        yield "the angle is the position times the speed"
-    if not np.allclose(got, turned(0.8)):
-        yield f"(3, 1) at position 2 and 0.4 radians a position is {turned(0.8).round(3).tolist()}"
+    hints = {
+        "that turns backwards: the first number loses sin times the second": turned(-0.8),
+        "the angle is the position times the speed": turned(0.4),
+    }
+    right = f"(3, 1) at position 2 and 0.4 radians a position is {turned(0.8).round(3).tolist()}"
+    yield judge(np.asarray(attempt((3.0, 1.0), 2, 0.4)), turned(0.8), hints, "", right)
 
 
 @exercise("score")

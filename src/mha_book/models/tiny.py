@@ -143,9 +143,6 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
         config: the sizes.
         dtype: dtype of the parameters.
 
-    Returns:
-        The parameters.
-
     Example:
         >>> params = init_tiny(jax.random.key(0), TinyConfig(vocab_size=7, d_model=8))
         >>> params.layers[0].attention.w_q.shape
@@ -190,7 +187,8 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
         norm(),
         matrix(output_key, d, v),
     )
-    return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+    drawn: TinyParams = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+    return drawn
 
 
 def forward(
@@ -221,9 +219,6 @@ def forward(
 
     Returns:
         Logits ``(B, T, V)``.
-
-    Raises:
-        NotImplementedError: the implementation that was named cannot serve.
 
     Example:
         >>> config = TinyConfig(vocab_size=7, d_model=8)
@@ -331,7 +326,8 @@ def token_losses(
 ) -> Float[Array, "B T-1"]:
     """Return the negative log-likelihood of each token but the first, ``(B, T - 1)``, in nats.
 
-    The model sees ``T - 1`` tokens, so that ``T`` may exceed ``max_length`` by one.
+    The arguments are those of :func:`forward`, with ``T >= 2``: the first token is given, not
+    predicted, so that ``T`` may exceed ``max_length`` by one.
     """
     check_type(config, "config", TinyConfig)
     check_tokens(token_ids, None, longest=config.max_length + 1)
@@ -345,12 +341,7 @@ def loss(
 ) -> Float[Array, ""]:
     """Return the mean negative log-likelihood of each token given those before it, in nats.
 
-    Args:
-        params: the weights.
-        token_ids: ``(B, T)`` with ``T >= 2``; the first token is given, not predicted, so that
-            ``T`` may exceed ``max_length`` by one.
-        config: the sizes and the rates of dropout.
-        **options: passed to :func:`forward`.
+    The arguments are those of :func:`token_losses`.
 
     Returns:
         A scalar; ``log(V)`` where the model knows nothing.

@@ -136,9 +136,6 @@ UNKNOWN = 0
 def character_vocabulary(text: str) -> str:
     """Return the distinct characters of a text in order of their code points.
 
-    Args:
-        text: any text.
-
     Returns:
         The characters; a model of them needs one token more than there are, for the unknown.
 
@@ -188,12 +185,7 @@ def _known_characters(characters: str) -> np.ndarray:
 def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
     """Return the text of tokens: the inverse of :func:`encode_characters` on known characters.
 
-    Args:
-        token_ids: ``(P,)``.
-        characters: what :func:`character_vocabulary` gave.
-
-    Returns:
-        The text, with U+FFFD for :data:`UNKNOWN`.
+    :data:`UNKNOWN` becomes U+FFFD.
 
     Example:
         >>> decode_characters(encode_characters("ab?", "ab"), "ab")

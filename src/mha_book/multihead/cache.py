@@ -50,7 +50,8 @@ class KVCache:
     @property
     def capacity(self) -> int:
         """``S``, the number of slots."""
-        return self.values.shape[2]
+        slots: int = self.values.shape[2]
+        return slots
 
 
 def init_cache(
@@ -152,12 +153,12 @@ def check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Arra
     sizes = dict(zip("BKHSC", (*cache.keys.shape, cache.values.shape[-1]), strict=True))
     check_axes(key, "key", "BKTH", sizes, Float, cache.keys, "the cache")
     check_axes(value, "value", "BKTC", sizes, Float, cache.keys, "the cache")
-    counts = checked_counts(cache, key.shape[2], counts)
-    lengths = cache.lengths + counts
+    real = checked_counts(cache, key.shape[2], counts)
+    lengths = cache.lengths + real
     if cache.window is None and not isinstance(lengths, jax.core.Tracer):
         what = f"room for every new token: at most {cache.capacity} tokens a sequence"
         check(bool((lengths <= cache.capacity).all()), "cache", what, f"lengths {lengths.tolist()}")
-    return counts
+    return real
 
 
 def checked_counts(cache: KVCache, num_new: int, counts: Any) -> Int[Array, " B"]:
@@ -284,10 +285,10 @@ def cached_multi_head_attention(
         params: the weights.
         x: ``(B, T, D)``, the new tokens; one each in a step of decoding.
         cache: keys and values of the tokens before.
-        counts: ``(B,)``, how many of the new tokens are real; None for all.
+        counts: ``(B,)``, as in :func:`append`.
         angles: ``(B, 1, T, H/2)``, the rotary angles of their positions; None for no rotation.
-        scale: factor of the scores; None means ``1 / sqrt(H)``.
-        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+        scale: as in :func:`attend_cached`.
+        implementation: likewise.
 
     Returns:
         The output ``(B, T, D)`` and the new cache.

@@ -112,9 +112,6 @@ def multi_head_attention(
     Returns:
         ``(…, T, D)``.
 
-    Raises:
-        NotImplementedError: the implementation that was named cannot serve.
-
     Differs from:
         ``torch.nn.MultiheadAttention``: masks have the opposite polarity there, the weights
         returned are averaged over heads unless asked otherwise, and the sequence stands before

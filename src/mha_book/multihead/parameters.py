@@ -81,9 +81,6 @@ def fuse(params: MultiHeadParams) -> FusedMultiHeadParams:
     Args:
         params: separate parameters whose three inputs have one width and ``C = H``.
 
-    Returns:
-        The fused parameters.
-
     Raises:
         ValueError: the widths differ, or some but not all of the input biases are None.
 
@@ -300,9 +297,9 @@ def identity_params(
     """
     check_size(d_model, "d_model")
     check_float_dtype(dtype)
-    is_count = isinstance(num_heads, int) and not isinstance(num_heads, bool) and num_heads > 0
-    is_divisor = is_count and d_model % num_heads == 0
-    check(is_divisor, "num_heads", f"a positive divisor of d_model = {d_model}", repr(num_heads))
+    what = f"a positive divisor of d_model = {d_model}"
+    check_size(num_heads, "num_heads", 1, what)
+    check(d_model % num_heads == 0, "num_heads", what, num_heads)
     identity = jnp.eye(d_model, dtype=dtype)
     into = jnp.reshape(identity, (d_model, num_heads, d_model // num_heads))
     out = jnp.reshape(identity, (num_heads, d_model // num_heads, d_model))

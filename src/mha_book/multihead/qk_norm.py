@@ -75,9 +75,6 @@ def clip_queries_and_keys(
         largest_scores: ``(N,)``, the largest score of each head in the batch, after scaling.
         threshold: $\tau$; the paper has 100.
 
-    Returns:
-        The new weights.
-
     Raises:
         ValueError: the shapes do not fit, a key head is shared, the threshold is not positive, or a
             score is NaN. Inside ``jax.jit`` a score of NaN makes the weights of its head NaN.

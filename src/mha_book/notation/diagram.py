@@ -168,7 +168,7 @@ class _Builder:
 
     def node(self, kind: str, label: str, column: int) -> int:
         """Add a node and return its number."""
-        name = self.graph.number_of_nodes()
+        name: int = self.graph.number_of_nodes()
         self.graph.add_node(name, kind=kind, label=label, column=column, value="")
         return name
 

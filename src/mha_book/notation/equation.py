@@ -337,11 +337,7 @@ class Equation:
         return Equation.from_sides(sides, broadcast=lacking(*sides))
 
     def jacobian(self, name: str) -> "Equation":
-        """Return the derivative of each element of the left side by each of an array's.
-
-        Args:
-            name: the array, by its Python name or its name in LaTeX.
-        """
+        """Return the derivative of each element of the left side by each of an array's."""
         return Equation.from_sides(jacobian(self.left, self.right, name))
 
     def diagram(self) -> "Figure":

@@ -332,11 +332,8 @@ class System:
     def flops(self, **dims: int) -> dict[str, int]:
         """Count the operations of each equation, by the name of what it defines.
 
-        Args:
-            **dims: the size of each index.
-
-        Returns:
-            What :meth:`~mha_book.notation.equation.Equation.flops` counts.
+        The sizes of the indices are given by name, and what is counted is what
+        :meth:`~mha_book.notation.equation.Equation.flops` counts.
 
         Example:
             >>> System(["y^d = W^{bd} x^b", "z^d = y^d y^d"]).flops(b=3, d=5)

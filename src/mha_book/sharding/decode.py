@@ -48,9 +48,6 @@ def shard_cache(cache: KVCache, axes: MeshAxes, mesh: Any = None) -> KVCache:
         axes: which axes of the mesh divide sequences, key/value heads and slots.
         mesh: the mesh, of devices; None for the one that is set.
 
-    Returns:
-        The same numbers, divided.
-
     Example:
         >>> from mha_book.multihead.cache import init_cache
         >>> mesh, axes = jax.make_mesh((1,), ("slots",)), MeshAxes(sequence="slots")
@@ -93,18 +90,9 @@ def sharded_cached_attention(
 ) -> tuple[Float[Array, "B T D"], KVCache]:
     """Apply the layer to new tokens over a cache that is divided over a mesh.
 
-    What :func:`~mha_book.multihead.cache.cached_multi_head_attention` gives on one device.
-
-    Args:
-        params: the weights, divided by heads as the cache is.
-        x: ``(B, T, D)``, the new tokens.
-        cache: the cache, as :func:`shard_cache` places it.
-        counts: ``(B,)``, how many of the new tokens are real; None for all.
-        axes: which axes of the mesh divide sequences, heads and slots.
-        mesh: the mesh; None for the one that is set.
-        angles: ``(T, H/2)`` or ``(B, 1, T, H/2)``; None for no rotation.
-        scale: factor of the scores; None means ``1 / sqrt(H)``.
-        implementation: passed to :func:`~mha_book.attention.dispatch.attend`.
+    What :func:`~mha_book.multihead.cache.cached_multi_head_attention` gives on one device, with its
+    arguments: ``params`` divided by heads as the cache is, ``cache``, ``axes`` and ``mesh`` as in
+    :func:`shard_cache`.
 
     Returns:
         The output ``(B, T, D)`` and the new cache, divided as before. A sequence longer than the

@@ -83,9 +83,6 @@ def make_placement(name: str, length: int, devices: int) -> Placement:
         length: ``T``, a multiple of ``devices``, for "zigzag" of twice that.
         devices: ``P``.
 
-    Returns:
-        The placement.
-
     Example:
         >>> make_placement("zigzag", 8, 2).positions.tolist()
         [[0, 1, 6, 7], [2, 3, 4, 5]]
@@ -146,13 +143,7 @@ def place(x: Shaped[Array, "..."], placement: Placement, axis: int = -2) -> Arra
 def restore(x: Shaped[Array, "..."], placement: Placement, axis: int = -2) -> Array:
     """Bring positions back into their natural order: the inverse of :func:`place`.
 
-    Args:
-        x: an array with an axis of ``T`` positions in the order of the placement.
-        placement: the placement.
-        axis: the axis of the positions.
-
-    Returns:
-        The array, divided as ``x`` is.
+    The arguments are those of :func:`place`; the result is divided as ``x`` is.
 
     Example:
         >>> striped = make_placement("striped", 6, 2)

@@ -115,9 +115,6 @@ def plan_cost(
         upper: the greatest, 0 for a causal mask, or None.
         bytes_per_element: 2 for bfloat16; sums of gradients travel in 4 at least.
 
-    Returns:
-        The cost.
-
     Raises:
         ValueError: the devices do not divide what they are to divide; the message names the axis,
             what was expected, what came and what to do.

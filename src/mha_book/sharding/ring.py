@@ -140,7 +140,6 @@ def ring_attention(
         ValueError: an axis of the mesh is not known, or its devices do not divide an axis of the
             arrays; the mask has a bound that is an array; or as in
             :func:`~mha_book.attention.dispatch.attend`.
-        NotImplementedError: the implementation that was named cannot serve.
 
     Example:
         >>> mesh = jax.make_mesh((1,), ("ring",))  # a ring of one device

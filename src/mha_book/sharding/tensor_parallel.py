@@ -89,9 +89,6 @@ def shard_params(
             divide them then: "replicate" to hold the weights of all of them on every device,
             "split" to hold ``D / devices`` rows of these, gathered before they are used.
 
-    Returns:
-        The same numbers, divided.
-
     Example:
         >>> from mha_book import init_multi_head
         >>> mesh = jax.make_mesh((1,), ("heads",))

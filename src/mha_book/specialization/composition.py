@@ -11,6 +11,7 @@ Shapes: ``D`` width of the model, ``N`` and ``M`` query heads of the earlier and
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -100,7 +101,8 @@ def ov_norms(params: MultiHeadParams) -> Float[Array, " N"]:
 def _scaled(weight: Array) -> tuple[Array, Array]:
     """Return a weight over its largest entry, in float32 or wider, and that entry."""
     weight = widen(weight)
-    largest = jnp.max(jnp.abs(weight), initial=jnp.finfo(weight.dtype).tiny)
+    size = jnp.abs(jax.lax.stop_gradient(weight))  # it cancels, and its gradient would be rounding
+    largest = jnp.max(size, initial=jnp.finfo(weight.dtype).tiny)
     return weight / largest, largest
 
 

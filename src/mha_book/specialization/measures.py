@@ -106,7 +106,7 @@ class MeasureSums(NamedTuple):
         check(self.rows.ndim == 1, "sums", "one axis of texts", f"rows {self.rows.shape}")
         texts = self.rows.shape[0]
         drawn = jax.random.randint(rng_key, (draws, texts), 0, texts)
-        times = jax.nn.one_hot(drawn, texts).sum(1)  # (draws, texts): how often each was drawn
+        times = jnp.zeros((draws, texts)).at[jnp.arange(draws)[:, None], drawn].add(1)
         return MeasureSums(*(jnp.tensordot(times, x, 1) for x in self))
 
 

@@ -122,10 +122,6 @@ def distance(visible: Bool[Array, "B T S"]) -> Pattern:
 def at_offset(visible: Bool[Array, "B T S"], offset: int) -> Pattern:
     """Return the attention on the key ``offset`` places after the query: -1 previous, 0 itself.
 
-    Args:
-        visible: ``(B, T, S)``.
-        offset: $j - i$.
-
     Returns:
         A share, 0 to 1; baseline of a causal head: the mean of ``1 / (i + 1)``.
 

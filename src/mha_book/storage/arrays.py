@@ -83,9 +83,6 @@ def save_arrays(
 def load_arrays(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read what :func:`save_arrays` wrote, after checking its digest.
 
-    Args:
-        path: the file.
-
     Returns:
         The arrays and the metadata.
 

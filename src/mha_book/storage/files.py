@@ -115,9 +115,6 @@ def read_result(path: Path | str) -> dict[str, Any]:
     Args:
         path: a JSON file with a block ``provenance``.
 
-    Returns:
-        What is in it.
-
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it has no provenance, or was changed after it was written.

@@ -69,9 +69,6 @@ def _integers(numbers: Sequence[int]) -> np.ndarray | None:
 def read_table(path: Path | str) -> dict[str, np.ndarray]:
     """Read what :func:`write_table` wrote.
 
-    Args:
-        path: the file.
-
     Returns:
         Columns by name: integers, floating-point numbers, or strings where one is no number.
 

@@ -27,7 +27,7 @@ from tests.attention.contract.cases import (
     sizes,
 )
 
-__all__ = ["TOLERANCES", "Outcome", "numerics", "run"]
+__all__ = ["TOLERANCES", "Outcome", "numerics", "run", "trace"]
 
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """The largest error allowed, as a part of the largest entry expected (of 1 where that is less).
@@ -223,19 +223,37 @@ def _transform(case: Case, others: dict[str, Any]) -> Callable[..., Any]:
     return lambda operands, cotangents: run(operands, cotangents, mask)
 
 
+def _heads_first(case: Case, x: Any) -> np.ndarray:
+    x = np.asarray(x)  # first: NumPy hands the axes of a JAX array to a program of JAX
+    return np.swapaxes(x, -3, -2) if case.layout == "TNH" else x
+
+
+def _cotangents(case: Case, problem: Problem) -> Any:
+    d_output = jnp.asarray(_heads_first(case, problem.d_output), case.dtype)
+    return (d_output, jnp.asarray(problem.d_lse, WIDE[case.dtype])) if case.lse else d_output
+
+
+def trace(case: Case) -> None:
+    """Trace a case, both passes, while JAX looks for tracers that outlive their trace."""
+    with numerics(case):
+        if is_refused(case):
+            return
+        problem = build(case)
+        operands, others = _operands(case, poison(problem))
+        run, cotangents = _transform(case, others), _cotangents(case, problem)
+        with jax.checking_leaks():
+            if case.mode == MODES[2]:
+                run(operands, cotangents)
+            else:
+                jax.eval_shape(run, operands, cotangents)
+
+
 def _serve(case: Case) -> Outcome:
     problem = build(case)
     operands, others = _operands(case, poison(problem))
-
-    def heads_first(x: Any) -> np.ndarray:
-        x = np.asarray(x)  # first: NumPy hands the axes of a JAX array to a program of JAX
-        return np.swapaxes(x, -3, -2) if case.layout == "TNH" else x
-
-    d_output = jnp.asarray(heads_first(problem.d_output), case.dtype)
-    wide = jnp.dtype(WIDE[case.dtype])
-    cotangents = (d_output, jnp.asarray(problem.d_lse, wide)) if case.lse else d_output
-    result, gradients = _transform(case, others)(operands, cotangents)
+    result, gradients = _transform(case, others)(operands, _cotangents(case, problem))
     output, lse = result if case.lse else (result, None)
+    heads_first, wide = functools.partial(_heads_first, case), jnp.dtype(WIDE[case.dtype])
 
     expected, expected_lse, expected_gradients = _expected(_problem_of(case))
     compare = Comparison(TOLERANCES[case.dtype])
