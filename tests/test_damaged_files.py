@@ -69,6 +69,15 @@ def test_damaged_arrays_are_refused(count: int, place: Path) -> None:
     check()
 
 
+def test_a_bit_of_the_numbers_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "flipped.safetensors"
+    save_arrays(path, ARRAYS, METADATA)
+    *rest, last = path.read_bytes()
+    path.write_bytes(bytes([*rest, last ^ 1]))
+    with pytest.raises(ValueError, match="its own digest"):
+        load_arrays(path)
+
+
 def with_header(header: Any, data: bytes = b"\0" * 8) -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data

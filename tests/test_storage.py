@@ -41,7 +41,7 @@ def test_two_writers_and_a_reader_see_whole_files_alone(tmp_path: Path) -> None:
     writers = [subprocess.Popen([*command, n, enough], cwd=ROOT, **pipes) for n in "12"]
     seen = set()
     try:
-        while len(seen) <= 100 or not {1, 2} <= {writer for writer, _ in seen}:
+        while len(seen) <= 40 or not {1, 2} <= {writer for writer, _ in seen}:
             assert {writer.poll() for writer in writers} == {None}
             arrays, metadata = load_arrays(path)
             assert set(arrays["a"].tolist()) == {10**6 * metadata["writer"] + metadata["number"]}

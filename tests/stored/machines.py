@@ -81,14 +81,3 @@ def check_rises(document: dict[str, Any]) -> None:
         largest.append(max(map(max, rounds)))
     assert largest == sorted(largest, reverse=True)
     assert largest[0] > 2 * largest[-1]
-
-
-@functools.cache
-def risen() -> int:
-    return max(ring_memory.measure(4, ring_memory.Sizes()))
-
-
-def check_rises_again(document: dict[str, Any]) -> None:
-    """Within a quarter: of another number of cores, of another allocator."""
-    for row in document["memory"]["4"]:
-        assert abs(max(row) / risen() - 1) < 0.25

@@ -4,7 +4,6 @@ A slice takes seconds, the slow ones up to a few minutes, and all 270 ablations 
 (exhaustive). A forgery has a digest made anew; what it is compared with is computed once.
 """
 
-import sys
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from tests.stored.files import DATA, forged, result, scaled
 
 SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
 MODELS, TPU = pytest.mark.needs_models, pytest.mark.needs_libtpu
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="Linux's mark of the most memory held")
 
 
 def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
@@ -90,7 +88,6 @@ SLICES = [
     slice_of("pods.json", at.check_rings),
     slice_of("pods.json", at.check_rings_again, TPU),
     slice_of("ring-memory.json", at.check_rises),
-    slice_of("ring-memory.json", at.check_rises_again, LINUX, SLOW),
 ]  # fmt: skip
 
 
