@@ -20,7 +20,7 @@ from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
 from experiments.shared import SOURCES, Run, experiment, slug
 from experiments.training import TrainResult, train
 from mha_book.models import tiny
-from mha_book.specialization.intervals import bootstrap_interval, wilson_interval
+from mha_book.specialization.intervals import mean_interval, wilson_interval
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import tree_arrays
 
@@ -66,12 +66,10 @@ def foretold(early: np.ndarray, final: np.ndarray) -> dict[str, Any]:
         correlations = np.array(
             [spearmanr(x, y, axis=None).statistic for x, y in zip(a, b, strict=True)]
         )
+        middle, half = mean_interval(correlations)
         same = a.argmax(1) == b.argmax(1)
         found[name] = {
-            "rank correlation": (
-                correlations.mean(),
-                *bootstrap_interval(correlations, np.random.default_rng(0), draws=10_000),
-            ),
+            "rank correlation": (middle, middle - half, middle + half),
             "same leader": (same.mean(), *wilson_interval(int(same.sum()), len(same))),
         }
     return found
@@ -166,11 +164,9 @@ def ends(trained: TrainResult) -> dict[str, Any]:
     """Return what is stored of a run: the measures before and after."""
     found = trained.evaluations
     return {
-        "first roles": found["roles"][0],
-        "last roles": found["roles"][-1],
-        "last loss": found["loss"][-1],
-        "last losses": found["losses"][-1],
-    }
+        "first roles": found["roles"][0], "last roles": found["roles"][-1],
+        "last loss": found["loss"][-1], "last losses": found["losses"][-1],
+    }  # fmt: skip
 
 
 def swap(attention: Any, one: jax.Array, other: jax.Array, names: tuple[str, ...]) -> Any:

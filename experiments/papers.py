@@ -278,12 +278,10 @@ def merged_smollm2(bench: Bench) -> dict[str, Any]:
         return turned(params, *drawn)
 
     ways = {
-        "whole": lambda p, i: p,
-        "aligned, not merged": align,
-        "plain": lambda p, i: merged(p, 1),
+        "whole": lambda p, i: p, "aligned, not merged": align, "plain": lambda p, i: merged(p, 1),
         "aligned": lambda p, i: merged(align(p, i), 1),
         "turned at random": lambda p, i: merged(at_random(p, i), 1),
-    }
+    }  # fmt: skip
     return {
         way: bench.read(text, params=layers(change))["losses"].mean(1)
         for way, change in ways.items()
@@ -356,11 +354,9 @@ def of_minilm(sizes: Sizes) -> dict[str, Any]:
         for g in sizes.minilm_groups
     }
     return {
-        "cosines": cosines,
-        "held": held,
-        "largest": largest(model.params),
+        "cosines": cosines, "held": held, "largest": largest(model.params),
         "largest, untrained": largest(bare).max(0),
-    }
+    }  # fmt: skip
 
 
 def entropy_orders(bench: Bench) -> dict[str, Any]:

@@ -13,9 +13,12 @@ from docutils.statemachine import StringList
 from mha_book_claims import load, verdict_counts
 from mha_book_equations import add_directive, table
 from mha_book_ledger import CLAIMS, LEDGERS, read_pages
-from mha_book_pages import words
+from mha_book_pages import loose_numbers, read_typed, words
 from mha_book_rigour import KINDS, SOURCES, rigour_rows
 from mha_book_toc import toc_pages
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
 
 INDEPENDENT, RESULTS = "book/data/independent.json", "benchmarks/results"
 NOT_RECORDED = "not recorded"  # mha_book.storage.NOT_RECORDED
@@ -47,6 +50,9 @@ def chapter_rows(root: Path) -> list[tuple[str, ...]]:
         exercises = sum("exercise" in c["metadata"].get("tags", ()) for c in code)
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
         name = Path(page).name
+        for number in loose_numbers(cells, read_typed(root).get(name, {})):
+            what = f"{name}: {number} is typed: glue it, or say in book/typed.yml what it is"
+            logger.warning(what, type="mha_book")
         counts = (len(code), exercises, len(stated[name].claims), words(text))
         rows.append((name, *map(str, counts)))
     return rows
@@ -56,6 +62,34 @@ def verdicts_of(self):
     """``{claims-count}`` and ``{papers-count}``: the counts of the verdicts of a ledger."""
     (ledger,) = (each for each in LEDGERS if f"{each.name}-count" == self.name)
     return [verdict_counts(load(self.env, ledger), ledger)]
+
+
+def grounds(self):
+    """``{verdict-grounds}``: what the verdicts of both ledgers rest on."""
+    counts = Counter()
+    for entry in (entry for ledger in LEDGERS for entry in load(self.env, ledger)):
+        if entry["judged"]:
+            texts = [part.text for part in entry["judged"]]
+            by_value = any(part.value for part in entry["judged"])
+            counts["judged, with its reason"] += any(text.startswith("open:") for text in texts)
+            counts["numbers and their margins alone"] += all(p.value for p in entry["judged"])
+            counts["both"] += by_value and bool({"yes", "no"} & {*texts})
+            counts["what a test computes, exactly"] += {*texts} <= {"yes", "no"}
+    return [table(("verdict from", "rows"), [(k, str(v)) for k, v in counts.items()])]
+
+
+def coverage(self):
+    """``{coverage-table}``: how often intervals of 95% contain the mean, by simulation."""
+    path = Path(self.env.srcdir) / "book" / "data" / "coverage.json"
+    self.env.note_dependency(str(path))
+    found = json.loads(path.read_text(encoding="utf8"))["inside"]
+    methods = [*next(iter(next(iter(found.values())).values()))]
+    rows = [
+        (population, size, *(f"{100 * of_size[method]:.0f}%" for method in methods))
+        for population, of_sizes in found.items()
+        for size, of_size in of_sizes.items()
+    ]
+    return [table(("samples from", "how many", *methods), rows)]
 
 
 def chapters(self):
@@ -222,6 +256,8 @@ def setup(app):
     for ledger in LEDGERS:
         add_directive(app, f"{ledger.name}-count", verdicts_of)
     add_directive(app, "front-counts", front)
+    add_directive(app, "verdict-grounds", grounds)
+    add_directive(app, "coverage-table", coverage)
     add_directive(app, "chapter-table", chapters)
     add_directive(app, "locked-versions", versions)
     add_directive(app, "tested-versions", tested)

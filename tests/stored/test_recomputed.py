@@ -1,6 +1,6 @@
-"""Slices of what is stored, computed again; a changed number in each of them is caught.
+"""Rows of what is stored, drawn by the commit and computed again; a changed number is caught.
 
-A slice takes seconds, the slow ones up to a few minutes, and all 270 ablations half an hour
+The fast draws take two minutes, the slow ones twenty, and all 270 ablations half an hour
 (exhaustive). A forgery has a digest made anew; what it is compared with is computed once.
 """
 
@@ -24,20 +24,15 @@ def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
     return pytest.param(file, check, given, marks=marks, id=name)
 
 
-FEW = (("place", 0), ("content", 4))  # two seeds in which the nudged head did not win
-EVERY = tuple((kind, seed) for kind in trainings.NUDGES for seed in range(16))
-SETTINGS = (
-    ("scarce text", "none"), ("scarce text", "heads"), ("scarce text", "weights and output"),
-    ("scarce text", "all three"), ("whole text", "weights"),
-)  # fmt: skip
-SHARED = ("4, parameters", "2, width", "2, parameters", "1, width", "1, parameters")
 SLICES = [
-    slice_of("heads.json", of.ablation, MODELS, SLOW),
+    slice_of("heads.json", of.ablation, MODELS, given=(2,)),
+    slice_of("heads.json", of.ablation, MODELS, SLOW, given=(30,)),
     slice_of("heads.json", of.ablation, MODELS, EXHAUSTIVE, given=(270,)),
     slice_of("heads.json", of.scores_of_weights, MODELS),
     slice_of("heads.json", of.gradients, MODELS, SLOW),
     slice_of("heads.json", of.induction, MODELS, SLOW),
-    slice_of("pruning.json", of.curves, MODELS),
+    slice_of("pruning.json", of.curves, MODELS, given=(5,)),
+    slice_of("pruning.json", of.curves, MODELS, SLOW, given=(48,)),
     slice_of("pruning.json", of.longer, MODELS, SLOW),
     slice_of("pruning.json", of.together, MODELS, SLOW),
     slice_of("pruning.json", of.sentences, MODELS, SLOW),
@@ -61,25 +56,27 @@ SLICES = [
     slice_of("sinks-training.json", sinks.models, MODELS, given=("softmax", "gate")),
     slice_of("sinks-training.json", sinks.models, MODELS, SLOW, given=("logit", "sigmoid")),
     slice_of("sinks-training.json", sinks.beginning, MODELS, SLOW),
-    slice_of("scale.json", trainings.one_head),
+    slice_of("coverage.json", trainings.covered),
+    slice_of("scale.json", trainings.one_head, given=(2,)),
+    slice_of("scale.json", trainings.one_head, SLOW, given=(9,)),
     slice_of("build-it-yourself.json", trainings.typed_code, MODELS, SLOW),
     slice_of("emergence.json", trainings.stored_models, MODELS),
-    slice_of("emergence.json", trainings.nudges, MODELS, given=FEW),
-    slice_of("emergence.json", trainings.nudges, MODELS, SLOW, given=EVERY),
+    slice_of("emergence.json", trainings.nudges, MODELS, given=(2,)),
+    slice_of("emergence.json", trainings.nudges, MODELS, SLOW, given=(48,)),
     slice_of("gradients-dropout.json", trainings.without_heads, MODELS),
     slice_of("gradients-dropout.json", trainings.noise, MODELS, given=(4,)),
     slice_of("gradients-dropout.json", trainings.noise, MODELS, SLOW, given=(200,)),
-    *(slice_of("gradients-dropout.json", trainings.dropout_training, MODELS, SLOW, given=setting)
-      for setting in SETTINGS),
+    *(slice_of("gradients-dropout.json", trainings.dropout_training, MODELS, SLOW, given=(number,))
+      for number in range(5)),
     slice_of("gradients-training.json", trainings.first_steps_by_hand, MODELS,
              given=("float64", 4)),
     slice_of("gradients-training.json", trainings.first_steps_by_hand, MODELS, SLOW,
              given=("float32", 4)),
     slice_of("sharing.json", trainings.starts, MODELS, SLOW),
-    slice_of("sharing.json", trainings.shared_curve, MODELS, given=("4, width", 100)),
-    *(slice_of("sharing.json", trainings.shared_curve, MODELS, mark, given=(name, 800))
-      for mark, names in ((SLOW, ("multi-head", "4, width")), (EXHAUSTIVE, SHARED))
-      for name in names),
+    slice_of("sharing.json", trainings.shared_curve, MODELS, given=(0, 100)),
+    *(slice_of("sharing.json", trainings.shared_curve, MODELS, mark, given=(number, 800))
+      for mark, numbers in ((SLOW, (0, 1)), (EXHAUSTIVE, (2, 3, 4, 5)))
+      for number in numbers),
     slice_of("gates.json", trainings.check_gate_base, MODELS, SLOW),
     slice_of("gates.json", trainings.recovery, MODELS, SLOW),
     slice_of("gates.json", trainings.check_learned, MODELS, SLOW),
@@ -100,8 +97,8 @@ def test_a_slice_computed_again(file, check, given):
 # measure of stored weights, bytes of programs, memory of processes.
 FORGED = [
     ("heads.json", of.scores_of_weights, (), "importance/weight norm", 1.01),
-    ("pruning.json", of.curves, (), "smollm2/curves/*/scores", 1.02),
-    ("sharing.json", trainings.shared_curve, ("4, width", 100), "scratch/4, width/losses", 0.97),
+    ("pruning.json", of.curves, (5,), "smollm2/curves/*/scores", 1.02),
+    ("sharing.json", trainings.shared_curve, (0, 100), "scratch/*/losses", 0.97),
     ("papers.json", of.check_told, (), "told/scores-smollm2-heads", 2),
     ("sinks.json", sinks.random_orders, (), "orders/random 0", 2),
     ("emergence.json", trainings.stored_models, (), "seeds/roles", 0.8),
