@@ -5,6 +5,7 @@ is computed is kept, so that a forged file costs no second run.
 """
 
 import functools
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from experiments import (
     later_senders,
     papers,
     papers_told,
+    positions,
     pruning,
     quantization,
 )
@@ -426,6 +428,49 @@ def heads_of_a_token() -> Found:
     found = papers.heads_of_a_token(papers.Bench(papers.Sizes(heads=count)))
     for name, losses in found.items():
         yield ("heads of a token", name), losses, {"rtol": 5e-3}
+
+
+@recomputed
+def retrieving() -> Found:
+    """Scores of all heads, and what is lost without those that retrieve."""
+    found = papers.retrieving(papers.Bench(papers.Sizes()))
+    for name in ("score", "score on the others"):  # an answer may fall to either side elsewhere
+        yield ("retrieving", name), found[name], {"atol": 0.05}
+    for name, right in found["right"].items():
+        yield ("retrieving", "right", name), right, {"atol": 0.17}
+    for name, losses in found["plain"].items():
+        yield ("retrieving", "plain", name), losses, {"rtol": 5e-3}
+
+
+@recomputed
+def orders_with_entropy() -> Found:
+    """Losses of all passages, without one share of the heads in every order."""
+    share = tuple(drawn("entropy", papers.Sizes().removed, 1))
+    found = papers.entropy_orders(papers.Bench(papers.Sizes(removed=share)))
+    for name, losses in found.items():
+        yield ("entropy orders", name), losses, {"rtol": 5e-3}
+
+
+@recomputed
+def merged_heads() -> Found:
+    """Losses of all passages with one key head a layer."""
+    for way, losses in papers.merged_smollm2(papers.Bench(papers.Sizes())).items():
+        yield ("merged", way), losses, {"rtol": 5e-3}
+
+
+# positions.json
+
+
+@recomputed
+def beyond_the_trained_length() -> Found:
+    """One long text, read one way to 2,048 tokens past the trained length."""
+    model, sizes = language_model(), positions.Sizes()
+    ((way, text),) = drawn("positions", itertools.product(positions.SCHEMES, range(3)), 1)
+    ids = positions.long_texts(model, sizes.texts, sizes.length)[text]["ids"]
+    near = {"rtol": 5e-3, "atol": 5e-3}
+    losses = positions.read_long(model, ids[: sizes.trained + 2 * sizes.bucket], way, sizes)
+    found = positions.by_bucket(losses, sizes.bucket)
+    yield ("losses", way, text, slice(None, len(found))), found, near
 
 
 def check_told(document: dict[str, Any]) -> None:
