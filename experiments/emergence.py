@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 from benchmarks.harness.fields import fields
 from experiments.emergence_training import ROLES, Program, measure, program
 from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
-from experiments.shared import SOURCES, Run, experiment, slug
+from experiments.shared import SOURCES, Run, change_attention, experiment, slug
 from experiments.training import TrainResult, train
 from mha_book.models import tiny
 from mha_book.specialization.intervals import mean_interval, wilson_interval
@@ -105,10 +105,7 @@ class SeedStudy:
         """Return the models with ``change(attention, …)`` in place of the attention of each."""
 
         def one(params: tiny.TinyParams, *more: jax.Array) -> tiny.TinyParams:
-            layer = params.layers[0]
-            return params._replace(
-                layers=(layer._replace(attention=change(layer.attention, *more)),)
-            )
+            return change_attention(params, lambda attention, _: change(attention, *more))
 
         return jax.vmap(one)(params, *more)
 
@@ -129,7 +126,7 @@ class SeedStudy:
                     for w, d in zip((attention.w_q, attention.w_k), pair, strict=True)
                 )
                 changed = attention._replace(w_q=w_q, w_k=w_k)
-                return params._replace(layers=(params.layers[0]._replace(attention=changed),))
+                return change_attention(params, lambda *_: changed)
 
             shape = attention.w_q[:, 0].shape
             if role is None:

@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -107,7 +106,6 @@ HOSTILE = {
 def test_arrays_made_to_harm_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "hostile.safetensors"
     path.write_bytes(HOSTILE[name])
-    start = time.process_time()
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="expected"):
@@ -116,7 +114,6 @@ def test_arrays_made_to_harm_are_refused(name: str, tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 20 * len(HOSTILE[name]) + 10**6
-    assert time.process_time() - start < 5
 
 
 @examples(80, 3000)

@@ -4,7 +4,6 @@ The fast draws take two minutes, the slow ones twenty, and all 270 ablations hal
 (exhaustive). A forgery has a digest made anew; what it is compared with is computed once.
 """
 
-import platform
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from tests.stored.files import DATA, forged, result, scaled
 
 SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
 MODELS, TPU = pytest.mark.needs_models, pytest.mark.needs_libtpu
-GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc")
 
 
 def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
@@ -93,7 +91,7 @@ SLICES = [
     slice_of("gates.json", trainings.recovery, MODELS, SLOW),
     slice_of("gates.json", trainings.check_learned, MODELS, SLOW),
     slice_of("gates-quiet.json", trainings.without_noise, MODELS, SLOW),
-    slice_of("head-memory.json", at.check_counted, GLIBC, SLOW),
+    slice_of("head-memory.json", at.check_faults),
     slice_of("pods.json", at.check_rings),
     slice_of("pods.json", at.check_rings_again, TPU),
     slice_of("ring-memory.json", at.check_rises),
@@ -114,6 +112,7 @@ FORGED = [
     ("papers.json", of.check_told, (), "told/scores-smollm2-heads", 2),
     ("sinks.json", sinks.random_orders, (), "orders/random 0", 2),
     ("emergence.json", trainings.stored_models, (), "seeds/roles", 0.8),
+    ("head-memory.json", at.check_faults, (), "default/attention 16/faults", 0),
     ("pods.json", at.check_rings, (), "programs/*/bytes/arguments", 2),
     ("hidden-bugs.json", trainings.check_verdicts, (), "differences/*/text/moved/loss", 1.1),
     ("ring-memory.json", at.check_rises, (), "memory/1", 0.2),
