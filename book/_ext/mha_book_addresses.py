@@ -45,7 +45,9 @@ def load_stored() -> dict[str, list[str]]:
 
 def _anchors(html_folder: Path) -> dict[str, list[re.Match[str]]]:
     paths = sorted((html_folder / "book").glob("*.html"))
-    return {path.stem: [*_ANCHOR.finditer(path.read_text(encoding="utf8"))] for path in paths}
+    texts = {path.stem: path.read_text(encoding="utf8") for path in paths}
+    leads_on = "<title>This page has moved</title>"
+    return {page: [*_ANCHOR.finditer(x)] for page, x in texts.items() if leads_on not in x}
 
 
 def built_pages(html_folder: Path) -> dict[str, set[str]]:
@@ -140,7 +142,9 @@ def write(app, why: object) -> None:
         if "" in anchors and f"book/{page}" not in app.env.found_docs:
             new, sign, name = anchors[""].partition("#")
             text = gone.replace("ADDRESS", html.escape(f"{new}.html{sign}{name}"))
-            (Path(app.outdir) / "book" / f"{page}.html").write_text(text, encoding="utf8")
+            path = Path(app.outdir) / "book" / f"{page}.html"
+            path.parent.mkdir(exist_ok=True)  # the first time, before any page is written
+            path.write_text(text, encoding="utf8")
 
 
 def setup(app):

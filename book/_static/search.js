@@ -5,7 +5,7 @@ var Scorer = {
     const [docname, title, anchor, , score] = result;
     // A page found by its own title is called "title > title": then it stands twice.
     if (!anchor) result[1] = title.split(" > ")[0];
-    if (/^book\/(api|api\/.*|figures|exercises|status|evidence|notation-manual|snippets-mended)$/.test(docname)) return score - 20;
+    if (/^book\/(api|api\/.*|figures|exercises|status|evidence|notation-manual)$/.test(docname)) return score - 20;
     if (/^book\/(claims|bibliography|glossary|notation-table)$/.test(docname)) return score - 6;
     return score;
   },

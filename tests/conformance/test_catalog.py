@@ -8,7 +8,7 @@ import pytest
 
 from mha_book.conformance import check_attention, mutant
 from mha_book.conformance.mutants import CATALOG, pairs
-from mha_book.conformance.oracle import Case, Conventions
+from mha_book.conformance.oracle import TEXTS, Case, Conventions
 
 BOOK = Path(__file__).parents[2] / "book"
 TOLD = {"corner": "bottom-right", "empty": "zero", "window": "W", "kv_heads": "repeat"}
@@ -58,8 +58,11 @@ def rates(ids):
 def test_the_catalog():
     assert len(CATALOG) >= 60
     assert len({one.sentence for one in CATALOG.values()}) == len(CATALOG)
-    for one in CATALOG.values():
-        assert (BOOK / f"{one.read}.ipynb").exists(), one.id
+    links = {one.read for one in CATALOG.values()}
+    links |= {problem.rpartition("see ")[2] for problem in TEXTS["models"].values()}
+    for page, _, anchor in (link.partition("#") for link in links):
+        text = (BOOK / f"{page}.ipynb").read_text(encoding="utf8")
+        assert not anchor or f'"({anchor})=\\n"' in text, f"{page}#{anchor}"
 
 
 def test_single_bugs_are_detected_and_named():

@@ -19,6 +19,9 @@ CLOSED = np.array([[1.25, 0.25], [0.25, 1.25]])
 WRONG = [
     ("accelerators/computed", lambda n, t, b, c: n * (t // b) ** 2, "are left out"),
     ("after-pruning/key-heads", lambda k, g: g, "no query head reads"),
+    ("bugs-in-the-wild/invisible", lambda t, n: False, "1 tokens and 3 heads: nothing moves"),
+    ("bugs-in-the-wild/sees-the-future", lambda attention: False, "it says False of no causal"),
+    ("bugs-in-the-wild/which-axis", lambda attention: "keys", "sum to 1 over the queries"),
     ("build-it-yourself/cache-elements", lambda b, k, h, n: b * k * h * n, "keys and values"),
     ("build-it-yourself/sees-the-future", lambda model, ids: False, "a little"),
     ("build-it-yourself/sees-the-future", lambda model, ids: True, "only the past"),

@@ -40,11 +40,11 @@ class Mutant(NamedTuple):
         id: its lasting name, such as ``softmax-over-queries``.
         sentence: what the implementation does, as the diagnosis says it.
         symptom: what one notices in use, if anything.
-        read: the page of the book that explains what is right.
+        read: the page of the book that explains what is right, or its section on the bug.
         steps: the steps that it replaces, by name.
         within: where it can happen: in any attention (""), where features of all heads come in one
             axis ("flat"), or in a layer with weights ("layer").
-        seen: public threads in which it was found.
+        seen: public threads in which it was found, such as ``reczoo/FuxiCTR#30``.
     """
 
     id: str
@@ -53,7 +53,7 @@ class Mutant(NamedTuple):
     read: str
     steps: dict[str, Callable[..., Any]]
     within: str = ""
-    seen: str = ""
+    seen: tuple[str, ...] = ()
 
     def attend(self, case: Case, conventions: Conventions = USUAL) -> Float[np.ndarray, "B N T C"]:
         """Return what attention with this bug gives.
@@ -89,7 +89,7 @@ def both(first: Mutant, second: Mutant) -> Mutant:
         sentence=f"{first.sentence}; and {second.sentence}",
         steps=first.steps | second.steps,
         within=max(first.within, second.within, key=("", "flat", "layer").index),
-        seen="",
+        seen=(),
     )
 
 
@@ -312,10 +312,10 @@ CATALOG: dict[str, Mutant] = {
         id,
         sentence,
         family["symptom"],
-        family["read"],
+        f"bugs-in-the-wild#{id}" if id in TEXTS["seen"] else family["read"],
         {step: wrong[id] for step, wrong in WRONG.items() if id in wrong},
         family.get("within", ""),
-        TEXTS["seen"].get(id, ""),
+        tuple(TEXTS["seen"].get(id, ())),
     )
     for family in TEXTS["families"]
     for id, sentence in family["bugs"].items()

@@ -80,7 +80,13 @@ class Report(NamedTuple):
         if self.diagnosis:
             lines += ["", "Diagnosis"]
             for sentence in self.diagnosis:
-                lines += wrap(sentence, 96, initial_indent="  ", subsequent_indent="    ")
+                lines += wrap(
+                    sentence,
+                    96,
+                    initial_indent="  ",
+                    subsequent_indent="    ",
+                    break_on_hyphens=False,
+                )
         if self.counterexample:
             lines += ["", *told(self.counterexample)]
         verdict = "passed" if self.passed else "failed"

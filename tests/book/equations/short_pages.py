@@ -58,12 +58,6 @@ def concat_is_a_sum(rng):
     return np.stack([np.concatenate(heads, axis=1) @ np.concatenate(w_o), y]), np.stack([total] * 2)
 
 
-@tested("layer-columns", latex=r"\left( X W_Q \right)^\top = W_Q^\top X^\top")
-def columns(rng):
-    x, w = rng.normal(size=(2, 11, 11))
-    return (x @ w).T, w.T @ x.T
-
-
 @executed("sdpa-aligned")
 def aligned(rng):
     d_k, rho = 11, 0.3

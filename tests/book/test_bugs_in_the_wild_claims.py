@@ -1,4 +1,6 @@
-"""The evidence for the claims of the page of mended snippets."""
+"""The bugs of the chapter are those of the catalog; the evidence for its claims."""
+
+import re
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +15,49 @@ from mha_book import (
     multi_head_attention_with_intermediates,
     split_heads,
 )
+from mha_book.conformance import check_attention, check_model, mutant
+from mha_book.conformance.oracle import TEXTS
+from tests.book import gates
 from tests.book.verdicts import decides
 from tests.scripts import regenerate_layer_peers as peers
+
+CELLS = gates.load(gates.ROOT / "book" / "bugs-in-the-wild.ipynb").cells
+BUGS = {cell.id.removeprefix("bug-"): cell for cell in CELLS if cell.id.startswith("bug-")}
+TEXT = "\n".join(cell.source for cell in CELLS if cell.cell_type == "markdown")
+TOLD = {
+    "kv-heads-tiled": {"expect": {"kv_heads": "repeat"}},
+    "mask-inverted": {"polarity": "attend"},
+    "window-one-more": {"expect": {"window": "W"}},
+    "empty-row-mean": {"expect": {"empty": "zero"}},
+    "causal-top-left": {"expect": {"corner": "bottom-right"}},
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_runs_alone_and_is_that_of_the_catalog(bug, capsys):
+    """Pasted into an empty session, its code gives what the catalog's bug of that name gives."""
+    names = {"__name__": "pasted"}
+    exec(BUGS[bug].source, names)
+    said = capsys.readouterr().out
+    assert said == gates.printed(BUGS[bug])
+    if "attention" in names:
+        report = check_attention(names["attention"], **TOLD.get(bug, {}))
+        assert report.bugs == (mutant(bug),)
+        assert mutant(bug).sentence in " ".join(said.split())
+    else:
+        problem = TEXTS["models"][bug.replace("-", "_")].split("{")[0]
+        assert any(words.startswith(problem) for words in check_model(names["model"]).diagnosis)
+
+
+def test_the_threads_of_the_catalog_are_cited():
+    assert len(BUGS) >= 19
+    threads = re.findall(r"\[`([\w.-]+/[\w.-]+)#(\d+)`\]\((\S+?)\)", TEXT)
+    assert len(threads) > 40
+    for repository, number, address in threads:
+        places = (f"https://github.com/{repository}/{kind}/{number}" for kind in ("issues", "pull"))
+        assert address in places
+    cited = {f"{repository}#{number}" for repository, number, _ in threads}
+    assert {thread for seen in TEXTS["seen"].values() for thread in seen} <= cited
 
 
 def narrow(x):
