@@ -77,8 +77,8 @@ class Trial:
     def scenes(self) -> Iterator[Scene]:
         """Return the scenes that the subject has arguments for."""
         for scene in SCENES:
-            within = self.interface.layer and scene.name in UNEQUAL
-            if not within and all(need in self.interface.roles for need in scene.needs):
+            possible = scene.name not in self.interface.never
+            if possible and all(need in self.interface.roles for need in scene.needs):
                 yield scene
 
     def output(self, name: str) -> Numbers | Exception:
@@ -137,10 +137,6 @@ class Trial:
         names = [name for name in left if not (name == "causal" and asked)]
         for values in product(*(CONVENTIONS[name] for name in names)):
             yield conventions._replace(**dict(zip(names, values, strict=True)))
-
-
-UNEQUAL = ("cross", "causal-short", "causal-long", "grouped")
-"""Scenes that a layer of self-attention cannot have."""
 
 
 def close(got: Any, expected: Numbers, tolerance: float) -> bool:
