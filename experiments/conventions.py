@@ -646,7 +646,7 @@ class Sizes(NamedTuple):
 @experiment(
     "conventions.json",
     Sizes(tuple(SUBJECTS)),
-    Sizes(("flax.linen.dot_product_attention", "torch.nn.MultiheadAttention")),
+    Sizes(tuple(name for name in SUBJECTS if name.startswith("transformers"))),
     seeds="operands: default_rng(0) of each scene",
 )
 def main(run: Run, sizes: Sizes) -> dict[str, Any]:
@@ -662,7 +662,3 @@ def main(run: Run, sizes: Sizes) -> dict[str, Any]:
         if package in packages
     }
     return {"rows": rows, "defects": shown}
-
-
-if __name__ == "__main__":
-    main()
