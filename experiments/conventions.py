@@ -168,7 +168,9 @@ def keras_layer(rate: float = 0.0) -> Callable[..., Any]:
 @subject("tokamax.dot_product_attention", "tokamax", "jax")
 def tokamax() -> Callable[..., Any]:
     import tokamax
+    from absl import flags
 
+    flags.FLAGS.mark_as_parsed()  # else it takes the arguments of this process for its own
     return tokamax.dot_product_attention
 
 
