@@ -223,12 +223,10 @@ def grow(prepare, lengths, *, rounds, clock="wall") -> dict[str, Any]:
     fitted = slope * np.asarray(lengths) + intercept
     return {
         "lengths": list(lengths),
-        "seconds_per_round": [times.seconds[str(length)] for length in lengths],
-        "seconds": medians,
-        "slope_s_per_token": slope,
-        "intercept_s": intercept,
+        "seconds_per_round": [times.seconds[str(length)] for length in lengths], "seconds": medians,
+        "slope_s_per_token": slope, "intercept_s": intercept,
         "largest_residual": float((np.abs(np.asarray(medians) - fitted) / fitted).max()),
-    }
+    }  # fmt: skip
 
 
 def share(prepare: Callable[[Setting], Run], setting: Setting, *, rounds: int) -> dict[str, Any]:

@@ -382,12 +382,10 @@ def measure(subject: Subject, setting: Setting, *, rounds: int) -> dict[str, Any
         variant, cost = variants[contender.name], costs_of[contender.name]
         kept = [layer.attention for layer in variant.params.layers]
         return {
-            "heads_left": int(variant.keep.sum()),
-            "query_heads": sum(p.w_q.shape[1] for p in kept),
-            "key_heads": sum(p.w_k.shape[1] for p in kept),
-            **cost,
+            "heads_left": int(variant.keep.sum()), "query_heads": sum(p.w_q.shape[1] for p in kept),
+            "key_heads": sum(p.w_k.shape[1] for p in kept), **cost,
             "predicted": {what: cost[what] / costs_of[BASELINE][what] for what in cost},
-        }
+        }  # fmt: skip
 
     return compare(
         setting, [Contender(name, run, remark=variants[name].remark) for name, run in runs.items()],

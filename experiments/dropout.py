@@ -170,12 +170,10 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     if run.quick:
         del regimes["scarce text"]
     document: dict[str, Any] = {
-        "config": {**sizes._asdict(), "rate": RATE},
-        "model": dataclasses.asdict(base),
+        "config": {**sizes._asdict(), "rate": RATE}, "model": dataclasses.asdict(base),
         "settings": {name: dataclasses.asdict(rates) for name, rates in settings.items()},
-        **{regime: {} for regime in regimes},
-        "removal": {},
-    }
+        **{regime: {} for regime in regimes}, "removal": {},
+    }  # fmt: skip
     models: dict[str, Any] = {}
     score = jax.jit(jax.vmap(lambda p, t: tiny.loss(p, t, config=base), in_axes=(0, None)))
     for regime, data in regimes.items():

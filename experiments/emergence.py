@@ -17,10 +17,10 @@ from scipy.stats import spearmanr
 from benchmarks.harness.fields import fields
 from experiments.emergence_training import ROLES, Program, measure, program
 from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
-from experiments.shared import SOURCES, Run, experiment, slug
+from experiments.shared import SOURCES, Run, change_attention, experiment, slug
 from experiments.training import TrainResult, train
 from mha_book.models import tiny
-from mha_book.specialization.intervals import bootstrap_interval, wilson_interval
+from mha_book.specialization.intervals import mean_interval, wilson_interval
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import tree_arrays
 
@@ -66,12 +66,10 @@ def foretold(early: np.ndarray, final: np.ndarray) -> dict[str, Any]:
         correlations = np.array(
             [spearmanr(x, y, axis=None).statistic for x, y in zip(a, b, strict=True)]
         )
+        middle, half = mean_interval(correlations)
         same = a.argmax(1) == b.argmax(1)
         found[name] = {
-            "rank correlation": (
-                correlations.mean(),
-                *bootstrap_interval(correlations, np.random.default_rng(0), draws=10_000),
-            ),
+            "rank correlation": (middle, middle - half, middle + half),
             "same leader": (same.mean(), *wilson_interval(int(same.sum()), len(same))),
         }
     return found
@@ -107,10 +105,7 @@ class SeedStudy:
         """Return the models with ``change(attention, …)`` in place of the attention of each."""
 
         def one(params: tiny.TinyParams, *more: jax.Array) -> tiny.TinyParams:
-            layer = params.layers[0]
-            return params._replace(
-                layers=(layer._replace(attention=change(layer.attention, *more)),)
-            )
+            return change_attention(params, lambda attention, _: change(attention, *more))
 
         return jax.vmap(one)(params, *more)
 
@@ -131,7 +126,7 @@ class SeedStudy:
                     for w, d in zip((attention.w_q, attention.w_k), pair, strict=True)
                 )
                 changed = attention._replace(w_q=w_q, w_k=w_k)
-                return params._replace(layers=(params.layers[0]._replace(attention=changed),))
+                return change_attention(params, lambda *_: changed)
 
             shape = attention.w_q[:, 0].shape
             if role is None:
@@ -166,11 +161,9 @@ def ends(trained: TrainResult) -> dict[str, Any]:
     """Return what is stored of a run: the measures before and after."""
     found = trained.evaluations
     return {
-        "first roles": found["roles"][0],
-        "last roles": found["roles"][-1],
-        "last loss": found["loss"][-1],
-        "last losses": found["losses"][-1],
-    }
+        "first roles": found["roles"][0], "last roles": found["roles"][-1],
+        "last loss": found["loss"][-1], "last losses": found["losses"][-1],
+    }  # fmt: skip
 
 
 def swap(attention: Any, one: jax.Array, other: jax.Array, names: tuple[str, ...]) -> Any:

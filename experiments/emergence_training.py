@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from experiments.shared import change_attention
 from experiments.training import TrainState, init_state, make_train_step
 from mha_book.masks import causal
 from mha_book.models import tiny
@@ -92,7 +93,7 @@ def program(
             return params
         options = {"head_dim": head_dim, "value_dim": value_dim}
         attention = init_multi_head(jax.random.fold_in(key, 1), d_model, num_heads, **options)
-        return params._replace(layers=(params.layers[0]._replace(attention=attention),))
+        return change_attention(params, lambda *_: attention)
 
     def evaluate(params: tiny.TinyParams, data: Any) -> dict[str, jax.Array]:
         return jax.lax.map(lambda one: measure(one, config, task, data["evaluated"]), params)

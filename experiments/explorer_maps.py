@@ -235,11 +235,9 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
             packed = json.dumps(pack(name, maps), separators=(",", ":"))
             write_atomic(file, f'mhaExplorerTake("{name}-{key}",{packed});\n'.encode())
             document["sentences"][key][name] = {
-                "tokens": maps.tokens,
-                "look": dict(zip(LOOK, sentence[name], strict=True)),
-                "losses": maps.losses,
-                "sha256": file_digest(file),
-            }
+                "tokens": maps.tokens, "look": dict(zip(LOOK, sentence[name], strict=True)),
+                "losses": maps.losses, "sha256": file_digest(file),
+            }  # fmt: skip
             run.report(file.name)
         document["measures"][name] = measures_of(name, model, texts)
     return document

@@ -145,11 +145,9 @@ def recovery(study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray])
     say("recovery", losses)
     left = np.asarray(weights.log_alpha > 0).sum((1, 2))
     found: dict[str, Any] = {
-        "steps": (0, *sizes.stops),
-        "removed": removed,
-        "heads": total,
+        "steps": (0, *sizes.stops), "removed": removed, "heads": total,
         "whole": losses[: sizes.seeds],
-    }
+    }  # fmt: skip
     for place, way in enumerate(ways):
         rows = slice(sizes.seeds + place * number, sizes.seeds + (place + 1) * number)
         found[way] = losses[rows].reshape(count, sizes.seeds, -1)

@@ -15,7 +15,7 @@ import optax
 
 from benchmarks.harness.fields import fields
 from experiments.heads import windows
-from experiments.shared import Run, first_layers, stored
+from experiments.shared import Run, change_attention, first_layers, stored
 from experiments.training import apply_gradients
 from mha_book.models import smollm2
 from mha_book.pruning.order import head_mask, removal_order
@@ -45,12 +45,9 @@ def trained_both(sizes: Sizes) -> dict[str, Any]:
     measured = windows(model, "validation", sizes.measured, sizes.context)
     optimizer = optax.adam(sizes.rate)
 
-    def with_attention(params: Any, attention: Any) -> Any:
-        pairs = zip(params.layers, attention, strict=True)
-        return params._replace(layers=tuple(old._replace(attention=new) for old, new in pairs))
-
     def loss(attention: Any, params: Any, gates: jax.Array, ids: jax.Array) -> jax.Array:
-        return smollm2.loss(with_attention(params, attention), ids, config=form, gates=gates)
+        changed = change_attention(params, lambda _, number: attention[number])
+        return smollm2.loss(changed, ids, config=form, gates=gates)
 
     @jax.jit
     def step(attention: Any, state: Any, params: Any, gates: jax.Array, ids: jax.Array) -> Any:

@@ -61,11 +61,9 @@ def both_ways(text, sizes, dtype, checkpoint) -> tuple[TrainResult, list[str]]:
 
     both = {HAND: start, AUTODIFF: start}
     state = TrainState(
-        jnp.zeros((), jnp.int32),
-        both,
-        {name: optimizer.init(start) for name in both},
+        jnp.zeros((), jnp.int32), both, {name: optimizer.init(start) for name in both},
         jax.random.key(sizes.seed + 1),
-    )
+    )  # fmt: skip
     result = train(
         step, state, sizes.steps, data=text.train, checkpoint=checkpoint, every=20,
         config={**sizes._asdict(), "dtype": jnp.dtype(dtype).name},

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import sentences, windows
-from experiments.shared import Run, first_layers, token_losses
+from experiments.shared import Run, change_attention, first_layers, token_losses
 from mha_book.attention.dispatch import attend
 from mha_book.layers import rms_norm
 from mha_book.models import minilm, smollm2
@@ -221,13 +221,11 @@ def of_minilm(sizes: Ranks) -> dict[str, Any]:
 
     @jax.jit
     def embedded(params: Any, cuts: jax.Array, ids: jax.Array, lengths: jax.Array) -> jax.Array:
-        changed = []
-        for layer, each in zip(params.layers, cuts, strict=True):
-            own = layer.attention
-            w_q = jnp.einsum("dnh,nhg->dng", own.w_q, each)
-            b_q = jnp.einsum("nh,nhg->ng", own.b_q, each)
-            changed.append(layer._replace(attention=own._replace(w_q=w_q, b_q=b_q)))
-        return minilm.embed(params._replace(layers=tuple(changed)), ids, lengths)
+        def changed(own: Any, number: int) -> Any:
+            w_q = jnp.einsum("dnh,nhg->dng", own.w_q, cuts[number])
+            return own._replace(w_q=w_q, b_q=jnp.einsum("nh,nhg->ng", own.b_q, cuts[number]))
+
+        return minilm.embed(change_attention(params, changed), ids, lengths)
 
     shape = (len(layers), *real[0].queries.shape)
     others = (ids[half:], lengths[half:])

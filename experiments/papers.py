@@ -21,7 +21,7 @@ from experiments.heads_in_use import untrained
 from experiments.papers_merging import merged, of_few, random_turns, turned, turns
 from experiments.papers_told import told
 from experiments.pruning import passages, sentences
-from experiments.shared import SOURCES, experiment, first_layers, gates_without
+from experiments.shared import SOURCES, change_attention, experiment, first_layers, gates_without
 from mha_book.attention.reference import attention_weights
 from mha_book.layers import linear
 from mha_book.models import minilm, smollm2
@@ -262,12 +262,6 @@ def merged_smollm2(bench: Bench) -> dict[str, Any]:
     def flat(x: np.ndarray) -> np.ndarray:  # (B, K, T, H), without the first token
         return np.moveaxis(x[:, :, 1:], 1, 0).reshape(heads, -1, x.shape[-1]).astype(np.float64)
 
-    def layers(change: Callable[[Any, int], Any]) -> Any:
-        each = [
-            x._replace(attention=change(x.attention, i)) for i, x in enumerate(bench.params.layers)
-        ]
-        return bench.params._replace(layers=tuple(each))
-
     def align(params: Any, number: int) -> Any:
         keys, values = (flat(seen[name][number]) for name in ("key", "value"))
         return turned(params, turns(keys, 1, by_pairs=True), turns(values, 1, by_pairs=False))
@@ -278,14 +272,12 @@ def merged_smollm2(bench: Bench) -> dict[str, Any]:
         return turned(params, *drawn)
 
     ways = {
-        "whole": lambda p, i: p,
-        "aligned, not merged": align,
-        "plain": lambda p, i: merged(p, 1),
+        "whole": lambda p, i: p, "aligned, not merged": align, "plain": lambda p, i: merged(p, 1),
         "aligned": lambda p, i: merged(align(p, i), 1),
         "turned at random": lambda p, i: merged(at_random(p, i), 1),
-    }
+    }  # fmt: skip
     return {
-        way: bench.read(text, params=layers(change))["losses"].mean(1)
+        way: bench.read(text, params=change_attention(bench.params, change))["losses"].mean(1)
         for way, change in ways.items()
     }
 
@@ -311,10 +303,6 @@ def of_minilm(sizes: Sizes) -> dict[str, Any]:
             found.append(np.where(pairs, scores, -np.inf).max((2, 3)))
         return np.stack(found, 1)  # (B, L, N)
 
-    def layers(change: Callable[[Any, int], Any], params: Any = model.params) -> Any:
-        each = [x._replace(attention=change(x.attention, i)) for i, x in enumerate(params.layers)]
-        return params._replace(layers=tuple(each))
-
     def align(groups: int, params: Any, number: int) -> Any:
         record = records[number].intermediates
         both = (
@@ -339,8 +327,9 @@ def of_minilm(sizes: Sizes) -> dict[str, Any]:
             "features": lambda p, i, g=groups: of_few(p, g, over_features=True)[0],
         }
         for way, change in ways.items():
-            cosines[f"{way} {groups}"] = (np.asarray(embed(layers(change), *scored)) * whole).sum(1)
-    only = layers(functools.partial(align, sizes.minilm_groups[0]))
+            changed = embed(change_attention(model.params, change), *scored)
+            cosines[f"{way} {groups}"] = (np.asarray(changed) * whole).sum(1)
+    only = change_attention(model.params, functools.partial(align, sizes.minilm_groups[0]))
     cosines["aligned, not merged"] = (np.asarray(embed(only, *scored)) * whole).sum(1)
     cosines["another sentence"] = (whole * np.roll(whole, 1, 0)).sum(1)
     bare = minilm.init_minilm(jax.random.key(3))
@@ -356,11 +345,9 @@ def of_minilm(sizes: Sizes) -> dict[str, Any]:
         for g in sizes.minilm_groups
     }
     return {
-        "cosines": cosines,
-        "held": held,
-        "largest": largest(model.params),
+        "cosines": cosines, "held": held, "largest": largest(model.params),
         "largest, untrained": largest(bare).max(0),
-    }
+    }  # fmt: skip
 
 
 def entropy_orders(bench: Bench) -> dict[str, Any]:

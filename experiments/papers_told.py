@@ -1,20 +1,20 @@
 """What ``papers.json`` tells the ledger of papers: its numbers in words, from its own arrays.
 
-Means over texts with 95% intervals, the texts drawn anew.
+Means over texts with 95% intervals, Student's.
 """
 
 from typing import Any
 
 import numpy as np
 
-from mha_book.specialization.intervals import bootstrap_interval
+from mha_book.specialization.intervals import mean_interval
 
 GROUP = 3  # query heads of SmolLM2 that share a key head
 
 
 def interval(values: Any) -> tuple[float, float, float]:
-    values = np.asarray(values, float)
-    return float(values.mean()), *bootstrap_interval(values, np.random.default_rng(0))
+    middle, half = mean_interval(values)
+    return middle, middle - half, middle + half
 
 
 def _nats(values: Any, digits: int = 2) -> str:
@@ -136,6 +136,7 @@ def _retrieving(found: dict[str, Any], sizes: Any) -> dict[str, str]:
         "retrieve-above-half": str(int((score > 0.5).sum())),
         "retrieve-above-tenth": str(int((score > 0.1).sum())),
         "retrieve-tenth-share": f"{100 * np.mean(score > 0.1):.0f}%",
+        "retrieve-tenth-again": f"{100 * np.mean(again > 0.1):.0f}%",
         "retrieve-best": f"{score.max():.2f}",
         "retrieve-all": str(score.size),
         "retrieve-again": f"{alike:.2f}",

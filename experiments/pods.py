@@ -34,11 +34,9 @@ class Program(NamedTuple):
 PROGRAMS = (
     *(Program("v5e", chips) for chips in (16, 64, 256)),
     *(Program("v5e", 256, length) for length in (2**16, 2**18)),
-    Program("v5e", 256, is_causal=False),
-    Program("v5e", 256, direction="with gradients"),
-    Program("v6e", 256),
-    Program("v6e", 256, direction="with gradients"),
-)
+    Program("v5e", 256, is_causal=False), Program("v5e", 256, direction="with gradients"),
+    Program("v6e", 256), Program("v6e", 256, direction="with gradients"),
+)  # fmt: skip
 
 
 def compile_ring(program: Program) -> dict[str, Any]:
@@ -67,12 +65,10 @@ def compile_ring(program: Program) -> dict[str, Any]:
     )
     seconds, text = time.perf_counter() - start, found.as_text()
     return {
-        "program": program._asdict(),
-        "bytes": compiled.memory(found)._asdict(),
-        "transfers": compiled_transfers(text),
-        "started": text.count(" collective-permute-start("),
+        "program": program._asdict(), "bytes": compiled.memory(found)._asdict(),
+        "transfers": compiled_transfers(text), "started": text.count(" collective-permute-start("),
         "seconds": seconds,
-    }
+    }  # fmt: skip
 
 
 @experiment(NAME, digits=4, seeds=SEEDS)

@@ -34,8 +34,8 @@ BYTES = {"Q4_1": 20, "Q8_0": 34}  # of a block; it begins with its step, in half
 
 # seeds: of the repeated sequences, four each.
 Sizes = fields(
-    layers=30, windows=24, context=101, seeds=(1, 2), draws=tuple(         [(1.0, n) for n in
-    range(8)] + [(4.0, 8), (4.0, 9)]     ),
+    layers=30, windows=24, context=101, seeds=(1, 2),
+    draws=(*((1.0, n) for n in range(8)), (4.0, 8), (4.0, 9)),
 )  # fmt: skip
 QUICK = Sizes(1, 1, 13, (1,), ((1.0, 0),))
 

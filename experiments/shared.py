@@ -179,6 +179,12 @@ def first_layers(model: Any, count: int) -> Any:
     )
 
 
+def change_attention(params: Any, change: Callable[[Any, int], Any]) -> Any:
+    """Return a model with ``change(attention, number)`` in place of every layer's attention."""
+    layers = (x._replace(attention=change(x.attention, n)) for n, x in enumerate(params.layers))
+    return params._replace(layers=tuple(layers))
+
+
 def provenance(
     command: str | None = None, seeds: Any = None, inputs: tuple[str, ...] = ()
 ) -> dict[str, Any]:

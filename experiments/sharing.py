@@ -7,13 +7,14 @@ mha_book.multihead.grouped has, and trains on for a tenth of the steps.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from experiments.shared import Run, experiment
+from experiments.shared import Run, change_attention, experiment
 from experiments.sharing_training import Sizes, Study
 from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.models import tiny
@@ -62,15 +63,6 @@ def parameter_count(config: tiny.TinyConfig) -> int:
     return sum(x.size for x in jax.tree.leaves(shapes))
 
 
-def change_layers(params, change) -> tiny.TinyParams:
-    """Return the model with ``change(attention, number)`` in place of every layer's attention."""
-    layers = (
-        layer._replace(attention=change(layer.attention, i))
-        for i, layer in enumerate(params.layers)
-    )
-    return params._replace(layers=tuple(layers))
-
-
 def convert_all(params, rng_keys, heads) -> dict[str, tiny.TinyParams]:
     """Give the layers of the model of every seed ``heads`` key/value heads, in every way.
 
@@ -81,15 +73,11 @@ def convert_all(params, rng_keys, heads) -> dict[str, tiny.TinyParams]:
     def one(params: tiny.TinyParams, rng_key: jax.Array) -> dict[str, tiny.TinyParams]:
         keys = jax.random.split(rng_key, len(params.layers))
         return {
-            way: change_layers(params, lambda layer, i, f=change: f(layer, heads, keys[i]))
+            way: change_attention(params, lambda layer, i, f=change: f(layer, heads, keys[i]))
             for way, change in CONVERSIONS.items()
         }
 
     return jax.vmap(one)(params, rng_keys)
-
-
-def repeat_all(params: tiny.TinyParams) -> tiny.TinyParams:
-    return change_layers(params, lambda layer, i: repeat_kv_heads(layer))
 
 
 def from_scratch(study, configs) -> tuple[dict[str, tiny.TinyParams], dict[str, Any]]:
@@ -146,7 +134,8 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     for heads in sizes.shared:
         conversion[str(heads)] = converted(study, configs, models, heads)
         name = f"{heads}, width"
-        repeated = jax.vmap(repeat_all)(models[name])
+        one_head_each = functools.partial(change_attention, change=lambda x, _: repeat_kv_heads(x))
+        repeated = jax.vmap(one_head_each)(models[name])
         losses = {"shared": scratch[name]["last"], "repeated": study.score(repeated, study.base)}
         back[str(heads)] = losses
     model = dataclasses.asdict(study.base)

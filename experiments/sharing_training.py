@@ -22,8 +22,9 @@ from mha_book.models.tokens import evenly_spaced_windows, sample_windows
 # shared: key/value heads, where there are fewer; uptraining: steps after which the loss is
 # measured; windows: of the years not trained on.
 Sizes = fields(
-    seeds=5, steps=800, batch=16, context=32, d_model=64, num_layers=2, num_heads=8, shared=(4,
-    2, 1), learning_rate=6e-3, uptraining=(8, 16, 40, 80), uptraining_rate=2e-3, windows=512,
+    seeds=5, steps=800, batch=16, context=32, d_model=64, num_layers=2, num_heads=8,
+    shared=(4, 2, 1), learning_rate=6e-3, uptraining=(8, 16, 40, 80), uptraining_rate=2e-3,
+    windows=512,
 )  # fmt: skip
 
 

@@ -259,9 +259,9 @@ class Bench:
     def texts(self) -> Any:
         return windows(self.model, "validation", self.sizes.texts, self.sizes.length)
 
-    def changed(self, changes: dict[str, Any], texts: int | None = None) -> np.ndarray:
+    def changed(self, changes: dict[str, Any], texts: Any = slice(None)) -> np.ndarray:
         """Return the loss of each text with the sink changed, of all tokens that see a change."""
-        losses = self.read(self.texts()[:texts], **changes).losses
+        losses = self.read(self.texts()[texts], **changes).losses
         return np.asarray(losses[:, changes.get("since", 1) :].mean(1))
 
     def constants(self) -> dict[str, Any]:
@@ -301,24 +301,25 @@ class Bench:
         whole[order[:count]] = 1
         return whole.reshape(self.key_heads)
 
-    def cut(self, whole: np.ndarray, kept: tuple[int, ...], texts: int | None = None) -> Any:
+    def cut(self, whole: np.ndarray, kept: tuple[int, ...], texts: Any = None) -> Any:
         """Return losses by sequence and by text with a window for the heads that are not whole."""
-        (rows, copied), count = self.copying(23), texts or self.sizes.copies
+        (rows, copied), some = self.copying(23), np.arange(self.sizes.copies)
+        some = some if texts is None else np.array(texts)
         near = self.near(rows.shape[1], self.sizes.near, kept)
-        losses = self.read(rows[:count], whole=whole, near=near).losses
-        of_text = self.read(self.texts()[:count], whole=whole, near=near).losses
+        losses = self.read(rows[some], whole=whole, near=near).losses
+        of_text = self.read(self.texts()[some], whole=whole, near=near).losses
         return {
-            "copied": [row[on].mean() for row, on in zip(losses, copied, strict=False)],
+            "copied": [
+                row[on].mean() for row, on in zip(losses, np.asarray(copied)[some], strict=True)
+            ],
             "text": of_text[:, 1:].mean(1),
         }
 
     def cuts(self, orders: dict[str, list[int]]) -> dict[str, tuple[np.ndarray, tuple[int, ...]]]:
         few, none = self.sizes.few, np.zeros(self.key_heads)
         found = {
-            "whole": (none + 1, (0,)),
-            "none, with sink": (none, (0,)),
-            "none, without": (none, ()),
-        }
+            "whole": (none + 1, (0,)), "none, with sink": (none, (0,)), "none, without": (none, ()),
+        }  # fmt: skip
         for name, order in orders.items():
             found[f"{name}, with sink"] = (self.shares(order, few), (0,))
         found["gradient, without"] = (self.shares(orders["gradient"], few), ())
@@ -341,9 +342,9 @@ class Bench:
             "first four": through(0, 1, 2, 3), "first, moved": {**through(0), "first_angles": edge},
         }  # fmt: skip
 
-    def streamed(self, changes: dict[str, Any], texts: int | None = None) -> np.ndarray:
+    def streamed(self, changes: dict[str, Any], texts: Any = slice(None)) -> np.ndarray:
         """Return losses by text and position, means over 32 positions, ``(B, T / 32)``."""
-        rows = windows(self.model, "validation", self.sizes.streams, self.sizes.stream)[:texts]
+        rows = windows(self.model, "validation", self.sizes.streams, self.sizes.stream)[texts]
         losses = self.read(rows, **changes).losses
         step = self.sizes.window // 4
         padded = np.concatenate((np.full((len(rows), 1), np.nan), losses), axis=1)
@@ -366,12 +367,10 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     logits, orders = kept("logits", bench.logits), kept("orders", bench.orders)
     later = {"whole": {"since": EARLIEST}, **bench.later_ways(logits)}
     return {
-        "mass": kept("mass", bench.masses),
-        "logits": logits,
+        "mass": kept("mass", bench.masses), "logits": logits,
         "sink": each("sink", bench.changed, bench.ways(logits)),
         "later": each("later", bench.changed, later),
-        "constants": kept("constants", bench.constants),
-        "orders": orders,
+        "constants": kept("constants", bench.constants), "orders": orders,
         "cut": each("cut", lambda cut: bench.cut(*cut), bench.cuts(orders)),
         "stream": each("stream", bench.streamed, bench.streams()),
-    }
+    }  # fmt: skip

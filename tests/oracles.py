@@ -1,20 +1,22 @@
 """Attention and its gradients by loops in float64: what everything else is compared with.
 
-numpy alone, and nothing of the package: each row is computed from the pairs it may see and from
-no other, so that what a mask hides never enters. The gradients are written out by hand;
-``test_attention.py`` holds them to finite differences of the forward loop.
+numpy alone (JAX takes trees apart), and nothing of the package: each row is computed from the
+pairs it may see and from no other, so that what a mask hides never enters. The gradients are
+written out by hand; ``test_reference.py`` holds them to finite differences of the forward loop.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 __all__ = [
     "Gradients",
     "attention",
     "attention_gradients",
+    "close",
     "finite_difference",
     "interval",
     "layer",
@@ -167,6 +169,16 @@ def finite_difference(
         below[place] -= h
         gradient[place] = (function(above) - function(below)) / (above[place] - below[place])
     return gradient
+
+
+def close(got: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    """Hold each array of two trees within a part of its largest entry (of 1 where that is less)."""
+    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert np.shape(mine) == np.shape(other)
+        mine, other = (np.asarray(x).astype(np.float64) for x in (mine, other))
+        size = max(1.0, np.abs(other).max(initial=0.0))
+        np.testing.assert_allclose(mine / size, other / size, rtol=0, atol=tolerance)
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:

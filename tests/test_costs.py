@@ -40,9 +40,6 @@ def causal_layer(params, x):
     return multi_head_attention(params, x, is_causal=True)
 
 
-# By hand.
-
-
 def test_a_layer_small_enough_to_count_on_paper():
     size = attention_size(6, 4, 2, 3, 5, has_input_biases=True, has_output_bias=True)
     assert size.weight_count == 6 * 12 + 6 * 6 + 6 * 10 + 20 * 6
@@ -52,9 +49,6 @@ def test_a_layer_small_enough_to_count_on_paper():
     assert forward_matmul_flops(size, pair_count=49) == 2 * 49 * 4 * 8
     assert kv_cache_bytes(size, position_count=7, bytes_per_element=4) == 7 * 2 * 8 * 4
     assert forward_matmul_flops(size, token_count=7, pair_count=49) == 4032 + 3136
-
-
-# Against what is really there.
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -96,9 +90,6 @@ def test_latent_attention(is_absorbed, query_latent_dim):
     assert kv_cache_bytes(size, position_count=B * T, bytes_per_element=4) == 4 * numbers
 
 
-# The counters themselves.
-
-
 def test_the_counters_see_through_calls_and_loops():
     x = jnp.ones((3, 3))
 
@@ -135,9 +126,6 @@ def test_the_counters_see_through_calls_and_loops():
         traced_matmul_flops(lambda x: jax.lax.cond(x.sum() > 0, lambda: x @ x, lambda: x), x)
     with pytest.raises(NotImplementedError, match="while"):
         compiled_matmul_flops(loop, x)
-
-
-# Bad input.
 
 
 def test_visible_pairs_of_every_small_size():

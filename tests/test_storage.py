@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,41 +20,39 @@ from mha_book.storage import (
 )
 
 ROOT = Path(__file__).parents[1]
-WRITES = 100
-
 WRITER = """
-import sys
+import os, sys
 import numpy as np
 from mha_book.storage import save_arrays
-for number in range(int(sys.argv[3])):
-    content = np.full(5000, 1000 * int(sys.argv[2]) + number, np.int32)
-    save_arrays(sys.argv[1], {"a": content}, {"writer": int(sys.argv[2]), "number": number})
+place, writer, enough, number = sys.argv[1], int(sys.argv[2]), sys.argv[3], 0
+while not os.path.exists(enough):
+    number += 1
+    content = np.full(5000, 10**6 * writer + number, np.int32)
+    save_arrays(place, {"a": content}, {"writer": writer, "number": number})
+print(number)
 """
 
 
 def test_two_writers_and_a_reader_see_whole_files_alone(tmp_path: Path) -> None:
-    path = tmp_path / "run.safetensors"
+    path, enough = tmp_path / "files" / "run.safetensors", tmp_path / "enough"
     save_arrays(path, {"a": np.full(5000, 0, np.int32)}, {"writer": 0, "number": 0})
-    command = [sys.executable, "-c", WRITER, str(path)]
-    writers = [
-        subprocess.Popen(
-            [*command, str(number), str(WRITES)], cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
-        for number in (1, 2)
-    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", WRITER, path]
+    writers = [subprocess.Popen([*command, n, enough], cwd=ROOT, **pipes) for n in "12"]
     seen = set()
-    limit = time.monotonic() + 120
-    while any(writer.poll() is None for writer in writers):
-        assert time.monotonic() < limit
-        arrays, metadata = load_arrays(path)
-        assert set(arrays["a"].tolist()) == {1000 * metadata["writer"] + metadata["number"]}
-        seen.add((metadata["writer"], metadata["number"]))
-    for writer in writers:
-        assert writer.communicate()[1] == ""
-        assert writer.returncode == 0
-    assert len(seen) > 10
-    assert load_arrays(path)[1]["number"] == WRITES - 1
-    assert os.listdir(tmp_path) == [path.name]
+    try:
+        while len(seen) <= 40 or not {1, 2} <= {writer for writer, _ in seen}:
+            assert {writer.poll() for writer in writers} == {None}
+            arrays, metadata = load_arrays(path)
+            assert set(arrays["a"].tolist()) == {10**6 * metadata["writer"] + metadata["number"]}
+            seen.add((metadata["writer"], metadata["number"]))
+    finally:
+        enough.touch()
+    told = [writer.communicate() for writer in writers]
+    assert [error for _, error in told] == ["", ""]
+    last = load_arrays(path)[1]
+    assert last["number"] == int(told[last["writer"] - 1][0])
+    assert os.listdir(path.parent) == [path.name]
 
 
 @pytest.mark.parametrize("name", ["file.partial", "file.0123456789abcdef.partial"])

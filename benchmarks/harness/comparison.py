@@ -111,11 +111,9 @@ def compare(
     rows[again] = {**rows[baseline], "name": again, "remark": "the A/A self-pair"}
     known[again], errors[again] = known[baseline], errors[baseline]
     times = interleave(
-        with_self_pair(runs, baseline),
-        rounds=rounds or options.rounds,
-        clock=CLOCKS[clock],
+        with_self_pair(runs, baseline), rounds=rounds or options.rounds, clock=CLOCKS[clock],
         progress=progress_line(setting.label),
-    )
+    )  # fmt: skip
     rates = facts.get("rates")
     for name, output in times.outputs.items():
         row = rows[name]
@@ -131,8 +129,6 @@ def compare(
             row["memory"] = peak_memory(memory, {"name": name, "case": list(setting)})
     order = [*(contender.name for contender in contenders), again]
     return {
-        "case": {**setting._asdict(), "label": setting.label},
-        **facts,
-        "baseline": baseline,
+        "case": {**setting._asdict(), "label": setting.label}, **facts, "baseline": baseline,
         "rows": [rows[name] for name in order],
-    }
+    }  # fmt: skip

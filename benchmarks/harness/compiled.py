@@ -43,11 +43,9 @@ CUDNN = (9, 10)  # the version that a GPU's machine is said to have
 
 # Read when libtpu is loaded: there is no TPU to ask what it is, and no other process to wait for.
 SETTINGS = {
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}
+    "TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}  # fmt: skip
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
 
 
@@ -149,11 +147,9 @@ def memory(compiled: Any) -> Memory:
     """Return what a compiled program holds on each chip."""
     analysis = compiled.memory_analysis()
     return Memory(
-        analysis.argument_size_in_bytes,
-        analysis.output_size_in_bytes,
-        analysis.temp_size_in_bytes,
+        analysis.argument_size_in_bytes, analysis.output_size_in_bytes, analysis.temp_size_in_bytes,
         analysis.alias_size_in_bytes,
-    )
+    )  # fmt: skip
 
 
 def kernels(compiled: Any) -> dict[str, int]:

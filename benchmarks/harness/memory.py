@@ -110,11 +110,9 @@ def _measure(target: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     run = getattr(importlib.import_module(module), function)(**arguments)
     method, baseline, peak = _device_usage(run) or _host_usage(run)
     return {
-        "method": method,
-        "baseline_bytes": baseline,
-        "peak_bytes": peak,
+        "method": method, "baseline_bytes": baseline, "peak_bytes": peak,
         "increase_bytes": max(0, peak - baseline),
-    }
+    }  # fmt: skip
 
 
 def peak_memory(target, arguments=None, *, timeout=600.0) -> dict[str, Any]:

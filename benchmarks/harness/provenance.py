@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 
+from mha_book.storage import NOT_RECORDED
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("jax", "jaxlib", "numpy", "torch")
 SEEDS = "inputs: numpy.random.default_rng(length of the case)"
@@ -76,14 +78,16 @@ def git_state() -> dict[str, Any]:
 
     Where the files were copied without their history, both are read from the variable
     BENCHMARK_COMMIT, the output of `git describe --always --abbrev=40 --exclude '*' --dirty`
-    where they came from.  Without it both are None.
+    where they came from.  Without it neither is recorded.
     """
     commit = _git("rev-parse", "HEAD")
     if commit is None and (told := os.environ.get("BENCHMARK_COMMIT")):
         return {"commit": told.removesuffix("-dirty"), "dirty": told.endswith("-dirty")}
     tracked = ("status", "--porcelain", "--untracked-files=no", "--", ".")
     changes = _git(*tracked, ":!benchmarks/results", ":!book/data")
-    return {"commit": commit, "dirty": None if commit is None else bool(changes)}
+    if commit is None:
+        return {"commit": NOT_RECORDED, "dirty": NOT_RECORDED}
+    return {"commit": commit, "dirty": bool(changes)}
 
 
 def command_line() -> str:

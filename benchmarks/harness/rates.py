@@ -62,8 +62,6 @@ def measure_rates(
     median = {name: statistics.median(seconds) for name, seconds in times.seconds.items()}
     return {
         "matmul_flops_per_s": 2 * matmul_size**3 / median["matmul"],
-        "stream_bytes_per_s": moved / median["stream"],
-        "copy_bytes_per_s": moved / median["copy"],
-        "matmul_size": matmul_size,
-        "copy_mib": copy_mib,
-    }
+        "stream_bytes_per_s": moved / median["stream"], "copy_bytes_per_s": moved / median["copy"],
+        "matmul_size": matmul_size, "copy_mib": copy_mib,
+    }  # fmt: skip

@@ -151,11 +151,9 @@ TIMES: dict[str, Cell] = {
 }
 """The columns of every timed table; ratios are to the baseline of the same round."""
 COLUMNS: dict[str, Cell] = {
-    **TIMES,
-    "range": lambda row: f"{row['ratio']['minimum']:.3f} to {row['ratio']['maximum']:.3f}",
-    "of P": lambda row: f"{row['fraction_of_matmul_rate']:.3f}",
-    "MiB": _mib,
-}
+    **TIMES, "range": lambda row: f"{row['ratio']['minimum']:.3f} to {row['ratio']['maximum']:.3f}",
+    "of P": lambda row: f"{row['fraction_of_matmul_rate']:.3f}", "MiB": _mib,
+}  # fmt: skip
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, Cell] | None = None) -> str:

@@ -78,11 +78,9 @@ def timings(name: str, times: Times, baseline: str) -> dict[str, Any]:
     seconds = times.seconds[name]
     ratios = per_round_ratios(seconds, times.seconds[baseline])
     return {
-        "calls_per_sample": times.calls[name],
-        "seconds_per_round": seconds,
-        "seconds": summarize(seconds)._asdict(),
-        "ratio": summarize(ratios)._asdict(),
-    }
+        "calls_per_sample": times.calls[name], "seconds_per_round": seconds,
+        "seconds": summarize(seconds)._asdict(), "ratio": summarize(ratios)._asdict(),
+    }  # fmt: skip
 
 
 def round_order(names: Sequence[str], round_index: int) -> list[str]:

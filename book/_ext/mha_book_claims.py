@@ -1,6 +1,5 @@
 """Claims on the pages, a line each, and the two ledgers, all rendered from the ledgers' files."""
 
-import functools
 import html
 import json
 from collections import Counter
@@ -15,11 +14,10 @@ from mha_book_ledger import (
     Ledger,
     evidence_anchor,
     fill_numbers,
-    glued_values,
     load_ledger,
     read_works,
+    row_values,
     scope_kind,
-    stored_values,
 )
 from mha_book_toc import part_of
 from sphinx import addnodes
@@ -49,18 +47,21 @@ def cell_label(chapter: str, cell_id: str) -> str:
 
 
 def load(env, ledger: Ledger | None = None) -> list[dict]:
-    """Read a ledger of the book being built, or all, and note that the page depends on them."""
-    entries = []
+    """Read a ledger of the book being built, or all, and note that the page depends on them.
+
+    A page on one ledger depends on whatever its verdicts are computed from.
+    """
+    entries, root = [], Path(env.srcdir)
     for each in LEDGERS if ledger is None else (ledger,):
-        path = Path(env.srcdir) / each.file
+        path = root / each.file
         env.note_dependency(str(path))
         if path.exists():
-            entries += _load_once(path, path.stat().st_mtime_ns)
+            entries += load_ledger(path)
+    for entry in entries if ledger else ():
+        for file in (f"book/{entry['chapter']}.ipynb", entry["file"]):
+            if file and (root / file).is_file():
+                env.note_dependency(str(root / file))
     return entries
-
-
-# Every claim of the book asks for a ledger: it is read once for each state of the file.
-_load_once = functools.lru_cache(len(LEDGERS))(lambda path, time: load_ledger(path))
 
 
 def slug(verdict: str) -> str:
@@ -110,16 +111,8 @@ class _Base(SphinxDirective):
         """Return a text of an entry with the numbers of the chapter's cells and the stored file."""
         if "{glue:text}" not in entry[key]:
             return entry[key]
-        values, book = {}, Path(self.env.srcdir) / "book"
-        for path, read in (
-            (book / f"{entry['chapter']}.ipynb", glued_values),
-            (book.parent / (entry["file"] or "none"), stored_values),
-        ):
-            if path.is_file():
-                self.env.note_dependency(str(path))
-                values |= read(path)
         try:
-            return fill_numbers(entry[key], values)
+            return fill_numbers(entry[key], row_values(entry, Path(self.env.srcdir)))
         except KeyError as error:
             where = " and ".join(filter(None, (entry["chapter"], entry["file"])))
             logger.warning(f"claim {entry['id']}: no {error} in {where}", type="mha_book")
@@ -163,6 +156,25 @@ class Claim(_Base):
             text += self.labelled("Instead:", self.filled(entry, "reason"), "reason")
         line += text
         return [line]
+
+
+OUTCOMES = {True: "holds", False: "does not hold", None: "open"}
+
+
+def decided_by(entry: dict) -> str:
+    """Return what each part of a claim comes to: the value, its margin, and the outcome."""
+    lines = []
+    for part in entry["judged"]:
+        if part.value:
+            over = f" over {entry['over']}" if entry["over"] else ""
+            margin = part.text.partition(" ")[2].replace("<", "below").replace(">", "above")
+            name = part.text.partition(" ")[0]
+            lines.append(f"`{name}` {margin}: {part.value}{over}, {OUTCOMES[part.holds]}")
+        elif part.text.startswith("open:"):
+            lines.append(part.text)
+        else:
+            lines.append(f"by the test, a part {OUTCOMES[part.holds]}")
+    return "; ".join(lines) + "."
 
 
 def evidence(entry: dict, ledger: Ledger) -> nodes.Node:
@@ -224,6 +236,8 @@ class Rows(_Base):
         for key, word in WORDS.items():
             if entry[key]:
                 card += self.labelled(word, self.filled(entry, key), key)
+        if any(part.value or part.text.startswith("open:") for part in entry["judged"]):
+            card += self.labelled("Decided by:", decided_by(entry), "decided")
         if entry["verdict"] == "open":
             planned = f"Planned for the chapter {entry['chapter']}."
             card += nodes.paragraph(planned, planned, classes=["claim-evidence"])

@@ -2,18 +2,29 @@
 
 Both have rows of one form, and a page of their name; what differs stands in :class:`Ledger`.
 What is wrong with them is found by ``tests/book/ledger_gates.py``.
+
+No verdict is typed. A row cuts its claim into ``parts``, and each is true, false or open. A part by
+number names a glued value, and the margin that decides: ``gqa-excess-2-width < 2``. It is open
+while the value's interval holds both. ``over`` says what that interval was taken over, and how many
+of them; the intervals of one chapter are then held to Holm's levels together. A part ``yes`` or
+``no`` is what the row's test finds; one that begins with ``open:`` says why nothing here tells.
+:func:`verdict_of` makes the verdict of the parts.
 """
 
 import ast
+import functools
 import json
+import math
 import re
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 from mha_book_toc import toc_pages
 from pybtex.database import parse_file
+from scipy import stats
 
 VERDICTS = (
     "confirmed", "holds if", "corrected", "refuted", "undecided", "not tested", "open",
@@ -21,7 +32,7 @@ VERDICTS = (
 # What a verdict was reached on; a scope is one of these, a colon and what exactly.
 SCOPES = ("algebra", "code", "published models", "trained models", "tiny models", "timings")
 OPTIONAL = (
-    "scope", "condition", "reason", "measured", "decide", "chapter", "cell", "file", "test",
+    "scope", "condition", "reason", "measured", "decide", "chapter", "cell", "file", "test", "over",
 )  # fmt: skip
 TEXTS = ("condition", "reason", "measured")  # they take glued numbers
 _BOX = re.compile(r"^:{3,}\{claim\}[ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
@@ -76,11 +87,133 @@ class Page:
     claims: tuple[str, ...] = ()
 
 
+class Part(NamedTuple):
+    """A part of a claim: what the row says of it, the value, and whether it holds (None: open)."""
+
+    text: str
+    value: str
+    holds: bool | None
+
+
 def load_ledger(path: Path) -> list[dict]:
-    """Read a ledger, every optional field filled with the empty string."""
-    entries = yaml.safe_load(path.read_text(encoding="utf8"))
-    empty = dict.fromkeys(OPTIONAL, "")
-    return [{**empty, **{k: v for k, v in e.items() if v is not None}} for e in entries]
+    """Read a ledger, every optional field filled with the empty string, and judge its rows."""
+    root = path.parents[1]
+    inputs = [root / each.file for each in LEDGERS]
+    inputs += [*(root / "book").glob("*.ipynb"), *(root / "book" / "data").glob("*.json")]
+    newest = max(file.stat().st_mtime_ns for file in inputs if file.is_file())
+    return [dict(entry) for entry in _judged(root, newest)[path.name]]
+
+
+@functools.lru_cache(2)
+def _judged(root: Path, newest: int) -> dict[str, list[dict]]:
+    """Return the rows of every ledger; they change with the files that they name."""
+    empty, rows = dict.fromkeys(OPTIONAL, ""), {}
+    for each in LEDGERS:
+        path = root / each.file
+        raw = yaml.safe_load(path.read_text(encoding="utf8")) if path.is_file() else []
+        if typed := [entry["id"] for entry in raw if "verdict" in entry]:
+            raise ValueError(f"a verdict is computed from its parts: {', '.join(typed)}")
+        rows[path.name] = [
+            {**empty, "judged": [], "verdict": each.waiting,
+             **{k: v for k, v in entry.items() if v is not None}}
+            for entry in raw
+        ]  # fmt: skip
+    tried = [entry for entries in rows.values() for entry in entries if "parts" in entry]
+    for chapter in {entry["chapter"] for entry in tried}:
+        of_page = [entry for entry in tried if entry["chapter"] == chapter]
+        for entry, parts in zip(of_page, judge(of_page, root), strict=True):
+            outcomes = [part.holds for part in parts]
+            entry["judged"], entry["verdict"] = parts, verdict_of(outcomes, entry["condition"])
+    return rows
+
+
+def verdict_of(outcomes: list[bool | None], condition: str) -> str:
+    """Return the verdict that the parts of a claim bear."""
+    if not outcomes:
+        return "not tested"
+    if None in outcomes:
+        return "undecided"
+    if all(outcomes):
+        return "confirmed"
+    if not any(outcomes):
+        return "refuted"
+    return "holds if" if condition else "corrected"
+
+
+def judge(entries: list[dict], root: Path) -> list[list[Part]]:
+    """Return the parts of the rows of one chapter, whose intervals share the error of 5%."""
+    found = [
+        [_part(text, row_values(entry, root), entry["over"]) for text in entry["parts"]]
+        for entry in entries
+    ]
+    chances = sorted(chance for parts in found for _, chance in parts if chance is not None)
+    passed = -1.0
+    for number, chance in enumerate(chances):
+        if chance > 0.05 / (len(chances) - number):
+            break
+        passed = chance
+    return [
+        [
+            part if chance is None or chance <= passed else part._replace(holds=None)
+            for part, chance in parts
+        ]
+        for parts in found
+    ]
+
+
+def _part(text: bool | str, values: dict[str, str], over: str) -> tuple[Part, float | None]:
+    """Return a part, and with ``over`` the chance of its interval if the margin were the truth."""
+    if isinstance(text, bool):
+        return Part("yes" if text else "no", "", text), None
+    if text.startswith("open:"):
+        return Part(text, "", None), None
+    name, sign, region = text.split(maxsplit=2)
+    middle, low, high = interval_of(values[name])
+    ends = [float(x) for x in _DIGITS.findall(region)]
+    below, above = {"<": (-math.inf, ends[0]), ">": (ends[0], math.inf)}.get(sign, ends)
+    inside = low >= below and high <= above if sign == "in" else below < low and high < above
+    outside = high < below or low > above if sign == "in" else high <= below or low >= above
+    holds = True if inside else False if outside else None
+    chance = None
+    if over and high > low:
+        margin = min((end for end in (below, above) if math.isfinite(end)),
+                     key=lambda end: abs(middle - end))  # fmt: skip
+        half = max(high - middle if margin > middle else middle - low, (high - low) / 4)
+        of_student = stats.t(int(over.split()[0]) - 1)
+        chance = 2 * of_student.sf(abs(middle - margin) / half * of_student.ppf(0.975))
+    return Part(text, values[name], holds), chance
+
+
+_DIGITS = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+def interval_of(text: str) -> tuple[float, float, float]:
+    """Return estimate and interval of ``0.3 ± 0.1``, ``2 [1, 3]``, ``2 (1 to 3)``, ``1 to 3``."""
+    numbers = [float(x) for x in _DIGITS.findall(re.sub(r"(?<=\d),(?=\d{3})", "", text))]
+    if "±" in text:
+        return numbers[0], numbers[0] - numbers[1], numbers[0] + numbers[1]
+    if len(numbers) == 3:
+        return numbers[0], numbers[1], numbers[2]
+    if len(numbers) == 2 and " of " not in text:
+        return sum(numbers) / 2, numbers[0], numbers[1]
+    return numbers[0], numbers[0], numbers[0]
+
+
+def row_values(entry: dict, root: Path) -> dict[str, str]:
+    """Return the values that a row can name: of its chapter's cells and of its stored file."""
+    values = {}
+    for path, read in (
+        (root / "book" / f"{entry['chapter']}.ipynb", glued_values),
+        (root / (entry["file"] or "none"), stored_values),
+    ):
+        if path.is_file():
+            values |= _once(read, path, path.stat().st_mtime_ns)
+    return values
+
+
+@functools.cache
+def _once(read, path, changed):
+    return read(path)
 
 
 def read_works(root: Path) -> dict[str, Work]:

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from mha_book_toc import numbered_pages
 
 WORDS, SCREENS = 3000, 25.0  # of a page, at most
@@ -40,6 +41,10 @@ _MATH = re.compile(r"(?<![\\$])\$[^$\n]+(?:\n[^$\n]+)?\$")
 _GLUE = re.compile(r"\{glue:\w*\}`[^`]*`")
 _ROLE = re.compile(r"\{[\w:-]+\}`([^`]*)`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,  ]\d+)*(?![\w-])")
+_CODE = re.compile(r"(`+)(.+?)\1", re.S)
+_CITE = re.compile(r"\{cite[\w:]*\}`[^`]*`")
+_CITED = re.compile(r"[^.\n]*(?:\.\d[^.\n]*)*¶[^.\n]*")
 _BOOLEAN = re.compile(r"(?:^|[\s:=(\[,])(?:True|False)[\s.,;)\]]*$")
 
 
@@ -59,6 +64,53 @@ def prose(markdown: str) -> str:
 def words(markdown: str) -> int:
     """Return how many words of prose a text has."""
     return sum(bool(re.search(r"[\w§¤]", piece)) for piece in prose(markdown).split())
+
+
+def typed_numbers(markdown: str) -> list[str]:
+    """Return the numbers in the prose of a text that no cell put there.
+
+    Formulas, code, headings, the numbers of lists, years of the notes' kind (1790 to 2026) and
+    sentences that cite a work are left out.
+    """
+    text = _CITED.sub(" ", _CODE.sub(" ", prose(_CITE.sub("¶", markdown))))
+    text = re.sub(r"^[ \t]*(?:#.*|\d+\.(?=\s))", "", text, flags=re.M)
+    found = _NUMBER.findall(text)
+    return [number for number in found if not re.fullmatch(r"1[789]\d\d|20[0-3]\d", number)]
+
+
+def read_typed(root: Path) -> dict[str, dict[Any, str]]:
+    """Return the list of typed numbers, page by page, each with what it is."""
+    return yaml.safe_load((root / "book" / "typed.yml").read_text(encoding="utf8"))
+
+
+def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[str]:
+    """Return the typed numbers of a page that neither its cells have nor the list explains.
+
+    A cell has a number that stands in its code, where the reader sees what it is, or in what it
+    printed, drew into a table or glued, which is computed again; also rounded to the decimals of
+    the prose, or in percent.
+    """
+    text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    shown = []
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            shown.append("".join(cell["source"]))
+            for output in cell["outputs"]:
+                shown.append("".join(output.get("text", "")))
+                shown += ["".join(v) for k, v in output.get("data", {}).items() if "text" in k]
+    pieces = re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", "\n".join(shown).replace("_", ""))
+    values = {float(piece.replace(",", "")) for piece in pieces}
+    values |= {value * 100 for value in values} | {float(number) for number in listed}
+    rounded = {digits: {round(value, digits) for value in values} for digits in range(5)}
+    loose = []
+    for number in typed_numbers(text):
+        if number.count(".") > 1:  # a version
+            continue
+        value = float(re.sub(r"[,  ]", "", number))
+        digits = len(number.partition(".")[2])
+        if value not in (rounded.get(digits, values) if digits else {*values, 0, 1, 2}):
+            loose.append(number)
+    return loose
 
 
 def _printed(cell: dict[str, Any]) -> list[str]:

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from mha_book import attend
-from mha_book.attention import blocks
 from mha_book.attention.blocks import (
     BlockSizes,
-    block_sizes,
     key_ranges,
     loop_over_keys,
     merge_queries,
@@ -64,29 +62,6 @@ def test_the_gradient_of_the_log_sum_exp() -> None:
     got = jax.jit(lambda *x: jax.vjp(by_blocks, *x)[1]((d_output, d_lse)))(query, key, value)
     for mine, exact in zip(got, wanted[:3], strict=True):
         np.testing.assert_allclose(mine, exact, rtol=0, atol=2e-5)
-
-
-@pytest.mark.parametrize("length", [1, 3, 16, 17, 100, 512, 513, 1000, 1025, 4097, 65536])
-@pytest.mark.parametrize("group", [1, 3, 8])
-@pytest.mark.parametrize("position_dependent", [False, True])
-@pytest.mark.parametrize("batch, in_chunks", [(1, True), (5, True), (64, True), (5, False)])
-def test_blocks_pad_little(
-    length: int, group: int, position_dependent: bool, batch: int, in_chunks: bool
-) -> None:
-    sizes = block_sizes(
-        batch, length, length, 4, group, position_dependent=position_dependent, in_chunks=in_chunks
-    )
-    rows = blocks.ROWS if position_dependent else blocks.ROWS_LEVEL
-    assert 4 % sizes.heads == 0
-    for size, target in ((sizes.queries, rows // group), (sizes.keys, blocks.KEYS)):
-        assert size <= target + 15
-        padded = -(-length // size) * size
-        assert padded - length < max(16 * -(-length // size), 1)
-    together = sizes.heads * group * batch
-    fewest = min(length, blocks.FEWEST, rows // group) + 32
-    scores = together * sizes.queries * sizes.keys
-    assert scores <= 1.1 * blocks.SCORES or sizes.queries <= fewest  # sizes are rounded up
-    assert in_chunks or sizes.heads == 4
 
 
 def test_cutting_is_undone_by_joining() -> None:

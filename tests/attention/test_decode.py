@@ -1,12 +1,15 @@
 """Attention for few queries: what the contract suite, with its many queries, does not see."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import Mask, attend, attention_spec, causal, padding, select
+from mha_book import Mask, attend, attend_with_lse, attention_spec, causal, padding, select
 from mha_book.attention.decode import FEW_QUERIES
+from tests import oracles
 
 B, N, K, S, H, C = 2, 6, 2, 13, 5, 7
 
@@ -22,6 +25,20 @@ def decode(*arrays: jax.Array, **options: object) -> jax.Array:
 
 
 LENGTHS = np.array([4, 11], np.int32)
+
+
+def test_one_query_against_float64_with_poison_where_nobody_looks() -> None:
+    query, key, value = operands()
+    seen = np.arange(S) < LENGTHS[:, None]
+    visible = np.broadcast_to(seen[:, None, None, :], (B, N, 1, S))
+    expected, expected_lse, _ = oracles.attention(query, key, value, visible)
+    key, value = (
+        jnp.where(seen[:, None, :, None], x, bad) for x, bad in ((key, jnp.inf), (value, jnp.nan))
+    )
+    call = jax.jit(functools.partial(attend_with_lse, implementation="decode"))
+    output, lse = call(query, key, value, mask=padding(jnp.asarray(LENGTHS)))
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(lse, expected_lse, atol=1e-5)
 
 
 def test_a_poisoned_row_does_not_touch_the_others() -> None:

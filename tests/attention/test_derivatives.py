@@ -56,15 +56,6 @@ def plain(x: jax.Array) -> jax.Array:
 
 
 @pytest.mark.loose_promotion
-@pytest.mark.parametrize("jit", [False, True])
-def test_the_reverse_is_the_one_by_hand(jit: bool) -> None:
-    gradient = jax.grad(total)
-    got = (jax.jit(gradient) if jit else gradient)(X)
-    np.testing.assert_allclose(got, jax.grad(plain)(X), rtol=1e-6)
-    assert calls == ["by hand"]
-
-
-@pytest.mark.loose_promotion
 @pytest.mark.parametrize("twice", [jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))])
 def test_second_derivatives_are_those_of_the_reference(twice: Callable[..., Any]) -> None:
     """The loop as written has no reverse of its own."""

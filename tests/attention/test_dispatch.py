@@ -15,12 +15,11 @@ from mha_book import (
     padding,
     select,
 )
-from mha_book.attention import dispatch, platform
+from mha_book.attention import dispatch
 from mha_book.attention.dispatch import (
     IMPLEMENTATIONS,
     AttentionSpec,
     Implementation,
-    Selection,
 )
 from mha_book.attention.operands import Operands
 from mha_book.attention.platform import target_platform
@@ -164,15 +163,6 @@ def test_a_named_implementation_that_cannot_serve_never_falls_back(spy: list[str
     assert spy == []
 
 
-def test_forward_mode_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    patched = IMPLEMENTATIONS["jax_nn"]._replace(forward_mode=False)
-    monkeypatch.setitem(IMPLEMENTATIONS, "jax_nn", patched)
-    asked = half("tpu", wants=FORWARD)
-    reason = "it cannot be differentiated in forward mode"
-    assert select(asked) == Selection("reference", (("jax_nn", reason),))
-    assert select(half("tpu")).name == "jax_nn"
-
-
 def test_a_length_may_stay_open_in_an_exported_program() -> None:
     batch, length = jax.export.symbolic_shape("b, t")
     x = jax.ShapeDtypeStruct((batch, length, 8), jnp.float32)
@@ -199,23 +189,6 @@ def test_a_guard_of_few_queries_stays_one_branch_under_vmap() -> None:
         )
     )(query, hidden)
     assert jnp.isfinite(poisoned).all()
-
-
-def test_what_is_divided_among_devices_is_known() -> None:
-    """An axis of a mesh that the compiler divides; not one whose parts `shard_map` hands over."""
-    kinds = jax.sharding.AxisType
-    for kind, expected in ((kinds.Explicit, True), (kinds.Auto, True), (kinds.Manual, False)):
-        seen = []
-
-        def look(x: jax.Array, seen: list = seen) -> jax.Array:
-            seen.append(attention_spec(x, x, x).is_partitioned)
-            return x
-
-        mesh = jax.sharding.AbstractMesh((2,), ("d",), axis_types=(kind,))
-        with jax.sharding.use_abstract_mesh(mesh):
-            jax.eval_shape(look, jax.ShapeDtypeStruct((2, 4, 8), jnp.float32))
-        assert seen == [expected]
-    assert not attention_spec(*operands()).is_partitioned
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu", "portable"])
@@ -261,33 +234,8 @@ def test_the_second_layer_of_the_same_shapes_is_not_traced_again(
     assert traced == [1]
 
 
-def test_a_generation_of_gpu_may_be_a_list_as_json_has_it(no_type_checks: None) -> None:
-    with target_platform("cuda", [9, 0]):
-        jax.jit(attend).trace(*operands())
-    for wrong in (9.0, "90", (9,), (9, "0")):
-        with pytest.raises(ValueError, match="compute_capability: expected two integers"):
-            target_platform("cuda", wrong)
-
-
 def test_a_program_for_several_platforms_is_made_on_request() -> None:
     x = jax.ShapeDtypeStruct((2, 600, 8), jnp.float32)
     with target_platform("portable"):
         exported = jax.export.export(jax.jit(attend), platforms=["cpu", "cuda", "tpu"])(x, x, x)
     assert exported.platforms == ("cpu", "cuda", "tpu")
-
-
-def test_a_gpu_that_is_elsewhere_is_supposed_where_cudnn_is_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def no_device(*_: object, **__: object) -> None:
-        raise RuntimeError("Unknown backend cuda")
-
-    monkeypatch.setattr(jax, "local_devices", no_device)
-    for installed, expected in (
-        ((), None),
-        (("jax_cuda13_plugin",), None),
-        (("jax_cuda13_plugin", "nvidia", "nvidia.cudnn"), (8, 0)),
-        (("jax_cuda12_plugin", "nvidia", "nvidia.cudnn"), (8, 0)),
-    ):
-        monkeypatch.setattr(platform.importlib.util, "find_spec", installed.__contains__)
-        assert platform.compute_capability.__wrapped__() == expected

@@ -22,6 +22,7 @@ from mha_book.attention.gradient import (
 )
 from mha_book.attention.operands import prepare
 from tests import oracles
+from tests.oracles import close
 
 pytestmark = pytest.mark.unoptimized
 
@@ -45,16 +46,6 @@ def operands(num_kv_heads: int = K, seed: int = 1) -> dict[str, jax.Array]:
         "key": draw(B, num_kv_heads, S, H, seed=seed + 1),
         "value": draw(B, num_kv_heads, S, C, seed=seed + 2),
     }
-
-
-def close(got: Any, expected: Any, tolerance: float = 1e-12) -> None:
-    """Each array within ``tolerance`` of its largest entry (of 1 where that is less)."""
-    assert jax.tree.structure(got) == jax.tree.structure(expected)
-    for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        assert mine.shape == other.shape
-        mine, other = (np.asarray(x).astype(np.float64) for x in (mine, other))
-        size = max(1.0, np.abs(other).max())
-        np.testing.assert_allclose(mine / size, other / size, rtol=0, atol=tolerance)
 
 
 # --- the pieces ---------------------------------------------------------------------------------
@@ -96,10 +87,6 @@ def test_attention_by_hand() -> None:
 
 
 # --- the whole, against automatic differentiation -----------------------------------------------
-
-
-# Errors against the gradients of the rounded operands in float64, as parts of the largest entry:
-# of float32 a few roundings of 6e-8, of half precision that of the result, 2^-9 and 2^-12.
 
 
 def test_scores_beyond_the_range_of_exp() -> None:

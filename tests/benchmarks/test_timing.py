@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 
 from harness import timing
 
@@ -32,26 +31,6 @@ class FakeClock:
 def measure(clock, contenders, **options):
     options = {"rounds": 4, "shortest_sample": 0.0, "wait": lambda x: x, "clock": clock, **options}
     return timing.interleave(contenders, **options)
-
-
-@pytest.mark.parametrize(
-    "again, rounds",
-    [
-        ([1.0] * 4, 4),
-        ([0.9, 1.2, 1.0, 1.0], 4),
-        ([1.2] * 4 + [1.0] * 5 + [1.2] * 3, 12),  # the median of eight is 1.1
-        ([1.2] * 12, 12),
-    ],
-)
-def test_rounds_are_added_until_the_baseline_agrees_with_itself(again, rounds):
-    clock = FakeClock()
-    name = "a" + timing.SELF_PAIR_SUFFIX
-    untimed = [1.0, 1.0]
-    runs = {"a": clock.function("a", 1.0), name: clock.function(name, untimed + again)}
-    times = measure(clock, runs)
-    assert times.seconds[name] == pytest.approx(again[:rounds])
-    assert len(times.seconds["a"]) == rounds
-    assert times.outputs == {"a": "a", name: name}
 
 
 def test_ratios_pair_the_times_of_one_round():

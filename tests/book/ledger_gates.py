@@ -20,7 +20,8 @@ def entry_problems(entry: dict, ledger: Ledger = CLAIMS) -> list[str]:
     """Return what is wrong with one entry taken alone."""
     name, found = entry.get("id", "(no id)"), []
     others = {field for other in LEDGERS if other is not ledger for field in other.only}
-    known = {"id", ledger.source, "section", "claim", "verdict", *OPTIONAL} - others
+    known = {"id", ledger.source, "section", "claim", "verdict", "parts", "judged", *OPTIONAL}
+    known -= others
     for key in sorted(key for key in set(entry) - known if entry[key]):
         found.append(f"{name}: unknown field {key}")
     verdict = entry.get("verdict")

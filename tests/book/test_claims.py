@@ -60,8 +60,67 @@ def test_a_flipped_verdict_is_found(entry, monkeypatch):
             continue
         assert [line.partition(":")[0] for line in verdict_problems([row])] == [entry["id"]]
         monkeypatch.setattr(ledger, "load_ledger", lambda path, row=row: [row])
+        typed = [part.holds for part in entry["judged"] if part.text in ("yes", "no")]
         with pytest.raises(AssertionError, match=verdict):
-            decides(entry["id"], entry["verdict"])
+            decides(entry["id"], entry["verdict"], *typed)
+        if typed:
+            with pytest.raises(AssertionError, match="Part"):
+                decides(entry["id"], verdict, not typed[0], *typed[1:])
+
+
+@pytest.mark.parametrize(
+    "outcomes, condition, verdict",
+    [
+        ([], "", "not tested"),
+        ([True, True], "", "confirmed"),
+        ([True, None], "x", "undecided"),
+        ([False, None], "", "undecided"),
+        ([False], "", "refuted"),
+        ([True, False], "", "corrected"),
+        ([True, False], "x", "holds if"),
+    ],
+)
+def test_a_verdict_follows_from_its_parts(outcomes, condition, verdict):
+    assert ledger.verdict_of(outcomes, condition) == verdict
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("0.3 ± 0.1", (0.3, 0.2, 0.4)),
+        ("+7.53 [+7.39, -7.68]", (7.53, 7.39, -7.68)),
+        ("12% [8, 21]", (12, 8, 21)),
+        ("0.70 (from 0.56 to 0.82)", (0.7, 0.56, 0.82)),
+        ("0.1 to 0.3", (0.2, 0.1, 0.3)),
+        ("16 of 32", (16, 16, 16)),
+        ("11,677", (11677, 11677, 11677)),
+    ],
+)
+def test_an_interval_is_read(text, found):
+    assert ledger.interval_of(text) == pytest.approx(found)
+
+
+def judged(*parts, **values):
+    """The outcomes of one row of a chapter whose cells glued these values."""
+    entry = {"id": "C1", "chapter": "", "file": "", "over": "5 seeds", "parts": [*parts]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "row_values", lambda entry, root: values)
+        return [part.holds for part in ledger.judge([entry], ROOT)[0]]
+
+
+def test_a_part_is_open_while_its_interval_holds_the_margin():
+    signs = ("x < 1", "x > 1", "x in [1, 3]", "x > 3", "x < 3")
+    assert judged(*signs, x="2") == [False, True, True, False, True]
+    assert [judged(sign, x="2 ± 0.5")[0] for sign in signs] == [False, True, True, False, True]
+    assert [judged(sign, x="2 ± 1.5")[0] for sign in signs] == [None] * 5
+    assert judged("open: why", True, False) == [None, True, False]
+
+
+def test_intervals_of_one_page_are_held_to_the_levels_of_holm():
+    # Of five seeds: 1 ± 0.9 excludes 0 with p = 0.037, enough alone and not as one of two.
+    assert judged("x > 0", x="1 ± 0.9") == [True]
+    assert judged("x > 0", "y > 0", x="1 ± 0.9", y="1 ± 2") == [None, None]
+    assert judged("x > 0", "y > 0", x="1 ± 0.9", y="1 ± 0.1") == [True, True]
 
 
 def test_no_number_of_the_ledger_is_typed():

@@ -38,7 +38,7 @@ def test_four_squares():
     )
     assert sum(x.size for x in jax.tree.leaves(shapes(512, 8, k=2))) < 4 * 512**2
     assert sum(x.size for x in jax.tree.leaves(shapes(512, 8, h=128))) > 4 * 512**2
-    decides("C04", "holds if")
+    decides("C04", "confirmed", sum(x.size for x in jax.tree.leaves(shapes(512, 8))) == 4 * 512**2)
 
 
 def test_the_third_is_the_output_projection():
@@ -69,7 +69,16 @@ def test_the_third_is_the_output_projection():
 
     assert merged_gap(1) < 1e-3
     assert merged_gap(3) > 0.1
-    decides("C15", "corrected")
+
+    def size(tree):
+        return sum(x.size for x in jax.tree.leaves(tree))
+
+    decides(
+        "C15",
+        "corrected",
+        params.w_o.size == 1_048_576 - 786_432,
+        size(shapes(512, 1)) < size(params),
+    )
 
 
 def test_widths_of_published_heads():
@@ -89,7 +98,7 @@ def test_widths_of_published_heads():
     widths = [row["head_dim"] for row in DATA["defaults"]]
     usual = sum(h in (64, 128) for h in widths)
     assert 0.7 < usual / len(widths) < 0.85
-    decides("C17", "corrected")
+    decides("C17", "corrected", MODELS["BERT-base"]["head_dim"] == 64)
 
 
 def test_equal_products_and_more_scores():

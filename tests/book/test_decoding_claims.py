@@ -25,4 +25,4 @@ def test_c31_measured_steps():
     # For one short sequence the weights take most of a step: little is left to save.
     model = stored["growth"]["SmolLM2"]
     assert model["slope_s_per_token"] * 100 < model["intercept_s"] / 4
-    decides("C31", "holds if")
+    decides("C31", "undecided")

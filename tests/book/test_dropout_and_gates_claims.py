@@ -39,7 +39,7 @@ def test_c32_dropout_between_is_like_the_others(stored):
     for row in (stored["noise"][place] for place in places):
         assert np.allclose(row["variance"], row["variance_by_formula"], rtol=0.05)
         assert np.mean(row["beyond_three_errors"]) < 0.02  # the mean is that without dropout
-    decides("C32", "corrected")
+    decides("C32", "undecided", {*places} <= {*stored["noise"]})
 
 
 def test_c35_removing_heads(stored):

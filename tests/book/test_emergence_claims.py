@@ -80,7 +80,8 @@ def test_c22_a_raise_at_the_start_helps_and_does_not_decide(study, scores):
     for kind in ("place", "content", "difference"):
         low, high = found["0"][kind]["rank correlation"][1:]
         assert low < 0 < high  # what chance gives at the start foretells nothing,
-        assert found["20"][kind]["rank correlation"][1] > 0  # what 20 steps make of it does
+        low, high = found["20"][kind]["rank correlation"][1:]
+        assert (low > 0) == (kind != "content")  # what 20 steps make of it does by place
     runs, strength = study["seeds"]["runs"], study["config"]["nudges"][0]
     roles = ("place", "content")
 

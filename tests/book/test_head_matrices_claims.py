@@ -53,7 +53,7 @@ def test_rank_of_every_head(attentions):
     basis = np.linalg.qr(w)[0]
     x = rng.normal(size=(3, 384))
     assert np.abs((x - x @ basis @ basis.T) @ w).max() < 1e-10
-    decides("C08", "confirmed")
+    decides("C08", "confirmed", np.linalg.matrix_rank(form) <= 32)
 
 
 def twins(params, output=True):
@@ -97,7 +97,7 @@ def test_identical_heads_and_the_sum():
     y, inside = multi_head_attention_with_intermediates(start, x)
     parts = jnp.einsum("...hic,hcd->...hid", inside.head_outputs, start.w_o)
     np.testing.assert_allclose(y, parts.sum(axis=1), atol=1e-5)
-    decides("C14", "corrected")
+    decides("C14", "corrected", np.allclose(y, parts.sum(axis=1), atol=1e-5))
 
 
 def sizes(attention):

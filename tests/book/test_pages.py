@@ -1,10 +1,12 @@
 """The pages of the first part keep their budget: words, cells, what is printed, screens."""
 
+import json
 from pathlib import Path
 
 import nbformat
 import pytest
 
+from tests.book import gates
 from tests.book.extensions import ROOT, pages
 
 BUDGETED = pages.budgeted_pages(ROOT)
@@ -89,3 +91,42 @@ def test_what_is_folded_or_hidden_is_not_counted(tmp_path):
 )
 def test_words_are_those_that_are_read(tmp_path, text, words):
     assert planted(tmp_path, SET_UP, text).words == words
+
+
+@pytest.mark.parametrize(
+    "text, typed",
+    [
+        ("It is 0.96, where 12 of 40 hold.", ["0.96", "12", "40"]),
+        ("It is {glue:text}`x` of $40$.", []),
+        ("In 1790 and 2026", []),
+        ("## Chapter 3\n\n1. first\n2. second", []),
+        ("`x = 3`, C16 and head 16.0", ["16.0"]),
+        ("They have 7.5 of it {cite}`x2020`. We have 8.", ["8"]),
+    ],
+)
+def test_typed_numbers_are_found(text, typed):
+    assert pages.typed_numbers(text) == typed
+
+
+@pytest.mark.parametrize("page", gates.chapters(), ids=lambda path: path.stem)
+def test_a_number_in_prose_comes_from_a_cell_or_is_on_the_list(page):
+    listed = pages.read_typed(ROOT).get(page.stem, {})
+    cells = json.loads(page.read_text(encoding="utf8"))["cells"]
+    assert pages.loose_numbers(cells, listed) == []
+    assert all(isinstance(reason, str) and reason for reason in listed.values())
+    # None of the list is there for nothing.
+    for number in listed:
+        others = {n: why for n, why in listed.items() if n != number}
+        assert pages.loose_numbers(cells, others), number
+
+
+@pytest.mark.parametrize("number, is_loose", [("0.8", False), ("83.4%", False), ("0.7", True),
+                                              ("4,000", False), ("4,001", True)])  # fmt: skip
+def test_a_result_typed_into_prose_is_found(number, is_loose):
+    output = {"output_type": "stream", "text": ["it is 0.834\n"]}
+    cells = [
+        {"cell_type": "markdown", "source": [f"It is {number}."]},
+        {"cell_type": "code", "source": ["x = 4_000"], "outputs": [output]},
+    ]
+    assert bool(pages.loose_numbers(cells, {})) == is_loose
+    assert pages.loose_numbers(cells, {float(number.strip("%").replace(",", "")): "why"}) == []

@@ -84,7 +84,7 @@ def test_c24_the_difference_has_the_other_sign():
         printed.append(whole - float(jnp.mean((without - target) ** 2)))
     assert int(np.argmax(printed)) == 0
     assert printed[0] > 0
-    decides("C24", "corrected")
+    decides("C24", "corrected", (rise > 0).all())
 
 
 def test_c50_the_printed_code_removes_what_is_needed_most(stored, long, rises):

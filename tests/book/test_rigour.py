@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.book.equations import EXECUTED
 from tests.book.extensions import ROOT, rigour
+from tests.book.test_equations import EXECUTED  # which every module of equations has filled
 
 
 def test_every_executed_equation_is_counted_once():

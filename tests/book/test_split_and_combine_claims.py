@@ -68,7 +68,7 @@ def test_one_projection_is_the_small_ones(real_layers):
         whole = same_order(x, w_q.reshape(features, -1)).reshape(-1, num_heads, width)
         blocks = np.stack([same_order(x, w_q[:, h]) for h in range(num_heads)], axis=1)
         np.testing.assert_array_equal(whole, blocks)
-    decides("C16", "confirmed")
+    decides("C16", "confirmed", np.array_equal(whole, blocks))
 
 
 def test_splitting_needs_a_divisor():
@@ -85,7 +85,7 @@ def test_splitting_needs_a_divisor():
                     split_heads(x, num_heads)
                 with pytest.raises(TypeError):
                     jnp.reshape(x, (length, num_heads, features // num_heads))
-    decides("C43", "confirmed")
+    decides("C43", "confirmed", got.shape == (features, length, 1))
 
 
 @pytest.mark.parametrize("batch", [(), (2, 3)])
@@ -98,4 +98,4 @@ def test_combining_reverses_splitting(batch, dtype):
         np.testing.assert_array_equal(combine_heads(split_heads(x, num_heads)), x)
         heads = jnp.reshape(x, (*batch, num_heads, length, width))
         np.testing.assert_array_equal(split_heads(combine_heads(heads), num_heads), heads)
-    decides("C44", "confirmed")
+    decides("C44", "confirmed", np.array_equal(combine_heads(split_heads(x, num_heads)), x))

@@ -104,17 +104,27 @@ def test_p46_linear_knocking_heads_are_other_weights():
         other = p._replace(w_v=p.w_v.at[:, 0].set(0), w_o=p.w_o.at[0].set(0))
         left = multi_head_attention(other._replace(w_v=other.w_v @ t), x)
         same(left, np.einsum("hic,hcd->id", heads[1:], p.w_o[1:]))
-    decides("P46", "corrected")
+    decides(
+        "P46",
+        "corrected",
+        np.allclose(merged, np.einsum("hic,hcd->id", heads, p.w_o)),
+        np.abs(left - np.einsum("hic,hcd->id", heads[1:], p.w_o[1:])).max() > 1e-6,
+    )
 
 
 def test_p48_tied_heads_keep_half():
     counts = table()
     assert counts["tied"][1] / counts["grouped"][1] == (1 + 1 / 16) / 2
-    decides("P48", "holds if")
+    decides(
+        "P48",
+        "holds if",
+        counts["tied"][1] / counts["grouped"][1] < 0.55,
+        ((counts["tied"][1] - 32) / 8 + 32) / (counts["grouped"][1] / 8) < 0.55,
+    )
 
 
 def test_p49_talking_heads_cost_half_as_much_again():
     counts = table()
     assert 1.4 < counts["talking heads"][2] / counts["multi-head"][2] < 1.5
     assert counts["talking heads"][0] - counts["multi-head"][0] < 0.1
-    decides("P49", "holds if")
+    decides("P49", "holds if", N < 2)

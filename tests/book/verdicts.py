@@ -7,16 +7,26 @@ from tests.book.extensions import ROOT, ledger
 __all__ = ["decides", "verdict_problems", "waiting"]
 
 
-def decides(claim: str, verdict: str) -> None:
-    """Fail unless its ledger gives the claim this verdict: the last line of its evidence.
+def decides(claim: str, verdict: str, *found: bool) -> None:
+    """Fail unless the ledger computes this verdict, and its parts are what was found.
 
-    It stands behind the assertions on what was measured, so that the verdict is reached only if
-    they hold.
+    It is the last line of a claim's evidence, behind the assertions on what was measured.
+
+    Args:
+        claim: the id of the row.
+        verdict: what the parts of the row have to bear.
+        found: for each part ``yes`` or ``no`` of the row, whether it holds: an expression of what
+            the test computed.
     """
     (file,) = (each.file for each in ledger.LEDGERS if claim.startswith(each.letter))
-    entries = ledger.load_ledger(ROOT / file)
-    (found,) = (entry["verdict"] for entry in entries if entry["id"] == claim)
-    assert found == verdict, f"{claim}: the ledger says {found}, what was measured {verdict}"
+    (entry,) = (e for e in ledger.load_ledger(ROOT / file) if e["id"] == claim)
+    assert [bool(each) for each in found] == _typed(entry), f"{claim}: {entry['judged']}"
+    ours = entry["verdict"]
+    assert ours == verdict, f"{claim}: the ledger says {ours}, what was measured {verdict}"
+
+
+def _typed(entry: dict) -> list[bool]:
+    return [part.holds for part in entry["judged"] if part.text in ("yes", "no")]
 
 
 def waiting(entry: dict) -> str:
@@ -36,8 +46,18 @@ def verdict_problems(entries: list[dict]) -> list[str]:
         if entry["verdict"] == waiting(entry):
             continue
         source = ledger.evidence_source(ROOT, entry["test"])
-        last = ast.unparse(ast.parse(source).body[0].body[-1]) if source else ""
+        last = ast.parse(source).body[0].body[-1] if source else None
+        call = last.value if isinstance(last, ast.Expr) else None
         wanted = f"decides({entry['id']!r}, {entry['verdict']!r})"
-        if last != wanted:
+        parts = call.args[2:] if isinstance(call, ast.Call) else []
+        if isinstance(call, ast.Call):
+            call.args = call.args[:2]
+        if call is None or ast.unparse(call) != wanted:
             found.append(f"{entry['id']}: its test does not end with {wanted} but with {last}")
+        elif len(parts) != len(_typed(entry)) or not all(map(_is_computed, parts)):
+            found.append(f"{entry['id']}: its test does not compute each part that is yes or no")
     return found
+
+
+def _is_computed(part: ast.expr) -> bool:
+    return any(isinstance(node, ast.Name) for node in ast.walk(part))

@@ -1,7 +1,6 @@
-"""Three attentions of thirty lines, each with another bug: the command names it, in time."""
+"""Three attentions of thirty lines, each with another bug: the command names it."""
 
 import json
-import time
 
 import pytest
 
@@ -19,9 +18,7 @@ MODULE = "tests.conformance.newcomers"
     ],
 )
 def test_the_command_names_the_bug(name, bug, words, capsys):
-    start = time.monotonic()
     assert main([f"{MODULE}:{name}", "--json"]) == 1
-    assert time.monotonic() - start < 60  # ten seconds on a machine that does nothing else
     found = json.loads(capsys.readouterr().out)
     assert found["bugs"][0] == bug
     assert words in found["diagnosis"][0]

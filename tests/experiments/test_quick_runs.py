@@ -25,6 +25,7 @@ QUICK = {  # those that run on small made-up models, and those that need the tra
     "pruning": (SLOW,),
     "pruning_alike": (SLOW,),
     "emergence": (SLOW,),
+    "coverage": (SLOW,),
     "sinks_training": (SLOW,),
     "ring_memory": (SLOW,),
     "pods": (SLOW, pytest.mark.needs_libtpu),

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import emergence, head_rank, heads
-from experiments.papers_merging import merged, of_few, random_turns, turned, turns
+from experiments import head_rank, heads
+from experiments.papers_merging import merged, random_turns, turned, turns
 from mha_book.multihead.grouped import mean_pool_groups, repeat_kv_heads
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import init_multi_head
@@ -15,17 +15,6 @@ from mha_book.rope import rotary_angles
 D, N, K, H, T = 11, 6, 3, 4, 7
 run = jax.jit(multi_head_attention)
 pytestmark = pytest.mark.unoptimized
-
-
-def test_what_is_foretold():
-    rng = np.random.default_rng(0)
-    scores, others = rng.random((2, 500, 4, 2))
-    same, chance = emergence.foretold(scores, scores), emergence.foretold(scores, others)
-    for name in ("place", "content", "difference"):
-        assert same[name]["rank correlation"] == (1.0, 1.0, 1.0)
-        assert same[name]["same leader"][0] == 1.0
-        assert abs(chance[name]["rank correlation"][0]) < 0.1
-        assert abs(chance[name]["same leader"][0] - 0.25) < 0.07
 
 
 def test_the_rank_of_scores():
@@ -111,20 +100,3 @@ def test_merged_heads_are_copies_of_the_mean():
     ):
         if one is not None:
             np.testing.assert_allclose(one, other, atol=1e-6)
-
-
-@pytest.mark.parametrize("over_features", [True, False])
-def test_few_heads_make_all_if_there_are_only_few(over_features):
-    params = layer(N, bias=True)
-    whole, share = of_few(params, N, over_features=over_features)
-    assert share == pytest.approx(1)
-    np.testing.assert_allclose(whole.w_k, params.w_k, atol=1e-5)
-    base, factors = np.random.default_rng(0).normal(size=(2, D, H)), [[1, 0], [2, 1], [0, 3]] * 2
-    made = params._replace(
-        w_v=jnp.asarray(np.einsum("nr,rdh->dnh", factors, base), jnp.float32),
-        b_v=jnp.zeros((N, H)),
-    )
-    found, _ = of_few(made, 2, over_features=over_features)
-    np.testing.assert_allclose(found.w_v, made.w_v, atol=1e-5)
-    assert abs(np.asarray(found.w_k) - np.asarray(made.w_k)).max() > 0.1
-    assert 0.3 < of_few(params, 2, over_features=over_features)[1] < 0.98

@@ -94,23 +94,6 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path):
     assert result.evaluations["step"].tolist() == [0, 10, 20, 30, 40]
 
 
-def test_it_descends():
-    result = descent(300)
-    assert np.abs(np.asarray(result.state.params["x"]) - 1).max() < 0.5
-    assert result.metrics["loss"].shape == (300,)
-    assert result.metrics["loss"][-50:].mean() < result.metrics["loss"][:10].mean() / 2
-    assert result.evaluations == {}
-
-
-def test_seeds_under_vmap_are_the_runs_one_by_one():
-    several = descent(20, seeds=(3, 5))
-    alone = descent(20)
-    assert several.metrics["loss"].shape == (20, 2)
-    np.testing.assert_allclose(several.metrics["loss"][:, 0], alone.metrics["loss"], rtol=1e-5)
-    np.testing.assert_allclose(several.state.params["x"][0], alone.state.params["x"], rtol=1e-5)
-    assert not np.allclose(several.metrics["loss"][:, 1], alone.metrics["loss"])
-
-
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     path = tmp_path / "run.safetensors"
     descent(4, path, config={"rate": 0.1, "places": (1, 2)})

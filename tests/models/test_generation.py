@@ -167,19 +167,3 @@ def test_logits_without_a_largest_give_no_token(value):
         with pytest.raises(ValueError, match=r"logits: expected a finite maximum .* none in \[1\]"):
             sample_token(logits, key)
         assert jax.jit(sample_token)(logits, key)[1] == -1
-
-
-def test_caches_are_checked(small):
-    ids, lengths = jnp.zeros((1, 3), jnp.int32), jnp.array([3], jnp.int32)
-    caches = init_caches(1, 4, config=small.config)
-    with pytest.raises(ValueError, match="caches: expected one for each of the 2 layers; got 1"):
-        prefill(small.params, ids, lengths, caches[:1], config=small.config)
-    fresh = jax.tree.map(jnp.copy, caches)  # what is compiled takes its caches over
-    _, filled = compiled(prefill)(small.params, ids, lengths, fresh, config=small.config)
-    with pytest.raises(ValueError, match="caches: expected caches without tokens"):
-        prefill(small.params, ids, lengths, filled, config=small.config)
-    _, full = compiled(decode_step)(small.params, lengths, filled, config=small.config)
-    with pytest.raises(ValueError, match="cache: expected room for every new token: at most 4"):
-        decode_step(small.params, lengths, full, config=small.config)
-    logits, _ = compiled(decode_step)(small.params, lengths, full, config=small.config)
-    assert np.isnan(logits).all()

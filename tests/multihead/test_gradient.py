@@ -24,6 +24,7 @@ from mha_book.multihead.gradient import (
     project_heads_vjp,
 )
 from mha_book.rope import rotary_angles
+from tests.oracles import close
 
 pytestmark = pytest.mark.unoptimized
 
@@ -40,16 +41,6 @@ def float64() -> Iterator[None]:
 
 def draw(*shape: int, seed: int = 0) -> jax.Array:
     return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape))
-
-
-def close(got: Any, expected: Any, tolerance: float = 1e-12) -> None:
-    """Each leaf within ``tolerance`` of its largest entry (of 1 where that is less)."""
-    assert jax.tree.structure(got) == jax.tree.structure(expected)
-    for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        assert mine.shape == other.shape
-        mine, other = (np.asarray(x).astype(np.float64) for x in (mine, other))
-        size = max(1.0, np.abs(other).max())
-        np.testing.assert_allclose(mine / size, other / size, rtol=0, atol=tolerance)
 
 
 def params_of(key_width: int = D, value_width: int = D, value_dim: int = C) -> MultiHeadParams:

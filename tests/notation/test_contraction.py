@@ -13,6 +13,19 @@ pytestmark = pytest.mark.unoptimized
 A, V = Tensor("A", ("i", "j")), Tensor("v", ("k",))
 
 
+@pytest.mark.unoptimized(False)
+def test_sums_over_many_short_rows_are_those_of_numpy() -> None:
+    """Where the long axis stood last, single entries were off by as much as themselves."""
+    rng = np.random.default_rng(0)
+    weight, rows = (rng.normal(size=shape) for shape in ((3, 3), (40_000, 3)))
+    squares = (rows @ weight.T) ** 2
+    for left, sums, expected in (("L", "ia", squares.sum()), ("P^i", "a", squares.sum(1)),
+                                 ("V^a", "i", squares.sum(0))):  # fmt: skip
+        equation = Equation(rf"{left} = \sum_{{{sums}}} (\sum_b W^{{ab}} X^{{ib}})^2")
+        got = jax.jit(equation)({"W": weight.astype(np.float32), "X": rows.astype(np.float32)})
+        np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     "terms, output, sizes, expected",
     [

@@ -74,36 +74,6 @@ def test_other_nodes(latex: str, dots: list[str], boxes: list[str]) -> None:
     equation.diagram()
 
 
-def test_the_whole_layer_is_one_network_with_a_softmax_as_its_only_box() -> None:
-    graph = network(multi_head_layer().equations)
-    assert Counter(nodes(graph, "tensor")) == {"X": 3, "W_Q": 1, "W_K": 1, "W_V": 1, "W_O": 1}
-    (softmax,) = nodes(graph, "box")
-    assert sorted(nodes(graph, "open")) == ["d", "i"]
-    assert nodes(graph, "dot") == ["h", "h"]
-    assert edges(graph) == {
-        ("W_Q", "X", "b", "summed"): 1,
-        ("W_K", "X", "b", "summed"): 1,
-        ("W_V", "X", "b", "summed"): 1,
-        ("W_K", "W_Q", "a", "summed"): 1,
-        # The head is batch-like in the scores, and summed over in the output.
-        ("W_Q", "h", "h", "batch"): 1,
-        ("W_K", "h", "h", "batch"): 1,
-        (softmax, "h", "h", "batch"): 1,
-        (softmax, "h", "h", "summed"): 1,
-        ("W_V", "h", "h", "summed"): 1,
-        ("W_O", "h", "h", "summed"): 1,
-        # Queries and keys go into the softmax; the keys come out to meet the values.
-        ("X", softmax, "i", "free"): 1,
-        ("X", softmax, "j", "free"): 1,
-        ("X", softmax, "j", "summed"): 1,
-        ("W_O", "W_V", "c", "summed"): 1,
-        (".", softmax, "i", "free"): 1,
-        (".", "W_O", "d", "free"): 1,
-    }
-    completed = {data["value"] for _, data in graph.nodes(data=True)} - {""}
-    assert completed == {"Q", "K", "V", "A", "Y"}
-
-
 def test_a_diagram_shows_every_tensor_and_index() -> None:
     figure = multi_head_layer().diagram()
     (ax,) = figure.axes

@@ -12,8 +12,7 @@ from mha_book import MultiHeadParams, multi_head_attention, multi_head_attention
 from mha_book.models.tiny import TinyConfig, forward, init_tiny
 from mha_book.multihead.cache import cached_multi_head_attention, init_cache
 from mha_book.multihead.parameters import check_params
-from mha_book.pruning import hard_concrete, importance
-from mha_book.pruning.hard_concrete import HardConcrete
+from mha_book.pruning import importance
 from mha_book.pruning.order import head_mask, iterative_removal_order, removal_order
 from mha_book.pruning.removal import fold_gates, mean_ablation, prune_heads
 from tests import oracles
@@ -191,20 +190,6 @@ def test_ranking_again_keeps_one_of_two_that_are_alike():
         return float(toy(worth, jnp.asarray(gates), 1.0))
 
     assert loss(again) < loss(once) - 3
-
-
-def test_hard_concrete_gates_open_as_often_as_they_say():
-    log_alpha = jnp.asarray([-3.0, -1.0, 0.0, 2.0], jnp.float32)
-    many = jnp.broadcast_to(log_alpha, (20_000, 4))
-    gates = np.asarray(jax.jit(HardConcrete.sample)(HardConcrete(many), jax.random.key(0)))
-    assert gates.min() == 0
-    assert gates.max() == 1
-    wanted = np.asarray(HardConcrete(log_alpha).open_probability())
-    np.testing.assert_allclose((gates > 0).mean(0), wanted, atol=0.015)
-    beta, edge = hard_concrete.BETA, math.log(-hard_concrete.GAMMA / hard_concrete.ZETA)
-    np.testing.assert_allclose(wanted, 1 / (1 + np.exp(beta * edge - np.asarray(log_alpha))), 1e-5)
-    assert float(HardConcrete(log_alpha).expected_l0()) == pytest.approx(wanted.sum(), rel=1e-5)
-    assert 0.05 < (gates[:, 2] > 0).mean() - (gates[:, 2] == 1).mean() < 0.9  # many in between
 
 
 def test_first_and_second_order_are_all_there_is_to_a_quadratic_loss():

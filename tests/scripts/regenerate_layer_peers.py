@@ -179,8 +179,6 @@ def provenance() -> dict[str, Any]:
     return {
         **record("torch: 0; the small layer: sines of whole numbers"),
         "command": COMMAND,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
         "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
 

@@ -186,8 +186,6 @@ def main() -> None:
     provenance = {
         **record("nothing is drawn"),
         "command": COMMAND,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
         "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
     content = seal({"provenance": provenance, **compute(json.loads(DESTINATION.read_text()))})

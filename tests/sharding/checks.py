@@ -36,8 +36,10 @@ from mha_book.sharding import (
 )
 from mha_book.sharding.mesh import operand_specs
 from mha_book.sharding.tensor_parallel import head_specs
+from tests import oracles
 from tests.sharding.contract import AXES, CASES, MORE_CASES, mesh_for, run
 
+close = partial(oracles.close, tolerance=1e-5)
 CHECKS: dict[str, Callable[[], Any]] = {}
 SLOW: dict[str, Callable[[], Any]] = {}
 
@@ -55,13 +57,6 @@ def slow(function: Callable[[], Any]) -> Callable[[], Any]:
 def chosen(is_slow: bool) -> dict[str, Callable[[], Any]]:
     checks, cases = (SLOW, MORE_CASES) if is_slow else (CHECKS, CASES)
     return checks | {f"{c.method} with {c.mask}": lambda case=c: run(case) for c in cases}
-
-
-def close(got: Any, expected: Any, tolerance: float = 1e-5) -> None:
-    """Hold every array to what is expected, by a part of its largest entry (1 at least)."""
-    for mine, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        size = max(1.0, float(np.max(np.abs(theirs), initial=0.0)))
-        np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerance * size)
 
 
 def layer(num_kv_heads: int, head_dim: int = 2) -> tuple[Any, Any]:
@@ -160,7 +155,7 @@ def attention_over_batch_and_heads_sends_nothing() -> None:
             program = jax.jit(partial(both, function)).lower(*placed).compile()
             found = program(*placed)
         assert compiled_transfers(program.as_text()) == {}
-        close(found, expected, 2e-5)
+        close(found, expected, tolerance=2e-5)
 
 
 @check

@@ -1,5 +1,7 @@
 """Intervals against numbers by hand, and what they promise: how often they hold."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -38,17 +40,36 @@ def test_wilson_by_hand():
 def test_the_bootstrap_of_two_samples():
     # The mean of two draws from 0 and 1 is 0, 1/2 or 1, with the chances 1/4, 1/2, 1/4.
     rng = np.random.default_rng(0)
-    assert bootstrap_interval([0.0, 1.0], rng) == (0.0, 1.0)
-    assert bootstrap_interval([0.0, 1.0], rng, confidence=0.4) == (0.5, 0.5)
+    of_percentiles = functools.partial(bootstrap_interval, [0.0, 1.0], rng, method="percentile")
+    assert of_percentiles() == (0.0, 1.0)
+    assert of_percentiles(confidence=0.4) == (0.5, 0.5)
 
 
 def test_rows_are_drawn_whole():
     """A ratio of sums: a sample is a row of a numerator and a denominator."""
     rows = np.stack([3.0 * np.arange(1, 8), np.arange(1.0, 8)], -1)
     found = bootstrap_interval(
-        rows, np.random.default_rng(1), statistic=lambda drawn: np.divide(*drawn.sum(0))
+        rows,
+        np.random.default_rng(1),
+        statistic=lambda drawn: np.divide(*drawn.sum(0)),
+        method="percentile",
     )
     np.testing.assert_allclose(found, (3.0, 3.0))
+
+
+def test_few_samples_have_their_own_bootstrap():
+    # Of skewed samples BCa reaches farther where the long tail is.
+    values = [0.0, 0.1, 0.2, 0.3, 5.0]
+    plain, corrected = (
+        bootstrap_interval(values, np.random.default_rng(0), method=method)
+        for method in ("percentile", "BCa")
+    )
+    assert corrected[1] > plain[1]
+    assert bootstrap_interval(values, np.random.default_rng(0)) == corrected
+    many = np.arange(20.0) ** 2
+    assert bootstrap_interval(many, np.random.default_rng(0)) == bootstrap_interval(
+        many, np.random.default_rng(0), method="percentile"
+    )
 
 
 def test_masked_values_are_not_counted_in_silence(no_type_checks):

@@ -146,3 +146,10 @@ def test_half_precision_is_summed_up_in_float32(dtype):
     np.testing.assert_allclose(patterns.mean_score(weights, pattern), [0.25], rtol=1e-6)
     found = measures.add_texts(measures.measure_heads([weights], pairs, {"first": pattern}))
     np.testing.assert_allclose(found["first"].mean, [[0.25]], rtol=1e-6)
+
+
+def test_weights_that_are_no_numbers_have_no_entropy():
+    weights = jnp.array([[[[jnp.nan, 1.0], [0.0, 1.0]]]])
+    found = patterns.normalized_entropy(weights, jnp.ones((1, 2, 2), bool))[0][0, 0]
+    assert np.isnan(found[0])
+    assert found[1] == 0

@@ -7,41 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import head_memory, ring_memory
+from experiments import ring_memory
 from experiments.pods import HEADS, NAME, PROGRAMS, WIDTH, Program, compile_ring
 from tests.stored.files import result
 
-# Page faults of attention with many heads. Times cannot be counted again. That memory is asked for
-# anew in each call from 16 heads on, and not where the C library keeps it, can, under glibc.
 
+def check_faults(document: dict[str, Any]) -> None:
+    """Memory is asked for anew in each call from 16 heads on, and not where the C library keeps it.
 
-SLICE = head_memory.Sizes(heads=(8, 16), long=32, rounds=15, least_seconds=0.0)
-
-
-PLACES = [(kind, heads) for kind in ("default", "kept") for heads in SLICE.heads]
-
-
-def faults(document: dict[str, Any]) -> dict[tuple[str, int], float]:
-    return {
-        (kind, heads): float(np.median(document[kind][f"attention {heads}"]["faults"]))
-        for kind, heads in PLACES
+    Counting again depends on the kernel and on what the process asked for before.
+    """
+    found = {
+        (kind, heads): np.median(document[kind][f"attention {heads}"]["faults"])
+        for kind in ("default", "kept")
+        for heads in (8, 16)
     }
-
-
-@functools.cache
-def counted() -> dict[tuple[str, int], float]:
-    found = {kind: head_memory.run_process(SLICE, kind == "kept") for kind in ("default", "kept")}
-    return faults(found)
-
-
-def many(found: dict[tuple[str, int], float]) -> set[tuple[str, int]]:
-    """Where there are many page faults; how many depends on the size of a page."""
     largest = max(found.values())
-    return {place for place, count in found.items() if largest > 4 and count > largest / 4}
-
-
-def check_counted(document: dict[str, Any]) -> None:
-    assert many(faults(document)) == many(counted()) == {("default", 16)}
+    assert {place for place, count in found.items() if count > largest / 4} == {("default", 16)}
 
 
 # Rings compiled for pods.
@@ -99,14 +81,3 @@ def check_rises(document: dict[str, Any]) -> None:
         largest.append(max(map(max, rounds)))
     assert largest == sorted(largest, reverse=True)
     assert largest[0] > 2 * largest[-1]
-
-
-@functools.cache
-def risen() -> int:
-    return max(ring_memory.measure(4, ring_memory.Sizes()))
-
-
-def check_rises_again(document: dict[str, Any]) -> None:
-    """Within a quarter: of another number of cores, of another allocator."""
-    for row in document["memory"]["4"]:
-        assert abs(max(row) / risen() - 1) < 0.25

@@ -11,10 +11,11 @@ import numpy as np
 
 from experiments import sinks, sinks_training
 from mha_book.storage import load_arrays, load_tree
+from tests.stored.chance import drawn
 from tests.stored.files import DATA, recomputed, result
 from tests.stored.trained_heads import Found, language_model
 
-TWO = np.s_[:2]  # texts
+TWO = np.array(drawn("sinks", range(8), 2))  # texts, of those that all parts have
 
 
 @functools.cache
@@ -26,7 +27,7 @@ def bench() -> sinks.Bench:
 def masses() -> Found:
     """Where the weight of two rows of each input goes."""
     for name, rows in bench().inputs().items():
-        found = bench().read(rows[:2]).mass
+        found = bench().read(rows[TWO]).mass
         yield ("mass", name, "by text", TWO), found.mean((1, 2))
         yield ("mass", name, "by layer", TWO), found.mean(2)[..., 0]
 
@@ -35,12 +36,12 @@ def masses() -> Found:
 def changed_sinks() -> Found:
     """Losses of two texts, with the mean logits of the file."""
     logits = result("sinks.json")["logits"]
-    for part, ways, names in (
-        ("sink", bench().ways(logits), ("whole", "no sink", "logits")),
-        ("later", bench().later_ways(logits), ("value 0", "value 0, upper layers")),
+    for part, ways in (
+        ("sink", bench().ways(logits)),
+        ("later", bench().later_ways(logits)),
     ):
-        for name in names:
-            yield (part, name, TWO), bench().changed(ways[name], 2)
+        for name in drawn(part, ways, 3):
+            yield (part, name, TWO), bench().changed(ways[name], TWO)
 
 
 @recomputed
@@ -53,15 +54,16 @@ def random_orders() -> Found:
 @recomputed
 def cut() -> Found:
     ways = bench().cuts(result("sinks.json")["orders"])
-    for name in ("whole", "gradient, with sink"):
-        for part, found in bench().cut(*ways[name], 2).items():
+    for name in drawn("cut", ways, 2):
+        for part, found in bench().cut(*ways[name], TWO).items():
             yield ("cut", name, part, TWO), found
 
 
 @recomputed
 def streams() -> Found:
-    for way in ("window", "first"):
-        yield ("stream", way, 0), bench().streamed(bench().streams()[way], 1)[0]
+    (text,) = drawn("stream", range(sinks.Sizes().streams), 1)
+    for way in drawn("ways of streams", bench().streams(), 2):
+        yield ("stream", way, text), bench().streamed(bench().streams()[way], np.array([text]))[0]
 
 
 # sinks-training.json: the models of the first seed, from their stored weights.

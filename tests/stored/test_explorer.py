@@ -11,16 +11,17 @@ from mha_book.models.tokens import token_strings, tokenize
 from mha_book.storage import file_digest, read_table
 from tests.book.extensions import ROOT, explorer
 from tests.stored import trained_heads as again
+from tests.stored.chance import drawn
 from tests.stored.files import DATA, result
 
 FOLDER = ROOT / "book" / "_static" / "explorer"
 NAME = "explorer.json"
 LONGEST = 23  # tokens
 LARGEST = 2_000_000  # bytes of all maps
-SLICE = {"smollm2": ("repeat", "fresh"), "minilm": ("fresh", "quote")}
-HEADS = {"smollm2": ((0, 0), (13, 8), (18, 6)), "minilm": ((0, 2), (3, 1), (5, 11))}
-CLOSED = {"smollm2": (13, 8), "minilm": (3, 1)}
 SHAPES = {"smollm2": (30, 9), "minilm": (6, 12)}
+SLICE = {model: drawn(model, result(NAME)["sentences"], 2) for model in SHAPES}
+HEADS = {model: drawn(f"heads of {model}", np.ndindex(s), 30) for model, s in SHAPES.items()}
+CLOSED = {model: drawn(f"closed in {model}", heads, 1)[0] for model, heads in HEADS.items()}
 
 
 def files() -> list[tuple[str, str]]:
@@ -94,7 +95,6 @@ def check_slice(document):
                 np.testing.assert_allclose(brought, weights * norms, atol=1e-2)
             told = maps["without"][CLOSED[model]]
             np.testing.assert_allclose(told, change, atol=1e-2 if model == "smollm2" else 1e-4)
-            assert abs(change).max() > (0.05 if model == "smollm2" else 1e-3)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ is computed is kept, so that a forged file costs no second run.
 """
 
 import functools
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from experiments import (
     later_senders,
     papers,
     papers_told,
+    positions,
     pruning,
     quantization,
 )
@@ -32,11 +34,12 @@ from mha_book.pruning.order import head_mask, removal_order
 from mha_book.specialization.measures import add_texts
 from mha_book.specialization.synthetic import copied_positions
 from mha_book.storage import read_table
+from tests.stored.chance import drawn
 from tests.stored.files import DATA, close, recomputed, result
 
 SHAPE = (30, 9)
-FIRST = np.s_[:, :6]  # texts of 24, in the slice of a curve
-LONGER = np.s_[:, :2]
+SOME = tuple(drawn("texts", range(24), 6))  # of 24, in a slice of a curve
+FEW = tuple(drawn("long texts", range(24), 2))
 NONE = np.zeros((0, 2), int)
 Found = Iterator[tuple[Any, ...]]
 
@@ -73,10 +76,9 @@ def rise_without(*closed: tuple[int, int]) -> float:
 
 
 @recomputed
-def ablation(count: int = 3) -> Found:
-    """The importance of some heads by ablation, the most needed one among them; or of all."""
-    some = ((1, 3), (0, 8), (18, 4)) if count == 3 else np.ndindex(SHAPE)
-    for layer, head in some:
+def ablation(count: int) -> Found:
+    """The importance of some heads by ablation, or of all."""
+    for layer, head in drawn("ablation", np.ndindex(SHAPE), count):
         yield ("importance", "ablation", layer, head), rise_without((layer, head))
 
 
@@ -120,8 +122,10 @@ def induction() -> Found:
             params, ids, config=model.config, gates=gates
         )
     )
+    (control,) = drawn("induction", range(len(told["controls"])), 1)
     for place, closed in (
-        (("whole",), NONE), (("zero",), told["top"]), (("zero controls", 0), told["controls"][0]),
+        (("whole",), NONE), (("zero",), told["top"]),
+        (("zero controls", control), told["controls"][control]),
     ):  # fmt: skip
         losses = np.asarray(run(model.params, repeats(1), gates_without(closed, SHAPE)))
         yield ("induction", *place, "copied"), losses[copied].mean()
@@ -158,18 +162,18 @@ def check_table(found: dict[str, np.ndarray], told: dict[str, np.ndarray]) -> No
 
 
 @functools.cache
-def scorer(length: int, texts: int) -> Any:
+def scorer(length: int, texts: tuple[int, ...]) -> Any:
     model = language_model()
-    ids = pruning.passages(model, "validation", 24, length)[:texts]
+    ids = pruning.passages(model, "validation", 24, length)[np.array(texts)]
     return pruning.smollm2_scores(model, model.params, ids)
 
 
 @functools.cache
-def scored(length: int, texts: int, keep: bytes) -> np.ndarray:
+def scored(length: int, texts: tuple[int, ...], keep: bytes) -> np.ndarray:
     return np.asarray(scorer(length, texts)(np.frombuffer(keep, bool).reshape(SHAPE)))
 
 
-def scores_without(length: int, texts: int, closed: Any) -> np.ndarray:
+def scores_without(length: int, texts: tuple[int, ...], closed: Any) -> np.ndarray:
     return scored(length, texts, head_mask(closed, len(closed), SHAPE).tobytes())
 
 
@@ -179,47 +183,56 @@ def orders_of() -> dict[str, np.ndarray]:
     scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
     orders = {k: removal_order(scores[k]) for k in ("ablation", "gate gradient", "taylor")}
     orders["sign of the loss without it"] = removal_order(-scores["ablation"])
-    orders["random 0"] = removal_order(jax.random.uniform(jax.random.key(0), SHAPE))
+    for seed in range(5):
+        drawn_scores = jax.random.uniform(jax.random.key(seed), SHAPE)
+        orders[f"random {seed}"] = removal_order(drawn_scores)
+    orders["weight norm"] = removal_order(scores["weight norm"])
     orders["iterative"] = np.array(result("pruning.json")["smollm2"]["orders"]["iterative"])
     return orders
 
 
 @recomputed
-def curves() -> Found:
-    """The whole model and a point of each of six curves, text by text."""
+def curves(count: int) -> Found:
+    """The whole model and points of its curves, text by text."""
     told = result("pruning.json")["smollm2"]["curves"]
-    yield ("smollm2", "whole", FIRST), scores_without(33, 6, NONE)
-    for name, order in orders_of().items():
-        count = 27 if name == "random 0" else 81
-        place = ("smollm2", "curves", name, "scores", told[name]["heads"].index(count), FIRST)
-        yield place, scores_without(33, 6, order[:count])
+    yield ("smollm2", "whole", np.s_[:, SOME]), scores_without(33, SOME, NONE)
+    points = [(name, gone) for name in orders_of() for gone in told[name]["heads"]]
+    for name, gone in drawn("curves", points, count):
+        number = told[name]["heads"].index(gone)
+        found = scores_without(33, SOME, orders_of()[name][:gone])
+        yield ("smollm2", "curves", name, "scores", number, np.s_[:, SOME]), found
 
 
 @recomputed
 def longer() -> Found:
-    """The longer passages of C25: the whole model, and three orders."""
-    for name in ("whole", "gate gradient", "iterative", "ablation"):
+    """The longer passages of C25: the whole model, and its orders."""
+    for name in result("pruning.json")["smollm2"]["longer"]:
         closed = NONE if name == "whole" else orders_of()[name][:81]
-        yield ("smollm2", "longer", name, LONGER), scores_without(129, 2, closed)
+        yield ("smollm2", "longer", name, np.s_[:, FEW]), scores_without(129, FEW, closed)
 
 
 @recomputed
 def alike() -> Found:
-    """Two passages, whole and without 30% of the heads in five orders; a gradient."""
+    """Two passages, whole and at points of the curves; a gradient."""
     told = result("pruning-alike.json")["smollm2"]
     signed = np.array(told["gradient of the ranking"])
-    yield ("smollm2", "gradient of the ranking", 0), signed_gradients(1)[0]
-    yield ("smollm2", "whole", LONGER), scores_without(129, 2, NONE)
+    yield ("smollm2", "gradient of the ranking"), signed_gradients(24)[: len(signed)]
+    yield ("smollm2", "whole", np.s_[:, FEW]), scores_without(129, FEW, NONE)
     orders = {
         "gate gradient": removal_order(abs(signed).mean(0)),
         "gate gradient, 24 windows": orders_of()["gate gradient"],
         "ranked again": np.array(told["ranked again"]),
-        **{name: orders_of()[name] for name in ("ablation", "sign of the loss without it")},
+        **{
+            name: order
+            for name, order in orders_of().items()
+            if name in told["curves"] and name != "gate gradient"
+        },
     }
-    for name, order in orders.items():
-        number = told["curves"][name]["heads"].index(81)
-        place = ("smollm2", "curves", name, "scores", number, LONGER)
-        yield place, scores_without(129, 2, order[:81])
+    points = [(name, gone) for name in orders for gone in told["curves"][name]["heads"]]
+    for name, gone in drawn("alike", points, 8):
+        number = told["curves"][name]["heads"].index(gone)
+        place = ("smollm2", "curves", name, "scores", number, np.s_[:, FEW])
+        yield place, scores_without(129, FEW, orders[name][:gone])
 
 
 @recomputed
@@ -227,10 +240,14 @@ def together() -> Found:
     """Heads that are not missed alone: one alone, all of them, and the sums of the ablation."""
     told = result("pruning.json")["smollm2"]
     members, last = np.array(told["together"]["heads"]), told["together"]["sets"][-1]["members"]
-    whole = scores_without(33, 6, NONE)[0]
-    for place, closed in ((("alone", 0), members[:1]), (("sets", -1, "rise"), members[last])):
-        rise = scores_without(33, 6, closed)[0] - whole
-        yield ("smollm2", "together", *place, np.s_[:6]), rise
+    whole = scores_without(33, SOME, NONE)[0]
+    (one,) = drawn("alone", range(len(members)), 1)
+    for place, closed in (
+        (("alone", one), members[one : one + 1]),
+        (("sets", -1, "rise"), members[last]),
+    ):
+        rise = scores_without(33, SOME, closed)[0] - whole
+        yield ("smollm2", "together", *place, np.s_[[*SOME]]), rise
     alone = np.array(result("heads.json")["importance"]["ablation"])
     closed = removal_order(abs(alone))[:64]
     yield ("smollm2", "random together", "loss"), rise_without()
@@ -247,15 +264,18 @@ def sentences() -> Found:
     texts = pruning.sentences("validation", 24, 6)
     score = pruning.minilm_scores(encoder().params, *tokenize(encoder(), texts))
     orders = {n: removal_order(np.array(told["importance"][n])) for n in ("ablation", "curvature")}
-    orders["random 0"] = removal_order(jax.random.uniform(jax.random.key(0), (6, 12)))
-    for name, order in orders.items():
-        keep = head_mask(order, told["curves"][name]["heads"][-1], (6, 12))
+    for seed in range(5):
+        numbers = jax.random.uniform(jax.random.key(seed), (6, 12))
+        orders[f"random {seed}"] = removal_order(numbers)
+    points = [(name, number) for name in orders for number in range(6)]
+    for name, number in drawn("sentences", points, 5):
+        keep = head_mask(orders[name], told["curves"][name]["heads"][number], (6, 12))
         found = score(keep).reshape(2, 24, 6).mean(-1)
-        yield ("minilm", "curves", name, "scores", -1, 0), found[0]
+        yield ("minilm", "curves", name, "scores", number, 0), found[0]
     embed = jax.jit(minilm.embed)
     batch = tokenize(encoder(), pruning.sentences("train", 24, 1))
     whole = np.asarray(embed(encoder().params, *batch), np.float64)
-    for head in ((0, 0), (2, 7), (5, 11)):
+    for head in drawn("sentences without a head", np.ndindex(6, 12), 8):
         without = embed(encoder().params, *batch, gates=gates_without([head], (6, 12)))
         turned = 1 - (whole * np.asarray(without, np.float64)).sum(1).mean()
         yield ("minilm", "importance", "ablation", *head), turned, {"atol": 2e-6, "rtol": 0.02}
@@ -269,7 +289,7 @@ def before_training() -> Found:
     """The losses before the few steps of training, of three windows."""
     model, keep = language_model(), gates_smollm2.kept_heads(30, 0.3)
     ids = heads.windows(model, "validation", 24, 101)
-    for row in (0, 11, 23):
+    for row in drawn("before training", range(24), 3):
         for name, gates in (("whole", np.ones(SHAPE)), ("removed heads", keep)):
             given = (jnp.asarray(gates, jnp.float32), ids[row : row + 1])
             yield ("smollm2", name, "before", row), compiled_loss()(model.params, *given)
@@ -292,7 +312,7 @@ def moved() -> Found:
     sequences = jnp.concatenate([repeats(1), repeats(2)])
     steps, sums = quantization.steps_of_file(), heads.smollm2_sums(model)
     change = jax.jit(quantization.moved)
-    for place in (("stored",), ("draws", 0), ("draws", -1)):
+    for place in (("stored",), *(("draws", n) for n in drawn("moved", range(len(told)), 2))):
         params = model.params
         if place[0] == "draws":
             draw = told[place[1]]
@@ -322,9 +342,10 @@ def closed() -> Found:
     """Closing the eight by zero and by means, and a draw of others; the texts."""
     told, inside, texts = result("heads-in-use.json"), bench(1), bench(2)
     ids, eight = inside.repeats[0], told["top"]
+    (control,) = drawn("closed", range(len(told["controls"])), 1)
     for place, heads_, means in (
         (("whole",), (), None), (("zero",), eight, None), (("mean",), eight, means_of_repeats()),
-        (("mean controls", 0), told["controls"][0], means_of_repeats()),
+        (("mean controls", control), told["controls"][control], means_of_repeats()),
     ):  # fmt: skip
         copied = inside.copied(inside.plain(ids, heads_, means), ids)
         yield ("closed", *place, "copied", np.s_[:8]), copied
@@ -343,17 +364,18 @@ def by_keys(place: tuple[Any, ...], heads_: Any) -> Found:
 
 @recomputed
 def routes() -> Found:
-    """The strongest sender and a control, by keys and altogether."""
+    """A sender and a control, by keys and altogether."""
     previous = np.asarray(read_table(DATA / "heads-smollm2.csv")["previous"]).reshape(SHAPE)
-    back, drawn = heads_in_use.senders(previous, 17, bench(1).sizes)
-    yield from by_keys(("routes", "looking back", 0), back[:1])
-    yield from by_keys(("routes", "others", 0), drawn[:1])
+    both = heads_in_use.senders(previous, 17, bench(1).sizes)
+    for kind, senders in zip(("looking back", "others"), both, strict=True):
+        (one,) = drawn(kind, range(len(senders)), 1)
+        yield from by_keys(("routes", kind, one), senders[one : one + 1])
 
 
 @recomputed
 def later() -> Found:
-    """One later sender, and all three senders, by keys and altogether."""
-    for name in ("19.3", "first and later"):
+    """Two sets of senders, by keys and altogether."""
+    for name in drawn("later", result("later-senders.json")["senders"], 2):
         yield from by_keys(("senders", name), later_senders.sets(later_senders.Sizes())[name])
 
 
@@ -362,27 +384,30 @@ def later() -> Found:
 
 @recomputed
 def cache_in_few_bits() -> Found:
-    """Loss and errors of one text, without rounding and in three of the other forms."""
+    """Loss and errors of two texts, in every form."""
     model = language_model()
-    ids = heads.windows(model, "test", cache_bits.TEXTS, cache_bits.LENGTH + 1)[:1]
-    for scheme in ("float32", "8 bits", "4 bits", "4 bits, keys by feature"):
+    texts = np.array(drawn("cache", range(cache_bits.TEXTS), 2))
+    ids = heads.windows(model, "test", cache_bits.TEXTS, cache_bits.LENGTH + 1)[texts]
+    for scheme in cache_bits.SCHEMES:
         yield ("bits", scheme), cache_bits.bits_of(scheme)
         found = cache_bits.measure(model.params, ids, scheme, model.config)
         for name, part in found.items():
             # A number near the middle between two steps may fall to either side elsewhere.
-            yield ("found", scheme, name, 0), float(part[0]), {"rtol": 5e-3, "atol": 1e-4}
+            yield ("found", scheme, name, texts), np.asarray(part), {"rtol": 5e-3, "atol": 1e-4}
 
 
 @recomputed
 def few_keys() -> Found:
     """Shares of attention, largest scores and agreement, in four layers of the first passage."""
     inside = papers.Bench(sizes := papers.Sizes(layers=4))
-    text = pruning.passages(inside.model, "validation", sizes.texts, sizes.longer)[:1]
+    (one,) = drawn("few keys", range(6), 1)
+    texts = pruning.passages(inside.model, "validation", sizes.texts, sizes.longer)
+    text = texts[::4][one : one + 1]
     noise = np.random.default_rng(1).random((sizes.longer, sizes.longer))
     noise = jnp.asarray(noise, jnp.float32)
     found = inside.by_keys(inside.params, text, noise, len(papers.WAYS))
     for name in ("recalled", "recalled of the rest", "largest", "agreement"):
-        yield ("keys of a query", name, np.s_[0, :4]), found[name], {"rtol": 5e-3, "atol": 5e-3}
+        yield ("keys of a query", name, np.s_[one, :4]), found[name], {"rtol": 5e-3, "atol": 5e-3}
 
 
 @recomputed
@@ -398,10 +423,54 @@ def merged_minilm() -> Found:
 
 @recomputed
 def heads_of_a_token() -> Found:
-    """Losses of all passages: five heads chosen, the same five, five at random."""
-    found = papers.heads_of_a_token(papers.Bench(papers.Sizes(heads=(5,))))
+    """Losses of all passages: so many heads chosen, the same ones, as many at random."""
+    count = tuple(drawn("heads of a token", papers.Sizes().heads, 1))
+    found = papers.heads_of_a_token(papers.Bench(papers.Sizes(heads=count)))
     for name, losses in found.items():
         yield ("heads of a token", name), losses, {"rtol": 5e-3}
+
+
+@recomputed
+def retrieving() -> Found:
+    """Scores of all heads, and what is lost without those that retrieve."""
+    found = papers.retrieving(papers.Bench(papers.Sizes()))
+    for name in ("score", "score on the others"):  # an answer may fall to either side elsewhere
+        yield ("retrieving", name), found[name], {"atol": 0.05}
+    for name, right in found["right"].items():
+        yield ("retrieving", "right", name), right, {"atol": 0.17}
+    for name, losses in found["plain"].items():
+        yield ("retrieving", "plain", name), losses, {"rtol": 5e-3}
+
+
+@recomputed
+def orders_with_entropy() -> Found:
+    """Losses of all passages, without one share of the heads in every order."""
+    share = tuple(drawn("entropy", papers.Sizes().removed, 1))
+    found = papers.entropy_orders(papers.Bench(papers.Sizes(removed=share)))
+    for name, losses in found.items():
+        yield ("entropy orders", name), losses, {"rtol": 5e-3}
+
+
+@recomputed
+def merged_heads() -> Found:
+    """Losses of all passages with one key head a layer."""
+    for way, losses in papers.merged_smollm2(papers.Bench(papers.Sizes())).items():
+        yield ("merged", way), losses, {"rtol": 5e-3}
+
+
+# positions.json
+
+
+@recomputed
+def beyond_the_trained_length() -> Found:
+    """One long text, read one way to 2,048 tokens past the trained length."""
+    model, sizes = language_model(), positions.Sizes()
+    ((way, text),) = drawn("positions", itertools.product(positions.SCHEMES, range(3)), 1)
+    ids = positions.long_texts(model, sizes.texts, sizes.length)[text]["ids"]
+    near = {"rtol": 5e-3, "atol": 5e-3}
+    losses = positions.read_long(model, ids[: sizes.trained + 2 * sizes.bucket], way, sizes)
+    found = positions.by_bucket(losses, sizes.bucket)
+    yield ("losses", way, text, slice(None, len(found))), found, near
 
 
 def check_told(document: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ shares. What is computed is kept, so that a forged file costs no second training
 
 import dataclasses
 import functools
+import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from scipy.stats import spearmanr
 
 from experiments import (
     build_it_yourself,
+    coverage,
     dropout,
     emergence,
     gates,
@@ -37,6 +39,7 @@ from mha_book.models import tiny
 from mha_book.pruning.hard_concrete import HardConcrete
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import load_arrays, load_tree
+from tests.stored.chance import drawn
 from tests.stored.files import DATA, close, recomputed, result
 from tests.stored.trained_heads import Found
 
@@ -77,8 +80,9 @@ NUDGES: dict[str, int | None] = {"place": 0, "content": 1, "random": None}
 
 
 @recomputed
-def nudges(*which: tuple[str, int]) -> Found:
+def nudges(count: int) -> Found:
     """Where nudged heads end up, for some seeds of each nudge, all of them in one training."""
+    which = drawn("nudges", itertools.product(NUDGES, range(16)), count)
     study = emergence.SeedStudy(emergence.Sizes(), a_place())
     used = study.program
     starts = {kind: study.nudged(NUDGES[kind], 0.2) for kind in {kind for kind, _ in which}}
@@ -108,6 +112,9 @@ def dropout_models() -> dict[str, Any]:
     config = tiny.TinyConfig(**described["config"])
     like = jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config))
     return {"config": config} | {name: load_tree(arrays, like, name) for name in dropout.KEPT}
+
+
+REGIMES = ("whole text", "scarce text")
 
 
 def cut(data: Any, count: int, length: int = dropout.Sizes().context + 1) -> jax.Array:
@@ -148,8 +155,10 @@ def noise(draws: int) -> Found:
 
 
 @recomputed
-def dropout_training(regime: str, setting: str) -> Found:
-    """The losses of the first seed of a setting, trained anew."""
+def dropout_training(number: int) -> Found:
+    """The losses of the first seed of one of five drawn settings, trained anew."""
+    every = [(regime, name) for regime in REGIMES for name in dropout.SETTINGS]
+    regime, setting = drawn("dropout", every, 5)[number]
     sizes = dropout.Sizes(seeds=1)
     data = dropout.texts(text(), sizes)[regime]
     base = dropout_models()["config"]
@@ -180,10 +189,13 @@ def first_steps_by_hand(dtype: str, steps: int) -> Found:
 
 
 @recomputed
-def shared_curve(name: str, steps: int) -> Found:
-    """The losses of the first seed, at every hundredth step of a schedule of 800."""
+def shared_curve(number: int, steps: int) -> Found:
+    """The losses of the first seed of a form, at every hundredth step of a schedule of 800."""
     sizes = Sizes(seeds=1)
     study = Study(sizes, a_place())
+    forms = sharing.variants(study.base, sizes.shared)
+    first = drawn("shared curve", forms, 2)
+    name = [*first, *(each for each in forms if each not in first)][number]
     config = sharing.variants(study.base, sizes.shared)[name]
     used = program(config, sizes.batch, sizes.context)
     schedule = {"steps": jnp.float32(sizes.steps), "rate": jnp.float32(sizes.learning_rate)}
@@ -301,24 +313,39 @@ def typed_code() -> Found:
         yield ("models", name, "loss", 1), code["held_out_loss"](model, trained), DRIFT
 
 
+# coverage.json
+
+
+@recomputed
+def covered() -> Found:
+    """How often two of the intervals contain the mean, of two kinds of samples."""
+    every = itertools.product(coverage.POPULATIONS, coverage.SIZES)
+    for population, size in drawn("coverage", every, 2):
+        for method in ("percentile", "Student"):
+            share = coverage.inside(population, size, method, coverage.TRIALS)
+            yield ("inside", population, str(size), method), share, {"rtol": 0, "atol": 1e-3}
+
+
 # scale.json
 
 
 @recomputed
-def one_head() -> Found:
-    """Of each arm at the largest width: its start, and a quarter of one training made again.
+def one_head(count: int) -> Found:
+    """Of each arm, at some widths and seeds: its start, and a quarter of one training made again.
 
     From a saturated start rounding grows: those curves are the same for 60 steps, then alike.
     """
-    for arm in scale.ARMS:
-        told, sizes = result("scale.json")[arm]["256"], scale.Sizes(steps=100)
-        start = scale.start_of(sizes, arm, 256, sizes.choosing_seeds + 2)
+    sizes = scale.Sizes(steps=100)
+    every = itertools.product(scale.ARMS, sizes.widths, range(sizes.seeds))
+    for arm, width, n in drawn("scale", every, count):
+        told = result("scale.json")[arm][str(width)]
+        start = scale.start_of(sizes, arm, width, sizes.choosing_seeds + n)
         for name, number in start.items():
-            yield (arm, "256", "start", name, 2), number, {"rtol": 1e-3, "atol": 1e-9}
-        seeds = [sizes.choosing_seeds]
-        run = scale.fit(sizes, arm, 256, [told["best_rate"]], seeds, None).evaluations
+            yield (arm, str(width), "start", name, n), number, {"rtol": 1e-3, "atol": 1e-9}
+        seeds = [sizes.choosing_seeds + n]
+        run = scale.fit(sizes, arm, width, [told["best_rate"]], seeds, None).evaluations
         for name in ("loss", "accuracy"):
             own = run[name][:, 0]
-            place = (arm, "256", f"curve_{name}", 0)
+            place = (arm, str(width), f"curve_{name}", n)
             yield (*place, np.s_[:4]), own[:4], {"rtol": 0.02, "atol": 0.01}
             yield (*place, np.s_[: len(own)]), own, {"rtol": 0.1, "atol": 0.05}

@@ -534,8 +534,16 @@ class Evaluation:
             return array
         return array.reshape([self.sizes[i] if i in value.axes else 1 for i in axes])
 
+    def longest_first(self, axes: Sequence[str]) -> tuple[str, ...]:
+        """Return axes by their sizes, in which order sums of products are right everywhere.
+
+        On a CPU, jaxlib 0.10 compiles some of them wrong where tens of thousands of columns stand
+        behind a few rows: https://github.com/jax-ml/jax/issues/39103.
+        """
+        return tuple(sorted(axes, key=lambda index: -self.sizes[index]))
+
     def value(self, node: ex.Expression) -> Value:
-        """Return the value of an expression, its axes in the order of its free indices."""
+        """Return the value of an expression, in whatever order of its free indices."""
         match node:
             case ex.Tensor() | ex.Derivative():
                 return self.leaf(node)
@@ -544,7 +552,7 @@ class Evaluation:
                     return Value(jnp.ones(self.sizes[first], self.dtype), (first,))
                 return Value(jnp.eye(self.sizes[first], dtype=self.dtype), (first, second))
             case ex.Add(terms):
-                return self.add(terms, ex.free_indices(node))
+                return self.add(terms, self.longest_first(ex.free_indices(node)))
             case ex.Quotient(numerator, denominator) if ex.free_indices(denominator):
                 return self.elementwise(jnp.divide, node, numerator, denominator)
             case ex.Quotient(ex.Number(value), denominator):
@@ -577,7 +585,7 @@ class Evaluation:
         self, function: Callable[..., Any], node: ex.Expression, *arguments: ex.Expression
     ) -> Value:
         """Apply a function to each element of its arguments."""
-        axes = ex.free_indices(node)
+        axes = self.longest_first(ex.free_indices(node))
         values = [self.contraction(argument) for argument in arguments]
         self.count(axes)
         return Value(function(*(self.align(value, axes) for value in values)), axes)
@@ -606,7 +614,7 @@ class Evaluation:
         parts = Contraction(node, self.sizes)
         for new, old in parts.renamed.items():
             self.sizes[new] = self.sizes[old]
-        output = parts.output if axes is None else axes
+        output = self.longest_first(parts.output) if axes is None else axes
         number = parts.number
         values = [self.value(factor) for factor in parts.factors]
         scalars = [self.value(scalar).array for scalar in parts.scalars]

@@ -95,7 +95,7 @@ def bootstrap_interval(
     statistic: Callable[[np.ndarray], Any] = np.mean,
     draws: int = 2000,
     confidence: float = 0.95,
-    method: Literal["percentile", "basic", "BCa"] = "percentile",
+    method: Literal["percentile", "basic", "BCa"] | None = None,
 ) -> tuple[float, float]:
     """Return where a statistic lies when the samples are drawn anew with replacement.
 
@@ -105,8 +105,8 @@ def bootstrap_interval(
         statistic: from ``n`` samples ``(n, …)`` to a number.
         draws: how often the samples are drawn.
         confidence: the share of the draws that lies inside, as much outside on each side.
-        method: ``"percentile"``; ``"BCa"``, which corrects bias and skewness, for few samples;
-            or ``"basic"``.
+        method: ``"percentile"``; ``"BCa"``, which corrects bias and skewness; or ``"basic"``. By
+            default BCa below twenty samples, where percentiles are too narrow.
 
     Returns:
         The lower and the upper end.
@@ -126,18 +126,21 @@ def bootstrap_interval(
     check_type(rng, "rng", np.random.Generator, "as numpy.random.default_rng(seed) gives one")
     check_size(draws, "draws")
     check_share(confidence, "confidence")
-    methods = "percentile", "basic", "BCa"
-    check(method in methods, "method", f"one of {', '.join(methods)}", repr(method))
+    methods = None, "percentile", "basic", "BCa"
+    check(method in methods, "method", f"one of {', '.join(methods[1:])}", repr(method))
     samples = as_numbers(values, "values", "axes (n, …)")
     count = len(samples) if samples.ndim else 0
     check(count >= 2, "values", "two samples or more along the first axis", samples.shape)
+    if (samples == samples[0]).all():  # BCa has no answer
+        whole = float(statistic(samples))
+        return whole, whole
     found = stats.bootstrap(
         (np.arange(count),),
         lambda rows: statistic(samples[rows]),
         n_resamples=draws,
         vectorized=False,
         confidence_level=confidence,
-        method=method,
+        method=method or ("BCa" if count < 20 else "percentile"),
         rng=rng,
     ).confidence_interval
     return float(found.low), float(found.high)

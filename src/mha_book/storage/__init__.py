@@ -9,6 +9,7 @@ other kinds have their block in ``manifest.json`` beside them.
 
 from mha_book.storage.arrays import load_arrays, load_tree, save_arrays
 from mha_book.storage.arrays import tree_arrays as tree_arrays
+from mha_book.storage.files import NOT_RECORDED as NOT_RECORDED
 from mha_book.storage.files import PROVENANCE as PROVENANCE
 from mha_book.storage.files import file_digest as file_digest
 from mha_book.storage.files import payload_digest as payload_digest

@@ -14,15 +14,18 @@ from mha_book._checks import check, check_type
 __all__ = ["read_result"]
 
 PROVENANCE = (
-    "date", "command", "git", "python", "packages", "seeds", "inputs", "payload_sha256"
+    "date", "command", "git", "python", "packages", "system", "device", "cores", "seeds", "inputs",
+    "payload_sha256",
 )  # fmt: skip
 """What the block ``provenance`` of a stored result has, beside what a kind of result adds.
 
 ``git`` is the commit of the code that ran, and whether files differed from it; ``seeds`` says what
 was drawn from which; ``inputs`` has the sha256 of each file read (of a result, its
 :func:`payload_digest`); ``payload_sha256`` is :func:`payload_digest`, or the digest of a file that
-is no JSON. What nobody recorded is None and is named in ``not_recorded``.
+is no JSON. What nobody recorded is :data:`NOT_RECORDED`.
 """
+NOT_RECORDED = "not recorded"
+"""Of a commit, with the commit that brought the file in ``added_in`` next to it."""
 
 
 def write_atomic(path: Path | str, content: bytes) -> None:

@@ -328,62 +328,23 @@ def product(implementation: str) -> Iterator[Case]:
 
 @functools.cache
 def pairwise(implementation: str) -> tuple[Case, ...]:
-    """Return cases in which every possible pair of levels of any two factors occurs.
+    """Return a few cases of each mask, in which it meets every level of every other factor.
 
-    Greedy and deterministic: again and again the combination with the most pairs that have not
-    occurred yet. Cases that are served and cases that are refused are covered separately, since a
-    refused case tests nothing but the refusal. Eager cases have one shape, since run one by one
-    the operations of each new shape compile anew; the full product has no such limit.
+    The levels of a factor follow one another in a random order, so that over all masks those of two
+    factors meet as well. Eager cases have one shape, since run one by one the operations of each
+    new shape compile anew; the full product has no such limit.
     """
-    every = {**FACTORS, **RIDERS}
-    grid = np.indices([len(levels) for levels in every.values()], np.uint8)
-    grid = grid.reshape(len(every), -1)  # (factors, combinations)
-    names = list(every)
-    eager = grid[names.index("mode")] == MODES.index("eager")
-    for name, level in EAGER.items():
-        grid = grid[:, ~eager | (grid[names.index(name)] == every[name].index(level))]
-        eager = grid[names.index("mode")] == MODES.index("eager")
-    refused = _refused(implementation, list(every.values()), grid)
-    chosen = [*_cover(grid[:, ~refused]), *_cover(grid[:, refused])]
-    return tuple(
-        Case(implementation, *(lv[i] for lv, i in zip(every.values(), c, strict=True)))
-        for c in chosen
-    )
-
-
-def _refused(implementation: str, levels: list[tuple[Any, ...]], grid: np.ndarray) -> np.ndarray:
-    """Which combinations are refused; only factors that enter a request are looked at."""
-    telling = [i for i, name in enumerate(Case._fields[1:]) if name in TELLING]
-    some = np.zeros(len(levels), int)
-    answers: dict[tuple[int, ...], bool] = {}
-    for combination in itertools.product(*(range(len(levels[i])) for i in telling)):
-        some[telling] = combination
-        case = Case(implementation, *(lv[i] for lv, i in zip(levels, some, strict=True)))
-        answers[combination] = is_refused(case)
-    table = np.array(list(answers.values())).reshape([len(levels[i]) for i in telling])
-    return table[tuple(grid[telling])]
-
-
-TELLING = ("mask", "heads", "dtype", "lengths", "width", "lse", "batch")
-
-
-def _cover(grid: np.ndarray) -> list[tuple[int, ...]]:
-    """Choose columns of ``grid`` until every pair of entries in two rows has been chosen."""
-    if not grid.shape[1]:
-        return []
-    pairs = list(itertools.combinations(range(len(grid)), 2))
-    high = int(grid.max()) + 1
-    codes = np.stack([grid[f].astype(np.int16) * high + grid[g] for f, g in pairs])
-    waiting = np.zeros((len(pairs), high * high), np.uint8)
-    for row, code in zip(waiting, codes, strict=True):
-        row[code] = 1
-    gains = sum(row[code].astype(np.int16) for row, code in zip(waiting, codes, strict=True))
+    draw = random.Random(implementation)
     chosen = []
-    while waiting.any():
-        best = int(np.argmax(gains))
-        chosen.append(tuple(grid[:, best]))
-        for row, code in zip(waiting, codes, strict=True):
-            if row[code[best]]:
-                row[code[best]] = 0
-                gains -= code == code[best]
-    return chosen
+    for mask in MASKS:
+        levels = [list(some) * CASES_OF_A_MASK for some in ({**FACTORS, **RIDERS}).values()][1:]
+        columns = [some[:CASES_OF_A_MASK] for some in levels]
+        for column in columns:
+            draw.shuffle(column)
+        for row in zip(*columns, strict=True):
+            case = Case(implementation, mask, *row)
+            chosen.append(case._replace(**EAGER) if case.mode == "eager" else case)
+    return tuple(chosen)
+
+
+CASES_OF_A_MASK = 5

@@ -12,6 +12,7 @@ from mha_book import array_mask, attend, causal, padding, sliding_window
 from mha_book.attention.dispatch import IMPLEMENTATIONS
 from tests.attention.contract.cases import ANYWHERE
 from tests.attention.contract.suite import SMALL_BLOCKS
+from tests.oracles import close
 
 pytestmark = pytest.mark.unoptimized
 
@@ -65,12 +66,6 @@ def checkpointed(loss: Loss) -> Any:
     return jax.grad(jax.checkpoint(loss), (0, 1, 2))(*operands())
 
 
-def close(got: Any, expected: Any) -> None:
-    for mine, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        size = max(1.0, float(jnp.abs(theirs).max(initial=0.0)))
-        np.testing.assert_allclose(mine / size, theirs / size, rtol=0, atol=5e-5)
-
-
 DIFFERENTIATED = (forward_mode, forward_over_reverse, reverse_over_reverse, checkpointed)
 
 
@@ -87,7 +82,7 @@ def test_differentiated(name: str, mask: str, transform: Callable[[Loss], Any]) 
     got, expected = (
         jax.jit(lambda n=n: transform(loss_of(n, MASKS[mask])))() for n in (name, "reference")
     )
-    close(got, expected)
+    close(got, expected, 5e-5)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -114,7 +109,7 @@ def test_mapped_over_the_batch_and_differentiated(name: str, mask: str) -> None:
         )
 
     got, expected = (jax.jit(jax.value_and_grad(f, (0, 1)))(query, key[0]) for f in (mapped, whole))
-    close(got, expected)
+    close(got, expected, 5e-5)
 
 
 @pytest.mark.parametrize("name", [n for n in ANYWHERE if IMPLEMENTATIONS[n].dropout_multiplier])
@@ -124,7 +119,7 @@ def test_dropout_multiplier(name: str) -> None:
         got, expected = (
             transform(loss_of(n, causal(), dropout_multiplier=factors)) for n in (name, "reference")
         )
-        close(got, expected)
+        close(got, expected, 5e-5)
 
 
 EMPTY = {

@@ -1,4 +1,4 @@
-"""The equations of the chapter on index notation, all run from the page."""
+"""The equations of the chapter on index notation and of its manual, all run from the page."""
 
 import jax
 import jax.numpy as jnp
@@ -99,3 +99,40 @@ def linear(rng):
     _, computed = layer(rng)
     q, k, v = (computed[name] for name in "QKV")
     return {"Q": q, "K": k, "V": v}, {"O": jnp.matmul(q, jnp.matmul(jnp.swapaxes(k, -1, -2), v))}
+
+
+# The notation's manual.
+
+fed("index-order", whole, "X W_Q W_K d_k", "S")
+
+
+@executed("index-transpose")
+def transpose(rng):
+    w = rng.normal(size=(3, 5))
+    return {"W": w}, {"Z": w.T}
+
+
+@executed("index-trace")
+def trace(rng):
+    w = rng.normal(size=(5, 5))
+    return {"W": w}, {"s": np.trace(w)}
+
+
+@executed("index-diagonal")
+def diagonal(rng):
+    w = rng.normal(size=(5, 5))
+    return {"W": w}, {"z": np.diagonal(w)}
+
+
+@executed("index-delta")
+def delta(rng):
+    # The page has one letter on both sides: x comes out as it went in.
+    x = rng.normal(size=5)
+    return {"x": x}, {"x": x}
+
+
+@executed("index-gradient-softmax")
+def gradient_softmax(rng):
+    scores = jnp.asarray(rng.normal(size=(2, 3, 5)), jnp.float32)
+    above, (slope,) = slopes(jax.nn.softmax, scores)
+    return {"A": jax.nn.softmax(scores), "dL_dA": above}, {"dL_dS": slope}
