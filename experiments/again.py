@@ -24,7 +24,7 @@ EXPERIMENTS = (
     "hand_gradients", "dropout", "sharing", "heads", "heads_in_use", "later_senders", "gates",
     "gates_quiet", "pruning", "pruning_alike", "emergence", "quantization", "cache_bits", "scale",
     "positions", "explorer_maps", "papers", "sinks", "sinks_training", "build_it_yourself",
-    "coverage",
+    "coverage", "hidden_bugs",
 )  # fmt: skip
 """In an order in which each finds what it reads."""
 APART: dict[str, Any] = {"rtol": 0.02, "atol": 0.02}  # of trainings of hundreds of steps

@@ -27,6 +27,7 @@ QUICK = {  # those that run on small made-up models, and those that need the tra
     "emergence": (SLOW,),
     "coverage": (SLOW,),
     "sinks_training": (SLOW,),
+    "hidden_bugs": (SLOW, MODELS),
     "ring_memory": (SLOW,),
     "pods": (SLOW, pytest.mark.needs_libtpu),
     **dict.fromkeys(

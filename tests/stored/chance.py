@@ -58,8 +58,8 @@ ROWS = {
     "sharing.json": ("curves of the first seed", 7, 1, 2),
     "coverage.json": ("populations and sizes", 12, 2, 2),
     "scale.json": ("arms, widths and seeds", 72, 2, 9),
-    "explorer.json": ("sentences of a model", 12, 0, 2),
-    "explorer.json, heads": ("heads of a sentence", 270, 0, 30),
+    "explorer.json": ("maps of a sentence", 12, 0, 12),
+    "explorer.json, closed": ("heads that are closed", 270, 0, 1),
 }
 
 

@@ -64,6 +64,12 @@ SLICES = [
     slice_of("scale.json", trainings.one_head, given=(2,)),
     slice_of("scale.json", trainings.one_head, SLOW, given=(9,)),
     slice_of("build-it-yourself.json", trainings.typed_code, MODELS, SLOW),
+    slice_of("hidden-bugs.json", trainings.check_verdicts),
+    slice_of("hidden-bugs.json", trainings.a_bug_checked, given=("softmax-over-queries",)),
+    slice_of("hidden-bugs.json", trainings.a_bug_trained, MODELS, SLOW,
+             given=("kv-heads-tiled", "copying")),
+    slice_of("hidden-bugs.json", trainings.a_bug_trained, MODELS, SLOW,
+             given=("join-without-transpose", "text")),
     slice_of("emergence.json", trainings.stored_models, MODELS),
     slice_of("emergence.json", trainings.nudges, MODELS, given=(2,)),
     slice_of("emergence.json", trainings.nudges, MODELS, SLOW, given=(48,)),
@@ -108,6 +114,7 @@ FORGED = [
     ("emergence.json", trainings.stored_models, (), "seeds/roles", 0.8),
     ("head-memory.json", at.check_faults, (), "default/attention 16/faults", 0),
     ("pods.json", at.check_rings, (), "programs/*/bytes/arguments", 2),
+    ("hidden-bugs.json", trainings.check_verdicts, (), "differences/*/text/moved/loss", 1.1),
     ("ring-memory.json", at.check_rises, (), "memory/1", 0.2),
 ]
 

@@ -25,6 +25,7 @@ from experiments import (
     gates,
     gates_quiet,
     hand_gradients,
+    hidden_bugs,
     scale,
     sharing,
 )
@@ -311,6 +312,36 @@ def typed_code() -> Found:
         name, model, init = next(build_it_yourself.models(code))
         trained = code["train"](model, init(1), build_it_yourself.Sizes().steps, 1)
         yield ("models", name, "loss", 1), code["held_out_loss"](model, trained), DRIFT
+
+
+# hidden-bugs.json
+
+
+def check_verdicts(document: dict[str, Any]) -> None:
+    """Differences and verdicts, from the numbers of every seed."""
+    right = document["models"]["none"]
+    for bug, told in document["differences"].items():
+        found = hidden_bugs.difference(document["models"][bug], right)
+        assert jax.tree.structure(found) == jax.tree.structure(told)
+        close(jax.tree.leaves(found), jax.tree.leaves(told))
+        assert hidden_bugs.verdict(found) == document["verdicts"][bug]
+
+
+@recomputed
+def a_bug_trained(bug: str, task: str) -> Found:
+    """The first tenth of the training of the first seed."""
+    sizes = hidden_bugs.sizes_of(hidden_bugs.Sizes(seeds=1), task)
+    found = hidden_bugs.fit(sizes, bug, hidden_bugs.examples(sizes, task), sizes.steps // 10)
+    yield ("models", bug, task, "training", 0, 0), found["training"][0][0], DRIFT
+
+
+@recomputed
+def a_bug_checked(bug: str) -> Found:
+    """What the checker says of an attention that a model was trained with."""
+    found = hidden_bugs.checked(bug)
+    assert list(found["says"]) == result("hidden-bugs.json")["checker"][bug]["says"]
+    for name in ("passed", "named"):
+        yield ("checker", bug, name), found[name]
 
 
 # coverage.json

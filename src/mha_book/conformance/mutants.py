@@ -107,7 +107,7 @@ def pairs(within: tuple[str, ...] = ("",)) -> Iterator[Mutant]:
 
 
 def _interleaved(x: Numbers, *shape: int) -> Numbers:
-    order = np.arange(np.prod(shape)).reshape(shape).T.ravel()
+    order = np.arange(flat(x).shape[-1]).reshape(shape).T.ravel()
     return heads(flat(x)[..., order], x.shape[1])
 
 

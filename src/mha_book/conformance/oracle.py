@@ -124,8 +124,8 @@ def turn(
     if len(speeds) == half:
         speeds = np.concatenate([speeds, speeds])[np.argsort(order.ravel())]
     angle = sign * (first + np.arange(x.shape[-2]))[:, None] * speeds
-    partner = np.empty_like(x)
-    partner[..., order[0]], partner[..., order[1]] = -x[..., order[1]], x[..., order[0]]
+    pairs = np.concatenate([-x[..., order[1]], x[..., order[0]]], -1)
+    partner = pairs[..., np.argsort(order.ravel())]
     return x * np.cos(angle) + partner * np.sin(angle)
 
 
