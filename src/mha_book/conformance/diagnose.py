@@ -92,6 +92,11 @@ class Trial:
                 self.outputs[key] = error
         return self.outputs[key]
 
+    def served(self) -> int:
+        """Return in how many scenes the subject raises nothing."""
+        outputs = (self.output(scene.name) for scene in self.scenes())
+        return sum(not isinstance(output, Exception) for output in outputs)
+
     def fits(
         self, scene: Scene, steps: Steps, options: Iterable[Conventions], tolerance: float
     ) -> list[Conventions]:
@@ -176,6 +181,8 @@ def search(trials: list[Trial], told: dict[str, str]) -> tuple[Trial, Explanatio
         if plain:  # then the layout is known
             known = plain
             break
+    most = max(one.served() for one in known)  # a mask of the wrong kind may only raise
+    known = [one for one in known if one.served() == most]
     for tolerance in (EXACT, ROUGH):
         tried = []
         for trial in known:
