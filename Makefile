@@ -105,7 +105,7 @@ accelerators: accelerators-env  ## compile for TPUs and GPUs that are not here (
 	JAX_PLATFORMS=cpu $(BIN)/python benchmarks/accelerators.py
 
 # Where the package index has no CPU build of torch, it brings NVIDIA's libraries: said before.
-peers: env  ## install torch and transformers for the parity tests, saying first what comes
+peers: env  ## install torch and the libraries that tests compare with, saying first what comes
 	@new=$$($(BIN)/uv pip install --python $(BIN)/python --dry-run -r requirements/peers.txt 2>&1 | grep '^ + '); \
 	[ -z "$$new" ] || printf 'will be downloaded:\n%s\n' "$$new"; \
 	case "$$new" in *nvidia-*) \

@@ -84,12 +84,70 @@ CHANGES = [
 ]
 
 
-def mutilated(*changes):
-    """The right attention with some texts changed."""
-    source = RIGHT
+LAYER = """
+def layer(params, x, context, mask=None, causal=False):
+    p = {name: np.asarray(weight) for name, weight in params.items()}
+    x, context = np.asarray(x), np.asarray(context)
+    batch, length, width = x.shape
+    q = x @ p["wq"] + p["bq"]
+    k = context @ p["wk"] + p["bk"]
+    v = context @ p["wv"] + p["bv"]
+    q, k, v = (y.reshape(batch, y.shape[1], 4, -1).transpose(0, 2, 1, 3) for y in (q, k, v))
+    scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1])
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], k=0, dtype=bool), scores, -np.inf)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf)
+    top = scores.max(axis=-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    total = powers.sum(axis=-1, keepdims=True)
+    weights = powers / np.where(total == 0, 1, total)
+    out = (weights @ v).transpose(0, 2, 1, 3).reshape(batch, length, -1)
+    return out @ p["wo"] + p["bo"]
+"""
+SPLIT, JOIN = "y.shape[1], 4, -1).transpose(0, 2, 1, 3)", "v).transpose(0, 2, 1, 3)"
+LAYER_CHANGES = [
+    (
+        "memory-ignored",
+        "batch, length, width = x.shape",
+        "batch, length, width = x.shape; context = x",
+    ),
+    ("keys-projected-as-queries", 'p["wk"] + p["bk"]', 'p["wq"] + p["bq"]'),
+    ("values-projected-as-keys", 'p["wv"] + p["bv"]', 'p["wk"] + p["bk"]'),
+    ("values-projected-as-queries", 'p["wv"] + p["bv"]', 'p["wq"] + p["bq"]'),
+    (
+        "biases-missing",
+        "np.asarray(weight) for",
+        "np.asarray(weight) * (name[0] == 'w' or name == 'bo') for",
+    ),
+    ("output-projection-missing", 'out @ p["wo"] + p["bo"]', "out"),
+    ("output-bias-missing", ' + p["bo"]', ""),
+    ("output-projection-transposed", '@ p["wo"]', '@ p["wo"].T'),
+    ("output-projected-twice", "return out", 'out = out @ p["wo"] + p["bo"]; return out'),
+    ("split-without-transpose", SPLIT, "4, y.shape[1], -1)"),
+    ("split-interleaved", SPLIT, "y.shape[1], -1, 4).transpose(0, 3, 1, 2)"),
+    ("join-without-transpose", JOIN, "v)"),
+    ("join-interleaved", JOIN, "v).transpose(0, 2, 3, 1)"),
+    ("one-head", "4, -1)", "1, -1)"),
+    ("scale-missing", " / np.sqrt(q.shape[-1])", ""),
+    ("scale-d-model", "np.sqrt(q.shape[-1])", "np.sqrt(width)"),
+    ("softmax-over-queries", "axis=-1, keepdims", "axis=-2, keepdims"),
+    ("softmax-over-heads", "axis=-1, keepdims", "axis=1, keepdims"),
+    ("mask-inverted", "np.where(mask, scores, -np.inf)", "np.where(mask, -np.inf, scores)"),
+    ("hidden-scores-zero", "np.where(mask, scores, -np.inf)", "np.where(mask, scores, -1e-9)"),
+    ("causal-strict", "k=0", "k=-1"),
+    ("causal-one-ahead", "k=0", "k=1"),
+    ("causal-ignored", "if causal", "if False"),
+    ("keys-values-exchanged", "scores = q @", "k, v = v, k; scores = q @"),
+    ("weights-do-not-sum", "np.where(total == 0, 1, total)", "1"),
+]
+
+
+def mutilated(*changes, source=RIGHT):
+    """The right attention, or layer, with some texts changed."""
     for _, old, new in changes:
         assert old in source
         source = source.replace(old, new)
     scope = {"np": np}
     exec(source, scope)
-    return scope["attention"]
+    return scope["attention" if "attention" in scope else "layer"]

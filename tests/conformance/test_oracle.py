@@ -86,6 +86,17 @@ def test_an_unknown_bug_is_not_given_a_name():
     assert "no known bug" in str(report)
 
 
+def test_a_mask_that_raises_hides_no_bug():
+    def attention(q, k, v, mask=None):  # ~mask raises for floats, so floats show nothing
+        scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
+        scores = scores if mask is None else np.where(~mask, -1e-9, scores)
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        return powers / powers.sum(-1, keepdims=True) @ v
+
+    report = check_attention(attention, layout="BNTH")
+    assert [bug.id for bug in report.bugs] == ["hidden-scores-zero"]
+
+
 def test_what_is_meant_makes_a_convention_a_bug():
     def tiled(q, k, v):
         k, v = (np.tile(x, (1, q.shape[1] // x.shape[1], 1, 1)) for x in (k, v))

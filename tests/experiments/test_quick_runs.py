@@ -16,6 +16,7 @@ QUICK = {  # those that run on small made-up models, and those that need the tra
     "later_senders": (SLOW, MODELS),
     "scale": (SLOW,),
     "empty_rows": (SLOW, pytest.mark.needs_torch),
+    "conventions": (SLOW, pytest.mark.needs_torch),
     "hand_gradients": (SLOW,),
     "dropout": (SLOW,),
     "sharing": (SLOW,),

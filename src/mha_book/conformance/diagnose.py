@@ -77,8 +77,8 @@ class Trial:
     def scenes(self) -> Iterator[Scene]:
         """Return the scenes that the subject has arguments for."""
         for scene in SCENES:
-            within = self.interface.layer and scene.name in UNEQUAL
-            if not within and all(need in self.interface.roles for need in scene.needs):
+            possible = scene.name not in self.interface.never
+            if possible and all(need in self.interface.roles for need in scene.needs):
                 yield scene
 
     def output(self, name: str) -> Numbers | Exception:
@@ -91,6 +91,11 @@ class Trial:
             except Exception as error:
                 self.outputs[key] = error
         return self.outputs[key]
+
+    def served(self) -> int:
+        """Return in how many scenes the subject raises nothing."""
+        outputs = (self.output(scene.name) for scene in self.scenes())
+        return sum(not isinstance(output, Exception) for output in outputs)
 
     def fits(
         self, scene: Scene, steps: Steps, options: Iterable[Conventions], tolerance: float
@@ -139,10 +144,6 @@ class Trial:
             yield conventions._replace(**dict(zip(names, values, strict=True)))
 
 
-UNEQUAL = ("cross", "causal-short", "causal-long", "grouped")
-"""Scenes that a layer of self-attention cannot have."""
-
-
 def close(got: Any, expected: Numbers, tolerance: float) -> bool:
     """Return whether two outputs agree, NaN with NaN, relative to the largest expected number."""
     if isinstance(got, Exception) or got.shape != expected.shape:
@@ -180,6 +181,8 @@ def search(trials: list[Trial], told: dict[str, str]) -> tuple[Trial, Explanatio
         if plain:  # then the layout is known
             known = plain
             break
+    most = max(one.served() for one in known)  # a mask of the wrong kind may only raise
+    known = [one for one in known if one.served() == most]
     for tolerance in (EXACT, ROUGH):
         tried = []
         for trial in known:

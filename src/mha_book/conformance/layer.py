@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ from mha_book.conformance.subject import (
 __all__ = ["layer_interfaces"]
 
 PROJECTIONS: dict[str, str] = TEXTS["projections"]
+UNEQUAL = ("cross", "causal-short", "causal-long")
+"""Scenes that a layer of self-attention cannot have."""
 ORDERS = ("blocks", "by head", "by feature")
 """Of a fused matrix: queries, then keys, then values; head after head; feature after feature."""
 
@@ -186,7 +189,9 @@ def layer_interfaces(
     layout: str | None = None,
     names: dict[str, str] | None = None,
 ) -> list[Interface]:
-    """Return the ways in which a layer of self-attention may be meant.
+    """Return the ways in which a layer may be meant.
+
+    A layer of cross-attention gets a second input for keys and values, or a third for values.
 
     Args:
         layer: a torch module, a callable tree of JAX, or the parameters of ``function``.
@@ -249,30 +254,45 @@ def _layer_interface(
     def lay(x: Numbers) -> Numbers:  # from and to (B, T, D), the same way back
         return x.swapaxes(0, 1) if way.layout == "TBD" else x
 
-    def inputs(case: Case) -> Numbers:
-        rows = flat(case.q)
-        return np.tile(rows, -(-width // rows.shape[-1]))[..., :width]
+    others = [name for name in required if name not in way.roles.values()][1:3]
+    asks = bool(others) or way.roles.get("memory") in required
+
+    def inputs(case: Case) -> list[Numbers]:  # of queries, keys and values
+        every = [flat(x) for x in case[:3]]
+        every = [np.tile(x, -(-width // x.shape[-1]))[..., :width] for x in every]
+        if len(others) == 2:
+            return every
+        x, y, _ = every
+        return [x, y, y] if asks or x.shape != y.shape else [x, x, x]
 
     def call(case: Case) -> Numbers:
         case = reduced(case, way.layout)
         rows = inputs(case)
-        x = rows[0] if way.layout == "TD" else lay(rows)
+        operands = [x[0] if way.layout == "TD" else lay(x) for x in rows]
+        shape = operands[0].shape
         if case.mask is None and way.roles.get("mask") in required:
-            case = case._replace(mask=np.ones((1, 1, rows.shape[1], rows.shape[1]), bool))
+            sizes = case.q.shape[2], case.k.shape[2]
+            case = case._replace(mask=np.ones((1, 1, *sizes), bool))
 
         def shaped(out: Numbers) -> Numbers:
-            if out.shape != x.shape:
-                raise ValueError(f"the output has shape {out.shape}, the input {x.shape}")
+            if out.shape != shape:
+                raise ValueError(f"the output has shape {out.shape}, the input {shape}")
             return out[None] if way.layout == "TD" else lay(out)
 
-        operands = [array_of(way.kind, x) for _ in range(3 if len(required) >= 3 else 1)]
-        return way.call(operands, case, num_heads, shaped)
+        arrays = [array_of(way.kind, x) for x in operands]
+        memory = {}
+        if "memory" in way.roles and rows[1] is not rows[0]:
+            memory = {way.roles["memory"]: arrays[1]}
+        called = way._replace(function=partial(way.function, **memory))
+        return called.call(arrays[: 1 + len(others)], case, num_heads, shaped)
 
     def expect(case: Case, conventions: Conventions, steps: Steps) -> Numbers:
         case = reduced(case, way.layout)
-        return attend_layer(inputs(case), weights, num_heads, case, conventions, steps)
+        x, *memory = inputs(case)
+        return attend_layer(x, weights, num_heads, case, conventions, steps, tuple(memory))
 
     words = way.words() | {"heads": str(num_heads), "weights": told}
     if num_kv_heads != num_heads:
         words["KV heads"] = str(num_kv_heads)
-    return Interface(call, expect, way.roles, words, ("", "flat", "layer"), True)
+    never = ("grouped", *(() if asks or "memory" in way.roles else UNEQUAL))
+    return Interface(call, expect, way.roles, words, ("", "flat", "layer"), True, never)

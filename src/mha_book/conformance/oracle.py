@@ -112,7 +112,9 @@ def frequencies(width: int) -> Numbers:
     return 10_000.0 ** -(np.arange(width // 2) / (width // 2))
 
 
-def turn(x: Numbers, kind: str, speeds: Numbers | None = None, sign: int = 1) -> Numbers:
+def turn(
+    x: Numbers, kind: str, speeds: Numbers | None = None, sign: int = 1, first: int = 0
+) -> Numbers:
     """Rotate pairs of features by position; ``speeds`` are H/2 frequencies, or one a feature."""
     half = x.shape[-1] // 2
     order = np.arange(2 * half).reshape((2, half) if kind == "half" else (half, 2))
@@ -121,7 +123,7 @@ def turn(x: Numbers, kind: str, speeds: Numbers | None = None, sign: int = 1) ->
     speeds = frequencies(x.shape[-1]) if speeds is None else speeds
     if len(speeds) == half:
         speeds = np.concatenate([speeds, speeds])[np.argsort(order.ravel())]
-    angle = sign * np.arange(x.shape[-2])[:, None] * speeds
+    angle = sign * (first + np.arange(x.shape[-2]))[:, None] * speeds
     pairs = np.concatenate([-x[..., order[1]], x[..., order[0]]], -1)
     partner = pairs[..., np.argsort(order.ravel())]
     return x * np.cos(angle) + partner * np.sin(angle)
@@ -131,7 +133,8 @@ def rotate(q: Numbers, k: Numbers, v: Numbers, conventions: Conventions) -> Numb
     """Rotate queries and keys, where the convention has it."""
     if conventions.rope == "none":
         return q, k, v
-    return turn(q, conventions.rope), turn(k, conventions.rope), v
+    first = k.shape[-2] - q.shape[-2] if conventions.corner == "bottom-right" else 0
+    return turn(q, conventions.rope, first=first), turn(k, conventions.rope), v
 
 
 def hide(scores: Numbers, visible: Numbers, conventions: Conventions) -> Numbers:
@@ -157,9 +160,10 @@ class Steps(NamedTuple):
 
     In the order of their use, ``distance`` being the position of a query minus that of a key, and
     ``c`` the conventions. ``split`` and ``join`` get the heads as they should be and return them as
-    they come out; ``weights`` and ``output`` belong to a layer.
+    they come out; ``inputs``, ``weights`` and ``output`` belong to a layer.
     """
 
+    inputs: Callable[..., Numbers] = lambda x, y, z: (x, y, z)
     weights: Callable[..., Weights] = lambda w: w
     split: Callable[..., Numbers] = lambda x: x
     operands: Callable[..., Numbers] = lambda q, k, v: (q, k, v)
@@ -239,6 +243,7 @@ def attend_layer(
     case: Case,
     conventions: Conventions = USUAL,
     steps: Steps = RIGHT,
+    memory: tuple[Numbers, Numbers] | None = None,
 ) -> Float[np.ndarray, "B T D"]:
     """Return what a layer makes of ``x``: projections, attention, output projection.
 
@@ -249,6 +254,8 @@ def attend_layer(
         case: what hides positions from each other; its operands are replaced.
         conventions: which of the legitimate choices are meant.
         steps: the steps, right or wrong.
+        memory: what keys and values are projected from in cross-attention, ``(B, S, D)`` each; None
+            for ``x`` itself.
 
     Example:
         >>> eye, zero = np.eye(2), np.zeros(2)
@@ -259,8 +266,10 @@ def attend_layer(
     """
     w = steps.weights(weights)
     num_kv_heads = weights.k.shape[1] * num_heads // weights.q.shape[1]
+    x, y, z = steps.inputs(x, *(memory or (x, x)))
     q = heads(x @ w.q + w.q_bias, num_heads)
-    k, v = (heads(x @ m + bias, num_kv_heads) for m, bias in ((w.k, w.k_bias), (w.v, w.v_bias)))
+    k = heads(y @ w.k + w.k_bias, num_kv_heads)
+    v = heads(z @ w.v + w.v_bias, num_kv_heads)
     joined = flat(attend(case._replace(q=q, k=k, v=v), conventions, steps))
     with np.errstate(all="ignore"):
         return np.asarray(steps.output(joined, w))

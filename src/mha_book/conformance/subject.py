@@ -35,6 +35,7 @@ class Interface(NamedTuple):
         told: layout and the like, in words, for the report.
         within: which bugs can happen (see :class:`~mha_book.conformance.mutants.Mutant`).
         layer: whether it is a layer, which has its operands inside.
+        never: scenes that it cannot have, by name.
     """
 
     call: Callable[[Case], Numbers]
@@ -43,6 +44,7 @@ class Interface(NamedTuple):
     told: dict[str, str]
     within: tuple[str, ...]
     layer: bool = False
+    never: tuple[str, ...] = ()
 
 
 class Way(NamedTuple):

@@ -6,6 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from mha_book.conformance import mutant
+from mha_book.conformance.oracle import heads as cut
 from mha_book.exercises import Attempt, exercise, judge
 from mha_book.heads import combine_heads, split_heads
 
@@ -57,14 +59,9 @@ def _block(attempt: Attempt) -> Iterator[str | None]:
             yield judge(attempt(weight, h, num_heads), want, hints, f"head {h}: ")
 
 
-def _straight(x: np.ndarray, num_heads: int) -> np.ndarray:
-    """Reshape and forget the transpose."""
-    return np.reshape(x, (num_heads, x.shape[0], x.shape[1] // num_heads))
-
-
-def _interleaved(x: np.ndarray, num_heads: int) -> np.ndarray:
-    """Give head ``h`` every ``num_heads``-th feature from ``h`` on."""
-    return np.moveaxis(np.reshape(x, (x.shape[0], -1, num_heads)), 2, 0)
+def _known(id: str) -> Attempt:
+    """A wrong split of the checker's catalog."""
+    return lambda x, num_heads: mutant(id).steps["split"](cut(np.asarray(x)[None], num_heads))[0]
 
 
 def _positions_first(x: np.ndarray, num_heads: int) -> np.ndarray:
@@ -77,9 +74,10 @@ def _backwards(x: np.ndarray, num_heads: int) -> np.ndarray:
     return np.asarray(split_heads(jnp.asarray(x), num_heads))[::-1]
 
 
+_straight = _known("split-without-transpose")
 _WRONG = {
     "a reshape straight to (N, T, H)": _straight,
-    "one that gives head h every N-th feature": _interleaved,
+    "one that gives head h every N-th feature": _known("split-interleaved"),
     "one that leaves the heads behind the positions, (T, N, H)": _positions_first,
     "one that numbers the heads backwards": _backwards,
 }
