@@ -48,7 +48,7 @@ def test_the_position_is_enough_for_a_sink_and_the_token_counts():
     for ordinary in ("speeches, none", "speeches, special first"):
         low, _ = bounds(mass["speeches, special second"][:, 1] - mass[ordinary][:, 1])
         assert low > 0.05
-    decides("P60", "corrected")
+    decides("P60", "undecided")
 
 
 def test_streaming_fails_without_the_first_token_and_not_with_it():
@@ -57,7 +57,7 @@ def test_streaming_fails_without_the_first_token_and_not_with_it():
     assert bounds(streamed("ordinary") - streamed("first"))[0] > 0.5
     low, high = bounds(streamed("first four") - streamed("first"))
     assert -0.02 < low < high < 0.02
-    decides("P61", "confirmed")
+    decides("P61", "undecided")
 
 
 def test_the_sink_is_a_constant_key_with_a_value_that_is_needed():
@@ -73,7 +73,7 @@ def test_the_sink_is_a_constant_key_with_a_value_that_is_needed():
     assert bounds(np.array(STORED["mass"]["speeches, none"]["by text"])[:, 0])[0] > 0.3
     lengths = np.array(STORED["mass"]["speeches, special first"]["lengths"])
     assert (lengths[..., 2] < lengths[..., 3]).mean() > 0.9
-    decides("P62", "corrected")
+    decides("P62", "undecided")
 
 
 def test_a_quarter_of_the_key_heads_copies_if_chosen_by_the_gradient():
