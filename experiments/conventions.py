@@ -141,7 +141,7 @@ def keras_ops() -> Callable[..., Any]:
     return keras.ops.dot_product_attention
 
 
-@subject("keras.layers.GroupedQueryAttention", "keras", "jax")
+@subject("keras.layers.GroupQueryAttention", "keras", "jax")
 def keras_layer(rate: float = 0.0) -> Callable[..., Any]:
     import keras
 

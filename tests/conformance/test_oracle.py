@@ -97,6 +97,38 @@ def test_a_mask_that_raises_hides_no_bug():
     assert [bug.id for bug in report.bugs] == ["hidden-scores-zero"]
 
 
+def masked(q, k, visible, v):
+    scores = np.where(visible, q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1]), -1e9)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True) @ v
+
+
+def test_a_mask_that_always_raises_fails():
+    def attention(q, k, v, mask=None):
+        return masked(q, k, True if mask is None else mask.nothing, v)
+
+    report = check_attention(attention)
+    assert not report.passed
+    assert "raises: " in report.diagnosis[0]
+
+
+def test_a_mask_may_be_required():
+    assert check_attention(lambda q, k, v, mask: masked(q, k, mask, v)).passed
+    assert check_attention(lambda q, k, v, mask: masked(q, k, ~mask, v)).passed
+
+
+def test_a_layout_with_a_batch_is_tried_first():
+    report = check_attention(lambda q, k, v, mask: masked(q, k, mask[:1], v))
+    assert [bug.id for bug in report.bugs] == ["mask-first-sequence"]
+
+
+def test_the_bug_of_the_argument_is_named_before_the_general_one():
+    def attention(q, k, v, causal=False):
+        return masked(q, k, True, v)
+
+    assert check_attention(attention).bugs[0].id == "causal-ignored"
+
+
 def test_what_is_meant_makes_a_convention_a_bug():
     def tiled(q, k, v):
         k, v = (np.tile(x, (1, q.shape[1] // x.shape[1], 1, 1)) for x in (k, v))

@@ -135,15 +135,17 @@ def raised(error: Exception) -> str:
 
 def properties(trial: Trial, found: Explanation, steady: bool) -> Iterator[Property]:
     """Return the lines of the table."""
-    tried = {scene.name for scene in trial.scenes()}
+    outputs = {scene: trial.output(scene.name) for scene in trial.scenes()}
+    served = {one.needs[-1:] for one, x in outputs.items() if not isinstance(x, Exception)}
     for scene in SCENES:
-        output = trial.output(scene.name) if scene.name in tried else None
+        output = outputs.get(scene)
         if output is None:
             missing = [need for need in scene.needs if need not in trial.interface.roles]
             remark = f"no argument for {missing[0]}" if missing else "not of a layer"
             yield Property(scene.text, "not tried", remark)
-        elif isinstance(output, Exception):
-            yield Property(scene.text, "not tried", raised(output))
+        elif isinstance(output, Exception):  # an argument with which all calls raise is wrong
+            refused = scene.needs and scene.needs[-1:] not in served
+            yield Property(scene.text, "failed" if refused else "not tried", raised(output))
         else:
             yield Property(scene.text, "failed" if scene.name in found.unexplained else "passed")
     for text, holds in independence(trial).items() if steady else ():
@@ -160,17 +162,16 @@ def conventions(found: Explanation, expect: dict[str, str]) -> dict[str, str]:
         text = choices[getattr(found.conventions, name)]
         if text and (name in found.settled or name in expect):
             words[name.replace("_", " ")] = text
-    if found.rough:
+    if found.rough and not found.unexplained:
         words["rounding"] = "as of half precision, inside or out"
     return words
 
 
 def diagnosis(found: Explanation, lines: tuple[Property, ...]) -> Iterator[str]:
     """Return what is wrong, in sentences."""
-    if all(line.outcome != "failed" for line in lines):
-        return
-    for n, bug in enumerate(found.mutants[:3]):
+    failed = [line for line in lines if line.outcome == "failed"]
+    for n, bug in enumerate(found.mutants[:3] if failed else ()):
         yield ("or: " if n else "") + f"{bug.sentence}; see {bug.read}"
-    if not found.mutants:
-        failed = [line.text for line in lines if line.outcome == "failed"]
-        yield f"no known bug, nor two, explains it; it fails first in: {failed[0]}"
+    if failed and not found.mutants:
+        remark = f" ({failed[0].remark})" * bool(failed[0].remark)
+        yield f"no known bug, nor two, explains it; it fails first in: {failed[0].text}{remark}"

@@ -84,7 +84,8 @@ class Trial:
     def output(self, name: str) -> Numbers | Exception:
         """Return what the subject gives in a scene, or what it raises."""
         case = self.cases[name]
-        key = name, self.layout, case.mask is not None and self.interface.told["mask"]
+        masked = case.mask is not None or case.causal or "required mask" in self.interface.roles
+        key = name, self.layout, masked and self.interface.told.get("mask")
         if key not in self.outputs:
             try:
                 self.outputs[key] = self.interface.call(case)
@@ -123,12 +124,13 @@ class Trial:
             if (only and scene.name not in only) or isinstance(self.output(scene.name), Exception):
                 continue
             left = [name for name in scene.settles if name not in settled | told.keys()]
-            options = list(self.options(conventions, left))
+            loose = {scene.loose} & settled - told.keys()
+            options = list(self.options(conventions, [*left, *loose]))
             found = self.fits(scene, steps, options, tolerance)
             if not found:
                 missed.append(scene.name)
                 continue
-            conventions = found[0]
+            conventions = found[0]._replace(**{x: getattr(conventions, x) for x in loose})
             for name in left:
                 kept, tried = ({getattr(one, name) for one in some} for some in (found, options))
                 settled |= {name} if kept < tried else set()
@@ -178,8 +180,9 @@ def search(trials: list[Trial], told: dict[str, str]) -> tuple[Trial, Explanatio
         raise ValueError(f"the subject cannot be called: {error}")
     for tolerance in (EXACT, ROUGH):
         plain = [x for x in known if not x.explain(RIGHT, told, tolerance, "plain").unexplained]
-        if plain:  # then the layout is known
-            known = plain
+        if plain:  # then the layout is known: that of most axes, for a batch shows more
+            best = max(plain, key=lambda one: (len(one.interface.told["layout"]), one.served()))
+            known = [one for one in plain if one.layout == best.layout]
             break
     most = max(one.served() for one in known)  # a mask of the wrong kind may only raise
     known = [one for one in known if one.served() == most]
@@ -228,7 +231,7 @@ class Look:
         """Return whether a bug gives what the subject gave in a scene."""
         earlier = SCENES[: SCENES.index(scene) + 1]  # the formula may have settled nothing in them
         possible = {name for one in earlier for name in one.settles}
-        open_ones = possible - {*self.formula.settled} - self.told.keys()
+        open_ones = possible - ({*self.formula.settled} - {scene.loose}) - self.told.keys()
         if not turned:
             open_ones -= {"rope"}
         options = self.trial.options(self.formula.conventions, open_ones)

@@ -270,9 +270,6 @@ def _layer_interface(
         rows = inputs(case)
         operands = [x[0] if way.layout == "TD" else lay(x) for x in rows]
         shape = operands[0].shape
-        if case.mask is None and way.roles.get("mask") in required:
-            sizes = case.q.shape[2], case.k.shape[2]
-            case = case._replace(mask=np.ones((1, 1, *sizes), bool))
 
         def shaped(out: Numbers) -> Numbers:
             if out.shape != shape:

@@ -175,6 +175,7 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
         "one-head": lambda x: flat(x)[:, None],
     },
     "operands": {
+        "kv-without-transpose": lambda q, k, v: (q, *(flat(x).reshape(x.shape) for x in (k, v))),
         "attention-over-heads": lambda q, k, v: tuple(x.swapaxes(1, 2) for x in (q, k, v)),
         "attention-over-batch": lambda q, k, v: tuple(x.swapaxes(0, 2) for x in (q, k, v)),
         "keys-values-exchanged": lambda q, k, v: (q, v, k),

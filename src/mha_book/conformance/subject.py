@@ -18,7 +18,7 @@ __all__ = ["LAYOUTS", "POLARITIES", "ROLES", "Interface", "function_interfaces"]
 ROLES: dict[str, list[str]] = TEXTS["arguments"]
 """What a parameter does, and what it is called."""
 
-LAYOUTS = ("BNTH", "BTNH", "NTH", "TNH", "BTD", "TD", "BTH", "TH")
+LAYOUTS = ("BNTH", "BTNH", "BTH", "NTH", "TNH", "BTD", "TD", "TH")
 """Orders of batch, heads, positions and width that are tried; ``D`` is all heads side by side."""
 
 POLARITIES = tuple(TEXTS["masks"])
@@ -74,7 +74,8 @@ class Way(NamedTuple):
         if case.window is not None:
             given["window"] = case.window
         if case.segments is not None:
-            given["segments"] = array_of(self.kind, case.segments)
+            segments = case.segments if "B" in self.layout else case.segments[0]
+            given["segments"] = array_of(self.kind, segments)
         return {self.roles[role]: value for role, value in given.items() if role in self.roles}
 
     def call(
@@ -86,7 +87,14 @@ class Way(NamedTuple):
     ) -> Numbers:
         """Return the output, ``shaped``, with the first form of the mask that raises nothing."""
         first: Exception | None = None
-        for mask in mask_forms(case.mask, self.layout, num_heads, case.q.shape[2]):
+        queries, keys = case.q.shape[2], case.k.shape[2]
+        masks = [case.mask]
+        if case.mask is None and "required mask" in self.roles:
+            masks = [np.ones((1, 1, queries, keys), bool)]
+        if case.causal and "mask" in self.roles:  # where a flag is no more than a hint
+            masks.append(np.tri(queries, keys, dtype=bool)[None, None])
+        forms = (mask_forms(one, self.layout, num_heads, queries) for one in masks)
+        for mask in itertools.chain.from_iterable(forms):
             try:
                 return shaped(numbers_of(self.function(*operands, **self.keywords(case, mask))))
             except Exception as error:
@@ -144,16 +152,18 @@ def roles_of(
 ) -> dict[str, str]:
     """Return role -> name of the parameter, from the signature and from what the caller tells."""
     try:
-        parameters = list(inspect.signature(function).parameters)[1:]
+        every = list(inspect.signature(function).parameters.values())[1:]
+        parameters = {one.name: one.default is one.empty for one in every}
     except (TypeError, ValueError):  # a builtin: torch's is the one that is known
-        parameters = ["attn_mask", "is_causal", "enable_gqa"]
+        parameters = dict.fromkeys(["attn_mask", "is_causal", "enable_gqa"], False)
     found = {
         role: name
         for role, known in roles.items()
         for name in reversed(known)
         if name in parameters
-    }
-    return found | names
+    } | names
+    required = parameters.get(found.get("mask", ""), False)
+    return found | ({"required mask": found["mask"]} if required else {})
 
 
 def to_layout(x: Numbers, layout: str) -> Numbers:
@@ -256,4 +266,5 @@ def _function_interface(way: Way, dtype: str | None) -> Interface:
         return flat(attend(reduced(case, layout), conventions, steps))
 
     within = ("", "flat") if "D" in layout else ("",)
-    return Interface(call, expect, way.roles, way.words(), within)
+    never = () if {"N", "D"} & {*layout} else ("grouped",)
+    return Interface(call, expect, way.roles, way.words(), within, never=never)
