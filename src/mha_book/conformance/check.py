@@ -137,7 +137,7 @@ def properties(trial: Trial, found: Explanation, steady: bool) -> Iterator[Prope
     """Return the lines of the table."""
     outputs = {scene: trial.output(scene.name) for scene in trial.scenes()}
     served = {one.needs[-1:] for one, x in outputs.items() if not isinstance(x, Exception)}
-    for scene in SCENES:
+    for scene in sorted(SCENES, key=lambda one: one.name == "empty"):  # the rarest last
         output = outputs.get(scene)
         if output is None:
             missing = [need for need in scene.needs if need not in trial.interface.roles]
