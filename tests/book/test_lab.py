@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from benchmarks.harness.published import CHIPS
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
 from tests.book.extensions import ROOT, lab, toc
 
@@ -117,6 +118,30 @@ def test_table_of_the_ring():
         waiting = 6 if name == "contiguous" else 0  # of the keys of later devices: 3 + 2 + 1
         ratio = 4 * max(pairs) / sum(pairs)
         assert shown == [", ".join(map(str, pairs)), str(waiting), f"{ratio:.3f}"]
+
+
+def test_the_step_has_the_numbers_of_its_chapter():
+    """What the cells of the chapter glued for the H100, whose bars its first figure draws."""
+    cells = json.loads((ROOT / "book/decoding.ipynb").read_text(encoding="utf8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    glued = {
+        output["metadata"]["scrapbook"]["name"].removeprefix("application/papermill.record/"): (
+            output["data"]["application/papermill.record/text/plain"]
+        ).strip("'")
+        for output in outputs
+        if "scrapbook" in output.get("metadata", {})
+    }
+    rows = {row[:3]: row[3:] for row in rows_of("decoding-step")}
+    for batch in ("1", "32"):
+        weights, caches, _ = rows["8", batch, "8192"]
+        assert weights == glued["dec-first-weights"]
+        assert caches == glued[f"dec-first-cache-{batch}"]
+    weights, caches, doing = map(float, rows["8", "512", "128"])
+    assert doing > weights + caches, "many short texts wait for operations"
+    assert DATA["decoding-step"]["chips"] == {
+        chip.name: {"memory": chip.memory, "bytes": chip.bytes_per_s, "flops": chip.flops_per_s}
+        for chip in CHIPS.values()
+    }
 
 
 # In the browser.

@@ -222,11 +222,7 @@ def alike() -> Found:
         "gate gradient": removal_order(abs(signed).mean(0)),
         "gate gradient, 24 windows": orders_of()["gate gradient"],
         "ranked again": np.array(told["ranked again"]),
-        **{
-            name: order
-            for name, order in orders_of().items()
-            if name in told["curves"] and name != "gate gradient"
-        },
+        **{name: orders_of()[name] for name in ("ablation", "sign of the loss without it")},
     }
     points = [(name, gone) for name in orders for gone in told["curves"][name]["heads"]]
     for name, gone in drawn("alike", points, 8):
