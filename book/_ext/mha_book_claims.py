@@ -272,7 +272,7 @@ def verdict_counts(entries: list[dict], ledger: Ledger = CLAIMS) -> nodes.Node:
     for verdict in ledger.verdicts:
         if counts[verdict] or verdict != "open":
             line += [badge(verdict), nodes.Text(f" {counts[verdict]} ")]
-    total = f"· {len(entries)} claims in all"
+    total = f"{len(entries)} claims in all"
     line += nodes.inline(total, total, classes=["claim-total"])
     return line
 
