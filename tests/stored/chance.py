@@ -55,7 +55,7 @@ ROWS = {
     "sinks-training.json": ("forms", 4, 2, 4),
     "emergence.json": ("nudged heads", 48, 2, 48),
     "gradients-dropout.json": ("trainings", 12, 0, 5),
-    "sharing.json": ("curves of the first seed", 7, 1, 2),
+    "sharing.json": ("curves of the first seed, but one", 6, 1, 2),
     "coverage.json": ("populations and sizes", 12, 2, 2),
     "scale.json": ("arms, widths and seeds", 72, 2, 9),
     "explorer.json": ("maps of a sentence", 12, 0, 12),

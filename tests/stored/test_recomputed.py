@@ -85,7 +85,7 @@ SLICES = [
     slice_of("sharing.json", trainings.starts, MODELS, SLOW),
     slice_of("sharing.json", trainings.shared_curve, MODELS, given=(0, 100)),
     *(slice_of("sharing.json", trainings.shared_curve, MODELS, mark, given=(number, 800))
-      for mark, numbers in ((SLOW, (0,)), (EXHAUSTIVE, (1, 2, 3, 4, 5)))
+      for mark, numbers in ((SLOW, (0, 1)), (EXHAUSTIVE, (2, 3, 4, 5, 6)))
       for number in numbers),
     slice_of("gates.json", trainings.check_gate_base, MODELS, SLOW),
     slice_of("gates.json", trainings.recovery, MODELS, SLOW),

@@ -219,10 +219,11 @@ def alike() -> Found:
     yield ("smollm2", "gradient of the ranking"), signed_gradients(24)[: len(signed)]
     yield ("smollm2", "whole", np.s_[:, FEW]), scores_without(129, FEW, NONE)
     orders = {
+        **{name: order for name, order in orders_of().items() if name in told["curves"]},
         "gate gradient": removal_order(abs(signed).mean(0)),
+        "taylor": removal_order(signed.mean(0)),  # both of this file's own windows
         "gate gradient, 24 windows": orders_of()["gate gradient"],
         "ranked again": np.array(told["ranked again"]),
-        **{name: orders_of()[name] for name in ("ablation", "sign of the loss without it")},
     }
     points = [(name, gone) for name in orders for gone in told["curves"][name]["heads"]]
     for name, gone in drawn("alike", points, 8):
