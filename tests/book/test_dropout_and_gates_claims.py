@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from mha_book.specialization.intervals import mean_interval
 from tests.book.extensions import ROOT
 from tests.book.verdicts import decides
-from tests.oracles import interval
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +20,9 @@ def test_c32_dropout_between_is_like_the_others(stored):
     for regime, sign in (("whole text", 1), ("scarce text", -1)):
         validation = {name: np.array(row["validation"]) for name, row in stored[regime].items()}
         for name in ("weights", "heads", "output", "weights and output", "all three"):
-            middle, half = interval(validation[name] - validation["none"])
+            middle, half = mean_interval(validation[name] - validation["none"])
             assert sign * middle > half, (regime, name)
-        middle, half = interval(validation["all three"] - validation["weights and output"])
+        middle, half = mean_interval(validation["all three"] - validation["weights and output"])
         assert sign * middle > half, regime
     # Stopped where each was best, no setting differs detectably from none.
     curves = {
@@ -30,7 +30,7 @@ def test_c32_dropout_between_is_like_the_others(stored):
         for name, row in stored["scarce text"].items()
     }
     for name in curves.keys() - {"none"}:
-        middle, half = interval(curves[name] - curves["none"])
+        middle, half = mean_interval(curves[name] - curves["none"])
         assert abs(middle) < half, name
     places = ("weights", "heads", "output")
     noise = {place: np.array(stored["noise"][place]["variance"]) for place in places}

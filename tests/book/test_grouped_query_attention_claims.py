@@ -17,9 +17,9 @@ from mha_book import (
 )
 from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.multihead.grouped import kv_head_index, repeat_kv_heads
+from mha_book.specialization.intervals import mean_interval
 from tests.book.extensions import ROOT
 from tests.book.verdicts import decides
-from tests.oracles import interval
 
 B, T, N, K, H, D = 2, 5, 6, 3, 7, 11
 run = jax.jit(multi_head_attention)
@@ -165,7 +165,7 @@ def test_c30_six_intervals_of_tiny_models_do_not_decide(study):
     for name, row in study["scratch"].items():
         if name == "multi-head":
             continue
-        middle, half = interval(100 * (np.array(row["last"]) / base - 1))
+        middle, half = mean_interval(100 * (np.array(row["last"]) / base - 1))
         assert abs(middle) < half, name  # no difference is seen,
         assert (abs(middle) + half < 2) == name.startswith("4"), name  # nor excluded with fewer
     decides("C30", "undecided")
