@@ -1,7 +1,5 @@
 """The evidence for the claims on how heads come to their roles, and on how wide they need to be."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,17 +10,11 @@ from mha_book.multihead.parameters import init_multi_head
 from mha_book.specialization.intervals import mean_interval
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import load_arrays, load_tree
-from tests.book.extensions import ROOT
 from tests.book.verdicts import decides
+from tests.stored.files import DATA, result
 
 pytestmark = pytest.mark.unoptimized
-DATA = ROOT / "book" / "data"
 draw = jax.jit(probe_sequences, static_argnums=(1, 2))
-
-
-@pytest.fixture(scope="module")
-def study():
-    return json.loads((DATA / "emergence.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +30,9 @@ def of_layer(setting, task, num_heads, head_dim=None):
     )  # fmt: skip
 
 
-def test_c22_a_raise_at_the_start_helps_and_does_not_decide(study):
+def test_c22_a_raise_at_the_start_helps_and_does_not_decide():
     """A raised head takes the role more often than its controls; half of them do not take it."""
+    study = result("emergence.json")
     found = study["seeds"]["foretold"]
     for kind in ("place", "content", "difference"):
         low, high = found["0"][kind]["rank correlation"][1:]
@@ -86,7 +79,8 @@ def form(config, width):
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), params)
 
 
-def test_c18_one_task_leaves_nothing_to_gain_beyond_64(study, weights):
+def test_c18_one_task_leaves_nothing_to_gain_beyond_64(weights):
+    study = result("emergence.json")
     setting = study["config"]
     task = ProbeTask(setting["kept"], before=8, by_place=False)
     drawn = draw(jax.random.key(12), task, 256)

@@ -1,7 +1,5 @@
 """The evidence for the claims of the chapter on sharing keys and values."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,8 +16,8 @@ from mha_book import (
 from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.multihead.grouped import kv_head_index, repeat_kv_heads
 from mha_book.specialization.intervals import mean_interval
-from tests.book.extensions import ROOT
 from tests.book.verdicts import decides
+from tests.stored.files import result
 
 B, T, N, K, H, D = 2, 5, 6, 3, 7, 11
 run = jax.jit(multi_head_attention)
@@ -153,13 +151,8 @@ def test_c29_the_cache_shrinks_and_the_scores_do_not():
     decides("C29", "corrected", kept[32] == 4 * kept[8], room[8] < room[32] / 2)
 
 
-@pytest.fixture(scope="module")
-def study():
-    path = ROOT / "book" / "data" / "sharing.json"
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def test_c30_six_intervals_of_tiny_models_do_not_decide(study):
+def test_c30_six_intervals_of_tiny_models_do_not_decide():
+    study = result("sharing.json")
     base = np.array(study["scratch"]["multi-head"]["last"])
     assert len(base) == 5
     for name, row in study["scratch"].items():

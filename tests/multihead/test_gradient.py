@@ -15,13 +15,11 @@ from mha_book import (
     fuse,
     multi_head_attention,
     padding,
-    split_heads,
 )
 from mha_book.multihead.dropout import Dropout
 from mha_book.multihead.gradient import (
     combine_outputs_vjp,
     multi_head_attention_vjp,
-    project_heads_vjp,
 )
 from mha_book.rope import rotary_angles
 from tests.oracles import close
@@ -57,22 +55,6 @@ def params_of(key_width: int = D, value_width: int = D, value_dim: int = C) -> M
 
 
 # --- the pieces ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("batch", [(), (B,), (2, B)])
-def test_projection(batch: tuple[int, ...]) -> None:
-    """Against the sum over indices, X^{ib} dQ^{hia}, and against differentiation."""
-    x, weight, d_heads = draw(*batch, T, D), draw(D, N, H), draw(*batch, N, T, H, seed=1)
-    bias = draw(N, H)
-
-    def forward(x: jax.Array, weight: jax.Array, bias: jax.Array) -> jax.Array:
-        flat = x @ weight.reshape(D, N * H)
-        return split_heads(flat + bias.reshape((1,) * (flat.ndim - 1) + (N * H,)), N)
-
-    got = project_heads_vjp(x, weight, d_heads)
-    close(got[1], jnp.einsum("...ib,...hia->bha", x, d_heads))
-    close(got[0], jnp.einsum("...hia,bha->...ib", d_heads, weight))
-    close(got, jax.vjp(forward, x, weight, bias)[1](d_heads))
 
 
 @pytest.mark.parametrize("batch", [(), (B,), (2, B)])

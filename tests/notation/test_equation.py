@@ -27,8 +27,8 @@ def random(*letters: str, seed: int = 0, dtype: Any = np.float32) -> list[jax.Ar
 def test_a_softmax_by_hand() -> None:
     # exp(log 3) = 3 beside exp(0) = 1: three quarters and one.
     softmax = Equation(r"A^{ij} = \frac{\exp(S^{ij})}{\sum_{j'} \exp(S^{ij'})}")
-    value = softmax(S=np.array([[np.log(3.0), 0.0]]))
-    np.testing.assert_allclose(value, [[0.75, 0.25]], rtol=1e-6)
+    value = softmax(S=np.array([[np.log(3.0), 0.0], [0.0, 0.0], [5.0, 5.0]]))
+    np.testing.assert_allclose(value, [[0.75, 0.25], [0.5, 0.5], [0.5, 0.5]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
