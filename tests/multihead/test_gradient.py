@@ -1,7 +1,6 @@
 """The layer's gradients by hand against automatic differentiation and finite differences."""
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -24,17 +23,11 @@ from mha_book.multihead.gradient import (
 from mha_book.rope import rotary_angles
 from tests.oracles import close
 
-pytestmark = pytest.mark.unoptimized
+pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("float64")]
 
 # Distinct primes, except that N = 2 K; the width of rotated heads is even, and 2 the even prime.
 B, N, K, T, S, H, C, D, D_K, D_V = 3, 10, 5, 7, 11, 2, 23, 13, 17, 19
 BY_HAND = ("manual", "recompute")
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
 
 
 def draw(*shape: int, seed: int = 0) -> jax.Array:

@@ -15,7 +15,7 @@ from mha_book.notation.system import (
     multi_head_layer,
     replace_equations,
 )
-from tests.notation.helpers import largest
+from tests.jaxprs import largest
 
 pytestmark = pytest.mark.unoptimized
 
