@@ -145,15 +145,6 @@ save_arrays('it.safetensors', {'x': np.arange(3)})
 answer = load_arrays('it.safetensors')[0]['x']
 """, "[0 1 2]"),
     ("models", """
-from mha_book.models.text import load_speeches
-answer = load_speeches()[0].president
-""", "Washington"),
-    ("models", """
-from mha_book.models.minilm import load_minilm
-tokenizer = load_minilm().tokenizer
-answer = tokenizer.decode(tokenizer.encode('Heads attend.').ids)
-""", "heads attend."),
-    ("models", """
 from mha_book.models import smollm2
 from mha_book.storage import import_extra, installed_file
 gguf = import_extra('gguf', 'models')
