@@ -69,9 +69,9 @@ def test_a_sign_altered_on_a_page_alters_its_statement_alone() -> None:
     [
         (r"s = A^{ii}", "s = sum n_i (fun i => A i i)."),
         (r"R^{ij} = -x^i (y^j)^2 - \sqrt{3}", "R_ i j = - x i * (y j) ^ 2 - sqrt 3."),
-        (r"U^{ha} = Z^{hH+a}", "U h a = Z (h * H + a)%nat."),
+        (r"U^{ha} = Z^{(hH+a)}", "U h a = Z (h * H + a)%nat."),
         (r"a^i = \log \sum_j \exp W^{ij}", "a i = ln (sum n_j (fun j => exp (W i j)))."),
-        (r"y^i = \frac{1}{2} (x^i - z^i)", "y i = 1 / 2 * (x i - z i)."),
+        (r"y^i = \frac{1}{2} (x^i - z^i)", "y i = (1 / 2) * (x i - z i)."),
         (r"x^i = \delta^{ij} x^j", "x i = sum n_i (fun j => delta i j * x j)."),
     ],
 )
