@@ -143,6 +143,12 @@ def optimisation(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
+def float64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
 def no_type_checks() -> Iterator[None]:
     """Switch the runtime type checks off, so that bad input reaches the package's own."""
     import jaxtyping

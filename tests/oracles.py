@@ -18,7 +18,6 @@ __all__ = [
     "attention_gradients",
     "close",
     "finite_difference",
-    "interval",
     "layer",
     "visible_pairs",
 ]
@@ -179,12 +178,6 @@ def close(got: Any, expected: Any, tolerance: float = 1e-12) -> None:
         mine, other = (np.asarray(x).astype(np.float64) for x in (mine, other))
         size = max(1.0, np.abs(other).max(initial=0.0))
         np.testing.assert_allclose(mine / size, other / size, rtol=0, atol=tolerance)
-
-
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the mean of five seeds and half its interval of 95%, by Student's t."""
-    assert len(values) == 5
-    return values.mean(), 2.776 * values.std(ddof=1) / np.sqrt(5)
 
 
 def layer(params, query, key=None, value=None, *, visible=True, bias=None, scale=None, gates=None):

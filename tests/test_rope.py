@@ -49,21 +49,6 @@ def test_the_layer_rotates_queries_and_keys_after_projection():
     np.testing.assert_allclose(*outputs, atol=1e-5)
 
 
-@pytest.mark.parametrize("theta", [100.0, np.float32(100), np.float64(100), 100, jnp.float32(100)])
-def test_angles_are_float32_whatever_they_are_made_of(no_type_checks, theta):
-    wanted = rotary_angles(jnp.arange(T), H, 100.0)
-    for x64 in (False, True):
-        with jax.enable_x64(x64):
-            for positions in (jnp.arange(T), np.arange(T), jnp.arange(T, dtype=jnp.int8)):
-                angles = rotary_angles(positions, np.int64(H), theta)
-                assert angles.dtype == jnp.float32
-                np.testing.assert_array_equal(angles, wanted)
-            x = jnp.ones((T, H), jnp.float32)
-            assert rotate(x, angles).dtype == jnp.float32
-            wide = angles.astype(jnp.float64 if x64 else jnp.float32)
-            assert rotate(x, wide).dtype == jnp.float32
-
-
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("theta", [10_000.0, 1e5, 0.5])
 def test_far_positions_are_turned_right(jitted: bool, theta: float) -> None:

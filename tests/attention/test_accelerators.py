@@ -5,15 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import pytest
 
 from benchmarks.harness import compiled
 from mha_book import (
     attend,
     causal,
-    init_multi_head,
-    multi_head_attention,
     segments,
 )
 from mha_book.attention.flash import flash_attention
@@ -81,20 +78,3 @@ def test_the_kernel_to_learn_from_compiles(target: str, is_causal: bool) -> None
     program = compiled.compile_for(call, *[shape] * 3, target=target)
     assert compiled.kernels(program) == {"flash_attention": 1}
     assert compiled.memory(program).temporaries == 0
-
-
-@pytest.mark.parametrize("target", ["v5e", "v6e"])
-def test_the_layer_and_its_gradient(target: str) -> None:
-    params = jax.eval_shape(
-        lambda: init_multi_head(jax.random.key(0), N * H, N, num_kv_heads=K, dtype=jnp.bfloat16)
-    )
-
-    def loss(params: Any, x: jax.Array) -> jax.Array:
-        return multi_head_attention(params, x, is_causal=True).astype(jnp.float32).sum()
-
-    program = compiled.compile_for(
-        jax.grad(loss, (0, 1)), params, ((1, T, N * H), "bfloat16"), target=target
-    )
-    assert set(compiled.kernels(program)) == BACKWARD
-    assert compiled.memory(program).temporaries < SCORES
-    assert compiled.collectives(program) == {}

@@ -74,36 +74,6 @@ def test_table_of_the_wrong_reshape():
         assert held == ", ".join(map(str, sorted(positions)))
 
 
-def test_table_of_rope():
-    query, key = (complex(*DATA["rope"][name]) for name in ("query", "key"))
-    for pair, speed, *products in rows_of("rope"):
-        exact = 100_000 ** (-2 * int(pair) / 64)
-        assert float(speed) == pytest.approx(exact, rel=5e-3)
-        for product, distance in zip(products, (2, 2, 42), strict=True):
-            turned = query * complex(math.cos(distance * exact), math.sin(distance * exact))
-            assert float(product) == pytest.approx((turned * key.conjugate()).real, abs=6e-4)
-
-
-def test_table_of_online_softmax():
-    data = DATA["online-softmax"]
-    exponentials, values = np.exp(data["scores"]), np.array(data["values"])
-    largest = 0.0
-    for number, (block, m, fade, total, output, ratio) in enumerate(rows_of("online-softmax"), 1):
-        seen = slice(0, 2 * number)
-        now = exponentials[seen].max()
-        expected = (
-            math.log(now),
-            largest / now,
-            exponentials[seen].sum() / now,
-            (exponentials * values)[seen].sum() / now,
-            np.average(values[seen], weights=exponentials[seen]),
-        )
-        assert int(block) == number
-        shown = [float(x) for x in (m, fade, total, output, ratio)]
-        np.testing.assert_allclose(shown, expected, atol=6e-4)
-        largest = now
-
-
 def test_table_of_the_ring():
     """Queries are dealt out by hand; the one at position ``i`` has ``i + 1`` pairs."""
     for name, each, *shown in rows_of("ring"):

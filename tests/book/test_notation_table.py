@@ -39,35 +39,3 @@ def test_kernels_of_flax_are_heads_apart():
     layer = nnx.MultiHeadAttention(N, N * H, use_bias=False, decode=False, rngs=nnx.Rngs(0))
     assert layer.query.kernel.shape == (N * H, N, H)
     assert layer.out.kernel.shape == (N, H, N * H)
-
-
-@pytest.mark.needs_torch
-def test_torch_function_has_heads_first_and_true_for_attend(inputs):
-    import torch
-
-    q, k, v, mask, bias = (torch.tensor(np.asarray(x)) for x in inputs)
-    attention = torch.nn.functional.scaled_dot_product_attention
-    for key, extra in (("mask", mask), ("bias", bias)):
-        ours = scaled_dot_product_attention(*inputs[:3], **{key: jnp.asarray(extra.numpy())})
-        theirs = attention(q, k, v, attn_mask=extra, enable_gqa=True)
-        np.testing.assert_allclose(theirs.numpy(), ours, atol=2e-6)
-
-
-@pytest.mark.needs_torch
-def test_torch_layer_has_the_opposite_mask_and_averages_the_weights():
-    import torch
-
-    torch.manual_seed(0)
-    layer = torch.nn.MultiheadAttention(N * H, N).eval()
-    assert layer.in_proj_weight.shape == (3 * N * H, N * H)
-    x = torch.randn(T, B, N * H)  # positions before the batch by default
-    hidden = torch.ones(T, T, dtype=torch.bool).triu(1)  # True = do not attend
-    with torch.no_grad():
-        out, weights = layer(x, x, x, attn_mask=hidden)
-        _, each = layer(x, x, x, attn_mask=hidden, average_attn_weights=False)
-    assert out.shape == (T, B, N * H)
-    assert weights.shape == (B, T, T)
-    assert each.shape == (B, N, T, T)
-    np.testing.assert_allclose(weights, each.mean(1), atol=1e-6)
-    assert (weights[:, hidden] == 0).all()
-    assert (weights[:, ~hidden] > 0).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import head_rank, heads
-from experiments.papers_merging import merged, random_turns, turned, turns
+from experiments.papers_merging import merged, random_turns, turned
 from mha_book.multihead.grouped import mean_pool_groups, repeat_kv_heads
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import init_multi_head
@@ -80,17 +80,6 @@ def test_turned_heads_compute_the_same(by_pairs):
     one, other = (run(p, x, angles=angles) for p in (params, turned(params, keys, values)))
     np.testing.assert_allclose(one, other, atol=1e-5)
     assert abs(np.asarray(params.w_v) - np.asarray(turned(params, keys, values).w_v)).max() > 0.1
-
-
-@pytest.mark.parametrize("by_pairs", [True, False])
-def test_heads_that_were_turned_apart_come_together(by_pairs):
-    same = np.random.default_rng(0).normal(size=(40, H))
-    apart = same @ random_turns(4, H, 3, by_pairs=by_pairs)
-    found = turns(apart, 2, by_pairs=by_pairs, rounds=60)
-    np.testing.assert_allclose(found @ found.transpose(0, 2, 1), np.tile(np.eye(H), (4, 1, 1)),
-                               atol=1e-9)  # fmt: skip
-    for one, other in ((0, 1), (2, 3)):
-        np.testing.assert_allclose(apart[one] @ found[one], apart[other] @ found[other], atol=1e-6)
 
 
 def test_merged_heads_are_copies_of_the_mean():

@@ -129,10 +129,4 @@ def test_without_the_first_key_the_text_begins_at_the_second_token(bench):
     np.testing.assert_allclose(found[1:], told, atol=1e-4)
 
 
-def test_the_first_token_as_a_constant_key_and_value(bench):
-    params, config, _ = bench.model
-    found = sinks.constant_losses(params, IDS, config=config)
-    np.testing.assert_allclose(found, losses(bench)[1:], atol=1e-4)
-
-
 # Quantization.

@@ -11,6 +11,7 @@ import pytest
 from mha_book.models import tiny
 from mha_book.models.tiny import TinyConfig, init_tiny
 from mha_book.multihead.dropout import Dropout
+from tests import oracles
 
 pytestmark = pytest.mark.unoptimized
 
@@ -53,22 +54,14 @@ def norm(x, p):
 def by_hand(params, token_ids, config=CONFIG):
     """Logits in float64, one sequence and one head at a time."""
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
-    group = config.num_heads // (config.num_kv_heads or config.num_heads)
     logits = []
     for row in np.asarray(token_ids):
         x = p.token_embedding[row]
         if p.position_embedding is not None:
             x = x + p.position_embedding[: len(row)]
         for layer in p.layers:
-            a, inputs = layer.attention, norm(x, layer.attention_norm)
-            x = x + a.b_o
-            for h in range(config.num_heads):
-                q = inputs @ a.w_q[:, h] + a.b_q[h]
-                k = inputs @ a.w_k[:, h // group] + a.b_k[h // group]
-                v = inputs @ a.w_v[:, h // group] + a.b_v[h // group]
-                scores = np.where(np.tri(len(row), dtype=bool), q @ k.T / q.shape[1] ** 0.5, -1e300)
-                weights = np.exp(scores - scores.max(-1, keepdims=True))
-                x = x + weights / weights.sum(-1, keepdims=True) @ v @ a.w_o[h]
+            inputs, seen = norm(x, layer.attention_norm), np.tri(len(row), dtype=bool)
+            x = x + oracles.layer(layer.attention, inputs, visible=seen)
             if layer.widen is not None:
                 z = norm(x, layer.feed_forward_norm) @ layer.widen.weight + layer.widen.bias
                 z = z * 0.5 * (1 + np.vectorize(math.erf)(z / math.sqrt(2)))

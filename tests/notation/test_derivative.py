@@ -9,7 +9,7 @@ from mha_book.notation import Equation, run_loops
 from mha_book.notation.derivative import gradient, jacobian, lacking
 from mha_book.notation.expression import Delta, Tensor, all_indices, key, leaves
 
-pytestmark = pytest.mark.unoptimized
+pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("float64")]
 
 SIZES = dict(zip("hijabcdk", (2, 3, 5, 7, 11, 13, 17, 19), strict=True)) | {"g": 2, "m": 3}
 
@@ -55,11 +55,6 @@ GENERAL = [
 EQUATIONS = pytest.mark.parametrize(
     "latex, broadcast", LAYER + GENERAL, ids=[latex for latex, _ in LAYER + GENERAL]
 )
-
-
-@pytest.fixture(autouse=True)
-def _float64(float64):
-    """Everything here is compared in float64."""
 
 
 def fitting(equation, sizes=SIZES):
