@@ -73,9 +73,9 @@ class Trial:
     def always_causal(self) -> bool:
         """Return whether no output depends on a later position, without being asked."""
         case = self.cases["plain"]
-        later = (np.concatenate([x[:, :, :-1], x[:, :, -1:] + 1], 2) for x in case[:3])
-        changed = self.interface.call(Case(*later))
-        return close(changed[:, :-1], self.output("plain")[:, :-1], EXACT)
+        q, k, v = (np.concatenate([x[:, :, :-1], x[:, :, -1:] + 1], 2) for x in case[:3])
+        changed = self.interface.call(case._replace(q=q, k=k, v=v))
+        return close(changed[:, :-1], np.asarray(self.output("plain"))[:, :-1], EXACT)
 
     @property
     def layout(self) -> tuple[str, ...]:
