@@ -1,8 +1,8 @@
 """Attention and its gradients by loops in float64: what everything else is compared with.
 
-numpy alone (JAX takes trees apart), and nothing of the package: each row is computed from the
-pairs it may see and from no other, so that what a mask hides never enters. The gradients are
-written out by hand; ``test_reference.py`` holds them to finite differences of the forward loop.
+numpy alone (JAX takes trees apart, and holds what is drawn), and nothing of the package: each row
+is computed from the pairs it may see and from no other, so that what a mask hides never enters. The
+gradients are written out by hand; ``test_reference.py`` holds them to finite differences.
 """
 
 import math
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "attention",
     "attention_gradients",
     "close",
+    "draw",
     "finite_difference",
     "layer",
     "visible_pairs",
@@ -34,6 +36,11 @@ class Gradients(NamedTuple):
     value: np.ndarray
     bias: np.ndarray
     scale: float
+
+
+def draw(*shape: int, seed: int = 0, dtype: str = "float32") -> jax.Array:
+    """Draw normal numbers: others for another shape or seed."""
+    return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape), dtype)
 
 
 def visible_pairs(

@@ -12,14 +12,11 @@ from mha_book.multihead.dropout import Dropout, draw_factors, dropout_factors
 from mha_book.multihead.layer import multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.multihead.parameters import init_multi_head
 from tests import oracles
+from tests.oracles import draw
 
 pytestmark = pytest.mark.unoptimized
 
 B, T, D, N, K, H, C = 2, 5, 12, 6, 3, 4, 11
-
-
-def draw(*shape: int, dtype: str = "float32") -> jax.Array:
-    return jnp.asarray(np.random.default_rng([3, *shape]).standard_normal(shape), dtype)
 
 
 def layer(**options):

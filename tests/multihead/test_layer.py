@@ -20,6 +20,7 @@ from mha_book import (
 from mha_book.multihead.layer import project_heads
 from mha_book.multihead.parameters import MultiHeadParams
 from tests import oracles
+from tests.oracles import draw
 
 pytestmark = pytest.mark.unoptimized
 
@@ -27,11 +28,6 @@ B, T, S, D, N, K, H, C = 2, 5, 7, 10, 6, 2, 3, 11
 
 # Jitted, since one by one the operations of each new shape compile anew, which takes longer.
 layer = jax.jit(multi_head_attention, static_argnames=("is_causal", "implementation"))
-
-
-def draw(*shape: int, seed: int = 0, dtype: str = "float32") -> jax.Array:
-    rng = np.random.default_rng([seed, *shape])
-    return jnp.asarray(rng.standard_normal(shape), dtype)
 
 
 def drawn_params(
