@@ -69,15 +69,6 @@ def test_c24_the_difference_has_the_other_sign():
         assert printed == pytest.approx(-rise[0, h], rel=1e-4)  # a useful head is negative
         closed = run(params, x, gates=jnp.ones(N).at[h].set(0.0))
         np.testing.assert_allclose(run(without, x), closed, atol=1e-5)  # the method itself is right
-    # Head 0 is made harmful, by a target without it: it alone gets a positive importance.
-    target = run(params, x, gates=jnp.ones(N).at[0].set(0.0))
-    whole = float(jnp.mean((run(params, x) - target) ** 2))
-    printed = []
-    for h in range(N):
-        without = run(params._replace(w_o=params.w_o.at[h].set(0.0)), x)
-        printed.append(whole - float(jnp.mean((without - target) ** 2)))
-    assert int(np.argmax(printed)) == 0
-    assert printed[0] > 0
     decides("C24", "corrected", (rise > 0).all())
 
 

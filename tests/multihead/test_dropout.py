@@ -33,15 +33,6 @@ def test_a_factor_is_zero_or_the_inverse_of_what_is_kept(rate):
     assert abs(kept.mean() - (1 - rate)) <= 5 * deviation
 
 
-def test_the_same_key_gives_the_same_zeros_in_every_precision():
-    key = jax.random.key(2)
-    narrow = dropout_factors(key, 0.4, (7, 11))
-    with jax.enable_x64(True):
-        wide = dropout_factors(key, 0.4, (7, 11), jnp.float64)
-        assert wide.dtype == jnp.float64
-        np.testing.assert_array_equal(np.asarray(wide) == 0, np.asarray(narrow) == 0)
-
-
 def by_hand(params, x, factors, gates):
     """The layer with its dropout, in float64."""
     p = {name: np.asarray(value, np.float64) for name, value in params._asdict().items()}

@@ -48,15 +48,6 @@ def close(got: jax.Array, expected: object, tolerance: float = 1e-5) -> None:
 # --- by hand ------------------------------------------------------------------------------------
 
 
-def test_projection_by_hand() -> None:
-    """Head h has its own block of columns."""
-    weight = jnp.stack((jnp.eye(2), 10 * jnp.eye(2)), axis=1)  # (D, N, H) = (2, 2, 2)
-    x = jnp.array([[1.0, 2.0]])
-    assert project_heads(x, weight).tolist() == [[[1.0, 2.0]], [[10.0, 20.0]]]
-    bias = jnp.array([[1.0, 0.0], [0.0, 1.0]])
-    assert project_heads(x, weight, bias).tolist() == [[[2.0, 2.0]], [[10.0, 21.0]]]
-
-
 # --- against the oracle -------------------------------------------------------------------------
 
 
