@@ -27,7 +27,7 @@ from tests.attention.contract.cases import (
     sizes,
 )
 
-__all__ = ["TOLERANCES", "Outcome", "numerics", "run", "trace"]
+__all__ = ["TOLERANCES", "Outcome", "numerics", "run"]
 
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """The largest error allowed, as a part of the largest entry expected (of 1 where that is less).
@@ -231,21 +231,6 @@ def _heads_first(case: Case, x: Any) -> np.ndarray:
 def _cotangents(case: Case, problem: Problem) -> Any:
     d_output = jnp.asarray(_heads_first(case, problem.d_output), case.dtype)
     return (d_output, jnp.asarray(problem.d_lse, WIDE[case.dtype])) if case.lse else d_output
-
-
-def trace(case: Case) -> None:
-    """Trace a case, both passes, while JAX looks for tracers that outlive their trace."""
-    with numerics(case):
-        if is_refused(case):
-            return
-        problem = build(case)
-        operands, others = _operands(case, poison(problem))
-        run, cotangents = _transform(case, others), _cotangents(case, problem)
-        with jax.checking_leaks():
-            if case.mode == MODES[2]:
-                run(operands, cotangents)
-            else:
-                jax.eval_shape(run, operands, cotangents)
 
 
 def _serve(case: Case) -> Outcome:
