@@ -54,11 +54,6 @@ def visible_pairs(
     return visible
 
 
-def _repeat(array: np.ndarray, group: int) -> np.ndarray:
-    """One copy of each key/value head for every query head of its group."""
-    return np.repeat(array, group, axis=-3)
-
-
 def _sum_groups(array: np.ndarray, group: int) -> np.ndarray:
     *batch, num_heads, length, width = array.shape
     return array.reshape(*batch, num_heads // group, group, length, width).sum(axis=-3)
@@ -80,13 +75,14 @@ def _row(
     return products, exponentials / total, maximum + math.log(total)
 
 
-def _rows(
-    query: np.ndarray, key: np.ndarray, visible: np.ndarray, bias: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    shape = (*query.shape[:-1], key.shape[-2])
+def _prepared(query: Any, key: Any, value: Any, visible: Any, bias: Any, scale: Any) -> tuple:
+    """Operands in float64 with a key/value head for each query head; mask, bias and scale whole."""
+    query, key, value, bias = _wide(query, key, value, bias)
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    shape, group = (*query.shape[:-1], key.shape[-2]), query.shape[-3] // key.shape[-3]
     bias = np.broadcast_to(0.0 if bias is None else bias, shape)
     visible = np.broadcast_to(visible, shape) & (bias > -np.inf)
-    return _repeat(key, query.shape[-3] // key.shape[-3]), visible, bias, shape[-2]
+    return query, np.repeat(key, group, -3), np.repeat(value, group, -3), visible, bias, scale
 
 
 def attention(
@@ -102,10 +98,8 @@ def attention(
     Operands are heads first and have at least three axes; ``visible`` and ``bias`` broadcast to
     ``(…, N, T, S)``.
     """
-    query, key, value, bias = _wide(query, key, value, bias)
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    value = _repeat(value, query.shape[-3] // value.shape[-3])
-    key, visible, bias, _ = _rows(query, key, visible, bias)
+    given = query, key, value, visible, bias, scale
+    query, key, value, visible, bias, scale = _prepared(*given)
     output = np.zeros((*query.shape[:-1], value.shape[-1]))
     lse = np.full(query.shape[:-1], -np.inf)
     weights = np.zeros(visible.shape)
@@ -135,11 +129,9 @@ def attention_gradients(
     With weights ``p``, ``dp_j = d_output · v_j`` and ``ds_j = p_j (dp_j - sum(p dp) + d_lse)``
     for each query; the keys and values of a group get the sum over its query heads.
     """
-    query, key, value, bias, d_output, d_lse = _wide(query, key, value, bias, d_output, d_lse)
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    group = query.shape[-3] // key.shape[-3]
-    value = _repeat(value, group)
-    key, visible, bias, _ = _rows(query, key, visible, bias)
+    given, group = (query, key, value, visible, bias, scale), query.shape[-3] // key.shape[-3]
+    query, key, value, visible, bias, scale = _prepared(*given)
+    d_output, d_lse = _wide(d_output, d_lse)
     d_query, d_key, d_value = np.zeros(query.shape), np.zeros(key.shape), np.zeros(value.shape)
     d_bias, d_scale = np.zeros(visible.shape), 0.0
     for row in np.ndindex(*query.shape[:-1]):
