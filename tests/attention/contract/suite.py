@@ -58,8 +58,6 @@ class Problem(NamedTuple):
 class Outcome(NamedTuple):
     """What running a case showed: nothing in ``complaints`` is a pass."""
 
-    case: Case
-    refused: bool
     worst: float  # the largest error as a part of the tolerance
     complaints: tuple[str, ...]
 
@@ -201,7 +199,7 @@ def _refuse(case: Case) -> Outcome:
     # Where the selection goes first by preference, the others are not asked.
     if dict(selection.rejected).get(case.implementation, reason) != reason:
         complaints.append(f"select gives the reasons {selection.rejected}, expected {reason!r}")
-    return Outcome(case, True, 0.0, tuple(complaints))
+    return Outcome(0.0, tuple(complaints))
 
 
 def _transform(case: Case, others: dict[str, Any]) -> Callable[..., Any]:
@@ -270,7 +268,7 @@ def _serve(case: Case) -> Outcome:
     wants = request(case).wants
     if attention_spec(**{**others, **operands}, wants=wants) != request(case):
         compare.complaints.append("attention_spec does not give the spec expected")
-    return Outcome(case, False, compare.worst, tuple(compare.complaints))
+    return Outcome(compare.worst, tuple(compare.complaints))
 
 
 class Comparison:
