@@ -117,14 +117,3 @@ def test_a_journey(tab, browser, address):
     other.page.wait_for_function(f"document.querySelector('{SAY}')?.textContent")
     assert other.page.locator(SAY).inner_text() == said
     other.context.close()
-
-
-@pytest_browser
-def test_without_scripts_the_picture_and_the_table_stand(browser, address):
-    context = browser.new_context(viewport=PHONE, java_script_enabled=False)
-    page = context.new_page()
-    page.goto(address + PAGE)
-    assert page.locator("#explorer svg").is_visible()
-    assert "“Qu” looks at “ill” 0.99" in page.locator("#explorer").inner_text()
-    assert page.locator("#explorer tbody tr").count() == 20
-    context.close()

@@ -63,7 +63,7 @@ def test_the_sink_is_a_constant_key_with_a_value_that_is_needed():
     assert bounds(rise("logits"))[0] > 0.6
     assert 0 < bounds(rise("logits and value"))[0] < bounds(rise("logits and value"))[1] < 0.1
     assert bounds(rise("value 0, upper layers") - rise("value 0, lower layers"))[0] > 0.3
-    # Without the first key the text begins at the second token (tests/experiments/test_sinks.py),
+    # Without the first key the text begins at the second token (test_reading_models.py),
     # which takes the mass.
     assert bounds(rise("no sink", "sink"))[1] < 0.1
     assert bounds(np.array(STORED["mass"]["speeches, none"]["by text"])[:, 0])[0] > 0.3
