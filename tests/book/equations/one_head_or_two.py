@@ -13,7 +13,7 @@ from mha_book import (
     multi_head_attention_with_intermediates,
 )
 from mha_book.multihead.layer import project_heads
-from tests.book.equations import cost, executed, fed, tested
+from tests.book.equations import executed, fed, tested
 from tests.book.equations.index_notation import whole
 
 T, N, H, C, D = 3, 5, 2, 7, 11  # positions, heads, features of a key, of a value, of the model
@@ -90,7 +90,13 @@ def example(rng):
     return np.stack([*inside.weights, y]), np.stack([*a, [[s, 0.5], [0.5, s]]])
 
 
-executed("layer-hull")(cost.merge)
+@executed("layer-hull")
+def hull(rng):
+    params = init_multi_head(jax.random.key(1), 6, 1, head_dim=6)
+    x = rng.normal(size=(T, 6))
+    y, inside = multi_head_attention_with_intermediates(params, jnp.asarray(x, jnp.float32))
+    w_v, w_o = np.asarray(params.w_v)[:, 0], np.asarray(params.w_o)[0]
+    return {"X": x, "A": inside.weights[0], "W_V": w_v, "W_O": w_o}, {"Y": y}
 
 
 @executed("layer-repeat")

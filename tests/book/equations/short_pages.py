@@ -23,7 +23,11 @@ def average(rng):
     return {"A": weights, "V": value}, {"O": output}
 
 
-executed("one-page-layer")(variants.whole)
+@executed("one-page-layer")
+def layer(rng):
+    w = variants.draw(rng)
+    y = multi_head_attention(variants.layer(w), w["X"])
+    return {**w, "d_k": variants.H}, {"Y": y}
 
 
 @executed("one-page-costs")
