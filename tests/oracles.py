@@ -75,14 +75,17 @@ def _row(
     return products, exponentials / total, maximum + math.log(total)
 
 
-def _prepared(query: Any, key: Any, value: Any, visible: Any, bias: Any, scale: Any) -> tuple:
-    """Operands in float64 with a key/value head for each query head; mask, bias and scale whole."""
+def _prepared(
+    query: Any, key: Any, value: Any, visible: Any = True, bias: Any = None, scale: Any = None
+) -> tuple[Any, ...]:
+    """Operands in float64, a key/value head for each query head; mask, bias, scale and group."""
     query, key, value, bias = _wide(query, key, value, bias)
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
     shape, group = (*query.shape[:-1], key.shape[-2]), query.shape[-3] // key.shape[-3]
     bias = np.broadcast_to(0.0 if bias is None else bias, shape)
     visible = np.broadcast_to(visible, shape) & (bias > -np.inf)
-    return query, np.repeat(key, group, -3), np.repeat(value, group, -3), visible, bias, scale
+    keys, values = (np.repeat(x, group, axis=-3) for x in (key, value))
+    return query, keys, values, visible, bias, scale, group
 
 
 def attention(
@@ -98,8 +101,8 @@ def attention(
     Operands are heads first and have at least three axes; ``visible`` and ``bias`` broadcast to
     ``(…, N, T, S)``.
     """
-    given = query, key, value, visible, bias, scale
-    query, key, value, visible, bias, scale = _prepared(*given)
+    given = _prepared(query, key, value, visible, bias, scale)
+    query, key, value, visible, bias, scale, _ = given
     output = np.zeros((*query.shape[:-1], value.shape[-1]))
     lse = np.full(query.shape[:-1], -np.inf)
     weights = np.zeros(visible.shape)
@@ -114,23 +117,14 @@ def attention(
 
 
 def attention_gradients(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    visible: np.ndarray | bool = True,
-    bias: np.ndarray | None = None,
-    scale: float | None = None,
-    *,
-    d_output: np.ndarray,
-    d_lse: np.ndarray | None = None,
+    *operands: Any, d_output: np.ndarray, d_lse: np.ndarray | None = None, **structure: Any
 ) -> Gradients:
-    """Return the gradients of :func:`attention` for the cotangents of output and log-sum-exp.
+    """Return the gradients of :func:`attention`, called alike, for output and log-sum-exp.
 
     With weights ``p``, ``dp_j = d_output · v_j`` and ``ds_j = p_j (dp_j - sum(p dp) + d_lse)``
     for each query; the keys and values of a group get the sum over its query heads.
     """
-    given, group = (query, key, value, visible, bias, scale), query.shape[-3] // key.shape[-3]
-    query, key, value, visible, bias, scale = _prepared(*given)
+    query, key, value, visible, bias, scale, group = _prepared(*operands, **structure)
     d_output, d_lse = _wide(d_output, d_lse)
     d_query, d_key, d_value = np.zeros(query.shape), np.zeros(key.shape), np.zeros(value.shape)
     d_bias, d_scale = np.zeros(visible.shape), 0.0
