@@ -111,11 +111,6 @@ def needs_browser() -> str:
     return browser
 
 
-@pytest.fixture(scope="session")
-def needs_torch() -> None:
-    require("needs_torch")
-
-
 @pytest.fixture(autouse=True)
 def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
     """No implicit change of dtype or rank in the package, except where a test says so."""

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from mha_book.layers import gelu, layer_norm, rms_norm, swiglu
-
-
-def draw(*shape: int, dtype: str = "float32") -> jax.Array:
-    return jnp.asarray(np.random.default_rng([7, *shape]).standard_normal(shape), dtype)
+from tests.oracles import draw
 
 
 def test_layer_norm_against_numpy() -> None:

@@ -196,13 +196,4 @@ def test_is_causal_drops_no_offset(mask: Mask) -> None:
     assert as_mask(sliding_window(3) & ~causal(-2), True, SHAPE).upper == 0
 
 
-@pytest.mark.parametrize("placeholder", [object(), None, "name", 0.5, (1, 2)])
-def test_any_leaf_may_stand_in_a_tree(placeholder: object) -> None:
-    leaves, structure = jax.tree.flatten(EVERYTHING)
-    assert len(leaves) == 4
-    rebuilt = jax.tree.unflatten(structure, [placeholder] * len(leaves))
-    assert isinstance(rebuilt, Mask)
-    assert rebuilt.array is placeholder
-
-
 SHAPE = (B, N, T, S)

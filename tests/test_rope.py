@@ -13,13 +13,6 @@ from mha_book.rope import rotary_angles, rotate
 T, H = 5, 6
 
 
-def test_a_pair_of_features_turns_by_its_position():
-    x = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
-    turned = rotate(x, rotary_angles(jnp.arange(3), 2))
-    expected = [[1, 0], [math.cos(1), math.sin(1)], [-2 * math.sin(2), 2 * math.cos(2)]]
-    np.testing.assert_allclose(turned, expected, rtol=1e-6)
-
-
 def test_rotation_equals_plain_loops():
     rng = np.random.default_rng(0)
     x, positions, theta = rng.normal(size=(2, 3, T, H)), [0, 7, 2, 31, 1], 50.0

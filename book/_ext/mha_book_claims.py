@@ -38,6 +38,7 @@ ICONS = {
 }
 WORDS = {
     "condition": "Holds if", "reason": "Why:", "measured": "Measured:", "decide": "To decide it:",
+    "moved": "A margin was moved:",
 }  # fmt: skip
 
 

@@ -73,7 +73,8 @@ def _feeders(body: list[ast.stmt], defined: dict[str, ast.AST]) -> Iterator[tupl
             for mark in getattr(inner, "decorator_list", ()):
                 match mark:
                     case ast.Call(func=ast.Name(id="executed"), args=[ast.Constant(value=label)]):
-                        yield label, inner
+                        if node in body:  # what another file defines is read there
+                            yield label, inner
                     case ast.Call(func=ast.Name(id="executed")):
                         helpers.add(name)
     for inner in (inner for node in body for inner in ast.walk(node)):

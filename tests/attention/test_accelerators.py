@@ -13,7 +13,6 @@ from mha_book import (
     causal,
     segments,
 )
-from mha_book.attention.flash import flash_attention
 
 pytestmark = pytest.mark.needs_libtpu
 
@@ -68,13 +67,3 @@ def test_packed_sequences_and_a_soft_cap_reach_the_kernel(direction: str) -> Non
     assert all("segmented" in name for name in compiled.kernels(program))
     assert len(compiled.kernels(program)) == (1 if forward else 3)
     assert compiled.memory(program).temporaries < SCORES / 8
-
-
-@pytest.mark.parametrize("target", ["v5e", "v6e"])
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_the_kernel_to_learn_from_compiles(target: str, is_causal: bool) -> None:
-    shape = ((N, 256, H), "bfloat16")
-    call = functools.partial(flash_attention, is_causal=is_causal)
-    program = compiled.compile_for(call, *[shape] * 3, target=target)
-    assert compiled.kernels(program) == {"flash_attention": 1}
-    assert compiled.memory(program).temporaries == 0

@@ -30,8 +30,7 @@ B, N, K, T, S, H, C = 3, 10, 5, 7, 11, 13, 17  # N = 2 K; else distinct primes
 BY_HAND = ("manual", "recompute")
 
 
-def draw(*shape: int, seed: int = 0, dtype: Any = "float64") -> jax.Array:
-    return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape), dtype)
+draw = functools.partial(oracles.draw, dtype="float64")
 
 
 def operands(num_kv_heads: int = K, seed: int = 1) -> dict[str, jax.Array]:

@@ -20,16 +20,12 @@ from mha_book import (
 )
 from tests import oracles
 from tests.jaxprs import shapes
+from tests.oracles import draw
 
 B, N, K, T, S, H, C = 2, 6, 2, 5, 7, 3, 11
 
 with_lse = jax.jit(functools.partial(attend_with_lse, implementation="reference"))
 weights_of = jax.jit(attention_weights, static_argnames="is_causal")
-
-
-def draw(*shape: int, seed: int = 0, dtype: str = "float32") -> jax.Array:
-    rng = np.random.default_rng([seed, *shape])
-    return jnp.asarray(rng.standard_normal(shape), dtype)
 
 
 def operands(dtype: str = "float32") -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mha_book import (
     init_multi_head,
@@ -97,15 +96,6 @@ def test_equal_products_and_more_scores():
         spread = abs(case["rows"][-1]["ratio"]["median"] - 1)
         assert ratio[1] < 1 - spread
         assert ratio[64] > 1 + spread
-    memory = result("head-memory.json")
-    took = {
-        (kind, n): float(np.median(memory[kind][f"attention {n}"]["seconds"]))
-        for kind in ("default", "kept")
-        for n in (1, 8, 64)
-    }
-    assert took["default", 64] > 15 * took["default", 1]
-    assert 4 * took["kept", 1] < took["kept", 64] < 8 * took["kept", 1]
-    assert 1 < took["kept", 8] / took["kept", 1] < 2
     decides("C20", "not tested")
 
 

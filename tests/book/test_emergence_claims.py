@@ -33,12 +33,6 @@ def of_layer(setting, task, num_heads, head_dim=None):
 def test_c22_a_raise_at_the_start_helps_and_does_not_decide():
     """A raised head takes the role more often than its controls; half of them do not take it."""
     study = result("emergence.json")
-    found = study["seeds"]["foretold"]
-    for kind in ("place", "content", "difference"):
-        low, high = found["0"][kind]["rank correlation"][1:]
-        assert low < 0 < high  # what chance gives at the start foretells nothing,
-        low, high = found["20"][kind]["rank correlation"][1:]
-        assert (low > 0) == (kind != "content")  # what 20 steps make of it does by place
     runs, strength = study["seeds"]["runs"], study["config"]["nudges"][0]
     roles = ("place", "content")
 

@@ -60,36 +60,6 @@ def test_table_of_temperature():
     assert rows[:, 4].argmax() not in (0, len(rows) - 1), "the best size is in between"
 
 
-def test_table_of_the_wrong_reshape():
-    for t, n, h, in_place, held in rows_of("wrong-reshape"):
-        t, n, h = int(t), int(n), int(h)
-        count, positions = 0, set()
-        for k in range(n):
-            for i in range(t):
-                piece = k * t + i  # in reading order; a position has n pieces
-                count += h * (piece == i * n + k)
-                if k == 0:
-                    positions.add(piece // n)
-        assert in_place == f"{count} of {t * n * h}"
-        assert held == ", ".join(map(str, sorted(positions)))
-
-
-def test_table_of_the_ring():
-    """Queries are dealt out by hand; the one at position ``i`` has ``i + 1`` pairs."""
-    for name, each, *shown in rows_of("ring"):
-        each, total = int(each), 4 * int(each)
-        stretches = [range(n * each // 2, (n + 1) * each // 2) for n in range(8)]
-        queries = {
-            "contiguous": [range(d * each, (d + 1) * each) for d in range(4)],
-            "striped": [range(d, total, 4) for d in range(4)],
-            "zigzag": [[*stretches[d], *stretches[7 - d]] for d in range(4)],
-        }[name]
-        pairs = [sum(i + 1 for i in own) for own in queries]
-        waiting = 6 if name == "contiguous" else 0  # of the keys of later devices: 3 + 2 + 1
-        ratio = 4 * max(pairs) / sum(pairs)
-        assert shown == [", ".join(map(str, pairs)), str(waiting), f"{ratio:.3f}"]
-
-
 def test_the_step_has_the_numbers_of_its_chapter():
     """What the cells of the chapter glued for the H100, whose bars its first figure draws."""
     cells = json.loads((ROOT / "book/decoding.ipynb").read_text(encoding="utf8"))["cells"]

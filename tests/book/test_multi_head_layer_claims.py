@@ -15,6 +15,7 @@ from mha_book import (
 )
 from mha_book.multihead.layer import project_heads
 from tests import oracles
+from tests.book.equations.one_head_or_two import exact_pair
 from tests.book.verdicts import decides
 from tests.scripts import regenerate_layer_peers as peers
 
@@ -49,15 +50,6 @@ def z_error(params):
         x = np.stack(tokens)
         errors.append(np.abs(attention(params, narrow(x))[0] - x.max(axis=0)).max())
     return float(max(errors))
-
-
-def exact_pair():
-    """Two heads of width 1 that are exact on the three pairs."""
-    eye = np.eye(2)
-    w_k = 0.5 * np.log(3) * (2 * eye - 1)
-    w_v, w_o = (4 * eye - 1) / 3, 3 * (2 * eye + 1) / 8
-    into = [narrow(w)[:, :, None] for w in (np.ones((2, 2)), w_k, w_v)]
-    return MultiHeadParams(*into, narrow(w_o)[:, None, :])
 
 
 def one_head_with_spare(w, wanted=None, count=1):

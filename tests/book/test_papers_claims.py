@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
 from mha_book.specialization.intervals import mean_interval
 from tests.book.verdicts import decides
 from tests.stored.files import result
@@ -116,22 +117,9 @@ def test_p22_induction_heads_copy():
 
 
 def test_p23_striped_positions_are_nearly_even():
-    positions, devices = 1024, 8
-    place = np.arange(positions)
-    owners = {"contiguous": place // (positions // devices), "striped": place % devices}
-    over = {}
-    for name, owner in owners.items():
-        pairs = np.zeros((devices, devices))  # of the queries of one with the keys of another
-        for query in range(positions):
-            pairs[owner[query]] += np.bincount(owner[: query + 1], minlength=devices)
-        assert pairs.sum() == positions * (positions + 1) // 2
-        slowest = [max(pairs[d, (d + s) % devices] for d in range(devices)) for s in range(devices)]
-        over[name] = (
-            sum(slowest) * devices / pairs.sum(),
-            pairs.sum(1).max() / pairs.sum(1).mean(),
-        )
-    assert 1.8 < over["contiguous"][1] < 2 - 1 / devices
-    assert over["striped"][0] < 1.01
+    of = {name: balance(make_placement(name, 1024, 8), upper=0) for name in PLACEMENTS}
+    assert 1.8 < of["contiguous"].device_ratio < 2 - 1 / 8
+    assert of["striped"].step_ratio < 1.01
     decides("P23", "confirmed")
 
 

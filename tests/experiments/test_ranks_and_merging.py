@@ -17,19 +17,6 @@ run = jax.jit(multi_head_attention)
 pytestmark = pytest.mark.unoptimized
 
 
-def test_the_rank_of_scores():
-    params = init_multi_head(jax.random.key(0), 11, 4, num_kv_heads=2, head_dim=5)
-    gain = np.linspace(0.5, 2.0, 11)
-    found = head_rank.spectrum(params, gain)
-    w_q, w_k = (gain[:, None, None] * np.asarray(w) for w in (params.w_q, params.w_k))
-    for n in range(4):
-        direct = np.linalg.svd(w_q[:, n] @ w_k[:, n // 2].T, compute_uv=False)
-        np.testing.assert_allclose(found[n], direct[:5], rtol=1e-5)
-        assert (direct[5:] < 1e-6).all()
-    counted = head_rank.widths_of(np.array([[1.0, 1, 1, 1], [3.0, 0, 0, 0]]))
-    assert [x.tolist() for x in counted.values()] == [[4.0, 1.0], [4, 1], [4, 1]]
-
-
 def test_the_nearest_scores_of_a_rank():
     rng = np.random.default_rng(1)
     mix = rng.normal(size=(2, 6, 6))

@@ -12,14 +12,11 @@ from mha_book.multihead.dropout import Dropout, draw_factors, dropout_factors
 from mha_book.multihead.layer import multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.multihead.parameters import init_multi_head
 from tests import oracles
+from tests.oracles import draw
 
 pytestmark = pytest.mark.unoptimized
 
 B, T, D, N, K, H, C = 2, 5, 12, 6, 3, 4, 11
-
-
-def draw(*shape: int, dtype: str = "float32") -> jax.Array:
-    return jnp.asarray(np.random.default_rng([3, *shape]).standard_normal(shape), dtype)
 
 
 def layer(**options):
@@ -34,15 +31,6 @@ def test_a_factor_is_zero_or_the_inverse_of_what_is_kept(rate):
     np.testing.assert_allclose(factors[kept], 1.0 / (1.0 - rate), rtol=1e-6)
     deviation = np.sqrt(rate * (1 - rate) / factors.size)
     assert abs(kept.mean() - (1 - rate)) <= 5 * deviation
-
-
-def test_the_same_key_gives_the_same_zeros_in_every_precision():
-    key = jax.random.key(2)
-    narrow = dropout_factors(key, 0.4, (7, 11))
-    with jax.enable_x64(True):
-        wide = dropout_factors(key, 0.4, (7, 11), jnp.float64)
-        assert wide.dtype == jnp.float64
-        np.testing.assert_array_equal(np.asarray(wide) == 0, np.asarray(narrow) == 0)
 
 
 def by_hand(params, x, factors, gates):

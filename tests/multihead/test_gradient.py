@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from mha_book import (
@@ -21,6 +20,7 @@ from mha_book.multihead.gradient import (
     multi_head_attention_vjp,
 )
 from mha_book.rope import rotary_angles
+from tests import oracles
 from tests.oracles import close
 
 pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("float64")]
@@ -30,8 +30,7 @@ B, N, K, T, S, H, C, D, D_K, D_V = 3, 10, 5, 7, 11, 2, 23, 13, 17, 19
 BY_HAND = ("manual", "recompute")
 
 
-def draw(*shape: int, seed: int = 0) -> jax.Array:
-    return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape))
+draw = functools.partial(oracles.draw, dtype="float64")
 
 
 def params_of(key_width: int = D, value_width: int = D, value_dim: int = C) -> MultiHeadParams:

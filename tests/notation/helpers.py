@@ -1,5 +1,6 @@
 """What several tests of the notation need: reading, errors, numbers of examples."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import Bound, bind
 
-__all__ = ["bound", "examples", "marked"]
+__all__ = ["bound", "examples", "marked", "refused"]
 
 
 def bound(latex: str, **options: Any) -> Bound:
@@ -22,6 +23,13 @@ def marked(error: BaseException) -> str:
     assert set(carets) <= {" ", "^"}
     assert "^" in carets
     return line[carets.index("^") : carets.rindex("^") + 1]
+
+
+def refused(read: Callable[[str], Any], latex: str, place: str, reason: str) -> None:
+    """Assert that a text is refused for a reason, and what the carets stand under."""
+    with pytest.raises(ValueError, match=reason) as caught:
+        read(latex)
+    assert marked(caught.value) == place
 
 
 def examples(few: int, many: int) -> pytest.MarkDecorator:

@@ -1,6 +1,5 @@
 """LaTeX to expressions and back: what parses, what is refused and where the caret stands."""
 
-import sys
 from fractions import Fraction
 
 import pytest
@@ -21,7 +20,7 @@ from mha_book.notation.expression import (
 from mha_book.notation.latex import render
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind
-from tests.notation.helpers import marked
+from tests.notation.helpers import marked, refused
 
 A = Tensor("A", ("i", "j"))
 x, y = Tensor("x"), Tensor("y")
@@ -93,49 +92,35 @@ def test_read(latex):
 REFUSED = [
     ("x", "", "expected '=', found the end"),
     ("x = (y", "", r"expected an operator, a factor or '\)', found the end"),
-    ("x = y)", ")", "the end of the equation"),
     ("x = {y}", "{", "braces do not show on the page"),
-    ("x = (y, z)", ",", "a list has no index"),
     (r"x = \foo y", r"\foo", r"the command \\foo is unknown"),
     ("x = A^T", "T", "there is no transpose: write the indices in the other order"),
     ("x = A^{iJ}", "J", "indices are lower-case letters"),
     ("x = A^{(h)}", "(h)", "a head in parentheses leaves the axis of the features unnamed"),
-    (r"x = A^{\text{concat}}", r"\text{concat}", "a word is part of a name"),
-    ("x = A^{i2}", "2", "expected an index"),
     ("x = A^{i+j}", "+", "in parentheses or between commas"),
-    ("x = A^{}", "}", "an empty group"),
     ("x = A^{(ij+a)}", "j", "no product of indices"),
-    ("x = A^{(HKh+a)}", "K", "one factor"),
     ("x = A^{(i+i)}", "i", "stands twice"),
     ("x = A^i^j", "^", "one group of each kind"),
     ("x = A^i'", "'", "primes stand before indices"),
-    ("x = A^{-i}", "i", "a number as the power"),
     ("x = (y)^i", "^i", "indices belong to names"),
     (r"x = \frac{y}{z}^2", "^", "bracket a fraction"),
-    (r"x = \exp^2 y", "^", "takes no index and no power"),
     (r"x = \exp A^{ij} B^{jc}", r"\exp", "ambiguous: what does .* reach"),
     ("x = a / b c", "/", "ambiguous: what does '/' reach"),
     ("x = " + "1" * 31, "1" * 31, "at most 30 digits"),
-    (r"x = \partial y", r"\partial", "a derivative is a fraction"),
     (r"x = \frac{\partial L}{\partial y^2}", "y^2", "without powers"),
     (r"x = \sum y", "y", "a sum names its index"),
-    (r"x = \sum_{j,j} A^{ij}", r"\sum_{j,j}", "each index once"),
     (r"x = \sum_{j=2}^T A^{ij}", "2", "from 0 or from 1"),
     (r"x = \sum_{j}^T A^{ij}", "^", "a lower bound"),
     (r"x = \operatorname{softmax}(A^{ij})", r"\operatorname{softmax}", "quotient of exponentials"),
     (r"x = \begin{cases} y \end{cases}", r"\begin{cases}", "cases are no part"),
-    (r"x = \begin{pmatrix} y \end{pmatrix}", r"\begin{pmatrix}", "a matrix written by rows"),
     (r"\begin{aligned} x = y", r"\begin{aligned}", "is not ended"),
     (r"j \le i", r"\le", "no order or membership"),
-    (r"x = \lVert y \rVert", r"\lVert", "absolute values and norms"),
 ]
 
 
 @pytest.mark.parametrize("latex, place, reason", REFUSED)
 def test_refused_with_a_caret_at_the_place(latex, place, reason):
-    with pytest.raises(ValueError, match=reason) as caught:
-        parse(latex)
-    assert marked(caught.value) == place
+    refused(parse, latex, place, reason)
 
 
 def test_error_shows_the_line_and_cuts_a_long_one():
@@ -177,14 +162,6 @@ NESTED = {
     "(": ")", r"\frac{1}{": "}", r"\sqrt{": "}", r"\sum_j ": "", "x^{i(": ")}",
     r"\begin{aligned}": "", "-": "",
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("opening", NESTED)
-def test_deep_nesting_is_refused(opening):
-    """Twice as deep as the stack."""
-    deep = 2 * sys.getrecursionlimit()
-    read_or_refuse("x = " + opening * deep + "y" + NESTED[opening] * deep)
-    read_or_refuse(opening * deep)
 
 
 @pytest.mark.parametrize("opening", ["(", r"\frac{1}{", r"\sqrt{", r"\exp(", r"\sum_j (A^{ij} + "])

@@ -54,7 +54,7 @@ fed("index-output", whole, "O W_O", "Y")
 
 
 @executed("index-weights")
-def weights(rng):
+def softmax_of_scores(rng):
     _, computed = layer(rng)
     scores = np.einsum("hia,hja->hij", computed["Q"], computed["K"]) / np.sqrt(H)
     return {"S": scores}, {"A": computed["A"]}
