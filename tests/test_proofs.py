@@ -12,7 +12,7 @@ import pytest
 
 from mha_book.notation import Equation
 from mha_book.notation.coq import to_coq
-from tests.book.extensions import ROOT
+from tests.book.extensions import ROOT, ledger
 
 pytestmark = pytest.mark.unoptimized
 
@@ -49,6 +49,14 @@ def test_the_list_has_every_theorem_and_its_statement_uses_its_equations() -> No
         if len(theorem.get("equations", [])) == 1:
             said = check.statement(theorem["name"], text)
             assert theorem["equations"][0].split("/")[1].replace("-", "_") in said
+
+
+def test_a_badge_is_of_an_equation_of_its_theorem_and_a_claim_is_in_the_ledger() -> None:
+    claims = {row["id"] for row in ledger.load_ledger(ROOT / "book" / "claims.yml")}
+    for theorem in THEOREMS:
+        labels = {place.split("/")[1] for place in theorem.get("equations", [])}
+        assert {*theorem.get("proves", [])} <= labels, theorem["name"]
+        assert {*theorem.get("claims", [])} <= claims, theorem["name"]
 
 
 @pytest.mark.parametrize("word", ["Admitted", "Axiom", "admit", "Parameter"])
