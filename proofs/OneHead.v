@@ -24,6 +24,37 @@ Proof.
   lra.
 Qed.
 
+(* A third token z in front lets a head weigh p and q by ratios w_p and w_q. Repeating a word then
+   gives it away: the output for zpq is an average of those for zpp and zqq. *)
+Section Spare.
+Variables (w_p w_q e : R) (u_z u_p u_q y_pp y_qq y_pq : nat -> R).
+Hypotheses (positive_p : 0 < w_p) (positive_q : 0 < w_q).
+Hypothesis zpp : forall d, y_pp d = (u_z d + 2 * w_p * u_p d) / (1 + 2 * w_p).
+Hypothesis zqq : forall d, y_qq d = (u_z d + 2 * w_q * u_q d) / (1 + 2 * w_q).
+Hypothesis zpq : forall d, y_pq d = (u_z d + w_p * u_p d + w_q * u_q d) / (1 + w_p + w_q).
+
+Theorem output_between_repeated_words (n_d : nat) : layer_repeat n_d y_pq w_p y_pp w_q y_qq.
+Proof using positive_p positive_q zpp zqq zpq.
+  intros d _. rewrite zpp, zqq, zpq. field. repeat split; lra.
+Qed.
+
+Theorem a_spare_token_does_not_help :
+  (forall d, (d < 2)%nat ->
+    Rabs (y_pp d - delta d 0) <= e /\ Rabs (y_qq d - delta d 1) <= e /\ Rabs (y_pq d - 1) <= e) ->
+  1 / 4 <= e.
+Proof using positive_p positive_q zpp zqq zpq.
+  intros E. set (a := (1 + 2 * w_p) / (2 * (1 + w_p + w_q))).
+  assert (A0 : 0 <= a) by (apply Rlt_le, Rdiv_lt_0_compat; lra).
+  assert (A1 : 1 - a = (1 + 2 * w_q) / (2 * (1 + w_p + w_q))) by (unfold a; field; lra).
+  apply (one_head_misses_by_a_quarter (fun _ j => match j with 0%nat => a | _ => 1 - a end)
+    (fun j => match j with 0%nat => y_pp | _ => y_qq end) (fun _ => y_pq) e); auto.
+  - intros i d _ Hd. rewrite (output_between_repeated_words 2 d Hd). simpl.
+    rewrite A1. unfold a. field. lra.
+  - rewrite A1. apply Rlt_le, Rdiv_lt_0_compat; lra.
+  - lra.
+Qed.
+End Spare.
+
 (* The weights of the page: two heads of width 1. *)
 Definition same (x y : nat) (yes no : R) : R := if Nat.eqb x y then yes else no.
 

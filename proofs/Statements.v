@@ -239,6 +239,12 @@ Definition layer_hull_2 (n_j n_d n_b n_c : nat)
   forall j d : nat, (j < n_j)%nat -> (d < n_d)%nat ->
   u j d = sum n_b (fun b => sum n_c (fun c => X j b * W_V b c * W_O c d)).
 
+(* one-head-or-two/layer-repeat *)
+Definition layer_repeat (n_d : nat) (y_pq : nat -> R) (w_p : R)
+    (y_pp : nat -> R) (w_q : R) (y_qq : nat -> R) : Prop :=
+  forall d : nat, (d < n_d)%nat ->
+  y_pq d = ((1 + 2 * w_p) * y_pp d + (1 + 2 * w_q) * y_qq d) / (2 * (1 + w_p + w_q)).
+
 (* one-head-or-two/layer-sum *)
 Definition layer_sum (n_i n_d n_h n_c : nat) (Y : nat -> nat -> R)
     (O W_O : nat -> nat -> nat -> R) : Prop :=

@@ -9,6 +9,17 @@ from mha_book_claims import part, refer
 from mha_book_equations import add_directive, load_theorems, proved
 
 
+_USED = re.compile(r"^(?:Definition|Fixpoint|Inductive|Record)\b.*?\.$", re.S | re.M)
+_ASSUMED = re.compile(r"^(?:Variables?|Hypothes[ie]s)\b.*?\.$", re.S | re.M)
+
+
+def folded(title: str, source: str) -> list[nodes.Node]:
+    """Return Coq's text in a fold."""
+    head = nodes.raw("", f"<details><summary>{title}</summary>", format="html")
+    block = nodes.literal_block(source, source, language="coq")
+    return [head, block, nodes.raw("", "</details>", format="html")]
+
+
 def theorems(self):
     """``{theorems} FILE``: the theorems of a file: in words, in Coq, and their proofs, folded."""
     root, std, out = Path(self.env.srcdir), self.env.get_domain("std"), []
@@ -28,13 +39,14 @@ def theorems(self):
         box = part(classes=["theorem"], ids=[anchor])
         self.state.nested_parse(StringList([words], "theorems"), 0, box)
         pattern = rf"^(Theorem {theorem['name']}\b.*?)^(Proof.*?Qed\.)$"
-        said, proof = re.search(pattern, text, re.S | re.M).groups()
-        box += nodes.literal_block(said, said.rstrip(), language="coq")
-        box += nodes.raw("", "<details><summary>Its proof</summary>", format="html")
-        box += [nodes.literal_block(proof, proof, language="coq")]
-        box += nodes.raw("", "</details>", format="html")
+        found = re.search(pattern, text, re.S | re.M)
+        before = text[: found.start()].rpartition("\nSection ")[2]
+        assumed = [] if re.search(r"^End ", before, re.M) else _ASSUMED.findall(before)
+        said = "\n".join([*assumed * ("\nSection " in text), found[1].rstrip()])
+        box += [nodes.literal_block(said, said, language="coq"), *folded("Its proof", found[2])]
         out.append(box)
-    return out
+    used = "\n".join(_USED.findall(text))
+    return out + folded("The definitions that these statements use", used) if used else out
 
 
 def badges(app, doctree):
