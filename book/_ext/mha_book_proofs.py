@@ -8,7 +8,6 @@ from docutils.statemachine import StringList
 from mha_book_claims import part, refer
 from mha_book_equations import add_directive, load_theorems, proved
 
-
 _USED = re.compile(r"^(?:Definition|Fixpoint|Inductive|Record)\b.*?\.$", re.S | re.M)
 _ASSUMED = re.compile(r"^(?:Variables?|Hypothes[ie]s)\b.*?\.$", re.S | re.M)
 
