@@ -331,24 +331,31 @@ def visible_tokens(lengths: Int[Array, " B"] | None, window: int | None = None) 
     return mask if lengths is None else mask & padding(lengths, lengths)
 
 
+def feed_forward(number: int, layer: SmolLM2Layer, normalized: Array) -> Array:
+    """Return what the feed-forward part of a layer adds, ``(B, T, D)``."""
+    return swiglu(normalized, layer.w_gate, layer.w_up, layer.w_down)
+
+
 def hidden_states(
     params: SmolLM2Params,
     token_ids: Int[Array, "B T"],
     attention: Callable[[int, SmolLM2Layer, Array, Array], Array],
     config: SmolLM2Config = CONFIG,
+    feed_forward: Callable[[int, SmolLM2Layer, Array], Array] = feed_forward,
 ) -> Float[Array, "B T D"]:
     """Return what the layers make of the tokens, normalized for the output, ``(B, T, D)``.
 
     ``attention`` takes the number of a layer, its weights, the residual stream ``(B, T, D)`` and
     the same normalized, and gives what the layer's attention adds: over whole sequences in
-    :func:`forward`, over caches in :func:`decode_step`.
+    :func:`forward`, over caches in :func:`decode_step`. ``feed_forward`` takes the number, the
+    weights and the normalized stream.
     """
     x = embed_tokens(params.token_embedding, token_ids)  # (B, T, D)
     for number, layer in enumerate(params.layers):
         normalized = rms_norm(x, layer.attention_norm, config.epsilon)
         x = x + attention(number, layer, x, normalized)
         normalized = rms_norm(x, layer.feed_forward_norm, config.epsilon)
-        x = x + swiglu(normalized, layer.w_gate, layer.w_up, layer.w_down)
+        x = x + feed_forward(number, layer, normalized)
     return rms_norm(x, params.output_norm, config.epsilon)
 
 

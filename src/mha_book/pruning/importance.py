@@ -27,6 +27,7 @@ from mha_book._checks import (
     within_one,
 )
 from mha_book.specialization.composition import ov_norms
+from mha_book.specialization.patching import activation_patching
 
 __all__ = ["ablation", "mean_importance", "taylor"]
 
@@ -71,15 +72,7 @@ def ablation(
         [[3.0, -6.0]]
     """
     check_function(loss, "loss", "of parameters, gates and example")
-    heads = jnp.eye(gates.size, dtype=bool).reshape(-1, *gates.shape)
-
-    def without(head: Array) -> Array:
-        return loss(params, jnp.where(head, jnp.zeros((), gates.dtype), gates), example)
-
-    whole = loss(params, gates, example)
-    check(jnp.shape(whole) == (), "loss", "a function that returns a scalar", jnp.shape(whole))
-    closed: Array = jax.lax.map(without, heads)
-    return jnp.reshape(closed, gates.shape) - whole
+    return activation_patching(lambda gates: loss(params, gates, example), gates)
 
 
 @checked

@@ -9,6 +9,8 @@ previous token a good deal.
 :mod:`~mha_book.specialization.words` goes from tokens to annotated words,
 :mod:`~mha_book.specialization.synthetic` makes sequences that show what a head does,
 :mod:`~mha_book.specialization.similarity` compares and clusters heads,
-:mod:`~mha_book.specialization.composition` asks the weights which heads can build on which, and
-:mod:`~mha_book.specialization.contribution` what heads write to the residual stream and the logits.
+:mod:`~mha_book.specialization.composition` asks the weights which heads can build on which,
+:mod:`~mha_book.specialization.contribution` what heads write to the residual stream and the logits,
+:mod:`~mha_book.specialization.patching` puts activations of one run into another, and
+:mod:`~mha_book.specialization.circuits` reads a head's weights in tokens, and its scores in parts.
 """
