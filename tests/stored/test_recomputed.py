@@ -85,7 +85,7 @@ SLICES = [
     slice_of("gradients-dropout.json", trainings.noise, MODELS, given=(4,)),
     slice_of("gradients-dropout.json", trainings.noise, MODELS, SLOW, given=(200,)),
     *(slice_of("gradients-dropout.json", trainings.dropout_training, MODELS, SLOW,
-               given=(6, number)) for number in range(6)),
+               given=(4, number)) for number in range(4)),
     slice_of("gradients-training.json", trainings.first_steps_by_hand, MODELS,
              given=("float64", 4)),
     slice_of("gradients-training.json", trainings.first_steps_by_hand, MODELS, SLOW,

@@ -154,20 +154,20 @@ def noise(draws: int) -> Found:
 
 @recomputed
 def dropout_training(count: int, number: int) -> Found:
-    """The losses of a drawn setting and seed, trained anew, those of earlier seeds with it."""
-    regime, setting, seed = drawn("dropout", count)[number]
-    sizes = dropout.Sizes(seeds=seed + 1)
+    """The losses of all seeds of a drawn setting, trained anew."""
+    regime, setting = drawn("dropout", count)[number]
+    sizes = dropout.Sizes()
     data = dropout.texts(text(), sizes)[regime]
     base = dropout_models()["config"]
     config = dataclasses.replace(base, dropout=dropout.SETTINGS[setting])
     steps = sizes.steps if regime == "whole text" else sizes.scarce_steps
     place = a_place() / "run.safetensors"
     done = dropout.fit(config, sizes, steps, data, text().validation, "again", place)
-    params = jax.tree.map(lambda leaf: leaf[seed], done.state.params)
-    yield (regime, setting, "validation", seed), loss_on(params, text().validation), DRIFT
-    yield (regime, setting, "training", seed), loss_on(params, data), DRIFT
-    curve = np.asarray(done.evaluations["validation"])[:, seed]
-    yield (regime, setting, "curve_validation", seed), curve, DRIFT
+    yield (regime, setting, "curve_validation"), np.asarray(done.evaluations["validation"]).T, DRIFT
+    for seed in range(sizes.seeds):
+        params = jax.tree.map(lambda leaf, seed=seed: leaf[seed], done.state.params)
+        yield (regime, setting, "validation", seed), loss_on(params, text().validation), DRIFT
+        yield (regime, setting, "training", seed), loss_on(params, data), DRIFT
 
 
 # gradients-training.json
