@@ -66,7 +66,7 @@ def shared() -> Iterable[tuple[str, int]]:
 
 
 def programs(most: int) -> list[int]:
-    """Programs for v6e that compiled within so many seconds; v5e and v5p are of an older package."""
+    """Programs for v6e that compiled so fast; those for v5e and v5p are of an older package."""
     told = enumerate(result("compiled-v6e.json")["programs"])
     return [n for n, row in told if row["status"] == "compiled" and row["seconds"] < most]
 
