@@ -94,7 +94,7 @@ DRAWS = {
     ),
     "restart": Draw(
         "positions.json", lambda: ((t, p) for t in range(3) for p in range(2 if t == 2 else 4)),
-        0, 10, 5,
+        1, 10, 4,
     ),
     "nudges": Draw(
         "emergence.json", lambda: itertools.product(("place", "content", "random"), range(16)),
