@@ -79,8 +79,8 @@ def programs(most: int) -> list[int]:
 DRAWS = {
     "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 20, 60, 0.7),
     "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 24, 99, 0.4),
-    "sentences": Draw("pruning.json", lambda: points("pruning.json", "minilm"), 6, 99, 0.3),
-    "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 12, 72, 0.1),
+    "sentences": Draw("pruning.json", lambda: points("pruning.json", "minilm"), 3, 20, 1),
+    "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 6, 24, 0.2),
     "texts": Draw("pruning.json", lambda: range(24), 6, 6, 1),
     "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 4, 12, 1),
     "before training": Draw("gates.json", lambda: range(24), 6, 6, 0.5),
