@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import cache_bits, dropout, hidden_bugs, papers, positions, scale
+from experiments import cache_bits, dropout, papers, positions, scale
 from tests.stored.files import ROOT, result
 
 COMMITS = 20
@@ -103,17 +103,12 @@ DRAWS = {
     "dropout": Draw(
         "gradients-dropout.json",
         lambda: itertools.product(("whole text", "scarce text"), dropout.SETTINGS),
-        0, 4, 25,
+        0, 5, 10,
     ),
     "shared curve": Draw("sharing.json", shared, 4, 12, 5),
     "scale": Draw(
         "scale.json", lambda: itertools.product(scale.ARMS, scale.Sizes().widths, range(8)),
         4, 18, 1.5,
-    ),
-    "bugs": Draw(
-        "hidden-bugs.json",
-        lambda: itertools.product((hidden_bugs.RIGHT, *hidden_bugs.BUGS), hidden_bugs.TASKS),
-        0, 5, 12,
     ),
     "closed": Draw("explorer.json", lambda: np.ndindex(30, 9), 9, 270, 0.5),  # in each sentence
     "compiled": Draw("compiled-v6e.json", lambda: programs(60), 4, 9, 6),

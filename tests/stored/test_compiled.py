@@ -45,7 +45,7 @@ def test_bytes_follow_from_the_shapes_and_scores_are_held_or_not(name):
 @pytest.mark.parametrize(
     "count, most",
     [
-        (DRAWS["compiled"].fast, 13),
+        (DRAWS["compiled"].fast, 30),
         pytest.param(DRAWS["compiled"].slow, 60, marks=pytest.mark.slow),
     ],
 )

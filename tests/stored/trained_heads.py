@@ -410,7 +410,7 @@ def few_keys(count: int) -> Found:
         found = inside.by_keys(inside.params, texts[one : one + 1], noise, len(papers.WAYS))
         for name in ("recalled", "recalled of the rest", "largest", "agreement"):
             near = {"rtol": 5e-3, "atol": 5e-3}
-            yield ("keys of a query", name, np.s_[one : one + 1, :4]), found[name], near
+            yield ("keys of a query", name, np.s_[one, :4]), found[name], near
 
 
 @recomputed
