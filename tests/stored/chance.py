@@ -77,15 +77,15 @@ def programs(most: int) -> list[int]:
 
 
 DRAWS = {
-    "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 20, 60, 0.7),
-    "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 24, 99, 0.4),
-    "sentences": Draw("pruning.json", lambda: points("pruning.json", "minilm"), 3, 20, 1),
-    "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 6, 24, 0.2),
+    "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 16, 60, 0.7),
+    "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 18, 99, 0.4),
+    "sentences": Draw("pruning.json", lambda: points("pruning.json", "minilm"), 0, 20, 1),
+    "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 0, 24, 0.2),
     "texts": Draw("pruning.json", lambda: range(24), 6, 6, 1),
     "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 4, 12, 1),
     "before training": Draw("gates.json", lambda: range(24), 6, 6, 0.5),
     "moved": Draw("quantization.json", lambda: range(10), 0, 3, 3),
-    "later": Draw("later-senders.json", lambda: result("later-senders.json")["senders"], 4, 4, 1.5),
+    "later": Draw("later-senders.json", lambda: result("later-senders.json")["senders"], 2, 4, 1.5),
     "cache": Draw("cache-bits.json", lambda: range(cache_bits.TEXTS), 0, 4, 8),
     "few keys": Draw("papers.json", lambda: range(6), 0, 3, 2),
     "entropy": Draw("papers.json", lambda: papers.Sizes().removed, 0, 1, 20),

@@ -43,7 +43,6 @@ SLICES = [
     *draws("curves", of.curves, MODELS),
     slice_of("pruning.json", of.longer, MODELS, SLOW),
     slice_of("pruning.json", of.together, MODELS, SLOW),
-    slice_of("pruning.json", of.sentences, MODELS, given=(3, 6)),
     slice_of("pruning.json", of.sentences, MODELS, SLOW, given=(20, 24)),
     *draws("alike", of.alike, MODELS),
     slice_of("pruning-alike.json", of.ranking, MODELS, SLOW),
@@ -64,7 +63,7 @@ SLICES = [
     *draws("positions", of.beyond_the_trained_length, MODELS),
     *draws("restart", of.begun_anew, MODELS),
     slice_of("sinks.json", sinks.changed_sinks, MODELS, given=(3,)),
-    slice_of("sinks.json", sinks.cut, MODELS, given=(6,)),
+    slice_of("sinks.json", sinks.cut, MODELS, given=(3,)),
     slice_of("sinks.json", sinks.random_orders),
     slice_of("sinks.json", sinks.masses, MODELS, SLOW),
     slice_of("sinks.json", sinks.streams, MODELS, SLOW),
@@ -113,7 +112,7 @@ def test_a_slice_computed_again(file, check, given):
 # measure of stored weights, bytes of programs, memory of processes.
 FORGED = [
     ("heads.json", of.scores_of_weights, (), "importance/weight norm", 1.01),
-    ("pruning.json", of.curves, (24,), "smollm2/curves/*/scores", 1.02),
+    ("pruning.json", of.curves, (18,), "smollm2/curves/*/scores", 1.02),
     ("sharing.json", trainings.shared_curve, (4,), "scratch/*/losses", 0.97),
     ("papers.json", of.check_told, (), "told/scores-smollm2-heads", 2),
     ("sinks.json", sinks.random_orders, (), "orders/random 0", 2),
