@@ -62,16 +62,6 @@ def test_the_page_of_a_module_shows_every_public_name(built_book):
                 assert f'id="{module}.{name}"' in text, f"{module}.{name}"
 
 
-def test_where_the_api_has_a_name():
-    assert api.resolve("mha_book.attend") == "mha_book.attention.dispatch.attend"
-    assert api.resolve("mha_book.attention.attend") == "mha_book.attention.dispatch.attend"
-    assert api.resolve("mha_book.plotting.PALETTE") == "mha_book.plotting.PALETTE"
-    assert api.resolve("mha_book.masks") == "mha_book.masks"
-    assert api.resolve("mha_book.Mask.materialize") == "mha_book.masks.Mask.materialize"
-    for nothing in ("mha_book.nothing", "mha_book.Mask.nothing", "nothing.at.all"):
-        assert api.resolve(nothing) is None
-
-
 def test_dollars_in_docstrings_become_mathematics():
     lines = [
         "The sum $a +",

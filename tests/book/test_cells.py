@@ -3,7 +3,6 @@
 import re
 
 from tests.book import gates
-from tests.book.extensions import cells
 
 FOLDS_AT_MOST = 60  # in the whole book
 
@@ -38,9 +37,3 @@ def test_every_folded_cell_is_in_the_fold_and_a_link_leads_to_it(built_book):
                 assert has_output >= bool(printed), (path.stem, cell.id)
             count += 1
     assert count > 300
-
-
-def test_what_the_names_of_cells_share():
-    assert cells.common_prefix(["sdpa-setup", "sdpa-run", "other"]) == "sdpa-"
-    assert cells.common_prefix(["a-b", "c-d", "e"]) == ""
-    assert cells.common_prefix([]) == ""

@@ -41,12 +41,6 @@ def test_what_is_no_repository_is_refused(tmp_path, repository):
         public.read_public(citation(tmp_path), {"MHA_BOOK_REPOSITORY": repository})
 
 
-@pytest.mark.parametrize("site", ["anna.example", "http://anna.example/", SITE + "?a=b"])
-def test_what_is_no_site_is_refused(tmp_path, site):
-    with pytest.raises(ValueError, match=r"MHA_BOOK_SITE.*expected .*got"):
-        public.read_public(citation(tmp_path), {"MHA_BOOK_SITE": site})
-
-
 # The pages of a book of two pages, by the theme of the book.
 
 CONF = """\

@@ -8,9 +8,7 @@ import pytest
 from experiments import dropout, gates, scale, sinks_training
 from experiments.scale import ARMS
 from experiments.sharing_training import rate
-from mha_book.layers import gelu, layer_norm, linear
 from mha_book.models import tiny
-from mha_book.multihead.sinks import gated_attention, sigmoid_attention, sink_logit_attention
 
 pytestmark = pytest.mark.unoptimized
 
@@ -70,61 +68,14 @@ def test_the_schedule():
     assert np.all(np.diff(at[2:]) < 0)
 
 
-# Sinks: the forms of attention.
-
 CONFIG = tiny.TinyConfig(11, 12, 8, 2, 2, positions="rotary", use_bias=False)
-
-
 CHARACTERS = jnp.array([[10, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]])
-
-
-forward = jax.jit(sinks_training.forward, static_argnums=(2, 3))
-
-
-def model_of(form):
-    return sinks_training.fresh(jax.random.key(0), CONFIG, form)
-
-
-def of_the_package(form, params, number):
-    """Attention of a layer in a form, as a function of the normalized input and the angles."""
-    weights, given = params.model.layers[number].attention, {"is_causal": True}
-    if form == "logit":
-        sink = params.logit[number]
-        return lambda x, angles: sink_logit_attention(weights, sink, x, angles=angles, **given)
-    if form == "gate":
-        gate = params.gate[number]
-        return lambda x, angles: gated_attention(weights, gate, x, angles=angles, **given)
-    offset = float(params.logit[number, 0])  # the package has one number for all heads
-    return lambda x, angles: sigmoid_attention(weights, x, offset=offset, angles=angles, **given)
-
-
-@pytest.mark.parametrize("form", ["logit", "gate", "sigmoid"])
-def test_a_form_is_that_of_the_package(form):
-    """The experiment needs the weights, which the package's functions do not return."""
-    params = model_of(form)
-    if form == "gate":
-        drawn = jax.random.normal(jax.random.key(1), params.gate.shape)
-        params = params._replace(gate=drawn)
-    else:
-        heads = [[-1.5, -1.1], [0.7, 1.1]] if form == "logit" else [[-1.5, -1.5], [0.7, 0.7]]
-        params = params._replace(logit=jnp.array(heads))
-    model, x = params.model, params.model.token_embedding[CHARACTERS]
-    angles, epsilon = tiny.angles(CONFIG, CHARACTERS), CONFIG.epsilon
-    for number, layer in enumerate(model.layers):
-        attend = of_the_package(form, params, number)
-        x = x + attend(layer_norm(x, *layer.attention_norm, epsilon), angles)
-        wide = linear(layer_norm(x, *layer.feed_forward_norm, epsilon), *layer.widen)
-        x = x + linear(gelu(wide), *layer.narrow)
-    told = linear(layer_norm(x, *model.output_norm, epsilon), model.unembedding)
-    found, weights, _ = forward(params, CHARACTERS, CONFIG, form)
-    np.testing.assert_allclose(found, told, atol=1e-5)
-    if form != "gate":
-        assert abs(weights.sum(-1) - 1).min() > 1e-3
 
 
 def test_a_logit_takes_its_share_and_a_sigmoid_needs_no_others():
     """At equal scores a logit of 0 counts as one key more; sigmoid weights are 1 / (1 + T)."""
-    params = model_of("logit")
+    forward = jax.jit(sinks_training.forward, static_argnums=(2, 3))
+    params = sinks_training.fresh(jax.random.key(0), CONFIG, "logit")
     still = jax.tree.map(jnp.zeros_like, params)
     weights = forward(still, CHARACTERS, CONFIG, "logit")[1]
     np.testing.assert_allclose(weights[0, 0, 0, 3, :4], 1 / 5, atol=1e-6)

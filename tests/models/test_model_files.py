@@ -58,13 +58,6 @@ def test_a_changed_file_is_refused(package: Path) -> None:
         assert said in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["", "poisoned_package.model", "../poisoned_package", "gt-all"])
-def test_only_top_level_names_are_looked_up(package: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="package: expected the name of a top-level package; got"):
-        find_package(name)
-    assert package.name not in sys.modules
-
-
 def test_a_missing_package_or_file_says_how_to_install_it(package: Path) -> None:
     """By a command that needs no file of the repository, which a wheel does not have."""
     with pytest.raises(FileNotFoundError, match=r"other\.bin; install it again with\n  pip"):

@@ -143,12 +143,3 @@ def test_numbers_beyond_floating_point() -> None:
     assert Equation("y = -" + r" \cdot ".join(["9" * 30] * 11))() == -np.inf
     value = run_loops(Equation("y = 99999999999999999999"))
     assert (value.dtype, value) == (np.float64, 1e20)
-
-
-def test_a_root_of_a_negative_number_is_none() -> None:
-    """It was complex in the loops, and no number in the arrays."""
-    equation = Equation("y = (x - 3)^{1/2}")
-    assert np.isnan(equation(x=1))
-    with pytest.raises(ValueError, match=r"math domain|nonnegative"):
-        run_loops(equation, x=1)
-    assert run_loops(equation, x=7) == equation(x=7) == 2

@@ -52,6 +52,8 @@ SLICES = [
     slice_of("heads-in-use.json", of.closed, MODELS, SLOW),
     slice_of("heads-in-use.json", of.routes, MODELS),
     *draws("later", of.later, MODELS),
+    slice_of("circuit.json", of.circuit_paths, MODELS),
+    slice_of("circuit.json", of.circuit_parts, MODELS, SLOW),
     *draws("cache", of.cache_in_few_bits, MODELS),
     slice_of("papers.json", of.check_told),
     *draws("few keys", of.few_keys, MODELS),

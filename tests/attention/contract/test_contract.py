@@ -37,12 +37,3 @@ def test_kinds_of_mask_hide_something_and_not_all(mask: str) -> None:
     hidden = np.count_nonzero(~problem.visible)
     assert (hidden == 0) == (mask in ("none", "bias"))
     assert problem.visible.any()
-
-
-def test_poison_is_there() -> None:
-    case = Case("reference", "key and query lengths", "G = 3", "float32", "T > S", "C = H", "NTH",
-                "eager", False, (2,), "scale left out")  # fmt: skip
-    poisoned = suite.poison(suite.build(case))
-    assert np.isnan(poisoned.query).any()
-    assert np.isinf(poisoned.key).any()
-    assert np.isnan(poisoned.value).any()
