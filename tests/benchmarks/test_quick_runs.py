@@ -13,7 +13,7 @@ from tests.benchmarks.paths import BENCHMARKS, ROOT
 pytestmark = pytest.mark.slow
 COMMANDS = {
     "attention": ("--only", "jax.nn", "--alone", "64"),
-    "layer": ("--only", "attend", "torch"),
+    "layer": ("--only", "attend"),
     **dict.fromkeys(("decode", "heads", "layouts", "overhead", "parts", "pruned", "step"), ()),
 }
 
