@@ -31,17 +31,17 @@ GROUP = 3  # query heads of SmolLM2 that share a key head
 
 
 # layers: of SmolLM2; texts: passages that SmolLM2 is scored on; context: tokens of such a
-# passage; longer: tokens of the passages on which a few points are scored again; ranking:
+# passage; ranking:
 # windows that heads are ranked on again after each round; sentence_layers: of MiniLM; sentences:
 # of an address, scored; one of each address for the ranking; missed: heads of which none is
 # missed alone; orders: in which these are put together.
 Sizes = fields(
-    layers=30, texts=24, context=33, longer=129, ranking=8, ranking_context=101, rounds=6,
+    layers=30, texts=24, context=33, ranking=8, ranking_context=101, rounds=6,
     sentence_layers=6, sentences=6, fractions=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5), draws=5,
     missed=16, orders=1,
 )  # fmt: skip
 QUICK = Sizes(
-    1, 2, 9, 17, 1, 9, 2, sentence_layers=1, sentences=2, fractions=(0.34,), draws=1,
+    1, 2, 9, 1, 9, 2, sentence_layers=1, sentences=2, fractions=(0.34,), draws=1,
     missed=4, orders=1,
 )  # fmt: skip
 
@@ -208,14 +208,6 @@ def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
             points = (at,)
         measure = partial(curve, scores, order, [counts[i] for i in points], shape)
         found["curves"][name] = run.once(f"curve {name}", sizes, measure)
-    more = passages(model, "validation", sizes.texts, sizes.longer)
-    longer = smollm2_scores(model, params, more, at_once=max(1, sizes.texts // 4))
-    count, few = counts_of(sizes, total)[at], ("gate gradient", "iterative", "ablation", "random 1")
-    keeps = {name: head_mask(orders[name], count, shape) for name in few if name in orders}
-    found["longer"] = {
-        name: run.once(f"longer {name}", sizes, partial(longer, keep))
-        for name, keep in ({"whole": whole} | keeps).items()
-    }
     found["orders"] = {name: orders[name] for name in ("iterative", "iterative groups")}
 
     unmissed = removal_order(abs(stored["ablation"]))[: sizes.missed]
