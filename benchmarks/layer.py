@@ -18,9 +18,10 @@ from harness.comparison import compare
 from harness.fields import fields
 from harness.memory import check_room
 from harness.options import Parser, wanted
-from harness.rates import attention_flops, visible_pairs
+from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
 from mha_book import MultiHeadParams, multi_head_attention
+from mha_book.costs import visible_pair_count
 from peers.attention import BASELINE, cudnn, jax_nn
 
 LONG = 4096  # from here on a call takes seconds on a CPU: causal alone, few rounds
@@ -155,11 +156,12 @@ def checked_error(contender, outputs, expected, setting) -> float:
 
 
 def flops_of(setting: Setting) -> int:
-    pairs = visible_pairs(setting.length, setting.length, is_causal=setting.is_causal)
+    length = setting.length
+    pairs = visible_pair_count(length, length) if setting.is_causal else length**2
     width = setting.d_model // setting.heads
     one = attention_flops(pairs, setting.heads, width, width, backward=setting.backward)
     passes = 3 if setting.backward else 1
-    return setting.batch * (one + passes * 4 * 2 * setting.length * setting.d_model**2)
+    return setting.batch * (one + passes * 4 * 2 * length * setting.d_model**2)
 
 
 def measure(setting, chosen, options, **how) -> dict[str, Any]:

@@ -28,14 +28,7 @@ from mha_book.attention import attend
 from mha_book.conformance import check_attention
 from mha_book.conformance.check import quietly
 from mha_book.conformance.diagnose import EXACT, close
-from mha_book.conformance.oracle import (
-    CONVENTIONS,
-    RIGHT,
-    Case,
-    Conventions,
-    frequencies,
-    turn,
-)
+from mha_book.conformance.oracle import CONVENTIONS, RIGHT, Case, Conventions, frequencies, turn
 from mha_book.conformance.probes import make_case
 from mha_book.conformance.subject import POLARITIES, Interface, function_interfaces
 from mha_book.rope import rotary_angles, rotate

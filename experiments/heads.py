@@ -6,7 +6,6 @@ the highest induction scores, and as many others of the same layers.
 """
 
 import functools
-import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import spearmanr
 
 from benchmarks.harness.fields import fields
 from experiments.shared import SOURCES, Run, experiment, first_layers, gates_without
@@ -26,12 +24,7 @@ from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
 from mha_book.pruning.order import removal_order
 from mha_book.pruning.removal import mean_ablation
-from mha_book.specialization.measures import (
-    add_texts,
-    head_table,
-    measure_heads,
-    text_patterns,
-)
+from mha_book.specialization.measures import add_texts, head_table, measure_heads, text_patterns
 from mha_book.specialization.patterns import visible_pairs
 from mha_book.specialization.synthetic import copied_positions, repeated_tokens
 from mha_book.storage import write_table
@@ -213,7 +206,6 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "gradient": {
             "seconds": time.monotonic() - begun,
-            "peak memory in GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
             "tokens": int(ranking.size),
         }
     }
@@ -252,11 +244,4 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     begun, few = time.monotonic(), ranking[: sizes.ablations]
     scores["ablation"] = ablation(run, sizes, loss, params, few, shape)
     document["ablation"] = {"seconds": time.monotonic() - begun, "tokens": int(few.size)}
-    scores["taylor on the windows of the ablation"] = signed[: sizes.ablations].mean(0)
-    document["importance"] = scores
-    document["rank correlation with ablation"] = {
-        name: spearmanr(score, scores["ablation"], axis=None).statistic
-        for name, score in scores.items()
-        if name != "ablation"
-    }
-    return document
+    return {**document, "importance": scores}

@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import spearmanr
 
 from benchmarks.harness.fields import fields
 from experiments.heads import addresses, gated_loss, windows
@@ -260,12 +259,6 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
         found["seconds"][name] = time.monotonic() - begun
         run.report(f"MiniLM, {name}")
     found["importance"]["weight norm"] = np.asarray(jax.jit(importance.weight_norm)(params))
-    found["rank correlation with ablation"] = {
-        name: spearmanr(
-            found["importance"][name], found["importance"]["ablation"], axis=None
-        ).statistic
-        for name in ("curvature", "taylor", "weight norm")
-    }
     orders = {
         name: removal_order(found["importance"][name])
         for name in ("ablation", "curvature", "weight norm")
