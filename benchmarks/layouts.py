@@ -28,6 +28,7 @@ from mha_book.multihead.parameters import MultiHeadParams, fuse
 TOLERANCES = {**oracle.TOLERANCES, "float32": 2e-5}
 FORMS = ("reference", "jax_nn", "blockwise", "cudnn")
 HEADS_FIRST, POSITIONS_FIRST = "heads first", "positions first"
+CONVERTED = "positions first, converted"
 
 
 class Setting(fields("part form queries keys", batch=1, d_model=512, heads=8, dtype="float32")):
@@ -75,11 +76,16 @@ def _attention(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Call
     def run(query, key, value, layout):
         return attend(query, key, value, layout=layout, implementation=setting.form)
 
+    def converted(*operands):
+        stored = jax.lax.optimization_barrier([_swap(x) for x in operands])
+        return _swap(jax.lax.optimization_barrier(run(*stored, "NTH")))
+
     heads_first = [jnp.asarray(x) for x in inputs]
     positions_first = [jnp.asarray(_swap(x)) for x in inputs]
     functions = {
         HEADS_FIRST: (functools.partial(run, layout="NTH"), heads_first),
         POSITIONS_FIRST: (functools.partial(run, layout="TNH"), positions_first),
+        CONVERTED: (converted, positions_first),
     }
     return {
         name: functools.partial(jax.jit(function), *arguments)
@@ -97,10 +103,18 @@ def _layer(setting: Setting, inputs: Sequence[np.ndarray]) -> dict[str, Callable
         output = attend(q, k, v, layout=layout, implementation=setting.form)
         return jnp.einsum(f"{heads},nhd->btd", output, w_o)
 
+    def converted(x, w_q, w_k, w_v, w_o):
+        stored = [jnp.einsum("btd,dnh->btnh", x, w) for w in (w_q, w_k, w_v)]
+        stored = [_swap(q) for q in jax.lax.optimization_barrier(stored)]
+        q, k, v = jax.lax.optimization_barrier(stored)
+        output = jax.lax.optimization_barrier(attend(q, k, v, implementation=setting.form))
+        return jnp.einsum("btnh,nhd->btd", jax.lax.optimization_barrier(_swap(output)), w_o)
+
     functions = {
         "product, then split": package,
         HEADS_FIRST: functools.partial(straight, heads="bnth", layout="NTH"),
         POSITIONS_FIRST: functools.partial(straight, heads="btnh", layout="TNH"),
+        CONVERTED: converted,
     }
     arrays = [jnp.asarray(x) for x in inputs]
     return {

