@@ -33,7 +33,7 @@ def load_kinds(root: Path) -> dict[str, dict[str, dict]]:
 def load_theorems(root: Path) -> list[dict]:
     """Read the list of the theorems, in the order of the page."""
     path = root / "proofs" / "theorems.yml"
-    return yaml.safe_load(path.read_text(encoding="utf8")) if path.is_file() else []
+    return read(path) if path.is_file() else []
 
 
 def proved(root: Path, field: str = "proves") -> dict[str, list[str]]:
