@@ -27,7 +27,6 @@ from mha_book.storage.files import check_text
 
 __all__ = [
     "character_vocabulary",
-    "decode_characters",
     "encode_characters",
     "token_strings",
     "tokenize",
@@ -180,25 +179,6 @@ def _known_characters(characters: str) -> np.ndarray:
     is_sorted = bool(np.all(known[1:] > known[:-1]))
     check(is_sorted, "characters", "different ones in order of code points", repr(characters))
     return known
-
-
-def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
-    """Return the text of tokens: the inverse of :func:`encode_characters` on known characters.
-
-    :data:`UNKNOWN` becomes U+FFFD.
-
-    Example:
-        >>> decode_characters(encode_characters("ab?", "ab"), "ab")
-        'ab�'
-    """
-    check_integers(token_ids, "token_ids")
-    check(token_ids.ndim == 1, "token_ids", "axes (P,), that is rank 1", token_ids.shape)
-    _known_characters(characters)
-    symbols = "\N{REPLACEMENT CHARACTER}" + characters
-    ids = [int(number) for number in token_ids]
-    for number in ids:
-        check(0 <= number < len(symbols), "token_ids", f"0 to {len(characters)}", number)
-    return "".join(symbols[number] for number in ids)
 
 
 def sample_windows(

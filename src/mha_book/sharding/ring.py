@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import accumulator_dtype, check, check_scale, check_size
@@ -49,7 +48,7 @@ from mha_book.masks import Mask, as_mask, zero_unattended
 from mha_book.sharding.mesh import MeshAxes, divide_operands, mask_specs, on_mesh, own_kv_heads
 from mha_book.sharding.placement import Placement, as_placement, local_bounds, reordered
 
-__all__ = ["ring_attention", "ring_attention_with_lse"]
+__all__ = ["ring_attention"]
 
 HIDDEN = (1, 0)  # a band of nothing
 Arrays = tuple[Array, ...]
@@ -147,40 +146,6 @@ def ring_attention(
         >>> ring_attention(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"), is_causal=True).shape
         (2, 8, 4)
     """
-    output, _ = ring_attention_with_lse(
-        query, key, value, axes=axes, mesh=mesh, placement=placement, mask=mask,
-        is_causal=is_causal, scale=scale, implementation=implementation, unroll=unroll,
-    )  # fmt: skip
-    return output
-
-
-def ring_attention_with_lse(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    axes: MeshAxes,
-    mesh: Any = None,
-    placement: str | Placement = "contiguous",
-    mask: Mask | Bool[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    implementation: str | None = None,
-    unroll: int | None = None,
-) -> tuple[Float[Array, "*batch T C"], Float[Array, "*batch T"]]:
-    r"""Return ring attention and the log-sum-exp of the scores, to join with that of other keys.
-
-    The arguments are those of :func:`ring_attention`.
-
-    Returns:
-        Output ``(…, N, T, C)`` and log-sum-exp ``(…, N, T)``, in the order of ``placement``.
-
-    Example:
-        >>> mesh, x = jax.make_mesh((1,), ("ring",)), jnp.zeros((2, 8, 4))
-        >>> _, lse = ring_attention_with_lse(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"))
-        >>> round(float(jnp.exp(lse[0, 0])))  # eight scores of 0
-        8
-    """
     layout = divide_operands(
         query, key, value, axes=axes, mesh=mesh, sequence="the axis of the mesh that is the ring"
     )
@@ -192,18 +157,13 @@ def ring_attention_with_lse(
     call, data = checked_call(call, given, length, devices)
     spec, kv_spec = layout.query_spec, layout.kv_spec
 
-    def on_device(query: Array, key: Array, value: Array, data: Mask) -> tuple[Array, Array]:
+    def on_device(query: Array, key: Array, value: Array, data: Mask) -> Array:
         key, value = own_kv_heads(layout.copies, axes.heads, key, value)
-        return attend_over_ring(call, query, key, value, data)
+        return attend_over_ring(call, query, key, value, data)[0]
 
-    run = on_mesh(
-        on_device,
-        layout.mesh,
-        (spec, kv_spec, kv_spec, mask_specs(data, axes.batch, axes.heads, axes.sequence)),
-        (spec, PartitionSpec(*spec[:-1])),
-    )
-    result: tuple[Array, Array] = run(query, key, value, data)
-    return result
+    in_specs = spec, kv_spec, kv_spec, mask_specs(data, axes.batch, axes.heads, axes.sequence)
+    output: Array = on_mesh(on_device, layout.mesh, in_specs, spec)(query, key, value, data)
+    return output
 
 
 def checked_call(
