@@ -41,7 +41,7 @@ def normalized_attention(
         the form with a root mean square is that of Qwen3.
 
     Example:
-        >>> import jax
+        >>> import jax, jax.numpy as jnp
         >>> from mha_book.multihead.parameters import init_multi_head
         >>> params = init_multi_head(0, 8, 4)
         >>> w = jnp.ones(2)

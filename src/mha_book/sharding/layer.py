@@ -22,7 +22,7 @@ from mha_book.multihead.layer import (
     project_output,
     project_qkv,
 )
-from mha_book.multihead.parameters import MultiHeadParams
+from mha_book.multihead.parameters import MultiHeadParams, check_params
 from mha_book.sharding.all_to_all import attend_exchanged
 from mha_book.sharding.mesh import (
     MeshAxes,
@@ -35,7 +35,7 @@ from mha_book.sharding.mesh import (
 )
 from mha_book.sharding.placement import Placement
 from mha_book.sharding.ring import RingCall, attend_over_ring, checked_call
-from mha_book.sharding.tensor_parallel import check_separate, head_specs
+from mha_book.sharding.tensor_parallel import head_specs
 
 __all__ = ["sharded_multi_head_attention"]
 
@@ -75,10 +75,6 @@ def sharded_multi_head_attention(
     Returns:
         ``(…, T, D)``, divided as ``x`` is.
 
-    Raises:
-        ValueError: an axis of the mesh is not known, or its devices do not divide what they are to
-            divide; the message says what to do. Or as in the layer.
-
     Example:
         >>> import jax.numpy as jnp
         >>> from mha_book import init_multi_head
@@ -88,7 +84,7 @@ def sharded_multi_head_attention(
         >>> sharded_multi_head_attention(params, jnp.ones((5, 8)), mesh=mesh, axes=axes).shape
         (5, 8)
     """
-    check_separate(params)
+    check_params(params)
     check_rank(x, "x", "(…, T, D)", 2)
     check_floating(x, "x", params.w_q, "the weights")
     check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
@@ -136,7 +132,7 @@ def sharded_multi_head_attention(
         else:
             q, k, v = project_qkv(params, x, angles=angles)
             if is_ring:
-                heads = attend_over_ring(call, q, k, v, data)[0]
+                heads = attend_over_ring(call, q, k, v, data)
             else:
                 exchange = (str(axes.sequence), sizes.sequence)
                 heads = attend_exchanged(q, k, v, *exchange, mask=data, **options)

@@ -96,24 +96,13 @@ def plan_cost(
 ) -> PlanCost:
     """Return what a plan costs each device.
 
-    Args:
-        batch: ``B``.
-        num_heads: ``N``.
-        length: ``T``.
-        head_dim: ``H``.
-        num_kv_heads: ``K``; None for ``N``.
-        value_dim: ``C``; None for ``H``.
-        d_model: ``D``, to count the layer with its projections; None for attention alone.
-        devices: how many divide sequences, heads and positions.
-        method: "ring" or "all_to_all", for divided positions.
-        placement: as in :func:`~mha_book.sharding.ring.ring_attention`.
-        lower: the least ``j - i`` that is visible, or None.
-        upper: the greatest, 0 for a causal mask, or None.
-        bytes_per_element: 2 for bfloat16; sums of gradients travel in 4 at least.
-
-    Raises:
-        ValueError: the devices do not divide what they are to divide; the message names the axis,
-            what was expected, what came and what to do.
+    The sizes are ``B``, ``N``, ``T``, ``H``, ``K`` (``N`` where not given), ``C`` (``H`` where not
+    given) and ``D``: with ``d_model`` the layer is counted with its projections, else attention
+    alone. ``devices`` says how many divide sequences, heads and positions. Divided positions attend
+    by the ``method`` "ring" or "all_to_all", in a ``placement`` as in
+    :func:`~mha_book.sharding.ring.ring_attention`; ``lower`` and ``upper``, 0 for a causal mask,
+    bound the visible ``j - i``. An element has 2 bytes in bfloat16; sums of gradients travel in 4
+    at least.
 
     Example:
         >>> sizes = {"batch": 1, "num_heads": 32, "length": 2**20, "head_dim": 128, "upper": 0}

@@ -135,11 +135,6 @@ def ring_attention(
     Returns:
         ``(…, N, T, C)`` in the order of ``placement``, laid out as the query is.
 
-    Raises:
-        ValueError: an axis of the mesh is not known, or its devices do not divide an axis of the
-            arrays; the mask has a bound that is an array; or as in
-            :func:`~mha_book.attention.dispatch.attend`.
-
     Example:
         >>> mesh = jax.make_mesh((1,), ("ring",))  # a ring of one device
         >>> x = jnp.ones((2, 8, 4))
@@ -159,7 +154,7 @@ def ring_attention(
 
     def on_device(query: Array, key: Array, value: Array, data: Mask) -> Array:
         key, value = own_kv_heads(layout.copies, axes.heads, key, value)
-        return attend_over_ring(call, query, key, value, data)[0]
+        return attend_over_ring(call, query, key, value, data)
 
     in_specs = spec, kv_spec, kv_spec, mask_specs(data, axes.batch, axes.heads, axes.sequence)
     output: Array = on_mesh(on_device, layout.mesh, in_specs, spec)(query, key, value, data)
@@ -200,19 +195,17 @@ def _in_order(order: np.ndarray, path: Any, x: Any) -> Array:
     return jnp.asarray(x)
 
 
-def attend_over_ring(
-    call: RingCall, query: Array, key: Array, value: Array, data: Mask
-) -> tuple[Array, Array]:
-    """Return output and log-sum-exp of this device's queries; inside ``shard_map``."""
+def attend_over_ring(call: RingCall, query: Array, key: Array, value: Array, data: Mask) -> Array:
+    """Return the output of this device's queries; inside ``shard_map``."""
 
-    def forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
+    def forward(*arguments: Any) -> tuple[Array, Any]:
         output, lse = _forward(call, *arguments)
-        return (output, lse), (*arguments, output, lse)
+        return output, (*arguments, output, lse)
 
     by_hand = with_gradient_by_hand(
         forward,
-        lambda kept, cotangents: (*_backward(call, kept, cotangents), None),
-        lambda *arguments: _forward(call, *arguments),
+        lambda kept, d_output: (*_backward(call, kept, d_output), None),
+        lambda *arguments: _forward(call, *arguments)[0],
     )
     return by_hand(query, key, value, data)
 
@@ -253,14 +246,14 @@ def _as_state(output: Array, lse: Array) -> SoftmaxState:
     return SoftmaxState(lse, total, output.astype(lse.dtype))
 
 
-def _backward(call: RingCall, kept: Any, cotangents: tuple[Array, Array]) -> Arrays:
+def _backward(call: RingCall, kept: Any, d_output: Array) -> Arrays:
     query, key, value, data, output, lse = kept
     # The keys go around once more. A compiler that sees the same sends in both passes would keep
     # what came in the first, the keys of all devices, until the second.
-    key, value = (gradient.not_before(cotangents[0], x) for x in (key, value))
+    key, value = (gradient.not_before(d_output, x) for x in (key, value))
     runs, dtype = call.placement.num_runs, accumulator_dtype(query.dtype)
-    q, out, d_out = (_split(x, runs, -2) for x in (query, output, cotangents[0]))
-    row_lse, d_lse = (_split(x, runs, -1) for x in (lse, cotangents[1]))
+    q, out, d_out = (_split(x, runs, -2) for x in (query, output, d_output))
+    row_lse = _split(lse, runs, -1)
     nothing = tuple(jnp.zeros_like(_split(x, runs, -2)[0]) for x in (query, key, value))
 
     def visit(place: _Place, d_query: Any, arrived: Arrays) -> tuple[Any, Arrays]:
@@ -271,8 +264,7 @@ def _backward(call: RingCall, kept: Any, cotangents: tuple[Array, Array]) -> Arr
 
         def of_runs(a: int, b: int, mask: Mask | None) -> Any:
             operands = prepare(q[a], keys[b], values[b], mask=mask, scale=call.scale)
-            rows = out[a], row_lse[a], d_out[a], d_lse[a]
-            return _gradients(operands, *rows, implementation=call.implementation)
+            return _gradients(operands, out[a], row_lse[a], d_out[a], call.implementation)
 
         for a, b, part in _parts(call, data, place, of_runs, nothing):
             d_q, d_k, d_v = (x.astype(dtype) for x in part)
@@ -293,7 +285,6 @@ def _gradients(
     output: Array,
     lse: Array,
     d_output: Array,
-    d_lse: Array,
     implementation: str | None,
 ) -> Arrays:
     """Return what some keys add to the gradients, from the output and log-sum-exp of all keys.
@@ -303,7 +294,8 @@ def _gradients(
     by_blocks = implementation == "blockwise"
     if by_blocks or (implementation is None and operands.key.shape[-2] > blocks.KEYS):
         platform, _ = platform_of(*operands[:3])
-        return blockwise_gradients(operands, output, lse, d_output, d_lse, platform=platform)
+        nothing = jnp.zeros_like(lse)
+        return blockwise_gradients(operands, output, lse, d_output, nothing, platform=platform)
     visible = operands.visible()
     query, key, value = zero_unattended(*operands[:3], visible)
     of_pairs = scores(gradient.not_before(d_output, query), key, None, operands.scale)
@@ -312,7 +304,7 @@ def _gradients(
     weights = jnp.exp(of_pairs - jnp.where(empty, 0.0, lse)[..., None])  # of some of the row's keys
     return gradient.attention_vjp(
         query, key, value, weights, output.astype(lse.dtype), d_output,
-        d_lse=d_lse, empty=empty, scale=operands.scale,
+        empty=empty, scale=operands.scale,
     )[:3]  # fmt: skip
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-from mha_book._checks import check
-from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, check_params
+from mha_book.multihead.parameters import MultiHeadParams, check_params
 from mha_book.sharding.mesh import MeshAxes, kv_copies, mesh_and_sizes, put_on_mesh
 
 __all__ = ["shard_params"]
@@ -25,7 +24,7 @@ __all__ = ["shard_params"]
 
 def head_specs(params: MultiHeadParams, devices: int, heads: str) -> MultiHeadParams:
     """Return how the weights of a layer lie on a mesh axis ``heads`` of so many ``devices``."""
-    check_separate(params)
+    check_params(params)
     num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
     is_shared = kv_copies(num_heads, num_kv_heads, devices, heads) > 1
     into = PartitionSpec() if is_shared else PartitionSpec(None, heads, None)
@@ -67,10 +66,3 @@ def shard_params(params: MultiHeadParams, heads: str, mesh: Any = None) -> Multi
     devices = mesh_and_sizes(mesh, MeshAxes(heads=heads))[1].heads
     placed: MultiHeadParams = put_on_mesh(params, head_specs(params, devices, heads), mesh)
     return placed
-
-
-def check_separate(params: Any) -> None:
-    """Raise unless these are the separate weights of a layer, which can be divided by heads."""
-    if isinstance(params, FusedMultiHeadParams):
-        check(False, "params", "MultiHeadParams: write unfuse(params)", type(params).__name__)
-    check_params(params)
