@@ -7,7 +7,7 @@ Shapes: ``B`` sentences or windows, ``T`` tokens in each, ``P`` characters of a 
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,24 +31,6 @@ __all__ = [
     "token_strings",
     "tokenize",
 ]
-
-
-@runtime_checkable
-class Tokenizer(Protocol):
-    """What is used here of a ``tokenizers.Tokenizer``, a class of an optional package."""
-
-    @property
-    def decoder(self) -> object:
-        """What joins tokens to text, one of ``tokenizers.decoders``."""
-
-    def encode(self, sequence: str) -> Any:
-        """Return the tokens of a text, as ``ids``."""
-
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Return the text of tokens."""
-
-    def id_to_token(self, id: int) -> str | None:
-        """Return the name of a token."""
 
 
 def tokenize(
@@ -110,9 +92,6 @@ def token_strings(model: Any, token_ids: Int[Array, " T"]) -> list[str]:
     Returns:
         ``T`` strings. MiniLM marks a token that continues a word by ``##`` at its start, SmolLM2
         one that begins a word by a space.
-
-    Raises:
-        ValueError: ``token_ids`` has not one axis, or an id is not in the vocabulary.
     """
     _check_loaded(model)
     check_integers(token_ids, "token_ids")

@@ -109,7 +109,6 @@ def curvature(
 
     The arguments are those of :func:`ablation`. (LeCun et al., Optimal brain damage, 1990.)
     """
-    check_function(loss, "loss", "of parameters, gates and example")
     heads = jnp.eye(gates.size, dtype=gates.dtype).reshape(-1, *gates.shape)
 
     def slope(gates: Array) -> Array:
@@ -127,10 +126,6 @@ def normalize_layers(importance: Float[Array, "L N"]) -> Float[Array, "L N"]:
     """Divide the importance of each layer by its Euclidean norm, as Michel et al. (2019) do.
 
     A layer of zeros stays one. Squares are taken of numbers of at most 1, in float32 or wider.
-
-    Example:
-        >>> normalize_layers(jnp.array([[3.0, 4.0], [0.0, 0.0]])).round(3).tolist()
-        [[0.6..., 0.8...], [0.0, 0.0]]
     """
     importance = within_one(importance, 1)
     size = jnp.linalg.norm(importance, axis=1, keepdims=True)
