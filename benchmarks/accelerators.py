@@ -24,7 +24,7 @@ from harness import compiled, provenance
 from harness.fields import fields
 from harness.options import Parser, wanted
 from harness.published import CHIPS
-from harness.report import RESULTS, progress_line, read_result, write_result
+from harness.report import RESULTS, progress_line, write_result
 from mha_book import init_multi_head, multi_head_attention
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, select
 from mha_book.attention.flash import flash_attention
@@ -34,6 +34,7 @@ from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models import smollm2
 from mha_book.models.interface import embed_tokens, next_token_losses
 from mha_book.rope import rotary_angles
+from mha_book.storage import read_result
 
 NOTICE = "compiled, not run: nothing here says how long a program would take"
 NUM_HEADS, HEAD_DIM = 8, 128

@@ -20,8 +20,9 @@ from harness.comparison import compare
 from harness.fields import fields
 from harness.memory import check_room, compiled, peak_memory
 from harness.options import Parser, wanted
-from harness.rates import attention_flops, visible_pairs
+from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
+from mha_book.costs import visible_pair_count
 from peers.attention import BASELINE, Contender, contenders
 
 LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
@@ -126,7 +127,8 @@ def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
 
 def measure(case, chosen, options, **how) -> dict[str, Any]:
     inputs, expected = inputs_of(case), expected_of(case)
-    pairs = visible_pairs(case.length, case.length, is_causal=case.is_causal) * case.batch
+    pairs = visible_pair_count(case.length, case.length) if case.is_causal else case.length**2
+    pairs *= case.batch
     flops = attention_flops(pairs, case.heads, case.head_dim, case.head_dim, backward=case.backward)
     return compare(
         case, chosen, visible_pairs=pairs, prepare=lambda one: run_of(one, case, inputs),

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness import oracle
-from harness.comparison import compare
+from harness.comparison import Contender, compare
 from harness.fields import fields
 from harness.options import Parser, wanted
 from harness.report import TIMES, Recorder, benchmark, progress_line
 from harness.timing import CLOCKS, Run, interleave, per_round_ratios, summarize
 from mha_book.attention.dispatch import attend
-from mha_book.multihead.cache import KVCache, append, attend_cached, cache_mask
+from mha_book.multihead.cache import KVCache, append, attend_cached
 from peers.attention import cudnn, jax_nn, torch_tensor
 
 BASELINE = "cache"
@@ -75,21 +75,6 @@ def _cache(inputs: Inputs) -> Run:
     return functools.partial(
         jax.jit(attend_cached), jnp.asarray(inputs.query), filled_cache(inputs)
     )
-
-
-def _plain_keys(inputs: Inputs) -> Run:
-    lengths = filled_cache(inputs).lengths
-
-    def call(query, key, value, lengths):
-        cache = KVCache(key, value, lengths)
-        return attend(query, key, value, mask=cache_mask(cache, 1), implementation="decode")
-
-    return functools.partial(jax.jit(call), *map(jnp.asarray, inputs), lengths)
-
-
-def _reference(inputs: Inputs) -> Run:
-    call = jax.jit(functools.partial(attend_cached, implementation="reference"))
-    return functools.partial(call, jnp.asarray(inputs.query), filled_cache(inputs))
 
 
 def stepping(inputs: Inputs) -> Run:
@@ -150,38 +135,26 @@ def _read(inputs: Inputs) -> Run:
     return functools.partial(call, filled_cache(inputs))
 
 
-class Contender(NamedTuple):
-    """One row: what it needs, how its keys lie in memory, and what it runs."""
-
-    name: str  # as printed and stored
-    package: str  # the distribution that it needs
-    layout: str  # of the keys
-    prepare: Callable[[Inputs], Run]  # from the inputs, a function that runs once
-    remark: str  # what a reader of the table must know
-
-
+# Of each `run` makes the function to time from the inputs; the layout is that of the keys.
 CONTENDERS = (
-    Contender(BASELINE, "mha_book", "BKHS", _cache, "attend_cached on a full KVCache"),
-    Contender("cache, step", "mha_book", "BKHS", stepping, "append and attend, cache donated"),
-    Contender("keys BKSH", "mha_book", "BKSH", _plain_keys, "the same, keys not transposed"),
-    Contender("reference", "mha_book", "BKHS", _reference, "attend_cached by the reference"),
+    Contender(BASELINE, _cache, "mha_book", "BKHS", "attend_cached on a full KVCache"),
+    Contender("cache, step", stepping, "mha_book", "BKHS", "append and attend, cache donated"),
     Contender(
-        "jax.nn", "jax", "BSKH", functools.partial(_jax_nn, convert=False),
+        "jax.nn", functools.partial(_jax_nn, convert=False), "jax", "BSKH",
         "jax.nn.dot_product_attention",
     ),
     Contender(
-        "jax.nn, converted", "jax", "BKSH", functools.partial(_jax_nn, convert=True),
+        "jax.nn, converted", functools.partial(_jax_nn, convert=True), "jax", "BKSH",
         "jax.nn.dot_product_attention; with the conversion from heads first and back",
     ),
     Contender(
-        "jax.nn cudnn", "jax", "BSKH",
-        functools.partial(_jax_nn, convert=False, attention=cudnn),
+        "jax.nn cudnn", functools.partial(_jax_nn, convert=False, attention=cudnn), "jax", "BSKH",
         "jax.nn's cuDNN",
     ),
     Contender(
-        "torch", "torch", "BKSH", _torch, "scaled_dot_product_attention(enable_gqa=True), as called"
+        "torch", _torch, "torch", "BKSH", "scaled_dot_product_attention(enable_gqa=True), as called"
     ),
-    Contender(READ, "jax", "BKHS", _read, "the sum of all keys and values: the cache read once"),
+    Contender(READ, _read, "jax", "BKHS", "the sum of all keys and values: the cache read once"),
 )  # fmt: skip
 
 
@@ -198,7 +171,7 @@ def measure(setting, contenders, options) -> dict[str, Any]:
     inputs = inputs_of(setting)
     expected, tolerance = expected_of(inputs), oracle.TOLERANCES[setting.dtype]
     case = compare(
-        setting, contenders, prepare=lambda one: one.prepare(inputs),
+        setting, contenders, prepare=lambda one: one.run(inputs),
         error=lambda one, output: _error(one, output, expected, tolerance), baseline=BASELINE,
         options=options, cache_bytes=setting.cache_bytes, tolerance=tolerance,
     )  # fmt: skip

@@ -49,7 +49,7 @@ fi
 attention="--dtype bfloat16 --heads 16 --lengths 4096 16384 --baseline attend --no-memory"
 wide="--head-dim 128"
 narrow="--head-dim 64"
-layer="--dtype bfloat16 --heads 16 --d-model 2048 --lengths 4096 16384 --baseline attend --no-memory"
+layer="--dtype bfloat16 --heads 16 --d-model 2048 --lengths 4096 16384 --baseline attend"
 decode="--dtype bfloat16 --lengths 8192 16384 32768 --no-model"
 heads="--dtype bfloat16 --length 2048 --d-model 512 --choice"
 layouts="--dtype bfloat16"

@@ -1,14 +1,13 @@
-"""The whole layer, from x to the output: the package's against jax.nn's and torch's.
+"""The whole layer, from x to the output: the package's against one around jax.nn's attention.
 
 Self-attention without biases from x (B, T, D) to (B, T, D): N heads of width H = D/N.  Every layer
-has the same weights, in its own form; forward, and forward with the gradients of the input and of
-all weights.
+has the same weights; forward, and forward with the gradients of the input and of all weights.
 """
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +15,77 @@ import numpy as np
 
 from harness import oracle
 from harness.comparison import compare
-from harness.memory import check_room, compiled
+from harness.fields import fields
+from harness.memory import check_room
 from harness.options import Parser, wanted
-from harness.rates import attention_flops, visible_pairs
+from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
-from peers.layer import BASELINE, Contender, Inputs, Setting, contenders
+from mha_book import MultiHeadParams, multi_head_attention
+from mha_book.costs import visible_pair_count
+from peers.attention import BASELINE, cudnn, jax_nn
 
-LONG = 4096  # from here on a call takes seconds on a CPU: causal alone, few rounds, few rows
+LONG = 4096  # from here on a call takes seconds on a CPU: causal alone, few rounds
 LONG_ROUNDS = 4
-LONG_ROWS = (BASELINE, "attend", "jax.nn", "torch", "torch SDPA")
+
+
+class Setting(fields("length is_causal backward", batch=1, d_model=512, heads=8, dtype="float32")):
+    @property
+    def label(self) -> str:
+        mask = "causal" if self.is_causal else "full"
+        work = "forward+backward" if self.backward else "forward"
+        sizes = f"B={self.batch} D={self.d_model} N={self.heads} {self.dtype}"
+        return f"T={self.length} {mask} {work} {sizes}"
+
+
+class Inputs(NamedTuple):
+    """Input and cotangent (B, T, D); matrices (D, D), those of queries, keys, values by head."""
+
+    x: np.ndarray
+    cotangent: np.ndarray
+    w_q: np.ndarray
+    w_k: np.ndarray
+    w_v: np.ndarray
+    w_o: np.ndarray
+
+
+class Contender(NamedTuple):
+    """One row: `layer` takes parameters, input and is_causal."""
+
+    name: str
+    package: str
+    layer: Callable[[MultiHeadParams, jax.Array, bool], jax.Array]
+    remark: str
+    layout: str = "BTD"
+
+
+def _ours(params, x, is_causal, *, implementation):
+    return multi_head_attention(params, x, is_causal=is_causal, implementation=implementation)
+
+
+def _around(params, x, is_causal, *, attention):
+    """Einsum projections straight into (B, T, N, H) around a peer's attention."""
+    query, key, value = (jnp.einsum("btd,dnh->btnh", x, w) for w in params[:3])
+    return jnp.einsum("btnh,nhd->btd", attention(query, key, value, is_causal), params.w_o)
+
+
+CONTENDERS = [
+    Contender(
+        BASELINE, "mha_book", functools.partial(_ours, implementation="reference"),
+        "multi_head_attention by the reference",
+    ),
+    Contender(
+        "attend", "mha_book", functools.partial(_ours, implementation=None),
+        "multi_head_attention, attend in its own choice",
+    ),
+    Contender(
+        "jax.nn", "jax", functools.partial(_around, attention=jax_nn),
+        "einsum projections around jax.nn.dot_product_attention",
+    ),
+    Contender(
+        "jax.nn cudnn", "jax", functools.partial(_around, attention=cudnn),
+        "einsum projections around jax.nn's cuDNN",
+    ),
+]  # fmt: skip
 
 
 def inputs_of(setting: Setting) -> Inputs:
@@ -66,50 +127,41 @@ def expected_of(setting: Setting, inputs: Inputs) -> tuple[str, list[oracle.Piec
     return checked, [oracle.Piece(n, ..., values) for n, values in enumerate(found)]
 
 
-def _timed(contender, setting, inputs) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
-    x, cotangent, *matrices = map(jnp.asarray, inputs)
-    weights, layer = contender.build(setting, matrices)
+def run_of(contender: Contender, setting: Setting, inputs: Inputs) -> Callable[[], Any]:
+    x, cotangent, *outer, inner = map(jnp.asarray, inputs)
+    width, heads = setting.d_model, setting.heads
+    weights = [w.reshape(width, heads, -1) for w in outer]
+    params = MultiHeadParams(*weights, inner.reshape(heads, -1, width))
 
-    def forward_backward(weights, x, cotangent):
-        output, pull = jax.vjp(layer, weights, x)
-        d_weights, d_x = pull(cotangent)
-        return output, d_x, d_weights
+    def forward(params, x, cotangent):
+        return (contender.layer(params, x, setting.is_causal),)
 
-    def forward(weights, x, cotangent):
-        return (layer(weights, x),)
+    def forward_backward(params, x, cotangent):
+        output, pull = jax.vjp(lambda *given: forward(*given, cotangent)[0], params, x)
+        d_params, d_x = pull(cotangent)
+        return output, d_x, d_params
 
     function = jax.jit(forward_backward if setting.backward else forward)
-    return function, jax.block_until_ready((weights, x, cotangent))
-
-
-def run_of(contender: Contender, setting: Setting, inputs: Inputs) -> Callable[[], Any]:
-    if contender.prepare is not None:
-        return contender.prepare(setting, inputs)
-    function, arguments = _timed(contender, setting, inputs)
-    check_room(function, arguments, scores=setting.batch * setting.heads * setting.length**2)
+    arguments = jax.block_until_ready((params, x, cotangent))
+    check_room(function, arguments, scores=setting.batch * heads * setting.length**2)
     return functools.partial(function, *arguments)
-
-
-def prepare_row(name: str, case: Sequence[Any]) -> Callable[[], Any]:
-    """One contender, compiled, as a function to call once (the target of `peak_memory`)."""
-    contender = next(one for one in contenders(gpu=True) if one.name == name)
-    return compiled(run_of(contender, Setting(*case), inputs_of(Setting(*case))))
 
 
 def checked_error(contender, outputs, expected, setting) -> float:
     arrays = list(outputs[:2])
     if setting.backward:
-        arrays += contender.matrices(outputs[2])
+        arrays += [w.reshape((setting.d_model,) * 2) for w in outputs[2][:4]]
     tolerance = 2 * oracle.TOLERANCES[setting.dtype]
     return oracle.verify_pieces(contender.name, arrays, expected, tolerance)
 
 
 def flops_of(setting: Setting) -> int:
-    pairs = visible_pairs(setting.length, setting.length, is_causal=setting.is_causal)
+    length = setting.length
+    pairs = visible_pair_count(length, length) if setting.is_causal else length**2
     width = setting.d_model // setting.heads
     one = attention_flops(pairs, setting.heads, width, width, backward=setting.backward)
     passes = 3 if setting.backward else 1
-    return setting.batch * (one + passes * 4 * 2 * setting.length * setting.d_model**2)
+    return setting.batch * (one + passes * 4 * 2 * length * setting.d_model**2)
 
 
 def measure(setting, chosen, options, **how) -> dict[str, Any]:
@@ -131,14 +183,13 @@ def _add(parser: Parser) -> None:
     parser.sized("--heads", 8, 2, help="heads")
     parser.dtype()
     parser.only()
-    parser.memory()
     add("--baseline", default=BASELINE, help="whom the others are divided by")
 
 
 @benchmark("the baseline's", add=_add)
 def main(recorder: Recorder, options: Any) -> Any:
     platform = jax.default_backend()
-    every = contenders(gpu=platform == "gpu")
+    every = CONTENDERS if platform == "gpu" else CONTENDERS[:3]
     chosen = [one for one in every if wanted(one.name, options.only, [options.baseline])]
     sizes = (options.batch, options.d_model, options.heads, options.dtype)
     for length, causal, backward in itertools.product(options.lengths, *[(False, True)] * 2):
@@ -146,7 +197,4 @@ def main(recorder: Recorder, options: Any) -> Any:
         if is_long and not causal:
             continue
         how: dict[str, Any] = {"rounds": min(options.rounds, LONG_ROUNDS)} if is_long else {}
-        if options.memory and length == max(options.lengths):
-            how["memory"] = "layer:prepare_row"
-        rows = [one for one in chosen if not is_long or one.name in LONG_ROWS]
-        recorder.add(measure(Setting(length, causal, backward, *sizes), rows, options, **how))
+        recorder.add(measure(Setting(length, causal, backward, *sizes), chosen, options, **how))

@@ -1,9 +1,8 @@
-"""What removing 30% of the heads of SmolLM2 saves: one layer, the attention of all, the model.
+"""What removing 30% of the heads of SmolLM2 saves: its attention, and the whole model.
 
 The heads with the least gate gradient (book/data/heads.json) are closed by zeros in W_O, removed
 one by one, or removed in whole groups with their key/value heads. A prompt of T tokens is read, or
-one more token after as many in the caches; float32. Beside the times stands the arithmetic: FLOPs,
-and bytes of weights and caches.
+one more token after as many in the caches; float32.
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ from harness.comparison import Contender, compare
 from harness.fields import fields
 from harness.report import TIMES, Recorder, benchmark
 from harness.timing import Run
-from mha_book import MultiHeadParams, costs, multi_head_attention
+from mha_book import MultiHeadParams, multi_head_attention
 from mha_book.masks import causal
 from mha_book.models import smollm2
 from mha_book.models.smollm2 import (
@@ -39,15 +38,14 @@ from mha_book.pruning.removal import fold_gates, prune_heads, prune_model
 from mha_book.rope import rotary_angles
 from mha_book.storage import payload_digest
 
-PARTS = ("one layer", "attention", "model")
+PARTS = ("attention", "model")
 TOLERANCE = 1e-4  # largest deviation from what is expected, relative to the largest entry
 BASELINE = "whole"
 FRACTION = 0.3
 HEADS = Path(__file__).resolve().parents[1] / "book" / "data" / "heads.json"
 
 
-# part: "one layer", the "attention" of all layers, or the whole "model"; phase: "prefill" or
-# "decode".
+# part: the "attention" of all layers, or the whole "model"; phase: "prefill" or "decode".
 class Setting(fields("part phase batch length")):
     """What is computed: a prompt of `length` tokens, or one more token after as many."""
 
@@ -145,35 +143,6 @@ def variants_of(subject: Subject) -> dict[str, Variant]:
         "heads, repeat": smaller(keeps[1], "repeat", "removed; key heads repeated"),
         "groups": smaller(keeps[group], "raise", "removed with their key heads"),
     }
-
-
-def cost_of(variant, config, setting, layers) -> dict[str, int]:
-    """What a form of the model computes and reads, as arithmetic."""
-    batch, length = setting.batch, setting.length
-    is_prompt = setting.phase == "prefill"
-    tokens = batch * (length if is_prompt else 1)
-    found = {"attention_flops": 0, "attention_bytes": 0}
-    for number in layers:
-        w_q, w_k = variant.params.layers[number].attention[:2]
-        if not w_q.shape[1]:
-            continue
-        size = costs.attention_size(config.d_model, w_q.shape[1], w_k.shape[1], config.head_dim)
-        found["attention_flops"] += costs.forward_matmul_flops(
-            size, token_count=tokens, pair_count=tokens * length
-        )
-        cached = 0 if is_prompt else batch * length
-        found["attention_bytes"] += 4 * size.weight_count
-        found["attention_bytes"] += costs.kv_cache_bytes(
-            size, position_count=cached, bytes_per_element=4
-        )
-    hidden = variant.params.layers[0].w_gate.shape[1]
-    forward = 3 * config.d_model * hidden  # w_gate, w_up and w_down
-    forward *= config.num_layers
-    embedding = config.vocab_size * config.d_model
-    others = 2 * (tokens * forward + batch * embedding)
-    found["model_flops"] = found["attention_flops"] + others
-    found["model_bytes"] = found["attention_bytes"] + 4 * (forward + embedding)
-    return found
 
 
 def inputs_of(config: SmolLM2Config, setting: Setting) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -329,26 +298,15 @@ def model_expected(whole, variant, config, setting) -> np.ndarray:
     return np.asarray(step(variant.closed, ids, caches)[0])
 
 
-def one_layer(subject: Subject) -> Subject:
-    """The layer in the middle as a model of its own; its own least important heads go."""
-    middle = len(subject.params.layers) // 2
-    return Subject(
-        subject.params._replace(layers=subject.params.layers[middle : middle + 1]),
-        subject.config._replace(num_layers=1),
-        subject.importance[middle : middle + 1],
-    )
-
-
 def plan(quick: bool, rounds: int | None) -> list[tuple[Setting, int]]:
     """All settings, and how many rounds each gets; long prompts get fewer."""
     found = []
     for part in PARTS:
         for phase, batch in (("prefill", 1), ("prefill", 4), ("decode", 1), ("decode", 8)):
-            if quick and (batch > 1 or part == "attention"):
+            if quick and batch > 1:
                 continue
             length = 8 if quick else 512 if phase == "prefill" else 1024
-            is_long = phase == "prefill" and part != "one layer"
-            usual = 20 if not is_long else 10 if batch == 1 else 6
+            usual = 20 if phase == "decode" else 10 if batch == 1 else 6
             found.append((Setting(part, phase, batch, length), rounds or (2 if quick else usual)))
     return found
 
@@ -358,8 +316,6 @@ def measure(subject: Subject, setting: Setting, *, rounds: int) -> dict[str, Any
 
     What is expected is the output of closed heads.
     """
-    if setting.part == "one layer":
-        subject = one_layer(subject)
     config, variants = subject.config, variants_of(subject)
     layers = list(range(config.num_layers))
     if setting.part == "model":
@@ -372,19 +328,17 @@ def measure(subject: Subject, setting: Setting, *, rounds: int) -> dict[str, Any
         given = (config, setting, layers)
         runs = {name: attention_run(one, *given) for name, one in variants.items()}
         expected = {name: attention_expected(one, *given) for name, one in variants.items()}
-    costs_of = {name: cost_of(one, config, setting, layers) for name, one in variants.items()}
 
     def error(contender: Contender, output: Any) -> float:
         got = output[0] if isinstance(output, tuple) else output
         return oracle.verify(contender.name, [got], [expected[contender.name]], TOLERANCE)
 
     def numbers(contender: Contender) -> dict[str, Any]:
-        variant, cost = variants[contender.name], costs_of[contender.name]
+        variant = variants[contender.name]
         kept = [layer.attention for layer in variant.params.layers]
         return {
             "heads_left": int(variant.keep.sum()), "query_heads": sum(p.w_q.shape[1] for p in kept),
-            "key_heads": sum(p.w_k.shape[1] for p in kept), **cost,
-            "predicted": {what: cost[what] / costs_of[BASELINE][what] for what in cost},
+            "key_heads": sum(p.w_k.shape[1] for p in kept),
         }  # fmt: skip
 
     return compare(
@@ -393,12 +347,7 @@ def measure(subject: Subject, setting: Setting, *, rounds: int) -> dict[str, Any
     )  # fmt: skip
 
 
-COLUMNS = {
-    "heads": lambda row: str(row["query_heads"]),
-    **TIMES,
-    "FLOPs": lambda row: f"{row['predicted']['attention_flops']:.3f}",
-    "bytes": lambda row: f"{row['predicted']['attention_bytes']:.3f}",
-}
+COLUMNS = {"heads": lambda row: str(row["query_heads"]), **TIMES}
 
 
 def _read_files(options: Any) -> dict[str, str]:

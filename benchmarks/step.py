@@ -5,7 +5,6 @@ out, the reading of all weights and of all caches alone, and the step as it was 
 `append` wrote a single entry in place.
 """
 
-import argparse
 import dataclasses
 import functools
 from typing import Any
@@ -14,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import decode
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.fields import fields
@@ -164,8 +162,6 @@ def measure(setting: Setting, options: Any) -> dict[str, Any]:
 def _add(parser: Parser) -> None:
     parser.sized("--length", 4096, 64, help="slots of the caches")
     parser.clock()
-    action, text = argparse.BooleanOptionalAction, "time it at four lengths too"
-    parser.add_argument("--growth", action=action, default=True, help=text)
 
 
 @benchmark("the whole step's", add=_add, inputs=lambda options: {smollm2.PACKAGE: smollm2.FILE[1]})
@@ -173,11 +169,3 @@ def main(recorder: Recorder, options: Any) -> Any:
     setting = Setting(options.length, 1 if options.quick else 30)
     found = measure(setting, options)
     recorder.add(found, TIMES, note=f", caches {found['cache_bytes'] / 1e6:.0f} MB")
-    if not options.growth:
-        return {"growth": {}}
-    lengths = [setting.length * quarters // 4 for quarters in range(1, 5)]
-    grown = decode.grow(
-        lambda length: prepare(setting._replace(length=length), BASELINE), lengths,
-        rounds=options.rounds, clock=options.clock,
-    )  # fmt: skip
-    return {"growth": {"SmolLM2": grown}}

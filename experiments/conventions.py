@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import io
 import os
+import tomllib
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -27,14 +28,7 @@ from mha_book.attention import attend
 from mha_book.conformance import check_attention
 from mha_book.conformance.check import quietly
 from mha_book.conformance.diagnose import EXACT, close
-from mha_book.conformance.oracle import (
-    CONVENTIONS,
-    RIGHT,
-    Case,
-    Conventions,
-    frequencies,
-    turn,
-)
+from mha_book.conformance.oracle import CONVENTIONS, RIGHT, Case, Conventions, frequencies, turn
 from mha_book.conformance.probes import make_case
 from mha_book.conformance.subject import POLARITIES, Interface, function_interfaces
 from mha_book.rope import rotary_angles, rotate
@@ -45,26 +39,33 @@ os.environ.setdefault("KERAS_HOME", str(ROOT / "_build" / "keras"))
 RATE = 0.5
 KEYS = {"bfloat16": 1028, "float16": 4098}
 """How many equal weights: the sum of as many ones is another number once it is rounded."""
+Function = Callable[..., Any]
 
 
 class Subject(NamedTuple):
     """An implementation: the package with it, its kind of arrays, and what makes a function.
 
-    ``make`` may take the dropout's rate; the function is that of evaluation all the same.
+    ``make`` may take the dropout's rate; the function is that of evaluation all the same. The
+    checker reads from the function's signature what it can be asked for.
     """
 
     package: str
     kind: str
-    make: Callable[..., Callable[..., Any]]
+    make: Function
 
 
-SUBJECTS: dict[str, Subject] = {}
+SUBJECTS = {
+    "mha_book.attention.attend": Subject("mha-book", "jax", partial(lambda: attend)),
+    "jax.nn.dot_product_attention": Subject(
+        "jax", "jax", partial(lambda: jax.nn.dot_product_attention)
+    ),
+}
 
 
-def subject(name: str, package: str, kind: str, *given: Any) -> Callable[..., Any]:
+def subject(name: str, package: str, kind: str, *given: Any) -> Function:
     """Enter what makes a subject under a name."""
 
-    def enter(make: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(make: Function) -> Function:
         SUBJECTS[name] = Subject(package, kind, partial(make, *given))
         return make
 
@@ -74,36 +75,26 @@ def subject(name: str, package: str, kind: str, *given: Any) -> Callable[..., An
 # --- JAX -----------------------------------------------------------------------------------------
 
 
-@subject("mha_book.attention.attend", "mha-book", "jax")
-def ours() -> Callable[..., Any]:
-    return attend
-
-
-@subject("jax.nn.dot_product_attention", "jax", "jax")
-def jax_nn() -> Callable[..., Any]:
-    return jax.nn.dot_product_attention
-
-
 @subject("flax.nnx.dot_product_attention", "flax", "jax", "nnx")
 @subject("flax.linen.dot_product_attention", "flax", "jax", "linen")
-def flax(part: str, rate: float = 0.0) -> Callable[..., Any]:
+def flax(part: str, rate: float = 0.0) -> Function:
     function = importlib.import_module(f"flax.{part}").dot_product_attention
     options = {"dropout_rate": rate, "dropout_rng": jax.random.key(0), "deterministic": True}
 
-    def nnx(query: Any, key: Any, value: Any, mask: Any = None, is_causal: bool = False) -> Any:
+    def nnx(query, key, value, mask=None, is_causal=False):
         return function(query, key, value, mask=mask, is_causal=is_causal, **options)
 
-    def linen(query: Any, key: Any, value: Any, mask: Any = None) -> Any:
+    def linen(query, key, value, mask=None):
         return function(query, key, value, mask=mask, **options)
 
     return {"nnx": nnx, "linen": linen}[part]
 
 
 @subject("equinox.nn.MultiheadAttention", "equinox", "jax")
-def equinox(rate: float = 0.0) -> Callable[..., Any]:
+def equinox(rate: float = 0.0) -> Function:
     import equinox as eqx
 
-    def attention(query: Any, key: Any, value: Any, num_heads: int, mask: Any = None) -> Any:
+    def attention(query, key, value, num_heads, mask=None):
         width, dtype = query.shape[-1], query.dtype
         layer = eqx.nn.MultiheadAttention(
             num_heads, width, dropout_p=rate, inference=True, dtype=dtype, key=jax.random.key(0)
@@ -115,16 +106,15 @@ def equinox(rate: float = 0.0) -> Callable[..., Any]:
 
 
 @subject("haiku.MultiHeadAttention", "dm-haiku", "jax")
-def haiku() -> Callable[..., Any]:
+def haiku() -> Function:
     import haiku as hk
 
-    def attention(query: Any, key: Any, value: Any, num_heads: int, mask: Any = None) -> Any:
+    def attention(query, key, value, num_heads, mask=None):
         if key.shape[-1] != query.shape[-1]:
             raise ValueError("no grouped heads")
 
-        def call(*operands: Any) -> Any:
-            size = query.shape[-1] // num_heads
-            identity = hk.initializers.Identity()
+        def call(*operands):
+            size, identity = query.shape[-1] // num_heads, hk.initializers.Identity()
             return hk.MultiHeadAttention(num_heads, size, w_init=identity)(*operands, mask=mask)
 
         layer = hk.transform(call)
@@ -135,20 +125,20 @@ def haiku() -> Callable[..., Any]:
 
 
 @subject("keras.ops.dot_product_attention", "keras", "jax")
-def keras_ops() -> Callable[..., Any]:
+def keras_ops() -> Function:
     import keras
 
     return keras.ops.dot_product_attention
 
 
 @subject("keras.layers.GroupQueryAttention", "keras", "jax")
-def keras_layer(rate: float = 0.0) -> Callable[..., Any]:
+def keras_layer(rate: float = 0.0) -> Function:
     import keras
 
     def attention(
-        query: Any, key: Any, value: Any, num_heads: int, num_kv_heads: int,
-        attention_mask: Any = None, use_causal_mask: bool = False, window: int | None = None,
-    ) -> Any:  # fmt: skip
+        query, key, value, num_heads, num_kv_heads, attention_mask=None, use_causal_mask=False,
+        window=None,
+    ):  # fmt: skip
         width, keys = query.shape[-1], key.shape[-1]
         layer = keras.layers.GroupQueryAttention(
             width // num_heads, num_heads, num_kv_heads, dropout=rate, use_bias=False,
@@ -166,7 +156,7 @@ def keras_layer(rate: float = 0.0) -> Callable[..., Any]:
 
 
 @subject("tokamax.dot_product_attention", "tokamax", "jax")
-def tokamax() -> Callable[..., Any]:
+def tokamax() -> Function:
     import tokamax
     from absl import flags
 
@@ -178,13 +168,10 @@ def tokamax() -> Callable[..., Any]:
 
 
 @subject("torch scaled_dot_product_attention", "torch", "torch")
-def torch_function(rate: float = 0.0) -> Callable[..., Any]:
+def torch_function(rate: float = 0.0) -> Function:
     import torch
 
-    def attention(
-        query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
-        enable_gqa: bool = False,
-    ) -> Any:  # fmt: skip
+    def attention(query, key, value, attn_mask=None, is_causal=False, enable_gqa=False):
         return torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask, rate, is_causal, enable_gqa=enable_gqa
         )
@@ -194,10 +181,10 @@ def torch_function(rate: float = 0.0) -> Callable[..., Any]:
 
 @subject("torch.nn.MultiheadAttention", "torch", "torch", True)
 @subject("torch.nn.MultiheadAttention, need_weights=False", "torch", "torch", False)
-def torch_layer(need_weights: bool, rate: float = 0.0) -> Callable[..., Any]:
+def torch_layer(need_weights: bool, rate: float = 0.0) -> Function:
     import torch
 
-    def attention(query: Any, key: Any, value: Any, num_heads: int, attn_mask: Any = None) -> Any:
+    def attention(query, key, value, num_heads, attn_mask=None):
         width = query.shape[-1]
         layer = torch.nn.MultiheadAttention(width, num_heads, rate, bias=False, batch_first=True)
         layer.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
@@ -212,23 +199,20 @@ def given(value: Any) -> Any:
     """A module that returns an array whatever it is called with."""
     import torch
 
-    class Given(torch.nn.Module):
-        def forward(self, *_: Any) -> Any:
-            return value
-
-    return Given()
+    module = torch.nn.Identity()
+    module.forward = lambda *_: value
+    return module
 
 
 @subject("x_transformers.Attention", "x-transformers", "torch", False)
 @subject("x_transformers.Attention, flash", "x-transformers", "torch", True)
-def x_transformers(flash: bool, rate: float = 0.0) -> Callable[..., Any]:
+def x_transformers(flash: bool, rate: float = 0.0) -> Function:
     import torch
     from x_transformers.x_transformers import Attention
 
     def attention(
-        query: Any, key: Any, value: Any, num_heads: int, num_kv_heads: int,
-        attn_mask: Any = None, causal: bool = False, window: int | None = None,
-    ) -> Any:  # fmt: skip
+        query, key, value, num_heads, num_kv_heads, attn_mask=None, causal=False, window=None
+    ):
         width = query.shape[-1]
         layer = Attention(
             width, dim_head=width // num_heads, heads=num_heads, kv_heads=num_kv_heads,
@@ -241,6 +225,36 @@ def x_transformers(flash: bool, rate: float = 0.0) -> Callable[..., Any]:
     return attention
 
 
+class Family(NamedTuple):
+    """A model of ``transformers``: what its sizes are called, where its attention is, and in it.
+
+    ``window`` and ``turned`` are the settings of a window and of the features that turn. ``into``
+    are the projections to queries, keys and values, one or three; ``out`` is the output projection.
+    """
+
+    rate: str
+    layer: Function
+    into: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    out: str = "o_proj"
+    grouped: bool = False
+    window: str = ""
+    turned: str = ""
+
+
+FAMILIES = {
+    "Llama": Family("attention_dropout", lambda m: m.layers[0].self_attn, grouped=True),
+    "Mistral": Family(
+        "attention_dropout", lambda m: m.layers[0].self_attn, grouped=True, window="sliding_window"
+    ),
+    "GPT2": Family("attn_pdrop", lambda m: m.h[0].attn, ("c_attn",), "c_proj"),
+    "GPTJ": Family("attn_pdrop", lambda m: m.h[0].attn, out="out_proj", turned="rotary_dim"),
+    "Bert": Family(
+        "attention_probs_dropout_prob", lambda m: m.encoder.layer[0].attention.self,
+        ("query", "key", "value"), "",
+    ),
+}  # fmt: skip
+
+
 @subject("transformers Llama, eager", "transformers", "torch", "Llama", "eager")
 @subject("transformers Llama, sdpa", "transformers", "torch", "Llama", "sdpa")
 @subject("transformers Mistral, eager", "transformers", "torch", "Mistral", "eager")
@@ -250,97 +264,73 @@ def x_transformers(flash: bool, rate: float = 0.0) -> Callable[..., Any]:
 @subject("transformers GPT-2, sdpa", "transformers", "torch", "GPT2", "sdpa")
 @subject("transformers BERT, eager", "transformers", "torch", "Bert", "eager")
 @subject("transformers BERT, sdpa", "transformers", "torch", "Bert", "sdpa")
-def transformers(family: str, implementation: str, rate: float = 0.0) -> Callable[..., Any]:
+def transformers(name: str, implementation: str, rate: float = 0.0) -> Function:
     """A model of one layer: earlier keys come from its cache, masks are those of its tokens."""
     import torch
     import transformers as library
 
-    grouped = family in ("Llama", "Mistral")
+    family = FAMILIES[name]
 
     @cache
     def model_of(heads: int, kv_heads: int, size: int, window: int | None) -> Any:
         sizes = {"vocab_size": 2, "hidden_size": heads * size, "num_hidden_layers": 1}
-        sizes |= {"num_attention_heads": heads, "max_position_embeddings": 2048}
-        sizes |= {"num_key_value_heads": kv_heads} if grouped else {}
-        sizes |= {
-            "Llama": {"attention_dropout": rate},
-            "Mistral": {"attention_dropout": rate, "sliding_window": window},
-            "GPT2": {"attn_pdrop": rate},
-            "GPTJ": {"attn_pdrop": rate, "rotary_dim": size},
-            "Bert": {"attention_probs_dropout_prob": rate},
-        }[family]
-        config = getattr(library, f"{family}Config")(**sizes)
+        sizes |= {"num_attention_heads": heads, "max_position_embeddings": 2048, family.rate: rate}
+        sizes |= {"num_key_value_heads": kv_heads} if family.grouped else {}
+        settings = {family.window: window, family.turned: size}
+        sizes |= {setting: value for setting, value in settings.items() if setting}
+        config = getattr(library, f"{name}Config")(**sizes)
         config._attn_implementation = implementation
-        return getattr(library, f"{family}Model")(config).eval()
+        return getattr(library, f"{name}Model")(config).eval()
 
-    def layer_of(model: Any) -> Any:
-        if family == "Bert":
-            return model.encoder.layer[0].attention.self
-        return model.layers[0].self_attn if grouped else model.h[0].attn
-
-    def project(layer: Any, q: Any, k: Any, v: Any) -> None:
-        """Let the projections return the operands, and the output projection its input."""
-        if family == "GPT2":
-            layer.c_attn, layer.c_proj = given(torch.cat([q, k, v], -1)), torch.nn.Identity()
-        elif family == "Bert":
-            layer.query, layer.key, layer.value = map(given, (q, k, v))
-        else:
-            layer.q_proj, layer.k_proj, layer.v_proj = map(given, (q, k, v))
-            setattr(layer, "o_proj" if grouped else "out_proj", torch.nn.Identity())
-
-    def read(
-        q: Any, k: Any, v: Any, num_heads: int, num_kv_heads: int, mask: Any, window: int | None
-    ) -> Any:
-        (batch, queries, width), keys = q.shape, k.shape[1]
+    def windowed(query, key, value, num_heads, num_kv_heads, mask=None, window=None):
+        (batch, queries, width), keys = query.shape, key.shape[1]
         past = keys - queries
-        if (num_kv_heads != num_heads and not grouped) or past < 0 or (past and family == "Bert"):
+        alone = num_kv_heads == num_heads or family.grouped
+        if not alone or past < 0 or (past and not family.out):
             raise ValueError("no grouped heads, and no keys but those of the tokens")
         if mask is not None and (mask.ndim != 2 or mask.is_floating_point()):
             raise ValueError("a model takes a mask of its tokens")
-        model = model_of(num_heads, num_kv_heads, width // num_heads, window).to(q.dtype)
-        layer, seen = layer_of(model), []
+        model = model_of(num_heads, num_kv_heads, width // num_heads, window).to(query.dtype)
+        layer, seen = family.layer(model), []
+        if family.out:
+            setattr(layer, family.out, torch.nn.Identity())
         cache = library.DynamicCache(config=model.config) if past else None
         hook = layer.register_forward_hook(lambda module, inputs, output: seen.append(output[0]))
-        q = torch.cat([q.new_zeros(batch, past, width), q], 1)
+        query = torch.cat([query.new_zeros(batch, past, width), query], 1)
         for part in [slice(0, past), slice(past, keys)] if past else [slice(keys)]:
-            project(layer, q[:, part], k[:, part], v[:, part])
+            operands = [x[:, part] for x in (query, key, value)]
+            operands = operands if len(family.into) == 3 else [torch.cat(operands, -1)]
+            for projection, operand in zip(family.into, operands, strict=True):
+                setattr(layer, projection, given(operand))
             model(
-                inputs_embeds=torch.zeros_like(q[:, part]),
+                inputs_embeds=torch.zeros_like(query[:, part]),
                 attention_mask=None if mask is None else mask[:, : part.stop].long(),
                 **({"past_key_values": cache, "use_cache": True} if past else {}),
             )
         hook.remove()
         return seen[-1]
 
-    def attention(
-        query: Any, key: Any, value: Any, num_heads: int, num_kv_heads: int, mask: Any = None
-    ) -> Any:
-        return read(query, key, value, num_heads, num_kv_heads, mask, None)
+    def attention(query, key, value, num_heads, num_kv_heads, mask=None):
+        return windowed(query, key, value, num_heads, num_kv_heads, mask)
 
-    def windowed(
-        query: Any, key: Any, value: Any, num_heads: int, num_kv_heads: int, mask: Any = None,
-        window: int | None = None,
-    ) -> Any:  # fmt: skip
-        return read(query, key, value, num_heads, num_kv_heads, mask, window)
-
-    return windowed if family == "Mistral" else attention
+    return windowed if family.window else attention
 
 
 # --- others --------------------------------------------------------------------------------------
 
 
 @subject("mlx.core.fast.scaled_dot_product_attention", "mlx", "numpy")
-def mlx() -> Callable[..., Any]:
+def mlx() -> Function:
     import mlx.core as mx
 
     mx.set_default_device(mx.cpu)
 
-    def array(x: Any) -> Any:
+    def array(x):
         if x.dtype.name == "bfloat16":
             return mx.array(x.astype(np.float32)).astype(mx.bfloat16)
         return mx.array(x)
 
-    def attention(query: Any, key: Any, value: Any, mask: Any = None, causal: bool = False) -> Any:
+    def attention(query, key, value, mask=None, causal=False):
         mask = "causal" if causal else None if mask is None else array(mask)
         q, k, v = map(array, (query, key, value))
         out = mx.fast.scaled_dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.5, mask=mask)
@@ -370,11 +360,24 @@ def onnx_model(types: tuple[str, ...], causal: bool, window: int | None) -> Any:
     return model
 
 
-def onnx_attention(run: Callable[..., Any]) -> Callable[..., Any]:
-    def attention(
-        query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
-        window: int | None = None,
-    ) -> Any:  # fmt: skip
+def by_reference(model: Any, feeds: Any) -> Any:
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(model).run(None, feeds)[0]
+
+
+def by_runtime(model: Any, feeds: Any) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feeds)[0]
+
+
+@subject("ONNX Attention, reference", "onnx", "numpy", by_reference)
+@subject("ONNX Attention, onnxruntime", "onnxruntime", "numpy", by_runtime)
+def onnx(run: Function) -> Function:
+    def attention(query, key, value, attn_mask=None, is_causal=False, window=None):
         operands = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
         kinds = tuple({"float32": "float"}.get(x.dtype.name, x.dtype.name) for x in operands)
         feeds = dict(zip(["q", "k", "v", "mask"], operands, strict=False))
@@ -383,40 +386,20 @@ def onnx_attention(run: Callable[..., Any]) -> Callable[..., Any]:
     return attention
 
 
-@subject("ONNX Attention, reference", "onnx", "numpy")
-def onnx_reference() -> Callable[..., Any]:
-    from onnx.reference import ReferenceEvaluator
-
-    return onnx_attention(lambda model, feeds: ReferenceEvaluator(model).run(None, feeds)[0])
-
-
-@subject("ONNX Attention, onnxruntime", "onnxruntime", "numpy")
-def onnx_runtime() -> Callable[..., Any]:
-    import onnxruntime
-
-    def run(model: Any, feeds: Any) -> Any:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-        return session.run(None, feeds)[0]
-
-    return onnx_attention(run)
-
-
 # --- rotary positions alone ----------------------------------------------------------------------
 
 
-def rope_ours(x: Any) -> Any:
+def rope_ours(x):
     return rotate(jnp.asarray(x), rotary_angles(jnp.arange(len(x)), x.shape[-1]))
 
 
-def rope_equinox(x: Any) -> Any:
+def rope_equinox(x):
     import equinox as eqx
 
     return eqx.nn.RotaryPositionalEmbedding(x.shape[-1])(jnp.asarray(x))
 
 
-def rope_x_transformers(x: Any) -> Any:
+def rope_x_transformers(x):
     import torch
     from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
 
@@ -424,14 +407,14 @@ def rope_x_transformers(x: Any) -> Any:
     return apply_rotary_pos_emb(torch.tensor(x)[None], angles, scale)
 
 
-def rope_mlx(x: Any) -> Any:
+def rope_mlx(x):
     import mlx.core as mx
     from mlx import nn
 
     return nn.RoPE(x.shape[-1])(mx.array(x)[None])
 
 
-def rope_onnx(x: Any) -> Any:
+def rope_onnx(x):
     from onnx.reference.ops.op_rotary_embedding import rotary_embedding
 
     angles = np.arange(len(x))[:, None] * frequencies(x.shape[-1])
@@ -440,13 +423,11 @@ def rope_onnx(x: Any) -> Any:
 
 
 ROPES = {
-    "mha_book.attention.attend": rope_ours,
-    "equinox.nn.MultiheadAttention": rope_equinox,
+    "mha_book.attention.attend": rope_ours, "equinox.nn.MultiheadAttention": rope_equinox,
     "x_transformers.Attention": rope_x_transformers,
     "x_transformers.Attention, flash": rope_x_transformers,
-    "mlx.core.fast.scaled_dot_product_attention": rope_mlx,
-    "ONNX Attention, reference": rope_onnx,
-}
+    "mlx.core.fast.scaled_dot_product_attention": rope_mlx, "ONNX Attention, reference": rope_onnx,
+}  # fmt: skip
 """What turns queries and keys ``(T, H)`` in libraries whose attention does not do so itself."""
 
 
@@ -456,10 +437,8 @@ def pairs_of(name: str) -> str | None:
         return None
     x = np.random.default_rng(0).normal(size=(7, 8)).astype(np.float32)
     turned = np.asarray(ROPES[name](x), np.float64).reshape(x.shape)
-    return next(
-        (kind for kind in ("half", "adjacent") if np.allclose(turned, turn(x, kind), atol=1e-4)),
-        "other",
-    )
+    same = (kind for kind in ("half", "adjacent") if np.allclose(turned, turn(x, kind), atol=1e-4))
+    return next(same, "other")
 
 
 # --- what is measured ----------------------------------------------------------------------------
@@ -505,14 +484,10 @@ def sum_of_weights(interface_of: Callable[[str], Interface]) -> list[Any]:
     return ["no half precision", None]
 
 
+@quietly()
 def measure(name: str) -> dict[str, Any]:
     """Return the row of a subject, each cell from a run."""
     one = SUBJECTS[name]
-    with quietly():
-        return _measure(name, one)
-
-
-def _measure(name: str, one: Subject) -> dict[str, Any]:
     function = one.make()
     report = check_attention(function, kind=one.kind, name=name)
     words = report.conventions
@@ -577,63 +552,8 @@ def installed(package: str) -> bool:
 
 # --- what looks like a defect ---------------------------------------------------------------------
 
-REPRODUCTIONS = {
-    "x-transformers": {
-        "the argument causal is ignored with flash": """
-import torch
-from x_transformers.x_transformers import Attention
-
-x = torch.randn(1, 5, 32)
-changed = x.clone()
-changed[:, -1] += 1
-for flash in (False, True):
-    layer = Attention(32, dim_head=8, heads=4, flash=flash).eval()
-    before, after = layer(x, causal=True), layer(changed, causal=True)
-    moves = "stays" if before[0, 0].equal(after[0, 0]) else "moves"
-    print("flash:" if flash else "plain:", "with another last token, the first output", moves)
-""",
-        "with more queries than keys, flash aligns the causal mask elsewhere": """
-import torch
-from x_transformers.attend import Attend
-
-q, k, v = torch.zeros(1, 1, 4, 8), torch.zeros(1, 1, 2, 8), torch.tensor([[1.0], [2.0]])
-for flash in (False, True):
-    out = Attend(causal=True, flash=flash)(q, k, v.expand(1, 1, 2, 8))[0]
-    print("flash:" if flash else "plain:", [round(x, 2) for x in out[0, 0, :, 0].tolist()])
-""",
-    },
-    "transformers": {
-        "a boolean mask of four axes is added as 0 and 1 by eager attention": """
-import torch
-from transformers import LlamaConfig, LlamaModel
-
-sizes = dict(vocab_size=16, hidden_size=32, num_attention_heads=4, num_hidden_layers=1)
-tokens, causal = torch.arange(5)[None], torch.ones(1, 1, 5, 5).tril().bool()
-for name in ("sdpa", "eager"):
-    config = LlamaConfig(**sizes, intermediate_size=32, attn_implementation=name)
-    model = LlamaModel(config).eval()
-    plain, masked = (model(tokens, attention_mask=m)[0] for m in (None, causal))
-    same = torch.allclose(plain, masked, atol=1e-5)
-    print(f"{name}: passing the causal mask", "changes nothing" if same else "changes the output")
-""",
-    },
-    "onnx": {
-        "the reference sums the softmax in bfloat16, where 256 + 1 is 256": """
-import ml_dtypes
-import numpy as np
-from onnx import parser
-from onnx.reference import ReferenceEvaluator
-
-model = parser.parse_model('''<ir_version: 10, opset_import: ["": 24]>
-    attention (bfloat16[B, N, T, H] q, bfloat16[B, N, S, H] k) => (bfloat16[B, N, T, S] weights)
-    { out, key, value, weights = Attention <qk_matmul_output_mode=3> (q, k, k) }''')
-q, k = (np.zeros((1, 1, length, 8), ml_dtypes.bfloat16) for length in (1, 1024))
-(weights,) = ReferenceEvaluator(model).run(None, {"q": q, "k": k})
-print("the weights of 1024 equal keys sum to", weights.astype(float).sum())
-""",
-    },
-}
-"""What its owner could be sent: package -> what looks wrong -> a program that shows it."""
+REPRODUCTIONS = tomllib.loads((ROOT / "experiments" / "reproductions.toml").read_text())["defect"]
+"""What its owner could be sent: the package, what looks wrong, and a program that shows it."""
 
 
 def reproduced(code: str) -> list[str]:
@@ -661,8 +581,7 @@ def main(run: Run, sizes: Sizes) -> dict[str, Any]:
     packages = {row["package"] for row in rows.values()}
     shown = {
         what: {"package": package, "code": code.strip(), "prints": reproduced(code)}
-        for package, programs in REPRODUCTIONS.items()
-        for what, code in programs.items()
+        for package, what, code in (one.values() for one in REPRODUCTIONS)
         if package in packages
     }
     return {"rows": rows, "defects": shown}

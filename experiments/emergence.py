@@ -3,7 +3,7 @@
 Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its place
 and another by content, and follows what every head attends to. Then changes the start: other
 batches, another start with the same batches, heads exchanged, their scores alone exchanged, one
-head nudged towards a role, all heads alike; and the number of heads.
+head nudged towards a role, all heads alike.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.harness.fields import fields
-from experiments.emergence_training import ROLES, Program, measure, program
+from experiments.emergence_training import ROLES, measure, program
 from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
 from experiments.shared import SOURCES, Run, change_attention, experiment, slug
 from experiments.training import TrainResult, train
@@ -32,19 +32,19 @@ INPUTS = tuple(SOURCES)
 
 
 # every: steps between two looks at the heads; pool: sequences that batches are picked from;
-# other_heads: as wide together; nudges: of the norm of a head's W_Q and W_K; alike: noise on
+# nudges: of the norm of a head's W_Q and W_K; alike: noise on
 # heads that start the same, likewise; kept: colours of the runs whose first models are stored,
 # of one head, D = 64.
 Sizes = fields(
     seeds=16, steps=250, every=5, batch=64, pool=2**15, evaluated=256, rate=2e-3, d_model=32,
-    num_heads=4, other_heads=(2, 1), nudges=(0.2,), alike=(0.0, 1e-3), width_seeds=5,
+    num_heads=4, nudges=(0.2,), alike=(0.0, 1e-3), width_seeds=5,
     width_steps=400, width_rate=3e-3,
     widths=((16, 64, 1, (2, 4, 8, 16, 32, 64, 128)), (64, 64, 1, (2, 4, 8, 16, 32, 64, 128)),
             (64, 32, 1, (4, 16, 64)), (64, 64, 4, (1, 4, 16))),
     kept=64,
 )  # fmt: skip
 QUICK = Sizes(
-    2, 4, 2, 4, 16, 8, other_heads=(1,), nudges=(0.1,), alike=(0.0,), width_seeds=2, width_steps=2,
+    2, 4, 2, 4, 16, 8, nudges=(0.1,), alike=(0.0,), width_seeds=2, width_steps=2,
     widths=((16, 8, 1, (2,)),), kept=0,
 )  # fmt: skip
 
@@ -80,19 +80,16 @@ class SeedStudy:
 
     def __init__(self, sizes: Sizes, work: Path) -> None:
         self.sizes, self.work, self.task = sizes, work, ProbeTask()
-        self.program = self.of_heads(sizes.num_heads)
+        widths = (sizes.d_model, sizes.num_heads, sizes.d_model // sizes.num_heads)
+        given = (sizes.rate, sizes.batch, sizes.pool, sizes.evaluated)
+        self.program = program(self.task, *widths, *given)
         self.own, self.other = (
             jax.vmap(jax.random.key)(jnp.arange(sizes.seeds) + first) for first in (0, 10_000)
         )
         self.start = self.program.fresh(self.own)
 
-    def of_heads(self, num_heads: int) -> Program:
-        s = self.sizes
-        widths = (s.d_model, num_heads, s.d_model // num_heads)
-        return program(self.task, *widths, s.rate, s.batch, s.pool, s.evaluated)
-
-    def run(self, name, params, data=None, compiled=None, often=False) -> TrainResult:
-        s, used = self.sizes, compiled or self.program
+    def run(self, name, params, data=None, often=False) -> TrainResult:
+        s, used = self.sizes, self.program
         return train(
             used.step, used.start(params, self.own if data is None else data), s.steps,
             data=used.data, checkpoint=self.work / f"emergence-{slug(name)}.safetensors",
@@ -211,14 +208,7 @@ def seed_study(study: SeedStudy) -> tuple[dict[str, Any], tiny.TinyParams]:
         "runs": runs,
         "of other data": foretold(runs["other data"]["last roles"], final),
         "of another start": foretold(runs["other start"]["last roles"], final),
-        "number of heads": {},
     }
-    for num_heads in s.other_heads:
-        compiled = study.of_heads(num_heads)
-        name = f"{num_heads} heads"
-        trained = study.run(name, compiled.fresh(study.own), compiled=compiled, often=True)
-        losses = np.moveaxis(trained.evaluations["losses"], 0, 1)
-        found["number of heads"][str(num_heads)] = {**ends(trained), "losses": losses}
     return found, base.state.params
 
 

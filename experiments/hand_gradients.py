@@ -54,7 +54,6 @@ def both_ways(text, sizes, dtype, checkpoint) -> tuple[TrainResult, list[str]]:
         for name, own in ((AUTODIFF, same), (HAND, gradients[HAND])):
             report[f"to float64 {name}"] = leaf_norms(widen(own), exact) / leaf_norms(exact)
         report["relative"] = leaf_norms(gradients[HAND], same) / leaf_norms(same)
-        report["norm of the gradient"] = leaf_norms(same)
         report["parameters apart"] = leaf_norms(params[HAND], params[AUTODIFF])
         report["norm of the parameters"] = leaf_norms(params[AUTODIFF])
         return TrainState(state.step + 1, params, opt_state, state.rng_key), report
@@ -100,10 +99,6 @@ def summary(result: TrainResult, names: list[str]) -> dict[str, Any]:
         for name in (HAND, AUTODIFF)
     }
     norms, apart = metrics["norm of the parameters"], metrics["parameters apart"]
-    document["norm_of_the_gradient"] = {
-        "key_bias_by_step": np.linalg.norm(metrics["norm of the gradient"][:, is_key_bias], axis=1),
-        "rest_by_step": np.linalg.norm(metrics["norm of the gradient"][:, ~is_key_bias], axis=1),
-    }
     document["parameters_apart"] = {
         "key_bias_by_step": np.linalg.norm(apart[:, is_key_bias], axis=1),
         "rest_by_step": np.linalg.norm(apart[:, ~is_key_bias], axis=1),

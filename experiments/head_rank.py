@@ -133,6 +133,17 @@ def of_model(layers, gains, real, drawn) -> dict[str, Any]:
     }
 
 
+def by_rank(ranks, real, shape, measure) -> dict[str, dict[str, Any]]:
+    """Return what a model gives with all scores cut to each rank, as fitted and at random."""
+    found: dict[str, dict[str, Any]] = {"fitted": {}, "random": {}}
+    for rank in ranks:
+        fitted = np.stack([cut(each, rank) for each in real])
+        for way, cuts in (("fitted", fitted), ("random", random_cut(shape, rank, rank))):
+            found[way][str(rank)] = measure(jnp.asarray(cuts, jnp.float32))
+            print(f"rank {rank}, {way}: {found[way][str(rank)].mean():.3f}", flush=True)
+    return found
+
+
 def group(x: jax.Array, times: int) -> jax.Array:
     """Return a copy of each key head for each of its query heads, ``(B, N, T, H)``."""
     return jnp.repeat(x, times, axis=1)
@@ -182,18 +193,10 @@ def of_smollm2(sizes: Ranks) -> dict[str, Any]:
     shape = (sizes.layers, config.num_heads, config.head_dim, config.head_dim)
     whole = np.asarray(jax.jit(smollm2.token_losses, static_argnames="config")(
         params, scored, config=config)).mean(1)  # fmt: skip
-    loss: dict[str, Any] = {"whole": whole, "fitted": {}, "random": {}}
-    for rank in sizes.smollm2:
-        ways = {
-            "fitted": np.stack([cut(found, rank) for found in real]),
-            "random": random_cut(shape, rank, rank),
-        }
-        for way, cuts in ways.items():
-            loss[way][str(rank)] = losses(params, jnp.asarray(cuts, jnp.float32), scored)
-            print(f"SmolLM2, rank {rank}, {way}: {loss[way][str(rank)].mean():.3f}", flush=True)
+    cuts = by_rank(sizes.smollm2, real, shape, lambda cuts: losses(params, cuts, scored))
     layers = [layer.attention for layer in params.layers]
     gains = [layer.attention_norm for layer in params.layers]
-    return {**of_model(layers, gains, real, drawn), "loss": loss}
+    return {**of_model(layers, gains, real, drawn), "loss": {"whole": whole, **cuts}}
 
 
 def of_minilm(sizes: Ranks) -> dict[str, Any]:
@@ -230,17 +233,12 @@ def of_minilm(sizes: Ranks) -> dict[str, Any]:
     shape = (len(layers), *real[0].queries.shape)
     others = (ids[half:], lengths[half:])
     whole = np.asarray(jax.jit(minilm.embed)(model.params, *others))
-    cosine: dict[str, Any] = {"of another sentence": (whole * np.roll(whole, 1, 0)).sum(1)}
-    cosine |= {"fitted": {}, "random": {}}
-    for rank in sizes.minilm:
-        ways = {
-            "fitted": np.stack([cut(found, rank) for found in real]),
-            "random": random_cut(shape, rank, rank),
-        }
-        for way, cuts in ways.items():
-            turned = embedded(model.params, jnp.asarray(cuts, jnp.float32), *others)
-            cosine[way][str(rank)] = (np.asarray(turned) * whole).sum(1)
-            print(f"MiniLM, rank {rank}, {way}: {cosine[way][str(rank)].mean():.3f}", flush=True)
+
+    def turned(cuts: jax.Array) -> np.ndarray:
+        return (np.asarray(embedded(model.params, cuts, *others)) * whole).sum(1)
+
+    cosine = {"of another sentence": (whole * np.roll(whole, 1, 0)).sum(1)}
+    cosine |= by_rank(sizes.minilm, real, shape, turned)
     return {**of_model(layers, [None] * len(layers), real, drawn), "cosine": cosine}
 
 

@@ -5,9 +5,7 @@ heads of SmolLM2 by the gradient of their gates and by ablation; removes some; c
 the highest induction scores, and as many others of the same layers.
 """
 
-import json
-import resource
-import sys
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import spearmanr
 
 from benchmarks.harness.fields import fields
 from experiments.shared import SOURCES, Run, experiment, first_layers, gates_without
@@ -27,15 +24,10 @@ from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
 from mha_book.pruning.order import removal_order
 from mha_book.pruning.removal import mean_ablation
-from mha_book.specialization.measures import (
-    add_texts,
-    head_table,
-    measure_heads,
-    text_patterns,
-)
+from mha_book.specialization.measures import add_texts, head_table, measure_heads, text_patterns
 from mha_book.specialization.patterns import visible_pairs
 from mha_book.specialization.synthetic import copied_positions, repeated_tokens
-from mha_book.storage import write_atomic, write_table
+from mha_book.storage import write_table
 
 SEEDS = "repeated sequences: 0 to rank, 1 to score; random importance: 0; controls: 0"
 INPUTS = tuple(SOURCES)
@@ -127,23 +119,20 @@ def gated_loss(config: Any) -> Callable[[Any, jax.Array, jax.Array], jax.Array]:
     return loss
 
 
-def ablation(loss: Any, params: Any, ids: jax.Array, shape: Any, path: Path) -> np.ndarray:
-    """Return the rise of the loss without each head, layer by layer, kept in a file."""
-    run = jax.jit(loss)
-    state = json.loads(path.read_text()) if path.exists() else {"ids": ids.tolist(), "rows": []}
-    assert state["ids"] == ids.tolist(), f"{path} is of other texts: remove it"
-    rows, gates = state["rows"], np.ones(shape, np.float32)
-    base = float(run(params, jnp.asarray(gates), ids))
-    for layer in range(len(rows), shape[0]):
-        row = []
+def ablation(run: Run, sizes: Any, loss: Any, params: Any, ids: jax.Array, shape: Any) -> Any:
+    """Return the rise of the loss without each head, each layer kept once it is there."""
+    compiled, gates = jax.jit(loss), np.ones(shape, np.float32)
+    base = float(compiled(params, jnp.asarray(gates), ids))
+
+    def row(layer: int) -> list[float]:
+        found = []
         for head in range(shape[1]):
             gates[layer, head] = 0
-            row.append(float(run(params, jnp.asarray(gates), ids)) - base)
+            found.append(float(compiled(params, jnp.asarray(gates), ids)) - base)
             gates[layer, head] = 1
-        rows.append(row)
-        write_atomic(path, json.dumps(state).encode())
-        if sys.stderr.isatty():
-            print(f"\rablation: layer {layer + 1} of {shape[0]}", end="", file=sys.stderr)
+        return found
+
+    rows = [run.once(f"ablation {n}", sizes, functools.partial(row, n)) for n in range(shape[0])]
     return np.array(rows)
 
 
@@ -217,7 +206,6 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "gradient": {
             "seconds": time.monotonic() - begun,
-            "peak memory in GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
             "tokens": int(ranking.size),
         }
     }
@@ -254,13 +242,6 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     run.report("induction heads")
 
     begun, few = time.monotonic(), ranking[: sizes.ablations]
-    scores["ablation"] = ablation(loss, params, few, shape, run.work / "heads-ablation.json")
+    scores["ablation"] = ablation(run, sizes, loss, params, few, shape)
     document["ablation"] = {"seconds": time.monotonic() - begun, "tokens": int(few.size)}
-    scores["taylor on the windows of the ablation"] = signed[: sizes.ablations].mean(0)
-    document["importance"] = scores
-    document["rank correlation with ablation"] = {
-        name: spearmanr(score, scores["ablation"], axis=None).statistic
-        for name, score in scores.items()
-        if name != "ablation"
-    }
-    return document
+    return {**document, "importance": scores}

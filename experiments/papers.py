@@ -391,16 +391,8 @@ def codes(bench: Bench, number: int) -> tuple[jax.Array, np.ndarray, np.ndarray]
             " " + "".join(map(str, rng.permutation(10)[:6])), add_special_tokens=False
         ).ids
         end = encode(".", add_special_tokens=False).ids
-        row = (
-            words[: sizes.before + 1]
-            + ask
-            + digits
-            + end
-            + words[sizes.before + 1 :]
-            + ask
-            + digits
-        )
-        rows.append(row)
+        before, behind = words[: sizes.before + 1], words[sizes.before + 1 :]
+        rows.append([*before, *ask, *digits, *end, *behind, *ask, *digits])
     inside = sizes.before + 1 + len(ask) + len(digits) - 6 + np.arange(6)
     return jnp.asarray(np.array(rows, np.int32)), inside, np.arange(-6, 0)
 

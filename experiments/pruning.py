@@ -6,17 +6,14 @@ addresses, of the validation years, each text on its own. Also: whether heads of
 missed alone are not missed together.
 """
 
-import json
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import spearmanr
 
 from benchmarks.harness.fields import fields
 from experiments.heads import addresses, gated_loss, windows
@@ -24,12 +21,7 @@ from experiments.shared import SOURCES, Run, experiment, first_layers, stored
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
-from mha_book.pruning.order import (
-    head_mask,
-    iterative_removal_order,
-    removal_order,
-)
-from mha_book.storage import write_atomic
+from mha_book.pruning.order import head_mask, iterative_removal_order, removal_order
 
 SEEDS = "random orders: 0 to 4; order of heads not missed alone: 0"
 INPUTS = (*SOURCES, "heads.json")
@@ -38,45 +30,19 @@ GROUP = 3  # query heads of SmolLM2 that share a key head
 
 
 # layers: of SmolLM2; texts: passages that SmolLM2 is scored on; context: tokens of such a
-# passage; longer: tokens of the passages on which a few points are scored again; ranking:
+# passage; ranking:
 # windows that heads are ranked on again after each round; sentence_layers: of MiniLM; sentences:
 # of an address, scored; one of each address for the ranking; missed: heads of which none is
 # missed alone; orders: in which these are put together.
 Sizes = fields(
-    layers=30, texts=24, context=33, longer=129, ranking=8, ranking_context=101, rounds=6,
+    layers=30, texts=24, context=33, ranking=8, ranking_context=101, rounds=6,
     sentence_layers=6, sentences=6, fractions=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5), draws=5,
     missed=16, orders=1,
 )  # fmt: skip
 QUICK = Sizes(
-    1, 2, 9, 17, 1, 9, 2, sentence_layers=1, sentences=2, fractions=(0.34,), draws=1,
+    1, 2, 9, 1, 9, 2, sentence_layers=1, sentences=2, fractions=(0.34,), draws=1,
     missed=4, orders=1,
 )  # fmt: skip
-
-
-class Remembered:
-    """A function of which heads stay, ``(L, N)``, whose values are kept in a file.
-
-    ``key`` is what else they depend on; a file of another key is not read.
-    """
-
-    def __init__(self, function: Callable[[np.ndarray], Any], path: Path, key: Any) -> None:
-        self.function, self.path = function, path
-        self.key = json.loads(json.dumps(key))
-        state = json.loads(path.read_text()) if path.exists() else {"key": self.key, "values": {}}
-        assert state["key"] == self.key, f"{path} is of another experiment: remove it"
-        self.values: dict[str, Any] = state["values"]
-        self.computed = 0
-
-    def __call__(self, keep: np.ndarray) -> np.ndarray:
-        name = np.packbits(np.asarray(keep, bool)).tobytes().hex()
-        if name not in self.values:
-            self.values[name] = np.asarray(self.function(np.asarray(keep)), np.float64).tolist()
-            self.computed += 1
-            write_atomic(self.path, json.dumps({"key": self.key, "values": self.values}).encode())
-            if sys.stderr.isatty():
-                done = f"\r{self.path.stem}: {len(self.values)} evaluations"
-                print(done, end="", file=sys.stderr)
-        return np.array(self.values[name])
 
 
 def sentences(split: str, count: int, each: int) -> list[str]:
@@ -147,11 +113,11 @@ def curve(scores, order, counts, shape) -> dict[str, Any]:
 
 def together(scores, heads, shape, orders) -> dict[str, Any]:
     """Return the rise of the loss of every text without each head, and without sets of them."""
+    whole, sets = scores(np.ones(shape, bool)), []
 
     def rise(chosen: np.ndarray) -> np.ndarray:
-        return (scores(head_mask(chosen, len(chosen), shape)) - scores(np.ones(shape, bool)))[0]
+        return (scores(head_mask(chosen, len(chosen), shape)) - whole)[0]
 
-    sets = []
     for seed in range(orders):
         shuffled = np.random.default_rng(seed).permutation(len(heads))
         size = 2
@@ -197,9 +163,7 @@ def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
     config, params = model.config, model.params
     shape, total = (sizes.layers, config.num_heads), sizes.layers * config.num_heads
     text = passages(model, "validation", sizes.texts, sizes.context)
-    scores = Remembered(
-        smollm2_scores(model, params, text), run.work / "pruning-smollm2.json", text.tolist()
-    )
+    scores = smollm2_scores(model, params, text)
     whole = np.ones(shape, bool)
     found: dict[str, Any] = {"whole": scores(whole)}
 
@@ -222,13 +186,12 @@ def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
         gates = jnp.asarray(keep, jnp.float32)
         return np.mean([np.asarray(gradient(params, gates, row[None])) for row in ranking], axis=0)
 
-    again = Remembered(sensitivity, run.work / "pruning-gradients.json", ranking.tolist())
     for name, group_size in (("iterative", 1), ("iterative groups", GROUP)):
         counts = counts_of(sizes, total, group_size)
         per_round = group_size * -(-max(counts) // sizes.rounds // group_size)
-        orders[name] = iterative_removal_order(
-            again, shape, max(counts), per_round=per_round, group_size=group_size
-        )
+        given = {"per_round": per_round, "group_size": group_size}
+        rank = partial(iterative_removal_order, sensitivity, shape, max(counts), **given)
+        orders[name] = np.array(run.once(f"order {name}", sizes, rank))
     orders["groups"] = removal_order(basic["gate gradient"], GROUP)
     orders |= {f"random groups {i}": removal_order(s, GROUP) for i, s in enumerate(draws[:2])}
     run.report("orders of SmolLM2")
@@ -242,40 +205,24 @@ def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
             points = tuple(sorted({at, every[-1]}))
         if name in ("ablation, by layer", "sign of the loss without it"):
             points = (at,)
-        found["curves"][name] = curve(scores, order, [counts[i] for i in points], shape)
-        run.report(f"SmolLM2, {name}")
-    more = passages(model, "validation", sizes.texts, sizes.longer)
-    again_longer = Remembered(
-        smollm2_scores(model, params, more, at_once=max(1, sizes.texts // 4)),
-        run.work / "pruning-longer.json",
-        more.tolist(),
-    )
-    count = counts_of(sizes, total)[at]
-    found["longer"] = {"whole": again_longer(whole)} | {
-        name: again_longer(head_mask(orders[name], count, shape))
-        for name in ("gate gradient", "iterative", "ablation", "random 1")
-        if name in orders
-    }
-    run.report("SmolLM2, longer passages")
+        measure = partial(curve, scores, order, [counts[i] for i in points], shape)
+        found["curves"][name] = run.once(f"curve {name}", sizes, measure)
     found["orders"] = {name: orders[name] for name in ("iterative", "iterative groups")}
 
     unmissed = removal_order(abs(stored["ablation"]))[: sizes.missed]
-    found["together"] = together(scores, unmissed, shape, sizes.orders)
+    measure = partial(together, scores, unmissed, shape, sizes.orders)
+    found["together"] = run.once("together", sizes, measure)
     order = removal_order(abs(stored["ablation"]))
     found["together"]["more"] = curve(
         scores, order, [min(size, total) for size in (64, 128)], shape
     )
-    run.report("SmolLM2, heads that are not missed alone")
     if sizes.layers == len(whole_model.params.layers):
         ids = windows(model, "train", heads["config"]["gradients"], heads["config"]["context"])
         ids = ids[: heads["config"]["ablations"]]
         loss = jax.jit(gated_loss(config))
-        losses = Remembered(
-            lambda keep: loss(params, jnp.asarray(keep, jnp.float32), ids),
-            run.work / "pruning-sets.json",
-            ids.tolist(),
-        )
-        found["random together"] = sums_of_stored(losses, stored["ablation"], sizes.draws)
+        losses = lambda keep: loss(params, jnp.asarray(keep, jnp.float32), ids)  # noqa: E731
+        measure = partial(sums_of_stored, losses, stored["ablation"], sizes.draws)
+        found["random together"] = run.once("random together", sizes, measure)
     return found
 
 
@@ -291,7 +238,6 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
     def per_text(keep: np.ndarray) -> np.ndarray:
         return per_sentence(keep).reshape(2, sizes.texts, sizes.sentences).mean(-1)
 
-    scores = Remembered(per_text, run.work / "pruning-minilm.json", texts)
     ids, lengths = tokenize(model, sentences("train", sizes.texts, 1))
     whole = jax.jit(minilm.embed)(params, ids, lengths)
 
@@ -313,12 +259,6 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
         found["seconds"][name] = time.monotonic() - begun
         run.report(f"MiniLM, {name}")
     found["importance"]["weight norm"] = np.asarray(jax.jit(importance.weight_norm)(params))
-    found["rank correlation with ablation"] = {
-        name: spearmanr(
-            found["importance"][name], found["importance"]["ablation"], axis=None
-        ).statistic
-        for name in ("curvature", "taylor", "weight norm")
-    }
     orders = {
         name: removal_order(found["importance"][name])
         for name in ("ablation", "curvature", "weight norm")
@@ -330,8 +270,10 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
         importance.normalize_layers(jnp.asarray(found["importance"]["ablation"]))
     )
     counts = counts_of(sizes, total)
-    found["curves"] = {n: curve(scores, order, counts, shape) for n, order in orders.items()}
-    run.report("MiniLM, curves")
+    found["curves"] = {
+        name: run.once(f"MiniLM {name}", sizes, partial(curve, per_text, order, counts, shape))
+        for name, order in orders.items()
+    }
     return found
 
 

@@ -6,6 +6,7 @@ in heads.json); what is left is scored on passages of addresses of other years. 
 orders, the weight norm, the gradient on all its windows, and whole groups.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import gated_loss, windows
-from experiments.pruning import GROUP, Remembered, curve, passages, smollm2_scores
+from experiments.pruning import GROUP, curve, passages, smollm2_scores
 from experiments.shared import Run, experiment, first_layers, stored
 from mha_book.models import smollm2
 from mha_book.pruning import importance
@@ -93,22 +94,23 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     total, everything = shape[0] * shape[1], np.ones(shape, bool)
     ids = windows(model, "train", heads["config"]["gradients"], sizes.ranking_context)
     ids = ids[: sizes.ranking]
-    signed = Remembered(gradients(model, ids), run.work / "alike-gradients.json", ids.tolist())
-    orders = orders_of(heads, earlier["smollm2"]["orders"], signed(everything), sizes)
-    most = round(max(sizes.fractions) * total)
-    orders["ranked again"] = iterative_removal_order(
-        lambda keep: abs(signed(keep)).mean(0), shape, most, per_round=-(-most // sizes.rounds)
-    )
-    run.report("orders")
+    signed, most = gradients(model, ids), round(max(sizes.fractions) * total)
+    first = signed(everything)
+    orders = orders_of(heads, earlier["smollm2"]["orders"], first, sizes)
+
+    def rank() -> np.ndarray:
+        slopes, per_round = lambda keep: abs(signed(keep)).mean(0), -(-most // sizes.rounds)
+        return iterative_removal_order(slopes, shape, most, per_round=per_round)
+
+    orders["ranked again"] = np.array(run.once("ranked again", sizes, rank))
     text = passages(model, "validation", sizes.texts, sizes.context)
-    score = smollm2_scores(model, model.params, text, at_once=max(1, sizes.texts // 4))
-    scores = Remembered(score, run.work / "alike-scores.json", text.tolist())
+    scores = smollm2_scores(model, model.params, text, at_once=max(1, sizes.texts // 4))
     found: dict[str, Any] = {"whole": scores(everything), "curves": {}}
     for name, order in orders.items():
         unit = GROUP if name.startswith("groups") else 1
         counts = [unit * round(f * total / unit) for f in points_of(name, sizes)]
-        found["curves"][name] = curve(scores, order, counts, shape)
-        run.report(name)
-    found["gradient of the ranking"] = signed(everything)
+        measure = partial(curve, scores, order, counts, shape)
+        found["curves"][name] = run.once(f"curve {name}", sizes, measure)
+    found["gradient of the ranking"] = first
     found["ranked again"] = orders["ranked again"]
     return {"smollm2": found}

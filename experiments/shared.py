@@ -232,16 +232,15 @@ def store(
         return value
 
     document = seal({"provenance": provenance(command, seeds, inputs), **plain(result)})
-    content = json.dumps(document, allow_nan=False, separators=(",", ":"))
-    # One entry a line at the first two levels: a change can be read.
-    lines = ["{"]
-    for name, value in json.loads(content).items():
-        last = "" if name == list(document)[-1] else ","
-        if isinstance(value, dict):
-            inner = [
-                f"  {json.dumps(k)}: {json.dumps(v, allow_nan=False)}" for k, v in value.items()
-            ]
-            lines.append(f" {json.dumps(name)}: {{\n" + ",\n".join(inner) + f"\n }}{last}")
-        else:
-            lines.append(f" {json.dumps(name)}: {json.dumps(value)}{last}")
-    write_atomic(path, ("\n".join([*lines, "}"]) + "\n").encode())
+
+    def lines(value: Any, levels: int, indent: str = "") -> str:
+        """One entry a line at the first levels: a change can be read."""
+        if not levels or not isinstance(value, dict):
+            return json.dumps(value, allow_nan=False)
+        rows = (
+            f"{indent} {json.dumps(name)}: {lines(entry, levels - 1, indent + ' ')}"
+            for name, entry in value.items()
+        )
+        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+
+    write_atomic(path, (lines(document, 2) + "\n").encode())

@@ -74,24 +74,14 @@ def test_special_tokens_look_different_and_no_token_is_read_as_mathematics() -> 
     assert long.get_text() == "x" * 15 + "…"
 
 
-@pytest.mark.parametrize("vmax", [0.5, 1])
-def test_written_values_are_legible_in_every_color(vmax: float) -> None:
-    weights = np.linspace(0, 1, 41)
-    ax = attention_map(weights[:, None], [""] * 41, ["k"], show_values=True, vmax=vmax)
-    for text, weight in zip(ax.texts, weights, strict=True):
-        background = WEIGHT_COLORS(min(1.0, weight / vmax))[:3]
-        assert contrast(to_rgb(text.get_color()), background) > 4.5, weight
-
-
 def test_a_grid_has_a_map_for_every_head_and_one_bar() -> None:
-    figure = head_grid(WEIGHTS, QUERIES, TOKENS, columns=2, title="five heads")
+    figure = head_grid(WEIGHTS, QUERIES, TOKENS, columns=2)
     maps = [ax for ax in figure.axes if ax.images]
     assert [ax.get_title() for ax in maps] == [f"head {h}" for h in range(5)]
     for ax, weights in zip(maps, WEIGHTS, strict=True):
         np.testing.assert_array_equal(ax.images[0].get_array(), weights)
         assert ax.images[0].get_clim() == (0, 1)
     assert sum(ax.get_ylabel() == "attention weight" for ax in figure.axes) == 1
-    assert figure.get_suptitle() == "five heads"
     # Labels at the left of each row and at the foot of each column, the short one included.
     assert [ax.get_ylabel() != "" for ax in maps] == [True, False, True, False, True]
     assert [ax.get_xlabel() != "" for ax in maps] == [False, False, False, True, True]

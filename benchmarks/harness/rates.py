@@ -10,17 +10,6 @@ import jax
 from harness.timing import CLOCKS, interleave
 
 
-def visible_pairs(query_length: int, key_length: int, *, is_causal: bool) -> int:
-    """How many (query i, key j) pairs are visible: T·S, or those with j ≤ i when causal.
-
-    For T = S the causal count is T(T + 1)/2.
-    """
-    if not is_causal:
-        return query_length * key_length
-    corner = min(query_length, key_length)
-    return corner * (corner + 1) // 2 + (query_length - corner) * key_length
-
-
 def attention_flops(pairs, heads, key_width, value_width, *, backward) -> int:
     """Matmul FLOPs of attention over the visible pairs: 2(H + C) a pair and head.
 

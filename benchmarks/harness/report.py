@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import provenance
 from harness.options import Parser
-from mha_book.storage import payload_digest, seal, write_atomic
+from mha_book.storage import seal, write_atomic
 
 SCHEMA = "mha-book/benchmark"
 SCHEMA_VERSION = 1
@@ -110,18 +110,6 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
     if "provenance" in document:
         document = seal(document)
     write_atomic(path, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """Reads a result; ValueError if it has another schema or version, or was changed since."""
-    document = json.loads(path.read_text(encoding="utf-8"))
-    found = (document.get("schema"), document.get("schema_version"))
-    if found != (SCHEMA, SCHEMA_VERSION):
-        raise ValueError(f"{path.name}: expected schema {(SCHEMA, SCHEMA_VERSION)}, got {found}")
-    origin = document.get("provenance")
-    if origin is not None and origin.get("payload_sha256") != payload_digest(document):
-        raise ValueError(f"{path.name}: changed after it was written")
-    return document
 
 
 def progress_line(label: str) -> Callable[[int, int], None] | None:

@@ -19,8 +19,8 @@ import re
 import sys
 from pathlib import Path
 
-import yaml
 from docutils import nodes
+from mha_book_toc import read
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = Path(__file__).parents[1] / "_templates"
@@ -35,12 +35,12 @@ _ANCHOR = re.compile(r'\bid="(?P<id>[^"]+)"|class="headerlink" href="#(?P<link>[
 def load_moved(root: Path) -> dict[str, dict[str, str]]:
     """Read ``book/moved.yml``; nothing moved where there is none."""
     path = root / "book" / "moved.yml"
-    return yaml.safe_load(path.read_text(encoding="utf8")) if path.exists() else {}
+    return read(path) if path.exists() else {}
 
 
 def load_stored() -> dict[str, list[str]]:
     """Return the addresses that were given out: page -> its anchors."""
-    return json.loads(STORED.read_text(encoding="utf8"))
+    return read(STORED)
 
 
 def _anchors(html_folder: Path) -> dict[str, list[re.Match[str]]]:

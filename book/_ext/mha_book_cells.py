@@ -6,13 +6,13 @@ exercises (``hide-cell``), are in one fold at the end of the page, which a brows
 that leads into it. What the cell of an exercise printed is not shown.
 """
 
-import json
 from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
 from mha_book_claims import cell_label
 from mha_book_finding import EXERCISE
+from mha_book_toc import read
 
 _SEEN = (
     nodes.literal_block, nodes.image, nodes.raw, nodes.paragraph, nodes.table, nodes.math_block,
@@ -36,7 +36,7 @@ def _read(app, doctree) -> None:
     path = Path(app.env.doc2path(app.env.docname))
     if path.suffix != ".ipynb":
         return
-    stored = json.loads(path.read_text(encoding="utf8"))["cells"]
+    stored = read(path)["cells"]
     prefix = common_prefix([cell["id"] for cell in stored if cell["cell_type"] == "code"])
     domain = app.env.get_domain("std")
     for cell in _cells(doctree):

@@ -11,8 +11,8 @@ label on that page what holds the equation:
 
 from pathlib import Path
 
-import yaml
 from docutils import nodes
+from mha_book_toc import read
 from sphinx.util.docutils import SphinxDirective
 
 KINDS = ("executed", "tested", "definition")
@@ -22,7 +22,7 @@ def load_kinds(root: Path) -> dict[str, dict[str, dict]]:
     """Read the classification: page -> label -> ``{kind, …}``."""
     pages = {}
     for path in sorted((root / "book" / "equations").glob("*.yml")):
-        table = yaml.safe_load(path.read_text(encoding="utf8")) or {}
+        table = read(path) or {}
         pages[path.stem] = {
             label: {"kind": value} if isinstance(value, str) else value
             for label, value in table.items()
@@ -33,7 +33,7 @@ def load_kinds(root: Path) -> dict[str, dict[str, dict]]:
 def load_theorems(root: Path) -> list[dict]:
     """Read the list of the theorems, in the order of the page."""
     path = root / "proofs" / "theorems.yml"
-    return yaml.safe_load(path.read_text(encoding="utf8")) if path.is_file() else []
+    return read(path) if path.is_file() else []
 
 
 def proved(root: Path, field: str = "proves") -> dict[str, list[str]]:

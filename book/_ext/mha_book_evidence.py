@@ -5,9 +5,9 @@ from pathlib import Path
 
 from docutils import nodes
 from mha_book_claims import load, refer
+from mha_book_equations import add_directive
 from mha_book_ledger import evidence_anchor, evidence_source
 from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
 
 logger = logging.getLogger(__name__)
 
@@ -56,67 +56,60 @@ def file_anchor(file: str) -> str:
     return nodes.make_id(f"shared-{Path(file).with_suffix('')}")
 
 
-class Shared(SphinxDirective):
+def _section(self, file: str, anchor: str, name: str, title, lines, source: str) -> nodes.Node:
+    """Return a section with an anchor that other pages know: its title, lines and code."""
+    self.env.get_domain("std").note_hyperlink_target(anchor, self.env.docname, anchor, name)
+    path = str(Path(self.env.srcdir) / file)
+    code = nodes.literal_block(source, source, language="python", source=path)
+    return nodes.section("", title, *lines, code, ids=[anchor])
+
+
+def shared(self):
     """``{evidence-shared}``: one section a file: what its tests share."""
-
-    def run(self):
-        """Return the sections."""
-        root, out = Path(self.env.srcdir), []
-        for file in shared_files(root, load(self.env)):
-            self.env.note_dependency(str(root / file))
-            anchor, text = file_anchor(file), (root / file).read_text(encoding="utf8")
-            source = without_tests(text)
-            self.env.get_domain("std").note_hyperlink_target(anchor, self.env.docname, anchor, file)
-            section = nodes.section(ids=[anchor])
-            section += nodes.title("", "", nodes.literal(file, file))
-            path = str(root / file)
-            section += nodes.literal_block(source, source, language="python", source=path)
-            out.append(section)
-        return out
+    root, out = Path(self.env.srcdir), []
+    for file in shared_files(root, load(self.env)):
+        self.env.note_dependency(str(root / file))
+        source = without_tests((root / file).read_text(encoding="utf8"))
+        title = nodes.title("", "", nodes.literal(file, file))
+        out.append(_section(self, file, file_anchor(file), file, title, [], source))
+    return out
 
 
-class Evidence(SphinxDirective):
+def claims_evidence(self):
     """``{claims-evidence}``: one section a test: what it decides, its name, its source."""
+    root = Path(self.env.srcdir)
+    self.env.note_dependency(str(root / "_config.yml"))  # names the repository, if any
+    taken: dict[str, str] = {}
+    out = []
+    for test, claims in by_test(load(self.env)).items():
+        self.env.note_dependency(str(root / test.split("::")[0]))
+        source, anchor = evidence_source(root, test), evidence_anchor(test)
+        if source and anchor not in taken:
+            taken[anchor] = test
+            out.append(_of_test(self, test, claims, source))
+            continue
+        problem = f"has one anchor with {taken[anchor]}" if source else "does not exist"
+        text = f"the test of {', '.join(claims)} {problem}: {test}"
+        logger.warning(text, location=self.get_location(), type="mha_book")
+    return out
 
-    def run(self):
-        """Return the sections."""
-        root = Path(self.env.srcdir)
-        self.env.note_dependency(str(root / "_config.yml"))  # names the repository, if any
-        taken: dict[str, str] = {}
-        out = []
-        for test, claims in by_test(load(self.env)).items():
-            self.env.note_dependency(str(root / test.split("::")[0]))
-            source, anchor = evidence_source(root, test), evidence_anchor(test)
-            if source and anchor not in taken:
-                taken[anchor] = test
-                out.append(self.section(test, claims, source))
-                continue
-            problem = f"has one anchor with {taken[anchor]}" if source else "does not exist"
-            text = f"the test of {', '.join(claims)} {problem}: {test}"
-            logger.warning(text, location=self.get_location(), type="mha_book")
-        return out
 
-    def section(self, test: str, claims: list[str], source: str) -> nodes.Node:
-        """Render one test."""
-        anchor, (file, _, name) = evidence_anchor(test), test.partition("::")
-        self.env.get_domain("std").note_hyperlink_target(anchor, self.env.docname, anchor, name)
-        section = nodes.section(ids=[anchor])
-        title = f"{', '.join(claims)}: {name}"
-        section += nodes.title(title, title)
-        line = nodes.paragraph("", "Decides ", classes=["evidence-of"])
-        for claim in claims:
-            line += nodes.Text("" if claim == claims[0] else ", ")
-            line += refer(f"ledger-{claim.lower()}", claim)
-        path = nodes.literal(test, test)
-        uri = repository_file(self.env.config.html_theme_options, file)
-        line += [nodes.Text(": "), nodes.reference("", "", path, refuri=uri) if uri else path]
-        line += [nodes.Text("; it uses what "), refer(file_anchor(file), "its file has for all")]
-        where = str(Path(self.env.srcdir) / file)
-        section += [line, nodes.literal_block(source, source, language="python", source=where)]
-        return section
+def _of_test(self, test: str, claims: list[str], source: str) -> nodes.Node:
+    """Render one test."""
+    anchor, (file, _, name) = evidence_anchor(test), test.partition("::")
+    title = f"{', '.join(claims)}: {name}"
+    line = nodes.paragraph("", "Decides ", classes=["evidence-of"])
+    for claim in claims:
+        line += nodes.Text("" if claim == claims[0] else ", ")
+        line += refer(f"ledger-{claim.lower()}", claim)
+    path = nodes.literal(test, test)
+    uri = repository_file(self.env.config.html_theme_options, file)
+    line += [nodes.Text(": "), nodes.reference("", "", path, refuri=uri) if uri else path]
+    line += [nodes.Text("; it uses what "), refer(file_anchor(file), "its file has for all")]
+    return _section(self, file, anchor, name, nodes.title(title, title), [line], source)
 
 
 def setup(app):
     """Register the directives."""
-    app.add_directive("claims-evidence", Evidence)
-    app.add_directive("evidence-shared", Shared)
+    add_directive(app, "claims-evidence", claims_evidence)
+    add_directive(app, "evidence-shared", shared)

@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from docutils import nodes
 from docutils.parsers.rst import directives
 from jinja2 import Environment, FileSystemLoader
 from mha_book_equations import add_directive
+from mha_book_toc import read
 from sphinx.errors import ExtensionError
 
 DATA = Path("book") / "data" / "explorer.json"
@@ -45,7 +45,7 @@ OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "for
 
 def load(root: Path) -> dict[str, Any]:
     """Read what the explorer knows of all heads and sentences."""
-    return json.loads((root / DATA).read_text(encoding="utf8"))
+    return read(root / DATA)
 
 
 def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:
@@ -57,7 +57,7 @@ def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:
 def index_of(root: Path, document: dict[str, Any]) -> dict[str, Any]:
     """Return what the page needs before a sentence is chosen."""
     models = {}
-    notes = yaml.safe_load((root / "book" / "explorer.yml").read_text(encoding="utf8"))
+    notes = read(root / "book" / "explorer.yml")
     for model, measures in document["measures"].items():
         layers, heads = shape_of(document, model)
         noted = {name: {**values, "note": notes[name]} for name, values in measures.items()}

@@ -19,11 +19,10 @@ import posixpath
 import re
 from pathlib import Path
 
-import yaml
 from docutils import nodes
 from mha_book_equations import add_directive
 from mha_book_html import describe
-from mha_book_toc import toc_pages
+from mha_book_toc import read, toc_pages
 
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
 MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
@@ -311,7 +310,7 @@ def _index_prose_alone(app) -> None:
 
 def terms(root: Path) -> dict[str, list[str]]:
     """Return page -> the terms of the field that it defines, from ``book/search.yml``."""
-    lists = yaml.safe_load((root / "book" / "search.yml").read_text(encoding="utf8"))
+    lists = read(root / "book" / "search.yml")
     return {page: words["terms"] for page, words in lists.items() if "terms" in words}
 
 
@@ -320,7 +319,7 @@ def _add_search_words(app) -> list:
     indexer = getattr(app.builder, "indexer", None)
     file = Path(app.srcdir) / "book" / "search.yml"
     if indexer is not None and file.exists():
-        for page, lists in yaml.safe_load(file.read_text(encoding="utf8")).items():
+        for page, lists in read(file).items():
             if page not in app.env.found_docs:
                 raise ValueError(f"book/search.yml: expected a page of the book, got {page!r}")
             entries = {(word, "", "main") for words in lists.values() for word in words}

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import yaml
 from docutils import nodes
 from mha_book_equations import add_directive, table
 
@@ -29,6 +28,8 @@ from mha_book.rope import rotary_angles, rotate
 from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
 
 sys.path.append(str(Path(__file__).parents[2]))
+
+from mha_book_toc import read
 
 from benchmarks.harness.published import CHIPS
 
@@ -190,7 +191,7 @@ def place_lab(self):
     lab, root = LABS[name], Path(self.env.srcdir)
     for file in (TEXTS, *lab.files):
         self.env.note_dependency(str(root / file))
-    words = yaml.safe_load((root / TEXTS).read_text(encoding="utf8"))[name]
+    words = read(root / TEXTS)[name]
     data = lab.data(root)
     says = nodes.paragraph("", words["says"].format(**data))
     rows = table(tuple(words["head"]), lab.rows(data))

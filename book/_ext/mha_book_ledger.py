@@ -13,7 +13,6 @@ of them; the intervals of one chapter are then held to Holm's levels together. A
 
 import ast
 import functools
-import json
 import math
 import re
 import textwrap
@@ -21,8 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-from mha_book_toc import toc_pages
+from mha_book_toc import read, toc_pages
 from pybtex.database import parse_file
 from scipy import stats
 
@@ -67,7 +65,7 @@ class Ledger:
 
 
 _FORMS = Path(__file__).parents[1] / "ledgers.yml"
-LEDGERS = [Ledger(**form) for form in yaml.safe_load(_FORMS.read_text(encoding="utf8"))]
+LEDGERS = [Ledger(**form) for form in read(_FORMS)]
 CLAIMS, PAPERS = LEDGERS
 
 
@@ -111,7 +109,7 @@ def _judged(root: Path, newest: int) -> dict[str, list[dict]]:
     empty, rows = dict.fromkeys(OPTIONAL, ""), {}
     for each in LEDGERS:
         path = root / each.file
-        raw = yaml.safe_load(path.read_text(encoding="utf8")) if path.is_file() else []
+        raw = read(path) if path.is_file() else []
         if typed := [entry["id"] for entry in raw if "verdict" in entry]:
             raise ValueError(f"a verdict is computed from its parts: {', '.join(typed)}")
         rows[path.name] = [
@@ -203,18 +201,18 @@ def interval_of(text: str) -> tuple[float, float, float]:
 def row_values(entry: dict, root: Path) -> dict[str, str]:
     """Return the values that a row can name: of its chapter's cells and of its stored file."""
     values = {}
-    for path, read in (
+    for path, values_of in (
         (root / "book" / f"{entry['chapter']}.ipynb", glued_values),
         (root / (entry["file"] or "none"), stored_values),
     ):
         if path.is_file():
-            values |= _once(read, path, path.stat().st_mtime_ns)
+            values |= _once(values_of, path, path.stat().st_mtime_ns)
     return values
 
 
 @functools.cache
-def _once(read, path, changed):
-    return read(path)
+def _once(values_of, path, changed):
+    return values_of(path)
 
 
 def read_works(root: Path) -> dict[str, Work]:
@@ -236,25 +234,19 @@ def read_pages(root: Path) -> dict[str, Page]:
     """Read every page of the book that exists: its code cells by id, and its claims."""
     pages = {}
     for name in toc_pages(root):
-        notebook, text = root / f"{name}.ipynb", root / f"{name}.md"
-        cells, markdown = {}, ""
-        if notebook.exists():
-            for cell in json.loads(notebook.read_text(encoding="utf8"))["cells"]:
-                source = "".join(cell["source"])
-                if cell["cell_type"] == "code":
-                    cells[cell.get("id", "")] = source
-                elif cell["cell_type"] == "markdown":
-                    markdown += source + "\n\n"
-        elif text.exists():
-            markdown = text.read_text(encoding="utf8")
-        pages[Path(name).name] = Page(cells, tuple(" ".join(_BOX.findall(markdown)).split()))
+        notebook = root / f"{name}.ipynb"
+        cells = read(notebook)["cells"] if notebook.exists() else []
+        code = {c.get("id", ""): "".join(c["source"]) for c in cells if c["cell_type"] == "code"}
+        texts = ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        claims = " ".join(_BOX.findall("\n\n".join(texts))).split()
+        pages[Path(name).name] = Page(code, tuple(claims))
     return pages
 
 
 def glued_values(notebook: Path) -> dict[str, str]:
     """Return what the cells of a notebook glued, by name, as it stands in the stored outputs."""
     values = {}
-    for cell in json.loads(notebook.read_text(encoding="utf8"))["cells"]:
+    for cell in read(notebook)["cells"]:
         for output in cell.get("outputs", ()):
             name = output.get("metadata", {}).get("scrapbook", {}).get("name")
             text = output.get("data", {}).get(f"{_PREFIX}text/plain")
@@ -265,7 +257,7 @@ def glued_values(notebook: Path) -> dict[str, str]:
 
 def stored_values(file: Path) -> dict[str, str]:
     """Return what a stored result tells the ledger, by name: its block ``told``."""
-    return json.loads(file.read_text(encoding="utf8"))["told"]
+    return read(file)["told"]
 
 
 def fill_numbers(text: str, values: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
+from mha_book_toc import read
 
 ROOT = Path(__file__).parents[2]
 TABLE = re.compile(r"\| module \| what it has \|\n\|---\|---\|\n(?:\|.*\|\n)*")
@@ -24,7 +24,7 @@ class Module(NamedTuple):
 
 def load_modules(root: Path = ROOT) -> list[Module]:
     """Return the entries, lowest first."""
-    entries = yaml.safe_load((root / "book" / "modules.yml").read_text(encoding="utf8"))
+    entries = read(root / "book" / "modules.yml")
     return [Module(**{**entry, "files": tuple(entry.get("files", ()))}) for entry in entries]
 
 

@@ -8,13 +8,11 @@ and a number that a cell put there count as one word each. The sentence of a cla
 ledger and is not counted.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-from mha_book_toc import numbered_pages
+from mha_book_toc import numbered_pages, read
 
 WORDS, SCREENS = 3000, 25.0  # of a page, at most
 OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of the package
@@ -80,7 +78,7 @@ def typed_numbers(markdown: str) -> list[str]:
 
 def read_typed(root: Path) -> dict[str, dict[Any, str]]:
     """Return the list of typed numbers, page by page, each with what it is."""
-    return yaml.safe_load((root / "book" / "typed.yml").read_text(encoding="utf8"))
+    return read(root / "book" / "typed.yml")
 
 
 def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[str]:
@@ -151,7 +149,7 @@ def _folded(cell: dict[str, Any]) -> bool:
 
 def count_page(path: Path) -> Counts:
     """Count a notebook."""
-    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+    cells = read(path)["cells"]
     text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     sources = {c.get("id", ""): "".join(c["source"]) for c in code if not _folded(c)}

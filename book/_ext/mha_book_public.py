@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
+from mha_book_equations import add_directive
+from mha_book_toc import read
 
 REPOSITORY, SITE = "MHA_BOOK_REPOSITORY", "MHA_BOOK_SITE"
 BRANCH = "main"
@@ -34,7 +34,7 @@ class Public(NamedTuple):
 
 def read_public(root: Path, environ: Mapping[str, str] = os.environ) -> Public:
     """Return the addresses that the variables name, or else ``CITATION.cff``; they are checked."""
-    citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf8"))
+    citation = read(root / "CITATION.cff")
     repository = environ.get(REPOSITORY) or citation.get("repository-code") or ""
     repository = repository.rstrip("/").removesuffix(".git")
     if repository and not _REPOSITORY.fullmatch(repository):
@@ -89,5 +89,5 @@ def files(self):
 def setup(app):
     """Register directive and setting: another address makes Sphinx read every page again."""
     app.add_config_value("mha_book_public", [], "env", [list])
-    app.add_directive("book-files", type("Files", (SphinxDirective,), {"run": files}))
+    add_directive(app, "book-files", files)
     app.connect("config-inited", configure, priority=100)  # before the theme's own

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-import yaml
 from mha_book_public import Public
-from mha_book_toc import toc_pages
+from mha_book_toc import read, toc_pages
 
 STYLE = "share.css"
 
@@ -27,7 +26,7 @@ class Book(NamedTuple):
 
 def read_book(root: Path) -> Book:
     """Read ``CITATION.cff``."""
-    data = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf8"))
+    data = read(root / "CITATION.cff")
     authors = tuple(
         author.get("name") or f"{author['given-names']} {author['family-names']}"
         for author in data["authors"]

@@ -15,7 +15,7 @@ from mha_book_equations import add_directive, table
 from mha_book_ledger import CLAIMS, LEDGERS, read_pages
 from mha_book_pages import loose_numbers, read_typed, words
 from mha_book_rigour import KINDS, SOURCES, rigour_rows
-from mha_book_toc import toc_pages
+from mha_book_toc import read, toc_pages
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def chapter_rows(root: Path) -> list[tuple[str, ...]]:
         path = root / f"{page}.ipynb"
         if not path.exists():
             continue
-        cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+        cells = read(path)["cells"]
         code = [c for c in cells if c["cell_type"] == "code"]
         exercises = sum("exercise" in c["metadata"].get("tags", ()) for c in code)
         text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
@@ -79,11 +79,16 @@ def grounds(self):
     return [table(("verdict from", "rows"), [(k, str(v)) for k, v in counts.items()])]
 
 
+def stored(self, name: str):
+    """Return what a file of the repository holds, and note that the page depends on it."""
+    path = Path(self.env.srcdir) / name
+    self.env.note_dependency(str(path))
+    return read(path)
+
+
 def coverage(self):
     """``{coverage-table}``: how often intervals of 95% contain the mean, by simulation."""
-    path = Path(self.env.srcdir) / "book" / "data" / "coverage.json"
-    self.env.note_dependency(str(path))
-    found = json.loads(path.read_text(encoding="utf8"))["inside"]
+    found = stored(self, "book/data/coverage.json")["inside"]
     methods = [*next(iter(next(iter(found.values())).values()))]
     rows = [
         (population, size, *(f"{100 * of_size[method]:.0f}%" for method in methods))
@@ -146,30 +151,24 @@ def versions(self):
 
 def tested(self):
     """``{tested-versions}``: versions and machines on which the tests were run."""
-    path = Path(self.env.srcdir) / "tests" / "data" / "versions.json"
-    self.env.note_dependency(str(path))
-    stored = json.loads(path.read_text(encoding="utf8"))
-    rows = []
-    for cell in stored["cells"].values():
+    found, rows = stored(self, "tests/data/versions.json"), []
+    for cell in found["cells"].values():
         counts = (cell["passed"], len(cell["mended"]), len(cell["not passed"]))
         minutes = f"{cell['seconds'] / 60:.0f} min"
         numbers = (f"{count:,}" for count in counts)
         rows.append((cell["python"], cell["jax"], cell["machine"], *numbers, minutes))
     heads = ("Python", "JAX", "machine", "passed", "passed later", "failed", "time")
-    found = [table(heads, rows)]
-    if stored["not run"]:
-        text = f"Not run whole: {', '.join(stored['not run'])}."
-        found.append(nodes.paragraph(text, text))
-    return found
+    text = f"Not run whole: {', '.join(found['not run'])}."
+    return [table(heads, rows), *([nodes.paragraph(text, text)] if found["not run"] else [])]
 
 
 def provenance_counts(root: Path) -> tuple[int, int, int]:
     """Return how many stored files name their commit, ran with changes, or do not name it."""
     manifest = root / "book" / "data" / "manifest.json"
     paths = {*(root / "book" / "data").glob("*.json"), *(root / RESULTS).glob("*.json")}
-    blocks = [*json.loads(manifest.read_text(encoding="utf8")).values()]
+    blocks = [*read(manifest).values()]
     for path in paths - {manifest}:
-        blocks.append(json.loads(path.read_text(encoding="utf8"))["provenance"])
+        blocks.append(read(path)["provenance"])
     commits = [block["git"]["commit"] != NOT_RECORDED for block in blocks]
     dirty = sum(block["git"]["dirty"] is True for block in blocks)
     return sum(commits), dirty, len(blocks) - sum(commits)
@@ -241,7 +240,7 @@ def independent(self):
     root = Path(self.env.srcdir)
     self.env.note_reread()  # the numbers are of many files
     rows = []
-    for entry in json.loads((root / INDEPENDENT).read_text(encoding="utf8"))["rows"]:
+    for entry in read(root / INDEPENDENT)["rows"]:
         ours = book_numbers(root, entry["place"], entry.get("at"))
         theirs = np.array(entry["theirs"])
         far = abs(ours - theirs).max()

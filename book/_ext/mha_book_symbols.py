@@ -17,11 +17,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_toc import toc_pages
-from sphinx.util.docutils import SphinxDirective
+from mha_book_equations import add_directive
+from mha_book_toc import read, toc_pages
 
 from mha_book.notation.page import displayed_equations, page_text
 
@@ -80,7 +79,7 @@ class Declared:
 def load_symbols(root: Path) -> list[Declared]:
     """Read the declarations, in their order."""
     path = root / "book" / "symbols.yml"
-    table = yaml.safe_load(path.read_text(encoding="utf8")) or {}
+    table = read(path) or {}
     return [Declared(page, **entry) for page, entries in table.items() for entry in entries or ()]
 
 
@@ -268,48 +267,47 @@ def inline_formulas(markdown: str) -> list[str]:
     return _INLINE.findall(text)
 
 
-class SymbolTable(SphinxDirective):
-    """``{symbol-table} letters`` or ``symbols``: those that count things, or all others."""
+def symbol_table(self):
+    """``{symbol-table} letters`` or ``symbols``: those that count things, or all others.
 
-    required_arguments = 1
+    The table is Markdown, so that its formulas and links are the page's own.
+    """
+    root = Path(self.env.srcdir)
+    entries = load_symbols(root)
+    if self.arguments[0] == "letters":
+        rows = ["| letter | index | what it counts | name in the code |", "|---|---|---|---|"]
+        rows += [_letter(entry) for entry in entries if entry.code]
+    else:
+        on_page = symbols_by_page(book_formulas(root))
+        rows = ["| symbol | shape | what it is | first in |", "|---|---|---|---|"]
+        rows += [_row(entry, on_page) for entry in entries if not entry.code]
+    box = nodes.container(classes=["wide-table", "symbol-table"])
+    self.state.nested_parse(StringList(rows, "book/symbols.yml"), 0, box)
+    return [box]
 
-    def run(self):
-        """Render the table as Markdown, so that its formulas and links are the page's own."""
-        root = Path(self.env.srcdir)
-        entries = load_symbols(root)
-        counts = [entry for entry in entries if entry.code]
-        if self.arguments[0] == "letters":
-            rows = ["| letter | index | what it counts | name in the code |", "|---|---|---|---|"]
-            rows += [self.letter(entry) for entry in counts]
-        else:
-            on_page = symbols_by_page(book_formulas(root))
-            rows = ["| symbol | shape | what it is | first in |", "|---|---|---|---|"]
-            rows += [self.row(entry, on_page) for entry in entries if not entry.code]
-        box = nodes.container(classes=["wide-table", "symbol-table"])
-        self.state.nested_parse(StringList(rows, "book/symbols.yml"), 0, box)
-        return [box]
 
-    def letter(self, entry: Declared) -> str:
-        """Return the row of a letter that counts something."""
-        index = ", ".join(f"${letter.strip()}$" for letter in entry.index.split(",") if letter)
-        code = "–" if entry.code == "–" else f"`{entry.code}`"
-        return f"| ${entry.symbol}$ | {index} | {entry.meaning} | {code} |"
+def _letter(entry: Declared) -> str:
+    """Return the row of a letter that counts something."""
+    index = ", ".join(f"${letter.strip()}$" for letter in entry.index.split(",") if letter)
+    code = "–" if entry.code == "–" else f"`{entry.code}`"
+    return f"| ${entry.symbol}$ | {index} | {entry.meaning} | {code} |"
 
-    def row(self, entry: Declared, on_page: dict[str, set[Symbol]]) -> str:
-        """Return the row of a symbol, with the chapter where it stands first."""
-        symbols = set(symbols_of(entry))
-        pages = on_page if entry.page == EVERYWHERE else [entry.page]
-        has = (page for page in pages if any(is_known(s, symbols) for s in on_page.get(page, ())))
-        first = next(has, "")
-        shown = ", ".join(f"${piece}$" for piece in _pieces(entry.symbol))
-        shape = f"${entry.shape}$" if entry.shape else ""
-        link = f"[](/book/{first})" if first else ""
-        return f"| {shown} | {shape} | {entry.meaning} | {link} |"
+
+def _row(entry: Declared, on_page: dict[str, set[Symbol]]) -> str:
+    """Return the row of a symbol, with the chapter where it stands first."""
+    symbols = set(symbols_of(entry))
+    pages = on_page if entry.page == EVERYWHERE else [entry.page]
+    has = (page for page in pages if any(is_known(s, symbols) for s in on_page.get(page, ())))
+    first = next(has, "")
+    shown = ", ".join(f"${piece}$" for piece in _pieces(entry.symbol))
+    shape = f"${entry.shape}$" if entry.shape else ""
+    link = f"[](/book/{first})" if first else ""
+    return f"| {shown} | {shape} | {entry.meaning} | {link} |"
 
 
 def setup(app):
     """Register the directive."""
-    app.add_directive("symbol-table", SymbolTable)
+    add_directive(app, "symbol-table", symbol_table, required_arguments=1)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,17 @@
 The pages below another, as those of the API are, are left out.
 """
 
+import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
+
+
+def read(path: Path) -> Any:
+    """Return what a file of JSON, a notebook among them, or of YAML holds."""
+    text = path.read_text(encoding="utf8")
+    return json.loads(text) if path.suffix in (".json", ".ipynb") else yaml.safe_load(text)
 
 
 class Part(NamedTuple):
@@ -19,7 +26,7 @@ class Part(NamedTuple):
 
 def read_parts(root: Path) -> list[Part]:
     """Return the parts of the book in the repository at ``root``."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf8"))
+    toc = read(root / "_toc.yml")
     parts = [Part("", False, [toc["root"]])]
     for part in toc.get("parts", ()):
         files = [entry["file"] for entry in part["chapters"]]

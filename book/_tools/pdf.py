@@ -14,14 +14,13 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import yaml
 from bs4 import BeautifulSoup, Tag
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "book" / "_ext"))
 
 from mha_book_public import read_public  # noqa: E402
-from mha_book_toc import toc_pages  # noqa: E402
+from mha_book_toc import read, toc_pages  # noqa: E402
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 NAMED = ("id", "for", "name", "aria-labelledby", "aria-describedby", "headers")
@@ -142,7 +141,7 @@ def make(html: Path, out: Path, name: str = "", root: Path = ROOT) -> Path:
         raise SystemExit(f"error: _toc.yml has no page book/{name}")
     texts = {page: (html / f"{page}.html").read_text(encoding="utf8") for page in chosen}
     chapters = [chapter(page, text, {*texts}, site) for page, text in texts.items()]
-    title = yaml.safe_load((root / "_config.yml").read_text(encoding="utf8"))["title"]
+    title = read(root / "_config.yml")["title"]
     if name:
         title = " ".join(chapters[0].find("h1").get_text().split())
     document = DOCUMENT.format(

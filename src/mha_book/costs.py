@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from mha_book._checks import check, check_flag, check_size
+from mha_book._checks import check, check_flag, check_function, check_size, check_type
 
 __all__ = [
     "LayerSize",
@@ -74,14 +74,9 @@ def attention_size(
     $DNH + DKH + DKC + NCD$ weights, of which $4D^2$ remain for $K = N$ and $NH = NC = D$;
     $H + C$ multiplications for a pair and head; $K(H + C)$ numbers in the cache.
 
-    Args:
-        d_model: ``D``.
-        num_heads: ``N``.
-        num_kv_heads: ``K``, a divisor of ``N``; None for ``N``.
-        head_dim: ``H``; None for ``D / N``, which must then be whole.
-        value_dim: ``C``; None for ``H``.
-        has_input_biases: whether queries, keys and values have biases.
-        has_output_bias: whether the output has one.
+    The sizes are ``D``, ``N``, ``K``, ``H`` and ``C``. Where not given, ``K`` is ``N``, ``H`` is
+    ``D / N``, which must then be whole, and ``C`` is ``H``. Queries, keys and values have biases,
+    and the output has one, where that is said.
 
     Example:
         >>> attention_size(512, 8).parameter_count
@@ -92,11 +87,11 @@ def attention_size(
     check_flag(has_output_bias, "has_output_bias")
     d_model, num_heads, k = _sizes(d_model=d_model, num_heads=num_heads, num_kv_heads=k)
     if head_dim is None:
-        _check_divides("num_heads", num_heads, "d_model", d_model)
+        check(d_model % num_heads == 0, "num_heads", f"a divisor of d_model = {d_model}", num_heads)
         head_dim = d_model // num_heads
     value_dim = head_dim if value_dim is None else value_dim
     head_dim, value_dim = _sizes(head_dim=head_dim, value_dim=value_dim)
-    _check_divides("num_kv_heads", k, "num_heads", num_heads)
+    check(num_heads % k == 0, "num_kv_heads", f"a divisor of num_heads = {num_heads}", k)
     pair_width = head_dim + value_dim
     heads_width = num_heads * head_dim + k * pair_width  # columns that make queries, keys, values
     biases = heads_width * bool(has_input_biases) + d_model * bool(has_output_bias)
@@ -118,17 +113,9 @@ def latent_size(
     """Return the size of a layer with latent attention, see :mod:`mha_book.multihead.latent`.
 
     Both forms have the same parameters and the same cache, ``R + P`` numbers a position. For a
-    pair and head the expanded form multiplies ``H + P + C`` times, the absorbed ``2R + P`` times.
-
-    Args:
-        d_model: ``D``.
-        num_heads: ``N``.
-        latent_dim: ``R``, from which the keys and values of all heads are made.
-        head_dim: ``H``, width of the part of queries and keys that is not rotated.
-        rotary_dim: ``P``, width of the rotated part, whose key all heads share.
-        value_dim: ``C``.
-        query_latent_dim: from which the queries are made; None where they are made from the input.
-        is_absorbed: whether scores are made from the latent itself.
+    pair and head the expanded form multiplies ``H + P + C`` times, the absorbed ``2R + P`` times;
+    ``is_absorbed`` says which it is. The sizes are ``D``, ``N``, ``R``, ``H``, ``P``, ``C`` and
+    ``Q`` there; without ``query_latent_dim`` the queries are made from the input.
 
     Example:
         >>> latent_size(7168, 128, 512, 128, 64, 128, 1536, is_absorbed=True).cache_width
@@ -136,14 +123,11 @@ def latent_size(
     """
     check_flag(is_absorbed, "is_absorbed")
     into = d_model if query_latent_dim is None else query_latent_dim
-    d_model, num_heads, latent_dim, head_dim = _sizes(
-        d_model=d_model, num_heads=num_heads, latent_dim=latent_dim, head_dim=head_dim
-    )
-    rotary_dim, value_dim, into = _sizes(
-        rotary_dim=rotary_dim, value_dim=value_dim, query_latent_dim=into
-    )
-    what = "an even number, for pairs to rotate"
-    check(rotary_dim % 2 == 0, "rotary_dim", what, rotary_dim)
+    d_model, num_heads, latent_dim, head_dim, rotary_dim, value_dim, into = _sizes(
+        d_model=d_model, num_heads=num_heads, latent_dim=latent_dim, head_dim=head_dim,
+        rotary_dim=rotary_dim, value_dim=value_dim, query_latent_dim=into,
+    )  # fmt: skip
+    check(rotary_dim % 2 == 0, "rotary_dim", "an even number, for pairs to rotate", rotary_dim)
     query = into * num_heads * (head_dim + rotary_dim)
     query += 0 if query_latent_dim is None else d_model * into
     latent = d_model * (latent_dim + rotary_dim)
@@ -210,8 +194,7 @@ def visible_pair_count(query_length: int, key_length: int, window: int | None = 
     query_length, key_length, window = _sizes(
         least=0, query_length=query_length, key_length=key_length, window=window
     )
-    if key_length < query_length:
-        raise ValueError(f"key_length: expected at least {query_length} keys; got {key_length}")
+    check(key_length >= query_length, "key_length", f"at least {query_length} keys", key_length)
     first = key_length - query_length + 1  # keys that the first query sees
     growing = max(0, min(key_length, window) - first + 1)  # queries that see all there is
     growing_pairs = growing * (2 * first + growing - 1) // 2
@@ -227,19 +210,8 @@ def _sizes(*, least: int = 1, **sizes: int) -> list[int]:
 
 
 def _check_layer(size: Any) -> None:
-    if not isinstance(size, LayerSize):
-        raise ValueError(f"size: expected a LayerSize; got {type(size).__name__}")
+    check_type(size, "size", LayerSize, "as attention_size gives it")
     _sizes(least=0, **{f"size.{name}": field for name, field in size._asdict().items()})
-
-
-def _check_function(function: Any) -> None:
-    if not callable(function):
-        raise ValueError(f"function: expected a function; got {type(function).__name__}")
-
-
-def _check_divides(name: str, size: int, of: str, whole: int) -> None:
-    if whole % size:
-        raise ValueError(f"{name}: expected a divisor of {of} = {whole}; got {size}")
 
 
 def traced_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
@@ -262,7 +234,7 @@ def traced_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
         >>> traced_matmul_flops(lambda x: x @ x.T, x)
         90
     """
-    _check_function(function)
+    check_function(function, "function", "that JAX can trace")
     return _jaxpr_flops(jax.make_jaxpr(function)(*args).jaxpr)
 
 
@@ -279,7 +251,7 @@ def compiled_matmul_flops(function: Callable[..., Any], *args: Any) -> int:
         >>> compiled_matmul_flops(lambda x: x @ x.T, x)
         90
     """
-    _check_function(function)
+    check_function(function, "function", "that JAX can trace")
     return _program_flops(str(jax.jit(function).lower(*args).compile().as_text()))
 
 

@@ -411,10 +411,6 @@ def array_mask(array: Bool[Array, "..."]) -> Mask:
     Args:
         array: boolean, of the full rank of the scores, ``(…, N, T, S)``, each axis equal or 1.
 
-    Raises:
-        ValueError: ``array`` is not boolean (an additive mask is called ``bias``), or has fewer
-            than two axes.
-
     Example:
         >>> array_mask(jnp.array([[True, False]])).materialize(1, 2).tolist()
         [[True, False]]

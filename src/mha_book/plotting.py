@@ -4,8 +4,8 @@ In every map a row is a query and a column a key: row ``i`` shows how query ``i`
 attention of 1 among the keys. The darker a cell, the greater the weight. The palettes are readable
 with every common kind of colour blindness, and in grey.
 
-Shapes: ``N`` heads of a layer, ``M`` heads of any number of layers, ``T`` queries, ``S`` keys. This
-module imports nothing of the package.
+Shapes: ``N`` heads of a layer, ``M`` heads of any number of layers, ``T`` queries, ``S`` keys. Of
+the package this module imports the checks alone.
 """
 
 import base64
@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from mha_book._checks import check
+
 __all__ = [
     "PALETTE",
     "WEIGHT_COLORS",
     "attention_map",
-    "figure_data",
     "head_atlas",
     "head_grid",
     "layer_diagram",
@@ -68,7 +69,7 @@ def use_book_style() -> None:
 
     Call it once at the top of a chapter. Two runs then draw the same picture: the font comes with
     matplotlib, and nothing depends on the time. A notebook shows and stores figures as
-    :func:`figure_data` gives them.
+    ``figure_data`` gives them.
 
     Example:
         >>> with plt.rc_context():
@@ -91,21 +92,10 @@ def figure_data(figure: Figure) -> dict[str, str]:
     """Return what a notebook stores of a figure: SVG, or PNG of twice the pixels if smaller.
 
     Labels are outlines, so that they look the same without the font. The PNG has a palette of 256
-    colours, and tells how large its smallest label is, which can be read off an SVG.
-
-    Args:
-        figure: as it was drawn.
-
-    Returns:
-        The text of the SVG under ``image/svg+xml``, or the PNG in base 64 under ``image/png``.
-
-    Example:
-        >>> figure = plt.figure()
-        >>> list(figure_data(figure))
-        ['image/svg+xml']
-        >>> plt.close(figure)
+    colours, and tells how large its smallest label is, which can be read off an SVG. The SVG is
+    text under ``image/svg+xml``, the PNG in base 64 under ``image/png``.
     """
-    _check(isinstance(figure, Figure), "figure", "a Figure", type(figure).__name__)
+    check(isinstance(figure, Figure), "figure", "a Figure", type(figure).__name__)
     svg_file, png_file = io.BytesIO(), io.BytesIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     options: dict[str, Any] = {"dpi": _PIXELS_PER_INCH, "bbox_inches": "tight"}
@@ -149,7 +139,6 @@ def attention_map(
     ax: Axes | None = None,
     title: str | None = None,
     vmax: float | int = 1.0,
-    show_values: bool = False,
     colorbar: bool = True,
 ) -> Axes:
     """Draw the weights of one head: queries down, keys across.
@@ -161,7 +150,6 @@ def attention_map(
         ax: where to draw; None for a figure of its own.
         title: above the map.
         vmax: the weight that gets the darkest colour; the bar says if there are greater ones.
-        show_values: whether to write each weight into its cell, for maps of a few tokens.
         colorbar: whether to draw the bar that says what the colours mean.
 
     Returns:
@@ -175,7 +163,7 @@ def attention_map(
     """
     array = _check_weights(weights, "(T, S)", vmax)
     is_axes = ax is None or isinstance(ax, Axes)
-    _check(is_axes, "ax", "Axes, one of figure.subplots(…), or None", type(ax).__name__)
+    check(is_axes, "ax", "Axes, one of figure.subplots(…), or None", type(ax).__name__)
     labels = _labels(array, query_tokens, key_tokens)
     cell, points = _sizes(array, 0.34, _WIDEST - 2.0, 10)
     if ax is None:
@@ -184,10 +172,6 @@ def attention_map(
     image = _draw(ax, array, vmax, labels, points)
     if title is not None:
         ax.set_title(title)
-    if show_values:
-        for (i, j), weight in np.ndenumerate(array):
-            color = "white" if weight > 0.62 * vmax else "black"
-            ax.text(j, i, f"{weight:.2f}", ha="center", va="center", color=color, fontsize=9)
     if colorbar:
         _add_bar(image, [ax], array, vmax)
     return ax
@@ -200,7 +184,6 @@ def head_grid(
     *,
     columns: int = 4,
     titles: Sequence[str] | None = None,
-    title: str | None = None,
     vmax: float | int = 1.0,
 ) -> Figure:
     """Draw the weights of several heads side by side, with one scale of colours for all.
@@ -211,7 +194,6 @@ def head_grid(
         key_tokens: ``S`` labels, written below each column of maps; None for those of the queries.
         columns: maps side by side.
         titles: ``N`` titles; None for "head 0", "head 1" and so on.
-        title: above the whole figure.
         vmax: the weight that gets the darkest colour; the bar says if there are greater ones.
 
     Returns:
@@ -227,10 +209,10 @@ def head_grid(
     array = _check_weights(weights, "(N, T, S)", vmax)
     row_labels, column_labels = _labels(array, query_tokens, key_tokens)
     is_count = isinstance(columns, int) and columns > 0
-    _check(is_count, "columns", "a positive integer", repr(columns))
+    check(is_count, "columns", "a positive integer", repr(columns))
     number = array.shape[0]
     names = [f"head {h}" for h in range(number)] if titles is None else list(titles)
-    _check(len(names) == number, "titles", f"{number} titles, axis N of weights", len(names))
+    check(len(names) == number, "titles", f"{number} titles, axis N of weights", len(names))
     columns = min(columns, number)
     rows = math.ceil(number / columns)
     cell, points = _sizes(array, 0.24, (_WIDEST - 1.7) / columns, 10)
@@ -251,8 +233,6 @@ def head_grid(
         labels = (row_labels if at_left else None, column_labels if at_bottom else None)
         image = _draw(ax, array[position], vmax, labels, points)
         ax.set_title(names[position], fontsize=11, pad=4)
-    if title is not None:
-        figure.suptitle(title)
     _add_bar(image, maps, array, vmax)
     return figure
 
@@ -291,13 +271,13 @@ def head_atlas(
     """
     array = _check_weights(weights, "(M, T, S)", vmax)
     number, queries, keys = array.shape
-    _check(len(titles) == number, "titles", f"{number} titles, axis M of weights", len(titles))
-    _check(isinstance(columns, int) and columns > 0, "columns", "a positive integer", columns)
+    check(len(titles) == number, "titles", f"{number} titles, axis M of weights", len(titles))
+    check(isinstance(columns, int) and columns > 0, "columns", "a positive integer", columns)
     is_named = isinstance(groups, Mapping)
-    _check(is_named, "groups", "a Mapping from headers to heads", type(groups).__name__)
+    check(is_named, "groups", "a Mapping from headers to heads", type(groups).__name__)
     named = [head for heads in groups.values() for head in heads]
     inside = all(0 <= head < number for head in named)
-    _check(bool(named) and inside, "groups", f"heads from 0 to {number - 1}", named)
+    check(bool(named) and inside, "groups", f"heads from 0 to {number - 1}", named)
     step = 1 + _GAP
     places, top = [], 0.0  # of each map: head, left, top
     headers = []
@@ -383,10 +363,10 @@ def _labels(
     keys_name = "query_tokens (for the keys too)" if key_tokens is None else "key_tokens"
     for tokens, name, axis in ((query_tokens, "query_tokens", -2), (keys, keys_name, -1)):
         is_list = not isinstance(tokens, str) and all(isinstance(token, str) for token in tokens)
-        _check(is_list, name, "a list of strings", repr(tokens))
+        check(is_list, name, "a list of strings", repr(tokens))
         size = array.shape[axis]
         what = f"{size} labels, one for each entry of axis {'TS'[axis]} of weights"
-        _check(len(tokens) == size, name, what, len(tokens))
+        check(len(tokens) == size, name, what, len(tokens))
     return [_shown(token) for token in query_tokens], [_shown(token) for token in keys]
 
 
@@ -400,20 +380,15 @@ def _check_weights(weights: Any, axes: str, vmax: float | int) -> np.ndarray:
     array = np.asarray(weights)
     rank = axes.count(",") + 1
     what = f"axes {axes}, that is rank {rank}"
-    _check(array.ndim == rank, "weights", what, f"rank {array.ndim}, shape {array.shape}")
-    _check(array.size > 0, "weights", f"axes {axes}, none of them empty", f"shape {array.shape}")
+    check(array.ndim == rank, "weights", what, f"rank {array.ndim}, shape {array.shape}")
+    check(array.size > 0, "weights", f"axes {axes}, none of them empty", f"shape {array.shape}")
     is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-    _check(is_float, "weights", "a floating-point dtype", array.dtype)
+    check(is_float, "weights", "a floating-point dtype", array.dtype)
     array = array.astype(np.float64)
     in_range = bool(np.all((array >= 0) & (array <= 1.01)))  # False for NaN
-    _check(in_range, "weights", "numbers from 0 to 1", f"{array.min()} to {array.max()}")
-    _check(isinstance(vmax, int | float) and 0 < vmax <= 1, "vmax", "a number in (0, 1]", vmax)
+    check(in_range, "weights", "numbers from 0 to 1", f"{array.min()} to {array.max()}")
+    check(isinstance(vmax, int | float) and 0 < vmax <= 1, "vmax", "a number in (0, 1]", vmax)
     return array
-
-
-def _check(condition: bool, name: str, expected: str, got: object) -> None:
-    if not condition:
-        raise ValueError(f"{name}: expected {expected}; got {got}")
 
 
 def layer_diagram(num_tokens: int = 10, d_model: int = 64, num_heads: int = 8) -> Figure:
@@ -434,8 +409,8 @@ def layer_diagram(num_tokens: int = 10, d_model: int = 64, num_heads: int = 8) -
     """
     sizes = {"num_tokens": num_tokens, "d_model": d_model, "num_heads": num_heads}
     for name, size in sizes.items():
-        _check(isinstance(size, int) and size > 0, name, "a positive integer", size)
-    _check(d_model % num_heads == 0, "d_model", f"a multiple of num_heads = {num_heads}", d_model)
+        check(isinstance(size, int) and size > 0, name, "a positive integer", size)
+    check(d_model % num_heads == 0, "d_model", f"a multiple of num_heads = {num_heads}", d_model)
     return _LayerDiagram(num_tokens, d_model, num_heads).figure
 
 
@@ -569,7 +544,7 @@ class table:
 
     def __init__(self, columns: Mapping[str, Sequence[object]], caption: str | None = None) -> None:
         lengths = {len(cells) for cells in columns.values()}
-        _check(len(lengths) == 1, "columns", "one or more of one length", sorted(lengths))
+        check(len(lengths) == 1, "columns", "one or more of one length", sorted(lengths))
         self.caption = caption
         self.headers = list(columns)
         self.columns = [[str(cell) for cell in cells] for cells in columns.values()]

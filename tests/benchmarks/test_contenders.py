@@ -7,15 +7,13 @@ import decode
 import layer
 import layouts
 import peers.attention
-import peers.layer
-import pruned
 from harness import oracle
 from harness.comparison import installed
 
 pytestmark = pytest.mark.unoptimized
 CUDNN = {"jax.nn cudnn", "jax.nn cudnn, converted"}
 # One of each kind: the other rows call the same functions, or compile long.
-FEW = ("reference", "attend, fused", "blockwise, TNH", "jax.nn, converted", "torch")
+FEW = ("reference", "attend", "blockwise, TNH", "jax.nn, converted", "torch")
 SETTINGS = [
     ("attention", "reference", 5, 7),
     ("attention", "decode", 1, 7),
@@ -62,11 +60,11 @@ def test_attention(kv_heads, contenders):
     assert refused <= CUDNN
 
 
-@pytest.mark.parametrize("contenders", of_all(peers.layer.contenders(gpu=True)))
+@pytest.mark.parametrize("contenders", of_all(layer.CONTENDERS))
 @pytest.mark.parametrize("is_causal", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_layers(is_causal, contenders):
     """Output, gradient of the input and of all weights."""
-    setting = peers.layer.Setting(7, is_causal, True, batch=2, d_model=15, heads=3)
+    setting = layer.Setting(7, is_causal, True, batch=2, d_model=15, heads=3)
     inputs = layer.inputs_of(setting)
     checked, expected = layer.expected_of(setting, inputs)
     assert checked == "everything"
@@ -85,7 +83,7 @@ def test_one_step_over_a_cache():
     expected = decode.expected_of(inputs)
     found = passed(
         decode.CONTENDERS,
-        lambda one: one.prepare(inputs),
+        lambda one: one.run(inputs),
         lambda one, output: decode._error(one, output, expected, 1e-5),
     )
     every = {one.name for one in decode.CONTENDERS if installed(one.package)}
@@ -105,22 +103,3 @@ def test_every_form_against_float64(given):
     for name, run in runs.items():
         outputs = layouts.outputs_of(setting, name, run())
         assert oracle.largest_error(outputs, expected) < 2e-5, name
-
-
-# Heads removed.
-
-
-def test_the_arithmetic_by_hand():
-    """D = 12, H = 4, F = 20, V = 11; three query heads and one key head are left of layer 1."""
-    subject = pruned.made_up()
-    groups = pruned.variants_of(subject)["groups"]
-    weights = 12 * 4 * (2 * 3 + 2 * 1)
-    prompt = pruned.cost_of(groups, subject.config, pruned.Setting("model", "prefill", 2, 5), [1])
-    assert prompt["attention_flops"] == 2 * 10 * weights + 2 * (2 * 5 * 5) * 3 * 8
-    assert prompt["attention_bytes"] == 4 * weights
-    others = 2 * (3 * 12 * 20), 11 * 12
-    assert prompt["model_flops"] - prompt["attention_flops"] == 2 * (10 * others[0] + 2 * others[1])
-    step = pruned.cost_of(groups, subject.config, pruned.Setting("model", "decode", 2, 5), [1])
-    assert step["attention_flops"] == 2 * 2 * weights + 2 * (2 * 5) * 3 * 8
-    assert step["attention_bytes"] == 4 * weights + 4 * 2 * 5 * 8
-    assert step["model_bytes"] - step["attention_bytes"] == 4 * sum(others)

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from harness import report
 from harness.comparison import installed
+from mha_book.storage import read_result
 from tests.benchmarks.paths import BENCHMARKS, ROOT
 
 pytestmark = pytest.mark.slow
 COMMANDS = {
     "attention": ("--only", "jax.nn", "--alone", "64"),
-    "layer": ("--only", "attend", "torch"),
+    "layer": ("--only", "attend"),
     **dict.fromkeys(("decode", "heads", "layouts", "overhead", "parts", "pruned", "step"), ()),
 }
 
@@ -26,7 +26,7 @@ def test_the_quick_form_measures_what_is_installed(name, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stderr) == (0, "")
-    found = report.read_result(out)
+    found = read_result(out)
     assert "--quick" in found["provenance"]["command"]
     for case in found["cases"]:
         for row in case["rows"]:
@@ -57,7 +57,7 @@ def test_the_gpu_command_runs_every_step(tmp_path):
     ]
     assert sorted(logs) == sorted(steps)
     for step in steps[1:]:
-        found = report.read_result(tmp_path / f"{step}-gpu.json")
+        found = read_result(tmp_path / f"{step}-gpu.json")
         assert found["provenance"]["environment"]["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.8"
     unknown = subprocess.run([*command, "--quick", "nothing"], **run)
     assert (unknown.returncode, unknown.stderr) == (2, "error: no step is called nothing\n")

@@ -117,7 +117,7 @@ def _lacking(equation: Equation, arrays) -> set[str]:
 
 
 def _assigns(equation: Equation) -> bool:
-    return not equation.is_identity
+    return equation.target is not None
 
 
 def _double(value):

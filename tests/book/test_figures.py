@@ -37,7 +37,7 @@ def drawn() -> dict[str, bytes]:
     with plt.rc_context():
         use_book_style()
         figure, (left, right) = plt.subplots(1, 2, figsize=(5.0, 3.0))
-        attention_map(np.eye(3), ["a", "[SEP]", "b"], ax=left, show_values=True)
+        attention_map(np.eye(3), ["a", "[SEP]", "b"], ax=left)
         for n, color in enumerate(PALETTE):
             right.plot([0, 1], [n, n], "o-", color=color, label=f"$x^{n}$")
         right.legend(fontsize=8)

@@ -8,7 +8,6 @@ import pytest
 from mha_book.models.smollm2 import load_smollm2
 from mha_book.models.tokens import (
     character_vocabulary,
-    decode_characters,
     encode_characters,
     evenly_spaced_windows,
     sample_windows,
@@ -21,18 +20,13 @@ def test_characters_there_and_back():
     text = "We the People — 1787"
     letters = character_vocabulary(text)
     assert letters == "".join(sorted(set(text)))
-    assert decode_characters(encode_characters(text, letters), letters) == text
-    unknown = encode_characters("Zz!", letters)
-    assert unknown.tolist() == [0, 0, 0]
+    assert [letters[i - 1] for i in encode_characters(text, letters).tolist()] == [*text]
+    assert encode_characters("Zz!", letters).tolist() == [0, 0, 0]
     assert encode_characters("", letters).shape == (0,)
-    for call in (
-        lambda: encode_characters("ab", "ba"),
-        lambda: decode_characters(unknown, "ba"),
-    ):
-        with pytest.raises(ValueError, match="characters: expected different ones in order"):
-            call()
+    with pytest.raises(ValueError, match="characters: expected different ones in order"):
+        encode_characters("ab", "ba")
     half = character_vocabulary("a\ud800")  # of a surrogate pair
-    assert decode_characters(encode_characters("\ud800a", half), half) == "\ud800a"
+    assert encode_characters("\ud800a", half).tolist() == [2, 1]
 
 
 @pytest.mark.needs_models

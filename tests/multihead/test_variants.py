@@ -1,15 +1,13 @@
-"""Sinks, differential attention and clipped scores at their edges; their equations are executed."""
+"""Sinks and differential attention at their edges; their equations are executed."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.masks import padding
 from mha_book.multihead.differential import differential_attention
 from mha_book.multihead.parameters import MultiHeadParams
-from mha_book.multihead.qk_norm import clip_queries_and_keys
-from mha_book.multihead.sinks import sigmoid_attention, sink_logit_attention
+from mha_book.multihead.sinks import sink_logit_attention
 from mha_book.rope import rotary_angles
 
 pytestmark = pytest.mark.unoptimized
@@ -39,16 +37,6 @@ def test_a_sink_alone_gives_zero():
         assert not sink_logit_attention(layer(), jnp.full(N, sink), X, mask=nobody).any()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_sigmoid_attention_is_zero_on_what_nobody_sees(value):
-    """Zero times NaN is NaN: hidden positions are emptied before the products."""
-    p, mask = layer(), padding(jnp.asarray(3), jnp.asarray(3))
-    found = sigmoid_attention(p, X.at[3:].set(value), mask=mask, offset=-0.7)
-    same(found[:3], sigmoid_attention(p, X[:3], offset=-0.7))
-    assert not found[3:].any()
-    same(sigmoid_attention(p, X), sigmoid_attention(p, X, offset=-np.log(T)))
-
-
 def test_differential_attention_rotates_both_queries():
     p, angles = layer(), rotary_angles(jnp.arange(T), H)
     found = differential_attention(p, p.w_q, 1.0, X, angles=angles, is_causal=True)
@@ -62,11 +50,3 @@ def test_the_share_of_the_second_query_can_be_learned():
     same(run_at(jnp.asarray(0.3)), run_at(0.3))
     slope = jax.grad(lambda share: run_at(share).sum())(jnp.asarray(0.3))
     same(slope, (run_at(0.8) - run_at(-0.2)).sum())  # it is linear
-
-
-def test_unknown_largest_scores_are_refused():
-    p, unknown = layer(N), jnp.ones(N).at[2].set(jnp.nan)
-    with pytest.raises(ValueError, match="largest_scores: expected numbers"):
-        clip_queries_and_keys(p, unknown, 0.5)
-    traced = jax.jit(clip_queries_and_keys, static_argnums=2)(p, unknown, 0.5)
-    assert np.isnan(traced.w_q).any(axis=(0, 2)).tolist() == [h == 2 for h in range(N)]

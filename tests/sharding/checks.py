@@ -15,7 +15,6 @@ from jax.sharding import PartitionSpec as P
 from mha_book import attend, init_multi_head, multi_head_attention
 from mha_book.masks import causal, padding, sliding_window
 from mha_book.multihead.cache import cached_multi_head_attention, init_cache
-from mha_book.multihead.latent import absorbed_attention, compress, expanded_attention, init_latent
 from mha_book.rope import rotary_angles
 from mha_book.sharding import (
     MeshAxes,
@@ -27,11 +26,9 @@ from mha_book.sharding import (
     plan_cost,
     restore,
     ring_attention,
-    ring_attention_with_lse,
     shard_cache,
     shard_params,
     sharded_cached_attention,
-    sharded_latent_attention,
     sharded_multi_head_attention,
 )
 from mha_book.sharding.mesh import operand_specs
@@ -78,7 +75,7 @@ def with_gradients(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def layer_over(
-    shape: tuple[int, int, int], num_kv_heads: int, kv_heads: str, method: str, placement: str
+    shape: tuple[int, int, int], num_kv_heads: int, is_explicit: bool, method: str, placement: str
 ) -> None:
     params, x = layer(num_kv_heads)
     mask = ~padding(jnp.array([0, 9, 1, 12])) | causal()
@@ -88,16 +85,16 @@ def layer_over(
     def alone(p: Any, x: Any) -> Any:
         return multi_head_attention(p, x, angles=angles, **options)
 
-    mesh = mesh_for(shape, tuple(AXES), is_explicit=kv_heads == "split")
+    mesh = mesh_for(shape, tuple(AXES), is_explicit=is_explicit)
     lies = make_placement(placement, 16, shape[2])
 
     def over(p: Any, x: Any) -> Any:
         return sharded_multi_head_attention(
-            p, x, mesh=mesh, axes=AXES, method=method, kv_heads=kv_heads, placement=placement,
+            p, x, mesh=mesh, axes=AXES, method=method, placement=placement,
             angles=place(angles, lies), **options,
         )  # fmt: skip
 
-    placed = shard_params(params, "heads", mesh, kv_heads)
+    placed = shard_params(params, "heads", mesh)
     x_placed = jax.device_put(place(x, lies), NamedSharding(mesh, P("batch", "sequence")))
     (_, output), (d_params, d_x) = with_gradients(over, placed, x_placed)
     found = restore(jnp.asarray(np.asarray(output)), lies), d_params
@@ -107,15 +104,15 @@ def layer_over(
 
 @check
 def the_layer_over_heads_and_positions() -> None:
-    """With biases, gates, angles and a union of masks; few key heads split and replicated."""
-    layer_over((1, 4, 2), 2, "split", "ring", "zigzag")
-    layer_over((1, 4, 2), 2, "replicate", "all_to_all", "contiguous")
+    """With biases, gates, angles and a union of masks; fewer key heads than devices."""
+    layer_over((1, 4, 2), 2, True, "ring", "zigzag")
+    layer_over((1, 4, 2), 2, False, "all_to_all", "contiguous")
 
 
 @slow
 def the_layer_over_other_meshes() -> None:
-    layer_over((2, 4, 1), 1, "replicate", "ring", "contiguous")
-    layer_over((1, 4, 2), 1, "split", "ring", "striped")
+    layer_over((2, 4, 1), 1, False, "ring", "contiguous")
+    layer_over((1, 4, 2), 1, True, "ring", "striped")
 
 
 @check
@@ -174,54 +171,26 @@ def grouped_heads_in_explicit_types() -> None:
 
 
 @slow
-def latent_attention_over_heads() -> None:
-    """Both forms over eight devices; the latent is made from whole weights by every device."""
-    params = init_latent(
-        0, 16, 8, latent_dim=7, head_dim=5, rotary_dim=2, value_dim=3, query_latent_dim=11
-    )
-    x, angles = jax.random.normal(jax.random.key(1), (4, 13, 16)), rotary_angles(jnp.arange(13), 2)
-    mesh = mesh_for((2, 4), ("batch", "heads"), is_explicit=True)
-    placed = shard_params(params, "heads", mesh)
-    assert placed.w_uk.addressable_shards[0].data.shape == (7, 2, 5)
-    assert placed.w_c.addressable_shards[0].data.shape == (16, 7)
-    x_placed = jax.device_put(x, NamedSharding(mesh, P("batch")))
-    for form, attention in (("expanded", expanded_attention), ("absorbed", absorbed_attention)):
-
-        def plain(params: Any, x: Any, attention: Any = attention) -> Any:
-            return attention(params, x, compress(params, x, angles), angles, is_causal=True)
-
-        def over(params: Any, x: Any, form: str = form) -> Any:
-            axes = MeshAxes("batch", "heads")
-            return sharded_latent_attention(
-                params, x, angles, mesh=mesh, axes=axes, form=form, is_causal=True
-            )
-
-        close(with_gradients(over, placed, x_placed), with_gradients(plain, params, x))
-
-
-@slow
-def log_sum_exp_and_forward_mode() -> None:
-    """The log-sum-exp has a gradient, and the ring a forward mode and a second derivative."""
+def forward_mode() -> None:
+    """A ring has a forward mode and a second derivative."""
     mesh, striped = mesh_for((2,), ("ring",), is_explicit=False), make_placement("striped", 8, 2)
     x = jax.random.normal(jax.random.key(0), (3, 2, 8, 4))
 
     def over(q: Any, k: Any, v: Any) -> Any:
         q, k, v = (place(a, striped) for a in (q, k, v))
         options = {"axes": MeshAxes(sequence="ring"), "placement": striped, "is_causal": True}
-        output, lse = ring_attention_with_lse(q, k, v, mesh=mesh, **options)
-        return restore(output, striped), restore(lse, striped, -1)
+        return restore(ring_attention(q, k, v, mesh=mesh, **options), striped)
 
     def plain(q: Any, k: Any, v: Any) -> Any:
         scores = jnp.einsum("nth,nsh->nts", q, k) / 2 + jnp.where(jnp.tri(8), 0, -jnp.inf)[None]
         weights = jax.nn.softmax(scores, axis=-1)
-        return jnp.einsum("nts,nsc->ntc", weights, v), jax.nn.logsumexp(scores, axis=-1)
+        return jnp.einsum("nts,nsc->ntc", weights, v)
 
     found = []
     for function in (over, plain):
 
         def loss(*x: Any, function: Any = function) -> Any:
-            output, lse = function(*x)
-            return jnp.sum(jnp.sin(output)) + jnp.sum(jnp.cos(lse))
+            return jnp.sum(jnp.sin(function(*x)))
 
         def everything(*x: Any, function: Any = function, loss: Any = loss) -> Any:
             gradient = jax.grad(loss, (0, 1, 2))
@@ -295,22 +264,22 @@ def plan_of_attention(
     assert compiled_transfers(both.as_text()) == total((*plan.forward, *plan.backward))
 
 
-def plan_of_layer(shape: tuple[int, int, int], num_kv_heads: int, kv_heads: str) -> None:
+def plan_of_layer(shape: tuple[int, int, int], num_kv_heads: int) -> None:
     mesh = mesh_for(shape, tuple(AXES), is_explicit=False)
     sizes = {"num_kv_heads": num_kv_heads, "head_dim": 5, "value_dim": 3}
     params = jax.eval_shape(lambda: init_multi_head(0, 16, 8, **sizes))
     arguments = jax.tree.map(
         lambda w, spec: jax.ShapeDtypeStruct(w.shape, w.dtype, sharding=NamedSharding(mesh, spec)),
         (params, jax.ShapeDtypeStruct((4, 32, 16), jnp.float32)),
-        (head_specs(params, shape[1], "heads", kv_heads), P("batch", "sequence", None)),
+        (head_specs(params, shape[1], "heads"), P("batch", "sequence", None)),
     )
 
     def over(params: Any, x: Any) -> Any:
-        return sharded_multi_head_attention(params, x, axes=AXES, mesh=mesh, kv_heads=kv_heads)
+        return sharded_multi_head_attention(params, x, axes=AXES, mesh=mesh)
 
     program = jax.jit(over).lower(*arguments).compile()
     plan = plan_cost(
-        batch=4, num_heads=8, length=32, d_model=16, devices=MeshSizes(*shape), kv_heads=kv_heads,
+        batch=4, num_heads=8, length=32, d_model=16, devices=MeshSizes(*shape),
         bytes_per_element=4, **sizes,
     )  # fmt: skip
     assert compiled_transfers(program.as_text()) == total((*plan.forward, *plan.layer))
@@ -322,7 +291,7 @@ def plan_of_layer(shape: tuple[int, int, int], num_kv_heads: int, kv_heads: str)
 def a_plan_costs_what_the_program_sends() -> None:
     plan_of_attention((1, 2, 2), 2, "ring", "zigzag", causal())
     plan_of_attention((2, 1, 4), 2, "all_to_all", "contiguous", causal())
-    plan_of_layer((1, 4, 2), 2, "split")
+    plan_of_layer((1, 4, 2), 2)
 
 
 @slow
@@ -331,8 +300,8 @@ def other_plans_cost_what_the_program_sends() -> None:
     plan_of_attention((2, 2, 2), 2, "ring", "striped", None)
     plan_of_attention((1, 2, 4), 4, "all_to_all", "contiguous", None)
     plan_of_attention((1, 1, 1), 8, "ring", "contiguous", causal())
-    plan_of_layer((2, 4, 1), 4, "replicate")
-    plan_of_layer((1, 8, 1), 2, "replicate")
+    plan_of_layer((2, 4, 1), 4)
+    plan_of_layer((1, 8, 1), 2)
 
 
 @check

@@ -3,14 +3,11 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from accelerators import Program, build, compile_program
 from mha_book.attention.dispatch import IMPLEMENTATIONS
 
-AGAIN = (  # compiled again where the compiler is here: of the kernel and of the reference
-    Program("attention", "splash", 2048, num_kv_heads=8),
-    Program("attention", "reference", 2048, num_kv_heads=8),
-)
 SAME = ("status", "bytes", "kernels", "operations")
 PADDING = 2**12  # of the lengths, of tables of results: what XLA adds to the arrays
 
@@ -41,14 +38,51 @@ def check_shapes(document: dict[str, Any]) -> int:
     return looked_at
 
 
-def check_again(document: dict[str, Any]) -> None:
-    """Programs of AGAIN are what they were, to the byte."""
-    stored = {Program(**row["program"]): row for row in document["programs"]}
-    for program in AGAIN:
-        found = compile_program(program, document["settings"]["target"])
-        is_kernel = bool(found["kernels"])  # its code says where the checkout lies
-        for name in (*SAME, *(() if is_kernel else ("hlo_sha256",))):
-            assert found[name] == stored[program][name], (program, name)
+def check_again(document: dict[str, Any], place: int) -> None:
+    """A program is what it was, to the byte."""
+    row = document["programs"][place]
+    found = compile_program(Program(**row["program"]), document["settings"]["target"])
+    is_kernel = bool(found["kernels"])  # its code says where the checkout lies
+    for name in (*SAME, *(() if is_kernel else ("hlo_sha256",))):
+        assert found[name] == row[name], (row["label"], name)
+
+
+def check_arrays(documents: list[dict[str, Any]]) -> int:
+    """What programs for GPUs hold is whole arrays: of scores, of queries, of keys and values.
+
+    Blockwise attention holds tiles, as large on every GPU and under every mask. A layer holds what
+    its attention does, and up to three arrays more. How many programs were looked at.
+    """
+    held: dict[Any, float] = {}
+    rows = [
+        (Program(**row["program"]), number, row["bytes"]["temporaries"])
+        for number, document in enumerate(documents)
+        for row in document["programs"]
+        if row["status"] == "compiled" and row["program"]["part"] in ("attention", "layer")
+    ]
+    for program, number, temporaries in rows:
+        queries = 8 * program.length * 128 * jnp.dtype(program.dtype).itemsize
+        scores, is_forward = queries * program.length / 128, program.direction == "forward"
+        keys, found = queries * program.num_kv_heads / 8, temporaries / queries
+        where = (program, number, found)
+        if program.part == "layer":
+            inside = {"the choice": "cudnn"}.get(program.implementation, program.implementation)
+            more = found - held[program._replace(part="attention", implementation=inside), number]
+            assert min(abs(more - count) for count in range(4)) < 0.05, where
+        elif program.implementation == "cudnn":
+            count = 1 if is_forward else 2 if program.mask == "full" else 3
+            more = abs(temporaries - 2 * keys - count * queries)
+            assert more < 0.02 * queries, where
+        elif program.implementation == "jax_nn":
+            counts = (3,) if is_forward else (4, 5, 6)
+            assert any(0 <= temporaries / scores - count < 0.07 for count in counts), where
+        elif program.implementation == "reference":
+            assert 2 <= (temporaries - (2 if is_forward else 4) * scores) / queries < 5.1, where
+        else:
+            same = held.setdefault(program._replace(mask=""), found)
+            assert abs(found / same - 1) < 1e-3, where
+        held[program, number] = found
+    return len(rows)
 
 
 def check_scores(document: dict[str, Any]) -> int:

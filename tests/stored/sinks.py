@@ -15,7 +15,7 @@ from tests.stored.chance import drawn
 from tests.stored.files import DATA, recomputed, result
 from tests.stored.trained_heads import Found, language_model
 
-TWO = np.array(drawn("sinks", range(8), 2))  # texts, of those that all parts have
+TWO = np.array(drawn("sinks", 2, range(8)))  # texts, of those that all parts have
 
 
 @functools.cache
@@ -33,14 +33,14 @@ def masses() -> Found:
 
 
 @recomputed
-def changed_sinks() -> Found:
+def changed_sinks(count: int) -> Found:
     """Losses of two texts, with the mean logits of the file."""
     logits = result("sinks.json")["logits"]
     for part, ways in (
         ("sink", bench().ways(logits)),
         ("later", bench().later_ways(logits)),
     ):
-        for name in drawn(part, ways, 3):
+        for name in drawn(part, count, ways):
             yield (part, name, TWO), bench().changed(ways[name], TWO)
 
 
@@ -52,17 +52,17 @@ def random_orders() -> Found:
 
 
 @recomputed
-def cut() -> Found:
+def cut(count: int) -> Found:
     ways = bench().cuts(result("sinks.json")["orders"])
-    for name in drawn("cut", ways, 2):
+    for name in drawn("cut", count, ways):
         for part, found in bench().cut(*ways[name], TWO).items():
             yield ("cut", name, part, TWO), found
 
 
 @recomputed
 def streams() -> Found:
-    (text,) = drawn("stream", range(sinks.Sizes().streams), 1)
-    for way in drawn("ways of streams", bench().streams(), 2):
+    (text,) = drawn("stream", 1, range(sinks.Sizes().streams))
+    for way in drawn("ways of streams", 2, bench().streams()):
         yield ("stream", way, text), bench().streamed(bench().streams()[way], np.array([text]))[0]
 
 

@@ -1,17 +1,14 @@
 """What the explorer of heads shows is what the models do: its maps computed again."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
 
 from experiments import explorer_maps
-from mha_book.models import minilm, smollm2
-from mha_book.models.tokens import token_strings, tokenize
 from mha_book.storage import file_digest, read_table
 from tests.book.extensions import ROOT, explorer
 from tests.stored import trained_heads as again
-from tests.stored.chance import drawn
+from tests.stored.chance import DRAWS, drawn
 from tests.stored.files import DATA, result
 
 FOLDER = ROOT / "book" / "_static" / "explorer"
@@ -20,7 +17,6 @@ LONGEST = 23  # tokens
 LARGEST = 2_000_000  # bytes of all maps
 SHAPES = {"smollm2": (30, 9), "minilm": (6, 12)}
 HEADS = {model: [*np.ndindex(shape)] for model, shape in SHAPES.items()}
-CLOSED = {model: drawn(f"closed in {model}", heads, 1)[0] for model, heads in HEADS.items()}
 
 
 def files() -> list[tuple[str, str]]:
@@ -47,59 +43,27 @@ def test_a_sentence_begins_where_there_is_something_to_see(model, key):
     assert [*look.values()] == explorer_maps.SENTENCES[key][model]
 
 
-def computed(model: str, text: str):
-    """Tokens, weights, norms of values and what closing one head does, by the model alone."""
-    loaded = again.language_model() if model == "smollm2" else again.encoder()
-    ids, lengths = tokenize(loaded, [text])
-    count = int(lengths[0])
-    ids = jnp.pad(ids, ((0, 0), (0, LONGEST - count)))  # sentences of one length: fewer programs
-    params = loaded.params
-    gates = np.ones(SHAPES[model], np.float32)
-    gates[CLOSED[model]] = 0
-    if model == "smollm2":
-        _, records = smollm2.forward_with_intermediates(params, ids, lengths)
-        before, after = (
-            smollm2.token_losses(params, ids, lengths, gates=jnp.asarray(g))
-            for g in (np.ones_like(gates), gates)
-        )
-        change = np.asarray(after - before)[0, : count - 1]
-    else:
-        hidden, records = minilm.encode_with_intermediates(params, ids, lengths)
-        closed = minilm.encode(params, ids, lengths, gates=jnp.asarray(gates))
-        one, other = (np.asarray(x[-1][0, :count], float).mean(0) for x in (hidden, closed))
-        change = 1 - one @ other / np.linalg.norm(one) / np.linalg.norm(other)
-    found = []
-    for layer, head in HEADS[model]:
-        inside = records[layer].intermediates
-        value = np.asarray(inside.value[0])[:, :count]
-        group = SHAPES[model][1] // len(value)
-        handed = value[head // group] @ np.asarray(params.layers[layer].attention.w_o[head])
-        norms = np.linalg.norm(handed, axis=-1)
-        weights = np.asarray(inside.weights[0, head, :count, :count])
-        found.append((weights, norms / norms.max()))
-    return token_strings(loaded, ids[0, :count]), found, change
-
-
-def check_slice(document):
-    for model in SHAPES:
-        for key in document["sentences"]:
-            sentence = document["sentences"][key]
-            maps = explorer.maps_of(ROOT, document, model, key)
-            tokens, heads, change = computed(model, sentence["text"])
-            assert sentence[model]["tokens"] == tokens
-            for place, (weights, norms) in zip(HEADS[model], heads, strict=True):
-                np.testing.assert_allclose(maps["weights"][place], weights, atol=1e-2)
-                np.testing.assert_allclose(maps["values"][place], norms, atol=1e-2)
-                brought = maps["weights"][place] * maps["values"][place]
-                np.testing.assert_allclose(brought, weights * norms, atol=1e-2)
-            told = maps["without"][CLOSED[model]]
-            np.testing.assert_allclose(told, change, atol=1e-2 if model == "smollm2" else 1e-4)
-
-
-@pytest.mark.slow
 @pytest.mark.needs_models
-def test_the_maps_are_those_of_the_models():
-    check_slice(result(NAME))
+@pytest.mark.parametrize("count", [DRAWS["closed"].fast, pytest.param(270, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", SHAPES)
+def test_the_maps_are_those_of_the_models(model, count):
+    """All weights and lengths of values, and of each sentence some heads closed."""
+    loaded, document = (
+        again.language_model() if model == "smollm2" else again.encoder(),
+        result(NAME),
+    )
+    places = {*drawn("closed", count)} if model == "smollm2" else {*HEADS[model]}
+    measured = explorer_maps.maps_of(model, loaded, LONGEST, sorted(places))
+    for key, sentence in document["sentences"].items():
+        told, found = explorer.maps_of(ROOT, document, model, key), measured(sentence["text"])
+        assert sentence[model]["tokens"] == found.tokens
+        for name in ("weights", "values"):
+            np.testing.assert_allclose(told[name], getattr(found, name), atol=1e-2)
+        brought = told["weights"] * told["values"][:, :, None]
+        np.testing.assert_allclose(brought, found.weights * found.values[:, :, None], atol=1e-2)
+        where = tuple(np.transpose(sorted(places)))
+        near = 1e-2 if model == "smollm2" else 1e-4
+        np.testing.assert_allclose(told["without"][where], found.without[where], atol=near)
 
 
 @pytest.mark.parametrize("model", SHAPES)

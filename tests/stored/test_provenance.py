@@ -126,6 +126,14 @@ def test_a_changed_number_without_a_new_digest_is_refused(path, tmp_path):
         forged(path.name, tmp_path, change, is_sealed=False)
 
 
+def test_an_exhaustive_run_says_how_long_it_takes(capsys):
+    assert again.main(["--how-long", "heads", "positions"]) == 0
+    minutes = [again.EXPERIMENTS[name] for name in ("heads", "positions")]
+    *rows, total = capsys.readouterr().out.splitlines()
+    assert rows == [f"heads: about {minutes[0]} min", f"positions: about {minutes[1]} min"]
+    assert total == f"in all about {sum(minutes) / 60:.1f} hours of one core"
+
+
 def test_an_exhaustive_run_counts_and_names_what_differs(tmp_path):
     told = DATA / "pruning.json"
     assert again.compare(told, told)[0] == 0

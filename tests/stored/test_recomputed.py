@@ -1,7 +1,7 @@
 """Rows of what is stored, drawn by the commit and computed again; a changed number is caught.
 
-The fast draws take two minutes, the slow ones twenty, and all 270 ablations half an hour
-(exhaustive). A forgery has a digest made anew; what it is compared with is computed once.
+How much is drawn, and how long all of it takes: ``python -m tests.stored.chance``. A forgery has a
+digest made anew; what it is compared with is computed once.
 """
 
 from typing import Any
@@ -12,6 +12,7 @@ from mha_book.storage import read_table
 from tests.stored import machines as at
 from tests.stored import sinks, trainings
 from tests.stored import trained_heads as of
+from tests.stored.chance import DRAWS
 from tests.stored.files import DATA, forged, result, scaled
 
 SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
@@ -24,38 +25,47 @@ def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
     return pytest.param(file, check, given, marks=marks, id=name)
 
 
+def draws(what: str, check: Any, *marks: Any) -> list[Any]:
+    """What the fast tests draw of a file, and the slow ones."""
+    draw, rows = DRAWS[what], len([*DRAWS[what].rows()])
+    counts = {min(draw.fast, rows): marks, min(draw.slow, rows): (*marks, SLOW)}
+    if draw.fast == draw.slow:
+        counts = {draw.fast: marks}
+    return [slice_of(draw.file, check, *m, given=(n,)) for n, m in counts.items() if n]
+
+
 SLICES = [
-    slice_of("heads.json", of.ablation, MODELS, given=(2,)),
-    slice_of("heads.json", of.ablation, MODELS, SLOW, given=(30,)),
+    *draws("ablation", of.ablation, MODELS),
     slice_of("heads.json", of.ablation, MODELS, EXHAUSTIVE, given=(270,)),
     slice_of("heads.json", of.scores_of_weights, MODELS),
     slice_of("heads.json", of.gradients, MODELS, SLOW),
     slice_of("heads.json", of.induction, MODELS, SLOW),
-    slice_of("pruning.json", of.curves, MODELS, given=(5,)),
-    slice_of("pruning.json", of.curves, MODELS, SLOW, given=(48,)),
+    *draws("curves", of.curves, MODELS),
     slice_of("pruning.json", of.longer, MODELS, SLOW),
     slice_of("pruning.json", of.together, MODELS, SLOW),
-    slice_of("pruning.json", of.sentences, MODELS, SLOW),
-    slice_of("pruning-alike.json", of.alike, MODELS, SLOW),
-    slice_of("gates.json", of.before_training, MODELS),
+    slice_of("pruning.json", of.sentences, MODELS, SLOW, given=(20, 24)),
+    *draws("alike", of.alike, MODELS),
+    slice_of("pruning-alike.json", of.ranking, MODELS, SLOW),
+    *draws("before training", of.before_training, MODELS),
     slice_of("emergence.json", of.ranks, MODELS),
-    slice_of("quantization.json", of.moved, MODELS, SLOW),
+    *draws("moved", of.moved, MODELS),
     slice_of("heads-in-use.json", of.closed, MODELS, SLOW),
     slice_of("heads-in-use.json", of.routes, MODELS),
-    slice_of("later-senders.json", of.later, MODELS),
+    *draws("later", of.later, MODELS),
     slice_of("circuit.json", of.circuit_paths, MODELS),
     slice_of("circuit.json", of.circuit_parts, MODELS, SLOW),
-    slice_of("cache-bits.json", of.cache_in_few_bits, MODELS, SLOW),
+    *draws("cache", of.cache_in_few_bits, MODELS),
     slice_of("papers.json", of.check_told),
-    slice_of("papers.json", of.few_keys, MODELS, SLOW),
+    *draws("few keys", of.few_keys, MODELS),
     slice_of("papers.json", of.merged_minilm, MODELS, SLOW),
     slice_of("papers.json", of.heads_of_a_token, MODELS, SLOW),
     slice_of("papers.json", of.retrieving, MODELS, SLOW),
-    slice_of("papers.json", of.orders_with_entropy, MODELS, SLOW),
+    *draws("entropy", of.orders_with_entropy, MODELS),
     slice_of("papers.json", of.merged_heads, MODELS, SLOW),
-    slice_of("positions.json", of.beyond_the_trained_length, MODELS, SLOW),
-    slice_of("sinks.json", sinks.changed_sinks, MODELS),
-    slice_of("sinks.json", sinks.cut, MODELS),
+    *draws("positions", of.beyond_the_trained_length, MODELS),
+    *draws("restart", of.begun_anew, MODELS),
+    slice_of("sinks.json", sinks.changed_sinks, MODELS, given=(3,)),
+    slice_of("sinks.json", sinks.cut, MODELS, given=(3,)),
     slice_of("sinks.json", sinks.random_orders),
     slice_of("sinks.json", sinks.masses, MODELS, SLOW),
     slice_of("sinks.json", sinks.streams, MODELS, SLOW),
@@ -63,8 +73,7 @@ SLICES = [
     slice_of("sinks-training.json", sinks.models, MODELS, SLOW, given=("logit", "sigmoid")),
     slice_of("sinks-training.json", sinks.beginning, MODELS, SLOW),
     slice_of("coverage.json", trainings.covered),
-    slice_of("scale.json", trainings.one_head, given=(2,)),
-    slice_of("scale.json", trainings.one_head, SLOW, given=(9,)),
+    *draws("scale", trainings.one_head),
     slice_of("build-it-yourself.json", trainings.typed_code, MODELS, SLOW),
     slice_of("hidden-bugs.json", trainings.check_verdicts),
     slice_of("hidden-bugs.json", trainings.a_bug_checked, given=("softmax-over-queries",)),
@@ -73,22 +82,18 @@ SLICES = [
     slice_of("hidden-bugs.json", trainings.a_bug_trained, MODELS, SLOW,
              given=("join-without-transpose", "text")),
     slice_of("emergence.json", trainings.stored_models, MODELS),
-    slice_of("emergence.json", trainings.nudges, MODELS, given=(2,)),
-    slice_of("emergence.json", trainings.nudges, MODELS, SLOW, given=(48,)),
+    *draws("nudges", trainings.nudges, MODELS),
     slice_of("gradients-dropout.json", trainings.without_heads, MODELS),
     slice_of("gradients-dropout.json", trainings.noise, MODELS, given=(4,)),
     slice_of("gradients-dropout.json", trainings.noise, MODELS, SLOW, given=(200,)),
-    *(slice_of("gradients-dropout.json", trainings.dropout_training, MODELS, SLOW, given=(number,))
-      for number in range(5)),
+    *(slice_of("gradients-dropout.json", trainings.dropout_training, MODELS, SLOW,
+               given=(5, number)) for number in range(5)),
     slice_of("gradients-training.json", trainings.first_steps_by_hand, MODELS,
              given=("float64", 4)),
     slice_of("gradients-training.json", trainings.first_steps_by_hand, MODELS, SLOW,
              given=("float32", 4)),
     slice_of("sharing.json", trainings.starts, MODELS, SLOW),
-    slice_of("sharing.json", trainings.shared_curve, MODELS, given=(0, 100)),
-    *(slice_of("sharing.json", trainings.shared_curve, MODELS, mark, given=(number, 800))
-      for mark, numbers in ((SLOW, (0, 1)), (EXHAUSTIVE, (2, 3, 4, 5, 6)))
-      for number in numbers),
+    *draws("shared curve", trainings.shared_curve, MODELS),
     slice_of("gates.json", trainings.check_gate_base, MODELS, SLOW),
     slice_of("gates.json", trainings.recovery, MODELS, SLOW),
     slice_of("gates.json", trainings.check_learned, MODELS, SLOW),
@@ -109,8 +114,8 @@ def test_a_slice_computed_again(file, check, given):
 # measure of stored weights, bytes of programs, memory of processes.
 FORGED = [
     ("heads.json", of.scores_of_weights, (), "importance/weight norm", 1.01),
-    ("pruning.json", of.curves, (5,), "smollm2/curves/*/scores", 1.02),
-    ("sharing.json", trainings.shared_curve, (0, 100), "scratch/*/losses", 0.97),
+    ("pruning.json", of.curves, (18,), "smollm2/curves/*/scores", 1.02),
+    ("sharing.json", trainings.shared_curve, (4,), "scratch/*/losses", 0.97),
     ("papers.json", of.check_told, (), "told/scores-smollm2-heads", 2),
     ("sinks.json", sinks.random_orders, (), "orders/random 0", 2),
     ("emergence.json", trainings.stored_models, (), "seeds/roles", 0.8),

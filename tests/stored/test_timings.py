@@ -3,7 +3,9 @@
 Times cannot be recomputed: see ``timings.py`` for what is held instead, and for what is not.
 """
 
+import copy
 import functools
+import re
 from typing import Any
 
 import jax
@@ -11,7 +13,14 @@ import pytest
 
 import layouts
 from tests.stored.files import TIMES, forged, result, scaled
-from tests.stored.timings import check_agreement, check_derived, check_self_pairs, derive
+from tests.stored.timings import (
+    SCATTER,
+    check_agreement,
+    check_derived,
+    check_scatter,
+    check_self_pairs,
+    derive,
+)
 
 NAMES = sorted(path.name for path in TIMES.glob("*-cpu.json"))
 TIMED = [name for name in NAMES if result(name)["settings"].get("timed", True)]
@@ -36,6 +45,18 @@ def test_everything_follows_from_the_rounds(name):
             if row["status"] == "measured":
                 assert min(row["seconds_per_round"]) > 0
                 assert row.get("error", 0.0) <= case["tolerance"]
+
+
+@pytest.mark.parametrize("name", SCATTER)
+def test_a_time_fits_those_of_its_case_and_of_its_row(name):
+    check_scatter(name, files()[name])
+    document = copy.deepcopy(files()[name])
+    for row in (row for case in document["cases"] for row in case["rows"]):
+        if row["status"] == "measured":
+            row["seconds"]["median"] *= SCATTER[name] ** 2
+            break
+    with pytest.raises(AssertionError, match=re.escape(row["name"])):
+        check_scatter(name, document)
 
 
 def test_what_was_measured_twice_agrees():

@@ -5,7 +5,6 @@ is computed is kept, so that a forged file costs no second run.
 """
 
 import functools
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from experiments import (
     papers_told,
     positions,
     pruning,
+    pruning_alike,
     quantization,
 )
 from experiments.shared import first_layers, gates_without
@@ -39,8 +39,8 @@ from tests.stored.chance import drawn
 from tests.stored.files import DATA, close, recomputed, result
 
 SHAPE = (30, 9)
-SOME = tuple(drawn("texts", range(24), 6))  # of 24, in a slice of a curve
-FEW = tuple(drawn("long texts", range(24), 2))
+SOME = tuple(drawn("texts", 6))  # of 24, in a slice of a curve
+FEW = tuple(drawn("long texts", 2, range(24)))
 NONE = np.zeros((0, 2), int)
 Found = Iterator[tuple[Any, ...]]
 
@@ -79,7 +79,7 @@ def rise_without(*closed: tuple[int, int]) -> float:
 @recomputed
 def ablation(count: int) -> Found:
     """The importance of some heads by ablation, or of all."""
-    for layer, head in drawn("ablation", np.ndindex(SHAPE), count):
+    for layer, head in drawn("ablation", count):
         yield ("importance", "ablation", layer, head), rise_without((layer, head))
 
 
@@ -123,7 +123,7 @@ def induction() -> Found:
             params, ids, config=model.config, gates=gates
         )
     )
-    (control,) = drawn("induction", range(len(told["controls"])), 1)
+    (control,) = drawn("induction", 1, range(len(told["controls"])))
     for place, closed in (
         (("whole",), NONE), (("zero",), told["top"]),
         (("zero controls", control), told["controls"][control]),
@@ -182,14 +182,19 @@ def scores_without(length: int, texts: tuple[int, ...], closed: Any) -> np.ndarr
 def orders_of() -> dict[str, np.ndarray]:
     """The orders in which heads go, from heads.json; those ranked again from the file itself."""
     scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
-    orders = {k: removal_order(scores[k]) for k in ("ablation", "gate gradient", "taylor")}
+    names = ("ablation", "gate gradient", "taylor", "weight norm")
+    orders = {k: removal_order(scores[k]) for k in names}
+    for name in names[:2]:
+        by_layer = importance.normalize_layers(jnp.asarray(scores[name]))
+        orders[f"{name}, by layer"] = removal_order(np.asarray(by_layer))
     orders["sign of the loss without it"] = removal_order(-scores["ablation"])
+    orders["groups"] = removal_order(scores["gate gradient"], pruning.GROUP)
     for seed in range(5):
         drawn_scores = jax.random.uniform(jax.random.key(seed), SHAPE)
         orders[f"random {seed}"] = removal_order(drawn_scores)
-    orders["weight norm"] = removal_order(scores["weight norm"])
-    orders["iterative"] = np.array(result("pruning.json")["smollm2"]["orders"]["iterative"])
-    return orders
+        orders[f"random groups {seed}"] = removal_order(drawn_scores, pruning.GROUP)
+    again = result("pruning.json")["smollm2"]["orders"]
+    return orders | {name: np.array(order) for name, order in again.items()}
 
 
 @recomputed
@@ -197,10 +202,8 @@ def curves(count: int) -> Found:
     """The whole model and points of its curves, text by text."""
     told = result("pruning.json")["smollm2"]["curves"]
     yield ("smollm2", "whole", np.s_[:, SOME]), scores_without(33, SOME, NONE)
-    points = [(name, gone) for name in orders_of() for gone in told[name]["heads"]]
-    for name, gone in drawn("curves", points, count):
-        number = told[name]["heads"].index(gone)
-        found = scores_without(33, SOME, orders_of()[name][:gone])
+    for name, number in drawn("curves", count):
+        found = scores_without(33, SOME, orders_of()[name][: told[name]["heads"][number]])
         yield ("smollm2", "curves", name, "scores", number, np.s_[:, SOME]), found
 
 
@@ -213,24 +216,25 @@ def longer() -> Found:
 
 
 @recomputed
-def alike() -> Found:
+def alike(count: int) -> Found:
     """Two passages, whole and at points of the curves; a gradient."""
     told = result("pruning-alike.json")["smollm2"]
     signed = np.array(told["gradient of the ranking"])
-    yield ("smollm2", "gradient of the ranking"), signed_gradients(24)[: len(signed)]
     yield ("smollm2", "whole", np.s_[:, FEW]), scores_without(129, FEW, NONE)
-    orders = {
-        **{name: order for name, order in orders_of().items() if name in told["curves"]},
-        "gate gradient": removal_order(abs(signed).mean(0)),
-        "taylor": removal_order(signed.mean(0)),  # both of this file's own windows
-        "gate gradient, 24 windows": orders_of()["gate gradient"],
-        "ranked again": np.array(told["ranked again"]),
-    }
-    points = [(name, gone) for name in orders for gone in told["curves"][name]["heads"]]
-    for name, gone in drawn("alike", points, 8):
-        number = told["curves"][name]["heads"].index(gone)
+    heads_json, earlier = result("heads.json"), result("pruning.json")["smollm2"]["orders"]
+    orders = pruning_alike.orders_of(heads_json, earlier, signed, pruning_alike.Sizes())
+    orders["ranked again"] = np.array(told["ranked again"])
+    for name, number in drawn("alike", count):
         place = ("smollm2", "curves", name, "scores", number, np.s_[:, FEW])
-        yield place, scores_without(129, FEW, orders[name][:gone])
+        closed = orders[name][: told["curves"][name]["heads"][number]]
+        yield place, scores_without(129, FEW, closed)
+
+
+@recomputed
+def ranking() -> Found:
+    """The gradients by which that file ranks."""
+    told = result("pruning-alike.json")["smollm2"]["gradient of the ranking"]
+    yield ("smollm2", "gradient of the ranking"), signed_gradients(24)[: len(told)]
 
 
 @recomputed
@@ -239,7 +243,7 @@ def together() -> Found:
     told = result("pruning.json")["smollm2"]
     members, last = np.array(told["together"]["heads"]), told["together"]["sets"][-1]["members"]
     whole = scores_without(33, SOME, NONE)[0]
-    (one,) = drawn("alone", range(len(members)), 1)
+    (one,) = drawn("alone", 1, range(len(members)))
     for place, closed in (
         (("alone", one), members[one : one + 1]),
         (("sets", -1, "rise"), members[last]),
@@ -256,24 +260,26 @@ def together() -> Found:
 
 
 @recomputed
-def sentences() -> Found:
-    """MiniLM: the last point of three curves, and the importance of three heads by ablation."""
+def sentences(points: int, count: int) -> Found:
+    """MiniLM: points of its curves, and the importance of heads by ablation."""
     told = result("pruning.json")["minilm"]
     texts = pruning.sentences("validation", 24, 6)
     score = pruning.minilm_scores(encoder().params, *tokenize(encoder(), texts))
-    orders = {n: removal_order(np.array(told["importance"][n])) for n in ("ablation", "curvature")}
+    scores = {name: np.array(score) for name, score in told["importance"].items()}
+    by_layer = importance.normalize_layers(jnp.asarray(scores["ablation"]))
+    scores["ablation, by layer"] = np.asarray(by_layer)
+    orders = {name: removal_order(score) for name, score in scores.items()}
     for seed in range(5):
         numbers = jax.random.uniform(jax.random.key(seed), (6, 12))
         orders[f"random {seed}"] = removal_order(numbers)
-    points = [(name, number) for name in orders for number in range(6)]
-    for name, number in drawn("sentences", points, 5):
+    for name, number in drawn("sentences", points):
         keep = head_mask(orders[name], told["curves"][name]["heads"][number], (6, 12))
         found = score(keep).reshape(2, 24, 6).mean(-1)
         yield ("minilm", "curves", name, "scores", number, 0), found[0]
     embed = jax.jit(minilm.embed)
     batch = tokenize(encoder(), pruning.sentences("train", 24, 1))
     whole = np.asarray(embed(encoder().params, *batch), np.float64)
-    for head in drawn("sentences without a head", np.ndindex(6, 12), 8):
+    for head in drawn("without a head", count):
         without = embed(encoder().params, *batch, gates=gates_without([head], (6, 12)))
         turned = 1 - (whole * np.asarray(without, np.float64)).sum(1).mean()
         yield ("minilm", "importance", "ablation", *head), turned, {"atol": 2e-6, "rtol": 0.02}
@@ -283,11 +289,11 @@ def sentences() -> Found:
 
 
 @recomputed
-def before_training() -> Found:
-    """The losses before the few steps of training, of three windows."""
+def before_training(count: int) -> Found:
+    """The losses before the few steps of training, of some windows."""
     model, keep = language_model(), gates_smollm2.kept_heads(30, 0.3)
     ids = heads.windows(model, "validation", 24, 101)
-    for row in drawn("before training", range(24), 3):
+    for row in drawn("before training", count):
         for name, gates in (("whole", np.ones(SHAPE)), ("removed heads", keep)):
             given = (jnp.asarray(gates, jnp.float32), ids[row : row + 1])
             yield ("smollm2", name, "before", row), compiled_loss()(model.params, *given)
@@ -303,14 +309,14 @@ def ranks() -> Found:
 
 
 @recomputed
-def moved() -> Found:
-    """The heads of two layers as stored, and with the first and the last draw of the weights."""
+def moved(count: int) -> Found:
+    """The heads of two layers as stored, and with some draws of the weights."""
     model, told = first_layers(language_model(), 2), result("quantization.json")["draws"]
     text = heads.windows(model, "validation", 24, 101)
     sequences = jnp.concatenate([repeats(1), repeats(2)])
     steps, sums = quantization.steps_of_file(), heads.smollm2_sums(model)
     change = jax.jit(quantization.moved)
-    for place in (("stored",), *(("draws", n) for n in drawn("moved", range(len(told)), 2))):
+    for place in (("stored",), *(("draws", n) for n in drawn("moved", count))):
         params = model.params
         if place[0] == "draws":
             draw = told[place[1]]
@@ -340,7 +346,7 @@ def closed() -> Found:
     """Closing the eight by zero and by means, and a draw of others; the texts."""
     told, inside, texts = result("heads-in-use.json"), bench(1), bench(2)
     ids, eight = inside.repeats[0], told["top"]
-    (control,) = drawn("closed", range(len(told["controls"])), 1)
+    (control,) = drawn("closed", 1, range(len(told["controls"])))
     for place, heads_, means in (
         (("whole",), (), None), (("zero",), eight, None), (("mean",), eight, means_of_repeats()),
         (("mean controls", control), told["controls"][control], means_of_repeats()),
@@ -366,14 +372,14 @@ def routes() -> Found:
     previous = np.asarray(read_table(DATA / "heads-smollm2.csv")["previous"]).reshape(SHAPE)
     both = heads_in_use.senders(previous, 17, bench(1).sizes)
     for kind, senders in zip(("looking back", "others"), both, strict=True):
-        (one,) = drawn(kind, range(len(senders)), 1)
+        (one,) = drawn(kind, 1, range(len(senders)))
         yield from by_keys(("routes", kind, one), senders[one : one + 1])
 
 
 @recomputed
-def later() -> Found:
-    """Two sets of senders, by keys and altogether."""
-    for name in drawn("later", result("later-senders.json")["senders"], 2):
+def later(count: int) -> Found:
+    """Sets of senders, by keys and altogether."""
+    for name in drawn("later", count):
         yield from by_keys(("senders", name), later_senders.sets(later_senders.Sizes())[name])
 
 
@@ -397,7 +403,7 @@ def circuit_paths() -> Found:
     clean = bench.run(bench.ids)[1]["heads"]
     corrupted = bench.answer(bench.run(bench.other)[0])
     yield ("patched", "corrupted"), corrupted
-    for head in drawn("patched", itertools.product(range(30), range(9)), 3):
+    for head in drawn("patched", 3):
         found = bench.answer(bench.run(bench.other, [head], clean)[0]).mean() - corrupted.mean()
         yield ("patched", "heads", head), found, {"atol": 2e-3}
 
@@ -418,10 +424,10 @@ def circuit_parts() -> Found:
 
 
 @recomputed
-def cache_in_few_bits() -> Found:
-    """Loss and errors of two texts, in every form."""
+def cache_in_few_bits(count: int) -> Found:
+    """Loss and errors of some texts, in every form."""
     model = language_model()
-    texts = np.array(drawn("cache", range(cache_bits.TEXTS), 2))
+    texts = np.array(drawn("cache", count))
     ids = heads.windows(model, "test", cache_bits.TEXTS, cache_bits.LENGTH + 1)[texts]
     for scheme in cache_bits.SCHEMES:
         yield ("bits", scheme), cache_bits.bits_of(scheme)
@@ -432,17 +438,17 @@ def cache_in_few_bits() -> Found:
 
 
 @recomputed
-def few_keys() -> Found:
-    """Shares of attention, largest scores and agreement, in four layers of the first passage."""
+def few_keys(count: int) -> Found:
+    """Shares of attention, largest scores and agreement, in four layers of some passages."""
     inside = papers.Bench(sizes := papers.Sizes(layers=4))
-    (one,) = drawn("few keys", range(6), 1)
-    texts = pruning.passages(inside.model, "validation", sizes.texts, sizes.longer)
-    text = texts[::4][one : one + 1]
+    texts = pruning.passages(inside.model, "validation", sizes.texts, sizes.longer)[::4]
     noise = np.random.default_rng(1).random((sizes.longer, sizes.longer))
     noise = jnp.asarray(noise, jnp.float32)
-    found = inside.by_keys(inside.params, text, noise, len(papers.WAYS))
-    for name in ("recalled", "recalled of the rest", "largest", "agreement"):
-        yield ("keys of a query", name, np.s_[one, :4]), found[name], {"rtol": 5e-3, "atol": 5e-3}
+    for one in drawn("few keys", count):
+        found = inside.by_keys(inside.params, texts[one : one + 1], noise, len(papers.WAYS))
+        for name in ("recalled", "recalled of the rest", "largest", "agreement"):
+            near = {"rtol": 5e-3, "atol": 5e-3}
+            yield ("keys of a query", name, np.s_[one, :4]), found[name], near
 
 
 @recomputed
@@ -459,7 +465,7 @@ def merged_minilm() -> Found:
 @recomputed
 def heads_of_a_token() -> Found:
     """Losses of all passages: so many heads chosen, the same ones, as many at random."""
-    count = tuple(drawn("heads of a token", papers.Sizes().heads, 1))
+    count = tuple(drawn("heads of a token", 1, papers.Sizes().heads))
     found = papers.heads_of_a_token(papers.Bench(papers.Sizes(heads=count)))
     for name, losses in found.items():
         yield ("heads of a token", name), losses, {"rtol": 5e-3}
@@ -478,9 +484,9 @@ def retrieving() -> Found:
 
 
 @recomputed
-def orders_with_entropy() -> Found:
+def orders_with_entropy(count: int) -> Found:
     """Losses of all passages, without one share of the heads in every order."""
-    share = tuple(drawn("entropy", papers.Sizes().removed, 1))
+    share = tuple(drawn("entropy", count))
     found = papers.entropy_orders(papers.Bench(papers.Sizes(removed=share)))
     for name, losses in found.items():
         yield ("entropy orders", name), losses, {"rtol": 5e-3}
@@ -497,15 +503,31 @@ def merged_heads() -> Found:
 
 
 @recomputed
-def beyond_the_trained_length() -> Found:
+def beyond_the_trained_length(count: int) -> Found:
     """One long text, read one way to 2,048 tokens past the trained length."""
     model, sizes = language_model(), positions.Sizes()
-    ((way, text),) = drawn("positions", itertools.product(positions.SCHEMES, range(3)), 1)
+    ((way, text),) = drawn("positions", count)
     ids = positions.long_texts(model, sizes.texts, sizes.length)[text]["ids"]
     near = {"rtol": 5e-3, "atol": 5e-3}
     losses = positions.read_long(model, ids[: sizes.trained + 2 * sizes.bucket], way, sizes)
     found = positions.by_bucket(losses, sizes.bucket)
     yield ("losses", way, text, slice(None, len(found))), found, near
+
+
+@recomputed
+def begun_anew(count: int) -> Found:
+    """The first part of pieces that are read anew, beyond the trained length and before."""
+    model, sizes = language_model(), positions.Sizes()
+    texts = positions.long_texts(model, sizes.texts, sizes.length)
+    for text, piece in drawn("restart", count):
+        ids, buckets = texts[text]["ids"][piece * sizes.trained :], sizes.trained // sizes.bucket
+        if piece:
+            ids = np.concatenate(([model.config.pad_id], ids))
+        short = sizes._replace(trained=sizes.bucket)
+        losses = positions.read_long(model, ids[: sizes.bucket], "restart", short)
+        found = positions.by_bucket(losses, sizes.bucket)
+        place = ("losses", "restart", text, slice(piece * buckets, piece * buckets + 1))
+        yield place, found, {"rtol": 5e-3, "atol": 5e-3}
 
 
 def check_told(document: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ NUDGES: dict[str, int | None] = {"place": 0, "content": 1, "random": None}
 @recomputed
 def nudges(count: int) -> Found:
     """Where nudged heads end up, for some seeds of each nudge, all of them in one training."""
-    which = drawn("nudges", itertools.product(NUDGES, range(16)), count)
+    which = drawn("nudges", count)
     study = emergence.SeedStudy(emergence.Sizes(), a_place())
     used = study.program
     starts = {kind: study.nudged(NUDGES[kind], 0.2) for kind in {kind for kind, _ in which}}
@@ -113,9 +113,6 @@ def dropout_models() -> dict[str, Any]:
     config = tiny.TinyConfig(**described["config"])
     like = jax.eval_shape(lambda: tiny.init_tiny(jax.random.key(0), config))
     return {"config": config} | {name: load_tree(arrays, like, name) for name in dropout.KEPT}
-
-
-REGIMES = ("whole text", "scarce text")
 
 
 def cut(data: Any, count: int, length: int = dropout.Sizes().context + 1) -> jax.Array:
@@ -156,10 +153,9 @@ def noise(draws: int) -> Found:
 
 
 @recomputed
-def dropout_training(number: int) -> Found:
-    """The losses of the first seed of one of five drawn settings, trained anew."""
-    every = [(regime, name) for regime in REGIMES for name in dropout.SETTINGS]
-    regime, setting = drawn("dropout", every, 5)[number]
+def dropout_training(count: int, number: int) -> Found:
+    """The losses of the first seed of a drawn setting, trained anew."""
+    regime, setting = drawn("dropout", count)[number]
     sizes = dropout.Sizes(seeds=1)
     data = dropout.texts(text(), sizes)[regime]
     base = dropout_models()["config"]
@@ -190,24 +186,25 @@ def first_steps_by_hand(dtype: str, steps: int) -> Found:
 
 
 @recomputed
-def shared_curve(number: int, steps: int) -> Found:
-    """The losses of the first seed of a form, at every hundredth step of a schedule of 800.
+def shared_curve(count: int) -> Found:
+    """The losses of some forms and seeds, at every hundredth step of all 800.
 
-    The last form is never drawn: from step 300 on its rounding grows, and on a CPU with AVX-512 it
-    is off by 0.029.
+    At steps 200 and 300, where they fall fast, rounding moves them most: on a CPU with AVX-512 five
+    of 30 are off by 0.02 to 0.042. The first seeds, which come out within 0.015, are held closely
+    everywhere, the others at both ends.
     """
-    sizes = Sizes(seeds=1)
-    study = Study(sizes, a_place())
-    forms = sharing.variants(study.base, sizes.shared)
-    *steady, last = sorted(forms, key=lambda form: form == "1, parameters")
-    first = drawn("shared curve", steady, 2)
-    name = [*first, *(form for form in steady if form not in first), last][number]
-    config = forms[name]
-    used = program(config, sizes.batch, sizes.context)
+    study = Study(Sizes(), a_place())
+    sizes, forms = study.sizes, sharing.variants(study.base, Sizes().shared)
     schedule = {"steps": jnp.float32(sizes.steps), "rate": jnp.float32(sizes.learning_rate)}
-    options = {"data": study.data | schedule, "evaluate": used.evaluate, "evaluate_every": 100}
-    found = train(used.step, used.start(study.keys), steps, **options).evaluations["validation"]
-    yield ("scratch", name, "losses", np.s_[0, : len(found)]), np.asarray(found)[:, 0], DRIFT
+    for name, seed in drawn("shared curve", count):
+        used = program(forms[name], sizes.batch, sizes.context)
+        options = {"data": study.data | schedule, "evaluate": used.evaluate, "evaluate_every": 100}
+        start = used.start(study.keys[seed : seed + 1])
+        found = train(used.step, start, sizes.steps, **options).evaluations["validation"]
+        found, place = np.asarray(found)[:, 0], ("scratch", name, "losses", seed)
+        yield place, found, DRIFT if seed == 0 else {"rtol": 0, "atol": 0.1}
+        for end in (np.s_[:2], np.s_[-1:]):
+            yield (*place, end), found[end], DRIFT
 
 
 @recomputed
@@ -354,9 +351,8 @@ def a_bug_checked(bug: str) -> Found:
 
 @recomputed
 def covered() -> Found:
-    """How often two of the intervals contain the mean, of two kinds of samples."""
-    every = itertools.product(coverage.POPULATIONS, coverage.SIZES)
-    for population, size in drawn("coverage", every, 2):
+    """How often two of the intervals contain the mean, of all kinds of samples."""
+    for population, size in itertools.product(coverage.POPULATIONS, coverage.SIZES):
         for method in ("percentile", "Student"):
             share = coverage.inside(population, size, method, coverage.TRIALS)
             yield ("inside", population, str(size), method), share, {"rtol": 0, "atol": 1e-3}
@@ -374,8 +370,7 @@ def one_head(count: int) -> Found:
     of it the start alone is compared.
     """
     sizes = scale.Sizes(steps=100)
-    every = itertools.product(scale.ARMS, sizes.widths, range(sizes.seeds))
-    for arm, width, n in drawn("scale", every, count):
+    for arm, width, n in drawn("scale", count):
         told = result("scale.json")[arm][str(width)]
         start = scale.start_of(sizes, arm, width, sizes.choosing_seeds + n)
         for name, number in start.items():

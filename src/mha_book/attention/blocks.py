@@ -214,22 +214,14 @@ class BlockMask(NamedTuple):
     Block ``p`` of the queries needs the key blocks ``first[p] .. last[p] - 1``; of these it sees
     ``whole_first[p] .. whole_last[p] - 1`` whole, where no score has to be masked: in every entry
     of the batch.
-
-    Args:
-        start: ``(P, B, queries)``, the first key of each query; ``B`` may be 1.
-        stop: ``(P, B, queries)``, one more than its last; likewise.
-        bounds: ``(P, 4)``: first, whole_first, whole_last, last.
-        array: boolean ``(X, P, U, B, c, G, queries, keys)``, each axis whole or 1; or None.
-        segments: of the queries ``(P, B, queries)`` and of the keys ``(U, B, keys)``; or None.
-        kinds: which kinds of block there are.
     """
 
-    start: Array
-    stop: Array
-    bounds: Array
-    array: Array | None = None
-    segments: tuple[Array, Array] | None = None
-    kinds: BlockKinds = BlockKinds()
+    start: Array  # (P, B, queries), the first key of each query; B may be 1
+    stop: Array  # (P, B, queries), one more than its last; likewise
+    bounds: Array  # (P, 4): first, whole_first, whole_last, last
+    array: Array | None = None  # boolean (X, P, U, B, c, G, queries, keys), each axis whole or 1
+    segments: tuple[Array, Array] | None = None  # (P, B, queries), and of the keys (U, B, keys)
+    kinds: BlockKinds = BlockKinds()  # which kinds of block there are
 
 
 def split_mask(

@@ -39,24 +39,16 @@ class _Linear(NamedTuple):
 
     The operands are the leaves of the arguments, those of what was kept, and one tangent for each
     argument's leaf in ``places``.
-
-    Args:
-        rule: the functions.
-        arguments: the structure of the arguments.
-        places: which of their leaves are real numbers.
-        kept: the structure of what was kept.
-        result: the structure of the result.
-        types: of the leaves of the result.
-        maps: the ``vmap`` around it, innermost first: size, and axis of each operand before the
-            tangents, whose axis is the first.
     """
 
     rule: _Rule
-    arguments: Any
-    places: tuple[int, ...]
-    kept: Any
-    result: Any
-    types: tuple[Any, ...]
+    arguments: Any  # their structure
+    places: tuple[int, ...]  # which of their leaves are real numbers
+    kept: Any  # the structure of what was kept
+    result: Any  # and of the result
+    types: tuple[Any, ...]  # of the leaves of the result
+    # The vmap around it, innermost first: size, and axis of each operand before the tangents,
+    # whose axis is the first.
     maps: tuple[tuple[int, tuple[int | None, ...]], ...] = ()
 
     @property
@@ -87,13 +79,6 @@ def with_gradient_by_hand(
 
     Returns:
         A function of the arguments to the result, to be differentiated in either mode.
-
-    Example:
-        >>> square = with_gradient_by_hand(
-        ...     lambda x: (x * x, x), lambda x, d: (2 * x * d,), lambda x: x * x
-        ... )
-        >>> float(jax.grad(square)(3.0)), float(jax.jvp(square, (3.0,), (1.0,))[1])
-        (6.0, 6.0)
     """
     as_written = reference if kernel is not None else lambda *x: forward(*x)[0]
     rule = _Rule(as_written, backward, reference)

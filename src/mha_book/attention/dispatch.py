@@ -83,28 +83,15 @@ class Selection(NamedTuple):
 
 
 class Implementation(NamedTuple):
-    """One way to compute attention.
+    """One way to compute attention."""
 
-    Args:
-        run: from :class:`~mha_book.attention.operands.Operands` to the output and the log-sum-exp,
-            which is None where the implementation has none.
-        why_unsupported: from a spec to the reason it cannot be served, or None; None where it
-            serves all.
-        forward_mode: whether it can be differentiated in forward mode.
-        dropout_multiplier: whether it can multiply the weights, as dropout does.
-        scores_in_memory: how much of the scores is in a device's memory at a time.
-        by_platform: whether ``run`` is to be told the platform, as its keyword ``platform``.
-        is_cached: whether its trace is kept for calls of the same shapes; a scale that is a number
-            then reaches it as an array.
-    """
-
-    run: Callable[..., tuple[Array, Array | None]]
-    why_unsupported: Callable[[AttentionSpec], str | None] | None = None
-    forward_mode: bool = True
-    dropout_multiplier: bool = False
-    scores_in_memory: str = ALL
-    by_platform: bool = False
-    is_cached: bool = True
+    run: Callable[..., tuple[Array, Array | None]]  # from Operands to output and log-sum-exp
+    why_unsupported: Callable[[AttentionSpec], str | None] | None = None  # None: it serves all
+    forward_mode: bool = True  # whether it can be differentiated in forward mode
+    dropout_multiplier: bool = False  # whether it can multiply the weights, as dropout does
+    scores_in_memory: str = ALL  # how much of the scores is in a device's memory at a time
+    by_platform: bool = False  # whether run is to be told the platform, as its keyword
+    is_cached: bool = True  # whether its trace is kept; a number as scale then comes as an array
 
 
 class Choice(NamedTuple):
@@ -335,29 +322,20 @@ def select(spec: AttentionSpec) -> Selection:
 def choices(
     lengths: Sequence[int] = (256, 4096),
     dtypes: Sequence[str] = ("float32", "bfloat16"),
-    *,
-    num_heads: int = 8,
-    num_kv_heads: int = 8,
-    head_dim: int = 128,
-    compute_capability: tuple[int, ...] = (9, 0),
 ) -> list[Choice]:
     """Return what is chosen on each platform, in each dtype, for each kind of mask and length.
+
+    For eight heads of width 128, on a GPU of compute capability 9.0; for others ask
+    :func:`select`.
 
     Args:
         lengths: of queries and keys.
         dtypes: of the operands.
-        num_heads: ``N``.
-        num_kv_heads: ``K``.
-        head_dim: ``H``, of queries, keys and values.
-        compute_capability: of the GPU.
 
     Example:
         >>> [row.name for row in choices([4096], ["bfloat16"]) if row.mask == "causal"]
         ['blockwise', 'cudnn', 'splash']
     """
-    sizes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    for name, size in sizes.items():
-        check_size(size, name)
     for length in lengths:
         check_size(length, "lengths", 1, "positive integers")
     for dtype in dtypes:
@@ -365,12 +343,11 @@ def choices(
     kinds = ((), ("causal",), ("window",), ("band",), ("causal", "lengths"), ("array",))
     rows = []
     for platform, dtype, kind, length in itertools.product(PLATFORMS, dtypes, kinds, lengths):
-        keys = (num_kv_heads, length, head_dim)
-        shapes = ((num_heads, length, head_dim), keys, keys)
-        capability = compute_capability if platform == "gpu" else None
+        shape, capability = (8, length, 128), (9, 0) if platform == "gpu" else None
         spec = AttentionSpec(
-            *shapes, dtype, frozenset(kind), False, platform, frozenset(), capability
-        )
+            shape, shape, shape, dtype, frozenset(kind),
+            platform=platform, compute_capability=capability,
+        )  # fmt: skip
         name = select(spec).name
         mask, scores = ", ".join(kind) or "none", IMPLEMENTATIONS[name].scores_in_memory
         rows.append(Choice(platform, dtype, mask, length, name, scores))

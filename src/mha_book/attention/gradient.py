@@ -28,11 +28,9 @@ from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import (
     accumulator_dtype,
-    check,
     check_like_scores,
     check_numbers,
     check_operands,
-    check_rank,
     check_scale,
     check_type,
     checked,
@@ -45,12 +43,8 @@ from mha_book.masks import zero_unattended
 __all__ = [
     "AttentionGradients",
     "attention_vjp",
-    "broadcast_vjp",
-    "row_products",
-    "scores_vjp",
     "softmax_jacobian",
     "softmax_vjp",
-    "values_vjp",
 ]
 
 
@@ -87,7 +81,7 @@ def softmax_vjp(
     Args:
         weights: ``(…, S)``.
         d_weights: ``(…, S)``.
-        inner: ``(…, 1)``, the sum over $j'$ where it is known already (:func:`row_products`).
+        inner: ``(…, 1)``, the sum over $j'$ where it is known already (``row_products``).
 
     Example:
         >>> softmax_vjp(jnp.array([0.25, 0.75]), jnp.array([1.0, 0.0])).tolist()
@@ -104,15 +98,8 @@ def row_products(x: Float[Array, "*batch C"], d_x: Float[Array, "*batch C"]) -> 
     For attention the sum over the keys that :func:`softmax_vjp` subtracts is one over the width of
     the values too,
     $\sum_j A^{ij} dA^{ij} = \sum_{jc} A^{ij} V^{jc} dO^{ic} = \sum_c O^{ic} dO^{ic}$:
-    ``C`` products a row instead of ``S``, and no need of the weights.
-
-    Args:
-        x: ``(…, C)``, the output or the weights.
-        d_x: ``(…, C)``, its gradient.
-
-    Example:
-        >>> row_products(jnp.array([[1.0, 2.0]]), jnp.array([[3.0, 4.0]])).tolist()
-        [[11.0]]
+    ``C`` products a row instead of ``S``, and no need of the weights. So ``x`` is the output or the
+    weights, and ``d_x`` its gradient.
     """
     return jnp.sum(x * d_x, axis=-1, keepdims=True)
 
@@ -146,15 +133,7 @@ def values_vjp(
     r"""Return the gradients of weights and values, from $O^{hic} = A^{hij} V^{hjc}$.
 
     $dA^{hij} = dO^{hic} V^{hjc}$ and $dV^{hjc} = A^{hij} dO^{hic}$; as matrices
-    $dO\, V^\top$ and $A^\top dO$.
-
-    Returns:
-        ``(…, N, T, S)`` and ``(…, K, S, C)``.
-
-    Example:
-        >>> d_weights, d_value = values_vjp(jnp.eye(2), jnp.ones((2, 3)), jnp.ones((2, 3)))
-        >>> d_weights.tolist(), d_value.tolist()
-        ([[3.0, 3.0], [3.0, 3.0]], [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    $dO\, V^\top$ and $A^\top dO$. Their shapes are ``(…, N, T, S)`` and ``(…, K, S, C)``.
     """
     d_weights = _times(d_output, jnp.swapaxes(value, -1, -2))
     return d_weights, _transposed_times(weights, d_output, value)
@@ -171,45 +150,11 @@ def scores_vjp(
 
     $dQ^{hia} = s\, dS^{hij} K^{hja}$, $dK^{hja} = s\, dS^{hij} Q^{hia}$ and
     $ds = dS^{hij} K^{hja} Q^{hia}$, summed over all indices.
-
-    Returns:
-        ``(…, N, T, H)``, ``(…, K, S, H)`` and ``()``.
-
-    Example:
-        >>> one = jnp.ones((1, 1))
-        >>> [float(x.sum()) for x in scores_vjp(3 * one, 5 * one, one, 0.5)]
-        [2.5, 1.5, 15.0]
     """
-    check_operands(query, key, key)
-    check_scale(scale)
     scale = jnp.asarray(scale, d_scores.dtype)
     mixed_keys = _times(d_scores, key)  # (…, N, T, H)
     d_key = _transposed_times(d_scores, scale * query, key)
     return scale * mixed_keys, d_key, jnp.sum(mixed_keys * query)
-
-
-def broadcast_vjp(d_x: Float[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Sum over the axes along which an array of ``shape`` was broadcast: the gradient of a bias.
-
-    Args:
-        d_x: the gradient of the array after broadcasting, for a bias that of the scores.
-        shape: shape before, of the same rank, each axis equal or 1.
-
-    Returns:
-        Array of ``shape``.
-
-    Example:
-        >>> broadcast_vjp(jnp.ones((2, 3)), (1, 3)).tolist()
-        [[2.0, 2.0, 2.0]]
-    """
-    check_rank(d_x, "d_x", "as many as shape has", len(shape))
-    fits = len(shape) == d_x.ndim and all(
-        size in (1, whole) for size, whole in zip(shape, d_x.shape, strict=True)
-    )
-    what = f"rank {d_x.ndim}, each axis equal or 1, as in d_x of shape {d_x.shape}"
-    check(fits, "shape", what, tuple(shape))
-    axes = tuple(a for a, size in enumerate(shape) if size != d_x.shape[a])
-    return jnp.sum(d_x, axis=axes, keepdims=True) if axes else d_x
 
 
 @checked
@@ -231,7 +176,7 @@ def attention_vjp(
 
     $O = (f \circ A)\, V$ with $A = \operatorname{softmax}(s\,Q K^\top + B)$ has the gradients
     $dA = f \circ dO\,V^\top$, $dS = A \circ (dA - r + d\lambda)$ with $r$ of
-    :func:`row_products`, from there :func:`scores_vjp`, and $dB = dS$. The
+    ``row_products``, from there ``scores_vjp``, and $dB = dS$. The
     log-sum-exp $\lambda^{hi}$ of a row has the gradient
     $\partial \lambda^{hi} / \partial S^{hij} = A^{hij}$. Masks need no line of their own: what they
     hide has weight zero.
@@ -302,7 +247,9 @@ def attention_vjp(
 
 
 def _narrow(d_x: Array, x: Array) -> Array:
-    return broadcast_vjp(d_x, x.shape).astype(x.dtype)
+    """Sum over the axes along which ``x`` was broadcast, whose sizes are 1; in its dtype."""
+    axes = tuple(a for a, size in enumerate(x.shape) if size != d_x.shape[a])
+    return (jnp.sum(d_x, axis=axes, keepdims=True) if axes else d_x).astype(x.dtype)
 
 
 def _times(rows: Array, matrix: Array) -> Array:

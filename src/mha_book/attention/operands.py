@@ -50,27 +50,16 @@ class LogitSoftcap:
 
 
 class Operands(NamedTuple):
-    """One call of attention, heads first.
+    """One call of attention, heads first; without an axis of heads it is that of one head."""
 
-    Args:
-        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
-        key: ``(…, K, S, H)``.
-        value: ``(…, K, S, C)``.
-        mask: everything that the caller masks, as one structure, or None.
-        bias: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
-        scale: factor of the scores, a Python number or an array ``()``.
-        dropout_multiplier: full rank ``(…, N, T, S)``, each axis equal or 1, or None.
-        softcap: what bounds the scores before the bias is added, or None.
-    """
-
-    query: Array
-    key: Array
-    value: Array
-    mask: Mask | None = None
-    bias: Array | None = None
-    scale: Any = 1.0  # float | Float[Array, ""]
-    dropout_multiplier: Array | None = None
-    softcap: LogitSoftcap | None = None
+    query: Array  # (…, N, T, H)
+    key: Array  # (…, K, S, H)
+    value: Array  # (…, K, S, C)
+    mask: Mask | None = None  # everything that the caller masks, as one structure
+    bias: Array | None = None  # (…, N, T, S), each axis equal or 1
+    scale: Any = 1.0  # float | Float[Array, ""], factor of the scores
+    dropout_multiplier: Array | None = None  # (…, N, T, S), each axis equal or 1
+    softcap: LogitSoftcap | None = None  # what bounds the scores before the bias is added
 
     @property
     def scores_shape(self) -> tuple[Any, ...]:

@@ -32,15 +32,9 @@ def attention_weights(
     $A^{hij} = \exp(S^{hij}) / \sum_{j'} \exp(S^{hij'})$ with
     $S^{hij} = Q^{hia} K^{hja} / \sqrt{d_k} + B^{hij}$ over the visible keys.
 
-    Args:
-        query: ``(…, N, T, H)``, or ``(T, H)`` for one head.
-        key: ``(…, K, S, H)`` with ``N`` a multiple of ``K``.
-        mask: which key each query may attend to; this and the other options are those of
-            :func:`~mha_book.attention.dispatch.attend`.
-        bias: $B$; where it is -inf, a key is hidden.
-        is_causal: whether query ``i`` may attend to keys ``j <= i`` only.
-        scale: factor of the scores; None means ``1 / sqrt(H)``.
-        logit_softcap: bounds the scores before the bias is added.
+    ``query`` is ``(…, N, T, H)``, or ``(T, H)`` for one head, and ``key`` ``(…, K, S, H)`` with
+    ``N`` a multiple of ``K``. The options are those of
+    :func:`~mha_book.attention.dispatch.attend`; where the bias $B$ is -inf, a key is hidden.
 
     Returns:
         ``(…, N, T, S)``, each row summing to 1, or to 0 where a row is empty; float32 for

@@ -16,12 +16,7 @@ PROGRAMS = (
 @exercise("largest")
 def _largest(attempt: Attempt) -> Iterator[str | None]:
     for text, want in PROGRAMS:
-        got = attempt(text)
-        if got == want:
-            continue
-        if not isinstance(got, int):
-            yield f"expected a whole number of bytes; got {type(got).__name__}"
-        yield f"in {text.strip().splitlines()[0]!r}: expected {want} bytes; got {got}"
+        yield judge(attempt(text), want, {}, f"in {text.strip().splitlines()[0]!r}, in bytes: ")
 
 
 @exercise("computed")

@@ -11,14 +11,8 @@ from mha_book.exercises import Attempt, exercise, judge
 
 @exercise("cache-elements")
 def _cache_elements(attempt: Attempt) -> Iterator[str | None]:
-    yield judge(
-        attempt(3, 2, 16, 7),
-        1344,
-        {
-            "keys and values are both kept: ": 672,
-            "every block has a cache of its own: ": 448,
-        },
-    )
+    hints = {"keys and values are both kept: ": 672, "every block has a cache of its own: ": 448}
+    yield judge(attempt(3, 2, 16, 7), 1344, hints)
     yield judge(attempt(5, 3, 11, 2), 660, {})
 
 
@@ -44,14 +38,9 @@ def _top_k(attempt: Attempt) -> Iterator[str | None]:
     got = np.asarray(attempt(jnp.asarray(logits, jnp.float32), 2), np.float64)
     zeros = np.array([0.0, 2.0, 0.0, 0.0, 1.5])
     smallest = np.array([0.5, -np.inf, -1.0, -np.inf, -np.inf])
-    yield judge(
-        got,
-        np.array([-np.inf, 2.0, -np.inf, -np.inf, 1.5]),
-        {
-            "those are the two least likely: ": smallest,
-            "a logit of 0 still has a probability, one of minus infinity has none: ": zeros,
-        },
-        otherwise="keep the k largest logits where they are; all others become minus infinity",
-    )
+    zero = "a logit of 0 still has a probability, one of minus infinity has none: "
+    hints = {"those are the two least likely: ": smallest, zero: zeros}
+    otherwise = "keep the k largest logits where they are; all others become minus infinity"
+    yield judge(got, np.array([-np.inf, 2.0, -np.inf, -np.inf, 1.5]), hints, "", otherwise)
     got = np.asarray(attempt(jnp.asarray(logits, jnp.float32), 5), np.float64)
     yield judge(got, logits, {}, "with k = 5 nothing changes: ")

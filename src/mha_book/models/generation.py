@@ -55,10 +55,6 @@ def sample_token(
         whose largest is not a number or infinite, and for all at a temperature that is not a
         positive number.
 
-    Raises:
-        ValueError: ``temperature`` is not positive, ``top_k`` not between 1 and ``V``, or the
-            largest of a row of logits is not a number or infinite.
-
     Example:
         >>> sample_token(jnp.array([[0.0, 2.0, 1.0]])).tolist()
         [1]
@@ -126,10 +122,6 @@ def generate(
 
     Returns:
         ``(B, num_tokens)``, the new tokens alone, int32.
-
-    Raises:
-        ValueError: an argument does not fit, a token is none of the vocabulary, prompt and new
-            tokens are longer than the model reads, or the logits are not numbers.
     """
     what = "a loaded model: params, config and tokenizer"
     check(isinstance(model, SmolLM2), "model", what, type(model).__name__)

@@ -65,12 +65,7 @@ def check_params(params: Any, kind: type) -> None:
 def real_tokens(
     token_ids: Int[Array, "B T"], lengths: Int[Array, " B"] | None
 ) -> Int[Array, "B T"]:
-    """Return the tokens with 0 behind each length: what fills a row up must not matter.
-
-    Example:
-        >>> real_tokens(jnp.array([[5, 6, -100]]), jnp.array([2])).tolist()
-        [[5, 6, 0]]
-    """
+    """Return the tokens with 0 behind each length: what fills a row up must not matter."""
     if lengths is None:
         return token_ids
     position = jnp.arange(token_ids.shape[1])[None, :]

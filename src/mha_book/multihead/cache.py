@@ -64,17 +64,11 @@ def init_cache(
     window: int | None = None,
     dtype: Any = jnp.float32,
 ) -> KVCache:
-    """Return an empty cache.
+    """Return an empty cache of ``B``, ``K``, ``S``, ``H`` and ``C`` (``H`` where not given).
 
-    Args:
-        batch: ``B``.
-        num_kv_heads: ``K``; 0 for a layer without heads, of which only the lengths are kept.
-        capacity: ``S``, the most tokens of a sequence; with ``window`` at least ``window``, and
-            ``window + T - 1`` to let ``T`` new tokens attend at once.
-        head_dim: ``H``.
-        value_dim: ``C``; None for ``H``.
-        window: how many tokens a query sees, its own included; None for all.
-        dtype: of keys and values.
+    A layer whose heads are all removed has ``K = 0``, and only lengths are kept. ``S`` is the most
+    tokens of a sequence; with a ``window``, how many tokens a query sees, its own included, it is
+    at least that, and ``window + T - 1`` to let ``T`` new tokens attend at once.
 
     Example:
         >>> init_cache(2, 3, capacity=16, head_dim=4).keys.shape
@@ -136,6 +130,11 @@ def append(
         slot = position % cache.capacity
         stored &= position >= length[:, None] - cache.capacity
     slot = jnp.where(stored, slot, cache.capacity)  # out of bounds: dropped
+    return KVCache(*written(cache, key, value, slot), length, cache.window)
+
+
+def written(cache: KVCache, key: Array, value: Array, slot: Array) -> tuple[Array, Array]:
+    """Return the cache's keys and values with new ones in these slots ``(B, T)``."""
     row = jnp.arange(key.shape[0])[:, None]
     key, value = (jnp.swapaxes(x, 1, 2) for x in (key, value))  # (B, T, K, H), (B, T, K, C)
     if slot.size == 1:
@@ -144,8 +143,7 @@ def append(
         slot = jnp.concatenate([slot, jnp.full_like(slot, cache.capacity)], axis=1)
         key, value = (jnp.concatenate([x, x], axis=1) for x in (key, value))
     keys = cache.keys.at[row, :, :, slot].set(key, mode="drop")
-    values = cache.values.at[row, :, slot].set(value, mode="drop")
-    return KVCache(keys, values, length, cache.window)
+    return keys, cache.values.at[row, :, slot].set(value, mode="drop")
 
 
 def check_new(cache: KVCache, key: Array, value: Array, counts: Any) -> Int[Array, " B"]:
@@ -187,13 +185,6 @@ def cache_mask(cache: KVCache, num_new: int, counts: Int[Array, " B"] | None = N
             the new tokens sees has been overwritten by the last of them. A sequence has had fewer
             tokens than are said to be new: they are appended first. Inside ``jax.jit`` lengths are
             not known, and such a sequence is answered with NaN.
-
-    Example:
-        >>> from mha_book.multihead.cache import init_cache
-        >>> new = jnp.ones((1, 1, 2, 1))
-        >>> mask = cache_mask(append(init_cache(1, 1, 3, 1), new, new), 2)
-        >>> mask.materialize(2, 3).astype(int).tolist()
-        [[[[1, 0, 0], [1, 1, 0]]]]
     """
     check_type(cache, "cache", KVCache, "as init_cache gives it")
     check_size(num_new, "num_new", 0, "an integer, 0 or more")
@@ -281,14 +272,9 @@ def cached_multi_head_attention(
 ) -> tuple[Float[Array, "B T D"], KVCache]:
     """Apply the layer to new tokens alone: what causal self-attention gives in their rows.
 
-    Args:
-        params: the weights.
-        x: ``(B, T, D)``, the new tokens; one each in a step of decoding.
-        cache: keys and values of the tokens before.
-        counts: ``(B,)``, as in :func:`append`.
-        angles: ``(B, 1, T, H/2)``, the rotary angles of their positions; None for no rotation.
-        scale: as in :func:`attend_cached`.
-        implementation: likewise.
+    ``x`` is ``(B, T, D)``, the new tokens, one each in a step of decoding; ``cache`` has the keys
+    and values of those before. ``counts`` are as in :func:`append`, ``angles`` ``(B, 1, T, H/2)``
+    the rotary angles of the new positions, and the other options as in :func:`attend_cached`.
 
     Returns:
         The output ``(B, T, D)`` and the new cache.

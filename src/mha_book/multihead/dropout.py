@@ -56,10 +56,6 @@ def dropout_factors(
     of a product with these factors is the product of the gradient with the same factors.
 
     The entries are independent; the same key gives the same zeros in every ``dtype``.
-
-    Example:
-        >>> bool(dropout_factors(jax.random.key(0), 0.5, (1000,)).mean() > 0.9)
-        True
     """
     _check_rate(rate, "rate")
     rate = float(rate)
@@ -107,13 +103,7 @@ def draw_factors(
     d_model: int,
     dtype: DTypeLike = jnp.float32,
 ) -> DropoutFactors:
-    """Draw the factors of one layer: the key is split in three, one for each place.
-
-    Example:
-        >>> factors = draw_factors(Dropout(heads=0.5), jax.random.key(0), (2, 5, 7), 3, 4)
-        >>> factors.weights, factors.heads.shape
-        (None, (2, 5, 3))
-    """
+    """Draw the factors of one layer: the key is split in three, one for each place."""
     is_rates = dropout is None or isinstance(dropout, Dropout)
     hint = "a rate for one of its places: Dropout(weights=0.1)"
     check(is_rates, "dropout", hint, repr(dropout))

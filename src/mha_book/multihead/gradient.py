@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import RngKey, check, check_numbers, checked, checked_alike
+from mha_book._checks import RngKey, check, check_numbers, checked
 from mha_book.attention import gradient as attention_gradient
 from mha_book.attention.operands import prepare
 from mha_book.heads import combine_heads, split_heads
@@ -43,11 +43,6 @@ def project_heads_vjp(
     $dX^{ib} = dQ^{hia} W^{bha}$, $dW^{bha} = X^{ib} dQ^{hia}$, $db^{ha} = \sum_i dQ^{hia}$; for one
     head $dX = dQ^h W^{h\top}$, summed over the heads, and $dW^h = X^\top dQ^h$. Batch entries are
     summed like positions.
-
-    Example:
-        >>> x, weight, d_heads = jnp.ones((5, 4)), jnp.ones((4, 2, 3)), jnp.ones((2, 5, 3))
-        >>> [d.shape for d in project_heads_vjp(x, weight, d_heads)]
-        [(5, 4), (4, 2, 3), (2, 3)]
     """
     d_model, num_heads, width = weight.shape
     flat = combine_heads(d_heads)  # (…, T, N·H)
@@ -66,11 +61,6 @@ def combine_outputs_vjp(
     r"""Return the gradients of heads, weight and bias, from $Y^{id} = O^{hic} W_O^{hcd} + b^{d}$.
 
     $dO^{hic} = dY^{id} W_O^{hcd}$, $dW_O^{hcd} = O^{hic} dY^{id}$, $db^{d} = \sum_i dY^{id}$.
-
-    Example:
-        >>> heads, w_o, d_output = jnp.ones((2, 5, 3)), jnp.ones((2, 3, 4)), jnp.ones((5, 4))
-        >>> [d.shape for d in combine_outputs_vjp(heads, w_o, d_output)]
-        [(2, 5, 3), (2, 3, 4), (4,)]
     """
     num_heads, width, d_model = w_o.shape
     flat = jnp.reshape(w_o, (num_heads * width, d_model))  # (N·C, D)
@@ -81,65 +71,19 @@ def combine_outputs_vjp(
     return d_heads, jnp.reshape(d_weight, w_o.shape), jnp.sum(_rows(d_output), axis=0)
 
 
-@checked_alike
-def gates_vjp(
-    heads: Float[Array, "*batch N T C"],
-    gates: Float[Array, " N"],
-    d_gated: Float[Array, "*batch N T C"],
-) -> tuple[Array, Array]:
-    r"""Return the gradients of heads and gates, from $\tilde O^{hic} = g^h O^{hic}$.
-
-    $dO^{hic} = g^h\, d\tilde O^{hic}$ and $dg^h = \sum_{ic} O^{hic}\, d\tilde O^{hic}$: how much
-    the loss would change with a little more of head $h$.
-
-    Example:
-        >>> d_heads, d_gates = gates_vjp(jnp.ones((2, 5, 3)), jnp.ones(2), jnp.ones((2, 5, 3)))
-        >>> d_gates.tolist()
-        [15.0, 15.0]
-    """
-    head_axis = heads.ndim - 3
-    others = tuple(axis for axis in range(heads.ndim) if axis != head_axis)
-    return d_gated * broadcast_gates(gates, heads.ndim), jnp.sum(heads * d_gated, axis=others)
-
-
-@checked
-def rotate_vjp(
-    angles: Float[Array, "*angle_batch T pairs"], d_rotated: Float[Array, "*batch T H"]
-) -> Float[Array, "*batch T H"]:
-    r"""Return the gradient before a rotation: turn the gradient back by the same angles.
-
-    A rotation is linear, $y = R x$, so that $dx = R^\top dy$, and $R^\top = R^{-1}$.
-
-    Example:
-        >>> quarter_turn = jnp.array([[jnp.pi / 2]])
-        >>> rotate_vjp(quarter_turn, jnp.array([[0.0, 1.0]])).round(3).tolist()
-        [[1.0, -0.0]]
-    """
-    return rotate(d_rotated, -angles)
-
-
 def _rows(x: Array) -> Array:
     """Fold all axes but the last: ``(B·T, X)``."""
     return jnp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 class LayerGradients(NamedTuple):
-    """The gradients of a layer, each of the shape of its operand; None for what was not given.
+    """The gradients of a layer, each of the shape of its operand; None for what was not given."""
 
-    Args:
-        params: separate or fused, as the layer's parameters.
-        query: ``(…, T, D)``; in self-attention the sum over its three paths.
-        key: ``(…, S, D_k)``; where no value was given, the sum over its two paths.
-        value: ``(…, S, D_v)``.
-        bias: of the shape of the bias of the scores.
-        gates: ``(N,)``.
-    """
-
-    params: Any  # MultiHeadParams | FusedMultiHeadParams
-    query: Array
-    key: Array | None
+    params: Any  # MultiHeadParams | FusedMultiHeadParams, as the layer's parameters
+    query: Array  # in self-attention the sum over its three paths
+    key: Array | None  # where no value was given, the sum over its two paths
     value: Array | None
-    bias: Array | None
+    bias: Array | None  # of the scores
     gates: Array | None
 
 
@@ -208,12 +152,13 @@ def multi_head_attention_vjp(
         d_gated, d_w_o, d_b_o = combine_outputs_vjp(gated, separate.w_o, d_output)
         d_kept, d_gates = d_gated, None
         if gates is not None:
-            d_kept, d_gates = gates_vjp(kept, gates, d_gated)
+            d_kept = d_gated * broadcast_gates(gates, kept.ndim)
+            d_gates = jnp.sum(jnp.moveaxis(kept * d_gated, -3, 0), axis=[*range(1, kept.ndim)])
         d_q, d_k, d_v, d_bias, _, _ = attention_gradient.backward(
             saved, _times(d_kept, factors.heads)
         )
-        if angles is not None:
-            d_q, d_k = rotate_vjp(angles, d_q), rotate_vjp(angles, d_k)
+        if angles is not None:  # the transpose of a rotation turns back
+            d_q, d_k = rotate(d_q, -angles), rotate(d_k, -angles)
         d_query, d_w_q, d_b_q = project_heads_vjp(query, separate.w_q, d_q)
         d_key, d_w_k, d_b_k = project_heads_vjp(key_input, separate.w_k, d_k)
         d_value, d_w_v, d_b_v = project_heads_vjp(value_input, separate.w_v, d_v)

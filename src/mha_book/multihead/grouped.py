@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from mha_book._checks import RngKey, accumulator_dtype, as_key, check, check_size
-from mha_book.multihead.parameters import FusedMultiHeadParams, MultiHeadParams, check_params
+from mha_book.multihead.parameters import MultiHeadParams, check_params
 
 __all__ = ["fit_groups", "mean_pool_groups", "repeat_kv_heads"]
 
@@ -26,10 +26,6 @@ def kv_head_index(num_heads: int, num_kv_heads: int) -> Int[Array, " N"]:
     Heads of a group are neighbours: the key heads are *repeated*, 0 0 1 1, not tiled, 0 1 0 1.
 
     Without query heads, ``N = 0``, there may be any number of key heads.
-
-    Example:
-        >>> kv_head_index(6, 2).tolist()
-        [0, 0, 0, 1, 1, 1]
     """
     check_size(num_heads, "num_heads", 0, "0 or a positive integer")
     if num_heads == 0:  # a layer without heads, as after pruning
@@ -49,7 +45,7 @@ def repeat_kv_heads(params: MultiHeadParams) -> MultiHeadParams:
         >>> repeat_kv_heads(shared).w_k.shape
         (8, 4, 2)
     """
-    _check_separate(params)
+    check_params(params)
     heads = kv_head_index(params.w_q.shape[1], params.w_k.shape[1])
     return _with_key_heads(params, lambda weight: jnp.take(weight, heads, axis=-2))
 
@@ -72,21 +68,15 @@ def mean_pool_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadPar
         >>> mean_pool_groups(init_multi_head(jax.random.key(0), 8, 4), 1).w_v.shape
         (8, 1, 2)
     """
-    _check_separate(params)
+    check_params(params)
     return _with_key_heads(params, lambda w: _in_groups(w, params, num_kv_heads).mean(axis=-2))
 
 
 def select_from_groups(
     params: MultiHeadParams, num_kv_heads: int, member: int = 0
 ) -> MultiHeadParams:
-    """Keep one key/value head of each group, the one numbered ``member`` within it.
-
-    Example:
-        >>> from mha_book import init_multi_head
-        >>> select_from_groups(init_multi_head(jax.random.key(0), 8, 4), 2, member=1).w_k.shape
-        (8, 2, 2)
-    """
-    _check_separate(params)
+    """Keep one key/value head of each group, the one numbered ``member`` within it."""
+    check_params(params)
     group = _group_size(params.w_k.shape[1], num_kv_heads)
     what = f"a number from 0 to {group - 1}"
     check_size(member, "member", 0, what)
@@ -101,12 +91,6 @@ def reinitialize_groups(
 
     As :func:`mean_pool_groups`, with fresh keys and values of the same root mean square as the
     old, and biases of zero.
-
-    Example:
-        >>> from mha_book import init_multi_head
-        >>> params = init_multi_head(jax.random.key(0), 8, 4)
-        >>> reinitialize_groups(jax.random.key(1), params, 2).w_k.shape
-        (8, 2, 2)
     """
     pooled = mean_pool_groups(params, num_kv_heads)
     keys = jax.random.split(as_key(rng_key), 2)
@@ -181,13 +165,6 @@ def fit_groups(params: MultiHeadParams, num_kv_heads: int) -> MultiHeadParams:
     )
     narrowed: MultiHeadParams = jax.tree.map(lambda w: w.astype(given.w_q.dtype), fitted)
     return narrowed
-
-
-def _check_separate(params: MultiHeadParams) -> None:
-    hint = ": write unfuse(params)" if isinstance(params, FusedMultiHeadParams) else ""
-    is_separate = isinstance(params, MultiHeadParams)
-    check(is_separate, "params", f"MultiHeadParams{hint}", type(params).__name__)
-    check_params(params)
 
 
 def _best_shared(

@@ -16,7 +16,7 @@ Shapes: ``D`` width of the model, ``N`` heads, ``T`` queries, ``S`` keys, ``R`` 
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -94,16 +94,8 @@ def init_latent(
 ) -> LatentParams:
     """Return freshly drawn parameters; the norms, one for each latent, start at one.
 
-    Args:
-        rng_key: PRNG key, or an integer seed.
-        d_model: ``D``.
-        num_heads: ``N``.
-        latent_dim: ``R``.
-        head_dim: ``H``.
-        rotary_dim: ``P``, even.
-        value_dim: ``C``.
-        query_latent_dim: ``Q``; None where the queries are made from the input.
-        dtype: dtype of the parameters.
+    The sizes are ``D``, ``N``, ``R``, ``H``, ``P`` (even), ``C`` and ``Q`` of this module, in the
+    order of the arguments; a ``query_latent_dim`` of None makes the queries from the input.
 
     Example:
         >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
@@ -320,10 +312,6 @@ def _check_latent(params: LatentParams, latent: Latent, x: Array) -> None:
     """Raise unless ``latent`` is what :func:`compress` gives with these parameters."""
     is_latent = isinstance(latent, Latent)
     check(is_latent, "latent", "what compress gave, a Latent", type(latent).__name__)
-    sizes = _check_params(params)
-    for name, axes in (("content", ("*", "S", "R")), ("rotated_key", ("*", "S", "P"))):
-        array = getattr(latent, name)
-        check_axes(array, f"latent.{name}", axes, sizes, Float, x, "x")
-        leading = tuple(array.shape[:-2])
-        what = f"the leading axes of x, {tuple(x.shape[:-2])}"
-        check(leading == tuple(x.shape[:-2]), f"latent.{name}", what, f"shape {array.shape}")
+    sizes: dict[str, Any] = {**_check_params(params), "*batch": tuple(x.shape[:-2])}
+    for name, axes in (("content", ("*batch", "S", "R")), ("rotated_key", ("*batch", "S", "P"))):
+        check_axes(getattr(latent, name), f"latent.{name}", axes, sizes, Float, x, "x")

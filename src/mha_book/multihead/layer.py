@@ -139,11 +139,6 @@ def multi_head_attention_with_intermediates(
     query: Float[Array, "*batch T D"],
     key: Float[Array, "*batch S D_k"] | None = None,
     value: Float[Array, "*batch S D_v"] | None = None,
-    *,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | Float[Array, ""] | None = None,
     **options: Any,
 ) -> tuple[Float[Array, "*batch T D_out"], Intermediates]:
     """Apply the layer and return what happened inside too; the output is the same.
@@ -161,8 +156,9 @@ def multi_head_attention_with_intermediates(
         >>> inside.weights.shape
         (8, 10, 10)
     """
-    structure: dict[str, Any] = {"mask": mask, "bias": bias, "is_causal": is_causal, "scale": scale}
-    output, q, k, v, head_outputs = _layer(params, query, key, value, **structure, **options)
+    output, q, k, v, head_outputs = _layer(params, query, key, value, **options)
+    kinds = ("mask", "bias", "is_causal", "scale")
+    structure = {name: options[name] for name in kinds if name in options}
     return output, Intermediates(q, k, v, attention_weights(q, k, **structure), head_outputs)
 
 

@@ -161,15 +161,10 @@ _AXES = {
 
 
 def check_params(params: MultiHeadParams) -> None:
-    """Raise unless these are separate parameters, and their arrays fit together.
-
-    Example:
-        >>> w, w_o = jnp.ones((4, 2, 2)), jnp.ones((2, 2, 4))
-        >>> check_params(MultiHeadParams(w, w, w, w_o))
-    """
+    """Raise unless these are separate parameters, and their arrays fit together."""
     if not isinstance(params, MultiHeadParams):
         is_fused = isinstance(params, FusedMultiHeadParams)
-        hint = "as unfuse gives them" if is_fused else "as init_multi_head gives them"
+        hint = "of fused ones unfuse(params)" if is_fused else "as init_multi_head gives them"
         check_type(params, "params", MultiHeadParams, hint)
     sizes: dict[str, int] = {}
     _check_arrays(params, _AXES, "w_q", sizes)
@@ -187,11 +182,6 @@ def xavier_uniform(
     References:
         Glorot and Bengio, Understanding the difficulty of training deep feedforward neural
         networks, 2010, equation 16.
-
-    Example:
-        >>> w = xavier_uniform(jax.random.key(0), 3, 3, (3, 3), jnp.float32)
-        >>> bool((abs(w) <= 1.0).all())
-        True
     """
     rng_key = as_key(rng_key)
     check(fan_in > 0 and fan_out > 0, "fan_in, fan_out", "positive", f"{fan_in}, {fan_out}")
@@ -206,10 +196,6 @@ def normal(
     """Draw from a normal distribution of standard deviation 0.02, as BERT and GPT-2 do.
 
     The fans are not used.
-
-    Example:
-        >>> normal(jax.random.key(0), 3, 3, (3, 3), jnp.float32).shape
-        (3, 3)
     """
     del fan_in, fan_out
     rng_key = as_key(rng_key)
@@ -229,32 +215,21 @@ def init_multi_head(
     initializer: Callable[..., Array] = xavier_uniform,
     dtype: DTypeLike = jnp.float32,
 ) -> MultiHeadParams:
-    """Return freshly drawn parameters; biases start at zero.
+    """Return freshly drawn parameters; biases, where the layer is to have them, start at zero.
 
-    Args:
-        rng_key: PRNG key.
-        d_model: ``D``.
-        num_heads: ``N``.
-        num_kv_heads: ``K``, a divisor of ``N``; None for ``N``.
-        head_dim: ``H``; None for ``D / N``, which must then be whole.
-        value_dim: ``C``; None for ``H``.
-        use_bias: whether the four projections have biases.
-        initializer: :func:`xavier_uniform`, :func:`normal`, or a function of their signature.
-        dtype: dtype of the parameters.
+    The sizes are ``D``, ``N``, ``K``, ``H`` and ``C``. Where not given, ``K`` is ``N``, ``H`` is
+    ``D / N``, which must then be whole, and ``C`` is ``H``. The ``initializer`` is
+    ``xavier_uniform``, ``normal``, or a function of their signature.
 
     Example:
         >>> init_multi_head(jax.random.key(0), 64, 8, num_kv_heads=2).w_k.shape
         (64, 2, 8)
     """
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-    for name, size in (
-        ("d_model", d_model),
-        ("num_heads", num_heads),
-        ("num_kv_heads", num_kv_heads),
-        ("head_dim", 1 if head_dim is None else head_dim),
-        ("value_dim", 1 if value_dim is None else value_dim),
-    ):
-        check_size(size, name)
+    sizes = {"d_model": d_model, "num_heads": num_heads, "num_kv_heads": num_kv_heads}
+    for name, size in {**sizes, "head_dim": head_dim, "value_dim": value_dim}.items():
+        if size is not None:
+            check_size(size, name)
     rng_key = as_key(rng_key)
     check_flag(use_bias, "use_bias")
     check_function(initializer, "initializer", "of the signature of xavier_uniform")

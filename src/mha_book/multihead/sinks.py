@@ -1,27 +1,23 @@
-r"""Weights that need not sum to one: with a logit of its own, a gate, or a sigmoid for the softmax.
+r"""Heads that may say nothing: a logit of its own in the softmax, or a gate on what they return.
 
 A softmax gives all its weight away even where a head has nothing to say; trained heads then put it
-on a *sink*, the first token as a rule. With any of these three they need none.
+on a *sink*, the first token as a rule. With either of these two they need none.
 
 Shapes: ``D`` width of the model, ``N`` query heads, ``K`` key/value heads, ``T`` positions, ``H``
 width of queries and keys, ``C`` width of values.
 """
 
-import math
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_axis, check_floating, check_rank, check_scale, check_shape
+from mha_book._checks import check, check_axis, check_floating, check_rank, check_shape
 from mha_book.attention.dispatch import attend, attend_with_lse
-from mha_book.attention.operands import fold_groups, prepare
-from mha_book.attention.reference import scores
-from mha_book.masks import Mask, zero_unattended
+from mha_book.masks import Mask
 from mha_book.multihead.layer import project_heads, project_output, project_qkv
 from mha_book.multihead.parameters import MultiHeadParams
 
-__all__ = ["gated_attention", "sigmoid_attention", "sink_logit_attention"]
+__all__ = ["gated_attention", "sink_logit_attention"]
 
 
 def sink_logit_attention(
@@ -101,41 +97,3 @@ def of_each_head(x: Array, weight: Array, name: str, query: Array) -> Array:
     expected = (x.shape[-1], query.shape[-3])
     check_shape(weight, name, expected, "one column a head, axes (D, N) =")
     return jnp.swapaxes(jnp.matmul(x, weight), -1, -2)[..., None]
-
-
-def sigmoid_attention(
-    params: MultiHeadParams,
-    x: Float[Array, "*batch T D"],
-    *,
-    offset: float | None = None,
-    angles: Float[Array, "T pairs"] | None = None,
-    mask: Mask | Bool[Array, "..."] | None = None,
-    is_causal: bool = False,
-) -> Float[Array, "*batch T D"]:
-    r"""Weigh each key by itself, $A^{hij} = \sigma(S^{hij} + \beta)$: no row sums to one.
-
-    The ``offset`` $\beta$ is $-\log T$ where none is given, the paper's choice for sequences of
-    length ``T``; the other arguments are those of
-    :func:`~mha_book.multihead.layer.multi_head_attention`. The weights of all pairs are stored.
-
-    References:
-        Ramapuram et al., Theory, Analysis, and Best Practices for Sigmoid Self-Attention,
-        arXiv 2409.04431.
-
-    Example:
-        >>> from mha_book.multihead.parameters import init_multi_head
-        >>> sigmoid_attention(init_multi_head(0, 8, 4), jnp.ones((5, 8))).shape
-        (5, 8)
-    """
-    query, key, value = project_qkv(params, x, angles=angles)
-    operands = prepare(query, key, value, mask=mask, is_causal=is_causal)
-    offset = -math.log(key.shape[-2] or 1) if offset is None else offset
-    check_scale(offset, "offset")
-    visible = operands.visible()
-    query, key, value = zero_unattended(query, key, value, visible)
-    logits = scores(query, key, None, operands.scale)
-    weights = jax.nn.sigmoid(logits + jnp.asarray(offset, logits.dtype))
-    weights = weights if visible is None else jnp.where(visible, weights, 0)
-    heads = jnp.matmul(fold_groups(weights, value), value.astype(weights.dtype))
-    heads = jnp.reshape(heads, (*query.shape[:-1], value.shape[-1])).astype(value.dtype)
-    return project_output(params, heads)

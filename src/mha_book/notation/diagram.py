@@ -527,13 +527,9 @@ def _draw_edges(ax: Axes, graph: Any, edges: dict[Edge, list[Point]]) -> None:
         ax.add_patch(PathPatch(curve, **style))
         kinds = {graph.nodes[node]["kind"] for node in (first, second)}
         if not kinds & {"dot", "open"}:
-            _label_index(ax, data["index"], look, middle)
-
-
-def _label_index(ax: Axes, index: str, look: str, place: Point) -> None:
-    box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"}
-    color = _STYLES[look]["color"]
-    ax.text(*place, f"${index}$", va="center", ha="center", color=color, bbox=box, zorder=2)
+            box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"}
+            told: dict[str, Any] = {"color": style["color"], "bbox": box, "zorder": 2}
+            ax.text(*middle, f"${data['index']}$", va="center", ha="center", **told)
 
 
 def _curve(route: Sequence[Point], shift: float) -> tuple[Path, Point]:

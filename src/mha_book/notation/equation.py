@@ -58,7 +58,6 @@ class Equation:
         free: the free indices, in the order of the left side.
         broadcast: indices that a term of the right side may lack.
         target: the tensor that the equation defines; None for an identity.
-        is_identity: whether the left side is no tensor, so that the equation defines none.
         right_sides: what is computed: of an identity all sides, otherwise all but the left.
         computed: the first of them, which a call computes.
         operands: the arrays that the equation is computed from, by their Python names.
@@ -99,12 +98,7 @@ class Equation:
     def from_sides(
         cls, sides: Sequence[ex.Expression], *, broadcast: Sequence[str] = ()
     ) -> "Equation":
-        """Make an equation of expressions in which every sum is explicit.
-
-        Args:
-            sides: the left side and at least one right side.
-            broadcast: indices that a term of the right side may lack.
-        """
+        """Make an equation of a left and one or more right sides in which every sum is explicit."""
         equation = cls.__new__(cls)
         equation._take(render_equation(sides), sides, free_indices(sides[0]), broadcast)
         return equation
@@ -132,8 +126,7 @@ class Equation:
             for index in self.target.indices
         ):
             raise notation_error("expected each index of the left side once", text, left.span)
-        self.is_identity: bool = self.target is None
-        self.right_sides = self.sides if self.is_identity else self.sides[1:]
+        self.right_sides = self.sides if self.target is None else self.sides[1:]
         self.computed: ex.Expression = self.right_sides[0]
         self.operands: dict[str, ex.Named] = operands(self.right_sides)
         of_left = operands((left,))
@@ -365,9 +358,6 @@ def parse_equations(latex: str, *, broadcast: Sequence[str] = ()) -> tuple[Equat
     Args:
         latex: the equations, in ``aligned`` or without.
         broadcast: indices that a term may lack in any of them, such as those of a bias.
-
-    Raises:
-        ValueError: an equation cannot be read; the message has a caret at the place.
 
     Example:
         >>> [e.einsum for e in parse_equations(r"q^a = x^b W^{ba}, \qquad s = q^a k^a")]

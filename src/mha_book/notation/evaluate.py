@@ -156,18 +156,11 @@ def einsums(node: ex.Expression, output: tuple[str, ...] | None = None) -> tuple
 
 @dataclass(frozen=True)
 class Step:
-    """One operation of a contraction.
+    """One operation of a contraction, on tensors and the results of the steps before."""
 
-    Attributes:
-        operands: one or two positions. The tensors have the first ones; the result of each step
-            has the next.
-        result: the indices of the result, in the order of its axes.
-        summed: the indices that the step sums over.
-    """
-
-    operands: tuple[int, ...]
-    result: tuple[str, ...]
-    summed: tuple[str, ...]
+    operands: tuple[int, ...]  # one or two positions: tensors come first, results behind them
+    result: tuple[str, ...]  # the indices of the result, in the order of its axes
+    summed: tuple[str, ...]  # the indices that the step sums over
 
 
 def _path(
@@ -625,7 +618,8 @@ class Evaluation:
             if index not in present:
                 number *= self.sizes[index]
         result = tuple(index for index in output if index in present)
-        scale = _product([_number(number), *scalars] if number != 1 else scalars)
+        numbers = [_number(number), *scalars] if number != 1 else scalars
+        scale = reduce(operator.mul, numbers) if numbers else None
         if not values:
             return self.spread(Value(1 if scale is None else scale, ()), output)
         steps = order([value.axes for value in values], result, self.sizes)
@@ -668,10 +662,6 @@ def _number(value: Fraction) -> int | float:
         return float(value)
     except OverflowError:
         return inf if value > 0 else -inf
-
-
-def _product(factors: Sequence[Any]) -> Any:
-    return reduce(operator.mul, factors) if factors else None
 
 
 def _power(base: Any, exponent: Fraction) -> Any:

@@ -23,10 +23,6 @@ def displayed_equations(markdown: str) -> list[tuple[str | None, str]]:
 
     ``$$ … $$ (label)``, ``{math}`` directives with ``:label:``, and bare ``\begin{…}`` blocks,
     which cannot carry a label.
-
-    Example:
-        >>> displayed_equations("A row of $$ y^i = A^{ij} x^j $$ (product) is a sum.")
-        [('product', 'y^i = A^{ij} x^j')]
     """
     found: list[tuple[str | None, str]] = []
 
@@ -55,15 +51,5 @@ def page_text(path: Path | str) -> str:
 
 
 def page_equations(path: Path | str) -> dict[str, str]:
-    """Return the LaTeX of every labelled equation that a page displays.
-
-    Args:
-        path: a notebook, or a Markdown file.
-
-    Returns:
-        Label to LaTeX, in the order of the page.
-
-    Raises:
-        OSError: the page cannot be read.
-    """
+    """Return label to LaTeX of the equations that a page, a notebook or Markdown file, displays."""
     return {label: latex for label, latex in displayed_equations(page_text(path)) if label}

@@ -34,19 +34,12 @@ _INDEX = re.compile(r"\\[A-Za-z]+'*|[A-Za-z]'*")
 
 @dataclass(frozen=True)
 class Bound:
-    """A statement in which every sum is a node.
+    """A statement in which every sum is a node."""
 
-    Attributes:
-        sides: the expressions of the chain, the left side first.
-        free: the free indices, in the order of the left side.
-        identity: whether the left side is more than a tensor or a derivative to be computed.
-        source: the LaTeX, for errors.
-    """
-
-    sides: tuple[ex.Expression, ...]
-    free: tuple[str, ...]
-    identity: bool = False
-    source: str = field(default="", compare=False)
+    sides: tuple[ex.Expression, ...]  # of the chain, the left side first
+    free: tuple[str, ...]  # the free indices, in the order of the left side
+    identity: bool = False  # whether the left is more than a tensor or derivative to be computed
+    source: str = field(default="", compare=False)  # the LaTeX, for errors
 
 
 def bind(statement: Statement, *, strict: bool = False, broadcast: Iterable[str] = ()) -> Bound:

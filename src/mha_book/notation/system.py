@@ -4,14 +4,18 @@ Backwards through the equations, each operand receives a contribution from every
 uses it; :math:`\partial L / \partial X` is the sum of them all.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 import mha_book.notation.expression as ex
+from mha_book._checks import check, check_flag, check_rank
 from mha_book.notation.derivative import gradient, lacking, simplify, spread
 from mha_book.notation.equation import Equation, parse_equations
 from mha_book.notation.evaluate import collect, index_sizes
@@ -19,12 +23,6 @@ from mha_book.notation.expression import all_indices, free_indices, is_plain, ke
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-import re
-
-import jax.numpy as jnp
-from jax import Array
-
-from mha_book._checks import check, check_flag, check_rank
 
 __all__ = [
     "System",
@@ -153,18 +151,8 @@ class System:
         broadcast: Sequence[str] = (),
         scalars: Mapping[str, str] = _WIDTH_OF_HEADS,
     ) -> "System":
-        r"""Read the equations of one piece of LaTeX, one to a row or with commas between.
-
-        Args:
-            latex: the equations.
-            broadcast: indices that a term may lack in any of them, such as those of a bias.
-            scalars: see the class.
-
-        Raises:
-            ValueError: an equation cannot be read, or they make no system.
-        """
-        found = parse_equations(latex, broadcast=broadcast)
-        return cls(found, scalars=scalars)
+        """Read the equations as :func:`~mha_book.notation.equation.parse_equations` does."""
+        return cls(parse_equations(latex, broadcast=broadcast), scalars=scalars)
 
     def __call__(
         self,
@@ -441,9 +429,6 @@ def multi_head_layer(
     Returns:
         The system, in which ``d_k`` is the size of ``a``.
 
-    Raises:
-        ValueError: ``grouped`` together with ``use_bias``.
-
     Example:
         >>> layer = multi_head_layer()
         >>> layer.inputs
@@ -514,9 +499,6 @@ def replace_equations(
         split: an index of the system, and the indices that take its place: ``("h", "kg")`` numbers
             the heads by pairs. The new equations are written with these already.
 
-    Raises:
-        ValueError: the equations cannot be read, or they make no system with the others.
-
     Example:
         >>> system = System.parse(r"y^j = W^{ij} x^i \\ z^j = \tanh(y^j)")
         >>> replace_equations(system, r"z^j = \sin(x^j)").inputs
@@ -543,18 +525,14 @@ def _split(equation: Equation, old: str, new: str) -> Equation:
     return Equation(latex, broadcast=broadcast)
 
 
-def cached_elements(
-    system: System, *, query: str = "i", position: str = "j", **dims: int
-) -> dict[str, int]:
+def cached_elements(system: System, **dims: int) -> dict[str, int]:
     r"""Count the elements that a cache holds for each position, by the names of the tensors.
 
     A cache holds what is computed of a position alone and read by an equation of the queries: a
-    tensor with the index of positions, without that of queries.
+    tensor with the index of positions, j, without that of queries, i.
 
     Args:
         system: the layer.
-        query: the index of the queries.
-        position: the index of the positions that are attended to.
         **dims: the size of each other index of these tensors.
 
     Example:
@@ -564,34 +542,27 @@ def cached_elements(
     leaves = {
         name: [str(index).rstrip("'") for index in leaf.indices]
         for equation in system.equations
-        if query in free_indices(equation.left)
+        if "i" in free_indices(equation.left)
         for name, leaf in equation.operands.items()
-        if name in system.names and position in leaf.indices and query not in leaf.indices
+        if name in system.names and "j" in leaf.indices and "i" not in leaf.indices
     }
     for name, axes in leaves.items():
-        if missing := [index for index in axes if index not in {*dims, position}]:
+        if missing := [index for index in axes if index not in {*dims, "j"}]:
             raise ValueError(f"{name}: expected the size of each index, got none of {missing}")
-    sizes = {**dims, position: 1}
+    sizes = {**dims, "j": 1}
     return {name: prod(sizes[index] for index in axes) for name, axes in leaves.items()}
 
 
-def decode_flops(
-    system: System, positions: int, *, query: str = "i", position: str = "j", **dims: int
-) -> dict[str, int]:
+def decode_flops(system: System, positions: int, **dims: int) -> dict[str, int]:
     r"""Count the operations of one decode step, by the name of what is computed.
 
-    There is one query. What is made of a position alone is made for the new one; what a query makes
-    of the positions, it makes of all.
+    There is one query, of index i. What is made of a position j alone is made for the new one; what
+    a query makes of the positions, it makes of all. Counted as :meth:`System.flops` counts.
 
     Args:
         system: the layer.
         positions: how many positions are attended to.
-        query: the index of the queries.
-        position: the index of the positions.
         **dims: the size of each other index.
-
-    Returns:
-        Name to count, each as :meth:`System.flops` counts.
 
     Example:
         >>> decode_flops(multi_head_layer(), 7, h=2, a=3, b=4, c=5, d=4)["O"]
@@ -599,6 +570,6 @@ def decode_flops(
     """
     found = {}
     for name, equation in zip(system.names, system.equations, strict=True):
-        count = positions if query in free_indices(equation.left) else 1
-        found[name] = equation.flops(**_within(equation, {**dims, query: 1, position: count}))
+        count = positions if "i" in free_indices(equation.left) else 1
+        found[name] = equation.flops(**_within(equation, {**dims, "i": 1, "j": count}))
     return found

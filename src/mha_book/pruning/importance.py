@@ -10,41 +10,26 @@ about 3, the curvature several for each head, the norm of the weights and chance
 Shapes: ``L`` layers, ``N`` heads.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mha_book._checks import (
-    accumulator_dtype,
     check,
     check_function,
     check_model,
     checked,
-    widen,
     within_one,
 )
 from mha_book.specialization.composition import ov_norms
 from mha_book.specialization.patching import activation_patching
 
-__all__ = ["ablation", "mean_importance", "taylor"]
+__all__ = ["ablation", "taylor"]
 
 Loss = Callable[[Any, Array, Any], Array]
-
-
-class Importance(NamedTuple):
-    """The mean of a score over examples, the sum of squared deviations from it, their number."""
-
-    mean: Array
-    squares: Array
-    examples: Array
-
-    @property
-    def standard_error(self) -> Array:
-        """The standard error of the mean, ``(L, N)``; NaN for one example."""
-        return jnp.sqrt(self.squares / (self.examples - 1) / self.examples)
 
 
 @checked
@@ -124,7 +109,6 @@ def curvature(
 
     The arguments are those of :func:`ablation`. (LeCun et al., Optimal brain damage, 1990.)
     """
-    check_function(loss, "loss", "of parameters, gates and example")
     heads = jnp.eye(gates.size, dtype=gates.dtype).reshape(-1, *gates.shape)
 
     def slope(gates: Array) -> Array:
@@ -138,63 +122,10 @@ def curvature(
 
 
 @checked
-def mean_importance(
-    score: Callable[..., Array],
-    loss: Loss,
-    params: Any,
-    gates: Float[Array, "L N"],
-    examples: Iterable[Any],
-) -> Importance:
-    """Return the mean of a score over examples, one at a time, compiled once.
-
-    Args:
-        score: :func:`ablation`, ``gate_gradient``, :func:`taylor`, or another of their form.
-        loss: of parameters, gates and example.
-        params: of the model; an argument of the compiled function, not a constant in it.
-        gates: ``(L, N)``.
-        examples: at least one, all of the same shapes.
-
-    Returns:
-        Mean, spread and number, in float32 or wider; see its ``standard_error``.
-
-    Raises:
-        ValueError: there is no example.
-
-    Example:
-        >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
-        >>> params, gates = jnp.array([[1.0, -2.0]]), jnp.ones((1, 2))
-        >>> found = mean_importance(taylor, loss, params, gates, jnp.array([1.0, 3.0]))
-        >>> found.mean.tolist(), found.standard_error.tolist()
-        ([[2.0, -4.0]], [[1.0, 2.0]])
-    """
-
-    @jax.jit
-    def step(before: Importance, params: Any, gates: Array, example: Any) -> Importance:
-        found = widen(score(loss, params, gates, example))
-        count = before.examples + 1
-        moved = found - before.mean
-        mean = before.mean + moved / count
-        return Importance(mean, before.squares + moved * (found - mean), count)
-
-    check_function(score, "score", "of the form of ablation")
-    check_function(loss, "loss", "of parameters, gates and example")
-    zeros = jnp.zeros(gates.shape, accumulator_dtype(gates.dtype))
-    state = Importance(zeros, zeros, jnp.zeros((), zeros.dtype))
-    for example in examples:
-        state = step(state, params, gates, example)
-    check(float(state.examples) > 0, "examples", "at least one", "none")
-    return state
-
-
-@checked
 def normalize_layers(importance: Float[Array, "L N"]) -> Float[Array, "L N"]:
     """Divide the importance of each layer by its Euclidean norm, as Michel et al. (2019) do.
 
     A layer of zeros stays one. Squares are taken of numbers of at most 1, in float32 or wider.
-
-    Example:
-        >>> normalize_layers(jnp.array([[3.0, 4.0], [0.0, 0.0]])).round(3).tolist()
-        [[0.6..., 0.8...], [0.0, 0.0]]
     """
     importance = within_one(importance, 1)
     size = jnp.linalg.norm(importance, axis=1, keepdims=True)

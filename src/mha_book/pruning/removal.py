@@ -45,10 +45,6 @@ def prune_heads(
     Returns:
         The smaller layer. With groups of one size its heads are those kept, in their order.
 
-    Raises:
-        ValueError: ``keep`` is not boolean or has other axes, or groups are left uneven and
-            ``uneven`` is ``"raise"`` or unknown.
-
     Example:
         >>> w_q, w_k, w_o = jnp.ones((8, 4, 2)), jnp.ones((8, 2, 2)), jnp.ones((4, 2, 8))
         >>> params = MultiHeadParams(w_q, w_k, w_k, w_o)

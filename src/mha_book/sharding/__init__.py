@@ -7,11 +7,11 @@ the same over a divided KV cache, and :func:`plan_cost` says what a plan costs e
 
 from mha_book.sharding.all_to_all import all_to_all_attention
 from mha_book.sharding.decode import shard_cache, sharded_cached_attention
-from mha_book.sharding.layer import sharded_latent_attention, sharded_multi_head_attention
+from mha_book.sharding.layer import sharded_multi_head_attention
 from mha_book.sharding.mesh import MeshAxes, MeshSizes
 from mha_book.sharding.placement import Placement, balance, make_placement, place, restore
 from mha_book.sharding.plan import PlanCost, compiled_transfers, plan_cost
-from mha_book.sharding.ring import ring_attention, ring_attention_with_lse
+from mha_book.sharding.ring import ring_attention
 from mha_book.sharding.tensor_parallel import shard_params
 
 __all__ = [
@@ -27,10 +27,8 @@ __all__ = [
     "plan_cost",
     "restore",
     "ring_attention",
-    "ring_attention_with_lse",
     "shard_cache",
     "shard_params",
     "sharded_cached_attention",
-    "sharded_latent_attention",
     "sharded_multi_head_attention",
 ]

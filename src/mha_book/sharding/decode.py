@@ -21,7 +21,13 @@ from mha_book._checks import check, check_rank, check_type
 from mha_book.attention.dispatch import attend_with_lse
 from mha_book.attention.online_softmax import SoftmaxState, finalize
 from mha_book.masks import Mask
-from mha_book.multihead.cache import KVCache, cached_multi_head_attention, check_new, checked_counts
+from mha_book.multihead.cache import (
+    KVCache,
+    cached_multi_head_attention,
+    check_new,
+    checked_counts,
+    written,
+)
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.multihead.parameters import MultiHeadParams, check_params
 from mha_book.sharding.mesh import MeshAxes, check_divisible, mesh_and_sizes, on_mesh, put_on_mesh
@@ -41,12 +47,9 @@ def cache_specs(cache: KVCache, axes: MeshAxes) -> KVCache:
 
 
 def shard_cache(cache: KVCache, axes: MeshAxes, mesh: Any = None) -> KVCache:
-    """Place a cache on the devices of a mesh.
+    """Place a cache on the devices of a mesh, or of the one that is set.
 
-    Args:
-        cache: the cache.
-        axes: which axes of the mesh divide sequences, key/value heads and slots.
-        mesh: the mesh, of devices; None for the one that is set.
+    ``axes`` says which axes of the mesh divide sequences, key/value heads and slots.
 
     Example:
         >>> from mha_book.multihead.cache import init_cache
@@ -92,16 +95,11 @@ def sharded_cached_attention(
 
     What :func:`~mha_book.multihead.cache.cached_multi_head_attention` gives on one device, with its
     arguments: ``params`` divided by heads as the cache is, ``cache``, ``axes`` and ``mesh`` as in
-    :func:`shard_cache`.
+    :func:`shard_cache`. The slots of a cache with a window cannot be divided.
 
     Returns:
         The output ``(B, T, D)`` and the new cache, divided as before. A sequence longer than the
         capacity is answered with NaN.
-
-    Raises:
-        ValueError: an axis of the mesh is not known; its devices do not divide the sequences, the
-            key/value heads or the slots; a count is not from 0 to ``T`` (inside ``jax.jit`` it is
-            the nearer of them); or the cache has a window and its slots are divided.
 
     Example:
         >>> from mha_book import init_multi_head
@@ -168,13 +166,7 @@ def _append(cache: KVCache, key: Array, value: Array, counts: Array, first: Arra
     slot = cache.lengths[:, None] + new - first  # (B, T)
     is_here = (new < counts[:, None]) & (slot >= 0)
     slot = jnp.where(is_here, slot, cache.capacity)  # out of bounds: dropped
-    row = jnp.arange(key.shape[0])[:, None]
-    key, value = (jnp.swapaxes(x, 1, 2) for x in (key, value))  # (B, T, K, H), (B, T, K, C)
-    return KVCache(
-        cache.keys.at[row, :, :, slot].set(key, mode="drop"),
-        cache.values.at[row, :, slot].set(value, mode="drop"),
-        cache.lengths + counts,
-    )
+    return KVCache(*written(cache, key, value, slot), cache.lengths + counts)
 
 
 def _check_cache(cache: KVCache, axes: MeshAxes, sizes: Any) -> None:

@@ -14,16 +14,15 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float
 
-from mha_book._checks import check, check_floating, check_rank, check_type
+from mha_book._checks import check, check_floating, check_rank
 from mha_book.masks import Mask, as_mask
-from mha_book.multihead.latent import LatentParams, absorbed_attention, compress, expanded_attention
 from mha_book.multihead.layer import (
     broadcast_gates,
     multi_head_attention,
     project_output,
     project_qkv,
 )
-from mha_book.multihead.parameters import MultiHeadParams
+from mha_book.multihead.parameters import MultiHeadParams, check_params
 from mha_book.sharding.all_to_all import attend_exchanged
 from mha_book.sharding.mesh import (
     MeshAxes,
@@ -36,9 +35,9 @@ from mha_book.sharding.mesh import (
 )
 from mha_book.sharding.placement import Placement
 from mha_book.sharding.ring import RingCall, attend_over_ring, checked_call
-from mha_book.sharding.tensor_parallel import KV_HEADS, check_separate, head_specs, latent_specs
+from mha_book.sharding.tensor_parallel import head_specs
 
-__all__ = ["sharded_latent_attention", "sharded_multi_head_attention"]
+__all__ = ["sharded_multi_head_attention"]
 
 METHODS = ("ring", "all_to_all")
 
@@ -51,7 +50,6 @@ def sharded_multi_head_attention(
     mesh: Any = None,
     method: str = "ring",
     placement: str | Placement = "contiguous",
-    kv_heads: str = "replicate",
     mask: Mask | Bool[Array, "..."] | None = None,
     is_causal: bool = False,
     scale: float | None = None,
@@ -68,18 +66,14 @@ def sharded_multi_head_attention(
 
     Arguments of the layer mean what they mean there, of positions in their natural order, but for
     ``x`` and ``angles``: their positions are in the order of ``placement``. ``params`` are as
-    :func:`~mha_book.sharding.tensor_parallel.shard_params` places them, with its ``kv_heads``, or
-    not placed. Divided positions attend to each other by the ``method`` "ring"
+    :func:`~mha_book.sharding.tensor_parallel.shard_params` places them, or not placed. Divided
+    positions attend to each other by the ``method`` "ring"
     (:func:`~mha_book.sharding.ring.ring_attention`, where ``axes``, ``mesh``, ``placement`` and
     ``unroll`` are explained) or "all_to_all"
     (:func:`~mha_book.sharding.all_to_all.all_to_all_attention`).
 
     Returns:
         ``(…, T, D)``, divided as ``x`` is.
-
-    Raises:
-        ValueError: an axis of the mesh is not known, or its devices do not divide what they are to
-            divide; the message says what to do. Or as in the layer.
 
     Example:
         >>> import jax.numpy as jnp
@@ -90,18 +84,16 @@ def sharded_multi_head_attention(
         >>> sharded_multi_head_attention(params, jnp.ones((5, 8)), mesh=mesh, axes=axes).shape
         (5, 8)
     """
-    check_separate(params)
+    check_params(params)
     check_rank(x, "x", "(…, T, D)", 2)
     check_floating(x, "x", params.w_q, "the weights")
     check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
     mesh, sizes = mesh_and_sizes(mesh, axes)
     num_heads, num_kv_heads = params.w_q.shape[1], params.w_k.shape[1]
-    check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
     specs: Any = PartitionSpec()
     if axes.heads is not None:
-        specs = head_specs(params, sizes.heads, axes.heads, kv_heads)
+        specs = head_specs(params, sizes.heads, axes.heads)
     copies = kv_copies(num_heads, num_kv_heads, sizes.heads, axes.heads)
-    is_split = copies > 1 and kv_heads == "split"
     length = x.shape[-2]
     check_divisible("x", "axis -2 (positions T)", length, sizes.sequence, axes.sequence)
     x_spec = _input_spec(x, axes, sizes)
@@ -126,12 +118,6 @@ def sharded_multi_head_attention(
     def on_device(
         params: MultiHeadParams, x: Array, data: Any, gates: Array | None, angles: Array | None
     ) -> Array:
-        if is_split:
-            w_k, w_v = (
-                jax.lax.all_gather(w, axes.heads, axis=0, tiled=True)
-                for w in (params.w_k, params.w_v)
-            )
-            params = params._replace(w_k=w_k, w_v=w_v)
         names = ("w_k", "w_v", "b_k", "b_v")
         shared = (getattr(params, name) for name in names)
         own = own_kv_heads(copies, axes.heads, *shared, axis=-2)
@@ -146,7 +132,7 @@ def sharded_multi_head_attention(
         else:
             q, k, v = project_qkv(params, x, angles=angles)
             if is_ring:
-                heads = attend_over_ring(call, q, k, v, data)[0]
+                heads = attend_over_ring(call, q, k, v, data)
             else:
                 exchange = (str(axes.sequence), sizes.sequence)
                 heads = attend_exchanged(q, k, v, *exchange, mask=data, **options)
@@ -160,59 +146,6 @@ def sharded_multi_head_attention(
     of_angles = None if angles is None else PartitionSpec(axes.sequence, None)
     in_specs = specs, x_spec, data_spec, of_gates, of_angles
     result: Array = on_mesh(on_device, mesh, in_specs, x_spec)(params, x, data, gates, angles)
-    return result
-
-
-def sharded_latent_attention(
-    params: LatentParams,
-    x: Float[Array, "*batch T D"],
-    angles: Float[Array, "T pairs"],
-    *,
-    axes: MeshAxes,
-    mesh: Any = None,
-    form: str = "expanded",
-    mask: Mask | Bool[Array, "..."] | None = None,
-    is_causal: bool = False,
-) -> Float[Array, "*batch T D"]:
-    """Apply a layer with latent attention whose heads, and sequences, are divided over a mesh.
-
-    The latent belongs to all heads: every device of ``axes.heads`` makes and keeps the whole of it.
-
-    The ``form`` is "expanded" or "absorbed", as in :mod:`~mha_book.multihead.latent`, and
-    ``axes.sequence`` is None; the other arguments are those of
-    :func:`sharded_multi_head_attention`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from mha_book.multihead.latent import init_latent
-        >>> sizes = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
-        >>> params = init_latent(jax.random.key(0), 8, 4, **sizes)
-        >>> mesh = jax.make_mesh((1,), ("h",))
-        >>> x, angles = jnp.ones((5, 8)), jnp.zeros((5, 1))
-        >>> sharded_latent_attention(params, x, angles, mesh=mesh, axes=MeshAxes(heads="h")).shape
-        (5, 8)
-    """
-    forms = {"expanded": expanded_attention, "absorbed": absorbed_attention}
-    check(form in forms, "form", f"one of {', '.join(forms)}", repr(form))
-    check_type(params, "params", LatentParams, "as init_latent gives them")
-    check_rank(x, "x", "(…, T, D)", 2)
-    mesh, sizes = mesh_and_sizes(mesh, axes)
-    what = "None: latent attention is divided by heads and sequences alone"
-    check(axes.sequence is None, "axes.sequence", what, repr(axes.sequence))
-    specs: Any = PartitionSpec()
-    if axes.heads is not None:
-        specs = latent_specs(params, sizes.heads, axes.heads)
-    x_spec = _input_spec(x, axes, sizes)
-    scores_shape = (*x.shape[:-2], params.w_q.shape[1], x.shape[-2], x.shape[-2])
-    given = as_mask(mask, is_causal, scores_shape)
-
-    def on_device(params: LatentParams, x: Array, angles: Array, mask: Mask | None) -> Array:
-        latent = compress(params, x, angles)
-        output = forms[form](params, x, latent, angles, mask=mask)
-        return output if axes.heads is None else jax.lax.psum(output, axes.heads)
-
-    in_specs = specs, x_spec, PartitionSpec(), mask_specs(given, axes.batch, axes.heads)
-    result: Array = on_mesh(on_device, mesh, in_specs, x_spec)(params, x, angles, given)
     return result
 
 

@@ -208,13 +208,8 @@ class Balance(NamedTuple):
         return np.asarray(self.pairs.sum(axis=0))
 
     @property
-    def device_ratio(self) -> float:
-        """The pairs of the device with most of them, over the mean: 1 is even."""
-        return float(self.by_device.max() * self.pairs.shape[1] / max(self.total, 1))
-
-    @property
     def step_ratio(self) -> float:
-        """The same where in every step all wait for the slowest, as in a ring they do."""
+        """The pairs of the device with most of them in each step, over the mean: 1 is even."""
         return float(self.pairs.max(axis=1).sum() * self.pairs.shape[1] / max(self.total, 1))
 
 
@@ -233,10 +228,10 @@ def balance(placement: Placement, lower: int | None = None, upper: int | None = 
     Example:
         >>> for name in PLACEMENTS:
         ...     even = balance(make_placement(name, 1024, 8), upper=0)
-        ...     print(name, round(even.device_ratio, 3), round(even.step_ratio, 3))
-        contiguous 1.874 1.874
-        striped 1.007 1.007
-        zigzag 1.0 1.0
+        ...     print(name, round(even.step_ratio, 3))
+        contiguous 1.874
+        striped 1.007
+        zigzag 1.0
     """
     check_type(placement, "placement", Placement, "as make_placement gives it")
     steps = []

@@ -6,8 +6,8 @@ other.
 
 A collective is counted by its *operand*, what a device gives to it, as compiled programs show it.
 What then goes over the wires of a device follows for algorithms that send no more than they must:
-all of a permuted operand, $(P-1)/P$ of an exchanged one, $2 (P-1)/P$ of one that is summed over $P$
-devices (scattered, then gathered), and $P - 1$ times one that is gathered.
+all of a permuted operand, $(P-1)/P$ of an exchanged one, and $2 (P-1)/P$ of one that is summed over
+$P$ devices (scattered, then gathered).
 """
 
 import math
@@ -21,7 +21,6 @@ from mha_book.sharding.layer import METHODS
 from mha_book.sharding.mesh import MeshSizes, check_divisible, kv_copies
 from mha_book.sharding.placement import Balance, Placement, as_placement, balance
 from mha_book.sharding.ring import ring_schedule
-from mha_book.sharding.tensor_parallel import KV_HEADS
 
 __all__ = ["PlanCost", "compiled_transfers", "plan_cost"]
 
@@ -29,7 +28,7 @@ __all__ = ["PlanCost", "compiled_transfers", "plan_cost"]
 class Transfer(NamedTuple):
     """Collectives of one kind, of one device."""
 
-    kind: str  # "collective-permute", "all-to-all", "all-reduce" or "all-gather", as in XLA
+    kind: str  # "collective-permute", "all-to-all" or "all-reduce", as in XLA
     devices: int  # that take part in each
     calls: int  # how many
     operand_bytes: int  # of all of them together
@@ -42,7 +41,6 @@ class Transfer(NamedTuple):
             "collective-permute": Fraction(1),
             "all-to-all": part,
             "all-reduce": 2 * part,
-            "all-gather": Fraction(self.devices - 1),
         }
         return math.ceil(self.operand_bytes * factors[self.kind])
 
@@ -92,32 +90,19 @@ def plan_cost(
     devices: MeshSizes,
     method: str = "ring",
     placement: str | Placement = "contiguous",
-    kv_heads: str = "replicate",
     lower: int | None = None,
     upper: int | None = None,
     bytes_per_element: int = 2,
 ) -> PlanCost:
     """Return what a plan costs each device.
 
-    Args:
-        batch: ``B``.
-        num_heads: ``N``.
-        length: ``T``.
-        head_dim: ``H``.
-        num_kv_heads: ``K``; None for ``N``.
-        value_dim: ``C``; None for ``H``.
-        d_model: ``D``, to count the layer with its projections; None for attention alone.
-        devices: how many divide sequences, heads and positions.
-        method: "ring" or "all_to_all", for divided positions.
-        placement: as in :func:`~mha_book.sharding.ring.ring_attention`.
-        kv_heads: as in :func:`~mha_book.sharding.tensor_parallel.shard_params`.
-        lower: the least ``j - i`` that is visible, or None.
-        upper: the greatest, 0 for a causal mask, or None.
-        bytes_per_element: 2 for bfloat16; sums of gradients travel in 4 at least.
-
-    Raises:
-        ValueError: the devices do not divide what they are to divide; the message names the axis,
-            what was expected, what came and what to do.
+    The sizes are ``B``, ``N``, ``T``, ``H``, ``K`` (``N`` where not given), ``C`` (``H`` where not
+    given) and ``D``: with ``d_model`` the layer is counted with its projections, else attention
+    alone. ``devices`` says how many divide sequences, heads and positions. Divided positions attend
+    by the ``method`` "ring" or "all_to_all", in a ``placement`` as in
+    :func:`~mha_book.sharding.ring.ring_attention`; ``lower`` and ``upper``, 0 for a causal mask,
+    bound the visible ``j - i``. An element has 2 bytes in bfloat16; sums of gradients travel in 4
+    at least.
 
     Example:
         >>> sizes = {"batch": 1, "num_heads": 32, "length": 2**20, "head_dim": 128, "upper": 0}
@@ -137,7 +122,6 @@ def plan_cost(
     for name, size in named.items():
         check_size(size, name)
     check(method in METHODS, "method", f"one of {', '.join(METHODS)}", repr(method))
-    check(kv_heads in KV_HEADS, "kv_heads", f"one of {', '.join(KV_HEADS)}", repr(kv_heads))
     divides = num_heads % num_kv_heads == 0
     check(divides, "num_kv_heads", f"a divisor of num_heads = {num_heads}", num_kv_heads)
     over_batch, over_heads, over_positions = devices
@@ -177,25 +161,21 @@ def plan_cost(
         busiest = -(-pairs.total // over_positions)  # all positions, of fewer heads
 
     weights = projections = 0
-    layer: list[Transfer] = []
+    layer: tuple[Transfer, ...] = ()
     if d_model is not None:
         held = num_kv_heads if copies > 1 else key_heads  # key heads whose weights are held
         key_weights = d_model * held * (head_dim + value_dim)
         own = d_model * (heads * (head_dim + value_dim))
         if over_heads > 1:
             size = rows * positions * d_model * number
-            layer.append(Transfer("all-reduce", over_heads, 1, size))
-            if copies > 1 and kv_heads == "split":
-                check_divisible("d_model", "the rows of w_k and w_v", d_model, over_heads, "heads")
-                key_weights //= over_heads
-                layer.append(Transfer("all-gather", over_heads, 2, key_weights * number))
+            layer = (Transfer("all-reduce", over_heads, 1, size),)
         weights = (own + key_weights) * number
         used = own + d_model * key_heads * (head_dim + value_dim)
         projections = 2 * rows * positions * used
     return PlanCost(
         forward,
         backward,
-        tuple(layer),
+        layer,
         (own_count + kv_count) * number,
         arriving,
         weights,

@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float
 
 from mha_book._checks import accumulator_dtype, check, check_scale, check_size
@@ -49,7 +48,7 @@ from mha_book.masks import Mask, as_mask, zero_unattended
 from mha_book.sharding.mesh import MeshAxes, divide_operands, mask_specs, on_mesh, own_kv_heads
 from mha_book.sharding.placement import Placement, as_placement, local_bounds, reordered
 
-__all__ = ["ring_attention", "ring_attention_with_lse"]
+__all__ = ["ring_attention"]
 
 HIDDEN = (1, 0)  # a band of nothing
 Arrays = tuple[Array, ...]
@@ -136,50 +135,11 @@ def ring_attention(
     Returns:
         ``(…, N, T, C)`` in the order of ``placement``, laid out as the query is.
 
-    Raises:
-        ValueError: an axis of the mesh is not known, or its devices do not divide an axis of the
-            arrays; the mask has a bound that is an array; or as in
-            :func:`~mha_book.attention.dispatch.attend`.
-
     Example:
         >>> mesh = jax.make_mesh((1,), ("ring",))  # a ring of one device
         >>> x = jnp.ones((2, 8, 4))
         >>> ring_attention(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"), is_causal=True).shape
         (2, 8, 4)
-    """
-    output, _ = ring_attention_with_lse(
-        query, key, value, axes=axes, mesh=mesh, placement=placement, mask=mask,
-        is_causal=is_causal, scale=scale, implementation=implementation, unroll=unroll,
-    )  # fmt: skip
-    return output
-
-
-def ring_attention_with_lse(
-    query: Float[Array, "*batch T H"],
-    key: Float[Array, "*kv_batch S H"],
-    value: Float[Array, "*kv_batch S C"],
-    *,
-    axes: MeshAxes,
-    mesh: Any = None,
-    placement: str | Placement = "contiguous",
-    mask: Mask | Bool[Array, "..."] | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    implementation: str | None = None,
-    unroll: int | None = None,
-) -> tuple[Float[Array, "*batch T C"], Float[Array, "*batch T"]]:
-    r"""Return ring attention and the log-sum-exp of the scores, to join with that of other keys.
-
-    The arguments are those of :func:`ring_attention`.
-
-    Returns:
-        Output ``(…, N, T, C)`` and log-sum-exp ``(…, N, T)``, in the order of ``placement``.
-
-    Example:
-        >>> mesh, x = jax.make_mesh((1,), ("ring",)), jnp.zeros((2, 8, 4))
-        >>> _, lse = ring_attention_with_lse(x, x, x, mesh=mesh, axes=MeshAxes(sequence="ring"))
-        >>> round(float(jnp.exp(lse[0, 0])))  # eight scores of 0
-        8
     """
     layout = divide_operands(
         query, key, value, axes=axes, mesh=mesh, sequence="the axis of the mesh that is the ring"
@@ -192,18 +152,13 @@ def ring_attention_with_lse(
     call, data = checked_call(call, given, length, devices)
     spec, kv_spec = layout.query_spec, layout.kv_spec
 
-    def on_device(query: Array, key: Array, value: Array, data: Mask) -> tuple[Array, Array]:
+    def on_device(query: Array, key: Array, value: Array, data: Mask) -> Array:
         key, value = own_kv_heads(layout.copies, axes.heads, key, value)
         return attend_over_ring(call, query, key, value, data)
 
-    run = on_mesh(
-        on_device,
-        layout.mesh,
-        (spec, kv_spec, kv_spec, mask_specs(data, axes.batch, axes.heads, axes.sequence)),
-        (spec, PartitionSpec(*spec[:-1])),
-    )
-    result: tuple[Array, Array] = run(query, key, value, data)
-    return result
+    in_specs = spec, kv_spec, kv_spec, mask_specs(data, axes.batch, axes.heads, axes.sequence)
+    output: Array = on_mesh(on_device, layout.mesh, in_specs, spec)(query, key, value, data)
+    return output
 
 
 def checked_call(
@@ -240,19 +195,17 @@ def _in_order(order: np.ndarray, path: Any, x: Any) -> Array:
     return jnp.asarray(x)
 
 
-def attend_over_ring(
-    call: RingCall, query: Array, key: Array, value: Array, data: Mask
-) -> tuple[Array, Array]:
-    """Return output and log-sum-exp of this device's queries; inside ``shard_map``."""
+def attend_over_ring(call: RingCall, query: Array, key: Array, value: Array, data: Mask) -> Array:
+    """Return the output of this device's queries; inside ``shard_map``."""
 
-    def forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
+    def forward(*arguments: Any) -> tuple[Array, Any]:
         output, lse = _forward(call, *arguments)
-        return (output, lse), (*arguments, output, lse)
+        return output, (*arguments, output, lse)
 
     by_hand = with_gradient_by_hand(
         forward,
-        lambda kept, cotangents: (*_backward(call, kept, cotangents), None),
-        lambda *arguments: _forward(call, *arguments),
+        lambda kept, d_output: (*_backward(call, kept, d_output), None),
+        lambda *arguments: _forward(call, *arguments)[0],
     )
     return by_hand(query, key, value, data)
 
@@ -293,14 +246,14 @@ def _as_state(output: Array, lse: Array) -> SoftmaxState:
     return SoftmaxState(lse, total, output.astype(lse.dtype))
 
 
-def _backward(call: RingCall, kept: Any, cotangents: tuple[Array, Array]) -> Arrays:
+def _backward(call: RingCall, kept: Any, d_output: Array) -> Arrays:
     query, key, value, data, output, lse = kept
     # The keys go around once more. A compiler that sees the same sends in both passes would keep
     # what came in the first, the keys of all devices, until the second.
-    key, value = (gradient.not_before(cotangents[0], x) for x in (key, value))
+    key, value = (gradient.not_before(d_output, x) for x in (key, value))
     runs, dtype = call.placement.num_runs, accumulator_dtype(query.dtype)
-    q, out, d_out = (_split(x, runs, -2) for x in (query, output, cotangents[0]))
-    row_lse, d_lse = (_split(x, runs, -1) for x in (lse, cotangents[1]))
+    q, out, d_out = (_split(x, runs, -2) for x in (query, output, d_output))
+    row_lse = _split(lse, runs, -1)
     nothing = tuple(jnp.zeros_like(_split(x, runs, -2)[0]) for x in (query, key, value))
 
     def visit(place: _Place, d_query: Any, arrived: Arrays) -> tuple[Any, Arrays]:
@@ -311,8 +264,7 @@ def _backward(call: RingCall, kept: Any, cotangents: tuple[Array, Array]) -> Arr
 
         def of_runs(a: int, b: int, mask: Mask | None) -> Any:
             operands = prepare(q[a], keys[b], values[b], mask=mask, scale=call.scale)
-            rows = out[a], row_lse[a], d_out[a], d_lse[a]
-            return _gradients(operands, *rows, implementation=call.implementation)
+            return _gradients(operands, out[a], row_lse[a], d_out[a], call.implementation)
 
         for a, b, part in _parts(call, data, place, of_runs, nothing):
             d_q, d_k, d_v = (x.astype(dtype) for x in part)
@@ -333,7 +285,6 @@ def _gradients(
     output: Array,
     lse: Array,
     d_output: Array,
-    d_lse: Array,
     implementation: str | None,
 ) -> Arrays:
     """Return what some keys add to the gradients, from the output and log-sum-exp of all keys.
@@ -343,7 +294,8 @@ def _gradients(
     by_blocks = implementation == "blockwise"
     if by_blocks or (implementation is None and operands.key.shape[-2] > blocks.KEYS):
         platform, _ = platform_of(*operands[:3])
-        return blockwise_gradients(operands, output, lse, d_output, d_lse, platform=platform)
+        nothing = jnp.zeros_like(lse)
+        return blockwise_gradients(operands, output, lse, d_output, nothing, platform=platform)
     visible = operands.visible()
     query, key, value = zero_unattended(*operands[:3], visible)
     of_pairs = scores(gradient.not_before(d_output, query), key, None, operands.scale)
@@ -352,7 +304,7 @@ def _gradients(
     weights = jnp.exp(of_pairs - jnp.where(empty, 0.0, lse)[..., None])  # of some of the row's keys
     return gradient.attention_vjp(
         query, key, value, weights, output.astype(lse.dtype), d_output,
-        d_lse=d_lse, empty=empty, scale=operands.scale,
+        empty=empty, scale=operands.scale,
     )[:3]  # fmt: skip
 
 

@@ -33,10 +33,6 @@ def mean_interval(values: Any, confidence: float = 0.95) -> tuple[Any, Any]:
     Returns:
         The mean and the half width, ``(…)`` each.
 
-    Raises:
-        ValueError: there are fewer than two samples, values are masked or no real numbers, or
-            ``confidence`` is not between 0 and 1.
-
     References:
         Student, The probable error of a mean, 1908.
 
@@ -110,10 +106,6 @@ def bootstrap_interval(
 
     Returns:
         The lower and the upper end.
-
-    Raises:
-        ValueError: there are fewer than two samples, values are masked or no real numbers, or
-            ``confidence`` is not between 0 and 1.
 
     References:
         Efron and Tibshirani, An introduction to the bootstrap, 1993.

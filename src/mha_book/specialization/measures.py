@@ -165,10 +165,6 @@ def measure_heads(
     Returns:
         Sums by name, with a leading axis ``B``.
 
-    Raises:
-        ValueError: the layers have different shapes, the axes do not fit the patterns, or one of
-            these is called "entropy".
-
     Example:
         >>> visible = jnp.ones((1, 4, 4), bool)
         >>> found = measure_heads([uniform_weights(visible)], visible, {"mean": distance(visible)})

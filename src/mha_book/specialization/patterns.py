@@ -142,11 +142,7 @@ def on_first_token(visible: Bool[Array, "B T S"]) -> Pattern:
 
 @checked
 def on_keys(visible: Bool[Array, "B T S"], keys: Bool[Array, "B S"]) -> Pattern:
-    """Return the attention on chosen keys: special tokens, punctuation, a part of speech.
-
-    Args:
-        visible: ``(B, T, S)``.
-        keys: ``(B, S)``, True for the keys that are meant.
+    """Return the attention on chosen ``keys``: special tokens, punctuation, a part of speech.
 
     Returns:
         A share, 0 to 1; the baseline is the mean share of these keys among the visible.

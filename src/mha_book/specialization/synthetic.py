@@ -53,9 +53,6 @@ def repeated_tokens(
     Returns:
         ``(B, T)`` with ``T = copies · P``, one more with ``first_id``; int32 or wider.
 
-    Raises:
-        ValueError: the vocabulary is too small or no integers, or there are fewer than 2 copies.
-
     References:
         Olsson et al., In-context learning and induction heads, 2022.
 
@@ -103,21 +100,13 @@ class ProbeTask(NamedTuple):
 
     Tokens are numbered: item ``color · symbols + symbol`` first, then the probe of each color,
     then answers.
-
-    Args:
-        colors: how many colors there are to tell apart.
-        symbols: how many symbols.
-        before: items before the first probe.
-        probes: ``R``.
-        by_place: whether an item stands before each probe and the answer gives its symbol too;
-            False for answers that give the symbol of the color named alone.
     """
 
     colors: int = 12
     symbols: int = 4
-    before: int = 4
-    probes: int = 6
-    by_place: bool = True
+    before: int = 4  # items before the first probe
+    probes: int = 6  # R
+    by_place: bool = True  # whether an item is before each probe and the answer gives its symbol
 
     @property
     def items(self) -> int:

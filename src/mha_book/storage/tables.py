@@ -17,16 +17,10 @@ __all__ = ["read_table"]
 
 
 def write_table(path: Path | str, columns: Mapping[str, Any], digits: int = 6) -> None:
-    """Write columns to a csv file, atomically.
+    """Write columns, arrays or lists of one length by name, to a csv file, atomically.
 
-    Args:
-        path: the file.
-        columns: arrays of one axis and one length, or lists, by name.
-        digits: significant digits of floating-point numbers.
-
-    Raises:
-        ValueError: there is no column, they differ in length, one is masked or has integers that
-            NumPy would round, or a cell has a carriage return, which would end a row.
+    Floating-point numbers get so many significant ``digits``. Refused are masked arrays, integers
+    that NumPy would round, and cells with a carriage return, which would end a row.
     """
     check_type(columns, "columns", Mapping)
     check_size(digits, "digits")

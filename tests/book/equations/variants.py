@@ -12,13 +12,9 @@ from mha_book import attend
 from mha_book.multihead import MultiHeadParams
 from mha_book.multihead.differential import differential_attention
 from mha_book.multihead.latent import LatentParams, compress, expanded_attention
-from mha_book.multihead.layer import multi_head_attention
-from mha_book.multihead.qk_norm import clip_queries_and_keys, normalized_attention
-from mha_book.multihead.sinks import (
-    gated_attention,
-    sigmoid_attention,
-    sink_logit_attention,
-)
+from mha_book.multihead.layer import multi_head_attention, project_output, project_qkv
+from mha_book.multihead.qk_norm import normalized_attention
+from mha_book.multihead.sinks import gated_attention, sink_logit_attention
 from mha_book.rope import rotary_angles, rotate
 from tests.book.equations import executed
 
@@ -231,10 +227,10 @@ def norm(rng):
 
 @executed("variant-clip", within=LAYER)
 def clip(rng):
-    w, largest = draw(rng), jnp.asarray([0.5, 1.5, 3.0, 0.1, 2.0, 4.0])
-    clipped = clip_queries_and_keys(layer(w), largest, 1.0)
-    factor = np.minimum(1, 1 / np.asarray(largest))
-    return {**w, "d_k": H, "gamma": factor}, {"Y": multi_head_attention(clipped, w["X"])}
+    w, factor = draw(rng), np.array([1, 0.6, 0.3, 1, 0.5, 0.25])
+    both = {name: np.sqrt(factor)[:, None, None] * w[name] for name in ("W_Q", "W_K")}
+    y = multi_head_attention(layer({**w, **both}), w["X"])
+    return {**w, "d_k": H, "gamma": factor}, {"Y": y}
 
 
 @executed("variant-sink", within=LAYER)
@@ -246,5 +242,7 @@ def sink(rng):
 @executed("variant-sigmoid", within=LAYER)
 def sigmoid(rng):
     w = draw(rng)
-    y = sigmoid_attention(layer(w), w["X"], offset=0.3)
+    q, k, v = project_qkv(layer(w), w["X"])
+    weights = 1 / (1 + np.exp(-(q @ np.swapaxes(k, -1, -2) / np.sqrt(H) + 0.3)))
+    y = project_output(layer(w), jnp.asarray(weights @ v))
     return {**w, "d_k": H, "b_A": 0.3}, {"Y": y}
