@@ -31,7 +31,7 @@ QUICK = {  # those that run on small made-up models, and those that need the tra
     "ring_memory": (SLOW,),
     "pods": (SLOW, pytest.mark.needs_libtpu),
     **dict.fromkeys(
-        ("heads_in_use", "papers", "positions", "sinks", "quantization", "cache_bits"),
+        ("heads_in_use", "circuit", "papers", "positions", "sinks", "quantization", "cache_bits"),
         (SLOW, MODELS),
     ),
     "explorer_maps": (SLOW, MODELS),

@@ -47,6 +47,7 @@ ROWS = {
     "quantization.json": ("draws of the weights", 10, 0, 2),
     "heads-in-use.json": ("senders", 15, 2, 2),
     "later-senders.json": ("sets of senders", 4, 2, 2),
+    "circuit.json": ("patched heads", 270, 3, 3),
     "cache-bits.json": ("texts", 12, 0, 2),
     "papers.json": ("passages of a query's keys", 6, 0, 1),
     "papers.json, orders": ("shares of removed heads", 2, 0, 1),

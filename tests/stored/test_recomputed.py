@@ -43,6 +43,8 @@ SLICES = [
     slice_of("heads-in-use.json", of.closed, MODELS, SLOW),
     slice_of("heads-in-use.json", of.routes, MODELS),
     slice_of("later-senders.json", of.later, MODELS),
+    slice_of("circuit.json", of.circuit_paths, MODELS),
+    slice_of("circuit.json", of.circuit_parts, MODELS, SLOW),
     slice_of("cache-bits.json", of.cache_in_few_bits, MODELS, SLOW),
     slice_of("papers.json", of.check_told),
     slice_of("papers.json", of.few_keys, MODELS, SLOW),

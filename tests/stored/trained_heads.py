@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments import (
     cache_bits,
+    circuit,
     gates_smollm2,
     heads,
     heads_in_use,
@@ -374,6 +375,43 @@ def later() -> Found:
     """Two sets of senders, by keys and altogether."""
     for name in drawn("later", result("later-senders.json")["senders"], 2):
         yield from by_keys(("senders", name), later_senders.sets(later_senders.Sizes())[name])
+
+
+# circuit.json
+
+
+@functools.cache
+def circuit_bench() -> Any:
+    top = result("heads.json")["induction"]["top"]
+    return circuit.Bench(language_model(), circuit.Sizes(), top)
+
+
+@recomputed
+def circuit_paths() -> Found:
+    """Both prompts, every sender's path, compositions, and three heads patched."""
+    bench = circuit_bench()
+    for part in (circuit.paths, circuit.composed):
+        for name, found in part(bench).items():
+            if name != "names":
+                yield (part.__name__, name), found, {"atol": 2e-3}
+    clean = bench.run(bench.ids)[1]["heads"]
+    corrupted = bench.answer(bench.run(bench.other)[0])
+    yield ("patched", "corrupted"), corrupted
+    for head in drawn("patched", itertools.product(range(30), range(9)), 3):
+        found = bench.answer(bench.run(bench.other, [head], clean)[0]).mean() - corrupted.mean()
+        yield ("patched", "heads", head), found, {"atol": 2e-3}
+
+
+@recomputed
+def circuit_parts() -> Found:
+    """Patterns, the message, and shares of scores; counts may move by a row."""
+    bench = circuit_bench()
+    for name, found in circuit.patterns(bench).items():
+        yield ("patterns", name, "score"), found["score"]
+    yield ("message", "readout"), circuit.message(bench)["readout"], {"atol": 6e-3}
+    for name, found in circuit.attributed(bench).items():
+        for side in ("by query", "by key"):
+            yield ("attributed", name, side), found[side], {"atol": 5e-3}
 
 
 # cache-bits.json, papers.json

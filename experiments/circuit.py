@@ -1,0 +1,375 @@
+"""One circuit of SmolLM2 to its end: the previous-token head L16H0 and the induction head L18H6.
+
+Patterns; QK and OV circuits in tokens; activation and path patching on prompts that differ in one
+token; composition; what L16H0 writes into the keys; ablation of one head and of eight; exact QK
+attribution of three heads. What was expected stands in ``expected/head-matrices.md``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import spearmanr
+
+from benchmarks.harness.fields import fields
+from experiments.heads import repeats, windows
+from experiments.shared import SOURCES, Run, experiment, first_layers, gates_without, stored
+from mha_book.attention.reference import attention_weights
+from mha_book.layers import rms_norm
+from mha_book.masks import causal
+from mha_book.models import smollm2
+from mha_book.models.interface import next_token_losses
+from mha_book.specialization import circuits, patching
+from mha_book.specialization.composition import composition
+from mha_book.specialization.contribution import logit_directions
+from mha_book.specialization.patterns import at_offset, prefix_matching, visible_pairs
+from mha_book.specialization.synthetic import copied_positions
+
+SEEDS = "prompts: 41; tokens of tables: 42; repeated sequences: 43 to measure, 44 for other runs"
+INPUTS = (*SOURCES, "heads.json")
+VOCABULARY = np.arange(1000, 40_000)
+
+# writer, reader: the circuit; served: a third head whose score is attributed; first: tokens of a
+# prompt's first copy; again: of its second; batch: sequences and windows; tokens: of the tables.
+Sizes = fields(
+    layers=30, writer=(16, 0), reader=(18, 6), served=(20, 6), prompts=8, first=20, again=11,
+    batch=8, period=50, tokens=1000, shown=8,
+)  # fmt: skip
+QUICK = Sizes(4, (1, 0), (2, 6), (3, 6), 2, 6, 4, 2, 6, 20, 2)
+
+
+def name_of(head: Any) -> str:
+    return f"L{head[0]}H{head[1]}"
+
+
+class Bench:
+    """The model, its prompts, and runs of it."""
+
+    def __init__(self, model: Any, sizes: Any, top: Any) -> None:
+        self.model, self.params, self.config, self.sizes = model, model.params, model.config, sizes
+        self.top, self.shape = [tuple(head) for head in top], (sizes.layers, model.config.num_heads)
+        self._run = jax.jit(
+            lambda params, ids, gates, others: patching.activations(
+                params, ids, patching.mixed("heads", gates, others), config=model.config
+            )
+        )
+        # The last token A of a prompt stands at `again` too, where the corrupted one has another.
+        rng = np.random.default_rng(41)
+        drawn = [rng.choice(VOCABULARY, sizes.first + 1, False) for _ in range(sizes.prompts)]
+        told = np.array([[0, *d[: sizes.first], *d[: sizes.again]] for d in drawn], np.int32)
+        other = told.copy()
+        other[:, sizes.again] = [d[-1] for d in drawn]
+        self.ids, self.other = jnp.asarray(told), jnp.asarray(other)
+        self.answers = self.ids[:, sizes.again + 1]
+        self.tokens = np.random.default_rng(42).choice(VOCABULARY, sizes.tokens, replace=False)
+
+    def run(self, ids: jax.Array, without: Any = (), others: Any = 0.0) -> Any:
+        """Return logits and activations, some heads' outputs being those of ``others``."""
+        gates = gates_without(without, self.shape)[..., None, None]
+        shape = (*self.shape, 1, 1) if np.ndim(others) == 0 else others.shape
+        return self._run(self.params, ids, gates, jnp.broadcast_to(others, shape))
+
+    def answer(self, logits: jax.Array) -> jax.Array:
+        """Return the log-probability of each prompt's answer."""
+        return jax.nn.log_softmax(logits[:, -1])[jnp.arange(len(self.answers)), self.answers]
+
+    def attention(self, number: int) -> Any:
+        return self.params.layers[number].attention
+
+    def gain(self, number: int) -> jax.Array:
+        return self.params.layers[number].attention_norm
+
+    def repeated(self, seed: int) -> jax.Array:
+        return repeats(self.config, jax.random.key(seed), self.sizes.batch, self.sizes.period)
+
+    def texts(self, split: str) -> jax.Array:
+        return windows(self.model, split, self.sizes.batch, 2 * self.sizes.period + 1)
+
+    def in_parts(self, head: tuple[int, int], kept: Any, row: int) -> tuple[jax.Array, jax.Array]:
+        """Return a head's queries and keys of one sequence by parts of the stream, (P, T, H)."""
+        (number, which), config = head, self.config
+        one = {site: kept[site][:, row : row + 1] for site in ("residual", "heads", "mlp")}
+        return circuits.qk_attribution(
+            self.attention(number), which, circuits.residual_parts(self.params, one, number)[:, 0],
+            self.gain(number), epsilon=config.epsilon, theta=config.rope_theta,
+        )  # fmt: skip
+
+
+def patterns(bench: Bench) -> dict[str, Any]:
+    found = {}
+    for name, ids in (("repeats", bench.repeated(43)), ("addresses", bench.texts("validation"))):
+        weights, pairs = bench.run(ids)[1]["weights"], visible_pairs(causal(), *ids.shape)
+        for what, pattern, head in (
+            ("previous", at_offset(pairs, -1), bench.sizes.writer),
+            ("induction", prefix_matching(pairs, ids), bench.sizes.reader),
+        ):
+            rows = jnp.maximum(pattern.counted.sum(-1), 1)
+            score = jnp.where(pattern.counted[..., None], pattern.score, 0) / rows[:, None, None]
+            every = np.asarray(jnp.einsum("lbnts,bts->lnb", weights, score))
+            found[f"{what} on {name}"] = {
+                "score": every[head], "rank": int((every.mean(-1) > every[head].mean()).sum()) + 1,
+                "even": (score / pairs.sum(-1, keepdims=True)).sum((1, 2)),
+            }  # fmt: skip
+    return found
+
+
+def in_tokens(bench: Bench) -> dict[str, Any]:
+    """QK and OV circuits between tokens, with their controls."""
+    sizes, (wn, wh), (rn, rh) = bench.sizes, bench.sizes.writer, bench.sizes.reader
+    # Single tokens after the first: the stream before each layer, with no context in it.
+    pairs = jnp.stack([jnp.zeros(len(bench.tokens), int), jnp.asarray(bench.tokens)], 1)
+    streams = bench.run(pairs)[1]["residual"][:, :, 1]
+    alone = [rms_norm(x, bench.gain(n), bench.config.epsilon) for n, x in enumerate(streams)]
+    theta, heads, table = (
+        bench.config.rope_theta,
+        range(bench.shape[1]),
+        bench.params.token_embedding,
+    )
+    by_offset = {}
+    for head in heads:
+        x = alone[wn]
+        scores = jnp.stack([
+            circuits.qk_circuit(bench.attention(wn), head, x, x, offset=-back, theta=theta)
+            for back in range(9)
+        ])  # fmt: skip
+        wins = float((scores.argmax(0) == 1).mean())
+        by_offset[name_of((wn, head))] = {"mean": scores.mean((1, 2)), "previous wins": wins}
+
+    def own_token(sender: tuple[int, int], queries: jax.Array, sources: jax.Array) -> float:
+        """The share of tokens whose query matches best what the sender writes about themselves."""
+        _, _, w_v, w_o = circuits.head_weights(bench.attention(sender[0]), sender[1])
+        keys = (sources @ w_v @ w_o) * bench.gain(rn)[None]
+        scores = circuits.qk_circuit(bench.attention(rn), rh, queries, keys)
+        return float((scores.argmax(1) == jnp.arange(len(queries))).mean())
+
+    near = [(n, h) for n in range(max(wn - 2, 0), rn) for h in heads]
+    embedded = rms_norm(table, jnp.ones_like(table[0]), bench.config.epsilon)
+    readout, bare = table * bench.params.output_norm[None], embedded[bench.tokens]
+    shuffled = readout[jax.random.permutation(jax.random.key(42), len(readout))]
+
+    def copying(head: tuple[int, int], readout: jax.Array) -> float:
+        inputs = embedded * bench.gain(head[0])[None]
+        return circuits.copying_score(bench.attention(head[0]), head[1], inputs, readout)
+
+    every = np.array([[copying((n, h), readout) for h in heads] for n in range(sizes.layers)])
+    ov = {}
+    for head in (sizes.writer, sizes.reader):
+        written = circuits.ov_circuit(bench.attention(head[0]), head[1], alone[head[0]], readout)
+        raised = np.asarray(jax.lax.top_k(written, 10)[1])
+        ov[name_of(head)] = {
+            "copying": every[head], "rank": int((every > every[head]).sum()) + 1,
+            "shuffled": copying(head, shuffled),
+            "own among ten": (raised == bench.tokens[:, None]).any(1).mean(),
+            "raised": [[bench.tokens[n], raised[n, :4]] for n in range(sizes.shown)],
+        }  # fmt: skip
+    return {
+        "by offset": by_offset, "copying": every, "ov": ov,
+        "own token by embeddings": own_token(
+            (wn, wh), bare * bench.gain(rn)[None], bare * bench.gain(wn)[None]
+        ),
+        "own token through": {
+            name_of(sender): own_token(sender, alone[rn], alone[sender[0]]) for sender in near
+        },
+    }  # fmt: skip
+
+
+def patched(bench: Bench) -> dict[str, Any]:
+    """Activation and attribution patching: clean activations put into the corrupted run."""
+    (logits, clean), sizes = bench.run(bench.ids), bench.sizes
+    length = bench.ids.shape[1]
+
+    def metric(site: str, *shape: int) -> Callable[..., jax.Array]:
+        def of(params: Any, others: jax.Array, gates: jax.Array) -> jax.Array:
+            hook = patching.mixed(site, gates.reshape(shape), others)
+            run = patching.hooked_forward(params, bench.other, hook, config=bench.config)
+            return bench.answer(run).mean()
+
+        return of
+
+    def by_head(method: Any) -> np.ndarray:
+        of = metric("heads", *bench.shape, 1, 1)
+        run = jax.jit(lambda p, x: method(lambda gates: of(p, x, gates), jnp.ones(bench.shape)))
+        return np.asarray(run(bench.params, clean["heads"]))
+
+    heads, slopes = by_head(patching.activation_patching), by_head(patching.attribution_patching)
+    stream, whole = (
+        jax.jit(metric("residual", sizes.layers, length, 1)),
+        np.ones((sizes.layers, length)),
+    )
+    by_place: dict[str, list[float]] = {}
+    for name, place in (("first A", sizes.again), ("B", sizes.again + 1), ("last A", length - 1)):
+        for layer in range(sizes.layers):
+            gates = whole.copy()
+            gates[layer, place] = 0
+            found = stream(bench.params, clean["residual"], jnp.asarray(gates, jnp.float32))
+            by_place.setdefault(name, []).append(float(found))
+    return {
+        "clean": bench.answer(logits), "corrupted": bench.answer(bench.run(bench.other)[0]),
+        "heads": heads, "slopes": slopes, "stream": by_place,
+        "rank correlation": spearmanr(heads, slopes, axis=None).statistic,
+    }  # fmt: skip
+
+
+def paths(bench: Bench) -> dict[str, Any]:
+    """What is left of the reader's attention on B when one sender is as in the corrupted run."""
+    (_, clean), (_, other) = bench.run(bench.ids), bench.run(bench.other)
+    (number, head), sizes, config = bench.sizes.reader, bench.sizes, bench.config
+    names = circuits.part_names(number, bench.shape[1])
+    writer, stream = names.index(name_of(sizes.writer)), clean["residual"][number]
+    here, there = (circuits.residual_parts(bench.params, kept, number) for kept in (clean, other))
+
+    @jax.jit
+    def read(params: Any, change: jax.Array) -> dict[str, jax.Array]:
+        return {
+            route: patching.path_patching(
+                params, stream, change, (number, head), route, config=config
+            )
+            for route in ("query", "key")
+        }
+
+    own = {route: clean[route][number][:, head] for route in ("query", "key")}
+    found: dict[str, list[Any]] = {"query": [], "key": []}
+    for change in there - here:
+        for route, projected in read(bench.params, change).items():
+            weights = attention_weights(**{**own, route: projected}, is_causal=True)
+            found[route].append(np.asarray(weights[:, -1, sizes.again + 1]))
+    gates = gates_without([bench.sizes.reader], bench.shape)[..., None, None]
+    keys = read(bench.params, (there - here)[writer])["key"]
+    others = clean["key"].at[number, :, head].set(keys)
+    hook = patching.mixed("key", gates, others)
+    without = patching.hooked_forward(bench.params, bench.ids, hook, config=config)
+    lens = [circuits.logit_lens(bench.params, x[:, -1:], config=config) for x in clean["residual"]]
+    return {
+        "names": names, "whole": clean["weights"][number][:, head, -1, sizes.again + 1],
+        **{route: np.mean(each, -1) for route, each in found.items()},
+        "of the writer by key": found["key"][writer],
+        "its keys in the whole run": bench.answer(without),
+        "lens": [float(bench.answer(logits).mean()) for logits in lens],
+    }  # fmt: skip
+
+
+def composed(bench: Bench) -> dict[str, Any]:
+    number, head = bench.sizes.reader
+    later = bench.attention(number), bench.gain(number)
+    found = [composition(bench.attention(n), *later) for n in range(number)]
+    return {
+        way: np.stack([getattr(x, way)[:, head] for x in found])
+        for way in ("query", "key", "value")
+    }
+
+
+def message(bench: Bench) -> dict[str, Any]:
+    """Which token a part of the reader's keys names, and what a probe finds in a head's output."""
+    ids, fit, period = bench.repeated(43), bench.repeated(44), bench.sizes.period
+    number, writer = bench.sizes.reader[0], bench.sizes.writer
+    kept, other, told = bench.run(ids)[1], bench.run(fit)[1], []
+    for row in range(len(ids)):
+        query, key = bench.in_parts(bench.sizes.reader, kept, row)
+        asking, answering = query.sum(0)[period + 1 :], key[:, 2 : period + 1]
+        named = jnp.einsum("th,pjh->pjt", asking, answering).argmax(-1)
+        told.append(np.asarray(named == jnp.arange(period - 1)[None]).mean(-1))
+    table = np.asarray(bench.params.token_embedding, np.float64)
+    names = np.union1d(bench.tokens, np.asarray(ids))
+    unit = table[names] / np.linalg.norm(table[names], axis=1, keepdims=True)
+
+    def probed(head: tuple[int, int]) -> dict[str, float]:
+        """Ridge regression from outputs to embeddings; tested on tokens that it has not seen."""
+        found = {}
+        x, x_new = (
+            np.asarray(run["heads"][head[0]][:, head[1], 3 : period + 1], np.float64).reshape(
+                -1, bench.config.head_dim
+            )
+            for run in (other, kept)
+        )
+        for back, name in ((0, "current"), (1, "previous"), (2, "the one before")):
+            y, y_new = (
+                np.asarray(tokens)[:, 3 - back : period + 1 - back].ravel() for tokens in (fit, ids)
+            )
+            gram, unseen = x.T @ x, ~np.isin(y_new, y)
+            ridge = 1e-2 * np.trace(gram) / len(gram) * np.eye(len(gram))
+            weight = np.linalg.solve(gram + ridge, x.T @ (table[y] - table[y].mean(0)))
+            guess = names[(x_new[unseen] @ weight @ unit.T).argmax(1)]
+            found[name] = float((guess == y_new[unseen]).mean())
+        return found
+
+    back = np.asarray(kept["weights"])[
+        :number, :, :, np.arange(2, period), np.arange(1, period - 1)
+    ]
+    attended = back.mean((1, 3))  # (L, B, N, P) before
+    attended[tuple(writer)] = 0
+    second = tuple(int(i) for i in np.unravel_index(attended.argmax(), attended.shape))
+    return {
+        "names": circuits.part_names(number, bench.shape[1]), "readout": np.mean(told, 0),
+        "candidates": len(names), "second": second,
+        "probe": {"writer": probed(writer), "second": probed(second)},
+    }  # fmt: skip
+
+
+def ablated(bench: Bench) -> dict[str, Any]:
+    """Losses without heads, three ways, and what the eight then add to the right logits."""
+    sizes, table, texts = bench.sizes, bench.params.token_embedding, bench.texts("validation")
+    ids, others = bench.repeated(43), bench.run(bench.repeated(44))[1]["heads"]
+    copied = np.asarray(copied_positions(ids, sizes.period))[:, 1:]
+    by = {"zero": 0.0, "mean": others.mean((1, 3), keepdims=True), "resample": others}
+    of_text = bench.run(bench.texts("train"))[1]["heads"].mean((1, 3), keepdims=True)
+    alone = {name_of(head): [head] for head in (sizes.writer, *bench.top)}
+    found: dict[str, Any] = {"top": bench.top}
+    for name, heads in {"none": (), **alone, "eight": bench.top}.items():
+        for kind, values in by.items():
+            logits, kept = bench.run(ids, heads, values)
+            losses = np.asarray(next_token_losses(logits[:, :-1], ids))
+            found[f"{kind} {name}"] = [
+                row[on].mean() for row, on in zip(losses, copied, strict=True)
+            ]
+            if name in ("none", name_of(sizes.reader)):
+                stream = circuits.residual_parts(bench.params, kept, sizes.layers).sum(0)[:, :-1]
+                towards = logit_directions(
+                    stream, bench.params.output_norm, table[ids[:, 1:]] - table.mean(0)[None, None],
+                    bench.config.epsilon, centered=False,
+                )[:, sizes.period + 1 :]  # fmt: skip
+                found[f"direct, {kind} {name}"] = [
+                    jnp.einsum("btc,cd,btd->bt", kept["heads"][n][:, h, sizes.period + 1 : -1],
+                               bench.attention(n).w_o[h], towards).mean() for n, h in bench.top
+                ]  # fmt: skip
+        if name in ("none", name_of(sizes.writer), name_of(sizes.reader), "eight"):
+            losses = next_token_losses(bench.run(texts, heads, of_text)[0][:, :-1], texts)
+            found[f"addresses, mean {name}"] = losses.mean(1)
+    return found
+
+
+def attributed(bench: Bench) -> dict[str, Any]:
+    """The score of the right key less the mean of the others, by pairs of parts of the stream."""
+    ids, found, period = bench.repeated(43), {}, bench.sizes.period
+    kept, rows = bench.run(ids)[1], np.arange(period + 2, 2 * period)
+    for number, head in (bench.sizes.reader, bench.sizes.served, bench.sizes.writer):
+        right = rows - (1 if (number, head) == bench.sizes.writer else period - 1)
+        share, error = 0.0, 0.0
+        for row in range(len(ids)):
+            query, key = bench.in_parts((number, head), kept, row)
+            own = kept["query"][number, row, head] @ kept["key"][number, row, head].T
+            off = query.sum(0) @ key.sum(0).T - own / bench.config.head_dim**0.5
+            error = max(error, float(jnp.abs(off).max() / jnp.abs(own).max()) * 8)
+            others = (jnp.cumsum(key, 1)[:, rows] - key[:, right]) / rows[None, :, None]
+            pairs = jnp.einsum("pth,rth->pr", query[:, rows], key[:, right] - others)
+            share = share + np.asarray(pairs, np.float64) / len(rows) / len(ids)
+        names = circuits.part_names(number, bench.shape[1])
+        best = np.unravel_index(np.argsort(-np.abs(share).ravel())[:12], np.shape(share))
+        found[name_of((number, head))] = {
+            "names": names, "score": share.sum(), "error": error,
+            "by query": share.sum(1), "by key": share.sum(0),
+            "pairs": [[names[p], names[r], share[p, r]] for p, r in zip(*best, strict=True)],
+        }  # fmt: skip
+    return found
+
+
+@experiment("circuit.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
+def main(run: Run, sizes: Any) -> dict[str, Any]:
+    top = ((2, 6), (2, 3)) if run.quick else stored("heads.json")["induction"]["top"]
+    bench, found = Bench(first_layers(smollm2.load_smollm2(), sizes.layers), sizes, top), {}
+    for part in (patterns, in_tokens, patched, paths, composed, message, ablated, attributed):
+        found[part.__name__] = run.once(
+            part.__name__, [sizes, top], lambda part=part: part(bench), 6
+        )
+    return {**found, "processor seconds": run.seconds()}
