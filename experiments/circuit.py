@@ -147,25 +147,36 @@ def in_tokens(bench: Bench) -> dict[str, Any]:
     near = [(n, h) for n in range(max(wn - 2, 0), rn) for h in heads]
     embedded = rms_norm(table, jnp.ones_like(table[0]), bench.config.epsilon)
     readout, bare = table * bench.params.output_norm[None], embedded[bench.tokens]
-    shuffled = readout[jax.random.permutation(jax.random.key(42), len(readout))]
+    order = jax.random.permutation(jax.random.key(42), len(readout))
 
-    def copying(head: tuple[int, int], readout: jax.Array) -> float:
-        inputs = embedded * bench.gain(head[0])[None]
+    def centered(x: jax.Array) -> jax.Array:
+        return x - x.mean(0, keepdims=True)  # what all tokens share chooses none of them
+
+    def copying(head: tuple[int, int], inputs: jax.Array, readout: jax.Array) -> float:
+        inputs = inputs * bench.gain(head[0])[None]
         return circuits.copying_score(bench.attention(head[0]), head[1], inputs, readout)
 
-    every = np.array([[copying((n, h), readout) for h in heads] for n in range(sizes.layers)])
+    less = centered(embedded), centered(readout)
+    every = np.array([[copying((n, h), *less) for h in heads] for n in range(sizes.layers)])
     ov = {}
     for head in (sizes.writer, sizes.reader):
-        written = circuits.ov_circuit(bench.attention(head[0]), head[1], alone[head[0]], readout)
+        x = alone[head[0]]
+        of_tokens = circuits.ov_circuit(
+            bench.attention(head[0]), head[1], centered(x), less[1][bench.tokens]
+        )
+        written = circuits.ov_circuit(bench.attention(head[0]), head[1], centered(x), readout)
         raised = np.asarray(jax.lax.top_k(written, 10)[1])
         ov[name_of(head)] = {
-            "copying": every[head], "rank": int((every > every[head]).sum()) + 1,
-            "shuffled": copying(head, shuffled),
+            "copying": copying(head, embedded, readout),
+            "shuffled": copying(head, embedded, readout[order]),
+            "copying, centered": every[head], "rank": int((every > every[head]).sum()) + 1,
+            "shuffled, centered": copying(head, less[0], less[1][order]),
+            "own is first": (np.asarray(of_tokens).argmax(1) == np.arange(len(x))).mean(),
             "own among ten": (raised == bench.tokens[:, None]).any(1).mean(),
             "raised": [[bench.tokens[n], raised[n, :4]] for n in range(sizes.shown)],
         }  # fmt: skip
     return {
-        "by offset": by_offset, "copying": every, "ov": ov,
+        "by offset": by_offset, "copying, centered": every, "ov": ov,
         "own token by embeddings": own_token(
             (wn, wh), bare * bench.gain(rn)[None], bare * bench.gain(wn)[None]
         ),
