@@ -15,7 +15,7 @@ STAMP  := $(VENV)/.made-from-$(shell { $(PYTHON) -V; echo $(UV) $(JAX); \
   cat pyproject.toml requirements.txt requirements/models.txt; } 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers accelerators-env book pdf zip links serve test test-slow test-all lab notebooks lint format bench bench-gpu accelerators lock canary clean
+.PHONY: help env peers accelerators-env book pdf zip links serve test test-slow test-all proofs proofs-planted lab notebooks lint format bench bench-gpu accelerators lock canary clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -77,6 +77,12 @@ test-slow: env peers accelerators-env  ## run the slow tests alone: the browser,
 	$(BIN)/pytest --nbval -m "slow and not exhaustive"
 
 test-all: test test-slow  ## run every test
+
+proofs: env  ## check the theorems by Coq: that they hold, on the pages' equations, and what they assume
+	@$(BIN)/python proofs/check.py
+
+proofs-planted: env  ## check them, then plant an error for each, which its proof must not survive
+	@$(BIN)/python proofs/check.py --planted
 
 lab: env  ## open the chapters in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=book

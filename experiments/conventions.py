@@ -192,8 +192,9 @@ def torch_function(rate: float = 0.0) -> Callable[..., Any]:
     return attention
 
 
-@subject("torch.nn.MultiheadAttention", "torch", "torch")
-def torch_layer(rate: float = 0.0) -> Callable[..., Any]:
+@subject("torch.nn.MultiheadAttention", "torch", "torch", True)
+@subject("torch.nn.MultiheadAttention, need_weights=False", "torch", "torch", False)
+def torch_layer(need_weights: bool, rate: float = 0.0) -> Callable[..., Any]:
     import torch
 
     def attention(query: Any, key: Any, value: Any, num_heads: int, attn_mask: Any = None) -> Any:
@@ -202,7 +203,7 @@ def torch_layer(rate: float = 0.0) -> Callable[..., Any]:
         layer.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
         layer.out_proj.weight.copy_(torch.eye(width))
         layer.eval().to(query.dtype)
-        return layer(query, key, value, attn_mask=attn_mask, need_weights=False)[0]
+        return layer(query, key, value, attn_mask=attn_mask, need_weights=need_weights)[0]
 
     return attention
 
@@ -538,16 +539,15 @@ def _measure(name: str, one: Subject) -> dict[str, Any]:
     known = known._replace(corner=corner or "top-left")
     row = {
         "corner": corner,
-        "corner, more queries": choice_of(interface, long, known, "corner", "empty"),
+        "corner, more queries": choice_of(interface, long, known, "corner", "emptied"),
         "empty": found.get("empty"),
+        "emptied": found.get("emptied"),
         "window": found.get("window"),
         "kv_heads": found.get("kv_heads"),
         "rope": found.get("rope") or pairs_of(name),
     }
     if masks and not row["empty"]:  # a model that takes masks of padding alone
         row["empty"] = choice_of(interface, padded(causal), known, "empty")
-    if "window" in interface.roles and not row["window"]:
-        row["window"] = choice_of(interface, make_case("window"), known, "window")
     dropout = None
     if "rate" in one.make.func.__code__.co_varnames:
         other = function_interfaces(one.make(RATE), polarity=polarity, **told)[0]
@@ -589,7 +589,8 @@ changed[:, -1] += 1
 for flash in (False, True):
     layer = Attention(32, dim_head=8, heads=4, flash=flash).eval()
     before, after = layer(x, causal=True), layer(changed, causal=True)
-    print(f"flash={flash}: position 0 sees position 4: {not before[0, 0].equal(after[0, 0])}")
+    moves = "stays" if before[0, 0].equal(after[0, 0]) else "moves"
+    print("flash:" if flash else "plain:", "with another last token, the first output", moves)
 """,
         "with more queries than keys, flash aligns the causal mask elsewhere": """
 import torch
@@ -598,7 +599,7 @@ from x_transformers.attend import Attend
 q, k, v = torch.zeros(1, 1, 4, 8), torch.zeros(1, 1, 2, 8), torch.tensor([[1.0], [2.0]])
 for flash in (False, True):
     out = Attend(causal=True, flash=flash)(q, k, v.expand(1, 1, 2, 8))[0]
-    print(f"flash={flash}:", [round(x, 2) for x in out[0, 0, :, 0].tolist()])
+    print("flash:" if flash else "plain:", [round(x, 2) for x in out[0, 0, :, 0].tolist()])
 """,
     },
     "transformers": {
@@ -612,7 +613,8 @@ for name in ("sdpa", "eager"):
     config = LlamaConfig(**sizes, intermediate_size=32, attn_implementation=name)
     model = LlamaModel(config).eval()
     plain, masked = (model(tokens, attention_mask=m)[0] for m in (None, causal))
-    print(f"{name}: the causal mask changes nothing: {torch.allclose(plain, masked, atol=1e-5)}")
+    same = torch.allclose(plain, masked, atol=1e-5)
+    print(f"{name}: passing the causal mask", "changes nothing" if same else "changes the output")
 """,
     },
     "onnx": {

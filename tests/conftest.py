@@ -111,11 +111,6 @@ def needs_browser() -> str:
     return browser
 
 
-@pytest.fixture(scope="session")
-def needs_torch() -> None:
-    require("needs_torch")
-
-
 @pytest.fixture(autouse=True)
 def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
     """No implicit change of dtype or rank in the package, except where a test says so."""
@@ -140,6 +135,12 @@ def optimisation(request: pytest.FixtureRequest) -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
 
 
 @pytest.fixture

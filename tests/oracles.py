@@ -1,8 +1,8 @@
 """Attention and its gradients by loops in float64: what everything else is compared with.
 
-numpy alone (JAX takes trees apart), and nothing of the package: each row is computed from the
-pairs it may see and from no other, so that what a mask hides never enters. The gradients are
-written out by hand; ``test_reference.py`` holds them to finite differences of the forward loop.
+numpy alone (JAX takes trees apart, and holds what is drawn), and nothing of the package: each row
+is computed from the pairs it may see and from no other, so that what a mask hides never enters. The
+gradients are written out by hand; ``test_reference.py`` holds them to finite differences.
 """
 
 import math
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 __all__ = [
@@ -17,8 +18,8 @@ __all__ = [
     "attention",
     "attention_gradients",
     "close",
+    "draw",
     "finite_difference",
-    "interval",
     "layer",
     "visible_pairs",
 ]
@@ -37,6 +38,11 @@ class Gradients(NamedTuple):
     scale: float
 
 
+def draw(*shape: int, seed: int = 0, dtype: str = "float32") -> jax.Array:
+    """Draw normal numbers: others for another shape or seed."""
+    return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape), dtype)
+
+
 def visible_pairs(
     rule: Callable[[tuple[int, ...], int, int, int], bool], shape: tuple[int, ...]
 ) -> np.ndarray:
@@ -46,11 +52,6 @@ def visible_pairs(
         *batch, n, i, j = place
         visible[place] = rule(tuple(batch), n, i, j)
     return visible
-
-
-def _repeat(array: np.ndarray, group: int) -> np.ndarray:
-    """One copy of each key/value head for every query head of its group."""
-    return np.repeat(array, group, axis=-3)
 
 
 def _sum_groups(array: np.ndarray, group: int) -> np.ndarray:
@@ -74,13 +75,17 @@ def _row(
     return products, exponentials / total, maximum + math.log(total)
 
 
-def _rows(
-    query: np.ndarray, key: np.ndarray, visible: np.ndarray, bias: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    shape = (*query.shape[:-1], key.shape[-2])
+def _prepared(
+    query: Any, key: Any, value: Any, visible: Any = True, bias: Any = None, scale: Any = None
+) -> tuple[Any, ...]:
+    """Operands in float64, a key/value head for each query head; mask, bias, scale and group."""
+    query, key, value, bias = _wide(query, key, value, bias)
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    shape, group = (*query.shape[:-1], key.shape[-2]), query.shape[-3] // key.shape[-3]
     bias = np.broadcast_to(0.0 if bias is None else bias, shape)
     visible = np.broadcast_to(visible, shape) & (bias > -np.inf)
-    return _repeat(key, query.shape[-3] // key.shape[-3]), visible, bias, shape[-2]
+    keys, values = (np.repeat(x, group, axis=-3) for x in (key, value))
+    return query, keys, values, visible, bias, scale, group
 
 
 def attention(
@@ -96,10 +101,8 @@ def attention(
     Operands are heads first and have at least three axes; ``visible`` and ``bias`` broadcast to
     ``(…, N, T, S)``.
     """
-    query, key, value, bias = _wide(query, key, value, bias)
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    value = _repeat(value, query.shape[-3] // value.shape[-3])
-    key, visible, bias, _ = _rows(query, key, visible, bias)
+    given = _prepared(query, key, value, visible, bias, scale)
+    query, key, value, visible, bias, scale, _ = given
     output = np.zeros((*query.shape[:-1], value.shape[-1]))
     lse = np.full(query.shape[:-1], -np.inf)
     weights = np.zeros(visible.shape)
@@ -114,26 +117,15 @@ def attention(
 
 
 def attention_gradients(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    visible: np.ndarray | bool = True,
-    bias: np.ndarray | None = None,
-    scale: float | None = None,
-    *,
-    d_output: np.ndarray,
-    d_lse: np.ndarray | None = None,
+    *operands: Any, d_output: np.ndarray, d_lse: np.ndarray | None = None, **structure: Any
 ) -> Gradients:
-    """Return the gradients of :func:`attention` for the cotangents of output and log-sum-exp.
+    """Return the gradients of :func:`attention`, called alike, for output and log-sum-exp.
 
     With weights ``p``, ``dp_j = d_output · v_j`` and ``ds_j = p_j (dp_j - sum(p dp) + d_lse)``
     for each query; the keys and values of a group get the sum over its query heads.
     """
-    query, key, value, bias, d_output, d_lse = _wide(query, key, value, bias, d_output, d_lse)
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    group = query.shape[-3] // key.shape[-3]
-    value = _repeat(value, group)
-    key, visible, bias, _ = _rows(query, key, visible, bias)
+    query, key, value, visible, bias, scale, group = _prepared(*operands, **structure)
+    d_output, d_lse = _wide(d_output, d_lse)
     d_query, d_key, d_value = np.zeros(query.shape), np.zeros(key.shape), np.zeros(value.shape)
     d_bias, d_scale = np.zeros(visible.shape), 0.0
     for row in np.ndindex(*query.shape[:-1]):
@@ -179,12 +171,6 @@ def close(got: Any, expected: Any, tolerance: float = 1e-12) -> None:
         mine, other = (np.asarray(x).astype(np.float64) for x in (mine, other))
         size = max(1.0, np.abs(other).max(initial=0.0))
         np.testing.assert_allclose(mine / size, other / size, rtol=0, atol=tolerance)
-
-
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the mean of five seeds and half its interval of 95%, by Student's t."""
-    assert len(values) == 5
-    return values.mean(), 2.776 * values.std(ddof=1) / np.sqrt(5)
 
 
 def layer(params, query, key=None, value=None, *, visible=True, bias=None, scale=None, gates=None):

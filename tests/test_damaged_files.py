@@ -15,7 +15,6 @@ from mha_book.storage import (
     load_arrays,
     read_table,
     save_arrays,
-    write_table,
 )
 from tests.notation.helpers import examples
 
@@ -114,27 +113,6 @@ def test_arrays_made_to_harm_are_refused(name: str, tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 20 * len(HOSTILE[name]) + 10**6
-
-
-@examples(80, 3000)
-def test_any_table_is_columns_of_one_length_or_refused(count: int, place: Path) -> None:
-    path = place / "table.csv"
-    write_table(path, {"head": [0, 1], "share": [0.25, -1e-9], "kind": ["a,b", 'c"d\n']})
-    content = path.read_bytes()
-
-    @settings(max_examples=count)
-    @given(st.randoms(use_true_random=False), st.binary(max_size=20))
-    def check(draw: random.Random, some: bytes) -> None:
-        path.write_bytes(draw.choice((damaged(draw, content), some)))
-        try:
-            columns = read_table(path)
-        except ValueError as error:
-            says_where(error, path)
-            return
-        assert len({column.shape for column in columns.values()}) == 1
-        assert {column.dtype.kind for column in columns.values()} <= {"i", "u", "f", "U"}
-
-    check()
 
 
 @pytest.mark.parametrize(

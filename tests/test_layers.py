@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from mha_book.layers import gelu, layer_norm, rms_norm, swiglu
-
-
-def draw(*shape: int, dtype: str = "float32") -> jax.Array:
-    return jnp.asarray(np.random.default_rng([7, *shape]).standard_normal(shape), dtype)
+from tests.oracles import draw
 
 
 def test_layer_norm_against_numpy() -> None:
@@ -60,21 +57,6 @@ def test_swiglu_against_plain_loops() -> None:
         expected[i, d] += gate / (1 + math.exp(-gate)) * up * w_down[f, d]
     got = swiglu(*(jnp.asarray(a, jnp.float32) for a in (x, w_gate, w_up, w_down)))
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("x64", [False, True])
-@pytest.mark.parametrize("kind", [float, np.float32, np.float64, jnp.float32])
-def test_an_epsilon_of_any_kind_leaves_the_dtype(no_type_checks: None, kind, x64: bool) -> None:
-    x, one, zero = draw(3, 5), jnp.ones(5, jnp.float32), jnp.zeros(5, jnp.float32)
-    with jax.enable_x64(x64):
-        for norm in (
-            lambda epsilon: layer_norm(x, one, zero, epsilon),
-            lambda epsilon: rms_norm(x, one, epsilon),
-        ):
-            got = norm(kind(1e-3))
-            assert got.dtype == jnp.float32
-            np.testing.assert_allclose(got, norm(1e-3), rtol=1e-6)
-            np.testing.assert_allclose(jax.jit(norm)(jnp.float32(1e-3)), got, rtol=1e-6)
 
 
 def test_rms_norm_takes_its_mean_in_float32() -> None:

@@ -1,10 +1,5 @@
 """Masks: what they allow, how they combine and travel, and the emptying of what nobody sees."""
 
-import functools
-import operator
-
-import hypothesis
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +8,7 @@ import pytest
 from mha_book import Mask, array_mask, causal, padding, segments, sliding_window
 from mha_book.attention.blocks import key_ranges
 from mha_book.costs import visible_pair_count
-from mha_book.masks import as_mask, visibility, zero_unattended
+from mha_book.masks import as_mask, visibility
 from mha_book.multihead.cache import append, cache_mask, init_cache
 
 B, N, K, T, S, H = 2, 6, 2, 5, 7, 3
@@ -80,30 +75,6 @@ def test_offsets_of_any_width(dtype: str) -> None:
         np.testing.assert_array_equal(found, abs(distance - offset) <= 100)
     both = causal(jnp.array([100], dtype)) & sliding_window(None, 200)
     assert both.materialize(1, 300).sum() == 101
-
-
-masks = st.one_of(
-    st.builds(causal, st.integers(-2, 3)),
-    st.builds(sliding_window, st.integers(1, 4) | st.none(), st.integers(0, 3) | st.none()),
-    st.builds(lambda n: padding(jnp.array([n, 2])), st.integers(0, S)),
-    st.builds(lambda k, q: padding(jnp.array([1, k]), jnp.array([q, 3])), *[st.integers(0, 6)] * 2),
-    st.builds(lambda n: causal(jnp.array([n, 0])), st.integers(-2, 2)),
-    st.builds(
-        lambda seed: array_mask(jax.random.bernoulli(jax.random.key(seed), 0.7, (2, 3, T, S))),
-        st.integers(0, 9),
-    ),
-)
-
-
-@hypothesis.given(st.lists(masks, min_size=1, max_size=4))
-@hypothesis.settings(max_examples=30)
-def test_combining_is_the_and_of_the_arrays(some: list[Mask]) -> None:
-    shape = (2, 3, T, S)
-    arrays = [np.broadcast_to(mask.materialize(T, S), shape) for mask in some]
-    combined = functools.reduce(operator.and_, some).materialize(T, S)
-    np.testing.assert_array_equal(np.broadcast_to(combined, shape), np.all(arrays, axis=0))
-    backwards = functools.reduce(operator.and_, some[::-1]).materialize(T, S)
-    np.testing.assert_array_equal(combined, backwards)
 
 
 @pytest.mark.parametrize(
@@ -225,43 +196,4 @@ def test_is_causal_drops_no_offset(mask: Mask) -> None:
     assert as_mask(sliding_window(3) & ~causal(-2), True, SHAPE).upper == 0
 
 
-@pytest.mark.parametrize("placeholder", [object(), None, "name", 0.5, (1, 2)])
-def test_any_leaf_may_stand_in_a_tree(placeholder: object) -> None:
-    leaves, structure = jax.tree.flatten(EVERYTHING)
-    assert len(leaves) == 4
-    rebuilt = jax.tree.unflatten(structure, [placeholder] * len(leaves))
-    assert isinstance(rebuilt, Mask)
-    assert rebuilt.array is placeholder
-
-
 SHAPE = (B, N, T, S)
-
-
-def operands() -> tuple[jax.Array, jax.Array]:
-    return jnp.ones((B, N, T, H)), jnp.ones((B, K, S, H))
-
-
-def test_zeroing_empties_what_the_group_does_not_see() -> None:
-    """A key lives if one query of one head of its group sees it, and dies for each batch entry."""
-    array = np.zeros((B, N, T, S), bool)
-    array[0, 1, 2, 3] = True  # head 1 belongs to key head 0
-    array[1, 5, 0, 6] = True  # head 5 to key head 1
-    query, key = operands()
-    value = jnp.ones((B, K, S, 11))
-    q, k, v = zero_unattended(query, key, value, jnp.asarray(array))
-    assert np.argwhere(q.any(-1)).tolist() == [[0, 1, 2], [1, 5, 0]]
-    assert np.argwhere(k.any(-1)).tolist() == [[0, 0, 3], [1, 1, 6]]
-    np.testing.assert_array_equal(k.any(-1), v.any(-1))
-
-
-def test_zeroing_removes_nan_and_infinity_and_nothing_else() -> None:
-    query, key = operands()
-    key = key.at[:, :, 4:].set(jnp.nan)
-    query = query.at[1].set(jnp.inf)
-    visible = padding(jnp.array([4, 0])).materialize(T, S)
-    q, k, _ = zero_unattended(query, key, key, visible)
-    assert (q[0] == 1).all()
-    assert (q[1] == 0).all()
-    assert (k[0, :, :4] == 1).all()
-    assert (k[0, :, 4:] == 0).all()
-    assert (k[1] == 0).all()

@@ -1,4 +1,4 @@
-"""The package as others get it: built, installed alone and with each extra, type-checked.
+"""The package as others get it: built, installed alone and with each extra.
 
 A few minutes of downloads at worst, so slow. ``MHA_BOOK_DIST`` names a folder with what is to be
 published; without it the distributions are built here.
@@ -145,15 +145,6 @@ save_arrays('it.safetensors', {'x': np.arange(3)})
 answer = load_arrays('it.safetensors')[0]['x']
 """, "[0 1 2]"),
     ("models", """
-from mha_book.models.text import load_speeches
-answer = load_speeches()[0].president
-""", "Washington"),
-    ("models", """
-from mha_book.models.minilm import load_minilm
-tokenizer = load_minilm().tokenizer
-answer = tokenizer.decode(tokenizer.encode('Heads attend.').ids)
-""", "heads attend."),
-    ("models", """
 from mha_book.models import smollm2
 from mha_book.storage import import_extra, installed_file
 gguf = import_extra('gguf', 'models')
@@ -189,42 +180,3 @@ def test_an_extra_alone_serves_what_it_is_for(
     for name, code, answer in CALLS:
         if name == extra:
             assert called(python, code, tmp_path) == answer
-
-
-# --- types ----------------------------------------------------------------------------------------
-
-RIGHT = """
-import jax
-from mha_book import MultiHeadParams, attend, causal, init_multi_head, multi_head_attention
-from mha_book import multi_head_attention_with_intermediates
-
-params: MultiHeadParams = init_multi_head(jax.random.key(0), 64, 8)
-
-def weights(x: jax.Array) -> jax.Array:
-    output, inside = multi_head_attention_with_intermediates(params, x)
-    return inside.weights + attend(output, output, output, is_causal=True)
-
-def layer(x: jax.Array) -> jax.Array:
-    return multi_head_attention(params, x, mask=causal())
-"""
-WRONG = RIGHT.replace("64, 8)", '"64", 8)')
-
-
-def checked(command: list[object], source: str, folder: Path) -> tuple[int, str]:
-    """The status of a type checker over a consumer's file, and what it says."""
-    (folder / "consumer.py").write_text(source)
-    done = subprocess.run(
-        [*map(str, command), "consumer.py"], capture_output=True, text=True, cwd=folder, env=clean()
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
-def test_mypy_checks_a_project_that_uses_it(alone: Path, tmp_path: Path) -> None:
-    """``py.typed`` is found: what is right passes the strict mode, what is wrong does not."""
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", alone,
-            "--cache-dir", tmp_path / "cache"]  # fmt: skip
-    status, said = checked(mypy, RIGHT, tmp_path)
-    assert status == 0, said
-    status, said = checked(mypy, WRONG, tmp_path)
-    found = re.findall(r"consumer.py:(\d+): error: .*\[(.+)\]", said)
-    assert (status, found) == (1, [("6", "arg-type")])

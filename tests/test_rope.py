@@ -13,13 +13,6 @@ from mha_book.rope import rotary_angles, rotate
 T, H = 5, 6
 
 
-def test_a_pair_of_features_turns_by_its_position():
-    x = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
-    turned = rotate(x, rotary_angles(jnp.arange(3), 2))
-    expected = [[1, 0], [math.cos(1), math.sin(1)], [-2 * math.sin(2), 2 * math.cos(2)]]
-    np.testing.assert_allclose(turned, expected, rtol=1e-6)
-
-
 def test_rotation_equals_plain_loops():
     rng = np.random.default_rng(0)
     x, positions, theta = rng.normal(size=(2, 3, T, H)), [0, 7, 2, 31, 1], 50.0
@@ -47,21 +40,6 @@ def test_the_layer_rotates_queries_and_keys_after_projection():
     later = rotary_angles(jnp.arange(T) + 40, 6)
     outputs = (multi_head_attention(params, x, angles=a) for a in (angles, later))
     np.testing.assert_allclose(*outputs, atol=1e-5)
-
-
-@pytest.mark.parametrize("theta", [100.0, np.float32(100), np.float64(100), 100, jnp.float32(100)])
-def test_angles_are_float32_whatever_they_are_made_of(no_type_checks, theta):
-    wanted = rotary_angles(jnp.arange(T), H, 100.0)
-    for x64 in (False, True):
-        with jax.enable_x64(x64):
-            for positions in (jnp.arange(T), np.arange(T), jnp.arange(T, dtype=jnp.int8)):
-                angles = rotary_angles(positions, np.int64(H), theta)
-                assert angles.dtype == jnp.float32
-                np.testing.assert_array_equal(angles, wanted)
-            x = jnp.ones((T, H), jnp.float32)
-            assert rotate(x, angles).dtype == jnp.float32
-            wide = angles.astype(jnp.float64 if x64 else jnp.float32)
-            assert rotate(x, wide).dtype == jnp.float32
 
 
 @pytest.mark.parametrize("jitted", [False, True])

@@ -1,9 +1,7 @@
-"""Files that are written at once by many, into what is in the way, and onto a full disk."""
+"""Files that are written through links and onto a full disk, and read again to the last bit."""
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,57 +18,6 @@ from mha_book.storage import (
 )
 
 ROOT = Path(__file__).parents[1]
-WRITER = """
-import os, sys
-import numpy as np
-from mha_book.storage import save_arrays
-place, writer, enough, number = sys.argv[1], int(sys.argv[2]), sys.argv[3], 0
-while not os.path.exists(enough):
-    number += 1
-    content = np.full(5000, 10**6 * writer + number, np.int32)
-    save_arrays(place, {"a": content}, {"writer": writer, "number": number})
-print(number)
-"""
-
-
-def test_two_writers_and_a_reader_see_whole_files_alone(tmp_path: Path) -> None:
-    path, enough = tmp_path / "files" / "run.safetensors", tmp_path / "enough"
-    save_arrays(path, {"a": np.full(5000, 0, np.int32)}, {"writer": 0, "number": 0})
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-c", WRITER, path]
-    writers = [subprocess.Popen([*command, n, enough], cwd=ROOT, **pipes) for n in "12"]
-    seen = set()
-    try:
-        while len(seen) <= 40 or not {1, 2} <= {writer for writer, _ in seen}:
-            assert {writer.poll() for writer in writers} == {None}
-            arrays, metadata = load_arrays(path)
-            assert set(arrays["a"].tolist()) == {10**6 * metadata["writer"] + metadata["number"]}
-            seen.add((metadata["writer"], metadata["number"]))
-    finally:
-        enough.touch()
-    told = [writer.communicate() for writer in writers]
-    assert [error for _, error in told] == ["", ""]
-    last = load_arrays(path)[1]
-    assert last["number"] == int(told[last["writer"] - 1][0])
-    assert os.listdir(path.parent) == [path.name]
-
-
-@pytest.mark.parametrize("name", ["file.partial", "file.0123456789abcdef.partial"])
-def test_a_link_in_the_way_is_left_alone(tmp_path: Path, monkeypatch, name: str) -> None:
-    """Whether its name is the old fixed one, or the very one that is drawn."""
-    victim = tmp_path / "victim"
-    victim.write_bytes(b"of someone else")
-    (tmp_path / name).symlink_to(victim)
-    monkeypatch.setattr("secrets.token_hex", lambda count: "0123456789abcdef")
-    if name == "file.partial":
-        write_atomic(tmp_path / "file", b"new")
-        assert (tmp_path / "file").read_bytes() == b"new"
-    else:
-        with pytest.raises(FileExistsError):
-            write_atomic(tmp_path / "file", b"new")
-        assert not (tmp_path / "file").exists()
-    assert victim.read_bytes() == b"of someone else"
-    assert (tmp_path / name).is_symlink()
 
 
 @pytest.mark.parametrize("is_there", [True, False])

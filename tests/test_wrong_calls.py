@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import attend, multi_head_attention
+from mha_book import attend, init_multi_head, multi_head_attention
 from mha_book.multihead.dropout import Dropout
+from mha_book.multihead.grouped import reinitialize_groups
 from tests.wrong_calls import KEY, PARAMS, ROWS, VALUE, Q, X, changed_calls, judge
 
 pytestmark = [pytest.mark.usefixtures("no_type_checks"), pytest.mark.loose_promotion]
@@ -53,7 +54,12 @@ def test_wide_numpy_arrays_are_what_jax_makes_of_them() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_keys_of_both_styles() -> None:
-    for key in (jax.random.key(0), jax.random.PRNGKey(0)):
-        output = multi_head_attention(PARAMS, X, dropout=Dropout(weights=0.5), rng_key=key)
-        assert output.shape == X.shape
+def test_seeds_and_keys_of_both_styles() -> None:
+    for draw in (
+        lambda key: multi_head_attention(PARAMS, X, dropout=Dropout(weights=0.5), rng_key=key),
+        lambda key: init_multi_head(key, 6, 2).w_q,
+        lambda key: reinitialize_groups(key, PARAMS, 1).w_k,
+    ):
+        raw, wanted = jax.random.PRNGKey(42), draw(jax.random.key(42))
+        for key in (42, np.int64(42), raw, np.asarray(raw)):
+            np.testing.assert_array_equal(draw(key), wanted)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from mha_book_equations import proved
 from mha_book_ledger import (
     CLAIMS,
     LEDGERS,
@@ -38,6 +39,7 @@ ICONS = {
 }
 WORDS = {
     "condition": "Holds if", "reason": "Why:", "measured": "Measured:", "decide": "To decide it:",
+    "moved": "A margin was moved:",
 }  # fmt: skip
 
 
@@ -243,6 +245,8 @@ class Rows(_Base):
             card += nodes.paragraph(planned, planned, classes=["claim-evidence"])
         elif entry["test"] or entry["chapter"]:
             card += evidence(entry, ledger)
+        if links := proved(Path(self.env.srcdir), "claims").get(entry["id"]):
+            card += self.labelled("Proved:", ", ".join(links), "proved")
         return card
 
 

@@ -30,6 +30,23 @@ def load_kinds(root: Path) -> dict[str, dict[str, dict]]:
     return pages
 
 
+def load_theorems(root: Path) -> list[dict]:
+    """Read the list of the theorems, in the order of the page."""
+    path = root / "proofs" / "theorems.yml"
+    return yaml.safe_load(path.read_text(encoding="utf8")) if path.is_file() else []
+
+
+def proved(root: Path, field: str = "proves") -> dict[str, list[str]]:
+    """Return label of an equation, or id of a claim -> Markdown links to the theorems about it."""
+    found: dict[str, list[str]] = {}
+    for theorem in load_theorems(root):
+        name = theorem["name"].replace("_", " ")
+        for label in theorem.get(field, []):
+            link = f"{{ref}}`{name} <theorem-{name.replace(' ', '-')}>`"
+            found.setdefault(label, []).append(link)
+    return found
+
+
 def add_directive(app, name: str, run, **options) -> None:
     """Register a function from the directive to its nodes, with what the directive may be given."""
     app.add_directive(name, type(name, (SphinxDirective,), {"run": run, **options}))

@@ -33,6 +33,7 @@ VERDICTS = (
 SCOPES = ("algebra", "code", "published models", "trained models", "tiny models", "timings")
 OPTIONAL = (
     "scope", "condition", "reason", "measured", "decide", "chapter", "cell", "file", "test", "over",
+    "moved",
 )  # fmt: skip
 TEXTS = ("condition", "reason", "measured")  # they take glued numbers
 _BOX = re.compile(r"^:{3,}\{claim\}[ \t]+(\S.*?)[ \t]*$", re.MULTILINE)

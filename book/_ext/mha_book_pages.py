@@ -84,33 +84,46 @@ def read_typed(root: Path) -> dict[str, dict[Any, str]]:
 
 
 def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[str]:
-    """Return the typed numbers of a page that neither its cells have nor the list explains.
+    """Return the typed numbers of a page that no cell of their section has and no line explains.
 
-    A cell has a number that stands in its code, where the reader sees what it is, or in what it
+    A cell has a number that is in its code, where the reader sees what it is, or in what it
     printed, drew into a table or glued, which is computed again; also rounded to the decimals of
-    the prose, or in percent.
+    the prose, or in percent. A whole number may also be in the code of another section, as the
+    settings of an experiment are.
     """
-    text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    shown = []
+    sections: list[tuple[list[str], list[str]]] = [([], [])]  # prose; what cells have
+    code = []
     for cell in cells:
+        source = "".join(cell["source"])
         if cell["cell_type"] == "code":
-            shown.append("".join(cell["source"]))
+            code.append(source)
+            sections[-1][1].append(source)
             for output in cell["outputs"]:
-                shown.append("".join(output.get("text", "")))
-                shown += ["".join(v) for k, v in output.get("data", {}).items() if "text" in k]
-    pieces = re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", "\n".join(shown).replace("_", ""))
-    values = {float(piece.replace(",", "")) for piece in pieces}
-    values |= {value * 100 for value in values} | {float(number) for number in listed}
-    rounded = {digits: {round(value, digits) for value in values} for digits in range(5)}
+                data = output.get("data", {}).items()
+                sections[-1][1].append("".join(output.get("text", "")))
+                sections[-1][1].extend("".join(v) for k, v in data if "text" in k)
+        else:
+            for number, text in enumerate(re.split(r"^(?=## )", source, flags=re.M)):
+                if number:
+                    sections.append(([], []))
+                sections[-1][0].append(text)
+    settings = {value for value in _values(code) if value == int(value)} | {0.0, 1.0, 2.0}
     loose = []
-    for number in typed_numbers(text):
-        if number.count(".") > 1:  # a version
-            continue
-        value = float(re.sub(r"[,  ]", "", number))
-        digits = len(number.partition(".")[2])
-        if value not in (rounded.get(digits, values) if digits else {*values, 0, 1, 2}):
-            loose.append(number)
+    for prose_of, shown in sections:
+        values = _values(shown) | {float(number) for number in listed}
+        values |= {value * 100 for value in values}
+        for number in typed_numbers("\n\n".join(prose_of)):
+            if number.count(".") > 1:  # a version
+                continue
+            value, digits = float(re.sub(r"[,  ]", "", number)), len(number.partition(".")[2])
+            if value not in ({round(v, digits) for v in values} if digits else values | settings):
+                loose.append(number)
     return loose
+
+
+def _values(texts: list[str]) -> set[float]:
+    pieces = re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", "\n".join(texts).replace("_", ""))
+    return {float(piece.replace(",", "")) for piece in pieces}
 
 
 def _printed(cell: dict[str, Any]) -> list[str]:

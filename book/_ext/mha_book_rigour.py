@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docutils import nodes
-from mha_book_equations import KINDS, add_directive, load_kinds, table
+from mha_book_equations import KINDS, add_directive, load_kinds, proved, table
 from mha_book_toc import toc_pages
 
 SOURCES = ("the package", "JAX", "NumPy alone")
@@ -73,7 +73,8 @@ def _feeders(body: list[ast.stmt], defined: dict[str, ast.AST]) -> Iterator[tupl
             for mark in getattr(inner, "decorator_list", ()):
                 match mark:
                     case ast.Call(func=ast.Name(id="executed"), args=[ast.Constant(value=label)]):
-                        yield label, inner
+                        if node in body:  # what another file defines is read there
+                            yield label, inner
                     case ast.Call(func=ast.Name(id="executed")):
                         helpers.add(name)
     for inner in (inner for node in body for inner in ast.walk(node)):
@@ -96,12 +97,14 @@ def compared_with(root: Path) -> dict[str, str]:
 def rigour_rows(root: Path) -> list[tuple[str, Counter[str]]]:
     """Return (page, its equations by kind, the executed ones by source too), in order."""
     compared, kinds, rows = compared_with(root), load_kinds(root), []
+    theorems = proved(root)
     for name in (Path(page).name for page in toc_pages(root)):
         labels = {label: entry["kind"] for label, entry in kinds.get(name, {}).items()}
         executed = [label for label, kind in labels.items() if kind == "executed"]
         if labels:
+            held = ["proved"] * len(labels.keys() & theorems)
             sources = (compared.get(label, "unknown") for label in executed)
-            rows.append((name, Counter([*labels.values(), *sources])))
+            rows.append((name, Counter([*labels.values(), *sources, *held])))
     return rows
 
 
@@ -109,13 +112,14 @@ def rigour(self):
     """``{equation-rigour}``: the equations of each page by kind, and what holds the executed."""
     rows = rigour_rows(Path(self.env.srcdir))
     total = sum((count for _, count in rows), Counter())
-    columns = ("executed", *SOURCES, "tested", "definition")
+    columns = ("proved", "executed", *SOURCES, "tested", "definition")
     body = [
         (page, *(str(count[name]) for name in columns), str(sum(count[kind] for kind in KINDS)))
         for page, count in [*rows, ("all pages", total)]
     ]
-    executed, package, jax, alone, tested, _ = (total[name] for name in columns)
+    theorems, executed, package, jax, alone, tested, _ = (total[name] for name in columns)
     text = (
+        f"{theorems} equations are proved. "
         f"Of the {executed + tested} that are no definitions, {executed} are executed: "
         f"{executed / (executed + tested):.0%}. Of these, {package} are compared with a function "
         f"of the package and {jax} more with JAX. The other {alone} call neither: they hold what "

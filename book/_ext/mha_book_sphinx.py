@@ -13,7 +13,8 @@ from pathlib import Path
 
 PARTS = (
     "public", "lab", "explorer", "cells", "claims", "evidence", "api", "status", "rigour",
-    "symbols", "addresses", "figures", "html", "share", "bibliography", "code", "finding",
+    "symbols", "addresses", "figures", "html", "share", "bibliography", "code", "proofs",
+    "finding",
 )  # fmt: skip
 
 

@@ -71,6 +71,7 @@ def grounds(self):
         if entry["judged"]:
             texts = [part.text for part in entry["judged"]]
             by_value = any(part.value for part in entry["judged"])
+            counts["a margin that was moved, with the reason"] += bool(entry["moved"])
             counts["judged, with its reason"] += any(text.startswith("open:") for text in texts)
             counts["numbers and their margins alone"] += all(p.value for p in entry["judged"])
             counts["both"] += by_value and bool({"yes", "no"} & {*texts})

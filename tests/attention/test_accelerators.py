@@ -5,18 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import pytest
 
 from benchmarks.harness import compiled
 from mha_book import (
     attend,
     causal,
-    init_multi_head,
-    multi_head_attention,
     segments,
 )
-from mha_book.attention.flash import flash_attention
 
 pytestmark = pytest.mark.needs_libtpu
 
@@ -71,30 +67,3 @@ def test_packed_sequences_and_a_soft_cap_reach_the_kernel(direction: str) -> Non
     assert all("segmented" in name for name in compiled.kernels(program))
     assert len(compiled.kernels(program)) == (1 if forward else 3)
     assert compiled.memory(program).temporaries < SCORES / 8
-
-
-@pytest.mark.parametrize("target", ["v5e", "v6e"])
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_the_kernel_to_learn_from_compiles(target: str, is_causal: bool) -> None:
-    shape = ((N, 256, H), "bfloat16")
-    call = functools.partial(flash_attention, is_causal=is_causal)
-    program = compiled.compile_for(call, *[shape] * 3, target=target)
-    assert compiled.kernels(program) == {"flash_attention": 1}
-    assert compiled.memory(program).temporaries == 0
-
-
-@pytest.mark.parametrize("target", ["v5e", "v6e"])
-def test_the_layer_and_its_gradient(target: str) -> None:
-    params = jax.eval_shape(
-        lambda: init_multi_head(jax.random.key(0), N * H, N, num_kv_heads=K, dtype=jnp.bfloat16)
-    )
-
-    def loss(params: Any, x: jax.Array) -> jax.Array:
-        return multi_head_attention(params, x, is_causal=True).astype(jnp.float32).sum()
-
-    program = compiled.compile_for(
-        jax.grad(loss, (0, 1)), params, ((1, T, N * H), "bfloat16"), target=target
-    )
-    assert set(compiled.kernels(program)) == BACKWARD
-    assert compiled.memory(program).temporaries < SCORES
-    assert compiled.collectives(program) == {}

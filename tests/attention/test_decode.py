@@ -5,10 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from mha_book import Mask, attend, attend_with_lse, attention_spec, causal, padding, select
-from mha_book.attention.decode import FEW_QUERIES
+from mha_book import Mask, attend, attend_with_lse, padding
 from tests import oracles
 
 B, N, K, S, H, C = 2, 6, 2, 13, 5, 7
@@ -49,14 +47,6 @@ def test_a_poisoned_row_does_not_touch_the_others() -> None:
     assert np.isnan(output[0, :3]).all()
     np.testing.assert_allclose(output[0, 3:], clean[0, 3:], atol=1e-6)
     np.testing.assert_allclose(output[1], clean[1], atol=1e-6)
-
-
-@pytest.mark.parametrize("num_queries", [1, FEW_QUERIES, FEW_QUERIES + 1])
-def test_preferred_for_few_queries_on_a_cpu(num_queries: int) -> None:
-    few = "decode" if num_queries <= FEW_QUERIES else "reference"
-    asked = attention_spec(*operands(num_queries), mask=causal(S - num_queries))
-    assert select(asked._replace(platform="cpu")).name == few
-    assert select(asked._replace(platform="gpu")).name == "reference"
 
 
 def test_nothing_of_the_size_of_the_keys_is_written() -> None:

@@ -16,6 +16,7 @@ from mha_book import (
     select,
 )
 from mha_book.attention import dispatch
+from mha_book.attention.decode import FEW_QUERIES
 from mha_book.attention.dispatch import (
     IMPLEMENTATIONS,
     AttentionSpec,
@@ -59,6 +60,8 @@ TABLE = [  # the spec, what is chosen, and what was preferred and cannot serve
     (request(dtype="float16"), "reference", ""),
     (request(wants=LSE), "reference", ""),
     (request(**ONE), "decode", ""),
+    (request(query_shape=(B, N, FEW_QUERIES, H)), "decode", ""),
+    (request(query_shape=(B, N, FEW_QUERIES + 1, H)), "reference", ""),
     (request(platform="gpu", **ONE), "reference", ""),
     (request(key_shape=(B, K, 4, H), **ONE), "reference", ""),
     # More keys than a block has.

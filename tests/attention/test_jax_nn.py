@@ -3,7 +3,6 @@
 The arithmetic is the contract suite's to check, on a GPU.
 """
 
-import functools
 import re
 from typing import Any
 
@@ -85,25 +84,6 @@ def test_it_is_given_what_it_takes(
     assert isinstance(call["scale"], float)
 
 
-@pytest.mark.loose_promotion  # its XLA form promotes in the backward pass
-def test_gradients_pass_through(calls: list) -> None:
-    q, k, v = operands(7)
-
-    def loss(call: Any, *given: jax.Array) -> jax.Array:
-        return call(*given).astype("float32").sum()
-
-    mine = functools.partial(loss, lambda *x: cudnn_attention(prepare(*x, is_causal=True))[0])
-    theirs = functools.partial(
-        loss, functools.partial(attend, is_causal=True, implementation="reference")
-    )
-    for got, expected in zip(
-        jax.grad(mine, (0, 1, 2))(q, k, v), jax.grad(theirs, (0, 1, 2))(q, k, v), strict=True
-    ):
-        np.testing.assert_allclose(
-            got.astype("float32"), expected.astype("float32"), rtol=0, atol=6e-2
-        )
-
-
 SERVED = AttentionSpec(
     (B, N, T, 64), (B, K, T, 64), (B, K, T, 64), "bfloat16", platform="gpu",
     compute_capability=(9, 0),
@@ -114,23 +94,15 @@ SERVED = AttentionSpec(
     "changes, reason",
     [
         ({}, None),
-        ({"dtype": "float16"}, None),
-        ({"mask_kind": frozenset({"causal"})}, None),
         ({"platform": "cpu"}, "needs an NVIDIA GPU"),
-        ({"compute_capability": None}, "needs an NVIDIA GPU"),
-        ({"compute_capability": (7, 5)}, "compute capability 8.0"),
         ({"dtype": "float32"}, "half precision, not float32"),
         ({"value_shape": (B, K, T, 32)}, "no value width other"),
         ({"query_shape": (B, N, T, 60), "value_shape": (B, K, T, 60)}, "multiple of 8 up to 256"),
         ({"query_shape": (B, N, T, 192), "value_shape": (B, K, T, 192),
           "compute_capability": (8, 9)}, "up to 128, not 192"),
-        ({"wants": frozenset({"lse"})}, "not in float32"),
         ({"has_bias": True}, "slow with a bias"),
         ({"has_softcap": True}, "no soft cap"),
         ({"mask_kind": frozenset({"array"})}, "slow with a bias, segments or an array"),
-        ({"mask_kind": frozenset({"band"})}, "a window before the query"),
-        ({"mask_kind": frozenset({"window", "lengths"})}, None),
-        ({"mask_kind": frozenset({"causal", "lengths"})}, None),
     ],
 )  # fmt: skip
 def test_what_it_refuses(changes: dict[str, Any], reason: str | None) -> None:

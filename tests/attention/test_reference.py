@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -19,22 +19,13 @@ from mha_book import (
     sliding_window,
 )
 from tests import oracles
+from tests.jaxprs import shapes
+from tests.oracles import draw
 
 B, N, K, T, S, H, C = 2, 6, 2, 5, 7, 3, 11
 
 with_lse = jax.jit(functools.partial(attend_with_lse, implementation="reference"))
 weights_of = jax.jit(attention_weights, static_argnames="is_causal")
-
-
-@pytest.fixture
-def float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
-
-
-def draw(*shape: int, seed: int = 0, dtype: str = "float32") -> jax.Array:
-    rng = np.random.default_rng([seed, *shape])
-    return jnp.asarray(rng.standard_normal(shape), dtype)
 
 
 def operands(dtype: str = "float32") -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -160,23 +151,9 @@ def test_float16_scores_beyond_its_range() -> None:
 # --- cost ---------------------------------------------------------------------------------------
 
 
-def shapes_inside(jaxpr: object) -> Iterator[tuple[int, ...]]:
-    """The shapes of all results in a jaxpr, those of inner jaxprs included."""
-    for equation in jaxpr.eqns:
-        yield from (variable.aval.shape for variable in equation.outvars)
-        for inner in jax.tree.leaves(
-            list(equation.params.values()),
-            is_leaf=lambda x: hasattr(x, "jaxpr") or hasattr(x, "eqns"),
-        ):
-            inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns"):
-                yield from shapes_inside(inner)
-
-
 def repeats_keys(function: Callable, *arguments: jax.Array) -> bool:
     """Whether anything as large as keys or values of all query heads is made on the way."""
-    jaxpr = jax.make_jaxpr(function)(*arguments)
-    sizes = {math.prod(shape) for shape in shapes_inside(jaxpr.jaxpr)}
+    sizes = {math.prod(shape) for shape in shapes(function, *arguments)}
     return bool(sizes & {B * N * S * H, B * N * S * C})
 
 

@@ -26,20 +26,6 @@ def test_a_work_can_be_reached(key):
     assert len(numbers) <= 1, "one number of arXiv"
 
 
-def test_the_first_author_stands_by_the_family_name():
-    text = """
-    @article{two, author={van Dyk, Ann and Lee, Bo}, title={Wet}, journal={Rain}, year={2000}}
-    @article{one, author={{The Rain Team}}, title={Dry}, journal={Rain}, year={2001}}
-    @article{three, author={Zed, C. and Lee, Bo and Ode, D.}, title={X}, journal={Y}, year={2002}}
-    """
-    style = bibliography.BookStyle()
-    found = style.format_bibliography(parse_string(text, "bibtex"))
-    lines = [entry.text.render_as("text") for entry in found]
-    assert [line.split(". Wet")[0].split(". Dry")[0].split(". X")[0] for line in lines] == [
-        "The Rain Team", "van Dyk, Ann, and Bo Lee", "Zed, C., Bo Lee, and D. Ode",
-    ]  # fmt: skip
-
-
 def test_works_cited_alike_have_letters():
     text = """
     @article{a, author={Lee, Bo and Ode, D. and Zed, C.}, title={Wet}, year={2000}}

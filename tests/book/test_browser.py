@@ -73,7 +73,6 @@ MISNAMED = """() => [...document.querySelectorAll(':is(button, a, summary)[aria-
 # What of a page would be missing on paper.
 ON_PAPER = """() => ({
   theme: document.documentElement.dataset.theme,
-  ground: getComputedStyle(document.body).backgroundColor,
   cut: [...document.querySelectorAll('article pre')]
     .filter(e => e.scrollWidth > e.clientWidth + 1 || !e.getClientRects().length)
     .map(e => e.textContent.slice(0, 60)),
@@ -81,19 +80,8 @@ ON_PAPER = """() => ({
     .filter(e => e.getBoundingClientRect().height < 10 || !e.checkVisibility({
       contentVisibilityAuto: true, opacityProperty: true, visibilityProperty: true}))
     .map(e => e.textContent.slice(0, 60)),
-  wide: [...document.querySelectorAll('article table')]
-    .filter(e => e.getBoundingClientRect().right > innerWidth + 1).length,
-  bars: [...document.querySelectorAll(
-    '.bd-sidebar-primary, .bd-sidebar-secondary, .bd-header-article, .copybtn')]
-    .filter(e => e.getClientRects().length).length,
-  title: document.querySelector('article h1').getClientRects().length,
-  unreadable: [...document.querySelectorAll('article p, article pre, article pre span')]
-    .filter(e => getComputedStyle(e).color.match(/\\d+/g).slice(0, 3).every(c => c > 150)).length,
 })"""
-PAPER = {
-    "theme": "light", "ground": "rgb(255, 255, 255)", "cut": [], "closed": [], "wide": 0,
-    "bars": 0, "title": 1, "unreadable": 0,
-}  # fmt: skip
+PAPER = {"theme": "light", "cut": [], "closed": []}
 
 # The figures of a page: which form is seen, how large, and whether the box scrolls.
 FIGURES = """() => [...document.querySelectorAll('.figure-scroll')].map(box => {

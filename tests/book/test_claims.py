@@ -2,8 +2,10 @@
 
 import copy
 import re
+import subprocess
 
 import pytest
+import yaml
 
 from tests.book import ledger_gates
 from tests.book.extensions import ROOT, ledger
@@ -209,3 +211,43 @@ def test_a_chapter_may_state_what_a_paper_claims():
     pages = {"rain": ledger.Page({}, ("P1",)), "snow": ledger.Page({}, ("P2",))}
     found = ledger_gates.ledger_problems([row], ("P1",), pages, TESTS, ledger.PAPERS)
     assert found == ["snow: states the unknown claim P2"]
+
+
+_SIDE = re.compile(r"\S+ [<>] ")
+
+
+def margins(rows):
+    """The parts of each row, of open ones not why, and what its intervals were taken over."""
+    return {
+        row["id"]: [str(part).partition(":")[0] for part in row["parts"]] + [row.get("over") or ""]
+        for row in rows
+        if "parts" in row
+    }
+
+
+def committed(file):
+    """What each row's margins were in the commit that first had them, as far as git knows."""
+
+    def git(*given):
+        return subprocess.run(["git", *given], cwd=ROOT, capture_output=True, text=True).stdout
+
+    first = {}
+    for commit in git("log", "--format=%H", "-m", "--", file).split():
+        text = git("show", f"{commit}:{file}")
+        if "\n  parts:" not in text:
+            break
+        first |= margins(yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    return first
+
+
+@pytest.mark.parametrize("form", ledger.LEDGERS, ids=lambda form: form.name)
+def test_margins_are_those_that_were_first_committed(form):
+    """And what tests find, too: whoever moves one says why (``moved``), which the ledger shows."""
+    rows = yaml.safe_load((ROOT / form.file).read_text(encoding="utf8"))
+    told, first = margins(row for row in rows if not row.get("moved")), committed(form.file)
+    moved = {name: (first[name], now) for name, now in told.items() if first.get(name, now) != now}
+    assert moved == {}, "margins that are not as they were first committed: then, now"
+    for row in rows:  # a moved one would have been found
+        row["parts"] = [f"{p}1" if _SIDE.match(str(p)) else p for p in row.get("parts", ())]
+    differ = {name for name, now in margins(rows).items() if first.get(name, now) != now}
+    assert {name for name in first if any(map(_SIDE.match, first[name]))} <= differ

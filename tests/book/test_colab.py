@@ -2,7 +2,6 @@
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +11,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.book.extensions import ROOT, tool
+from tests.book.extensions import tool
+from tests.test_newcomer import copy_to
 
 TOOL = tool("refresh")
 ADDRESS = "https://github.com/anna/heads"
@@ -72,11 +72,7 @@ def test_elsewhere_the_cell_does_nothing(tmp_path):
 def copy(tmp_path_factory) -> Path:
     """A repository with the working tree's package, as a public copy would have it."""
     folder = tmp_path_factory.mktemp("public") / "heads"
-    for name in ("src", "book/_tools", "book/data", "requirements"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for pattern in ("*.txt", "*.toml", "*.md", "LICENSE*", "*.cff"):
-        for file in ROOT.glob(pattern):
-            shutil.copy(file, folder)
+    copy_to(folder)
     git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "all"]):
         subprocess.run([*git, *command], check=True)

@@ -1,14 +1,11 @@
 """The evidence for the claim of the chapter on writing one token."""
 
-import json
-
-from tests.book.extensions import ROOT
 from tests.book.verdicts import decides
+from tests.stored.files import result
 
 
 def test_c31_measured_steps():
-    path = ROOT / "benchmarks" / "results" / "decode-cpu.json"
-    stored = json.loads(path.read_text(encoding="utf-8"))
+    stored = result("decode-cpu.json")
     ratio = {
         part: dict(zip(found["kv_heads"], found["ratio"], strict=True))
         for part, found in stored["sharing"].items()

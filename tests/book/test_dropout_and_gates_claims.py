@@ -1,28 +1,20 @@
 """The evidence for the claims of the chapter on dropout and gates."""
 
-import json
-
 import numpy as np
-import pytest
 
-from tests.book.extensions import ROOT
+from mha_book.specialization.intervals import mean_interval
 from tests.book.verdicts import decides
-from tests.oracles import interval
+from tests.stored.files import result
 
 
-@pytest.fixture(scope="module")
-def stored():
-    path = ROOT / "book" / "data" / "gradients-dropout.json"
-    return json.loads(path.read_text(encoding="utf8"))
-
-
-def test_c32_dropout_between_is_like_the_others(stored):
+def test_c32_dropout_between_is_like_the_others():
+    stored = result("gradients-dropout.json")
     for regime, sign in (("whole text", 1), ("scarce text", -1)):
         validation = {name: np.array(row["validation"]) for name, row in stored[regime].items()}
         for name in ("weights", "heads", "output", "weights and output", "all three"):
-            middle, half = interval(validation[name] - validation["none"])
+            middle, half = mean_interval(validation[name] - validation["none"])
             assert sign * middle > half, (regime, name)
-        middle, half = interval(validation["all three"] - validation["weights and output"])
+        middle, half = mean_interval(validation["all three"] - validation["weights and output"])
         assert sign * middle > half, regime
     # Stopped where each was best, no setting differs detectably from none.
     curves = {
@@ -30,7 +22,7 @@ def test_c32_dropout_between_is_like_the_others(stored):
         for name, row in stored["scarce text"].items()
     }
     for name in curves.keys() - {"none"}:
-        middle, half = interval(curves[name] - curves["none"])
+        middle, half = mean_interval(curves[name] - curves["none"])
         assert abs(middle) < half, name
     places = ("weights", "heads", "output")
     noise = {place: np.array(stored["noise"][place]["variance"]) for place in places}
@@ -42,7 +34,8 @@ def test_c32_dropout_between_is_like_the_others(stored):
     decides("C32", "undecided", {*places} <= {*stored["noise"]})
 
 
-def test_c35_removing_heads(stored):
+def test_c35_removing_heads():
+    stored = result("gradients-dropout.json")
     costs, heads = {}, 1 << np.arange(8)
     for name, losses in stored["removal"].items():
         losses = np.array(losses)

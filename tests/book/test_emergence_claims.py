@@ -1,30 +1,20 @@
 """The evidence for the claims on how heads come to their roles, and on how wide they need to be."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.masks import causal
 from mha_book.models import tiny
 from mha_book.multihead.parameters import init_multi_head
-from mha_book.specialization.patterns import mean_score, visible_pairs
-from mha_book.specialization.synthetic import ProbeTask, probe_patterns, probe_sequences
+from mha_book.specialization.intervals import mean_interval
+from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import load_arrays, load_tree
-from tests.book.extensions import ROOT
 from tests.book.verdicts import decides
-from tests.oracles import interval
+from tests.stored.files import DATA, result
 
 pytestmark = pytest.mark.unoptimized
-DATA = ROOT / "book" / "data"
 draw = jax.jit(probe_sequences, static_argnums=(1, 2))
-
-
-@pytest.fixture(scope="module")
-def study():
-    return json.loads((DATA / "emergence.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -40,48 +30,9 @@ def of_layer(setting, task, num_heads, head_dim=None):
     )  # fmt: skip
 
 
-def of_sixteen(values):
-    """The mean of sixteen starts and half its interval of 95%, by Student's t."""
-    assert len(values) == 16
-    return values.mean(), 2.131 * values.std(ddof=1) / 4
-
-
-@pytest.fixture(scope="module")
-def scores(study, weights):
-    """The role scores of every model at its start, drawn anew, and in the end."""
-    setting, task = study["config"], ProbeTask()
-    config = of_layer(setting, task, setting["num_heads"])
-    drawn = draw(jax.random.key(11), task, 256)
-    seen = drawn.tokens[:, :-1]
-    patterns = probe_patterns(task, drawn, visible_pairs(causal(), *seen.shape))
-
-    def one(params):
-        _, records = tiny.forward_with_intermediates(params, seen, config=config)
-        attention = records[0].intermediates.weights
-        return jnp.stack([mean_score(attention, pattern) for pattern in patterns], -1)
-
-    start = jax.vmap(lambda key: tiny.init_tiny(key, config))(
-        jax.vmap(jax.random.key)(jnp.arange(setting["seeds"]))
-    )
-    trained = load_tree(weights, start, "base")
-    measured = jax.jit(lambda params: jax.lax.map(one, params))
-    return np.asarray(measured(start)), np.asarray(measured(trained))
-
-
-def test_c22_the_stored_scores_are_those_of_the_weights(study, scores):
-    roles = np.array(study["seeds"]["roles"])
-    np.testing.assert_allclose(scores[0], roles[:, 0], atol=0.01)
-    np.testing.assert_allclose(scores[1], roles[:, -1], atol=0.05)
-
-
-def test_c22_a_raise_at_the_start_helps_and_does_not_decide(study, scores):
+def test_c22_a_raise_at_the_start_helps_and_does_not_decide():
     """A raised head takes the role more often than its controls; half of them do not take it."""
-    found = study["seeds"]["foretold"]
-    for kind in ("place", "content", "difference"):
-        low, high = found["0"][kind]["rank correlation"][1:]
-        assert low < 0 < high  # what chance gives at the start foretells nothing,
-        low, high = found["20"][kind]["rank correlation"][1:]
-        assert (low > 0) == (kind != "content")  # what 20 steps make of it does by place
+    study = result("emergence.json")
     runs, strength = study["seeds"]["runs"], study["config"]["nudges"][0]
     roles = ("place", "content")
 
@@ -98,18 +49,18 @@ def test_c22_a_raise_at_the_start_helps_and_does_not_decide(study, scores):
     assert (raised.sum(), moved.sum(), unmoved.sum(), raised.size) == (16, 7, 7, 32)
     # Each start is its own control: the difference within a start, over 16 starts.
     for control in (moved, unmoved):
-        middle, half = of_sixteen((raised * 1.0 - control).mean(1))
+        middle, half = mean_interval((raised * 1.0 - control).mean(1))
         assert middle - half > 0.05
     ends = [
-        of_sixteen(own(f"nudge {role} {strength}", i) - own(f"nudge random {strength}", i))
+        mean_interval(own(f"nudge {role} {strength}", i) - own(f"nudge random {strength}", i))
         for i, role in enumerate(roles)
     ]
     assert ends[0][0] - ends[0][1] > 0.1  # clear by place,
     assert ends[1][0] - ends[1][1] < 0 < ends[1][0]  # not decided by content
     # The raise is far beyond what chance gives, and was made at the start alone.
-    natural = scores[0].std(1).mean()
+    natural = np.array(study["seeds"]["roles"])[:, 0]
     first = np.array(runs[f"nudge place {strength}"]["first roles"])[:, 0, 0].mean()
-    assert first - scores[0].mean() > 4 * natural
+    assert first - natural.mean() > 4 * natural.std(1).mean()
     decides("C22", "undecided")
 
 
@@ -122,7 +73,8 @@ def form(config, width):
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), params)
 
 
-def test_c18_one_task_leaves_nothing_to_gain_beyond_64(study, weights):
+def test_c18_one_task_leaves_nothing_to_gain_beyond_64(weights):
+    study = result("emergence.json")
     setting = study["config"]
     task = ProbeTask(setting["kept"], before=8, by_place=False)
     drawn = draw(jax.random.key(12), task, 256)
@@ -150,8 +102,8 @@ def test_c18_one_task_leaves_nothing_to_gain_beyond_64(study, weights):
     for colours in (16, 64):
         row = study["widths"][f"{colours} colours, width 64, 1 heads"]
         by_width = dict(zip(row["widths"], np.array(row["loss"]), strict=True))
-        middle, half = interval(by_width[64] - by_width[128])
+        middle, half = mean_interval(by_width[64] - by_width[128])
         assert middle + half < 0.05 * np.log(4)  # beyond 64 no gain of a twentieth of log 4
-        middle, half = interval(by_width[2] - by_width[16])
+        middle, half = mean_interval(by_width[2] - by_width[16])
         assert middle - half > 0.05  # below 16 there is one
     decides("C18", "undecided")

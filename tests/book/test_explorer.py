@@ -1,6 +1,5 @@
 """The explorer of heads: its directive, and the page in a browser, with mouse, keys and none."""
 
-import html
 import re
 
 import numpy as np
@@ -11,7 +10,6 @@ from tests.book.extensions import ROOT, explorer
 
 DOCUMENT = explorer.load(ROOT)
 PAGE = "book/explorer.html"
-IN_CHAPTERS = ("syntax-and-meaning", "index")
 SAY, CELL, TOKEN = "#explorer .hx-say", "#explorer .hx-cell", "#explorer .hx-pane:visible .hx-token"
 # The directive.
 
@@ -119,39 +117,3 @@ def test_a_journey(tab, browser, address):
     other.page.wait_for_function(f"document.querySelector('{SAY}')?.textContent")
     assert other.page.locator(SAY).inner_text() == said
     other.context.close()
-
-
-@pytest_browser
-@pytest.mark.parametrize("page", IN_CHAPTERS)
-def test_it_opens_in_the_chapters_at_the_right_head(tab, page):
-    tab.see(f"book/{page}.html")
-    root = tab.page.locator("#explorer")
-    wanted = {name: root.get_attribute(f"data-{name}") for name in ("model", "head", "sentence")}
-    source = tab.page.request.get(f"{tab.address}book/{page}.html").text()
-    still = html.unescape(re.search(r"<p>(\w+, layer \d+, head \d+: .*?)</p>", source)[1])
-    root.scroll_into_view_if_needed()
-    tab.page.wait_for_function("document.querySelector('#explorer .hx-say')?.textContent")
-    said = tab.page.locator(SAY).inner_text()
-    layer, head = wanted["head"].split(".")
-    start = f"Layer {layer}, head {head}: "
-    assert said.startswith(start)
-    looks = still.partition(": ")[2].rstrip(".")  # what the page says without scripts
-    assert said.removeprefix(start).startswith(looks.split(",")[0])
-    query = tab.page.locator("#explorer .hx-whole").get_attribute("href")
-    assert f"model={wanted['model']}&head={wanted['head']}&sentence={wanted['sentence']}" in query
-    if page == "syntax-and-meaning":
-        tab.page.locator("#explorer .hx-whole").click()
-        tab.page.wait_for_url("**/explorer.html?*")
-        tab.page.wait_for_function("document.querySelector('#explorer .hx-say')?.textContent")
-        assert tab.page.locator(SAY).inner_text() == said
-
-
-@pytest_browser
-def test_without_scripts_the_picture_and_the_table_stand(browser, address):
-    context = browser.new_context(viewport=PHONE, java_script_enabled=False)
-    page = context.new_page()
-    page.goto(address + PAGE)
-    assert page.locator("#explorer svg").is_visible()
-    assert "“Qu” looks at “ill” 0.99" in page.locator("#explorer").inner_text()
-    assert page.locator("#explorer tbody tr").count() == 20
-    context.close()

@@ -1,7 +1,5 @@
 """The evidence for the claims of the chapter on sharing keys and values."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,16 +8,15 @@ import pytest
 from mha_book import (
     MultiHeadParams,
     attend,
-    init_multi_head,
     multi_head_attention,
-    multi_head_attention_with_intermediates,
     scaled_dot_product_attention,
 )
 from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.multihead.grouped import kv_head_index, repeat_kv_heads
-from tests.book.extensions import ROOT
+from mha_book.specialization.intervals import mean_interval
+from tests import oracles
 from tests.book.verdicts import decides
-from tests.oracles import interval
+from tests.stored.files import result
 
 B, T, N, K, H, D = 2, 5, 6, 3, 7, 11
 run = jax.jit(multi_head_attention)
@@ -43,13 +40,8 @@ def layer(num_kv_heads):
 
 
 def head_by_head(q, k, v, key_heads):
-    """Attention of each query head with the key head named for it."""
-    outputs = []
-    for h, n in enumerate(key_heads):
-        scores = q[:, h] @ np.swapaxes(k[:, n], -1, -2) / np.sqrt(H)
-        weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
-        outputs.append(weights @ v[:, n])
-    return np.stack(outputs, axis=1)
+    """Attention of each query head with the key head named for it, by loops."""
+    return oracles.attention(q, k[:, key_heads], v[:, key_heads])[0]
 
 
 REPEATED = [h // (N // K) for h in range(N)]
@@ -89,39 +81,25 @@ def test_c51_the_printed_loop_is_multi_query():
     params, x = layer(K)
     w_q, w_k, w_v, w_o = map(np.asarray, params[:4])
 
-    def loop(make_key, make_value):
+    def loop(key_head):
+        """The printed loop over groups; ``key_head`` says which key head a round has made."""
         total = 0.0
-        for k in range(K):
-            keys, values = make_key(x, k), make_value(x, k)
-            for g in range(N // K):
-                h = k * (N // K) + g
-                query = x @ w_q[:, h]
-                total = (
-                    total
-                    + head_by_head(query[None, None], keys[None, None], values[None, None], [0])[
-                        0, 0
-                    ]
-                    @ w_o[h]
-                )
+        for h in range(N):
+            n = key_head(h // (N // K))
+            arrays = (x @ w for w in (w_q[:, h], w_k[:, n], w_v[:, n]))
+            total = total + head_by_head(*(y[None, None] for y in arrays), [0])[0, 0] @ w_o[h]
         return total
 
     x = np.asarray(x)
     grouped = run(params, x)
     # A function of the input alone: whichever it is, it is the same one in every round.
     for chosen in range(K):
-        unnumbered = loop(
-            lambda x, _, n=chosen: x @ w_k[:, n], lambda x, _, n=chosen: x @ w_v[:, n]
-        )
+        unnumbered = loop(lambda _, n=chosen: n)
         one = params._replace(w_k=jnp.asarray(w_k[:, [chosen]]), w_v=jnp.asarray(w_v[:, [chosen]]))
         assert far(unnumbered, run(one, x)) < 1e-5
         assert far(unnumbered, grouped) > 0.01
-    assert far(loop(lambda x, k: x @ w_k[:, k], lambda x, k: x @ w_v[:, k]), grouped) < 1e-5
-    decides(
-        "C51",
-        "corrected",
-        far(loop(lambda x, k: x @ w_k[:, k], lambda x, k: x @ w_v[:, k]), grouped) < 1e-5,
-        far(unnumbered, grouped) < 0.01,
-    )
+    numbered = far(loop(lambda k: k), grouped)
+    decides("C51", "corrected", numbered < 1e-5, far(unnumbered, grouped) < 0.01)
 
 
 def test_c29_the_cache_shrinks_and_the_scores_do_not():
@@ -138,34 +116,17 @@ def test_c29_the_cache_shrinks_and_the_scores_do_not():
         assert room[k] >= scores
     assert kept[32] == 4 * kept[8] == 32 * kept[1]
     assert min(room.values()) > 0.9 * room[32]
-    inside = {
-        k: jax.eval_shape(
-            lambda x, k=k: multi_head_attention_with_intermediates(
-                init_multi_head(jax.random.key(0), 64, 32, num_kv_heads=k),
-                x,
-            )[1],
-            jax.ShapeDtypeStruct((T, 64), jnp.float32),
-        )
-        for k in (32, 8)
-    }
-    assert inside[8].weights.shape == inside[32].weights.shape == (32, T, T)
-    assert inside[8].key.shape == (8, T, 2)
     decides("C29", "corrected", kept[32] == 4 * kept[8], room[8] < room[32] / 2)
 
 
-@pytest.fixture(scope="module")
-def study():
-    path = ROOT / "book" / "data" / "sharing.json"
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def test_c30_six_intervals_of_tiny_models_do_not_decide(study):
+def test_c30_six_intervals_of_tiny_models_do_not_decide():
+    study = result("sharing.json")
     base = np.array(study["scratch"]["multi-head"]["last"])
     assert len(base) == 5
     for name, row in study["scratch"].items():
         if name == "multi-head":
             continue
-        middle, half = interval(100 * (np.array(row["last"]) / base - 1))
+        middle, half = mean_interval(100 * (np.array(row["last"]) / base - 1))
         assert abs(middle) < half, name  # no difference is seen,
         assert (abs(middle) + half < 2) == name.startswith("4"), name  # nor excluded with fewer
     decides("C30", "undecided")

@@ -1,20 +1,17 @@
 """The evidence for the claims of the chapter on hardware: compiled programs and stored times."""
 
-import json
-
 import numpy as np
 import pytest
 
-from tests.book.extensions import ROOT
 from tests.book.verdicts import decides
+from tests.stored.files import result
 
-STORED = ROOT / "benchmarks" / "results" / "layouts-cpu.json"
 N, T, H = 8, 96, 16
 pytestmark = pytest.mark.unoptimized
 
 
 def cases(**wanted):
-    found = json.loads(STORED.read_text(encoding="utf-8"))["cases"]
+    found = result("layouts-cpu.json")["cases"]
     chosen = [c for c in found if all(c["case"][key] == value for key, value in wanted.items())]
     assert chosen
     return chosen
@@ -53,6 +50,6 @@ def test_c33_a_processor_does_not_decide():
         products = {row["name"]: row["operations"]["products"] for row in case["rows"]}
         assert products[three] == 3
         assert products[loop] == 3 * case["case"]["heads"]
-    found = json.loads(STORED.read_text(encoding="utf-8"))["provenance"]
-    assert "cpu" in str(found["device"]).lower()  # and the claim is about a GPU
+    device = result("layouts-cpu.json")["provenance"]["device"]
+    assert "cpu" in str(device).lower()  # and the claim is about a GPU
     decides("C33", "undecided")

@@ -7,22 +7,15 @@ import numpy as np
 from mha_book.notation import multi_head_layer
 from mha_book.notation.diagram import network
 from tests.book.verdicts import decides
-
-
-def drawn(graph, kind):
-    return [label for _, label in graph.nodes(data="label") if _is(graph, _, kind)]
-
-
-def _is(graph, node, kind):
-    return graph.nodes[node]["kind"] == kind
+from tests.notation.test_diagram import nodes
 
 
 def test_c09_the_layer_as_a_network():
     layer = multi_head_layer()
     graph = network(layer.equations)
-    assert sorted(drawn(graph, "tensor")) == ["W_K", "W_O", "W_Q", "W_V", "X", "X", "X"]
-    assert len(drawn(graph, "box")) == 1  # the softmax, alone no contraction
-    assert sorted(drawn(graph, "open")) == ["d", "i"]
+    assert sorted(nodes(graph, "tensor")) == ["W_K", "W_O", "W_Q", "W_V", "X", "X", "X"]
+    assert len(nodes(graph, "box")) == 1  # the softmax, alone no contraction
+    assert sorted(nodes(graph, "open")) == ["d", "i"]
     kinds = {(data["index"], data["kind"]) for *_, data in graph.edges(data=True)}
     assert {("h", "batch"), ("h", "summed")} <= kinds  # kept up to the weights, then summed
     contractions = [equation for equation in layer.equations if equation.einsums]

@@ -60,66 +60,6 @@ def test_table_of_temperature():
     assert rows[:, 4].argmax() not in (0, len(rows) - 1), "the best size is in between"
 
 
-def test_table_of_the_wrong_reshape():
-    for t, n, h, in_place, held in rows_of("wrong-reshape"):
-        t, n, h = int(t), int(n), int(h)
-        count, positions = 0, set()
-        for k in range(n):
-            for i in range(t):
-                piece = k * t + i  # in reading order; a position has n pieces
-                count += h * (piece == i * n + k)
-                if k == 0:
-                    positions.add(piece // n)
-        assert in_place == f"{count} of {t * n * h}"
-        assert held == ", ".join(map(str, sorted(positions)))
-
-
-def test_table_of_rope():
-    query, key = (complex(*DATA["rope"][name]) for name in ("query", "key"))
-    for pair, speed, *products in rows_of("rope"):
-        exact = 100_000 ** (-2 * int(pair) / 64)
-        assert float(speed) == pytest.approx(exact, rel=5e-3)
-        for product, distance in zip(products, (2, 2, 42), strict=True):
-            turned = query * complex(math.cos(distance * exact), math.sin(distance * exact))
-            assert float(product) == pytest.approx((turned * key.conjugate()).real, abs=6e-4)
-
-
-def test_table_of_online_softmax():
-    data = DATA["online-softmax"]
-    exponentials, values = np.exp(data["scores"]), np.array(data["values"])
-    largest = 0.0
-    for number, (block, m, fade, total, output, ratio) in enumerate(rows_of("online-softmax"), 1):
-        seen = slice(0, 2 * number)
-        now = exponentials[seen].max()
-        expected = (
-            math.log(now),
-            largest / now,
-            exponentials[seen].sum() / now,
-            (exponentials * values)[seen].sum() / now,
-            np.average(values[seen], weights=exponentials[seen]),
-        )
-        assert int(block) == number
-        shown = [float(x) for x in (m, fade, total, output, ratio)]
-        np.testing.assert_allclose(shown, expected, atol=6e-4)
-        largest = now
-
-
-def test_table_of_the_ring():
-    """Queries are dealt out by hand; the one at position ``i`` has ``i + 1`` pairs."""
-    for name, each, *shown in rows_of("ring"):
-        each, total = int(each), 4 * int(each)
-        stretches = [range(n * each // 2, (n + 1) * each // 2) for n in range(8)]
-        queries = {
-            "contiguous": [range(d * each, (d + 1) * each) for d in range(4)],
-            "striped": [range(d, total, 4) for d in range(4)],
-            "zigzag": [[*stretches[d], *stretches[7 - d]] for d in range(4)],
-        }[name]
-        pairs = [sum(i + 1 for i in own) for own in queries]
-        waiting = 6 if name == "contiguous" else 0  # of the keys of later devices: 3 + 2 + 1
-        ratio = 4 * max(pairs) / sum(pairs)
-        assert shown == [", ".join(map(str, pairs)), str(waiting), f"{ratio:.3f}"]
-
-
 def test_the_step_has_the_numbers_of_its_chapter():
     """What the cells of the chapter glued for the H100, whose bars its first figure draws."""
     cells = json.loads((ROOT / "book/decoding.ipynb").read_text(encoding="utf8"))["cells"]

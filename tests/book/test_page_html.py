@@ -2,12 +2,8 @@
 
 import re
 from html import unescape
-from types import SimpleNamespace
 
 import pytest
-from docutils import nodes
-from docutils.core import publish_doctree
-from PIL import Image
 
 from tests.book.extensions import ROOT, page_html, toc
 
@@ -78,64 +74,3 @@ def test_the_root_page_and_the_page_for_what_is_missing(built_book):
     assert "not found" in missing
     assert "http" not in missing.replace("http-equiv", "")
     assert not (built_book / "sitemap.xml").exists(), "there is no public address"
-
-
-def finish(folder, address: str) -> None:
-    """Write what is written at the end of a build."""
-    doctree = publish_doctree("Title\n=====\n\nPart\n----\n\nThe first words of a page.")
-    config = SimpleNamespace(
-        html_baseurl=address, root_doc="book/one", language="en", html_title="A & B"
-    )
-    env = SimpleNamespace(found_docs={"book/one", "book/two"}, get_doctree=lambda name: doctree)
-    app = SimpleNamespace(
-        outdir=folder, config=config, env=env, builder=SimpleNamespace(format="html")
-    )
-    page_html._finished(app, None)
-
-
-def test_a_public_address_is_named_once_it_is_there(tmp_path):
-    finish(tmp_path, "https://book.example/a")
-    site = (tmp_path / "sitemap.xml").read_text(encoding="utf8")
-    assert re.findall("<loc>(.*?)</loc>", site) == [
-        "https://book.example/a/book/one.html", "https://book.example/a/book/two.html",
-    ]  # fmt: skip
-    index = (tmp_path / "index.html").read_text(encoding="utf8")
-    assert 'rel="canonical" href="https://book.example/a/book/one.html"' in index
-    assert "<title>A &amp; B</title>" in index
-    assert "https://book.example/a/index.html" in (tmp_path / "404.html").read_text("utf8")
-    finish(tmp_path, "")
-    assert not (tmp_path / "sitemap.xml").exists()
-
-
-def described(*children: nodes.Node) -> str:
-    document = publish_doctree("")
-    document += nodes.section(
-        "", nodes.title("", "Title"), nodes.note("", nodes.paragraph("", "No"))
-    )
-    document[0] += nodes.paragraph("", "", *children)
-    return page_html.describe(document)
-
-
-def test_a_description_is_plain_and_short():
-    formula = nodes.math("", r"\sqrt{d_{k}}")
-    text = described(nodes.Text("Why are they divided by "), formula, nodes.Text("?"))
-    assert text == "Why are they divided by √d_k?"
-    sentence = "One sentence of some length that says what the page is about. "
-    assert described(nodes.Text(sentence * 5)) == (sentence * 3).strip()
-    endless = described(nodes.Text("word " * 100))
-    assert endless.endswith("word…")
-    assert len(endless) <= page_html.DESCRIPTION_LENGTH
-
-
-def test_the_size_of_an_image_is_read_from_its_file(tmp_path):
-    png, svg, plain = tmp_path / "a.png", tmp_path / "a.svg", tmp_path / "b.svg"
-    Image.new("L", (70, 30)).save(png)
-    svg.write_text('<?xml version="1.0"?><svg width="72pt" height="36.0pt" viewBox="0 0 1 1"/>')
-    plain.write_text('<svg viewBox="0 0 1 1"/>')
-    assert [page_html.image_size(file) for file in (png, svg, plain)] == [(70, 30), (96, 48), None]
-    body = '<img alt="height: x" src="../_images/a.png" /><img src="b.svg" width="5" />'
-    found = page_html.size_images(body, {"a.png": png, "b.svg": plain})
-    assert found == (
-        '<img decoding="async" width="70" height="30" alt="height: x" src="../_images/a.png" />'
-        '<img decoding="async" loading="lazy" src="b.svg" width="5" />'
-    )

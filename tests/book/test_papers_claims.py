@@ -1,22 +1,17 @@
 """The evidence for the rows of the ledger of papers: every verdict from stored data or by count."""
 
-import json
-
 import numpy as np
 import pytest
-from scipy import stats
 
-from mha_book.storage import read_result
-from tests.book.extensions import ROOT
+from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
+from mha_book.specialization.intervals import mean_interval
 from tests.book.verdicts import decides
-
-DATA = ROOT / "book" / "data"
-PATH = DATA / "papers.json"
+from tests.stored.files import result
 
 
 @pytest.fixture(scope="module")
 def found():
-    return read_result(PATH)
+    return result("papers.json")
 
 
 def rise(runs, way, whole="whole"):
@@ -26,9 +21,7 @@ def rise(runs, way, whole="whole"):
 
 def between(values, low, high):
     """Whether the interval of a mean over texts lies between two numbers."""
-    values = np.asarray(values, float)
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    middle = values.mean()
+    middle, half = mean_interval(np.asarray(values, float))
     return low < middle - half and middle + half < high
 
 
@@ -41,7 +34,7 @@ def sure(values):
 
 
 def test_p15_keys_are_rounded_by_feature():
-    study = read_result(DATA / "cache-bits.json")
+    study = result("cache-bits.json")
     loss = {way: np.array(row["loss"]) for way, row in study["found"].items()}
     plain, by_feature = (
         loss[way] - loss["float32"] for way in ("4 bits", "4 bits, keys by feature")
@@ -50,13 +43,11 @@ def test_p15_keys_are_rounded_by_feature():
     assert sure(plain - by_feature)
     assert between(plain, 0.05, 0.2)
     assert between(by_feature, 0.005, 0.05)
-    errors = {way: np.array(row["key"]) for way, row in study["found"].items()}
-    assert sure(errors["4 bits"] - 2 * errors["4 bits, keys by feature"])
     decides("P15", "confirmed")
 
 
 def test_p16_a_larger_base_beats_interpolation():
-    losses = json.loads((DATA / "positions.json").read_text(encoding="utf8"))["losses"]
+    losses = result("positions.json")["losses"]
     assert len(losses["ntk"]) == 3
     for ntk, divided, plain in zip(
         *(losses[way] for way in ("ntk", "interpolation", "plain")), strict=True
@@ -69,7 +60,7 @@ def test_p16_a_larger_base_beats_interpolation():
 
 
 def test_p17_a_latent_is_as_large_as_a_few_groups():
-    models = json.loads((DATA / "models.json").read_text(encoding="utf8"))["models"]
+    models = result("models.json")["models"]
     (sizes,) = (model["latent"] for model in models if model["name"] == "DeepSeek-V3")
     kept = sizes["latent_dim"] + sizes["rotary_dim"]
     assert kept / (sizes["head_dim"] + sizes["value_dim"]) == 2.25
@@ -114,39 +105,26 @@ def test_p20_a_maximum_may_lag_behind():
 
 
 def test_p22_induction_heads_copy():
-    closed = read_result(DATA / "heads-in-use.json")["closed"]
+    closed = result("heads-in-use.json")["closed"]
     assert len(closed["zero controls"]) == 6
     for way in ("zero", "mean"):
-        others = [rise({"x": c["copied"], "whole": closed["whole"]["copied"]}, "x").mean()
-                  for c in closed[f"{way} controls"]]  # fmt: skip
-        copied = np.array(closed[way]["copied"]) - np.array(closed["whole"]["copied"])
+        whole = np.array(closed["whole"]["copied"])
+        others = [np.mean(c["copied"] - whole) for c in closed[f"{way} controls"]]
+        copied = closed[way]["copied"] - whole
         assert sure(copied - 2 * max(others) - 2)
         assert abs(np.mean(closed[way]["text"]) - np.mean(closed["whole"]["text"])) < 0.05
     decides("P22", "holds if")
 
 
 def test_p23_striped_positions_are_nearly_even():
-    positions, devices = 1024, 8
-    place = np.arange(positions)
-    owners = {"contiguous": place // (positions // devices), "striped": place % devices}
-    over = {}
-    for name, owner in owners.items():
-        pairs = np.zeros((devices, devices))  # of the queries of one with the keys of another
-        for query in range(positions):
-            pairs[owner[query]] += np.bincount(owner[: query + 1], minlength=devices)
-        assert pairs.sum() == positions * (positions + 1) // 2
-        slowest = [max(pairs[d, (d + s) % devices] for d in range(devices)) for s in range(devices)]
-        over[name] = (
-            sum(slowest) * devices / pairs.sum(),
-            pairs.sum(1).max() / pairs.sum(1).mean(),
-        )
-    assert 1.8 < over["contiguous"][1] < 2 - 1 / devices
-    assert over["striped"][0] < 1.01
+    of = {name: balance(make_placement(name, 1024, 8), upper=0) for name in PLACEMENTS}
+    assert 1.8 < of["contiguous"].device_ratio < 2 - 1 / 8
+    assert of["striped"].step_ratio < 1.01
     decides("P23", "confirmed")
 
 
 def test_p24_the_mean_is_the_better_start():
-    study = json.loads((DATA / "sharing.json").read_text(encoding="utf8"))["conversion"]
+    study = result("sharing.json")["conversion"]
     for count in ("4", "2", "1"):
         mean, pick, redraw = (
             np.array(study[count][way])[:, -1] for way in ("mean", "pick", "redraw")
@@ -204,13 +182,10 @@ def test_p4_few_keys_chosen_by_a_group(found):
         for way in ("nearest", "random"):
             assert sure(shares[:, ways["group"]] - shares[:, ways[way]] - 0.15)
     agreement = np.array(runs["agreement"])
-    assert agreement.shape == (6, 30, 9, 9)
-    same, other = [], []
-    for one in range(9):
-        for two in range(9):
-            if one != two:
-                (same if one // 3 == two // 3 else other).append(agreement[:, :, one, two].mean(1))
-    assert between(np.mean(same, 0) - np.mean(other, 0), 0.08, 0.12)
+    group = np.arange(9) // 3
+    in_group = (group[:, None] == group) & ~np.eye(9, dtype=bool)
+    same, other = agreement[..., in_group], agreement[..., group[:, None] != group]
+    assert between(same.mean((1, 2)) - other.mean((1, 2)), 0.08, 0.12)
     loss = {way: np.array(x) - np.array(runs["loss"]) for way, x in runs["losses"].items()}
     assert between(loss["group"], 0.0, 0.12)
     assert sure(loss["nearest"] - loss["group"])
@@ -318,8 +293,7 @@ def test_p12_importance_with_entropy(found):
         assert sure(low)
         assert between(high, -0.02, 0.1) if share == "0.1" else sure(high)
     # The order by importance is the one of the chapter, on every second of its passages.
-    stored = read_result(DATA / "pruning-alike.json")["smollm2"]["curves"]
-    curve = stored["gate gradient, 24 windows"]
+    curve = result("pruning-alike.json")["smollm2"]["curves"]["gate gradient, 24 windows"]
     for share, heads in (("0.1", 27), ("0.3", 81)):
         losses = np.array(curve["scores"])[curve["heads"].index(heads), 0, ::2]
         np.testing.assert_allclose(runs[f"importance {share}"], losses, rtol=5e-3)

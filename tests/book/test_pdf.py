@@ -8,8 +8,6 @@ import pytest
 from bs4 import BeautifulSoup
 
 from tests.book.extensions import ROOT, tool
-from tests.book.test_one_page import PAGE as ONE_PAGE
-from tests.book.test_one_page import check_one_side
 
 TOOL = tool("pdf")
 
@@ -119,8 +117,3 @@ def test_a_small_book_is_printed(project):
     assert len(pages) == 4
     assert "".join(LONG.split()) in pages[1], "the line is whole"
     assert "seven" in pages[1]
-
-
-@pytest.mark.needs_browser
-def test_attention_on_one_page_is_one_side(built_book, tmp_path):
-    check_one_side(TOOL.make(built_book, tmp_path, ONE_PAGE))

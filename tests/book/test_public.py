@@ -91,7 +91,9 @@ def built(tmp_path_factory):
             app.build()
         pages = sorted(folder.parent.glob("out/**/*.html"))
         found.append({page.stem: page.read_text(encoding="utf8") for page in pages})
-        assert (folder.parent / "out" / "sitemap.xml").exists() == bool(environ)
+        sitemap = folder.parent / "out" / "sitemap.xml"
+        listed = re.findall("<loc>(.*?)</loc>", sitemap.read_text()) if sitemap.exists() else []
+        assert listed == [f"{SITE}book/{page}.html" for page in ("dry", "wet")] * bool(environ)
     return found
 
 

@@ -81,16 +81,11 @@ def test_identical_heads_and_the_sum():
         return max(float(jnp.abs(w[:, 0] - w[:, 1]).max()) for w in p[:3])
 
     start = init_multi_head(jax.random.key(12), 8, 2)
-    slope = jax.grad(loss)(twins(start))
-    assert gap(slope) < 1e-6
-    assert np.abs(slope.w_o[0] - slope.w_o[1]).max() < 1e-6
     end = train(twins(start))
     assert gap(end) < 1e-4
     assert np.abs(end.w_o[0] - end.w_o[1]).max() < 1e-4
     assert loss(end) < loss(twins(start))
-    assert gap(twins(start, output=False)) == 0
     assert gap(train(twins(start, output=False))) > 0.01
-    assert gap(train(start)) > 0.01
     without = start._replace(w_o=start.w_o.at[1].set(0.0))
     slopes = [jax.grad(loss)(p).w_o[0] for p in (start, without)]
     assert np.abs(slopes[0] - slopes[1]).max() > 1e-3

@@ -3,9 +3,7 @@
 Each experiment is run again here, on other random numbers and other text than in the chapter.
 """
 
-import json
 import math
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +18,9 @@ from mha_book import (
     multi_head_attention,
     scaled_dot_product_attention,
 )
+from tests import oracles
 from tests.book.verdicts import decides
+from tests.stored.files import result
 
 TEXT = (
     "We hold these truths to be self-evident, that all men are created equal, that they are "
@@ -88,17 +88,9 @@ def test_c38_token_matrix_and_per_head_forms_agree():
         )
         x = jax.random.normal(jax.random.key(2), (7, 15), jnp.float64)
         layer = np.asarray(multi_head_attention(params, x, implementation="reference"))
+    by_token = oracles.layer(params, x)  # in loops over queries and keys
     p = {name: np.asarray(array) for name, array in params._asdict().items()}
-    x = np.asarray(x)
-    by_token = []
-    for i in range(7):
-        y = p["b_o"].copy()
-        for h in range(3):
-            q, k, v = (x @ p[f"w_{n}"][:, h] + p[f"b_{n}"][h] for n in "qkv")
-            a = softmax(np.array([q[i] @ k[j] for j in range(7)]) / math.sqrt(5))
-            y += sum(a[j] * v[j] for j in range(7)) @ p["w_o"][h]
-        by_token.append(y)
-    by_head = []
+    x, by_head = np.asarray(x), []
     for h in range(3):
         q, k, v = (x @ p[f"w_{n}"][:, h] + p[f"b_{n}"][h] for n in "qkv")
         by_head.append(softmax(q @ k.T / math.sqrt(5)) @ v)
@@ -107,9 +99,8 @@ def test_c38_token_matrix_and_per_head_forms_agree():
     q, k, v = (f.reshape(7, 3, 5).transpose(1, 0, 2) for f in flat)
     o = softmax(q @ k.transpose(0, 2, 1) / math.sqrt(5)) @ v
     matrices = o.transpose(1, 0, 2).reshape(7, 15) @ p["w_o"].reshape(15, 15) + p["b_o"]
-    for other in (per_head, matrices, layer):
-        assert np.abs(np.stack(by_token) - other).max() < 1e-12
-    decides("C38", "confirmed", np.abs(np.stack(by_token) - layer).max() < 1e-12)
+    apart = max(np.abs(by_token - other).max() for other in (per_head, matrices, layer))
+    decides("C38", "confirmed", apart < 1e-12)
 
 
 @pytest.mark.needs_models
@@ -142,13 +133,6 @@ def test_c42_a_head_averages_values_of_visible_tokens(heads):
     v = np.asarray(record.intermediates.value[0])
     assert (outputs <= v.max(1, keepdims=True) + 1e-5).all()
     assert (outputs >= v.min(1, keepdims=True) - 1e-5).all()
-    changed = np.array(record.inputs)
-    changed[:, 30:] = 9.0
-    same = [
-        np.asarray(multi_head_attention(params, jnp.asarray(y), is_causal=True))[:, :30]
-        for y in (record.inputs, changed)
-    ]
-    assert (same[0] == same[1]).all()
     weights = attention_weights(
         record.intermediates.query, record.intermediates.key, is_causal=True
     )
@@ -195,9 +179,6 @@ def test_c45_exponential_by_sum_fails_out_of_range(dtype, row, right):
 # What the chapter says about other libraries.
 
 
-STORED = Path(__file__).parents[2] / "book" / "data" / "empty-rows.json"
-
-
 def test_the_table_of_empty_rows_shows_zero_the_mean_and_nan():
     operands = [jnp.asarray(x) for x in (empty_rows.QUERY, empty_rows.KEY, empty_rows.VALUE)]
     mask = jnp.asarray(empty_rows.VISIBLE)
@@ -212,5 +193,5 @@ def test_the_table_of_empty_rows_shows_zero_the_mean_and_nan():
     # The line that the recommendation gives for jax.nn mends its row, gradients included.
     mended = jnp.where(mask.any(-1, keepdims=True), by_mask, 0)
     assert np.allclose(mended, ours, atol=1e-5)
-    for answer in json.loads(STORED.read_text())["torch"].values():
+    for answer in result("empty-rows.json")["torch"].values():
         assert np.allclose(answer["other_row"], ours[0], atol=2e-3)

@@ -48,10 +48,6 @@ def test_the_scanner_finds_letters_with_their_decorations(latex, expected):
     assert names(latex) == expected
 
 
-def known(*entries: str) -> set:
-    return {s for e in entries for s in symbols.symbols_of(symbols.Declared("page", e, "x"))}
-
-
 def undeclared(latex: str, *entries: str) -> list[str]:
     known = {s for e in entries for s in symbols.symbols_of(symbols.Declared("page", e, "x"))}
     return [str(s) for s in symbols.scan(latex) if not symbols.is_known(s, known)]

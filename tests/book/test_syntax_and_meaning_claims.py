@@ -53,31 +53,24 @@ def test_c10_the_annotations_are_sound():
         words = s["words"]
         assert words[-1] == "."
         for determiner, noun in s["determiner"]:
-            assert words[determiner].lower() in determiners
             assert determiner < noun
+            assert words[determiner].lower() in determiners
             assert words[noun].lower() not in determiners
-        assert len(s["subject"]) == len(s["between"]) == len(s["before"])
         for (subject, verb), between, before in zip(
             s["subject"], s["between"], s["before"], strict=True
         ):
-            assert subject < verb
             assert all(subject < noun < verb for noun in between)
-            assert all(noun < subject for noun in before)
-        verbs = {verb for _, verb in s["subject"]}
+            assert all(noun < subject < verb for noun in before)
         nouns = {noun for _, noun in s["determiner"]} | {noun for noun, _ in s["subject"]}
-        assert not verbs & nouns
-    texts = [join_words(s["words"]) for s in SENTENCES]
-    assert len(set(texts)) == len(texts)
+        assert not nouns & {verb for _, verb in s["subject"]}
+    assert len({join_words(s["words"]) for s in SENTENCES}) == len(SENTENCES)
 
 
 @pytest.mark.needs_models
 def test_c52_heads_prefer_words_of_like_meaning():
-    pairs = [
-        p.split() for p in ["cat dog", "king queen", "doctor nurse", "bread butter", "river lake"]
-    ]
-    pairs += [
-        p.split() for p in ["winter summer", "gold silver", "knife fork", "moon sun", "bus train"]
-    ]
+    words = "cat dog, king queen, doctor nurse, bread butter, river lake, winter summer"
+    words += ", gold silver, knife fork, moon sun, bus train"
+    pairs = [pair.split() for pair in words.split(", ")]
     size = len(pairs)
     texts = [f"The {a} and the {b}" for _, b in pairs for a, _ in pairs]
 
@@ -111,12 +104,7 @@ def test_c52_heads_prefer_words_of_like_meaning():
     share, square = won(of_encoder(encoder.params, ids, lengths))
     assert share[3, 5] > 0.85
     draw = np.random.default_rng(0)
-    nulls = [
-        (np.diagonal(square[..., draw.permutation(size)], axis1=-2, axis2=-1)[..., None] > square)
-        .sum((-1, -2))
-        .max()
-        / (size * (size - 1))
-        for _ in range(50)
-    ]
+    shuffled = (square[..., draw.permutation(size)] for _ in range(50))
+    nulls = [won(s.reshape(*s.shape[:-2], -1))[0].max() for s in shuffled]
     assert share.max() > np.quantile(nulls, 0.95)
     decides("C52", "undecided")

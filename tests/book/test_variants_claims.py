@@ -94,12 +94,10 @@ def test_p44_grouped_layers_are_tensor_products():
 def test_p46_linear_knocking_heads_are_other_weights():
     with jax.enable_x64(True):
         x, p, t = draw(9, T, D), layer(N), draw(8, C, C)
-        v = np.einsum("jb,bhc->hjc", x, p.w_v) @ np.asarray(t)
-        q, k = (np.einsum("ib,bha->hia", x, w) for w in (p.w_q, p.w_k))
-        raised = np.exp(np.einsum("hia,hja->hij", q, k) / np.sqrt(H))
-        heads = raised / raised.sum(axis=-1, keepdims=True) @ v
+        q, k, v = project_qkv(p, x)
+        heads = attend(q, k, v @ t, layout="NTH")
         merged = multi_head_attention(p._replace(w_v=p.w_v @ t), x)
-        same(merged, np.einsum("hic,hcd->id", heads, p.w_o))
+        same(merged, project_output(p, heads))
         # No feature of one head reaches another: without head 0 the others' outputs stay.
         other = p._replace(w_v=p.w_v.at[:, 0].set(0), w_o=p.w_o.at[0].set(0))
         left = multi_head_attention(other._replace(w_v=other.w_v @ t), x)

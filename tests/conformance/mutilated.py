@@ -129,6 +129,14 @@ LAYER_CHANGES = [
     ("join-without-transpose", JOIN, "v)"),
     ("join-interleaved", JOIN, "v).transpose(0, 2, 3, 1)"),
     ("one-head", "4, -1)", "1, -1)"),
+    *(
+        (
+            f"{name}-without-transpose",
+            "scores =",
+            f"{x} = {x}.swapaxes(1, 2).reshape({x}.shape); scores =",
+        )
+        for name, x in (("queries", "q"), ("keys", "k"), ("values", "v"))
+    ),
     ("scale-missing", " / np.sqrt(q.shape[-1])", ""),
     ("scale-d-model", "np.sqrt(q.shape[-1])", "np.sqrt(width)"),
     ("softmax-over-queries", "axis=-1, keepdims", "axis=-2, keepdims"),

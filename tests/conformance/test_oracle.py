@@ -1,7 +1,9 @@
 """The oracle, and what the probes see, against plain loops and values worked out by hand."""
 
 import math
+import types
 
+import jax.numpy
 import numpy as np
 import pytest
 
@@ -137,6 +139,51 @@ def test_what_is_meant_makes_a_convention_a_bug():
     assert check_attention(tiled).passed
     report = check_attention(tiled, expect={"kv_heads": "repeat"})
     assert [bug.id for bug in report.bugs] == ["kv-heads-tiled"]
+
+
+@pytest.mark.parametrize("shown", ["W", "W + 1"])
+def test_a_window_may_be_required_or_a_pair(shown):
+    def seen(q, k, left):
+        back = np.arange(q.shape[-2])[:, None] + k.shape[-2] - q.shape[-2] - np.arange(k.shape[-2])
+        return (back >= 0) & ((left < 0) | (back < left + (shown == "W + 1")))
+
+    def required(q, k, v, window):
+        return masked(q, k, seen(q, k, window), v)
+
+    def pair(q, k, v, causal=False, window_size=(-1, -1)):
+        left, right = window_size
+        assert right in (-1, 0)
+        return masked(q, k, seen(q, k, left) | (not causal), v)
+
+    for attention in (required, pair):
+        report = check_attention(attention, expect={"window": "W"})
+        assert [bug.id for bug in report.bugs] == ["window-one-more"] * (shown == "W + 1")
+
+
+def test_a_module_may_use_several_libraries():
+    def attention(q, k, v):
+        scores = q @ k.swapaxes(-1, -2)
+        scores[...] /= math.sqrt(q.shape[-1])  # which JAX refuses
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        return powers / powers.sum(-1, keepdims=True) @ v
+
+    mixed = types.FunctionType(attention.__code__, {"np": np, "math": math, "jnp": jax.numpy})
+    report = check_attention(mixed)
+    assert (report.passed, report.conventions["arrays"]) == (True, "numpy")
+
+
+def test_what_a_causal_mask_empties_is_told():
+    def attention(q, k, v, mask=None, causal=False):
+        queries, keys = q.shape[-2], k.shape[-2]
+        seen = np.tri(queries, keys, keys - queries if causal else keys, dtype=bool)
+        out = masked(q, k, seen if mask is None else seen & mask, v)
+        emptied = ~seen.any(-1, keepdims=True)
+        hidden = False if mask is None else ~(seen & mask).any(-1, keepdims=True)
+        return np.where(emptied, np.nan, np.where(hidden, 0, out))
+
+    assert "NaN" in check_attention(attention).conventions["emptied"]
+    report = check_attention(attention, expect={"empty": "zero"})
+    assert [bug.id for bug in report.bugs] == ["empty-row-nan"]
 
 
 def test_a_model_is_a_black_box():

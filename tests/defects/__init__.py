@@ -79,17 +79,8 @@ def plant(defect: Defect, place: Path) -> Verdict:
         return Verdict("missed", "none of its tests is there")
     file.write_text(text.replace(defect.old, defect.new))
     try:
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-n0",
-            "-x",
-            "-q",
-            "--no-header",
-            "--durations=0",
-        ]
-        command += ["--tb=no", "-p", "no:cacheprovider", "--nbval", *tests]
+        options = "-n0 -x -q --no-header --durations=0 --tb=no -p no:cacheprovider --nbval"
+        command = [sys.executable, "-m", "pytest", *options.split(), *tests]
         environment = {"PYTHONPATH": f"{place / 'src'}:{place}", "PYTHONDONTWRITEBYTECODE": "1"}
         ran = subprocess.run(
             command, cwd=place, capture_output=True, text=True, env=_environment() | environment

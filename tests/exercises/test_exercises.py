@@ -25,6 +25,7 @@ WRONG = [
     ("build-it-yourself/cache-elements", lambda b, k, h, n: b * k * h * n, "keys and values"),
     ("build-it-yourself/sees-the-future", lambda model, ids: False, "a little"),
     ("build-it-yourself/sees-the-future", lambda model, ids: True, "only the past"),
+    ("choosing/copies", lambda k, d: d // k, "never stored on less than one device"),
     ("cost/parameters", lambda d, n, k, h: 4 * d * d, "4 D² holds for K = N"),
     ("cost/balance", lambda d, n, k, h: 2 * d * (n + k) / n, "factor of 2"),
     ("decoding/tokens", lambda p, n: sum(p**m for m in range(1, n + 1)), "adds one token"),

@@ -9,41 +9,25 @@ from experiments.again import numbers
 from mha_book.storage import read_result
 
 pytestmark = pytest.mark.unoptimized
-SLOW, MODELS = pytest.mark.slow, pytest.mark.needs_models
-QUICK = {  # those that run on small made-up models, and those that need the trained ones
-    "heads": (SLOW,),
-    "head_memory": (SLOW,),
-    "later_senders": (SLOW, MODELS),
-    "scale": (SLOW,),
-    "empty_rows": (SLOW, pytest.mark.needs_torch),
-    "conventions": (SLOW, pytest.mark.needs_torch),
-    "hand_gradients": (SLOW,),
-    "dropout": (SLOW,),
-    "sharing": (SLOW,),
-    "gates": (SLOW,),
-    "gates_quiet": (SLOW,),
-    "pruning": (SLOW,),
-    "pruning_alike": (SLOW,),
-    "emergence": (SLOW,),
-    "coverage": (SLOW,),
-    "sinks_training": (SLOW,),
-    "hidden_bugs": (SLOW, MODELS),
-    "ring_memory": (SLOW,),
-    "pods": (SLOW, pytest.mark.needs_libtpu),
+MODELS, TORCH = pytest.mark.needs_models, pytest.mark.needs_torch
+FOLDER = Path(__file__).parents[2] / "experiments"
+NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if "@experiment(" in p.read_text("utf8"))
+NEEDS = {  # those that do not run on small made-up models
     **dict.fromkeys(
-        ("heads_in_use", "circuit", "papers", "positions", "sinks", "quantization", "cache_bits"),
-        (SLOW, MODELS),
+        ("build_it_yourself", "cache_bits", "circuit", "explorer_maps", "heads_in_use",
+         "hidden_bugs", "later_senders", "papers", "positions", "quantization", "sinks"), MODELS,
     ),
-    "explorer_maps": (SLOW, MODELS),
-    "build_it_yourself": (SLOW, MODELS),
-}
+    **dict.fromkeys(("conventions", "empty_rows"), TORCH),
+    "pods": pytest.mark.needs_libtpu,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in QUICK.items()])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(n, marks=NEEDS.get(n, ())) for n in NAMES])
 def test_the_quick_form_stores_a_result(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if MODELS not in QUICK[name]:
+    if NEEDS.get(name) is not MODELS:
         request.getfixturevalue("small_world")
     main = importlib.import_module(f"experiments.{name}").main
     main(["--quick", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")])
@@ -52,9 +36,3 @@ def test_the_quick_form_stores_a_result(
     command = read_result(found[0])["provenance"]["command"]
     assert command == f"python -m experiments.{name} --quick"
     assert len(numbers(found[0])) > 5
-
-
-def test_every_experiment_has_a_quick_run() -> None:
-    folder = Path(__file__).parents[2] / "experiments"
-    texts = {path.stem: path.read_text() for path in folder.glob("*.py")}
-    assert set(QUICK) == {name for name, text in texts.items() if "@experiment(" in text}

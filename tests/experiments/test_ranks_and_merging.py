@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import head_rank, heads
-from experiments.papers_merging import merged, random_turns, turned, turns
+from experiments.papers_merging import merged, random_turns, turned
 from mha_book.multihead.grouped import mean_pool_groups, repeat_kv_heads
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.multihead.parameters import init_multi_head
@@ -15,19 +15,6 @@ from mha_book.rope import rotary_angles
 D, N, K, H, T = 11, 6, 3, 4, 7
 run = jax.jit(multi_head_attention)
 pytestmark = pytest.mark.unoptimized
-
-
-def test_the_rank_of_scores():
-    params = init_multi_head(jax.random.key(0), 11, 4, num_kv_heads=2, head_dim=5)
-    gain = np.linspace(0.5, 2.0, 11)
-    found = head_rank.spectrum(params, gain)
-    w_q, w_k = (gain[:, None, None] * np.asarray(w) for w in (params.w_q, params.w_k))
-    for n in range(4):
-        direct = np.linalg.svd(w_q[:, n] @ w_k[:, n // 2].T, compute_uv=False)
-        np.testing.assert_allclose(found[n], direct[:5], rtol=1e-5)
-        assert (direct[5:] < 1e-6).all()
-    counted = head_rank.widths_of(np.array([[1.0, 1, 1, 1], [3.0, 0, 0, 0]]))
-    assert [x.tolist() for x in counted.values()] == [[4.0, 1.0], [4, 1], [4, 1]]
 
 
 def test_the_nearest_scores_of_a_rank():
@@ -80,17 +67,6 @@ def test_turned_heads_compute_the_same(by_pairs):
     one, other = (run(p, x, angles=angles) for p in (params, turned(params, keys, values)))
     np.testing.assert_allclose(one, other, atol=1e-5)
     assert abs(np.asarray(params.w_v) - np.asarray(turned(params, keys, values).w_v)).max() > 0.1
-
-
-@pytest.mark.parametrize("by_pairs", [True, False])
-def test_heads_that_were_turned_apart_come_together(by_pairs):
-    same = np.random.default_rng(0).normal(size=(40, H))
-    apart = same @ random_turns(4, H, 3, by_pairs=by_pairs)
-    found = turns(apart, 2, by_pairs=by_pairs, rounds=60)
-    np.testing.assert_allclose(found @ found.transpose(0, 2, 1), np.tile(np.eye(H), (4, 1, 1)),
-                               atol=1e-9)  # fmt: skip
-    for one, other in ((0, 1), (2, 3)):
-        np.testing.assert_allclose(apart[one] @ found[one], apart[other] @ found[other], atol=1e-6)
 
 
 def test_merged_heads_are_copies_of_the_mean():

@@ -100,26 +100,6 @@ def losses(bench, **changes):
     return bench.read(IDS[None], **changes).losses[0]
 
 
-def test_a_plain_reading_is_that_of_the_model(bench):
-    params, config, _ = bench.model
-    want, records = smollm2.forward_with_intermediates(params, IDS[None], config=config)
-    run = bench.read(IDS[None])
-    told = smollm2.token_losses(params, IDS[None], config=config)[0]
-    np.testing.assert_allclose(run.losses[0], told, atol=1e-4)
-    weights = np.stack([np.asarray(record.intermediates.weights[0]) for record in records])
-    mass = weights[:, :, sinks.EARLIEST :, :2].mean(2)
-    np.testing.assert_allclose(run.mass[0], mass, atol=1e-5)
-    assert want.shape[1] == len(IDS)
-
-
-def test_a_window_is_that_of_the_model(bench):
-    params, config, _ = bench.model
-    near = bench.near(len(IDS), 5, ())
-    found = losses(bench, near=near, whole=np.zeros(bench.key_heads))
-    told = smollm2.token_losses(params, IDS[None], config=config, window=5)[0]
-    np.testing.assert_allclose(found, told, atol=1e-4)
-
-
 def test_without_the_first_key_the_text_begins_at_the_second_token(bench):
     """Rotary positions tell distances alone, so that it is the text without its first token."""
     params, config, _ = bench.model
@@ -127,12 +107,3 @@ def test_without_the_first_key_the_text_begins_at_the_second_token(bench):
     found = losses(bench, own=zeros, logit=zeros + sinks.HIDDEN, value=zeros)
     told = smollm2.token_losses(params, IDS[None, 1:], config=config)[0]
     np.testing.assert_allclose(found[1:], told, atol=1e-4)
-
-
-def test_the_first_token_as_a_constant_key_and_value(bench):
-    params, config, _ = bench.model
-    found = sinks.constant_losses(params, IDS, config=config)
-    np.testing.assert_allclose(found, losses(bench)[1:], atol=1e-4)
-
-
-# Quantization.

@@ -122,17 +122,3 @@ def test_another_seed_or_optimizer_is_another_run(tmp_path):
     with pytest.raises(ValueError, match=r"opt_state: expected the optimizer that the run began"):
         descent(6, rated, optimizer=optax.inject_hyperparams(optax.sgd)(learning_rate=0.2))
     descent(6, rated, optimizer=optax.inject_hyperparams(optax.sgd)(learning_rate=0.1))
-
-
-def test_a_rate_that_no_state_shows_is_told_by_the_config_alone(tmp_path):
-    path = tmp_path / "run.safetensors"
-    for nothing in (None, {}):
-        with pytest.raises(
-            ValueError, match=r"config: expected what the run is, its learning rate"
-        ):
-            descent(4, path, config=nothing)
-    assert not path.exists()
-    descent(4, path, config={"rate": 0.1})
-    with pytest.raises(ValueError, match=r"expected a checkpoint of the run \{'rate': 0.2"):
-        descent(6, path, config={"rate": 0.2}, optimizer=optax.adam(0.2))
-    descent(4, config=None)  # where nothing is kept, nothing has to be told apart

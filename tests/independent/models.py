@@ -11,11 +11,11 @@ import hashlib
 import importlib.util
 import json
 import re
-import struct
 from pathlib import Path
 
 import numpy as np
 import torch
+from gguf import GGMLQuantizationType, GGUFReader
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
@@ -58,56 +58,19 @@ def speeches(split, count):
 
 def read_gguf(path):
     """The metadata of a GGUF file, and its tensors in float32."""
-    data = path.read_bytes()
-    numbers = dict(enumerate("BbHhIif?", 0)) | {10: "Q", 11: "q", 12: "d"}
-    at = 0
-
-    def take(form):
-        nonlocal at
-        (value,) = struct.unpack_from("<" + form, data, at)
-        at += struct.calcsize("<" + form)
-        return value
-
-    def text():
-        nonlocal at
-        size = take("Q")
-        at += size
-        return data[at - size : at].decode("utf8")
-
-    def value(kind):
-        if kind == 8:
-            return text()
-        if kind == 9:
-            of, size = take("I"), take("Q")
-            return [value(of) for _ in range(size)]
-        return take(numbers[kind])
-
-    assert data[:4] == b"GGUF"
-    at = 4
-    assert take("I") in (2, 3)
-    tensor_count, entry_count = take("Q"), take("Q")
-    told = {}
-    for _ in range(entry_count):
-        name = text()
-        told[name] = value(take("I"))
-    listed = []
-    for _ in range(tensor_count):
-        name = text()
-        sizes = [take("Q") for _ in range(take("I"))]
-        listed.append((name, sizes[::-1], take("I"), take("Q")))
-    alignment = told.get("general.alignment", 32)
-    start = -(-at // alignment) * alignment
-    return told, {name: _array(data, start + off, kind, s) for name, s, kind, off in listed}
+    reader = GGUFReader(path)
+    told = {name: field.contents() for name, field in reader.fields.items()}
+    return told, {tensor.name: _array(tensor) for tensor in reader.tensors}
 
 
-def _array(data, start, kind, sizes):
-    count = int(np.prod(sizes))
-    if kind == 0:  # float32
-        return torch.tensor(np.frombuffer(data, "<f4", count, start).reshape(sizes))
-    block = {3: 20, 8: 34}[kind]  # Q4_1, Q8_0
-    raw = np.frombuffer(data, np.uint8, count // 32 * block, start).reshape(-1, block)
+def _array(tensor):
+    sizes = tensor.shape[::-1].tolist()
+    if tensor.tensor_type == GGMLQuantizationType.F32:
+        return torch.tensor(tensor.data.reshape(sizes))
+    block = {GGMLQuantizationType.Q4_1: 20, GGMLQuantizationType.Q8_0: 34}[tensor.tensor_type]
+    raw = np.asarray(tensor.data, np.uint8).reshape(-1, block)
     step = raw[:, :2].copy().view("<f2").astype(np.float32)
-    if kind == 8:
+    if tensor.tensor_type == GGMLQuantizationType.Q8_0:
         found = step * raw[:, 2:].view(np.int8)
     else:
         least = raw[:, 2:4].copy().view("<f2").astype(np.float32)

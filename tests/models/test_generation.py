@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from mha_book.models import smollm2
 from mha_book.models.generation import generate, sample_token
 from mha_book.models.smollm2 import decode_step, init_caches, prefill
 from mha_book.multihead.cache import init_cache
-from tests.models.small import small_smollm2
 
 pytestmark = pytest.mark.unoptimized
 
@@ -25,20 +25,8 @@ WRITTEN = DATA / "smollm2_generation.safetensors"
 
 
 @pytest.fixture(scope="module")
-def model():
-    return smollm2.load_smollm2()
-
-
-@pytest.fixture(scope="module")
 def written():
-    from safetensors.numpy import load_file
-
     return load_file(WRITTEN)
-
-
-@pytest.fixture(scope="module")
-def small():
-    return small_smollm2()
 
 
 def drawn_ids(small, *shape):
@@ -95,13 +83,13 @@ def test_greedy_text_is_the_likeliest_token_after_token(small):
 @pytest.mark.slow
 @pytest.mark.needs_models
 @pytest.mark.unoptimized(False)
-def test_greedy_text_is_that_of_transformers(model, written):
+def test_greedy_text_is_that_of_transformers(written):
     prompts = [written[f"prompt_{number}"] for number in range(3)]
     lengths = np.array([len(prompt) for prompt in prompts], np.int32)
     token_ids = np.zeros((3, lengths.max()), np.int32)
     for row, prompt in zip(token_ids, prompts, strict=True):
         row[: len(prompt)] = prompt
-    ours = generate(model, jnp.asarray(token_ids), jnp.asarray(lengths), 64)
+    ours = generate(smollm2.load_smollm2(), jnp.asarray(token_ids), jnp.asarray(lengths), 64)
     for number in range(3):
         np.testing.assert_array_equal(ours[number], written[f"written_{number}"])
 

@@ -12,7 +12,6 @@ import pytest
 
 from mha_book.models import minilm
 from mha_book.models.minilm import (
-    encode,
     encode_with_intermediates,
     load_minilm,
     mean_pool,
@@ -81,8 +80,7 @@ def test_tokens_are_those_of_transformers(model: minilm.MiniLM, reference: dict[
 @pytest.mark.needs_models
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("ignore")  # of torch and transformers
-def test_parity_holds_live_and_in_float64(reference: dict[str, Any], model: minilm.MiniLM) -> None:
-    import torch
+def test_the_stored_reference_is_what_transformers_makes(reference: dict[str, Any]) -> None:
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -90,14 +88,6 @@ def test_parity_holds_live_and_in_float64(reference: dict[str, Any], model: mini
     is_real = real_positions(live["lengths"], live["token_ids"].shape[1])
     np.testing.assert_array_equal(live["token_ids"], reference["token_ids"])
     assert largest(live["hidden"][:, is_real], reference["hidden"][:, is_real]) <= 1e-5
-    # In float64 nothing is left of the difference, padding included: it is rounding.
-    exact = script.minilm_arrays(torch.float64)
-    with jax.enable_x64(True):
-        params = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), model.params)
-        ids, lengths = jnp.asarray(live["token_ids"]), jnp.asarray(live["lengths"])
-        hidden = encode(params, ids, lengths)
-        assert hidden[-1].dtype == jnp.float64
-        assert largest(np.stack(hidden), exact["hidden"]) <= 1e-9
 
 
 # --- what holds for any weights -------------------------------------------------------------

@@ -88,17 +88,6 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'pip install "mha-book[models]"' in str(error.value)
 
 
-def test_a_module_that_fails_by_itself_is_not_blamed_on_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "half_installed.py").write_text("import a_dependency_of_it")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="a_dependency_of_it") as error:
-        import_extra("half_installed", "models")
-    assert "extra" not in str(error.value)
-    assert "[models]" not in str(error.value)
-
-
 @pytest.mark.needs_models
 def test_loading_refuses_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(minilm.FILES, "model/model.safetensors", "0" * 64)

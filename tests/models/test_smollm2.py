@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
@@ -31,8 +32,6 @@ def model(needs_models):
 
 @pytest.fixture(scope="module")
 def reference():
-    from safetensors.numpy import load_file
-
     return load_file(REFERENCE)
 
 
@@ -40,12 +39,6 @@ def origin(path):
     with path.open("rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))
         return json.loads(file.read(size))["__metadata__"]
-
-
-@pytest.fixture(scope="module")
-def small():
-    """Two layers, random weights."""
-    return small_smollm2()
 
 
 @functools.cache
@@ -80,8 +73,6 @@ def test_logits_and_loss_equal_those_of_transformers(model, reference):
 def test_the_stored_reference_is_what_transformers_makes(reference, tmp_path):
     """By its own command, in its own process: after other tests torch may round otherwise."""
     pytest.importorskip("transformers", reason="no transformers: make peers")
-    from safetensors.numpy import load_file
-
     out = tmp_path / "again.safetensors"
     module = "tests.scripts.regenerate_model_references"
     command = [sys.executable, "-m", module, "smollm2_reference", "--out", str(out)]

@@ -7,20 +7,11 @@ import pytest
 
 from mha_book import init_multi_head
 from mha_book.multihead.cache import append, attend_cached, cache_mask, init_cache
-from mha_book.multihead.dropout import Dropout, draw_factors, dropout, dropout_factors
-from mha_book.multihead.grouped import (
-    reinitialize_groups,
-)
-from mha_book.multihead.latent import (
-    init_latent,
-)
 
 B, N, K, H, D, T = 2, 6, 3, 4, 5, 2
 pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("no_type_checks")]
 
 NEW, QUERY = jnp.ones((B, K, T, H)), jnp.ones((B, N, T, H))
-FULL = init_multi_head(0, D, N, num_kv_heads=K, head_dim=H, use_bias=True)
-SIZES = {"latent_dim": 6, "head_dim": 4, "rotary_dim": 2, "value_dim": 3}
 
 
 def refused(message, call):
@@ -55,25 +46,6 @@ def test_tokens_are_appended_before_they_attend(window):
     output = jax.jit(attend_cached)(QUERY, half)
     assert np.isnan(output[0]).all()
     np.testing.assert_allclose(output[1], 1.0, rtol=1e-6)
-
-
-def test_a_seed_or_a_raw_key_stands_for_a_key():
-    functions = (
-        lambda key: dropout_factors(key, 0.5, (7,)),
-        lambda key: dropout(jnp.ones(7), 0.5, key),
-        lambda key: draw_factors(Dropout(heads=0.5), key, (N, T, T), H, D).heads,
-        lambda key: reinitialize_groups(key, FULL, 1).w_k,
-        lambda key: init_latent(key, D, N, **SIZES).w_q,
-    )
-    for function in functions:
-        wanted = function(jax.random.key(42))
-        for key in (42, np.int64(42), jax.random.PRNGKey(42), np.asarray(jax.random.PRNGKey(42))):
-            np.testing.assert_array_equal(function(key), wanted)
-        for wrong in ("42", 4.2, True, jnp.ones(2), jax.random.split(jax.random.key(0), 2)):
-            refused(
-                r"rng_key: expected one PRNG key such as jax.random.key\(42\), or an integer seed",
-                lambda wrong=wrong, function=function: function(wrong),
-            )
 
 
 @pytest.mark.parametrize("one, other", [(2**32 + 7, 7), (-1, 2**32 - 1), (np.int64(2**40), 0)])

@@ -11,14 +11,12 @@ from mha_book.masks import padding
 from mha_book.multihead.dropout import Dropout, draw_factors, dropout_factors
 from mha_book.multihead.layer import multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.multihead.parameters import init_multi_head
+from tests import oracles
+from tests.oracles import draw
 
 pytestmark = pytest.mark.unoptimized
 
 B, T, D, N, K, H, C = 2, 5, 12, 6, 3, 4, 11
-
-
-def draw(*shape: int, dtype: str = "float32") -> jax.Array:
-    return jnp.asarray(np.random.default_rng([3, *shape]).standard_normal(shape), dtype)
 
 
 def layer(**options):
@@ -35,33 +33,16 @@ def test_a_factor_is_zero_or_the_inverse_of_what_is_kept(rate):
     assert abs(kept.mean() - (1 - rate)) <= 5 * deviation
 
 
-def test_the_same_key_gives_the_same_zeros_in_every_precision():
-    key = jax.random.key(2)
-    narrow = dropout_factors(key, 0.4, (7, 11))
-    with jax.enable_x64(True):
-        wide = dropout_factors(key, 0.4, (7, 11), jnp.float64)
-        assert wide.dtype == jnp.float64
-        np.testing.assert_array_equal(np.asarray(wide) == 0, np.asarray(narrow) == 0)
-
-
 def by_hand(params, x, factors, gates):
-    """The layer with its dropout, head by head, in float64."""
+    """The layer with its dropout, in float64."""
     p = {name: np.asarray(value, np.float64) for name, value in params._asdict().items()}
-    x, output = np.asarray(x, np.float64), np.zeros((B, T, D))
-    for b, h in itertools.product(range(B), range(N)):
-        g = h // (N // K)
-        q = x[b] @ p["w_q"][:, h] + p["b_q"][h]
-        k = x[b] @ p["w_k"][:, g] + p["b_k"][g]
-        v = x[b] @ p["w_v"][:, g] + p["b_v"][g]
-        scores = np.where(np.tri(T, dtype=bool), q @ k.T / np.sqrt(H), -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        weights /= weights.sum(-1, keepdims=True)
-        if factors.weights is not None:
-            weights = weights * np.asarray(factors.weights[b, h])
-        head = weights @ v
-        if factors.heads is not None:
-            head = head * np.asarray(factors.heads[b, h])
-        output[b] += gates[h] * head @ p["w_o"][h]
+    x = np.asarray(x, np.float64)[:, None]
+    heads = {n: x @ np.moveaxis(p[f"w_{n}"], 1, 0) + p[f"b_{n}"][:, None] for n in "qkv"}
+    weights = oracles.attention(*heads.values(), np.tri(T, dtype=bool))[2]
+    weights = weights if factors.weights is None else weights * np.asarray(factors.weights)
+    outputs = weights @ heads["v"].repeat(N // K, axis=1)
+    outputs = outputs if factors.heads is None else outputs * np.asarray(factors.heads)
+    output = np.einsum("h,bhtc,hcd->btd", gates, outputs, p["w_o"])
     output += p["b_o"]
     return output if factors.output is None else output * np.asarray(factors.output)
 

@@ -1,12 +1,10 @@
 """The layer's gradients by hand against automatic differentiation and finite differences."""
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from mha_book import (
@@ -15,32 +13,24 @@ from mha_book import (
     fuse,
     multi_head_attention,
     padding,
-    split_heads,
 )
 from mha_book.multihead.dropout import Dropout
 from mha_book.multihead.gradient import (
     combine_outputs_vjp,
     multi_head_attention_vjp,
-    project_heads_vjp,
 )
 from mha_book.rope import rotary_angles
+from tests import oracles
 from tests.oracles import close
 
-pytestmark = pytest.mark.unoptimized
+pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("float64")]
 
 # Distinct primes, except that N = 2 K; the width of rotated heads is even, and 2 the even prime.
 B, N, K, T, S, H, C, D, D_K, D_V = 3, 10, 5, 7, 11, 2, 23, 13, 17, 19
 BY_HAND = ("manual", "recompute")
 
 
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
-
-
-def draw(*shape: int, seed: int = 0) -> jax.Array:
-    return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape))
+draw = functools.partial(oracles.draw, dtype="float64")
 
 
 def params_of(key_width: int = D, value_width: int = D, value_dim: int = C) -> MultiHeadParams:
@@ -57,22 +47,6 @@ def params_of(key_width: int = D, value_width: int = D, value_dim: int = C) -> M
 
 
 # --- the pieces ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("batch", [(), (B,), (2, B)])
-def test_projection(batch: tuple[int, ...]) -> None:
-    """Against the sum over indices, X^{ib} dQ^{hia}, and against differentiation."""
-    x, weight, d_heads = draw(*batch, T, D), draw(D, N, H), draw(*batch, N, T, H, seed=1)
-    bias = draw(N, H)
-
-    def forward(x: jax.Array, weight: jax.Array, bias: jax.Array) -> jax.Array:
-        flat = x @ weight.reshape(D, N * H)
-        return split_heads(flat + bias.reshape((1,) * (flat.ndim - 1) + (N * H,)), N)
-
-    got = project_heads_vjp(x, weight, d_heads)
-    close(got[1], jnp.einsum("...ib,...hia->bha", x, d_heads))
-    close(got[0], jnp.einsum("...hia,bha->...ib", d_heads, weight))
-    close(got, jax.vjp(forward, x, weight, bias)[1](d_heads))
 
 
 @pytest.mark.parametrize("batch", [(), (B,), (2, B)])

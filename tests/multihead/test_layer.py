@@ -20,6 +20,7 @@ from mha_book import (
 from mha_book.multihead.layer import project_heads
 from mha_book.multihead.parameters import MultiHeadParams
 from tests import oracles
+from tests.oracles import draw
 
 pytestmark = pytest.mark.unoptimized
 
@@ -27,11 +28,6 @@ B, T, S, D, N, K, H, C = 2, 5, 7, 10, 6, 2, 3, 11
 
 # Jitted, since one by one the operations of each new shape compile anew, which takes longer.
 layer = jax.jit(multi_head_attention, static_argnames=("is_causal", "implementation"))
-
-
-def draw(*shape: int, seed: int = 0, dtype: str = "float32") -> jax.Array:
-    rng = np.random.default_rng([seed, *shape])
-    return jnp.asarray(rng.standard_normal(shape), dtype)
 
 
 def drawn_params(
@@ -50,15 +46,6 @@ def close(got: jax.Array, expected: object, tolerance: float = 1e-5) -> None:
 
 
 # --- by hand ------------------------------------------------------------------------------------
-
-
-def test_projection_by_hand() -> None:
-    """Head h has its own block of columns."""
-    weight = jnp.stack((jnp.eye(2), 10 * jnp.eye(2)), axis=1)  # (D, N, H) = (2, 2, 2)
-    x = jnp.array([[1.0, 2.0]])
-    assert project_heads(x, weight).tolist() == [[[1.0, 2.0]], [[10.0, 20.0]]]
-    bias = jnp.array([[1.0, 0.0], [0.0, 1.0]])
-    assert project_heads(x, weight, bias).tolist() == [[[2.0, 2.0]], [[10.0, 21.0]]]
 
 
 # --- against the oracle -------------------------------------------------------------------------

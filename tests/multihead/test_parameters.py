@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import MultiHeadParams, fuse, identity_params, init_multi_head, unfuse
-from mha_book.multihead.parameters import check_params, xavier_uniform
+from mha_book import MultiHeadParams, fuse, init_multi_head, unfuse
+from mha_book.multihead.parameters import xavier_uniform
 
 pytestmark = pytest.mark.unoptimized
 
@@ -59,12 +59,3 @@ def test_the_four_weights_are_drawn_independently() -> None:
     for n, one in enumerate(flat):
         for other in flat[n + 1 :]:
             assert not np.isclose(one, other).any()
-
-
-def test_identity_params_are_the_identity() -> None:
-    params = identity_params(6, 3)
-    for weight in (params.w_q, params.w_k, params.w_v):
-        np.testing.assert_array_equal(weight.reshape(6, 6), np.eye(6))
-    np.testing.assert_array_equal(params.w_o.reshape(6, 6), np.eye(6))
-    assert params[4:] == (None,) * 4
-    check_params(params)

@@ -1,15 +1,14 @@
-"""What several tests of the notation need: reading, errors, programs, numbers of examples."""
+"""What several tests of the notation need: reading, errors, numbers of examples."""
 
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import pytest
 
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import Bound, bind
 
-__all__ = ["bound", "examples", "largest", "marked"]
+__all__ = ["bound", "examples", "marked", "refused"]
 
 
 def bound(latex: str, **options: Any) -> Bound:
@@ -26,17 +25,11 @@ def marked(error: BaseException) -> str:
     return line[carets.index("^") : carets.rindex("^") + 1]
 
 
-def largest(function: Callable[..., Any], *arguments: Any) -> int:
-    """The size of the largest array that a function makes, whatever it calls."""
-
-    def sizes(jaxpr: Any) -> Any:
-        for equation in jaxpr.eqns:
-            yield from (variable.aval.size for variable in equation.outvars)
-            for value in equation.params.values():
-                if hasattr(value, "jaxpr"):
-                    yield from sizes(value.jaxpr)
-
-    return max(sizes(jax.make_jaxpr(function)(*arguments).jaxpr))
+def refused(read: Callable[[str], Any], latex: str, place: str, reason: str) -> None:
+    """Assert that a text is refused for a reason, and what the carets stand under."""
+    with pytest.raises(ValueError, match=reason) as caught:
+        read(latex)
+    assert marked(caught.value) == place
 
 
 def examples(few: int, many: int) -> pytest.MarkDecorator:

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from mha_book.notation import Equation, run_loops
+from mha_book.notation import Equation
 from mha_book.notation.evaluate import order
 from mha_book.notation.expression import Tensor
 
@@ -49,31 +49,6 @@ def test_the_order_is_the_cheapest_without_large_results(
     letters = dict.fromkeys("".join(terms))
     found = order([tuple(t) for t in terms], tuple(output), dict(zip(letters, sizes, strict=True)))
     assert [(s.operands, "".join(s.result), "".join(s.summed)) for s in found] == expected
-
-
-@pytest.mark.parametrize(
-    "terms, output",
-    [
-        (["ib", "hba"], "hia"),
-        (["hia", "hja"], "hij"),
-        (["ab", "ab", "", "b"], "ba"),
-        (["abc", "cde", "def", "fab"], ""),
-        (["ac", "b", "dc"], "bda"),
-        ([f"{a}{b}" for a, b in zip("abcdefgh", "bcdefghi", strict=True)], "ia"),  # opt_einsum's
-    ],
-)
-def test_a_contraction_is_its_loops_and_its_einsum(terms: list[str], output: str) -> None:
-    rng = np.random.default_rng(0)
-    sizes = {letter: 2 + at % 3 for at, letter in enumerate(sorted({*"".join(terms)}))}
-    named = {f"T_{n}": term for n, term in enumerate(terms)}
-    right = " ".join(f"{name}^{{{term}}}" if term else name for name, term in named.items())
-    equation = Equation((f"R^{{{output}}}" if output else "R") + f" = {right}")
-    arrays = {name: rng.normal(size=[sizes[i] for i in term]) for name, term in named.items()}
-    expected = np.einsum(",".join(terms) + "->" + output, *arrays.values())
-    if len(terms) < 6:
-        np.testing.assert_allclose(run_loops(equation, arrays), expected, rtol=1e-10, atol=1e-12)
-    with jax.enable_x64(True):
-        np.testing.assert_allclose(equation(arrays), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_scalars_go_into_the_smallest_tensor() -> None:

@@ -27,30 +27,6 @@ def nodes(graph: Any, kind: str) -> list[str]:
     return [data["label"] for _, data in graph.nodes(data=True) if data["kind"] == kind]
 
 
-def edges(graph: Any) -> Counter[tuple[str, ...]]:
-    """The edges as (label of an end, label of the other, index, kind), ends by the alphabet."""
-    found = []
-    for first, second, data in graph.edges(data=True):
-        ends = sorted(
-            ("." if graph.nodes[n]["kind"] == "open" else graph.nodes[n]["label"])
-            for n in (first, second)
-        )
-        found.append((*ends, data["index"], data["kind"]))
-    return Counter(found)
-
-
-def test_the_network_of_a_projection() -> None:
-    graph = network([Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")])
-    assert nodes(graph, "tensor") == ["X", "W_Q"]
-    assert sorted(nodes(graph, "open")) == ["a", "h", "i"]
-    assert edges(graph) == {
-        ("W_Q", "X", "b", "summed"): 1,
-        (".", "W_Q", "h", "free"): 1,
-        (".", "W_Q", "a", "free"): 1,
-        (".", "X", "i", "free"): 1,
-    }
-
-
 @pytest.mark.parametrize(
     "latex, dots, boxes",
     [

@@ -24,27 +24,11 @@ def random(*letters: str, seed: int = 0, dtype: Any = np.float32) -> list[jax.Ar
 # --- values, worked out by hand ---------------------------------------------------------------
 
 
-def test_a_projection_by_hand() -> None:
-    # One head, two tokens of width two, keys of width one: 1*3 + 2*4 = 11, 5*3 + 6*4 = 39.
-    value = Equation(r"Q^{hia} = X^{ib} W_Q^{hba}")(
-        X=np.array([[1.0, 2.0], [5.0, 6.0]]), W_Q=np.array([[[3.0], [4.0]]])
-    )
-    np.testing.assert_array_equal(value, [[[11.0], [39.0]]])
-
-
-def test_the_score_of_the_notes_by_hand() -> None:
-    # q = (1, 2), k = (3, 4), d_k = 4: (3 + 8) / 2. The head, which stands twice, is not summed.
-    score = Equation(r"S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} K^{hja}")
-    query = np.array([[[1.0, 2.0]], [[1.0, 0.0]]])
-    keys = np.array([[[3.0, 4.0]], [[5.0, 6.0]]])
-    np.testing.assert_allclose(score(Q=query, K=keys, d_k=4), [[[5.5]], [[2.5]]])
-
-
 def test_a_softmax_by_hand() -> None:
     # exp(log 3) = 3 beside exp(0) = 1: three quarters and one.
     softmax = Equation(r"A^{ij} = \frac{\exp(S^{ij})}{\sum_{j'} \exp(S^{ij'})}")
-    value = softmax(S=np.array([[np.log(3.0), 0.0]]))
-    np.testing.assert_allclose(value, [[0.75, 0.25]], rtol=1e-6)
+    value = softmax(S=np.array([[np.log(3.0), 0.0], [0.0, 0.0], [5.0, 5.0]]))
+    np.testing.assert_allclose(value, [[0.75, 0.25], [0.5, 0.5], [0.5, 0.5]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

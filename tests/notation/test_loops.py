@@ -50,10 +50,3 @@ def test_sizes_that_no_array_has_are_arguments() -> None:
     assert equation.loops().splitlines()[1] == "def compute_D(size_i, size_j):"
     np.testing.assert_array_equal(run(equation, size_i=3, size_j=3), np.eye(3))
     np.testing.assert_array_equal(run_loops(equation, dims={"i": 3}), np.eye(3))
-
-
-def test_the_loops_are_in_float64() -> None:
-    equation = Equation(r"y^i = \lambda x^i")
-    value = run_loops(equation, {r"\lambda": 0.1, "x": np.ones(2, np.float32)})
-    assert value.dtype == np.float64
-    np.testing.assert_array_equal(value, [0.1, 0.1])

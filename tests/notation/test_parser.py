@@ -1,6 +1,5 @@
 """LaTeX to expressions and back: what parses, what is refused and where the caret stands."""
 
-import sys
 from fractions import Fraction
 
 import pytest
@@ -21,7 +20,7 @@ from mha_book.notation.expression import (
 from mha_book.notation.latex import render
 from mha_book.notation.parser import parse
 from mha_book.notation.rules import bind
-from tests.notation.helpers import marked
+from tests.notation.helpers import marked, refused
 
 A = Tensor("A", ("i", "j"))
 x, y = Tensor("x"), Tensor("y")
@@ -42,69 +41,44 @@ READ = {
     r"A^{ij}": A,
     r"A^{i j}": A,
     r"A^{i,j}": A,
-    r"A^{i,\,j}": A,
-    r"A^{{i}j}": A,
     r"X'^{hia}": Tensor("X'", ("h", "i", "a")),
     r"W_Q^{h'b'a''}": Tensor("W_Q", ("h'", "b'", "a''")),
     r"W^{hba}_Q": Tensor("W_Q", ("h", "b", "a")),
-    r"W_{Q}'": Tensor("W_Q'"),
     r"\widetilde X^i": Tensor(r"\widetilde{X}", ("i",)),
-    r"\widehat{O}^{im}": Tensor(r"\widehat{O}", ("i", "m")),
     r"\text{score}_{ij}": Tensor(r"\text{score}_{ij}"),
     r"Y_\text{concat}": Tensor(r"Y_{\text{concat}}"),
     r"x_{\alpha b}": Tensor(r"x_{\alpha b}"),
-    r"x_{12}": Tensor("x_{12}"),
     r"\lambda^\alpha": Tensor(r"\lambda", (r"\alpha",)),
     r"X^{i(hH+a)}": Tensor("X", ("i", Affine((("H", "h"), (1, "a"))))),
-    r"X^{i(H h + a)}": Tensor("X", ("i", Affine((("H", "h"), (1, "a"))))),
     r"X^{i(hd_k+a-1)}": Tensor("X", ("i", Affine((("d_k", "h"), (1, "a")), -1))),
     r"X^{(2i-j+T)}": Tensor("X", (Affine(((2, "i"), (-1, "j")), "T"),)),
-    r"X^{(-i+3)}": Tensor("X", (Affine(((-1, "i"),), 3),)),
     r"A^{i,\,i+k}": Tensor("A", ("i", Affine(((1, "i"), (1, "k"))))),
     r"A^{i-1,j}": Tensor("A", (Affine(((1, "i"),), -1), "j")),
-    "12": number(12),
     "0.25": number("1/4"),
     r"\frac12": number("1/2"),
-    r"\tfrac{3}{6}": number("1/2"),
     "1/2": number("1/2"),
-    r"-\frac12": number("-1/2"),
-    r"x^2": Power(x, Fraction(2)),
     r"\sigma_a^4": Power(Tensor(r"\sigma_a"), Fraction(4)),
     r"x^{-1}": Power(x, Fraction(-1)),
-    r"x^{1/2}": Power(x, Fraction(1, 2)),
     r"\left(A^{ij}\right)^2": Power(A, Fraction(2)),
     r"A^{ij} x": Product((A, x)),
     r"A^{ij} \cdot x \times y": Product((A, x, y)),
-    r"2 x": Product((number(2), x)),
     r"x (x + y)": Product((x, Add((x, y)))),
     r"\Big[ x - y \Big]": Add((x, Product((number(-1), y)))),
-    r"-2 x": Product((number(-2), x)),
     r"x - 2 y - 1": Add((x, Product((number(-2), y)), number(-1))),
     r"(x y) A^{ij}": Product((Product((x, y)), A)),
     r"x / y": Quotient(x, y),
     r"x y / 2": Quotient(Product((x, y)), number(2)),
-    r"\frac x y": Quotient(x, y),
-    r"\dfrac{x}{1 + y}": Quotient(x, Add((ONE, y))),
     r"\frac{1}{\sqrt{d_k}}": Quotient(ONE, Function("sqrt", Tensor("d_k"))),
     r"\sqrt x y": Product((Function("sqrt", x), y)),
-    r"\exp A^{ij}": Function("exp", A),
     r"\ln(x) y": Product((Function("log", x), y)),
     r"x \log \frac{x}{y}": Product((x, Function("log", Quotient(x, y)))),
-    r"\tanh\left(x + y\right)": Function("tanh", Add((x, y))),
-    r"\log \sum_j A^{ij}": Function("log", Sum(("j",), A, True)),
-    r"\sum_{j} A^{ij} x + y": Add((Sum(("j",), Product((A, x)), True), y)),
     r"x \sum_{i,j} A^{ij}": Product((x, Sum(("i", "j"), A, True))),
-    r"\sum_{ij} A^{ij}": Sum(("i", "j"), A, True),
     r"\sum_{j'} x^{j'}": Sum(("j'",), Tensor("x", ("j'",)), True),
-    r"\sum_{j=1}^T A^{ij}": Sum(("j",), A, True),
-    r"\sum_{j=0}^{T-1} A^{ij}": Sum(("j",), A, True),
     r"\sum_{j=1}^{d_k} A^{ij}": Sum(("j",), A, True),
     r"\delta^{ij}": Delta("i", "j"),
-    r"\delta_{ij}": Delta("i", "j"),
     r"\delta^{h'}_h": Delta("h'", "h"),
     r"\delta_i^j": Delta("i", "j"),
     r"\frac{\partial L}{\partial A^{ij}}": Derivative(Tensor("L"), A),
-    r"\tfrac{\partial x^{i'}}{\partial A^{ij}}": Derivative(Tensor("x", ("i'",)), A),
 }
 
 
@@ -118,49 +92,35 @@ def test_read(latex):
 REFUSED = [
     ("x", "", "expected '=', found the end"),
     ("x = (y", "", r"expected an operator, a factor or '\)', found the end"),
-    ("x = y)", ")", "the end of the equation"),
     ("x = {y}", "{", "braces do not show on the page"),
-    ("x = (y, z)", ",", "a list has no index"),
     (r"x = \foo y", r"\foo", r"the command \\foo is unknown"),
     ("x = A^T", "T", "there is no transpose: write the indices in the other order"),
     ("x = A^{iJ}", "J", "indices are lower-case letters"),
     ("x = A^{(h)}", "(h)", "a head in parentheses leaves the axis of the features unnamed"),
-    (r"x = A^{\text{concat}}", r"\text{concat}", "a word is part of a name"),
-    ("x = A^{i2}", "2", "expected an index"),
     ("x = A^{i+j}", "+", "in parentheses or between commas"),
-    ("x = A^{}", "}", "an empty group"),
     ("x = A^{(ij+a)}", "j", "no product of indices"),
-    ("x = A^{(HKh+a)}", "K", "one factor"),
     ("x = A^{(i+i)}", "i", "stands twice"),
     ("x = A^i^j", "^", "one group of each kind"),
     ("x = A^i'", "'", "primes stand before indices"),
-    ("x = A^{-i}", "i", "a number as the power"),
     ("x = (y)^i", "^i", "indices belong to names"),
     (r"x = \frac{y}{z}^2", "^", "bracket a fraction"),
-    (r"x = \exp^2 y", "^", "takes no index and no power"),
     (r"x = \exp A^{ij} B^{jc}", r"\exp", "ambiguous: what does .* reach"),
     ("x = a / b c", "/", "ambiguous: what does '/' reach"),
     ("x = " + "1" * 31, "1" * 31, "at most 30 digits"),
-    (r"x = \partial y", r"\partial", "a derivative is a fraction"),
     (r"x = \frac{\partial L}{\partial y^2}", "y^2", "without powers"),
     (r"x = \sum y", "y", "a sum names its index"),
-    (r"x = \sum_{j,j} A^{ij}", r"\sum_{j,j}", "each index once"),
     (r"x = \sum_{j=2}^T A^{ij}", "2", "from 0 or from 1"),
     (r"x = \sum_{j}^T A^{ij}", "^", "a lower bound"),
     (r"x = \operatorname{softmax}(A^{ij})", r"\operatorname{softmax}", "quotient of exponentials"),
     (r"x = \begin{cases} y \end{cases}", r"\begin{cases}", "cases are no part"),
-    (r"x = \begin{pmatrix} y \end{pmatrix}", r"\begin{pmatrix}", "a matrix written by rows"),
     (r"\begin{aligned} x = y", r"\begin{aligned}", "is not ended"),
     (r"j \le i", r"\le", "no order or membership"),
-    (r"x = \lVert y \rVert", r"\lVert", "absolute values and norms"),
 ]
 
 
 @pytest.mark.parametrize("latex, place, reason", REFUSED)
 def test_refused_with_a_caret_at_the_place(latex, place, reason):
-    with pytest.raises(ValueError, match=reason) as caught:
-        parse(latex)
-    assert marked(caught.value) == place
+    refused(parse, latex, place, reason)
 
 
 def test_error_shows_the_line_and_cuts_a_long_one():
@@ -202,14 +162,6 @@ NESTED = {
     "(": ")", r"\frac{1}{": "}", r"\sqrt{": "}", r"\sum_j ": "", "x^{i(": ")}",
     r"\begin{aligned}": "", "-": "",
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("opening", NESTED)
-def test_deep_nesting_is_refused(opening):
-    """Twice as deep as the stack."""
-    deep = 2 * sys.getrecursionlimit()
-    read_or_refuse("x = " + opening * deep + "y" + NESTED[opening] * deep)
-    read_or_refuse(opening * deep)
 
 
 @pytest.mark.parametrize("opening", ["(", r"\frac{1}{", r"\sqrt{", r"\exp(", r"\sum_j (A^{ij} + "])

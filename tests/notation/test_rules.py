@@ -13,7 +13,7 @@ from mha_book.notation.expression import (
     Tensor,
 )
 from mha_book.notation.latex import render
-from tests.notation.helpers import bound, marked
+from tests.notation.helpers import bound, refused
 
 
 def shown(node) -> str:
@@ -110,9 +110,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("latex, place, reason", REFUSED)
 def test_refused_with_a_caret_at_the_place(latex, place, reason):
-    with pytest.raises(ValueError, match=reason) as caught:
-        bound(latex)
-    assert marked(caught.value) == place
+    refused(bound, latex, place, reason)
 
 
 def test_broadcast_is_declared():
@@ -143,7 +141,5 @@ def test_strict_reading(latex, place):
     if not place:
         assert bound(latex, strict=True) == bound(latex)
         return
-    with pytest.raises(ValueError, match="the strict reading") as caught:
-        bound(latex, strict=True)
-    assert marked(caught.value) == place
+    refused(lambda latex: bound(latex, strict=True), latex, place, "the strict reading")
     bound(latex)

@@ -15,7 +15,7 @@ from mha_book.notation.system import (
     multi_head_layer,
     replace_equations,
 )
-from tests.notation.helpers import largest
+from tests.jaxprs import largest
 
 pytestmark = pytest.mark.unoptimized
 
@@ -163,12 +163,6 @@ Z^{jn} = X^{jb} W_Z^{bn} \\
 S^{hij} = \frac{1}{\sqrt{d_k}} Q^{hia} W_{UK}^{hna} Z^{jn} \\
 O^{hic} = A^{hij} Z^{jn} W_{UV}^{hnc}
 """
-GROUPED = r"""
-K^{kja} = X^{jb} W_K^{kba} \\
-V^{kjc} = X^{jb} W_V^{kbc} \\
-S^{kgij} = \frac{1}{\sqrt{d_k}} Q^{kgia} K^{kja} \\
-O^{kgic} = A^{kgij} V^{kjc}
-"""
 STEP = {"h": 6, "a": 5, "b": 13, "c": 7, "d": 13, "n": 3}
 
 
@@ -176,21 +170,6 @@ def test_a_line_takes_the_place_of_its_like_and_what_is_not_needed_goes():
     changed = replace_equations(multi_head_layer(), LATENT)
     assert set(changed.names) == {"Q", "Z", "S", "A", "O", "Y"}
     assert changed.inputs == ("X", "W_Q", "W_Z", "W_UK", "W_UV", "W_O")
-
-
-def test_heads_by_pairs_are_the_grouped_layer():
-    changed = replace_equations(multi_head_layer(), GROUPED, split=("h", "kg"))
-    grouped = multi_head_layer(grouped=True)
-    rng = np.random.default_rng(0)
-    k, g, a, b, c, i = 2, 3, 5, 7, 11, 4
-    arrays = {
-        "X": rng.normal(size=(i, b)),
-        "W_Q": rng.normal(size=(k, g, b, a)),
-        "W_K": rng.normal(size=(k, b, a)),
-        "W_V": rng.normal(size=(k, b, c)),
-        "W_O": rng.normal(size=(k, g, c, b)),
-    }
-    np.testing.assert_allclose(changed(arrays)["Y"], grouped(arrays)["Y"], atol=1e-5)
 
 
 def test_kept_is_the_cache():

@@ -135,19 +135,6 @@ def test_layers_are_normalized_whatever_their_size(dtype, size):
     np.testing.assert_allclose(found, [[0.6, -0.8], [0, 0]], rtol=1e-3)
 
 
-def test_many_examples_are_counted_in_half_precision():
-    gates = jnp.ones((1, 2), jnp.bfloat16)  # bfloat16 counts to 256
-
-    def score(loss, params, gates, example):
-        return example * gates
-
-    found = importance.mean_importance(score, toy, None, gates, [jnp.bfloat16(1)] * 300 + [7] * 10)
-    assert float(found.examples) == 310
-    np.testing.assert_allclose(found.mean, 370 / 310, rtol=1e-5)
-    spread = np.std([1] * 300 + [7] * 10, ddof=1) / math.sqrt(310)
-    np.testing.assert_allclose(found.standard_error, spread, rtol=1e-4)
-
-
 def test_the_weight_norm_of_layers_of_unequal_sizes(no_type_checks):
     params = layer(N)
     smaller = prune_heads(params, np.arange(N) > 0)

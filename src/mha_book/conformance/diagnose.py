@@ -5,7 +5,7 @@ unexplained, with each bug in place of its step, and then with each pair of bugs
 """
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -69,6 +69,14 @@ class Trial:
         self.cases = {scene.name: make_case(scene.name) for scene in SCENES}
         self.outputs: dict[Any, Numbers | Exception] = {} if outputs is None else outputs
 
+    @cached_property
+    def always_causal(self) -> bool:
+        """Return whether no output depends on a later position, without being asked."""
+        case = self.cases["plain"]
+        q, k, v = (np.concatenate([x[:, :, :-1], x[:, :, -1:] + 1], 2) for x in case[:3])
+        changed = self.interface.call(case._replace(q=q, k=k, v=v))
+        return close(changed[:, :-1], np.asarray(self.output("plain"))[:, :-1], EXACT)
+
     @property
     def layout(self) -> tuple[str, ...]:
         """Return how it is called, but for what a mask says."""
@@ -78,8 +86,14 @@ class Trial:
         """Return the scenes that the subject has arguments for."""
         for scene in SCENES:
             possible = scene.name not in self.interface.never
-            if possible and all(need in self.interface.roles for need in scene.needs):
+            if possible and all(self.serves(need) for need in scene.needs):
                 yield scene
+
+    def serves(self, need: str) -> bool:
+        """Return whether the subject has an argument, or does without what it would ask for."""
+        if need == "causal mask":
+            return "causal" in self.interface.roles or self.always_causal
+        return need in self.interface.roles
 
     def output(self, name: str) -> Numbers | Exception:
         """Return what the subject gives in a scene, or what it raises."""
@@ -124,13 +138,12 @@ class Trial:
             if (only and scene.name not in only) or isinstance(self.output(scene.name), Exception):
                 continue
             left = [name for name in scene.settles if name not in settled | told.keys()]
-            loose = {scene.loose} & settled - told.keys()
-            options = list(self.options(conventions, [*left, *loose]))
+            options = list(self.options(conventions, left))
             found = self.fits(scene, steps, options, tolerance)
             if not found:
                 missed.append(scene.name)
                 continue
-            conventions = found[0]._replace(**{x: getattr(conventions, x) for x in loose})
+            conventions = found[0]
             for name in left:
                 kept, tried = ({getattr(one, name) for one in some} for some in (found, options))
                 settled |= {name} if kept < tried else set()
@@ -231,7 +244,7 @@ class Look:
         """Return whether a bug gives what the subject gave in a scene."""
         earlier = SCENES[: SCENES.index(scene) + 1]  # the formula may have settled nothing in them
         possible = {name for one in earlier for name in one.settles}
-        open_ones = possible - ({*self.formula.settled} - {scene.loose}) - self.told.keys()
+        open_ones = possible - {*self.formula.settled} - self.told.keys()
         if not turned:
             open_ones -= {"rope"}
         options = self.trial.options(self.formula.conventions, open_ones)

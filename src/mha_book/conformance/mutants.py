@@ -106,6 +106,13 @@ def pairs(within: tuple[str, ...] = ("",)) -> Iterator[Mutant]:
             yield both(first, second)
 
 
+def _split_wrongly(which: str) -> Callable[..., Any]:
+    return lambda *operands: tuple(
+        flat(x).reshape(x.shape) if name in which else x
+        for name, x in zip("qkv", operands, strict=True)
+    )
+
+
 def _interleaved(x: Numbers, *shape: int) -> Numbers:
     order = np.arange(flat(x).shape[-1]).reshape(shape).T.ravel()
     return heads(flat(x)[..., order], x.shape[1])
@@ -175,7 +182,11 @@ WRONG: dict[str, dict[str, Callable[..., Any]]] = {
         "one-head": lambda x: flat(x)[:, None],
     },
     "operands": {
-        "kv-without-transpose": lambda q, k, v: (q, *(flat(x).reshape(x.shape) for x in (k, v))),
+        "queries-without-transpose": _split_wrongly("q"),
+        "keys-without-transpose": _split_wrongly("k"),
+        "values-without-transpose": _split_wrongly("v"),
+        "queries-keys-without-transpose": _split_wrongly("qk"),
+        "kv-without-transpose": _split_wrongly("kv"),
         "attention-over-heads": lambda q, k, v: tuple(x.swapaxes(1, 2) for x in (q, k, v)),
         "attention-over-batch": lambda q, k, v: tuple(x.swapaxes(0, 2) for x in (q, k, v)),
         "keys-values-exchanged": lambda q, k, v: (q, v, k),

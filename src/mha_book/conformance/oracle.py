@@ -38,14 +38,16 @@ class Conventions(NamedTuple):
     """One choice of each convention of :data:`CONVENTIONS`, at first the usual one.
 
     With ``T != S``, the causal diagonal has a corner at the first query and the first key
-    ("top-left"), or at the last of both ("bottom-right"). ``empty`` is what a query without any key
-    gets, ``window`` how many keys a window ``W`` shows. Rotary positions inside have pairs of
-    features ``i`` and ``i + H / 2`` ("half") or ``2 i`` and ``2 i + 1`` ("adjacent").
+    ("top-left"), or at the last of both ("bottom-right"). ``empty`` is what a query gets to which a
+    mask leaves no key, ``emptied`` one to which the causal mask alone leaves none, and ``window``
+    how many keys a window ``W`` shows. Rotary positions inside have pairs of features ``i`` and
+    ``i + H / 2`` ("half") or ``2 i`` and ``2 i + 1`` ("adjacent").
     """
 
     causal: str = "if asked"
     corner: str = "top-left"
     empty: str = "zero"
+    emptied: str = "zero"
     window: str = "W"
     kv_heads: str = "repeat"
     rope: str = "none"
@@ -231,6 +233,8 @@ def attend(
         v = steps.share_values(v, num_heads, conventions)
         q, k, v = steps.rotate(q, k, v, conventions)
         visible = visibility(case, conventions, steps)
+        if case.mask is None:
+            conventions = conventions._replace(empty=conventions.emptied)
         scores = steps.score(q, k) * steps.scale(q, k)
         weights = steps.softmax(steps.hide(scores, visible, conventions), conventions)
         return np.asarray(steps.join(steps.mix(steps.after(weights, visible), v)))

@@ -33,7 +33,6 @@ class Scene(NamedTuple):
         text: the property that it tests, as the table says it.
         needs: the roles of arguments without which it is not tried.
         settles: the conventions that show in it.
-        loose: the convention that may be another here than in the scenes before.
         finite: whether it asks for finite numbers alone, since these are beyond half precision.
     """
 
@@ -41,7 +40,6 @@ class Scene(NamedTuple):
     text: str
     needs: tuple[str, ...] = ()
     settles: tuple[str, ...] = ()
-    loose: str = ""
     finite: bool = False
 
 
@@ -49,17 +47,17 @@ SIZES = Sizes()
 SCENES = (
     Scene("plain", "the formula, softmax(QKᵀ/√d_head) V", (), ("causal", "rope")),
     Scene("cross", "more keys than queries", (), ("corner",)),
-    Scene("large", "large scores stay finite", (), (), "", True),
+    Scene("large", "large scores stay finite", finite=True),
     Scene("mask", "the mask hides what it should", ("mask",), ("empty",)),
     Scene("padding", "padding is hidden in each sequence", ("mask",), ("empty",)),
     Scene("empty", "a query that may see no key", ("mask",), ("empty",)),
     Scene("causal", "the causal mask hides the future", ("causal",)),
     Scene("causal-short", "causal, fewer queries than keys", ("causal",), ("corner",)),
-    Scene(
-        "causal-long", "causal, more queries than keys", ("causal",), ("corner", "empty"), "empty"
-    ),
+    Scene("causal-long", "causal, more queries than keys", ("causal",), ("corner", "emptied")),
     Scene("grouped", "grouped KV heads", (), ("kv_heads",)),
-    Scene("window", "the window shows as many keys as it says", ("causal", "window"), ("window",)),
+    Scene(
+        "window", "the window shows as many keys as it says", ("window", "causal mask"), ("window",)
+    ),
     Scene("packed", "packed documents do not see each other", ("segments",)),
 )
 """In the order in which they are tried: what an earlier one settles is known to the later."""

@@ -6,12 +6,14 @@ layout and what True means in a mask, is tried: each way to call it is an :class
 
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mha_book.conformance.oracle import TEXTS, Case, Conventions, Numbers, Steps, attend, flat
+from mha_book.conformance.probes import make_case
 
 __all__ = ["LAYOUTS", "POLARITIES", "ROLES", "Interface", "function_interfaces"]
 
@@ -61,7 +63,7 @@ class Way(NamedTuple):
         mask = {"mask": self.polarity} if "mask" in self.roles else {}
         return {"arrays": self.kind, "layout": self.layout} | mask
 
-    def keywords(self, case: Case, mask: Numbers | None) -> dict[str, Any]:
+    def keywords(self, case: Case, mask: Numbers | None, window: Any) -> dict[str, Any]:
         """Return the arguments besides the operands that a case means."""
         given: dict[str, Any] = {"heads": case.q.shape[1], "kv_heads": case.k.shape[1]}
         given |= {"grouped": True, "training": False, "evaluation": True, "causal": case.causal}
@@ -71,8 +73,8 @@ class Way(NamedTuple):
             elif self.polarity == "hide":
                 mask = ~mask
             given["mask"] = array_of(self.kind, np.ascontiguousarray(mask))
-        if case.window is not None:
-            given["window"] = case.window
+        if window is not None or "required window" in self.roles:
+            given["window"] = window
         if case.segments is not None:
             segments = case.segments if "B" in self.layout else case.segments[0]
             given["segments"] = array_of(self.kind, segments)
@@ -85,7 +87,10 @@ class Way(NamedTuple):
         num_heads: int,
         shaped: Callable[[Numbers], Numbers],
     ) -> Numbers:
-        """Return the output, ``shaped``, with the first form of the mask that raises nothing."""
+        """Return the output, ``shaped``, with the first form of mask and window that is taken.
+
+        A window is how many keys a query sees, or a pair of how many on its left and right.
+        """
         first: Exception | None = None
         queries, keys = case.q.shape[2], case.k.shape[2]
         masks = [case.mask]
@@ -93,10 +98,16 @@ class Way(NamedTuple):
             masks = [np.ones((1, 1, queries, keys), bool)]
         if case.causal and "mask" in self.roles:  # where a flag is no more than a hint
             masks.append(np.tri(queries, keys, dtype=bool)[None, None])
+        windows: list[Any] = [case.window]
+        if case.window is not None:
+            windows.append((case.window, 0))
+        elif "required window" in self.roles:
+            windows += [queries + keys, (queries + keys, queries + keys)]
         forms = (mask_forms(one, self.layout, num_heads, queries) for one in masks)
-        for mask in itertools.chain.from_iterable(forms):
+        for mask, window in itertools.product(itertools.chain.from_iterable(forms), windows):
             try:
-                return shaped(numbers_of(self.function(*operands, **self.keywords(case, mask))))
+                given = self.keywords(case, mask, window)
+                return shaped(numbers_of(self.function(*operands, **given)))
             except Exception as error:
                 first = first or error
         raise first or ValueError("there is no way to call it")
@@ -162,8 +173,8 @@ def roles_of(
         for name in reversed(known)
         if name in parameters
     } | names
-    required = parameters.get(found.get("mask", ""), False)
-    return found | ({"required mask": found["mask"]} if required else {})
+    required = [role for role in ("mask", "window") if parameters.get(found.get(role, ""))]
+    return found | {f"required {role}": found[role] for role in required}
 
 
 def to_layout(x: Numbers, layout: str) -> Numbers:
@@ -235,7 +246,7 @@ def function_interfaces(
 
     Args:
         function: called as ``function(q, k, v, **keywords)``.
-        kind: "numpy", "jax" or "torch"; guessed if not told.
+        kind: "numpy", "jax" or "torch"; guessed if not told, and another tried if none of it runs.
         layout: one of :data:`LAYOUTS`; found by trying if not told.
         polarity: one of :data:`POLARITIES`; found by trying if not told.
         names: role of :data:`ROLES` -> name of the parameter, for names that are not known.
@@ -246,11 +257,25 @@ def function_interfaces(
         >>> len(function_interfaces(attention, layout="BNTH"))
         3
     """
-    kind = kind or kind_of(function)
+    guess = kind_of(function)
     roles = roles_of(function, names or {})
     layouts = [layout] if layout else [one for one in LAYOUTS if ("D" in one) == ("heads" in roles)]
-    ways = ways_of(function, kind, roles, layouts, polarity)
-    return [_function_interface(way, dtype) for way in ways]
+    others = [one for one in ("numpy", "torch", "jax") if one != guess and one in sys.modules]
+    found = []
+    for one in [kind] if kind else [guess, *others]:  # a module may use several
+        ways = ways_of(function, one, roles, layouts, polarity)
+        found.append([_function_interface(way, dtype) for way in ways])
+        if any(map(_runs, found[-1])):
+            return found[-1]
+    return found[0]
+
+
+def _runs(interface: Interface) -> bool:
+    try:
+        interface.call(make_case("plain"))
+    except Exception:
+        return False
+    return True
 
 
 def _function_interface(way: Way, dtype: str | None) -> Interface:

@@ -1,7 +1,6 @@
 """The contract suite: every implementation of attention against a loop in float64.
 
-``cases`` says what is varied and combines it, ``suite`` runs one case, ``test_contract`` hands
-the cases to pytest. By default every pair of levels of any two factors occurs in some case; the
-full product runs by ``python -m tests.attention.contract --full``, with jax, numpy and jaxtyping
-alone.
+``cases`` says what is varied and draws combinations of it, ``suite`` runs one case, and
+``test_contract`` hands the cases to pytest; ``python -m tests.attention.contract`` runs them with
+jax, numpy and jaxtyping alone.
 """

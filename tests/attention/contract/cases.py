@@ -1,9 +1,8 @@
 """What the contract suite varies, and how the variations are combined."""
 
 import functools
-import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec
 from mha_book.attention.platform import compute_capability
 from mha_book.masks import array_mask, causal, padding, segments, sliding_window
 
-__all__ = ["FACTORS", "MASKS", "Case", "MaskKind", "Sizes", "is_refused", "pairwise", "product"]
+__all__ = ["FACTORS", "MASKS", "Case", "MaskKind", "Sizes", "is_refused", "pairwise"]
 
 
 class Case(NamedTuple):
@@ -281,11 +280,11 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "layout": LAYOUTS,
     "mode": MODES,
     "lse": (False, True),
+    "batch": BATCHES,
+    "scale": SCALES,
 }
 EAGER = {"heads": "G = 3", "lengths": "T > S", "batch": (2,)}
 """What eager pairwise cases do not vary."""
-RIDERS: dict[str, tuple[Any, ...]] = {"batch": BATCHES, "scale": SCALES}
-"""Varied in the pairwise cases; in the full product each case has some level of theirs."""
 
 
 def request(case: Case) -> AttentionSpec:
@@ -318,26 +317,18 @@ def is_refused(case: Case) -> bool:
     return case.implementation == "blockwise" and has_bias
 
 
-def product(implementation: str) -> Iterator[Case]:
-    """Yield every combination of the factors, each with some level of the riders."""
-    riders = list(itertools.product(*RIDERS.values()))
-    draw = random.Random(2017)  # in turn, they would go with some levels and never with others
-    for levels in itertools.product(*FACTORS.values()):
-        yield Case(implementation, *levels, *draw.choice(riders))
-
-
 @functools.cache
 def pairwise(implementation: str) -> tuple[Case, ...]:
     """Return a few cases of each mask, in which it meets every level of every other factor.
 
     The levels of a factor follow one another in a random order, so that over all masks those of two
     factors meet as well. Eager cases have one shape, since run one by one the operations of each
-    new shape compile anew; the full product has no such limit.
+    new shape compile anew.
     """
     draw = random.Random(implementation)
     chosen = []
     for mask in MASKS:
-        levels = [list(some) * CASES_OF_A_MASK for some in ({**FACTORS, **RIDERS}).values()][1:]
+        levels = [list(some) * CASES_OF_A_MASK for some in FACTORS.values()][1:]
         columns = [some[:CASES_OF_A_MASK] for some in levels]
         for column in columns:
             draw.shuffle(column)

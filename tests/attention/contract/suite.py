@@ -27,7 +27,7 @@ from tests.attention.contract.cases import (
     sizes,
 )
 
-__all__ = ["TOLERANCES", "Outcome", "numerics", "run", "trace"]
+__all__ = ["TOLERANCES", "Outcome", "numerics", "run"]
 
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """The largest error allowed, as a part of the largest entry expected (of 1 where that is less).
@@ -58,8 +58,6 @@ class Problem(NamedTuple):
 class Outcome(NamedTuple):
     """What running a case showed: nothing in ``complaints`` is a pass."""
 
-    case: Case
-    refused: bool
     worst: float  # the largest error as a part of the tolerance
     complaints: tuple[str, ...]
 
@@ -201,7 +199,7 @@ def _refuse(case: Case) -> Outcome:
     # Where the selection goes first by preference, the others are not asked.
     if dict(selection.rejected).get(case.implementation, reason) != reason:
         complaints.append(f"select gives the reasons {selection.rejected}, expected {reason!r}")
-    return Outcome(case, True, 0.0, tuple(complaints))
+    return Outcome(0.0, tuple(complaints))
 
 
 def _transform(case: Case, others: dict[str, Any]) -> Callable[..., Any]:
@@ -231,21 +229,6 @@ def _heads_first(case: Case, x: Any) -> np.ndarray:
 def _cotangents(case: Case, problem: Problem) -> Any:
     d_output = jnp.asarray(_heads_first(case, problem.d_output), case.dtype)
     return (d_output, jnp.asarray(problem.d_lse, WIDE[case.dtype])) if case.lse else d_output
-
-
-def trace(case: Case) -> None:
-    """Trace a case, both passes, while JAX looks for tracers that outlive their trace."""
-    with numerics(case):
-        if is_refused(case):
-            return
-        problem = build(case)
-        operands, others = _operands(case, poison(problem))
-        run, cotangents = _transform(case, others), _cotangents(case, problem)
-        with jax.checking_leaks():
-            if case.mode == MODES[2]:
-                run(operands, cotangents)
-            else:
-                jax.eval_shape(run, operands, cotangents)
 
 
 def _serve(case: Case) -> Outcome:
@@ -285,7 +268,7 @@ def _serve(case: Case) -> Outcome:
     wants = request(case).wants
     if attention_spec(**{**others, **operands}, wants=wants) != request(case):
         compare.complaints.append("attention_spec does not give the spec expected")
-    return Outcome(case, False, compare.worst, tuple(compare.complaints))
+    return Outcome(compare.worst, tuple(compare.complaints))
 
 
 class Comparison:

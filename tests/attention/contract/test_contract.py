@@ -1,7 +1,5 @@
 """The contract suite under pytest."""
 
-import gc
-
 import numpy as np
 import pytest
 
@@ -29,17 +27,6 @@ def pairwise() -> list:
 @pytest.mark.parametrize("case", pairwise())
 def test_pairwise(case: Case) -> None:
     assert suite.run(case).complaints == ()
-
-
-@pytest.mark.exhaustive
-def test_no_case_leaks_a_tracer() -> None:
-    """Minutes; of each implementation one call is in ``test_derivatives``."""
-    gc.collect()
-    gc.freeze()  # older objects: JAX searches all others for each trace
-    for name in IMPLEMENTATIONS:
-        for case in cases.pairwise(name):
-            suite.trace(case)
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("mask", cases.MASKS)

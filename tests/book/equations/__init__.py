@@ -71,6 +71,11 @@ REGISTRY: dict[str, Equation] = {}
 EXECUTED: dict[str, Executed] = {}
 
 
+def _check_new(label: str) -> None:
+    if label in EXECUTED or label in REGISTRY:
+        raise ValueError(f"label: expected one function an equation, got a second for {label!r}")
+
+
 def executed(
     label: str,
     *,
@@ -80,8 +85,7 @@ def executed(
     split: tuple[str, str] | None = None,
 ) -> Callable:
     """Register the decorated function as the one that feeds the equation with this label."""
-    if label in EXECUTED or label in REGISTRY:
-        raise ValueError(f"label: expected one function an equation, got a second for {label!r}")
+    _check_new(label)
 
     def register(arrays: Callable) -> Callable:
         EXECUTED[label] = Executed(label, arrays, broadcast, tolerance, within, split)
@@ -113,8 +117,7 @@ def tested(
     tolerance: float = 1e-5,
 ) -> Callable:
     """Register the decorated function as the test of the equation with this label."""
-    if label in REGISTRY or label in EXECUTED:
-        raise ValueError(f"label: expected one function an equation, got a second for {label!r}")
+    _check_new(label)
 
     def register(sides: Callable) -> Callable:
         REGISTRY[label] = Equation(label, latex, sides, tolerance, sides.__module__)

@@ -24,46 +24,71 @@ def slopes(rng, function, *operands):
     return above, pull(above)
 
 
-def product(label, einsum, shapes, wanted, scale=1.0):
-    """Register the gradient of one factor of ``result = scale * left * right``.
+def backward(rng, keys=S):
+    """All arrays of a layer, and the gradient of a loss by each of them, by JAX.
 
-    Args:
-        label: the equation's.
-        einsum: of the product.
-        shapes: names of the result and both factors, each with its shape; the result's is None.
-        wanted: which factor the equation is about.
-        scale: of the product.
+    It attends to ``keys`` other positions, or to its own where they are None; ``r`` is the average
+    that the softmax's gradient subtracts.
     """
-    result, *factors = shapes
+    shapes = {"X": (T, D), "W_Q": (N, D, H), "W_K": (N, D, H), "W_V": (N, D, C), "W_O": (N, C, D)}
+    shapes |= {"b_Q": (N, 1, H), "b_K": (N, 1, H), "b_O": (1, D)}
+    given = {name: draw(rng, *shape) for name, shape in shapes.items()}
+    others, above = None if keys is None else draw(rng, keys, D), draw(rng, T, D)
 
-    @executed(label)
-    def feed(rng):
-        operands = [draw(rng, *shapes[name]) for name in factors]
-        above, found = slopes(rng, lambda a, b: scale * jnp.einsum(einsum, a, b), *operands)
-        arrays = dict(zip(factors, operands, strict=True)) | {f"dL_d{result}": above}
-        del arrays[wanted]
-        if scale != 1.0:
-            arrays["d_k"] = H
-        return arrays, {f"dL_d{wanted}": found[factors.index(wanted)]}
+    def run(given, added):
+        """The layer, with a number added to each entry of what it makes on the way."""
+        made, x = {}, given["X"]
 
-    return feed
+        def make(name, array):
+            made[name] = array + added.get(name, 0.0)
+            return made[name]
+
+        z = x if others is None else others
+        sources = {"Q": x, "K": z, "V": z}
+        q, k, v = (
+            make(n, jnp.einsum("ib,hba->hia", sources[n], given[f"W_{n}"]) + given.get(f"b_{n}", 0))
+            for n in "QKV"
+        )
+        scores = make("S", jnp.einsum("hia,hja->hij", q, k) / H**0.5)
+        heads = make("O", make("A", jax.nn.softmax(scores, axis=-1)) @ v)
+        y = make("Y", jnp.einsum("hic,hcd->id", heads, given["W_O"]) + given["b_O"])
+        return jnp.vdot(y, above), made
+
+    made = run(given, {})[1]
+    still = jax.tree.map(jnp.zeros_like, made)
+    slopes, of_made = jax.jit(jax.grad(lambda g, a: run(g, a)[0], argnums=(0, 1)))(given, still)
+    slopes = {f"dL_d{n}": jnp.squeeze(g, -2) if n[0] == "b" else g for n, g in slopes.items()}
+    slopes |= {f"dL_d{name}": slope for name, slope in of_made.items()}
+    row = {"r": (made["O"] * slopes["dL_dO"]).sum(axis=-1), "d_k": H}
+    return given | made | slopes | row
 
 
-def sized(letters):
-    sizes = {"h": N, "i": T, "j": S, "a": H, "b": D, "c": C, "d": 17, "k": K, "g": 3}
-    return tuple(sizes[letter] for letter in letters)
+def own(rng):
+    return backward(rng, None)
 
 
-QUERY = {"Q": None, "X": sized("ib"), "W_Q": sized("hba")}
-READ = {"O": None, "A": sized("hij"), "V": sized("hjc")}
-SCORES = {"S": None, "Q": sized("hia"), "K": sized("hja")}
-GROUPED = {"S": None, "Q": sized("kgia"), "K": sized("kja")}
+fed("grad-w-q", backward, "X dL_dQ", "dL_dW_Q")
+fed("grad-values", backward, "A dL_dO", "dL_dV")
+fed("grad-weights", backward, "V dL_dO", "dL_dA")
+fed("grad-queries", backward, "K dL_dS d_k", "dL_dQ")
+fed("grad-scores", backward, "A dL_dA r", "dL_dS")
+fed("grad-row-products", backward, "A V O dL_dA dL_dO", "r")
+fed("grad-row-sum", backward, "A r dL_dS")
+fed("grad-biases", backward, "dL_dQ dL_dY", "dL_db_Q dL_db_O")
+fed("grad-key-bias", backward, "Q dL_dS d_k", "dL_db_K")
+fed(
+    "grad-rest",
+    own,
+    "X O Q W_Q W_K W_V W_O dL_dY dL_dS dL_dQ dL_dV d_k",
+    "dL_dW_O dL_dO dL_dK dL_dW_K dL_dW_V dL_dX",
+)
 
-product("grad-w-q", "ib,hba->hia", QUERY, "W_Q")
-product("grad-values", "hij,hjc->hic", READ, "V")
-product("grad-weights", "hij,hjc->hic", READ, "A")
-product("grad-queries", "hia,hja->hij", SCORES, "Q", H**-0.5)
-product("grad-grouped", "kgia,kja->kgij", GROUPED, "K", H**-0.5)
+
+@executed("grad-grouped")
+def grouped(rng):
+    query, key = draw(rng, K, N // K, T, H), draw(rng, K, S, H)
+    above, (found,) = slopes(rng, lambda k: jnp.einsum("kgia,kja->kgij", query, k) / H**0.5, key)
+    return {"Q": query, "dL_dS": above, "d_k": H}, {"dL_dK": found}
 
 
 @executed("grad-jacobian")
@@ -98,71 +123,13 @@ def softmax(rng):
     return {"A": jax.nn.softmax(scores), "dL_dA": above}, {"dL_dS": found}
 
 
-def attention(rng):
-    """Scores, weights, values, output and log-sum-exp, and the gradients of all of them."""
-    scores, value = draw(rng, *sized("hij")), draw(rng, *sized("hjc"))
-    above, (d_scores, _) = slopes(rng, lambda s, v: jax.nn.softmax(s, axis=-1) @ v, scores, value)
-    weights = jax.nn.softmax(scores, axis=-1)
-    arrays = {"S": scores, "A": weights, "V": value, "O": weights @ value, "dL_dO": above}
-    arrays |= {"dL_dA": above @ jnp.swapaxes(value, -1, -2), "dL_dS": d_scores}
-    return arrays | {"r": (arrays["O"] * above).sum(axis=-1)}
-
-
-fed("grad-scores", attention, "A dL_dA r", "dL_dS")
-fed("grad-row-products", attention, "A V O dL_dA dL_dO", "r")
-fed("grad-row-sum", attention, "A r dL_dS")
-
-
 @executed("grad-recompute")
 def recompute(rng):
-    query, key, value = (draw(rng, *sized(letters)) for letters in ("hia", "hja", "hjc"))
+    query, key, value = draw(rng, N, T, H), draw(rng, N, S, H), draw(rng, N, S, C)
     _, lse = attend_with_lse(query, key, value, implementation="reference", layout="NTH")
     found = jnp.einsum("hia,hja->hij", query, key) / H**0.5
     weights = jax.nn.softmax(found, axis=-1)
     return {"S": found}, {"lambda_": lse, "A": weights}
-
-
-@executed("grad-rest")
-def the_other_products(rng):
-    # Self-attention: the same positions as queries and as keys.
-    w_q, w_k, w_v = (draw(rng, *sized(letters)) for letters in ("hba", "hba", "hbc"))
-    x, output, w_o = draw(rng, T, D), draw(rng, N, T, C), draw(rng, *sized("hcd"))
-    d_y, (d_output, d_w_o) = slopes(rng, lambda o, w: jnp.einsum("hic,hcd->id", o, w), output, w_o)
-    query = draw(rng, N, T, H)
-    d_scores, (d_key,) = slopes(
-        rng, lambda k: jnp.einsum("hia,hja->hij", query, k) / H**0.5, draw(rng, N, T, H)
-    )
-    d_query, d_value = draw(rng, N, T, H), draw(rng, N, T, C)
-
-    def loss(x, w_k, w_v):
-        made = (jnp.einsum("ib,hba->hia", x, w) for w in (w_q, w_k, w_v))
-        return sum(map(jnp.vdot, (d_query, d_key, d_value), made))
-
-    d_x, d_w_k, d_w_v = jax.grad(loss, argnums=(0, 1, 2))(x, w_k, w_v)
-    arrays = {"X": x, "O": output, "Q": query, "W_Q": w_q, "W_K": w_k, "W_V": w_v, "W_O": w_o}
-    arrays |= {"dL_dY": d_y, "dL_dS": d_scores, "dL_dQ": d_query, "dL_dV": d_value, "d_k": H}
-    found = {"W_O": d_w_o, "O": d_output, "K": d_key, "W_K": d_w_k, "W_V": d_w_v, "X": d_x}
-    return arrays, {f"dL_d{name}": slope for name, slope in found.items()}
-
-
-@executed("grad-biases")
-def biases(rng):
-    above_q, (b_q,) = slopes(
-        rng, lambda b: jnp.broadcast_to(b[:, None], (N, T, H)), draw(rng, N, H)
-    )
-    above_y, (b_o,) = slopes(rng, lambda b: jnp.broadcast_to(b, (T, D)), draw(rng, D))
-    return {"dL_dQ": above_q, "dL_dY": above_y}, {"dL_db_Q": b_q, "dL_db_O": b_o}
-
-
-@executed("grad-key-bias")
-def key_bias(rng):
-    query, key, bias = draw(rng, *sized("hia")), draw(rng, *sized("hja")), draw(rng, N, H)
-
-    def scores(bias):
-        return jnp.einsum("hia,hja->hij", query, key + bias[:, None]) / H**0.5
-
-    above, (found,) = slopes(rng, scores, bias)
-    return {"Q": query, "dL_dS": above, "d_k": H}, {"dL_db_K": found}
 
 
 @executed("grad-rotation")
@@ -180,14 +147,14 @@ def rotation(rng):
 
 @executed("grad-gates")
 def gates(rng):
-    heads = draw(rng, *sized("hic"))
+    heads = draw(rng, N, T, C)
     above, (found,) = slopes(rng, lambda g: heads * g[:, None, None], draw(rng, N))
     return {"O": heads, "dL_dO_tilde": above}, {"dL_dg": found}
 
 
 @executed("grad-dropout")
 def dropout(rng):
-    weights, factors = draw(rng, *sized("hij")), draw(rng, *sized("hij"))
+    weights, factors = draw(rng, N, T, S), draw(rng, N, T, S)
     above, (found,) = slopes(rng, lambda a: a * factors, weights)
     arrays = {"xi": factors, "A": weights, "dL_dA_tilde": above}
     return arrays, {"A_tilde": factors * weights, "dL_dA": found}

@@ -11,6 +11,7 @@ from mha_book import (
 )
 from mha_book.heads import combine_heads
 from tests.book.equations import executed, fed
+from tests.book.equations.gradients import backward
 
 T, N, K, H, C, D = 3, 6, 2, 5, 7, 11  # positions, heads, key heads, features of key, value, model
 
@@ -53,7 +54,7 @@ fed("index-output", whole, "O W_O", "Y")
 
 
 @executed("index-weights")
-def weights(rng):
+def softmax_of_scores(rng):
     _, computed = layer(rng)
     scores = np.einsum("hia,hja->hij", computed["Q"], computed["K"]) / np.sqrt(H)
     return {"S": scores}, {"A": computed["A"]}
@@ -76,21 +77,7 @@ def grouped(rng):
     return {"Q": by_group["Q"], "K": computed["K"], "d_k": H}, {"S": by_group["S"]}
 
 
-def slopes(function, *operands):
-    """The cotangents that a random cotangent of the result gives, by JAX."""
-    result, pull = jax.vjp(function, *operands)
-    cotangent = jax.random.normal(jax.random.key(5), result.shape, result.dtype)
-    return cotangent, pull(cotangent)
-
-
-@executed("index-gradient-query")
-def gradient_query(rng):
-    arrays, _ = layer(rng)
-    x = arrays["X"]
-    above, (slope,) = slopes(lambda w: jnp.einsum("ib,hba->hia", x, w), arrays["W_Q"])
-    return {"X": x, "dL_dQ": above}, {"dL_dW_Q": slope}
-
-
+fed("index-gradient-query", backward, "X dL_dQ", "dL_dW_Q")
 fed("index-match", whole, "W_Q W_K", "Gamma")
 
 
@@ -131,8 +118,4 @@ def delta(rng):
     return {"x": x}, {"x": x}
 
 
-@executed("index-gradient-softmax")
-def gradient_softmax(rng):
-    scores = jnp.asarray(rng.normal(size=(2, 3, 5)), jnp.float32)
-    above, (slope,) = slopes(jax.nn.softmax, scores)
-    return {"A": jax.nn.softmax(scores), "dL_dA": above}, {"dL_dS": slope}
+fed("index-gradient-softmax", backward, "A dL_dA", "dL_dS")

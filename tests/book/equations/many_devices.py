@@ -1,5 +1,7 @@
 """The executed and the tested equations of the chapter on many devices."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,22 +72,13 @@ def hidden(rng):
     """Which rings are hidden, by what the plan of each computes and sends, and by the formula."""
     operations, link, devices, size = 700.0, 3.0, 3, 2
     by_plan, by_formula = [], []
-    for heads, key_heads in ((5, 5), (10, 5), (14, 2)):
-        for positions in range(7, 400, 2):
-            plan = plan_cost(
-                batch=1,
-                num_heads=heads,
-                num_kv_heads=key_heads,
-                length=devices * positions,
-                head_dim=5,
-                value_dim=11,
-                devices=MeshSizes(sequence=devices),
-                bytes_per_element=size,
-            )
-            of_steps = plan.attention_flops / operations / devices
-            of_sends = plan.sent_bytes / link / (devices - 1)
-            by_plan.append(float(of_steps >= of_sends))
-            least = size / (2 * heads / key_heads) * operations / link
-            by_formula.append(float(positions >= least))
+    sizes = {"batch": 1, "head_dim": 5, "value_dim": 11, "bytes_per_element": size}
+    sizes["devices"] = MeshSizes(sequence=devices)
+    for (heads, key_heads), positions in product(((5, 5), (10, 5), (14, 2)), range(7, 400, 2)):
+        shape = {"num_heads": heads, "num_kv_heads": key_heads, "length": devices * positions}
+        plan = plan_cost(**sizes, **shape)
+        of_sends = plan.sent_bytes / link / (devices - 1)
+        by_plan.append(float(plan.attention_flops / operations / devices >= of_sends))
+        by_formula.append(float(positions >= size / (2 * heads / key_heads) * operations / link))
     assert 0 < np.mean(by_plan) < 1
     return by_plan, by_formula

@@ -46,16 +46,19 @@ W_O &= \tfrac38 \begin{pmatrix} 3 & 1 \\ 1 & 3 \end{pmatrix}
 )
 def two_heads(rng):
     # What the page says of these matrices: the outputs are the largest values, exactly.
-    beta = np.log(3) / 2
-    third = -1 / 3
-    w_o = 3 / 8 * np.array([[3, 1], [1, 3]])
-    w_k, w_v = beta * np.array([[1, -1], [-1, 1]]), np.array([[1, third], [third, 1]])
-    into = [jnp.asarray(w, jnp.float32)[:, :, None] for w in (np.ones((2, 2)), w_k, w_v)]
-    params = MultiHeadParams(*into, jnp.asarray(w_o, jnp.float32)[:, None, :])
     a, b = np.eye(2)
     x = np.array([[a, a], [b, b], [a, b], [b, a]])
-    left = multi_head_attention(params, jnp.asarray(x, jnp.float32))
+    left = multi_head_attention(exact_pair(), jnp.asarray(x, jnp.float32))
     return left, np.repeat(x.max(axis=1, keepdims=True), 2, axis=1)
+
+
+def exact_pair():
+    """Two heads of width 1 that are exact on the three pairs."""
+    third = -1 / 3
+    w_k = np.log(3) / 2 * np.array([[1, -1], [-1, 1]])
+    w_v, w_o = np.array([[1, third], [third, 1]]), 3 / 8 * np.array([[3, 1], [1, 3]])
+    into = [jnp.asarray(w, jnp.float32)[:, :, None] for w in (np.ones((2, 2)), w_k, w_v)]
+    return MultiHeadParams(*into, jnp.asarray(w_o, jnp.float32)[:, None, :])
 
 
 @tested(

@@ -9,12 +9,9 @@ from mha_book.attention.blocks import BlockSizes, key_ranges, split_mask
 from mha_book.attention.online_softmax import finalize, init, merge, update
 from mha_book.masks import causal
 from tests.book.equations import executed, fed, tested
+from tests.book.equations.gradients import draw
 
 T, C, H, BLOCK = 3, 7, 11, 5  # rows, widths of values and keys, keys of a block
-
-
-def draw(rng, *shape):
-    return jnp.asarray(rng.normal(size=shape))
 
 
 def named(known, suffix=""):

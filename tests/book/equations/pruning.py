@@ -10,12 +10,9 @@ from mha_book.pruning.hard_concrete import BETA, GAMMA, ZETA, HardConcrete
 from mha_book.pruning.importance import normalize_layers
 from mha_book.specialization.composition import ov_norms
 from tests.book.equations import executed, tested
+from tests.book.equations.gradients import draw
 
 T, N, H, C, D, L = 7, 5, 3, 2, 11, 13  # positions, heads, widths, layers
-
-
-def draw(rng, *shape):
-    return jnp.asarray(rng.normal(size=shape))
 
 
 def layer(rng):

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from mha_book import (
-    attend_with_lse,
     attention_weights,
     scaled_dot_product_attention,
 )
@@ -63,20 +62,18 @@ def moments(rng):
     return [np.mean(dots), np.var(dots), products], [0.0, d_k, d_k]
 
 
-def attended(rng):
-    """Attention and its steps. What the softmax is taken of is log A and the row's log-sum-exp."""
-    q, k, v = operands(rng)
-    weights = attention_weights(q, k)
-    output, lse = attend_with_lse(q, k, v, implementation="reference")
-    scores = np.log(weights) + lse[:, None]
-    arrays = {"Q": q, "K": k, "V": v, "d_k": D_K, "A": weights, "O": output}
-    return arrays | {"S": scores, "m": scores.max(-1)}
+def one_head(rng):
+    """A head of a layer and its steps."""
+    found = whole(rng)
+    head = {name: found[name][2] for name in ("Q", "K", "V", "A", "O", "S", "W_V")}
+    return head | {"X": found["X"], "d_k": found["d_k"], "m": head["S"].max(-1)}
 
 
-fed("sdpa-scores", attended, "Q K d_k", "S")
-fed("sdpa-softmax", attended, "S", "A")
-fed("sdpa-output", attended, "A V", "O")
-fed("sdpa-shift", attended, "S m")
+fed("sdpa-scores", one_head, "Q K d_k", "S")
+fed("sdpa-softmax", one_head, "S", "A")
+fed("sdpa-output", one_head, "A V", "O")
+fed("sdpa-shift", one_head, "S m")
+fed("sdpa-average", one_head, "X A V W_V")
 
 
 @executed("sdpa-bias")
@@ -85,11 +82,3 @@ def bias(rng):
     b = jnp.asarray(rng.normal(size=(T, S)), jnp.float32)
     given = {"S": exact_scores(q, k) / np.sqrt(D_K), "B": b}
     return given, {"A": attention_weights(q, k, bias=b)}
-
-
-def one_head(rng):
-    found = whole(rng)
-    return {"X": found["X"], **{name: found[name][2] for name in ("A", "V", "W_V")}}
-
-
-fed("sdpa-average", one_head, "X A V W_V")
