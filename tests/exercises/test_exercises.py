@@ -38,7 +38,7 @@ WRONG = [
     ("grouped-query-attention/unshare", lambda w, n: jnp.tile(w, (1, n // w.shape[1], 1)),
      "in turn"),
     ("hardware/least-time", lambda f, m, p, w: f / p + m / w, "the times do not add"),
-    ("head-matrices/effective-rank", lambda s: s.sum() ** 2 / (s**2).sum(), "of the fourth"),
+    ("rank/effective-rank", lambda s: s.sum() ** 2 / (s**2).sum(), "of the fourth"),
     ("heads-in-use/route", lambda w, a, k: (k - a) / (w - a), "other routes"),
     ("index-notation/read", lambda: "hbB", "such as"),
     ("index-notation/linear", lambda: 8 * 4096 * 4096 * 64 * 4, "order that makes scores"),

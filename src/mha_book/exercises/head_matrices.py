@@ -1,26 +1,10 @@
-"""Checks of the exercises of the chapter on the matrices of a head."""
+"""Checks of the exercises of the chapter on one circuit."""
 
 from collections.abc import Iterator
 
-import jax.numpy as jnp
 import numpy as np
 
 from mha_book.exercises import Attempt, exercise, judge
-from mha_book.multihead.layer import multi_head_attention
-from mha_book.multihead.parameters import MultiHeadParams
-
-
-@exercise("effective-rank")
-def _effective_rank(attempt: Attempt) -> Iterator[str | None]:
-    for values in ([2.0, 2.0, 2.0, 0.0], [3.0, 1.0], [5.0, 0.0, 0.0]):
-        sigma = np.array(values)
-        powers = "the sums are those of the squares and of the fourth powers"
-        hints = {
-            powers: sigma.sum() ** 2 / (sigma**2).sum(),
-            "that is the rank, which counts weak directions in full": np.count_nonzero(sigma),
-        }
-        want = float((sigma**2).sum() ** 2 / (sigma**4).sum())
-        yield judge(attempt(sigma), want, hints, f"the effective rank of {values}: ")
 
 
 @exercise("form")
@@ -42,29 +26,23 @@ def _form(attempt: Attempt) -> Iterator[str | None]:
             yield judge(attempt(w_q, w_k, h), want, hints, where)
 
 
-@exercise("double")
-def _double(attempt: Attempt) -> Iterator[str | None]:
-    rng = np.random.default_rng(0)
-    into = [rng.normal(size=(6, 3, 5)) for _ in range(3)]
-    arrays = [*into, rng.normal(size=(3, 5, 6))]
-    params = MultiHeadParams(*(jnp.asarray(w, jnp.float32) for w in arrays))
-    got, h = attempt(params, 1), 1
-    if not isinstance(got, MultiHeadParams):
-        yield f"expected MultiHeadParams; got {type(got).__name__}"
-    if got.w_o.shape[0] != 4 or any(w.shape[1] != 4 for w in got[:3]):
-        shapes = [tuple(w.shape) for w in got[:4]]
-        yield f"expected 4 heads, one more than the 3 given; got the shapes {shapes}"
-    for name, mine, theirs in zip(("w_q", "w_k", "w_v"), got[:3], params[:3], strict=True):
-        if not np.array_equal(mine[:, 3], theirs[:, h]):
-            yield f"{name}: the last head should have the projection of head {h}"
-    idle = [n for n in (h, 3) if not np.any(np.asarray(got.w_o[n]))]
-    if idle:
-        yield f"head {idle[0]} is idle: its rows of w_o are 0"
-    x = jnp.asarray(rng.normal(size=(4, 6)), jnp.float32)
-    before, after = (np.asarray(multi_head_attention(p, x)) for p in (params, got))
-    if np.allclose(before, after, atol=1e-4 * np.abs(before).max()):
-        return
-    hint = ""
-    if np.allclose(got.w_o[3], params.w_o[h]) and np.allclose(got.w_o[h], params.w_o[h]):
-        hint = f": head {h} is counted twice, since its double adds the same once more"
-    yield f"the layer computes something else{hint}"
+@exercise("copying")
+def _copying(attempt: Attempt) -> Iterator[str | None]:
+    rng = np.random.default_rng(1)
+    for tokens, width in ((7, 2), (11, 3)):
+        embedding, w_v = rng.normal(size=(tokens, 5)), rng.normal(size=(5, width))
+        w_o = rng.normal(size=(width, 5)) + w_v.T
+        values = np.linalg.eigvals(embedding @ w_v @ w_o @ embedding.T)
+        want = values.sum().real / np.abs(values).sum()
+        hints = {"divide by the sum of the sizes": values.sum().real}
+        where = f"with {tokens} tokens and a head of width {width}, "
+        yield judge(attempt(embedding, w_v, w_o), want, hints, where)
+
+
+@exercise("share")
+def _share(attempt: Attempt) -> Iterator[str | None]:
+    rng = np.random.default_rng(2)
+    query, key = rng.normal(size=(2, 3, 5, 4))
+    want = query[:, 4] @ key[:, 1].T
+    hints = {"rows are the parts that ask, columns those that answer": want.T}
+    yield judge(attempt(query, key, 4, 1), want, hints, "query 4 and key 1: ")

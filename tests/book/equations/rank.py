@@ -1,4 +1,4 @@
-"""The executed and the tested equations of the chapter on the matrices of a head."""
+"""The executed and the tested equations of the chapter on the rank of heads."""
 
 import jax
 import jax.numpy as jnp

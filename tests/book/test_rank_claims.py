@@ -1,4 +1,4 @@
-"""The evidence for the claims of the chapter on the matrices of a head."""
+"""The evidence for the claims of the chapter on the rank of heads and their sum."""
 
 import jax
 import jax.numpy as jnp
