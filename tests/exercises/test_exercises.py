@@ -38,6 +38,7 @@ WRONG = [
     ("grouped-query-attention/unshare", lambda w, n: jnp.tile(w, (1, n // w.shape[1], 1)),
      "in turn"),
     ("hardware/least-time", lambda f, m, p, w: f / p + m / w, "the times do not add"),
+    ("head-matrices/share", lambda q, k, i, j: k[:, j] @ q[:, i].T, "rows are the parts that ask"),
     ("rank/effective-rank", lambda s: s.sum() ** 2 / (s**2).sum(), "of the fourth"),
     ("heads-in-use/route", lambda w, a, k: (k - a) / (w - a), "other routes"),
     ("index-notation/read", lambda: "hbB", "such as"),
