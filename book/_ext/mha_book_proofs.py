@@ -1,6 +1,7 @@
 """The theorems of ``proofs/`` on their page, and a badge on the equations that they prove."""
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 from docutils import nodes
@@ -28,12 +29,16 @@ def theorems(self):
     text = path.read_text(encoding="utf8")
     for theorem in (t for t in load_theorems(root) if t["file"] == path.stem):
         name = theorem["name"].replace("_", " ")
+        title = theorem.get("title", name.capitalize())
         anchor = f"theorem-{name}".replace(" ", "-")
-        std.note_hyperlink_target(anchor, self.env.docname, anchor, name)
-        labels = [place.partition("/")[2] for place in theorem.get("equations", [])]
-        made = f" Its statement is made from {', '.join(f'{{eq}}`{x}`' for x in labels)}."
+        std.note_hyperlink_target(anchor, self.env.docname, anchor, title)
+        made = defaultdict(list)
+        for page, _, label in (place.partition("/") for place in theorem.get("equations", [])):
+            made[page].append(f"{{eq}}`{label}`")
+        chapters = "; ".join(f"{{doc}}`/book/{page}` {', '.join(made[page])}" for page in made)
         words = (
-            f"**{name.capitalize()}.** {theorem['says']} *{theorem['why']}*{made * bool(labels)}"
+            f"**{title}.** {theorem['says']} *{theorem['why']}*"
+            + f" Its statement is made from: {chapters}." * bool(made)
         )
         box = part(classes=["theorem"], ids=[anchor])
         self.state.nested_parse(StringList([words], "theorems"), 0, box)
