@@ -99,14 +99,14 @@ DRAWS = {
     ),
     "nudges": Draw(
         "emergence.json", lambda: itertools.product(("place", "content", "random"), range(16)),
-        8, 48, 0.5,
+        4, 48, 0.5,
     ),
     "dropout": Draw(
         "gradients-dropout.json",
         lambda: itertools.product(("whole text", "scarce text"), dropout.SETTINGS),
         0, 5, 10,
     ),
-    "shared curve": Draw("sharing.json", shared, 4, 12, 5),
+    "shared curve": Draw("sharing.json", shared, 2, 12, 5),
     "scale": Draw(
         "scale.json", lambda: itertools.product(scale.ARMS, scale.Sizes().widths, range(8)),
         4, 18, 1.5,
