@@ -30,3 +30,9 @@ def test_heads_first_is_its_own_inverse() -> None:
     assert heads_first(x, "NTH") is x
     assert heads_first(x, "TNH").shape == (2, 3, 5, 7)
     np.testing.assert_array_equal(heads_first(heads_first(x, "TNH"), "TNH"), x)
+
+
+def test_heads_are_combined_position_by_position() -> None:
+    heads = np.arange(12.0, dtype=np.float32).reshape(2, 3, 2)
+    combined = combine_heads(jnp.asarray(heads))
+    np.testing.assert_array_equal(combined, np.concatenate([heads[0], heads[1]], axis=-1))

@@ -434,7 +434,7 @@ def cache_in_few_bits(count: int) -> Found:
         found = cache_bits.measure(model.params, ids, scheme, model.config)
         for name, part in found.items():
             # A number near the middle between two steps may fall to either side elsewhere.
-            yield ("found", scheme, name, texts), np.asarray(part), {"rtol": 5e-3, "atol": 1e-4}
+            yield ("found", scheme, name, texts), np.asarray(part), {"rtol": 3e-2, "atol": 1e-4}
 
 
 @recomputed
