@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import split_heads
+from mha_book import combine_heads, split_heads
 from mha_book.heads import heads_first
 
 

@@ -59,7 +59,7 @@ def test_every_exercise_is_listed_and_its_link_leads_to_it(built_book):
     listed = re.findall(r'href="([\w-]+)\.html#(exercise-\d+)">([^<]*)</a>: (.*?)</p>',
                         article(built_book, "exercises"))  # fmt: skip
     expected = []
-    for path in (p for p in CHAPTERS if p not in gates.reference()):
+    for path in dict.fromkeys([*CHAPTERS, *gates.reference()]):
         text = "\n".join(c.source for c in gates.load(path).cells if c.cell_type == "markdown")
         headings = re.findall(r"^### Exercise (\d+): (.*)$", text, re.M)
         chapter, shown = NUMBERS.get(path.stem, ""), article(built_book, path.stem)
