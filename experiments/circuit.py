@@ -5,6 +5,7 @@ token; composition; what L16H0 writes into the keys; ablation of one head and of
 attribution of three heads. What was expected stands in ``expected/head-matrices.md``.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +98,18 @@ class Bench:
         )  # fmt: skip
 
 
+def of_counts(part: Any) -> Any:
+    """Let whole numbers meet others: counts divide scores."""
+
+    @functools.wraps(part)
+    def run(bench: Bench) -> dict[str, Any]:
+        with jax.numpy_dtype_promotion("standard"):
+            return part(bench)
+
+    return run
+
+
+@of_counts
 def patterns(bench: Bench) -> dict[str, Any]:
     found = {}
     for name, ids in (("repeats", bench.repeated(43)), ("addresses", bench.texts("validation"))):
@@ -118,6 +131,7 @@ def patterns(bench: Bench) -> dict[str, Any]:
     return found
 
 
+@of_counts
 def in_tokens(bench: Bench) -> dict[str, Any]:
     """QK and OV circuits between tokens, with their controls."""
     sizes, (wn, wh), (rn, rh) = bench.sizes, bench.sizes.writer, bench.sizes.reader
@@ -189,6 +203,7 @@ def in_tokens(bench: Bench) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@of_counts
 def patched(bench: Bench) -> dict[str, Any]:
     """Activation and attribution patching: clean activations put into the corrupted run."""
     (logits, clean), sizes = bench.run(bench.ids), bench.sizes
@@ -226,6 +241,7 @@ def patched(bench: Bench) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@of_counts
 def paths(bench: Bench) -> dict[str, Any]:
     """What is left of the reader's attention on B when one sender is as in the corrupted run."""
     (_, clean), (_, other) = bench.run(bench.ids), bench.run(bench.other)
@@ -264,6 +280,7 @@ def paths(bench: Bench) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@of_counts
 def composed(bench: Bench) -> dict[str, Any]:
     number, head = bench.sizes.reader
     later = bench.attention(number), bench.gain(number)
@@ -274,6 +291,7 @@ def composed(bench: Bench) -> dict[str, Any]:
     }
 
 
+@of_counts
 def message(bench: Bench) -> dict[str, Any]:
     """Which token a part of the reader's keys names, and what a probe finds in a head's output."""
     ids, fit, period = bench.repeated(43), bench.repeated(44), bench.sizes.period
@@ -321,6 +339,7 @@ def message(bench: Bench) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@of_counts
 def ablated(bench: Bench) -> dict[str, Any]:
     """Losses without heads, three ways, and what the eight then add to the right logits."""
     sizes, table, texts = bench.sizes, bench.params.token_embedding, bench.texts("validation")
@@ -353,6 +372,7 @@ def ablated(bench: Bench) -> dict[str, Any]:
     return found
 
 
+@of_counts
 def attributed(bench: Bench) -> dict[str, Any]:
     """The score of the right key less the mean of the others, by pairs of parts of the stream."""
     ids, found, period = bench.repeated(43), {}, bench.sizes.period
