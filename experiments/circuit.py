@@ -119,10 +119,7 @@ def patterns(bench: Bench) -> dict[str, Any]:
             ("induction", prefix_matching(pairs, ids), bench.sizes.reader),
         ):
             rows = jnp.maximum(pattern.counted.sum(-1), 1)
-            score = (
-                jnp.where(pattern.counted[..., None], pattern.score, 0)
-                / rows.astype(jnp.float32)[:, None, None]
-            )
+            score = jnp.where(pattern.counted[..., None], pattern.score, 0) / rows[:, None, None]
             every = np.asarray(jnp.einsum("lbnts,bts->lnb", weights, score))
             found[f"{what} on {name}"] = {
                 "score": every[head], "rank": int((every.mean(-1) > every[head].mean()).sum()) + 1,
