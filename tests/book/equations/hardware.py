@@ -1,26 +1,10 @@
-"""The executed and the tested equations of the chapter on devices."""
+"""The executed equations of the chapter on devices."""
 
 import jax
 import jax.numpy as jnp
 
 from mha_book.costs import traced_matmul_flops
-from tests.book.equations import executed, tested
-
-
-@tested(
-    "hw-roofline",
-    latex=r"""\begin{aligned}
-\frac{F}{\max(F/v_{\text{op}},\; M_{\text{moved}}/v_{\text{mem}})}
-&= \min(v_{\text{op}},\; I\,v_{\text{mem}}) \\
-I &= \frac{F}{M_{\text{moved}}}
-\end{aligned}""",
-)
-def roofline(rng):
-    best, moving = 11.0, 3.0  # the two rates: the corner lies at 11/3
-    operations = rng.uniform(1, 50, 20)
-    moved = rng.uniform(1, 50, 20)
-    longest = [max(f / best, m / moving) for f, m in zip(operations, moved, strict=True)]
-    return operations / longest, [min(best, i * moving) for i in operations / moved]
+from tests.book.equations import executed
 
 
 @executed("hw-intensity")
