@@ -39,6 +39,20 @@ SKIP_COMPARE = (
 )
 
 
+@pytest.fixture(autouse=True)
+def optimisation(request: pytest.FixtureRequest) -> Generator[None]:
+    """Compile without optimisation, but for tests that say ``optimized``.
+
+    Of a program that runs once, on small arrays, half the time is its optimisation.
+    """
+    import jax
+
+    is_plain = request.node.get_closest_marker("optimized") is None
+    jax.config.update("jax_disable_most_optimizations", is_plain)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # nbval opens this path relative to the working directory.
     sanitise = config.getoption("nbval_sanitize_with", None)

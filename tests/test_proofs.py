@@ -14,8 +14,6 @@ from mha_book.notation import Equation
 from mha_book.notation.coq import to_coq
 from tests.book.extensions import ROOT, ledger
 
-pytestmark = pytest.mark.unoptimized
-
 _spec = importlib.util.spec_from_file_location("proofs_check", ROOT / "proofs" / "check.py")
 assert _spec is not None
 assert _spec.loader is not None

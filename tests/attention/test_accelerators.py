@@ -14,7 +14,7 @@ from mha_book import (
     segments,
 )
 
-pytestmark = pytest.mark.needs_libtpu
+pytestmark = [pytest.mark.needs_libtpu, pytest.mark.optimized]
 
 T, N, K, H = 1024, 4, 2, 64
 SCORES = N * T * T * 4  # bytes of all scores in float32

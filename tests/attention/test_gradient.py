@@ -24,7 +24,7 @@ from tests import oracles
 from tests.jaxprs import shapes
 from tests.oracles import close
 
-pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("float64")]
+pytestmark = pytest.mark.usefixtures("float64")
 
 B, N, K, T, S, H, C = 3, 10, 5, 7, 11, 13, 17  # N = 2 K; else distinct primes
 BY_HAND = ("manual", "recompute")

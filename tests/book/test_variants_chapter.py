@@ -15,8 +15,6 @@ from tests.book.executed import _given, _shown, _whole
 from tests.book.extensions import ROOT
 from tests.book.test_equations import page_equations
 
-pytestmark = pytest.mark.unoptimized
-
 LINES = [label for label, of in EXECUTED.items() if of.within and label.startswith("variant-")]
 LENGTH = 100_000
 

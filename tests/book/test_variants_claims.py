@@ -20,8 +20,6 @@ from mha_book.rope import rotary_angles
 from tests.book.test_variants_chapter import table
 from tests.book.verdicts import decides
 
-pytestmark = pytest.mark.unoptimized
-
 D, N, K, H, C, T = 11, 6, 3, 4, 5, 7
 
 

@@ -11,7 +11,6 @@ from mha_book import exercises
 from mha_book.exercises import judge, verdict
 from tests.book import gates
 
-pytestmark = pytest.mark.unoptimized
 CHAPTERS = [info.name for info in pkgutil.iter_modules(exercises.__path__)]
 CLOSED = np.array([[1.25, 0.25], [0.25, 1.25]])
 

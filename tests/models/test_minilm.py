@@ -13,7 +13,6 @@ import pytest
 from mha_book.models import minilm
 from mha_book.models.minilm import (
     encode_with_intermediates,
-    load_minilm,
     mean_pool,
 )
 from mha_book.models.tokens import token_strings, tokenize
@@ -25,7 +24,7 @@ jitted = partial(jax.jit, static_argnames="implementation")
 
 @pytest.fixture(scope="module")
 def model(needs_models: None) -> minilm.MiniLM:
-    return load_minilm()
+    return minilm.load_minilm()
 
 
 @pytest.fixture(scope="module")

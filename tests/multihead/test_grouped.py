@@ -17,8 +17,6 @@ from mha_book.multihead.grouped import (
 )
 from tests import oracles
 
-pytestmark = pytest.mark.unoptimized
-
 D, N, H, C, T = 22, 6, 5, 7, 11
 
 
