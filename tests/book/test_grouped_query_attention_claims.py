@@ -102,6 +102,7 @@ def test_c51_the_printed_loop_is_multi_query():
     decides("C51", "corrected", numbered < 1e-5, far(unnumbered, grouped) < 0.01)
 
 
+@pytest.mark.optimized
 def test_c29_the_cache_shrinks_and_the_scores_do_not():
     length, heads, width = 256, 32, 32
     kept, room, scores = {}, {}, 4 * heads * length**2
