@@ -8,11 +8,7 @@ import jax
 import pytest
 
 from benchmarks.harness import compiled
-from mha_book import (
-    attend,
-    causal,
-    segments,
-)
+from mha_book import attend, causal, segments
 
 pytestmark = [pytest.mark.needs_libtpu, pytest.mark.optimized]
 

@@ -8,17 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import (
-    attend,
-    attend_with_lse,
-    causal,
-)
+from mha_book import attend, attend_with_lse, causal
 from mha_book.attention import gradient as manual
-from mha_book.attention.gradient import (
-    attention_vjp,
-    scores_vjp,
-    softmax_jacobian,
-)
+from mha_book.attention.gradient import attention_vjp, scores_vjp, softmax_jacobian
 from mha_book.attention.operands import prepare
 from tests import oracles
 from tests.jaxprs import shapes

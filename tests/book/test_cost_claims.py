@@ -3,11 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from mha_book import (
-    init_multi_head,
-    multi_head_attention,
-    multi_head_attention_with_intermediates,
-)
+from mha_book import init_multi_head, multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.costs import attention_size, kv_cache_bytes, traced_matmul_flops
 from tests.book.verdicts import decides
 from tests.stored.files import result
@@ -85,9 +81,7 @@ def test_equal_products_and_more_scores():
     assert len({*flops.values()}) == 1
     scores = {
         n: jax.eval_shape(
-            lambda p, x: multi_head_attention_with_intermediates(p, x)[1].weights,
-            shapes(512, n),
-            x,
+            lambda p, x: multi_head_attention_with_intermediates(p, x)[1].weights, shapes(512, n), x
         ).size
         for n in (1, 8)
     }

@@ -5,12 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import (
-    MultiHeadParams,
-    attend,
-    multi_head_attention,
-    scaled_dot_product_attention,
-)
+from mha_book import MultiHeadParams, attend, multi_head_attention, scaled_dot_product_attention
 from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.multihead.grouped import kv_head_index, repeat_kv_heads
 from mha_book.specialization.intervals import mean_interval

@@ -25,8 +25,7 @@ def test_every_variant_of_the_page_is_run_within_the_layer():
 
 
 @pytest.mark.parametrize(
-    "label",
-    [x if x == "variant-sink" else pytest.param(x, marks=pytest.mark.slow) for x in LINES],
+    "label", [x if x == "variant-sink" else pytest.param(x, marks=pytest.mark.slow) for x in LINES]
 )
 def test_the_derived_backward_pass_is_that_of_jax(label):
     with jax.enable_x64(True):

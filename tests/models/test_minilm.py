@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 
 from mha_book.models import minilm
-from mha_book.models.minilm import (
-    encode_with_intermediates,
-    mean_pool,
-)
+from mha_book.models.minilm import encode_with_intermediates, mean_pool
 from mha_book.models.tokens import token_strings, tokenize
 from tests.scripts import regenerate_model_references as script
 

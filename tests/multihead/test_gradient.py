@@ -7,18 +7,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from mha_book import (
-    MultiHeadParams,
-    causal,
-    fuse,
-    multi_head_attention,
-    padding,
-)
+from mha_book import MultiHeadParams, causal, fuse, multi_head_attention, padding
 from mha_book.multihead.dropout import Dropout
-from mha_book.multihead.gradient import (
-    combine_outputs_vjp,
-    multi_head_attention_vjp,
-)
+from mha_book.multihead.gradient import combine_outputs_vjp, multi_head_attention_vjp
 from mha_book.rope import rotary_angles
 from tests import oracles
 from tests.oracles import close

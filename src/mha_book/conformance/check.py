@@ -12,13 +12,7 @@ from typing import Any
 import numpy as np
 
 from mha_book._checks import check as require
-from mha_book.conformance.diagnose import (
-    Explanation,
-    Trial,
-    counterexample,
-    independence,
-    search,
-)
+from mha_book.conformance.diagnose import Explanation, Trial, counterexample, independence, search
 from mha_book.conformance.layer import build, layer_interfaces
 from mha_book.conformance.mutants import mutant
 from mha_book.conformance.oracle import CONVENTIONS, TEXTS
