@@ -67,6 +67,9 @@ WRONG = [
      "the best fixed place"),
     ("trained-length/new-base", lambda theta, h, x, p: theta / x ** (h / (2 * p)),
      "the base has to grow"),
+    ("serving/batch", lambda w, c: w // c, "less cache"),
+    ("serving/context", lambda m, w, t, b: (m - w) // (b * t), "a tenth"),
+    ("serving/step", lambda w, c, b, p, k, r: (w + b * c) / p / r, "KV head is whole"),
     ("variants/heads", lambda n, e, a: (n + e) // a, "a key and a value"),
 ]  # fmt: skip
 
