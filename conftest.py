@@ -54,10 +54,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Start the kernel of a notebook without what is set for the tests alone."""
+    """Start the kernel of a notebook without what is set for the tests alone.
+
+    Of a program that runs once, on small arrays, half the time is its optimisation: the tests
+    compile without it, but for those that say ``optimized``.
+    """
     ours = {}
     if type(item).__name__ == "IPyNbCell":
         ours = {name: one for name, one in TESTS_ALONE.items() if os.environ.get(name) == one}
+    else:
+        import jax
+
+        is_plain = item.get_closest_marker("optimized") is None
+        jax.config.update("jax_disable_most_optimizations", is_plain)
     for name in ours:
         del os.environ[name]
     try:

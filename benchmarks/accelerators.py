@@ -331,12 +331,7 @@ def traced(program: Program, target: str) -> str | None:
         function, shapes = build(program, target)
     except NotImplementedError:
         return None
-    arguments = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(*x) if compiled.is_pair(x) else x,
-        shapes,
-        is_leaf=compiled.is_pair,
-    )
-    text = str(jax.make_jaxpr(function)(*arguments))
+    text = str(jax.make_jaxpr(function)(*compiled.shapes_of(shapes)))
     return hashlib.sha256(re.sub(r"0x[0-9a-f]+| at /\S+", "", text).encode()).hexdigest()
 
 
@@ -365,41 +360,33 @@ def store(target: str, options: Any, deadline: float) -> Path:
     """Compile what is missing in a target's file, until the deadline; the file."""
     path: Path = (options.out or RESULTS) / f"compiled-{target}.json"
     settings = {
-        "timed": False,
-        "notice": NOTICE,
-        "target": target,
-        "description": compiled.description(target),
-        "compilers": compilers(target),
-        "heads": NUM_HEADS,
-        "head_dim": HEAD_DIM,
-        "window": WINDOW,
-        "left_out": LEFT_OUT,
-    }
+        "timed": False, "notice": NOTICE, "target": target,
+        "description": compiled.description(target), "compilers": compilers(target),
+        "heads": NUM_HEADS, "head_dim": HEAD_DIM, "window": WINDOW, "left_out": LEFT_OUT,
+    }  # fmt: skip
     rows, runs = kept(path, settings)
     origin = provenance.record(seeds="nothing is drawn: shapes alone")
     start, done = time.perf_counter(), 0
     show = progress_line(f"compiled for {target}")
     whole = plan(target, options.lengths)
-    given_up = {p for p, r in rows.items() if r["status"] == "given up"}
-    given_up = {p for p in given_up if rows[p]["seconds"] < options.limit}
-    left = [p for p in whole if p not in rows or p in given_up]
-    todo = [program for program in left if wanted(program.label, options.only)]
+
+    def is_left(program: Program) -> bool:
+        row = rows.get(program)
+        return row is None or (row["status"] == "given up" and row["seconds"] < options.limit)
+
+    todo = [p for p in whole if is_left(p) and wanted(p.label, options.only)]
 
     def write() -> None:
         seconds = round(time.perf_counter() - start, 1)
         run = {"date": origin["date"], "commit": origin["git"]["commit"], "seconds": seconds}
         order = dict.fromkeys([*whole, *rows])
-        write_result(
-            path,
-            {
-                "name": path.stem,
-                "provenance": {**origin, "load_average_after": provenance.load_average()},
-                "settings": settings,
-                "runs": [*runs, {**run, "programs": done}],
-                "left": [program.label for program in whole if program not in rows],
-                "programs": [rows[program] for program in order if program in rows],
-            },
-        )
+        write_result(path, {
+            "name": path.stem,
+            "provenance": {**origin, "load_average_after": provenance.load_average()},
+            "settings": settings, "runs": [*runs, {**run, "programs": done}],
+            "left": [program.label for program in whole if program not in rows],
+            "programs": [rows[program] for program in order if program in rows],
+        })  # fmt: skip
 
     for program in todo:
         if time.monotonic() > deadline:

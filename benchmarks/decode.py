@@ -20,7 +20,7 @@ from harness.comparison import Contender, compare
 from harness.fields import fields
 from harness.options import Parser, wanted
 from harness.report import TIMES, Recorder, benchmark, progress_line
-from harness.timing import CLOCKS, Run, interleave, per_round_ratios, summarize
+from harness.timing import Run, interleave, per_round_ratios, summarize
 from mha_book.attention.dispatch import attend
 from mha_book.multihead.cache import KVCache, append, attend_cached
 from peers.attention import cudnn, jax_nn, torch_tensor
@@ -186,11 +186,11 @@ def measure(setting, contenders, options) -> dict[str, Any]:
     return case
 
 
-def grow(prepare, lengths, *, rounds, clock="wall") -> dict[str, Any]:
+def grow(prepare, lengths, *, rounds) -> dict[str, Any]:
     """The time of a step against the cache length, and the straight line through the medians."""
     runs = {str(length): prepare(length) for length in lengths}
     progress = progress_line("time against length")
-    times = interleave(runs, rounds=rounds, clock=CLOCKS[clock], progress=progress)
+    times = interleave(runs, rounds=rounds, progress=progress)
     medians = [summarize(times.seconds[str(length)]).median for length in lengths]
     slope, intercept = (float(x) for x in np.polyfit(lengths, medians, 1))
     fitted = slope * np.asarray(lengths) + intercept

@@ -6,20 +6,16 @@ baseline is D/64 heads of width 64.
 """
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
+import attention
+import layer
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.fields import fields
 from harness.options import Parser
-from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
-from mha_book import MultiHeadParams, attend, multi_head_attention
+from mha_book import attend
 
 BASELINE = "reference"
 CHOICE = "choice"  # in place of an implementation: that of `select`
@@ -38,79 +34,56 @@ class Setting(fields("part length d_model", implementation="reference", dtype="f
         return 2 * oracle.TOLERANCES[self.dtype]
 
 
-def inputs_of(setting: Setting) -> list[np.ndarray]:
-    rng = np.random.default_rng(setting.length)
-    rows, width = (setting.length, setting.d_model), setting.d_model
-    dtype = jnp.dtype(setting.dtype)
-    if setting.part == "attention":
-        return [rng.standard_normal(rows).astype(dtype) for _ in range(3)]
-    weights = [rng.standard_normal((width, width)) * width**-0.5 for _ in range(4)]
-    return [x.astype(dtype) for x in (rng.standard_normal(rows), *weights)]
+def case_of(setting: Setting, num_heads: int) -> Any:
+    """The same case of the benchmark of attention, or of the layer."""
+    given = (setting.length, False, False)
+    if setting.part == "layer":
+        sizes = {"d_model": setting.d_model, "heads": num_heads, "dtype": setting.dtype}
+        return layer.Setting(*given, **sizes)
+    width = setting.d_model // num_heads
+    return attention.Case(*given, heads=num_heads, head_dim=width, dtype=setting.dtype)
 
 
-def in_heads(x: np.ndarray, num_heads: int) -> np.ndarray:
-    """(T, D) to (1, N, T, H)."""
-    return x.reshape(1, len(x), num_heads, -1).swapaxes(1, 2)
-
-
-def run_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> Callable[[], Any]:
+def prepared(setting: Setting, name: str, num_heads: int) -> tuple[Contender, list[oracle.Piece]]:
+    """A contender, and what its outputs must be."""
     chosen = None if setting.implementation == CHOICE else setting.implementation
-    if setting.part == "attention":
-        arrays = [jnp.asarray(in_heads(x, num_heads)) for x in inputs]
-        attention = jax.jit(functools.partial(attend, implementation=chosen))
-        return functools.partial(attention, *arrays)
-    x, *weights = inputs
-    width = setting.d_model
-    shape = (width, num_heads, width // num_heads)
-    params = MultiHeadParams(
-        *(jnp.asarray(w.reshape(shape)) for w in weights[:3]),
-        jnp.asarray(weights[3].reshape(*shape[1:], width)),
-    )
-    layer = jax.jit(functools.partial(multi_head_attention, implementation=chosen))
-    return functools.partial(layer, params, jnp.asarray(x[None]))
+    case = case_of(setting, num_heads)
+    if setting.part == "layer":
+        inputs = layer.inputs_of(case)
+        ours = functools.partial(layer._ours, implementation=chosen)
+        run = layer.run_of(layer.Contender(name, "mha_book", ours, ""), case, inputs)
+        return Contender(name, run), layer.expected_of(case, inputs)[1]
+    inputs = attention.inputs_of(case)
 
+    def call(query, key, value, is_causal):
+        return attend(query, key, value, implementation=chosen)
 
-def expected_of(setting: Setting, inputs: Sequence[np.ndarray], num_heads: int) -> np.ndarray:
-    x, *rest = (array.astype(np.float64) for array in inputs)
-    features = [x, *rest] if setting.part == "attention" else [x @ w for w in rest[:3]]
-    heads = (in_heads(f, num_heads) for f in features)
-    output = oracle.attention_float64(*heads, is_causal=False)[0]
-    if setting.part == "attention":
-        return output
-    return output.swapaxes(1, 2).reshape(1, len(x), -1) @ rest[3]
-
-
-def flops_of(setting: Setting) -> int:
-    length, width = setting.length, setting.d_model
-    projections = 0 if setting.part == "attention" else 4 * 2 * length * width * width
-    return projections + attention_flops(length**2, 1, width, width, backward=False)
+    run = attention.run_of(attention.Contender(name, "mha_book", "NTH", call, ""), case, inputs)
+    return Contender(name, run), attention.expected_of(case).pieces
 
 
 def measure(setting, counts, options) -> dict[str, Any]:
     base = setting.d_model // 64 or 1
-    inputs = inputs_of(setting)
     names = {BASELINE if count == base else f"heads={count}": count for count in counts}
     # The largest in the middle of a round: it leaves the caches to others than the self-pair.
     ordered = sorted(names, key=names.__getitem__)
     middle = [*ordered[::2], *ordered[1::2][::-1]]
-    expected = {name: expected_of(setting, inputs, count) for name, count in names.items()}
+    both = {name: prepared(setting, name, names[name]) for name in middle}
+    of_layer = case_of(setting, base)
+    pairs, count = setting.length**2, attention.attention_flops
+    flops = count(pairs, 1, setting.d_model, setting.d_model, backward=False)
     case = compare(
-        setting,
-        [Contender(name, run_of(setting, inputs, names[name])) for name in middle],
-        error=lambda one, output: oracle.verify(
-            one.name, [output], [expected[one.name]], setting.tolerance
+        setting, [contender for contender, _ in both.values()],
+        error=lambda one, outputs: oracle.verify_pieces(
+            one.name, outputs, both[one.name][1], setting.tolerance
         ),
         numbers=lambda one: {
-            "heads": names[one.name],
-            "head_dim": setting.d_model // names[one.name],
-            "score_count": names[one.name] * setting.length**2,
+            "heads": names[one.name], "head_dim": setting.d_model // names[one.name],
+            "score_count": names[one.name] * pairs,
         },
-        baseline=BASELINE,
-        options=options,
-        visible_pairs=setting.length**2,
-        matmul_flops=flops_of(setting),
-        tolerance=setting.tolerance,
-    )
+        baseline=BASELINE, options=options, visible_pairs=pairs, tolerance=setting.tolerance,
+        matmul_flops=layer.flops_of(of_layer) if setting.part == "layer" else flops,
+    )  # fmt: skip
     *rows, again = case["rows"]
     case["rows"] = [*sorted(rows, key=lambda row: names[row["name"]]), again]
     return case

@@ -181,68 +181,47 @@ def counted_back(grown: tuple[KVCache, ...], caches: tuple[KVCache, ...]) -> tup
     return tuple(dataclasses.replace(new, lengths=old.lengths) for new, old in pairs)
 
 
-def attention_run(variant, config, setting, layers) -> Run:
+def attention_run(variant, config, setting, layers, implementation=None) -> Run:
     """The attention of some layers, one after the other, of the same features; their sum."""
     features, past = inputs_of(config, setting)
     attention = [variant.params.layers[number].attention for number in layers]
     x = jnp.asarray(features)
     if setting.phase == "prefill":
-        return functools.partial(_attention_prompt(config), attention, x)
+        return functools.partial(_attention_prompt(config, implementation), attention, x)
     chosen = [past[number] for number in layers]
     heads = [variant.key_heads[number] for number in layers]
-    return again(
-        _attention_step(config), caches_of(variant._replace(key_heads=heads), chosen), attention, x
-    )
+    caches = caches_of(variant._replace(key_heads=heads), chosen)
+    return again(_attention_step(config, implementation), caches, attention, x)
 
 
 @functools.cache
-def _attention_prompt(config: SmolLM2Config) -> Callable[..., Any]:
+def _attention_prompt(config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
     def call(attention: list[MultiHeadParams], x: jax.Array) -> jax.Array:
         angles = rotary_angles(jnp.arange(x.shape[1]), config.head_dim, config.rope_theta)
-        options: dict[str, Any] = {"mask": causal(), "angles": angles}
-        return sum(multi_head_attention(params, x, **options) for params in attention)
+        given: Any = {"mask": causal(), "angles": angles, "implementation": implementation}
+        return sum(multi_head_attention(params, x, **given) for params in attention)
 
     return jax.jit(call)
 
 
 @functools.cache
-def _attention_step(config: SmolLM2Config) -> Callable[..., Any]:
+def _attention_step(config: SmolLM2Config, implementation: str | None) -> Callable[..., Any]:
     def call(attention: list[MultiHeadParams], x: jax.Array, caches: Any) -> Any:
         positions = caches[0].lengths[:, None, None]
         angles = rotary_angles(positions, config.head_dim, config.rope_theta)
         pairs = zip(attention, caches, strict=True)
-        steps = [cached_multi_head_attention(p, x, c, angles=angles) for p, c in pairs]
+        given: Any = {"angles": angles, "implementation": implementation}
+        steps = [cached_multi_head_attention(p, x, c, **given) for p, c in pairs]
         outputs, grown = zip(*steps, strict=True)
         return sum(outputs), counted_back(grown, caches)
 
     return jax.jit(call, donate_argnums=2)
 
 
-def attention_expected(variant, config, setting, layers) -> np.ndarray:
-    """The same in float64 without the package, of the heads that are left."""
-    features, past = inputs_of(config, setting)
-    x, group = features.astype(np.float64), config.num_heads // config.num_kv_heads
-    first = 0 if setting.phase == "prefill" else setting.length - 1
-    rates = config.rope_theta ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
-    turns = np.exp(1j * (first + np.arange(x.shape[1]))[:, None] * rates)
-
-    def turned(heads: np.ndarray) -> np.ndarray:
-        pairs = (heads[..., 0::2] + 1j * heads[..., 1::2]) * turns
-        return np.stack([pairs.real, pairs.imag], -1).reshape(heads.shape)
-
-    total = np.zeros_like(x)
-    for number in layers:
-        params = variant.closed.layers[number].attention
-        w_q, w_k, w_v, w_o = (np.asarray(w, np.float64) for w in params[:4])
-        query, key, value = (np.einsum("btd,dnh->bnth", x, w) for w in (w_q, w_k, w_v))
-        new = np.stack([turned(key), value])
-        held = np.concatenate([past[number], new], axis=3).repeat(group, axis=2)
-        left = np.flatnonzero(variant.keep[number])
-        if len(left):
-            heads = (turned(query)[:, left], *held[:, :, left])
-            (output,) = oracle.attention_float64(*heads, is_causal=first == 0)
-            total += np.einsum("bnth,nhd->btd", output, w_o[left])
-    return total
+def attention_expected(whole, variant, config, setting, layers) -> np.ndarray:
+    """The same of the whole model with closed heads, by the reference implementation."""
+    closed = variant._replace(params=variant.closed, key_heads=whole.key_heads)
+    return np.asarray(attention_run(closed, config, setting, layers, "reference")())
 
 
 def tokens_of(config: SmolLM2Config, setting: Setting) -> jax.Array:
@@ -327,7 +306,8 @@ def measure(subject: Subject, setting: Setting, *, rounds: int) -> dict[str, Any
     else:
         given = (config, setting, layers)
         runs = {name: attention_run(one, *given) for name, one in variants.items()}
-        expected = {name: attention_expected(one, *given) for name, one in variants.items()}
+        whole = variants[BASELINE]
+        expected = {name: attention_expected(whole, one, *given) for name, one in variants.items()}
 
     def error(contender: Contender, output: Any) -> float:
         got = output[0] if isinstance(output, tuple) else output

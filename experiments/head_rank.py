@@ -20,15 +20,16 @@ import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import sentences, windows
-from experiments.shared import Run, change_attention, first_layers, token_losses
-from mha_book.attention.dispatch import attend
+from experiments.shared import Run, change_attention, first_layers
 from mha_book.layers import rms_norm
 from mha_book.models import minilm, smollm2
+from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import tokenize
 from mha_book.multihead.grouped import repeat_kv_heads
 from mha_book.multihead.layer import project_heads
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head
 from mha_book.rope import rotary_angles, rotate
+from mha_book.specialization import patching
 
 # fitted: windows that the directions are found on; scored: windows, of other years, that the
 # loss is measured on; sentences: half to find directions on, half to score.
@@ -179,15 +180,11 @@ def of_smollm2(sizes: Ranks) -> dict[str, Any]:
 
     @jax.jit
     def losses(params: Any, cuts: jax.Array, ids: jax.Array) -> jax.Array:
-        def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
-            weights = layer.attention
-            q, k = scores(weights, normalized)
-            q = jnp.einsum("bnth,nhg->bntg", q, cuts[number])
-            v = group(project_heads(normalized, weights.w_v), times)
-            return jnp.einsum("bntc,ncd->btd", attend(q, k, v, is_causal=True), weights.w_o)
+        def hook(site: str, number: int, array: jax.Array) -> jax.Array:
+            return jnp.einsum("bnth,nhg->bntg", array, cuts[number]) if site == "query" else array
 
-        x = smollm2.hidden_states(params, ids, attention, config)
-        return token_losses(params, x, ids).mean(1)
+        logits = patching.hooked_forward(params, ids, hook, config=config)
+        return next_token_losses(logits[:, :-1], ids).mean(1)
 
     scored = windows(model, "validation", sizes.scored, sizes.context)
     shape = (sizes.layers, config.num_heads, config.head_dim, config.head_dim)

@@ -14,19 +14,11 @@ import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import controls, repeats, windows
-from experiments.shared import (
-    SOURCES,
-    experiment,
-    first_layers,
-    gates_without,
-    stored,
-    token_losses,
-)
-from mha_book.attention.reference import attention_weights
+from experiments.shared import SOURCES, experiment, first_layers, gates_without, stored
 from mha_book.masks import causal
 from mha_book.models import smollm2
-from mha_book.multihead.layer import project_output, project_qkv
-from mha_book.rope import rotary_angles
+from mha_book.models.interface import next_token_losses
+from mha_book.specialization import patching
 from mha_book.specialization.patterns import prefix_matching, visible_pairs
 from mha_book.specialization.synthetic import copied_positions
 
@@ -65,31 +57,31 @@ def reader(config: Any) -> Callable[..., Reading]:
 
     @jax.jit
     def read(params, ids, gates, means, given, is_given) -> Reading:
-        angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
         pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
         counted = jnp.maximum(pattern.counted.sum(-1), 1).astype(jnp.float32)  # (B,)
-        scores, projected, outputs = [], [], []
+        on_target = jnp.where(pattern.counted[..., None], pattern.score, 0.0)
+        found: dict[str, list[Any]] = {site: [] for site in (*patching.ROUTES, "scores", "heads")}
 
-        def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
-            qkv = project_qkv(layer.attention, normalized, angles=angles)
-            group = config.num_heads // config.num_kv_heads
-            own = [qkv[0], *(jnp.repeat(x, group, axis=1) for x in qkv[1:])]  # (B, N, T, H) each
-            projected.append(jnp.stack(own))
-            put = is_given[number][:, None, :, None, None]
-            query, key, value = jnp.where(put > 0, given[number], projected[-1])
-            weights = attention_weights(query, key, is_causal=True)
-            on_target = jnp.where(pattern.counted[..., None], pattern.score, 0.0)
-            seen = jnp.einsum("bntj,btj->nb", weights, on_target)
-            scores.append(seen / counted[None])
-            out = jnp.einsum("bntj,bnjc->bntc", weights, value)
-            outputs.append(out.mean((0, 2)))
-            gate = gates[number][None, :, None, None]
-            closed = gate * out + (1 - gate) * means[number][None, :, None]
-            return project_output(layer.attention, closed)
+        def hook(site: str, number: int, array: jax.Array) -> jax.Array:
+            if site in patching.ROUTES:  # (B, N, T, H)
+                found[site].append(array)
+                route = patching.ROUTES.index(site)
+                put = is_given[number, route][None, :, None, None]
+                return jnp.where(put > 0, given[number, route], array)
+            if site == "weights":
+                seen = jnp.einsum("bntj,btj->nb", array, on_target)
+                found["scores"].append(seen / counted[None])
+            if site == "heads":
+                found[site].append(array.mean((0, 2)))
+                gate = gates[number][None, :, None, None]
+                return gate * array + (1 - gate) * means[number][None, :, None]
+            return array
 
-        hidden = smollm2.hidden_states(params, ids, attention, config)
-        losses = token_losses(params, hidden, ids)
-        return Reading(losses, jnp.stack(scores), jnp.stack(projected), jnp.stack(outputs))
+        logits = patching.hooked_forward(params, ids, hook, config=config)
+        stacked = {site: jnp.stack(each) for site, each in found.items()}
+        projected = jnp.stack([stacked[route] for route in patching.ROUTES], 1)
+        losses = next_token_losses(logits[:, :-1], ids)
+        return Reading(losses, stacked["scores"], projected, stacked["heads"])
 
     return read
 

@@ -22,14 +22,12 @@ from experiments.papers_merging import merged, of_few, random_turns, turned, tur
 from experiments.papers_told import told
 from experiments.pruning import passages, sentences
 from experiments.shared import SOURCES, change_attention, experiment, first_layers, gates_without
-from mha_book.attention.reference import attention_weights
-from mha_book.layers import linear
 from mha_book.models import minilm, smollm2
 from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import tokenize
-from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.pruning.order import head_mask, removal_order
 from mha_book.rope import rotary_angles, rotate
+from mha_book.specialization import patching
 
 SEEDS = (
     "random heads: 0; random keys: 1; random weights: 2, MiniLM's 3; turns: 4; codes: 5; others: 6"
@@ -79,25 +77,23 @@ def by_heads(config: Any) -> Callable[..., dict[str, jax.Array]]:
 
     @jax.jit
     def read(params, ids, own, given, count, gates) -> dict[str, jax.Array]:
-        angles = rotary_angles(jnp.arange(ids.shape[1]), config.head_dim, config.rope_theta)
         group = config.num_heads // config.num_kv_heads
         found: dict[str, list[jax.Array]] = {n: [] for n in ("length", "top", "key", "value")}
 
-        def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
-            q, k, v = project_qkv(layer.attention, normalized, angles=angles)
-            weights = attention_weights(q, k, is_causal=True)
-            out = jnp.einsum("bnts,bnsc->bntc", weights, jnp.repeat(v, group, axis=1))
-            length = jnp.linalg.norm(
-                jnp.einsum("bntc,ncd->bntd", out, layer.attention.w_o), axis=-1
-            )
+        def hook(site: str, number: int, array: jax.Array) -> jax.Array:
+            if site in ("key", "value"):
+                found[site].append(array[:, ::group])
+            if site == "weights":
+                found["top"].append(array.argmax(-1))
+            if site != "heads":
+                return array
+            written = jnp.einsum("bntc,ncd->bntd", array, params.layers[number].attention.w_o)
+            found["length"].append(length := jnp.linalg.norm(written, axis=-1))
             place = jnp.argsort(jnp.argsort(-(own * length + given[number]), axis=1), axis=1)
-            stay = (place < count).astype(out.dtype) * gates[number][None, :, None]
-            for name, value in zip(found, (length, weights.argmax(-1), k, v), strict=True):
-                found[name].append(value)
-            return project_output(layer.attention, stay[..., None] * out)
+            stay = (place < count).astype(array.dtype) * gates[number][None, :, None]
+            return stay[..., None] * array
 
-        hidden = smollm2.hidden_states(params, ids, attention, config)
-        logits = linear(hidden[:, :-1], params.token_embedding.T)
+        logits = patching.hooked_forward(params, ids, hook, config=config)[:, :-1]
         right = logits.argmax(-1) == ids[:, 1:]
         return {
             "losses": next_token_losses(logits, ids),
@@ -133,15 +129,15 @@ def by_keys(config: Any, counts: tuple[int, ...]) -> Callable[..., dict[str, Any
         def note(name: str, value: jax.Array) -> None:
             found.setdefault(name, []).append(value)
 
-        def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
-            q, k, v = project_qkv(layer.attention, normalized, angles=angles)
-            keys, values = (jnp.repeat(x, group, axis=1)[0] for x in (k, v))
-            weights = attention_weights(q, k, is_causal=True)[0]
-            scores = jnp.einsum("nth,nsh->nts", q[0], keys) / config.head_dim**0.5
+        def hook(site: str, number: int, array: jax.Array) -> jax.Array:
+            if site in patching.ROUTES:
+                note(site, array[0])
+            if site != "weights":
+                return array
+            weights = array[0]
+            scores = jnp.einsum("nth,nsh->nts", found["query"][-1], found["key"][-1])
+            scores = scores / config.head_dim**0.5
             note("largest", jnp.where(visible, scores, -jnp.inf).max((1, 2)))
-            note("key", rotate(k, -angles)[0])
-            note("rotated", k[0])
-            note("value", v[0])
             wishes = [jnp.einsum("nm,mts->nts", jnp.asarray(mix, jnp.float32), weights)
                       for mix in mixes]  # fmt: skip
             wishes += [
@@ -178,13 +174,15 @@ def by_keys(config: Any, counts: tuple[int, ...]) -> Callable[..., dict[str, Any
             wish = jnp.stack(wishes)[jnp.minimum(way, len(WAYS) - 1)]
             allowed = jnp.where(is_whole, visible, chosen(wish)[middle])
             few = jnp.where(allowed, weights, 0.0)
-            few = few / few.sum(-1, keepdims=True)
-            out = jnp.einsum("nts,nsc->ntc", few, values)
-            return project_output(layer.attention, out[None])
+            return (few / few.sum(-1, keepdims=True))[None]
 
-        hidden = smollm2.hidden_states(params, ids, attention, config)
-        losses = shared.token_losses(params, hidden, ids)[0, length // 2 :]
-        return {"loss": losses.mean(), **{name: jnp.stack(x) for name, x in found.items()}}
+        logits = patching.hooked_forward(params, ids, hook, config=config)
+        losses = next_token_losses(logits[:, :-1], ids)[0, length // 2 :]
+        stacked = {name: jnp.stack(x) for name, x in found.items() if name != "query"}
+        stacked |= {name: stacked[name][:, ::group] for name in ("key", "value")}
+        turned_back = rotate(stacked["key"], -angles)
+        stacked |= {"rotated": stacked["key"], "key": turned_back, "loss": losses.mean()}
+        return stacked
 
     return read
 

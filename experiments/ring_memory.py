@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +20,18 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
 from benchmarks.harness.fields import fields
+from benchmarks.harness.memory import proc_bytes
 from experiments.processes import joined, launch_processes, meet
 from experiments.shared import ROOT, Run, experiment
 from mha_book.sharding import MeshAxes, make_placement, ring_attention
 from mha_book.sharding.mesh import operand_specs
 
 SEEDS = "inputs: default_rng(process)"
-STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
+MARK = Path("/proc/self/clear_refs")
+held = partial(proc_bytes, "self/status")  # bytes of this process: VmRSS now, VmHWM at most
 
 Sizes = fields(processes=(1, 2, 4, 8), length=16384, heads=8, width=64, rounds=2)
 QUICK = Sizes((1, 2), length=64, heads=2, width=4, rounds=1)
-
-
-def held(field: str) -> int:
-    """Bytes of this process, by a field of its status: VmRSS now, VmHWM at most."""
-    (line,) = (x for x in STATUS.read_text().splitlines() if x.startswith(f"{field}:"))
-    return int(line.split()[1]) * 1024
 
 
 def take_part(number: int, sizes: Sizes) -> int:

@@ -63,14 +63,6 @@ def statements(altered: dict[str, tuple[str, str]] | None = None) -> str:
     return "\n".join(parts)
 
 
-def statement(name: str, text: str) -> str:
-    """Return what a theorem of a file says, without its proof, as the file has it."""
-    match = re.search(rf"^Theorem {name}\b.*?(?=^Proof)", text, re.S | re.M)
-    if match is None:
-        raise SystemExit(f"expected a theorem {name}")
-    return match[0].rstrip()
-
-
 def compile_file(path: Path) -> str:
     """Compile a file next to those it needs; return what Coq says against it, or nothing."""
     command = ["coqc", "-w", "none", "-Q", ".", "MHA", path.name]

@@ -6,6 +6,7 @@ machine and fails in continuous integration (the variable CI is set), so that no
 skipped there unseen.
 """
 
+import functools
 import importlib.util
 import os
 import re
@@ -74,9 +75,18 @@ def require(need: str) -> None:
         pytest.skip(reason)
 
 
+# Begun first, so that no worker waits at the end; then notebooks, tests, examples.
+LONGEST = (
+    "tests/stored/test_recomputed.py", "tests/attention/contract/test_contract.py",
+    "tests/stored/test_explorer.py", "tests/attention/contract/test_transformations.py",
+    "tests/sharding/test_devices.py", "tests/experiments/test_trainings.py",
+)  # fmt: skip
+
+
 @pytest.hookimpl(tryfirst=True)  # before the markers of the command line select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs the browser, torch, libtpu or the built book is slow, said so or not."""
+    items.sort(key=lambda item: item.location[0] not in LONGEST)
     slow = {"needs_browser", "needs_torch", "needs_libtpu", "built_book"}
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
@@ -102,6 +112,15 @@ def needs_models() -> None:
     require("needs_models")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _models_loaded_once() -> None:
+    """A worker loads each model once, whichever of its tests ask for it."""
+    from mha_book.models import minilm, smollm2
+
+    smollm2.load_smollm2 = functools.cache(smollm2.load_smollm2)
+    minilm.load_minilm = functools.cache(minilm.load_minilm)
+
+
 @pytest.fixture(scope="session")
 def needs_browser() -> str:
     """The path of the browser."""
@@ -119,22 +138,6 @@ def strict_promotion(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield
-
-
-@pytest.fixture(autouse=True)
-def optimisation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile as always, or without optimisation where a file says ``unoptimized``.
-
-    Of a program that runs once, on small arrays, half the time is its optimisation. A test in
-    such a file that is about the optimised program says ``unoptimized(False)``.
-    """
-    marker = request.node.get_closest_marker("unoptimized")
-    if marker is None or marker.args == (False,):
-        yield
-        return
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

@@ -11,11 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mha_book.storage import (
-    load_arrays,
-    read_table,
-    save_arrays,
-)
+from mha_book.storage import load_arrays, read_table, save_arrays
 from tests.notation.helpers import examples
 
 pytestmark = pytest.mark.usefixtures("no_type_checks")

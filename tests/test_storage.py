@@ -97,8 +97,7 @@ def test_cells_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "numbers",
-    [[2**62 + 1, -3], [2**63 - 1, -(2**63)], [2**64 - 1, 0], np.array([10**18 + 7])],
+    "numbers", [[2**62 + 1, -3], [2**63 - 1, -(2**63)], [2**64 - 1, 0], np.array([10**18 + 7])]
 )
 def test_no_digit_of_an_integer_is_lost(tmp_path: Path, numbers: list[int]) -> None:
     """Those of 19 digits were read as floating-point numbers."""

@@ -109,11 +109,11 @@ def topology(name: str) -> Any:
     return topologies.get_topology_desc(TARGETS.get(name, name), platform="tpu")
 
 
-def mesh(target: str, axes: Mapping[str, int], explicit: bool = False) -> Mesh:
+def mesh(target: str, axes: Mapping[str, int]) -> Mesh:
     """Return a mesh over the first chips of a target, an axis of each name and size."""
     devices = np.array(topology(target).devices[: int(np.prod(list(axes.values())))])
-    kind = AxisType.Explicit if explicit else AxisType.Auto
-    return Mesh(devices.reshape(tuple(axes.values())), tuple(axes), axis_types=(kind,) * len(axes))
+    types = (AxisType.Auto,) * len(axes)
+    return Mesh(devices.reshape(tuple(axes.values())), tuple(axes), axis_types=types)
 
 
 def compile_for(function, *shapes, target="v6e", mesh=None, specs=None) -> Any:
@@ -136,6 +136,13 @@ def compile_for(function, *shapes, target="v6e", mesh=None, specs=None) -> Any:
     with target_platform(platform, GPUS.get(target, {}).get("compute_capability")):
         traced = jax.jit(function).trace(*arguments)
     return traced.lower(lowering_platforms=(platform,)).compile()
+
+
+def shapes_of(tree: Any) -> Any:
+    """The same tree with every pair of a shape and a dtype as JAX has it."""
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(*x) if is_pair(x) else x, tree, is_leaf=is_pair
+    )
 
 
 def is_pair(x: Any) -> bool:

@@ -27,7 +27,7 @@ LARGE = 2**30  # from so many bytes of float32 scores on, it is asked first whet
 SHARE = 0.9  # of the free memory; the rest is for what the plan does not hold
 
 
-def _proc_field(file: str, field: str) -> int | None:
+def proc_bytes(file: str, field: str) -> int | None:
     """A field of a file in /proc in bytes, None where there is no such file."""
     try:
         lines = (Path("/proc") / file).read_text().splitlines()
@@ -45,7 +45,7 @@ def free_bytes() -> int | None:
     held = device.memory_stats() if device.platform != "cpu" else None
     if held and "bytes_limit" in held:
         return held["bytes_limit"] - held["bytes_in_use"]
-    return _proc_field("meminfo", "MemAvailable") if device.platform == "cpu" else None
+    return proc_bytes("meminfo", "MemAvailable") if device.platform == "cpu" else None
 
 
 def planned_bytes(function: Any, arguments: Sequence[Any]) -> int | None:
@@ -87,11 +87,11 @@ def _host_usage(run: Callable[[], Any]) -> tuple[str, int, int]:
 
     try:
         Path("/proc/self/clear_refs").write_text("5")
-        method, baseline = "VmHWM, reset before the run", _proc_field("self/status", "VmRSS") or 0
+        method, baseline = "VmHWM, reset before the run", proc_bytes("self/status", "VmRSS") or 0
     except OSError:
         method, baseline = "ru_maxrss, not reset: a lower bound", peak()
     jax.block_until_ready(run())
-    return method, baseline, _proc_field("self/status", "VmHWM") or peak()
+    return method, baseline, proc_bytes("self/status", "VmHWM") or peak()
 
 
 def _device_usage(run: Callable[[], Any]) -> tuple[str, int, int] | None:
@@ -115,12 +115,12 @@ def _measure(target: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def peak_memory(target, arguments=None, *, timeout=600.0) -> dict[str, Any]:
+def peak_memory(target, arguments=None) -> dict[str, Any]:
     """The memory that one call takes above what its prepared process holds."""
     command = [sys.executable, "-m", "harness.memory", target, json.dumps(dict(arguments or {}))]
     paths = [str(BENCHMARKS), *sys.path, os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, check=False,
+        command, capture_output=True, text=True, timeout=600, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
     )  # fmt: skip
     if done.returncode != 0:

@@ -19,9 +19,7 @@ def attention_flops(pairs, heads, key_width, value_width, *, backward) -> int:
     return (3 if backward else 1) * 2 * pairs * heads * (key_width + value_width)
 
 
-def measure_rates(
-    dtype, *, quick=False, matmul_size=None, copy_mib=None, rounds=None, clock="wall"
-) -> dict[str, float | int]:
+def measure_rates(dtype, *, quick=False, clock="wall") -> dict[str, float | int]:
     """The limits of this process: P, the rate of a large matmul, and W, of moving memory.
 
     W is the rate of an update in place (each byte read once and written once).  The rate
@@ -29,8 +27,7 @@ def measure_rates(
     the new memory make it several times lower.
     """
     on_cpu = jax.default_backend() == "cpu"
-    matmul_size = matmul_size or (256 if quick else 2048 if on_cpu else 8192)
-    copy_mib = copy_mib or (4 if quick else 64 if on_cpu else 1024)
+    matmul_size, copy_mib = (256, 4) if quick else (2048, 64) if on_cpu else (8192, 1024)
     rng_key = jax.random.key(0)
     square = jax.random.normal(rng_key, (matmul_size, matmul_size), dtype)
     flat = jax.random.normal(rng_key, (copy_mib * 2**20 // square.dtype.itemsize,), dtype)
@@ -45,7 +42,7 @@ def measure_rates(
 
     times = interleave(
         {"matmul": lambda: multiply(square, square), "copy": lambda: copy(flat), "stream": stream},
-        rounds=rounds or (2 if quick else 7),
+        rounds=2 if quick else 7,
         clock=CLOCKS[clock],
     )
     median = {name: statistics.median(seconds) for name, seconds in times.seconds.items()}

@@ -1,6 +1,6 @@
-"""What a page asks of its reader, counted from its source: words, figures, code, printed lines.
+"""The words of a page's prose, and the numbers that are typed into it, from its source.
 
-The status page shows a part of it; ``tests/book/test_pages.py`` holds the pages to their budget.
+The status page shows how many; ``tests/book/test_pages.py`` holds the pages to their budget.
 
 A word is what stands between spaces in the text of a page: displayed equations, code blocks, the
 lines of directives and bodies of directives between backticks are left out; a formula in the line
@@ -10,23 +10,9 @@ ledger and is not counted.
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from mha_book_toc import numbered_pages, read
-
-WORDS, SCREENS = 3000, 25.0  # of a page, at most
-OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of the package
-
-
-class Counts(NamedTuple):
-    """The counts of one page."""
-
-    words: int  # of prose
-    longest: int  # lines of the longest cell that is not folded
-    longest_cell: str  # its id
-    booleans: int  # printed lines that give nothing but True or False
-    set_up_folded: bool | None  # whether the first code cell is folded; None where there is none
-
+from mha_book_toc import read
 
 _BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,}).*?^[ \t]*\1[ \t]*$", re.M | re.S)
 _COMMENT = re.compile(r"<!--.*?-->", re.S)
@@ -43,7 +29,6 @@ _NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,  ]\d+)*(?![\w-])")
 _CODE = re.compile(r"(`+)(.+?)\1", re.S)
 _CITE = re.compile(r"\{cite[\w:]*\}`[^`]*`")
 _CITED = re.compile(r"[^.\n]*(?:\.\d[^.\n]*)*¶[^.\n]*")
-_BOOLEAN = re.compile(r"(?:^|[\s:=(\[,])(?:True|False)[\s.,;)\]]*$")
 
 
 def prose(markdown: str) -> str:
@@ -122,60 +107,3 @@ def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[s
 def _values(texts: list[str]) -> set[float]:
     pieces = re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", "\n".join(texts).replace("_", ""))
     return {float(piece.replace(",", "")) for piece in pieces}
-
-
-def _printed(cell: dict[str, Any]) -> list[str]:
-    """Return the lines that a cell prints in sight."""
-    lines: list[str] = []
-    if {"hide-output", "hide-cell", "remove-output", "remove-cell"} & _tags(cell):
-        return lines
-    for output in cell["outputs"]:
-        data = output.get("data", {})
-        if output.get("name") == "stdout":
-            lines += "".join(output["text"]).splitlines()
-        elif output["output_type"] == "execute_result" and not any("image/" in x for x in data):
-            lines += "".join(data.get("text/plain", "")).splitlines()
-    return lines
-
-
-def _tags(cell: dict[str, Any]) -> set[str]:
-    return {*cell["metadata"].get("tags", ())}
-
-
-def _folded(cell: dict[str, Any]) -> bool:
-    """Whether the code of a cell is out of sight."""
-    return any(tag.startswith(("hide-", "remove-")) for tag in _tags(cell))
-
-
-def count_page(path: Path) -> Counts:
-    """Count a notebook."""
-    cells = read(path)["cells"]
-    text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    sources = {c.get("id", ""): "".join(c["source"]) for c in code if not _folded(c)}
-    lengths = {name: sum(map(bool, text.split("\n"))) for name, text in sources.items()}
-    longest = max(lengths, key=lambda name: lengths[name], default="")
-    return Counts(
-        words=words(text),
-        longest=lengths.get(longest, 0),
-        longest_cell=longest,
-        booleans=sum(bool(_BOOLEAN.search(line)) for cell in code for line in _printed(cell)),
-        set_up_folded=next((_folded(c) for c in code if "remove-cell" not in _tags(c)), None),
-    )
-
-
-def budgeted_pages(root: Path) -> list[str]:
-    """Return the pages that keep the budget: the introduction and every chapter."""
-    return [page for _, page in numbered_pages(root)]
-
-
-def budget_problems(counts: Counts) -> list[str]:
-    """Return in what a page is over its budget; one line each."""
-    words, longest, cell, booleans, folded = counts
-    problems = {
-        f"{words} words of prose, at most {WORDS}": words > WORDS,
-        f"{booleans} printed lines are True or False: print what teaches": booleans,
-        f"the open cell {cell} has {longest} lines, at most {OPEN_LINES}": longest > OPEN_LINES,
-        "the first code cell, the set-up, is not folded (tag it hide-input)": folded is False,
-    }
-    return [problem for problem, is_one in problems.items() if is_one]

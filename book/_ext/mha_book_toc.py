@@ -39,32 +39,6 @@ def toc_pages(root: Path) -> list[str]:
     return [page for part in read_parts(root) for page in part.pages]
 
 
-def numbered_pages(root: Path) -> list[tuple[str, str]]:
-    """Return (caption of its part, page) of the introduction and of every chapter, in order.
-
-    The introduction is the first page of the part before the chapters.
-    """
-    opening, chapters, _ = _sections(root)
-    first = [("", page) for part in opening for page in part.pages][:1]
-    return first + [(part.caption, page) for part in chapters for page in part.pages]
-
-
-def reference_pages(root: Path) -> list[str]:
-    """Return the pages for looking things up: all but the introduction and the chapters."""
-    opening, _, behind = _sections(root)
-    return [page for part in opening for page in part.pages][1:] + [
-        page for part in behind for page in part.pages
-    ]
-
-
 def part_of(root: Path) -> dict[str, str]:
     """Return the part that each page but the root is in, by the page's short name."""
     return {Path(page).name: p.caption for p in read_parts(root)[1:] for page in p.pages}
-
-
-def _sections(root: Path) -> tuple[list[Part], list[Part], list[Part]]:
-    """Return the named parts before the first chapter, those of the chapters, and those behind."""
-    parts = read_parts(root)[1:]
-    numbers = [n for n, part in enumerate(parts) if part.is_numbered] or [0]
-    first, last = numbers[0], numbers[-1] + 1
-    return parts[:first], [part for part in parts[first:last] if part.is_numbered], parts[last:]

@@ -8,13 +8,9 @@ import jax
 import pytest
 
 from benchmarks.harness import compiled
-from mha_book import (
-    attend,
-    causal,
-    segments,
-)
+from mha_book import attend, causal, segments
 
-pytestmark = pytest.mark.needs_libtpu
+pytestmark = [pytest.mark.needs_libtpu, pytest.mark.optimized]
 
 T, N, K, H = 1024, 4, 2, 64
 SCORES = N * T * T * 4  # bytes of all scores in float32

@@ -120,6 +120,7 @@ def test_half_of_a_causal_square_is_skipped() -> None:
     assert (whole_last - whole_first).sum() == 8 * 7 // 2
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("backward", [False, True])
 def test_no_array_of_the_size_of_the_scores(backward: bool) -> None:
     length = 4096

@@ -49,6 +49,7 @@ def test_a_poisoned_row_does_not_touch_the_others() -> None:
     np.testing.assert_allclose(output[1], clean[1], atol=1e-6)
 
 
+@pytest.mark.optimized
 def test_nothing_of_the_size_of_the_keys_is_written() -> None:
     """The reference writes keys and values anew to empty them; here nothing of their size.
 

@@ -12,8 +12,6 @@ import pytest
 from mha_book import Mask, attend, padding, segments
 from mha_book.attention.derivatives import with_gradient_by_hand
 
-pytestmark = pytest.mark.unoptimized
-
 calls: list[str] = []
 
 # Several arguments and results, whose Jacobian is not symmetric.

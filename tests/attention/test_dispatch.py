@@ -8,20 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import (
-    attend,
-    attend_with_lse,
-    attention_spec,
-    padding,
-    select,
-)
+from mha_book import attend, attend_with_lse, attention_spec, padding, select
 from mha_book.attention import dispatch
 from mha_book.attention.decode import FEW_QUERIES
-from mha_book.attention.dispatch import (
-    IMPLEMENTATIONS,
-    AttentionSpec,
-    Implementation,
-)
+from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, Implementation
 from mha_book.attention.operands import Operands
 from mha_book.attention.platform import target_platform
 from tests.attention.contract.cases import ANYWHERE

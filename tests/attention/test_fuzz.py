@@ -14,7 +14,7 @@ from mha_book.masks import segments
 from tests import oracles
 from tests.attention.contract.cases import Rule
 
-pytestmark = [pytest.mark.usefixtures("no_type_checks"), pytest.mark.unoptimized]
+pytestmark = pytest.mark.usefixtures("no_type_checks")
 
 B, N, K, T, S, H = 2, 4, 2, 3, 7, 3
 

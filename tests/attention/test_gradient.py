@@ -8,23 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import (
-    attend,
-    attend_with_lse,
-    causal,
-)
+from mha_book import attend, attend_with_lse, causal
 from mha_book.attention import gradient as manual
-from mha_book.attention.gradient import (
-    attention_vjp,
-    scores_vjp,
-    softmax_jacobian,
-)
+from mha_book.attention.gradient import attention_vjp, scores_vjp, softmax_jacobian
 from mha_book.attention.operands import prepare
 from tests import oracles
 from tests.jaxprs import shapes
 from tests.oracles import close
 
-pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("float64")]
+pytestmark = pytest.mark.usefixtures("float64")
 
 B, N, K, T, S, H, C = 3, 10, 5, 7, 11, 13, 17  # N = 2 K; else distinct primes
 BY_HAND = ("manual", "recompute")

@@ -12,6 +12,8 @@ import pytest
 from mha_book import attend
 from tests.attention.contract.cases import ANYWHERE
 
+pytestmark = pytest.mark.optimized
+
 B, N, K, T, H = 1, 4, 2, 600, 16  # more keys than a block has
 NAMES = [name for name in ANYWHERE if name != "jax_nn"]
 FLOAT32 = 3e-6  # of the largest entry

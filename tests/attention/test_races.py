@@ -17,8 +17,6 @@ from jax.experimental.pallas import tpu as pltpu
 from mha_book import scaled_dot_product_attention
 from mha_book.attention import flash, splash
 
-pytestmark = pytest.mark.unoptimized
-
 X = jnp.asarray(np.random.default_rng(5).standard_normal((2, 256, 8)), jnp.float32)
 
 

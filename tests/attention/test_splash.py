@@ -11,8 +11,6 @@ from mha_book.attention.splash import tile_size
 from mha_book.masks import Mask
 from tests import oracles
 
-pytestmark = pytest.mark.unoptimized
-
 B, N, K, H, C = 2, 2, 1, 8, 7
 MASKS = {
     "causal": (causal(), 200, 200),  # two tiles of 128, of which one of four is hidden

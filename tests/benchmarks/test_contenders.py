@@ -10,7 +10,6 @@ import peers.attention
 from harness import oracle
 from harness.comparison import installed
 
-pytestmark = pytest.mark.unoptimized
 CUDNN = {"jax.nn cudnn", "jax.nn cudnn, converted"}
 # One of each kind: the other rows call the same functions, or compile long.
 FEW = ("reference", "attend", "blockwise, TNH", "jax.nn, converted", "torch")

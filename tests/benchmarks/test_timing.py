@@ -37,10 +37,7 @@ def test_ratios_pair_the_times_of_one_round():
     """A machine that slows down from round to round leaves every ratio as it is."""
     clock = FakeClock()
     slowing = [1, 1, 1, 2, 4, 8]  # two calls before the first round, then one a round
-    runs = {
-        "a": clock.function("a", slowing),
-        "b": clock.function("b", [3 * s for s in slowing]),
-    }
+    runs = {"a": clock.function("a", slowing), "b": clock.function("b", [3 * s for s in slowing])}
     times = measure(clock, runs)
     assert times.seconds["a"] == [1, 2, 4, 8]
     assert timing.per_round_ratios(times.seconds["b"], times.seconds["a"]) == [3.0] * 4

@@ -28,8 +28,15 @@ def chapters(root: Path = ROOT) -> list[Path]:
 
 
 def reference(root: Path = ROOT) -> list[Path]:
-    """The notebooks for looking things up, with or without exercises."""
-    return _notebooks(root, toc.reference_pages(root))
+    """The notebooks for looking things up, with or without exercises; not the introduction."""
+    parts = [part for part in toc.read_parts(root)[1:] if not part.is_numbered]
+    return _notebooks(root, [page for part in parts for page in part.pages][1:])
+
+
+def budgeted(root: Path = ROOT) -> list[str]:
+    """The pages that keep the budget of words and screens: the introduction and every chapter."""
+    _, opening, *parts = toc.read_parts(root)
+    return [opening.pages[0], *(page for p in parts if p.is_numbered for page in p.pages)]
 
 
 def _notebooks(root: Path, pages: list[str]) -> list[Path]:

@@ -7,6 +7,7 @@ import re
 import pytest
 from PIL import Image
 
+from tests.book import gates
 from tests.book.browsing import (
     DESKTOP,
     PAGES,
@@ -17,10 +18,11 @@ from tests.book.browsing import (
     Visitor,
     axe_findings,
 )
-from tests.book.extensions import ROOT, figures, finding, pages
+from tests.book.extensions import ROOT, figures, finding
 
 pytestmark = pytest.mark.needs_browser
 
+SCREENS = 25  # of a page, at most
 EXTRA = ["index.html", "search.html", "genindex.html"]
 SAMPLE = ["book/explorer.html", "book/gradients.html", "book/claims.html"]  # in both themes
 MATH = """() => {
@@ -155,8 +157,8 @@ def test_page_is_whole(desktop, page):
     assert seen["shift"] < SHIFT_AT_MOST
     assert all(words.strip() for words in seen["badges"])
     assert seen["axe"] == []
-    if page.removesuffix(".html") in pages.budgeted_pages(ROOT):
-        assert 1 < seen["height"] / DESKTOP["height"] <= pages.SCREENS
+    if page.removesuffix(".html") in gates.budgeted():
+        assert 1 < seen["height"] / DESKTOP["height"] <= SCREENS
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -3,11 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from mha_book import (
-    init_multi_head,
-    multi_head_attention,
-    multi_head_attention_with_intermediates,
-)
+from mha_book import init_multi_head, multi_head_attention, multi_head_attention_with_intermediates
 from mha_book.costs import attention_size, kv_cache_bytes, traced_matmul_flops
 from tests.book.verdicts import decides
 from tests.stored.files import result
@@ -49,7 +45,8 @@ def test_the_third_is_the_output_projection():
         one = given._replace(
             w_v=jnp.reshape(product, (d, n, d // n)), w_o=jnp.reshape(jnp.eye(d), (n, d // n, d))
         )
-        return float(jnp.abs(multi_head_attention(given, x) - multi_head_attention(one, x)).max())
+        layer = jax.jit(multi_head_attention)
+        return float(jnp.abs(layer(given, x) - layer(one, x)).max())
 
     assert merged_gap(1) < 1e-5
     assert merged_gap(3) > 0.01
@@ -84,9 +81,7 @@ def test_equal_products_and_more_scores():
     assert len({*flops.values()}) == 1
     scores = {
         n: jax.eval_shape(
-            lambda p, x: multi_head_attention_with_intermediates(p, x)[1].weights,
-            shapes(512, n),
-            x,
+            lambda p, x: multi_head_attention_with_intermediates(p, x)[1].weights, shapes(512, n), x
         ).size
         for n in (1, 8)
     }

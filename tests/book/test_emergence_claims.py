@@ -13,7 +13,6 @@ from mha_book.storage import load_arrays, load_tree
 from tests.book.verdicts import decides
 from tests.stored.files import DATA, result
 
-pytestmark = pytest.mark.unoptimized
 draw = jax.jit(probe_sequences, static_argnums=(1, 2))
 
 

@@ -15,8 +15,6 @@ from mha_book.notation.page import displayed_equations, page_text
 from tests.book.equations import EXECUTED, REGISTRY, Equation
 from tests.book.extensions import ROOT, equations, toc
 
-pytestmark = pytest.mark.unoptimized
-
 for _module in pkgutil.iter_modules(tests.book.equations.__path__):
     importlib.import_module(f"tests.book.equations.{_module.name}")
 

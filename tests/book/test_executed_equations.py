@@ -7,8 +7,6 @@ from tests.book.executed import alterations, compare
 from tests.book.extensions import ROOT
 from tests.book.test_equations import page_equations
 
-pytestmark = pytest.mark.unoptimized
-
 PAGES = {label: latex for shown in page_equations(ROOT).values() for label, latex in shown}
 
 

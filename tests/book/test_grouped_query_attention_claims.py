@@ -5,12 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book import (
-    MultiHeadParams,
-    attend,
-    multi_head_attention,
-    scaled_dot_product_attention,
-)
+from mha_book import MultiHeadParams, attend, multi_head_attention, scaled_dot_product_attention
 from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.multihead.grouped import kv_head_index, repeat_kv_heads
 from mha_book.specialization.intervals import mean_interval
@@ -102,6 +97,7 @@ def test_c51_the_printed_loop_is_multi_query():
     decides("C51", "corrected", numbered < 1e-5, far(unnumbered, grouped) < 0.01)
 
 
+@pytest.mark.optimized
 def test_c29_the_cache_shrinks_and_the_scores_do_not():
     length, heads, width = 256, 32, 32
     kept, room, scores = {}, {}, 4 * heads * length**2

@@ -1,13 +1,11 @@
 """The evidence for the claims of the chapter on hardware: compiled programs and stored times."""
 
 import numpy as np
-import pytest
 
 from tests.book.verdicts import decides
 from tests.stored.files import result
 
 N, T, H = 8, 96, 16
-pytestmark = pytest.mark.unoptimized
 
 
 def cases(**wanted):

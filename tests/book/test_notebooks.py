@@ -14,9 +14,7 @@ CHAPTERS = gates.chapters()
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 @pytest.mark.parametrize(
-    "gate",
-    [gates.execution_problems, gates.id_problems],
-    ids=lambda gate: gate.__name__,
+    "gate", [gates.execution_problems, gates.id_problems], ids=lambda gate: gate.__name__
 )
 def test_gate(chapter: Path, gate: Callable[[nbformat.NotebookNode], list[str]]) -> None:
     problems = gate(gates.load(chapter))

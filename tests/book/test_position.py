@@ -11,7 +11,6 @@ from mha_book.models import smollm2
 
 DATA = Path(__file__).parents[2] / "book" / "data" / "positions.json"
 SIZES = positions.Sizes()
-pytestmark = pytest.mark.unoptimized
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,6 @@ def as_printed(importances):
     return ranked[int(0.7 * len(ranked)) :]
 
 
-@pytest.mark.unoptimized
 def test_c24_the_difference_has_the_other_sign():
     rng = np.random.default_rng(3)
     shapes = ((D, N, H), (D, N, H), (D, N, C), (N, C, D))

@@ -9,9 +9,7 @@ import pytest
 
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
-from mha_book.specialization.words import (
-    join_words,
-)
+from mha_book.specialization.words import join_words
 from mha_book.storage import read_table
 from tests.book.extensions import ROOT
 from tests.book.verdicts import decides

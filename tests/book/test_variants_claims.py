@@ -9,18 +9,11 @@ from mha_book.attention.dispatch import attend
 from mha_book.models import smollm2
 from mha_book.multihead import MultiHeadParams, multi_head_attention
 from mha_book.multihead.differential import differential_attention
-from mha_book.multihead.latent import (
-    absorbed_attention,
-    as_latent,
-    compress,
-    expanded_attention,
-)
+from mha_book.multihead.latent import absorbed_attention, as_latent, compress, expanded_attention
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
 from tests.book.test_variants_chapter import table
 from tests.book.verdicts import decides
-
-pytestmark = pytest.mark.unoptimized
 
 D, N, K, H, C, T = 11, 6, 3, 4, 5, 7
 

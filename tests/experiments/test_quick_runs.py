@@ -8,7 +8,6 @@ import pytest
 from experiments.again import numbers
 from mha_book.storage import read_result
 
-pytestmark = pytest.mark.unoptimized
 MODELS, TORCH = pytest.mark.needs_models, pytest.mark.needs_torch
 FOLDER = Path(__file__).parents[2] / "experiments"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if "@experiment(" in p.read_text("utf8"))

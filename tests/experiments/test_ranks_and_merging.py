@@ -14,7 +14,6 @@ from mha_book.rope import rotary_angles
 
 D, N, K, H, T = 11, 6, 3, 4, 7
 run = jax.jit(multi_head_attention)
-pytestmark = pytest.mark.unoptimized
 
 
 def test_the_nearest_scores_of_a_rank():

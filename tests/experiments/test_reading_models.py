@@ -8,7 +8,6 @@ from experiments import heads_in_use, positions, sinks
 from mha_book.models import smollm2
 from tests.models.small import small_smollm2
 
-pytestmark = pytest.mark.unoptimized
 IDS = jnp.arange(3, 20, dtype=jnp.int32) * 5 % 101
 
 # Heads in use.

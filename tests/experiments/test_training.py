@@ -13,9 +13,6 @@ import tqdm
 from experiments.training import init_state, make_train_step, train
 from mha_book.storage import load_arrays
 
-pytestmark = pytest.mark.unoptimized
-
-
 # On the smallest model there is: a vector pulled towards noise.
 
 

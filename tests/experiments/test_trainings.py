@@ -10,8 +10,6 @@ from experiments.scale import ARMS
 from experiments.sharing_training import rate
 from mha_book.models import tiny
 
-pytestmark = pytest.mark.unoptimized
-
 
 def test_the_smaller_start_has_the_scores_of_the_scaled_arm():
     sizes, key = scale.Sizes(), jax.random.key(7)

@@ -18,8 +18,6 @@ from mha_book.models.generation import generate, sample_token
 from mha_book.models.smollm2 import decode_step, init_caches, prefill
 from mha_book.multihead.cache import init_cache
 
-pytestmark = pytest.mark.unoptimized
-
 DATA = Path(__file__).parents[1] / "data"
 WRITTEN = DATA / "smollm2_generation.safetensors"
 
@@ -82,7 +80,7 @@ def test_greedy_text_is_the_likeliest_token_after_token(small):
 
 @pytest.mark.slow
 @pytest.mark.needs_models
-@pytest.mark.unoptimized(False)
+@pytest.mark.optimized
 def test_greedy_text_is_that_of_transformers(written):
     prompts = [written[f"prompt_{number}"] for number in range(3)]
     lengths = np.array([len(prompt) for prompt in prompts], np.int32)

@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 
 from mha_book.models import minilm
-from mha_book.models.minilm import (
-    encode_with_intermediates,
-    load_minilm,
-    mean_pool,
-)
+from mha_book.models.minilm import encode_with_intermediates, mean_pool
 from mha_book.models.tokens import token_strings, tokenize
 from tests.scripts import regenerate_model_references as script
 
@@ -25,7 +21,7 @@ jitted = partial(jax.jit, static_argnames="implementation")
 
 @pytest.fixture(scope="module")
 def model(needs_models: None) -> minilm.MiniLM:
-    return load_minilm()
+    return minilm.load_minilm()
 
 
 @pytest.fixture(scope="module")

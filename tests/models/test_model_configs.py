@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mha_book.costs import (
-    attention_size,
-    latent_size,
-)
+from mha_book.costs import attention_size, latent_size
 
 DATA = json.loads(
     (Path(__file__).parents[2] / "book" / "data" / "models.json").read_text(encoding="utf-8")

@@ -19,8 +19,6 @@ from mha_book.models.tokens import tokenize
 from mha_book.pruning.removal import prune_model
 from tests.models.small import small_smollm2
 
-pytestmark = pytest.mark.unoptimized
-
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "tests" / "data" / "smollm2_reference.safetensors"
 

@@ -13,8 +13,6 @@ from mha_book.models.tiny import TinyConfig, init_tiny
 from mha_book.multihead.dropout import Dropout
 from tests import oracles
 
-pytestmark = pytest.mark.unoptimized
-
 CONFIG = TinyConfig(
     vocab_size=11, max_length=13, d_model=10, num_layers=2, num_heads=6, num_kv_heads=3,
     head_dim=4, d_hidden=7,

@@ -9,8 +9,6 @@ from mha_book.models import minilm, smollm2, tiny
 from mha_book.models.interface import next_token_losses, real_tokens
 from tests.models.small import small_minilm, small_smollm2
 
-pytestmark = pytest.mark.unoptimized
-
 SMOLLM2, MINILM = small_smollm2(), small_minilm(num_layers=1)
 TINY = tiny.TinyConfig(vocab_size=101, d_model=8, num_layers=1)
 TINY_PARAMS = tiny.init_tiny(0, TINY)

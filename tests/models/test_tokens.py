@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.models.smollm2 import load_smollm2
+from mha_book.models import smollm2
 from mha_book.models.tokens import (
     character_vocabulary,
     encode_characters,
@@ -31,7 +31,7 @@ def test_characters_there_and_back():
 
 @pytest.mark.needs_models
 def test_special_tokens_are_read_as_such_or_as_text():
-    model = load_smollm2()
+    model = smollm2.load_smollm2()
     text = "a<|im_end|>"
     special, plain = (tokenize(model, [text], parse_special=x)[0][0] for x in (True, False))
     assert token_strings(model, special)[-1] == "<|im_end|>"

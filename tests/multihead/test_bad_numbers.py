@@ -9,7 +9,7 @@ from mha_book import init_multi_head
 from mha_book.multihead.cache import append, attend_cached, cache_mask, init_cache
 
 B, N, K, H, D, T = 2, 6, 3, 4, 5, 2
-pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("no_type_checks")]
+pytestmark = pytest.mark.usefixtures("no_type_checks")
 
 NEW, QUERY = jnp.ones((B, K, T, H)), jnp.ones((B, N, T, H))
 

@@ -157,6 +157,7 @@ def loop(
     return jax.lax.fori_loop(0, 7, body, (query, cache))
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("window", [None, LONG])
 @pytest.mark.parametrize("function", [step, loop])
 def test_the_compiled_step_copies_nothing(function: object, window: int | None) -> None:

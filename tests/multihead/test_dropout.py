@@ -14,8 +14,6 @@ from mha_book.multihead.parameters import init_multi_head
 from tests import oracles
 from tests.oracles import draw
 
-pytestmark = pytest.mark.unoptimized
-
 B, T, D, N, K, H, C = 2, 5, 12, 6, 3, 4, 11
 
 

@@ -7,23 +7,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from mha_book import (
-    MultiHeadParams,
-    causal,
-    fuse,
-    multi_head_attention,
-    padding,
-)
+from mha_book import MultiHeadParams, causal, fuse, multi_head_attention, padding
 from mha_book.multihead.dropout import Dropout
-from mha_book.multihead.gradient import (
-    combine_outputs_vjp,
-    multi_head_attention_vjp,
-)
+from mha_book.multihead.gradient import combine_outputs_vjp, multi_head_attention_vjp
 from mha_book.rope import rotary_angles
 from tests import oracles
 from tests.oracles import close
 
-pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("float64")]
+pytestmark = pytest.mark.usefixtures("float64")
 
 # Distinct primes, except that N = 2 K; the width of rotated heads is even, and 2 the even prime.
 B, N, K, T, S, H, C, D, D_K, D_V = 3, 10, 5, 7, 11, 2, 23, 13, 17, 19

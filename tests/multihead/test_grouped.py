@@ -17,8 +17,6 @@ from mha_book.multihead.grouped import (
 )
 from tests import oracles
 
-pytestmark = pytest.mark.unoptimized
-
 D, N, H, C, T = 22, 6, 5, 7, 11
 
 
@@ -88,10 +86,7 @@ def squared_change(before, after):
     before, after = repeat_kv_heads(before), repeat_kv_heads(after)
 
     def products(p):
-        return (
-            jnp.einsum("dhc,ehc->hde", p.w_q, p.w_k),
-            jnp.einsum("dhc,hce->hde", p.w_v, p.w_o),
-        )
+        return (jnp.einsum("dhc,ehc->hde", p.w_q, p.w_k), jnp.einsum("dhc,hce->hde", p.w_v, p.w_o))
 
     pairs = zip(products(before), products(after), strict=True)
     return [float(jnp.sum(jnp.square(a - b))) for a, b in pairs]

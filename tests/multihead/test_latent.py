@@ -18,8 +18,6 @@ from mha_book.multihead.latent import (
 from mha_book.rope import rotary_angles, rotate
 from tests.jaxprs import shapes
 
-pytestmark = pytest.mark.unoptimized
-
 D, N, T = 22, 5, 7
 SIZES = {"latent_dim": 10, "head_dim": 3, "rotary_dim": 4, "value_dim": 6}
 FORMS = {"expanded": expanded_attention, "absorbed": absorbed_attention}

@@ -22,8 +22,6 @@ from mha_book.multihead.parameters import MultiHeadParams
 from tests import oracles
 from tests.oracles import draw
 
-pytestmark = pytest.mark.unoptimized
-
 B, T, S, D, N, K, H, C = 2, 5, 7, 10, 6, 2, 3, 11
 
 # Jitted, since one by one the operations of each new shape compile anew, which takes longer.

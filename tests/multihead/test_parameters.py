@@ -10,8 +10,6 @@ import pytest
 from mha_book import MultiHeadParams, fuse, init_multi_head, unfuse
 from mha_book.multihead.parameters import xavier_uniform
 
-pytestmark = pytest.mark.unoptimized
-
 
 def drawn(use_bias: bool = True, num_kv_heads: int = 2, **sizes: int) -> MultiHeadParams:
     params = init_multi_head(

@@ -3,14 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from mha_book.multihead.differential import differential_attention
 from mha_book.multihead.parameters import MultiHeadParams
 from mha_book.multihead.sinks import sink_logit_attention
 from mha_book.rope import rotary_angles
-
-pytestmark = pytest.mark.unoptimized
 
 D, N, K, H, C, T = 11, 6, 3, 4, 8, 5
 

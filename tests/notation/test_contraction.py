@@ -8,12 +8,10 @@ from mha_book.notation import Equation
 from mha_book.notation.evaluate import order
 from mha_book.notation.expression import Tensor
 
-pytestmark = pytest.mark.unoptimized
-
 A, V = Tensor("A", ("i", "j")), Tensor("v", ("k",))
 
 
-@pytest.mark.unoptimized(False)
+@pytest.mark.optimized
 def test_sums_over_many_short_rows_are_those_of_numpy() -> None:
     """Where the long axis stood last, single entries were off by as much as themselves."""
     rng = np.random.default_rng(0)

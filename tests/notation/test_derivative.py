@@ -9,7 +9,7 @@ from mha_book.notation import Equation, run_loops
 from mha_book.notation.derivative import gradient, jacobian, lacking
 from mha_book.notation.expression import Delta, Tensor, all_indices, key, leaves
 
-pytestmark = [pytest.mark.unoptimized, pytest.mark.usefixtures("float64")]
+pytestmark = pytest.mark.usefixtures("float64")
 
 SIZES = dict(zip("hijabcdk", (2, 3, 5, 7, 11, 13, 17, 19), strict=True)) | {"g": 2, "m": 3}
 

@@ -10,8 +10,6 @@ import pytest
 from mha_book.notation import Equation, run_loops
 from mha_book.notation.expression import Delta, Product, Sum, Tensor
 
-pytestmark = pytest.mark.unoptimized
-
 # Distinct primes, so that no two indices can be taken for one another.
 SIZES = {"h": 2, "i": 3, "j": 5, "a": 7, "b": 11, "c": 13, "d": 17}
 

@@ -15,7 +15,7 @@ from mha_book.notation.latex import render
 from mha_book.notation.parser import parse
 from tests.notation.helpers import examples, marked
 
-pytestmark = [pytest.mark.usefixtures("no_type_checks"), pytest.mark.unoptimized]
+pytestmark = pytest.mark.usefixtures("no_type_checks")
 
 BOOK = Path(__file__).parents[2] / "book"
 PAGES = [latex for page in sorted(BOOK.glob("*.ipynb")) for latex in page_equations(page).values()]

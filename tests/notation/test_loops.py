@@ -4,11 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
-import pytest
 
 from mha_book.notation import Equation, run_loops
-
-pytestmark = pytest.mark.unoptimized
 
 
 def run(equation: Equation, **arrays: Any) -> Any:

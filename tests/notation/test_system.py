@@ -17,8 +17,6 @@ from mha_book.notation.system import (
 )
 from tests.jaxprs import largest
 
-pytestmark = pytest.mark.unoptimized
-
 SIZES = {"num_heads": 3, "head_dim": 7, "value_dim": 5}
 LENGTH, WIDTH = 11, 13
 

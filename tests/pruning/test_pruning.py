@@ -16,7 +16,6 @@ from mha_book.pruning.order import head_mask, iterative_removal_order, removal_o
 from mha_book.pruning.removal import fold_gates, mean_ablation, prune_heads
 from tests import oracles
 
-pytestmark = pytest.mark.unoptimized
 D, N, H, C, T = 11, 6, 3, 5, 7
 rng = np.random.default_rng(13)
 run = jax.jit(multi_head_attention)

@@ -11,7 +11,6 @@ from mha_book.models.smollm2 import SmolLM2Config, SmolLM2Layer, SmolLM2Params
 from mha_book.multihead.parameters import MultiHeadParams
 from mha_book.specialization import circuits, patching
 
-pytestmark = pytest.mark.unoptimized
 L, N, K, H, D, V, T, B = 3, 4, 2, 6, 11, 17, 7, 2
 CONFIG = SmolLM2Config(L, N, K, H, D, V, rope_theta=50.0)
 HEAD = 3  # of the key/value head 1

@@ -14,7 +14,6 @@ from mha_book.specialization.contribution import (
     uniform_outputs,
 )
 
-pytestmark = pytest.mark.unoptimized
 D, N, H, C, T = 23, 6, 3, 5, 7
 rng = np.random.default_rng(11)
 

@@ -5,11 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from mha_book.specialization.intervals import (
-    bootstrap_interval,
-    mean_interval,
-    wilson_interval,
-)
+from mha_book.specialization.intervals import bootstrap_interval, mean_interval, wilson_interval
 
 
 def test_student_by_hand():

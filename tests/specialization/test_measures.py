@@ -11,7 +11,6 @@ from mha_book import causal, padding
 from mha_book.specialization import measures, patterns
 from mha_book.specialization.measures import MEASURES, text_patterns
 
-pytestmark = pytest.mark.unoptimized
 T = 7
 rng = np.random.default_rng(11)
 

@@ -5,7 +5,6 @@ import pytest
 
 from mha_book.specialization import similarity
 
-pytestmark = pytest.mark.unoptimized
 rng = np.random.default_rng(11)
 
 

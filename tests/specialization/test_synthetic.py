@@ -21,7 +21,6 @@ from mha_book.specialization.synthetic import (
     repeated_tokens,
 )
 
-pytestmark = pytest.mark.unoptimized
 PROBES = ProbeTask(7, 3, 2, 4)
 draw = jax.jit(probe_sequences, static_argnums=(1, 2))
 

@@ -106,7 +106,7 @@ DRAWS = {
         lambda: itertools.product(("whole text", "scarce text"), dropout.SETTINGS),
         0, 5, 10,
     ),
-    "shared curve": Draw("sharing.json", shared, 2, 12, 5),
+    "shared curve": Draw("sharing.json", shared, 0, 12, 5),  # the fast tests: a hundred steps of 2
     "scale": Draw(
         "scale.json", lambda: itertools.product(scale.ARMS, scale.Sizes().widths, range(8)),
         4, 18, 1.5,

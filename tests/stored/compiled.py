@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from accelerators import Program, build, compile_program
+from harness.compiled import shapes_of
 from mha_book.attention.dispatch import IMPLEMENTATIONS
 
 SAME = ("status", "bytes", "kernels", "operations")
@@ -19,9 +20,7 @@ def check_shapes(document: dict[str, Any]) -> int:
         if row["status"] != "compiled":
             continue
         _, shapes = build(Program(**row["program"]), document["settings"]["target"])
-        arguments = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(*x) if _is_pair(x) else x, shapes, is_leaf=_is_pair
-        )
+        arguments = shapes_of(shapes)
         results = None
         if row["program"]["part"] == "attention":  # of the rest tracing takes long
             x, *others = [x for x in arguments if x.shape != (1,)]
@@ -107,10 +106,6 @@ def check_scores(document: dict[str, Any]) -> int:
             assert not any("fmha" in name or "splash" in name for name in row["kernels"])
             looked_at += 1
     return looked_at
-
-
-def _is_pair(x: Any) -> bool:
-    return isinstance(x, tuple) and isinstance(x[-1], str)
 
 
 def _size(tree: Any) -> int:

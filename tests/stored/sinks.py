@@ -36,10 +36,7 @@ def masses() -> Found:
 def changed_sinks(count: int) -> Found:
     """Losses of two texts, with the mean logits of the file."""
     logits = result("sinks.json")["logits"]
-    for part, ways in (
-        ("sink", bench().ways(logits)),
-        ("later", bench().later_ways(logits)),
-    ):
+    for part, ways in (("sink", bench().ways(logits)), ("later", bench().later_ways(logits))):
         for name in drawn(part, count, ways):
             yield (part, name, TWO), bench().changed(ways[name], TWO)
 

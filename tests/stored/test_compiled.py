@@ -11,6 +11,8 @@ from tests.stored.chance import DRAWS, drawn, programs
 from tests.stored.compiled import check_again, check_arrays, check_scores, check_shapes
 from tests.stored.files import TIMES, forged, result, scaled
 
+pytestmark = pytest.mark.optimized
+
 NAMES = sorted(path.name for path in TIMES.glob("compiled-*.json"))
 OF_TPU = "compiled-v6e.json"
 

@@ -11,6 +11,8 @@ from tests.stored import trained_heads as again
 from tests.stored.chance import DRAWS, drawn
 from tests.stored.files import DATA, result
 
+pytestmark = pytest.mark.optimized
+
 FOLDER = ROOT / "book" / "_static" / "explorer"
 NAME = "explorer.json"
 LONGEST = 23  # tokens
@@ -44,17 +46,20 @@ def test_a_sentence_begins_where_there_is_something_to_see(model, key):
 
 
 @pytest.mark.needs_models
-@pytest.mark.parametrize("count", [DRAWS["closed"].fast, pytest.param(270, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "sentences, count", [(3, DRAWS["closed"].fast), pytest.param(12, 270, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("model", SHAPES)
-def test_the_maps_are_those_of_the_models(model, count):
-    """All weights and lengths of values, and of each sentence some heads closed."""
+def test_the_maps_are_those_of_the_models(model, sentences, count):
+    """All weights and lengths of values of drawn sentences, and in each some heads closed."""
     loaded, document = (
         again.language_model() if model == "smollm2" else again.encoder(),
         result(NAME),
     )
     places = {*drawn("closed", count)} if model == "smollm2" else {*HEADS[model]}
     measured = explorer_maps.maps_of(model, loaded, LONGEST, sorted(places))
-    for key, sentence in document["sentences"].items():
+    for key in drawn("sentences of maps", sentences, document["sentences"]):
+        sentence = document["sentences"][key]
         told, found = explorer.maps_of(ROOT, document, model, key), measured(sentence["text"])
         assert sentence[model]["tokens"] == found.tokens
         for name in ("weights", "values"):

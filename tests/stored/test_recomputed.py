@@ -15,6 +15,8 @@ from tests.stored import trained_heads as of
 from tests.stored.chance import DRAWS
 from tests.stored.files import DATA, forged, result, scaled
 
+pytestmark = pytest.mark.optimized
+
 SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
 MODELS, TPU = pytest.mark.needs_models, pytest.mark.needs_libtpu
 
@@ -46,13 +48,14 @@ SLICES = [
     slice_of("pruning.json", of.sentences, MODELS, SLOW, given=(20, 24)),
     *draws("alike", of.alike, MODELS),
     slice_of("pruning-alike.json", of.ranking, MODELS, SLOW),
+    slice_of("pruning-means.json", of.means, MODELS, SLOW),
     *draws("before training", of.before_training, MODELS),
     slice_of("emergence.json", of.ranks, MODELS),
     *draws("moved", of.moved, MODELS),
     slice_of("heads-in-use.json", of.closed, MODELS, SLOW),
     slice_of("heads-in-use.json", of.routes, MODELS),
     *draws("later", of.later, MODELS),
-    slice_of("circuit.json", of.circuit_paths, MODELS),
+    slice_of("circuit.json", of.circuit_patched, MODELS),
     slice_of("circuit.json", of.circuit_parts, MODELS, SLOW),
     *draws("cache", of.cache_in_few_bits, MODELS),
     slice_of("papers.json", of.check_told),
@@ -93,6 +96,7 @@ SLICES = [
     slice_of("gradients-training.json", trainings.first_steps_by_hand, MODELS, SLOW,
              given=("float32", 4)),
     slice_of("sharing.json", trainings.starts, MODELS, SLOW),
+    slice_of("sharing.json", trainings.shared_curve, MODELS, given=(2, 100)),
     *draws("shared curve", trainings.shared_curve, MODELS),
     slice_of("gates.json", trainings.check_gate_base, MODELS, SLOW),
     slice_of("gates.json", trainings.recovery, MODELS, SLOW),
@@ -115,7 +119,7 @@ def test_a_slice_computed_again(file, check, given):
 FORGED = [
     ("heads.json", of.scores_of_weights, (), "importance/weight norm", 1.01),
     ("pruning.json", of.curves, (18,), "smollm2/curves/*/scores", 1.02),
-    ("sharing.json", trainings.shared_curve, (4,), "scratch/*/losses", 0.97),
+    ("sharing.json", trainings.shared_curve, (4, 100), "scratch/*/losses", 0.97),
     ("papers.json", of.check_told, (), "told/scores-smollm2-heads", 2),
     ("sinks.json", sinks.random_orders, (), "orders/random 0", 2),
     ("emergence.json", trainings.stored_models, (), "seeds/roles", 0.8),

@@ -22,6 +22,8 @@ from tests.stored.timings import (
     derive,
 )
 
+pytestmark = pytest.mark.optimized
+
 NAMES = sorted(path.name for path in TIMES.glob("*-cpu.json"))
 TIMED = [name for name in NAMES if result(name)["settings"].get("timed", True)]
 ROUNDS = ("cases/*/rows/*/seconds_per_round", "growth/*/seconds_per_round",

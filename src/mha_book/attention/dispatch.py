@@ -320,8 +320,7 @@ def select(spec: AttentionSpec) -> Selection:
 
 
 def choices(
-    lengths: Sequence[int] = (256, 4096),
-    dtypes: Sequence[str] = ("float32", "bfloat16"),
+    lengths: Sequence[int] = (256, 4096), dtypes: Sequence[str] = ("float32", "bfloat16")
 ) -> list[Choice]:
     """Return what is chosen on each platform, in each dtype, for each kind of mask and length.
 

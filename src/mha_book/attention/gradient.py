@@ -40,12 +40,7 @@ from mha_book.attention.operands import Operands, empty_result, fold_groups
 from mha_book.attention.reference import exponentials, reference_attention, scores
 from mha_book.masks import zero_unattended
 
-__all__ = [
-    "AttentionGradients",
-    "attention_vjp",
-    "softmax_jacobian",
-    "softmax_vjp",
-]
+__all__ = ["AttentionGradients", "attention_vjp", "softmax_jacobian", "softmax_vjp"]
 
 
 @checked

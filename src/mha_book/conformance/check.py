@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 
 from mha_book._checks import check as require
-from mha_book.conformance.diagnose import (
-    EXACT,
-    Explanation,
-    Trial,
-    close,
-    counterexample,
-    independence,
-    search,
-)
+from mha_book.conformance.diagnose import Explanation, Trial, counterexample, independence, search
 from mha_book.conformance.layer import build, layer_interfaces
 from mha_book.conformance.mutants import mutant
 from mha_book.conformance.oracle import CONVENTIONS, TEXTS
@@ -84,9 +76,7 @@ def check_attention(
             interfaces = function_interfaces(subject, **told)
         outputs: dict[Any, Any] = {}
         trial, found = search([Trial(one, outputs) for one in interfaces], expect)
-        again = trial.interface.call(trial.cases["plain"])
-        steady = close(again, trial.output("plain"), EXACT)
-        if not steady:
+        if not (steady := trial.steady):
             found = found._replace(mutants=(mutant("dropout-in-evaluation"),))
         lines = tuple(properties(trial, found, steady))
         example = counterexample(trial, found) if steady else None

@@ -81,11 +81,7 @@ class Way(NamedTuple):
         return {self.roles[role]: value for role, value in given.items() if role in self.roles}
 
     def call(
-        self,
-        operands: list[Any],
-        case: Case,
-        num_heads: int,
-        shaped: Callable[[Numbers], Numbers],
+        self, operands: list[Any], case: Case, num_heads: int, shaped: Callable[[Numbers], Numbers]
     ) -> Numbers:
         """Return the output, ``shaped``, with the first form of mask and window that is taken.
 

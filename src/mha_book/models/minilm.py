@@ -352,10 +352,7 @@ def mean_pool(hidden: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float
 
 
 def embed(
-    params: MiniLMParams,
-    token_ids: Int[Array, "B T"],
-    lengths: Int[Array, " B"],
-    **options: Any,
+    params: MiniLMParams, token_ids: Int[Array, "B T"], lengths: Int[Array, " B"], **options: Any
 ) -> Float[Array, "B D"]:
     """Return the sentence embeddings: the last hidden states, pooled by :func:`mean_pool`.
 

@@ -318,16 +318,18 @@ def hidden_states(
     attention: Callable[[int, SmolLM2Layer, Array, Array], Array],
     config: SmolLM2Config = CONFIG,
     feed_forward: Callable[[int, SmolLM2Layer, Array], Array] = feed_forward,
+    entering: Callable[[int, Array], Array] = lambda number, x: x,
 ) -> Float[Array, "B T D"]:
     """Return what the layers make of the tokens, normalized for the output, ``(B, T, D)``.
 
     ``attention`` takes the number of a layer, its weights, the residual stream ``(B, T, D)`` and
     the same normalized, and gives what the layer's attention adds: over whole sequences in
     :func:`forward`, over caches in :func:`decode_step`. ``feed_forward`` takes the number, the
-    weights and the normalized stream.
+    weights and the normalized stream; ``entering`` gives the stream that a layer is to read.
     """
     x = embed_tokens(params.token_embedding, token_ids)  # (B, T, D)
     for number, layer in enumerate(params.layers):
+        x = entering(number, x)
         normalized = rms_norm(x, layer.attention_norm, config.epsilon)
         x = x + attention(number, layer, x, normalized)
         normalized = rms_norm(x, layer.feed_forward_norm, config.epsilon)

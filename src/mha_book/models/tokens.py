@@ -25,12 +25,7 @@ from mha_book._checks import (
 )
 from mha_book.storage.files import check_text
 
-__all__ = [
-    "character_vocabulary",
-    "encode_characters",
-    "token_strings",
-    "tokenize",
-]
+__all__ = ["character_vocabulary", "encode_characters", "token_strings", "tokenize"]
 
 
 def tokenize(

@@ -22,14 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, DTypeLike, Float
 
-from mha_book._checks import (
-    RngKey,
-    as_key,
-    check,
-    check_axes,
-    check_size,
-    check_type,
-)
+from mha_book._checks import RngKey, as_key, check, check_axes, check_size, check_type
 from mha_book.attention.dispatch import attend
 from mha_book.layers import rms_norm
 from mha_book.masks import Mask

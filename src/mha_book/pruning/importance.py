@@ -17,15 +17,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mha_book._checks import (
-    check,
-    check_function,
-    check_model,
-    checked,
-    within_one,
-)
+from mha_book._checks import check, check_function, check_model, checked, within_one
 from mha_book.specialization.composition import ov_norms
-from mha_book.specialization.patching import activation_patching
+from mha_book.specialization.patching import activation_patching, attribution_patching
 
 __all__ = ["ablation", "taylor"]
 
@@ -56,8 +50,7 @@ def ablation(
         >>> ablation(loss, params, gates, 3.0).tolist()
         [[3.0, -6.0]]
     """
-    check_function(loss, "loss", "of parameters, gates and example")
-    return activation_patching(lambda gates: loss(params, gates, example), gates)
+    return activation_patching(_of_gates(loss, params, example), gates)
 
 
 @checked
@@ -70,7 +63,7 @@ def gate_gradient(
     each: within a batch, effects of opposite sign would cancel before the absolute value is taken.
     The arguments are those of :func:`ablation`.
     """
-    return jnp.abs(_gradient(loss, params, gates, example))
+    return jnp.abs(jax.grad(_of_gates(loss, params, example))(gates))
 
 
 @checked
@@ -94,8 +87,7 @@ def taylor(
         >>> taylor(loss, params, gates, 3.0).tolist()
         [[3.0, -6.0]]
     """
-    slope = _gradient(loss, params, gates, example)
-    return -gates * slope
+    return attribution_patching(_of_gates(loss, params, example), gates)
 
 
 @checked
@@ -110,9 +102,7 @@ def curvature(
     The arguments are those of :func:`ablation`. (LeCun et al., Optimal brain damage, 1990.)
     """
     heads = jnp.eye(gates.size, dtype=gates.dtype).reshape(-1, *gates.shape)
-
-    def slope(gates: Array) -> Array:
-        return _gradient(loss, params, gates, example)
+    slope = jax.grad(_of_gates(loss, params, example))
 
     def along(head: Array) -> Array:
         return jnp.sum(head * jax.jvp(slope, (gates,), (head,))[1])
@@ -140,8 +130,8 @@ def weight_norm(params: Any) -> Float[Array, "L N"]:
     return jnp.stack([ov_norms(layer.attention) for layer in params.layers])
 
 
-def _gradient(loss: Loss, params: Any, gates: Array, example: Any) -> Array:
-    """Return the gradient of the loss with respect to the gates."""
+def _of_gates(loss: Loss, params: Any, example: Any) -> Callable[[Array], Array]:
+    """Return the loss as a function of the gates alone."""
     check_function(loss, "loss", "of parameters, gates and example")
 
     def of_gates(gates: Array) -> Array:
@@ -149,5 +139,4 @@ def _gradient(loss: Loss, params: Any, gates: Array, example: Any) -> Array:
         check(jnp.shape(found) == (), "loss", "a function that returns a scalar", jnp.shape(found))
         return found
 
-    found: Array = jax.grad(of_gates)(gates)
-    return found
+    return of_gates

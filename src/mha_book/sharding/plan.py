@@ -37,11 +37,7 @@ class Transfer(NamedTuple):
     def sent_bytes(self) -> int:
         """What a device sends at least, rounded up."""
         part = Fraction(self.devices - 1, self.devices)
-        factors = {
-            "collective-permute": Fraction(1),
-            "all-to-all": part,
-            "all-reduce": 2 * part,
-        }
+        factors = {"collective-permute": Fraction(1), "all-to-all": part, "all-reduce": 2 * part}
         return math.ceil(self.operand_bytes * factors[self.kind])
 
 

@@ -281,11 +281,7 @@ def _backward(call: RingCall, kept: Any, d_output: Array) -> Arrays:
 
 
 def _gradients(
-    operands: Operands,
-    output: Array,
-    lse: Array,
-    d_output: Array,
-    implementation: str | None,
+    operands: Operands, output: Array, lse: Array, d_output: Array, implementation: str | None
 ) -> Arrays:
     """Return what some keys add to the gradients, from the output and log-sum-exp of all keys.
 

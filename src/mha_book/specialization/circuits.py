@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 from mha_book._checks import check, check_size, check_type, checked
 from mha_book.layers import linear, rms_norm
 from mha_book.models.smollm2 import SmolLM2Config, SmolLM2Params
+from mha_book.multihead.grouped import kv_head_index
 from mha_book.multihead.parameters import MultiHeadParams
 from mha_book.rope import rotary_angles, rotate
 
@@ -29,7 +30,7 @@ def head_weights(params: MultiHeadParams, head: int) -> tuple[Array, Array, Arra
     heads = params.w_q.shape[1]
     check_size(head, "head", 0)
     check(head < heads, "head", f"less than {heads}", head)
-    shared = head // (heads // params.w_k.shape[1])
+    shared = kv_head_index(heads, params.w_k.shape[1])[head]
     return params.w_q[:, head], params.w_k[:, shared], params.w_v[:, shared], params.w_o[head]
 
 

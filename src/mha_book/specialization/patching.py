@@ -12,6 +12,7 @@ of the model, ``V`` tokens in the vocabulary.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -72,8 +73,6 @@ def hooked_forward(
     group = config.num_heads // config.num_kv_heads
 
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
-        stream = hook("residual", number, x)
-        normalized = rms_norm(stream, layer.attention_norm, config.epsilon)
         query, *shared = project_qkv(layer.attention, normalized, angles=angles)
         every = query, *(jnp.repeat(array, group, axis=1) for array in shared)
         query, key, value = (
@@ -81,12 +80,14 @@ def hooked_forward(
         )
         weights = hook("weights", number, attention_weights(query, key, is_causal=True))
         heads = hook("heads", number, jnp.matmul(weights, value))
-        return stream - x + project_output(layer.attention, heads)
+        return project_output(layer.attention, heads)
 
     def feed_forward(number: int, layer: SmolLM2Layer, normalized: Array) -> Array:
         return hook("mlp", number, smollm2.feed_forward(number, layer, normalized))
 
-    hidden = smollm2.hidden_states(params, token_ids, attention, config, feed_forward)
+    hidden = smollm2.hidden_states(
+        params, token_ids, attention, config, feed_forward, partial(hook, "residual")
+    )
     return linear(hidden, params.token_embedding.T)
 
 

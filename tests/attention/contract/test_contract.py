@@ -7,18 +7,17 @@ from mha_book.attention.dispatch import IMPLEMENTATIONS
 from tests.attention.contract import cases, suite
 from tests.attention.contract.cases import Case
 
-UNOPTIMIZED = [pytest.mark.unoptimized]  # an interpreted kernel is a large program for one run
-
 
 def pairwise() -> list:
-    """Every case; each second one is left to the whole run."""
+    """Every case; each second one is left to the whole run, which compiles it as a user would."""
     every = [case for name in IMPLEMENTATIONS for case in cases.pairwise(name)]
     return [
         pytest.param(
             case,
             id=f"{case.implementation}-{case.name}",
+            # An interpreted kernel is a large program for one run.
             marks=[pytest.mark.slow] * (number % 2)
-            + UNOPTIMIZED * (case.implementation == "splash"),
+            + [pytest.mark.optimized] * (number % 2 and case.implementation != "splash"),
         )
         for number, case in enumerate(every)
     ]

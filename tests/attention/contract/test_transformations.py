@@ -14,8 +14,6 @@ from tests.attention.contract.cases import ANYWHERE
 from tests.attention.contract.suite import SMALL_BLOCKS
 from tests.oracles import close
 
-pytestmark = pytest.mark.unoptimized
-
 B, N, K, T, S, H = 2, 6, 2, 11, 13, 3
 MASKS: dict[str, Any] = {
     "none": None,

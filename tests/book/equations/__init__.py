@@ -110,12 +110,7 @@ def fed(label: str, source: Callable, given: str, made: str = "") -> None:
         return {n: found[n] for n in given.split()}, {n: found[n] for n in made.split()}
 
 
-def tested(
-    label: str,
-    *,
-    latex: str,
-    tolerance: float = 1e-5,
-) -> Callable:
+def tested(label: str, *, latex: str, tolerance: float = 1e-5) -> Callable:
     """Register the decorated function as the test of the equation with this label."""
     _check_new(label)
 

@@ -19,10 +19,7 @@ def intensity(rng):
     moved = 4 * 4 * x.size  # queries, keys, values and the output, in float32
     pairs = jax.eval_shape(scores, x, x).size
     given = {"T": positions, "N": heads, "H": width, "n_bytes": 4, "n_pass": 6}
-    return given, {
-        "I_blocks": counted / moved,
-        "I_stored": counted / (moved + 6 * 4 * pairs),
-    }
+    return given, {"I_blocks": counted / moved, "I_stored": counted / (moved + 6 * 4 * pairs)}
 
 
 @executed("acc-reuse")

@@ -4,11 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import (
-    attend_with_lse,
-    init_multi_head,
-    multi_head_attention_with_intermediates,
-)
+from mha_book import attend_with_lse, init_multi_head, multi_head_attention_with_intermediates
 from mha_book.heads import combine_heads
 from tests.book.equations import executed, fed
 from tests.book.equations.gradients import backward

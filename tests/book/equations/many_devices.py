@@ -6,11 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import (
-    attend_with_lse,
-    init_multi_head,
-    multi_head_attention_with_intermediates,
-)
+from mha_book import attend_with_lse, init_multi_head, multi_head_attention_with_intermediates
 from mha_book.sharding.mesh import MeshSizes
 from mha_book.sharding.placement import balance, make_placement
 from mha_book.sharding.plan import plan_cost

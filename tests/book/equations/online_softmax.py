@@ -55,10 +55,7 @@ def known(rng):
     return {"S": scores, "V": values, "m": sums.pop("m")}, sums
 
 
-@tested(
-    "hw-maximum",
-    latex=r"m'^{i} = \max\Big(m^{i},\ \max_j S_n^{ij}\Big)",
-)
+@tested("hw-maximum", latex=r"m'^{i} = \max\Big(m^{i},\ \max_j S_n^{ij}\Big)")
 def maximum(rng):
     _, _, before, scores, _, after = step(rng)
     old, new = np.asarray(before.maximum)[:, 0], np.asarray(scores).max(axis=-1)

@@ -45,10 +45,7 @@ def permuted(rng):
     }
 
 
-@tested(
-    "position-angle",
-    latex=r"\varphi^{ip} = i\, \omega^p, \qquad \omega^p = \theta^{-2p/H}",
-)
+@tested("position-angle", latex=r"\varphi^{ip} = i\, \omega^p, \qquad \omega^p = \theta^{-2p/H}")
 def angle(rng):
     want = [[i * THETA ** (-2 * p / H) for p in range(H // 2)] for i in range(T)]
     return rotary_angles(jnp.arange(T), H, THETA), want

@@ -5,10 +5,7 @@ from itertools import product
 import jax.numpy as jnp
 import numpy as np
 
-from mha_book import (
-    attention_weights,
-    scaled_dot_product_attention,
-)
+from mha_book import attention_weights, scaled_dot_product_attention
 from tests.book.equations import executed, fed, tested
 from tests.book.equations.index_notation import whole
 
@@ -30,8 +27,7 @@ def exact_weights(scores):
 
 
 @tested(
-    "sdpa-matrix",
-    latex=r"O = \operatorname{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V",
+    "sdpa-matrix", latex=r"O = \operatorname{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V"
 )
 def matrix(rng):
     q, k, v = operands(rng)

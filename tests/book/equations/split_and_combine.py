@@ -40,10 +40,7 @@ def addresses(array):
     return sum(step * np.indices(array.shape)[axis] for axis, step in enumerate(steps))
 
 
-@tested(
-    "split-address",
-    latex=r"\operatorname{address}\left(U^{hia}\right) = (iN + h)\,H + a",
-)
+@tested("split-address", latex=r"\operatorname{address}\left(U^{hia}\right) = (iN + h)\,H + a")
 def split_address(rng):
     view = draw(rng, T, N * H).reshape(T, N, H).transpose(1, 0, 2)
     h, i, a = np.indices((N, T, H))
