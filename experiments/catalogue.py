@@ -25,6 +25,7 @@ from mha_book.specialization.contribution import logit_directions
 
 SEEDS = "tokens: 51; other tokens: 52; shuffled: 53; examples: 54; names: 55; other heads: 56, 57"
 WORDS = json.loads((ROOT / "experiments" / "catalogue_words.json").read_text())
+INPUTS = (*SOURCES, "heads.json")
 HALVES = ("found", "reported")
 
 # texts: windows of a half; alone: tokens read alone; shots, each: examples and prompts of a task;
@@ -70,7 +71,7 @@ class Bench:
         rows = np.zeros((-(-len(tokens) // 30), 30, 2), int)  # so that one program serves all
         rows.reshape(-1, 2)[: len(tokens), 1] = tokens
         kept = [self.read(part)[1]["residual"][:, :, 1] for part in rows]
-        every = zip(jnp.concatenate(kept, 1)[:, : len(tokens)], self.params.layers)
+        every = zip(jnp.concatenate(kept, 1)[:, : len(tokens)], self.params.layers, strict=True)
         return jnp.stack([rms_norm(x, of.attention_norm, self.config.epsilon) for x, of in every])
 
     def written(self, streams: Any, readout: Any) -> Any:
@@ -105,10 +106,6 @@ class Bench:
         return jax.nn.log_softmax(linear(hidden[:, 0], params.token_embedding.T))
 
 
-def name_of(place: Any) -> str:
-    return "L{}H{}".format(*place)
-
-
 def places(order: Any, count: int) -> np.ndarray:
     """Return the heads of the first places of an order of ``(L, N)`` scores."""
     first = np.argsort(order, axis=None, kind="stable")[:count]
@@ -118,7 +115,7 @@ def places(order: Any, count: int) -> np.ndarray:
 def suppression(bench: Bench) -> dict[str, Any]:
     """What each head adds, by attending to it, to the earlier token that the lens rates highest."""
     found, rng = {}, np.random.default_rng(52)
-    for half, split in zip(HALVES, ("train", "validation")):
+    for half, split in zip(HALVES, ("train", "validation"), strict=True):
         ids = windows(bench.model, split, bench.sizes.texts, bench.sizes.length)
         kept, length = bench.read(ids)[1], ids.shape[1]
         before = jnp.tril(jnp.ones((length, length), bool), -1).at[:, 0].set(False)
@@ -184,9 +181,10 @@ def examples(bench: Bench, pairs: Any, rng: Any, shuffled: bool) -> tuple[list[i
 
 def function_vectors(bench: Bench) -> dict[str, Any]:
     """What the mean outputs of single heads do to prompts whose examples are wrong."""
-    sizes, rng, found = bench.sizes, np.random.default_rng(54), {}
+    sizes, rng, found, means = bench.sizes, np.random.default_rng(54), {}, {}
     every = np.eye(np.prod(bench.shape), dtype=bool).reshape(-1, *bench.shape)
     single = jnp.asarray(np.concatenate([0 * every[:1], every]))
+    nothing = jnp.zeros((len(single), bench.config.d_model))
 
     def run(ids: Any, where: Any, put: Any, added: Any) -> Any:
         logits, kept = bench.read([ids])
@@ -195,143 +193,130 @@ def function_vectors(bench: Bench) -> dict[str, Any]:
         assert jnp.abs(told[0] - jax.nn.log_softmax(logits[0, -1])).max() < 1e-2  # none put in
         return told
 
-    means, empty = {}, jnp.zeros((len(single), bench.config.d_model))
     for half in HALVES:
         effects, right = [], []
         for name, pairs in WORDS["tasks"][half].items():
             shown = [examples(bench, pairs, rng, False) for _ in range(sizes.each)]
             logits, kept = bench.read([ids for ids, _ in shown])
-            right += [int(row.argmax()) == a for row, (_, a) in zip(logits[:, -1], shown)]
+            right += (logits[:, -1].argmax(-1) == np.array([a for _, a in shown])).tolist()
             means[name] = kept["heads"][:, :, :, -1].mean(1)
             for _ in range(sizes.each):
                 ids, answer = examples(bench, pairs, rng, True)
-                told = run(ids, single, means[name], empty)[:, answer]
+                told = run(ids, single, means[name], nothing)[:, answer]
                 effects.append((told[1:] - told[0]).reshape(bench.shape))
         found[half] = {"effects": np.array(effects), "right": right}  # (prompts, L, N)
     mean = found["found"]["effects"].mean(0)
     sets = {"writers": places(-mean, sizes.best), "cancellers": places(mean, sizes.best)}
-    others = controls(sets["writers"], bench.shape, 3, 56)
-    found |= {
-        "sets": sets,
-        "others": others,
-        "others of cancellers": controls(sets["cancellers"], bench.shape, 3, 57),
-    }
-    added: dict[str, list[Any]] = {}
+    for seed, name in ((56, "writers"), (57, "cancellers")):
+        for n, heads in enumerate(controls(sets[name], bench.shape, 3, seed)):
+            sets[f"others of {name} {n}"] = heads
+    added: dict[str, list[Any]] = {"answer": [], "right": []}
     for name, pairs in WORDS["tasks"]["reported"].items():
         vectors = [jnp.zeros(bench.config.d_model)]
-        for heads in (*sets.values(), *others):
-            rows, columns = heads.T
-            vectors.append(
-                jnp.einsum("nc,ncd->d", means[name][rows, columns], bench.w_o[rows, columns])
-            )
+        for heads in sets.values():
+            at = tuple(heads.T)
+            vectors.append(jnp.einsum("nc,ncd->d", means[name][at], bench.w_o[at]))
+        nowhere = jnp.zeros((len(vectors), *bench.shape), bool)
         for _ in range(sizes.each):
             question, answer = bench.tokens(pairs[rng.choice(np.arange(1, len(pairs), 2))])
             ids = [0, *bench.ids("Q:"), question, *bench.ids("\nA:")]
-            told = run(
-                ids, jnp.zeros((len(vectors), *bench.shape), bool), means[name], jnp.stack(vectors)
+            told = run(ids, nowhere, means[name], jnp.stack(vectors))
+            added["answer"].append(told[:, answer])
+            added["right"].append(told.argmax(-1) == answer)
+    return {**found, "sets": sets, "added": added}
+
+
+class Prompts:
+    """Sentences with an indirect object and a subject, and means of heads over other names."""
+
+    def __init__(self, bench: Bench, names: list[str], rng: Any) -> None:
+        self.bench, own, apart, marks = bench, [], [], []
+        for template in WORDS["templates"]:
+            for number in range(bench.sizes.names):
+                io, s, *rest = (" " + name for name in rng.permutation(names)[:5])
+                first, second = (io, s) if number % 2 else (s, io)
+                own.append(bench.ids(template.format(A=first, B=second, S=s)))
+                apart.append(bench.ids(template.format(A=rest[0], B=rest[1], S=rest[2])))
+                marks.append((bench.ids(io)[0], bench.ids(s)[0]))
+        width = max(map(len, own))
+        self.ids, other = (
+            np.array([[0, *prompt, *[0] * (width - len(prompt))] for prompt in prompts])
+            for prompts in (own, apart)
+        )
+        self.end, (self.io, self.s) = np.array([len(p) for p in own]), np.array(marks).T
+        outputs, names_ = bench.read(other)[1]["heads"], bench.sizes.names
+        means = outputs.reshape(len(outputs), -1, names_, *outputs.shape[2:]).mean(2)
+        self.means = jnp.repeat(means, names_, 1)  # of the same template, by position
+
+    def direct(self, without: Any = ()) -> dict[str, Any]:
+        """Return what each head adds to the difference of the two logits, and where it attends."""
+        bench, rows = self.bench, np.arange(len(self.ids))
+        logits, kept = bench.read(self.ids, without, self.means)
+        table, shape = bench.params.token_embedding, (*self.ids.shape, bench.config.d_model)
+        wanted = jnp.broadcast_to((table[self.io] - table[self.s])[:, None], shape)
+        towards = bench.directions(kept, wanted)[rows, self.end]
+        outputs, weights = (kept[site][:, rows, :, self.end] for site in ("heads", "weights"))
+        seen = {
+            name: jnp.einsum(
+                "blnt,bt->lnb", weights, jnp.asarray(self.ids == x[:, None], jnp.float32)
             )
-            added.setdefault("answer", []).append(told[:, answer])
-            added.setdefault("right", []).append(told.argmax(-1) == answer)
-    return {**found, "added": added}
+            for name, x in (("on indirect object", self.io), ("on subject", self.s))
+        }
+        gap = logits[rows, self.end, self.io] - logits[rows, self.end, self.s]
+        direct = jnp.einsum("blnc,lncd,bd->lnb", outputs, bench.w_o, towards)
+        return {"gap": gap, "direct": direct, **seen}
 
 
 def indirect_objects(bench: Bench) -> dict[str, Any]:
-    """What each head adds to the indirect object's logit against the subject's, whole and ablated."""
-    sizes, rng, found = bench.sizes, np.random.default_rng(55), {}
-    movers = backups = None
-    rows = np.arange(len(WORDS["templates"]) * sizes.names)
+    """What heads add to the indirect object, with all heads and without the name movers."""
+    rng, found, sets = np.random.default_rng(55), {}, {}
     for half in HALVES:
-        names, prompts, apart, marks = WORDS["names"][half], [], [], []
-        for template in WORDS["templates"]:
-            for number in range(sizes.names):
-                io, s, *rest = (" " + n for n in rng.permutation(names)[:5])
-                first, second = (io, s) if number % 2 else (s, io)
-                prompts.append(bench.ids(template.format(A=first, B=second, S=s)))
-                apart.append(bench.ids(template.format(A=rest[0], B=rest[1], S=rest[2])))
-                marks.append((bench.ids(io)[0], bench.ids(s)[0]))
-        end, width = np.array([len(p) for p in prompts]), max(map(len, prompts)) + 1
-        ids, other = (
-            np.array([[0, *p] + [0] * (width - 1 - len(p)) for p in x]) for x in (prompts, apart)
-        )
-        io, s = np.array(marks).T
-        wanted = bench.params.token_embedding[io] - bench.params.token_embedding[s]
-        means = bench.read(other)[1]["heads"]
-        means = jnp.repeat(
-            means.reshape(len(means), -1, sizes.names, *means.shape[2:]).mean(2), sizes.names, 1
-        )
-
-        def direct(without: Any = ()) -> tuple[Any, Any, Any]:
-            logits, kept = bench.read(ids, without, means)
-            towards = bench.directions(
-                kept, jnp.broadcast_to(wanted[:, None], (*ids.shape, bench.config.d_model))
-            )
-            own = kept["heads"][:, rows, :, end]  # (B, L, N, H)
-            weights = kept["weights"][:, rows, :, end]  # (B, L, N, T)
-            seen = [
-                jnp.einsum("blnt,bt->lnb", weights, jnp.asarray(ids == x[:, None], jnp.float32))
-                for x in (io, s)
-            ]
-            gap = logits[rows, end, io] - logits[rows, end, s]
-            return jnp.einsum("blnc,lncd,bd->lnb", own, bench.w_o, towards[rows, end]), seen, gap
-
-        shares, seen, gap = direct()
-        if movers is None:
-            movers = places(-shares.mean(-1), sizes.movers)
-        others = controls(movers, bench.shape, 1, 56)[0]
-        ablated, _, left = direct(movers)
-        apart, _, left_others = direct(others)
-        rise = np.array(ablated - shares)
-        rise[tuple(movers.T)] = -np.inf
-        if backups is None:
-            backups = places(-rise.mean(-1), sizes.backups)
-        tokens = bench.tokens(names)
-        copied = [np.mean((x > x[np.arange(len(tokens)), tokens][:, None]).sum(-1) < 5) for x in
-                  bench.written(bench.streams(tokens), bench.readout)]  # fmt: skip
-        found[half] = {
-            "gap": gap, "gap without": left, "gap without others": left_others, "direct": shares,
-            "on indirect object": seen[0], "on subject": seen[1], "direct without": ablated,
-            "direct without others": apart, "copied": np.reshape(copied, bench.shape), "others": others,
-        }  # fmt: skip
-    return {**found, "movers": movers, "backups": backups, "lowest": places(shares_of(found), 1)}
-
-
-def shares_of(found: Any) -> Any:
-    return np.asarray(found["found"]["direct"]).mean(-1)
+        names = WORDS["names"][half]
+        prompts = Prompts(bench, names, rng)
+        whole = prompts.direct()
+        if not sets:
+            mean = np.array(whole["direct"]).mean(-1)
+            sets = {"movers": places(-mean, bench.sizes.movers), "lowest": places(mean, 1)}
+            sets["others"] = controls(sets["movers"], bench.shape, 1, 56)[0]
+        without = {name: prompts.direct(sets[name]) for name in ("movers", "others")}
+        if half == "found":
+            rise = np.array(without["movers"]["direct"] - whole["direct"]).mean(-1)
+            rise[tuple(sets["movers"].T)] = -np.inf
+            sets["backups"] = places(-rise, bench.sizes.backups)
+        tokens, copied = np.array(bench.tokens(names)), []
+        for logits in bench.written(bench.streams(tokens), bench.readout):
+            own = logits[np.arange(len(tokens)), tokens][:, None]
+            copied.append(float(((logits > own).sum(-1) < 5).mean()))
+        found[half] = {**whole, "copied": np.reshape(copied, bench.shape)}
+        for name, run in without.items():
+            found[half] |= {f"{x} without {name}": run[x] for x in ("gap", "direct")}
+    return {**found, "sets": sets}
 
 
 def ablations(bench: Bench) -> dict[str, Any]:
     """The rise of the loss on addresses with one head ablated, by zero, means and another text."""
     order = -np.array(stored("heads.json")["importance"]["ablation"])[: bench.shape[0]]
     heads = [*places(order, bench.sizes.ablated - 3).tolist(), [18, 8], [16, 0], [18, 6]]
-    heads = [h for h in heads if h[0] < bench.shape[0]]
+    heads = [head for head in heads if head[0] < bench.shape[0]]
     ids, other = (
-        windows(bench.model, x, bench.sizes.texts, bench.sizes.length)
-        for x in ("validation", "train")
+        windows(bench.model, split, bench.sizes.texts, bench.sizes.length)
+        for split in ("validation", "train")
     )
     outputs = bench.read(other)[1]["heads"]
-    ways = {
-        "zero": None,
-        "mean": jnp.broadcast_to(outputs.mean((1, 3), keepdims=True), outputs.shape),
-        "resample": outputs,
-    }
+    mean = jnp.broadcast_to(outputs.mean((1, 3), keepdims=True), outputs.shape)
+    found: dict[str, Any] = {"heads": heads}
 
     def loss(*changes: Any) -> Any:
         return next_token_losses(bench.read(ids, *changes)[0][:, :-1], ids).mean(-1)
 
-    return {
-        "heads": heads,
-        "whole": loss(),
-        **{n: [loss([h], x) for h in heads] for n, x in ways.items()},
-    }
+    for way, values in (("zero", 0 * outputs), ("mean", mean), ("resample", outputs)):
+        found[way] = [loss([head], values) for head in heads]
+    return {**found, "whole": loss((), outputs)}
 
 
-@experiment(
-    "catalogue.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=(*SOURCES, "heads.json")
-)
+@experiment("catalogue.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)
 def main(run: Any, sizes: Any) -> dict[str, Any]:
-    bench = Bench(sizes)
-    parts = (suppression, successors, function_vectors, indirect_objects, ablations)
-    return {
-        part.__name__: run.once(part.__name__, sizes, lambda part=part: part(bench), 6)
-        for part in parts
-    }
+    bench, found = Bench(sizes), {}
+    for part in (suppression, successors, function_vectors, indirect_objects, ablations):
+        found[part.__name__] = run.once(part.__name__, sizes, lambda part=part: part(bench), 6)
+    return {**found, "processor seconds": run.seconds()}
