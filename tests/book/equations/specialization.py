@@ -1,4 +1,4 @@
-"""The executed equations of the catalogue of heads."""
+"""The executed equations of the catalog of heads."""
 
 import jax.numpy as jnp
 import numpy as np
