@@ -41,7 +41,10 @@ class Bench:
         self.params, self.config = self.model.params, self.model.config
         self.shape = (sizes.layers, self.config.num_heads)
         table = self.params.token_embedding
-        self.readout, self.centered = table * self.params.output_norm[None], table - table.mean(0, keepdims=True)
+        self.readout, self.centered = (
+            table * self.params.output_norm[None],
+            table - table.mean(0, keepdims=True),
+        )
         self.w_o = jnp.stack([layer.attention.w_o for layer in self.params.layers])
         self.run = jax.jit(lambda params, ids, gates, others: patching.activations(
             params, ids, patching.mixed("heads", gates, others), config=self.config))  # fmt: skip
