@@ -54,7 +54,7 @@ def read(params: Any, ids: jax.Array, *, config: Any) -> Heads:
         )
         key, value = (jnp.repeat(part, group, axis=0) for part in (key, value))  # (N, T, H)
         scores = config.head_dim**-0.5 * jnp.einsum("nth,nsh->nts", query, key)
-        scores = jnp.where(place[:, None] >= place, scores, -jnp.inf)
+        scores = jnp.where((place[:, None] >= place[None])[None], scores, -jnp.inf)
         others = jax.nn.logsumexp(scores[:, 1:, 1:], axis=-1)
         out = jnp.einsum("nts,nsh->nth", jax.nn.softmax(scores, axis=-1), value)
         lengths = [
