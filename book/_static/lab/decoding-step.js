@@ -1,16 +1,16 @@
-// The least time of one step of decoding: bytes and operations over published rates.
+// The least time of one step of decoding: bytes and FLOPs over published rates.
 lab.define("decoding-step", (here, data) => {
   const { make, fixed } = lab;
   const power = x => 2 ** x;
   const whole = x => x.toLocaleString("en");
   const chip = here.choice("chip", "Chip", Object.keys(data.chips).map(name => [name, name]), data.chip);
-  const heads = here.choice("heads", `Key heads (of ${data.num_heads})`,
+  const heads = here.choice("heads", `KV heads (of ${data.num_heads})`,
     Object.keys(data.shapes).sort((a, b) => b - a).map(k => [k, k]), data.num_kv_heads);
-  const batch = here.slider("batch", "Texts at once",
+  const batch = here.slider("batch", "Batch size",
     { min: 0, max: 10, value: Math.log2(data.batch), read: power, show: whole });
   const length = here.slider("length", "Positions",
     { min: 7, max: 17, value: Math.log2(data.length), read: power, show: whole });
-  const bits = here.choice("bits", "Bits in the cache", [[16, "16"], [8, "8"]], 16);
+  const bits = here.choice("bits", "Bits per element of the cache", [[16, "16"], [8, "8"]], 16);
 
   const line = (label, ...parts) => {
     const row = { parts: {}, total: here.cell(`total-${parts[0][0]}`) };
@@ -23,8 +23,8 @@ lab.define("decoding-step", (here, data) => {
     return row;
   };
   const reading = line("reading: weights, then caches", ["weights", "lab-one"], ["caches", "lab-two"]);
-  const doing = line("operations: weights, then caches", ["layers", "lab-one"], ["pairs", "lab-two"]);
-  here.list(["step", "least time of a step"], ["rate", "tokens a second, at most"],
+  const doing = line("arithmetic: weights, then caches", ["layers", "lab-one"], ["pairs", "lab-two"]);
+  here.list(["step", "least time of a step"], ["rate", "tokens per second, at most"],
     ["caches", "time for the caches"], ["memory", "weights and caches"]);
 
   here.draw(() => {
@@ -52,7 +52,7 @@ lab.define("decoding-step", (here, data) => {
     const share = Math.round(100 * times.caches / readingTime);
     here.say((readingTime >= doingTime
       ? `The step waits for memory; ${share}% of the bytes are caches.`
-      : "The step waits for operations: fewer bytes would not make it shorter.") +
+      : "The step waits for arithmetic: fewer bytes would not make it shorter.") +
       (fits ? "" : ` Weights and caches do not fit into one ${chip.value}.`));
   });
 });

@@ -42,7 +42,7 @@ def _unshare(attempt: Attempt) -> Iterator[str | None]:
     rng = np.random.default_rng(0)
     for n, k in ((6, 2), (9, 3), (4, 1), (3, 3)):
         w_k = rng.normal(size=(5, k, 7)).astype(np.float32)
-        turns = "these are the key heads in turn; heads of a group are neighbours"
+        turns = "these are the KV heads in turn; heads of a group are neighbours"
         hints = {turns: np.tile(w_k, (1, n // k, 1))}
         got, want = attempt(jax.numpy.asarray(w_k), n), np.repeat(w_k, n // k, axis=1)
-        yield judge(got, want, hints, f"for {n} query heads and {k} key heads ")
+        yield judge(got, want, hints, f"for {n} query heads and {k} KV heads ")

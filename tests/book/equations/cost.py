@@ -34,6 +34,20 @@ def kept(part, params=None):
     return inside.weights
 
 
+@tested(
+    "cost-roofline",
+    latex=r"""\begin{aligned}
+I &= \frac{F}{M_{\text{moved}}} \\
+\frac{F}{\max(F/v_{\text{op}},\; M_{\text{moved}}/v_{\text{mem}})}
+&= \min(v_{\text{op}},\; I\,v_{\text{mem}})
+\end{aligned}""",
+)
+def roofline(rng):
+    flops, moved = rng.uniform(1, 50, 20), rng.uniform(1, 50, 20)
+    longest = [max(f / 11, m / 3) for f, m in zip(flops, moved, strict=True)]
+    return flops / longest, [min(11.0, 3 * i) for i in flops / moved]
+
+
 @tested("cost-causal", latex=r"\sum_{i=1}^{T} i = \frac{T\,(T + 1)}{2}")
 def causal_pairs(rng):
     q = jnp.asarray(rng.normal(size=(T, H)), jnp.float32)

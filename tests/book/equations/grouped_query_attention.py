@@ -5,12 +5,11 @@ import numpy as np
 
 from mha_book import MultiHeadParams, multi_head_attention_with_intermediates
 from mha_book.attention.operands import fold_groups
-from mha_book.attention.reference import attention_weights
 from mha_book.attention.reference import scores as scores_of
 from mha_book.costs import attention_size, kv_cache_bytes
 from mha_book.multihead.grouped import fit_groups, kv_head_index, repeat_kv_heads
 from mha_book.multihead.layer import project_heads
-from tests.book.equations import executed, tested
+from tests.book.equations import executed
 
 T, K, G, H, C, D = 7, 3, 2, 5, 11, 13  # positions, groups, members, widths
 N = K * G
@@ -87,17 +86,3 @@ def fit(rng):
     error = changed - jnp.einsum("bga,dga->gbd", params.w_q, params.w_k)
     made = {"E": error, "e": jnp.sum(left_over**2)}
     return given | {"U": fitted.w_k[:, 0]}, made
-
-
-@tested(
-    "gqa-agreement",
-    latex=r"""\begin{aligned}
-& \frac{1}{T} \sum_{i,j} \min\!\left(A^{hij}, A^{h'ij}\right) \\
-&\qquad = 1 - \frac{1}{2\,T} \sum_{i,j} \left| A^{hij} - A^{h'ij} \right|
-\end{aligned}""",
-)
-def agreement(rng):
-    q = jnp.asarray(rng.normal(size=(2, T, H)), jnp.float32)
-    one, other = np.asarray(attention_weights(q, q, is_causal=True), np.float64)
-    left = sum(min(a, b) for a, b in zip(one.flat, other.flat, strict=True)) / T
-    return left, 1 - np.abs(one - other).sum() / (2 * T)
