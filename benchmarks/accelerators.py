@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from harness import compiled, provenance
 from harness.fields import fields
 from harness.options import Parser, wanted
-from harness.published import CHIPS
+from harness.published import COMPILED
 from harness.report import RESULTS, progress_line, write_result
 from mha_book import init_multi_head, multi_head_attention
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, select
@@ -416,7 +416,7 @@ def store(target: str, options: Any, deadline: float) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compile for each target; 1 if nothing here compiles for any of them."""
     parser = Parser("compiled", "Compiles attention for accelerators that are not here.")
-    every = list(CHIPS)
+    every = list(COMPILED)
     parser.add_argument("--targets", nargs="+", choices=every, default=every)
     parser.sized("--lengths", LENGTHS, (256,), help="positions")
     parser.sized("--minutes", 120, 10, help="when no program is begun any more")

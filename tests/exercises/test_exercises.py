@@ -17,7 +17,6 @@ CLOSED = np.array([[1.25, 0.25], [0.25, 1.25]])
 
 # An exercise, a wrong answer, and a piece of the hint that it gets: what a reader would try first.
 WRONG = [
-    ("accelerators/computed", lambda n, t, b, c: n * (t // b) ** 2, "are left out"),
     ("after-pruning/key-heads", lambda k, g: g, "no query head reads"),
     ("bugs-in-the-wild/invisible", lambda t, n: False, "1 tokens and 3 heads: nothing moves"),
     ("bugs-in-the-wild/sees-the-future", lambda attention: False, "it says False of no causal"),
@@ -37,6 +36,7 @@ WRONG = [
     ("grouped-query-attention/key-head", lambda h, n, k: h % k, "in turn"),
     ("grouped-query-attention/unshare", lambda w, n: jnp.tile(w, (1, n // w.shape[1], 1)),
      "in turn"),
+    ("hardware/computed", lambda n, t, b, c: n * (t // b) ** 2, "are left out"),
     ("hardware/least-time", lambda f, m, p, w: f / p + m / w, "the times do not add"),
     ("head-matrices/share", lambda q, k, i, j: k[:, j] @ q[:, i].T, "rows are the parts that ask"),
     ("rank/effective-rank", lambda s: s.sum() ** 2 / (s**2).sum(), "of the fourth"),
@@ -44,6 +44,7 @@ WRONG = [
     ("index-notation/read", lambda: "hbB", "such as"),
     ("index-notation/linear", lambda: 8 * 4096 * 4096 * 64 * 4, "order that makes scores"),
     ("introduction/share-on", lambda w, j: w[j].mean(), "mean over a row"),
+    ("kernel-bugs/race", lambda log, n: None, "expected 2"),
     ("many-devices/place", lambda t, n: np.arange(t).reshape(n, -1).tolist(), "another 100"),
     ("multi-head-layer/best-one-head", lambda: CLOSED + 0.02, "the error for"),
     ("multi-head-layer/reorder", lambda params, order: params, "w_q is still in the old order"),

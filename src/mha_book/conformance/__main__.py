@@ -15,7 +15,7 @@ from typing import Any
 
 from mha_book.conformance.check import check_attention
 from mha_book.conformance.model import check_model
-from mha_book.conformance.oracle import CONVENTIONS
+from mha_book.conformance.oracle import CONVENTIONS, TEXTS
 from mha_book.conformance.subject import LAYOUTS, POLARITIES
 
 
@@ -47,7 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--heads", type=int, help="number of heads of a layer")
     many: dict[str, Any] = {"action": "append", "default": []}
     choices = "; ".join(f"{name}: {', '.join(some)}" for name, some in CONVENTIONS.items())
-    parser.add_argument("--name", metavar="ROLE=PARAMETER", help="such as mask=allowed", **many)
+    parser.add_argument(
+        "--name",
+        metavar="ROLE=PARAMETER",
+        help=f"such as mask=allowed; roles: {', '.join(TEXTS['arguments'])}",
+        **many,
+    )
     parser.add_argument("--expect", metavar="CONVENTION=CHOICE", help=choices, **many)
     parser.add_argument("--model", action="store_true", help="a model from tokens to logits")
     parser.add_argument("--encoder", action="store_true", help="a model that may see the future")

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Iterator
@@ -133,7 +134,8 @@ def quietly() -> Iterator[None]:
 
 def raised(error: Exception) -> str:
     """Return the remark on what raised an error."""
-    return f"raises: {(str(error) or type(error).__name__).splitlines()[0][:70]}"
+    first = (str(error) or type(error).__name__).splitlines()[0]
+    return f"raises: {textwrap.shorten(first, 70, placeholder=' …')}"
 
 
 def properties(trial: Trial, found: Explanation, steady: bool) -> Iterator[Property]:

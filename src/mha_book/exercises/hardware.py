@@ -1,5 +1,6 @@
-"""Checks of the exercises of the chapter on attention on hardware."""
+"""Checks of the exercises of the chapter on devices."""
 
+import math
 from collections.abc import Iterator
 
 from mha_book.exercises import Attempt, exercise, judge
@@ -21,27 +22,45 @@ def _least_time(attempt: Attempt) -> Iterator[str | None]:
         yield judge(got, max(arithmetic, memory), hints, f"{where}, {moved:g} bytes: ")
 
 
-@exercise("intensity")
-def _intensity(attempt: Attempt) -> Iterator[str | None]:
-    for n, k, s, h, size in ((9, 3, 1024, 64, 4), (32, 8, 4096, 128, 2), (8, 8, 100, 16, 2)):
-        want = 2 * n / (k * size)
-        hints = {
-            f"a key is read once and serves {n // k} query heads": 2 / size,
-            "half of it; a multiplication and an addition are two operations": want / 2,
-            "twice too much; values are read as well as keys": 2 * want,
-            f"that is for each number; a number has {size} bytes": want * size,
-        }
-        where = f"N = {n}, K = {k}, S = {s}, H = {h}, {size} bytes: "
-        yield judge(attempt(n, k, s, h, size), want, hints, where)
+@exercise("computed")
+def _computed(attempt: Attempt) -> Iterator[str | None]:
+    for heads, length, block in ((3, 640, 128), (1, 128, 128), (8, 4096, 512)):
+        count = length // block
+        for is_causal, want in ((False, count**2), (True, count * (count + 1) // 2)):
+            beyond, below = heads * count**2, heads * count * (count - 1) // 2
+            hints = {"that is for one head": want}
+            if is_causal:
+                hints["blocks of keys beyond the block of queries are left out"] = beyond
+                hints["the blocks on the diagonal are computed, and masked"] = below
+            where = f"{heads} heads, {length} positions, blocks of {block}: "
+            yield judge(attempt(heads, length, block, is_causal), heads * want, hints, where)
 
 
-@exercise("whole")
-def _whole(attempt: Attempt) -> Iterator[str | None]:
-    for share, gain in ((0.5, 4.0), (0.8, 2.0), (0.1, 10.0), (1.0, 3.0)):
-        want = 1 / (1 - share + share / gain)
+@exercise("block")
+def _block(attempt: Attempt) -> Iterator[str | None]:
+    for memory, width, size in ((2**18, 64, 4), (2**20, 128, 2), (2**24, 128, 4), (1000, 8, 4)):
+        got, want = attempt(memory, width, size), 0
+        while size * ((want + 128) * 4 * width + (want + 128) ** 2) <= memory:
+            want += 128
+        if got == want:
+            continue
+        where = f"{memory} bytes, width {width}, {size} bytes a number"
+        if isinstance(got, int) and got > 0 and got % 128:
+            yield f"{where}: {got} is no multiple of 128"
+        yield f"{where}: expected {want}; got {got}"
+
+
+@exercise("rows")
+def _rows(attempt: Attempt) -> Iterator[str | None]:
+    for operations, moved, size, group in (
+        (900.0, 3.0, 2, 1), (900.0, 3.0, 2, 8), (900.0, 3.0, 1, 8), (1000.0, 3.0, 4, 1),
+    ):  # fmt: skip
+        corner = operations / moved
+        rows = corner * size / 2
         hints = {
-            "that is the time that is left; how many times as fast is it?": 1 / want,
-            "times add, speeds do not": share * gain + 1 - share,
+            "the query heads that share a key head are rows too": math.ceil(rows),
+            f"a key and a value are fetched, {size} bytes to a number": math.ceil(corner / group),
         }
-        where = f"a share of {share:g}, {gain:g} times as fast: "
-        yield judge(attempt(share, gain), want, hints, where)
+        got, want = attempt(operations, moved, size, group), math.ceil(rows / group)
+        where = f"corner {corner:.0f}, {size} bytes a number, {group} heads to a key: "
+        yield judge(got, want, hints, where)

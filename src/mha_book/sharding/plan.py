@@ -60,6 +60,9 @@ class PlanCost(NamedTuple):
             device with most of them; the backward pass has 2.5 times as many.
         projection_flops: of the layer, forward; 0 without ``d_model``.
         balance: the visible pairs of each device of the ring in each of its steps.
+        layer_backward: what the gradient of the projections sends, beyond ``backward``: that of the
+            input, summed over the heads for the queries and again for keys and values, and those of
+            the weights, summed over all devices that hold a copy; empty without ``d_model``.
     """
 
     forward: tuple[Transfer, ...]
@@ -71,11 +74,17 @@ class PlanCost(NamedTuple):
     attention_flops: int
     projection_flops: int
     balance: Balance
+    layer_backward: tuple[Transfer, ...] = ()
 
     @property
     def sent_bytes(self) -> int:
         """What the device sends forward."""
         return sum(transfer.sent_bytes for transfer in (*self.forward, *self.layer))
+
+    @property
+    def backward_sent_bytes(self) -> int:
+        """What the device sends backward."""
+        return sum(transfer.sent_bytes for transfer in (*self.backward, *self.layer_backward))
 
 
 def plan_cost(
@@ -162,6 +171,7 @@ def plan_cost(
 
     weights = projections = 0
     layer: tuple[Transfer, ...] = ()
+    layer_backward: tuple[Transfer, ...] = ()
     if d_model is not None:
         held = num_kv_heads if copies > 1 else key_heads  # key heads whose weights are held
         key_weights = d_model * held * (head_dim + value_dim)
@@ -169,6 +179,14 @@ def plan_cost(
         if over_heads > 1:
             size = rows * positions * d_model * number
             layer = (Transfer("all-reduce", over_heads, 1, size),)
+            layer_backward = (Transfer("all-reduce", over_heads, 2, 2 * size),)
+        holders = over_batch * over_positions
+        for sharing, count in (
+            (holders, own),
+            (holders * (over_heads if copies > 1 else 1), key_weights),
+        ):
+            if sharing > 1:
+                layer_backward += (Transfer("all-reduce", sharing, 2, count * number),)
         weights = (own + key_weights) * number
         used = own + d_model * key_heads * (head_dim + value_dim)
         projections = 2 * rows * positions * used
@@ -182,6 +200,7 @@ def plan_cost(
         2 * rows * heads * busiest * (head_dim + value_dim),
         projections,
         pairs,
+        layer_backward,
     )
 
 

@@ -111,14 +111,3 @@ def composed(rng):
     reads = other.w_q[:, 0] @ other.w_k[:, 0].T
     found = composition.composition(one, other).key[0, 0]
     return {"Omega": writes, "Gamma": reads}, {"F": writes @ reads.T, "comp": float(found)}
-
-
-@executed("acc-reuse")
-def reuse(rng):
-    """The two products of a block of queries, over the keys and values that pass by."""
-    rows, keys, width, size = 3, 7, 5, 2
-    queries = jax.ShapeDtypeStruct((rows, width), jnp.bfloat16)
-    passing = [jax.ShapeDtypeStruct((keys, width), jnp.bfloat16)] * 2
-    counted = traced_matmul_flops(lambda q, k, v: jax.nn.softmax(q @ k.T) @ v, queries, *passing)
-    given = {"n_rows": rows, "S": keys, "H": width, "n_bytes": size}
-    return given, {"I_tile": counted / (size * 2 * keys * width)}

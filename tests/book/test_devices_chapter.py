@@ -1,29 +1,31 @@
-"""What the chapter on programs for accelerators says of compiled programs and of machines."""
+"""What the chapter on devices says of compiled programs and of machines."""
 
 import pytest
 
 from benchmarks.harness import compiled as compiled_for
-from benchmarks.harness.published import CHIPS, LINKS
+from benchmarks.harness.published import CHIPS, COMPILED, LINKS, NETWORK, REACH
 
 
 def test_the_published_values_are_those_that_jax_and_xla_are_told():
     """Of TPUs what JAX's kernels ask for; of GPUs what their compiler is told."""
     tables = pytest.importorskip("jax._src.pallas.mosaic.tpu_info")
-    for name, chip in CHIPS.items():
+    known = {version.value for version in tables.ChipVersion}
+    for name in (*COMPILED, "7x"):
+        chip = CHIPS[name]
         if name in compiled_for.GPUS:
             facts = compiled_for.GPUS[name]
             assert (chip.cores, chip.cache) == (facts["core_count"], facts["l2_cache_size"])
             found = compiled_for.description(name)
             assert f"shared_memory_per_core: {chip.fast}\n" in found
             rates = [(chip.bytes_per_s, facts["memory_bandwidth"])]
-        else:
+        elif name in known:  # an older JAX has no TPU7x
             facts = tables.get_tpu_info_for_chip(tables.ChipVersion(name), 1)
             assert chip.fast == facts.vmem_capacity_bytes
             arrays, side = chip.unit.split(" arrays of ")
             assert int(side.split(" × ")[0]) == facts.mxu_column_size
             if hasattr(facts, "num_mxus"):  # JAX 0.10.0 does not say
                 assert int(arrays) == chip.cores * facts.num_mxus
-            each = chip.cores if name == "v5p" else 1
+            each = chip.cores
             rates = [
                 (chip.bytes_per_s, each * facts.mem_bw_bytes_per_second),
                 (chip.flops_per_s, each * facts.bf16_ops_per_second),
@@ -34,11 +36,13 @@ def test_the_published_values_are_those_that_jax_and_xla_are_told():
 
 def test_links_are_what_makers_state_of_all_links_both_ways():
     """GB/s of a chip, and links that share them; of a TPU four in a plane, six in space."""
-    stated = {"v5e": (400, 4), "v5p": (1200, 6), "v6e": (800, 4), "h100": (900, 1),
-              "b200": (1800, 1)}  # fmt: skip
+    stated = {"v5e": (400, 4), "v5p": (1200, 6), "v6e": (800, 4), "7x": (1200, 6),
+              "h100": (900, 1), "h200": (900, 1), "b200": (1800, 1), "gb200": (1800, 1),
+              "b300": (1800, 1), "mi300x": (896, 7), "mi355x": (1075.2, 7)}  # fmt: skip
     for name, (both_ways, count) in stated.items():
         assert 2 * count * LINKS[name] == both_ways * 1e9, name
-    assert LINKS.keys() == CHIPS.keys()
+    assert LINKS.keys() == REACH.keys() == NETWORK.keys() == CHIPS.keys()
+    assert all(NETWORK[name] < LINKS[name] for name in CHIPS)
     assert all(LINKS[name] < chip.bytes_per_s / 3 for name, chip in CHIPS.items())
     for name, one_way in {"v5e": 45e9, "v5p": 90e9, "v6e": 90e9}.items():  # How to Scale Your Model
         assert 1 <= LINKS[name] / one_way < 1.12
