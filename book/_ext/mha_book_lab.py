@@ -120,6 +120,13 @@ PUBLISHED = "benchmarks/harness/published.py"
 VOCABULARY = 128_256  # of Llama 3
 
 
+def _chips() -> dict[str, dict[str, float]]:
+    return {
+        chip.name: {"memory": chip.memory, "bytes": chip.bytes_per_s, "flops": chip.flops_per_s}
+        for chip in CHIPS.values()
+    }
+
+
 def _step_data(root: Path) -> dict[str, Any]:
     text = (root / "book" / "data" / "models.json").read_text(encoding="utf8")
     model = next(m for m in json.loads(text)["models"] if m["name"] == "Llama 3 8B")
@@ -132,14 +139,10 @@ def _step_data(root: Path) -> dict[str, Any]:
             "weights": layers * (size.weight_count + hidden) + VOCABULARY * d,
             "position": layers * kv_cache_bytes(size, position_count=1, bytes_per_element=1),
         }
-    chips = {
-        chip.name: {"memory": chip.memory, "bytes": chip.bytes_per_s, "flops": chip.flops_per_s}
-        for chip in CHIPS.values()
-    }
     one_pair = forward_matmul_flops(attention_size(d, n, 1, h), pair_count=1)
     return {
         "model": model["name"], "num_heads": n, "num_kv_heads": model["num_kv_heads"],
-        "shapes": shapes, "pair_flops": layers * one_pair, "chips": chips, "chip": "H100",
+        "shapes": shapes, "pair_flops": layers * one_pair, "chips": _chips(), "chip": "H100",
         "batch": 32, "length": 8192,
     }  # fmt: skip
 
@@ -155,6 +158,51 @@ def _step_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
         doing = (2 * batch * shape["weights"] + pairs) / chip["flops"]
         times = (f"{1e3 * x:.1f}" for x in (weights, caches, doing))
         rows.append((str(k), str(batch), str(length), *times))
+    return rows
+
+
+# Serving: what fits on some devices, and the least time of a step.
+
+
+def _serving_data(root: Path) -> dict[str, Any]:
+    text = (root / "book" / "data" / "models.json").read_text(encoding="utf8")
+    known = {model["name"]: model for model in json.loads(text)["models"]}
+    models = {}
+    for shown, name, words in (
+        ("Llama 3 8B", "Llama 3 8B", VOCABULARY),
+        ("Llama 3 70B (GQA)", "Llama 2 70B", VOCABULARY),  # the shape is the same
+        ("Llama 65B (MHA)", "Llama 65B", 32_000),
+    ):
+        of = known[name]
+        d, layers = of["d_model"], of["num_layers"]
+        size = attention_size(d, of["num_heads"], of["num_kv_heads"], of["head_dim"])
+        read = layers * (size.weight_count + 3 * d * of["hidden_dim"]) + words * d
+        models[shown] = {
+            "read": read, "weights": read + words * d, "heads": of["num_kv_heads"],
+            "token": layers * kv_cache_bytes(size, position_count=1, bytes_per_element=1),
+            "pair_flops": layers * forward_matmul_flops(size, pair_count=1),
+        }  # fmt: skip
+    return {
+        "models": models, "chips": _chips(), "model": "Llama 3 70B (GQA)", "chip": "H100",
+        "devices": 8, "context": 131_072, "batch": 8, "bits": 16,
+    }  # fmt: skip
+
+
+def _serving_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
+    chip, rows = data["chips"][data["chip"]], []
+    for name, bits, devices in (
+        ("Llama 3 70B (GQA)", 16, 8), ("Llama 3 70B (GQA)", 8, 8), ("Llama 3 70B (GQA)", 16, 16),
+        ("Llama 65B (MHA)", 16, 8), ("Llama 65B (MHA)", 8, 8), ("Llama 3 8B", 16, 8),
+    ):  # fmt: skip
+        of = data["models"][name]
+        cache, own = data["context"] * of["token"] * bits / 8, 2 * of["weights"] / devices
+        part = cache / min(devices, of["heads"])
+        batch = int((0.9 * chip["memory"] - own) // part)
+        reading = (2 * of["read"] / devices + batch * part) / chip["bytes"]
+        flops = batch * (2 * of["read"] + data["context"] * of["pair_flops"])
+        step = max(reading, flops / devices / chip["flops"])
+        numbers = (f"{cache / 1e9:.1f}", f"{batch}", f"{1e3 * step:.1f}")
+        rows.append((name, f"{bits}", f"{devices}", *numbers))
     return rows
 
 
@@ -180,6 +228,7 @@ LABS = {
     "online-softmax": Lab(lambda root: ONLINE, _online_table),
     "decoding-step": Lab(_step_data, _step_table, ("book/data/models.json", PUBLISHED)),
     "ring": Lab(lambda root: RING, _ring_table),
+    "serving": Lab(_serving_data, _serving_table, ("book/data/models.json", PUBLISHED)),
 }
 
 

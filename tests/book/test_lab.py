@@ -18,6 +18,7 @@ PLACES = {
     "online-softmax": "online-softmax",
     "decoding-step": "decoding",
     "ring": "many-devices",
+    "serving": "serving",
 }
 STATIC = ROOT / "book" / "_static"
 DATA = {name: one.data(ROOT) for name, one in lab.LABS.items()}
@@ -82,6 +83,28 @@ def test_the_step_has_the_numbers_of_its_chapter():
         chip.name: {"memory": chip.memory, "bytes": chip.bytes_per_s, "flops": chip.flops_per_s}
         for chip in CHIPS.values()
     }
+
+
+def test_serving_has_the_numbers_of_its_chapter():
+    """The cell that compares changes of the plan, for the 70B model."""
+    cells = json.loads((ROOT / "book/serving.ipynb").read_text(encoding="utf8"))["cells"]
+    shown = {
+        name: [
+            re.split(r"  +", line.strip())
+            for cell in cells
+            if cell["id"] == name
+            for line in "".join(cell["outputs"][0]["data"]["text/plain"]).splitlines()
+        ]
+        for name in ("changes", "sixteen")
+    }
+    rows = {row[1:3]: row[4:] for row in rows_of("serving") if "70B" in row[0]}
+    for key, (cell, plan) in {
+        ("16", "8"): ("changes", "as it is"),
+        ("8", "8"): ("changes", "cache in 8 bits"),
+        ("16", "16"): ("sixteen", "16-way tensor parallel"),
+    }.items():
+        (found,) = (row for row in shown[cell] if row[0] == plan)
+        assert rows[key] == (found[1], found[3])
 
 
 # In the browser.
@@ -179,6 +202,19 @@ def shown_ring(one, name, each, pairs, waiting, ratio):
         assert one.says.endswith("nobody waits.") == (ratio == "1.000")
 
 
+def shown_serving(one, model, bits, devices, cache, most, step):
+    seen = one.put(model=model, bits=bits, devices=math.log2(int(devices)), batch=int(most))
+    assert seen["cache"] / 1e9 == pytest.approx(float(cache), abs=0.06)
+    assert seen["most"] == int(most)
+    assert 1e3 * seen["step"] == pytest.approx(float(step), abs=0.06)
+    assert "This fits" in one.says
+    assert ("stored 2 times" in one.says) == (
+        int(devices) > DATA["serving"]["models"][model]["heads"]
+    )
+    one.put(batch=int(most) + 1)
+    assert f"at most {most} requests" in one.says
+
+
 SHOWN = {
     "temperature": shown_temperature,
     "wrong-reshape": shown_reshape,
@@ -186,6 +222,7 @@ SHOWN = {
     "online-softmax": shown_online,
     "decoding-step": shown_step,
     "ring": shown_ring,
+    "serving": shown_serving,
 }
 in_browser = pytest.mark.needs_browser
 

@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mha_book.costs import attention_size, forward_matmul_flops, kv_cache_bytes, latent_size
+from mha_book.costs import (
+    attention_size,
+    forward_matmul_flops,
+    kv_cache_bytes,
+    latent_size,
+    visible_pair_count,
+)
 from mha_book.notation import System
 from tests.book import gates
 from tests.book.equations import EXECUTED
@@ -75,6 +81,17 @@ def test_the_table_has_the_counts_of_the_package(name, groups):
     assert operations - wanted[2] == pytest.approx(16, abs=1)  # the softmax: five for each weight
 
 
+def test_prefill_of_grouped_heads_is_that_of_the_package():
+    """Two products a pair, a softmax and a factor; all 16 layers."""
+    (cell,) = (c for c in gates.load(ROOT / "book" / "variants.ipynb").cells if c.id == "table")
+    shown = "".join(out.get("data", {}).get("text/plain", "") for out in cell.outputs)
+    found = float(re.search(r"^grouped +(?:[\d.,]+ +){5}([\d.]+)", shown, re.M)[1])
+    pairs = visible_pair_count(LENGTH, LENGTH)
+    size = attention_size(2048, 32, 8, 64)
+    wanted = forward_matmul_flops(size, token_count=LENGTH, pair_count=pairs) + 6 * 32 * pairs
+    assert found == pytest.approx(16 * wanted / 1e15, abs=0.006)
+
+
 def test_the_latent_layer_has_the_counts_of_the_package():
     size = latent_size(2048, 32, 256, 64, 32, 64, is_absorbed=True)
     weights, kept, operations = table()["latent"]
@@ -85,13 +102,16 @@ def test_the_latent_layer_has_the_counts_of_the_package():
     assert operations - pairs - added == pytest.approx(2 * weights, abs=3)
 
 
-def test_the_table_has_nineteen_layers_and_the_rest_keep_what_is_said():
+def test_the_table_has_22_layers_and_the_rest_keep_what_is_said():
     found = table()
-    assert len(found) == 19
+    assert len(found) == 22
     assert found["tied"][1] == 8 * 64 + 32
     assert found["grouped latent"][1] == found["low-rank"][1] == found["latent"][1]
     assert found["tensor product"][1] == 4 * (32 + 64)
     assert found["multi-matrix"][1] == 2 * 128
     assert found["windows"][1] == round(4096 * (1 + 1024 / LENGTH) / 2)
+    assert found["cross-layer"][1] == 4096 / 2
+    assert found["selected keys"][1] == 4096 + 64
+    assert found["hybrid"][1] == 4096 / 4
     for name in ("differential", "gated", "mixture of heads", "talking heads", "knocking heads"):
         assert found[name][1] == found["multi-head"][1]

@@ -28,7 +28,6 @@ WRONG = [
     ("cost/parameters", lambda d, n, k, h: 4 * d * d, "4 D² holds for K = N"),
     ("cost/balance", lambda d, n, k, h: 2 * d * (n + k) / n, "factor of 2"),
     ("decoding/tokens", lambda p, n: sum(p**m for m in range(1, n + 1)), "adds one token"),
-    ("dropout-and-gates/gates", lambda w, d: w * d, "one number a head"),
     ("dropout-and-gates/share", lambda rate: 6.0, "two numbers"),
     ("emergence/even-score", lambda p: float(np.mean([1 / i for i in p])), "sees itself too"),
     ("gradients/sink", lambda a, d_a: a * (1 - a) * d_a, "diagonal of the Jacobian"),
@@ -45,6 +44,7 @@ WRONG = [
     ("index-notation/linear", lambda: 8 * 4096 * 4096 * 64 * 4, "order that makes scores"),
     ("introduction/share-on", lambda w, j: w[j].mean(), "mean over a row"),
     ("kernel-bugs/race", lambda log, n: None, "expected 2"),
+    ("limits/repaired", lambda direct, fell: fell / direct, "not made up for"),
     ("many-devices/place", lambda t, n: np.arange(t).reshape(n, -1).tolist(), "another 100"),
     ("multi-head-layer/best-one-head", lambda: CLOSED + 0.02, "the error for"),
     ("multi-head-layer/reorder", lambda params, order: params, "w_q is still in the old order"),
@@ -67,6 +67,9 @@ WRONG = [
      "the best fixed place"),
     ("trained-length/new-base", lambda theta, h, x, p: theta / x ** (h / (2 * p)),
      "the base has to grow"),
+    ("serving/batch", lambda w, c: w // c, "less cache"),
+    ("serving/context", lambda m, w, t, b: (m - w) // (b * t), "a tenth"),
+    ("serving/step", lambda w, c, b, p, k, r: (w + b * c) / p / r, "KV head is whole"),
     ("variants/heads", lambda n, e, a: (n + e) // a, "a key and a value"),
 ]  # fmt: skip
 

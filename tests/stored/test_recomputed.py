@@ -46,6 +46,7 @@ SLICES = [
     slice_of("pruning.json", of.sentences, MODELS, SLOW, given=(20, 24)),
     *draws("alike", of.alike, MODELS),
     slice_of("pruning-alike.json", of.ranking, MODELS, SLOW),
+    slice_of("pruning-means.json", of.means, MODELS, SLOW),
     *draws("before training", of.before_training, MODELS),
     slice_of("emergence.json", of.ranks, MODELS),
     *draws("moved", of.moved, MODELS),

@@ -25,6 +25,7 @@ from experiments import (
     positions,
     pruning,
     pruning_alike,
+    pruning_means,
     quantization,
 )
 from experiments.shared import first_layers, gates_without
@@ -32,6 +33,7 @@ from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
 from mha_book.pruning import importance
 from mha_book.pruning.order import head_mask, removal_order
+from mha_book.pruning.removal import mean_ablation
 from mha_book.specialization.measures import add_texts
 from mha_book.specialization.synthetic import copied_positions
 from mha_book.storage import read_table
@@ -235,6 +237,33 @@ def ranking() -> Found:
     """The gradients by which that file ranks."""
     told = result("pruning-alike.json")["smollm2"]["gradient of the ranking"]
     yield ("smollm2", "gradient of the ranking"), signed_gradients(24)[: len(told)]
+
+
+@recomputed
+def means() -> Found:
+    """Mean-ablation of two heads through the whole model, two passages, and a path of a gate."""
+    model, told = language_model(), result("pruning-means.json")
+    found = heads.head_means(model, model.params, ranking_windows())
+
+    def without(closed: Any) -> Any:
+        gates = gates_without(closed, SHAPE)
+        return mean_ablation(model.params, gates, found), gates
+
+    ids = ranking_windows()[:4]
+    yield ("whole",), rise_without()
+    for head in ((1, 3), *drawn("means", 1, [divmod(n, 9) for n in range(270)])):
+        loss = float(compiled_loss()(*without([head]), ids))
+        yield ("mean-ablation", *head), loss - rise_without()
+    chosen = pruning_means.disagreement(result("heads.json"), 6, 30)
+    yield ("paths", "heads"), chosen
+    head = tuple(chosen[0].tolist())
+    yield ("paths", "rises", 0, -1), rise_without(head)
+    order = orders_of()["gate gradient"][:27]
+    place = told["curves"]["gate gradient, 24 windows"]["heads"].index(27)
+    changed, keep = without(order)
+    text = pruning.passages(model, "validation", 24, 129)[np.array(FEW)]
+    losses = pruning.smollm2_scores(model, changed, text)(np.asarray(keep))[0]
+    yield ("curves", "gate gradient, 24 windows", "losses", place, np.s_[[*FEW]]), losses
 
 
 @recomputed

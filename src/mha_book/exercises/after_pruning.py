@@ -1,6 +1,5 @@
 """Checks of the exercises of the chapter on what comes after pruning."""
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,12 +17,12 @@ def _key_heads(attempt: Attempt) -> Iterator[str | None]:
         dealt = int(keep.reshape(len(bits) // groups, groups).any(axis=0).sum())
         whole = int(keep.reshape(groups, -1).all(axis=1).sum())
         hints = {
-            "a key head that no query head reads can go": groups,
-            "this counts query heads; those of a group share one key head": int(keep.sum()),
+            "a KV head that no query head reads can go": groups,
+            "this counts query heads; those of a group share one KV head": int(keep.sum()),
             "this deals the heads out in turn; heads of a group are neighbours": dealt,
-            "a group needs its key head as long as one query head is left": whole,
+            "a group needs its KV head as long as one query head is left": whole,
         }
-        where = f"for keep = {bits} and {groups} key heads "
+        where = f"for keep = {bits} and {groups} KV heads "
         yield judge(attempt(keep.copy(), groups), want, hints, where)
 
 
@@ -62,28 +61,3 @@ def _needed_share(attempt: Attempt) -> Iterator[str | None]:
             "what is saved of the attention is 1 - attention": (1 - 1 / faster) / attention,
         }
         yield judge(got, share, hints, where)
-
-
-@exercise("open-gate")
-def _open_gate(attempt: Attempt) -> Iterator[str | None]:
-    def sigmoid(x: float) -> float:
-        return 1 / (1 + math.exp(-x))
-
-    for log_alpha, beta, gamma, zeta in ((0.7, 2 / 3, -0.1, 1.1), (1.5, 0.5, -0.2, 1.4)):
-        got = attempt(log_alpha, beta, gamma, zeta)
-        if not isinstance(got, tuple) or len(got) != 2:
-            yield "expected two probabilities, of an open gate and of a gate of 1"
-        shift, full_shift = math.log(-gamma / zeta), math.log((1 - gamma) / (zeta - 1))
-        is_open, below = (sigmoid(log_alpha - beta * x) for x in (shift, full_shift))
-        where = f"for log alpha = {log_alpha}, beta = {beta:.2f}, gamma = {gamma}, zeta = {zeta} "
-        factor = "the noise is divided by beta: the threshold has the factor beta"
-        other = "this is the probability of the other sign of the shift"
-        hints = {
-            "this is s without noise exceeding 1/2: the gate is stretched": sigmoid(log_alpha),
-            other: sigmoid(log_alpha + beta * shift),
-            factor: sigmoid(log_alpha - shift),
-            "this is the probability that the gate is closed": 1 - is_open,
-        }
-        yield judge(got[0], is_open, hints, f"{where}P(g > 0) is the first: ")
-        hints = {"the second is the probability that the gate is below 1": 1 - below}
-        yield judge(got[1], below, hints, f"{where}P(g = 1) is the second: ")

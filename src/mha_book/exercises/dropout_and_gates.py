@@ -1,25 +1,11 @@
 """Checks of the exercises of the chapter on dropout and gates."""
 
+import math
 from collections.abc import Iterator
 
-import jax.numpy as jnp
 import numpy as np
 
-from mha_book.exercises import Attempt, exercise
-
-
-@exercise("gates")
-def _gates(attempt: Attempt) -> Iterator[str | None]:
-    rng = np.random.default_rng(1)
-    w_o, d_w_o = (jnp.asarray(rng.normal(size=(3, 5, 7)), jnp.float32) for _ in range(2))
-    want = np.einsum("hcd,hcd->h", w_o, d_w_o)
-    got = attempt(w_o, d_w_o)
-    if np.shape(got) != want.shape:
-        yield f"expected one number a head, shape {want.shape}; got {np.shape(got)}"
-    if np.allclose(got, np.sum(d_w_o, axis=(1, 2)), rtol=1e-3):
-        yield "that is the slope along a block of ones: along what does a gate move W_O?"
-    if not np.allclose(got, want, rtol=1e-3, atol=1e-4):
-        yield "the shape is right, the numbers are not: a gate multiplies its head's block of W_O"
+from mha_book.exercises import Attempt, exercise, judge
 
 
 @exercise("reserve")
@@ -39,27 +25,6 @@ def _reserve(attempt: Attempt) -> Iterator[str | None]:
             yield f"of {number} heads: which entries lack one head, and which lacks all?"
 
 
-@exercise("forecast")
-def _forecast(attempt: Attempt) -> Iterator[str | None]:
-    rng = np.random.default_rng(3)
-    for degree in (1, 2, 3, 4):
-        loss = np.polynomial.Polynomial(rng.normal(size=degree + 1))
-        want, slope = loss(0.0) - loss(1.0), loss.deriv()
-        calls: list[float] = []
-
-        def counted(gate: float) -> float:
-            calls.append(gate)  # noqa: B023
-            return float(slope(gate))  # noqa: B023
-
-        got = attempt(counted)
-        if len(calls) > 3:
-            yield f"expected at most three calls of slope; got {len(calls)}"
-        if np.allclose(got, -want):
-            yield "the sign: the gate goes from 1 to 0"
-        if not np.allclose(got, want):
-            yield f"wrong for a loss of degree {degree} in the gate; where else is there a slope?"
-
-
 @exercise("share")
 def _share(attempt: Attempt) -> Iterator[str | None]:
     for rate in (0.0, 0.1, 0.5):
@@ -71,3 +36,28 @@ def _share(attempt: Attempt) -> Iterator[str | None]:
         want = 6.0 / (2.0 + rate / (1.0 - rate))
         if rate > 0.0 and not np.allclose(got, want, atol=1e-3):
             yield f"at the rate {rate}: what is the mean of the squared error, over the factors?"
+
+
+@exercise("open-gate")
+def _open_gate(attempt: Attempt) -> Iterator[str | None]:
+    def sigmoid(x: float) -> float:
+        return 1 / (1 + math.exp(-x))
+
+    for log_alpha, beta, gamma, zeta in ((0.7, 2 / 3, -0.1, 1.1), (1.5, 0.5, -0.2, 1.4)):
+        got = attempt(log_alpha, beta, gamma, zeta)
+        if not isinstance(got, tuple) or len(got) != 2:
+            yield "expected two probabilities, of an open gate and of a gate of 1"
+        shift, full_shift = math.log(-gamma / zeta), math.log((1 - gamma) / (zeta - 1))
+        is_open, below = (sigmoid(log_alpha - beta * x) for x in (shift, full_shift))
+        where = f"for log alpha = {log_alpha}, beta = {beta:.2f}, gamma = {gamma}, zeta = {zeta} "
+        factor = "the noise is divided by beta: the threshold has the factor beta"
+        other = "this is the probability of the other sign of the shift"
+        hints = {
+            "this is s without noise exceeding 1/2: the gate is stretched": sigmoid(log_alpha),
+            other: sigmoid(log_alpha + beta * shift),
+            factor: sigmoid(log_alpha - shift),
+            "this is the probability that the gate is closed": 1 - is_open,
+        }
+        yield judge(got[0], is_open, hints, f"{where}P(g > 0) is the first: ")
+        hints = {"the second is the probability that the gate is below 1": 1 - below}
+        yield judge(got[1], below, hints, f"{where}P(g = 1) is the second: ")

@@ -145,13 +145,6 @@ def rotation(rng):
 # Dropout and gates.
 
 
-@executed("grad-gates")
-def gates(rng):
-    heads = draw(rng, N, T, C)
-    above, (found,) = slopes(rng, lambda g: heads * g[:, None, None], draw(rng, N))
-    return {"O": heads, "dL_dO_tilde": above}, {"dL_dg": found}
-
-
 @executed("grad-dropout")
 def dropout(rng):
     weights, factors = draw(rng, N, T, S), draw(rng, N, T, S)

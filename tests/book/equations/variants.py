@@ -218,6 +218,21 @@ def window(rng):
     return {**w, "d_k": H, "J": mask.astype(float)}, {"Y": y}
 
 
+@executed("variant-cross-layer", within=LAYER)
+def cross_layer(rng):
+    w = draw(rng, W_K=None, W_V=None, K_U=(N, T, H), V_U=(N, T, C))
+    return {**w, "d_k": H}, {"Y": joined(made(w["X"], w["W_Q"]), w["K_U"], w["V_U"], w["W_O"])}
+
+
+@executed("variant-selected", within=LAYER)
+def selected(rng):
+    w = draw(rng)
+    index = np.asarray(rng.random(size=(T, T)))
+    best = index >= np.sort(index)[:, -2, None]  # two keys for each query, the same for all heads
+    y = multi_head_attention(layer(w), w["X"], mask=jnp.asarray(best)[None])
+    return {**w, "d_k": H, "M": best.astype(float)}, {"Y": y}
+
+
 @executed("variant-norm", within=LAYER)
 def norm(rng):
     w = draw(rng, w_Q=(H,), w_K=(H,))
