@@ -14,7 +14,7 @@ NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if "@experiment(" in p.read_t
 NEEDS = {  # those that do not run on small made-up models
     **dict.fromkeys(
         ("build_it_yourself", "cache_bits", "catalogue", "circuit", "explorer_maps", "heads_in_use",
-         "hidden_bugs", "papers", "positions", "quantization", "sinks"), MODELS,
+         "hidden_bugs", "papers", "positions", "quantization", "resting", "sinks"), MODELS,
     ),
     **dict.fromkeys(("conventions", "empty_rows"), TORCH),
     "pods": pytest.mark.needs_libtpu,

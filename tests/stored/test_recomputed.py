@@ -73,6 +73,8 @@ SLICES = [
     slice_of("sinks.json", sinks.random_orders),
     slice_of("sinks.json", sinks.masses, MODELS, SLOW),
     slice_of("sinks.json", sinks.streams, MODELS, SLOW),
+    slice_of("sinks-resting.json", sinks.matches, MODELS),
+    slice_of("sinks-resting.json", sinks.resting_heads, MODELS, SLOW),
     slice_of("sinks-training.json", sinks.models, MODELS, given=("softmax", "gate")),
     slice_of("sinks-training.json", sinks.models, MODELS, SLOW, given=("logit", "sigmoid")),
     slice_of("sinks-training.json", sinks.beginning, MODELS, SLOW),

@@ -99,5 +99,3 @@ def share(rng):
     outputs, w_o, towards = (jnp.asarray(rng.normal(size=shape)) for shape in shapes)
     found = contribution.direct_logit_attribution(outputs, w_o, towards)
     return {"O": outputs[0], "W_O": w_o, "t": towards[0]}, {"zeta": found[0]}
-
-
