@@ -22,11 +22,11 @@ from mha_book.storage import load_arrays, read_result, read_table
 
 EXPERIMENTS = {
     "hand_gradients": 2, "dropout": 10, "sharing": 6, "heads": 8, "heads_in_use": 4,
-    "circuit": 10, "later_senders": 1, "gates": 10, "gates_quiet": 2, "pruning": 8,
+    "circuit": 10, "catalogue": 5, "gates": 10, "gates_quiet": 2, "pruning": 8,
     "pruning_alike": 6,
     "emergence": 15, "quantization": 8, "cache_bits": 5, "scale": 15, "positions": 90,
-    "explorer_maps": 3, "papers": 10, "sinks": 5, "sinks_training": 2, "build_it_yourself": 4,
-    "coverage": 2, "hidden_bugs": 15,
+    "explorer_maps": 3, "papers": 10, "sinks": 5, "resting": 1, "sinks_training": 2,
+    "build_it_yourself": 4, "coverage": 2, "hidden_bugs": 15,
 }  # fmt: skip
 """In an order in which each finds what it reads, with minutes of one core: of whole runs where they
 were timed, else of rows (``python -m tests.stored.chance``) times their number."""

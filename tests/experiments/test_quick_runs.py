@@ -13,8 +13,8 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if "@experiment(" in p.read_text("utf8"))
 NEEDS = {  # those that do not run on small made-up models
     **dict.fromkeys(
-        ("build_it_yourself", "cache_bits", "circuit", "explorer_maps", "heads_in_use",
-         "hidden_bugs", "later_senders", "papers", "positions", "quantization", "sinks"), MODELS,
+        ("build_it_yourself", "cache_bits", "catalogue", "circuit", "explorer_maps", "heads_in_use",
+         "hidden_bugs", "papers", "positions", "quantization", "resting", "sinks"), MODELS,
     ),
     **dict.fromkeys(("conventions", "empty_rows"), TORCH),
     "pods": pytest.mark.needs_libtpu,

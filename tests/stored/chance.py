@@ -85,7 +85,6 @@ DRAWS = {
     "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 4, 12, 1),
     "before training": Draw("gates.json", lambda: range(24), 6, 6, 0.5),
     "moved": Draw("quantization.json", lambda: range(10), 0, 3, 3),
-    "later": Draw("later-senders.json", lambda: result("later-senders.json")["senders"], 2, 4, 1.5),
     "patched": Draw("circuit.json", lambda: np.ndindex(30, 9), 3, 3, 1),
     "cache": Draw("cache-bits.json", lambda: range(cache_bits.TEXTS), 0, 4, 8),
     "few keys": Draw("papers.json", lambda: range(6), 0, 3, 2),

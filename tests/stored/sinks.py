@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import sinks, sinks_training
+from experiments import resting, sinks, sinks_training
 from mha_book.storage import load_arrays, load_tree
 from tests.stored.chance import drawn
 from tests.stored.files import DATA, recomputed, result
@@ -90,3 +90,26 @@ def beginning() -> Found:
     every = study_of_text().sizes.steps // 24
     losses = study_of_text().fit("gate", 2, every + 1)[1]
     yield ("forms", "gate", "training", np.s_[:2, :2]), losses[::every].T, {"rtol": 0, "atol": 0.02}
+
+
+# sinks-resting.json
+
+
+@recomputed
+def matches() -> Found:
+    """The sink's weight and scores of two pairs of sequences, with a match and without."""
+    bench = resting.Bench(language_model(), resting.Sizes())
+    for name, parts in bench.matched(TWO).items():
+        for what, found in parts.items():
+            for group in ("matching", "other late"):
+                yield ("match", name, what, group, TWO), found[group]
+
+
+@recomputed
+def resting_heads() -> Found:
+    """What the addresses give."""
+    bench = resting.Bench(language_model(), resting.Sizes())
+    found = bench.addresses()
+    for part in ("scores", "lengths", "switching"):
+        for name, values in getattr(bench, part)(found).items():
+            yield (part, name), values, {"rtol": 1e-2, "atol": 2e-2}

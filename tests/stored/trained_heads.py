@@ -15,11 +15,11 @@ import numpy as np
 
 from experiments import (
     cache_bits,
+    catalogue,
     circuit,
     gates_smollm2,
     heads,
     heads_in_use,
-    later_senders,
     papers,
     papers_told,
     positions,
@@ -354,7 +354,7 @@ def moved(count: int) -> Found:
             yield (*place, "excess", kind, np.s_[:2]), found
 
 
-# heads-in-use.json, later-senders.json
+# heads-in-use.json
 
 
 @functools.cache
@@ -405,13 +405,6 @@ def routes() -> Found:
         yield from by_keys(("routes", kind, one), senders[one : one + 1])
 
 
-@recomputed
-def later(count: int) -> Found:
-    """Sets of senders, by keys and altogether."""
-    for name in drawn("later", count):
-        yield from by_keys(("senders", name), later_senders.sets(later_senders.Sizes())[name])
-
-
 # circuit.json
 
 
@@ -448,6 +441,31 @@ def circuit_parts() -> Found:
     for name, found in circuit.attributed(bench).items():
         for side in ("by query", "by key"):
             yield ("attributed", name, side), found[side], {"atol": 5e-3}
+
+
+# catalogue.json
+
+
+@functools.cache
+def catalogue_bench() -> Any:
+    return catalogue.Bench(catalogue.Sizes())
+
+
+@recomputed
+def successors() -> Found:
+    """Scores of all heads on both halves; a share may move by one token of a sequence."""
+    for half, found in catalogue.successors(catalogue_bench()).items():
+        for name, values in found.items():
+            yield ("successors", half, name), values, {"atol": 0.05}
+
+
+@recomputed
+def indirect_objects() -> Found:
+    """What each head adds and where it attends, with all heads and without the name movers."""
+    found = catalogue.indirect_objects(catalogue_bench())
+    for half in catalogue.HALVES:
+        for name in ("gap", "direct", "on subject", "direct without movers"):
+            yield ("indirect_objects", half, name), found[half][name], {"atol": 5e-3}
 
 
 # cache-bits.json, papers.json

@@ -1,4 +1,4 @@
-"""Checks of the exercises of the chapter on heads in use."""
+"""Checks of the exercises of the toolbox."""
 
 from collections.abc import Iterator
 
@@ -25,18 +25,6 @@ def _controls(attempt: Attempt) -> Iterator[str | None]:
         drawn.add(tuple(sorted(heads)))
     if len(drawn) < 5:
         yield f"20 draws gave {len(drawn)} different sets: draw with the generator"
-
-
-@exercise("copy")
-def _copy(attempt: Attempt) -> Iterator[str | None]:
-    for tokens, want in (
-        ([0, 1, 2, 0], 1), ([3, 3], 3), ([4, 5, 4, 6, 4], 6), ([7, 8, 9], None), ([2], None),
-    ):  # fmt: skip
-        hints = {
-            "that repeats the last token, as keys of the token itself do": tokens[-1],
-            "that follows the first occurrence, not the last one before the end": 5,
-        }
-        yield judge(attempt(list(tokens)), want, hints, f"after {tokens} ")
 
 
 @exercise("compose")

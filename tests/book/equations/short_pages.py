@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.positions import scheme_angles
-from mha_book import MultiHeadParams, multi_head_attention, scaled_dot_product_attention
+from mha_book import multi_head_attention, scaled_dot_product_attention
 from mha_book.costs import traced_matmul_flops
 from mha_book.models.smollm2 import CONFIG
-from mha_book.specialization import composition, contribution
+from mha_book.specialization import contribution
 from tests.book.equations import cost, executed, tested, variants
 from tests.book.equations.index_notation import whole
 
@@ -99,15 +99,3 @@ def share(rng):
     outputs, w_o, towards = (jnp.asarray(rng.normal(size=shape)) for shape in shapes)
     found = contribution.direct_logit_attribution(outputs, w_o, towards)
     return {"O": outputs[0], "W_O": w_o, "t": towards[0]}, {"zeta": found[0]}
-
-
-@executed("spec-composition")
-def composed(rng):
-    shapes = ((11, 1, 2), (11, 1, 2), (11, 1, 5), (1, 5, 11))
-    one, other = (
-        MultiHeadParams(*(jnp.asarray(rng.normal(size=s)) for s in shapes)) for _ in range(2)
-    )
-    writes = one.w_v[:, 0] @ one.w_o[0]
-    reads = other.w_q[:, 0] @ other.w_k[:, 0].T
-    found = composition.composition(one, other).key[0, 0]
-    return {"Omega": writes, "Gamma": reads}, {"F": writes @ reads.T, "comp": float(found)}

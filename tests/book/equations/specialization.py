@@ -1,4 +1,4 @@
-"""The executed equations of the chapter on kinds of heads."""
+"""The executed equations of the catalog of heads."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +8,6 @@ from mha_book.specialization import measures
 from mha_book.specialization.patterns import (
     distance,
     mean_score,
-    normalized_entropy,
     uniform_weights,
     visible_pairs,
 )
@@ -50,14 +49,3 @@ def above_chance(rng):
     sums = measures.MeasureSums(jnp.asarray(total), jnp.array(even), jnp.array(rows))
     given = {"mu": total[0] / rows, "mu_0": even / rows}
     return given, {"kappa": sums.above_chance[0]}
-
-
-@executed("spec-entropy")
-def entropy(rng):
-    # Every row sees every key: a weight of 0 is left to the text.
-    everywhere = np.ones((1, T, T), bool)
-    drawn = weights(rng)
-    rows = np.ones(T)
-    found = normalized_entropy(drawn, jnp.asarray(everywhere))[0][0].mean(-1)
-    given = {"A": drawn[0], "chi": rows, "n": np.full(T, float(T))}
-    return given, {"eta_bar": found}
