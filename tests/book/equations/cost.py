@@ -69,15 +69,6 @@ def square(rng):
     }
 
 
-@executed("cost-merge")
-def merge(rng):
-    params = init_multi_head(jax.random.key(3), D, 1, head_dim=H, value_dim=D)
-    x = jnp.asarray(rng.normal(size=(T, D)), jnp.float32)
-    y, inside = multi_head_attention_with_intermediates(params, x)
-    weights = {"W_V": params.w_v[:, 0], "W_O": params.w_o[0]}
-    return {"X": x, "A": inside.weights[0]} | weights, {"Y": y}
-
-
 @executed("cost-flops")
 def flops(rng):
     x = jax.ShapeDtypeStruct((T, D), jnp.float32)
