@@ -1,5 +1,6 @@
 """What the text of a page does without is in one fold at its end, and each piece has a link."""
 
+import ast
 import re
 
 from tests.book import gates
@@ -38,3 +39,17 @@ def test_every_folded_cell_is_in_the_fold_and_a_link_leads_to_it(built_book):
                 assert has_output >= bool(printed), (path.stem, cell.id)
             count += 1
     assert count > 300
+
+
+def test_a_table_is_shown_where_it_is_made():
+    """Jupyter shows the value of a cell's last line alone: a table before it is lost."""
+    for path in gates.chapters():
+        for cell in gates.load(path).cells:
+            if cell.cell_type == "code" and "table(" in cell.source:
+                lost = [line for line in ast.parse(cell.source).body[:-1] if is_table(line)]
+                assert not lost, (path.stem, cell.id)
+
+
+def is_table(line):
+    call = line.value if isinstance(line, ast.Expr) else None
+    return isinstance(call, ast.Call) and getattr(call.func, "id", "") == "table"
