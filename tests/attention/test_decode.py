@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from mha_book import Mask, attend, attend_with_lse, padding
 from tests import oracles
