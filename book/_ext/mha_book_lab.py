@@ -127,9 +127,13 @@ def _chips() -> dict[str, dict[str, float]]:
     }
 
 
-def _step_data(root: Path) -> dict[str, Any]:
+def _models(root: Path) -> dict[str, dict[str, Any]]:
     text = (root / "book" / "data" / "models.json").read_text(encoding="utf8")
-    model = next(m for m in json.loads(text)["models"] if m["name"] == "Llama 3 8B")
+    return {model["name"]: model for model in json.loads(text)["models"]}
+
+
+def _step_data(root: Path) -> dict[str, Any]:
+    model = _models(root)["Llama 3 8B"]
     d, n, h, layers = (model[x] for x in ("d_model", "num_heads", "head_dim", "num_layers"))
     hidden = (3 if model["is_gated"] else 2) * d * model["hidden_dim"]
     shapes = {}
@@ -165,9 +169,7 @@ def _step_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _serving_data(root: Path) -> dict[str, Any]:
-    text = (root / "book" / "data" / "models.json").read_text(encoding="utf8")
-    known = {model["name"]: model for model in json.loads(text)["models"]}
-    models = {}
+    known, models = _models(root), {}
     for shown, name, words in (
         ("Llama 3 8B", "Llama 3 8B", VOCABULARY),
         ("Llama 3 70B (GQA)", "Llama 2 70B", VOCABULARY),  # the shape is the same
