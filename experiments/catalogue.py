@@ -121,7 +121,7 @@ def suppression(bench: Bench) -> dict[str, Any]:
     for half, split in zip(HALVES, ("train", "validation"), strict=True):
         ids = windows(bench.model, split, bench.sizes.texts, bench.sizes.length)
         kept, length = bench.read(ids)[1], ids.shape[1]
-        before = jnp.tril(jnp.ones((length, length), bool), -1).at[:, 0].set(False)
+        before = jnp.tril(jnp.ones((1, length, length), bool), -1).at[:, :, 0].set(False)
         others = jnp.asarray(1 + rng.integers(0, np.maximum(np.arange(length) - 1, 1), ids.shape))
 
         @jax.jit
@@ -130,7 +130,7 @@ def suppression(bench: Bench) -> dict[str, Any]:
             towards = end * bench.centered[token]  # the direction is linear in what is wanted
             read = jnp.einsum("ncd,btd->bntc", w_o, towards)
             same = before & (ids[:, None, :] == token[:, :, None])
-            seen = weights * same[:, None]
+            seen = jnp.where(same[:, None], weights, 0.0)
             return jnp.einsum("bnts,bnsc,bntc->bnt", seen, value, read)[..., 8:].mean(-1).T
 
         scale = bench.directions(kept, jnp.ones((*ids.shape, bench.config.d_model)))

@@ -55,8 +55,8 @@ def single(model: Any, ids: jax.Array) -> Any:
             query, key, value = project_qkv(one.attention, normalized, angles=angles)
             key, value = (jnp.repeat(a, query.shape[1] // a.shape[1], axis=1) for a in (key, value))
             heads = attention_weights(query, key, is_causal=True) @ value
-            gate = jnp.where(number == start, gates, 1.0)[:, None, None]
-            heads = gate * heads + (1 - gate) * others[:, None]
+            gate = jnp.where(number == start, gates, 1.0)[None, :, None, None]
+            heads = gate * heads + (1 - gate) * others[None, :, None]
             x = x + project_output(one.attention, heads)
             normalized = rms_norm(x, one.feed_forward_norm, config.epsilon)
             return x + smollm2.feed_forward(0, one, normalized)

@@ -11,7 +11,7 @@ from tests.stored.chance import DRAWS, drawn, programs
 from tests.stored.compiled import check_again, check_arrays, check_scores, check_shapes
 from tests.stored.files import TIMES, forged, result, scaled
 
-pytestmark = pytest.mark.optimized
+pytestmark = [pytest.mark.optimized, pytest.mark.loose_promotion]  # as jax.nn's own attention asks
 
 NAMES = sorted(path.name for path in TIMES.glob("compiled-*.json"))
 OF_TPU = "compiled-v6e.json"
