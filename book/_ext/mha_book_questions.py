@@ -31,7 +31,7 @@ def load(root: Path) -> dict[str, dict[str, dict]]:
 def inline(text: str) -> str:
     """Return a line of text as HTML, with its formulas, code and emphasis."""
     kinds = (_MATH, "<code>{}</code>", "<em>{}</em>")
-    text = html.escape(text, quote=False).replace("'", "’")  # noqa: RUF001
+    text = html.escape(text, quote=False).replace("'", "’")
     return _INLINE.sub(lambda m: kinds[m.lastindex - 1].format(m[m.lastindex]), text)
 
 
