@@ -1,11 +1,11 @@
 """Every planted defect applies to today's files; the slow suite plants a draw of them."""
 
 import random
-import subprocess
 
 import pytest
 
 from tests.defects import ROOT, copied, load, plant
+from tests.turns import commit
 
 DEFECTS = load([])
 DRAWN = 12  # a draw by the commit, so that over some commits each has its turn
@@ -21,8 +21,7 @@ def test_defects_apply() -> None:
 
 @pytest.mark.slow
 def test_drawn_defects_are_caught() -> None:
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    drawn = random.Random(commit.stdout).sample(DEFECTS, min(DRAWN, len(DEFECTS)))
+    drawn = random.Random(commit()).sample(DEFECTS, min(DRAWN, len(DEFECTS)))
     with copied() as place:
         missed = [one.id for one in drawn if plant(one, place).status != "caught"]
     assert not missed
