@@ -26,6 +26,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import mha_book_live
 import numpy as np
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -33,6 +34,8 @@ from jinja2 import Environment, FileSystemLoader
 from mha_book_equations import add_directive
 from mha_book_toc import read
 from sphinx.errors import ExtensionError
+
+from mha_book.storage import file_digest
 
 DATA = Path("book") / "data" / "explorer.json"
 _TEMPLATES = Environment(
@@ -203,13 +206,15 @@ def _finished(app, exception) -> None:
     root = Path(app.srcdir)
     if not (root / DATA).exists():
         return
-    index = index_of(root, load(root))
+    index, folder = index_of(root, load(root)), Path(app.outdir) / "_static" / "explorer"
+    if live := mha_book_live.write(folder):
+        script = folder.parent / "live" / "minilm.js"
+        index["live"] = {**live, "code": file_digest(script)}
     for key in index["sentences"]:
         for model in index["models"]:
-            if not (Path(app.outdir) / "_static" / "explorer" / f"{model}-{key}.js").is_file():
+            if not (folder / f"{model}-{key}.js").is_file():
                 raise ExtensionError(f"explorer: no maps of {model} for {key!r}")
     text = json.dumps(index, separators=(",", ":"), ensure_ascii=False)
-    folder = Path(app.outdir) / "_static" / "explorer"
     (folder / "index.js").write_text(f'mhaExplorerTake("index",{text});\n', encoding="utf8")
 
 
