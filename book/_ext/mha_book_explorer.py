@@ -38,6 +38,7 @@ from sphinx.errors import ExtensionError
 from mha_book.storage import file_digest
 
 DATA = Path("book") / "data" / "explorer.json"
+SENTENCES = Path("experiments") / "explorer_sentences.json"
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parents[1] / "_templates"), autoescape=True
 )
@@ -47,8 +48,13 @@ OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "for
 
 
 def load(root: Path) -> dict[str, Any]:
-    """Read what the explorer knows of all heads and sentences."""
-    return read(root / DATA)
+    """Read what the explorer knows of all heads and sentences, and where each sentence begins."""
+    document = read(root / DATA)
+    for key, sentence in read(root / SENTENCES).items():
+        for model in NAMES:
+            look = zip(("layer", "head", "query", "key"), sentence[model], strict=True)
+            document["sentences"][key][model]["look"] = dict(look)
+    return document
 
 
 def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:
@@ -157,7 +163,8 @@ def complete(document: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
 def place_explorer(self):
     """``{explorer}``: the explorer, open at one head, with what a page without scripts has."""
     root = Path(self.env.srcdir)
-    self.env.note_dependency(str(root / DATA))
+    for file in (DATA, SENTENCES):
+        self.env.note_dependency(str(root / file))
     document = load(root)
     try:
         options = complete(document, self.options)
@@ -175,7 +182,8 @@ def place_explorer(self):
 def tour(self):
     """``{explorer-tour}``: where each sentence begins in each model, as links into the explorer."""
     root = Path(self.env.srcdir)
-    self.env.note_dependency(str(root / DATA))
+    for file in (DATA, SENTENCES):
+        self.env.note_dependency(str(root / file))
     document = load(root)
     rows = []
     for key, sentence in document["sentences"].items():

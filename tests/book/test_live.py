@@ -105,8 +105,10 @@ def test_a_reader_tries_a_sentence_and_shows_it_to_somebody(visit):
     whole, without = (minilm.embed(*given, gates=g)[0] for g in (None, jax.numpy.asarray(gates)))
     moved = page.evaluate(f"{STATE}.panes[0].maps.changes[{layer * 12 + number}]")
     assert moved == pytest.approx(1 - float(whole @ without), abs=2e-3)
+    assert tab.wrong == []
     for theme in ("light", "dark"):
         assert axe_findings(tab, theme, "#explorer") == []
+    tab.wrong.clear()  # axe asks for style sheets by wrong addresses
 
     other = visit(page.url, PHONE)  # nothing is loaded unasked
     assert other.page.input_value("#explorer-own") == text
