@@ -18,7 +18,7 @@ from tests.book.browsing import (
     Visitor,
     axe_findings,
 )
-from tests.book.extensions import ROOT, figures, finding
+from tests.book.extensions import ROOT, figures, finding, toc
 
 pytestmark = pytest.mark.needs_browser
 
