@@ -316,11 +316,7 @@ def terms(root: Path) -> dict[str, list[str]]:
 
 
 def section_of(words: list[str], doctree: nodes.document) -> dict[str, str]:
-    """Return word -> the anchor of the section about it: in its heading, in bold, or anywhere.
-
-    A word of the page's title, and one that the page does not have, lead to the page's top. Of
-    ``paged attention = paged KV cache`` the section of the latter is the one of the former.
-    """
+    """Return word -> anchor of the section with it in its heading, in bold or at all; else none."""
     first, *rest = doctree.findall(nodes.section)
     sections = [first, *(s for s in rest if not CLOSING.match(s[0].astext()))]
     said: list[list[str]] = []

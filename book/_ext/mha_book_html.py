@@ -37,6 +37,7 @@ _IMAGE = re.compile(r"<img\b[^>]*>")
 _SIZED = re.compile(r' (?:width|height)="| style="[^"]*\b(?:width|height):')
 _SOURCE = re.compile(r'\bsrc="([^"]*)"')
 _SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</dl>", re.S)
+_OLD_ROLE = re.compile(r' role="(?:doc-biblioentry|list(?=" class="citation-list))"')
 _SVG = re.compile(rb"<svg\b[^>]*>", re.S)
 _SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
 
@@ -132,35 +133,25 @@ def size_images(body: str, sources: dict[str, Path]) -> str:
     return _IMAGE.sub(improve, body)
 
 
-def plain_signatures(body: str) -> str:
-    """Return the text of a page whose long signatures are lines, no lists without terms."""
+def plain(body: str) -> str:
+    """Return a page without lists that have no terms and roles that ARIA has taken back."""
 
     def lines(match: re.Match[str]) -> str:
         inner = match[1].replace("<dd>", "<div>").replace("</dd>", "</div>")
         return f'<div class="sig-lines">{inner}</div>'
 
-    return _SIGNATURE_LINES.sub(lines, body)
-
-
-def plain_bibliography(body: str) -> str:
-    """Return the text of a page whose bibliography has no roles that ARIA has taken back."""
-    return re.sub(r' role="(?:doc-biblioentry|list(?=" class="citation-list"))"', "", body)
-
-
-def meta_tags(**pairs: str) -> str:
-    """Return tags for the head of a page; ``og__title`` is ``og:title``."""
-    named = ((name.replace("__", ":"), html.escape(value)) for name, value in pairs.items())
-    return "".join(f'<meta property="{name}" content="{value}" />\n' for name, value in named)
+    return _OLD_ROLE.sub("", _SIGNATURE_LINES.sub(lines, body))
 
 
 def _head(app, pagename: str, context: dict, doctree) -> str:
     title = context.get("title") or _UNTITLED.get(pagename) or app.config.html_title
     title, site = html.unescape(re.sub(r"<[^>]*>", "", title)), app.config.html_title
     text = (describe(doctree) if doctree is not None else "") or f"{title}. {site}"
-    url = {"og__url": context.get("pageurl")} if app.config.html_baseurl else {}
-    pairs = {"og__type": "article", "og__title": title, "og__site_name": site, **url}
-    tags = meta_tags(**{k: v for k, v in pairs.items() if v}, og__description=text)
-    return f'<meta name="description" content="{html.escape(text)}" />\n{tags}'
+    pairs = {"type": "article", "title": title, "site_name": site, "description": text}
+    if app.config.html_baseurl and context.get("pageurl"):
+        pairs["url"] = context["pageurl"]
+    tags = (f'<meta property="og:{x}" content="{html.escape(y)}" />\n' for x, y in pairs.items())
+    return f'<meta name="description" content="{html.escape(text)}" />\n{"".join(tags)}'
 
 
 def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None:
@@ -170,7 +161,7 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
     if "body" in context:
         folder = Path(app.srcdir)
         sources = {name: folder / path for path, name in app.builder.images.items()}
-        body = plain_bibliography(plain_signatures(context["body"]))
+        body = plain(context["body"])
         context["body"] = size_images(body, sources)
 
 

@@ -229,6 +229,8 @@ def test_a_ledger_is_filtered_on_a_phone(browser, address):
     assert cards.evaluate_all("cards => cards.map(card => card.id)") == fits
     assert tab.page.locator(".claim-filters output").inner_text().startswith(f"{len(fits)} of ")
     assert not tab.page.evaluate(WIDER)
+    tab.page.reload()
+    assert cards.evaluate_all("cards => cards.map(card => card.id)") == fits, "the address keeps it"
     hidden = next(name for name in rows if name not in fits)
     tab.page.evaluate("name => { location.hash = name }", hidden)
     tab.page.wait_for_selector(f"#{hidden}:visible")
