@@ -70,10 +70,10 @@ serve: book  ## build the HTML and serve it on this machine
 	@echo "serving at http://localhost:$(PORT)/ (stop with Ctrl-C)"
 	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
 
-test: env  ## run the tests and every notebook, comparing each output
+test: env  ## run the tests and the notebooks, comparing each output; of the dearest, a third
 	$(BIN)/pytest --nbval
 
-test-slow: env peers accelerators-env  ## run the slow tests alone: the browser, torch, whole commands
+test-slow: env peers accelerators-env  ## run the rest: the slow tests (the browser, torch) and the dearest notebooks
 	$(BIN)/pytest --nbval -m "slow and not exhaustive"
 
 test-all: test test-slow  ## run every test

@@ -22,6 +22,8 @@ import jax
 import pytest
 from filelock import FileLock
 
+from tests.turns import is_turn
+
 ROOT = Path(__file__).parents[1]
 HTML = ROOT / "_build" / "html"
 IN_CI = bool(os.environ.get("CI"))
@@ -83,14 +85,26 @@ LONGEST = (
 )  # fmt: skip
 
 
+# Over ten seconds of a processor each: see tests/turns.py.
+DEAR = {
+    "build-it-yourself", "grouped-query-attention", "rank", "specialization", "syntax-and-meaning",
+    "pruning", "one-head-or-two", "emergence", "sinks", "head-matrices", "heads-in-use",
+}  # fmt: skip
+
+
 @pytest.hookimpl(tryfirst=True)  # before the markers of the command line select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the browser, torch, libtpu or the built book is slow, said so or not."""
+    """What needs the browser, torch, libtpu or the built book is slow, said so or not.
+
+    And so is a dear notebook when it is not its turn.
+    """
     items.sort(key=lambda item: item.location[0] not in LONGEST)
     slow = {"needs_browser", "needs_torch", "needs_libtpu", "built_book"}
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        if slow & (marks | {*getattr(item, "fixturenames", ())}):
+        is_notebook = type(item).__name__ == "IPyNbCell"
+        is_dear = is_notebook and item.path.stem in DEAR and not is_turn(item.path.stem)
+        if is_dear or slow & (marks | {*getattr(item, "fixturenames", ())}):
             item.add_marker(pytest.mark.slow)
 
 

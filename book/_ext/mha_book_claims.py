@@ -124,8 +124,8 @@ class _Base(SphinxDirective):
 class Claim(_Base):
     """``{claim} C16``: a line for each claim of this chapter that is named, and no more.
 
-    The line has the verdict, the claim with its condition or correction, and a link to the ledger,
-    where the argument stands.
+    The line has the verdict, what was found (the claim with its condition, where the row has no
+    ``line``), and a link to the ledger, where the argument stands.
     """
 
     required_arguments = 1
@@ -150,12 +150,12 @@ class Claim(_Base):
         head += [refer(f"ledger-{name.lower()}", name), nodes.Text(" ")]
         head += badge(entry["verdict"], entry["scope"])
         line += head
-        text = part(self.markdown(entry["claim"], ["claim-statement"]), classes=["claim-text"])
-        # Without these the sentence alone would say more, or something else, than was found.
-        if entry["condition"]:
+        said = "line" if entry["line"] else "claim"  # what was found, in place of what is claimed
+        statement = self.markdown(self.filled(entry, said), ["claim-statement"])
+        text = part(statement, classes=["claim-text"])
+        # Without its condition the sentence alone would say more than was found.
+        if entry["condition"] and said == "claim":
             text += self.labelled("If", self.filled(entry, "condition"), "condition")
-        if entry["verdict"] in ("corrected", "refuted"):
-            text += self.labelled("Instead:", self.filled(entry, "reason"), "reason")
         line += text
         return [line]
 

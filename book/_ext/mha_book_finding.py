@@ -29,7 +29,7 @@ CLOSING = re.compile(r"Exercise|What to remember|What this does not show|Referen
 MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
 NOTES = "mha_book_notes"
 GLOSSARY = "book/glossary"
-LISTS = {"figures": "book/figures", "exercises": "book/exercises"}
+LISTS = {name: f"book/{name}" for name in ("figures", "exercises", "questions")}
 # Where a word is no prose: it has a link, is shown as it is written, or is the name of something.
 CLOSED = (
     nodes.title, nodes.rubric, nodes.literal, nodes.literal_block, nodes.reference, nodes.math,

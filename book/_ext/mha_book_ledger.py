@@ -31,9 +31,9 @@ VERDICTS = (
 SCOPES = ("algebra", "code", "published models", "trained models", "tiny models", "timings")
 OPTIONAL = (
     "scope", "condition", "reason", "measured", "decide", "chapter", "cell", "file", "test", "over",
-    "moved",
+    "moved", "line",
 )  # fmt: skip
-TEXTS = ("condition", "reason", "measured")  # they take glued numbers
+TEXTS = ("condition", "reason", "measured", "line")  # they take glued numbers
 _BOX = re.compile(r"^:{3,}\{claim\}[ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
 GLUE = re.compile(r"\{glue:text\}`([^`]+)`")
 _PREFIX = "application/papermill.record/"

@@ -14,7 +14,7 @@ from pathlib import Path
 PARTS = (
     "public", "lab", "explorer", "cells", "claims", "evidence", "api", "status", "rigour",
     "symbols", "addresses", "figures", "html", "share", "bibliography", "code", "proofs",
-    "finding",
+    "finding", "questions",
 )  # fmt: skip
 
 

@@ -24,11 +24,11 @@ from mha_book_toc import read, toc_pages  # noqa: E402
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 NAMED = ("id", "for", "name", "aria-labelledby", "aria-describedby", "headers")
-LEFT_OUT = ("book/api", "book/exercises", "book/figures")
+LEFT_OUT = ("book/api", "book/exercises", "book/figures", "book/questions")
 # What is for the screen alone.
 DROPPED = (
     ".headerlink, .copybtn, script, .d-print-none, .screen-only, .to-code, "
-    ".claim-filters, .cite, .hx details"
+    ".claim-filters, .cite, .questions, .hx details"
 )
 STYLE = ROOT / "book" / "_static" / "paper.css"
 SETTLED = """async () => {

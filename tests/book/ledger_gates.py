@@ -126,7 +126,7 @@ def typed_numbers(entry: dict) -> list[str]:
     of_claim |= {n.replace(",", "") for n in re.findall(r"\d[\d,.]*\d|\d", entry["claim"])}
     found = []
     for key in book.TEXTS:
-        for number in _NUMBER.findall(book.GLUE.sub("", entry[key])):
+        for number in _NUMBER.findall(book.GLUE.sub("", entry.get(key, ""))):
             if number.replace(",", "") not in of_claim:
                 found.append(f"{key}: {number}")
     return found

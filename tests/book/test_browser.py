@@ -10,6 +10,7 @@ from PIL import Image
 from tests.book import gates
 from tests.book.browsing import (
     DESKTOP,
+    MATH_READY,
     PAGES,
     PHONE,
     RULES,
@@ -324,4 +325,27 @@ def test_a_page_is_whole_on_paper(browser, address):
     assert tab.page.locator("details[open]").count() == folds, "folds stay as they were"
     by_style_alone = tab.page.evaluate(ON_PAPER)
     assert by_style_alone == PAPER | {"theme": "dark"}
+    tab.context.close()
+
+
+def test_a_question_is_answered_by_keyboard_and_the_answer_kept(browser, address):
+    tab = Visitor(browser, address, PHONE, "dark")
+    tab.see("book/scale.html")
+    fold = tab.page.locator("details.questions")
+    fold.locator("summary").first.press("Enter")
+    form = fold.locator("form").first
+    form.locator("input[value='0']").press("Space")
+    tab.page.keyboard.press("Enter")
+    said = form.get_by_role("status").inner_text()
+    assert said.startswith("Right. ")
+    assert tab.page.evaluate(WIDER) == []
+    tab.page.reload()
+    tab.page.evaluate(MATH_READY)
+    assert fold.locator("summary .score").inner_text() == "1 right of 1 answered"
+    fold.locator("summary").first.press("Enter")
+    assert form.get_by_role("status").inner_text() == said
+    assert (tab.wrong, tab.outside) == ([], [])
+    assert [axe_findings(tab, theme, "details.questions") for theme in RULES] == [[], []]
+    tab.page.emulate_media(media="print")
+    assert not fold.is_visible()
     tab.context.close()

@@ -1,14 +1,13 @@
 """What is computed again is drawn by the commit: who forges a row can't know which it will be.
 
-The fast tests draw a few rows of each file, the slow ones more. How likely a forged row is drawn
+The fast tests draw a few rows of each file, the slow ones more. What takes more than a few seconds
+is among the fast ones of every third commit alone, drawn as well. How likely a forged row is drawn
 within twenty commits, and how long all rows take: ``python -m tests.stored.chance``. What some
 commits draw: ``python -m tests.stored.chance HASH ...``.
 """
 
-import functools
 import hashlib
 import itertools
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -16,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import cache_bits, dropout, papers, positions, scale
-from tests.stored.files import ROOT, result
+from tests.stored.files import result
+from tests.turns import TURNS, commit
 
 COMMITS = 20
 
@@ -29,15 +29,7 @@ class Draw(NamedTuple):
     fast: int
     slow: int
     seconds: float  # a row, on one core, what is compiled once left out
-
-
-@functools.cache
-def commit() -> str:
-    """The commit of this checkout; without git, the empty string."""
-    run = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return run.stdout.strip()
+    is_dear: bool = False  # whether the fast tests draw it in one commit of three
 
 
 def drawn(what: str, count: int, among: Iterable[Any] | None = None, at: str = "") -> list[Any]:
@@ -77,15 +69,15 @@ def programs(most: int) -> list[int]:
 
 
 DRAWS = {
-    "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 16, 60, 0.7),
-    "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 18, 99, 0.4),
+    "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 16, 60, 0.7, True),
+    "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 18, 99, 0.4, True),
     "sentences": Draw("pruning.json", lambda: points("pruning.json", "minilm"), 0, 20, 1),
     "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 0, 24, 0.2),
     "texts": Draw("pruning.json", lambda: range(24), 6, 6, 1),
     "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 4, 12, 1),
     "before training": Draw("gates.json", lambda: range(24), 6, 6, 0.5),
     "moved": Draw("quantization.json", lambda: range(10), 0, 3, 3),
-    "patched": Draw("circuit.json", lambda: np.ndindex(30, 9), 3, 3, 1),
+    "patched": Draw("circuit.json", lambda: np.ndindex(30, 9), 3, 3, 1, True),
     "cache": Draw("cache-bits.json", lambda: range(cache_bits.TEXTS), 0, 4, 8),
     "few keys": Draw("papers.json", lambda: range(6), 0, 3, 2),
     "entropy": Draw("papers.json", lambda: papers.Sizes().removed, 0, 1, 20),
@@ -94,11 +86,11 @@ DRAWS = {
     ),
     "restart": Draw(
         "positions.json", lambda: ((t, p) for t in range(3) for p in range(2 if t == 2 else 4)),
-        1, 10, 4,
+        1, 10, 4, True,
     ),
     "nudges": Draw(
         "emergence.json", lambda: itertools.product(("place", "content", "random"), range(16)),
-        4, 48, 0.5,
+        4, 48, 0.5, True,
     ),
     "dropout": Draw(
         "gradients-dropout.json",
@@ -108,9 +100,9 @@ DRAWS = {
     "shared curve": Draw("sharing.json", shared, 0, 12, 5),  # the fast tests: a hundred steps of 2
     "scale": Draw(
         "scale.json", lambda: itertools.product(scale.ARMS, scale.Sizes().widths, range(8)),
-        4, 18, 1.5,
+        4, 18, 1.5, True,
     ),
-    "closed": Draw("explorer.json", lambda: np.ndindex(30, 9), 9, 270, 0.5),  # in each sentence
+    "closed": Draw("explorer.json", lambda: np.ndindex(30, 9), 9, 270, 0.5, True),  # in each
     "compiled": Draw("compiled-v6e.json", lambda: programs(60), 4, 9, 6),
 }  # fmt: skip
 
@@ -123,7 +115,8 @@ def main(commits: list[str]) -> None:
             print(at[:8], name, *(drawn(name, n, rows, at) for n in (draw.fast, draw.slow)))
         if not commits:
             count, few, most = len(rows), draw.fast, max(draw.fast, draw.slow)
-            fast, slow = (1 - max(0, 1 - n / count) ** COMMITS for n in (few, most))
+            few_a_commit = few / TURNS if draw.is_dear else few
+            fast, slow = (1 - max(0, 1 - n / count) ** COMMITS for n in (few_a_commit, most))
             print(
                 f"{draw.file:30} {name:18} {count:4} rows, {few:3} and {min(most, count):3} drawn: "
                 f"{fast:4.0%} {slow:4.0%}; all of them {count * draw.seconds / 60:4.1f} min"

@@ -14,6 +14,7 @@ from tests.stored import sinks, trainings
 from tests.stored import trained_heads as of
 from tests.stored.chance import DRAWS
 from tests.stored.files import DATA, forged, result, scaled
+from tests.turns import is_turn
 
 pytestmark = pytest.mark.optimized
 
@@ -21,18 +22,20 @@ SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
 MODELS, TPU = pytest.mark.needs_models, pytest.mark.needs_libtpu
 
 
-def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
-    """A slice of a file."""
+def slice_of(file: str, check: Any, *marks: Any, given: Any = (), is_dear: bool = False) -> Any:
+    """A slice of a file; one that is dear is slow but in its turn."""
     name = ", ".join([check.__name__.removeprefix("check_"), *map(str, given)])
+    marks = (*marks, SLOW) if is_dear and not is_turn(name) else marks
     return pytest.param(file, check, given, marks=marks, id=name)
 
 
 def draws(what: str, check: Any, *marks: Any) -> list[Any]:
     """What the fast tests draw of a file, and the slow ones."""
     draw, rows = DRAWS[what], len([*DRAWS[what].rows()])
-    counts = {min(draw.fast, rows): marks, min(draw.slow, rows): (*marks, SLOW)}
-    if draw.fast == draw.slow:
-        counts = {draw.fast: marks}
+    is_fast = not draw.is_dear or is_turn(what)
+    counts = {min(draw.slow, rows): (*marks, SLOW)}
+    if is_fast:  # last, as it may be as many
+        counts[min(draw.fast, rows)] = marks
     return [slice_of(draw.file, check, *m, given=(n,)) for n, m in counts.items() if n]
 
 
@@ -53,10 +56,10 @@ SLICES = [
     slice_of("emergence.json", of.ranks, MODELS),
     *draws("moved", of.moved, MODELS),
     slice_of("heads-in-use.json", of.closed, MODELS, SLOW),
-    slice_of("heads-in-use.json", of.routes, MODELS),
-    slice_of("catalogue.json", of.successors, MODELS),
+    slice_of("heads-in-use.json", of.routes, MODELS, is_dear=True),
+    slice_of("catalogue.json", of.successors, MODELS, is_dear=True),
     slice_of("catalogue.json", of.indirect_objects, MODELS, SLOW),
-    slice_of("circuit.json", of.circuit_patched, MODELS),
+    slice_of("circuit.json", of.circuit_patched, MODELS, is_dear=True),
     slice_of("circuit.json", of.circuit_parts, MODELS, SLOW),
     *draws("cache", of.cache_in_few_bits, MODELS),
     slice_of("papers.json", of.check_told),
@@ -68,7 +71,7 @@ SLICES = [
     slice_of("papers.json", of.merged_heads, MODELS, SLOW),
     *draws("positions", of.beyond_the_trained_length, MODELS),
     *draws("restart", of.begun_anew, MODELS),
-    slice_of("sinks.json", sinks.changed_sinks, MODELS, given=(3,)),
+    slice_of("sinks.json", sinks.changed_sinks, MODELS, given=(3,), is_dear=True),
     slice_of("sinks.json", sinks.cut, MODELS, given=(3,)),
     slice_of("sinks.json", sinks.random_orders),
     slice_of("sinks.json", sinks.masses, MODELS, SLOW),
@@ -90,16 +93,17 @@ SLICES = [
     slice_of("emergence.json", trainings.stored_models, MODELS),
     *draws("nudges", trainings.nudges, MODELS),
     slice_of("gradients-dropout.json", trainings.without_heads, MODELS),
-    slice_of("gradients-dropout.json", trainings.noise, MODELS, given=(4,)),
+    slice_of("gradients-dropout.json", trainings.noise, MODELS, given=(4,), is_dear=True),
     slice_of("gradients-dropout.json", trainings.noise, MODELS, SLOW, given=(200,)),
     *(slice_of("gradients-dropout.json", trainings.dropout_training, MODELS, SLOW,
                given=(5, number)) for number in range(5)),
     slice_of("gradients-training.json", trainings.first_steps_by_hand, MODELS,
-             given=("float64", 4)),
+             given=("float64", 4), is_dear=True),
     slice_of("gradients-training.json", trainings.first_steps_by_hand, MODELS, SLOW,
              given=("float32", 4)),
     slice_of("sharing.json", trainings.starts, MODELS, SLOW),
-    slice_of("sharing.json", trainings.shared_curve, MODELS, given=(2, 100)),
+    slice_of("sharing.json", trainings.shared_curve, MODELS, given=(2, 100),
+             is_dear=True),
     *draws("shared curve", trainings.shared_curve, MODELS),
     slice_of("gates.json", trainings.check_gate_base, MODELS, SLOW),
     slice_of("gates.json", trainings.recovery, MODELS, SLOW),

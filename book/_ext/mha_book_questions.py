@@ -1,0 +1,93 @@
+"""Questions to check oneself: in one fold of a chapter, and as tests before and after Part I.
+
+``book/questions/<page>.yml`` has them by name: what is asked, the choices (the right one first;
+pages shuffle them), why each is right or wrong, and what a test runs to show it. A question of a
+test (``test: before`` or ``after``) is on the page that has ``{questions-before}`` alone.
+"""
+
+import html
+import re
+import zlib
+from functools import partialmethod
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from jinja2 import Template
+from mha_book_equations import add_directive
+from mha_book_html import TEMPLATES
+from mha_book_toc import read, toc_pages
+
+_INLINE = re.compile(r"\$([^$]+)\$|`([^`]+)`|\*([^*]+)\*")
+_MATH = r'<span class="math notranslate nohighlight">\({}\)</span>'
+
+
+def load(root: Path) -> dict[str, dict[str, dict]]:
+    """Return page -> name -> question, in the order of the book."""
+    paths = (root / "book" / "questions" / f"{Path(page).name}.yml" for page in toc_pages(root))
+    return {path.stem: read(path) for path in paths if path.exists()}
+
+
+def inline(text: str) -> str:
+    """Return a line of text as HTML, with its formulas, code and emphasis."""
+    kinds = (_MATH, "<code>{}</code>", "<em>{}</em>")
+    text = html.escape(text, quote=False).replace("'", "’")
+    return _INLINE.sub(lambda m: kinds[m.lastindex - 1].format(m[m.lastindex]), text)
+
+
+def shown(env, test: str | None = None, only: str | None = None) -> nodes.raw:
+    """Return the questions of a test, or those of a page, as forms; scripts do the rest."""
+    env.metadata[env.docname]["questions"] = True
+    found = [
+        (f"{page}-{name}", question, [*enumerate(question["choices"])])
+        for page, questions in load(Path(env.srcdir)).items()
+        for name, question in questions.items()
+        if question.get("test") == test and only in (page, None)
+    ]
+    for name, _, choices in found:
+        choices.sort(key=lambda pair: zlib.crc32(f"{name} {pair[1]['says']}".encode()))
+    form = Template((TEMPLATES / "questions.html").read_text(encoding="utf8"))
+    return nodes.raw("", form.render(found=found, fold=only, inline=inline), format="html")
+
+
+def _read(app, doctree) -> None:
+    """Put a chapter's questions after the list of what to remember."""
+    env, page = app.env, Path(app.srcdir, app.env.docname)
+    if (path := page.parent / "questions" / f"{page.name}.yml").exists():
+        env.note_dependency(str(path))
+        sections = doctree.findall(nodes.section)
+        last = next(s for s in sections if s[0].astext() in ("What to remember", "Summary"))
+        place = next(i for i, x in enumerate(last, 1) if isinstance(x, nodes.bullet_list))
+        last.insert(place, shown(env, only=page.name))
+
+
+def test_here(self, test: str):
+    """``{questions-before}`` and ``{questions-after}``: the tests of Part I."""
+    return [shown(self.env, test)]
+
+
+def list_here(self):
+    """``{question-list}``: what the chapters ask, with links."""
+    self.env.note_reread()
+    box, link = nodes.container(), '<li><a href="{0}.html#{0}-{1}">{2}</a></li>'
+    for page, questions in load(Path(self.env.srcdir)).items():
+        self.state.nested_parse(StringList([f"{{doc}}`{page}`"], "questions"), 0, box)
+        asked = ((name, q["asks"]) for name, q in questions.items() if "test" not in q)
+        rows = "".join(link.format(page, name, inline(text)) for name, text in asked)
+        box += nodes.raw("", f"<ul>{rows}</ul>", format="html")
+    return [box]
+
+
+def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    if app.env.metadata.get(pagename, {}).get("questions"):
+        app.add_css_file("questions.css")
+        app.add_js_file("questions.js", loading_method="defer")
+
+
+def setup(app):
+    """Register the directives and the events."""
+    add_directive(app, "question-list", list_here)
+    for test in ("before", "after"):
+        add_directive(app, f"questions-{test}", partialmethod(test_here, test=test))
+    app.connect("doctree-read", _read)
+    app.connect("html-page-context", _load)
