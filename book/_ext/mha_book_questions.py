@@ -66,7 +66,7 @@ def _read(app, doctree) -> None:
     if (path := page.parent / "questions" / f"{page.name}.yml").exists():
         env.note_dependency(str(path))
         sections = doctree.findall(nodes.section)
-        last = next(s for s in sections if s[0].astext() in ("What to remember", "Summary"))
+        last = next(s for s in sections if {"what-to-remember", "summary"} & {*s["ids"]})
         place = next(i for i, x in enumerate(last, 1) if isinstance(x, nodes.bullet_list))
         last.insert(place, shown(env, only=page.name))
 
