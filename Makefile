@@ -15,7 +15,7 @@ STAMP  := $(VENV)/.made-from-$(shell { $(PYTHON) -V; echo $(UV) $(JAX); \
   cat pyproject.toml requirements.txt requirements/models.txt; } 2>/dev/null | cksum | cut -d' ' -f1)
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers accelerators-env book pdf zip links serve test test-slow test-all proofs proofs-planted lab notebooks lint format bench bench-gpu accelerators lock canary clean
+.PHONY: help env peers accelerators-env book slides paper catalogs pdf zip links serve test test-slow test-all proofs proofs-planted lab notebooks lint format bench bench-gpu accelerators lock canary clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -52,8 +52,23 @@ book: env  ## build the HTML, warnings being errors
 	[ -e $(HTML)/.complete ] || rm -rf _build/.doctrees; rm -f $(HTML)/.complete; \
 	$(BIN)/jupyter-book build . -W --keep-going \
 	  || { rm -rf _build/.doctrees; echo "error: the book did not build; the warnings above are the reason" >&2; exit 1; }; \
+	$(BIN)/python book/_tools/slides.py || exit 1; \
 	touch $(HTML)/.complete $(HTML)/.nojekyll; \
 	echo "built in $$(( $$(date +%s) - start )) s; open $(CURDIR)/$(HTML)/index.html"
+
+slides: book  ## make the slides of the chapters, which `make book` does too
+	@echo "open $(CURDIR)/$(HTML)/slides/scaled-attention.html"
+
+paper:  ## build the paper for JOSE by pandoc, as HTML, and as PDF where LaTeX is installed
+	@command -v pandoc >/dev/null || { echo "error: no pandoc on the path (Debian: pandoc)" >&2; exit 1; }
+	@mkdir -p _build/paper
+	pandoc paper/paper.md --citeproc --resource-path=paper --standalone --mathml -o _build/paper/paper.html
+	@if command -v xelatex >/dev/null; then \
+	  pandoc paper/paper.md --citeproc --resource-path=paper --pdf-engine=xelatex -o _build/paper/paper.pdf; \
+	else echo "no xelatex on the path: HTML only"; fi
+
+catalogs: env  ## extract the texts for translators into _build/gettext
+	@$(BIN)/python book/_tools/catalogs.py
 
 pdf: book  ## print the book as a PDF, or one page of it: make pdf CHAPTER=gradients
 	@$(BIN)/python book/_tools/pdf.py $(CHAPTER)

@@ -210,4 +210,5 @@ def build_if_stale(complete: Path) -> None:
         if run.returncode:
             shutil.rmtree(ROOT / "_build" / ".doctrees", ignore_errors=True)
             pytest.fail(f"the book does not build:\n{run.stdout[-4000:]}{run.stderr[-4000:]}")
+        subprocess.run([sys.executable, "book/_tools/slides.py"], cwd=ROOT, check=True)
         complete.touch()

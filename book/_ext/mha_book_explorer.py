@@ -26,6 +26,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import mha_book_live
 import numpy as np
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -34,7 +35,10 @@ from mha_book_equations import add_directive
 from mha_book_toc import read
 from sphinx.errors import ExtensionError
 
+from mha_book.storage import file_digest
+
 DATA = Path("book") / "data" / "explorer.json"
+SENTENCES = Path("experiments") / "explorer_sentences.json"
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parents[1] / "_templates"), autoescape=True
 )
@@ -44,8 +48,13 @@ OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "for
 
 
 def load(root: Path) -> dict[str, Any]:
-    """Read what the explorer knows of all heads and sentences."""
-    return read(root / DATA)
+    """Read what the explorer knows of all heads and sentences, and where each sentence begins."""
+    document = read(root / DATA)
+    for key, sentence in read(root / SENTENCES).items():
+        for model in NAMES:
+            look = zip(("layer", "head", "query", "key"), sentence[model], strict=True)
+            document["sentences"][key][model]["look"] = dict(look)
+    return document
 
 
 def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:
@@ -154,7 +163,8 @@ def complete(document: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
 def place_explorer(self):
     """``{explorer}``: the explorer, open at one head, with what a page without scripts has."""
     root = Path(self.env.srcdir)
-    self.env.note_dependency(str(root / DATA))
+    for file in (DATA, SENTENCES):
+        self.env.note_dependency(str(root / file))
     document = load(root)
     try:
         options = complete(document, self.options)
@@ -172,7 +182,8 @@ def place_explorer(self):
 def tour(self):
     """``{explorer-tour}``: where each sentence begins in each model, as links into the explorer."""
     root = Path(self.env.srcdir)
-    self.env.note_dependency(str(root / DATA))
+    for file in (DATA, SENTENCES):
+        self.env.note_dependency(str(root / file))
     document = load(root)
     rows = []
     for key, sentence in document["sentences"].items():
@@ -203,13 +214,15 @@ def _finished(app, exception) -> None:
     root = Path(app.srcdir)
     if not (root / DATA).exists():
         return
-    index = index_of(root, load(root))
+    index, folder = index_of(root, load(root)), Path(app.outdir) / "_static" / "explorer"
+    if live := mha_book_live.write(folder):
+        script = folder.parent / "live" / "minilm.js"
+        index["live"] = {**live, "code": file_digest(script)}
     for key in index["sentences"]:
         for model in index["models"]:
-            if not (Path(app.outdir) / "_static" / "explorer" / f"{model}-{key}.js").is_file():
+            if not (folder / f"{model}-{key}.js").is_file():
                 raise ExtensionError(f"explorer: no maps of {model} for {key!r}")
     text = json.dumps(index, separators=(",", ":"), ensure_ascii=False)
-    folder = Path(app.outdir) / "_static" / "explorer"
     (folder / "index.js").write_text(f'mhaExplorerTake("index",{text});\n', encoding="utf8")
 
 

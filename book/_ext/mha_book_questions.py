@@ -35,6 +35,14 @@ def inline(text: str) -> str:
     return _INLINE.sub(lambda m: kinds[m.lastindex - 1].format(m[m.lastindex]), text)
 
 
+def spoken(text: str) -> str:
+    """Return a line of text as a label, from which browsers leave typeset formulas out."""
+    plain = re.sub(
+        r"[$`*{}]|\\text|\\(?=[a-z])", "", text.replace(r"\sqrt", "√").replace(r"\,", " ")
+    )
+    return html.escape(plain)
+
+
 def shown(env, test: str | None = None, only: str | None = None) -> nodes.raw:
     """Return the questions of a test, or those of a page, as forms; scripts do the rest."""
     env.metadata[env.docname]["questions"] = True
@@ -47,7 +55,9 @@ def shown(env, test: str | None = None, only: str | None = None) -> nodes.raw:
     for name, _, choices in found:
         choices.sort(key=lambda pair: zlib.crc32(f"{name} {pair[1]['says']}".encode()))
     form = Template((TEMPLATES / "questions.html").read_text(encoding="utf8"))
-    return nodes.raw("", form.render(found=found, fold=only, inline=inline), format="html")
+    return nodes.raw(
+        "", form.render(found=found, fold=only, inline=inline, spoken=spoken), format="html"
+    )
 
 
 def _read(app, doctree) -> None:
@@ -56,7 +66,7 @@ def _read(app, doctree) -> None:
     if (path := page.parent / "questions" / f"{page.name}.yml").exists():
         env.note_dependency(str(path))
         sections = doctree.findall(nodes.section)
-        last = next(s for s in sections if s[0].astext() in ("What to remember", "Summary"))
+        last = next(s for s in sections if {"what-to-remember", "summary"} & {*s["ids"]})
         place = next(i for i, x in enumerate(last, 1) if isinstance(x, nodes.bullet_list))
         last.insert(place, shown(env, only=page.name))
 

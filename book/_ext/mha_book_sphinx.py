@@ -3,8 +3,8 @@
 Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the pages of the back matter
 ``{claims-ledger}``, ``{claims-evidence}``, ``{equation-rigour}``,
 ``{symbol-table}``, ``{api-reference}``, ``{api-module}``, ``{figure-list}``, ``{exercise-list}``,
-``{claims-count}``, ``{chapter-table}`` and ``{locked-versions}``; ``:::{lab} NAME`` puts a small
-laboratory on a page.
+``{claims-count}``, ``{chapter-table}`` and ``{locked-versions}``; for lecturers ``{course} NAME``;
+``:::{lab} NAME`` puts a small laboratory on a page.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 PARTS = (
     "public", "lab", "explorer", "cells", "claims", "evidence", "api", "status", "rigour",
     "symbols", "addresses", "figures", "html", "share", "bibliography", "code", "proofs",
-    "finding", "questions",
+    "finding", "questions", "teaching", "translate",
 )  # fmt: skip
 
 

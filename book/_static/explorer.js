@@ -11,8 +11,11 @@
   const load = (name, version) => waiting[name] ||= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = `${base}${name}.js${version ? `?v=${version.slice(0, 8)}` : ""}`;
-    script.onload = () => (loaded[name] ? resolve(loaded[name]) : reject(new Error(name)));
-    script.onerror = () => { delete waiting[name]; reject(new Error(name)); };
+    script.onload = () => {
+      script.remove();
+      return loaded[name] ? resolve(loaded[name]) : reject(new Error(name));
+    };
+    script.onerror = () => { script.remove(); delete waiting[name]; reject(new Error(name)); };
     document.head.append(script);
   });
 
@@ -31,7 +34,7 @@
   };
   const readable = token => token.replace("<|endoftext|>", "<first>").replace(/\n */g, "⏎").replace(/^ +$/, "␣").trim();
   const two = x => x.toFixed(2);
-  const signed = x => (Math.abs(x) < 0.005 ? "" : x < 0 ? "−" : "+") + Math.abs(x).toFixed(2);
+  const signed = (x, digits = 2) => (Number(x.toFixed(digits)) ? x < 0 ? "−" : "+" : "") + Math.abs(x).toFixed(digits);
 
   // What all heads of a model do with one sentence, as numbers.
   class Maps {
@@ -60,8 +63,72 @@
     }
   }
 
+  // The same of a sentence that the model has read in this page.
+  class OwnMaps extends Maps {
+    constructor({ tokens, weights, values }, layers, heads) {
+      super({ weights: "", values: "", without: "" }, tokens, layers, heads, false);
+      Object.assign(this, { weights, values, changes: new Float64Array(layers * heads).fill(NaN) });
+    }
+    weight(layer, head, i, j) { return this.weights[((layer * this.heads + head) * this.count + i) * this.count + j]; }
+    brought(layer, head, i, j) {
+      return this.weight(layer, head, i, j) * this.values[(layer * this.heads + head) * this.count + j];
+    }
+    without(layer, head) { return this.changes[layer * this.heads + head]; }
+    // Where there is something to see: a word that looks at another one, not next to it.
+    get look() {
+      const isWord = this.tokens.map(token => /^[\p{L}\p{N}]/u.test(token));
+      let best = { layer: 0, head: 0, query: 0, weight: -1 };
+      for (let layer = 0; layer < this.layers; layer++) for (let head = 0; head < this.heads; head++)
+        for (let query = 0; query < this.count; query++) for (let key = 0; key < this.count; key++) {
+          const weight = this.weight(layer, head, query, key)
+            - (isWord[query] && isWord[key] ? 0 : 2) - (Math.abs(query - key) < 2 || this.tokens[query] === this.tokens[key] ? 1 : 0);
+          if (weight > best.weight) best = { layer, head, query, weight };
+        }
+      return best;
+    }
+  }
+
+  // MiniLM in a worker. Its weights come part by part when a reader asks for them; where a part
+  // fails, the next try goes on from there.
+  const live = {
+    part: 0, asked: 0, isReady: false,
+    async start({ parts, version, limit, code }, progress) {
+      if (!live.worker) {
+        const model = await load("../live/minilm", code);
+        const text = new Blob([`(${model})().listen(self)`], { type: "text/javascript" });
+        live.worker = new Worker(URL.createObjectURL(text));
+        live.worker.onmessage = ({ data }) => live.heard?.(data);
+      }
+      const name = n => `live-${n}`;
+      for (; live.part < parts; live.part++) {
+        for (let n = live.part; n < Math.min(parts, live.part + 3); n++) load(name(n), version).catch(() => {});
+        live.worker.postMessage({ given: await load(name(live.part), version), limit });
+        delete loaded[name(live.part)];
+        delete waiting[name(live.part)];
+        progress(live.part + 1);
+      }
+      live.isReady = true;
+    },
+    // The maps of a text; how far the embedding moves without each head comes afterwards.
+    run(text, later) {
+      return new Promise((resolve, reject) => {
+        const id = ++live.asked;
+        live.worker.onerror = reject;
+        live.heard = data => {
+          if (data.id !== id) return;
+          if (data.tokens) resolve(data);
+          else later(data);
+        };
+        live.worker.postMessage({ id, text });
+      });
+    },
+  };
+  const LONGEST = 1000; // characters of an own sentence
+
+  const KEYS = ["model", "head", "sentence", "token", "measure", "show", "beside", "see"];
   const NAMES = { smollm2: "SmolLM2", minilm: "MiniLM" };
-  const LOOK = "look", EVERY = "this look, in every head";
+  const LOOK = "look", EVERY = "this look, in every head", EFFECT = "effect";
+  const TITLES = { [LOOK]: EVERY, [EFFECT]: "without it, on this sentence", "without it": "without it, on speeches" };
   const SHOWS = { weight: "weights", value: "weight × length of the value", without: "what closing it does" };
 
   class Explorer {
@@ -110,14 +177,14 @@
       return text ? this.asked(text) : {};
     }
     asked(text) {
-      const known = ["model", "head", "sentence", "token", "measure", "show", "beside", "see"];
-      const found = Object.fromEntries([...new URLSearchParams(text)].filter(([key]) => known.includes(key)));
+      const found = Object.fromEntries([...new URLSearchParams(text)]
+        .filter(([key]) => key === "text" || KEYS.includes(key)));
       return { beside: undefined, see: undefined, ...found };
     }
     toAddress() {
-      const { model, head, sentence, token, measure, show, beside, see } = this.state;
-      const all = Object.entries({ model, head, sentence, token, measure, show, beside, see });
-      const kept = all.filter(([, value]) => value !== undefined && value !== "");
+      const s = this.state, isOwn = [s.sentence, s.see].includes("own");
+      const kept = [...KEYS, ...(isOwn ? ["text"] : [])].map(key => [key, s[key]])
+        .filter(([, value]) => value !== undefined && value !== "");
       const text = kept.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
       return text;
     }
@@ -130,12 +197,17 @@
         const [layer, head] = (text || "").split(".").map(Number);
         return layer >= 0 && layer < layers && head >= 0 && head < heads;
       };
-      if (!sentences[s.sentence]) s.sentence = "fresh";
+      // A sentence that is not here yet: another one until the reader has asked for the model.
+      if ([s.sentence, s.see].includes("own") && s.text !== undefined && sentences.own?.text !== s.text) {
+        if (!this.small) this.wanted = { ...s };
+        s.sentence = "";
+      }
+      if (!sentences[s.sentence]?.[s.model]) Object.assign(s, { sentence: "fresh", token: "" });
       const look = sentences[s.sentence][s.model].look;
       if (!isHead(s.head)) s.head = `${look.layer}.${look.head}`;
       if (s.beside && !isHead(s.beside)) s.beside = undefined;
-      if (!s.beside || !sentences[s.see]) s.see = undefined;
-      if (!measures[s.measure]) s.measure = LOOK;
+      if (!s.beside || !sentences[s.see]?.[s.model]) s.see = undefined;
+      if (!measures[s.measure] && s.measure !== EFFECT) s.measure = LOOK;
       if (!SHOWS[s.show]) s.show = "weight";
       const count = sentences[s.sentence][s.model].tokens.length;
       if (!/^\d+$/.test(s.token ?? "") || Number(s.token) >= count) s.token = look.query;
@@ -168,6 +240,7 @@
           el("label", { class: "hx-two" }, el("input", { type: "checkbox", "data-key": "two",
             onchange: e => this.compare(e.target.checked) }), " two heads"),
         ]));
+      this.own = this.index.live && !this.small ? this.form() : "";
       this.measures = el("select", { "data-key": "measure",
         onchange: e => this.choose("measure", e.target.value) });
       this.which = el("span", { class: "hx-which", hidden: true }, "A click in the atlas sets: ",
@@ -196,7 +269,7 @@
       const panes = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.box));
       const maps = el("div", { class: "hx-panes" }, ...this.panes.map(pane => pane.map));
       const parts = this.small ? [panes, this.say, el("p", {}, this.player, " ", this.whole), this.atlas, this.controls]
-        : [this.controls, this.see, panes, this.say, this.atlas, maps, this.table];
+        : [this.controls, this.own, this.see, panes, this.say, this.atlas, maps, this.table];
       const live = el("div", { class: "hx-live" }, ...parts);
       this.root.replaceChildren(live);
       this.root.classList.add("hx-on");
@@ -204,6 +277,73 @@
         live.addEventListener(kind, e => {
           if (this.timer && e.target !== this.player) this.play(false);
         });
+    }
+
+    // The reader's own sentence.
+    form() {
+      const size = Math.round(this.index.live.bytes / 1e6), id = `${this.root.id}-own`;
+      this.text = el("input", { type: "text", id, autocomplete: "off", "aria-describedby": `${id}-note`,
+        value: "The bank by the river raised its interest rates." });
+      this.go = el("button", { type: "submit", class: "hx-go" }, `Load MiniLM (${size} MB) and run it`);
+      this.loading = el("progress", { max: this.index.live.parts, value: 0, hidden: true, "aria-label": "Loading MiniLM" });
+      this.note = el("p", { class: "hx-note", id: `${id}-note`, role: "status" },
+        `The model runs in this page, and what you type stays on your machine. Its weights are ${size} MB; `
+        + "they are loaded once, and your browser keeps them.");
+      return el("form", { class: "hx-own", onsubmit: e => { e.preventDefault(); this.read(); } },
+        el("label", { for: id }, "Your own sentence, in MiniLM"),
+        el("div", { class: "hx-field" }, this.text, this.go), this.loading, this.note);
+    }
+    async read() {
+      if (this.busy) return;
+      this.busy = true;
+      const { live: info, sentences, models: { minilm: { layers, heads } } } = this.index;
+      const letters = [...this.text.value.replace(/\p{Cs}/gu, "\uFFFD")], text = letters.slice(0, LONGEST).join("");
+      try {
+        if (!live.isReady) {
+          this.loading.hidden = false;
+          this.note.textContent = "Loading MiniLM …";
+          await live.start(info, part => {
+            this.loading.value = part;
+            const [done, all] = [part / info.parts, 1].map(share => Math.round(share * info.bytes / 1e6));
+            if (part % 6 === 0) this.note.textContent = `Loading MiniLM: ${done} of ${all} MB`;
+          });
+          this.loading.hidden = true;
+          this.go.textContent = "Run it";
+        }
+        let maps = null;
+        const found = await live.run(text, ({ layer, without }) => {
+          maps.changes.set(without, layer * heads);
+          if (this.panes.some(pane => pane.maps === maps)) this.moved(layer);
+        });
+        maps = new OwnMaps(found, layers, heads);
+        const cut = letters.length > LONGEST ? `Only the first ${LONGEST} characters are read. ` : "";
+        const many = found.all > info.limit
+          ? `It is ${found.all} tokens long: the explorer shows the first ${info.limit}. ` : "";
+        const title = `own: ${text.slice(0, 24).trim() || "(empty)"}${text.length > 24 ? "…" : ""}`;
+        sentences.own = { title, text, see: "",
+          minilm: { tokens: found.tokens, look: maps.look, maps, id: live.asked, embedding: found.embedding } };
+        for (const box of [this.controls.querySelector("[data-key=sentence]"), ...this.panes.map(pane => pane.sentence)]) {
+          box.querySelector("[value=own]")?.remove();
+          box.prepend(el("option", { value: "own" }, title));
+        }
+        const asked = this.wanted?.text === text ? this.wanted : {
+          head: this.chosen && this.state.model === "minilm" ? this.state.head : "", token: "",
+          beside: undefined, see: undefined, sentence: "own" };
+        this.wanted = null;
+        await this.set({ ...asked, model: "minilm", text });
+        this.note.textContent = `${cut}${many}${found.tokens.length} tokens through six layers in `
+          + `${(found.took / 1000).toFixed(2)} s on your machine.`;
+      } catch (error) {
+        this.loading.hidden = true;
+        this.note.textContent = "The model could not be loaded or run here. Try again: it goes on where it stopped.";
+      } finally { this.busy = false; }
+    }
+    // One more layer's heads have been ablated, one by one.
+    moved(layer) {
+      for (const pane of this.panes.filter(pane => !pane.box.hidden))
+        pane.title.querySelector(".hx-effect").textContent = this.effect(pane);
+      if (this.state.measure === EFFECT) this.shade();
+      if (this.state.show === "without" && !layer) this.tell();
     }
 
     pane(number) {
@@ -238,6 +378,9 @@
       // Another model or sentence opens where there is something to see.
       // A head that the reader has chosen stays, and the sentence offers its own.
       const change = { [key]: value };
+      if (key === "sentence" && value === "own") change.text = this.index.sentences.own.text;
+      // MiniLM has no loss for each token: what closing a head does is a number for each head.
+      if (key === "show" && value === "without" && this.state.model === "minilm") change.measure = EFFECT;
       if (key === "model") Object.assign(change, { head: "", token: "", beside: undefined });
       if (key === "sentence") {
         const stays = !this.small && (this.chosen || this.state.beside);
@@ -270,7 +413,7 @@
       const step = steps[event.key];
       if (!step) return;
       event.preventDefault();
-      if (!this.wide()) step.reverse();
+      if (this.narrow.matches) step.reverse();
       layer = Math.min(layers - 1, Math.max(0, layer + step[0]));
       head = Math.min(heads - 1, Math.max(0, head + step[1]));
       const next = this.grid.querySelector(`[data-head="${layer}.${head}"]`);
@@ -309,7 +452,8 @@
       clearTimeout(this.timer);
       this.timer = null;
       this.player.textContent = isOn ? "Pause" : "Play";
-      this.say.setAttribute("aria-live", isOn ? "off" : "polite");
+      if (isOn) this.say.removeAttribute("role");
+      else this.say.setAttribute("role", "status");
       if (!isOn) return;
       const { model, sentence } = this.state, { query } = this.index.sentences[sentence][model].look;
       const next = () => {
@@ -357,13 +501,19 @@
       this.see.replaceChildren(el("b", {}, text), ` ${see} `, ...(s.head === own ? [] : [
         el("button", { type: "button", class: "hx-try", onclick: () => {
           this.chosen = false;
+          this.panes[0].layer.focus();
           this.set({ head: own, token: "" });
         } }, `try ${own}`)]));
+      if (this.wanted && this.own && this.text.value !== this.wanted.text) {
+        this.text.value = this.wanted.text;
+        if (live.isReady) this.read();
+        else this.note.prepend("This link has a sentence of its own, which is in the field: load the model to see it. ");
+      }
       const heads = [[s.head, s.sentence], [s.beside, s.see || s.sentence]];
       const wanted = heads.map(([name, sentence], number) => {
         const pane = this.panes[number];
         pane.box.hidden = !name;
-        pane.map.hidden = !name || s.show === "without";
+        pane.map.hidden = !name || (s.show === "without" && s.model === "smollm2");
         return name ? this.ready(pane, s.model, sentence, name.split(".").map(Number)) : null;
       });
       try {
@@ -381,11 +531,11 @@
 
     async ready(pane, model, sentence, [layer, head]) {
       const { layers, heads } = this.index.models[model];
-      const { tokens, sha256 } = this.index.sentences[sentence][model];
-      const packed = await load(`${model}-${sentence}`, sha256);
-      const name = `${model}-${sentence}`;
+      const { tokens, sha256, maps, id = "" } = this.index.sentences[sentence][model];
+      const packed = maps ?? await load(`${model}-${sentence}`, sha256);
+      const name = `${model}-${sentence}${id}`;
       if (pane.name !== name) {
-        pane.maps = new Maps(packed, tokens, layers, heads, model === "smollm2");
+        pane.maps = maps ?? new Maps(packed, tokens, layers, heads, model === "smollm2");
         Object.assign(pane, { name, token: null, hover: null });
       }
       Object.assign(pane, { at: [layer, head] });
@@ -397,21 +547,19 @@
       if (pane.number) pane.sentence.value = sentence;
     }
 
-    // The atlas: a cell for each head; the longer side goes across, the layers go down a phone.
-    wide() {
-      const { layers, heads } = this.index.models[this.state.model];
-      return layers > heads && !this.narrow.matches;
-    }
+    // The atlas: a cell for each head; layers go across, on a phone down.
     shade() {
       const s = this.state, { layers, heads, measures } = this.index.models[s.model];
-      const wide = this.wide(), sides = wide ? [heads, layers] : [layers, heads];
+      const wide = !this.narrow.matches, sides = wide ? [heads, layers] : [layers, heads];
       if (this.shown !== `${s.model} ${wide}`) {
-        this.measures.replaceChildren(...[LOOK, ...Object.keys(measures)].map(name =>
-          el("option", { value: name }, name === LOOK ? EVERY : name)));
+        this.measures.replaceChildren(...[LOOK, EFFECT, ...Object.keys(measures)].map(name =>
+          el("option", { value: name }, TITLES[name] ?? name)));
         this.grid.style.setProperty("--hx-across", sides[1]);
         const order = wide ? "layers across, heads down" : "heads across, layers down";
         this.grid.setAttribute("aria-label", `Heads of ${NAMES[s.model]}: ${order}`);
-        this.grid.replaceChildren(...Array.from({ length: sides[0] }, (_, down) => el("div", { role: "row" },
+        this.grid.replaceChildren(el("div", { class: "hx-axis", "aria-hidden": "true" }, el("span"),
+          ...Array.from({ length: sides[1] }, (_, over) => el("span", {}, `${over}`))),
+        ...Array.from({ length: sides[0] }, (_, down) => el("div", { role: "row", "data-at": down },
           ...Array.from({ length: sides[1] }, (_, over) => el("div", { role: "gridcell", class: "hx-cell",
             "data-head": wide ? `${over}.${down}` : `${down}.${over}` })))));
         this.atlas.querySelector(".hx-across").textContent =
@@ -419,17 +567,18 @@
         this.shown = `${s.model} ${wide}`;
       }
       this.measures.value = s.measure;
-      const measure = s.measure === LOOK ? this.looks() : measures[s.measure];
+      const measure = s.measure === LOOK ? this.looks() : s.measure === EFFECT ? this.effects() : measures[s.measure];
       if (!measure) return;
       const { trained, even, untrained } = measure;
-      const largest = s.measure === "without it" ? Math.max(...trained.flat()) : 1;
+      const isEffect = [EFFECT, "without it"].includes(s.measure);
+      const largest = isEffect ? Math.max(1e-9, ...trained.flat().filter(x => !Number.isNaN(x))) : 1;
       for (const cell of this.grid.querySelectorAll("[data-head]")) {
         const [layer, head] = cell.dataset.head.split("."), value = trained[layer][head];
         // Most heads are missed little: the root of the share tells them apart.
-        const share = largest === 1 ? Math.abs(value) : Math.sqrt(Math.abs(value) / largest);
+        const share = !isEffect ? Math.abs(value) : Math.sqrt(Math.abs(value) / largest);
         const isChosen = cell.dataset.head === (this.second ? s.beside : s.head);
         const words = `layer ${layer}, head ${head}: ${this.amount(measure, value)}`;
-        cell.style.setProperty("--hx-share", `${Math.round(100 * Math.min(1, share))}%`);
+        cell.style.setProperty("--hx-share", `${Math.round(100 * Math.min(1, share || 0))}%`);
         cell.classList.toggle("hx-less", value < 0);
         cell.classList.toggle("hx-first", cell.dataset.head === s.head);
         cell.classList.toggle("hx-second", cell.dataset.head === s.beside);
@@ -440,21 +589,23 @@
       }
       const marks = [["hx-even", even], ["hx-drawn", untrained && Math.max(...untrained.flat())]];
       this.scale.replaceChildren(el("span", {}, "0"), el("span", { class: "hx-bar" },
-        ...marks.filter(([, at]) => at !== undefined && largest === 1).map(([name, at]) =>
+        ...marks.filter(([, at]) => at !== undefined && !isEffect).map(([name, at]) =>
           el("i", { class: name, style: `left:${100 * at}%` }))),
-        el("span", {}, largest === 1 ? "1" : largest.toPrecision(2)));
+        el("span", {}, isEffect ? largest.toPrecision(2) : "1"));
       const [layer, head] = (this.second ? s.beside : s.head).split(".").map(Number);
       const words = [`Layer ${layer}, head ${head}: ${this.amount(measure, trained[layer][head])}`];
       if (even !== undefined) words.push(`a head that attends evenly ${two(even)}`);
       if (untrained) words.push(`random weights in this place ${two(untrained[layer][head])}, `
         + `at most ${two(Math.max(...untrained.flat()))} in any`);
-      else if (s.measure !== LOOK) words.push("with random weights: not stored");
+      else if (s.measure !== LOOK && !isEffect) words.push("with random weights: not stored");
       this.reading.textContent = `${words.join("; ")}. ${measure.note}`;
       const order = trained.flatMap((row, l) => row.map((value, h) => [value, l, h]));
-      order.sort((a, b) => b[0] - a[0]);
+      order.sort((a, b) => (b[0] || 0) - (a[0] || 0));
+      const focus = [...this.top.children].indexOf(document.activeElement);
       this.top.replaceChildren("Highest: ", ...order.slice(0, this.small ? 4 : 8).map(([value, l, h]) =>
         el("button", { type: "button", class: "hx-chip", onclick: () => this.pick(l, h) },
           `${l}.${h} `, el("small", {}, value < 0.01 ? value.toFixed(4) : two(value)))));
+      this.top.children[focus]?.focus();
     }
     // How much each head gives, from the token that looks, to the one that the chosen head looks at.
     looks() {
@@ -470,25 +621,36 @@
         + `${maps.layers * maps.heads} give it half of their attention or more.`;
       return { trained, even: 1 / seen, name, note };
     }
+    // What closing each head does to the chosen sentence.
+    effects() {
+      const { maps } = this.panes[this.second ? 1 : 0];
+      if (!maps) return null;
+      const rest = Array.from({ length: maps.count - 1 }, (_, j) => j + 1);
+      const one = (l, h) => (maps.causal
+        ? rest.reduce((sum, j) => sum + maps.without(l, h, j), 0) / rest.length : maps.without(l, h));
+      const trained = Array.from({ length: maps.layers }, (_, l) => Array.from({ length: maps.heads }, (_, h) => one(l, h)));
+      return { trained, note: maps.causal ? "The rise of the loss on this sentence with this head alone closed; orange: better without."
+        : "How far the embedding of this sentence moves with this head alone closed: 1 − cosine." };
+    }
     amount(measure, value) {
       if (measure.name) return `${measure.name} ${two(value)}`;
-      if (this.state.measure !== "without it") return `${this.state.measure} ${two(value)}`;
-      return this.state.model === "smollm2" ? `loss ${signed(value)} nats without it`
-        : `embedding turned by ${value.toFixed(4)} without it`;
+      if (![EFFECT, "without it"].includes(this.state.measure)) return `${this.state.measure} ${two(value)}`;
+      return this.state.model === "smollm2" ? `loss ${signed(value, 3)} nats without it`
+        : Number.isNaN(value) ? "being computed" : `embedding moved by ${value.toFixed(4)} without it`;
     }
 
     tokenOf(pane) { return pane.hover ?? pane.token ?? Math.min(Number(this.state.token), pane.maps.count - 1); }
     numbers(pane, i) {
       const { maps, at } = pane, show = this.state.show;
-      const one = j => (show === "weight" ? maps.weight(...at, i, j)
-        : show === "value" ? maps.brought(...at, i, j) : maps.causal ? maps.without(...at, j) : 0);
+      const one = j => (show === "value" ? maps.brought(...at, i, j)
+        : show === "without" && maps.causal ? maps.without(...at, j) : maps.weight(...at, i, j));
       return maps.tokens.map((_, j) => one(j));
     }
 
     draw(pane) {
       if (!pane.maps) return;
       const { maps, at } = pane, i = this.tokenOf(pane), show = this.state.show;
-      const numbers = this.numbers(pane, i), isChange = show === "without";
+      const numbers = this.numbers(pane, i), isChange = show === "without" && maps.causal;
       if (pane.line.dataset.name !== pane.name) {
         pane.line.dataset.name = pane.name;
         pane.line.setAttribute("aria-label", "Tokens: choose the one that looks");
@@ -504,7 +666,7 @@
         button.classList.toggle("hx-unseen", !seen);
         button.setAttribute("aria-pressed", j === i && !isChange);
         button.tabIndex = j === i ? 0 : -1;
-        const shown = !seen || (isChange && (!maps.causal || !j)) ? "" : isChange ? signed(x) : two(x);
+        const shown = !seen || (isChange && !j) ? "" : isChange ? signed(x) : two(x);
         button.querySelector("small").textContent = shown;
       });
       pane.title.querySelector(".hx-effect").textContent = this.effect(pane);
@@ -516,12 +678,17 @@
     effect(pane) {
       const [layer, head] = pane.at, { maps } = pane;
       const stored = this.index.models[this.state.model].measures["without it"].trained[layer][head];
-      if (!maps.causal)
-        return ` Without it, the embedding of this sentence turns by ${maps.without(layer, head).toFixed(4)} `
-          + `(1 − cosine); ${stored.toFixed(4)} on average over sentences of speeches.`;
+      if (!maps.causal) {
+        const moved = maps.without(layer, head);
+        if (Number.isNaN(moved)) return " How far the embedding moves without it is being computed …";
+        let less = 0;
+        for (let l = 0; l < maps.layers; l++) for (let h = 0; h < maps.heads; h++) less += maps.without(l, h) < moved;
+        return ` Without it, the embedding of this sentence moves by ${moved.toFixed(4)} (1 − cosine), further than without `
+          + `${less} of the other ${maps.layers * maps.heads - 1} heads; on average over sentences of speeches by ${stored.toFixed(4)}.`;
+      }
       const changes = maps.tokens.slice(1).map((_, j) => maps.without(layer, head, j + 1));
       const mean = changes.reduce((a, b) => a + b) / changes.length;
-      return ` Without it, the loss of this sentence changes by ${signed(mean)} nats a token; that of speeches by ${signed(stored)}.`;
+      return ` Without it, the loss of this sentence changes by ${signed(mean, 3)} nats per token; that of speeches by ${signed(stored, 3)}.`;
     }
 
     // The whole map: rows look at columns.
@@ -570,7 +737,7 @@
       });
       if (!places[i]) return;
       const [x, y, tall] = places[i];
-      const paths = this.state.show === "without" ? [] : numbers.map((value, j) => {
+      const paths = this.state.show === "without" && pane.maps.causal ? [] : numbers.map((value, j) => {
         if (value < 0.02 || !places[j]) return "";
         const [to, down] = places[j], rise = Math.min(34, 10 + Math.abs(to - x) / 5);
         let curve = `M${x} ${y}C${x} ${y - rise} ${to} ${down - rise} ${to} ${down}`;
@@ -588,7 +755,7 @@
       const name = `Layer ${at[0]}, head ${at[1]}`;
       const called = j => `“${readable(maps.tokens[j])}”`;
       if (show === "without") {
-        if (!maps.causal) return `${name}:${this.effect(pane)}`;
+        if (!maps.causal) return `${name}.${this.effect(pane)}`;
         const order = numbers.map((x, j) => [Math.abs(x), x, j]).sort((a, b) => b[0] - a[0]).slice(0, 3);
         return `${name} closed: the loss changes most at `
           + `${order.map(([, x, j]) => `${called(j)} ${signed(x)}`).join(", ")}.`;

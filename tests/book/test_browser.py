@@ -333,8 +333,8 @@ def test_a_question_is_answered_by_keyboard_and_the_answer_kept(browser, address
     tab.see("book/scale.html")
     fold = tab.page.locator("details.questions")
     fold.locator("summary").first.press("Enter")
-    form = fold.locator("form").first
-    form.locator("input[value='0']").press("Space")
+    form = fold.locator("form").nth(1)
+    form.get_by_role("radio", name="W_Q eight times smaller").press("Space")
     tab.page.keyboard.press("Enter")
     said = form.get_by_role("status").inner_text()
     assert said.startswith("Right. ")

@@ -1,0 +1,88 @@
+"""Teaching from the book: what the chapters promise and take, paths, and the instructor's guide.
+
+``{course} NAME`` fills ``_templates/course-NAME.md`` with the chapters, whose objectives and times
+come from the chapters themselves, and with ``book/teaching.yml``, in which ``{= 3/4*8 | .1f}`` is
+computed and ``{head smollm2 18.6 repeat}`` is a link to the explorer.
+"""
+
+import math
+import re
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from jinja2 import Environment, FileSystemLoader
+from mha_book_equations import add_directive
+from mha_book_explorer import load
+from mha_book_pages import words
+from mha_book_toc import read, read_parts
+
+FIRST, A_MINUTE = "book/introduction", 200  # words of prose
+EXERCISE, HARDER = 10, 5  # minutes for the first, and more for each that follows
+_TEMPLATES = Path(__file__).parents[1] / "_templates"
+_OBJECTIVES = re.compile(r"^After this chapter you can\n\n((?:- .+\n?)+)", re.M)
+_NUMBER, _HEAD = re.compile(r"\{= (.+?)(?: \| (\S+))?\}"), re.compile(r"\{head (\S+) (\S+) (\S+)\}")
+
+
+def objectives(text: str) -> list[str]:
+    """Return what a chapter promises: one to four things that its reader can then do."""
+    found = [line[2:].rstrip(";.") for m in _OBJECTIVES.findall(text) for line in m.splitlines()]
+    if not 1 <= len(found) <= 4:
+        raise ValueError(f"objectives: expected one to four, got {len(found)}: {text[:60]!r}")
+    return found
+
+
+def computed(text: str, titles: dict[str, str]) -> str:
+    """Return a text with its numbers computed and its links to the explorer's heads."""
+
+    def number(match: re.Match[str]) -> str:
+        value = eval(match[1], vars(math) | {"sum": sum, "range": range})
+        said = format(value, match[2]) if match[2] else f"{value:.2f}".rstrip("0").rstrip(".")
+        return said.replace("-", "−")
+
+    def head(match: re.Match[str]) -> str:
+        model, place, sentence = match.groups()
+        query = f"model={model}&amp;head={place}&amp;sentence={sentence}"
+        name = "L{}H{}".format(*place.split("."))
+        return f'<a href="explorer.html?{query}">{name} on “{titles[sentence]}”</a>'
+
+    return _HEAD.sub(head, _NUMBER.sub(number, text))
+
+
+def chapters(root: Path, notes: dict) -> list[dict]:
+    """Return the introduction and the numbered chapters, with what they promise and take."""
+    titles = {key: each["title"] for key, each in load(root)["sentences"].items()}
+    found = []
+    for part in read_parts(root):
+        for page in part.pages if part.is_numbered else {FIRST}.intersection(part.pages):
+            texts = ["".join(c["source"]) for c in read(root / f"{page}.ipynb")["cells"]]
+            text, name = "\n\n".join(texts), Path(page).name
+            count = len(re.findall(r"^### Exercise", text, re.M))
+            found.append({
+                "name": name, "title": re.split(r": | \(", texts[0].splitlines()[0][2:])[0],
+                "part": part.caption, "objectives": objectives(text),
+                "reading": 5 * math.ceil(words(text) / A_MINUTE / 5),
+                "exercises": count * EXERCISE + HARDER * count * (count - 1) // 2,
+                "slides": (root / "book" / "slides" / f"{name}.yml").exists(),
+                **{k: computed(v, titles) if isinstance(v, str) else v
+                   for k, v in notes[name].items()},
+            })  # fmt: skip
+    return found
+
+
+def course(self):
+    """``{course} NAME``."""
+    root, file = Path(self.env.srcdir), f"course-{self.arguments[0]}.md"
+    self.env.note_reread()  # it is about all chapters
+    notes = read(root / "book" / "teaching.yml")
+    every = chapters(root, notes["chapters"])
+    template = Environment(loader=FileSystemLoader(_TEMPLATES), trim_blocks=True).get_template(file)
+    text = template.render(notes, every=every, chapter={each["name"]: each for each in every})
+    box = nodes.container(classes=["course"])
+    self.state.nested_parse(StringList(text.splitlines(), file), 0, box)
+    return [box]
+
+
+def setup(app):
+    """Register the directive."""
+    add_directive(app, "course", course, required_arguments=1)
