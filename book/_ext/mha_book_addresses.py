@@ -149,7 +149,7 @@ def write(app, why: object) -> None:
 
 def setup(app):
     """Register the script and the events."""
-    app.add_js_file(SCRIPT)
+    app.add_js_file(SCRIPT, fetchpriority="low")
     app.connect("env-check-consistency", write)
     app.connect("build-finished", write)
 

@@ -52,16 +52,16 @@ def add_directive(app, name: str, run, **options) -> None:
     app.add_directive(name, type(name, (SphinxDirective,), {"run": run, **options}))
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> nodes.Node:
-    """Return a plain table, numbers to the right."""
+def table(head: tuple[str, ...], rows: list[tuple[str | nodes.Node, ...]]) -> nodes.Node:
+    """Return a plain table of texts and links, numbers to the right."""
     group = nodes.tgroup(cols=len(head))
     group += [nodes.colspec(colwidth=1) for _ in head]
 
     def row(cells):
         out = nodes.row()
-        for cell in cells:
-            classes = ["text-right"] if cell.isdigit() else []
-            out += nodes.entry("", nodes.paragraph(cell, cell), classes=classes)
+        for cell in (nodes.Text(cell) if isinstance(cell, str) else cell for cell in cells):
+            classes = ["text-right"] if cell.astext().isdigit() else []
+            out += nodes.entry("", nodes.paragraph("", "", cell), classes=classes)
         return out
 
     group += nodes.thead("", row(head))

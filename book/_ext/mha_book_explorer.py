@@ -204,7 +204,7 @@ def _page(app, page: str, template: str, context: dict, doctree) -> None:
     context["has_explorer"] = "explorer" in app.env.metadata.get(page, {})
     if context["has_explorer"]:
         app.add_css_file("explorer.css")
-        app.add_js_file("explorer.js", loading_method="defer")
+        app.add_js_file("explorer.js", priority=100, fetchpriority="high")
 
 
 def _finished(app, exception) -> None:

@@ -5,8 +5,8 @@ stands out from that ground: a map of weights is bright where it was dark. Only 
 book's palette have twins of their own, brighter than the rule for all others makes them.
 
 Both forms stand on the page and the theme shows one. They have the size they were drawn for, 96
-pixels an inch, and on a narrow screen they get smaller until their smallest label is
-``SMALLEST_LABEL`` high; from there on they scroll in a box of their own.
+pixels an inch. A phone shows them as wide as it is where their smallest label is ``FITTING`` high
+then; wider ones get smaller until it is ``SMALLEST_LABEL`` high, and scroll in a box of their own.
 """
 
 import base64
@@ -22,7 +22,7 @@ from PIL import Image
 from mha_book.plotting import PALETTE
 
 GROUND, INK = 0x12, 0xEC  # grays of the dark theme: its background; what black becomes
-SMALLEST_LABEL = 9.0  # pixels
+SMALLEST_LABEL, FITTING = 9.0, 7.0  # pixels
 DARK = dict(
     zip(
         (color.lower() for color in PALETTE),
@@ -149,7 +149,8 @@ def themed(body: str, sources: Mapping[str, Path], folder: Path) -> str:
         if (known := facts(data)) is None:
             return tag
         width, height, label = known
-        least = min(width, width * SMALLEST_LABEL / label) if label else 0
+        least = min(width, width * FITTING / label) if label else 0
+        least = least if least <= PHONE else min(width, width * SMALLEST_LABEL / label)
         dark_name = f"{Path(name).stem}-dark{Path(name).suffix}"
         folder.mkdir(parents=True, exist_ok=True)
         is_svg = name.endswith(".svg")

@@ -25,6 +25,7 @@ from mha_book_html import describe
 from mha_book_toc import read, toc_pages
 
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
+CLOSING = re.compile(r"Exercise|What to remember|What this does not show|References|Where next")
 MENTION = re.compile(r"\b([Ee]xercise) (\d+)\b")
 NOTES = "mha_book_notes"
 GLOSSARY = "book/glossary"
@@ -314,6 +315,24 @@ def terms(root: Path) -> dict[str, list[str]]:
     return {page: words["terms"] for page, words in lists.items() if "terms" in words}
 
 
+def section_of(words: list[str], doctree: nodes.document) -> dict[str, str]:
+    """Return word -> anchor of the section with it in its heading, in bold or at all; else none."""
+    first, *rest = doctree.findall(nodes.section)
+    sections = [first, *(s for s in rest if not CLOSING.match(s[0].astext()))]
+    said: list[list[str]] = []
+    for section in sections:
+        own = [n for n in section if not isinstance(n, nodes.section | nodes.container)]
+        strong = (n.astext() for part in own for n in part.findall(nodes.strong))
+        texts = (section[0].astext(), "\n".join(strong), "\n".join(n.astext() for n in own))
+        said.append([" ".join(text.lower().split()) for text in texts])
+    order = [(text, n) for kind in zip(*said, strict=True) for n, text in enumerate(kind)]
+    found = {}
+    for name, _, like in (word.partition(" = ") for word in words):
+        place = next((n for text, n in order if (like or name).lower() in text), 0)
+        found[name] = sections[place]["ids"][0] if place else ""
+    return found
+
+
 def _add_search_words(app) -> list:
     """Enter the words of ``book/search.yml`` in the search's index, before it is written."""
     indexer = getattr(app.builder, "indexer", None)
@@ -322,7 +341,10 @@ def _add_search_words(app) -> list:
         for page, lists in read(file).items():
             if page not in app.env.found_docs:
                 raise ValueError(f"book/search.yml: expected a page of the book, got {page!r}")
-            entries = {(word, "", "main") for words in lists.values() for word in words}
+            places = section_of(
+                [w for words in lists.values() for w in words], app.env.get_doctree(page)
+            )
+            entries = {(word, anchor, "main") for word, anchor in places.items()}
             before = indexer._index_entries.get(page, [])
             indexer._index_entries[page] = sorted({*before, *entries})
     return []

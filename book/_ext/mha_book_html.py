@@ -1,6 +1,8 @@
 """What the built pages have beyond their text: heads, images, folds, the root page, search.
 
-- no script that holds up the page to draw icons, which the icons' font draws as well;
+- a head that lets the page be seen at once and in its colors: the theme resolved before anything is
+  drawn, no script that holds up the page, MathJax only where there is a formula, and of the icons'
+  font and style sheet only what the book uses;
 - a description from the page's first paragraph, for search engines and for links to the page;
 - images with their size, so that nothing moves when they arrive; all but the first come late;
 - ``index.html`` and ``404.html``; with a public address (``mha_book_public``) also the address of
@@ -12,6 +14,8 @@ import re
 from pathlib import Path
 
 from docutils import nodes
+from fontTools.subset import Subsetter
+from fontTools.ttLib import TTFont
 from jinja2 import Template
 from PIL import Image
 
@@ -19,20 +23,51 @@ TEMPLATES = Path(__file__).parents[1] / "_templates"
 DESCRIPTION_LENGTH = 200  # characters
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
 _UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name
-_ICON_SCRIPT = re.compile(
-    r"(?:<!-- So that users can add custom icons -->\s*)?<script[^>]*fontawesome\.js[^>]*></script>"
+_NO_USE = re.compile(  # what layout.html has in its own form, draws icons, or nobody reads
+    r"\s*<!-- So that users can add custom icons -->|<script[^>]*fontawesome\.js[^>]*></script>"
+    r"|<script data-cfasync.*?</script>|<script>DOCUMENTATION_OPTIONS\.pagename[^<]*</script>"
+    r'|<link rel="preload"[^>]*>|\s*<script[^<]*mathjax[^<]*</script>',
+    re.S | re.I,
 )
+_MATH = re.compile(r'class="(?:[^"]* )?math\b|"tex": |"text": "[^"]*\$')
+_ICON = re.compile(r"\bfa-([a-z-]+)")
+_ICON_RULE = re.compile(r"((?:\.fa-[a-z0-9-]+:before,?)+)\{content:[^}]*\}")
+_ICON_FONT = re.compile(r"src:url\(\.\./(vendor/fontawesome/webfonts/fa-(\w+)-\d+)\.woff2\)[^}]*")
 _IMAGE = re.compile(r"<img\b[^>]*>")
 _SIZED = re.compile(r' (?:width|height)="| style="[^"]*\b(?:width|height):')
 _SOURCE = re.compile(r'\bsrc="([^"]*)"')
 _SIGNATURE_LINES = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[ld]\b).)*</dd>\s*)+)</dl>", re.S)
+_OLD_ROLE = re.compile(r' role="(?:doc-biblioentry|list(?=" class="citation-list))"')
 _SVG = re.compile(rb"<svg\b[^>]*>", re.S)
 _SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
 
 
-def without_icon_script(head: str) -> str:
-    """Return the head of a page without the script that draws the icons."""
-    return _ICON_SCRIPT.sub("", head)
+def mended(head: str, can_wait: bool) -> str:
+    """Return a part of a page's head whose scripts, if they can, wait until the page is read."""
+    head = _NO_USE.sub("", head)
+    return re.sub(r"<script (?!defer)(?=[^>]*\bsrc=)", "<script defer ", head) if can_wait else head
+
+
+def slim_icons(out: Path) -> None:
+    """Leave in the theme's style sheet and the icons' fonts what pages and scripts use."""
+    static = out / "_static"
+    files = (*out.rglob("*.html"), *static.glob("**/*theme.js"))
+    used = {name for file in files for name in _ICON.findall(file.read_text("utf8"))}
+    sheet = static / "styles" / "pydata-sphinx-theme.css"
+    css = _ICON_RULE.sub(
+        lambda rule: rule[0] if used & {*_ICON.findall(rule[1])} else "", sheet.read_text("utf8")
+    )
+    subsetter = Subsetter()
+    subsetter.populate(unicodes={int(sign, 16) for sign in re.findall(r"\\([ef]\w{3})\b", css)})
+
+    def font(rule: re.Match[str]) -> str:
+        whole = TTFont(static / f"{rule[1]}.ttf", recalcTimestamp=False)
+        subsetter.subset(whole)
+        whole.flavor = "woff"
+        whole.save(static / f"icons-{rule[2]}.woff")
+        return f'src:url(../icons-{rule[2]}.woff) format("woff")'
+
+    sheet.write_text(_ICON_FONT.sub(font, css), encoding="utf8")
 
 
 def _shorten(text: str, length: int) -> str:
@@ -98,44 +133,35 @@ def size_images(body: str, sources: dict[str, Path]) -> str:
     return _IMAGE.sub(improve, body)
 
 
-def plain_signatures(body: str) -> str:
-    """Return the text of a page whose long signatures are lines, no lists without terms."""
+def plain(body: str) -> str:
+    """Return a page without lists that have no terms and roles that ARIA has taken back."""
 
     def lines(match: re.Match[str]) -> str:
         inner = match[1].replace("<dd>", "<div>").replace("</dd>", "</div>")
         return f'<div class="sig-lines">{inner}</div>'
 
-    return _SIGNATURE_LINES.sub(lines, body)
-
-
-def plain_bibliography(body: str) -> str:
-    """Return the text of a page whose bibliography has no roles that ARIA has taken back."""
-    return re.sub(r' role="(?:doc-biblioentry|list(?=" class="citation-list"))"', "", body)
-
-
-def meta_tags(**pairs: str) -> str:
-    """Return tags for the head of a page; ``og__title`` is ``og:title``."""
-    named = ((name.replace("__", ":"), html.escape(value)) for name, value in pairs.items())
-    return "".join(f'<meta property="{name}" content="{value}" />\n' for name, value in named)
+    return _OLD_ROLE.sub("", _SIGNATURE_LINES.sub(lines, body))
 
 
 def _head(app, pagename: str, context: dict, doctree) -> str:
     title = context.get("title") or _UNTITLED.get(pagename) or app.config.html_title
     title, site = html.unescape(re.sub(r"<[^>]*>", "", title)), app.config.html_title
     text = (describe(doctree) if doctree is not None else "") or f"{title}. {site}"
-    url = {"og__url": context.get("pageurl")} if app.config.html_baseurl else {}
-    pairs = {"og__type": "article", "og__title": title, "og__site_name": site, **url}
-    tags = meta_tags(**{k: v for k, v in pairs.items() if v}, og__description=text)
-    return f'<meta name="description" content="{html.escape(text)}" />\n{tags}'
+    pairs = {"type": "article", "title": title, "site_name": site, "description": text}
+    if app.config.html_baseurl and context.get("pageurl"):
+        pairs["url"] = context["pageurl"]
+    tags = (f'<meta property="og:{x}" content="{html.escape(y)}" />\n' for x, y in pairs.items())
+    return f'<meta name="description" content="{html.escape(text)}" />\n{"".join(tags)}'
 
 
 def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None:
-    context["without_icon_script"] = without_icon_script
+    context["has_math"] = bool(_MATH.search(context.get("body", "")))
+    context["mended"] = lambda head: mended(head, pagename != "search")
     context["metatags"] = (context.get("metatags") or "") + _head(app, pagename, context, doctree)
     if "body" in context:
         folder = Path(app.srcdir)
         sources = {name: folder / path for path, name in app.builder.images.items()}
-        body = plain_bibliography(plain_signatures(context["body"]))
+        body = plain(context["body"])
         context["body"] = size_images(body, sources)
 
 
@@ -144,6 +170,7 @@ def _finished(app, exception) -> None:
     if exception is not None or app.builder.format != "html":
         return
     out, config = Path(app.outdir), app.config
+    slim_icons(out)
     base = config.html_baseurl.rstrip("/") + "/" if config.html_baseurl else ""
     first = f"{config.root_doc}.html"
     words = {

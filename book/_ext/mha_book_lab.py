@@ -270,7 +270,7 @@ def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None
     if names := app.env.metadata.get(pagename, {}).get("labs"):
         app.add_css_file("lab.css")
         for name in ("lab", *names):
-            app.add_js_file(f"lab/{name}.js", loading_method="defer")
+            app.add_js_file(f"lab/{name}.js", priority=100, fetchpriority="high")
 
 
 def setup(app):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_claims import load, verdict_counts
+from mha_book_claims import load, refer, verdict_counts
 from mha_book_equations import add_directive, table
 from mha_book_ledger import CLAIMS, LEDGERS, read_pages
 from mha_book_pages import loose_numbers, read_typed, words
@@ -101,7 +101,8 @@ def coverage(self):
 def chapters(self):
     """``{chapter-table}``: the chapters and what each of them holds."""
     head = ("chapter", "code cells", "exercises", "claims", "words")
-    return [table(head, chapter_rows(Path(self.env.srcdir)))]
+    rows = chapter_rows(Path(self.env.srcdir))
+    return [table(head, [(refer(f"/book/{name}", "", "doc"), *rest) for name, *rest in rows])]
 
 
 def count_tests(root: Path) -> int:

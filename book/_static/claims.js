@@ -3,7 +3,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const place = document.querySelector(".claim-filters");
   if (!place) return;
   const rows = Object.entries(JSON.parse(place.dataset.rows));
-  const chosen = {};
+  const chosen = {}, asked = new URLSearchParams(location.search);
   const count = document.createElement("output");
 
   const show = () => {
@@ -19,6 +19,12 @@ document.addEventListener("DOMContentLoaded", () => {
     count.textContent = `${shown} of ${rows.length} claims`;
   };
 
+  // The address holds what was chosen.
+  const keep = () => {
+    const state = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value));
+    history.replaceState(null, "", `${location.pathname}${state.size ? `?${state}` : ""}${location.hash}`);
+  };
+
   const boxes = Object.keys(rows[0][1]).map((key) => {
     const label = document.createElement("label");
     const box = document.createElement("select");
@@ -28,8 +34,10 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const value of key === "year" ? [...values].sort() : values) {
       if (value) box.append(new Option(value, value));
     }
+    if (values.has(asked.get(key))) chosen[key] = box.value = asked.get(key);
     box.addEventListener("change", () => {
       chosen[key] = box.value;
+      keep();
       show();
     });
     label.append(`${key} `, box);
@@ -46,6 +54,7 @@ document.addEventListener("DOMContentLoaded", () => {
       box.value = "";
       chosen[box.name] = "";
     }
+    keep();
     show();
     target.scrollIntoView();
   });

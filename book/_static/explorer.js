@@ -283,7 +283,7 @@
     form() {
       const size = Math.round(this.index.live.bytes / 1e6), id = `${this.root.id}-own`;
       this.text = el("input", { type: "text", id, autocomplete: "off", "aria-describedby": `${id}-note`,
-        placeholder: "The bank by the river raised its rates." });
+        value: "The bank by the river raised its interest rates." });
       this.go = el("button", { type: "submit", class: "hx-go" }, `Load MiniLM (${size} MB) and run it`);
       this.loading = el("progress", { max: this.index.live.parts, value: 0, hidden: true, "aria-label": "Loading MiniLM" });
       this.note = el("p", { class: "hx-note", id: `${id}-note`, role: "status" },

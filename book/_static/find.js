@@ -2,7 +2,7 @@
 (() => {
   // The folds in the list of pages are called what they open.
   const nameFolds = () => {
-    for (const fold of document.querySelectorAll(".bd-links summary")) {
+    for (const fold of document.querySelectorAll(".bd-links li summary")) {
       const link = fold.closest("li").querySelector("a");
       fold.setAttribute("aria-label", `Pages below ${link.textContent.trim()}`);
     }
@@ -26,6 +26,7 @@
     return box;
   };
 
+  const NEAR = 120; // px
   const showTips = () => {
     const table = JSON.parse(document.getElementById("tips")?.textContent ?? "{}");
     const tip = document.createElement("div");
@@ -90,8 +91,11 @@
       const place = link.getClientRects()[0] ?? link.getBoundingClientRect();
       const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
       tip.style.left = `${scrollX + Math.max(8, Math.min(place.left, room))}px`;
-      const above = place.bottom + tip.offsetHeight + 12 > innerHeight && place.top > innerHeight - place.bottom;
-      tip.style.top = `${scrollY + (above ? place.top - tip.offsetHeight - 6 : place.bottom + 6)}px`;
+      // Below what is being read, or above it, where that is near: it should not be covered.
+      const block = link.closest("p, li, figcaption, td")?.getBoundingClientRect() ?? place;
+      const [top, bottom] = [Math.max(block.top, place.top - NEAR), Math.min(block.bottom, place.bottom + NEAR)];
+      const above = bottom + tip.offsetHeight + 12 > innerHeight && top > innerHeight - bottom;
+      tip.style.top = `${scrollY + (above ? top - tip.offsetHeight - 6 : bottom + 6)}px`;
     };
     for (const link of document.querySelectorAll(CITED)) {
       if (works.has(link)) link.removeAttribute("title");
@@ -100,7 +104,7 @@
       link.addEventListener("blur", hide);
       link.addEventListener("mouseleave", () => {
         clearTimeout(timer);
-        timer = setTimeout(() => { if (!tip.matches(":hover")) hide(); }, 150);
+        timer = setTimeout(() => { if (!tip.matches(":hover")) hide(); }, 400); // time to get there
       });
     }
     tip.addEventListener("mouseleave", hide);

@@ -19,7 +19,7 @@ from tests.book.browsing import (
     Visitor,
     axe_findings,
 )
-from tests.book.extensions import ROOT, figures, finding
+from tests.book.extensions import ROOT, figures, finding, toc
 
 pytestmark = pytest.mark.needs_browser
 
@@ -77,14 +77,16 @@ MISNAMED = """() => [...document.querySelectorAll(':is(button, a, summary)[aria-
 ON_PAPER = """() => ({
   theme: document.documentElement.dataset.theme,
   cut: [...document.querySelectorAll('article pre')]
+    .filter(e => !e.closest(PLOTTING))
     .filter(e => e.scrollWidth > e.clientWidth + 1 || !e.getClientRects().length)
     .map(e => e.textContent.slice(0, 60)),
-  closed: [...document.querySelectorAll('article details pre')]
+  closed: [...document.querySelectorAll('article details pre')].filter(e => !e.closest(PLOTTING))
     .filter(e => e.getBoundingClientRect().height < 10 || !e.checkVisibility({
       contentVisibilityAuto: true, opacityProperty: true, visibilityProperty: true}))
     .map(e => e.textContent.slice(0, 60)),
-})"""
-PAPER = {"theme": "light", "cut": [], "closed": []}
+  plotting: [...document.querySelectorAll(PLOTTING)].some(e => e.getClientRects().length),
+})""".replace("PLOTTING", "'.page-code .cell:not(.tag_solution)'")
+PAPER = {"theme": "light", "cut": [], "closed": [], "plotting": False}
 
 # The figures of a page: which form is seen, how large, and whether the box scrolls.
 FIGURES = """() => [...document.querySelectorAll('.figure-scroll')].map(box => {
@@ -185,10 +187,13 @@ def test_labels_can_be_read_on_a_phone(phone, built_book):
             light = seen["source"].replace("-dark.", ".")
             label = figures.facts(((built_book / page).parent / light).read_bytes())[2]
             shown = label * seen["width"] / seen["drawn"]
-            assert shown > min(figures.SMALLEST_LABEL, label) - 0.1, (page, seen)
+            least = figures.SMALLEST_LABEL if seen["scrolls"] else figures.FITTING
+            assert shown > min(least, label) - 0.1, (page, seen)
             assert seen["width"] <= seen["drawn"] + 1
             assert seen["scrolls"] == (seen["stop"] == 0), (page, seen)
-    assert sum(len(tab["figures"]) for tab in phone.values()) > 70
+    scrolls = [seen["scrolls"] for tab in phone.values() for seen in tab["figures"]]
+    assert len(scrolls) > 70
+    assert sum(scrolls) <= 15, "a phone shows nearly all of them whole"
 
 
 def test_the_theme_switches_figures_and_their_ground_is_the_page(browser, address):
@@ -225,6 +230,8 @@ def test_a_ledger_is_filtered_on_a_phone(browser, address):
     assert cards.evaluate_all("cards => cards.map(card => card.id)") == fits
     assert tab.page.locator(".claim-filters output").inner_text().startswith(f"{len(fits)} of ")
     assert not tab.page.evaluate(WIDER)
+    tab.page.reload()
+    assert cards.evaluate_all("cards => cards.map(card => card.id)") == fits, "the address keeps it"
     hidden = next(name for name in rows if name not in fits)
     tab.page.evaluate("name => { location.hash = name }", hidden)
     tab.page.wait_for_selector(f"#{hidden}:visible")
@@ -250,6 +257,34 @@ def test_what_readers_search_for_leads_to_its_chapter(browser, address):
         excerpts = tab.page.locator("#search-results li p.context").all_inner_texts()
         assert not [text for text in excerpts if re.search(r"\\\\|import |\.ipynb|\.md\b", text)]
     tab.context.close()
+
+
+def test_what_readers_type_leads_to_its_section(browser, address):
+    tab, missed = Visitor(browser, address, DESKTOP), []
+    searches = toc.read(ROOT / "tests/book/searches.yml")
+    for words, (page, *heading) in searches.items():
+        tab.see(f"search.html?q={words}")
+        link = tab.page.locator("#search-results ul.search > li > a").first
+        link.wait_for()
+        tab.page.wait_for_timeout(200)  # the sections come with the excerpts
+        found, _, section = link.inner_text().partition(" › ")
+        is_page = link.get_attribute("href").startswith(f"book/{page}.html")
+        if not (is_page and (not heading or heading[0].lower() in section.lower())):
+            missed.append((words, found, section))
+        excerpt = tab.page.locator("#search-results li p.context mark").first
+        assert not is_page or excerpt.count() or not heading, words
+    assert len(missed) <= 0.05 * len(searches), missed
+    assert tab.wrong == []
+    tab.context.close()
+
+
+def test_the_search_says_what_a_file_cannot_do(browser, built_book):
+    page = browser.new_page()
+    page.goto((built_book / "search.html").as_uri() + "?q=prefill")
+    page.get_by_text("no excerpts").wait_for()
+    link = page.locator("#search-results ul.search > li > a").first
+    assert link.get_attribute("href").startswith("book/decoding.html")
+    page.close()
 
 
 def test_a_link_to_the_code_of_a_figure_opens_the_fold_at_the_end(browser, built_book, address):

@@ -247,6 +247,24 @@ def test_the_browser_computes_the_rows_of_the_table(browser, address, name):
 
 
 @in_browser
+def test_the_address_keeps_what_was_moved_and_reset_leads_back(browser, address):
+    one = Bench(browser, address, "decoding-step")
+    first = one.box.evaluate(NUMBERS)
+    moved = one.put(heads="32", batch=10)
+    assert one.box.locator(".lab-struck").count() >= 3, "what does not fit has no time"
+    one.page.wait_for_url("**#lab-decoding-step:heads=32&batch=10")
+    one.page.reload()
+    one.page.locator(f"#lab-{one.name}.lab-ready").wait_for()
+    one.page.evaluate(DRAWN)
+    assert one.box.evaluate(NUMBERS) == moved
+    one.box.get_by_role("button", name="Reset").click()
+    one.page.wait_for_url(re.compile(r"\.html$"))
+    assert one.box.evaluate(NUMBERS) == first
+    assert one.tab.wrong == []
+    one.tab.context.close()
+
+
+@in_browser
 def test_it_serves_everyone_and_fits_a_phone(browser, address):
     one = Bench(browser, address, "temperature", PHONE, scheme="dark")
     assert one.page.evaluate(WIDER) == []

@@ -27,6 +27,8 @@ def test_every_page_has_a_head(texts):
     for name, text in texts.items():
         assert '<html lang="en"' in text, name
         assert "fontawesome.js" not in text, name
+        assert text.index("prefers-color-scheme") < text.index('rel="stylesheet"'), "white at first"
+        assert ("mathjax/startup.js" in text) >= ('class="math' in text), name
         words = meta(text, "description")
         assert 20 < len(words) <= page_html.DESCRIPTION_LENGTH, (name, words)
         assert not re.search(r"[\\{}$<]", words), (name, words)
@@ -36,6 +38,7 @@ def test_every_page_has_a_head(texts):
         assert "og:url" not in text, "there is no public address"
         descriptions[words] = name
     assert len(descriptions) == len(texts), "two pages are described alike"
+    assert "mathjax/" not in texts["book/index"], "there is no formula"
 
 
 def test_images_have_their_size_and_all_but_the_first_come_late(texts):

@@ -49,10 +49,11 @@ lab.define("decoding-step", (here, data) => {
     here.number("caches", times.caches, ms(times.caches));
     const bytes = 2 * shape.weights + cacheBytes, fits = bytes <= device.memory;
     here.number("memory", bytes, `${fixed(bytes / 1e9, 1)} of ${fixed(device.memory / 1e9, 0)} GB`);
+    here.strike(!fits, "step", "rate", "caches", "total-weights", "total-layers");
     const share = Math.round(100 * times.caches / readingTime);
     here.say((readingTime >= doingTime
       ? `The step waits for memory; ${share}% of the bytes are caches.`
       : "The step waits for arithmetic: fewer bytes would not make it shorter.") +
-      (fits ? "" : ` Weights and caches do not fit into one ${chip.value}.`));
+      (fits ? "" : ` But weights and caches don't fit into one ${chip.value}, so these times are struck out.`));
   });
 });

@@ -29,7 +29,8 @@ window.lab = (() => {
       this.voice = make("p", { class: "lab-voice", role: "status" });
       this.live.replaceChildren(this.controls, this.view, this.sentence, this.voice);
       this.numbers = {};
-      this.waiting = 0;
+      this.inputs = [];
+      this.waiting = this.keeping = 0;
     }
 
     // A function that redraws all; changes within one frame are drawn once.
@@ -43,11 +44,14 @@ window.lab = (() => {
     changed() {
       this.spoken = true;
       if (this.redraw) this.redraw();
+      clearTimeout(this.keeping);
+      this.keeping = setTimeout(() => this.remember(), QUIET);
     }
 
     field(name, label, input, ...more) {
       input.id = `lab-${this.name}-${name}`;
       input.autocomplete = "off";
+      this.inputs.push(input);
       this.controls.append(make("div", { class: "lab-field" },
         make("label", { for: input.id }, label), ...more, input));
     }
@@ -86,6 +90,7 @@ window.lab = (() => {
     // A box to tick.
     tick(name, label, checked = false) {
       const input = make("input", { type: "checkbox", id: `lab-${this.name}-${name}`, autocomplete: "off", checked });
+      this.inputs.push(input);
       this.controls.append(make("label", { class: "lab-tick" }, input, ` ${label}`));
       input.addEventListener("input", () => this.changed());
       return { input, get value() { return input.checked; } };
@@ -96,6 +101,35 @@ window.lab = (() => {
       button.addEventListener("click", () => { press(); this.changed(); });
       this.controls.append(button);
       return button;
+    }
+
+    // The address holds what was moved, as #lab-NAME:control=value; a button leads back.
+    keep() {
+      const value = input => (input.type === "checkbox" ? String(input.checked) : input.value);
+      const first = new Map(this.inputs.map(input => [input, value(input)]));
+      const named = input => input.id.slice(`lab-${this.name}-`.length);
+      const mark = `#lab-${this.name}:`;
+      const set = values => [0, 1].forEach(() => this.inputs.forEach(input => { // one can set the range of others
+        const now = values.get(named(input)) ?? first.get(input);
+        if (input.type === "checkbox") input.checked = now === "true";
+        else input.value = now;
+        input.dispatchEvent(new Event("input", { bubbles: true }));
+      }));
+      this.remember = () => {
+        const moved = this.inputs.filter(input => value(input) !== first.get(input));
+        const state = new URLSearchParams(moved.map(input => [named(input), value(input)]));
+        if (moved.length) history.replaceState(null, "", mark + state);
+        else if (location.hash.startsWith(mark)) history.replaceState(null, "", location.pathname + location.search);
+      };
+      const restore = () => {
+        if (!location.hash.startsWith(mark)) return;
+        set(new URLSearchParams(location.hash.slice(mark.length)));
+        this.spoken = false;
+        if (performance.getEntriesByType("navigation")[0]?.type !== "reload") this.live.closest(".lab").scrollIntoView();
+      };
+      this.button("Reset", () => set(new Map()));
+      restore();
+      window.addEventListener("hashchange", restore);
     }
 
     // A list of named numbers; number() fills it.
@@ -110,6 +144,11 @@ window.lab = (() => {
     cell(name, tag = "span") {
       this.numbers[name] = make(tag, { "data-number": name });
       return this.numbers[name];
+    }
+
+    // What the setting makes impossible.
+    strike(isVoid, ...names) {
+      for (const name of names) this.numbers[name].classList.toggle("lab-struck", isVoid);
     }
 
     number(name, exact, shown) {
@@ -128,7 +167,9 @@ window.lab = (() => {
   const define = (name, build) => {
     for (const box of document.querySelectorAll(`.lab[data-lab="${name}"]`)) {
       try {
-        build(new Place(box, name), JSON.parse(box.querySelector(".lab-data").textContent));
+        const here = new Place(box, name);
+        build(here, JSON.parse(box.querySelector(".lab-data").textContent));
+        here.keep();
         box.classList.add("lab-ready");
       } catch (error) {
         box.classList.add("lab-failed"); // the table is shown in its place

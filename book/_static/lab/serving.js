@@ -41,6 +41,7 @@ lab.define("serving", (here, data) => {
     here.number("most", most, whole(most));
     here.number("step", step, `${fixed(1e3 * step, 1)} ms`);
     here.number("rate", batch.value / step, whole(Math.round(batch.value / step)));
+    here.strike(used > room, "step", "rate");
     const copied = n > of.heads ? ` Each KV head is stored ${n / of.heads} times.` : "";
     here.say((used > room ? `This doesn't fit: ${most ? `at most ${whole(most)} requests do.` : "not one request does."}`
       : `This fits, and a step waits for ${reading >= doing ? "memory" : "arithmetic"}.`) + copied);

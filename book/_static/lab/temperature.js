@@ -45,7 +45,7 @@ lab.define("temperature", (here, { scores, right }) => {
     const own = weights[chosen] * (1 - weights[chosen]);
     here.number("entropy", entropy, fixed(entropy, 3));
     const width = Math.round(size.value ** 2);
-    const kind = size.value < 1.02 ? "" : `, as undivided scores of width ${width} have,`;
+    const kind = width < 2 ? "" : `, as undivided scores of width ${width} have,`;
     const share = weights[chosen] < 0.0005 ? "less than 0.001" : fixed(weights[chosen], 3);
     here.say(`At size ${fixed(size.value, 2)}${kind} the answer, key ${chosen}, has the weight ${share}. ` +
       (own < 0.01 ? "Almost nothing can be learned: no score moves it."
