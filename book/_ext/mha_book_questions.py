@@ -22,6 +22,15 @@ _INLINE = re.compile(r"\$([^$]+)\$|`([^`]+)`|\*([^*]+)\*")
 _MATH = r'<span class="math notranslate nohighlight">\({}\)</span>'
 
 
+class Form(nodes.Element):
+    """HTML that the search leaves out, for which formulas would be words."""
+
+
+def _write(self, node: Form) -> None:
+    self.body.append(node["html"])
+    raise nodes.SkipNode
+
+
 def load(root: Path) -> dict[str, dict[str, dict]]:
     """Return page -> name -> question, in the order of the book."""
     paths = (root / "book" / "questions" / f"{Path(page).name}.yml" for page in toc_pages(root))
@@ -43,7 +52,7 @@ def spoken(text: str) -> str:
     return html.escape(plain)
 
 
-def shown(env, test: str | None = None, only: str | None = None) -> nodes.raw:
+def shown(env, test: str | None = None, only: str | None = None) -> Form:
     """Return the questions of a test, or those of a page, as forms; scripts do the rest."""
     env.metadata[env.docname]["questions"] = True
     found = [
@@ -55,9 +64,7 @@ def shown(env, test: str | None = None, only: str | None = None) -> nodes.raw:
     for name, _, choices in found:
         choices.sort(key=lambda pair: zlib.crc32(f"{name} {pair[1]['says']}".encode()))
     form = Template((TEMPLATES / "questions.html").read_text(encoding="utf8"))
-    return nodes.raw(
-        "", form.render(found=found, fold=only, inline=inline, spoken=spoken), format="html"
-    )
+    return Form(html=form.render(found=found, fold=only, inline=inline, spoken=spoken))
 
 
 def _read(app, doctree) -> None:
@@ -84,7 +91,7 @@ def list_here(self):
         self.state.nested_parse(StringList([f"{{doc}}`{page}`"], "questions"), 0, box)
         asked = ((name, q["asks"]) for name, q in questions.items() if "test" not in q)
         rows = "".join(link.format(page, name, inline(text)) for name, text in asked)
-        box += nodes.raw("", f"<ul>{rows}</ul>", format="html")
+        box += Form(html=f"<ul>{rows}</ul>")
     return [box]
 
 
@@ -99,5 +106,6 @@ def setup(app):
     add_directive(app, "question-list", list_here)
     for test in ("before", "after"):
         add_directive(app, f"questions-{test}", partialmethod(test_here, test=test))
+    app.add_node(Form, html=(_write, None))
     app.connect("doctree-read", _read)
     app.connect("html-page-context", _load)
