@@ -58,7 +58,8 @@ def slim_icons(out: Path) -> None:
         lambda rule: rule[0] if used & {*_ICON.findall(rule[1])} else "", sheet.read_text("utf8")
     )
     subsetter = Subsetter()
-    subsetter.populate(unicodes={int(sign, 16) for sign in re.findall(r"\\([ef]\w{3})\b", css)})
+    signs = {int(sign, 16) for sign in re.findall(r"\\([ef]\w{3})\b", css)}
+    subsetter.populate(unicodes=signs | {*map(ord, re.findall("[\ue000-\uf8ff]", css))})
 
     def font(rule: re.Match[str]) -> str:
         whole = TTFont(static / f"{rule[1]}.ttf", recalcTimestamp=False)

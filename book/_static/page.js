@@ -62,5 +62,6 @@
   window.addEventListener("load", () => {
     const typeset = window.MathJax && MathJax.startup && MathJax.startup.promise;
     Promise.resolve(typeset).then(watch);
+    document.fonts.addEventListener("loadingdone", watch);  // formulas change their width
   });
 })();
