@@ -50,7 +50,7 @@ def test_a_sentence_begins_where_there_is_something_to_see(model, key):
     "sentences, count",
     [
         *([(3, DRAWS["closed"].fast)] if is_turn("closed") else []),
-        pytest.param(12, 270, marks=pytest.mark.slow),
+        pytest.param(12, DRAWS["closed"].slow, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("model", SHAPES)
