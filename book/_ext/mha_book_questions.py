@@ -52,19 +52,19 @@ def spoken(text: str) -> str:
     return html.escape(plain)
 
 
-def shown(env, test: str | None = None, only: str | None = None) -> Form:
-    """Return the questions of a test, or those of a page, as forms; scripts do the rest."""
+def shown(env, bank: dict[str, dict[str, dict]], test: str | None = None) -> Form:
+    """Return the questions of a test, or those of no test, as forms; scripts do the rest."""
     env.metadata[env.docname]["questions"] = True
     found = [
         (f"{page}-{name}", question, [*enumerate(question["choices"])])
-        for page, questions in load(Path(env.srcdir)).items()
+        for page, questions in bank.items()
         for name, question in questions.items()
-        if question.get("test") == test and only in (page, None)
+        if question.get("test") == test
     ]
     for name, _, choices in found:
         choices.sort(key=lambda pair: zlib.crc32(f"{name} {pair[1]['says']}".encode()))
     form = Template((TEMPLATES / "questions.html").read_text(encoding="utf8"))
-    return Form(html=form.render(found=found, fold=only, inline=inline, spoken=spoken))
+    return Form(html=form.render(found=found, fold=test is None, inline=inline, spoken=spoken))
 
 
 def _read(app, doctree) -> None:
@@ -75,12 +75,12 @@ def _read(app, doctree) -> None:
         sections = doctree.findall(nodes.section)
         last = next(s for s in sections if {"what-to-remember", "summary"} & {*s["ids"]})
         place = next(i for i, x in enumerate(last, 1) if isinstance(x, nodes.bullet_list))
-        last.insert(place, shown(env, only=page.name))
+        last.insert(place, shown(env, {page.name: read(path)}))
 
 
 def test_here(self, test: str):
     """``{questions-before}`` and ``{questions-after}``: the tests of Part I."""
-    return [shown(self.env, test)]
+    return [shown(self.env, load(Path(self.env.srcdir)), test)]
 
 
 def list_here(self):

@@ -5,6 +5,7 @@ come from the chapters themselves, and with ``book/teaching.yml``, in which ``{=
 computed and ``{head smollm2 18.6 repeat}`` is a link to the explorer.
 """
 
+import functools
 import math
 import re
 from pathlib import Path
@@ -14,12 +15,13 @@ from docutils.statemachine import StringList
 from jinja2 import Environment, FileSystemLoader
 from mha_book_equations import add_directive
 from mha_book_explorer import load
+from mha_book_html import TEMPLATES
 from mha_book_pages import words
 from mha_book_toc import read, read_parts
 
+NOTES = Path("book") / "teaching.yml"
 FIRST, A_MINUTE = "book/introduction", 200  # words of prose
 EXERCISE, HARDER = 10, 5  # minutes for the first, and more for each that follows
-_TEMPLATES = Path(__file__).parents[1] / "_templates"
 _OBJECTIVES = re.compile(r"^After this chapter you can\n\n((?:- .+\n?)+)", re.M)
 _NUMBER, _HEAD = re.compile(r"\{= (.+?)(?: \| (\S+))?\}"), re.compile(r"\{head (\S+) (\S+) (\S+)\}")
 
@@ -49,8 +51,10 @@ def computed(text: str, titles: dict[str, str]) -> str:
     return _HEAD.sub(head, _NUMBER.sub(number, text))
 
 
-def chapters(root: Path, notes: dict) -> list[dict]:
+@functools.cache  # a build asks six times, and reads every chapter for it
+def chapters(root: Path) -> list[dict]:
     """Return the introduction and the numbered chapters, with what they promise and take."""
+    notes = read(root / NOTES)["chapters"]
     titles = {key: each["title"] for key, each in load(root)["sentences"].items()}
     found = []
     for part in read_parts(root):
@@ -74,10 +78,11 @@ def course(self):
     """``{course} NAME``."""
     root, file = Path(self.env.srcdir), f"course-{self.arguments[0]}.md"
     self.env.note_reread()  # it is about all chapters
-    notes = read(root / "book" / "teaching.yml")
-    every = chapters(root, notes["chapters"])
-    template = Environment(loader=FileSystemLoader(_TEMPLATES), trim_blocks=True).get_template(file)
-    text = template.render(notes, every=every, chapter={each["name"]: each for each in every})
+    every = chapters(root)
+    template = Environment(loader=FileSystemLoader(TEMPLATES), trim_blocks=True).get_template(file)
+    text = template.render(
+        read(root / NOTES), every=every, chapter={each["name"]: each for each in every}
+    )
     box = nodes.container(classes=["course"])
     self.state.nested_parse(StringList(text.splitlines(), file), 0, box)
     return [box]

@@ -21,6 +21,7 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "book" / "_ext"))
 
+from mha_book_ledger import glued_values  # noqa: E402
 from mha_book_toc import read  # noqa: E402
 
 PINNED, REVEAL = ROOT / "requirements" / "slides.txt", ROOT / "_build" / "reveal"
@@ -30,14 +31,6 @@ DECK = Template((ROOT / "book" / "_templates" / "deck.html").read_text(encoding=
 MARKDOWN = MarkdownIt().use(
     dollarmath_plugin, renderer=lambda tex, options: rf"\({html.escape(tex)}\)"
 )
-
-
-def numbers(name: str) -> dict[str, str]:
-    """Return what the cells of a chapter glued, as its text shows it."""
-    outputs = (o for c in read(ROOT / f"book/{name}.ipynb")["cells"] for o in c.get("outputs", ()))
-    glued = [o for o in outputs if "scrapbook" in o.get("metadata", {})]
-    texts = {o["metadata"]["scrapbook"]["name"]: next(iter(o["data"].values())) for o in glued}
-    return {key: "".join(text).strip("'") for key, text in texts.items()}
 
 
 def tidy(tag: Tag) -> str:
@@ -78,10 +71,10 @@ def slide(title: str, body: str, notes: str = "", kind: str = "") -> str:
 
 def deck(name: str, source: BeautifulSoup, slides: list[dict]) -> str:
     """Return the slides of a chapter, from its built page and its list."""
-    glued = numbers(name)
+    glued = glued_values(ROOT / f"book/{name}.ipynb")
 
     def text(words: str) -> str:
-        return MARKDOWN.renderInline(re.sub(r"\{glue (\S+)\}", lambda m: glued[m[1]], words))
+        return MARKDOWN.renderInline(re.sub(r"\{glue (\S+)\}", lambda m: str(glued[m[1]]), words))
 
     heading = source.h1
     for each in heading.select(".headerlink, .section-number"):

@@ -240,41 +240,34 @@ def test_a_ledger_is_filtered_on_a_phone(browser, address):
     tab.context.close()
 
 
-def test_what_readers_search_for_leads_to_its_chapter(browser, address):
-    tab = Visitor(browser, address, PHONE)
-    held = toc.read(ROOT / "tests/book/searches.yml")  # by the next test
+def test_what_readers_search_for_leads_to_its_page_and_section(browser, address):
+    """The terms of ``book/search.yml`` to their page; of ``searches.yml`` to the section, too."""
+    tab, missed = Visitor(browser, address, PHONE), []
+    searches = toc.read(ROOT / "tests/book/searches.yml")
     wanted = {term: page for page, terms in finding.terms(ROOT).items() for term in terms}
-    for words, page in wanted.items():
-        if words in held:
-            continue
+    wanted |= {name.replace("-", " "): f"book/{name}" for name in ("pruning", "after-pruning")}
+    for words in [*wanted, *(words for words in searches if words not in wanted)]:
         tab.see(f"search.html?q={words}")
         results = tab.page.locator("#search-results ul.search > li > a")
         results.first.wait_for()
-        tab.page.wait_for_timeout(300)
+        tab.page.wait_for_timeout(300)  # the sections come with the excerpts
         found = results.evaluate_all("all => all.map(a => [a.getAttribute('href'), a.innerText])")
-        assert found[0][0].partition("#")[0] == f"{page}.html", (words, found[:5])
+        first = found[0][0].partition("#")[0]
+        if words in wanted:
+            assert first == f"{wanted[words]}.html", (words, found[:5])
         assert len({(link, name) for link, name in found}) == len(found), "nothing stands twice"
         assert not [name for _, name in found if re.match(r"(?:\d+\. )?(.+) > \1$", name)]
         assert not tab.page.evaluate(WIDER)
         excerpts = tab.page.locator("#search-results li p.context").all_inner_texts()
         assert not [text for text in excerpts if re.search(r"\\\\|import |\.ipynb|\.md\b", text)]
-    tab.context.close()
-
-
-def test_what_readers_type_leads_to_its_section(browser, address):
-    tab, missed = Visitor(browser, address, DESKTOP), []
-    searches = toc.read(ROOT / "tests/book/searches.yml")
-    for words, (page, *heading) in searches.items():
-        tab.see(f"search.html?q={words}")
-        link = tab.page.locator("#search-results ul.search > li > a").first
-        link.wait_for()
-        tab.page.wait_for_timeout(200)  # the sections come with the excerpts
-        found, _, section = link.inner_text().partition(" › ")
-        is_page = link.get_attribute("href").startswith(f"book/{page}.html")
-        if not (is_page and (not heading or heading[0].lower() in section.lower())):
-            missed.append((words, found, section))
-        excerpt = tab.page.locator("#search-results li p.context mark").first
-        assert not is_page or excerpt.count() or not heading, words
+        if words in searches:
+            page, *heading = searches[words]
+            section = found[0][1].partition(" › ")[2].lower()
+            is_page = first == f"book/{page}.html"
+            if not (is_page and (not heading or heading[0].lower() in section)):
+                missed.append((words, found[0]))
+            is_marked = tab.page.locator("#search-results li p.context mark").count()
+            assert not is_page or is_marked or not heading, words
     assert len(missed) <= 0.05 * len(searches), missed
     assert tab.wrong == []
     tab.context.close()

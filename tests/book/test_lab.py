@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.harness.published import CHIPS
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
-from tests.book.extensions import ROOT, lab, toc
+from tests.book.extensions import ROOT, lab, ledger, toc
 
 PLACES = {
     "temperature": "scale",
@@ -63,15 +63,7 @@ def test_table_of_temperature():
 
 def test_the_step_has_the_numbers_of_its_chapter():
     """What the cells of the chapter glued for the H100, whose bars its first figure draws."""
-    cells = json.loads((ROOT / "book/decoding.ipynb").read_text(encoding="utf8"))["cells"]
-    outputs = [output for cell in cells for output in cell.get("outputs", ())]
-    glued = {
-        output["metadata"]["scrapbook"]["name"].removeprefix("application/papermill.record/"): (
-            output["data"]["application/papermill.record/text/plain"]
-        ).strip("'")
-        for output in outputs
-        if "scrapbook" in output.get("metadata", {})
-    }
+    glued = ledger.glued_values(ROOT / "book/decoding.ipynb")
     rows = {row[:3]: row[3:] for row in rows_of("decoding-step")}
     for batch in ("1", "32"):
         weights, caches, _ = rows["8", batch, "8192"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments import cache_bits, dropout, papers, positions, scale
 from tests.stored.files import result
-from tests.turns import TURNS, commit
+from tests.turns import TURNS, commit, is_turn
 
 COMMITS = 20
 
@@ -112,7 +112,8 @@ def main(commits: list[str]) -> None:
     for name, draw in DRAWS.items():
         rows = [*draw.rows()]
         for at in commits:
-            print(at[:8], name, *(drawn(name, n, rows, at) for n in (draw.fast, draw.slow)))
+            few = draw.fast if not draw.is_dear or is_turn(name, at) else 0
+            print(at[:8], name, *(drawn(name, n, rows, at) for n in (few, draw.slow)))
         if not commits:
             count, few, most = len(rows), draw.fast, max(draw.fast, draw.slow)
             few_a_commit = few / TURNS if draw.is_dear else few
