@@ -38,7 +38,6 @@ from sphinx.errors import ExtensionError
 from mha_book.storage import file_digest
 
 DATA = Path("book") / "data" / "explorer.json"
-SENTENCES = Path("experiments") / "explorer_sentences.json"
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parents[1] / "_templates"), autoescape=True
 )
@@ -48,13 +47,8 @@ OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "for
 
 
 def load(root: Path) -> dict[str, Any]:
-    """Read what the explorer knows of all heads and sentences, and where each sentence begins."""
-    document = read(root / DATA)
-    for key, sentence in read(root / SENTENCES).items():
-        for model in NAMES:
-            look = zip(("layer", "head", "query", "key"), sentence[model], strict=True)
-            document["sentences"][key][model]["look"] = dict(look)
-    return document
+    """Read what the explorer knows of all heads and sentences."""
+    return read(root / DATA)
 
 
 def shape_of(document: dict[str, Any], model: str) -> tuple[int, int]:
@@ -163,8 +157,7 @@ def complete(document: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
 def place_explorer(self):
     """``{explorer}``: the explorer, open at one head, with what a page without scripts has."""
     root = Path(self.env.srcdir)
-    for file in (DATA, SENTENCES):
-        self.env.note_dependency(str(root / file))
+    self.env.note_dependency(str(root / DATA))
     document = load(root)
     try:
         options = complete(document, self.options)
@@ -182,8 +175,7 @@ def place_explorer(self):
 def tour(self):
     """``{explorer-tour}``: where each sentence begins in each model, as links into the explorer."""
     root = Path(self.env.srcdir)
-    for file in (DATA, SENTENCES):
-        self.env.note_dependency(str(root / file))
+    self.env.note_dependency(str(root / DATA))
     document = load(root)
     rows = []
     for key, sentence in document["sentences"].items():

@@ -37,12 +37,13 @@ def test_the_files_are_those_that_were_stored():
 
 @pytest.mark.parametrize("model, key", files())
 def test_a_sentence_begins_where_there_is_something_to_see(model, key):
-    document = explorer.load(ROOT)
+    document = result(NAME)
     look = document["sentences"][key][model]["look"]
     weights = explorer.maps_of(ROOT, document, model, key)["weights"]
     row = weights[look["layer"], look["head"], look["query"]]
     assert row.argmax() == look["key"]
     assert row.max() > 0.4
+    assert [*look.values()] == explorer_maps.SENTENCES[key][model]
 
 
 @pytest.mark.needs_models
