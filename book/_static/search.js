@@ -115,8 +115,8 @@ if (typeof Search !== "undefined") (() => {
 
   Search.query = query => {
     const [asked, ...parsed] = Search._parseQuery(query);
-    const begins = ([docname, title, anchor]) => !anchor && !/^book\/api/.test(docname) &&
-      title.replace(/^\d+\.\s*/, "").toLowerCase().startsWith(asked.trim().toLowerCase()) ? 99 : 0;
+    const begins = ([docname, title, anchor]) => !anchor && !/^book\/(?:api|index)/.test(docname) &&
+      title.replace(/<[^>]*>/g, "").replace(/^\d+\.\s*/, "").toLowerCase().startsWith(asked.trim().toLowerCase()) ? 99 : 0;
     const results = [...Search._performSearch(asked, ...parsed), ...terms(asked).map(found => (found[4] = Scorer.score(found), found))]
       .map(found => (found[4] += begins(found), found)).sort((a, b) => b[4] - a[4] || a[1].localeCompare(b[1]));
     const groups = new Map();
