@@ -223,7 +223,7 @@ lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed
       `Exponentials, divided by their sum: ${T} weights that add up to 1. The largest, ${fixed(weights[best], 2)}, goes to “${tokens[best]}”.`,
       `Each value (pale) times its weight (dark). The sum is the head's output; one of its ${H} numbers is on the right.`,
       `All ${N} heads do the same, with matrices of their own. Side by side, their outputs are ${N} × ${H} = ${D} numbers.`,
-      `Through its own rows of the last matrix, each head adds to all ${D} features. Concat times W is a sum over the heads.`,
+      `Each head adds to all ${D} features, through its own rows of the last matrix. So the output Y is a sum over the heads.`,
       `Y is added to the vector of ${name}, which now carries what the heads found. A layer norm and the feed-forward part follow.`,
     ][n - 1]);
   });
