@@ -303,7 +303,7 @@ def place_lab(self):
     data = lab.data(root)
     says = nodes.paragraph("", words["says"].format(**data))
     rows = table(tuple(words["head"]), lab.rows(data))
-    text = json.dumps(data, ensure_ascii=False, sort_keys=True).replace("</", "<\\/")
+    text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
     self.env.metadata[self.env.docname].setdefault("labs", []).append(name)
     start = (
         f'<section class="lab" id="lab-{name}" data-lab="{name}" '

@@ -4,14 +4,19 @@ lab.define("induction", (here, { sequences }) => {
   const chosen = here.choice("sequence", "Sequence", Object.keys(sequences).map(name => [name, name]));
   const kinds = Object.keys(Object.values(sequences)[0]).filter(name => !["tokens", "previous"].includes(name));
   const without = here.choice("without", "Ablated", kinds.map(name => [name, name]), kinds[0]);
-  const at = here.slider("query", "Query: token", { min: 1, max: 10, value: 4 });
+  const at = here.slider("query", "Query", {
+    min: 1, max: 10, value: 4, show: n => {
+      const { tokens } = sequences[chosen.value];
+      return (tokens[(tokens.length + 1) / 2 + n - 1] ?? "").trim();
+    },
+  });
   const next = here.button("Next token", () => { at.value = at.value + 1; });
 
-  const text = make("ol", { class: "lab-tokens" });
-  here.view.append(text);
+  const lists = ["first half", "second half"].map(name => make("ol", { class: "lab-tokens", "aria-label": `${name}, and the attention it gets` }));
+  here.view.append(...lists);
   here.list(["match", "L18H6 on the match"], ["whole", "the same, nothing ablated"],
     ["mean", "mean over the second half"], ["right", "probability of the next token"],
-    ["back", "L16H0, from the match to the token before"]);
+    ["back", "L16H0 at the match, on the token before"]);
 
   const show = token => (token.startsWith("<|") ? "start" : token.trim());
   here.draw(() => {
@@ -23,10 +28,12 @@ lab.define("induction", (here, { sequences }) => {
     const matches = i => of.tokens.flatMap((token, j) => (j > 0 && j < i && token === of.tokens[i] ? [j + 1] : []));
     const on = (run, i) => matches(i).reduce((sum, j) => sum + run.weights[i - half][j], 0);
     const row = now.weights[query - half], found = matches(query);
-    text.replaceChildren(...of.tokens.map((token, j) => make("li", {
+    const cells = of.tokens.map((token, j) => make("li", {
       class: j === query ? "lab-query" : found.includes(j) ? "lab-match" : j > query ? "lab-unread" : "",
       style: `--weight: ${j > query ? 0 : row[j]}`,
-    }, make("span", {}, show(token)), make("span", { class: "lab-under" }, j > query ? "" : fixed(row[j], 2)))));
+    }, make("span", {}, show(token)), make("span", { class: "lab-under" }, j > query ? "" : fixed(row[j], 2))));
+    lists[0].replaceChildren(...cells.slice(0, half));
+    lists[1].replaceChildren(...cells.slice(half));
     const seconds = Array.from({ length: T - half }, (_, n) => half + n).filter(i => matches(i).length);
     const mean = seconds.reduce((sum, i) => sum + on(now, i), 0) / seconds.length;
     const put = (name, x) => here.number(name, x, x === undefined || Number.isNaN(x) ? "–" : fixed(x, 2));

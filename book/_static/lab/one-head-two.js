@@ -1,35 +1,37 @@
 // Values as points: one head returns one point of their hull, two heads return two.
 lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
   const { make, draw, fixed } = lab;
-  const REACH = 8, UNIT = 4.2; // of a query; how far out a key is drawn
+  const REACH = 4; // of a query
   const count = here.choice("heads", "Heads", [[1, "one head"], [2, "two heads"]], 1);
-  const axis = { min: -REACH, max: REACH, step: 0.25, show: x => fixed(x, 2) };
-  const queries = [[0, [1, 1]], [1, [0, 4]]].map(([head, start]) => ["x", "y"].map((name, i) =>
-    here.slider(`${name}${head}`, `Query of head ${head}, ${name}`, { ...axis, value: start[i] })));
+  const axis = { min: -REACH, max: REACH, step: 0.125, show: x => fixed(x, 2) };
+  const queries = [[0, [1, 0.5]], [1, [0, 2]]].map(([head, start]) => ["x", "y"].map((name, i) =>
+    here.slider(`${name}${head}`, `Query ${head}, ${name}`, { ...axis, value: start[i] })));
 
   const names = { class: "lab-plane", role: "group" };
-  const asks = draw("svg", { ...names, viewBox: "-10 -10 20 20", "aria-label": "keys and queries; the sliders move them, too" });
+  const asks = draw("svg", { ...names, viewBox: "-5 -4.8 10 9.6", "aria-label": "keys and queries; the sliders move them, too" });
   const gives = draw("svg", { ...names, viewBox: "-1.6 -1 7.2 7.2", role: "img", "aria-labelledby": here.sentence.id });
   const figure = (picture, words) => make("figure", { class: "lab-pairs" }, picture, make("figcaption", {}, words));
   here.view.append(make("div", { class: "lab-pictures" },
-    figure(asks, "what is asked: drag the end of a query among the keys"),
-    figure(gives, "what is returned: an average of the values, ringed those that are needed")));
+    figure(asks, "what is asked: drag the query of head 0 or 1 among the keys"),
+    figure(gives, "what each head returns among the values; the two that are needed are ringed")));
   const body = make("tbody");
   here.view.append(make("table", { class: "lab-table" }, make("thead", {}, make("tr", {},
     ...["weight of", "head 0", "head 1"].map(text => make("th", { scope: "col" }, text)))), body));
   here.list(...wanted.map(k => [`off-${k}`, `nearest output to the value of ${tokens[k]}, distance`]));
 
-  // The corner of the values: all are corners of a rectangle here, drawn in order of angle.
+  // The hull: all values are its corners here, drawn in order of angle.
   const middle = [0, 1].map(c => values.reduce((sum, v) => sum + v[c], 0) / values.length);
   const around = [...values].sort((a, b) => Math.atan2(a[1] - middle[1], a[0] - middle[0]) - Math.atan2(b[1] - middle[1], b[0] - middle[0]));
   const word = (x, y, text, kind, size, place = "middle") =>
     draw("text", { x, y, class: `lab-fill ${kind}`, "font-size": size, "text-anchor": place }, text);
+  const dot = (head, cx, cy, r, kind) => [draw("circle", { cx, cy, r, class: `lab-fill ${kind} lab-of-${head}` }),
+    word(cx, cy + 0.47 * r, String(head), head ? kind : "lab-paper", 1.35 * r)];
   const softmax = scores => {
     const powers = scores.map(x => Math.exp(x - Math.max(...scores)));
     return powers.map(x => x / powers.reduce((a, b) => a + b));
   };
   const handles = [0, 1].map(head => {
-    const grip = draw("circle", { r: 1.3, class: "lab-grip", "aria-hidden": "true" });
+    const grip = draw("circle", { r: 0.8, class: "lab-grip", "aria-hidden": "true" });
     const move = event => {
       const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(asks.getScreenCTM().inverse());
       [at.x, -at.y].forEach((to, i) => {
@@ -43,9 +45,9 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
   });
   const still = draw("g"), moving = draw("g");
   still.append(...keys.flatMap(([x, y], k) => [
-    draw("line", { x1: 0, y1: 0, x2: UNIT * x, y2: -UNIT * y, class: "lab-line lab-two" }),
-    draw("circle", { cx: UNIT * x, cy: -UNIT * y, r: 0.45, class: "lab-fill lab-two" }),
-    word((UNIT + 0.9) * x, -(UNIT + 0.9) * y + (y ? (y > 0 ? 0 : 0.9) : 0.4), tokens[k], "lab-two", 1.25, x > 0 ? "start" : x < 0 ? "end" : "middle")]));
+    draw("line", { x1: 0, y1: 0, x2: x, y2: -y, class: "lab-line lab-two" }),
+    draw("circle", { cx: x, cy: -y, r: 0.22, class: "lab-fill lab-two" }),
+    word(x || 0.4, y ? 0.2 - y : -0.42, tokens[k], "lab-two", 0.62, x ? "middle" : "start")]));
   asks.append(still, moving, ...handles);
 
   here.draw(() => {
@@ -57,8 +59,7 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
     moving.replaceChildren(...used.flatMap(head => {
       const [x, y] = queries[head].map(one => one.value);
       return [draw("line", { x1: 0, y1: 0, x2: x, y2: -y, class: `lab-line lab-one lab-of-${head}` }),
-        draw("circle", { cx: x, cy: -y, r: 0.6, class: "lab-fill lab-one" }),
-        word(x + (x < 0 ? -1 : 1), -y + (y > 0 ? -0.7 : 1.5), `query ${head}`, "lab-one", 1.15, x < 0 ? "end" : "start")];
+        ...dot(head, x, -y, 0.42, "lab-one")];
     }));
     handles.forEach((grip, head) => {
       grip.setAttribute("cx", queries[head][0].value);
@@ -72,9 +73,7 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
         ...(wanted.includes(k) ? [draw("circle", { cx: v[0], cy: 4 - v[1], r: 0.5, class: "lab-thin lab-wanted" })] : []),
         draw("circle", { cx: v[0], cy: 4 - v[1], r: size(k), class: "lab-fill lab-three" }),
         word(v[0], 4 - v[1] + (v[1] > middle[1] ? -0.62 : 0.95), tokens[k], "lab-three", 0.42)]),
-      ...used.flatMap(head => [
-        draw("circle", { cx: outputs[head][0], cy: 4 - outputs[head][1], r: 0.2, class: `lab-fill lab-four lab-of-${head}` }),
-        word(outputs[head][0], 4 - outputs[head][1] + (head ? 0.6 : -0.32), `head ${head}`, "lab-four", 0.4)]));
+      ...used.flatMap(head => dot(head, outputs[head][0], 4 - outputs[head][1], 0.29, "lab-four")));
     body.replaceChildren(...tokens.map((token, k) => make("tr", { class: wanted.includes(k) ? "lab-chosen" : "" },
       make("th", { scope: "row" }, token), ...rows.map((row, head) => make("td",
         head < active ? { "data-number": `w${head}-${k}`, "data-exact": row[k] } : {}, head < active ? fixed(row[k], 3) : "–")))));
