@@ -9,7 +9,7 @@ lab.define("sink", (here, { sink, best, others }) => {
   const count = here.slider("others", "Other keys, score 0",
     { min: 0, max: 14, value: Math.log2(others), read: x => 2 ** x, show: x => x.toLocaleString("en") });
 
-  const parts = { sink: ["the sink", "lab-four"], best: ["the best key", "lab-two"], others: ["all other keys", "lab-eight"] };
+  const parts = { sink: ["the sink", "lab-six"], best: ["the best key", "lab-two"], others: ["all other keys", "lab-eight"] };
   const bars = {};
   const body = Object.entries(parts).map(([name, [label, kind]]) => {
     bars[name] = make("span", { class: `lab-bar lab-inked ${kind}` });
