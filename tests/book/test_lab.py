@@ -268,7 +268,7 @@ def needed(name: str):
 
 
 @in_browser
-@pytest.mark.parametrize("name", map(needed, PLACES))
+@pytest.mark.parametrize("name", [needed(name) for name in PLACES])
 def test_the_browser_computes_the_rows_of_the_table(browser, address, name):
     """The table is the package's, and held above; without scripts it is there alone."""
     one = Bench(browser, address, name)
