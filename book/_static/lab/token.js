@@ -31,7 +31,7 @@ lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed
     .replace(/\b[A-Zb]\b/g, letter => `<i class="tk-${letter}">${letter}</i>`);
   const code = text => text.replace(/\b[qkvo]\b/g, name => `<b class="tk-${name.toUpperCase()}">${name}</b>`);
   const lines = steps.map(([name, symbols, ...python], n) => {
-    const button = make("button", { type: "button", tabindex: -1, "aria-label": `${n + 1}. ${name}: ${symbols}` });
+    const button = make("button", { type: "button", tabindex: -1, title: `${n + 1}. ${name}` });
     symbols.split("; ").forEach((text, m) => {
       const pair = [make("span", { class: "tk-formula" }), make("code")];
       pair[0].innerHTML = formula(text);
