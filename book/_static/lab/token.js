@@ -104,13 +104,13 @@ lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed
   const spelt = make("span");
   const features = `features 0 to ${F - 1} of ${D}`;
   const pictures = [
-    table("in", [["token"], [features, F]], inputs, "X"),
-    table("qkv", [["token"], ["Q", 1, "tk-Q"], ["K", 1, "tk-K"], ["V", 1, "tk-V"]], [...projected, ...spelled], "Q, K, V"),
-    table("scores", [["key"], ["query × key", 1, "tk-only-3"], ["S", 1, "tk-from-3"], ["S / √H", 1, "tk-from-4"], ["S + M", 1, "tk-from-5"], ["A", 1, "tk-from-6"], [""]], scored, "S, A"),
-    table("average", [["token"], ["A"], ["A × V", 1, "tk-V"], [spelt]], averaged, "O"),
-    table("heads", [["head"], ["weights"], ["largest"], ["output", 1, "tk-O"]], sided, "Concat"),
-    table("write", [["head"], [features, F]], written, "Y"),
-    table("residual", [["feature"], ["X"], ["Y", 1, "tk-O"], ["X + Y"], [""]], residual, "X + Y"),
+    table("in", [["token"], [features, F]], inputs, "The vector of each token"),
+    table("qkv", [["token"], ["Q", 1, "tk-Q"], ["K", 1, "tk-K"], ["V", 1, "tk-V"]], [...projected, ...spelled], "Queries, keys and values"),
+    table("scores", [["key"], ["query × key", 1, "tk-only-3"], ["S", 1, "tk-from-3"], ["S / √H", 1, "tk-from-4"], ["S + M", 1, "tk-from-5"], ["A", 1, "tk-from-6"], [""]], scored, "Scores and weights"),
+    table("average", [["token"], ["A"], ["A × V", 1, "tk-V"], [spelt]], averaged, "The weighted average of the values"),
+    table("heads", [["head"], ["weights"], ["largest"], ["output", 1, "tk-O"]], sided, "The heads side by side"),
+    table("write", [["head"], [features, F]], written, "What each head adds to the output"),
+    table("residual", [["feature"], ["X"], ["Y", 1, "tk-O"], ["X + Y"], [""]], residual, "The vector, what the layer adds, and their sum"),
   ];
   const pictureOf = [0, 1, 2, 2, 2, 2, 3, 4, 5, 6];
   const picture = make("div", { class: "tk-picture" }, ...pictures);
