@@ -102,7 +102,7 @@ DRAWS = {
         "scale.json", lambda: itertools.product(scale.ARMS, scale.Sizes().widths, range(8)),
         4, 18, 1.5, True,
     ),
-    "closed": Draw("explorer.json", lambda: np.ndindex(30, 9), 9, 90, 0.5, True),  # in each
+    "closed": Draw("explorer.json", lambda: np.ndindex(30, 9), 9, 45, 0.5, True),  # in each
     "compiled": Draw("compiled-v6e.json", lambda: programs(60), 4, 9, 6),
 }  # fmt: skip
 
