@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import textwrap
 import zipfile
 from pathlib import Path
@@ -40,8 +39,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = Path(os.environ.get("MHA_BOOK_DIST") or tmp_path_factory.mktemp("dist"))
     if "MHA_BOOK_DIST" not in os.environ:
         run(sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", folder, ROOT)
-    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
-    return {"wheel": wheel, "source": source}
+    (wheel,) = folder.glob("*.whl")
+    return {"wheel": wheel}
 
 
 UV = (sys.executable, "-m", "uv")
@@ -82,24 +81,6 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: dict[str, Path]) ->
     licences = {Path(name).name for name in names if "/licenses/" in name}
     assert licences == {"LICENSE", "LICENSE-TEXT"}
     assert built["wheel"].stat().st_size < 3_000_000
-
-
-def test_the_source_distribution_builds_the_same_wheel(
-    built: dict[str, Path], tmp_path: Path
-) -> None:
-    with tarfile.open(built["source"]) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-        archive.extractall(tmp_path, filter="data")
-    assert {f"src/{name}" for name in SOURCES} <= names
-    assert {"README.md", "LICENSE", "LICENSE-TEXT", "CITATION.cff", "pyproject.toml"} <= names
-    assert not [name for name in names if re.match(r"(_build|\.venv|book|shared)/", name)]
-    (folder,) = tmp_path.iterdir()
-    out = tmp_path / "again"
-    run(sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--out-dir", out, folder)
-    (again,) = out.glob("*.whl")
-    first, second = zipfile.ZipFile(built["wheel"]), zipfile.ZipFile(again)
-    assert set(first.namelist()) == set(second.namelist())
-    assert all(first.read(n) == second.read(n) for n in SOURCES)
 
 
 def test_it_imports_alone_and_its_first_examples_run(alone: Path) -> None:
