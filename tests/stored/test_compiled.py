@@ -7,7 +7,7 @@ import pytest
 from accelerators import NOTICE, Program, _spec, plan
 from harness import compiled
 from mha_book.attention.dispatch import select
-from tests.stored.chance import DRAWS, drawn, programs
+from tests.stored.chance import DRAWS, drawn
 from tests.stored.compiled import check_again, check_arrays, check_scores, check_shapes
 from tests.stored.files import TIMES, result
 
@@ -44,18 +44,11 @@ def test_bytes_follow_from_the_shapes_and_scores_are_held_or_not(name):
 
 
 @pytest.mark.needs_libtpu
-@pytest.mark.parametrize(
-    "count, most",
-    [
-        (DRAWS["compiled"].fast, 30),
-        pytest.param(DRAWS["compiled"].slow, 60, marks=pytest.mark.slow),
-    ],
-)
-def test_programs_compiled_again_are_the_same_to_the_byte(count, most):
+def test_programs_compiled_again_are_the_same_to_the_byte():
     here, stored = importlib.metadata.version("libtpu"), result(OF_TPU)["settings"]["compilers"]
     if stored != {"libtpu": here}:
         pytest.skip(f"stored with {stored}, here is libtpu {here}: bytes may differ")
-    for place in drawn("compiled", count, programs(most)):
+    for place in drawn("compiled", DRAWS["compiled"].count):
         check_again(result(OF_TPU), place)
 
 
