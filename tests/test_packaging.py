@@ -5,6 +5,7 @@ published; without it the distributions are built here.
 """
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.turns import commit
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +139,9 @@ answer = tokenizer.decode(tokenizer.encode('Heads attend.').ids)
 ]  # fmt: skip
 
 
+EXTRAS = ("models", "notation", "training")
+
+
 def called(python: Path, code: str, folder: Path) -> str:
     """What a call answers, or what the error says that it lacks."""
     script = (
@@ -150,7 +156,9 @@ def test_without_an_extra_the_error_says_how_to_install_it(alone: Path, tmp_path
         assert re.match(r"lacks .*; install it with pip install ", called(alone, code, tmp_path))
 
 
-@pytest.mark.parametrize("extra", ["models", "notation", "training"])
+@pytest.mark.parametrize(
+    "extra", random.Random(commit()).sample(["models", "notation", "training"], 1)
+)
 def test_an_extra_alone_serves_what_it_is_for(
     extra: str, built: dict[str, Path], tmp_path: Path
 ) -> None:
