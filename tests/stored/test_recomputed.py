@@ -115,19 +115,12 @@ def test_a_slice_computed_again(file, check, given):
     check(result(file), *given)
 
 
-# One of each kind: a score of all heads, a loss of texts, of a training, words, an order, a
-# measure of stored weights, bytes of programs, memory of processes.
+# One of each kind: a score of all heads, a loss of texts, of a training, a measure of weights.
 FORGED = [
     ("heads.json", of.scores_of_weights, (), "importance/weight norm", 1.01),
     ("pruning.json", of.curves, (99,), "smollm2/curves/*/scores", 1.02),
     ("sharing.json", trainings.shared_curve, (12,), "scratch/*/losses", 0.97),
-    ("papers.json", of.check_told, (), "told/scores-smollm2-heads", 2),
-    ("sinks.json", sinks.random_orders, (), "orders/random 0", 2),
     ("emergence.json", trainings.stored_models, (), "seeds/roles", 0.8),
-    ("head-memory.json", at.check_faults, (), "default/attention 16/faults", 0),
-    ("pods.json", at.check_rings, (), "programs/*/bytes/arguments", 2),
-    ("hidden-bugs.json", trainings.check_verdicts, (), "differences/*/text/moved/loss", 1.1),
-    ("ring-memory.json", at.check_rises, (), "memory/1", 0.2),
 ]
 
 

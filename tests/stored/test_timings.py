@@ -70,6 +70,7 @@ def test_the_bytes_of_a_step_follow_from_the_sizes_of_the_model():
 # What is no time: compiled programs and errors are here to be computed again.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "label",
     [
