@@ -15,6 +15,7 @@ from tests.stored import sinks, trainings
 from tests.stored import trained_heads as of
 from tests.stored.chance import DRAWS
 from tests.stored.files import DATA, forged, result, scaled
+from tests.turns import is_turn
 
 pytestmark = pytest.mark.optimized
 
@@ -23,9 +24,10 @@ MODELS, TPU = pytest.mark.needs_models, pytest.mark.needs_libtpu
 
 
 def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
-    """A slice of a file; one that reads a trained model is slow."""
+    """A slice of a file; one that reads a trained model is slow, and comes in its turn."""
     name = ", ".join([check.__name__.removeprefix("check_"), *map(str, given)])
-    marks = (*marks, SLOW) if MODELS in marks else marks
+    if MODELS in marks:
+        marks = (*marks, SLOW, *([] if is_turn(name) else [EXHAUSTIVE]))
     return pytest.param(file, check, given, marks=marks, id=name)
 
 
@@ -115,11 +117,9 @@ def test_a_slice_computed_again(file, check, given):
     check(result(file), *given)
 
 
-# One of each kind: a score of all heads, a loss of texts, of a training, a measure of weights.
+# A score of all heads, and a measure of stored weights.
 FORGED = [
     ("heads.json", of.scores_of_weights, (), "importance/weight norm", 1.01),
-    ("pruning.json", of.curves, (99,), "smollm2/curves/*/scores", 1.02),
-    ("sharing.json", trainings.shared_curve, (12,), "scratch/*/losses", 0.97),
     ("emergence.json", trainings.stored_models, (), "seeds/roles", 0.8),
 ]
 
