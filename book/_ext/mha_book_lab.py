@@ -44,8 +44,8 @@ class Lab(NamedTuple):
     files: tuple[str, ...] = ()  # of the book's data, whose change makes the page be read again
 
 
-# Temperature: one row of scores of size 1, to be multiplied.
-TEMPERATURE = {"scores": [0.5, -0.9, 1.7, -0.2, 0.2, -1.7, 0.9, -0.5], "right": 6}
+def _written(name: str) -> Callable[[Path], dict[str, Any]]:
+    return lambda root: read(root / TEXTS)[name]["data"]
 
 
 def _temperature_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -57,10 +57,6 @@ def _temperature_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
         numbers = (weights.max(), entropy, weights[right], weights[right] * (1 - weights[right]))
         rows.append((f"{size:g}", *(f"{x:.6f}" for x in numbers)))
     return rows
-
-
-# The wrong reshape: sizes alone.
-RESHAPE = {"positions": 4, "heads": 3, "width": 2}
 
 
 def _reshape_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -117,6 +113,7 @@ def _online_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 # A step of decoding: the least time, from bytes, operations and published rates.
 
 PUBLISHED = "benchmarks/harness/published.py"
+MODELS, RUNS = "book/data/models.json", "book/data/induction.json"
 VOCABULARY = 128_256  # of Llama 3
 
 
@@ -127,9 +124,12 @@ def _chips() -> dict[str, dict[str, float]]:
     }
 
 
+def _json(root: Path, name: str) -> dict[str, Any]:
+    return {k: x for k, x in read(root / "book/data" / name).items() if k != "provenance"}
+
+
 def _models(root: Path) -> dict[str, dict[str, Any]]:
-    text = (root / "book" / "data" / "models.json").read_text(encoding="utf8")
-    return {model["name"]: model for model in json.loads(text)["models"]}
+    return {model["name"]: model for model in _json(root, "models.json")["models"]}
 
 
 def _step_data(root: Path) -> dict[str, Any]:
@@ -208,10 +208,6 @@ def _serving_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-# A ring of devices: whose keys are where, and who waits.
-RING = {"devices": 4, "each": 8, "placement": "contiguous", "step": 1}
-
-
 def _ring_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     devices, rows = data["devices"], []
     for name in PLACEMENTS:
@@ -223,14 +219,75 @@ def _ring_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
+def _gqa_data(root: Path) -> dict[str, Any]:
+    data, known = _written("gqa")(root), _models(root)
+    scratch = _json(root, "sharing.json")["scratch"]
+    loss = {k: np.array(scratch[f"{k}, width"]["last"]) for k in (4, 2, 1)}
+    change = {8 // k: loss[k] - scratch["multi-head"]["last"] for k in loss}
+    tiny = {str(g): [x.min(), x.max()] for g, x in change.items()}
+    return {
+        **data,
+        "models": {name: known[data["shapes"][name]] for name in data["shapes"]},
+        "tiny": tiny,
+    }
+
+
+def _gqa_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows = []
+    for name, of in data["models"].items():
+        for k in (of["num_heads"], 16, 8, 4, 1):
+            size = attention_size(of["d_model"], of["num_heads"], k, of["head_dim"])
+            one = kv_cache_bytes(size, position_count=1, bytes_per_element=2)
+            token, copies = of["num_layers"] * one / 1024, max(1, data["devices"] // k)
+            numbers = (token, token * copies / data["devices"], copies)
+            rows.append((name, f"{k}", *(f"{x:g}" for x in numbers)))
+    return rows
+
+
+def _sink_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows = []
+    for sink, best, n in data["rows"]:
+        keys = jnp.array([-1e30 if sink == "none" else sink, best, *[0.0] * n])[:, None]
+        weights = np.asarray(attention_weights(jnp.ones((1, 1)), keys, scale=1.0))[0]
+        shown = (f"{x:.3f}" for x in (*weights[:2], weights[2:].sum()))
+        rows.append((f"{sink}", f"{best}", f"{n}", *shown))
+    return rows
+
+
+def _points_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
+    q, keys, values = (jnp.array(data[name], float) for name in ("rows", "keys", "values"))
+    weights = attention_weights(q, keys)
+    numbers = np.round(np.concatenate([weights, weights @ values], 1), 3)
+    return [
+        (f"{x}, {y}", *map(str, row)) for (x, y), row in zip(data["rows"], numbers, strict=True)
+    ]
+
+
+def _induction_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows = []
+    for name, of in data["sequences"].items():
+        t, half = of["tokens"], (len(of["tokens"]) + 1) // 2
+        on = [(i, j + 1) for i in range(half, len(t)) for j in range(1, i) if t[j] == t[i]]
+        count = len(dict(on))
+        sums = (sum(run["weights"][i - half][j] for i, j in on) for run in list(of.values())[2:])
+        rows.append((name, *(f"{x / count:.3f}" if count else "–" for x in sums)))
+    return rows
+
+
 LABS = {
-    "temperature": Lab(lambda root: TEMPERATURE, _temperature_table),
-    "wrong-reshape": Lab(lambda root: RESHAPE, _reshape_table),
+    "temperature": Lab(_written("temperature"), _temperature_table),
+    "wrong-reshape": Lab(_written("wrong-reshape"), _reshape_table),
     "rope": Lab(lambda root: ROPE, _rope_table),
     "online-softmax": Lab(lambda root: ONLINE, _online_table),
-    "decoding-step": Lab(_step_data, _step_table, ("book/data/models.json", PUBLISHED)),
-    "ring": Lab(lambda root: RING, _ring_table),
-    "serving": Lab(_serving_data, _serving_table, ("book/data/models.json", PUBLISHED)),
+    "decoding-step": Lab(_step_data, _step_table, (MODELS, PUBLISHED)),
+    "ring": Lab(_written("ring"), _ring_table),
+    "serving": Lab(_serving_data, _serving_table, (MODELS, PUBLISHED)),
+    "gqa": Lab(_gqa_data, _gqa_table, (MODELS, "book/data/sharing.json")),
+    "sink": Lab(_written("sink"), _sink_table),
+    "one-head-two": Lab(_written("one-head-two"), _points_table),
+    "induction": Lab(
+        lambda root: {"sequences": _json(root, "induction.json")}, _induction_table, (RUNS,)
+    ),
 }
 
 
@@ -246,7 +303,7 @@ def place_lab(self):
     data = lab.data(root)
     says = nodes.paragraph("", words["says"].format(**data))
     rows = table(tuple(words["head"]), lab.rows(data))
-    text = json.dumps(data, ensure_ascii=False, sort_keys=True).replace("</", "<\\/")
+    text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
     self.env.metadata[self.env.docname].setdefault("labs", []).append(name)
     start = (
         f'<section class="lab" id="lab-{name}" data-lab="{name}" '

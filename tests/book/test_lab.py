@@ -19,6 +19,10 @@ PLACES = {
     "decoding-step": "decoding",
     "ring": "many-devices",
     "serving": "serving",
+    "gqa": "grouped-query-attention",
+    "sink": "sinks",
+    "one-head-two": "scaled-attention",
+    "induction": "head-matrices",
 }
 STATIC = ROOT / "book" / "_static"
 DATA = {name: one.data(ROOT) for name, one in lab.LABS.items()}
@@ -42,23 +46,6 @@ def test_every_laboratory_stands_on_one_page_and_has_a_script():
     assert set(found) == set(lab.LABS)
     scripts = {path.stem for path in (STATIC / "lab").glob("*.js")}
     assert scripts == {"lab", *found}
-
-
-# The tables that stand on paper, against arithmetic that is written out here.
-
-
-def test_table_of_temperature():
-    scores, right = np.array(DATA["temperature"]["scores"]), DATA["temperature"]["right"]
-    assert abs(scores.mean()) < 1e-12
-    assert np.sqrt((scores**2).mean()) == pytest.approx(1, abs=0.01)
-    assert np.argsort(scores)[-2] == right
-    rows = np.array(rows_of("temperature"), float)
-    for size, largest, entropy, weight, slope in rows:
-        weights = np.exp(size * scores) / np.exp(size * scores).sum()
-        held = -(weights * np.log(weights)).sum() / np.log(8)
-        expected = (weights.max(), held, weights[right], weights[right] * (1 - weights[right]))
-        np.testing.assert_allclose((largest, entropy, weight, slope), expected, atol=2e-6)
-    assert rows[:, 4].argmax() not in (0, len(rows) - 1), "the best size is in between"
 
 
 def test_the_step_has_the_numbers_of_its_chapter():
@@ -207,6 +194,37 @@ def shown_serving(one, model, bits, devices, cache, most, step):
     assert f"at most {most} requests" in one.says
 
 
+def shown_gqa(one, model, heads, token, device, copies):
+    seen = one.put(model=model, heads=math.log2(int(heads)), devices=3)
+    kib = [seen[name] / 1024 for name in ("cache", "device")]
+    assert kib == [float(token), float(device)]
+    assert one.box.locator(".lab-kv").count() == max(8, int(heads))
+    assert (f"stored {copies} times" in one.says) == (copies != "1")
+
+
+def shown_sink(one, sink, best, others, *wanted):
+    number = 0 if sink == "none" else sink
+    seen = one.put(has=sink != "none", sink=number, best=best, others=math.log2(int(others)))
+    shown = [seen[name] for name in ("sink", "best", "others")]
+    np.testing.assert_allclose(shown, [float(x) for x in wanted], atol=6e-4)
+
+
+def shown_points(one, query, *wanted):
+    x, y = query.split(", ")
+    seen = one.put(heads="2", x0=0, y0=0, x1=x, y1=y)
+    *weights, first, second = map(float, wanted)
+    np.testing.assert_allclose([seen[f"w1-{k}"] for k in range(4)], weights, atol=6e-4)
+    seen = one.put(heads="1", x0=x, y0=y)
+    assert seen["off-1"] == pytest.approx(math.hypot(first, second), abs=2e-3)
+
+
+def shown_induction(one, name, *means):
+    kinds = one.box.locator("select").nth(1).locator("option").all_inner_texts()
+    for kind, mean in zip(kinds, means, strict=True):
+        seen = one.put(sequence=name, without=kind, query=3)["mean"]
+        assert math.isnan(seen) if mean == "–" else seen == pytest.approx(float(mean), abs=6e-4)
+
+
 SHOWN = {
     "temperature": shown_temperature,
     "wrong-reshape": shown_reshape,
@@ -215,6 +233,10 @@ SHOWN = {
     "decoding-step": shown_step,
     "ring": shown_ring,
     "serving": shown_serving,
+    "gqa": shown_gqa,
+    "sink": shown_sink,
+    "one-head-two": shown_points,
+    "induction": shown_induction,
 }
 in_browser = pytest.mark.needs_browser
 

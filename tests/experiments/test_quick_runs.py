@@ -18,6 +18,7 @@ NEEDS = {  # those that do not run on small made-up models
     ),
     **dict.fromkeys(("conventions", "empty_rows"), TORCH),
     "pods": pytest.mark.needs_libtpu,
+    "induction": MODELS,
 }  # fmt: skip
 
 

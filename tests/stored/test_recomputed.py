@@ -61,6 +61,7 @@ SLICES = [
     slice_of("catalogue.json", of.indirect_objects, MODELS, SLOW),
     slice_of("circuit.json", of.circuit_patched, MODELS, is_dear=True),
     slice_of("circuit.json", of.circuit_parts, MODELS, SLOW),
+    slice_of("induction.json", of.circuit_of_words, MODELS, is_dear=True),
     *draws("cache", of.cache_in_few_bits, MODELS),
     slice_of("papers.json", of.check_told),
     *draws("few keys", of.few_keys, MODELS),

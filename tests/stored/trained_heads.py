@@ -28,6 +28,9 @@ from experiments import (
     pruning_means,
     quantization,
 )
+from experiments import (
+    induction as on_words,
+)
 from experiments.shared import first_layers, gates_without
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
@@ -441,6 +444,15 @@ def circuit_parts() -> Found:
     for name, found in circuit.attributed(bench).items():
         for side in ("by query", "by key"):
             yield ("attributed", name, side), found[side], {"atol": 5e-3}
+
+
+@recomputed
+def circuit_of_words() -> Found:
+    """One of the laboratory's sequences, with every ablation."""
+    (name,) = drawn("words", 1, list(on_words.SEQUENCES))
+    for what, found in on_words.on_sequence(circuit_bench(), on_words.SEQUENCES[name]).items():
+        for part in found if isinstance(found, dict) else ():
+            yield (name, what, part), found[part]
 
 
 # catalogue.json

@@ -57,9 +57,9 @@ lab.define("rope", (here, { theta, head_dim: width, query, key }) => {
     curve.replaceChildren(
       draw("line", { x1: edge, x2: room - 8, y1: up(0), y2: up(0), class: "lab-thin" }),
       draw("line", { x1: across(0), x2: across(0), y1: 20, y2: height - 36, class: "lab-thin" }),
-      draw("polyline", { points: points.join(" "), class: "lab-line lab-three" }),
+      draw("polyline", { points: points.join(" "), class: "lab-line lab-six" }),
       draw("line", { x1: across(distance), x2: across(distance), y1: up(0), y2: up(score), class: "lab-thin" }),
-      draw("circle", { cx: across(distance), cy: up(score), r: 6, class: "lab-fill lab-three" }),
+      draw("circle", { cx: across(distance), cy: up(score), r: 6, class: "lab-fill lab-six" }),
       ...[-60, -40, -20, 0, 20, 40, 60].map(d => text(across(d), height - 20, fixed(d, 0), "middle")),
       text(across(0), height - 4, "distance: position of the query minus that of the key", "middle"),
       text(edge, 12, "product of the pair", "start"),
