@@ -188,6 +188,13 @@ def provenance(self):
     return [nodes.paragraph(text, text)]
 
 
+def reruns(self):
+    """``{reruns-table}``: the stored files whose numbers changed, and why."""
+    changed = stored(self, "book/reruns.yml")
+    rows = [(name, row["since"], row["why"]) for name, row in changed.items()]
+    return [table(("file", "unchanged since commit", "why it changed"), rows)]
+
+
 def book_numbers(root: Path, place: str, at=None) -> np.ndarray:
     """Return numbers of the book, in one row, by their place: a file, ``#``, and what is in it.
 
@@ -264,3 +271,4 @@ def setup(app):
     add_directive(app, "tested-versions", tested)
     add_directive(app, "independent-table", independent)
     add_directive(app, "provenance-counts", provenance)
+    add_directive(app, "reruns-table", reruns)

@@ -1,6 +1,7 @@
-"""In a translation, the numbers of cells: myst-nb looks for them in the original text only.
+"""In a translation, the numbers of cells and the anchors of headings, which myst would lose.
 
-Sphinx parses each translated message by itself, without the notebook that it is from.
+Sphinx parses each translated message by itself, without the notebook that it is from, and myst
+then takes the message's headings for those of the page.
 """
 
 from myst_nb import sphinx_
@@ -21,11 +22,14 @@ def _keep_glue(app, config) -> None:
 
     def parse_with_glue(self, text, document):
         is_message = document.current_source.endswith("<translated>")
-        if is_message:
-            document.attributes.update(page)
+        if not is_message:
+            return parse(self, text, document)
+        document.attributes.update(page)
+        metadata = app.env.metadata[app.env.docname]
+        slugs = metadata.get("myst_slugs")
         parse(self, text, document)
-        if is_message:
-            document.attributes.pop("nb_renderer", None)
+        document.attributes.pop("nb_renderer", None)
+        metadata["myst_slugs"] = slugs
 
     sphinx_.load_renderer, sphinx_.Parser.parse = load_renderer, parse_with_glue
 

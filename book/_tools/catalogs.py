@@ -1,7 +1,7 @@
 """Texts for translators: `make catalogs` writes `_build/gettext/book/PAGE.pot`, one for each page.
 
-``--try PAGE`` translates a page into nonsense (every vowel gets an accent), builds it, warnings
-being errors, and says whether its figures, equations and laboratories came through.
+``--try PAGE`` translates a page into nonsense (every vowel gets an accent), builds the book,
+warnings being errors, and says whether its figures, equations and laboratories came through.
 """
 
 import re
@@ -24,8 +24,8 @@ ACCENTS = str.maketrans("aeiouAEIOU", "áéíóúÁÉÍÓÚ")
 COUNTED = ("figure img.only-light", "div.math", "span.math", ".lab", "table", "div.cell")
 
 
-def build(builder: str, out: Path, only: str = "", **config) -> None:
-    """Build the book, or read all of it and write one page."""
+def build(builder: str, out: Path, **config) -> None:
+    """Build the book, warnings being errors."""
     final, _ = get_final_config(
         user_yaml=ROOT / "_config.yml", sourcedir=ROOT, use_external_toc=True,
         cli_config={"latex_individualpages": False, **config},
@@ -35,7 +35,7 @@ def build(builder: str, out: Path, only: str = "", **config) -> None:
             ROOT, None, out, out / ".doctrees", builder, confoverrides=final, warningiserror=True,
             keep_going=True, status=None,
         )  # fmt: skip
-        app.build(False, [str(ROOT / only)] if only else [])
+        app.build()
     if app.statuscode:
         raise SystemExit(f"error: the {builder} of the book has warnings")
 
@@ -57,8 +57,8 @@ def try_page(page: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
         write_po(file, catalog)
-    build("html", TRIED / "html", f"book/{page}.ipynb", language="de",
-          locale_dirs=[str(TRIED / "locale")], gettext_compact=False)  # fmt: skip
+    build("html", TRIED / "html", language="de", gettext_compact=False,
+          locale_dirs=[str(TRIED / "locale")])  # fmt: skip
     texts = [f / "book" / f"{page}.html" for f in (ROOT / "_build" / "html", TRIED / "html")]
     before, after = (BeautifulSoup(f.read_text("utf8"), "lxml").article for f in texts)
     found = {c: (len(before.select(c)), len(after.select(c))) for c in COUNTED}

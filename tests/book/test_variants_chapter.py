@@ -1,4 +1,4 @@
-"""The chapter on variants: its lines differentiated, its counts against those of the package."""
+"""The variants of the layer: their lines differentiated, their counts against the package's."""
 
 import re
 
@@ -26,8 +26,8 @@ LENGTH = 100_000
 
 
 def test_every_variant_of_the_page_is_run_within_the_layer():
-    shown = {label for label, _ in page_equations(ROOT)["variants"]}
-    assert shown == {*LINES, "variant-layer", "variant-subtraction"}
+    shown = {label for label, _ in page_equations(ROOT)["further-inference"]}
+    assert shown == {*LINES, "variant-layer", "variant-subtraction", "gqa-fit"}
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,16 @@ def test_the_derived_backward_pass_is_that_of_jax(label):
             np.testing.assert_allclose(found[name], wanted[name], atol=1e-8, rtol=1e-8)
 
 
+def printed():
+    """The table of counts as text."""
+    page = gates.load(ROOT / "book" / "further-inference.ipynb")
+    (cell,) = (c for c in page.cells if c.id == "table")
+    return "".join(out.get("data", {}).get("text/plain", "") for out in cell.outputs)
+
+
 def table():
     """Weights in millions, numbers kept and operations in millions, by the name of the layer."""
-    (cell,) = (c for c in gates.load(ROOT / "book" / "variants.ipynb").cells if c.id == "table")
-    shown = "".join(out.get("data", {}).get("text/plain", "") for out in cell.outputs)
-    rows = re.findall(r"^([a-zA-Z- ]+?) +([\d.]+) +([\d,]+) +([\d,]+) +[\d.]+", shown, re.M)
+    rows = re.findall(r"^([a-zA-Z- ]+?) +([\d.]+) +([\d,]+) +([\d,]+) +[\d.]+", printed(), re.M)
     return {
         name: (float(m), int(kept.replace(",", "")), int(flops.replace(",", "")))
         for name, m, kept, flops in rows
@@ -80,9 +85,7 @@ def test_the_table_has_the_counts_of_the_package(name, groups):
 
 def test_prefill_of_grouped_heads_is_that_of_the_package():
     """Two products a pair, a softmax and a factor; all 16 layers."""
-    (cell,) = (c for c in gates.load(ROOT / "book" / "variants.ipynb").cells if c.id == "table")
-    shown = "".join(out.get("data", {}).get("text/plain", "") for out in cell.outputs)
-    found = float(re.search(r"^grouped +(?:[\d.,]+ +){5}([\d.]+)", shown, re.M)[1])
+    found = float(re.search(r"^grouped +(?:[\d.,]+ +){5}([\d.]+)", printed(), re.M)[1])
     pairs = visible_pair_count(LENGTH, LENGTH)
     size = attention_size(2048, 32, 8, 64)
     wanted = forward_matmul_flops(size, token_count=LENGTH, pair_count=pairs) + 6 * 32 * pairs

@@ -200,7 +200,7 @@ def conversion(model):
 
     found = [grouped(way, count) for way in ("fit", "mean", "pick") for count in (6, 3, 1)]
     told = "mean cosine of the embeddings with 6, 3, 1 KV heads and before; fit, mean, first head"
-    place = "book/grouped-query-attention.ipynb#convert"
+    place = "book/further-inference.ipynb#convert"
     yield row("MiniLM converted to GQA", place, told, found, 6e-3, list(range(9)))
 
 

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from mha_book.exercises import Attempt, exercise, judge
-from mha_book.notation import multi_head_layer
-from mha_book.notation.system import cached_elements, replace_equations
 
 
 @exercise("heads")
@@ -26,32 +24,24 @@ def _heads(attempt: Attempt) -> Iterator[str | None]:
 
 @exercise("line")
 def _line(attempt: Attempt) -> Iterator[str | None]:
-    latex = attempt()
-    if not isinstance(latex, str):
-        yield f"expected LaTeX as text; got {type(latex).__name__}"
-    layer = multi_head_layer()
-    try:
-        changed = replace_equations(layer, latex)
-    except ValueError as error:
-        yield f"the lines make no layer with the others: {error}"
-    if set(changed.names) != set(layer.names):
-        yield f"expected a layer of {', '.join(layer.names)}; got {', '.join(changed.names)}"
-    n, t, d, a, c = 3, 4, 5, 2, 7
+    n, t, d, h = 3, 4, 5, 2
     rng = np.random.default_rng(0)
-    shapes = {"X": (t, d), "W_Q": (n, d, a), "W_K": (n, d, a), "W_V": (d, c), "W_O": (n, c, d)}
-    w = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    try:
-        counts = cached_elements(changed, h=n, a=a, b=d, c=c, d=d)
-        found = changed(w)["Y"]
-    except ValueError as error:
-        yield f"with W_V of axes (b, c) the layer does not run: {error}"
-    if counts != {"K": n * a, "V": c}:
-        yield f"expected K to keep {n * a} numbers and V {c}; got {counts}"
-    q, k = (np.einsum("ib,hba->hia", w["X"], w[name]) for name in ("W_Q", "W_K"))
-    raised = np.exp(np.einsum("hia,hja->hij", q, k) / np.sqrt(a))
-    heads = (raised / raised.sum(axis=-1, keepdims=True)) @ (w["X"] @ w["W_V"])
-    if not np.allclose(found, np.einsum("hic,hcd->id", heads, w["W_O"]), atol=1e-3):
-        yield "the lines run, but the output is not that of one value for all heads"
+    shapes = ((t, d), (d, n, h), (d, n, h), (d, h), (n, h, d))
+    x, w_q, w_k, w_v, w_o = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    q, k = (np.einsum("td,dnh->nth", x, w) for w in (w_q, w_k))
+    raised = np.exp(q @ np.swapaxes(k, 1, 2) / np.sqrt(h))
+
+    def output(raised):
+        heads = (raised / raised.sum(axis=-1, keepdims=True)) @ (x @ w_v)
+        return np.einsum("nth,nhd->td", heads, w_o)
+
+    got = attempt(x, w_q, w_k, w_v, w_o)
+    if np.shape(got) != (t, d):
+        yield f"expected the shape (T, D) = {(t, d)}; got {np.shape(got)}"
+    if np.allclose(got, output(raised), atol=1e-3):
+        yield "a query sees tokens that come after it"
+    if not np.allclose(got, output(np.tril(raised)), atol=1e-3):
+        yield "the output is not that of one value for all heads"
 
 
 @exercise("sink")

@@ -1,0 +1,106 @@
+"""What a run found stays what it found: each stored number is compared with git's history.
+
+Whoever forges a number seals it with a new digest, so that only a new run would tell; rows drawn by
+chance find it in some commit, this in each. A run is known by its date. Its numbers never change;
+those of a later run differ by no more than rounding between machines makes, times apart, or
+``book/reruns.yml`` says why, which the page *status* shows.
+"""
+
+import copy
+import functools
+import json
+import subprocess
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from experiments.again import APART, MEASURED
+from tests.stored.files import DATA, OTHERS, RESULTS, ROOT, TIMES, result, scaled
+
+EXPLORER = ROOT / "book" / "_static" / "explorer"  # the maps of explorer.json
+MAPS = sorted(EXPLORER.iterdir())
+RERUNS = yaml.safe_load((ROOT / "book" / "reruns.yml").read_text(encoding="utf8"))
+
+
+def git(*given: str) -> str:
+    run = subprocess.run(["git", *given], cwd=ROOT, capture_output=True, check=False, text=True)
+    return run.stdout
+
+
+@functools.cache
+def blobs(since: str) -> dict[str, list[str]]:
+    """The contents that each stored file had from a commit on, newest first; without git, none."""
+    found: dict[str, list[str]] = {}
+    span = ["--ancestry-path", f"{since}..HEAD"] if since else ["HEAD"]
+    how = ("-m", "--raw", "--no-renames", "--no-abbrev", "--format=")
+    folders = [str(folder) for folder in (DATA, TIMES, EXPLORER)]
+    told = [(line, 3) for line in git("log", *span, *how, "--", *folders).splitlines()]
+    if since:
+        told += [(line, 2) for line in git("ls-tree", "-r", since, "--", *folders).splitlines()]
+    for line, place in told:
+        described, path = line.split("\t")
+        blob = described.split()[place]
+        if blob.strip("0"):
+            found.setdefault(path.rpartition("/")[2], []).append(blob)
+    return found
+
+
+def earlier(name: str, of: str = "") -> list[str]:
+    since = RERUNS.get(of or name, {}).get("since", "")
+    return [*dict.fromkeys(blobs(since).get(name, ()))]
+
+
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, entry in pairs:
+            if f"{place}/{name}" != "/provenance":
+                yield from leaves(entry, f"{place}/{name}")
+    else:
+        yield place, value
+
+
+def is_near(told: Any, found: Any, place: str) -> bool:
+    is_number = isinstance(told, int | float) and isinstance(found, int | float)
+    measured = any(word in place for word in MEASURED)
+    return measured or not is_number or bool(np.isclose(told, found, equal_nan=True, **APART))
+
+
+def changes(now: dict[str, Any], before: Iterable[dict[str, Any]]) -> list[str]:
+    """Where a file differs from what it was for the same run, or from the run before that."""
+    found, date = dict(leaves(now)), now["provenance"]["date"]
+    differ: list[str] = []
+    for document in before:
+        told = dict(leaves(document))
+        if document.get("provenance", {}).get("date") != date:
+            both = told.keys() & found.keys()
+            return differ + [p for p in both if not is_near(told[p], found[p], p)]
+        differ += [p for p in told if p not in found or repr(told[p]) != repr(found[p])]
+    return differ
+
+
+@pytest.mark.parametrize("name", [path.name for path in RESULTS])
+def test_what_a_run_found_stays_what_it_found(name):
+    history = [json.loads(git("cat-file", "blob", blob)) for blob in earlier(name)]
+    assert changes(result(name), history)[:9] == []
+
+
+@pytest.mark.parametrize("of", ["", "explorer.json"])
+def test_arrays_stay_those_of_their_run(of):
+    for path in MAPS if of else OTHERS:
+        known = earlier(path.name, of)
+        assert {git("hash-object", str(path)).strip(), *known} <= {*known[:1]}, path.name
+
+
+@pytest.mark.parametrize("is_new_run", [False, True])
+@pytest.mark.parametrize("place", ["smollm2/whole/0/3", "minilm/seconds/ablation"])
+def test_a_forged_number_is_found(place, is_new_run):
+    told, now = result("pruning.json"), copy.deepcopy(result("pruning.json"))
+    scaled(now, place, 1.2)
+    if is_new_run:
+        now["provenance"]["date"] = "2030-01-01"
+    found = changes(now, [told])
+    assert bool(found) == (not is_new_run or "seconds" not in place)
