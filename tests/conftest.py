@@ -89,7 +89,7 @@ LONGEST = (
 DEAR = {
     "build-it-yourself", "grouped-query-attention", "rank", "specialization", "syntax-and-meaning",
     "pruning", "one-head-or-two", "emergence", "sinks", "head-matrices", "heads-in-use",
-    "further-inference",
+    "further-heads", "further-inference", "head-behaviors",
 }  # fmt: skip
 
 

@@ -6,11 +6,14 @@ stands on paper, and on a screen without scripts; ``_static/lab/NAME.js`` draws 
 and style are loaded by pages with a laboratory alone.
 """
 
+import base64
 import html
 import json
 import math
 import sys
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +26,10 @@ from mha_book.attention.online_softmax import finalize, init, update
 from mha_book.attention.reference import attention_weights
 from mha_book.costs import attention_size, forward_matmul_flops, kv_cache_bytes
 from mha_book.heads import split_heads
+from mha_book.models.minilm import PACKAGE, encode_with_intermediates, load_minilm
 from mha_book.models.smollm2 import SmolLM2Config
+from mha_book.models.tokens import token_strings, tokenize
+from mha_book.multihead.layer import multi_head_attention
 from mha_book.rope import rotary_angles, rotate
 from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
 
@@ -219,6 +225,45 @@ def _ring_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
+# One token's way through a layer of MiniLM: the browser computes from queries, keys and values on.
+@cache
+def _token_layer(sentence: str, layer: int) -> tuple[Any, ...]:
+    model = load_minilm()
+    ids, lengths = tokenize(model, [sentence])
+    _, records = encode_with_intermediates(model.params, ids, lengths)
+    return token_strings(model, ids[0]), model.params.layers[layer].attention, records[layer]
+
+
+def _token_data(root: Path) -> dict[str, Any] | None:
+    if find_spec(PACKAGE) is None:
+        return None
+    data = _written("token")(root)
+    tokens, own, (inputs, inside) = _token_layer(data["sentence"], data["layer"])
+    few = slice(data["shown"])
+    arrays = {
+        "x": inputs[0, :, few], "q": inside.query, "k": inside.key, "v": inside.value,
+        "w_o": own.w_o[..., few], "b_o": own.b_o[few],
+    }  # fmt: skip
+    packed = {name: np.asarray(x, "<f4").tobytes() for name, x in arrays.items()}
+    packed = {name: base64.b64encode(x).decode() for name, x in packed.items()}
+    return {**data, **packed, "tokens": tokens}
+
+
+def _token_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
+    _, own, (inputs, inside) = _token_layer(data["sentence"], data["layer"])
+    i, h, few = data["token"], data["head"], slice(data["shown"])
+    q, k, v, a, o = (np.asarray(x[0]) for x in inside)
+    x, y = inputs[0, i, few], multi_head_attention(own, inputs)[0, i, few]
+    s, best = k[h] @ q[h, i], abs(o[h, i]).argmax()
+    z = s / math.sqrt(k.shape[-1])
+    average = [*a[h, i] * v[h, :, best], o[h, i, best]]
+    numbers = (x, q[h, i, few], s, z, z, a[h, i], average, a[:, i].max(-1), y, x + y)
+    return [
+        (name, "; ".join(code), ", ".join(f"{round(float(y), 2) + 0:.2f}" for y in row))
+        for (name, _, *code), row in zip(data["steps"], numbers, strict=True)
+    ]
+
+
 def _gqa_data(root: Path) -> dict[str, Any]:
     data, known = _written("gqa")(root), _models(root)
     scratch = _json(root, "sharing.json")["scratch"]
@@ -285,6 +330,7 @@ LABS = {
     "gqa": Lab(_gqa_data, _gqa_table, (MODELS, "book/data/sharing.json")),
     "sink": Lab(_written("sink"), _sink_table),
     "one-head-two": Lab(_written("one-head-two"), _points_table),
+    "token": Lab(_token_data, _token_table),
     "induction": Lab(
         lambda root: {"sequences": _json(root, "induction.json")}, _induction_table, (RUNS,)
     ),
@@ -301,6 +347,8 @@ def place_lab(self):
         self.env.note_dependency(str(root / file))
     words = read(root / TEXTS)[name]
     data = lab.data(root)
+    if data is None:  # the model isn't here
+        return []
     says = nodes.paragraph("", words["says"].format(**data))
     rows = table(tuple(words["head"]), lab.rows(data))
     text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")

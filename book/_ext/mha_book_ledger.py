@@ -6,8 +6,8 @@ What is wrong with them is found by ``tests/book/ledger_gates.py``.
 No verdict is typed. A row cuts its claim into ``parts``, and each is true, false or open. A part by
 number names a glued value, and the margin that decides: ``gqa-excess-2-width < 2``. It is open
 while the value's interval holds both. ``over`` says what that interval was taken over, and how many
-of them; the intervals of one chapter are then held to Holm's levels together. A part ``yes`` or
-``no`` is what the row's test finds; one that begins with ``open:`` says why nothing here tells.
+of them; intervals of one chapter, or of the ``family`` it was before a row moved, share Holm's
+levels. ``yes`` or ``no`` is what a row's test finds; ``open:`` says why nothing here tells.
 :func:`verdict_of` makes the verdict of the parts.
 """
 
@@ -31,7 +31,7 @@ VERDICTS = (
 SCOPES = ("algebra", "code", "published models", "trained models", "tiny models", "timings")
 OPTIONAL = (
     "scope", "condition", "reason", "measured", "decide", "chapter", "cell", "file", "test", "over",
-    "moved", "line",
+    "moved", "line", "family",
 )  # fmt: skip
 TEXTS = ("condition", "reason", "measured", "line")  # they take glued numbers
 _BOX = re.compile(r"^:{3,}\{claim\}[ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
@@ -118,8 +118,8 @@ def _judged(root: Path, newest: int) -> dict[str, list[dict]]:
             for entry in raw
         ]  # fmt: skip
     tried = [entry for entries in rows.values() for entry in entries if "parts" in entry]
-    for chapter in {entry["chapter"] for entry in tried}:
-        of_page = [entry for entry in tried if entry["chapter"] == chapter]
+    for family in {entry["family"] or entry["chapter"] for entry in tried}:
+        of_page = [entry for entry in tried if (entry["family"] or entry["chapter"]) == family]
         for entry, parts in zip(of_page, judge(of_page, root), strict=True):
             outcomes = [part.holds for part in parts]
             entry["judged"], entry["verdict"] = parts, verdict_of(outcomes, entry["condition"])

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.published import CHIPS
+from mha_book.models import minilm
+from mha_book.models.tokens import tokenize
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
 from tests.book.extensions import ROOT, lab, ledger, toc
 
@@ -23,6 +25,7 @@ PLACES = {
     "sink": "sinks",
     "one-head-two": "scaled-attention",
     "induction": "head-matrices",
+    "token": "multi-head-layer",  # and the introduction
 }
 STATIC = ROOT / "book" / "_static"
 DATA = {name: one.data(ROOT) for name, one in lab.LABS.items()}
@@ -40,7 +43,7 @@ def test_every_laboratory_stands_on_one_page_and_has_a_script():
             cells = json.loads(path.read_text(encoding="utf8"))["cells"]
             text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
             for name in re.findall(r"^:::\{lab\} (\S+)$", text, re.M):
-                assert name not in found
+                assert name not in found or (name, found[name]) == ("token", "introduction")
                 found[name] = path.stem
     assert found == PLACES
     assert set(found) == set(lab.LABS)
@@ -112,6 +115,8 @@ SAID = """async id => {
 }"""
 NUMBERS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')]
   .map(e => [e.dataset.number, Number(e.dataset.exact)]))"""
+TEXTS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')]
+  .map(e => [e.dataset.number, e.textContent]))"""
 BLOCKS = """box => [...box.querySelectorAll('tr[data-block]')].map(row =>
   [...row.querySelectorAll('td')].map(cell => Number(cell.dataset.exact)))"""
 
@@ -194,6 +199,22 @@ def shown_serving(one, model, bits, devices, cache, most, step):
     assert f"at most {most} requests" in one.says
 
 
+FEW = range(6)  # of the features
+STEPS = [
+    *((kind, FEW) for kind in "xq"), *((kind, range(9)) for kind in ("s", "z", "m", "a", "part")),
+    ("top", range(12)), *((kind, FEW) for kind in "yr"),
+]  # fmt: skip
+
+
+def shown_token(one, step, code, numbers):
+    n = [name for name, *_ in DATA["token"]["steps"]].index(step)
+    seen, (kind, which) = one.put(step=n + 1), STEPS[n]
+    lit = one.box.locator("[aria-current=step] code").all_inner_texts()
+    assert "; ".join(lit) == code
+    shown = [seen[f"{kind}-{j}"] for j in which] + [seen["output"]] * (kind == "part")
+    np.testing.assert_allclose(shown, [float(x) for x in numbers.split(", ")], atol=0.006)
+
+
 def shown_gqa(one, model, heads, token, device, copies):
     seen = one.put(model=model, heads=math.log2(int(heads)), devices=3)
     kib = [seen[name] / 1024 for name in ("cache", "device")]
@@ -226,6 +247,7 @@ def shown_induction(one, name, *means):
 
 
 SHOWN = {
+    "token": shown_token,
     "temperature": shown_temperature,
     "wrong-reshape": shown_reshape,
     "rope": shown_rope,
@@ -241,8 +263,12 @@ SHOWN = {
 in_browser = pytest.mark.needs_browser
 
 
+def needed(name: str):
+    return pytest.param(name, marks=pytest.mark.needs_models) if name == "token" else name
+
+
 @in_browser
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", [needed(name) for name in PLACES])
 def test_the_browser_computes_the_rows_of_the_table(browser, address, name):
     """The table is the package's, and held above; without scripts it is there alone."""
     one = Bench(browser, address, name)
@@ -258,6 +284,68 @@ def test_the_browser_computes_the_rows_of_the_table(browser, address, name):
     text = box.locator(".lab-static").inner_text()
     assert all(cell in text for row in rows_of(name) for cell in row)
     context.close()
+
+
+def by_the_lines_of_code(i: int, h: int, is_causal: bool) -> dict[str, float]:
+    """Every number of the laboratory, from the lines that it shows, run by NumPy."""
+    model, layer = minilm.load_minilm(), DATA["token"]["layer"]
+    hidden = minilm.encode(model.params, *tokenize(model, [DATA["token"]["sentence"]]))
+    own = model.params.layers[layer].attention._asdict()
+    own = {name: np.asarray(x, float) for name, x in own.items()}
+    for x in "qkv":
+        own |= {f"w_{x}": own[f"w_{x}"].swapaxes(0, 1), f"b_{x}": own[f"b_{x}"][:, None]}
+    everyone = np.ones((9, 9), bool)
+    space = vars(np) | own | {
+        "hidden": [np.asarray(x[0], float) for x in hidden], "w_o": own["w_o"].reshape(384, 384),
+        "softmax": lambda s: np.exp(s) / np.exp(s).sum(-1, keepdims=True),
+        "mask": np.tril(everyone) if is_causal else everyone,
+    }  # fmt: skip
+    after = []
+    for _, _, *lines in DATA["token"]["steps"]:
+        exec("\n".join(lines), space)
+        after.append({name: space.get(name) for name in "xqksvaoy"})
+    x, a, v, o = after[0]["x"], space["a"], space["v"], space["o"]
+    parts = a[h, i, :, None] * v[h]
+    chosen = abs(o[h, i]).argmax()
+    writes = [*(o[g, i] @ space["w_o"][32 * g : 32 * g + 32] for g in range(12)), space["b_o"]]
+    rows = {
+        **{f"in-{j}": x[j, FEW] for j in range(9)}, "x": x[i, FEW],
+        **{name: after[1][name][h, i, FEW] for name in "qkv"},
+        **{name: after[n]["s"][h, i] for name, n in (("s", 2), ("z", 3), ("m", 4))},
+        "a": a[h, i], "weight": a[h, i], "part": parts[:, chosen], "top": a[:, i].max(-1),
+        **{f"write-{g}": y[FEW] for g, y in enumerate((*writes, space["y"][i]))},
+        "y": space["y"][i, FEW], "r": space["x"][i, FEW],
+    }  # fmt: skip
+    numbers = {f"{name}-{n}": y for name, row in rows.items() for n, y in enumerate(row)}
+    return numbers | {"weights": 1.0, "output": o[h, i, chosen]}
+
+
+@in_browser
+@pytest.mark.needs_models
+def test_one_steps_through_a_layer_and_every_number_is_that_of_its_code(browser, address):
+    one = Bench(browser, address, "token", PHONE, scheme="dark")
+    for i, h, is_causal in ((5, 1, False), (2, 8, True), (0, 0, True), (8, 11, False)):
+        one.put(token=str(i), head=str(h), causal=is_causal)
+        shown = one.box.evaluate(TEXTS)
+        exact, wanted = one.box.evaluate(NUMBERS), by_the_lines_of_code(i, h, is_causal)
+        assert set(exact) - set(wanted) == {"step"}
+        for name, y in wanted.items():
+            text = float(shown[name].replace("−", "-").replace("∞", "inf"))
+            assert (text, exact[name]) == pytest.approx((y, y), abs=0.00501), (i, h, name)
+    assert one.page.evaluate(WIDER) == []
+    one.box.get_by_role("button", name="Reset").click()
+    one.box.get_by_role("button", name="Next").press("ArrowRight")
+    one.box.get_by_role("button", name="Next").press("Enter")
+    assert one.says.startswith("The query of “it”")
+    one.page.wait_for_url("**#lab-token:step=3")
+    found = [axe_findings(one.tab, theme, "#lab-token") for theme in ("dark", "light")]
+    assert found == [[], []]
+    one.tab.see("book/introduction.html#lab-token:step=8&head=3")
+    one.box.wait_for()
+    assert one.says.startswith("All 12 heads")
+    assert one.box.evaluate(NUMBERS)["step"] == 8
+    assert one.tab.wrong == []
+    one.tab.context.close()
 
 
 @in_browser

@@ -14,9 +14,9 @@ from tests.book.extensions import ROOT
 PAGE = "attention-on-one-page"
 HEADINGS = ("Formulas", "The layer in fifteen lines", "Shapes", "Masks", "Costs")
 LAPTOP = {"width": 1440, "height": 900}
-# Where the drawing, the formula and the lines end, in heights of the window.
+# Where the first picture, the formula and the lines end, in heights of the window.
 BOTTOMS = """() => [
-  '#fig-layer-drawing', '#the-formula div.math', '#the-layer-in-fifteen-lines pre'
+  '#lab-token', '#the-formula div.math', '#the-layer-in-fifteen-lines pre'
 ].map(at => document.querySelector(at).getBoundingClientRect().bottom / innerHeight)"""
 
 

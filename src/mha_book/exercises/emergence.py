@@ -24,55 +24,18 @@ def mean_of(positions: list[int], more: int) -> float:
     return float(np.mean([1 / (i + more) for i in positions]))
 
 
-@exercise("dimensions")
-def _dimensions(attempt: Attempt) -> Iterator[str | None]:
-    cases: tuple[tuple[list[float], float, int], ...] = (
-        ([3.0, 1.0, 1.0, 1.0], 0.9, 3),
-        ([1.0, 2.0, 2.0, 4.0], 0.6, 1),
-        ([2.0, 2.0], 0.5, 1),
-        ([10.0, 1.0, 0.1], 0.999, 2),
-        ([1.0] * 7, 0.99, 7),
-    )
-
-    def needed(energy: np.ndarray, share: float) -> int:
-        return int((np.cumsum(energy) / energy.sum() < share - 1e-9).sum()) + 1
-
-    for singular, share, want in cases:
-        hints = {
-            "the energy is the square of a singular value": needed(np.sort(singular)[::-1], share),
-            "the largest come first, whatever the order given": needed(np.square(singular), share),
-        }
-        where = f"for singular values {singular} and a share of {share} "
-        yield judge(attempt(np.array(singular), share), want, hints, where)
-
-
-@exercise("two-wide")
-def _two_wide(attempt: Attempt) -> Iterator[str | None]:
-    for n in (2, 3, 8, 37, 100):
-        got = attempt(n)
-        where = f"for n = {n}"
-        if not isinstance(got, (tuple, list)) or len(got) != 2:
-            yield f"{where} expected a pair, queries and keys; got {type(got).__name__}"
-        query, key = (np.asarray(x, np.float64) for x in got)
-        for x, name in ((query, "queries"), (key, "keys")):
-            if x.shape != (n, 2):
-                yield f"{where} expected {name} of shape ({n}, 2); got {x.shape}"
-            if not np.isfinite(x).all():
-                yield f"{where} the {name} are not finite"
-        scores = query @ key.T / np.sqrt(2)
-        weights = np.exp(scores - scores.max(1, keepdims=True))
-        own = np.diag(weights / weights.sum(1, keepdims=True))
-        best = scores.argmax(1)
-        if (best != np.arange(n)).any():
-            i = int(np.argmax(best != np.arange(n)))
-            yield (
-                f"{where} query {i} prefers key {best[i]}: keys of one length, all around a circle?"
-            )
-        if own.min() < 0.9:
-            yield (
-                f"{where} every query prefers its own key, with {own.min():.2f} of the weight at "
-                "least: make the queries longer, the more keys the longer"
-            )
+@exercise("rank-correlation")
+def _rank_correlation(attempt: Attempt) -> Iterator[str | None]:
+    for early, late in (
+        ([0.1, 0.4, 0.2, 0.3], [0.2, 0.9, 0.1, 0.6]),
+        ([0.3, 0.2, 0.1], [0.1, 0.2, 0.9]),
+        ([0.5, 0.1, 0.2, 0.9, 0.3], [0.1, 0.2, 0.4, 0.8, 0.5]),
+    ):
+        scores = np.array([early, late])
+        hint = "this correlates the scores themselves; put ranks in their place"
+        want = float(np.corrcoef(scores.argsort(1).argsort(1))[0, 1])
+        hints = {hint: float(np.corrcoef(scores)[0, 1])}
+        yield judge(attempt(early, late), want, hints, f"for {early} and {late} ")
 
 
 @exercise("paired")

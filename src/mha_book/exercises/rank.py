@@ -49,3 +49,32 @@ def _double(attempt: Attempt) -> Iterator[str | None]:
     if np.allclose(got.w_o[3], params.w_o[h]) and np.allclose(got.w_o[h], params.w_o[h]):
         hint = f": head {h} is counted twice, since its double adds the same once more"
     yield f"the layer computes something else{hint}"
+
+
+@exercise("two-wide")
+def _two_wide(attempt: Attempt) -> Iterator[str | None]:
+    for n in (2, 3, 8, 37, 100):
+        got = attempt(n)
+        where = f"for n = {n}"
+        if not isinstance(got, (tuple, list)) or len(got) != 2:
+            yield f"{where} expected a pair, queries and keys; got {type(got).__name__}"
+        query, key = (np.asarray(x, np.float64) for x in got)
+        for x, name in ((query, "queries"), (key, "keys")):
+            if x.shape != (n, 2):
+                yield f"{where} expected {name} of shape ({n}, 2); got {x.shape}"
+            if not np.isfinite(x).all():
+                yield f"{where} the {name} are not finite"
+        scores = query @ key.T / np.sqrt(2)
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        own = np.diag(weights / weights.sum(1, keepdims=True))
+        best = scores.argmax(1)
+        if (best != np.arange(n)).any():
+            i = int(np.argmax(best != np.arange(n)))
+            yield (
+                f"{where} query {i} prefers key {best[i]}: keys of one length, all around a circle?"
+            )
+        if own.min() < 0.9:
+            yield (
+                f"{where} every query prefers its own key, with {own.min():.2f} of the weight at "
+                "least: make the queries longer, the more keys the longer"
+            )
