@@ -11,7 +11,7 @@ from tests.models.small import small_minilm, small_smollm2
 
 SMOLLM2, MINILM = small_smollm2(), small_minilm(num_layers=1)
 TINY = tiny.TinyConfig(vocab_size=101, d_model=8, num_layers=1)
-TINY_PARAMS = tiny.init_tiny(0, TINY)
+TINY_PARAMS = jax.jit(lambda: tiny.init_tiny(0, TINY))()
 SIZE, T = 101, 5
 STRANGE = (-1, -SIZE, -100, SIZE, 2**30, -(2**31))
 SMALL = jnp.arange(1, T + 1, dtype=jnp.int32)[None]
@@ -107,7 +107,7 @@ def test_lengths_of_narrow_integers_count_as_far_as_wide_ones(dtype):
 def test_places_that_are_none_give_nan():
     """A place before the first would count from the end of the table, one behind it be the last."""
     config = tiny.TinyConfig(vocab_size=11, max_length=8, d_model=8, num_layers=1, num_heads=2)
-    params = tiny.init_tiny(0, config)
+    params = jax.jit(lambda: tiny.init_tiny(0, config))()
     run = jax.jit(lambda ids, at: tiny.forward(params, ids, config=config, positions=at))
     for places in ([0, 1, -1], [0, 1, 8]):
         logits = run(jnp.ones((1, 3), jnp.int32), jnp.array(places))
