@@ -127,11 +127,12 @@ accelerators: accelerators-env  ## compile for TPUs and GPUs that are not here (
 
 # Where the package index has no CPU build of torch, it brings NVIDIA's libraries: said before.
 peers: env  ## install torch and the libraries that tests compare with, saying first what comes
-	@new=$$($(BIN)/uv pip install --python $(BIN)/python --dry-run -r requirements/peers.txt 2>&1 | grep '^ + '); \
-	[ -z "$$new" ] || printf 'will be downloaded:\n%s\n' "$$new"; \
+	@new=$$($(BIN)/uv pip install --python $(BIN)/python --dry-run -r requirements/peers.txt 2>&1) \
+	  && { new=$$(printf '%s\n' "$$new" | grep '^ + ') || exit 0; }; \
+	printf 'will be downloaded:\n%s\n' "$$new"; \
 	case "$$new" in *nvidia-*) \
 	  echo "warning: no CPU build of torch for this Python here: about 5 GB of CUDA libraries follow" >&2; \
-	  [ ! -t 1 ] || { echo "(Ctrl-C within 10 s stops)" >&2; sleep 10; };; esac
+	  [ ! -t 1 ] || { echo "(Ctrl-C within 10 s stops)" >&2; sleep 10; };; esac; \
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements/peers.txt
 
 accelerators-env: env  ## install XLA's compiler for TPUs (640 MB, Linux)

@@ -18,12 +18,14 @@ for name, value in {
 }.items():
     os.environ.setdefault(name, value)
 
-# For the tests alone, the notebooks run as a reader's do. XLA's older code for loops on a CPU
-# compiles in half the time, where there still is one. And where a process has one core, XLA makes
-# one thread: two cores of a TPU, interpreted, would wait for each other forever.
+# For the tests alone, the notebooks run as a reader's do. A program in one piece, and XLA's older
+# code for loops on a CPU, where there still is one, compile in half the time. And where a process
+# has one core, XLA makes one thread: two cores of a TPU, interpreted, would wait for each other
+# forever.
 TESTS_ALONE: dict[str, str] = {}
-if version("jaxlib") < "0.11":
-    TESTS_ALONE["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false"
+flags = ["--xla_cpu_parallel_codegen_split_count=1"] * (version("jaxlib") < "0.13")
+flags += ["--xla_cpu_use_fusion_emitters=false"] * (version("jaxlib") < "0.11")
+TESTS_ALONE["XLA_FLAGS"] = " ".join(flags)
 if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
     TESTS_ALONE["NPROC"] = "2"
 for name, value in TESTS_ALONE.items():

@@ -15,7 +15,7 @@ from benchmarks.harness.fields import fields
 from experiments.heads import head_means, windows
 from experiments.pruning import passages, smollm2_scores
 from experiments.shared import Run, experiment, first_layers, stored, token_losses
-from mha_book.attention.reference import attention_weights
+from mha_book import attend
 from mha_book.layers import rms_norm
 from mha_book.models import smollm2
 from mha_book.multihead.layer import project_output, project_qkv
@@ -53,8 +53,7 @@ def single(model: Any, ids: jax.Array) -> Any:
             one = jax.tree.map(lambda array: array[number], stacked)
             normalized = rms_norm(x, one.attention_norm, config.epsilon)
             query, key, value = project_qkv(one.attention, normalized, angles=angles)
-            key, value = (jnp.repeat(a, query.shape[1] // a.shape[1], axis=1) for a in (key, value))
-            heads = attention_weights(query, key, is_causal=True) @ value
+            heads = attend(query, key, value, is_causal=True, layout="NTH")
             gate = jnp.where(number == start, gates, 1.0)[None, :, None, None]
             heads = gate * heads + (1 - gate) * others[None, :, None]
             x = x + project_output(one.attention, heads)

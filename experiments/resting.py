@@ -17,7 +17,10 @@ import numpy as np
 from benchmarks.harness.fields import fields
 from experiments.heads import windows
 from experiments.shared import Run, experiment, first_layers, stored
+from mha_book import attend
+from mha_book.attention.reference import scores
 from mha_book.models import smollm2
+from mha_book.multihead.grouped import repeat_kv_heads
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
 
@@ -44,26 +47,23 @@ class Heads(NamedTuple):
 @partial(jax.jit, static_argnames="config")
 def read(params: Any, ids: jax.Array, *, config: Any) -> Heads:
     """Read one text, ``(T,)``."""
-    place = jnp.arange(ids.shape[0])
+    place, found = jnp.arange(ids.shape[0]), []
     angles = rotary_angles(place, config.head_dim, config.rope_theta)
-    group, found = config.num_heads // config.num_kv_heads, []
+    visible = (place[:, None] >= place[None])[None]
 
     def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
-        query, key, value = (
-            part[0] for part in project_qkv(layer.attention, normalized, angles=angles)
-        )
-        key, value = (jnp.repeat(part, group, axis=0) for part in (key, value))  # (N, T, H)
-        scores = config.head_dim**-0.5 * jnp.einsum("nth,nsh->nts", query, key)
-        scores = jnp.where((place[:, None] >= place[None])[None], scores, -jnp.inf)
-        others = jax.nn.logsumexp(scores[:, 1:, 1:], axis=-1)
-        out = jnp.einsum("nts,nsh->nth", jax.nn.softmax(scores, axis=-1), value)
-        lengths = [
-            jnp.linalg.norm(jnp.einsum("nth,nhd->ntd", part, layer.attention.w_o), axis=-1)
-            for part in (value, out)
-        ]
+        every = repeat_kv_heads(layer.attention)
+        query, key, value = project_qkv(every, normalized, angles=angles)
+        out = attend(query, key, value, is_causal=True, layout="NTH")
+        seen = jnp.where(visible, scores(query, key, None, config.head_dim**-0.5)[0], -jnp.inf)
+        others = jax.nn.logsumexp(seen[:, 1:, 1:], axis=-1)
         others = jnp.pad(others, ((0, 0), (1, 0)))  # the first query sees no other
-        found.append(Heads(scores[:, :, 0], others, *lengths))
-        return project_output(layer.attention, out[None])
+        lengths = (
+            jnp.linalg.norm(jnp.einsum("nth,nhd->ntd", part[0], every.w_o), axis=-1)
+            for part in (value, out)
+        )
+        found.append(Heads(seen[:, :, 0], others, *lengths))
+        return project_output(every, out)
 
     smollm2.hidden_states(params, ids[None], attention, config)
     return Heads(*(jnp.stack(part) for part in zip(*found, strict=True)))

@@ -19,7 +19,9 @@ from benchmarks.harness.fields import fields
 from experiments.heads import repeats, windows
 from experiments.shared import Run, experiment, first_layers, token_losses
 from experiments.training import apply_gradients
+from mha_book import attend, causal
 from mha_book.models import smollm2
+from mha_book.multihead.grouped import repeat_kv_heads
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles, rotate
 from mha_book.specialization.synthetic import copied_positions
@@ -128,25 +130,20 @@ def constant_losses(params: Any, ids: jax.Array, *, config: Any) -> jax.Array:
     """
     place = jnp.arange(1, ids.shape[0])
     angles = rotary_angles(place, config.head_dim, config.rope_theta)
-    group, kept = config.num_heads // config.num_kv_heads, []
+    kept = []
 
     def alone(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
-        _, key, value = project_qkv(layer.attention, normalized)
-        kept.append((key[0], value[0]))  # (K, 1, H)
-        return project_output(layer.attention, jnp.repeat(value, group, axis=1))
+        _, key, value = project_qkv(repeat_kv_heads(layer.attention), normalized)
+        kept.append((key, value))  # (1, N, 1, H)
+        return project_output(layer.attention, value)
 
     smollm2.hidden_states(params, ids[None, :1], alone, config)
-    seen = jnp.concatenate((jnp.ones((len(place), 1), bool), place[:, None] >= place[None]), axis=1)
 
     def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
-        query, key, value = project_qkv(layer.attention, normalized, angles=angles)
-        key, value = (
-            jnp.repeat(jnp.concatenate((one, each[0]), axis=1), group, axis=0)
-            for one, each in zip(kept[number], (key, value), strict=True)
-        )
-        scores = config.head_dim**-0.5 * jnp.einsum("nth,nsh->nts", query[0], key)
-        weights = jax.nn.softmax(jnp.where(seen[None], scores, -jnp.inf), axis=-1)
-        return project_output(layer.attention, jnp.einsum("nts,nsh->nth", weights, value)[None])
+        every = repeat_kv_heads(layer.attention)
+        query, *own = project_qkv(every, normalized, angles=angles)
+        key, value = (jnp.concatenate(both, 2) for both in zip(kept[number], own, strict=True))
+        return project_output(every, attend(query, key, value, mask=causal(1), layout="NTH"))
 
     hidden = smollm2.hidden_states(params, ids[None, 1:], attention, config)
     return token_losses(params, hidden, ids[None, 1:])[0]

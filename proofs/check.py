@@ -124,10 +124,10 @@ def only(name: str, text: str) -> str:
     )
 
 
-def planted() -> int:
-    """Plant one error for each theorem; return how many proofs survived."""
-    survived = 0
-    for theorem in theorems():
+def planted(names: list[str]) -> int:
+    """Plant one error for each theorem, or some of them; return how many proofs survived."""
+    survived, chosen = 0, [t for t in theorems() if not names or t["name"] in names]
+    for theorem in chosen:
         error, name = theorem["planted"], theorem["name"]
         folder = BUILD / "planted"
         shutil.rmtree(folder, ignore_errors=True)
@@ -159,7 +159,7 @@ def planted() -> int:
         print(f"{said:8} {name:40} {error['new']}  [in {last[-1]}]")
         if not caught:
             print(message, file=sys.stderr)
-    print(f"{len(theorems()) - survived} of {len(theorems())} planted errors made the proof fail")
+    print(f"{len(chosen) - survived} of {len(chosen)} planted errors made the proof fail")
     return survived
 
 
@@ -169,7 +169,8 @@ def main() -> int:
     parser.add_argument(
         "--write", action="store_true", help="make Statements.v anew from the pages"
     )
-    parser.add_argument("--planted", action="store_true", help="plant the errors of theorems.yml")
+    what = "plant the errors of theorems.yml, all or those of some theorems"
+    parser.add_argument("--planted", nargs="*", metavar="THEOREM", help=what)
     options = parser.parse_args()
     if options.write:
         (HERE / "Statements.v").write_text(statements(), encoding="utf8")
@@ -178,7 +179,7 @@ def main() -> int:
         print(f"error: coqc is missing; on Debian or Ubuntu: {INSTALL}", file=sys.stderr)
         return 2
     start = time.perf_counter()
-    faults = check() or (planted() if options.planted else 0)
+    faults = check() or (0 if options.planted is None else planted(options.planted))
     print(f"in {time.perf_counter() - start:.0f} s")
     return int(faults > 0)
 

@@ -89,7 +89,7 @@ LONGEST = (
 DEAR = {
     "build-it-yourself", "grouped-query-attention", "rank", "specialization", "syntax-and-meaning",
     "pruning", "one-head-or-two", "emergence", "sinks", "head-matrices", "heads-in-use",
-    "further-inference",
+    "further-heads", "further-inference", "head-behaviors",
 }  # fmt: skip
 
 
@@ -115,11 +115,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             require(need)
 
 
+KEPT = 2 * 2**30  # bytes of a worker, beyond which it forgets its compiled programs
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _forget_compiled_programs() -> Iterator[None]:
-    """Drop what JAX compiled for a file of tests: a worker would gather gigabytes of it."""
+def _forget_compiled_programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drop what JAX compiled where it gets too much, or was traced with other constants."""
     yield
-    jax.clear_caches()
+    statm = Path("/proc/self/statm")
+    size = 4096 * int(statm.read_text().split()[1]) if statm.exists() else KEPT
+    if size >= KEPT or "attention" in request.path.parts:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

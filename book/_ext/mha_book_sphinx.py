@@ -3,7 +3,7 @@
 Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the pages of the back matter
 ``{claims-ledger}``, ``{claims-evidence}``, ``{equation-rigour}``,
 ``{symbol-table}``, ``{api-reference}``, ``{api-module}``, ``{figure-list}``, ``{exercise-list}``,
-``{claims-count}``, ``{chapter-table}`` and ``{locked-versions}``; for lecturers ``{course} NAME``;
+``{claims-count}`` and ``{chapter-table}``; for lecturers ``{course} NAME``;
 ``:::{lab} NAME`` puts a small laboratory on a page.
 """
 

@@ -11,10 +11,10 @@ import numpy as np
 from docutils import nodes
 from docutils.statemachine import StringList
 from mha_book_claims import load, refer, verdict_counts
-from mha_book_equations import add_directive, table
+from mha_book_equations import KINDS, add_directive, table
 from mha_book_ledger import CLAIMS, LEDGERS, read_pages
 from mha_book_pages import loose_numbers, read_typed, words
-from mha_book_rigour import KINDS, SOURCES, rigour_rows
+from mha_book_rigour import rigour_rows
 from mha_book_toc import read, toc_pages
 from sphinx.util import logging
 
@@ -22,19 +22,6 @@ logger = logging.getLogger(__name__)
 
 INDEPENDENT, RESULTS = "book/data/independent.json", "benchmarks/results"
 NOT_RECORDED = "not recorded"  # mha_book.storage.NOT_RECORDED
-LOCKED = ("jax", "numpy", "matplotlib", "jupyter-book", "sphinx")
-
-
-def lock_versions(root: Path, names: tuple[str, ...] = LOCKED) -> list[tuple[str, str, str]]:
-    """Return (package, version, where it applies) of these packages from ``requirements.txt``."""
-    text = (root / "requirements.txt").read_text(encoding="utf8")
-    rows = []
-    for name in names:
-        pattern = rf"^{re.escape(name)}==(\S+)[ \t]*(?:;[ \t]*(.+?))?[ \t]*\\?$"
-        for version, marker in re.findall(pattern, text, re.M):
-            where = marker.replace("python_full_version", "Python").replace("'", "").strip()
-            rows.append((name, version, where or "every Python"))
-    return rows
 
 
 def chapter_rows(root: Path) -> list[tuple[str, ...]]:
@@ -112,12 +99,11 @@ def count_tests(root: Path) -> int:
 
 
 def front_counts(root: Path) -> dict[str, int]:
-    """Return the counts of the front page: equations, those by the package, cells and tests."""
+    """Return the counts of the front page: equations, cells and tests."""
     compared = sum((count for _, count in rigour_rows(root)), Counter())
     return {
         "displayed": sum(compared[kind] for kind in KINDS),
         "executed": compared["executed"],
-        "package": compared[SOURCES[0]],
         "cells": sum(int(row[1]) for row in chapter_rows(root)),
         "tests": count_tests(root),
     }
@@ -132,8 +118,7 @@ def front(self):
 - **{len(entries)} claims about heads, each with a verdict** and the test behind it. Others made
   these claims; where the evidence can't decide, the verdict says so.
 - **{counts["executed"]} of {counts["displayed"]} displayed equations run.** A test takes each
-  equation's text from the page, executes it and checks the result, in {counts["package"]} cases
-  against a function in the package.
+  equation's text from the page, executes it and checks the result.
 - **{counts["cells"]} code cells and {counts["tests"]} tests.** Every printed output on these
   pages is recomputed and checked, on trained models and real text.
 """
@@ -141,13 +126,6 @@ def front(self):
     self.state.nested_parse(StringList(text.splitlines(), "front"), 0, box)
     box.insert(1, verdict_counts(entries))
     return [box]
-
-
-def versions(self):
-    """``{locked-versions}``: the versions that the lock file pins."""
-    self.env.note_dependency(str(Path(self.env.srcdir) / "requirements.txt"))
-    rows = lock_versions(Path(self.env.srcdir))
-    return [table(("package", "version", "for"), rows)] if rows else [nodes.paragraph()]
 
 
 def tested(self):
@@ -267,7 +245,6 @@ def setup(app):
     add_directive(app, "verdict-grounds", grounds)
     add_directive(app, "coverage-table", coverage)
     add_directive(app, "chapter-table", chapters)
-    add_directive(app, "locked-versions", versions)
     add_directive(app, "tested-versions", tested)
     add_directive(app, "independent-table", independent)
     add_directive(app, "provenance-counts", provenance)

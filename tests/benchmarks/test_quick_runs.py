@@ -1,5 +1,6 @@
-"""Each benchmark in its quick form, in a process of its own; the command for a GPU, whole."""
+"""Benchmarks in their quick form, a third of them at a time; the command for a GPU, whole."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -9,8 +10,8 @@ import pytest
 from harness.comparison import installed
 from mha_book.storage import read_result
 from tests.benchmarks.paths import BENCHMARKS, ROOT
+from tests.turns import is_turn
 
-pytestmark = pytest.mark.slow
 COMMANDS = {
     "attention": ("--only", "jax.nn", "--alone", "64"),
     "layer": ("--only", "attend"),
@@ -18,7 +19,16 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+TURN = [name for name in COMMANDS if is_turn(name)]
+
+
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
+def test_what_it_imports_is_there(path):
+    importlib.import_module(path.stem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TURN)
 def test_the_quick_form_measures_what_is_installed(name, tmp_path):
     options, out = COMMANDS[name], tmp_path / "quick.json"
     given = ("--rounds", "2", *options) if options is not None else ()
@@ -37,6 +47,7 @@ def test_the_quick_form_measures_what_is_installed(name, tmp_path):
                 assert len(row["seconds_per_round"]) in (2, 4, 6)
 
 
+@pytest.mark.slow
 def test_the_gpu_command_runs_every_step(tmp_path):
     """On a CPU, in tiny sizes: each line of the script, the contract suite too."""
     env = {**os.environ, "PYTHON": sys.executable, "CACHE": str(tmp_path / "compiled")}

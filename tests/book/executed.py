@@ -48,11 +48,12 @@ def alterations(latex: str) -> Iterator[tuple[str, str]]:
             yield what, latex[: match.start()] + new + latex[match.end() :]
 
 
-def run(latex: str, registered: Executed) -> list[Pair]:
+def run(latex: str, registered: Executed, by_loops: bool = False) -> list[Pair]:
     """Return (what is compared, one value, the other) for every statement of an equation.
 
     Statements that give a name a value are run as soon as their operands are there, and the
-    package's value, where there is one, is what the following statements go on with.
+    package's value, where there is one, is what the following statements go on with. Where loops
+    alone run them, nothing is compiled.
 
     Raises:
         ValueError: the text does not parse, does not fit the arrays, or lacks an operand.
@@ -74,12 +75,14 @@ def run(latex: str, registered: Executed) -> list[Pair]:
         waiting.remove(equation)
         left = key(equation.left.name) if _assigns(equation) else None
         own = {name: arrays[name] for name in {*equation.operands, *equation.scalars}}
-        assigned = np.asarray(equation(own, dims=dims))
-        values = [np.asarray(value) for value in equation.values(own, dims=dims)]
         loops = run_loops(equation, own, dims=dims)
+        assigned = loops if by_loops else np.asarray(equation(own, dims=dims))
+        is_one = by_loops and left is not None and len(equation.sides) == 2
+        values = [loops] if is_one else map(np.asarray, equation.values(own, dims=dims))
+        first, *others = values
         pairs.append((f"{left or 'identity'}: loops", assigned, loops))
-        for value in values[1:]:
-            pairs.append((f"{left or 'identity'}: sides", values[0], value))
+        for value in others:
+            pairs.append((f"{left or 'identity'}: sides", first, value))
         if left is not None:
             if left in expected:
                 given = np.asarray(expected[left], np.float64)
@@ -137,10 +140,10 @@ def problems(pairs: list[Pair], tolerance: float) -> list[str]:
     return found
 
 
-def compare(latex: str, registered: Executed) -> list[str]:
+def compare(latex: str, registered: Executed, by_loops: bool = False) -> list[str]:
     """Return what is wrong with an equation, in float64; nothing if it holds."""
     with jax.enable_x64(True):
-        pairs = run(latex, registered)
+        pairs = run(latex, registered, by_loops)
     if not any("loops" not in what for what, _, _ in pairs):
         return [f"{registered.label}: nothing but its own loops to compare it with"]
     return problems(pairs, registered.tolerance)

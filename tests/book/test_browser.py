@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 import re
 
 import pytest
@@ -20,6 +21,7 @@ from tests.book.browsing import (
     axe_findings,
 )
 from tests.book.extensions import ROOT, figures, finding, toc
+from tests.turns import commit
 
 pytestmark = pytest.mark.needs_browser
 
@@ -246,7 +248,8 @@ def test_what_readers_search_for_leads_to_its_page_and_section(browser, address)
     searches = toc.read(ROOT / "tests/book/searches.yml")
     wanted = {term: page for page, terms in finding.terms(ROOT).items() for term in terms}
     wanted |= {name.replace("-", " "): f"book/{name}" for name in ("pruning", "after-pruning")}
-    for words in [*wanted, *(words for words in searches if words not in wanted)]:
+    every = sorted({*wanted, *searches})
+    for words in (drawn := random.Random(commit()).sample(every, len(every) // 3)):
         tab.see(f"search.html?q={words}")
         results = tab.page.locator("#search-results ul.search > li > a")
         results.first.wait_for()
@@ -268,7 +271,7 @@ def test_what_readers_search_for_leads_to_its_page_and_section(browser, address)
                 missed.append((words, found[0]))
             is_marked = tab.page.locator("#search-results li p.context mark").count()
             assert not is_page or is_marked or not heading, words
-    assert len(missed) <= 0.05 * len(searches), missed
+    assert len(missed) <= max(1, 0.05 * len(drawn)), missed
     assert tab.wrong == []
     tab.context.close()
 

@@ -5,10 +5,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
-import pytest
-
-from tests.book.extensions import ROOT
-
 LINKS = {"href", "src", "action", "data", "poster"}
 LOADED = {"script", "img", "iframe", "source", "video", "audio", "object", "embed", "track"}
 LOADED_RELS = {"stylesheet", "preload", "icon", "modulepreload", "prefetch", "search"}
@@ -110,13 +106,3 @@ def test_the_search_finds_what_is_dead(tmp_path):
         "s.css: asks //h.example/i",
         "s.css: g.png: no such file",
     ]
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("*.md")), ids=lambda path: path.stem)
-def test_the_pages_of_the_repository_lead_to_files(path):
-    """Relative links alone: where the repository is, they work without its address."""
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf8"), flags=re.S)
-    links = re.findall(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", text, re.M)
-    for link in ("".join(pair) for pair in links):
-        if not urlsplit(link).scheme:
-            assert (ROOT / link.partition("#")[0]).exists(), link

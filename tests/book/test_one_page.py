@@ -33,19 +33,15 @@ def test_fifteen_lines_run_in_an_empty_file(page, tmp_path):
     assert done.stdout == gates.printed(cells["numpy"]) == "(10, 64)\n"
 
 
-def check_one_side(pdf) -> None:
-    reader = pypdf.PdfReader(pdf)
-    (paper,) = reader.pages
+def test_it_is_printed_on_one_side(browser, address):
+    tab = Visitor(browser, address, LAPTOP, "dark")
+    tab.see(f"book/{PAGE}.html")
+    pdf = io.BytesIO(tab.page.pdf(format="A4", prefer_css_page_size=True))
+    (paper,) = pypdf.PdfReader(pdf).pages
     assert [round(float(x) / 72 * 25.4) for x in paper.mediabox[2:]] == [210, 297]
     text = paper.extract_text()
     assert [heading for heading in HEADINGS if heading not in text] == []
     assert "Cite this page" not in text
-
-
-def test_it_is_printed_on_one_side(browser, address):
-    tab = Visitor(browser, address, LAPTOP, "dark")
-    tab.see(f"book/{PAGE}.html")
-    check_one_side(io.BytesIO(tab.page.pdf(format="A4", prefer_css_page_size=True)))
     tab.context.close()
 
 

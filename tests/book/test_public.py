@@ -98,11 +98,13 @@ def outside(text: str) -> set[str]:
     return {link for link in links if not link.startswith(tools)}
 
 
+@pytest.mark.slow
 def test_without_an_address_no_page_names_one(built):
     unset, _ = built
     assert {name: outside(text) for name, text in unset.items() if outside(text)} == {}
 
 
+@pytest.mark.slow
 def test_a_page_says_how_it_is_cited(built):
     for pages, url in zip(built, ("", f"{SITE}book/dry.html"), strict=True):
         (lines,) = re.findall(r'<p class="cite">.*?</p>', pages["dry"], re.S)
@@ -115,6 +117,7 @@ def test_a_page_says_how_it_is_cited(built):
         assert "share.css" in pages["dry"]
 
 
+@pytest.mark.slow
 def test_with_an_address_every_page_has_its_own(built):
     _, pages = built
     issue = f"{REPOSITORY}/issues/new?title=Issue%20on%20page%20%2F"

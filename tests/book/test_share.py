@@ -3,7 +3,7 @@
 import pytest
 from pybtex.database import parse_string
 
-from tests.book.extensions import ROOT, share, toc
+from tests.book.extensions import share
 
 BOOK = share.Book("Rain & wind", ("Anna", "Ben"), "1.2", "2026-12-24")
 
@@ -18,9 +18,3 @@ def test_the_entry_is_read_by_a_reader_of_bibtex(title, url):
     assert (fields["booktitle"], fields["year"]) == ("{Rain & wind}", "2026")
     assert fields.get("url", "") == url
     assert len(entry[1].persons["author"]) == 2
-
-
-def test_every_page_of_the_book_can_be_cited(built_book):
-    for page in toc.toc_pages(ROOT):
-        text = (built_book / f"{page}.html").read_text(encoding="utf8")
-        assert text.count('<p class="cite">') == 1, page

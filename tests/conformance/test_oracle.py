@@ -10,31 +10,25 @@ import pytest
 from mha_book.conformance import check_attention, check_model
 from mha_book.conformance.oracle import Case, Conventions, attend
 from mha_book.conformance.subject import LAYOUTS, from_layout, to_layout
+from tests import oracles
 
 
 def loops(case, window=None, kv="repeat", last=False):
     """Attention entry by entry."""
-    batch, heads, queries, width = case.q.shape
-    kv_heads, keys = case.k.shape[1:3]
-    out = np.zeros((batch, heads, queries, case.v.shape[-1]))
-    for b in range(batch):
-        for h in range(heads):
-            g = h % kv_heads if kv == "tile" else h // (heads // kv_heads)
-            for i in range(queries):
-                own = i + (keys - queries if last else 0)
-                seen = [
-                    j
-                    for j in range(keys)
-                    if not (case.causal and j > own)
-                    and not (window and j <= own - window)
-                    and (case.mask is None or case.mask[b, 0, i, j])
-                    and (case.segments is None or case.segments[b, i] == case.segments[b, j])
-                ]
-                scores = [case.q[b, h, i] @ case.k[b, g, j] / math.sqrt(width) for j in seen]
-                powers = [math.exp(score) for score in scores]
-                for j, power in zip(seen, powers, strict=True):
-                    out[b, h, i] += power / sum(powers) * case.v[b, g, j]
-    return out
+    (batch, heads, queries, _), (kv_heads, keys) = case.q.shape, case.k.shape[1:3]
+    read = [h % kv_heads if kv == "tile" else h // (heads // kv_heads) for h in range(heads)]
+
+    def rule(b, h, i, j):
+        own = i + (keys - queries if last else 0)
+        return (
+            not (case.causal and j > own)
+            and not (window and j <= own - window)
+            and (case.mask is None or case.mask[(*b, 0, i, j)])
+            and (case.segments is None or case.segments[(*b, i)] == case.segments[(*b, j)])
+        )
+
+    visible = oracles.visible_pairs(rule, (batch, heads, queries, keys))
+    return oracles.attention(case.q, case.k[:, read], case.v[:, read], visible)[0]
 
 
 def case_of(queries=5, keys=5, kv_heads=2, **given):

@@ -36,6 +36,7 @@ WRONG = [
      "in turn"),
     ("hardware/computed", lambda n, t, b, c: n * (t // b) ** 2, "are left out"),
     ("hardware/least-time", lambda f, m, p, w: f / p + m / w, "the times do not add"),
+    ("head-behaviors/function-vector", lambda x, w: x.mean(0)[w].mean(0), "adds the heads up"),
     ("head-matrices/share", lambda q, k, i, j: k[:, j] @ q[:, i].T, "rows are the parts that ask"),
     ("rank/effective-rank", lambda s: s.sum() ** 2 / (s**2).sum(), "of the fourth"),
     ("heads-in-use/route", lambda w, a, k: (k - a) / (w - a), "other routes"),

@@ -1,4 +1,4 @@
-"""Each experiment in its quick form, from the command line to the stored result."""
+"""A third of the experiments in their quick form, from the command line to the stored result."""
 
 import importlib
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from experiments.again import numbers
 from mha_book.storage import read_result
+from tests.turns import is_turn
 
 MODELS, TORCH = pytest.mark.needs_models, pytest.mark.needs_torch
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -22,8 +23,17 @@ NEEDS = {  # those that do not run on small made-up models
 }  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(n, marks=NEEDS.get(n, ())) for n in NAMES])
+def marks_of(name: str) -> list:
+    marks = [pytest.mark.slow, *([NEEDS[name]] if name in NEEDS else [])]
+    return marks if is_turn(name) else [*marks, pytest.mark.exhaustive]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_what_it_imports_is_there(path: Path) -> None:
+    importlib.import_module(f"experiments.{path.stem}")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=marks_of(n)) for n in NAMES])
 def test_the_quick_form_stores_a_result(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

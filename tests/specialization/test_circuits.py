@@ -54,14 +54,14 @@ def turn(x, position):
 
 def test_a_hook_that_changes_nothing_gives_the_model():
     plain, records = smollm2.forward_with_intermediates(PARAMS, IDS, config=CONFIG)
-    np.testing.assert_allclose(LOGITS, plain, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(LOGITS, plain, rtol=1e-4, atol=1e-5)
     for number, record in enumerate(records):
         inside = record.intermediates
-        np.testing.assert_allclose(KEPT["residual"][number], record.inputs, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(KEPT["weights"][number], inside.weights, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(KEPT["heads"][number], inside.head_outputs, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(KEPT["residual"][number], record.inputs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(KEPT["weights"][number], inside.weights, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(KEPT["heads"][number], inside.head_outputs, rtol=1e-4, atol=1e-5)
         every = np.repeat(inside.key, N // K, axis=1)
-        np.testing.assert_allclose(KEPT["key"][number], every, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(KEPT["key"][number], every, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("site", ["residual", "query", "key", "value", "weights", "heads", "mlp"])

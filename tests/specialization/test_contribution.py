@@ -8,11 +8,7 @@ import pytest
 from mha_book import MultiHeadParams
 from mha_book.models import tiny
 from mha_book.specialization.composition import composition, ov_norms
-from mha_book.specialization.contribution import (
-    direct_logit_attribution,
-    logit_directions,
-    uniform_outputs,
-)
+from mha_book.specialization.contribution import direct_logit_attribution, logit_directions
 
 D, N, H, C, T = 23, 6, 3, 5, 7
 rng = np.random.default_rng(11)
@@ -102,12 +98,3 @@ def test_directions_of_a_large_stream_in_half_precision():
     stream, ones = jnp.full((1, 1, 2), 300.0, jnp.float16), jnp.ones((1, 1, 2), jnp.float16)
     found = logit_directions(stream, ones[0, 0], ones, 0.0, centered=False)
     np.testing.assert_allclose(found, [[[1 / 300, 1 / 300]]], rtol=1e-3)  # not 0: 300² overflows
-
-
-def test_uniform_outputs_are_means_of_the_values():
-    value = rng.normal(size=(1, 2, T, C))
-    found = uniform_outputs(
-        jnp.asarray(value, jnp.float32), jnp.asarray(np.tril(np.ones((1, T, T), bool))), 4
-    )
-    for h, i in np.ndindex(4, T):
-        np.testing.assert_allclose(found[0, h, i], value[0, h // 2, : i + 1].mean(0), atol=1e-6)

@@ -1,9 +1,9 @@
 """What is computed again is drawn by the commit: who forges a row can't know which it will be.
 
-The fast tests draw a few rows of each file, the slow ones more. What takes more than a few seconds
-is among the fast ones of every third commit alone, drawn as well. How likely a forged row is drawn
-within twenty commits, and how long all rows take: ``python -m tests.stored.chance``. What some
-commits draw: ``python -m tests.stored.chance HASH ...``.
+It is the slow tests that draw, of one commit in three each file; the fast ones hold every number to
+git's history (``test_history``).
+How likely a forged row is drawn within twenty commits, and how long all rows take: ``python -m
+tests.stored.chance``. What some commits draw: ``python -m tests.stored.chance HASH ...``.
 """
 
 import hashlib
@@ -16,20 +16,18 @@ import numpy as np
 
 from experiments import cache_bits, dropout, papers, positions, scale
 from tests.stored.files import result
-from tests.turns import TURNS, commit, is_turn
+from tests.turns import TURNS, commit
 
 COMMITS = 20
 
 
 class Draw(NamedTuple):
-    """Rows of a file: which there are, how many the fast and the slow tests draw, and its cost."""
+    """Rows of a file: which there are, how many the slow tests draw, and its cost."""
 
     file: str
     rows: Callable[[], Iterable[Any]]
-    fast: int
-    slow: int
+    count: int
     seconds: float  # a row, on one core, what is compiled once left out
-    is_dear: bool = False  # whether the fast tests draw it in one commit of three
 
 
 def drawn(what: str, count: int, among: Iterable[Any] | None = None, at: str = "") -> list[Any]:
@@ -69,41 +67,40 @@ def programs(most: int) -> list[int]:
 
 
 DRAWS = {
-    "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 16, 60, 0.7, True),
-    "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 18, 99, 0.4, True),
-    "sentences": Draw("pruning.json", lambda: points("pruning.json", "minilm"), 0, 20, 1),
-    "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 0, 24, 0.2),
-    "texts": Draw("pruning.json", lambda: range(24), 6, 6, 1),
-    "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 4, 12, 1),
-    "before training": Draw("gates.json", lambda: range(24), 6, 6, 0.5),
-    "moved": Draw("quantization.json", lambda: range(10), 0, 3, 3),
-    "patched": Draw("circuit.json", lambda: np.ndindex(30, 9), 3, 3, 1, True),
-    "cache": Draw("cache-bits.json", lambda: range(cache_bits.TEXTS), 0, 4, 8),
-    "few keys": Draw("papers.json", lambda: range(6), 0, 3, 2),
-    "entropy": Draw("papers.json", lambda: papers.Sizes().removed, 0, 1, 20),
+    "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 60, 0.7),
+    "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 99, 0.4),
+    "sentences": Draw("pruning.json", lambda: points("pruning.json", "minilm"), 20, 1),
+    "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 24, 0.2),
+    "texts": Draw("pruning.json", lambda: range(24), 6, 1),
+    "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 12, 1),
+    "before training": Draw("gates.json", lambda: range(24), 6, 0.5),
+    "moved": Draw("quantization.json", lambda: range(10), 3, 3),
+    "patched": Draw("circuit.json", lambda: np.ndindex(30, 9), 3, 1),
+    "cache": Draw("cache-bits.json", lambda: range(cache_bits.TEXTS), 4, 8),
+    "few keys": Draw("papers.json", lambda: range(6), 3, 2),
+    "entropy": Draw("papers.json", lambda: papers.Sizes().removed, 1, 20),
     "positions": Draw(
-        "positions.json", lambda: itertools.product(positions.SCHEMES, range(3)), 0, 1, 400
+        "positions.json", lambda: itertools.product(positions.SCHEMES, range(3)), 1, 400
     ),
     "restart": Draw(
         "positions.json", lambda: ((t, p) for t in range(3) for p in range(2 if t == 2 else 4)),
-        1, 10, 4, True,
+        10, 4,
     ),
     "nudges": Draw(
         "emergence.json", lambda: itertools.product(("place", "content", "random"), range(16)),
-        4, 48, 0.5, True,
+        48, 0.5,
     ),
     "dropout": Draw(
         "gradients-dropout.json",
-        lambda: itertools.product(("whole text", "scarce text"), dropout.SETTINGS),
-        0, 5, 10,
+        lambda: itertools.product(("whole text", "scarce text"), dropout.SETTINGS), 5, 10,
     ),
-    "shared curve": Draw("sharing.json", shared, 0, 12, 5),  # the fast tests: a hundred steps of 2
+    "shared curve": Draw("sharing.json", shared, 12, 5),
     "scale": Draw(
         "scale.json", lambda: itertools.product(scale.ARMS, scale.Sizes().widths, range(8)),
-        4, 18, 1.5, True,
+        18, 1.5,
     ),
-    "closed": Draw("explorer.json", lambda: np.ndindex(30, 9), 9, 90, 0.5, True),  # in each
-    "compiled": Draw("compiled-v6e.json", lambda: programs(60), 4, 9, 6),
+    "closed": Draw("explorer.json", lambda: np.ndindex(30, 9), 45, 0.5),  # in each
+    "compiled": Draw("compiled-v6e.json", lambda: programs(60), 9, 6),
 }  # fmt: skip
 
 
@@ -112,15 +109,13 @@ def main(commits: list[str]) -> None:
     for name, draw in DRAWS.items():
         rows = [*draw.rows()]
         for at in commits:
-            few = draw.fast if not draw.is_dear or is_turn(name, at) else 0
-            print(at[:8], name, *(drawn(name, n, rows, at) for n in (few, draw.slow)))
+            print(at[:8], name, drawn(name, draw.count, rows, at))
         if not commits:
-            count, few, most = len(rows), draw.fast, max(draw.fast, draw.slow)
-            few_a_commit = few / TURNS if draw.is_dear else few
-            fast, slow = (1 - max(0, 1 - n / count) ** COMMITS for n in (few_a_commit, most))
+            count, some = len(rows), min(draw.count, len(rows))
             print(
-                f"{draw.file:30} {name:18} {count:4} rows, {few:3} and {min(most, count):3} drawn: "
-                f"{fast:4.0%} {slow:4.0%}; all of them {count * draw.seconds / 60:4.1f} min"
+                f"{draw.file:30} {name:18} {count:4} rows, {some:3} drawn: "
+                f"{1 - (1 - some / count / TURNS) ** COMMITS:4.0%}; "
+                f"all of them {count * draw.seconds / 60:4.1f} min"
             )
 
 

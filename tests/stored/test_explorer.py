@@ -10,7 +10,6 @@ from tests.book.extensions import ROOT, explorer
 from tests.stored import trained_heads as again
 from tests.stored.chance import DRAWS, drawn
 from tests.stored.files import DATA, result
-from tests.turns import is_turn
 
 pytestmark = pytest.mark.optimized
 
@@ -46,25 +45,18 @@ def test_a_sentence_begins_where_there_is_something_to_see(model, key):
     assert [*look.values()] == explorer_maps.SENTENCES[key][model]
 
 
+@pytest.mark.slow
 @pytest.mark.needs_models
-@pytest.mark.parametrize(
-    "sentences, count",
-    [
-        *([(3, DRAWS["closed"].fast)] if is_turn("closed") else []),
-        pytest.param(12, DRAWS["closed"].slow, marks=pytest.mark.slow),
-    ],
-)
 @pytest.mark.parametrize("model", SHAPES)
-def test_the_maps_are_those_of_the_models(model, sentences, count):
+def test_the_maps_are_those_of_the_models(model):
     """All weights and lengths of values of drawn sentences, and in each some heads closed."""
     loaded, document = (
         again.language_model() if model == "smollm2" else again.encoder(),
         result(NAME),
     )
-    places = {*drawn("closed", count)} if model == "smollm2" else {*HEADS[model]}
+    places = {*drawn("closed", DRAWS["closed"].count)} if model == "smollm2" else {*HEADS[model]}
     measured = explorer_maps.maps_of(model, loaded, LONGEST, sorted(places))
-    for key in drawn("sentences of maps", sentences, document["sentences"]):
-        sentence = document["sentences"][key]
+    for key, sentence in document["sentences"].items():
         told, found = explorer.maps_of(ROOT, document, model, key), measured(sentence["text"])
         assert sentence[model]["tokens"] == found.tokens
         for name in ("weights", "values"):

@@ -139,34 +139,6 @@ def check_agreement(files: dict[str, dict[str, Any]]) -> None:
         assert factor / SPREAD < ratio < factor * SPREAD, (one, other, ratio)
 
 
-SCATTER = {
-    "attention-torch-cpu.json": 1.35, "attention-torch-newest-cpu.json": 1.3,
-    "heads-cpu.json": 1.65, "layer-cpu.json": 1.95, "layouts-cpu.json": 1.9,
-    "pruned-cpu.json": 1.75,
-}  # fmt: skip
-
-
-def check_scatter(name: str, document: dict[str, Any]) -> None:
-    """Every time is that of its case times that of its row, within what the file scatters by.
-
-    Both are medians of logarithms. Files whose rows do other work in other cases are left out.
-    """
-    times: dict[tuple[int, str], float] = {
-        (number, row["name"]): float(np.log(row["seconds"]["median"]))
-        for number, case in enumerate(document["cases"])
-        for row in case["rows"]
-        if row["status"] == "measured"
-    }
-    shift = dict.fromkeys([part for key in times for part in key], 0.0)
-    for side in (0, 1) * 50:
-        for part in {key[side] for key in times}:
-            own = [t - shift[k[1 - side]] for k, t in times.items() if k[side] == part]
-            shift[part] = float(np.median(own))
-    for (number, row), time in times.items():
-        off = np.exp(abs(time - shift[number] - shift[row]))
-        assert off < SCATTER[name], (document["cases"][number]["case"]["label"], row, off)
-
-
 def check_self_pairs(document: dict[str, Any]) -> None:
     """The baseline against itself took as long, in the files' own measure of quiet."""
     for case in document["cases"]:

@@ -397,20 +397,12 @@ def _check_wants(wants: Any) -> None:
 def _spec(operands: Operands, wants: Collection[str]) -> AttentionSpec:
     query, key, value, mask, bias, _, multiplier, softcap = operands
     platform, capability = platform_of(query, key, value)
+    wants = frozenset(wants if multiplier is None else {*wants, "dropout_multiplier"})
     return AttentionSpec(
-        tuple(query.shape),
-        tuple(key.shape),
-        tuple(value.shape),
-        str(query.dtype),
-        frozenset() if mask is None else mask.kinds,
-        bias is not None,
-        platform,
-        frozenset(wants if multiplier is None else {*wants, "dropout_multiplier"}),
-        capability,
-        _is_partitioned(query),
-        bool(varying_axes(query)),
-        softcap is not None,
-    )
+        tuple(query.shape), tuple(key.shape), tuple(value.shape), str(query.dtype),
+        frozenset() if mask is None else mask.kinds, bias is not None, platform, wants, capability,
+        _is_partitioned(query), bool(varying_axes(query)), softcap is not None,
+    )  # fmt: skip
 
 
 def _is_partitioned(x: Array) -> bool:

@@ -34,15 +34,9 @@ def xla_attention(operands: Operands) -> tuple[Array, None]:
         q, k, v = zero_unattended(q, k, v, visible)
         bias = None if bias is None else jnp.where(visible, bias, jnp.zeros((), bias.dtype))
     output = dot_product_attention(
-        q,
-        k,
-        v,
-        mask=one_batch_axis(visible, batch),
-        bias=one_batch_axis(bias, batch),
-        scale=scale,
-        is_causal=plain_causal,
-        implementation="xla",
-    )
+        q, k, v, mask=one_batch_axis(visible, batch), bias=one_batch_axis(bias, batch),
+        scale=scale, is_causal=plain_causal, implementation="xla",
+    )  # fmt: skip
     if visible is not None:
         is_attended = jnp.any(visible, axis=-1)[..., None]  # (…, N, T, 1), each axis equal or 1
         output = jnp.where(is_attended, output, jnp.zeros((), output.dtype))

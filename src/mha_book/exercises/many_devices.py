@@ -60,16 +60,10 @@ def _sent(attempt: Attempt) -> Iterator[str | None]:
     for devices, length, heads, key_heads, width, size in (
         (4, 4096, 32, 8, 128, 2), (8, 1024, 16, 16, 64, 4), (2, 512, 8, 1, 32, 2),
     ):  # fmt: skip
-        model = heads * width
         sizes: dict[str, Any] = {
-            "batch": 1,
-            "num_heads": heads,
-            "num_kv_heads": key_heads,
-            "length": length,
-            "head_dim": width,
-            "d_model": model,
-            "bytes_per_element": size,
-        }
+            "batch": 1, "num_heads": heads, "num_kv_heads": key_heads, "length": length,
+            "head_dim": width, "d_model": heads * width, "bytes_per_element": size,
+        }  # fmt: skip
         want = tuple(
             plan_cost(**sizes, devices=plan).sent_bytes
             for plan in (MeshSizes(heads=devices), MeshSizes(sequence=devices))

@@ -1,7 +1,6 @@
 """Checks of the exercises of the chapter on what heads learn."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -54,21 +53,3 @@ def _kind(attempt: Attempt) -> Iterator[str | None]:
         want = (measured - null) / (1 - null)
         where = f"for {measured[0, 0]:.3f} over a null of {null} and others "
         yield judge(attempt(measured, null), want, hints, where)
-
-
-@exercise("overlap")
-def _overlap(attempt: Attempt) -> Iterator[str | None]:
-    rng = np.random.default_rng(1)
-    for shape in ((30, 9), (6, 11)):
-        one, other = (rng.uniform(size=shape) < p for p in (0.4, 0.3))
-        other |= one & (rng.uniform(size=shape) < 0.5)
-        got = attempt(one, other)
-        if not isinstance(got, (tuple, list)) or len(got) != 2:
-            yield f"expected a pair, in both and by chance; got {type(got).__name__}"
-        want, either = (int(x.sum()) for x in (one & other, one | other))
-        hints: dict[str, Any] = {"these are in one list or the other": either}
-        yield judge(got[0], want, hints, "heads in both lists: ")
-        chance = float(one.sum() * other.sum() / one.size)
-        hints = {"this is a share of all heads; how many heads is it?": chance / one.size}
-        where = f"of {one.size} heads {one.sum()} and {other.sum()} are listed: by chance "
-        yield judge(got[1], chance, hints, where)

@@ -181,23 +181,15 @@ def init_minilm(rng_key: RngKey, config: MiniLMConfig = CONFIG) -> MiniLMParams:
 
     norm = LayerNormParams(jnp.ones(width), jnp.zeros(width))
     word, position, kind = (draw(r, width) for r in (config.vocab_size, config.max_length, 2))
-    layers = tuple(
-        LayerParams(
-            init_multi_head(
-                next(keys),
-                width,
-                config.num_heads,
-                head_dim=config.head_dim,
-                use_bias=True,
-                initializer=normal,
-            ),
-            norm,
-            LinearParams(draw(width, hidden), jnp.zeros(hidden)),
-            LinearParams(draw(hidden, width), jnp.zeros(width)),
-            norm,
-        )
-        for _ in range(config.num_layers)
-    )
+    options: dict[str, Any] = {"head_dim": config.head_dim, "initializer": normal}
+
+    def layer() -> LayerParams:
+        attention = init_multi_head(next(keys), width, config.num_heads, use_bias=True, **options)
+        widen = LinearParams(draw(width, hidden), jnp.zeros(hidden))
+        narrow = LinearParams(draw(hidden, width), jnp.zeros(width))
+        return LayerParams(attention, norm, widen, narrow, norm)
+
+    layers = tuple(layer() for _ in range(config.num_layers))
     return MiniLMParams(EmbeddingParams(word, position, kind, norm), layers)
 
 

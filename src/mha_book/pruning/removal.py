@@ -67,22 +67,17 @@ def prune_heads(
     group = num_heads // max(num_kv_heads, 1)
     queries, keys, is_read = _selection(np.reshape(kept, (num_kv_heads, group)), uneven)
 
-    def take(array: Array | None, heads: np.ndarray, axis: int) -> Array | None:
+    def taken(name: str, heads: np.ndarray, axis: int) -> Array | None:
+        array: Array | None = getattr(params, name)
         return None if array is None else jnp.take(array, heads, axis=axis)
 
+    of_heads = {"q": queries, "k": keys, "v": keys}
+    given: dict[str, Any] = {f"w_{x}": taken(f"w_{x}", heads, 1) for x, heads in of_heads.items()}
+    given |= {f"b_{x}": taken(f"b_{x}", heads, 0) for x, heads in of_heads.items()}
     w_o = jnp.take(params.w_o, queries, axis=0)
     if not is_read.all():
         w_o = w_o * jnp.asarray(is_read, w_o.dtype)[:, None, None]
-    return MultiHeadParams(
-        w_q=jnp.take(params.w_q, queries, axis=1),
-        w_k=jnp.take(params.w_k, keys, axis=1),
-        w_v=jnp.take(params.w_v, keys, axis=1),
-        w_o=w_o,
-        b_q=take(params.b_q, queries, 0),
-        b_k=take(params.b_k, keys, 0),
-        b_v=take(params.b_v, keys, 0),
-        b_o=params.b_o,
-    )
+    return params._replace(w_o=w_o, **given)
 
 
 def prune_model(params: Model, keep: Array | np.ndarray, *, uneven: str = "raise") -> Model:

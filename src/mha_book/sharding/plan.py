@@ -186,18 +186,11 @@ def plan_cost(
         weights = (own + key_weights) * number
         used = own + d_model * key_heads * (head_dim + value_dim)
         projections = 2 * rows * positions * used
+    products = 2 * rows * heads * busiest * (head_dim + value_dim)
     return PlanCost(
-        forward,
-        backward,
-        layer,
-        (own_count + kv_count) * number,
-        arriving,
-        weights,
-        2 * rows * heads * busiest * (head_dim + value_dim),
-        projections,
-        pairs,
-        layer_backward,
-    )
+        forward, backward, layer, (own_count + kv_count) * number, arriving, weights, products,
+        projections, pairs, layer_backward,
+    )  # fmt: skip
 
 
 _BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "f64": 8}

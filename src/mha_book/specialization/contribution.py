@@ -9,10 +9,9 @@ width of values, ``D`` width of the model.
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from mha_book._checks import check, check_flag, check_number, check_size, checked, widen
-from mha_book.specialization.patterns import uniform_weights
+from mha_book._checks import check_flag, check_number, checked, widen
 
 __all__ = ["direct_logit_attribution", "logit_directions"]
 
@@ -34,8 +33,7 @@ def direct_logit_attribution(
         directions: ``(B, T, D)``, from :func:`logit_directions`.
 
     Returns:
-        ``(B, N, T)``, in nats, of either sign. For the baseline, the same head attending evenly,
-        give ``uniform_outputs``.
+        ``(B, N, T)``, in nats, of either sign.
 
     References:
         Elhage et al., A mathematical framework for transformer circuits, 2021.
@@ -90,16 +88,3 @@ def logit_directions(
         stream, direction = (x - x.mean(-1, keepdims=True) for x in (stream, direction))
     power = jnp.mean(jnp.square(stream), -1, keepdims=True)
     return direction / jnp.sqrt(power + epsilon)
-
-
-@checked
-def uniform_outputs(
-    value: Float[Array, "B K S C"], visible: Bool[Array, "B T S"], num_heads: int
-) -> Float[Array, "B N T C"]:
-    """Return the outputs of heads that attend evenly: means over the visible values."""
-    groups = value.shape[1]
-    check_size(num_heads, "num_heads")
-    check(num_heads % groups == 0, "num_heads", f"a multiple of {groups}", num_heads)
-    value = widen(value)
-    even = uniform_weights(visible)[:, 0].astype(value.dtype)
-    return jnp.repeat(jnp.einsum("bts,bksc->bktc", even, value), num_heads // groups, axis=1)

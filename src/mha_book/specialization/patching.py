@@ -23,6 +23,7 @@ from mha_book.attention.reference import attention_weights
 from mha_book.layers import linear, rms_norm
 from mha_book.models import smollm2
 from mha_book.models.smollm2 import CONFIG, SmolLM2Config, SmolLM2Layer, SmolLM2Params
+from mha_book.multihead.grouped import repeat_kv_heads
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
 
@@ -70,14 +71,10 @@ def hooked_forward(
     """
     check_function(hook, "hook", "of a site, the number of a layer and an array")
     angles = rotary_angles(jnp.arange(token_ids.shape[1]), config.head_dim, config.rope_theta)
-    group = config.num_heads // config.num_kv_heads
 
     def attention(number: int, layer: SmolLM2Layer, x: Array, normalized: Array) -> Array:
-        query, *shared = project_qkv(layer.attention, normalized, angles=angles)
-        every = query, *(jnp.repeat(array, group, axis=1) for array in shared)
-        query, key, value = (
-            hook(site, number, array) for site, array in zip(ROUTES, every, strict=True)
-        )
+        every = project_qkv(repeat_kv_heads(layer.attention), normalized, angles=angles)
+        query, key, value = map(hook, ROUTES, (number,) * 3, every)
         weights = hook("weights", number, attention_weights(query, key, is_causal=True))
         heads = hook("heads", number, jnp.matmul(weights, value))
         return project_output(layer.attention, heads)

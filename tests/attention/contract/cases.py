@@ -338,4 +338,4 @@ def pairwise(implementation: str) -> tuple[Case, ...]:
     return tuple(chosen)
 
 
-CASES_OF_A_MASK = 5
+CASES_OF_A_MASK = 4

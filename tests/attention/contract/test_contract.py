@@ -9,15 +9,15 @@ from tests.attention.contract.cases import Case
 
 
 def pairwise() -> list:
-    """Every case; each second one is left to the whole run, which compiles it as a user would."""
+    """Every case; two of three are left to the whole run, which compiles them as a user would."""
     every = [case for name in IMPLEMENTATIONS for case in cases.pairwise(name)]
     return [
         pytest.param(
             case,
             id=f"{case.implementation}-{case.name}",
             # An interpreted kernel is a large program for one run.
-            marks=[pytest.mark.slow] * (number % 2)
-            + [pytest.mark.optimized] * (number % 2 and case.implementation != "splash"),
+            marks=[pytest.mark.slow] * (number % 3 > 0)
+            + [pytest.mark.optimized] * (number % 3 > 0 and case.implementation != "splash"),
         )
         for number, case in enumerate(every)
     ]

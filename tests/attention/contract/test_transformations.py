@@ -67,10 +67,11 @@ def checkpointed(loss: Loss) -> Any:
 DIFFERENTIATED = (forward_mode, forward_over_reverse, reverse_over_reverse, checkpointed)
 
 
+FEW = ["lengths", *(pytest.param(m, marks=pytest.mark.slow) for m in MASKS if m != "lengths")]
+
+
 @pytest.mark.parametrize("transform", DIFFERENTIATED, ids=lambda f: f.__name__)
-@pytest.mark.parametrize(
-    "mask", ["lengths", *(pytest.param(m, marks=pytest.mark.slow) for m in MASKS if m != "lengths")]
-)
+@pytest.mark.parametrize("mask", FEW)
 @pytest.mark.parametrize("name", [name for name in ANYWHERE if name != "reference"])
 def test_differentiated(name: str, mask: str, transform: Callable[[Loss], Any]) -> None:
     if mask in UNKNOWN.get(name, ()):
@@ -83,7 +84,7 @@ def test_differentiated(name: str, mask: str, transform: Callable[[Loss], Any]) 
     close(got, expected, 5e-5)
 
 
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("mask", FEW)
 @pytest.mark.parametrize("name", ANYWHERE)
 def test_mapped_over_the_batch_and_differentiated(name: str, mask: str) -> None:
     """What is mapped over is one more batch axis; keys that are not mapped over are shared."""
