@@ -149,6 +149,13 @@ def linear(rgb: Any) -> np.ndarray:
     return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
 
+def contrast(a: Any, b: Any) -> float:
+    """The contrast ratio of WCAG 2."""
+    weights = np.array([0.2126, 0.7152, 0.0722])
+    low, high = sorted((float(linear(a) @ weights), float(linear(b) @ weights)))
+    return (high + 0.05) / (low + 0.05)
+
+
 def lab(rgb: Any, blindness: str = "none") -> np.ndarray:
     """CIE L*a*b* of sRGB colours as they are seen."""
     seen = np.clip(linear(rgb) @ BLINDNESS[blindness].T, 0, 1)
