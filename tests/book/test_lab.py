@@ -370,7 +370,7 @@ def test_the_address_keeps_what_was_moved_and_reset_leads_back(browser, address)
 @in_browser
 def test_what_is_dragged_moves_the_sliders(browser, address):
     one = Bench(browser, address, "one-head-two")
-    one.box.locator(".lab-grip").first.drag_to(one.box.get_by_text("cat").first)
+    one.box.locator(".lab-grip").first.drag_to(one.box.locator("svg text", has_text="cat").first)
     seen = one.put()
     assert seen["x0"] < -1
     assert seen["w0-2"] > 0.5
