@@ -44,11 +44,11 @@ lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed
   const sheet = make("ol", { class: "tk-sheet" }, ...lines);
 
   // The pictures: small vectors as bars, up and down; numbers in tables
-  const strip = (kind, n = H) => {
+  const strip = kind => {
     const bars = draw("path", { class: "tk-bars" }), mark = draw("rect", { class: "tk-mark", width: 1, height: 20 });
     const pale = draw("path", { class: "tk-bars tk-pale" });
-    const svg = draw("svg", { viewBox: `0 0 ${n} 20`, preserveAspectRatio: "none", class: `tk-strip tk-${kind}`, "aria-hidden": "true" },
-      mark, draw("path", { class: "tk-axis", d: `M0 10H${n}` }), pale, bars);
+    const svg = draw("svg", { viewBox: `0 0 ${H} 20`, preserveAspectRatio: "none", class: `tk-strip tk-${kind}`, "aria-hidden": "true" },
+      mark, draw("path", { class: "tk-axis", d: `M0 10H${H}` }), pale, bars);
     const shape = (list, most) => Array.from(list, (y, i) => `M${i + 0.12} 10v${(-9.5 * y / most).toFixed(2)}h.76V10z`).join("");
     return { svg, set(list, most, { at = null, whole = null } = {}) {
       bars.setAttribute("d", shape(list, most));
@@ -57,7 +57,7 @@ lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed
     } };
   };
   const th = (scope, ...inside) => make("th", { scope }, ...inside);
-  const number = (name, y, digits = 2) => here.number(name, y, fixed(y, digits));
+  const number = (name, y) => here.number(name, y, fixed(y, 2));
   const table = (name, headings, rows, caption) => make("table", { class: `tk-table tk-${name}` },
     make("caption", {}, caption),
     make("thead", {}, make("tr", {}, ...headings.map(([text, span = 1, kind = ""]) => {
@@ -104,25 +104,25 @@ lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed
   const spelt = make("span");
   const features = `features 0 to ${F - 1} of ${D}`;
   const pictures = [
-    table("in", [["token"], [features, F]], inputs, "X"),
-    table("qkv", [["token"], ["Q", 1, "tk-Q"], ["K", 1, "tk-K"], ["V", 1, "tk-V"]], [...projected, ...spelled], "Q, K, V"),
-    table("scores", [["key"], ["query × key", 1, "tk-only-3"], ["S", 1, "tk-from-3"], ["S / √H", 1, "tk-from-4"], ["S + M", 1, "tk-from-5"], ["A", 1, "tk-from-6"], [""]], scored, "S, A"),
-    table("average", [["token"], ["A"], ["A × V", 1, "tk-V"], [spelt]], averaged, "O"),
-    table("heads", [["head"], ["weights"], ["largest"], ["output", 1, "tk-O"]], sided, "Concat"),
-    table("write", [["head"], [features, F]], written, "Y"),
-    table("residual", [["feature"], ["X"], ["Y", 1, "tk-O"], ["X + Y"], [""]], residual, "X + Y"),
+    table("in", [["token"], [features, F]], inputs, "The vector of each token"),
+    table("qkv", [["token"], ["Q", 1, "tk-Q"], ["K", 1, "tk-K"], ["V", 1, "tk-V"]], [...projected, ...spelled], "Queries, keys and values"),
+    table("scores", [["key"], ["query × key", 1, "tk-only-3"], ["S", 1, "tk-from-3"], ["S / √H", 1, "tk-from-4"], ["S + M", 1, "tk-from-5"], ["A", 1, "tk-from-6"], [""]], scored, "Scores and weights"),
+    table("average", [["token"], ["A"], ["A × V", 1, "tk-V"], [spelt]], averaged, "The weighted average of the values"),
+    table("heads", [["head"], ["weights"], ["largest"], ["output", 1, "tk-O"]], sided, "The heads side by side"),
+    table("write", [["head"], [features, F]], written, "What each head adds to the output"),
+    table("residual", [["feature"], ["X"], ["Y", 1, "tk-O"], ["X + Y"], [""]], residual, "The vector, what the layer adds, and their sum"),
   ];
   const pictureOf = [0, 1, 2, 2, 2, 2, 3, 4, 5, 6];
   const picture = make("div", { class: "tk-picture" }, ...pictures);
   here.view.append(sheet, make("div", { class: "tk-panel" }, here.sentence, picture));
 
-  const steer = event => {
+  // Arrow keys and swipes
+  here.live.addEventListener("keydown", event => {
     const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!move || event.target.closest("input, select")) return;
     event.preventDefault();
     go(step.value + move);
-  };
-  here.live.addEventListener("keydown", steer);
+  });
   let from = null;
   picture.addEventListener("touchstart", ({ changedTouches: [at] }) => { from = at; }, { passive: true });
   picture.addEventListener("touchend", ({ changedTouches: [at] }) => {
@@ -143,8 +143,8 @@ lab.define("token", (here, { tokens, steps, shown, token, head, layer, ...packed
     const every = heads.map(rowsOf), { scores, scaled, masked, weights, output } = every[h];
     here.live.dataset.step = n;
     lines.forEach((line, m) => {
-      line.firstChild.toggleAttribute("aria-current", m === n - 1);
       if (m === n - 1) line.firstChild.setAttribute("aria-current", "step");
+      else line.firstChild.removeAttribute("aria-current");
       line.classList.toggle("tk-done", m < n - 1);
     });
     pictures.forEach((one, m) => { one.hidden = m !== pictureOf[n - 1]; });
