@@ -275,6 +275,7 @@ def test_the_browser_computes_the_rows_of_the_table(browser, address, name):
     for row in rows_of(name):
         SHOWN[name](one, *row)
     assert (one.tab.wrong, one.tab.outside) == ([], [])
+    assert axe_findings(one.tab, "dark", ".lab") == []
     one.tab.context.close()
     context = browser.new_context(viewport=PHONE, java_script_enabled=False)
     page = context.new_page()
@@ -363,6 +364,16 @@ def test_the_address_keeps_what_was_moved_and_reset_leads_back(browser, address)
     one.page.wait_for_url(re.compile(r"\.html$"))
     assert one.box.evaluate(NUMBERS) == first
     assert one.tab.wrong == []
+    one.tab.context.close()
+
+
+@in_browser
+def test_what_is_dragged_moves_the_sliders(browser, address):
+    one = Bench(browser, address, "one-head-two")
+    one.box.locator(".lab-grip").first.drag_to(one.box.locator("svg text", has_text="cat").first)
+    seen = one.put()
+    assert seen["x0"] < -1
+    assert seen["w0-2"] > 0.5
     one.tab.context.close()
 
 

@@ -4,7 +4,7 @@ lab.define("one-head-two", (here, { tokens, keys, values, wanted }) => {
   const REACH = 4; // of a query
   const count = here.choice("heads", "Heads", [[1, "one head"], [2, "two heads"]], 1);
   const axis = { min: -REACH, max: REACH, step: 0.125, show: x => fixed(x, 2) };
-  const queries = [[0, [1, 0.5]], [1, [0, 2]]].map(([head, start]) => ["x", "y"].map((name, i) =>
+  const queries = [[0, [0.5, 1]], [1, [2, 0]]].map(([head, start]) => ["x", "y"].map((name, i) =>
     here.slider(`${name}${head}`, `Query ${head}, ${name}`, { ...axis, value: start[i] })));
 
   const names = { class: "lab-plane", role: "group" };
