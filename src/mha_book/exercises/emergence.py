@@ -33,8 +33,9 @@ def _rank_correlation(attempt: Attempt) -> Iterator[str | None]:
     ):
         scores = np.array([early, late])
         hint = "this correlates the scores themselves; put ranks in their place"
-        want = float(np.corrcoef(scores.argsort(1).argsort(1))[0, 1])
-        hints = {hint: float(np.corrcoef(scores)[0, 1])}
+        ranks = scores.argsort(1).argsort(1)
+        want, plain = (float(np.ravel(np.corrcoef(x))[1]) for x in (ranks, scores))
+        hints = {hint: plain}
         yield judge(attempt(early, late), want, hints, f"for {early} and {late} ")
 
 

@@ -31,9 +31,9 @@ def _line(attempt: Attempt) -> Iterator[str | None]:
     q, k = (np.einsum("td,dnh->nth", x, w) for w in (w_q, w_k))
     raised = np.exp(q @ np.swapaxes(k, 1, 2) / np.sqrt(h))
 
-    def output(raised):
+    def output(raised: np.ndarray) -> np.ndarray:
         heads = (raised / raised.sum(axis=-1, keepdims=True)) @ (x @ w_v)
-        return np.einsum("nth,nhd->td", heads, w_o)
+        return np.asarray(np.einsum("nth,nhd->td", heads, w_o))
 
     got = attempt(x, w_q, w_k, w_v, w_o)
     if np.shape(got) != (t, d):
