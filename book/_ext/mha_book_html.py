@@ -18,6 +18,7 @@ from fontTools.subset import Subsetter
 from fontTools.ttLib import TTFont
 from jinja2 import Template
 from PIL import Image
+from sphinx.addnodes import pending_xref
 
 TEMPLATES = Path(__file__).parents[1] / "_templates"
 DESCRIPTION_LENGTH = 200  # characters
@@ -95,6 +96,8 @@ def describe(doctree: nodes.document) -> str:
         copy = paragraph.deepcopy()
         for formula in list(copy.findall(nodes.math)):
             formula.replace_self(nodes.Text(_plain(formula.astext())))
+        for link in [n for n in copy.findall(pending_xref) if n["refdomain"] == "cite"]:
+            link.parent.remove(link)
         text = " ".join(copy.astext().split())
         if len(text.split()) > 3:
             return _shorten(text, DESCRIPTION_LENGTH)

@@ -292,6 +292,6 @@ def cached_multi_head_attention(
     """
     check_type(cache, "cache", KVCache, "as init_cache gives it")
     query, key, value = project_qkv(params, x, angles=angles)
-    cache = append(cache, key, value, counts)
+    cache = append(cache, key, value, counts)  # counts: new tokens of each sequence
     heads = attend_cached(query, cache, counts, scale=scale, implementation=implementation)
     return project_output(params, heads), cache
