@@ -9,7 +9,8 @@ References:
     ``get_tpu_info_for_chip`` of ``jax.experimental.pallas.tpu``: fast memory and the side of a
     matrix unit.
     NVIDIA, data sheets of H100 and H200 (SXM; they state arithmetic with sparsity, twice what is
-    here), HGX B200, GB200 NVL72 and DGX B300 (a share of the system each).  OpenXLA,
+    here), HGX B200 (1,440 GB of its eight, 180 each), GB200 NVL72 and DGX B300 (a share of the
+    system each).  OpenXLA,
     ``xla/backends/gpu/target_config/specs``: cores, shared memory, L2 cache.
     AMD, Instinct MI300X and MI355X.
 """
@@ -52,7 +53,7 @@ CHIPS = {
     "7x": Chip("TPU7x", 192e9, 7380e9, 2307e12, 2, 64 * 2**20, 0, "4 arrays of 256 × 256"),
     "h100": Chip("H100", 80e9, 3350e9, 989e12, 132, 228 * 2**10, 50 * 2**20, "4 tensor cores"),
     "h200": Chip("H200", 141e9, 4800e9, 989e12),
-    "b200": Chip("B200", 192e9, 8000e9, 2250e12, 148, 228 * 2**10, 132_644_864, "4 tensor cores"),
+    "b200": Chip("B200", 180e9, 8000e9, 2250e12, 148, 228 * 2**10, 132_644_864, "4 tensor cores"),
     "gb200": Chip("GB200", 186e9, 8000e9, 2500e12),
     "b300": Chip("B300", 288e9, 8000e9, 2250e12),
     "mi300x": Chip("MI300X", 192e9, 5300e9, 1307e12),
