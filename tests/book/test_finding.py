@@ -56,8 +56,11 @@ def test_a_term_is_linked_once_and_only_in_prose():
 
 def test_every_exercise_is_listed_and_its_link_leads_to_it(built_book):
     """The oracle reads the headings of the notebooks."""
-    listed = re.findall(r'href="([\w-]+)\.html#(exercise-\d+)">([^<]*)</a>: (.*?)</p>',
-                        article(built_book, "exercises"))  # fmt: skip
+    listed = re.findall(
+        r'href="([\w-]+)\.html#(exercise-\d+)">([^<]*)</a>: '
+        r"(.*?) \(\d+ minutes, \d+ lines?\)</p>",
+        article(built_book, "exercises"),
+    )
     expected = []
     for path in dict.fromkeys([*CHAPTERS, *gates.reference()]):
         text = "\n".join(c.source for c in gates.load(path).cells if c.cell_type == "markdown")
