@@ -8,17 +8,19 @@ from pathlib import Path
 TURNS = 3
 
 
+ROOT = Path(__file__).parents[1]
+
+
+def git(*given: str) -> str:
+    """What git says in this checkout; nothing where there is no history."""
+    run = subprocess.run(["git", *given], cwd=ROOT, capture_output=True, text=True, check=False)
+    return run.stdout
+
+
 @functools.cache
 def commit() -> str:
     """The commit of this checkout; without git, the empty string."""
-    run = subprocess.run(
-        ["git", "rev-parse", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return run.stdout.strip()
+    return git("rev-parse", "HEAD").strip()
 
 
 def is_turn(what: str, at: str = "") -> bool:

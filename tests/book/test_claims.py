@@ -2,7 +2,6 @@
 
 import copy
 import re
-import subprocess
 
 import pytest
 import yaml
@@ -10,6 +9,7 @@ import yaml
 from tests.book import ledger_gates
 from tests.book.extensions import ROOT, ledger
 from tests.book.verdicts import decides, verdict_problems
+from tests.turns import git
 
 # Every claim of the source notes has one of these ids, whether the book has taken it up or not.
 IDS = tuple(f"C{number:02}" for number in range(1, 54))
@@ -227,10 +227,6 @@ def margins(rows):
 
 def committed(file):
     """What each row's margins were in the commit that first had them, as far as git knows."""
-
-    def git(*given):
-        return subprocess.run(["git", *given], cwd=ROOT, capture_output=True, text=True).stdout
-
     first = {}
     for commit in git("log", "--format=%H", "-m", "--", file).split():
         text = git("show", f"{commit}:{file}")
