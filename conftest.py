@@ -1,11 +1,15 @@
 """What pytest needs to know about the notebooks; the tests' own fixtures are in tests/."""
 
 import os
+import sys
 from collections.abc import Generator
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from ipykernel.kernelspec import get_kernel_dict
 
 ROOT = Path(__file__).parent
 
@@ -18,10 +22,10 @@ for name, value in {
 }.items():
     os.environ.setdefault(name, value)
 
-# For the tests alone, the notebooks run as a reader's do. A program in one piece, and XLA's older
-# code for loops on a CPU, where there still is one, compile in half the time. And where a process
-# has one core, XLA makes one thread: two cores of a TPU, interpreted, would wait for each other
-# forever.
+# For the tests alone, and notebooks that are not run as a reader's. A program in one piece, and
+# XLA's older code for loops on a CPU, where there still is one, compile in half the time. And where
+# a process has one core, XLA makes one thread: two cores of a TPU, interpreted, would wait for each
+# other forever.
 TESTS_ALONE: dict[str, str] = {}
 flags = ["--xla_cpu_parallel_codegen_split_count=1"] * (version("jaxlib") < "0.13")
 flags += ["--xla_cpu_use_fusion_emitters=false"] * (version("jaxlib") < "0.11")
@@ -56,22 +60,27 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Start the kernel of a notebook without what is set for the tests alone.
+    """Compile without optimisation, which of a program that runs once is half the time.
 
-    Of a program that runs once, on small arrays, half the time is its optimisation: the tests
-    compile without it, but for those that say ``optimized``.
+    Not tests that say ``optimized``, and not the dear notebooks, which run as a reader's do. The
+    other notebooks' kernels are forked.
     """
-    ours = {}
-    if type(item).__name__ == "IPyNbCell":
-        ours = {name: one for name, one in TESTS_ALONE.items() if os.environ.get(name) == one}
-    else:
-        import jax
+    from tests.kernels import command
+    from tests.turns import DEAR
 
-        is_plain = item.get_closest_marker("optimized") is None
-        jax.config.update("jax_disable_most_optimizations", is_plain)
-    for name in ours:
-        del os.environ[name]
-    try:
+    with ExitStack() as stack:
+        if type(item).__name__ != "IPyNbCell":
+            import jax
+
+            is_plain = item.get_closest_marker("optimized") is None
+            jax.config.update("jax_disable_most_optimizations", is_plain)
+        elif item.path.stem in DEAR or sys.platform != "linux":
+            ours = {n for n, value in TESTS_ALONE.items() if os.environ.get(n) == value}
+            as_theirs = {n: value for n, value in os.environ.items() if n not in ours}
+            stack.enter_context(mock.patch.dict(os.environ, as_theirs, clear=True))
+        else:
+            kernel = {**get_kernel_dict(), "argv": [*command()]}
+            stack.enter_context(
+                mock.patch("ipykernel.kernelspec.get_kernel_dict", return_value=kernel)
+            )
         return (yield)
-    finally:
-        os.environ |= ours
