@@ -62,8 +62,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     """Compile without optimisation, which of a program that runs once is half the time.
 
-    Not tests that say ``optimized``, and not the dear notebooks, which run as a reader's do. The
-    other notebooks' kernels are forked.
+    Not tests that say ``optimized``, and not the dear notebooks, which run as a reader's do. All
+    kernels are forked where that is safe.
     """
     from tests.kernels import command
     from tests.turns import DEAR
@@ -74,13 +74,14 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
             is_plain = item.get_closest_marker("optimized") is None
             jax.config.update("jax_disable_most_optimizations", is_plain)
-        elif item.path.stem in DEAR or sys.platform != "linux":
-            ours = {n for n, value in TESTS_ALONE.items() if os.environ.get(n) == value}
-            as_theirs = {n: value for n, value in os.environ.items() if n not in ours}
-            stack.enter_context(mock.patch.dict(os.environ, as_theirs, clear=True))
         else:
-            kernel = {**get_kernel_dict(), "argv": [*command()]}
-            stack.enter_context(
-                mock.patch("ipykernel.kernelspec.get_kernel_dict", return_value=kernel)
-            )
+            environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+            if item.path.stem in DEAR:
+                ours = {n for n, value in TESTS_ALONE.items() if os.environ.get(n) == value}
+                environment = {n: value for n, value in os.environ.items() if n not in ours}
+            stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
+            if sys.platform == "linux":
+                kernel = {**get_kernel_dict(), "argv": [*command()]}
+                made = mock.patch("ipykernel.kernelspec.get_kernel_dict", return_value=kernel)
+                stack.enter_context(made)
         return (yield)

@@ -26,10 +26,7 @@ IMPORTED = (
     "mha_book.exercises", "mha_book.plotting", "mha_book.conformance", "mha_book.models",
     "mha_book.notation", "mha_book.sharding", "mha_book.specialization", "mha_book.pruning",
 )  # fmt: skip
-PLAIN = {
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
-    "MPLBACKEND": "module://matplotlib_inline.backend_inline",  # as every kernel has it
-}
+AS_KERNELS = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 
 
 @functools.cache
@@ -41,7 +38,7 @@ def command() -> tuple[str, ...]:
     listening.listen()
     run = [sys.executable, __file__, str(listening.fileno())]
     pipe, fds = subprocess.PIPE, [listening.fileno()]
-    server = subprocess.Popen(run, stdin=pipe, env=os.environ | PLAIN, pass_fds=fds)
+    server = subprocess.Popen(run, stdin=pipe, env=os.environ | AS_KERNELS, pass_fds=fds)
     listening.close()
     atexit.register(lambda: (server.communicate(), folder.cleanup()))
     return sys.executable, "-I", "-S", __file__, f"{folder.name}/socket", "{connection_file}"
@@ -72,12 +69,15 @@ def serve(listening: socket.socket) -> None:
 
 def become_kernel(file: str, folder: str, environment: dict[str, str]) -> None:
     """Run a kernel in a forked process, as if Jupyter had started it."""
+    import jax
     from ipykernel.kernelapp import launch_new_instance
 
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(environment, **PLAIN, JPY_PARENT_PID=str(os.getppid()))
+    os.environ.update(environment, **AS_KERNELS, JPY_PARENT_PID=str(os.getppid()))
+    is_plain = environment.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "true"
+    jax.config.update("jax_disable_most_optimizations", is_plain)  # read where JAX is imported
     sys.path.insert(0, "")
     sys.argv = ["ipykernel_launcher", "-f", file]
     launch_new_instance()
