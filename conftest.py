@@ -1,5 +1,6 @@
 """What pytest needs to know about the notebooks; the tests' own fixtures are in tests/."""
 
+import gc
 import os
 import sys
 from collections.abc import Generator
@@ -34,6 +35,15 @@ if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
     TESTS_ALONE["NPROC"] = "2"
 for name, value in TESTS_ALONE.items():
     os.environ.setdefault(name, value)
+
+gc.disable()  # until all is imported and collected
+
+
+def pytest_collection_finish() -> None:
+    """Leave what lives as long as the run out of every search for garbage."""
+    gc.enable()
+    gc.freeze()
+
 
 # Compared in no cell: what the interpreter says on stderr (the stored notebooks have none,
 # which tests/book/test_notebooks.py holds), and pictures (nbval itself leaves out image/png).

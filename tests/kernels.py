@@ -38,7 +38,10 @@ def command() -> tuple[str, ...]:
     listening.listen()
     run = [sys.executable, __file__, str(listening.fileno())]
     pipe, fds = subprocess.PIPE, [listening.fileno()]
-    server = subprocess.Popen(run, stdin=pipe, env=os.environ | AS_KERNELS, pass_fds=fds)
+    environment = os.environ | AS_KERNELS
+    server = subprocess.Popen(run, stdin=pipe, stdout=pipe, env=environment, pass_fds=fds)
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"  # not within the time that a kernel has
     listening.close()
     atexit.register(lambda: (server.communicate(), folder.cleanup()))
     return sys.executable, "-I", "-S", __file__, f"{folder.name}/socket", "{connection_file}"
@@ -50,6 +53,7 @@ def serve(listening: socket.socket) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()
+    print("ready", flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     while True:
         connection, _ = listening.accept()
