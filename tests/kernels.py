@@ -54,7 +54,7 @@ def serve(listening: socket.socket) -> None:
         importlib.import_module(name)
     gc.freeze()
     print("ready", flush=True)
-    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
     while True:
         connection, _ = listening.accept()
         asked, files, _, _ = socket.recv_fds(connection, 2**20, 2)
