@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 TURNS = 3
-
+KNOWN = "30e5058"  # the commit at which every excuse was read, and every file without a slice
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,6 +21,12 @@ def git(*given: str) -> str:
 def commit() -> str:
     """The commit of this checkout; without git, the empty string."""
     return git("rev-parse", "HEAD").strip()
+
+
+@functools.cache
+def is_known(at: str) -> bool:
+    """Whether a commit, by the beginning of its hash, is that of ``KNOWN`` or before it."""
+    return not commit() or git("merge-base", at, KNOWN).startswith(at)
 
 
 def is_turn(what: str, at: str = "") -> bool:

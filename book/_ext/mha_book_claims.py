@@ -122,10 +122,10 @@ class _Base(SphinxDirective):
 
 
 class Claim(_Base):
-    """``{claim} C16``: a line for each claim of this chapter that is named, and no more.
+    """``{claim} C16``: a tag for each claim of this chapter that is named, in one line.
 
-    The line has the verdict, what was found (the claim with its condition, where the row has no
-    ``line``), and a link to the ledger, where the argument stands.
+    A tag has the claim's name and verdict. It opens to what was found (the claim with its
+    condition, where the row has no ``line``) and to the ledger, where the argument stands.
     """
 
     required_arguments = 1
@@ -134,9 +134,10 @@ class Claim(_Base):
     def run(self):
         """Render the lines from the ledger's entries."""
         entries = {entry["id"]: entry for entry in load(self.env)}
-        return [line for name in self.arguments[0].split() for line in self.line(name, entries)]
+        tags = [node for name in self.arguments[0].split() for node in self.tag(name, entries)]
+        return [part(*tags, classes=["claim-tags"])] if tags else []
 
-    def line(self, name: str, entries: dict[str, dict]) -> list[nodes.Node]:
+    def tag(self, name: str, entries: dict[str, dict]) -> list[nodes.Node]:
         """Render one claim, or warn of what is wrong with it."""
         chapter, entry = Path(self.env.docname).name, entries.get(name)
         if entry is None or entry["verdict"] == "open" or entry["chapter"] != chapter:
@@ -145,19 +146,23 @@ class Claim(_Base):
             return []
         std, anchor = self.env.get_domain("std"), f"claim-{name.lower()}"
         std.note_hyperlink_target(anchor, self.env.docname, anchor, f"Claim {name}")
-        line = part(classes=["claim", "claim-line", slug(entry["verdict"])], ids=[anchor])
-        head = nodes.paragraph("", "", classes=["claim-head"])
-        head += [refer(f"ledger-{name.lower()}", name), nodes.Text(" ")]
-        head += badge(entry["verdict"], entry["scope"])
-        line += head
         said = "line" if entry["line"] else "claim"  # what was found, in place of what is claimed
-        statement = self.markdown(self.filled(entry, said), ["claim-statement"])
-        text = part(statement, classes=["claim-text"])
+        text = self.markdown(self.filled(entry, said), ["claim-statement"])
         # Without its condition the sentence alone would say more than was found.
         if entry["condition"] and said == "claim":
             text += self.labelled("If", self.filled(entry, "condition"), "condition")
-        line += text
-        return [line]
+        found = f"On: {entry['scope']}. " if entry["scope"] else ""
+        where = nodes.paragraph(found, found, refer(f"ledger-{name.lower()}", "In the ledger"))
+        classes = f"claim claim-tag {slug(entry['verdict'])}"
+        return [
+            nodes.raw("", f'<details id="{anchor}" class="{classes}">', format="html"),
+            nodes.raw("", f"<summary>Claim {name} ", format="html"),
+            badge(entry["verdict"]),
+            nodes.raw("", "</summary>", format="html"),
+            text,
+            where,
+            nodes.raw("", "</details>", format="html"),
+        ]
 
 
 OUTCOMES = {True: "holds", False: "does not hold", None: "open"}
