@@ -25,15 +25,12 @@ from harness.fields import fields
 from harness.options import Parser, wanted
 from harness.published import COMPILED
 from harness.report import RESULTS, progress_line, write_result
-from mha_book import init_multi_head, multi_head_attention
+from mha_book import init_multi_head
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, select
 from mha_book.attention.flash import flash_attention
 from mha_book.attention.operands import prepare
-from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models import smollm2
-from mha_book.models.interface import embed_tokens, next_token_losses
-from mha_book.rope import rotary_angles
 from mha_book.storage import read_result
 
 NOTICE = "compiled, not run: nothing here says how long a program would take"
@@ -46,7 +43,6 @@ DTYPES = ("bfloat16", "float32")
 CHOSEN = "the choice"  # of `attend`, for the platform that `compile_for` names
 KERNEL = "flash"  # the kernel to learn from
 MODEL = "SmolLM2"
-SCANNED = "SmolLM2, one loop"  # its layers, each computed again on the way back
 OF_TPU = ("splash", "blockwise", "jax_nn", "reference", KERNEL)
 OF_GPU = ("cudnn", "blockwise", "jax_nn", "reference")
 LEFT_OUT = {
@@ -63,19 +59,19 @@ class Program(fields(
     """What is compiled.
 
     Args:
-        part: "attention", "layer" of width D = N·H, or MODEL or SCANNED, whose sizes are their own.
-        implementation: by name; of a layer and of the model "the choice" of `attend` too.
+        part: "attention", or MODEL, whose sizes are its own.
+        implementation: by name; of the model "the choice" of `attend`.
         length: T = S, of one sequence.
         dtype: of operands and weights.
         mask: one of MASKS.
-        direction: one of PASSES; of the model these are a step of gradient descent.
+        direction: one of PASSES; of the model forward alone.
         num_kv_heads: K.
     """
 
     @property
     def label(self) -> str:
         """All of it in a line."""
-        of = "" if self.part.startswith(MODEL) else f" N={NUM_HEADS} K={self.num_kv_heads}"
+        of = "" if self.part == MODEL else f" N={NUM_HEADS} K={self.num_kv_heads}"
         what = f"{self.part} {self.implementation} T={self.length} {self.mask} {self.direction}"
         return f"{what} {self.dtype}{of}"
 
@@ -88,8 +84,8 @@ def implementations(target: str) -> tuple[str, ...]:
 def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
     """All programs of a target, those first that matter most.
 
-    Causal attention in bfloat16 over all lengths, the layer, SmolLM2; then, of each length, shared
-    keys, the other masks, and float32.
+    Causal attention in bfloat16 over all lengths, SmolLM2; then, of each length, shared keys, the
+    other masks, and float32.
     """
     names = implementations(target)
     first = [
@@ -97,15 +93,7 @@ def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
         for length, direction, name in itertools.product(lengths, PASSES, names)
         if not (name == KERNEL and direction != "forward")
     ]
-    shortest = [length for length in lengths if length <= smollm2.CONFIG.max_length]
-    layers = [
-        Program("layer", name, length, direction=direction)
-        for length, direction, name in itertools.product(shortest, PASSES, (CHOSEN, "reference"))
-    ]
-    models = [
-        Program(part, CHOSEN, length, direction=direction)
-        for length, part, direction in itertools.product(shortest, (SCANNED, MODEL), PASSES)
-    ]
+    models = [Program(MODEL, CHOSEN, n) for n in lengths if n <= smollm2.CONFIG.max_length]
     rest = [
         Program("attention", name, length, dtype, mask, direction, heads)
         for length, dtype, heads, mask, direction, name in itertools.product(
@@ -118,18 +106,12 @@ def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
     rest.sort(
         key=lambda p: (p.length, sum(distance.get(x, 1) for x in (p.mask, p.dtype, p.num_kv_heads)))
     )
-    return list(dict.fromkeys([*first, *layers[:4], *models[:4], *layers, *models, *rest]))
+    return list(dict.fromkeys([*first, *models, *rest]))
 
 
 def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
     """The function of a program and the shapes of its arguments."""
-    if program.part == "attention":
-        return _attention(program, target)
-    implementation = None if program.implementation == CHOSEN else program.implementation
-    options = {"implementation": implementation}
-    if program.part == "layer":
-        return _layer(program, options)
-    return _model(program, options)
+    return _attention(program, target) if program.part == "attention" else _model(program)
 
 
 def _attention(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
@@ -184,32 +166,8 @@ def _spec(program: Program, target: str) -> AttentionSpec:
     )  # fmt: skip
 
 
-def _layer(program: Program, options: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """The layer: projections, attention, projection."""
-    width = NUM_HEADS * HEAD_DIM
-    start = functools.partial(
-        init_multi_head,
-        jax.random.key(0), width, NUM_HEADS,
-        num_kv_heads=program.num_kv_heads, dtype=jnp.dtype(program.dtype),
-    )  # fmt: skip
-    of_input = ((1, program.length, width), program.dtype)
-
-    def layer(params: Any, x: jax.Array) -> jax.Array:
-        output: jax.Array = multi_head_attention(params, x, is_causal=True, **options)
-        return output
-
-    def with_gradients(params: Any, x: jax.Array, d_output: jax.Array) -> Any:
-        output, pull = jax.vjp(layer, params, x)
-        return output, pull(d_output)
-
-    shapes = [jax.eval_shape(start), of_input]
-    if program.direction == "forward":
-        return layer, shapes
-    return with_gradients, [*shapes, of_input]
-
-
-def _model(program: Program, options: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """SmolLM2: the logits, or a step of gradient descent on its loss."""
+def _model(program: Program) -> tuple[Callable[..., Any], list[Any]]:
+    """SmolLM2: the logits of every position."""
     config, dtype = smollm2.CONFIG, jnp.dtype(program.dtype)
     width, hidden = config.d_model, 1536
 
@@ -225,51 +183,9 @@ def _model(program: Program, options: dict[str, Any]) -> tuple[Callable[..., Any
         of(width), jax.eval_shape(start), of(width),
         of(width, hidden), of(width, hidden), of(hidden, width),
     )  # fmt: skip
-    layers, logits, loss = (layer,) * config.num_layers, smollm2.forward, smollm2.loss
-    if program.part == SCANNED:
-        layers = jax.tree.map(lambda x: of(config.num_layers, *x.shape), layer)
-        logits, loss = scanned_logits, scanned_loss
+    layers = (layer,) * config.num_layers
     params = smollm2.SmolLM2Params(of(config.vocab_size, width), layers, of(width))
-    shapes = [params, ((1, program.length), "int32")]
-    if program.direction == "forward":
-        return lambda params, tokens: logits(params, tokens, **options), shapes
-
-    def step(params: Any, tokens: jax.Array) -> Any:
-        value, gradients = jax.value_and_grad(loss)(params, tokens, **options)
-        return value, jax.tree.map(lambda p, g: p - (0.1 * g).astype(p.dtype), params, gradients)
-
-    return step, shapes
-
-
-def scanned_logits(params: Any, tokens: jax.Array, **options: Any) -> jax.Array:
-    """The logits of SmolLM2, its layers one array a weight, (L, …), and one loop over them.
-
-    The body is compiled once, and so is its pullback.  On the way back each layer is computed again
-    from its input, so that the loop keeps one (B, T, D) a layer.
-    """
-    config = smollm2.CONFIG
-    angles = rotary_angles(jnp.arange(tokens.shape[1]), config.head_dim, config.rope_theta)
-
-    @jax.checkpoint
-    def one_layer(x: jax.Array, layer: Any) -> tuple[jax.Array, None]:
-        normalized = rms_norm(x, layer.attention_norm, config.epsilon)
-        attended = multi_head_attention(
-            layer.attention, normalized, mask=causal(), angles=angles, **options
-        )
-        x = x + attended
-        normalized = rms_norm(x, layer.feed_forward_norm, config.epsilon)
-        return x + swiglu(normalized, layer.w_gate, layer.w_up, layer.w_down), None
-
-    x = embed_tokens(params.token_embedding, tokens)
-    x = rms_norm(jax.lax.scan(one_layer, x, params.layers)[0], params.output_norm, config.epsilon)
-    logits: jax.Array = linear(x, params.token_embedding.T)
-    return logits
-
-
-def scanned_loss(params: Any, tokens: jax.Array, **options: Any) -> jax.Array:
-    """The mean loss of the next token, from `scanned_logits`."""
-    logits = scanned_logits(params, tokens, **options)
-    return jnp.mean(next_token_losses(logits[:, :-1], tokens))
+    return smollm2.forward, [params, ((1, program.length), "int32")]
 
 
 def compile_program(program: Program, target: str) -> dict[str, Any]:

@@ -128,19 +128,6 @@ def front(self):
     return [box]
 
 
-def tested(self):
-    """``{tested-versions}``: versions and machines on which the tests were run."""
-    found, rows = stored(self, "tests/data/versions.json"), []
-    for cell in found["cells"].values():
-        counts = (cell["passed"], len(cell["mended"]), len(cell["not passed"]))
-        minutes = f"{cell['seconds'] / 60:.0f} min"
-        numbers = (f"{count:,}" for count in counts)
-        rows.append((cell["python"], cell["jax"], cell["machine"], *numbers, minutes))
-    heads = ("Python", "JAX", "machine", "passed", "passed later", "failed", "time")
-    text = f"Not run whole: {', '.join(found['not run'])}."
-    return [table(heads, rows), *([nodes.paragraph(text, text)] if found["not run"] else [])]
-
-
 def provenance_counts(root: Path) -> tuple[int, int, int]:
     """Return how many stored files name their commit, ran with changes, or do not name it."""
     manifest = root / "book" / "data" / "manifest.json"
@@ -245,7 +232,6 @@ def setup(app):
     add_directive(app, "verdict-grounds", grounds)
     add_directive(app, "coverage-table", coverage)
     add_directive(app, "chapter-table", chapters)
-    add_directive(app, "tested-versions", tested)
     add_directive(app, "independent-table", independent)
     add_directive(app, "provenance-counts", provenance)
     add_directive(app, "reruns-table", reruns)

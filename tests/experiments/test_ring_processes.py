@@ -1,12 +1,8 @@
-"""The ring over several processes, by the command that a reader types; one of them dies."""
+"""The ring over several processes, by the command that a reader types."""
 
 import subprocess
 import sys
 from typing import Any
-
-import pytest
-
-from experiments.processes import GRACE
 
 
 def run(*arguments: str) -> Any:
@@ -25,14 +21,3 @@ def test_processes_agree_with_one() -> None:
         assert f"positions {places}, 588 of 1176 pairs, sends {sent} bytes" in first
         assert "differ by at most" in second
     assert lines[-1].startswith("2 processes agree with one")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [0, 2])
-def test_a_process_that_dies_leaves_nobody_waiting(number: int) -> None:
-    done = run("--processes", "3", "--fail", str(number))
-    assert done.returncode == 1
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith(f"process {number} died (exit code 9): the others were ended ")
-    assert int(last.split(" s later")[0].split()[-1]) <= GRACE + 1
-    assert f"process {number}: dies here" in done.stdout

@@ -10,14 +10,14 @@ import copy
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from experiments.again import MEASURED
+from experiments.again import MEASURED, leaves
 from tests.stored.files import DATA, OTHERS, RESULTS, ROOT, TIMES, result, scaled
 from tests.turns import commit, git
 
@@ -49,14 +49,8 @@ def earlier(name: str, of: str = "") -> list[str]:
     return [*dict.fromkeys(blobs(since).get(name, ()))]
 
 
-def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict | list):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, entry in pairs:
-            if f"{place}/{name}" != "/provenance":
-                yield from leaves(entry, f"{place}/{name}")
-    else:
-        yield place, value
+def inside(document: dict[str, Any]) -> dict[str, Any]:
+    return {place: x for place, x in leaves(document) if not place.startswith("/provenance")}
 
 
 def is_near(told: Any, found: Any, place: str) -> bool:
@@ -70,10 +64,10 @@ def is_near(told: Any, found: Any, place: str) -> bool:
 
 def changes(now: dict[str, Any], before: Iterable[dict[str, Any]]) -> list[str]:
     """Where a file differs from what it was for the same run, or in an earlier one."""
-    found, date = dict(leaves(now)), now["provenance"]["date"]
+    found, date = inside(now), now["provenance"]["date"]
     differ: list[str] = []
     for document in before:
-        told = dict(leaves(document))
+        told = inside(document)
         if document.get("provenance", {}).get("date") != date:
             differ += [p for p in told if p in found and not is_near(told[p], found[p], p)]
         else:
