@@ -4,13 +4,9 @@ PYTHONPATH=src python3 benchmarks/accelerators.py --targets v6e --minutes 10
 """
 
 import functools
-import hashlib
 import importlib.metadata
 import itertools
-import json
 import os
-import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -49,7 +45,6 @@ LEFT_OUT = {
     "manual, recompute": "the reference with a backward pass by hand",
     "decode": "for few queries",
 }
-ROOT = Path(__file__).resolve().parents[1]
 
 
 class Program(fields(
@@ -219,38 +214,6 @@ def _first_line(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def compile_within(program: Program, target: str, limit: float) -> dict[str, Any]:
-    """The row of a program, compiled in a process of its own, given up after `limit` seconds."""
-    settings = {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
-    row = {"program": program._asdict(), "label": program.label}
-    try:
-        done = subprocess.run(
-            [sys.executable, __file__, "--worker", target, json.dumps(program)],
-            capture_output=True, text=True, timeout=limit, env={**os.environ, **settings},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        reason = f"not compiled in {limit:.0f} s"
-        return {**row, "status": "given up", "reason": reason, "seconds": limit}
-    found = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not found:
-        return {**row, "status": "failed", "reason": "the compiler's process ended"}
-    answer: dict[str, Any] = json.loads(found[-1])
-    return answer
-
-
-def traced(program: Program, target: str) -> str | None:
-    """The sha256 of what JAX makes of a program, without places in files; None where it is refused.
-
-    A change of the package that leaves this as it is leaves the compiled program as it is.
-    """
-    try:
-        function, shapes = build(program, target)
-    except NotImplementedError:
-        return None
-    text = str(jax.make_jaxpr(function)(*compiled.shapes_of(shapes)))
-    return hashlib.sha256(re.sub(r"0x[0-9a-f]+| at /\S+", "", text).encode()).hexdigest()
-
-
 def compilers(target: str) -> dict[str, str]:
     """The versions of what compiles for a target."""
     names = ["libtpu"]
@@ -259,38 +222,23 @@ def compilers(target: str) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in names}
 
 
-def kept(path: Path, settings: dict[str, Any]) -> tuple[dict[Program, Any], list[Any]]:
-    """The rows and runs of a file, of these compilers and of programs as JAX makes them now."""
-    found = read_result(path) if path.exists() else None
-    if found is None or any(
-        found["settings"][n] != settings[n] for n in ("compilers", "description")
-    ):
-        return {}, []
-    rows = {Program(**row["program"]): row for row in found["programs"]}
-    target = settings["target"]
-    same = {p: r for p, r in rows.items() if r.get("traced_sha256", "") == traced(p, target)}
-    return same, found["runs"]
-
-
 def store(target: str, options: Any, deadline: float) -> Path:
-    """Compile what is missing in a target's file, until the deadline; the file."""
+    """Compile what is missing in a target's file, or asked for, until the deadline; the file."""
     path: Path = (options.out or RESULTS) / f"compiled-{target}.json"
     settings = {
         "timed": False, "notice": NOTICE, "target": target,
         "description": compiled.description(target), "compilers": compilers(target),
         "heads": NUM_HEADS, "head_dim": HEAD_DIM, "window": WINDOW, "left_out": LEFT_OUT,
     }  # fmt: skip
-    rows, runs = kept(path, settings)
+    rows, runs = {}, []
+    if path.exists() and (found := read_result(path))["settings"] == settings:
+        rows, runs = {Program(**row["program"]): row for row in found["programs"]}, found["runs"]
     origin = provenance.record(seeds="nothing is drawn: shapes alone")
     start, done = time.perf_counter(), 0
     show = progress_line(f"compiled for {target}")
     whole = plan(target, options.lengths)
-
-    def is_left(program: Program) -> bool:
-        row = rows.get(program)
-        return row is None or (row["status"] == "given up" and row["seconds"] < options.limit)
-
-    todo = [p for p in whole if is_left(p) and wanted(p.label, options.only)]
+    todo = [p for p in whole if p not in rows or options.only]
+    todo = [p for p in todo if wanted(p.label, options.only)]
 
     def write() -> None:
         seconds = round(time.perf_counter() - start, 1)
@@ -307,8 +255,7 @@ def store(target: str, options: Any, deadline: float) -> Path:
     for program in todo:
         if time.monotonic() > deadline:
             break
-        row = compile_within(program, target, options.limit)
-        rows[program] = {**row, "traced_sha256": traced(program, target)}
+        rows[program] = compile_program(program, target)
         done += 1
         if show:
             show(done, len(todo))
@@ -323,7 +270,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--targets", nargs="+", choices=every, default=every)
     parser.sized("--lengths", LENGTHS, (256,), help="positions")
     parser.sized("--minutes", 120, 10, help="when no program is begun any more")
-    parser.sized("--limit", 120, 120, help="seconds after which a program is given up")
     parser.only("programs whose label")
     options = parser.parse(arguments)
     if options.quick and options.out is None:
@@ -347,7 +293,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     jax.config.update("jax_platforms", "cpu")  # nothing is run: no accelerator is asked for
-    if sys.argv[1:2] == ["--worker"]:
-        print(json.dumps(compile_program(Program(*json.loads(sys.argv[3])), sys.argv[2])))
-    else:
-        sys.exit(main())
+    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+    sys.exit(main())

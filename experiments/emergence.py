@@ -92,7 +92,7 @@ class SeedStudy:
         return train(
             used.step, used.start(params, self.own if data is None else data), s.steps,
             data=used.data, checkpoint=self.work / f"emergence-{slug(name)}.safetensors",
-            every=max(1, s.steps // 5), evaluate=used.evaluate,
+            evaluate=used.evaluate,
             evaluate_every=s.every if often else s.steps, config={"name": name, "sizes": s[:9]},
             name=name,
         )  # fmt: skip
@@ -203,7 +203,7 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
             trained = train(
                 used.step, used.start(used.fresh(keys), keys), s.width_steps, data=used.data,
                 checkpoint=work / f"emergence-{slug(name)}.safetensors",
-                every=s.width_steps, evaluate=used.evaluate, evaluate_every=s.width_steps,
+                evaluate=used.evaluate, evaluate_every=s.width_steps,
                 config={"name": name, "steps": s.width_steps, "rate": s.width_rate, "pool": s.pool},
                 name=name,
             )  # fmt: skip

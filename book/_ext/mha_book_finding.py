@@ -22,8 +22,7 @@ from pathlib import Path
 from docutils import nodes
 from mha_book_equations import add_directive
 from mha_book_html import describe
-from mha_book_teaching import EXERCISE as ONE_EXERCISE
-from mha_book_teaching import HARDER
+from mha_book_teaching import minutes
 from mha_book_toc import read, toc_pages
 
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
@@ -94,8 +93,8 @@ def _read(app, doctree) -> None:
             code = "".join(cell.astext() for cell in cells).partition("def solution():\n")[2]
             body = code.partition("\n    return ")[0].splitlines()[1:]
             count = sum(bool(line.strip()) for line in body)
-            minutes = ONE_EXERCISE + HARDER * (int(found[1]) - 1)
-            exercises[anchor] = f"{title} ({minutes} minutes, {count} line{'s'[: count - 1]})"
+            time = minutes(int(found[1]))
+            exercises[anchor] = f"{title} ({time} minutes, {count} line{'s'[: count - 1]})"
     equations = {
         node["ids"][0]: node.astext().strip()
         for node in doctree.findall(nodes.math_block)

@@ -13,7 +13,7 @@ from tests.benchmarks.paths import BENCHMARKS, ROOT
 from tests.turns import is_turn
 
 COMMANDS = {
-    "attention": ("--only", "jax.nn", "--alone", "64"),
+    "attention": ("--only", "jax.nn", "--memory"),
     **dict.fromkeys(("decode", "heads", "layouts", "pruned"), ()),
 }
 
