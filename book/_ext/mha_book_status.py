@@ -30,7 +30,7 @@ INDEPENDENT, RESULTS = "book/data/independent.json", "benchmarks/results"
 NOT_RECORDED = "not recorded"  # mha_book.storage.NOT_RECORDED
 
 
-def chapter_rows(root: Path) -> list[tuple[str, int, int, int, int]]:
+def chapters(root: Path) -> list[tuple[str, int, int, int, int]]:
     """Return (page, code cells, exercises, claims, words) of every notebook."""
     rows = []
     stated = read_pages(root)
@@ -94,7 +94,7 @@ def front(root: Path) -> dict[str, int]:
         "claims": len(load_ledger(root / CLAIMS.file)),
         "displayed": sum(compared[kind] for kind in KINDS),
         "executed": compared["executed"],
-        "cells": sum(row[1] for row in chapter_rows(root)),
+        "cells": sum(row[1] for row in chapters(root)),
         "tests": count_tests(root),
     }
 
@@ -174,10 +174,10 @@ def independent(root: Path) -> list[list[str]]:
 
 def words(root: Path) -> dict[str, Any]:
     """Return what a page can name: functions without arguments, and ``read``."""
-    every = (chapter_rows, front, grounds, independent, provenance, rigour)
+    every = (chapters, front, grounds, independent, provenance, rigour)
     return {
         "read": lambda name: read(root / name),
-        **{each.__name__.removesuffix("_rows"): partial(each, root) for each in every},
+        **{each.__name__: partial(each, root) for each in every},
     }
 
 
