@@ -15,7 +15,15 @@ import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import repeats, windows
-from experiments.shared import SOURCES, Run, experiment, first_layers, gates_without, stored
+from experiments.shared import (
+    SOURCES,
+    Reader,
+    Run,
+    experiment,
+    first_layers,
+    gates_without,
+    stored,
+)
 from mha_book.attention.reference import attention_weights
 from mha_book.layers import rms_norm
 from mha_book.masks import causal
@@ -44,17 +52,12 @@ def name_of(head: Any) -> str:
     return f"L{head[0]}H{head[1]}"
 
 
-class Bench:
+class Bench(Reader):
     """The model, its prompts, and runs of it."""
 
     def __init__(self, model: Any, sizes: Any, top: Any) -> None:
-        self.model, self.params, self.config, self.sizes = model, model.params, model.config, sizes
-        self.top, self.shape = [tuple(head) for head in top], (sizes.layers, model.config.num_heads)
-        self._run = jax.jit(
-            lambda params, ids, gates, others: patching.activations(
-                params, ids, patching.mixed("heads", gates, others), config=model.config
-            )
-        )
+        super().__init__(model)
+        self.sizes, self.top = sizes, [tuple(head) for head in top]
         # The last token A of a prompt stands at `again` too, where the corrupted one has another.
         rng = np.random.default_rng(41)
         drawn = [rng.choice(VOCABULARY, sizes.first + 1, False) for _ in range(sizes.prompts)]
@@ -64,12 +67,6 @@ class Bench:
         self.ids, self.other = jnp.asarray(told), jnp.asarray(other)
         self.answers = self.ids[:, sizes.again + 1]
         self.tokens = np.random.default_rng(42).choice(VOCABULARY, sizes.tokens, replace=False)
-
-    def run(self, ids: jax.Array, without: Any = (), others: Any = 0.0) -> Any:
-        """Return logits and activations, some heads' outputs being those of ``others``."""
-        gates = gates_without(without, self.shape)[..., None, None]
-        shape = (*self.shape, 1, 1) if np.ndim(others) == 0 else others.shape
-        return self._run(self.params, ids, gates, jnp.broadcast_to(others, shape))
 
     def answer(self, logits: jax.Array) -> jax.Array:
         """Return the log-probability of each prompt's answer."""
@@ -286,7 +283,7 @@ def ablated(bench: Bench) -> dict[str, Any]:
     sizes, table, texts = bench.sizes, bench.params.token_embedding, bench.texts("validation")
     ids, others = bench.repeated(43), bench.run(bench.repeated(44))[1]["heads"]
     copied = np.asarray(copied_positions(ids, sizes.period))[:, 1:]
-    by = {"zero": 0.0, "mean": others.mean((1, 3), keepdims=True), "resample": others}
+    by = {"zero": None, "mean": others.mean((1, 3), keepdims=True), "resample": others}
     of_text = bench.run(bench.texts("train"))[1]["heads"].mean((1, 3), keepdims=True)
     alone = {name_of(head): [head] for head in (sizes.writer, *bench.top)}
     found: dict[str, Any] = {"top": bench.top}

@@ -14,11 +14,10 @@ import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import controls, repeats, windows
-from experiments.shared import SOURCES, experiment, first_layers, gates_without, stored
+from experiments.shared import SOURCES, Reader, experiment, first_layers, stored
 from mha_book.masks import causal
 from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
-from mha_book.specialization import patching
 from mha_book.specialization.patterns import prefix_matching, visible_pairs
 from mha_book.specialization.synthetic import copied_positions
 
@@ -45,38 +44,6 @@ def sequences(config: Any, seed: int, sizes: Sizes) -> jax.Array:
     return repeats(config, jax.random.key(seed), sizes.batch, sizes.period)
 
 
-def reader(config: Any) -> Callable[..., Reading]:
-    """Return a compiled reading of a batch with heads closed.
-
-    Its arguments: parameters, tokens, gates ``(L, N)``, and what a closed head adds instead,
-    ``(L, N, C)``.
-    """
-
-    @jax.jit
-    def read(params, ids, gates, means) -> Reading:
-        pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
-        counted = jnp.maximum(pattern.counted.sum(-1), 1).astype(jnp.float32)  # (B,)
-        on_target = jnp.where(pattern.counted[..., None], pattern.score, 0.0)
-        found: dict[str, list[Any]] = {"scores": [], "heads": []}
-
-        def hook(site: str, number: int, array: jax.Array) -> jax.Array:
-            if site == "weights":
-                seen = jnp.einsum("bntj,btj->nb", array, on_target)
-                found["scores"].append(seen / counted[None])
-            if site == "heads":
-                found[site].append(array.mean((0, 2)))
-                gate = gates[number][None, :, None, None]
-                return gate * array + (1 - gate) * means[number][None, :, None]
-            return array
-
-        logits = patching.hooked_forward(params, ids, hook, config=config)
-        stacked = {site: jnp.stack(each) for site, each in found.items()}
-        losses = next_token_losses(logits[:, :-1], ids)
-        return Reading(losses, stacked["scores"], stacked["heads"])
-
-    return read
-
-
 def untrained(params: Any, seed: int) -> Any:
     """Return parameters of the same shapes: independent normal weights of the same variances."""
     leaves, tree = jax.tree.flatten(params)
@@ -90,25 +57,28 @@ def untrained(params: Any, seed: int) -> Any:
     return jax.tree.unflatten(tree, [drawn(leaf) for leaf in leaves])
 
 
-class Bench:
+class Bench(Reader):
     def __init__(self, model: Any, top: np.ndarray, sizes: Sizes) -> None:
-        config = model.config
-        self.model, self.sizes, self.top = model, sizes, top
-        self.shape = (config.num_layers, config.num_heads)
-        self.read = reader(config)
-        length = 2 * sizes.period + 1
-        self.none = jnp.zeros((*self.shape, config.head_dim))
-        self.repeats = [sequences(config, 11 + n, sizes) for n in range(sizes.batches)]
-        self.length = length
+        super().__init__(model)
+        self.sizes, self.top, self.length = sizes, top, 2 * sizes.period + 1
+        self.repeats = [sequences(self.config, 11 + n, sizes) for n in range(sizes.batches)]
 
     def texts(self) -> list[jax.Array]:
         rows = windows(self.model, "validation", self.sizes.batch * self.sizes.batches, self.length)
         return [rows[n :: self.sizes.batches] for n in range(self.sizes.batches)]
 
-    def plain(self, ids: jax.Array, heads: Any = (), means: Any = None) -> Reading:
-        gates = gates_without(heads, self.shape)
-        means = self.none if means is None else means
-        return self.read(self.model.params, ids, gates, means)
+    def read(self, ids: jax.Array, heads: Any = (), means: Any = None) -> Reading:
+        """Read with heads closed, which add 0 instead, or their means ``(L, N, C)``."""
+        others = None if means is None else means[:, None, :, None]
+        logits, kept = self.run(ids, heads, others)
+        pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
+        counted = jnp.maximum(pattern.counted.sum(-1), 1).astype(jnp.float32)  # (B,)
+        on_target = (
+            jnp.where(pattern.counted[..., None], pattern.score, 0.0) / counted[:, None, None]
+        )
+        scores = jnp.einsum("lbntj,btj->lnb", kept["weights"], on_target)
+        losses = next_token_losses(logits[:, :-1], ids)
+        return Reading(losses, scores, kept["heads"].mean((1, 3)))
 
     def copied(self, run: Reading, ids: jax.Array) -> np.ndarray:
         """The loss of each sequence on what can be copied."""
@@ -120,11 +90,11 @@ class Bench:
     def losses(self, heads: Any, means: dict[str, Any] | None, texts: Any) -> dict[str, Any]:
         found: dict[str, list[Any]] = {"copied": [], "first copy": [], "text": []}
         for ids in self.repeats:
-            run = self.plain(ids, heads, means and means["repeats"])
+            run = self.read(ids, heads, means and means["repeats"])
             found["copied"] += self.copied(run, ids).tolist()
             found["first copy"] += run.losses[:, : self.sizes.period - 1].mean(-1).tolist()
         for ids in texts:
-            run = self.plain(ids, heads, means and means["text"])
+            run = self.read(ids, heads, means and means["text"])
             found["text"] += run.losses.mean(-1).tolist()
         return found
 
@@ -140,8 +110,8 @@ def main(run: Any, sizes: Any) -> dict[str, Any]:
     bench = Bench(model, np.array(told), sizes)
     top, of_training = bench.top, windows(model, "train", sizes.batch, bench.length)
     means = {
-        "repeats": bench.plain(sequences(model.config, 13, sizes)).outputs,
-        "text": bench.plain(of_training).outputs,
+        "repeats": bench.read(sequences(model.config, 13, sizes)).outputs,
+        "text": bench.read(of_training).outputs,
     }
     texts, others = bench.texts(), controls(top, bench.shape, sizes.draws, seed=1)
 
@@ -154,10 +124,10 @@ def main(run: Any, sizes: Any) -> dict[str, Any]:
     ids = bench.repeats[0]
 
     def without_training() -> dict[str, Any]:
-        bench.model = model._replace(params=untrained(model.params, 3))
-        chosen = np.asarray(bench.plain(sequences(model.config, 14, sizes)).scores).mean(-1)
-        reading = bench.plain(ids)
-        bench.model = model
+        bench.params = untrained(model.params, 3)
+        chosen = np.asarray(bench.read(sequences(model.config, 14, sizes)).scores).mean(-1)
+        reading = bench.read(ids)
+        bench.params = model.params
         best = np.unravel_index(np.argsort(-chosen.ravel())[: len(top)], chosen.shape)
         pattern = prefix_matching(visible_pairs(causal(), *ids.shape), ids)
         rows = np.flatnonzero(np.asarray(pattern.counted)[0])

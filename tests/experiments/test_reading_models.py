@@ -15,12 +15,13 @@ IDS = jnp.arange(3, 20, dtype=jnp.int32) * 5 % 101
 
 def test_a_reading_is_that_of_the_model():
     params, config, *_ = small_smollm2()
-    shape = (config.num_layers, config.num_heads)
+    shape, sizes = (config.num_layers, config.num_heads), heads_in_use.Sizes(batches=0)
+    bench = heads_in_use.Bench(small_smollm2(), np.array([[0, 1]]), sizes)
     ids = jnp.array([[0, 5, 6, 7, 5, 6, 7], [0, 3, 4, 8, 3, 4, 8]], jnp.int32)
-    means, read = jnp.zeros((*shape, config.head_dim)), heads_in_use.reader(config)
-    for gates in (jnp.ones(shape), jnp.ones(shape).at[0, 1].set(0)):
+    for heads in ([], [[0, 1]]):
+        gates = jnp.ones(shape).at[0, 1].set(0 if heads else 1)
         want = smollm2.token_losses(params, ids, config=config, gates=gates)
-        np.testing.assert_allclose(read(params, ids, gates, means).losses, want, atol=1e-5)
+        np.testing.assert_allclose(bench.read(ids, heads).losses, want, atol=1e-5)
 
 
 # Positions.

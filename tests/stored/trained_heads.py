@@ -366,7 +366,7 @@ def bench(batches: int) -> Any:
 @functools.cache
 def means_of_repeats() -> Any:
     inside = bench(1)
-    return inside.plain(heads_in_use.sequences(inside.model.config, 13, inside.sizes)).outputs
+    return inside.read(heads_in_use.sequences(inside.model.config, 13, inside.sizes)).outputs
 
 
 @recomputed
@@ -379,10 +379,10 @@ def closed() -> Found:
         (("whole",), (), None), (("zero",), eight, None), (("mean",), eight, means_of_repeats()),
         (("mean controls", control), told["controls"][control], means_of_repeats()),
     ):  # fmt: skip
-        copied = inside.copied(inside.plain(ids, heads_, means), ids)
+        copied = inside.copied(inside.read(ids, heads_, means), ids)
         yield ("closed", *place, "copied", np.s_[:8]), copied
     for name, heads_ in (("whole", ()), ("zero", eight)):
-        losses = texts.plain(texts.texts()[0], heads_).losses
+        losses = texts.read(texts.texts()[0], heads_).losses
         yield ("closed", name, "text", np.s_[:8]), np.asarray(losses).mean(-1)
 
 
