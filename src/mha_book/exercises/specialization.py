@@ -7,11 +7,11 @@ import numpy as np
 from mha_book.exercises import Attempt, exercise, judge
 
 
-@exercise("null-value")
-def _null(attempt: Attempt) -> Iterator[str | None]:
+@exercise("baseline")
+def _baseline(attempt: Attempt) -> Iterator[str | None]:
     for length in (2, 5, 12):
         shares = [1 / (i + 1) for i in range(length)]
-        first = "the first row sees itself alone: it has no token before, and does not count"
+        first = "the first row sees itself alone: it has no previous token, and does not count"
         hints = {
             first: float(np.mean(shares)),
             "row i of a causal head sees i + 1 keys, not all of them": 1 / length,
