@@ -1,11 +1,16 @@
 """What pytest needs to know about the notebooks; the tests' own fixtures are in tests/."""
 
+import gc
 import os
+import sys
 from collections.abc import Generator
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from ipykernel.kernelspec import get_kernel_dict
 
 ROOT = Path(__file__).parent
 
@@ -18,10 +23,10 @@ for name, value in {
 }.items():
     os.environ.setdefault(name, value)
 
-# For the tests alone, the notebooks run as a reader's do. A program in one piece, and XLA's older
-# code for loops on a CPU, where there still is one, compile in half the time. And where a process
-# has one core, XLA makes one thread: two cores of a TPU, interpreted, would wait for each other
-# forever.
+# For the tests alone, and notebooks that are not run as a reader's. A program in one piece, and
+# XLA's older code for loops on a CPU, where there still is one, compile in half the time. And where
+# a process has one core, XLA makes one thread: two cores of a TPU, interpreted, would wait for each
+# other forever.
 TESTS_ALONE: dict[str, str] = {}
 flags = ["--xla_cpu_parallel_codegen_split_count=1"] * (version("jaxlib") < "0.13")
 flags += ["--xla_cpu_use_fusion_emitters=false"] * (version("jaxlib") < "0.11")
@@ -30,6 +35,15 @@ if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
     TESTS_ALONE["NPROC"] = "2"
 for name, value in TESTS_ALONE.items():
     os.environ.setdefault(name, value)
+
+gc.disable()  # until all is imported and collected
+
+
+def pytest_collection_finish() -> None:
+    """Leave what lives as long as the run out of every search for garbage."""
+    gc.enable()
+    gc.freeze()
+
 
 # Compared in no cell: what the interpreter says on stderr (the stored notebooks have none,
 # which tests/book/test_notebooks.py holds), and pictures (nbval itself leaves out image/png).
@@ -56,22 +70,28 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Start the kernel of a notebook without what is set for the tests alone.
+    """Compile without optimisation, which of a program that runs once is half the time.
 
-    Of a program that runs once, on small arrays, half the time is its optimisation: the tests
-    compile without it, but for those that say ``optimized``.
+    Not tests that say ``optimized``, and not the dear notebooks, which run as a reader's do. All
+    kernels are forked where that is safe.
     """
-    ours = {}
-    if type(item).__name__ == "IPyNbCell":
-        ours = {name: one for name, one in TESTS_ALONE.items() if os.environ.get(name) == one}
-    else:
-        import jax
+    from tests.kernels import command
+    from tests.turns import DEAR
 
-        is_plain = item.get_closest_marker("optimized") is None
-        jax.config.update("jax_disable_most_optimizations", is_plain)
-    for name in ours:
-        del os.environ[name]
-    try:
+    with ExitStack() as stack:
+        if type(item).__name__ != "IPyNbCell":
+            import jax
+
+            is_plain = item.get_closest_marker("optimized") is None
+            jax.config.update("jax_disable_most_optimizations", is_plain)
+        else:
+            environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+            if item.path.stem in DEAR:
+                ours = {n for n, value in TESTS_ALONE.items() if os.environ.get(n) == value}
+                environment = {n: value for n, value in os.environ.items() if n not in ours}
+            stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
+            if sys.platform == "linux":
+                kernel = {**get_kernel_dict(), "argv": [*command()]}
+                made = mock.patch("ipykernel.kernelspec.get_kernel_dict", return_value=kernel)
+                stack.enter_context(made)
         return (yield)
-    finally:
-        os.environ |= ours

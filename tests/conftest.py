@@ -22,7 +22,7 @@ import jax
 import pytest
 from filelock import FileLock
 
-from tests.turns import is_turn
+from tests.turns import DEAR, is_notebook_turn
 
 # They draw parameters, or import torch: not for a search for examples.
 collect_ignore = ["wrong_calls.py", "conformance/newcomers.py"]
@@ -87,14 +87,6 @@ LONGEST = (
 )  # fmt: skip
 
 
-# Over ten seconds of a processor each: see tests/turns.py.
-DEAR = {
-    "build-it-yourself", "grouped-query-attention", "rank", "specialization", "syntax-and-meaning",
-    "pruning", "one-head-or-two", "emergence", "sinks", "head-matrices", "heads-in-use",
-    "further-heads", "further-inference", "head-behaviors",
-}  # fmt: skip
-
-
 @pytest.hookimpl(tryfirst=True)  # before the markers of the command line select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs the browser, torch, libtpu or the built book is slow, said so or not.
@@ -106,8 +98,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
         is_notebook = type(item).__name__ == "IPyNbCell"
-        is_dear = is_notebook and item.path.stem in DEAR and not is_turn(item.path.stem)
-        if is_dear or slow & (marks | {*getattr(item, "fixturenames", ())}):
+        stem = item.path.stem
+        is_late = is_notebook and stem in DEAR and not is_notebook_turn(stem)
+        if is_late or slow & (marks | {*getattr(item, "fixturenames", ())}):
             item.add_marker(pytest.mark.slow)
 
 

@@ -6,7 +6,18 @@ import subprocess
 from pathlib import Path
 
 TURNS = 3
+KNOWN = "30e5058"  # the commit at which every excuse was read, and every file without a slice
 
+# Notebooks over ten seconds of a processor each, which compute longer than they compile; every
+# third one is of one turn.
+DEAR = (
+    "build-it-yourself", "further-inference", "one-head-or-two",
+    "emergence", "grouped-query-attention", "heads-in-use",
+    "syntax-and-meaning", "specialization", "head-matrices",
+    "pruning", "hardware", "introduction",
+    "sinks", "limits", "further-heads",
+    "rank", "position", "head-behaviors",
+)  # fmt: skip
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,6 +34,17 @@ def commit() -> str:
     return git("rev-parse", "HEAD").strip()
 
 
+@functools.cache
+def is_known(at: str) -> bool:
+    """Whether a commit, by the beginning of its hash, is that of ``KNOWN`` or before it."""
+    return not commit() or git("merge-base", at, KNOWN).startswith(at)
+
+
 def is_turn(what: str, at: str = "") -> bool:
     """Whether something dear is among the fast tests of a commit: of one in three."""
     return hashlib.sha256(f"turn of {at or commit()} {what}".encode()).digest()[0] % TURNS == 0
+
+
+def is_notebook_turn(stem: str) -> bool:
+    """Whether a dear notebook is among the fast tests of this commit."""
+    return DEAR.index(stem) % TURNS == hashlib.sha256(commit().encode()).digest()[0] % TURNS

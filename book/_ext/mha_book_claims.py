@@ -116,39 +116,45 @@ def filled(self, entry: dict, key: str) -> str:
         return entry[key]
 
 
-def claim_lines(self):
-    """``{claim} C16``: a line for each claim of this chapter that is named, and no more.
+def claim_tags(self):
+    """``{claim} C16``: a tag for each claim of this chapter that is named, in one line.
 
-    The line has the verdict, what was found (the claim with its condition, where the row has no
-    ``line``), and a link to the ledger, where the argument stands.
+    A tag has the claim's name and verdict. It opens to what was found (the claim with its
+    condition, where the row has no ``line``) and to the ledger, where the argument stands.
     """
     entries = {entry["id"]: entry for entry in load(self.env)}
-    lines, chapter = [], Path(self.env.docname).name
+    tags, chapter = [], Path(self.env.docname).name
     for name in self.arguments[0].split():
         entry = entries.get(name)
         if entry is None or entry["verdict"] == "open" or entry["chapter"] != chapter:
             problem = f"claim {name} has no row with a verdict and the chapter {chapter}"
             logger.warning(problem, location=self.get_location(), type="mha_book")
         else:
-            lines.append(claim_line(self, name, entry))
-    return lines
+            tags += claim_tag(self, name, entry)
+    return [part(*tags, classes=["claim-tags"])] if tags else []
 
 
-def claim_line(self, name: str, entry: dict) -> nodes.Node:
+def claim_tag(self, name: str, entry: dict) -> list[nodes.Node]:
     """Render one claim."""
     std, anchor = self.env.get_domain("std"), f"claim-{name.lower()}"
     std.note_hyperlink_target(anchor, self.env.docname, anchor, f"Claim {name}")
-    head = nodes.paragraph("", "", classes=["claim-head"])
-    head += [refer(f"ledger-{name.lower()}", name), nodes.Text(" ")]
-    head += badge(entry["verdict"], entry["scope"])
     said = "line" if entry["line"] else "claim"  # what was found, in place of what is claimed
-    statement = markdown(self, filled(self, entry, said), "claim-statement")
-    text = part(statement, classes=["claim-text"])
+    text = markdown(self, filled(self, entry, said), "claim-statement")
     # Without its condition the sentence alone would say more than was found.
     if entry["condition"] and said == "claim":
         text += labelled(self, "If", filled(self, entry, "condition"), "condition")
-    classes = ["claim", "claim-line", slug(entry["verdict"])]
-    return part(head, text, classes=classes, ids=[anchor])
+    found = f"On: {entry['scope']}. " if entry["scope"] else ""
+    where = nodes.paragraph(found, found, refer(f"ledger-{name.lower()}", "In the ledger"))
+    classes = f"claim claim-tag {slug(entry['verdict'])}"
+    return [
+        nodes.raw("", f'<details id="{anchor}" class="{classes}">', format="html"),
+        nodes.raw("", f"<summary>Claim {name} ", format="html"),
+        badge(entry["verdict"]),
+        nodes.raw("", "</summary>", format="html"),
+        text,
+        where,
+        nodes.raw("", "</details>", format="html"),
+    ]
 
 
 OUTCOMES = {True: "holds", False: "does not hold", None: "open"}
@@ -272,6 +278,6 @@ def verdict_counts(entries: list[dict], ledger: Ledger = CLAIMS) -> nodes.Node:
 
 def setup(app):
     """Register the directives."""
-    add_directive(app, "claim", claim_lines, required_arguments=1, final_argument_whitespace=True)
+    add_directive(app, "claim", claim_tags, required_arguments=1, final_argument_whitespace=True)
     for ledger in LEDGERS:
         add_directive(app, f"{ledger.name}-ledger", rows_of_ledger)

@@ -175,7 +175,7 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
         outputs = {
             name: Path(app.srcdir, path)
             for path, name in app.builder.images.items()
-            if "jupyter_execute" in path
+            if "jupyter_execute" in path or path.endswith(".svg")
         }
         folder = Path(app.outdir, app.builder.imagedir)
         context["body"] = themed(context["body"], outputs, folder)

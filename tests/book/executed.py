@@ -3,6 +3,7 @@
 ``tests/book/equations/__init__.py`` says how a chapter registers one.
 """
 
+import copy
 import functools
 import re
 from collections.abc import Iterator
@@ -11,9 +12,9 @@ import jax
 import numpy as np
 
 from mha_book.notation import Equation, System, parse_equations, run_loops
-from mha_book.notation.expression import key
+from mha_book.notation.expression import Expression, key
 from mha_book.notation.system import replace_equations
-from tests.book.equations import Executed
+from tests.book.equations import Executed, evaluated
 from tests.book.extensions import ROOT
 from tests.book.test_equations import page_equations
 
@@ -77,9 +78,11 @@ def run(latex: str, registered: Executed, by_loops: bool = False) -> list[Pair]:
         own = {name: arrays[name] for name in {*equation.operands, *equation.scalars}}
         loops = run_loops(equation, own, dims=dims)
         assigned = loops if by_loops else np.asarray(equation(own, dims=dims))
-        is_one = by_loops and left is not None and len(equation.sides) == 2
-        values = [loops] if is_one else map(np.asarray, equation.values(own, dims=dims))
-        first, *others = values
+        if by_loops:
+            sides = (_computing(equation, side) for side in equation.right_sides)
+            first, *others = (run_loops(side, own, dims=dims) for side in sides)
+        else:
+            first, *others = map(np.asarray, equation.values(own, dims=dims))
         pairs.append((f"{left or 'identity'}: loops", assigned, loops))
         for value in others:
             pairs.append((f"{left or 'identity'}: sides", first, value))
@@ -91,6 +94,13 @@ def run(latex: str, registered: Executed, by_loops: bool = False) -> list[Pair]:
             else:
                 arrays[left] = assigned
     return pairs
+
+
+def _computing(equation: Equation, side: Expression) -> Equation:
+    """The equation, of which this side is what its loops compute."""
+    other = copy.copy(equation)
+    other.computed = side
+    return other
 
 
 def _whole(latex: str, registered: Executed) -> str:
@@ -112,7 +122,7 @@ def _shown() -> dict[str | None, str]:
 @functools.cache
 def _given(registered: Executed):
     """The arrays of an equation and the package's values: once, however often it is altered."""
-    return registered.arrays(np.random.default_rng(20))
+    return evaluated(registered.arrays)
 
 
 def _lacking(equation: Equation, arrays) -> set[str]:

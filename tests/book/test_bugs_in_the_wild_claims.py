@@ -20,6 +20,7 @@ from mha_book.conformance.oracle import TEXTS
 from tests.book import gates
 from tests.book.verdicts import decides
 from tests.scripts import regenerate_layer_peers as peers
+from tests.turns import is_turn
 
 CELLS = gates.load(gates.ROOT / "book" / "bugs-in-the-wild.ipynb").cells
 BUGS = {cell.id.removeprefix("bug-"): cell for cell in CELLS if cell.id.startswith("bug-")}
@@ -33,7 +34,12 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("bug", BUGS)
+def in_turn() -> list:
+    """Every bug; two of three are left to the slow tests: the chapter itself runs them all."""
+    return [pytest.param(b, marks=[] if is_turn(b) else [pytest.mark.slow]) for b in BUGS]
+
+
+@pytest.mark.parametrize("bug", in_turn())
 def test_a_bug_runs_alone_and_is_that_of_the_catalog(bug, capsys):
     """Pasted into an empty session, its code gives what the catalog's bug of that name gives."""
     names = {"__name__": "pasted"}

@@ -118,6 +118,12 @@ def test_a_part_is_open_while_its_interval_holds_the_margin():
     assert judged("open: why", True, False) == [None, True, False]
 
 
+def test_what_is_taken_over_a_sample_has_an_interval():
+    tried = [(e["id"], p.value) for e in ENTRIES if e["over"] for p in e["judged"] if p.value]
+    bare = {name for name, value in tried if not re.search(r"[±[(]| of | to ", value)}
+    assert bare == {"C25"}, "a ratio of times, beside accuracies over texts"
+
+
 def test_intervals_of_one_page_are_held_to_the_levels_of_holm():
     # Of five seeds: 1 ± 0.9 excludes 0 with p = 0.037, enough alone and not as one of two.
     assert judged("x > 0", x="1 ± 0.9") == [True]
@@ -213,13 +219,15 @@ def test_a_chapter_may_state_what_a_paper_claims():
     assert found == ["snow: states the unknown claim P2"]
 
 
-_SIDE = re.compile(r"\S+ [<>] ")
-
-
 def margins(rows):
-    """The parts of each row, of open ones not why, and what its intervals were taken over."""
+    """The parts of each row, of open ones not why, what its intervals share, and its numbers."""
     return {
-        row["id"]: [str(part).partition(":")[0] for part in row["parts"]] + [row.get("over") or ""]
+        (row["id"], row.get("moved", "")): [
+            *(str(part).partition(":")[0] for part in row["parts"]),
+            row.get("over") or "",
+            (row.get("family") or row.get("chapter")) if row.get("over") else "",
+            *re.findall(r"\d[\d,.]*\d|\d+%", row["claim"]),
+        ]
         for row in rows
         if "parts" in row
     }
@@ -227,12 +235,12 @@ def margins(rows):
 
 def committed(file):
     """What each row's margins were in the commit that first had them, as far as git knows."""
+    assert file in ("book/claims.yml", "book/papers.yml"), "a ledger's past is that of its name"
     first = {}
     for commit in git("log", "--format=%H", "-m", "--", file).split():
         text = git("show", f"{commit}:{file}")
-        if "\n  parts:" not in text:
-            break
-        first |= margins(yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        if "parts:" in text:
+            first |= margins(yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     return first
 
 
@@ -240,10 +248,11 @@ def committed(file):
 def test_margins_are_those_that_were_first_committed(form):
     """And what tests find, too: whoever moves one says why (``moved``), which the ledger shows."""
     rows = yaml.safe_load((ROOT / form.file).read_text(encoding="utf8"))
-    told, first = margins(row for row in rows if not row.get("moved")), committed(form.file)
+    told, first = margins(rows), committed(form.file)
+    assert {name for name, _ in first} <= {name for name, _ in told}, "a row that is gone"
     moved = {name: (first[name], now) for name, now in told.items() if first.get(name, now) != now}
     assert moved == {}, "margins that are not as they were first committed: then, now"
-    for row in rows:  # a moved one would have been found
-        row["parts"] = [f"{p}1" if _SIDE.match(str(p)) else p for p in row.get("parts", ())]
-    differ = {name for name, now in margins(rows).items() if first.get(name, now) != now}
-    assert {name for name in first if any(map(_SIDE.match, first[name]))} <= differ
+    edits = {"parts": ["x < 91"]}, {"claim": "By 99%."}, {"over": "9 x", "family": "another"}
+    for edit in edits:  # would have been found in any row
+        planted = margins({**row, **edit} for row in rows if "parts" in row)
+        assert all(now != first[name] for name, now in planted.items() if name in first)

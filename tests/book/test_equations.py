@@ -12,8 +12,9 @@ import pytest
 
 import tests.book.equations
 from mha_book.notation.page import displayed_equations, page_text
-from tests.book.equations import EXECUTED, REGISTRY, Equation
+from tests.book.equations import EXECUTED, REGISTRY, Equation, evaluated
 from tests.book.extensions import ROOT, equations, toc
+from tests.turns import KNOWN, git
 
 for _module in pkgutil.iter_modules(tests.book.equations.__path__):
     importlib.import_module(f"tests.book.equations.{_module.name}")
@@ -68,13 +69,27 @@ def equation_problems(displayed, kinds, registry, executed) -> list[str]:
 
 def check_sides(equation: Equation) -> None:
     """Assert that both sides agree."""
-    left, right = (np.asarray(s, np.float64) for s in equation.sides(np.random.default_rng(20)))
+    left, right = (np.asarray(s, np.float64) for s in evaluated(equation.sides))
     assert left.shape == right.shape, f"{equation.label}: {left.shape} against {right.shape}"
     assert left.size, f"{equation.label}: nothing to compare"
     assert np.isfinite(left).all()
     assert np.isfinite(right).all()
     gap = np.abs(left - right).max() / max(1.0, np.abs(left).max())
     assert gap <= equation.tolerance, f"{equation.label}: sides differ by {gap:.3g}"
+
+
+def test_a_definition_is_what_it_was(tmp_path):
+    """Nothing checks what only names something, so its text stays as it was first read."""
+    then, copy = {}, tmp_path / "page.ipynb"
+    for file in git("ls-tree", "--name-only", KNOWN, "book/").splitlines():
+        if file.endswith(".ipynb"):
+            copy.write_text(git("show", f"{KNOWN}:{file}"), encoding="utf8")
+            then |= dict(displayed_equations(page_text(copy)))
+    kinds = equations.load_kinds(ROOT)
+    for page, shown in page_equations(ROOT).items():
+        for label, latex in shown:
+            if kinds[page][label]["kind"] == "definition":
+                assert then.get(label, latex).split() == latex.split(), label
 
 
 def test_every_displayed_equation_is_classified():

@@ -28,7 +28,17 @@ PLACES = {
     "token": "multi-head-layer",  # and the introduction
 }
 STATIC = ROOT / "book" / "_static"
-DATA = {name: one.data(ROOT) for name, one in lab.LABS.items()}
+
+
+class Computed(dict):
+    """What laboratories show, computed where a test asks for it."""
+
+    def __missing__(self, name: str) -> object:
+        self[name] = lab.LABS[name].data(ROOT)
+        return self[name]
+
+
+DATA = Computed()
 
 
 def rows_of(name: str) -> tuple[tuple[str, ...], ...]:

@@ -3,6 +3,7 @@
 import ast
 import copy
 import json
+import re
 
 import numpy as np
 import pytest
@@ -35,17 +36,30 @@ TOOLS = {
 """What the questions compute with."""
 
 
+def numbers(*texts) -> list[float]:
+    """The numbers in texts."""
+    found = re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", f"{texts}".replace("_", ""))
+    return [float(number.replace(",", "")) for number in found]
+
+
 def problems(question: dict) -> list[str]:
     """What is wrong with a question's key: a right choice that fails, a wrong one that holds."""
     scope = dict(TOOLS)
     exec(question.get("given", ""), scope)
     found = []
     for place, choice in enumerate(question["choices"]):
-        said, is_right = eval(str(choice["run"]), scope), place == 0
+        said = result = eval(str(choice["run"]), scope)
+        is_right = place == 0
         if "value" in question:
-            said = same(said, eval(question["value"], scope))
+            said = same(result, eval(question["value"], scope))
         elif not any(isinstance(node, ast.Name) for node in ast.walk(ast.parse(choice["run"]))):
             found.append(f"computes nothing: {choice['run']}")
+        if is_right:
+            shown = numbers(*(question.get(x, "") for x in ("asks", "given")), choice["run"])
+            shown += numbers(np.ravel(result).tolist())
+            shown += [100 * number for number in shown]
+            strange = [x for x in numbers(choice["says"]) if not np.isclose(x, shown, 0.01).any()]
+            found += [f"says {number}, and nothing gives it" for number in strange]
         if not isinstance(said, bool | np.bool_) or bool(said) != is_right:
             found.append(f"{said}: {choice['says']}")
     return found
@@ -65,7 +79,10 @@ def test_another_key_is_noticed(page):
             planted = copy.deepcopy(question)
             choices = planted["choices"]
             choices[0], choices[place] = choices[place], choices[0]
-            assert len(problems(planted)) == 2, (name, place)
+            assert len(problems(planted)) >= 2, (name, place)
+        planted = copy.deepcopy(question)
+        planted["choices"][0]["says"] += " 1234.5"
+        assert len(problems(planted)) == 1, name
 
 
 def test_the_bank_is_whole():

@@ -7,11 +7,11 @@ import pytest
 
 from mha_book.models import minilm, smollm2, tiny
 from mha_book.models.interface import next_token_losses, real_tokens
-from tests.models.small import small_minilm, small_smollm2
+from tests.models.small import random_like, small_minilm, small_smollm2
 
 SMOLLM2, MINILM = small_smollm2(), small_minilm(num_layers=1)
 TINY = tiny.TinyConfig(vocab_size=101, d_model=8, num_layers=1)
-TINY_PARAMS = jax.jit(lambda: tiny.init_tiny(0, TINY))()
+TINY_PARAMS = random_like(jax.eval_shape(lambda: tiny.init_tiny(0, TINY)))
 SIZE, T = 101, 5
 STRANGE = (-1, -SIZE, -100, SIZE, 2**30, -(2**31))
 SMALL = jnp.arange(1, T + 1, dtype=jnp.int32)[None]

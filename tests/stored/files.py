@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from mha_book.storage import read_result, seal
 
 ROOT = Path(__file__).parents[2]
 DATA, TIMES = ROOT / "book" / "data", ROOT / "benchmarks" / "results"
 MANIFEST = DATA / "manifest.json"
+VERSIONS = ROOT / "tests" / "data" / "versions.json"
 RESULTS = sorted(p for p in [*DATA.glob("*.json"), *TIMES.glob("*.json")] if p != MANIFEST)
 OTHERS = sorted(p for p in DATA.iterdir() if p.suffix != ".json")
+RERUNS = yaml.safe_load((ROOT / "book" / "reruns.yml").read_text(encoding="utf8"))
 
 
 def result(name: str) -> dict[str, Any]:
     """A stored result by the name of its file, its digest verified."""
-    is_benchmark = name.endswith(("-cpu.json", "-gpu.json")) or name.startswith("compiled-")
-    return read_result((TIMES if is_benchmark else DATA) / name)
+    return read_result(next(path for path in (*RESULTS, VERSIONS) if path.name == name))
 
 
 def forged(

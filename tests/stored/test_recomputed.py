@@ -14,11 +14,11 @@ from tests.stored import machines as at
 from tests.stored import sinks, trainings
 from tests.stored import trained_heads as of
 from tests.stored.chance import DRAWS
-from tests.stored.files import DATA, forged, result, scaled
-from tests.turns import is_turn
+from tests.stored.files import DATA, RERUNS, RESULTS, ROOT, forged, result, scaled
+from tests.turns import KNOWN, git, is_known, is_turn
 
-pytestmark = pytest.mark.optimized
-
+# Changed and excused of late, so that history does not hold them: always in their turn.
+YOUNG = {name for name, row in RERUNS.items() if not is_known(row["since"])}
 SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
 MODELS, TPU = pytest.mark.needs_models, pytest.mark.needs_libtpu
 
@@ -26,8 +26,10 @@ MODELS, TPU = pytest.mark.needs_models, pytest.mark.needs_libtpu
 def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
     """A slice of a file; one that reads a trained model is slow, and comes in its turn."""
     name = ", ".join([check.__name__.removeprefix("check_"), *map(str, given)])
+    if SLOW in marks or MODELS in marks:  # it computes longer than it compiles
+        marks = (*marks, pytest.mark.optimized)
     if MODELS in marks:
-        marks = (*marks, SLOW, *([] if is_turn(name) else [EXHAUSTIVE]))
+        marks = (*marks, SLOW, *([] if is_turn(name) or file in YOUNG else [EXHAUSTIVE]))
     return pytest.param(file, check, given, marks=marks, id=name)
 
 
@@ -108,6 +110,13 @@ SLICES = [
     slice_of("pods.json", at.check_rings),
     slice_of("pods.json", at.check_rings_again, TPU),
 ]  # fmt: skip
+
+
+def test_a_file_that_is_new_or_excused_has_a_slice():
+    """Those without one are times, or were read when they were stored."""
+    old = git("ls-tree", "-r", "--name-only", KNOWN).split()
+    new = {p.name for p in RESULTS if old and str(p.relative_to(ROOT)) not in old}
+    assert new | YOUNG <= {slice.values[0] for slice in SLICES}
 
 
 @pytest.mark.parametrize("file, check, given", SLICES)

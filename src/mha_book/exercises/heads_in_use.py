@@ -32,28 +32,28 @@ def _compose(attempt: Attempt) -> Iterator[str | None]:
     rng = np.random.default_rng(0)
     size = np.linalg.norm
     for width in (3, 5):
-        omega, gamma = rng.normal(size=(2, width, width))
-        whole = size(omega) * size(gamma)
-        want = float(size(omega @ gamma.T) / whole)
-        through = "that is composition through the queries: the keys read the columns of gamma"
+        w_ov, w_qk = rng.normal(size=(2, width, width))
+        whole = size(w_ov) * size(w_qk)
+        want = float(size(w_ov @ w_qk.T) / whole)
+        through = "that is composition through the queries: the keys read the columns of w_qk"
         hints = {
-            through: size(omega @ gamma) / whole,
+            through: size(w_ov @ w_qk) / whole,
             "take the root": want**2,
             "divide by the sizes of both": want * whole,
         }
-        yield judge(attempt(omega, gamma), want, hints)
+        yield judge(attempt(w_ov, w_qk), want, hints)
 
 
 @exercise("route")
 def _route(attempt: Attempt) -> Iterator[str | None]:
-    for whole, altogether, by_keys, want in (
+    for clean, ablated, keys_only, want in (
         (1.0, 0.2, 0.4, 0.75),
         (0.5, 0.1, 0.1, 1.0),
         (0.8, 0.4, 0.8, 0.0),
     ):
         hints = {
             "that is the part that goes by other routes": 1 - want,
-            "that is what is left, asked is the part of the fall": by_keys / whole,
+            "that is what is left, asked is the part of the fall": keys_only / clean,
         }
-        where = f"whole {whole}, altogether {altogether}, by_keys {by_keys}: "
-        yield judge(attempt(whole, altogether, by_keys), want, hints, where)
+        where = f"clean {clean}, ablated {ablated}, keys_only {keys_only}: "
+        yield judge(attempt(clean, ablated, keys_only), want, hints, where)

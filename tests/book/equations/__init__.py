@@ -30,8 +30,21 @@ The LaTeX must be that of the page, white space aside. Small dimensions, all dif
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["EXECUTED", "REGISTRY", "Equation", "Executed", "executed", "fed", "tested"]
+import jax
+import numpy as np
+
+__all__ = [
+    "EXECUTED",
+    "REGISTRY",
+    "Equation",
+    "Executed",
+    "evaluated",
+    "executed",
+    "fed",
+    "tested",
+]
 
 
 @dataclass(frozen=True)
@@ -122,3 +135,23 @@ def tested(label: str, *, latex: str, tolerance: float = 1e-5) -> Callable:
 
 
 tested.__test__ = False  # not a test itself, whatever pytest thinks of its name
+
+
+def evaluated(function: Callable) -> Any:
+    """What a function makes of a generator, by one program where it looks at no traced value.
+
+    Each of its operations by itself would be a program to compile.
+    """
+    made: list = []
+
+    def traced() -> list:
+        made[:] = jax.tree.flatten(function(np.random.default_rng(20)))
+        return [leaf for leaf in made[0] if isinstance(leaf, jax.core.Tracer)]
+
+    try:
+        computed = iter(jax.jit(traced)())
+    except jax.errors.JAXTypeError:
+        return function(np.random.default_rng(20))
+    leaves, tree = made
+    whole = [next(computed) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+    return jax.tree.unflatten(tree, whole)

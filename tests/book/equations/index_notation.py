@@ -38,7 +38,7 @@ def whole(rng):
     arrays, found = layer(rng)
     w_q, w_k = (np.asarray(arrays[name]) for name in ("W_Q", "W_K"))
     found |= {"O_widehat": combine_heads(found["O"]), "W": arrays["W_O"].reshape(N * C, D), "H": H}
-    return arrays | found | {"Gamma": w_q @ np.swapaxes(w_k, 1, 2)}
+    return arrays | found | dict.fromkeys(("Gamma", "W_QK"), w_q @ np.swapaxes(w_k, 1, 2))
 
 
 fed("index-query", whole, "X W_Q", "Q")

@@ -27,7 +27,7 @@ def swap(rng):
     return tuple(np.concatenate([np.ravel(g[h]) for g in by_head]) for h in range(2))
 
 
-fed("layer-bilinear", whole, "X W_Q W_K H", "Gamma S")
+fed("layer-bilinear", whole, "X W_Q W_K H", "W_QK S")
 
 
 @executed("layer-qr")
