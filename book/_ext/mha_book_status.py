@@ -173,10 +173,11 @@ def independent(root: Path) -> list[list[str]]:
 
 
 def words(root: Path) -> dict[str, Any]:
-    """Return what a page can name: functions without arguments, and ``read``."""
+    """Return what a page can name: ``read``, ``minutes``, and functions without arguments."""
     every = (chapters, front, grounds, independent, provenance, equations)
     return {
         "read": lambda name: read(root / name),
+        "minutes": lambda seconds: f"{seconds / 60:.0f} min",
         **{each.__name__: partial(each, root) for each in every},
     }
 
