@@ -98,10 +98,10 @@ def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[s
                 if number:
                     sections.append(([], []))
                 sections[-1][0].append(text)
-    settings = {value for value in _values(code) if value == int(value)} | {0.0, 1.0, 2.0}
+    settings = {value for value in values_in(code) if value == int(value)} | {0.0, 1.0, 2.0}
     loose = []
     for prose_of, shown in sections:
-        values = _values(shown) | {float(number) for number in listed}
+        values = values_in(shown) | {float(number) for number in listed}
         values |= {value * 100 for value in values}
         for number in typed_numbers("\n\n".join(prose_of)):
             if number.count(".") > 1:  # a version
@@ -112,6 +112,7 @@ def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[s
     return loose
 
 
-def _values(texts: list[str]) -> set[float]:
+def values_in(texts: list[str]) -> set[float]:
+    """Return the numbers in texts."""
     pieces = re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", "\n".join(texts).replace("_", ""))
     return {float(piece.replace(",", "")) for piece in pieces}

@@ -3,7 +3,6 @@
 import ast
 import copy
 import json
-import re
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from mha_book import costs
 from mha_book.conformance.mutants import mutant
 from mha_book.conformance.oracle import USUAL, Case, attend, softmax
 from tests.book import gates
-from tests.book.extensions import ROOT, questions
+from tests.book.extensions import ROOT, pages, questions
 
 BANK = questions.load(ROOT)
 ALL = [(page, name) for page, found in BANK.items() for name in found]
@@ -36,12 +35,6 @@ TOOLS = {
 """What the questions compute with."""
 
 
-def numbers(*texts) -> list[float]:
-    """The numbers in texts."""
-    found = re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", f"{texts}".replace("_", ""))
-    return [float(number.replace(",", "")) for number in found]
-
-
 def problems(question: dict) -> list[str]:
     """What is wrong with a question's key: a right choice that fails, a wrong one that holds."""
     scope = dict(TOOLS)
@@ -55,11 +48,11 @@ def problems(question: dict) -> list[str]:
         elif not any(isinstance(node, ast.Name) for node in ast.walk(ast.parse(choice["run"]))):
             found.append(f"computes nothing: {choice['run']}")
         if is_right:
-            shown = numbers(*(question.get(x, "") for x in ("asks", "given")), choice["run"])
-            shown += numbers(np.ravel(result).tolist())
+            texts = [question.get("asks", ""), question.get("given", ""), str(choice["run"])]
+            shown = [*pages.values_in([*texts, str(np.ravel(result).tolist())])]
             shown += [100 * number for number in shown]
-            strange = [x for x in numbers(choice["says"]) if not np.isclose(x, shown, 0.01).any()]
-            found += [f"says {number}, and nothing gives it" for number in strange]
+            told = pages.values_in([choice["says"]])
+            found += [f"nothing is {x}" for x in told if not np.isclose(x, shown, 0.01).any()]
         if not isinstance(said, bool | np.bool_) or bool(said) != is_right:
             found.append(f"{said}: {choice['says']}")
     return found
