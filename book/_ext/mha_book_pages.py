@@ -28,7 +28,12 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,  ]\d+)*(?![\w-])")
 _CODE = re.compile(r"(`+)(.+?)\1", re.S)
 _CITE = re.compile(r"\{cite[\w:]*\}`[^`]*`")
-_CITED = re.compile(r"[^.\n]*(?:\.\d[^.\n]*)*¶[^.\n]*")
+_COUNTS = {
+    "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18,
+    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "eighty": 80, "ninety": 90,
+}  # fmt: skip
+_COUNT = re.compile(rf"\b(?:{'|'.join(_COUNTS)})\b(?!-)", re.I)
+CITED = re.compile(r"[^.\n]*(?:\.\d[^.\n]*)*¶[^.\n]*")
 
 
 def prose(markdown: str) -> str:
@@ -55,8 +60,9 @@ def typed_numbers(markdown: str) -> list[str]:
     Formulas, code, headings, the numbers of lists, years of the notes' kind (1790 to 2026) and
     sentences that cite a work are left out.
     """
-    text = _CITED.sub(" ", _CODE.sub(" ", prose(_CITE.sub("¶", markdown))))
+    text = CITED.sub(" ", _CODE.sub(" ", prose(_CITE.sub("¶", markdown))))
     text = re.sub(r"^[ \t]*(?:#.*|\d+\.(?=\s))", "", text, flags=re.M)
+    text = _COUNT.sub(lambda word: str(_COUNTS[word[0].lower()]), text)
     found = _NUMBER.findall(text)
     return [number for number in found if not re.fullmatch(r"1[789]\d\d|20[0-3]\d", number)]
 
@@ -81,19 +87,21 @@ def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[s
         if cell["cell_type"] == "code":
             code.append(source)
             sections[-1][1].append(source)
+            drawn = cell.get("metadata", {}).get("mystnb", {})
+            told = [drawn.get("figure", {}).get("caption"), drawn.get("image", {}).get("alt")]
+            sections[-1][0].extend(filter(None, told))
             for output in cell["outputs"]:
-                data = output.get("data", {}).items()
-                sections[-1][1].append("".join(output.get("text", "")))
-                sections[-1][1].extend("".join(v) for k, v in data if "text" in k)
+                data = {"text": output.get("text", ""), **output.get("data", {})}
+                sections[-1][1].extend("".join(v) for k, v in data.items() if "text" in k)
         else:
             for number, text in enumerate(re.split(r"^(?=## )", source, flags=re.M)):
                 if number:
                     sections.append(([], []))
                 sections[-1][0].append(text)
-    settings = {value for value in _values(code) if value == int(value)} | {0.0, 1.0, 2.0}
+    settings = {value for value in values_in(code) if value == int(value)} | {0.0, 1.0, 2.0}
     loose = []
     for prose_of, shown in sections:
-        values = _values(shown) | {float(number) for number in listed}
+        values = values_in(shown) | {float(number) for number in listed}
         values |= {value * 100 for value in values}
         for number in typed_numbers("\n\n".join(prose_of)):
             if number.count(".") > 1:  # a version
@@ -104,6 +112,7 @@ def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[s
     return loose
 
 
-def _values(texts: list[str]) -> set[float]:
+def values_in(texts: list[str]) -> set[float]:
+    """Return the numbers in texts."""
     pieces = re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", "\n".join(texts).replace("_", ""))
     return {float(piece.replace(",", "")) for piece in pieces}

@@ -5,11 +5,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.build_it_yourself import typed
+from tests.stored.files import ROOT, result
 
 pytestmark = pytest.mark.needs_models
+
+
+def test_losses_that_a_run_prints_are_near_those_of_the_stored_seeds():
+    """Their lines begin with ``device:``, which no run of the notebook compares."""
+    page = (ROOT / "book" / "build-it-yourself.ipynb").read_text(encoding="utf8")
+    printed = map(float, re.findall(r'"device: held-out loss ([\d.]+)', page))
+    told = result("build-it-yourself.json")["models"]
+    for loss, name in zip(printed, ("one head", "GQA"), strict=True):
+        assert loss == pytest.approx(np.mean(told[name]["loss"]), abs=0.08)
 
 
 @pytest.mark.slow

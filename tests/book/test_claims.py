@@ -118,6 +118,12 @@ def test_a_part_is_open_while_its_interval_holds_the_margin():
     assert judged("open: why", True, False) == [None, True, False]
 
 
+def test_what_is_taken_over_a_sample_has_an_interval():
+    tried = [(e["id"], p.value) for e in ENTRIES if e["over"] for p in e["judged"] if p.value]
+    bare = {name for name, value in tried if not re.search(r"[±[(]| of | to ", value)}
+    assert bare == {"C25"}, "a ratio of times, beside accuracies over texts"
+
+
 def test_intervals_of_one_page_are_held_to_the_levels_of_holm():
     # Of five seeds: 1 ± 0.9 excludes 0 with p = 0.037, enough alone and not as one of two.
     assert judged("x > 0", x="1 ± 0.9") == [True]

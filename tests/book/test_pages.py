@@ -8,7 +8,8 @@ import nbformat
 import pytest
 
 from tests.book import gates
-from tests.book.extensions import ROOT, pages
+from tests.book.extensions import ROOT, pages, toc
+from tests.turns import known_texts, prose_of
 
 WORDS = 3000
 OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of the package
@@ -129,7 +130,7 @@ def test_words_are_those_that_are_read(text, words):
     [
         ("It is 0.96, where 12 of 40 hold.", ["0.96", "12", "40"]),
         ("It is {glue:text}`x` of $40$.", []),
-        ("In 1790 and 2026", []),
+        ("In 1790 and 2026, Forty of them", ["40"]),
         ("## Chapter 3\n\n1. first\n2. second", []),
         ("`x = 3`, C16 and head 16.0", ["16.0"]),
         ("They have 7.5 of it {cite}`x2020`. We have 8.", ["8"]),
@@ -139,10 +140,15 @@ def test_typed_numbers_are_found(text, typed):
     assert pages.typed_numbers(text) == typed
 
 
-@pytest.mark.parametrize("page", gates.chapters(), ids=lambda path: path.stem)
+TEXTS = [path for page in toc.toc_pages(ROOT) if (path := ROOT / f"{page}.md").exists()]
+
+
+@pytest.mark.parametrize("page", [*gates.chapters(), *TEXTS], ids=lambda path: path.stem)
 def test_a_number_in_prose_comes_from_a_cell_or_is_on_the_list(page):
     listed = pages.read_typed(ROOT).get(page.stem, {})
-    cells = json.loads(page.read_text(encoding="utf8"))["cells"]
+    text = page.read_text(encoding="utf8")
+    is_text = page.suffix == ".md"
+    cells = [{"cell_type": "markdown", "source": text}] if is_text else json.loads(text)["cells"]
     assert pages.loose_numbers(cells, listed) == []
     assert all(isinstance(reason, str) and reason for reason in listed.values())
     # None of the list is there for nothing.
@@ -151,13 +157,33 @@ def test_a_number_in_prose_comes_from_a_cell_or_is_on_the_list(page):
         assert pages.loose_numbers(cells, others), number
 
 
+def quoted(texts):
+    """The works that sentences cite, each with the numbers there, which are typed."""
+    text = pages.prose(re.sub(r"\{cite[\w:]*\}`([^`]*)`", r"¶\1¶ ", "\n\n".join(texts)))
+    return {
+        f"{work} {number}"
+        for sentence in pages.CITED.findall(text)
+        for work in ",".join(re.findall("¶(.*?)¶", sentence)).split(",")
+        for number in pages.typed_numbers(sentence.replace("¶", " "))
+    }
+
+
+def test_a_number_beside_a_citation_is_known_or_on_the_list():
+    known = quoted(known_texts())
+    new = quoted(prose_of(page.read_text(encoding="utf8")) for page in gates.chapters()) - known
+    assert not known or new <= {*pages.read_typed(ROOT)["quoted"]}
+    assert quoted(["They lost 3.5% {cite:p}`x2020,y`. We 4."]) == {"x2020 3.5", "y 3.5"}
+
+
 @pytest.mark.parametrize("number, is_loose", [("0.8", False), ("83.4%", False), ("0.7", True),
                                               ("4,000", False), ("4,001", True)])  # fmt: skip
-def test_a_result_typed_into_prose_is_found(number, is_loose):
-    output = {"output_type": "stream", "text": ["it is 0.834\n"]}
+@pytest.mark.parametrize("prose, caption", [("It is {}.", ""), ("", "It is {}.")])
+def test_a_result_typed_into_prose_is_found(number, is_loose, prose, caption):
     cells = [
-        {"cell_type": "markdown", "source": [f"It is {number}."]},
-        {"cell_type": "code", "source": ["x = 4_000"], "outputs": [output]},
-    ]
+        {"cell_type": "markdown", "source": [prose.format(number)]},
+        {"cell_type": "code", "source": ["x = 4_000"],
+         "outputs": [{"output_type": "stream", "text": ["it is 0.834\n"]}],
+         "metadata": {"mystnb": {"figure": {"caption": caption.format(number)}}}},
+    ]  # fmt: skip
     assert bool(pages.loose_numbers(cells, {})) == is_loose
     assert pages.loose_numbers(cells, {float(number.strip("%").replace(",", "")): "why"}) == []

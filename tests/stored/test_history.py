@@ -17,11 +17,13 @@ import numpy as np
 import pytest
 
 from experiments.again import MEASURED
-from tests.stored.files import DATA, OTHERS, RERUNS, RESULTS, ROOT, TIMES, VERSIONS, result, scaled
+from tests.stored import files
+from tests.stored.files import DATA, MANIFEST, OTHERS, RERUNS, RESULTS, TIMES, VERSIONS, result
 from tests.turns import commit, git, is_known
 
-EXPLORER = ROOT / "book" / "_static" / "explorer"  # the maps of explorer.json
+EXPLORER = DATA.parent / "_static" / "explorer"  # the maps of explorer.json
 MAPS = sorted(EXPLORER.iterdir())
+MACHINE = ("device", "cores", "cpu_model", "memory_gib", "load_average", "python", "packages")
 
 
 @functools.cache
@@ -76,6 +78,8 @@ def changes(now: dict[str, Any], before: Iterable[dict[str, Any]]) -> list[str]:
             differ += [p for p in told if not is_near(told[p], found.get(p), p)]
         else:
             differ += [p for p in told if p not in found or repr(told[p]) != repr(found[p])]
+            then, where = document["provenance"], now["provenance"]
+            differ += [key for key in MACHINE if then.get(key) not in (None, where.get(key))]
     return differ
 
 
@@ -112,6 +116,17 @@ def test_no_stored_file_is_gone():
     assert not commit() or {*blobs("")} - here == GONE
 
 
+# Commits of clones that are no more.
+LOST = {"f501884", "9de004a", "c69fcea", "94b39aa", "820eae3", "bc07edb", "2af1d0d"}
+
+
+def test_commits_that_are_named_exist():
+    texts = [path.read_text(encoding="utf8") for path in (*RESULTS, VERSIONS, MANIFEST)]
+    named = {*re.findall(r'"(?:commit|added_in)": "([0-9a-f]{40})"', "".join(texts))}
+    lost = named - {*git("rev-list", "HEAD").split()}
+    assert not commit() or {name[:7] for name in lost} == LOST
+
+
 @pytest.mark.parametrize("of", ["", "explorer.json"])
 def test_arrays_stay_those_of_their_run(of):
     for path in (MAPS if of else OTHERS) if commit() else ():  # as elsewhere, none without git
@@ -122,14 +137,22 @@ def test_arrays_stay_those_of_their_run(of):
 @pytest.mark.parametrize("is_new_run", [False, True])
 @pytest.mark.parametrize(
     "place",
-    ["smollm2/whole/0/3", "smollm2/together/alone/6/7", "smollm2", "minilm/seconds/ablation"],
+    [
+        "smollm2/whole/0/3",
+        "smollm2/together/alone/6/7",
+        "smollm2",
+        "minilm/seconds/ablation",
+        "provenance/device",
+    ],
 )
 def test_a_forged_number_is_found(place, is_new_run):
     told, now = result("pruning.json"), copy.deepcopy(result("pruning.json"))
-    scaled(now, place, 1.2) if "/" in place else now.update(by_another_name=now.pop(place))
+    files.scaled(now, place, 1.2) if "/" in place else now.update(by_another_name=now.pop(place))
     if is_new_run:
         now["provenance"]["date"] = "2030-01-01"
     between = copy.deepcopy(now)  # committed before, which changed the date alone
     between["provenance"]["date"] = "2029-01-01"
     for history in ([told], [between, told]):
-        assert bool(changes(now, history)) == (not is_new_run or "seconds" not in place)
+        assert bool(changes(now, history)) == (
+            not is_new_run or not any(x in place for x in MEASURED)
+        )

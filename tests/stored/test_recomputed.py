@@ -17,8 +17,6 @@ from tests.stored.chance import DRAWS
 from tests.stored.files import DATA, RERUNS, RESULTS, ROOT, forged, result, scaled
 from tests.turns import KNOWN, git, is_known, is_turn
 
-pytestmark = pytest.mark.optimized
-
 # Changed and excused of late, so that history does not hold them: always in their turn.
 YOUNG = {name for name, row in RERUNS.items() if not is_known(row["since"])}
 SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
@@ -28,6 +26,8 @@ MODELS, TPU = pytest.mark.needs_models, pytest.mark.needs_libtpu
 def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
     """A slice of a file; one that reads a trained model is slow, and comes in its turn."""
     name = ", ".join([check.__name__.removeprefix("check_"), *map(str, given)])
+    if SLOW in marks or MODELS in marks:  # it computes longer than it compiles
+        marks = (*marks, pytest.mark.optimized)
     if MODELS in marks:
         marks = (*marks, SLOW, *([] if is_turn(name) or file in YOUNG else [EXHAUSTIVE]))
     return pytest.param(file, check, given, marks=marks, id=name)
