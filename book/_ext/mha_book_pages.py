@@ -33,7 +33,7 @@ _COUNTS = {
     "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "eighty": 80, "ninety": 90,
 }  # fmt: skip
 _COUNT = re.compile(rf"\b(?:{'|'.join(_COUNTS)})\b(?!-)", re.I)
-_CITED = re.compile(r"[^.\n]*(?:\.\d[^.\n]*)*¶[^.\n]*")
+CITED = re.compile(r"[^.\n]*(?:\.\d[^.\n]*)*¶[^.\n]*")
 
 
 def prose(markdown: str) -> str:
@@ -60,7 +60,7 @@ def typed_numbers(markdown: str) -> list[str]:
     Formulas, code, headings, the numbers of lists, years of the notes' kind (1790 to 2026) and
     sentences that cite a work are left out.
     """
-    text = _CITED.sub(" ", _CODE.sub(" ", prose(_CITE.sub("¶", markdown))))
+    text = CITED.sub(" ", _CODE.sub(" ", prose(_CITE.sub("¶", markdown))))
     text = re.sub(r"^[ \t]*(?:#.*|\d+\.(?=\s))", "", text, flags=re.M)
     text = _COUNT.sub(lambda word: str(_COUNTS[word[0].lower()]), text)
     found = _NUMBER.findall(text)
@@ -98,10 +98,10 @@ def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[s
                 if number:
                     sections.append(([], []))
                 sections[-1][0].append(text)
-    settings = {value for value in _values(code) if value == int(value)} | {0.0, 1.0, 2.0}
+    settings = {value for value in values_in(code) if value == int(value)} | {0.0, 1.0, 2.0}
     loose = []
     for prose_of, shown in sections:
-        values = _values(shown) | {float(number) for number in listed}
+        values = values_in(shown) | {float(number) for number in listed}
         values |= {value * 100 for value in values}
         for number in typed_numbers("\n\n".join(prose_of)):
             if number.count(".") > 1:  # a version
@@ -112,6 +112,7 @@ def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[s
     return loose
 
 
-def _values(texts: list[str]) -> set[float]:
+def values_in(texts: list[str]) -> set[float]:
+    """Return the numbers in texts."""
     pieces = re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", "\n".join(texts).replace("_", ""))
     return {float(piece.replace(",", "")) for piece in pieces}

@@ -14,6 +14,7 @@ import tests.book.equations
 from mha_book.notation.page import displayed_equations, page_text
 from tests.book.equations import EXECUTED, REGISTRY, Equation, evaluated
 from tests.book.extensions import ROOT, equations, toc
+from tests.turns import known_texts
 
 for _module in pkgutil.iter_modules(tests.book.equations.__path__):
     importlib.import_module(f"tests.book.equations.{_module.name}")
@@ -75,6 +76,16 @@ def check_sides(equation: Equation) -> None:
     assert np.isfinite(right).all()
     gap = np.abs(left - right).max() / max(1.0, np.abs(left).max())
     assert gap <= equation.tolerance, f"{equation.label}: sides differ by {gap:.3g}"
+
+
+def test_a_definition_is_what_it_was():
+    """Nothing checks what only names something, so its text stays as it was first read."""
+    then = dict(pair for text in known_texts() for pair in displayed_equations(text))
+    kinds = equations.load_kinds(ROOT)
+    for page, shown in page_equations(ROOT).items():
+        for label, latex in shown:
+            if kinds[page][label]["kind"] == "definition":
+                assert then.get(label, latex).split() == latex.split(), label
 
 
 def test_every_displayed_equation_is_classified():

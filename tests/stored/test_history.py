@@ -21,8 +21,6 @@ from tests.stored import files
 from tests.stored.files import DATA, MANIFEST, OTHERS, RERUNS, RESULTS, TIMES, VERSIONS, result
 from tests.turns import commit, git, is_known
 
-EXPLORER = DATA.parent / "_static" / "explorer"  # the maps of explorer.json
-MAPS = sorted(EXPLORER.iterdir())
 MACHINE = ("device", "cores", "cpu_model", "memory_gib", "load_average", "python", "packages")
 
 
@@ -32,7 +30,7 @@ def blobs(since: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     span = ["--ancestry-path", f"{since}..HEAD"] if since else ["HEAD"]
     how = ("-m", "--raw", "--no-renames", "--no-abbrev", "--format=")
-    folders = [str(folder) for folder in (DATA, TIMES, EXPLORER, VERSIONS)]
+    folders = [str(folder) for folder in (DATA, TIMES, VERSIONS)]
     told = [(line, 3) for line in git("log", *span, *how, "--", *folders).splitlines()]
     if since:
         told += [(line, 2) for line in git("ls-tree", "-r", since, "--", *folders).splitlines()]
@@ -44,8 +42,8 @@ def blobs(since: str) -> dict[str, list[str]]:
     return found
 
 
-def earlier(name: str, of: str = "") -> list[str]:
-    since = RERUNS.get(of or name, {}).get("since", "")
+def earlier(name: str) -> list[str]:
+    since = RERUNS.get(name, {}).get("since", "")
     return [*dict.fromkeys(blobs(since).get(name, ()))]
 
 
@@ -112,7 +110,7 @@ GONE = {
 
 
 def test_no_stored_file_is_gone():
-    here = {path.name for path in (*RESULTS, *OTHERS, *MAPS, VERSIONS)} | {"manifest.json"}
+    here = {path.name for path in (*RESULTS, *OTHERS, VERSIONS)} | {"manifest.json"}
     assert not commit() or {*blobs("")} - here == GONE
 
 
@@ -127,10 +125,10 @@ def test_commits_that_are_named_exist():
     assert not commit() or {name[:7] for name in lost} == LOST
 
 
-@pytest.mark.parametrize("of", ["", "explorer.json"])
-def test_arrays_stay_those_of_their_run(of):
-    for path in (MAPS if of else OTHERS) if commit() else ():  # as elsewhere, none without git
-        known = earlier(path.name, of)
+def test_arrays_stay_those_of_their_run():
+    """Those of the explorer are held by their digests in its file."""
+    for path in OTHERS if commit() else ():  # as elsewhere, none without git
+        known = earlier(path.name)
         assert {git("hash-object", str(path)).strip(), *known} <= {*known[:1]}, path.name
 
 
