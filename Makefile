@@ -68,7 +68,7 @@ paper:  ## build the paper for JOSE by pandoc, as HTML, and as PDF where LaTeX i
 	else echo "no xelatex on the path: HTML only"; fi
 
 catalogs: env  ## extract the texts for translators into _build/gettext
-	@$(BIN)/python book/_tools/catalogs.py
+	@$(BIN)/jupyter-book build . -W --keep-going --builder custom --custom-builder gettext
 
 pdf: book  ## print the book as a PDF, or one page of it: make pdf CHAPTER=gradients
 	@$(BIN)/python book/_tools/pdf.py $(CHAPTER)
@@ -116,7 +116,7 @@ format: env  ## put the code into the format that lint checks
 	$(BIN)/ruff format .
 
 bench: env  ## measure speed and memory
-	@for name in attention layer heads parts layouts decode pruned; do \
+	@for name in attention heads layouts decode pruned; do \
 	  echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 bench-gpu:  ## measure on an NVIDIA GPU, with the Python of this machine
