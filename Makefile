@@ -68,7 +68,7 @@ paper:  ## build the paper for JOSE by pandoc, as HTML, and as PDF where LaTeX i
 	else echo "no xelatex on the path: HTML only"; fi
 
 catalogs: env  ## extract the texts for translators into _build/gettext
-	@$(BIN)/jupyter-book build . -W --keep-going --builder custom --custom-builder gettext
+	@$(BIN)/python book/_tools/catalogs.py
 
 pdf: book  ## print the book as a PDF, or one page of it: make pdf CHAPTER=gradients
 	@$(BIN)/python book/_tools/pdf.py $(CHAPTER)
