@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import json
 import subprocess
 from pathlib import Path
 
@@ -38,6 +39,18 @@ def commit() -> str:
 def is_known(at: str) -> bool:
     """Whether a commit, by the beginning of its hash, is that of ``KNOWN`` or before it."""
     return not commit() or git("merge-base", at, KNOWN).startswith(at)
+
+
+@functools.cache
+def known_texts() -> list[str]:
+    """The prose of each notebook of the book at ``KNOWN``."""
+    names = git("ls-tree", "--name-only", KNOWN, "book/").split()
+    return [prose_of(git("show", f"{KNOWN}:{name}")) for name in names if name.endswith(".ipynb")]
+
+
+def prose_of(notebook: str) -> str:
+    cells = json.loads(notebook)["cells"]
+    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
 
 
 def is_turn(what: str, at: str = "") -> bool:

@@ -33,7 +33,7 @@ _COUNTS = {
     "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "eighty": 80, "ninety": 90,
 }  # fmt: skip
 _COUNT = re.compile(rf"\b(?:{'|'.join(_COUNTS)})\b(?!-)", re.I)
-_CITED = re.compile(r"[^.\n]*(?:\.\d[^.\n]*)*¶[^.\n]*")
+CITED = re.compile(r"[^.\n]*(?:\.\d[^.\n]*)*¶[^.\n]*")
 
 
 def prose(markdown: str) -> str:
@@ -60,7 +60,7 @@ def typed_numbers(markdown: str) -> list[str]:
     Formulas, code, headings, the numbers of lists, years of the notes' kind (1790 to 2026) and
     sentences that cite a work are left out.
     """
-    text = _CITED.sub(" ", _CODE.sub(" ", prose(_CITE.sub("¶", markdown))))
+    text = CITED.sub(" ", _CODE.sub(" ", prose(_CITE.sub("¶", markdown))))
     text = re.sub(r"^[ \t]*(?:#.*|\d+\.(?=\s))", "", text, flags=re.M)
     text = _COUNT.sub(lambda word: str(_COUNTS[word[0].lower()]), text)
     found = _NUMBER.findall(text)

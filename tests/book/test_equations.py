@@ -14,7 +14,7 @@ import tests.book.equations
 from mha_book.notation.page import displayed_equations, page_text
 from tests.book.equations import EXECUTED, REGISTRY, Equation, evaluated
 from tests.book.extensions import ROOT, equations, toc
-from tests.turns import KNOWN, git
+from tests.turns import known_texts
 
 for _module in pkgutil.iter_modules(tests.book.equations.__path__):
     importlib.import_module(f"tests.book.equations.{_module.name}")
@@ -78,13 +78,9 @@ def check_sides(equation: Equation) -> None:
     assert gap <= equation.tolerance, f"{equation.label}: sides differ by {gap:.3g}"
 
 
-def test_a_definition_is_what_it_was(tmp_path):
+def test_a_definition_is_what_it_was():
     """Nothing checks what only names something, so its text stays as it was first read."""
-    then, copy = {}, tmp_path / "page.ipynb"
-    for file in git("ls-tree", "--name-only", KNOWN, "book/").splitlines():
-        if file.endswith(".ipynb"):
-            copy.write_text(git("show", f"{KNOWN}:{file}"), encoding="utf8")
-            then |= dict(displayed_equations(page_text(copy)))
+    then = dict(pair for text in known_texts() for pair in displayed_equations(text))
     kinds = equations.load_kinds(ROOT)
     for page, shown in page_equations(ROOT).items():
         for label, latex in shown:

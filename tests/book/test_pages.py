@@ -9,6 +9,7 @@ import pytest
 
 from tests.book import gates
 from tests.book.extensions import ROOT, pages, toc
+from tests.turns import known_texts, prose_of
 
 WORDS = 3000
 OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of the package
@@ -154,6 +155,24 @@ def test_a_number_in_prose_comes_from_a_cell_or_is_on_the_list(page):
     for number in listed:
         others = {n: why for n, why in listed.items() if n != number}
         assert pages.loose_numbers(cells, others), number
+
+
+def quoted(texts):
+    """The works that sentences cite, each with the numbers there, which are typed."""
+    text = pages.prose(re.sub(r"\{cite[\w:]*\}`([^`]*)`", r"¶\1¶ ", "\n\n".join(texts)))
+    return {
+        f"{work} {number}"
+        for sentence in pages.CITED.findall(text)
+        for work in ",".join(re.findall("¶(.*?)¶", sentence)).split(",")
+        for number in pages.typed_numbers(sentence.replace("¶", " "))
+    }
+
+
+def test_a_number_beside_a_citation_is_known_or_on_the_list():
+    known = quoted(known_texts())
+    new = quoted(prose_of(page.read_text(encoding="utf8")) for page in gates.chapters()) - known
+    assert not known or new <= {*pages.read_typed(ROOT)["quoted"]}
+    assert quoted(["They lost 3.5% {cite:p}`x2020,y`. We 4."]) == {"x2020 3.5", "y 3.5"}
 
 
 @pytest.mark.parametrize("number, is_loose", [("0.8", False), ("83.4%", False), ("0.7", True),
