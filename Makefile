@@ -116,7 +116,7 @@ format: env  ## put the code into the format that lint checks
 	$(BIN)/ruff format .
 
 bench: env  ## measure speed and memory
-	@for name in attention layer heads parts layouts decode pruned; do \
+	@for name in attention heads layouts decode pruned; do \
 	  echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 bench-gpu:  ## measure on an NVIDIA GPU, with the Python of this machine

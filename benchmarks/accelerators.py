@@ -4,13 +4,9 @@ PYTHONPATH=src python3 benchmarks/accelerators.py --targets v6e --minutes 10
 """
 
 import functools
-import hashlib
 import importlib.metadata
 import itertools
-import json
 import os
-import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,15 +21,12 @@ from harness.fields import fields
 from harness.options import Parser, wanted
 from harness.published import COMPILED
 from harness.report import RESULTS, progress_line, write_result
-from mha_book import init_multi_head, multi_head_attention
+from mha_book import init_multi_head
 from mha_book.attention.dispatch import IMPLEMENTATIONS, AttentionSpec, select
 from mha_book.attention.flash import flash_attention
 from mha_book.attention.operands import prepare
-from mha_book.layers import linear, rms_norm, swiglu
 from mha_book.masks import Mask, causal, padding, sliding_window
 from mha_book.models import smollm2
-from mha_book.models.interface import embed_tokens, next_token_losses
-from mha_book.rope import rotary_angles
 from mha_book.storage import read_result
 
 NOTICE = "compiled, not run: nothing here says how long a program would take"
@@ -46,14 +39,12 @@ DTYPES = ("bfloat16", "float32")
 CHOSEN = "the choice"  # of `attend`, for the platform that `compile_for` names
 KERNEL = "flash"  # the kernel to learn from
 MODEL = "SmolLM2"
-SCANNED = "SmolLM2, one loop"  # its layers, each computed again on the way back
 OF_TPU = ("splash", "blockwise", "jax_nn", "reference", KERNEL)
 OF_GPU = ("cudnn", "blockwise", "jax_nn", "reference")
 LEFT_OUT = {
     "manual, recompute": "the reference with a backward pass by hand",
     "decode": "for few queries",
 }
-ROOT = Path(__file__).resolve().parents[1]
 
 
 class Program(fields(
@@ -63,19 +54,19 @@ class Program(fields(
     """What is compiled.
 
     Args:
-        part: "attention", "layer" of width D = N·H, or MODEL or SCANNED, whose sizes are their own.
-        implementation: by name; of a layer and of the model "the choice" of `attend` too.
+        part: "attention", or MODEL, whose sizes are its own.
+        implementation: by name; of the model "the choice" of `attend`.
         length: T = S, of one sequence.
         dtype: of operands and weights.
         mask: one of MASKS.
-        direction: one of PASSES; of the model these are a step of gradient descent.
+        direction: one of PASSES; of the model forward alone.
         num_kv_heads: K.
     """
 
     @property
     def label(self) -> str:
         """All of it in a line."""
-        of = "" if self.part.startswith(MODEL) else f" N={NUM_HEADS} K={self.num_kv_heads}"
+        of = "" if self.part == MODEL else f" N={NUM_HEADS} K={self.num_kv_heads}"
         what = f"{self.part} {self.implementation} T={self.length} {self.mask} {self.direction}"
         return f"{what} {self.dtype}{of}"
 
@@ -88,8 +79,8 @@ def implementations(target: str) -> tuple[str, ...]:
 def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
     """All programs of a target, those first that matter most.
 
-    Causal attention in bfloat16 over all lengths, the layer, SmolLM2; then, of each length, shared
-    keys, the other masks, and float32.
+    Causal attention in bfloat16 over all lengths, SmolLM2; then, of each length, shared keys, the
+    other masks, and float32.
     """
     names = implementations(target)
     first = [
@@ -97,15 +88,7 @@ def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
         for length, direction, name in itertools.product(lengths, PASSES, names)
         if not (name == KERNEL and direction != "forward")
     ]
-    shortest = [length for length in lengths if length <= smollm2.CONFIG.max_length]
-    layers = [
-        Program("layer", name, length, direction=direction)
-        for length, direction, name in itertools.product(shortest, PASSES, (CHOSEN, "reference"))
-    ]
-    models = [
-        Program(part, CHOSEN, length, direction=direction)
-        for length, part, direction in itertools.product(shortest, (SCANNED, MODEL), PASSES)
-    ]
+    models = [Program(MODEL, CHOSEN, n) for n in lengths if n <= smollm2.CONFIG.max_length]
     rest = [
         Program("attention", name, length, dtype, mask, direction, heads)
         for length, dtype, heads, mask, direction, name in itertools.product(
@@ -118,18 +101,12 @@ def plan(target: str, lengths: Sequence[int] = LENGTHS) -> list[Program]:
     rest.sort(
         key=lambda p: (p.length, sum(distance.get(x, 1) for x in (p.mask, p.dtype, p.num_kv_heads)))
     )
-    return list(dict.fromkeys([*first, *layers[:4], *models[:4], *layers, *models, *rest]))
+    return list(dict.fromkeys([*first, *models, *rest]))
 
 
 def build(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
     """The function of a program and the shapes of its arguments."""
-    if program.part == "attention":
-        return _attention(program, target)
-    implementation = None if program.implementation == CHOSEN else program.implementation
-    options = {"implementation": implementation}
-    if program.part == "layer":
-        return _layer(program, options)
-    return _model(program, options)
+    return _attention(program, target) if program.part == "attention" else _model(program)
 
 
 def _attention(program: Program, target: str) -> tuple[Callable[..., Any], list[Any]]:
@@ -184,32 +161,8 @@ def _spec(program: Program, target: str) -> AttentionSpec:
     )  # fmt: skip
 
 
-def _layer(program: Program, options: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """The layer: projections, attention, projection."""
-    width = NUM_HEADS * HEAD_DIM
-    start = functools.partial(
-        init_multi_head,
-        jax.random.key(0), width, NUM_HEADS,
-        num_kv_heads=program.num_kv_heads, dtype=jnp.dtype(program.dtype),
-    )  # fmt: skip
-    of_input = ((1, program.length, width), program.dtype)
-
-    def layer(params: Any, x: jax.Array) -> jax.Array:
-        output: jax.Array = multi_head_attention(params, x, is_causal=True, **options)
-        return output
-
-    def with_gradients(params: Any, x: jax.Array, d_output: jax.Array) -> Any:
-        output, pull = jax.vjp(layer, params, x)
-        return output, pull(d_output)
-
-    shapes = [jax.eval_shape(start), of_input]
-    if program.direction == "forward":
-        return layer, shapes
-    return with_gradients, [*shapes, of_input]
-
-
-def _model(program: Program, options: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """SmolLM2: the logits, or a step of gradient descent on its loss."""
+def _model(program: Program) -> tuple[Callable[..., Any], list[Any]]:
+    """SmolLM2: the logits of every position."""
     config, dtype = smollm2.CONFIG, jnp.dtype(program.dtype)
     width, hidden = config.d_model, 1536
 
@@ -225,51 +178,9 @@ def _model(program: Program, options: dict[str, Any]) -> tuple[Callable[..., Any
         of(width), jax.eval_shape(start), of(width),
         of(width, hidden), of(width, hidden), of(hidden, width),
     )  # fmt: skip
-    layers, logits, loss = (layer,) * config.num_layers, smollm2.forward, smollm2.loss
-    if program.part == SCANNED:
-        layers = jax.tree.map(lambda x: of(config.num_layers, *x.shape), layer)
-        logits, loss = scanned_logits, scanned_loss
+    layers = (layer,) * config.num_layers
     params = smollm2.SmolLM2Params(of(config.vocab_size, width), layers, of(width))
-    shapes = [params, ((1, program.length), "int32")]
-    if program.direction == "forward":
-        return lambda params, tokens: logits(params, tokens, **options), shapes
-
-    def step(params: Any, tokens: jax.Array) -> Any:
-        value, gradients = jax.value_and_grad(loss)(params, tokens, **options)
-        return value, jax.tree.map(lambda p, g: p - (0.1 * g).astype(p.dtype), params, gradients)
-
-    return step, shapes
-
-
-def scanned_logits(params: Any, tokens: jax.Array, **options: Any) -> jax.Array:
-    """The logits of SmolLM2, its layers one array a weight, (L, …), and one loop over them.
-
-    The body is compiled once, and so is its pullback.  On the way back each layer is computed again
-    from its input, so that the loop keeps one (B, T, D) a layer.
-    """
-    config = smollm2.CONFIG
-    angles = rotary_angles(jnp.arange(tokens.shape[1]), config.head_dim, config.rope_theta)
-
-    @jax.checkpoint
-    def one_layer(x: jax.Array, layer: Any) -> tuple[jax.Array, None]:
-        normalized = rms_norm(x, layer.attention_norm, config.epsilon)
-        attended = multi_head_attention(
-            layer.attention, normalized, mask=causal(), angles=angles, **options
-        )
-        x = x + attended
-        normalized = rms_norm(x, layer.feed_forward_norm, config.epsilon)
-        return x + swiglu(normalized, layer.w_gate, layer.w_up, layer.w_down), None
-
-    x = embed_tokens(params.token_embedding, tokens)
-    x = rms_norm(jax.lax.scan(one_layer, x, params.layers)[0], params.output_norm, config.epsilon)
-    logits: jax.Array = linear(x, params.token_embedding.T)
-    return logits
-
-
-def scanned_loss(params: Any, tokens: jax.Array, **options: Any) -> jax.Array:
-    """The mean loss of the next token, from `scanned_logits`."""
-    logits = scanned_logits(params, tokens, **options)
-    return jnp.mean(next_token_losses(logits[:, :-1], tokens))
+    return smollm2.forward, [params, ((1, program.length), "int32")]
 
 
 def compile_program(program: Program, target: str) -> dict[str, Any]:
@@ -303,38 +214,6 @@ def _first_line(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def compile_within(program: Program, target: str, limit: float) -> dict[str, Any]:
-    """The row of a program, compiled in a process of its own, given up after `limit` seconds."""
-    settings = {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
-    row = {"program": program._asdict(), "label": program.label}
-    try:
-        done = subprocess.run(
-            [sys.executable, __file__, "--worker", target, json.dumps(program)],
-            capture_output=True, text=True, timeout=limit, env={**os.environ, **settings},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        reason = f"not compiled in {limit:.0f} s"
-        return {**row, "status": "given up", "reason": reason, "seconds": limit}
-    found = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not found:
-        return {**row, "status": "failed", "reason": "the compiler's process ended"}
-    answer: dict[str, Any] = json.loads(found[-1])
-    return answer
-
-
-def traced(program: Program, target: str) -> str | None:
-    """The sha256 of what JAX makes of a program, without places in files; None where it is refused.
-
-    A change of the package that leaves this as it is leaves the compiled program as it is.
-    """
-    try:
-        function, shapes = build(program, target)
-    except NotImplementedError:
-        return None
-    text = str(jax.make_jaxpr(function)(*compiled.shapes_of(shapes)))
-    return hashlib.sha256(re.sub(r"0x[0-9a-f]+| at /\S+", "", text).encode()).hexdigest()
-
-
 def compilers(target: str) -> dict[str, str]:
     """The versions of what compiles for a target."""
     names = ["libtpu"]
@@ -343,38 +222,23 @@ def compilers(target: str) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in names}
 
 
-def kept(path: Path, settings: dict[str, Any]) -> tuple[dict[Program, Any], list[Any]]:
-    """The rows and runs of a file, of these compilers and of programs as JAX makes them now."""
-    found = read_result(path) if path.exists() else None
-    if found is None or any(
-        found["settings"][n] != settings[n] for n in ("compilers", "description")
-    ):
-        return {}, []
-    rows = {Program(**row["program"]): row for row in found["programs"]}
-    target = settings["target"]
-    same = {p: r for p, r in rows.items() if r.get("traced_sha256", "") == traced(p, target)}
-    return same, found["runs"]
-
-
 def store(target: str, options: Any, deadline: float) -> Path:
-    """Compile what is missing in a target's file, until the deadline; the file."""
+    """Compile what is missing in a target's file, or asked for, until the deadline; the file."""
     path: Path = (options.out or RESULTS) / f"compiled-{target}.json"
     settings = {
         "timed": False, "notice": NOTICE, "target": target,
         "description": compiled.description(target), "compilers": compilers(target),
         "heads": NUM_HEADS, "head_dim": HEAD_DIM, "window": WINDOW, "left_out": LEFT_OUT,
     }  # fmt: skip
-    rows, runs = kept(path, settings)
+    rows, runs = {}, []
+    if path.exists() and (found := read_result(path))["settings"] == settings:
+        rows, runs = {Program(**row["program"]): row for row in found["programs"]}, found["runs"]
     origin = provenance.record(seeds="nothing is drawn: shapes alone")
     start, done = time.perf_counter(), 0
     show = progress_line(f"compiled for {target}")
     whole = plan(target, options.lengths)
-
-    def is_left(program: Program) -> bool:
-        row = rows.get(program)
-        return row is None or (row["status"] == "given up" and row["seconds"] < options.limit)
-
-    todo = [p for p in whole if is_left(p) and wanted(p.label, options.only)]
+    todo = [p for p in whole if p not in rows or options.only]
+    todo = [p for p in todo if wanted(p.label, options.only)]
 
     def write() -> None:
         seconds = round(time.perf_counter() - start, 1)
@@ -391,8 +255,7 @@ def store(target: str, options: Any, deadline: float) -> Path:
     for program in todo:
         if time.monotonic() > deadline:
             break
-        row = compile_within(program, target, options.limit)
-        rows[program] = {**row, "traced_sha256": traced(program, target)}
+        rows[program] = compile_program(program, target)
         done += 1
         if show:
             show(done, len(todo))
@@ -407,7 +270,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--targets", nargs="+", choices=every, default=every)
     parser.sized("--lengths", LENGTHS, (256,), help="positions")
     parser.sized("--minutes", 120, 10, help="when no program is begun any more")
-    parser.sized("--limit", 120, 120, help="seconds after which a program is given up")
     parser.only("programs whose label")
     options = parser.parse(arguments)
     if options.quick and options.out is None:
@@ -431,7 +293,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     jax.config.update("jax_platforms", "cpu")  # nothing is run: no accelerator is asked for
-    if sys.argv[1:2] == ["--worker"]:
-        print(json.dumps(compile_program(Program(*json.loads(sys.argv[3])), sys.argv[2])))
-    else:
-        sys.exit(main())
+    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
+    sys.exit(main())

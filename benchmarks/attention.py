@@ -18,7 +18,7 @@ import numpy as np
 from harness import oracle
 from harness.comparison import compare
 from harness.fields import fields
-from harness.memory import check_room, compiled, peak_memory
+from harness.memory import check_room, compiled
 from harness.options import Parser, wanted
 from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
@@ -28,7 +28,6 @@ from peers.attention import BASELINE, Contender, contenders
 LONG = 4096  # from here on few contenders; on a CPU, where a call takes seconds, few rounds
 MASKS, PASSES = ("full", "causal"), ("forward", "backward")
 LONG_ROUNDS = 6
-ALONE = "blockwise"  # whose memory is measured where others have no room
 
 
 # kv_heads: as many as heads.
@@ -141,8 +140,6 @@ def measure(case, chosen, options, **how) -> dict[str, Any]:
 def _add(parser: Parser) -> None:
     add = parser.add_argument
     parser.sized("--lengths", (128, 512, 2048, 8192), (32,), help="sequence lengths")
-    text = f"lengths of one causal forward call of {ALONE}, for its memory alone"
-    parser.sized("--alone", (65536,), (), help=text)
     add("--batch", type=int, default=1, help="batch entries (default 1)")
     parser.sized("--heads", 8, 2, help="query heads")
     add("--kv-heads", type=int, help="key/value heads (default: as many as query heads)")
@@ -181,7 +178,7 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[Case, bool]]:
 
 
 @benchmark("the baseline's", add=_add)
-def main(recorder: Recorder, options: Any) -> Any:
+def main(recorder: Recorder, options: Any) -> None:
     for case, is_long in _cases(options):
         every = contenders(gpu=options.gpu_rows, long=case.length >= LONG)
         how: dict[str, Any] = {"rounds": min(options.rounds, LONG_ROUNDS)} if is_long else {}
@@ -189,10 +186,3 @@ def main(recorder: Recorder, options: Any) -> Any:
             how["memory"] = "attention:prepare_row"
         chosen = [one for one in every if wanted(one.name, options.only, [options.baseline])]
         recorder.add(measure(case, chosen, options, **how))
-    alone = []
-    for length in options.alone if options.memory or options.quick else ():
-        case = Case(length, is_causal=True, backward=False, heads=options.heads)
-        memory = peak_memory("attention:prepare_row", {"name": ALONE, "case": list(case)})
-        alone.append({"case": case._asdict(), "name": ALONE, "memory": memory})
-        print(f"{ALONE} alone, {case.label}: {memory['peak_bytes'] / 2**20:.0f} MiB")
-    return {"alone": alone}

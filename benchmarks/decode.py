@@ -255,9 +255,11 @@ def main(recorder: Recorder, options: Any) -> Any:
     lengths = [setting.length * eighths // 8 for eighths in range(1, 9)]
     steps = {"attention": lambda n: stepping(inputs_of(setting._replace(length=n)))}
     if options.model:
-        import step  # which needs the trained model
+        import pruned  # which needs the trained model
 
-        steps["SmolLM2"] = lambda n: step.prepare(step.Setting(n), step.BASELINE)
+        subject = pruned.trained()
+        model, of_one = (pruned.whole_of(subject), subject.config), ("model", "decode", 1)
+        steps["SmolLM2"] = lambda n: pruned.model_run(*model, pruned.Setting(*of_one, n))
     shorter = setting._replace(length=setting.length // 4)
     prompt = shorter._replace(length=setting.length // 8, batch=1)
     rounds = options.rounds

@@ -6,7 +6,7 @@
 #     benchmarks/gpu.sh --to FOLDER          # elsewhere
 #     benchmarks/gpu.sh --quick --to FOLDER  # tiny sizes on any device: does all of it run?
 #     benchmarks/gpu.sh attention decode     # some steps alone: contract attention attention-64
-#                                            # layer decode layouts heads
+#                                            # decode layouts heads
 #
 # Each step has its own time limit (LIMIT seconds, 540) and log, and writes its result after every
 # case, so that what was measured stays if the machine is taken away. A step that fails does not
@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-steps=${steps:-contract attention attention-64 layer decode layouts heads}
+steps=${steps:-contract attention attention-64 decode layouts heads}
 mkdir -p "$to"
 export PYTHONPATH="$root/src:$root${PYTHONPATH:+:$PYTHONPATH}"
 # JAX takes memory as it needs it, and leaves some to torch.
@@ -49,7 +49,6 @@ fi
 attention="--dtype bfloat16 --heads 16 --lengths 4096 16384 --baseline attend --no-memory"
 wide="--head-dim 128"
 narrow="--head-dim 64"
-layer="--dtype bfloat16 --heads 16 --d-model 2048 --lengths 4096 16384 --baseline attend"
 decode="--dtype bfloat16 --lengths 8192 16384 32768 --no-model"
 heads="--dtype bfloat16 --length 2048 --d-model 512 --choice"
 layouts="--dtype bfloat16"
@@ -57,7 +56,6 @@ if [ -n "$quick" ]; then
   attention="--dtype bfloat16 --gpu-rows --baseline attend"
   wide="--head-dim 16"
   narrow="--head-dim 8"
-  layer="--dtype bfloat16 --baseline attend"
   decode="--dtype bfloat16 --lengths 64 128 --no-model"
   heads="--dtype bfloat16 --choice"
   layouts=""
@@ -84,7 +82,6 @@ for step in $steps; do
       run $step "$python" -m tests.attention.contract $chosen ;;
     attention) run $step "$python" benchmarks/attention.py $quick $attention $wide $out ;;
     attention-64) run $step "$python" benchmarks/attention.py $quick $attention $narrow $out ;;
-    layer) run $step "$python" benchmarks/layer.py $quick $layer $out ;;
     decode) run $step "$python" benchmarks/decode.py $quick $decode $out ;;
     layouts) run $step "$python" benchmarks/layouts.py $quick $layouts $out ;;
     heads) run $step "$python" benchmarks/heads.py $quick $heads $out ;;

@@ -8,14 +8,18 @@ baseline is D/64 heads of width 64.
 import functools
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 import attention
-import layer
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.fields import fields
 from harness.options import Parser
+from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
-from mha_book import attend
+from mha_book import MultiHeadParams, attend, multi_head_attention
 
 BASELINE = "reference"
 CHOICE = "choice"  # in place of an implementation: that of `select`
@@ -34,32 +38,48 @@ class Setting(fields("part length d_model", implementation="reference", dtype="f
         return 2 * oracle.TOLERANCES[self.dtype]
 
 
-def case_of(setting: Setting, num_heads: int) -> Any:
-    """The same case of the benchmark of attention, or of the layer."""
-    given = (setting.length, False, False)
-    if setting.part == "layer":
-        sizes = {"d_model": setting.d_model, "heads": num_heads, "dtype": setting.dtype}
-        return layer.Setting(*given, **sizes)
-    width = setting.d_model // num_heads
-    return attention.Case(*given, heads=num_heads, head_dim=width, dtype=setting.dtype)
-
-
 def prepared(setting: Setting, name: str, num_heads: int) -> tuple[Contender, list[oracle.Piece]]:
     """A contender, and what its outputs must be."""
     chosen = None if setting.implementation == CHOICE else setting.implementation
-    case = case_of(setting, num_heads)
     if setting.part == "layer":
-        inputs = layer.inputs_of(case)
-        ours = functools.partial(layer._ours, implementation=chosen)
-        run = layer.run_of(layer.Contender(name, "mha_book", ours, ""), case, inputs)
-        return Contender(name, run), layer.expected_of(case, inputs)[1]
-    inputs = attention.inputs_of(case)
+        x, *weights = inputs_of_layer(setting)
+        params = in_heads(weights, num_heads)
+        call = jax.jit(functools.partial(multi_head_attention, implementation=chosen))
+        run = functools.partial(call, MultiHeadParams(*map(jnp.asarray, params)), jnp.asarray(x))
+        return Contender(name, lambda: (run(),)), expected_of_layer(x, params)
+    case = attention.Case(
+        setting.length, False, False, heads=num_heads, head_dim=setting.d_model // num_heads,
+        dtype=setting.dtype,
+    )  # fmt: skip
 
-    def call(query, key, value, is_causal):
+    def attend_so(query, key, value, is_causal):
         return attend(query, key, value, implementation=chosen)
 
-    run = attention.run_of(attention.Contender(name, "mha_book", "NTH", call, ""), case, inputs)
+    one = attention.Contender(name, "mha_book", "NTH", attend_so, "")
+    run = attention.run_of(one, case, attention.inputs_of(case))
     return Contender(name, run), attention.expected_of(case).pieces
+
+
+def inputs_of_layer(setting: Setting) -> list[np.ndarray]:
+    """An input (1, T, D), and four matrices (D, D)."""
+    rng, width = np.random.default_rng(setting.length), setting.d_model
+    x = rng.standard_normal((1, setting.length, width))
+    weights = [rng.standard_normal((width, width)) * width**-0.5 for _ in range(4)]
+    return [array.astype(np.float32).astype(jnp.dtype(setting.dtype)) for array in (x, *weights)]
+
+
+def in_heads(weights: list[np.ndarray], num_heads: int) -> list[np.ndarray]:
+    """The same matrices cut into heads: (D, N, H) three times, and (N, H, D)."""
+    *inner, last = weights
+    width = len(last)
+    return [*(w.reshape(width, num_heads, -1) for w in inner), last.reshape(num_heads, -1, width)]
+
+
+def expected_of_layer(x: np.ndarray, params: list[np.ndarray]) -> list[oracle.Piece]:
+    x, *wide = (array.astype(np.float64) for array in (x, *params))
+    operands = (np.einsum("btd,dnh->bnth", x, w, optimize=True) for w in wide[:3])
+    heads = oracle.attention_float64(*operands, is_causal=False)[0]
+    return [oracle.Piece(0, ..., np.einsum("bnth,nhd->btd", heads, wide[3], optimize=True))]
 
 
 def measure(setting, counts, options) -> dict[str, Any]:
@@ -69,9 +89,9 @@ def measure(setting, counts, options) -> dict[str, Any]:
     ordered = sorted(names, key=names.__getitem__)
     middle = [*ordered[::2], *ordered[1::2][::-1]]
     both = {name: prepared(setting, name, names[name]) for name in middle}
-    of_layer = case_of(setting, base)
-    pairs, count = setting.length**2, attention.attention_flops
-    flops = count(pairs, 1, setting.d_model, setting.d_model, backward=False)
+    pairs, width = setting.length**2, setting.d_model
+    flops = attention_flops(pairs, 1, width, width, backward=False)
+    flops += 4 * 2 * setting.length * width**2 if setting.part == "layer" else 0
     case = compare(
         setting, [contender for contender, _ in both.values()],
         error=lambda one, outputs: oracle.verify_pieces(
@@ -82,7 +102,7 @@ def measure(setting, counts, options) -> dict[str, Any]:
             "score_count": names[one.name] * pairs,
         },
         baseline=BASELINE, options=options, visible_pairs=pairs, tolerance=setting.tolerance,
-        matmul_flops=layer.flops_of(of_layer) if setting.part == "layer" else flops,
+        matmul_flops=flops,
     )  # fmt: skip
     *rows, again = case["rows"]
     case["rows"] = [*sorted(rows, key=lambda row: names[row["name"]]), again]

@@ -100,6 +100,12 @@ def made_up() -> Subject:
     return Subject(params, config, np.array([[0.1, 9, 9, 9, 9, 9], [9, 9, 9, 0.1, 0.1, 0.1]]))
 
 
+def whole_of(subject: Subject) -> Variant:
+    params, config, importance = subject
+    all_keys = [np.arange(config.num_kv_heads)] * config.num_layers
+    return Variant(params, np.ones(importance.shape, bool), params, all_keys, "all heads")
+
+
 def variants_of(subject: Subject) -> dict[str, Variant]:
     """All forms of a model: whole, closed by W_O, three smaller ones.
 
@@ -133,12 +139,10 @@ def variants_of(subject: Subject) -> dict[str, Variant]:
         pruned = prune_model(params, keep, uneven=uneven)
         return Variant(pruned, keep, closed(keep), key_heads, remark)
 
-    every = np.ones_like(keeps[1])
-    all_keys = [np.arange(config.num_kv_heads)] * config.num_layers
-    single = closed(keeps[1])
+    whole, single = whole_of(subject), closed(keeps[1])
     return {
-        BASELINE: Variant(params, every, params, all_keys, "all heads"),
-        "masked": Variant(single, keeps[1], single, all_keys, "rows of W_O at zero"),
+        BASELINE: whole,
+        "masked": Variant(single, keeps[1], single, whole.key_heads, "rows of W_O at zero"),
         "heads, pad": smaller(keeps[1], "pad", "removed; smaller groups padded"),
         "heads, repeat": smaller(keeps[1], "repeat", "removed; key heads repeated"),
         "groups": smaller(keeps[group], "raise", "removed with their key heads"),

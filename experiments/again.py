@@ -34,23 +34,27 @@ APART: dict[str, Any] = {"rtol": 0.02, "atol": 0.02}  # of trainings of hundreds
 MEASURED = ("seconds", "memory", "provenance")
 
 
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every number, text and None of a document with its place, ``/name/0/name``."""
+    if isinstance(value, dict | list):
+        for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(entry, f"{place}/{name}")
+    else:
+        yield place, value
+
+
 def numbers(path: Path) -> dict[str, float]:
+    """Return the numbers of a file by their places, times and the like left out."""
     if path.suffix == ".json":
-        return dict(_leaves(read_result(path), ""))
-    columns = read_table(path) if path.suffix == ".csv" else load_arrays(path)[0]
-    return dict(_leaves({name: np.ravel(column).tolist() for name, column in columns.items()}, ""))
-
-
-def _leaves(value: Any, place: str) -> Iterator[tuple[str, float]]:
-    if isinstance(value, dict):
-        for name, entry in value.items():
-            if not any(word in name for word in MEASURED):
-                yield from _leaves(entry, f"{place}/{name}")
-    elif isinstance(value, list):
-        for number, entry in enumerate(value):
-            yield from _leaves(entry, f"{place}/{number}")
-    elif isinstance(value, (int, float)):
-        yield place, float(value)
+        found = read_result(path)
+    else:
+        columns = read_table(path) if path.suffix == ".csv" else load_arrays(path)[0]
+        found = {name: np.ravel(column).tolist() for name, column in columns.items()}
+    return {
+        place: float(value)
+        for place, value in leaves(found)
+        if isinstance(value, int | float) and not any(word in place for word in MEASURED)
+    }
 
 
 def compare(told: Path, found: Path) -> tuple[int, str]:

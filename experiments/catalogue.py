@@ -14,13 +14,13 @@ import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import controls, windows
-from experiments.shared import ROOT, SOURCES, experiment, first_layers, gates_without, stored
+from experiments.shared import ROOT, SOURCES, Reader, experiment, first_layers, stored
 from mha_book.layers import linear, rms_norm
 from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
 from mha_book.multihead.layer import project_output, project_qkv
 from mha_book.rope import rotary_angles
-from mha_book.specialization import circuits, patching
+from mha_book.specialization import circuits
 from mha_book.specialization.contribution import logit_directions
 
 SEEDS = "tokens: 51; other tokens: 52; shuffled: 53; examples: 54; names: 55; other heads: 56, 57"
@@ -35,25 +35,17 @@ Sizes = fields(layers=30, texts=8, length=101, alone=300, shots=5, each=6, at=10
 QUICK = Sizes(2, 2, 21, 6, 2, 2, 1, 2, 1, 2, 2, 2, 2)
 
 
-class Bench:
+class Bench(Reader):
     def __init__(self, sizes: Any) -> None:
-        self.sizes, self.model = sizes, first_layers(smollm2.load_smollm2(), sizes.layers)
-        self.params, self.config = self.model.params, self.model.config
-        self.shape = (sizes.layers, self.config.num_heads)
+        super().__init__(first_layers(smollm2.load_smollm2(), sizes.layers))
+        self.sizes = sizes
         table = self.params.token_embedding
         self.readout, self.centered = (
             table * self.params.output_norm[None],
             table - table.mean(0, keepdims=True),
         )
         self.w_o = jnp.stack([layer.attention.w_o for layer in self.params.layers])
-        self.run = jax.jit(lambda params, ids, gates, others: patching.activations(
-            params, ids, patching.mixed("heads", gates, others), config=self.config))  # fmt: skip
         self.last = jax.jit(self.last_token)
-
-    def read(self, ids: Any, without: Any = (), others: Any = None) -> tuple[Any, Any]:
-        gates = gates_without(without, self.shape)[..., None, None]
-        others = jnp.zeros((*self.shape, 1, 1)) if others is None else others
-        return self.run(self.params, jnp.asarray(ids, jnp.int32), gates, others)
 
     def ids(self, text: str) -> list[int]:
         return list(self.model.tokenizer.encode(text, add_special_tokens=False).ids)
@@ -73,7 +65,7 @@ class Bench:
         """Return what enters the heads of each layer when tokens stand alone, ``(L, A, D)``."""
         rows = np.zeros((-(-len(tokens) // 30), 30, 2), int)  # so that one program serves all
         rows.reshape(-1, 2)[: len(tokens), 1] = tokens
-        kept = [self.read(part)[1]["residual"][:, :, 1] for part in rows]
+        kept = [self.run(part)[1]["residual"][:, :, 1] for part in rows]
         every = zip(jnp.concatenate(kept, 1)[:, : len(tokens)], self.params.layers, strict=True)
         return jnp.stack([rms_norm(x, of.attention_norm, self.config.epsilon) for x, of in every])
 
@@ -120,7 +112,7 @@ def suppression(bench: Bench) -> dict[str, Any]:
     found, rng = {}, np.random.default_rng(52)
     for half, split in zip(HALVES, ("train", "validation"), strict=True):
         ids = windows(bench.model, split, bench.sizes.texts, bench.sizes.length)
-        kept, length = bench.read(ids)[1], ids.shape[1]
+        kept, length = bench.run(ids)[1], ids.shape[1]
         before = jnp.tril(jnp.ones((1, length, length), bool), -1).at[:, :, 0].set(False)
         others = jnp.asarray(1 + rng.integers(0, np.maximum(np.arange(length) - 1, 1), ids.shape))
 
@@ -190,7 +182,7 @@ def function_vectors(bench: Bench) -> dict[str, Any]:
     nothing = jnp.zeros((len(single), bench.config.d_model))
 
     def run(ids: Any, where: Any, put: Any, added: Any) -> Any:
-        logits, kept = bench.read([ids])
+        logits, kept = bench.run([ids])
         before = (kept[site][:, 0, :, :-1] for site in ("key", "value"))
         told = bench.last(bench.params, ids[-1], *before, put, where, added)
         assert jnp.abs(told[0] - jax.nn.log_softmax(logits[0, -1])).max() < 1e-2  # none put in
@@ -200,7 +192,7 @@ def function_vectors(bench: Bench) -> dict[str, Any]:
         effects, right = [], []
         for name, pairs in WORDS["tasks"][half].items():
             shown = [examples(bench, pairs, rng, False) for _ in range(sizes.each)]
-            logits, kept = bench.read([ids for ids, _ in shown])
+            logits, kept = bench.run([ids for ids, _ in shown])
             right += (logits[:, -1].argmax(-1) == np.array([a for _, a in shown])).tolist()
             means[name] = kept["heads"][:, :, :, -1].mean(1)
             for _ in range(sizes.each):
@@ -247,14 +239,14 @@ class Prompts:
             for prompts in (own, apart)
         )
         self.end, (self.io, self.s) = np.array([len(p) for p in own]), np.array(marks).T
-        outputs, names_ = bench.read(other)[1]["heads"], bench.sizes.names
+        outputs, names_ = bench.run(other)[1]["heads"], bench.sizes.names
         means = outputs.reshape(len(outputs), -1, names_, *outputs.shape[2:]).mean(2)
         self.means = jnp.repeat(means, names_, 1)  # of the same template, by position
 
     def direct(self, without: Any = ()) -> dict[str, Any]:
         """Return what each head adds to the difference of the two logits, and where it attends."""
         bench, rows = self.bench, np.arange(len(self.ids))
-        logits, kept = bench.read(self.ids, without, self.means)
+        logits, kept = bench.run(self.ids, without, self.means)
         table, shape = bench.params.token_embedding, (*self.ids.shape, bench.config.d_model)
         wanted = jnp.broadcast_to((table[self.io] - table[self.s])[:, None], shape)
         towards = bench.directions(kept, wanted)[rows, self.end]
@@ -305,12 +297,12 @@ def ablations(bench: Bench) -> dict[str, Any]:
         windows(bench.model, split, bench.sizes.texts, bench.sizes.length)
         for split in ("validation", "train")
     )
-    outputs = bench.read(other)[1]["heads"]
+    outputs = bench.run(other)[1]["heads"]
     mean = jnp.broadcast_to(outputs.mean((1, 3), keepdims=True), outputs.shape)
     found: dict[str, Any] = {"heads": heads}
 
     def loss(*changes: Any) -> Any:
-        return next_token_losses(bench.read(ids, *changes)[0][:, :-1], ids).mean(-1)
+        return next_token_losses(bench.run(ids, *changes)[0][:, :-1], ids).mean(-1)
 
     for way, values in (("zero", 0 * outputs), ("mean", mean), ("resample", outputs)):
         found[way] = [loss([head], values) for head in heads]

@@ -12,11 +12,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import spearmanr
 
 from benchmarks.harness.fields import fields
 from experiments.heads import repeats, windows
-from experiments.shared import SOURCES, Run, experiment, first_layers, gates_without, stored
+from experiments.shared import (
+    SOURCES,
+    Reader,
+    Run,
+    experiment,
+    first_layers,
+    gates_without,
+    stored,
+)
 from mha_book.attention.reference import attention_weights
 from mha_book.layers import rms_norm
 from mha_book.masks import causal
@@ -36,26 +43,21 @@ VOCABULARY = np.arange(1000, 40_000)
 # prompt's first copy; again: of its second; batch: sequences and windows; tokens: of the tables.
 Sizes = fields(
     layers=30, writer=(16, 0), reader=(18, 6), served=(20, 6), prompts=8, first=20, again=11,
-    batch=8, period=50, tokens=1000, shown=8,
+    batch=8, period=50, tokens=1000,
 )  # fmt: skip
-QUICK = Sizes(4, (1, 0), (2, 6), (3, 6), 2, 6, 4, 2, 6, 20, 2)
+QUICK = Sizes(4, (1, 0), (2, 6), (3, 6), 2, 6, 4, 2, 6, 20)
 
 
 def name_of(head: Any) -> str:
     return f"L{head[0]}H{head[1]}"
 
 
-class Bench:
+class Bench(Reader):
     """The model, its prompts, and runs of it."""
 
     def __init__(self, model: Any, sizes: Any, top: Any) -> None:
-        self.model, self.params, self.config, self.sizes = model, model.params, model.config, sizes
-        self.top, self.shape = [tuple(head) for head in top], (sizes.layers, model.config.num_heads)
-        self._run = jax.jit(
-            lambda params, ids, gates, others: patching.activations(
-                params, ids, patching.mixed("heads", gates, others), config=model.config
-            )
-        )
+        super().__init__(model)
+        self.sizes, self.top = sizes, [tuple(head) for head in top]
         # The last token A of a prompt stands at `again` too, where the corrupted one has another.
         rng = np.random.default_rng(41)
         drawn = [rng.choice(VOCABULARY, sizes.first + 1, False) for _ in range(sizes.prompts)]
@@ -65,12 +67,6 @@ class Bench:
         self.ids, self.other = jnp.asarray(told), jnp.asarray(other)
         self.answers = self.ids[:, sizes.again + 1]
         self.tokens = np.random.default_rng(42).choice(VOCABULARY, sizes.tokens, replace=False)
-
-    def run(self, ids: jax.Array, without: Any = (), others: Any = 0.0) -> Any:
-        """Return logits and activations, some heads' outputs being those of ``others``."""
-        gates = gates_without(without, self.shape)[..., None, None]
-        shape = (*self.shape, 1, 1) if np.ndim(others) == 0 else others.shape
-        return self._run(self.params, ids, gates, jnp.broadcast_to(others, shape))
 
     def answer(self, logits: jax.Array) -> jax.Array:
         """Return the log-probability of each prompt's answer."""
@@ -131,7 +127,7 @@ def patterns(bench: Bench) -> dict[str, Any]:
 @of_counts
 def in_tokens(bench: Bench) -> dict[str, Any]:
     """QK and OV circuits between tokens, with their controls."""
-    sizes, (wn, wh), (rn, rh) = bench.sizes, bench.sizes.writer, bench.sizes.reader
+    sizes, wn, (rn, rh) = bench.sizes, bench.sizes.writer[0], bench.sizes.reader
     # Single tokens after the first: the stream before each layer, with no context in it.
     pairs = jnp.stack([jnp.zeros(len(bench.tokens), int), jnp.asarray(bench.tokens)], 1)
     streams = bench.run(pairs)[1]["residual"][:, :, 1]
@@ -149,7 +145,7 @@ def in_tokens(bench: Bench) -> dict[str, Any]:
             for back in range(9)
         ])  # fmt: skip
         wins = float((scores.argmax(0) == 1).mean())
-        by_offset[name_of((wn, head))] = {"mean": scores.mean((1, 2)), "previous wins": wins}
+        by_offset[name_of((wn, head))] = {"previous wins": wins}
 
     def own_token(sender: tuple[int, int], queries: jax.Array, sources: jax.Array) -> float:
         """The share of tokens whose query matches best what the sender writes about themselves."""
@@ -160,7 +156,7 @@ def in_tokens(bench: Bench) -> dict[str, Any]:
 
     near = [(n, h) for n in range(max(wn - 2, 0), rn) for h in heads]
     embedded = rms_norm(table, jnp.ones_like(table[0]), bench.config.epsilon)
-    readout, bare = table * bench.params.output_norm[None], embedded[bench.tokens]
+    readout = table * bench.params.output_norm[None]
     order = jax.random.permutation(jax.random.key(42), len(readout))
 
     def centered(x: jax.Array) -> jax.Array:
@@ -172,37 +168,24 @@ def in_tokens(bench: Bench) -> dict[str, Any]:
 
     less = centered(embedded), centered(readout)
     every = np.array([[copying((n, h), *less) for h in heads] for n in range(sizes.layers)])
-    ov = {}
-    for head in (sizes.writer, sizes.reader):
-        x = alone[head[0]]
-        of_tokens = circuits.ov_circuit(
-            bench.attention(head[0]), head[1], centered(x), less[1][bench.tokens]
-        )
-        written = circuits.ov_circuit(bench.attention(head[0]), head[1], centered(x), readout)
-        raised = np.asarray(jax.lax.top_k(written, 10)[1])
-        ov[name_of(head)] = {
-            "copying": copying(head, embedded, readout),
-            "shuffled": copying(head, embedded, readout[order]),
-            "copying, centered": every[head], "rank": int((every > every[head]).sum()) + 1,
-            "shuffled, centered": copying(head, less[0], less[1][order]),
-            "own is first": (np.asarray(of_tokens).argmax(1) == np.arange(len(x))).mean(),
-            "own among ten": (raised == bench.tokens[:, None]).any(1).mean(),
-            "raised": [[bench.tokens[n], raised[n, :4]] for n in range(sizes.shown)],
-        }  # fmt: skip
+    x, own = alone[rn], (rn, rh)
+    of_tokens = circuits.ov_circuit(bench.attention(rn), rh, centered(x), less[1][bench.tokens])
+    ov = {
+        "copying, centered": every[own], "rank": int((every > every[own]).sum()) + 1,
+        "shuffled, centered": copying(own, less[0], less[1][order]),
+        "own is first": (np.asarray(of_tokens).argmax(1) == np.arange(len(x))).mean(),
+    }  # fmt: skip
     return {
-        "by offset": by_offset, "copying, centered": every, "ov": ov,
-        "own token by embeddings": own_token(
-            (wn, wh), bare * bench.gain(rn)[None], bare * bench.gain(wn)[None]
-        ),
+        "by offset": by_offset, "ov": {name_of(own): ov},
         "own token through": {
-            name_of(sender): own_token(sender, alone[rn], alone[sender[0]]) for sender in near
+            name_of(sender): own_token(sender, x, alone[sender[0]]) for sender in near
         },
     }  # fmt: skip
 
 
 @of_counts
 def patched(bench: Bench) -> dict[str, Any]:
-    """Activation and attribution patching: clean activations put into the corrupted run."""
+    """Activation patching: clean activations put into the corrupted run."""
     (logits, clean), sizes = bench.run(bench.ids), bench.sizes
     length = bench.ids.shape[1]
 
@@ -214,12 +197,8 @@ def patched(bench: Bench) -> dict[str, Any]:
 
         return of
 
-    def by_head(method: Any) -> np.ndarray:
-        of = metric("heads", *bench.shape, 1, 1)
-        run = jax.jit(lambda p, x: method(lambda gates: of(p, x, gates), jnp.ones(bench.shape)))
-        return np.asarray(run(bench.params, clean["heads"]))
-
-    heads, slopes = by_head(patching.activation_patching), by_head(patching.attribution_patching)
+    of_head, ones = metric("heads", *bench.shape, 1, 1), jnp.ones(bench.shape)
+    heads = jax.jit(lambda p, x: patching.activation_patching(lambda g: of_head(p, x, g), ones))
     stream, whole = (
         jax.jit(metric("residual", sizes.layers, length, 1)),
         np.ones((sizes.layers, length)),
@@ -233,8 +212,7 @@ def patched(bench: Bench) -> dict[str, Any]:
             by_place.setdefault(name, []).append(float(found))
     return {
         "clean": bench.answer(logits), "corrupted": bench.answer(bench.run(bench.other)[0]),
-        "heads": heads, "slopes": slopes, "stream": by_place,
-        "rank correlation": spearmanr(heads, slopes, axis=None).statistic,
+        "heads": heads(bench.params, clean["heads"]), "stream": by_place,
     }  # fmt: skip
 
 
@@ -267,13 +245,11 @@ def paths(bench: Bench) -> dict[str, Any]:
     others = clean["key"].at[number, :, head].set(keys)
     hook = patching.mixed("key", gates, others)
     without = patching.hooked_forward(bench.params, bench.ids, hook, config=config)
-    lens = [circuits.logit_lens(bench.params, x[:, -1:], config=config) for x in clean["residual"]]
     return {
         "names": names, "whole": clean["weights"][number][:, head, -1, sizes.again + 1],
         **{route: np.mean(each, -1) for route, each in found.items()},
         "of the writer by key": found["key"][writer],
         "its keys in the whole run": bench.answer(without),
-        "lens": [float(bench.answer(logits).mean()) for logits in lens],
     }  # fmt: skip
 
 
@@ -290,50 +266,15 @@ def composed(bench: Bench) -> dict[str, Any]:
 
 @of_counts
 def message(bench: Bench) -> dict[str, Any]:
-    """Which token a part of the reader's keys names, and what a probe finds in a head's output."""
-    ids, fit, period = bench.repeated(43), bench.repeated(44), bench.sizes.period
-    number, writer = bench.sizes.reader[0], bench.sizes.writer
-    kept, other, told = bench.run(ids)[1], bench.run(fit)[1], []
+    """Which token a part of the reader's keys names."""
+    ids, period, number, told = bench.repeated(43), bench.sizes.period, bench.sizes.reader[0], []
+    kept = bench.run(ids)[1]
     for row in range(len(ids)):
         query, key = bench.in_parts(bench.sizes.reader, kept, row)
         asking, answering = query.sum(0)[period + 1 :], key[:, 2 : period + 1]
         named = jnp.einsum("th,pjh->pjt", asking, answering).argmax(-1)
         told.append(np.asarray(named == jnp.arange(period - 1)[None]).mean(-1))
-    table = np.asarray(bench.params.token_embedding, np.float64)
-    names = np.union1d(bench.tokens, np.asarray(ids))
-    unit = table[names] / np.linalg.norm(table[names], axis=1, keepdims=True)
-
-    def probed(head: tuple[int, int]) -> dict[str, float]:
-        """Ridge regression from outputs to embeddings; tested on tokens that it has not seen."""
-        found = {}
-        x, x_new = (
-            np.asarray(run["heads"][head[0]][:, head[1], 3 : period + 1], np.float64).reshape(
-                -1, bench.config.head_dim
-            )
-            for run in (other, kept)
-        )
-        for back, name in ((0, "current"), (1, "previous"), (2, "the one before")):
-            y, y_new = (
-                np.asarray(tokens)[:, 3 - back : period + 1 - back].ravel() for tokens in (fit, ids)
-            )
-            gram, unseen = x.T @ x, ~np.isin(y_new, y)
-            ridge = 1e-2 * np.trace(gram) / len(gram) * np.eye(len(gram))
-            weight = np.linalg.solve(gram + ridge, x.T @ (table[y] - table[y].mean(0)))
-            guess = names[(x_new[unseen] @ weight @ unit.T).argmax(1)]
-            found[name] = float((guess == y_new[unseen]).mean())
-        return found
-
-    back = np.asarray(kept["weights"])[
-        :number, :, :, np.arange(2, period), np.arange(1, period - 1)
-    ]
-    attended = back.mean((1, 3))  # (L, B, N, P) before
-    attended[tuple(writer)] = 0
-    second = tuple(int(i) for i in np.unravel_index(attended.argmax(), attended.shape))
-    return {
-        "names": circuits.part_names(number, bench.shape[1]), "readout": np.mean(told, 0),
-        "candidates": len(names), "second": second,
-        "probe": {"writer": probed(writer), "second": probed(second)},
-    }  # fmt: skip
+    return {"names": circuits.part_names(number, bench.shape[1]), "readout": np.mean(told, 0)}
 
 
 @of_counts
@@ -342,7 +283,7 @@ def ablated(bench: Bench) -> dict[str, Any]:
     sizes, table, texts = bench.sizes, bench.params.token_embedding, bench.texts("validation")
     ids, others = bench.repeated(43), bench.run(bench.repeated(44))[1]["heads"]
     copied = np.asarray(copied_positions(ids, sizes.period))[:, 1:]
-    by = {"zero": 0.0, "mean": others.mean((1, 3), keepdims=True), "resample": others}
+    by = {"zero": None, "mean": others.mean((1, 3), keepdims=True), "resample": others}
     of_text = bench.run(bench.texts("train"))[1]["heads"].mean((1, 3), keepdims=True)
     alone = {name_of(head): [head] for head in (sizes.writer, *bench.top)}
     found: dict[str, Any] = {"top": bench.top}

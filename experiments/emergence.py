@@ -2,8 +2,8 @@
 
 Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its place
 and another by content, and follows what every head attends to. Then changes the start: other
-batches, another start with the same batches, heads exchanged, their scores alone exchanged, one
-head nudged towards a role, all heads alike.
+batches, another start with the same batches, the scores of two heads exchanged, one head nudged
+towards a role.
 """
 
 from pathlib import Path
@@ -32,19 +32,18 @@ INPUTS = tuple(SOURCES)
 
 
 # every: steps between two looks at the heads; pool: sequences that batches are picked from;
-# nudges: of the norm of a head's W_Q and W_K; alike: noise on
-# heads that start the same, likewise; kept: colours of the runs whose first models are stored,
-# of one head, D = 64.
+# nudges: of the norm of a head's W_Q and W_K; kept: colours of the runs whose first models are
+# stored, of one head, D = 64.
 Sizes = fields(
     seeds=16, steps=250, every=5, batch=64, pool=2**15, evaluated=256, rate=2e-3, d_model=32,
-    num_heads=4, nudges=(0.2,), alike=(0.0, 1e-3), width_seeds=5,
+    num_heads=4, nudges=(0.2,), width_seeds=5,
     width_steps=400, width_rate=3e-3,
     widths=((16, 64, 1, (2, 4, 8, 16, 32, 64, 128)), (64, 64, 1, (2, 4, 8, 16, 32, 64, 128)),
             (64, 32, 1, (4, 16, 64)), (64, 64, 4, (1, 4, 16))),
     kept=64,
 )  # fmt: skip
 QUICK = Sizes(
-    2, 4, 2, 4, 16, 8, nudges=(0.1,), alike=(0.0,), width_seeds=2, width_steps=2,
+    2, 4, 2, 4, 16, 8, nudges=(0.1,), width_seeds=2, width_steps=2,
     widths=((16, 8, 1, (2,)),), kept=0,
 )  # fmt: skip
 
@@ -93,7 +92,7 @@ class SeedStudy:
         return train(
             used.step, used.start(params, self.own if data is None else data), s.steps,
             data=used.data, checkpoint=self.work / f"emergence-{slug(name)}.safetensors",
-            every=max(1, s.steps // 5), evaluate=used.evaluate,
+            evaluate=used.evaluate,
             evaluate_every=s.every if often else s.steps, config={"name": name, "sizes": s[:9]},
             name=name,
         )  # fmt: skip
@@ -137,22 +136,6 @@ class SeedStudy:
 
         return jax.jit(jax.vmap(one))(self.start, self.other)
 
-    def alike(self, noise: float) -> tiny.TinyParams:
-        """Give every head the weights of the first, and noise of a part of their size."""
-
-        def change(attention: Any, key: jax.Array) -> Any:
-            axes = {"w_q": 1, "w_k": 1, "w_v": 1, "w_o": 0}
-            keys = jax.random.split(key, len(axes))
-            same = {}
-            for (name, axis), k in zip(axes.items(), keys, strict=True):
-                weight = getattr(attention, name)
-                first = jnp.take(weight, jnp.zeros(weight.shape[axis], int), axis)
-                size = noise * jnp.sqrt(jnp.mean(first**2))
-                same[name] = first + size * jax.random.normal(k, weight.shape)
-            return attention._replace(**same)
-
-        return self.change_heads(change, self.start, self.other)
-
 
 def ends(trained: TrainResult) -> dict[str, Any]:
     """Return what is stored of a run: the measures before and after."""
@@ -193,11 +176,6 @@ def seed_study(study: SeedStudy) -> tuple[dict[str, Any], tiny.TinyParams]:
         for number, role in ((0, ROLES[0]), (1, ROLES[1]), (None, "random")):
             name = f"nudge {role} {strength}"
             runs[name] = ends(study.run(name, study.nudged(number, strength)))
-    for noise in s.alike:
-        name = f"alike {noise:g}"
-        trained = study.run(name, study.alike(noise), often=True)
-        spread = np.ptp(trained.evaluations["roles"], axis=2).max(-1)  # (evaluations, seeds)
-        runs[name] = {**ends(trained), "spread": spread.T}
     found = {
         "steps": curve["step"],
         "roles": roles,
@@ -225,7 +203,7 @@ def width_study(sizes: Sizes, work: Path) -> tuple[dict[str, Any], dict[str, np.
             trained = train(
                 used.step, used.start(used.fresh(keys), keys), s.width_steps, data=used.data,
                 checkpoint=work / f"emergence-{slug(name)}.safetensors",
-                every=s.width_steps, evaluate=used.evaluate, evaluate_every=s.width_steps,
+                evaluate=used.evaluate, evaluate_every=s.width_steps,
                 config={"name": name, "steps": s.width_steps, "rate": s.width_rate, "pool": s.pool},
                 name=name,
             )  # fmt: skip

@@ -64,7 +64,7 @@ def both_ways(text, sizes, dtype, checkpoint) -> tuple[TrainResult, list[str]]:
         jax.random.key(sizes.seed + 1),
     )  # fmt: skip
     result = train(
-        step, state, sizes.steps, data=text.train, checkpoint=checkpoint, every=20,
+        step, state, sizes.steps, data=text.train, checkpoint=checkpoint,
         config={**sizes._asdict(), "dtype": jnp.dtype(dtype).name},
         name=f"by hand and by autodiff, {jnp.dtype(dtype).name}",
     )  # fmt: skip

@@ -1,9 +1,7 @@
 """Where the time of attention goes when a width is cut into more heads, and what memory costs.
 
-Attention of width 512 over 512 positions with 1 to 64 heads, its three pieces (scores, softmax,
-average of the values), and over 2048 positions with the projections beside it. Each case runs in
-processes of its own: by the default of the C library, and with the library told to keep the memory
-that it has.
+Attention of width 512 over 512 positions with 1 to 64 heads, in processes of its own: by the
+default of the C library, and with the library told to keep the memory that it has.
 """
 
 import functools
@@ -36,38 +34,21 @@ KEPT = {  # glibc: nothing straight from the operating system, nothing given bac
 # processes: of each kind, taking turns; rounds: in each process; least_seconds: of processor
 # time in one round.
 Sizes = fields(
-    heads=(1, 2, 4, 8, 16, 32, 64), width=512, length=512, long=2048, processes=3, rounds=7,
+    heads=(1, 2, 4, 8, 16, 32, 64), width=512, length=512, processes=3, rounds=7,
     least_seconds=0.03,
 )  # fmt: skip
-QUICK = Sizes((1, 4), width=16, length=16, long=32, processes=1, rounds=2, least_seconds=0.0)
+QUICK = Sizes((1, 4), width=16, length=16, processes=1, rounds=2, least_seconds=0.0)
 
 
-def _softmax(scores: jax.Array) -> jax.Array:
-    return jax.nn.softmax(scores, axis=-1)
-
-
-def programs(sizes: Sizes) -> dict[str, tuple[Callable[..., Any], tuple[jax.Array, ...]]]:
+def programs(sizes: Sizes) -> dict[str, tuple[Callable[..., Any], list[jax.Array]]]:
     """Name -> what is run: a compiled function and its arguments."""
-    rng = np.random.default_rng(0)
-
-    def normal(*shape: int) -> jax.Array:
-        return jnp.asarray(rng.standard_normal(shape), jnp.float32)
-
-    attention = functools.partial(attend, implementation="reference")
+    rng, attention = np.random.default_rng(0), functools.partial(attend, implementation="reference")
     found: dict[str, Any] = {}
     for n in sizes.heads:
-        q, k, v = (normal(1, n, sizes.length, sizes.width // n) for _ in range(3))
-        scores = normal(1, n, sizes.length, sizes.length)
-        found[f"attention {n}"] = (attention, (q, k, v))
-        found[f"scores {n}"] = (lambda q, k: jnp.einsum("...ia,...ja->...ij", q, k), (q, k))
-        found[f"softmax {n}"] = (_softmax, (scores,))
-        found[f"values {n}"] = (lambda a, v: jnp.einsum("...ij,...jc->...ic", a, v), (scores, v))
-    eight = min(8, max(sizes.heads))
-    q, k, v = (normal(1, eight, sizes.long, sizes.width // eight) for _ in range(3))
-    x, *weights = normal(sizes.long, sizes.width), *(normal(*[sizes.width] * 2) for _ in range(4))
-    found["long attention"] = (attention, (q, k, v))
-    found["long projections"] = (lambda x, *ws: [x @ w for w in ws], (x, *weights))
-    return {name: (jax.jit(function), given) for name, (function, given) in found.items()}
+        shape = (1, n, sizes.length, sizes.width // n)
+        operands = [jnp.asarray(rng.standard_normal(shape), jnp.float32) for _ in range(3)]
+        found[f"attention {n}"] = (jax.jit(attention), operands)
+    return found
 
 
 def measure(sizes: Sizes) -> dict[str, Any]:

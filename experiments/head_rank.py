@@ -1,7 +1,6 @@
 r"""What rank the scores of real heads have, and what the models lose where it is cut.
 
-The scores of a head are $q^i \cdot k^j$. Their *weights* have the singular values of
-$W_Q W_K^\top$, gains of the norm included; their values *on text* those of
+The scores of a head are $q^i \cdot k^j$. Their values *on text* have the singular values of
 $\Sigma_q^{1/2} \Sigma_k^{1/2}$, with $\Sigma_q$ the second moments of the queries and $\Sigma_k$
 the covariance of the keys, both after the rotation where there is one: a vector added to all keys
 changes no weight of attention. With $U_r$ the first $r$ left singular vectors of that product, the
@@ -20,24 +19,23 @@ import numpy as np
 
 from benchmarks.harness.fields import fields
 from experiments.heads import sentences, windows
-from experiments.shared import Run, change_attention, first_layers
+from experiments.shared import Run, first_layers
 from mha_book.layers import rms_norm
 from mha_book.models import minilm, smollm2
 from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import tokenize
-from mha_book.multihead.grouped import repeat_kv_heads
 from mha_book.multihead.layer import project_heads
 from mha_book.multihead.parameters import MultiHeadParams, init_multi_head
 from mha_book.rope import rotary_angles, rotate
 from mha_book.specialization import patching
 
 # fitted: windows that the directions are found on; scored: windows, of other years, that the
-# loss is measured on; sentences: half to find directions on, half to score.
+# loss is measured on; sentences: the first half of them are read.
 Ranks = fields(
     layers=30, fitted=16, scored=8, context=101, smollm2=(2, 4, 8, 16, 24, 32, 48, 64),
-    minilm=(1, 2, 4, 8, 12, 16, 24, 32), sentences=48,
+    sentences=48,
 )  # fmt: skip
-QUICK_RANKS = Ranks(1, 2, 2, 9, (4, 64), (4, 32), 8)
+QUICK_RANKS = Ranks(1, 2, 2, 9, (4, 64), 8)
 
 
 class Moments(NamedTuple):
@@ -87,24 +85,11 @@ def random_cut(shape: tuple[int, ...], rank: int, seed: int) -> np.ndarray:
     return basis @ np.swapaxes(basis, -1, -2)
 
 
-def spectrum(params: MultiHeadParams, gain: Any = None) -> np.ndarray:
-    r"""Return the singular values of $W_Q^h W_K^{h\top}$ of each head, ``(N, H)``."""
-    full = repeat_kv_heads(params)
-    scale = 1.0 if gain is None else np.asarray(gain, np.float64)[:, None, None]
-    q, k = (np.moveaxis(scale * np.asarray(w, np.float64), 1, 0) for w in (full.w_q, full.w_k))
-    return np.linalg.svd(np.linalg.qr(q)[1] @ np.swapaxes(np.linalg.qr(k)[1], -1, -2))[1]
-
-
 def widths_of(singular: np.ndarray) -> dict[str, np.ndarray]:
-    r"""Return three numbers of dimensions in use from singular values ``(…, H)``.
-
-    With the energies $\sigma^2$: the effective rank $(\sum \sigma^2)^2 / \sum \sigma^4$, stored
-    as ``participation``, its other name, and how many of the largest hold 90% and 99% of the sum.
-    """
+    r"""Return how many of the largest energies $\sigma^2$ ``(…, H)`` hold 90% and 99% of them."""
     energy = np.sort(np.asarray(singular) ** 2, -1)[..., ::-1]
     share = np.cumsum(energy, -1) / energy.sum(-1, keepdims=True)
-    counts = {f"{part}%": (share < part / 100).sum(-1) + 1 for part in (90, 99)}
-    return {"participation": energy.sum(-1) ** 2 / (energy**2).sum(-1), **counts}
+    return {f"{part}%": (share < part / 100).sum(-1) + 1 for part in (90, 99)}
 
 
 def drawn_like(params: MultiHeadParams, seed: int) -> MultiHeadParams:
@@ -114,9 +99,8 @@ def drawn_like(params: MultiHeadParams, seed: int) -> MultiHeadParams:
     return init_multi_head(key, d_model, num_heads, num_kv_heads=kv, head_dim=head_dim)
 
 
-def of_model(layers, gains, real, drawn) -> dict[str, Any]:
+def of_model(real, drawn) -> dict[str, Any]:
     """Return the dimensions in use by every head, ``(L, N)`` each, and by heads drawn at random."""
-    untrained = [drawn_like(layer, seed) for seed, layer in enumerate(layers)]
 
     def on_text(found: list[Moments]) -> np.ndarray:
         singular = []
@@ -125,13 +109,7 @@ def of_model(layers, gains, real, drawn) -> dict[str, Any]:
             singular.append(np.linalg.svd(root @ of_keys)[1])
         return np.stack(singular)
 
-    of_weights = np.stack([spectrum(x, g) for x, g in zip(layers, gains, strict=True)])
-    return {
-        "weights": widths_of(of_weights),
-        "weights, untrained": widths_of(np.stack([spectrum(x) for x in untrained])),
-        "text": widths_of(on_text(real)),
-        "text, untrained": widths_of(on_text(drawn)),
-    }
+    return {"text": widths_of(on_text(real)), "text, untrained": widths_of(on_text(drawn))}
 
 
 def by_rank(ranks, real, shape, measure) -> dict[str, dict[str, Any]]:
@@ -191,13 +169,11 @@ def of_smollm2(sizes: Ranks) -> dict[str, Any]:
     whole = np.asarray(jax.jit(smollm2.token_losses, static_argnames="config")(
         params, scored, config=config)).mean(1)  # fmt: skip
     cuts = by_rank(sizes.smollm2, real, shape, lambda cuts: losses(params, cuts, scored))
-    layers = [layer.attention for layer in params.layers]
-    gains = [layer.attention_norm for layer in params.layers]
-    return {**of_model(layers, gains, real, drawn), "loss": {"whole": whole, **cuts}}
+    return {**of_model(real, drawn), "loss": {"whole": whole, **cuts}}
 
 
 def of_minilm(sizes: Ranks) -> dict[str, Any]:
-    """Return the ranks of MiniLM's heads, and how far its embeddings turn where they are cut."""
+    """Return the ranks of MiniLM's heads."""
     model = minilm.load_minilm()
     layers = [layer.attention for layer in model.params.layers]
     untrained = [drawn_like(layer, i) for i, layer in enumerate(layers)]
@@ -219,24 +195,7 @@ def of_minilm(sizes: Ranks) -> dict[str, Any]:
         np.asarray, sums(model.params, untrained, ids[:half], lengths[:half])
     )
 
-    @jax.jit
-    def embedded(params: Any, cuts: jax.Array, ids: jax.Array, lengths: jax.Array) -> jax.Array:
-        def changed(own: Any, number: int) -> Any:
-            w_q = jnp.einsum("dnh,nhg->dng", own.w_q, cuts[number])
-            return own._replace(w_q=w_q, b_q=jnp.einsum("nh,nhg->ng", own.b_q, cuts[number]))
-
-        return minilm.embed(change_attention(params, changed), ids, lengths)
-
-    shape = (len(layers), *real[0].queries.shape)
-    others = (ids[half:], lengths[half:])
-    whole = np.asarray(jax.jit(minilm.embed)(model.params, *others))
-
-    def turned(cuts: jax.Array) -> np.ndarray:
-        return (np.asarray(embedded(model.params, cuts, *others)) * whole).sum(1)
-
-    cosine = {"of another sentence": (whole * np.roll(whole, 1, 0)).sum(1)}
-    cosine |= by_rank(sizes.minilm, real, shape, turned)
-    return {**of_model(layers, [None] * len(layers), real, drawn), "cosine": cosine}
+    return of_model(real, drawn)
 
 
 def rank_study(sizes: Ranks, run: Run) -> dict[str, Any]:

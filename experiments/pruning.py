@@ -168,13 +168,9 @@ def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {"whole": scores(whole)}
 
     stored = {name: np.array(score)[: sizes.layers] for name, score in heads["importance"].items()}
-    basic = {name: stored[name] for name in ("ablation", "gate gradient", "taylor", "weight norm")}
-    by_layer = {
-        f"{name}, by layer": np.asarray(importance.normalize_layers(jnp.asarray(basic[name])))
-        for name in ("ablation", "gate gradient")
-    }
+    basic = {name: stored[name] for name in ("ablation", "gate gradient")}
     draws = [jax.random.uniform(jax.random.key(i), shape) for i in range(sizes.draws)]
-    orders = {name: removal_order(score) for name, score in (basic | by_layer).items()}
+    orders = {name: removal_order(score) for name, score in basic.items()}
     orders |= {f"random {i}": removal_order(score) for i, score in enumerate(draws)}
     # What sorting "the loss with it minus the loss without it" in descending order removes.
     orders["sign of the loss without it"] = removal_order(-stored["ablation"])
@@ -192,19 +188,16 @@ def of_smollm2(sizes: Sizes, heads: dict[str, Any], run: Run) -> dict[str, Any]:
         given = {"per_round": per_round, "group_size": group_size}
         rank = partial(iterative_removal_order, sensitivity, shape, max(counts), **given)
         orders[name] = np.array(run.once(f"order {name}", sizes, rank))
-    orders["groups"] = removal_order(basic["gate gradient"], GROUP)
-    orders |= {f"random groups {i}": removal_order(s, GROUP) for i, s in enumerate(draws[:2])}
     run.report("orders of SmolLM2")
 
     every, at = tuple(range(len(sizes.fractions))), _thirty(sizes)
     found["curves"] = {}
     for name, order in orders.items():
-        counts = counts_of(sizes, total, GROUP if "groups" in name else 1)
-        points = every if name in ("ablation", "gate gradient", "taylor") else every[1::2] or every
-        if "groups" in name:
-            points = tuple(sorted({at, every[-1]}))
-        if name in ("ablation, by layer", "sign of the loss without it"):
-            points = (at,)
+        if name == "iterative groups":  # scored on longer passages, by experiments.pruning_alike
+            continue
+        points = every if name in basic else every[1::2] or every
+        points = (at,) if name == "sign of the loss without it" else points
+        counts = counts_of(sizes, total)
         measure = partial(curve, scores, order, [counts[i] for i in points], shape)
         found["curves"][name] = run.once(f"curve {name}", sizes, measure)
     found["orders"] = {name: orders[name] for name in ("iterative", "iterative groups")}
@@ -231,7 +224,6 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
     model = minilm.load_minilm()
     params = model.params._replace(layers=model.params.layers[: sizes.sentence_layers])
     shape = (sizes.sentence_layers, model.config.num_heads)
-    total = shape[0] * shape[1]
     texts = sentences("validation", sizes.texts, sizes.sentences)
     per_sentence = minilm_scores(params, *tokenize(model, texts))
 
@@ -245,36 +237,19 @@ def of_minilm(sizes: Sizes, run: Run) -> dict[str, Any]:
         ids, lengths, whole = example
         return 1 - jnp.mean(jnp.sum(minilm.embed(params, ids, lengths, gates=gates) * whole, -1))
 
-    found: dict[str, Any] = {"importance": {}, "seconds": {}}
-    measures = {
-        "ablation": importance.ablation,
-        "curvature": importance.curvature,
-        "taylor": importance.taylor,
-    }
-    for name, measure in measures.items():
-        measured = jax.jit(lambda *given, measure=measure: measure(distance, *given))
-        begun = time.monotonic()
-        score = measured(params, jnp.ones(shape), (ids, lengths, whole))
-        found["importance"][name] = np.asarray(score)
-        found["seconds"][name] = time.monotonic() - begun
-        run.report(f"MiniLM, {name}")
-    found["importance"]["weight norm"] = np.asarray(jax.jit(importance.weight_norm)(params))
-    orders = {
-        name: removal_order(found["importance"][name])
-        for name in ("ablation", "curvature", "weight norm")
-    }
-    for i in range(sizes.draws):
-        draw = jax.random.uniform(jax.random.key(i), shape)
-        orders[f"random {i}"] = removal_order(draw)
-    orders["ablation, by layer"] = removal_order(
-        importance.normalize_layers(jnp.asarray(found["importance"]["ablation"]))
+    begun = time.monotonic()
+    alone = np.asarray(
+        jax.jit(partial(importance.ablation, distance))(
+            params, jnp.ones(shape), (ids, lengths, whole)
+        )
     )
-    counts = counts_of(sizes, total)
-    found["curves"] = {
-        name: run.once(f"MiniLM {name}", sizes, partial(curve, per_text, order, counts, shape))
-        for name, order in orders.items()
-    }
-    return found
+    seconds = time.monotonic() - begun
+    run.report("MiniLM, ablation")
+    measure = partial(curve, per_text, removal_order(alone), counts_of(sizes, alone.size), shape)
+    return {
+        "importance": {"ablation": alone}, "seconds": {"ablation": seconds},
+        "curves": {"ablation": run.once("MiniLM ablation", sizes, measure)},
+    }  # fmt: skip
 
 
 @experiment("pruning.json", Sizes(), QUICK, digits=5, seeds=SEEDS, inputs=INPUTS)

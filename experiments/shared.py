@@ -18,6 +18,7 @@ from mha_book.models.interface import next_token_losses
 from mha_book.models.text import SHA256, load_speeches
 from mha_book.models.tokens import character_vocabulary, encode_characters
 from mha_book.pruning.order import head_mask
+from mha_book.specialization import patching
 from mha_book.storage import (
     file_digest,
     payload_digest,
@@ -177,6 +178,25 @@ def first_layers(model: Any, count: int) -> Any:
         config=model.config._replace(num_layers=count),
         params=model.params._replace(layers=model.params.layers[:count]),
     )
+
+
+class Reader:
+    """SmolLM2, or its first layers, read with the outputs of some heads replaced."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.params, self.config = model, model.params, model.config
+        self.shape = (model.config.num_layers, model.config.num_heads)
+        self._run = jax.jit(
+            lambda params, ids, gates, others: patching.activations(
+                params, ids, patching.mixed("heads", gates, others), config=model.config
+            )
+        )
+
+    def run(self, ids: Any, without: Any = (), others: Any = None) -> tuple[jax.Array, Any]:
+        """Return logits and activations, some heads' outputs being 0, or those of ``others``."""
+        gates = gates_without(without, self.shape)[..., None, None]
+        others = jnp.zeros((*self.shape, 1, 1)) if others is None else others
+        return self._run(self.params, jnp.asarray(ids, jnp.int32), gates, others)
 
 
 def change_attention(params: Any, change: Callable[[Any, int], Any]) -> Any:

@@ -7,7 +7,6 @@ mha_book.multihead.grouped has, and trains on for a tenth of the steps.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,6 @@ from mha_book.multihead.grouped import (
     fit_groups,
     mean_pool_groups,
     reinitialize_groups,
-    repeat_kv_heads,
     select_from_groups,
 )
 from mha_book.multihead.parameters import MultiHeadParams
@@ -130,13 +128,7 @@ def main(run: Run, sizes: Any) -> dict[str, Any]:
     curve = study.uptrain(study.base, models[FULL], f"on {FULL}")
     say(f"{FULL}, trained on", curve["losses"])
     conversion = {FULL: {"steps": curve["steps"], FULL: curve["losses"]}}
-    back = {}
     for heads in sizes.shared:
         conversion[str(heads)] = converted(study, configs, models, heads)
-        name = f"{heads}, width"
-        one_head_each = functools.partial(change_attention, change=lambda x, _: repeat_kv_heads(x))
-        repeated = jax.vmap(one_head_each)(models[name])
-        losses = {"shared": scratch[name]["last"], "repeated": study.score(repeated, study.base)}
-        back[str(heads)] = losses
     model = dataclasses.asdict(study.base)
-    return {"model": model, "scratch": scratch, "conversion": conversion, "back": back}
+    return {"model": model, "scratch": scratch, "conversion": conversion}

@@ -151,7 +151,7 @@ class Study:
         trained = train(
             lambda state, data: jax.lax.map(lambda one: step(one, data), state), states, stop,
             data=self.train_text, checkpoint=self.work / f"sinks-{form}-{stop}.safetensors",
-            every=200, config={**sizes._asdict(), "form": form, "models": seeds}, name=form,
+            config={**sizes._asdict(), "form": form, "models": seeds}, name=form,
         )  # fmt: skip
         return trained.state.params, trained.metrics["loss"]
 

@@ -1,4 +1,4 @@
-"""Training small models: a loop that can be killed at any step and goes on to the same bits.
+"""Training small models: a loop whose outcome is kept, so that a killed experiment goes on.
 
 Everything random in a step, the batch included, comes from the key of the run and the number of
 the step. So the state of a run is one tree, and no reader of data has a place to remember. With
@@ -71,28 +71,25 @@ def train(
     *,
     data: Any = None,
     checkpoint: Path | str | None = None,
-    every: int = 100,
     evaluate: Callable[..., dict[str, Array]] | None = None,
     evaluate_every: int = 100,
     config: Mapping[str, Any] | None = None,
     name: str = "training",
 ) -> TrainResult:
-    """Make steps until ``num_steps`` are made, from where a checkpoint says, or from ``state``.
+    """Make steps until ``num_steps`` are made; progress shows on a terminal.
 
-    On the same machine, cores and versions, a run that was killed and started again ends with the
-    same bits as one that was not. Progress shows on a terminal.
+    With ``checkpoint`` what a training came to is kept there, and returned when the same one is
+    asked for again: ``config`` says what it is, and the state it begins with has to be the same.
     """
-    for count, argument in ((every, "every"), (evaluate_every, "evaluate_every")):
-        check(count > 0, argument, "a positive number of steps", count)
-    config = dict(config or {})
+    check(evaluate_every > 0, "evaluate_every", "a positive number of steps", evaluate_every)
     what = "what the run is, its learning rate too, where a checkpoint is kept"
     check(checkpoint is None or bool(config), "config", what, config)
-    checkpoint = None if checkpoint is None else Path(checkpoint)
+    run = json.loads(json.dumps({"steps": num_steps, **(config or {})}))
+    began = {"config": run, "start": _digest(state)}
+    if checkpoint is not None and Path(checkpoint).exists():
+        return _kept(Path(checkpoint), state, began)
     metrics: list[dict[str, Any]] = []
     evaluations: list[dict[str, Any]] = []
-    optimizer = _fingerprint(state.opt_state)
-    if checkpoint is not None and checkpoint.exists():
-        state, metrics, evaluations = _resume(checkpoint, state, config, optimizer)
     start = int(np.ravel(state.step)[0])
     check(start <= num_steps, "num_steps", f"at least the {start} steps made already", num_steps)
     compiled, measure = jax.jit(step), None if evaluate is None else jax.jit(evaluate)
@@ -101,18 +98,21 @@ def train(
     with tqdm(**options, disable=not sys.stderr.isatty()) as bar:
         for done in range(start, num_steps + 1):
             is_last = done == num_steps
-            is_new = not evaluations or int(evaluations[-1]["step"]) != done
-            if measure is not None and is_new and (is_last or done % evaluate_every == 0):
+            if measure is not None and (is_last or done % evaluate_every == 0):
                 step_number = np.asarray(done, np.int32)
                 evaluations.append({"step": step_number, **measure(state.params, data)})
-            if checkpoint is not None and done > start and (is_last or done % every == 0):
-                described = {"config": config, "optimizer": optimizer}
-                _keep(checkpoint, state, metrics, evaluations, described)
             if not is_last:
                 state, reported = compiled(state, data)
                 metrics.append(reported)
                 bar.update()
-    return TrainResult(state, _stack(metrics), _stack(evaluations))
+    found = TrainResult(state, _stack(metrics), _stack(evaluations))
+    if checkpoint is not None:
+        arrays = tree_arrays(state, "state")
+        for kind in ("metrics", "evaluations"):
+            rows = getattr(found, kind).items()
+            arrays |= {f"{kind}/{name}": array for name, array in rows}
+        save_arrays(Path(checkpoint), arrays, {**began, "provenance": provenance()})
+    return found
 
 
 def train_in_stages(step, state, stops, place, between=None, **options) -> tuple[Any, Any]:
@@ -123,8 +123,7 @@ def train_in_stages(step, state, stops, place, between=None, **options) -> tuple
     found = []
     for stop in stops:
         path = place.with_name(f"{place.name}-{stop}.safetensors")
-        given = {"checkpoint": path, "every": stops[-1], "evaluate_every": stops[-1]}
-        trained = train(step, state, stop, **given, **options)
+        trained = train(step, state, stop, checkpoint=path, evaluate_every=stops[-1], **options)
         state = trained.state
         found.append(trained.evaluations)
         if between is not None:
@@ -132,58 +131,26 @@ def train_in_stages(step, state, stops, place, between=None, **options) -> tuple
     return state.params, {name: np.concatenate([each[name] for each in found]) for name in found[0]}
 
 
-def _keep(
-    path: Path,
-    state: TrainState,
-    metrics: list[dict[str, Any]],
-    evaluations: list[dict[str, Any]],
-    described: dict[str, Any],
-) -> None:
-    arrays = tree_arrays(state, "state")
-    for prefix, rows in (("metrics/", metrics), ("evaluations/", evaluations)):
-        arrays |= {f"{prefix}{name}": array for name, array in _stack(rows).items()}
-    save_arrays(path, arrays, {**described, "provenance": provenance()})
-
-
-def _fingerprint(opt_state: Any) -> str:
-    """Return the sha256 of the state of an optimizer before the run, its hyperparameters included.
-
-    Adam's is zeros, whatever its rate; that of ``optax.inject_hyperparams`` shows it.
-    """
+def _digest(state: TrainState) -> str:
+    """Return the sha256 of a state: parameters, key, and the optimizer with its rates."""
     digest = hashlib.sha256()
-    for name, array in tree_arrays(opt_state).items():
+    for name, array in tree_arrays(state).items():
         digest.update(f"\0{name}\0{array.dtype}\0{array.shape}\0".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
-def _resume(
-    path: Path, like: TrainState, config: dict[str, Any], optimizer: str
-) -> tuple[TrainState, list[dict[str, Any]], list[dict[str, Any]]]:
-    """Read a checkpoint: the state, and metrics and evaluations row by row."""
+def _kept(path: Path, like: TrainState, began: dict[str, Any]) -> TrainResult:
+    """Read what a training came to, if it is the one that began so."""
     arrays, metadata = load_arrays(path)
-    wanted = json.loads(json.dumps(config))
-    stored = metadata.get("config")
-    check(stored == wanted, str(path), f"a checkpoint of the run {wanted}", stored)
-    rows = []
-    for prefix in ("metrics/", "evaluations/"):
-        columns = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
-        count = len(next(iter(columns.values()))) if columns else 0
-        rows.append([{name: a[i] for name, a in columns.items()} for i in range(count)])
-    state = load_tree(arrays, like, "state")
-    kept, given = (np.asarray(jax.random.key_data(s.rng_key)) for s in (state, like))
-    check(
-        bool((kept == given).all()),
-        f"{path}: state.rng_key",
-        f"the key of this run, {given.tolist()}",
-        f"{kept.tolist()}; remove the checkpoint, or give the state that it began with",
+    for name, what in (("config", "the run"), ("start", "a run that begins with the state")):
+        known = metadata.get(name)
+        check(known == began[name], f"{path}", f"a checkpoint of {what} {began[name]}", known)
+    metrics, evaluations = (
+        {n.removeprefix(kind): array for n, array in arrays.items() if n.startswith(kind)}
+        for kind in ("metrics/", "evaluations/")
     )
-    began = metadata.get("optimizer", optimizer)  # files of before have none
-    what = "the optimizer that the run began with"
-    check(
-        began == optimizer, f"{path}: state.opt_state", what, "one of another form or other rates"
-    )
-    return state, rows[0], rows[1]
+    return TrainResult(load_tree(arrays, like, "state"), metrics, evaluations)
 
 
 def _stack(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:

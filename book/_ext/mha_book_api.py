@@ -16,8 +16,8 @@ from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from mha_book_equations import add_directive
 from mha_book_modules import ROOT, load_modules, module_names
-from sphinx.util.docutils import SphinxDirective
 
 PACKAGE = "mha_book"
 FOLDER = "book/api"
@@ -116,9 +116,9 @@ def resolve(path: str) -> str | None:
     return ".".join(parts) if length == len(parts) else None
 
 
-def _nested(directive: SphinxDirective, lines: list[str]) -> list[nodes.Node]:
+def _nested(self, lines: list[str]) -> list[nodes.Node]:
     holder = nodes.Element()
-    directive.state.nested_parse(StringList(lines, "api"), 0, holder)
+    self.state.nested_parse(StringList(lines, "api"), 0, holder)
     return holder.children
 
 
@@ -133,41 +133,32 @@ def _list_of(pages: list[str], depth: int) -> list[str]:
     return lines
 
 
-class ApiReference(SphinxDirective):
-    """``{api-reference}``: a list of the pages; warns of public names without a docstring."""
-
-    def run(self):
-        """Return the list."""
-        names = [f"{PACKAGE}.{name}" for name in importlib.import_module(PACKAGE).__all__]
-        most_used = ", ".join(f":obj:`~{resolve(name)}`" for name in names if resolve(name))
-        rst = ["```{eval-rst}", f".. automodule:: {PACKAGE}", "", f"{most_used}.", "```"]
-        return _nested(self, rst) + _nested(self, _list_of(list(api_pages()), 1))
+def api_reference(self):
+    """``{api-reference}``: what is used most, and a list of the pages."""
+    names = [f"{PACKAGE}.{name}" for name in importlib.import_module(PACKAGE).__all__]
+    most_used = ", ".join(f":obj:`~{resolve(name)}`" for name in names if resolve(name))
+    rst = ["```{eval-rst}", f".. automodule:: {PACKAGE}", "", f"{most_used}.", "```"]
+    return _nested(self, rst) + _nested(self, _list_of(list(api_pages()), 1))
 
 
-class ApiModule(SphinxDirective):
-    """``{api-module} mha_book.x``: what the page of a module shows."""
+def api_module(self):
+    """``{api-module} mha_book.x``: a module's own text and names, or those in a folder."""
+    name, pages = self.arguments[0], api_pages()
+    out = _automodule(self, name, members=name in pages[name])
+    below = [page for page in pages if page.startswith(f"{name}.")]
+    out += _nested(self, _list_of(below, name.count(".") + 1))
+    for module in pages[name]:
+        if module != name:
+            section = nodes.section(ids=[nodes.make_id(module)])
+            section += nodes.title("", "", nodes.literal(module, module))
+            section += _automodule(self, module)
+            out.append(section)
+    return out
 
-    required_arguments = 1
 
-    def run(self):
-        """Return the module's own text and names, or those of the modules in a folder."""
-        name, pages = self.arguments[0], api_pages()
-        out = self.automodule(name, members=name in pages[name])
-        below = [page for page in pages if page.startswith(f"{name}.")]
-        out += _nested(self, _list_of(below, name.count(".") + 1))
-        for module in pages[name]:
-            if module != name:
-                section = nodes.section(ids=[nodes.make_id(module)])
-                section += nodes.title("", "", nodes.literal(module, module))
-                section += self.automodule(module)
-                out.append(section)
-        return out
-
-    def automodule(self, module: str, members: bool = True) -> list[nodes.Node]:
-        """Return what autodoc says about a module."""
-        option = ["   :members:"] if members else []
-        rst = ["```{eval-rst}", f".. automodule:: {module}", *option, "```"]
-        return _nested(self, rst)
+def _automodule(self, module: str, members: bool = True) -> list[nodes.Node]:
+    option = ["   :members:"] if members else []
+    return _nested(self, ["```{eval-rst}", f".. automodule:: {module}", *option, "```"])
 
 
 # A formula may run over a line end; doctest lines and literals are left alone.
@@ -192,8 +183,8 @@ def _page(app, pagename, templatename, context, doctree) -> None:
 
 def setup(app):
     """Register the directives and the hooks."""
-    app.add_directive("api-reference", ApiReference)
-    app.add_directive("api-module", ApiModule)
+    add_directive(app, "api-reference", api_reference)
+    add_directive(app, "api-module", api_module, required_arguments=1)
     app.connect("autodoc-process-docstring", dollars_to_math)
     app.connect("html-page-context", _page)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from mha_book_equations import proved
+from mha_book_equations import add_directive, proved
 from mha_book_ledger import (
     CLAIMS,
     LEDGERS,
@@ -23,7 +23,6 @@ from mha_book_ledger import (
 from mha_book_toc import part_of
 from sphinx import addnodes
 from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
 
 logger = logging.getLogger(__name__)
 
@@ -93,76 +92,69 @@ def refer(target: str, text: str = "", kind: str = "ref") -> nodes.Node:
     )  # fmt: skip
 
 
-def test_link(test: str) -> nodes.Node:
-    """Return the name of a test, linked to its source on the page of evidence."""
-    return nodes.literal("", "", refer(evidence_anchor(test), test))
+def markdown(self, text: str, *classes: str) -> nodes.Node:
+    """Parse Markdown into a container, in a directive."""
+    box = part(classes=[*classes])
+    self.state.nested_parse(StringList(text.splitlines(), "ledger"), 0, box)
+    return box
 
 
-class _Base(SphinxDirective):
-    def markdown(self, text: str, classes: list[str]) -> nodes.Node:
-        """Parse Markdown into a container."""
-        box = part(classes=classes)
-        self.state.nested_parse(StringList(text.splitlines(), "ledger"), 0, box)
-        return box
-
-    def labelled(self, word: str, text: str, name: str) -> nodes.Node:
-        """Parse Markdown with a bold word before it."""
-        return self.markdown(f"**{word}** {text}", [f"claim-{name}"])
-
-    def filled(self, entry: dict, key: str) -> str:
-        """Return a text of an entry with the numbers of the chapter's cells and the stored file."""
-        if "{glue:text}" not in entry[key]:
-            return entry[key]
-        try:
-            return fill_numbers(entry[key], row_values(entry, Path(self.env.srcdir)))
-        except KeyError as error:
-            where = " and ".join(filter(None, (entry["chapter"], entry["file"])))
-            logger.warning(f"claim {entry['id']}: no {error} in {where}", type="mha_book")
-            return entry[key]
+def labelled(self, word: str, text: str, name: str) -> nodes.Node:
+    """Parse Markdown with a bold word before it."""
+    return markdown(self, f"**{word}** {text}", f"claim-{name}")
 
 
-class Claim(_Base):
+def filled(self, entry: dict, key: str) -> str:
+    """Return a text of an entry with the numbers of the chapter's cells and the stored file."""
+    if "{glue:text}" not in entry[key]:
+        return entry[key]
+    try:
+        return fill_numbers(entry[key], row_values(entry, Path(self.env.srcdir)))
+    except KeyError as error:
+        where = " and ".join(filter(None, (entry["chapter"], entry["file"])))
+        logger.warning(f"claim {entry['id']}: no {error} in {where}", type="mha_book")
+        return entry[key]
+
+
+def claim_tags(self):
     """``{claim} C16``: a tag for each claim of this chapter that is named, in one line.
 
     A tag has the claim's name and verdict. It opens to what was found (the claim with its
     condition, where the row has no ``line``) and to the ledger, where the argument stands.
     """
-
-    required_arguments = 1
-    final_argument_whitespace = True
-
-    def run(self):
-        """Render the lines from the ledger's entries."""
-        entries = {entry["id"]: entry for entry in load(self.env)}
-        tags = [node for name in self.arguments[0].split() for node in self.tag(name, entries)]
-        return [part(*tags, classes=["claim-tags"])] if tags else []
-
-    def tag(self, name: str, entries: dict[str, dict]) -> list[nodes.Node]:
-        """Render one claim, or warn of what is wrong with it."""
-        chapter, entry = Path(self.env.docname).name, entries.get(name)
+    entries = {entry["id"]: entry for entry in load(self.env)}
+    tags, chapter = [], Path(self.env.docname).name
+    for name in self.arguments[0].split():
+        entry = entries.get(name)
         if entry is None or entry["verdict"] == "open" or entry["chapter"] != chapter:
             problem = f"claim {name} has no row with a verdict and the chapter {chapter}"
             logger.warning(problem, location=self.get_location(), type="mha_book")
-            return []
-        std, anchor = self.env.get_domain("std"), f"claim-{name.lower()}"
-        std.note_hyperlink_target(anchor, self.env.docname, anchor, f"Claim {name}")
-        said = "line" if entry["line"] else "claim"  # what was found, in place of what is claimed
-        text = self.markdown(self.filled(entry, said), ["claim-statement"])
-        # Without its condition the sentence alone would say more than was found.
-        if entry["condition"] and said == "claim":
-            text += self.labelled("If", self.filled(entry, "condition"), "condition")
-        found = f"On: {entry['scope']}. " if entry["scope"] else ""
-        where = nodes.paragraph(found, found, refer(f"ledger-{name.lower()}", "In the ledger"))
-        classes = f"claim claim-tag {slug(entry['verdict'])}"
-        return [
-            nodes.raw("", f'<details id="{anchor}" class="{classes}">', format="html"),
-            nodes.raw("", f"<summary>Claim {name} ", format="html"),
-            badge(entry["verdict"]),
-            nodes.raw("", "</summary>", format="html"),
-            text,
-            where,
-            nodes.raw("", "</details>", format="html"),
-        ]
+        else:
+            tags += claim_tag(self, name, entry)
+    return [part(*tags, classes=["claim-tags"])] if tags else []
+
+
+def claim_tag(self, name: str, entry: dict) -> list[nodes.Node]:
+    """Render one claim."""
+    std, anchor = self.env.get_domain("std"), f"claim-{name.lower()}"
+    std.note_hyperlink_target(anchor, self.env.docname, anchor, f"Claim {name}")
+    said = "line" if entry["line"] else "claim"  # what was found, in place of what is claimed
+    text = markdown(self, filled(self, entry, said), "claim-statement")
+    # Without its condition the sentence alone would say more than was found.
+    if entry["condition"] and said == "claim":
+        text += labelled(self, "If", filled(self, entry, "condition"), "condition")
+    found = f"On: {entry['scope']}. " if entry["scope"] else ""
+    where = nodes.paragraph(found, found, refer(f"ledger-{name.lower()}", "In the ledger"))
+    classes = f"claim claim-tag {slug(entry['verdict'])}"
+    return [
+        nodes.raw("", f'<details id="{anchor}" class="{classes}">', format="html"),
+        nodes.raw("", f"<summary>Claim {name} ", format="html"),
+        badge(entry["verdict"]),
+        nodes.raw("", "</summary>", format="html"),
+        text,
+        where,
+        nodes.raw("", "</details>", format="html"),
+    ]
 
 
 OUTCOMES = {True: "holds", False: "does not hold", None: "open"}
@@ -196,7 +188,7 @@ def evidence(entry: dict, ledger: Ledger) -> nodes.Node:
     if entry["file"]:
         links.append([nodes.literal(entry["file"], entry["file"])])
     if entry["test"]:
-        links.append([test_link(entry["test"])])
+        links.append([nodes.literal("", "", refer(evidence_anchor(entry["test"]), entry["test"]))])
     word = "Evidence:" if entry["test"] else "See"
     line = nodes.paragraph("", "", nodes.strong(word, word), classes=["claim-evidence"])
     for number, link in enumerate(links):
@@ -204,55 +196,53 @@ def evidence(entry: dict, ledger: Ledger) -> nodes.Node:
     return line
 
 
-class Rows(_Base):
+def rows_of_ledger(self):
     """``{claims-ledger}`` and ``{papers-ledger}``: every row, by section, with counts."""
+    (ledger,) = (each for each in LEDGERS if f"{each.name}-ledger" == self.name)
+    root = Path(self.env.srcdir)
+    entries, works = load(self.env, ledger), {}
+    if ledger is PAPERS:
+        self.env.note_dependency(str(root / "book" / "references.bib"))
+        works = read_works(root)
+    out = [verdict_counts(entries, ledger), filters(entries, root, works)]
+    for key, title in ledger.sections.items():
+        rows = [entry for entry in entries if entry["section"] == key]
+        if rows:
+            section = nodes.section(ids=[f"ledger-{key}"])
+            section += nodes.title(title, title)
+            section += [card(self, entry, ledger, works) for entry in rows]
+            out.append(section)
+    return out
 
-    def run(self):
-        """Render the counts and one card a row."""
-        (ledger,) = (each for each in LEDGERS if f"{each.name}-ledger" == self.name)
-        root = Path(self.env.srcdir)
-        entries, works = load(self.env, ledger), {}
-        if ledger is PAPERS:
-            self.env.note_dependency(str(root / "book" / "references.bib"))
-            works = read_works(root)
-        out = [verdict_counts(entries, ledger), filters(entries, root, works)]
-        for key, title in ledger.sections.items():
-            rows = [entry for entry in entries if entry["section"] == key]
-            if rows:
-                section = nodes.section(ids=[f"ledger-{key}"])
-                section += nodes.title(title, title)
-                section += [self.card(entry, ledger, works) for entry in rows]
-                out.append(section)
-        return out
 
-    def card(self, entry: dict, ledger: Ledger, works: dict) -> nodes.Node:
-        """Render one row."""
-        std, anchor = self.env.get_domain("std"), f"ledger-{entry['id'].lower()}"
-        std.note_hyperlink_target(anchor, self.env.docname, anchor, entry["id"])
-        by = works[entry["paper"]].year if ledger is PAPERS else ", ".join(entry["note"])
-        head = nodes.paragraph("", "", classes=["claim-head"])
-        head += nodes.inline(entry["id"], entry["id"], classes=["claim-id"])
-        head += nodes.inline(f"({by})", f"({by})", classes=["claim-notes"])
-        head += badge(entry["verdict"], entry["scope"])
-        card = part(head, classes=["claim", "claim-card", slug(entry["verdict"])], ids=[anchor])
-        if ledger is PAPERS:
-            work = works[entry["paper"]]
-            paper = f"[{work.title}]({work.address}) {{cite}}`{entry['paper']}`"
-            card += self.markdown(paper, ["claim-paper"])
-        card += self.markdown(entry["claim"], ["claim-statement"])
-        for key, word in WORDS.items():
-            if entry[key]:
-                card += self.labelled(word, self.filled(entry, key), key)
-        if any(part.value or part.text.startswith("open:") for part in entry["judged"]):
-            card += self.labelled("Decided by:", decided_by(entry), "decided")
-        if entry["verdict"] == "open":
-            planned = f"Planned for the chapter {entry['chapter']}."
-            card += nodes.paragraph(planned, planned, classes=["claim-evidence"])
-        elif entry["test"] or entry["chapter"]:
-            card += evidence(entry, ledger)
-        if links := proved(Path(self.env.srcdir), "claims").get(entry["id"]):
-            card += self.labelled("Proved:", ", ".join(links), "proved")
-        return card
+def card(self, entry: dict, ledger: Ledger, works: dict) -> nodes.Node:
+    """Render one row."""
+    std, anchor = self.env.get_domain("std"), f"ledger-{entry['id'].lower()}"
+    std.note_hyperlink_target(anchor, self.env.docname, anchor, entry["id"])
+    by = works[entry["paper"]].year if ledger is PAPERS else ", ".join(entry["note"])
+    head = nodes.paragraph("", "", classes=["claim-head"])
+    head += nodes.inline(entry["id"], entry["id"], classes=["claim-id"])
+    head += nodes.inline(f"({by})", f"({by})", classes=["claim-notes"])
+    head += badge(entry["verdict"], entry["scope"])
+    box = part(head, classes=["claim", "claim-card", slug(entry["verdict"])], ids=[anchor])
+    if ledger is PAPERS:
+        work = works[entry["paper"]]
+        paper = f"[{work.title}]({work.address}) {{cite}}`{entry['paper']}`"
+        box += markdown(self, paper, "claim-paper")
+    box += markdown(self, entry["claim"], "claim-statement")
+    for key, word in WORDS.items():
+        if entry[key]:
+            box += labelled(self, word, filled(self, entry, key), key)
+    if any(part.value or part.text.startswith("open:") for part in entry["judged"]):
+        box += labelled(self, "Decided by:", decided_by(entry), "decided")
+    if entry["verdict"] == "open":
+        planned = f"Planned for the chapter {entry['chapter']}."
+        box += nodes.paragraph(planned, planned, classes=["claim-evidence"])
+    elif entry["test"] or entry["chapter"]:
+        box += evidence(entry, ledger)
+    if links := proved(Path(self.env.srcdir), "claims").get(entry["id"]):
+        box += labelled(self, "Proved:", ", ".join(links), "proved")
+    return box
 
 
 def filters(entries: list[dict], root: Path, works: dict) -> nodes.Node:
@@ -288,6 +278,6 @@ def verdict_counts(entries: list[dict], ledger: Ledger = CLAIMS) -> nodes.Node:
 
 def setup(app):
     """Register the directives."""
-    app.add_directive("claim", Claim)
+    add_directive(app, "claim", claim_tags, required_arguments=1, final_argument_whitespace=True)
     for ledger in LEDGERS:
-        app.add_directive(f"{ledger.name}-ledger", Rows)
+        add_directive(app, f"{ledger.name}-ledger", rows_of_ledger)

@@ -20,10 +20,10 @@ import re
 from pathlib import Path
 
 from docutils import nodes
+from jinja2 import Template
 from mha_book_equations import add_directive
-from mha_book_html import describe
-from mha_book_teaching import EXERCISE as ONE_EXERCISE
-from mha_book_teaching import HARDER
+from mha_book_html import TEMPLATES, describe
+from mha_book_teaching import minutes
 from mha_book_toc import read, toc_pages
 
 EXERCISE = re.compile(r"Exercise (?:\d+\.)?(\d+)\b")
@@ -94,8 +94,8 @@ def _read(app, doctree) -> None:
             code = "".join(cell.astext() for cell in cells).partition("def solution():\n")[2]
             body = code.partition("\n    return ")[0].splitlines()[1:]
             count = sum(bool(line.strip()) for line in body)
-            minutes = ONE_EXERCISE + HARDER * (int(found[1]) - 1)
-            exercises[anchor] = f"{title} ({minutes} minutes, {count} line{'s'[: count - 1]})"
+            time = minutes(int(found[1]))
+            exercises[anchor] = f"{title} ({time} minutes, {count} line{'s'[: count - 1]})"
     equations = {
         node["ids"][0]: node.astext().strip()
         for node in doctree.findall(nodes.math_block)
@@ -245,12 +245,8 @@ def _say_where_to_run(app, doctree, docname: str) -> None:
         return
     name = posixpath.relpath(f"_sources/{docname}.ipynb", posixpath.dirname(docname))
     root = app.builder.get_relative_uri(docname, app.config.root_doc)
-    line = nodes.paragraph("", "These cells run in the notebook: ", classes=["where-to-run"])
-    line += nodes.reference("", "download it", refuri=name, internal=True)
-    line += nodes.Text(", or see ")
-    line += nodes.reference("", "how to run the book", refuri=f"{root}#how-to-run", internal=True)
-    rest = ". Replace the dots and run the cell; it tells you what's wrong, if anything."
-    line += nodes.Text(rest)
+    text = (TEMPLATES / "where-to-run.html").read_text(encoding="utf8")
+    line = nodes.raw("", Template(text).render(notebook=name, root=root), format="html")
     first.parent.insert(first.parent.index(first), line)
 
 

@@ -118,7 +118,7 @@ def _online_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 
 # A step of decoding: the least time, from bytes, operations and published rates.
 
-PUBLISHED = "benchmarks/harness/published.py"
+PUBLISHED = "benchmarks/harness/published.json"
 MODELS, RUNS = "book/data/models.json", "book/data/induction.json"
 VOCABULARY = 128_256  # of Llama 3
 

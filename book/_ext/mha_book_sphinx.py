@@ -1,10 +1,10 @@
 """The book's own Sphinx extension: claims, evidence, equations, symbols, API, status, HTML.
 
 Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the pages of the back matter
-``{claims-ledger}``, ``{claims-evidence}``, ``{equation-rigour}``,
-``{symbol-table}``, ``{api-reference}``, ``{api-module}``, ``{figure-list}``, ``{exercise-list}``,
-``{claims-count}`` and ``{chapter-table}``; for lecturers ``{course} NAME``;
-``:::{lab} NAME`` puts a small laboratory on a page.
+``{claims-ledger}``, ``{claims-evidence}``, ``{symbol-table}``, ``{api-reference}``,
+``{api-module}``, ``{figure-list}``, ``{exercise-list}`` and ``{claims-count}``; for lecturers
+``{course} NAME``; ``:::{lab} NAME`` puts a small laboratory on a page. The front page and *Status*
+are templates (``mha_book_status``).
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 PARTS = (
-    "public", "lab", "explorer", "cells", "claims", "evidence", "api", "status", "rigour",
+    "public", "lab", "explorer", "cells", "claims", "evidence", "api", "status",
     "symbols", "addresses", "figures", "html", "share", "bibliography", "code", "proofs",
     "finding", "questions", "teaching", "translate",
 )  # fmt: skip

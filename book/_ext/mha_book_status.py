@@ -1,30 +1,36 @@
-"""The status page: what the book holds, counted from its sources at build time."""
+"""Pages that are templates: what they say of the book is counted from its sources at build time.
+
+`status.md` and the front page are rendered by Jinja when they are read. What they can name is in
+:func:`words`; ``read`` is what a file of the repository holds.
+"""
 
 import base64
 import csv
 import json
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from docutils import nodes
-from docutils.statemachine import StringList
-from mha_book_claims import load, refer, verdict_counts
-from mha_book_equations import KINDS, add_directive, table
-from mha_book_ledger import CLAIMS, LEDGERS, read_pages
-from mha_book_pages import loose_numbers, read_typed, words
-from mha_book_rigour import rigour_rows
+from jinja2 import Template
+from mha_book_claims import load, verdict_counts
+from mha_book_equations import KINDS, add_directive, load_kinds, proved
+from mha_book_ledger import CLAIMS, LEDGERS, load_ledger, read_pages
+from mha_book_pages import loose_numbers, read_typed
+from mha_book_pages import words as count_words
 from mha_book_toc import read, toc_pages
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
+FILLED = ("book/index", "book/status")
 INDEPENDENT, RESULTS = "book/data/independent.json", "benchmarks/results"
 NOT_RECORDED = "not recorded"  # mha_book.storage.NOT_RECORDED
 
 
-def chapter_rows(root: Path) -> list[tuple[str, ...]]:
+def chapters(root: Path) -> list[tuple[str, int, int, int, int]]:
     """Return (page, code cells, exercises, claims, words) of every notebook."""
     rows = []
     stated = read_pages(root)
@@ -40,21 +46,14 @@ def chapter_rows(root: Path) -> list[tuple[str, ...]]:
         for number in loose_numbers(cells, read_typed(root).get(name, {})):
             what = f"{name}: {number} is typed: glue it, or say in book/typed.yml what it is"
             logger.warning(what, type="mha_book")
-        counts = (len(code), exercises, len(stated[name].claims), words(text))
-        rows.append((name, *map(str, counts)))
+        rows.append((name, len(code), exercises, len(stated[name].claims), count_words(text)))
     return rows
 
 
-def verdicts_of(self):
-    """``{claims-count}`` and ``{papers-count}``: the counts of the verdicts of a ledger."""
-    (ledger,) = (each for each in LEDGERS if f"{each.name}-count" == self.name)
-    return [verdict_counts(load(self.env, ledger), ledger)]
-
-
-def grounds(self):
-    """``{verdict-grounds}``: what the verdicts of both ledgers rest on."""
-    counts = Counter()
-    for entry in (entry for ledger in LEDGERS for entry in load(self.env, ledger)):
+def grounds(root: Path) -> Counter[str]:
+    """Return what the verdicts of both ledgers rest on, and in how many rows."""
+    counts: Counter[str] = Counter()
+    for entry in (entry for each in LEDGERS for entry in load_ledger(root / each.file)):
         if entry["judged"]:
             texts = [part.text for part in entry["judged"]]
             by_value = any(part.value for part in entry["judged"])
@@ -63,33 +62,23 @@ def grounds(self):
             counts["numbers and their margins alone"] += all(p.value for p in entry["judged"])
             counts["both"] += by_value and bool({"yes", "no"} & {*texts})
             counts["what a test computes, exactly"] += {*texts} <= {"yes", "no"}
-    return [table(("verdict from", "rows"), [(k, str(v)) for k, v in counts.items()])]
+    return counts
 
 
-def stored(self, name: str):
-    """Return what a file of the repository holds, and note that the page depends on it."""
-    path = Path(self.env.srcdir) / name
-    self.env.note_dependency(str(path))
-    return read(path)
+def equation_rows(root: Path) -> list[tuple[str, Counter[str]]]:
+    """Return (page, its equations by kind, and how many are proved), in order."""
+    kinds, theorems, rows = load_kinds(root), proved(root), []
+    for name in (Path(page).name for page in toc_pages(root)):
+        if labels := {label: entry["kind"] for label, entry in kinds.get(name, {}).items()}:
+            held = ["proved"] * len(labels.keys() & theorems)
+            rows.append((name, Counter([*labels.values(), *held])))
+    return rows
 
 
-def coverage(self):
-    """``{coverage-table}``: how often intervals of 95% contain the mean, by simulation."""
-    found = stored(self, "book/data/coverage.json")["inside"]
-    methods = [*next(iter(next(iter(found.values())).values()))]
-    rows = [
-        (population, size, *(f"{100 * of_size[method]:.0f}%" for method in methods))
-        for population, of_sizes in found.items()
-        for size, of_size in of_sizes.items()
-    ]
-    return [table(("samples from", "how many", *methods), rows)]
-
-
-def chapters(self):
-    """``{chapter-table}``: the chapters and what each of them holds."""
-    head = ("chapter", "code cells", "exercises", "claims", "words")
-    rows = chapter_rows(Path(self.env.srcdir))
-    return [table(head, [(refer(f"/book/{name}", "", "doc"), *rest) for name, *rest in rows])]
+def equations(root: Path) -> list[tuple[str, Counter[str]]]:
+    """Return the same, and a last row for all pages."""
+    rows = equation_rows(root)
+    return [*rows, ("all pages", sum((count for _, count in rows), Counter()))]
 
 
 def count_tests(root: Path) -> int:
@@ -98,50 +87,19 @@ def count_tests(root: Path) -> int:
     return sum(len(re.findall(r"^ *(?:async )?def test_", text, re.M)) for text in texts)
 
 
-def front_counts(root: Path) -> dict[str, int]:
-    """Return the counts of the front page: equations, cells and tests."""
-    compared = sum((count for _, count in rigour_rows(root)), Counter())
+def front(root: Path) -> dict[str, int]:
+    """Return the counts of the front page: claims, equations, cells and tests."""
+    compared = equations(root)[-1][1]
     return {
+        "claims": len(load_ledger(root / CLAIMS.file)),
         "displayed": sum(compared[kind] for kind in KINDS),
         "executed": compared["executed"],
-        "cells": sum(int(row[1]) for row in chapter_rows(root)),
+        "cells": sum(row[1] for row in chapters(root)),
         "tests": count_tests(root),
     }
 
 
-def front(self):
-    """``{front-counts}``: what is unique about the book, in three lines with live counts."""
-    root = Path(self.env.srcdir)
-    self.env.note_reread()  # the counts are of all pages and tests
-    counts, entries = front_counts(root), load(self.env, CLAIMS)
-    text = f"""\
-- **{len(entries)} claims about heads, each with a verdict** and the test behind it. Others made
-  these claims; where the evidence can't decide, the verdict says so.
-- **{counts["executed"]} of {counts["displayed"]} displayed equations run.** A test takes each
-  equation's text from the page, executes it and checks the result.
-- **{counts["cells"]} code cells and {counts["tests"]} tests.** Every printed output on these
-  pages is recomputed and checked, on trained models and real text.
-"""
-    box = nodes.container(classes=["front-counts"])
-    self.state.nested_parse(StringList(text.splitlines(), "front"), 0, box)
-    box.insert(1, verdict_counts(entries))
-    return [box]
-
-
-def tested(self):
-    """``{tested-versions}``: versions and machines on which the tests were run."""
-    found, rows = stored(self, "tests/data/versions.json"), []
-    for cell in found["cells"].values():
-        counts = (cell["passed"], len(cell["mended"]), len(cell["not passed"]))
-        minutes = f"{cell['seconds'] / 60:.0f} min"
-        numbers = (f"{count:,}" for count in counts)
-        rows.append((cell["python"], cell["jax"], cell["machine"], *numbers, minutes))
-    heads = ("Python", "JAX", "machine", "passed", "passed later", "failed", "time")
-    text = f"Not run whole: {', '.join(found['not run'])}."
-    return [table(heads, rows), *([nodes.paragraph(text, text)] if found["not run"] else [])]
-
-
-def provenance_counts(root: Path) -> tuple[int, int, int]:
+def provenance(root: Path) -> tuple[int, int, int]:
     """Return how many stored files name their commit, ran with changes, or do not name it."""
     manifest = root / "book" / "data" / "manifest.json"
     paths = {*(root / "book" / "data").glob("*.json"), *(root / RESULTS).glob("*.json")}
@@ -151,26 +109,6 @@ def provenance_counts(root: Path) -> tuple[int, int, int]:
     commits = [block["git"]["commit"] != NOT_RECORDED for block in blocks]
     dirty = sum(block["git"]["dirty"] is True for block in blocks)
     return sum(commits), dirty, len(blocks) - sum(commits)
-
-
-def provenance(self):
-    """``{provenance-counts}``: what the stored files say of where they come from."""
-    self.env.note_reread()
-    known, dirty, unknown = provenance_counts(Path(self.env.srcdir))
-    text = (
-        f"Of the {known + unknown} stored files, {known} name the commit of the code that made "
-        f"them ({dirty} of these ran while other tracked files were changed). The other {unknown} "
-        f"are older than that rule: their commit is \u201c{NOT_RECORDED}\u201d, and they name "
-        "the commit that added the file."
-    )
-    return [nodes.paragraph(text, text)]
-
-
-def reruns(self):
-    """``{reruns-table}``: the stored files whose numbers changed, and why."""
-    changed = stored(self, "book/reruns.yml")
-    rows = [(name, row["since"], row["why"]) for name, row in changed.items()]
-    return [table(("file", "unchanged since commit", "why it changed"), rows)]
 
 
 def book_numbers(root: Path, place: str, at=None) -> np.ndarray:
@@ -221,10 +159,8 @@ def _printed(output):
     return re.findall(r"-?\d+\.\d+", "".join(output.get("text", "")))
 
 
-def independent(self):
-    """``{independent-table}``: headline numbers, and what a second hand found for them."""
-    root = Path(self.env.srcdir)
-    self.env.note_reread()  # the numbers are of many files
+def independent(root: Path) -> list[list[str]]:
+    """Return headline numbers, and what a second hand found for them."""
     rows = []
     for entry in read(root / INDEPENDENT)["rows"]:
         ours = book_numbers(root, entry["place"], entry.get("at"))
@@ -232,20 +168,42 @@ def independent(self):
         far = abs(ours - theirs).max()
         numbers = (ours.mean(), theirs.mean(), far, entry["tolerance"])
         numbers = (f"{x:,.0f}" if x > 1e3 else f"{x:.4g}" for x in numbers)
-        rows.append((entry["name"], entry["definition"], str(len(ours)), *numbers))
-    heads = ("measurement", "what it is", "numbers", "ours, mean", "theirs, mean")
-    return [table((*heads, "largest difference", "tolerance"), rows)]
+        rows.append([entry["name"], entry["definition"], str(len(ours)), *numbers])
+    return rows
+
+
+def words(root: Path) -> dict[str, Any]:
+    """Return what a page can name: ``read``, ``minutes``, and functions without arguments."""
+    every = (chapters, front, grounds, independent, provenance, equations)
+    return {
+        "read": lambda name: read(root / name),
+        "minutes": lambda seconds: f"{seconds / 60:.0f} min",
+        **{each.__name__: partial(each, root) for each in every},
+    }
+
+
+def _fill(app, docname: str, source: list[str]) -> None:
+    if docname in FILLED:
+        app.env.note_reread()  # it is about all pages, files and tests
+        root = Path(app.srcdir)
+        source[0] = Template(source[0], trim_blocks=False).render(words(root))
+
+
+def verdicts_of(self):
+    """``{claims-count}`` and ``{papers-count}``: the counts of the verdicts of a ledger."""
+    (ledger,) = (each for each in LEDGERS if f"{each.name}-count" == self.name)
+    return [verdict_counts(load(self.env, ledger), ledger)]
+
+
+def _always_reread(app, env, added, changed, removed):
+    """Read the pages that depend on all others again in every build."""
+    whole = ("claims", "papers", "api", "notation-table")
+    return {page for page in env.found_docs if Path(page).name in whole}
 
 
 def setup(app):
-    """Register the directives."""
+    """Register the directives, the templates, and what is read again."""
     for ledger in LEDGERS:
         add_directive(app, f"{ledger.name}-count", verdicts_of)
-    add_directive(app, "front-counts", front)
-    add_directive(app, "verdict-grounds", grounds)
-    add_directive(app, "coverage-table", coverage)
-    add_directive(app, "chapter-table", chapters)
-    add_directive(app, "tested-versions", tested)
-    add_directive(app, "independent-table", independent)
-    add_directive(app, "provenance-counts", provenance)
-    add_directive(app, "reruns-table", reruns)
+    app.connect("source-read", _fill)
+    app.connect("env-get-outdated", _always_reread)

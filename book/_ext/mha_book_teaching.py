@@ -21,9 +21,13 @@ from mha_book_toc import read, read_parts
 
 NOTES = Path("book") / "teaching.yml"
 FIRST, A_MINUTE = "book/introduction", 200  # words of prose
-EXERCISE, HARDER = 10, 5  # minutes for the first, and more for each that follows
 _OBJECTIVES = re.compile(r"^After this chapter you can\n\n((?:- .+\n?)+)", re.M)
 _NUMBER, _HEAD = re.compile(r"\{= (.+?)(?: \| (\S+))?\}"), re.compile(r"\{head (\S+) (\S+) (\S+)\}")
+
+
+def minutes(exercise: int) -> int:
+    """Return what an exercise takes: ten minutes for the first, five more for each that follows."""
+    return 5 + 5 * exercise
 
 
 def objectives(text: str) -> list[str]:
@@ -66,7 +70,7 @@ def chapters(root: Path) -> list[dict]:
                 "name": name, "title": re.split(r": | \(", texts[0].splitlines()[0][2:])[0],
                 "part": part.caption, "objectives": objectives(text),
                 "reading": 5 * math.ceil(words(text) / A_MINUTE / 5),
-                "exercises": count * EXERCISE + HARDER * count * (count - 1) // 2,
+                "exercises": sum(map(minutes, range(1, count + 1))),
                 "slides": (root / "book" / "slides" / f"{name}.yml").exists(),
                 **{k: computed(v, titles) if isinstance(v, str) else v
                    for k, v in notes[name].items()},

@@ -4,7 +4,7 @@ import pytest
 
 import attention
 import decode
-import layer
+import heads
 import layouts
 import peers.attention
 from harness import oracle
@@ -59,21 +59,12 @@ def test_attention(kv_heads, contenders):
     assert refused <= CUDNN
 
 
-@pytest.mark.parametrize("contenders", of_all(layer.CONTENDERS))
-@pytest.mark.parametrize("is_causal", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_layers(is_causal, contenders):
-    """Output, gradient of the input and of all weights."""
-    setting = layer.Setting(7, is_causal, True, batch=2, d_model=15, heads=3)
-    inputs = layer.inputs_of(setting)
-    checked, expected = layer.expected_of(setting, inputs)
-    assert checked == "everything"
-    assert [piece.output for piece in expected] == list(range(6))
-    found = passed(
-        contenders,
-        lambda one: layer.run_of(one, setting, inputs),
-        lambda one, outputs: layer.checked_error(one, outputs, expected, setting),
-    )
-    assert {one.name for one in contenders if installed(one.package)} - found <= CUDNN
+@pytest.mark.parametrize("implementation", ["reference", heads.CHOICE])
+def test_the_layer_of_any_number_of_heads(implementation):
+    setting = heads.Setting("layer", 7, 12, implementation)
+    for count in (1, 3):
+        contender, expected = heads.prepared(setting, "layer", count)
+        oracle.verify_pieces("layer", contender.run(), expected, setting.tolerance)
 
 
 def test_one_step_over_a_cache():

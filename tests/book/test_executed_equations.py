@@ -4,14 +4,14 @@ import pytest
 
 from tests.book.equations import EXECUTED, Executed
 from tests.book.executed import alterations, compare
-from tests.book.extensions import ROOT, rigour
+from tests.book.extensions import ROOT, status
 from tests.book.test_equations import page_equations
 
 PAGES = {label: latex for shown in page_equations(ROOT).values() for label, latex in shown}
 
 
 def test_every_executed_equation_is_counted_once():
-    assert sum(count["executed"] for _, count in rigour.rigour_rows(ROOT)) == len(EXECUTED)
+    assert sum(count["executed"] for _, count in status.equation_rows(ROOT)) == len(EXECUTED)
 
 
 @pytest.mark.parametrize("label", sorted(EXECUTED))

@@ -13,47 +13,15 @@ IDS = jnp.arange(3, 20, dtype=jnp.int32) * 5 % 101
 # Heads in use.
 
 
-def small():
-    """A reading of a small model, its parameters, and the shapes that it takes."""
-    params, config, *_ = small_smollm2()
-    shape = (config.num_layers, config.num_heads)
-    ids = jnp.array([[0, 5, 6, 7, 5, 6, 7], [0, 3, 4, 8, 3, 4, 8]], jnp.int32)
-    means = jnp.zeros((*shape, config.head_dim))
-    given = jnp.zeros((shape[0], 3, 2, shape[1], 7, config.head_dim))
-    read = heads_in_use.reader(config)
-
-    def run(gates=None, means=means, given=given, where=None):
-        gates = jnp.ones(shape) if gates is None else gates
-        where = np.zeros((shape[0], 3, shape[1]), np.float32) if where is None else where
-        return read(params, ids, gates, means, given, where)
-
-    return run, params, config, ids, shape
-
-
 def test_a_reading_is_that_of_the_model():
-    run, params, config, ids, shape = small()
-    gates = jnp.ones(shape).at[0, 1].set(0)
-    for closed in (None, gates):
-        want = smollm2.token_losses(params, ids, config=config, gates=closed)
-        np.testing.assert_allclose(run(closed).losses, want, atol=1e-5)
-
-
-def test_a_route_carries_what_its_head_computes_and_nothing_else():
-    run, _, config, _, shape = small()
-    gates = jnp.ones(shape).at[0, 1].set(0)
-    last = config.num_layers - 1
-    whole, closed = run(), run(gates)
-    where = np.zeros((shape[0], 3, shape[1]), np.float32)
-    where[last] = 1  # queries, keys and values of every head of the last layer
-    own = run(given=whole.projected, where=where)
-    np.testing.assert_allclose(own.losses, whole.losses, atol=1e-6)
-    put = run(given=closed.projected, where=where)
-    np.testing.assert_allclose(put.scores[last], closed.scores[last], atol=1e-6)
-    np.testing.assert_allclose(put.scores[:last], whole.scores[:last], atol=1e-6)
-    where[last, :, 0] = 0  # one head keeps its own
-    but_one = run(given=closed.projected, where=where)
-    np.testing.assert_allclose(but_one.scores[last, 0], whole.scores[last, 0], atol=1e-6)
-    assert np.abs(np.asarray(closed.losses) - np.asarray(whole.losses)).max() > 1e-4
+    params, config, *_ = small_smollm2()
+    shape, sizes = (config.num_layers, config.num_heads), heads_in_use.Sizes(batches=0)
+    bench = heads_in_use.Bench(small_smollm2(), np.array([[0, 1]]), sizes)
+    ids = jnp.array([[0, 5, 6, 7, 5, 6, 7], [0, 3, 4, 8, 3, 4, 8]], jnp.int32)
+    for heads in ([], [[0, 1]]):
+        gates = jnp.ones(shape).at[0, 1].set(0 if heads else 1)
+        want = smollm2.token_losses(params, ids, config=config, gates=gates)
+        np.testing.assert_allclose(bench.read(ids, heads).losses, want, atol=1e-5)
 
 
 # Positions.

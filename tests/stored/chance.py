@@ -61,6 +61,7 @@ def programs(most: int) -> list[int]:
         place
         for place, row in enumerate(result("compiled-v6e.json")["programs"])
         if row["status"] == "compiled"
+        and row["program"]["part"] == "attention"
         and row["seconds"] < most
         and None not in row["operations"].values()  # those of one were not counted
     ]
@@ -69,7 +70,7 @@ def programs(most: int) -> list[int]:
 DRAWS = {
     "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 60, 0.7),
     "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 99, 0.4),
-    "sentences": Draw("pruning.json", lambda: points("pruning.json", "minilm"), 20, 1),
+    "sentences": Draw("pruning.json", lambda: range(6), 2, 1),
     "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 24, 0.2),
     "texts": Draw("pruning.json", lambda: range(24), 6, 1),
     "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 12, 1),

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import ring_memory
 from experiments.pods import HEADS, NAME, PROGRAMS, WIDTH, Program, compile_ring
 from tests.stored.files import result
 
@@ -62,22 +61,3 @@ def check_rings_again(document: dict[str, Any]) -> None:
 
 
 compiled_ring = functools.cache(compile_ring)
-
-
-# Memory of the processes of a ring.
-
-
-def check_rises(document: dict[str, Any]) -> None:
-    """No less than its queries, keys, values and output; less on more processes."""
-    sizes = ring_memory.Sizes()
-    assert document["config"] == {**sizes._asdict(), "processes": [*sizes.processes]}
-    largest = []
-    for count in sizes.processes:
-        rounds = document["memory"][str(count)]
-        assert [len(risen) for risen in rounds] == [count] * sizes.rounds
-        own = 4 * sizes.heads * sizes.length * sizes.width * 4 // count
-        travelling = own // 2 if count > 1 else 0  # keys and values of the next, at the least
-        assert all(risen > own + travelling for row in rounds for risen in row)
-        largest.append(max(map(max, rounds)))
-    assert largest == sorted(largest, reverse=True)
-    assert largest[0] > 2 * largest[-1]

@@ -10,19 +10,17 @@ import copy
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from experiments.again import MEASURED
+from experiments.again import MEASURED, leaves
 from tests.stored import files
 from tests.stored.files import DATA, MANIFEST, OTHERS, RERUNS, RESULTS, TIMES, VERSIONS, result
 from tests.turns import commit, git, is_known
 
-EXPLORER = DATA.parent / "_static" / "explorer"  # the maps of explorer.json
-MAPS = sorted(EXPLORER.iterdir())
 MACHINE = ("device", "cores", "cpu_model", "memory_gib", "load_average", "python", "packages")
 
 
@@ -32,7 +30,7 @@ def blobs(since: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     span = ["--ancestry-path", f"{since}..HEAD"] if since else ["HEAD"]
     how = ("-m", "--raw", "--no-renames", "--no-abbrev", "--format=")
-    folders = [str(folder) for folder in (DATA, TIMES, EXPLORER, VERSIONS)]
+    folders = [str(folder) for folder in (DATA, TIMES, VERSIONS)]
     told = [(line, 3) for line in git("log", *span, *how, "--", *folders).splitlines()]
     if since:
         told += [(line, 2) for line in git("ls-tree", "-r", since, "--", *folders).splitlines()]
@@ -44,19 +42,13 @@ def blobs(since: str) -> dict[str, list[str]]:
     return found
 
 
-def earlier(name: str, of: str = "") -> list[str]:
-    since = RERUNS.get(of or name, {}).get("since", "")
+def earlier(name: str) -> list[str]:
+    since = RERUNS.get(name, {}).get("since", "")
     return [*dict.fromkeys(blobs(since).get(name, ()))]
 
 
-def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict | list):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, entry in pairs:
-            if f"{place}/{name}" != "/provenance":
-                yield from leaves(entry, f"{place}/{name}")
-    else:
-        yield place, value
+def inside(document: dict[str, Any]) -> dict[str, Any]:
+    return {place: x for place, x in leaves(document) if not place.startswith("/provenance")}
 
 
 def is_near(told: Any, found: Any, place: str) -> bool:
@@ -70,10 +62,10 @@ def is_near(told: Any, found: Any, place: str) -> bool:
 
 def changes(now: dict[str, Any], before: Iterable[dict[str, Any]]) -> list[str]:
     """Where a file differs from what it was for the same run, or in an earlier one."""
-    found, date = dict(leaves(now)), now["provenance"]["date"]
+    found, date = inside(now), now["provenance"]["date"]
     differ: list[str] = []
     for document in before:
-        told = dict(leaves(document))
+        told = inside(document)
         if document.get("provenance", {}).get("date") != date:
             differ += [p for p in told if not is_near(told[p], found.get(p), p)]
         else:
@@ -107,12 +99,13 @@ def test_what_a_run_found_stays_what_it_found(name):
 GONE = {
     "attention-grouped-cpu.json", "attention-one-core-cpu.json",
     "attention-one-core-newest-cpu.json", "gradients-cpu.json", "later-senders.json",
-    "notation-cpu.json", "precision-cpu.json",
+    "layer-cpu.json", "notation-cpu.json", "overhead-cpu.json", "parts-cpu.json",
+    "precision-cpu.json", "ring-memory.json", "step-cpu.json",
 }  # fmt: skip
 
 
 def test_no_stored_file_is_gone():
-    here = {path.name for path in (*RESULTS, *OTHERS, *MAPS, VERSIONS)} | {"manifest.json"}
+    here = {path.name for path in (*RESULTS, *OTHERS, VERSIONS)} | {"manifest.json"}
     assert not commit() or {*blobs("")} - here == GONE
 
 
@@ -127,10 +120,10 @@ def test_commits_that_are_named_exist():
     assert not commit() or {name[:7] for name in lost} == LOST
 
 
-@pytest.mark.parametrize("of", ["", "explorer.json"])
-def test_arrays_stay_those_of_their_run(of):
-    for path in (MAPS if of else OTHERS) if commit() else ():  # as elsewhere, none without git
-        known = earlier(path.name, of)
+def test_arrays_stay_those_of_their_run():
+    """Those of the explorer are held by their digests in its file."""
+    for path in OTHERS if commit() else ():  # as elsewhere, none without git
+        known = earlier(path.name)
         assert {git("hash-object", str(path)).strip(), *known} <= {*known[:1]}, path.name
 
 

@@ -48,7 +48,7 @@ SLICES = [
     drawn("curves", of.curves, MODELS),
     slice_of("pruning.json", of.longer, MODELS),
     slice_of("pruning.json", of.together, MODELS),
-    slice_of("pruning.json", of.sentences, MODELS, given=(20, 24)),
+    slice_of("pruning.json", of.sentences, MODELS, given=(2, 24)),
     drawn("alike", of.alike, MODELS),
     slice_of("pruning-alike.json", of.ranking, MODELS),
     slice_of("pruning-means.json", of.means, MODELS),
@@ -56,7 +56,6 @@ SLICES = [
     slice_of("emergence.json", of.ranks, MODELS),
     drawn("moved", of.moved, MODELS),
     slice_of("heads-in-use.json", of.closed, MODELS),
-    slice_of("heads-in-use.json", of.routes, MODELS),
     slice_of("catalogue.json", of.successors, MODELS),
     slice_of("catalogue.json", of.indirect_objects, MODELS),
     slice_of("circuit.json", of.circuit_patched, MODELS),
@@ -110,7 +109,6 @@ SLICES = [
     slice_of("head-memory.json", at.check_faults),
     slice_of("pods.json", at.check_rings),
     slice_of("pods.json", at.check_rings_again, TPU),
-    slice_of("ring-memory.json", at.check_rises),
 ]  # fmt: skip
 
 

@@ -51,22 +51,6 @@ def test_the_operations_of_attention_are_counted_anew():
         assert case["matmul_flops"] == products * (3 if c["backward"] else 1)
 
 
-def test_the_bytes_of_a_step_follow_from_the_sizes_of_the_model():
-    """Of SmolLM2: what a step reads, and that one write makes the program copy whole caches."""
-    (case,) = files()["step-cpu.json"]["cases"]
-    layers, heads, kv_heads, width, slots = 30, 9, 3, 64, case["case"]["length"]
-    d_model, hidden, vocabulary = heads * width, 1536, 49152
-    assert case["cache_bytes"] == 4 * (
-        layers * 2 * kv_heads * width * slots + layers
-    )  # a length each
-    attention = 2 * d_model * d_model + 2 * d_model * kv_heads * width
-    layer = attention + 3 * d_model * hidden + 2 * d_model
-    assert case["weight_bytes"] == 4 * (vocabulary * d_model + layers * layer + d_model)
-    held = {row["name"]: row["temp_bytes"] for row in case["rows"] if "temp_bytes" in row}
-    one_layer = case["cache_bytes"] / layers
-    assert held["step, one write"] - held["step"] > one_layer
-
-
 # What is no time: compiled programs and errors are here to be computed again.
 
 

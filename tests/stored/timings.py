@@ -9,17 +9,16 @@ elsewhere, changed in every round, with all that follows from it.
 """
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
+from experiments.again import leaves
 
 SPREAD = 1.5
 Row = tuple[str, str, str]  # file, label of the case, name of the row
 
 FULL = "T=2048 full forward"
-MODEL = "T=512 full forward B=1 D=512 N=8 float32"
-LONG = "T=2048 full forward B=1 D=512 N=8 float32"
 
 # Twice the same work; how many times as long the second takes, where it is not the same to the dot.
 AGREE: list[tuple[Row, Row, float]] = [
@@ -32,19 +31,9 @@ AGREE: list[tuple[Row, Row, float]] = [
     # On another machine, with both lines of JAX.
     (("attention-torch", FULL, "torch"), ("attention-torch-newest", FULL, "torch"), 1.0),
     (("attention-torch", FULL, "blockwise"), ("attention-torch-newest", FULL, "blockwise"), 1.0),
-    # What is read, by the bytes: memory is about as fast to one core there as to two here.
-    (("decode", "B=8 N=32 K=8 H=128 S=8192", "read"),
-     ("step", "SmolLM2 B=1 S=4096", "read + read weights"), 1.35),
-    (("layer", MODEL, "reference"), ("layouts", "layer reference B=1 T=512",
-                                     "product, then split"), 1.0),
-    (("layer", LONG, "reference"), ("layouts", "layer reference B=1 T=2048",
-                                    "product, then split"), 1.0),
     # By the clock of the processor, on which two threads of a second are two seconds.
-    (("layer", MODEL, "reference"), ("heads", "layer T=512 d_model=512 reference",
-                                     "reference"), 1.8),
-    # Projections and attention make up the layer.
-    (("heads", "layer T=512 d_model=512 reference", "reference"),
-     ("parts", "T=512", "projections + attention"), 1.0),
+    (("layouts", "layer reference B=1 T=512", "product, then split"),
+     ("heads", "layer T=512 d_model=512 reference", "reference"), 1.8),
     # A step of SmolLM2 after 512 tokens, by the line through the steps of all lengths.
     (("pruned", "model, decode of 1", "whole"), ("decode", "SmolLM2 after 512", ""), 1.0),
     (("decode", "B=8 N=32 K=8 H=128 S=8192", "cache"), ("decode", "growth at 8192", ""), 1.0),
@@ -93,18 +82,6 @@ def derive(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every number and string of a document with its path."""
-    if isinstance(value, dict):
-        for name, entry in value.items():
-            yield from leaves(entry, f"{path}.{name}")
-    elif isinstance(value, list):
-        for number, entry in enumerate(value):
-            yield from leaves(entry, f"{path}[{number}]")
-    else:
-        yield path, value
-
-
 def check_derived(document: dict[str, Any]) -> None:
     """Whatever follows from the rounds is what they say."""
     told, found = dict(leaves(document)), dict(leaves(derive(document)))
@@ -128,8 +105,7 @@ def seconds(files: dict[str, dict[str, Any]], row: Row) -> float:
         return float(np.median(line["seconds_per_round"][line["lengths"].index(8192)]))
     (case,) = (case for case in document["cases"] if case["case"]["label"] == label)
     rows = {row["name"]: row for row in case["rows"]}
-    parts = [np.median(rows[part]["seconds_per_round"]) for part in wanted.split(" + ")]
-    return float(sum(parts))
+    return float(np.median(rows[wanted]["seconds_per_round"]))
 
 
 def check_agreement(files: dict[str, dict[str, Any]]) -> None:

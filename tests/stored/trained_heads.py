@@ -41,7 +41,7 @@ from mha_book.specialization.measures import add_texts
 from mha_book.specialization.synthetic import copied_positions
 from mha_book.storage import read_table
 from tests.stored.chance import drawn
-from tests.stored.files import DATA, close, recomputed, result
+from tests.stored.files import close, recomputed, result
 
 SHAPE = (30, 9)
 SOME = tuple(drawn("texts", 6))  # of 24, in a slice of a curve
@@ -293,21 +293,17 @@ def together() -> Found:
 
 @recomputed
 def sentences(points: int, count: int) -> Found:
-    """MiniLM: points of its curves, and the importance of heads by ablation."""
+    """MiniLM: points of its curve, and the importance of heads by ablation."""
     told = result("pruning.json")["minilm"]
     texts = pruning.sentences("validation", 24, 6)
     score = pruning.minilm_scores(encoder().params, *tokenize(encoder(), texts))
-    scores = {name: np.array(score) for name, score in told["importance"].items()}
-    by_layer = importance.normalize_layers(jnp.asarray(scores["ablation"]))
-    scores["ablation, by layer"] = np.asarray(by_layer)
-    orders = {name: removal_order(score) for name, score in scores.items()}
-    for seed in range(5):
-        numbers = jax.random.uniform(jax.random.key(seed), (6, 12))
-        orders[f"random {seed}"] = removal_order(numbers)
-    for name, number in drawn("sentences", points):
-        keep = head_mask(orders[name], told["curves"][name]["heads"][number], (6, 12))
-        found = score(keep).reshape(2, 24, 6).mean(-1)
-        yield ("minilm", "curves", name, "scores", number, 0), found[0]
+    order, line = (
+        removal_order(np.array(told["importance"]["ablation"])),
+        told["curves"]["ablation"],
+    )
+    for number in drawn("sentences", points):
+        found = score(head_mask(order, line["heads"][number], (6, 12))).reshape(2, 24, 6).mean(-1)
+        yield ("minilm", "curves", "ablation", "scores", number, 0), found[0]
     embed = jax.jit(minilm.embed)
     batch = tokenize(encoder(), pruning.sentences("train", 24, 1))
     whole = np.asarray(embed(encoder().params, *batch), np.float64)
@@ -370,7 +366,7 @@ def bench(batches: int) -> Any:
 @functools.cache
 def means_of_repeats() -> Any:
     inside = bench(1)
-    return inside.plain(heads_in_use.sequences(inside.model.config, 13, inside.sizes)).outputs
+    return inside.read(heads_in_use.sequences(inside.model.config, 13, inside.sizes)).outputs
 
 
 @recomputed
@@ -383,29 +379,11 @@ def closed() -> Found:
         (("whole",), (), None), (("zero",), eight, None), (("mean",), eight, means_of_repeats()),
         (("mean controls", control), told["controls"][control], means_of_repeats()),
     ):  # fmt: skip
-        copied = inside.copied(inside.plain(ids, heads_, means), ids)
+        copied = inside.copied(inside.read(ids, heads_, means), ids)
         yield ("closed", *place, "copied", np.s_[:8]), copied
     for name, heads_ in (("whole", ()), ("zero", eight)):
-        losses = texts.plain(texts.texts()[0], heads_).losses
+        losses = texts.read(texts.texts()[0], heads_).losses
         yield ("closed", name, "text", np.s_[:8]), np.asarray(losses).mean(-1)
-
-
-def by_keys(place: tuple[Any, ...], heads_: Any) -> Found:
-    """What the keys of senders leave of the induction scores, and of copying."""
-    found = heads_in_use.routes_from(bench(1), heads_, means_of_repeats(), ("keys",))
-    for way, parts in found.items():
-        yield (*place, way, "scores"), parts["scores"], {"atol": 2e-3}
-        yield (*place, way, "copied"), parts["copied"]
-
-
-@recomputed
-def routes() -> Found:
-    """A sender and a control, by keys and altogether."""
-    previous = np.asarray(read_table(DATA / "heads-smollm2.csv")["previous"]).reshape(SHAPE)
-    both = heads_in_use.senders(previous, 17, bench(1).sizes)
-    for kind, senders in zip(("looking back", "others"), both, strict=True):
-        (one,) = drawn(kind, 1, range(len(senders)))
-        yield from by_keys(("routes", kind, one), senders[one : one + 1])
 
 
 # circuit.json
