@@ -148,7 +148,7 @@ def claim_tag(self, name: str, entry: dict) -> list[nodes.Node]:
     classes = f"claim claim-tag {slug(entry['verdict'])}"
     return [
         nodes.raw("", f'<details id="{anchor}" class="{classes}">', format="html"),
-        nodes.raw("", f"<summary>Claim {name} ", format="html"),
+        nodes.raw("", f"<summary>Evidence {name}: ", format="html"),
         badge(entry["verdict"]),
         nodes.raw("", "</summary>", format="html"),
         text,
