@@ -99,6 +99,15 @@ def test_serving_has_the_numbers_of_its_chapter():
         assert rows[key] == (found[1], found[3])
 
 
+def test_slopes_of_the_temperature_are_difference_quotients():
+    scores, right = np.array(DATA["temperature"]["scores"]), DATA["temperature"]["right"]
+    nudge = 1e-4 * np.eye(len(scores))[right]
+    for size, *_, slope in rows_of("temperature"):
+        up, down = (np.exp(float(size) * scores + by) for by in (nudge, -nudge))
+        rise = up[right] / up.sum() - down[right] / down.sum()
+        assert rise / 2e-4 == pytest.approx(float(slope), abs=2e-6)
+
+
 # In the browser.
 
 

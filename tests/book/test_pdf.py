@@ -1,6 +1,7 @@
 """The book on paper: one document of all pages, its tags, nothing cut off."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pypdf
@@ -56,6 +57,7 @@ def project(tmp_path) -> Path:
         path.write_text(text, encoding="utf8")
     (html / "_static").mkdir()
     (html / "_static" / "book.css").write_bytes((ROOT / "book/_static/book.css").read_bytes())
+    shutil.copytree(ROOT / "book/_static/vendor", html / "_static/vendor")
     (html / "_images").mkdir()
     (html / "_images" / "drop.svg").write_text(DROP)
     (tmp_path / "_toc.yml").write_text(TOC)

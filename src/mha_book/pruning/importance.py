@@ -21,7 +21,7 @@ from mha_book._checks import check, check_function, check_model, checked, within
 from mha_book.specialization.composition import ov_norms
 from mha_book.specialization.patching import activation_patching, attribution_patching
 
-__all__ = ["ablation", "taylor"]
+__all__ = ["ablation", "gate_gradient", "taylor"]
 
 Loss = Callable[[Any, Array, Any], Array]
 
@@ -62,6 +62,15 @@ def gate_gradient(
     As in Michel et al. (2019, section 4.1). The mean is to be taken over examples of one sequence
     each: within a batch, effects of opposite sign would cancel before the absolute value is taken.
     The arguments are those of :func:`ablation`.
+
+    Returns:
+        ``(L, N)``, in the unit of the loss, never negative.
+
+    Example:
+        >>> loss = lambda params, gates, x: -x * jnp.sum(params * gates)
+        >>> params, gates = jnp.array([[1.0, -2.0]]), jnp.ones((1, 2))
+        >>> gate_gradient(loss, params, gates, 3.0).tolist()
+        [[3.0, 6.0]]
     """
     return jnp.abs(jax.grad(_of_gates(loss, params, example))(gates))
 
