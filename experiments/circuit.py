@@ -168,7 +168,7 @@ def in_tokens(bench: Bench) -> dict[str, Any]:
 
     less = centered(embedded), centered(readout)
     every = np.array([[copying((n, h), *less) for h in heads] for n in range(sizes.layers)])
-    x, own = alone[rn], (rn, rh)
+    x, own = alone[rn], sizes.reader
     of_tokens = circuits.ov_circuit(bench.attention(rn), rh, centered(x), less[1][bench.tokens])
     ov = {
         "copying, centered": every[own], "rank": int((every > every[own]).sum()) + 1,

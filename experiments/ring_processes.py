@@ -20,7 +20,7 @@ import numpy as np
 from jax._src import distributed
 from jax.sharding import NamedSharding
 
-from mha_book._checks import check
+from mha_book._checks import check, check_size
 from mha_book.attention.dispatch import attend
 from mha_book.sharding import (
     MeshAxes,
@@ -109,6 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--number", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    check_size(given.processes, "processes")
     make_placement(given.placement, given.length, given.processes)  # before anything starts
     if given.number is None:
         shared = "--length", str(given.length), "--placement", given.placement

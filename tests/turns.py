@@ -2,9 +2,10 @@
 
 import functools
 import hashlib
-import json
 import subprocess
 from pathlib import Path
+
+from mha_book.notation.page import notebook_text
 
 TURNS = 3
 KNOWN = "30e5058"  # the commit at which every excuse was read, and every file without a slice
@@ -45,12 +46,8 @@ def is_known(at: str) -> bool:
 def known_texts() -> list[str]:
     """The prose of each notebook of the book at ``KNOWN``."""
     names = git("ls-tree", "--name-only", KNOWN, "book/").split()
-    return [prose_of(git("show", f"{KNOWN}:{name}")) for name in names if name.endswith(".ipynb")]
-
-
-def prose_of(notebook: str) -> str:
-    cells = json.loads(notebook)["cells"]
-    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    notebooks = (git("show", f"{KNOWN}:{name}") for name in names if name.endswith(".ipynb"))
+    return [*map(notebook_text, notebooks)]
 
 
 def is_turn(what: str, at: str = "") -> bool:

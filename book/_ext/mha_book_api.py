@@ -135,6 +135,7 @@ def _list_of(pages: list[str], depth: int) -> list[str]:
 
 def api_reference(self):
     """``{api-reference}``: what is used most, and a list of the pages."""
+    self.env.note_reread()  # of the whole package
     names = [f"{PACKAGE}.{name}" for name in importlib.import_module(PACKAGE).__all__]
     most_used = ", ".join(f":obj:`~{resolve(name)}`" for name in names if resolve(name))
     rst = ["```{eval-rst}", f".. automodule:: {PACKAGE}", "", f"{most_used}.", "```"]

@@ -198,6 +198,7 @@ def evidence(entry: dict, ledger: Ledger) -> nodes.Node:
 
 def rows_of_ledger(self):
     """``{claims-ledger}`` and ``{papers-ledger}``: every row, by section, with counts."""
+    self.env.note_reread()  # the rows are of all pages
     (ledger,) = (each for each in LEDGERS if f"{each.name}-ledger" == self.name)
     root = Path(self.env.srcdir)
     entries, works = load(self.env, ledger), {}

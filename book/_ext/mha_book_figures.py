@@ -172,13 +172,9 @@ def themed(body: str, sources: Mapping[str, Path], folder: Path) -> str:
 
 def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None:
     if app.builder.name in ("html", "dirhtml") and "_images/" in context.get("body", ""):
-        outputs = {
-            name: Path(app.srcdir, path)
-            for path, name in app.builder.images.items()
-            if "jupyter_execute" in path or path.endswith(".svg")
-        }
+        sources = {name: Path(app.srcdir, path) for path, name in app.builder.images.items()}
         folder = Path(app.outdir, app.builder.imagedir)
-        context["body"] = themed(context["body"], outputs, folder)
+        context["body"] = themed(context["body"], sources, folder)
 
 
 def setup(app):

@@ -20,9 +20,8 @@ import re
 from pathlib import Path
 
 from docutils import nodes
-from jinja2 import Template
 from mha_book_equations import add_directive
-from mha_book_html import TEMPLATES, describe
+from mha_book_html import describe, template
 from mha_book_teaching import minutes
 from mha_book_toc import read, toc_pages
 
@@ -245,8 +244,8 @@ def _say_where_to_run(app, doctree, docname: str) -> None:
         return
     name = posixpath.relpath(f"_sources/{docname}.ipynb", posixpath.dirname(docname))
     root = app.builder.get_relative_uri(docname, app.config.root_doc)
-    text = (TEMPLATES / "where-to-run.html").read_text(encoding="utf8")
-    line = nodes.raw("", Template(text).render(notebook=name, root=root), format="html")
+    text = template("where-to-run.html").render(notebook=name, root=root)
+    line = nodes.raw("", text, format="html")
     first.parent.insert(first.parent.index(first), line)
 
 

@@ -43,6 +43,11 @@ _SVG = re.compile(rb"<svg\b[^>]*>", re.S)
 _SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
 
 
+def template(name: str) -> Template:
+    """Return a template of the book by the name of its file."""
+    return Template((TEMPLATES / name).read_text(encoding="utf8"))
+
+
 def mended(head: str, can_wait: bool) -> str:
     """Return a part of a page's head whose scripts, if they can, wait until the page is read."""
     head = _NO_USE.sub("", head)
@@ -185,10 +190,9 @@ def _finished(app, exception) -> None:
     }  # fmt: skip
     (out / "sitemap.xml").unlink(missing_ok=True)
     made = {"index.html": "root.html", "404.html": "404.html", "sitemap.xml": "sitemap.xml"}
-    for name, template in made.items():
+    for name, source in made.items():
         if base or name != "sitemap.xml":
-            text = Template((TEMPLATES / template).read_text(encoding="utf8"))
-            (out / name).write_text(text.render(words), encoding="utf8")
+            (out / name).write_text(template(source).render(words), encoding="utf8")
 
 
 def setup(app):

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from jinja2 import Template
 from mha_book_equations import add_directive
-from mha_book_html import TEMPLATES
+from mha_book_html import template
 from mha_book_toc import read, toc_pages
 
 _INLINE = re.compile(r"\$([^$]+)\$|`([^`]+)`|\*([^*]+)\*")
@@ -63,8 +62,8 @@ def shown(env, bank: dict[str, dict[str, dict]], test: str | None = None) -> For
     ]
     for name, _, choices in found:
         choices.sort(key=lambda pair: zlib.crc32(f"{name} {pair[1]['says']}".encode()))
-    form = Template((TEMPLATES / "questions.html").read_text(encoding="utf8"))
-    return Form(html=form.render(found=found, fold=test is None, inline=inline, spoken=spoken))
+    how = {"fold": test is None, "inline": inline, "spoken": spoken}
+    return Form(html=template("questions.html").render(found=found, **how))
 
 
 def _read(app, doctree) -> None:

@@ -195,15 +195,8 @@ def verdicts_of(self):
     return [verdict_counts(load(self.env, ledger), ledger)]
 
 
-def _always_reread(app, env, added, changed, removed):
-    """Read the pages that depend on all others again in every build."""
-    whole = ("claims", "papers", "api", "notation-table")
-    return {page for page in env.found_docs if Path(page).name in whole}
-
-
 def setup(app):
-    """Register the directives, the templates, and what is read again."""
+    """Register the directives and the templates."""
     for ledger in LEDGERS:
         add_directive(app, f"{ledger.name}-count", verdicts_of)
     app.connect("source-read", _fill)
-    app.connect("env-get-outdated", _always_reread)

@@ -272,6 +272,7 @@ def symbol_table(self):
 
     The table is Markdown, so that its formulas and links are the page's own.
     """
+    self.env.note_reread()  # the symbols are of all pages
     root = Path(self.env.srcdir)
     entries = load_symbols(root)
     if self.arguments[0] == "letters":

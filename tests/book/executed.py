@@ -77,11 +77,12 @@ def run(latex: str, registered: Executed, by_loops: bool = False) -> list[Pair]:
         left = key(equation.left.name) if _assigns(equation) else None
         own = {name: arrays[name] for name in {*equation.operands, *equation.scalars}}
         loops = run_loops(equation, own, dims=dims)
-        assigned = loops if by_loops else np.asarray(equation(own, dims=dims))
         if by_loops:
-            sides = (_computing(equation, side) for side in equation.right_sides)
-            first, *others = (run_loops(side, own, dims=dims) for side in sides)
+            sides = (_computing(equation, side) for side in equation.right_sides[1:])
+            assigned = first = loops
+            others = [run_loops(side, own, dims=dims) for side in sides]
         else:
+            assigned = np.asarray(equation(own, dims=dims))
             first, *others = map(np.asarray, equation.values(own, dims=dims))
         pairs.append((f"{left or 'identity'}: loops", assigned, loops))
         for value in others:

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.harness.published import CHIPS
 from mha_book.models import minilm
 from mha_book.models.tokens import tokenize
+from mha_book.notation.page import page_text
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
 from tests.book.extensions import ROOT, lab, ledger, toc
 
@@ -50,9 +51,7 @@ def test_every_laboratory_stands_on_one_page_and_has_a_script():
     for page in toc.toc_pages(ROOT):
         path = ROOT / f"{page}.ipynb"
         if path.exists():
-            cells = json.loads(path.read_text(encoding="utf8"))["cells"]
-            text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-            for name in re.findall(r"^:::\{lab\} (\S+)$", text, re.M):
+            for name in re.findall(r"^:::\{lab\} (\S+)$", page_text(path), re.M):
                 assert name not in found or (name, found[name]) == ("token", "introduction")
                 found[name] = path.stem
     assert found == PLACES

@@ -7,6 +7,7 @@ from pathlib import Path
 import codespell_lib
 import pytest
 
+from mha_book.notation.page import page_text
 from tests.book.extensions import ROOT, finding, pages
 
 PAGES = sorted([*ROOT.glob("book/*.ipynb"), *ROOT.glob("book/*.md")])
@@ -22,11 +23,7 @@ _CODE = re.compile(r"(`+)(.+?)\1", re.S)
 
 def text_of(path: Path) -> str:
     """The prose of a page, its code and formulas left out."""
-    text = path.read_text(encoding="utf8")
-    if path.suffix == ".ipynb":
-        cells = json.loads(text)["cells"]
-        text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    return _CODE.sub(" ", pages.prose(text))
+    return _CODE.sub(" ", pages.prose(page_text(path)))
 
 
 def unexplained(text: str) -> list[str]:
@@ -99,8 +96,7 @@ def test_a_term_is_in_bold_or_a_heading_where_it_is_defined_and_in_the_glossary(
     glossary = (ROOT / "book" / "glossary.md").read_text(encoding="utf8").lower()
     assert sum(map(len, finding.terms(ROOT).values())) >= 40
     for page, terms in finding.terms(ROOT).items():
-        cells = json.loads((ROOT / f"{page}.ipynb").read_text(encoding="utf8"))["cells"]
-        text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        text = page_text(ROOT / f"{page}.ipynb")
         marked = re.findall(r"^#+ +[^\n]+|\*\*.+?\*\*", text, re.M | re.S)
         said = "\n".join(" ".join(words.split()) for words in marked).lower()
         assert [term for term in terms if term.lower() not in said] == [], page

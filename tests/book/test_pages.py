@@ -7,9 +7,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from mha_book.notation.page import page_text
 from tests.book import gates
 from tests.book.extensions import ROOT, pages, toc
-from tests.turns import known_texts, prose_of
+from tests.turns import known_texts
 
 WORDS = 3000
 OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of the package
@@ -170,7 +171,7 @@ def quoted(texts):
 
 def test_a_number_beside_a_citation_is_known_or_on_the_list():
     known = quoted(known_texts())
-    new = quoted(prose_of(page.read_text(encoding="utf8")) for page in gates.chapters()) - known
+    new = quoted(map(page_text, gates.chapters())) - known
     assert not known or new <= {*pages.read_typed(ROOT)["quoted"]}
     assert quoted(["They lost 3.5% {cite:p}`x2020,y`. We 4."]) == {"x2020 3.5", "y 3.5"}
 

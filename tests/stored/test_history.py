@@ -105,7 +105,7 @@ GONE = {
 
 
 def test_no_stored_file_is_gone():
-    here = {path.name for path in (*RESULTS, *OTHERS, VERSIONS)} | {"manifest.json"}
+    here = {path.name for path in (*RESULTS, *OTHERS, VERSIONS)} | {MANIFEST.name}
     assert not commit() or {*blobs("")} - here == GONE
 
 

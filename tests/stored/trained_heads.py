@@ -297,10 +297,8 @@ def sentences(points: int, count: int) -> Found:
     told = result("pruning.json")["minilm"]
     texts = pruning.sentences("validation", 24, 6)
     score = pruning.minilm_scores(encoder().params, *tokenize(encoder(), texts))
-    order, line = (
-        removal_order(np.array(told["importance"]["ablation"])),
-        told["curves"]["ablation"],
-    )
+    order = removal_order(np.array(told["importance"]["ablation"]))
+    line = told["curves"]["ablation"]
     for number in drawn("sentences", points):
         found = score(head_mask(order, line["heads"][number], (6, 12))).reshape(2, 24, 6).mean(-1)
         yield ("minilm", "curves", "ablation", "scores", number, 0), found[0]

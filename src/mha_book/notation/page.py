@@ -44,9 +44,12 @@ def page_text(path: Path | str) -> str:
     """Return the prose of a page: a Markdown file, or the Markdown cells of a notebook."""
     check(isinstance(path, str | Path), "path", "a path", repr(path))
     text = Path(path).read_text(encoding="utf8")
-    if Path(path).suffix != ".ipynb":
-        return text
-    cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+    return notebook_text(text) if Path(path).suffix == ".ipynb" else text
+
+
+def notebook_text(notebook: str) -> str:
+    """Return the prose of a notebook, of which its JSON is given: the Markdown cells."""
+    cells = (cell for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "markdown")
     return "\n\n".join("".join(cell["source"]) for cell in cells)
 
 
