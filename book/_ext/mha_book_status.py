@@ -9,7 +9,7 @@ import csv
 import json
 import re
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ INDEPENDENT, RESULTS = "book/data/independent.json", "benchmarks/results"
 NOT_RECORDED = "not recorded"  # mha_book.storage.NOT_RECORDED
 
 
+@cache  # a build asks twice
 def chapters(root: Path) -> list[tuple[str, int, int, int, int]]:
     """Return (page, code cells, exercises, claims, words) of every notebook."""
     rows = []
