@@ -11,7 +11,7 @@ from benchmarks.harness.published import CHIPS
 from mha_book.models import minilm
 from mha_book.models.tokens import tokenize
 from mha_book.notation.page import page_text
-from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
+from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings, in_page
 from tests.book.extensions import ROOT, lab, ledger, toc
 
 PLACES = {
@@ -110,33 +110,9 @@ def test_slopes_of_the_temperature_are_difference_quotients():
 # In the browser.
 
 
-SET = """([id, value]) => {
-  const input = document.getElementById(id);
-  if (input.type === 'checkbox') input.checked = value; else input.value = value;
-  input.dispatchEvent(new Event('input', {bubbles: true}));
-}"""
-# A change is drawn in the next frame, so that it stands there in the frame after that one.
-DRAWN = "async () => { for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame); }"
-# Moves a slider in every frame for a while; what a screen reader was told from then on.
-SAID = """async id => {
-  const slider = document.getElementById(id);
-  const voice = slider.closest('.lab').querySelector('[role=status]');
-  const said = [];
-  new MutationObserver(() => said.push(voice.textContent)).observe(voice, {childList: true});
-  for (let n = 0; n < 20; n++) {
-    slider.stepUp();
-    slider.dispatchEvent(new Event('input', {bubbles: true}));
-    await new Promise(requestAnimationFrame);
-  }
-  while (!said.length) await new Promise(requestAnimationFrame);
-  return said;
-}"""
-NUMBERS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')]
-  .map(e => [e.dataset.number, Number(e.dataset.exact)]))"""
-TEXTS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')]
-  .map(e => [e.dataset.number, e.textContent]))"""
-BLOCKS = """box => [...box.querySelectorAll('tr[data-block]')].map(row =>
-  [...row.querySelectorAll('td')].map(cell => Number(cell.dataset.exact)))"""
+SET, DRAWN, SAID, NUMBERS, TEXTS, BLOCKS = map(
+    in_page, ("set", "drawn", "said", "numbers", "texts", "blocks")
+)
 
 
 class Bench:
