@@ -79,6 +79,7 @@ DRAWS = {
     "patched": Draw("circuit.json", lambda: np.ndindex(30, 9), 3, 1),
     "cache": Draw("cache-bits.json", lambda: range(cache_bits.TEXTS), 4, 8),
     "few keys": Draw("papers.json", lambda: range(6), 3, 2),
+    "heads of a token": Draw("papers.json", lambda: papers.Sizes().heads, 1, 20),
     "entropy": Draw("papers.json", lambda: papers.Sizes().removed, 1, 20),
     "positions": Draw(
         "positions.json", lambda: itertools.product(positions.SCHEMES, range(3)), 1, 400

@@ -498,13 +498,20 @@ def merged_minilm() -> Found:
     yield ("of minilm", "largest"), found["largest"]
 
 
+LOSSES = {
+    "heads of a token": papers.heads_of_a_token,
+    "entropy orders": papers.entropy_orders,
+    "merged": papers.merged_smollm2,
+}
+
+
 @recomputed
-def heads_of_a_token() -> Found:
-    """Losses of all passages: so many heads chosen, the same ones, as many at random."""
-    count = tuple(drawn("heads of a token", 1, papers.Sizes().heads))
-    found = papers.heads_of_a_token(papers.Bench(papers.Sizes(heads=count)))
+def losses_of_papers(part: str) -> Found:
+    """Losses of all passages: with so many heads a token, in every order, with one key head."""
+    count, share = (tuple(drawn(x, 1)) for x in ("heads of a token", "entropy"))
+    found = LOSSES[part](papers.Bench(papers.Sizes(heads=count, removed=share)))
     for name, losses in found.items():
-        yield ("heads of a token", name), losses, {"rtol": 5e-3}
+        yield (part, name), losses, {"rtol": 5e-3}
 
 
 @recomputed
@@ -517,22 +524,6 @@ def retrieving() -> Found:
         yield ("retrieving", "right", name), right, {"atol": 0.17}
     for name, losses in found["plain"].items():
         yield ("retrieving", "plain", name), losses, {"rtol": 5e-3}
-
-
-@recomputed
-def orders_with_entropy(count: int) -> Found:
-    """Losses of all passages, without one share of the heads in every order."""
-    share = tuple(drawn("entropy", count))
-    found = papers.entropy_orders(papers.Bench(papers.Sizes(removed=share)))
-    for name, losses in found.items():
-        yield ("entropy orders", name), losses, {"rtol": 5e-3}
-
-
-@recomputed
-def merged_heads() -> Found:
-    """Losses of all passages with one key head a layer."""
-    for way, losses in papers.merged_smollm2(papers.Bench(papers.Sizes())).items():
-        yield ("merged", way), losses, {"rtol": 5e-3}
 
 
 # positions.json
