@@ -7,7 +7,6 @@ and style are loaded by pages with a laboratory alone.
 """
 
 import base64
-import html
 import json
 import math
 import sys
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from docutils import nodes
 from mha_book_equations import add_directive, table
+from mha_book_html import template
 
 from mha_book.attention.online_softmax import finalize, init, update
 from mha_book.attention.reference import attention_weights
@@ -351,17 +351,10 @@ def place_lab(self):
         return []
     says = nodes.paragraph("", words["says"].format(**data))
     rows = table(tuple(words["head"]), lab.rows(data))
-    text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
     self.env.metadata[self.env.docname].setdefault("labs", []).append(name)
-    start = (
-        f'<section class="lab" id="lab-{name}" data-lab="{name}" '
-        f'aria-labelledby="lab-{name}-title">\n<p class="lab-title" id="lab-{name}-title">'
-        f'<span class="lab-kind">Try it</span> {html.escape(words["title"])}</p>\n'
-    )
-    end = (
-        '<div class="lab-live"></div>\n'
-        f'<script type="application/json" class="lab-data">{text}</script>\n</section>\n'
-    )
+    text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
+    made = template("lab.html").render(name=name, title=words["title"], data=text)
+    start, _, end = made.partition("SPLIT")
     return [
         nodes.raw("", start, format="html"),
         nodes.paragraph("", words["text"], classes=["lab-text"]),
