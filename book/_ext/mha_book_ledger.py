@@ -27,8 +27,6 @@ from scipy import stats
 VERDICTS = (
     "confirmed", "holds if", "corrected", "refuted", "undecided", "not tested", "open",
 )  # fmt: skip
-# What a verdict was reached on; a scope is one of these, a colon and what exactly.
-SCOPES = ("algebra", "code", "published models", "trained models", "tiny models", "timings")
 OPTIONAL = (
     "scope", "condition", "reason", "measured", "decide", "chapter", "cell", "file", "test", "over",
     "moved", "line", "family",
@@ -48,10 +46,6 @@ class Ledger:
     source: str
     sections: dict[str, str]
     waiting: str
-    needs: list[str | list[str]]
-    waiting_needs: list[str]
-    waiting_lacks: list[str]
-    only: tuple[str, ...] = ()
 
     @property
     def file(self) -> str:
