@@ -76,7 +76,6 @@ DRAWS = {
     "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 12, 1),
     "before training": Draw("gates.json", lambda: range(24), 6, 0.5),
     "moved": Draw("quantization.json", lambda: range(10), 3, 3),
-    "patched": Draw("circuit.json", lambda: np.ndindex(30, 9), 3, 1),
     "cache": Draw("cache-bits.json", lambda: range(cache_bits.TEXTS), 4, 8),
     "few keys": Draw("papers.json", lambda: range(6), 3, 2),
     "heads of a token": Draw("papers.json", lambda: papers.Sizes().heads, 1, 20),

@@ -58,7 +58,6 @@ SLICES = [
     slice_of("heads-in-use.json", of.closed, MODELS),
     slice_of("catalogue.json", of.successors, MODELS),
     slice_of("catalogue.json", of.indirect_objects, MODELS),
-    slice_of("circuit.json", of.circuit_patched, MODELS),
     slice_of("circuit.json", of.circuit_parts, MODELS),
     slice_of("induction.json", of.circuit_of_words, MODELS),
     drawn("cache", of.cache_in_few_bits, MODELS),

@@ -394,29 +394,14 @@ def circuit_bench() -> Any:
 
 
 @recomputed
-def circuit_patched() -> Found:
-    """The corrupted prompt, compositions, and three heads patched."""
-    bench = circuit_bench()
-    for name, found in circuit.composed(bench).items():
-        yield ("composed", name), found, {"atol": 2e-3}
-    clean = bench.run(bench.ids)[1]["heads"]
-    corrupted = bench.answer(bench.run(bench.other)[0])
-    yield ("patched", "corrupted"), corrupted
-    for head in drawn("patched", 3):
-        found = bench.answer(bench.run(bench.other, [head], clean)[0]).mean() - corrupted.mean()
-        yield ("patched", "heads", head), found, {"atol": 2e-3}
-
-
-@recomputed
 def circuit_parts() -> Found:
-    """Every sender's path, patterns, the message, shares of scores; counts may move by a row."""
+    """Every sender's path, patterns, shares of scores; counts may move by a row."""
     bench = circuit_bench()
     for name, found in circuit.paths(bench).items():
         if name != "names":
             yield ("paths", name), found, {"atol": 2e-3}
     for name, found in circuit.patterns(bench).items():
         yield ("patterns", name, "score"), found["score"]
-    yield ("message", "readout"), circuit.message(bench)["readout"], {"atol": 6e-3}
     for name, found in circuit.attributed(bench).items():
         for side in ("by query", "by key"):
             yield ("attributed", name, side), found[side], {"atol": 5e-3}
