@@ -20,6 +20,7 @@ from mha_book_equations import KINDS, add_directive, load_kinds, proved
 from mha_book_ledger import CLAIMS, LEDGERS, load_ledger, read_pages
 from mha_book_pages import loose_numbers, read_typed
 from mha_book_pages import words as count_words
+from mha_book_public import read_public
 from mha_book_toc import read, toc_pages
 from sphinx.util import logging
 
@@ -174,10 +175,11 @@ def independent(root: Path) -> list[list[str]]:
 
 
 def words(root: Path) -> dict[str, Any]:
-    """Return what a page can name: ``read``, ``minutes``, and functions without arguments."""
+    """Return what a page can name: values, and functions without arguments."""
     every = (chapters, front, grounds, independent, provenance, equations)
     return {
         "read": lambda name: read(root / name),
+        "repository": read_public(root).repository,
         "minutes": lambda seconds: f"{seconds / 60:.0f} min",
         **{each.__name__: partial(each, root) for each in every},
     }
