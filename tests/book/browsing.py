@@ -14,13 +14,9 @@ from tests.book.extensions import ROOT, toc
 PAGES = [f"{page}.html" for page in toc.toc_pages(ROOT)]
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-gpu",
-    "--no-first-run",
-]
+    "--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-gpu",
+    "--disable-component-update", "--no-first-run",
+]  # fmt: skip
 
 IN_PAGE = Path(__file__).with_name("in_page.js").read_text(encoding="utf8")
 

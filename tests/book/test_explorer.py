@@ -11,7 +11,6 @@ from tests.book.extensions import ROOT, explorer
 DOCUMENT = explorer.load(ROOT)
 PAGE = "book/explorer.html"
 SAY, CELL, TOKEN = "#explorer .hx-say", "#explorer .hx-cell", "#explorer .hx-pane:visible .hx-token"
-# The directive.
 
 
 @pytest.mark.parametrize(
@@ -64,10 +63,7 @@ def opened(tab: Visitor, page: str = PAGE):
     return tab.page
 
 
-pytest_browser = pytest.mark.needs_browser
-
-
-@pytest_browser
+@pytest.mark.needs_browser
 def test_a_journey(tab, browser, address):
     """By mouse and by keys, one head and two, and back to what was seen by its address."""
     page = opened(tab)

@@ -187,19 +187,12 @@ def scores_without(length: int, texts: tuple[int, ...], closed: Any) -> np.ndarr
 def orders_of() -> dict[str, np.ndarray]:
     """The orders in which heads go, from heads.json; those ranked again from the file itself."""
     scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
-    names = ("ablation", "gate gradient", "taylor", "weight norm")
-    orders = {k: removal_order(scores[k]) for k in names}
-    for name in names[:2]:
-        by_layer = importance.normalize_layers(jnp.asarray(scores[name]))
-        orders[f"{name}, by layer"] = removal_order(np.asarray(by_layer))
+    orders = {k: removal_order(scores[k]) for k in ("ablation", "gate gradient")}
     orders["sign of the loss without it"] = removal_order(-scores["ablation"])
-    orders["groups"] = removal_order(scores["gate gradient"], pruning.GROUP)
     for seed in range(5):
-        drawn_scores = jax.random.uniform(jax.random.key(seed), SHAPE)
-        orders[f"random {seed}"] = removal_order(drawn_scores)
-        orders[f"random groups {seed}"] = removal_order(drawn_scores, pruning.GROUP)
+        orders[f"random {seed}"] = removal_order(jax.random.uniform(jax.random.key(seed), SHAPE))
     again = result("pruning.json")["smollm2"]["orders"]
-    return orders | {name: np.array(order) for name, order in again.items()}
+    return orders | {"iterative": np.array(again["iterative"])}
 
 
 @recomputed
@@ -210,14 +203,6 @@ def curves(count: int) -> Found:
     for name, number in drawn("curves", count):
         found = scores_without(33, SOME, orders_of()[name][: told[name]["heads"][number]])
         yield ("smollm2", "curves", name, "scores", number, np.s_[:, SOME]), found
-
-
-@recomputed
-def longer() -> Found:
-    """The longer passages of C25: the whole model, and its orders."""
-    for name in result("pruning.json")["smollm2"]["longer"]:
-        closed = NONE if name == "whole" else orders_of()[name][:81]
-        yield ("smollm2", "longer", name, np.s_[:, FEW]), scores_without(129, FEW, closed)
 
 
 @recomputed
