@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from mha_book_toc import read, toc_pages
 from pybtex.database import parse_file
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 VERDICTS = (
     "confirmed", "holds if", "corrected", "refuted", "undecided", "not tested", "open",
@@ -172,8 +172,8 @@ def _part(text: bool | str, values: dict[str, str], over: str) -> tuple[Part, fl
         margin = min((end for end in (below, above) if math.isfinite(end)),
                      key=lambda end: abs(middle - end))  # fmt: skip
         half = max(high - middle if margin > middle else middle - low, (high - low) / 4)
-        of_student = stats.t(int(over.split()[0]) - 1)
-        chance = 2 * of_student.sf(abs(middle - margin) / half * of_student.ppf(0.975))
+        freedom = int(over.split()[0]) - 1  # of Student's distribution
+        chance = 2 * stdtr(freedom, -abs(middle - margin) / half * stdtrit(freedom, 0.975))
     return Part(text, values[name], holds), chance
 
 
