@@ -146,7 +146,7 @@ def shown_temperature(one, size, *wanted):
     np.testing.assert_allclose(shown, [float(x) for x in wanted], atol=2e-5)
 
 
-def shown_reshape(one, t, n, h, in_place, held):
+def shown_wrong_reshape(one, t, n, h, in_place, held):
     seen = one.put(positions=t, heads=n, width=h, way="wrong")
     assert f"{seen['in-place']:.0f} of {int(t) * int(n) * int(h)}" == in_place
 
@@ -157,13 +157,13 @@ def shown_rope(one, pair, speed, *products):
         assert seen["score"] == pytest.approx(float(product), abs=6e-4)
 
 
-def shown_online(one, block, *wanted):
+def shown_online_softmax(one, block, *wanted):
     one.put(read=int(block))
     found = one.box.evaluate(BLOCKS)[int(block) - 1]
     np.testing.assert_allclose(found, [float(x) for x in wanted], atol=6e-4)
 
 
-def shown_step(one, heads, batch, length, *wanted):
+def shown_decoding_step(one, heads, batch, length, *wanted):
     powers = {"batch": math.log2(int(batch)), "length": math.log2(int(length))}
     seen = one.put(heads=heads, bits="16", **powers)
     reading = seen["total-weights"]
@@ -224,7 +224,7 @@ def shown_sink(one, sink, best, others, *wanted):
     np.testing.assert_allclose(shown, [float(x) for x in wanted], atol=6e-4)
 
 
-def shown_points(one, query, *wanted):
+def shown_one_head_two(one, query, *wanted):
     x, y = query.split(", ")
     seen = one.put(heads="2", x0=0, y0=0, x1=x, y1=y)
     *weights, first, second = map(float, wanted)
@@ -240,20 +240,7 @@ def shown_induction(one, name, *means):
         assert math.isnan(seen) if mean == "–" else seen == pytest.approx(float(mean), abs=6e-4)
 
 
-SHOWN = {
-    "token": shown_token,
-    "temperature": shown_temperature,
-    "wrong-reshape": shown_reshape,
-    "rope": shown_rope,
-    "online-softmax": shown_online,
-    "decoding-step": shown_step,
-    "ring": shown_ring,
-    "serving": shown_serving,
-    "gqa": shown_gqa,
-    "sink": shown_sink,
-    "one-head-two": shown_points,
-    "induction": shown_induction,
-}
+SHOWN = {name: globals()[f"shown_{name.replace('-', '_')}"] for name in PLACES}
 in_browser = pytest.mark.needs_browser
 
 

@@ -28,9 +28,7 @@ from experiments import (
     pruning_means,
     quantization,
 )
-from experiments import (
-    induction as on_words,
-)
+from experiments import induction as on_words
 from experiments.shared import first_layers, gates_without
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
