@@ -1,6 +1,6 @@
 """What is computed again is drawn by the commit: who forges a row can't know which it will be.
 
-It is the slow tests that draw, of one commit in three each file; the fast ones hold every number to
+It is the slow tests that draw, of one commit in six each file; the fast ones hold every number to
 git's history (``test_history``).
 How likely a forged row is drawn within twenty commits, and how long all rows take: ``python -m
 tests.stored.chance``. What some commits draw: ``python -m tests.stored.chance HASH ...``.
@@ -8,6 +8,7 @@ tests.stored.chance``. What some commits draw: ``python -m tests.stored.chance H
 
 import hashlib
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 
 from experiments import cache_bits, dropout, papers, positions, scale
 from tests.stored.files import result
-from tests.turns import TURNS, commit
+from tests.turns import STORED_TURNS, commit
 
 COMMITS = 20
 
@@ -39,10 +40,11 @@ def drawn(what: str, count: int, among: Iterable[Any] | None = None, at: str = "
     return [every[place] for place in sorted(chosen.tolist())]
 
 
-def points(name: str, model: str) -> list[tuple[str, int]]:
-    """Every point of the curves of a file: its curve, and the place there."""
-    curves = result(name)[model]["curves"]
-    return [(curve, n) for curve in curves for n in range(len(curves[curve]["heads"]))]
+def points(name: str, but: str = "^$") -> list[tuple[str, int]]:
+    """Every point of the curves of a file that pages show: its curve, and the place there."""
+    curves = result(name)["smollm2"]["curves"]
+    shown = [curve for curve in curves if not re.search(but, curve)]
+    return [(curve, n) for curve in shown for n in range(len(curves[curve]["heads"]))]
 
 
 def shared() -> Iterable[tuple[str, int]]:
@@ -67,18 +69,19 @@ def programs(most: int) -> list[int]:
     ]
 
 
+UNSHOWN = "layer|group|taylor|norm"  # curves of pruning.json
 DRAWS = {
     "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 60, 0.7),
-    "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 99, 0.4),
+    "curves": Draw("pruning.json", lambda: points("pruning.json", UNSHOWN), 99, 0.4),
     "sentences": Draw("pruning.json", lambda: range(6), 2, 1),
     "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 24, 0.2),
     "texts": Draw("pruning.json", lambda: range(24), 6, 1),
-    "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 12, 1),
+    "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json"), 12, 1),
     "before training": Draw("gates.json", lambda: range(24), 6, 0.5),
     "moved": Draw("quantization.json", lambda: range(10), 3, 3),
-    "patched": Draw("circuit.json", lambda: np.ndindex(30, 9), 3, 1),
     "cache": Draw("cache-bits.json", lambda: range(cache_bits.TEXTS), 4, 8),
     "few keys": Draw("papers.json", lambda: range(6), 3, 2),
+    "heads of a token": Draw("papers.json", lambda: papers.Sizes().heads, 1, 20),
     "entropy": Draw("papers.json", lambda: papers.Sizes().removed, 1, 20),
     "positions": Draw(
         "positions.json", lambda: itertools.product(positions.SCHEMES, range(3)), 1, 400
@@ -115,7 +118,7 @@ def main(commits: list[str]) -> None:
             count, some = len(rows), min(draw.count, len(rows))
             print(
                 f"{draw.file:30} {name:18} {count:4} rows, {some:3} drawn: "
-                f"{1 - (1 - some / count / TURNS) ** COMMITS:4.0%}; "
+                f"{1 - (1 - some / count / STORED_TURNS) ** COMMITS:4.0%}; "
                 f"all of them {count * draw.seconds / 60:4.1f} min"
             )
 

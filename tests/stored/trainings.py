@@ -156,7 +156,7 @@ def noise(draws: int) -> Found:
     several = cut(text().validation, sizes.draw_windows, sizes.context)
     run = jax.jit(lambda p, key: dropout.noise(p, several, key, models["config"], draws))
     found = run(models["none"], jax.random.key(1000))
-    drawn = ("variance", "loss_with_dropout") if draws == sizes.draws else ()
+    drawn = ("variance",) if draws == sizes.draws else ()
     for place in dropout.PLACES:
         for name in ("variance_by_formula", *drawn):
             yield ("noise", place, name, 0), found[place][name], {"rtol": 0.01}
