@@ -88,6 +88,7 @@ SLICES = [
     slice_of("hidden-bugs.json", trainings.a_bug_trained, MODELS,
              given=("join-without-transpose", "text")),
     slice_of("emergence.json", trainings.stored_models, MODELS),
+    slice_of("transition.json", trainings.transition_of_two_layers, MODELS),
     drawn("nudges", trainings.nudges, MODELS),
     slice_of("gradients-dropout.json", trainings.without_heads, MODELS),
     slice_of("gradients-dropout.json", trainings.noise, MODELS, given=(200,)),

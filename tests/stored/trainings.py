@@ -28,6 +28,7 @@ from experiments import (
     hidden_bugs,
     scale,
     sharing,
+    transition,
 )
 from experiments.emergence_training import measure
 from experiments.gates_training import Runs, Weights, fixed
@@ -75,6 +76,15 @@ def stored_models() -> Found:
         for name in ("roles", "losses"):
             yield ("seeds", name, np.s_[:, place]), found[name], {"atol": 2e-3}
     yield ("seeds", "runs", "base", "last roles"), found["roles"], {"atol": 2e-3}
+
+
+@recomputed
+def transition_of_two_layers() -> Found:
+    """The first start: before training, after a quarter of it, at the end."""
+    found = transition.trained(2, transition.Sizes(seeds=1, every=200))
+    for name in found.keys() - {"step"}:
+        for at in (0, 1, 4):
+            yield ("layers: 2", name, np.s_[10 * at, 0]), found[name][at, 0], FAR
 
 
 NUDGES: dict[str, int | None] = {"place": 0, "content": 1, "random": None}
