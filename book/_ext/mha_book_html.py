@@ -9,7 +9,9 @@
   each page in its head, and ``sitemap.xml``.
 """
 
+import functools
 import html
+import posixpath
 import re
 from pathlib import Path
 
@@ -43,6 +45,7 @@ _SVG = re.compile(rb"<svg\b[^>]*>", re.S)
 _SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
 
 
+@functools.cache
 def template(name: str) -> Template:
     """Return a template of the book by the name of its file."""
     return Template((TEMPLATES / name).read_text(encoding="utf8"))
@@ -174,6 +177,18 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
         context["body"] = size_images(body, sources)
 
 
+def _share_lists(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    """Let pages that no list of pages has, those of source code, share one for each folder."""
+    if pagename not in app.env.found_docs:
+        known, plain, folder = app.env.temp_data, context["toctree"], posixpath.dirname(pagename)
+
+        def toctree(**given):
+            key = ("list", folder, *given.items())
+            return known.get(key) or known.setdefault(key, plain(**given))
+
+        context["toctree"] = toctree
+
+
 def _finished(app, exception) -> None:
     """Write the pages that are no part of the book's order; the root page before others do."""
     if exception is not None or app.builder.format != "html":
@@ -197,5 +212,6 @@ def _finished(app, exception) -> None:
 
 def setup(app):
     """Register the events."""
-    app.connect("html-page-context", _page, priority=900)  # after the theme's own
+    app.connect("html-page-context", _share_lists, priority=400)  # before the theme's own
+    app.connect("html-page-context", _page, priority=900)  # after it
     app.connect("build-finished", _finished, priority=100)
