@@ -5,12 +5,13 @@ import re
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 
-from mha_book.notation.page import page_text
+from mha_book.notation.page import notebook_text, page_text
 from tests.book import gates
 from tests.book.extensions import ROOT, pages, toc
-from tests.turns import known_texts
+from tests.turns import known_pages
 
 WORDS = 3000
 OPEN_LINES = 25  # of one cell; what has to be longer is folded or is a file of the package
@@ -158,6 +159,52 @@ def test_a_number_in_prose_comes_from_a_cell_or_is_on_the_list(page):
         assert pages.loose_numbers(cells, others), number
 
 
+LISTED = pages.read_typed(ROOT)
+NOW = {path.stem: path.read_text(encoding="utf8") for path in gates.chapters()}
+_ONE = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+_IN_WORDS = re.compile(
+    rf"\b(?:{_ONE}|half|third|quarter)[ -]"
+    rf"(?:nats?|percent|times|of (?:the |its |these )?(?:{_ONE}|\d+))\b"
+)
+_GLUED = re.compile(r'record/text/plain": "(.*)"\n(?:.*\n){4}.*"name": "(.*)"')
+
+
+def said(page, notebook):
+    """What prose says in words (three of five, two nats), and captions in words or numbers."""
+    texts = {page: pages.prose(notebook_text(notebook))}
+    for cell in json.loads(notebook)["cells"]:
+        texts[f"{page}, {cell['id']}"] = str(cell["metadata"].get("mystnb", ""))
+    return {
+        f"{where}: {what}"
+        for where, text in texts.items()
+        for what in (
+            *_IN_WORDS.findall(" ".join(text.lower().split())),
+            *(pages.typed_numbers(text) if where != page else ()),
+        )
+    }
+
+
+def test_a_count_in_words_or_in_a_caption_is_known_or_on_the_list():
+    known = {x for pair in known_pages().items() for x in said(*pair)}
+    new = {x for pair in NOW.items() for x in said(*pair)} - known
+    assert not known or new <= {*LISTED["said"]}
+
+
+def glued(notebooks):
+    """The numbers of what cells glued, by its name."""
+    pairs = _GLUED.findall("\n".join(notebooks).replace(",", ""))
+    return {name: [*map(float, re.findall(r"[-+]?\d+(?:\.\d+)?", x))] for x, name in pairs}
+
+
+def test_what_a_cell_glued_once_it_glues_again():
+    """Rounded otherwise, in percent or with less beside it; or it is on the list."""
+    then, now = glued(known_pages().values()), glued(NOW.values())
+    told = {name: np.outer([1, 100, 0.01], then[name]) for name in then.keys() & now}
+    far = {n for n in told if not all(np.isclose(x, told[n], 0.01).any() for x in now[n])}
+    assert far <= {*LISTED["glued"]}
+    assert len(now) > 1000
+
+
 def quoted(texts):
     """The works that sentences cite, each with the numbers there, which are typed."""
     text = pages.prose(re.sub(r"\{cite[\w:]*\}`([^`]*)`", r"¶\1¶ ", "\n\n".join(texts)))
@@ -170,9 +217,9 @@ def quoted(texts):
 
 
 def test_a_number_beside_a_citation_is_known_or_on_the_list():
-    known = quoted(known_texts())
+    known = quoted(map(notebook_text, known_pages().values()))
     new = quoted(map(page_text, gates.chapters())) - known
-    assert not known or new <= {*pages.read_typed(ROOT)["quoted"]}
+    assert not known or new <= {*LISTED["quoted"]}
     assert quoted(["They lost 3.5% {cite:p}`x2020,y`. We 4."]) == {"x2020 3.5", "y 3.5"}
 
 

@@ -1,6 +1,7 @@
 """The verdict that a test's measured outcome bears, held against the ledger."""
 
 import ast
+import builtins
 
 from tests.book.extensions import ROOT, ledger
 
@@ -60,4 +61,5 @@ def verdict_problems(entries: list[dict]) -> list[str]:
 
 
 def _is_computed(part: ast.expr) -> bool:
-    return any(isinstance(node, ast.Name) for node in ast.walk(part))
+    names = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
+    return not names <= {*vars(builtins)}
