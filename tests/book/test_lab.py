@@ -11,7 +11,7 @@ from benchmarks.harness.published import CHIPS
 from mha_book.models import minilm
 from mha_book.models.tokens import tokenize
 from mha_book.notation.page import page_text
-from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
+from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings, in_page
 from tests.book.extensions import ROOT, lab, ledger, toc
 
 PLACES = {
@@ -110,33 +110,9 @@ def test_slopes_of_the_temperature_are_difference_quotients():
 # In the browser.
 
 
-SET = """([id, value]) => {
-  const input = document.getElementById(id);
-  if (input.type === 'checkbox') input.checked = value; else input.value = value;
-  input.dispatchEvent(new Event('input', {bubbles: true}));
-}"""
-# A change is drawn in the next frame, so that it stands there in the frame after that one.
-DRAWN = "async () => { for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame); }"
-# Moves a slider in every frame for a while; what a screen reader was told from then on.
-SAID = """async id => {
-  const slider = document.getElementById(id);
-  const voice = slider.closest('.lab').querySelector('[role=status]');
-  const said = [];
-  new MutationObserver(() => said.push(voice.textContent)).observe(voice, {childList: true});
-  for (let n = 0; n < 20; n++) {
-    slider.stepUp();
-    slider.dispatchEvent(new Event('input', {bubbles: true}));
-    await new Promise(requestAnimationFrame);
-  }
-  while (!said.length) await new Promise(requestAnimationFrame);
-  return said;
-}"""
-NUMBERS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')]
-  .map(e => [e.dataset.number, Number(e.dataset.exact)]))"""
-TEXTS = """box => Object.fromEntries([...box.querySelectorAll('[data-number]')]
-  .map(e => [e.dataset.number, e.textContent]))"""
-BLOCKS = """box => [...box.querySelectorAll('tr[data-block]')].map(row =>
-  [...row.querySelectorAll('td')].map(cell => Number(cell.dataset.exact)))"""
+SET, DRAWN, SAID, NUMBERS, TEXTS, BLOCKS = map(
+    in_page, ("set", "drawn", "said", "numbers", "texts", "blocks")
+)
 
 
 class Bench:
@@ -170,7 +146,7 @@ def shown_temperature(one, size, *wanted):
     np.testing.assert_allclose(shown, [float(x) for x in wanted], atol=2e-5)
 
 
-def shown_reshape(one, t, n, h, in_place, held):
+def shown_wrong_reshape(one, t, n, h, in_place, held):
     seen = one.put(positions=t, heads=n, width=h, way="wrong")
     assert f"{seen['in-place']:.0f} of {int(t) * int(n) * int(h)}" == in_place
 
@@ -181,13 +157,13 @@ def shown_rope(one, pair, speed, *products):
         assert seen["score"] == pytest.approx(float(product), abs=6e-4)
 
 
-def shown_online(one, block, *wanted):
+def shown_online_softmax(one, block, *wanted):
     one.put(read=int(block))
     found = one.box.evaluate(BLOCKS)[int(block) - 1]
     np.testing.assert_allclose(found, [float(x) for x in wanted], atol=6e-4)
 
 
-def shown_step(one, heads, batch, length, *wanted):
+def shown_decoding_step(one, heads, batch, length, *wanted):
     powers = {"batch": math.log2(int(batch)), "length": math.log2(int(length))}
     seen = one.put(heads=heads, bits="16", **powers)
     reading = seen["total-weights"]
@@ -248,7 +224,7 @@ def shown_sink(one, sink, best, others, *wanted):
     np.testing.assert_allclose(shown, [float(x) for x in wanted], atol=6e-4)
 
 
-def shown_points(one, query, *wanted):
+def shown_one_head_two(one, query, *wanted):
     x, y = query.split(", ")
     seen = one.put(heads="2", x0=0, y0=0, x1=x, y1=y)
     *weights, first, second = map(float, wanted)
@@ -264,20 +240,7 @@ def shown_induction(one, name, *means):
         assert math.isnan(seen) if mean == "–" else seen == pytest.approx(float(mean), abs=6e-4)
 
 
-SHOWN = {
-    "token": shown_token,
-    "temperature": shown_temperature,
-    "wrong-reshape": shown_reshape,
-    "rope": shown_rope,
-    "online-softmax": shown_online,
-    "decoding-step": shown_step,
-    "ring": shown_ring,
-    "serving": shown_serving,
-    "gqa": shown_gqa,
-    "sink": shown_sink,
-    "one-head-two": shown_points,
-    "induction": shown_induction,
-}
+SHOWN = {name: globals()[f"shown_{name.replace('-', '_')}"] for name in PLACES}
 in_browser = pytest.mark.needs_browser
 
 
