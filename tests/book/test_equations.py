@@ -127,7 +127,7 @@ def _equation(latex="x = y"):
         ([], {"b": {"kind": "definition"}}, {}, {}, "is not displayed"),
         ([], {}, {"a": _equation()}, {}, "tested, but not displayed"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_classification_is_found(page, table, registry, executed, problem):
     found = equation_problems({"page": page}, {"page": table}, registry, executed)
     assert any(problem in line for line in found), found

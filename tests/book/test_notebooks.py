@@ -11,7 +11,6 @@ from tests.book import gates
 from tests.book.extensions import ROOT, tool
 
 CHAPTERS = gates.chapters()
-UNCOMPARED = ("time", "device")
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
@@ -37,7 +36,8 @@ def test_reference_pages_are_those_of_the_unnumbered_parts(tmp_path: Path) -> No
 
 def test_what_is_not_compared_is_a_time_or_a_device() -> None:
     text = (ROOT / "tests" / "nbval_sanitize.cfg").read_text(encoding="utf8")
-    assert re.findall("^regex.*", text, re.M) == [f"regex: (?m)^{x}: .*$" for x in UNCOMPARED]
+    rules = re.findall("^regex: (.*)", text, re.M)
+    assert rules == ["(?m)^time: .*$", "(?m)^device: .*$"]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
