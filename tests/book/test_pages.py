@@ -24,11 +24,8 @@ def budget_problems(path: Path) -> list[str]:
     words = pages.words("\n\n".join(c.source for c in cells if c.cell_type == "markdown"))
     code = [cell for cell in cells if cell.cell_type == "code"]
     is_open = [not any(x.startswith(("hide-", "remove-")) for x in gates.tags(c)) for c in code]
-    lengths = {
-        cell.id: sum(map(bool, cell.source.split("\n")))
-        for cell, shown in zip(code, is_open, strict=True)
-        if shown
-    }
+    shown = [cell for cell, is_one in zip(code, is_open, strict=True) if is_one]
+    lengths = {cell.id: sum(map(bool, cell.source.split("\n"))) for cell in shown}
     longest = max(lengths, key=lambda name: lengths[name], default="")
     said = "\n".join(printed(cell) for cell in code)
     booleans = sum(bool(_BOOLEAN.search(line)) for line in said.splitlines())
@@ -62,20 +59,13 @@ def test_a_page_keeps_its_budget(page):
 
 
 def code(source: str, *tags: str, printed: str = ""):
-    cell = nbformat.v4.new_code_cell(source, execution_count=1, metadata={"tags": [*tags]})
-    if printed:
-        cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=printed))
-    return cell
+    outputs = [nbformat.v4.new_output("stream", name="stdout", text=printed)] * bool(printed)
+    return nbformat.v4.new_code_cell(source, metadata={"tags": [*tags]}, outputs=outputs)
 
 
 def planted(folder: Path, *cells) -> list[str]:
-    notebook = nbformat.v4.new_notebook()
-    for cell in cells:
-        if isinstance(cell, str):
-            cell = nbformat.v4.new_markdown_cell(cell)
-        notebook.cells.append(cell)
-    path = folder / "page.ipynb"
-    nbformat.write(notebook, path)
+    cells = [nbformat.v4.new_markdown_cell(c) if isinstance(c, str) else c for c in cells]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path := folder / "page.ipynb")
     return budget_problems(path)
 
 

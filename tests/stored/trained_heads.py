@@ -482,10 +482,9 @@ def merged_minilm() -> Found:
 
 
 LOSSES = {
-    "heads of a token": papers.heads_of_a_token,
-    "entropy orders": papers.entropy_orders,
+    "heads of a token": papers.heads_of_a_token, "entropy orders": papers.entropy_orders,
     "merged": papers.merged_smollm2,
-}
+}  # fmt: skip
 
 
 @recomputed
