@@ -46,16 +46,8 @@ SOME = tuple(drawn("texts", 6))  # of 24, in a slice of a curve
 FEW = tuple(drawn("long texts", 2, range(24)))
 NONE = np.zeros((0, 2), int)
 Found = Iterator[tuple[Any, ...]]
-
-
-@functools.cache
-def language_model() -> Any:
-    return smollm2.load_smollm2()
-
-
-@functools.cache
-def encoder() -> Any:
-    return minilm.load_minilm()
+language_model = functools.cache(smollm2.load_smollm2)
+encoder = functools.cache(minilm.load_minilm)
 
 
 @functools.cache
