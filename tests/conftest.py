@@ -84,6 +84,7 @@ LONGEST = (
     "tests/stored/test_recomputed.py", "tests/attention/contract/test_contract.py",
     "tests/stored/test_explorer.py", "tests/attention/contract/test_transformations.py",
     "tests/sharding/test_devices.py", "tests/experiments/test_trainings.py",
+    "tests/book/test_browser.py", "tests/benchmarks/test_quick_runs.py",
 )  # fmt: skip
 
 

@@ -5,9 +5,12 @@ import hashlib
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from mha_book.notation.page import notebook_text
 
 TURNS = 3
+STORED_TURNS = 6  # of stored data that git's history holds to the digit
 KNOWN = "30e5058"  # the commit at which every excuse was read, and every file without a slice
 
 # Notebooks over ten seconds of a processor each, which compute longer than they compile; every
@@ -50,9 +53,14 @@ def known_texts() -> list[str]:
     return [*map(notebook_text, notebooks)]
 
 
-def is_turn(what: str, at: str = "") -> bool:
-    """Whether something dear is among the fast tests of a commit: of one in three."""
-    return hashlib.sha256(f"turn of {at or commit()} {what}".encode()).digest()[0] % TURNS == 0
+def is_turn(what: str, turns: int = TURNS) -> bool:
+    """Whether something dear is among the tests of this commit: of one in so many."""
+    return hashlib.sha256(f"turn of {commit()} {what}".encode()).digest()[0] % turns == 0
+
+
+def in_turn(what: str) -> pytest.MarkDecorator:
+    """Mark a test as slow, and in other commits than one in three as exhaustive."""
+    return pytest.mark.slow if is_turn(what) else pytest.mark.exhaustive
 
 
 def is_notebook_turn(stem: str) -> bool:

@@ -20,7 +20,7 @@ from mha_book_pages import words
 from mha_book_toc import read, read_parts
 
 NOTES = Path("book") / "teaching.yml"
-FIRST, A_MINUTE = "book/introduction", 200  # words of prose
+A_MINUTE = 200  # words of prose
 _OBJECTIVES = re.compile(r"^After this chapter you can\n\n((?:- .+\n?)+)", re.M)
 _NUMBER, _HEAD = re.compile(r"\{= (.+?)(?: \| (\S+))?\}"), re.compile(r"\{head (\S+) (\S+) (\S+)\}")
 
@@ -62,7 +62,7 @@ def chapters(root: Path) -> list[dict]:
     titles = {key: each["title"] for key, each in load(root)["sentences"].items()}
     found = []
     for part in read_parts(root):
-        for page in part.pages if part.is_numbered else {FIRST}.intersection(part.pages):
+        for page in (page for page in part.pages if Path(page).name in notes):
             texts = ["".join(c["source"]) for c in read(root / f"{page}.ipynb")["cells"]]
             text, name = "\n\n".join(texts), Path(page).name
             count = len(re.findall(r"^### Exercise", text, re.M))

@@ -28,9 +28,9 @@ def chapters(root: Path = ROOT) -> list[Path]:
 
 
 def reference(root: Path = ROOT) -> list[Path]:
-    """The notebooks for looking things up, with or without exercises; not the introduction."""
+    """The notebooks for looking things up, exercises or none: recipes, not the introduction."""
     parts = [part for part in toc.read_parts(root)[1:] if not part.is_numbered]
-    return _notebooks(root, [page for part in parts for page in part.pages][1:])
+    return _notebooks(root, [page for part in parts for page in part.pages][1:] + ["book/recipes"])
 
 
 def budgeted(root: Path = ROOT) -> list[str]:

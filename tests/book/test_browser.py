@@ -21,7 +21,7 @@ from tests.book.browsing import (
     axe_findings,
 )
 from tests.book.extensions import ROOT, figures, finding, toc
-from tests.turns import commit
+from tests.turns import commit, is_turn
 
 pytestmark = pytest.mark.needs_browser
 
@@ -117,7 +117,8 @@ def look(tab: Visitor, page: str) -> dict:
         "badges": tab.page.locator("article .verdict").all_inner_texts(),
     }
     seen |= {"outside": [*tab.outside], "wrong": [*tab.wrong]}
-    seen["axe"] = axe_findings(tab, "light")  # last: it asks for style sheets that are not there
+    # Last: it asks for style sheets that are not there.
+    seen["axe"] = axe_findings(tab, "light", contrast=is_turn(page))
     return seen
 
 

@@ -1,4 +1,4 @@
-"""Each recipe of the page on choosing is a program of its own, and prints what the page shows."""
+"""Each recipe is a program of its own, and prints what the page shows."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 from tests.book import gates
 from tests.book.extensions import ROOT
 
-CELLS = gates.load(ROOT / "book" / "choosing.ipynb").cells
+CELLS = gates.load(ROOT / "book" / "recipes.ipynb").cells
 RECIPES = {c.id: c for c in CELLS if "recipe" in c.metadata.get("tags", ())}
 
 

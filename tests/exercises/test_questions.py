@@ -79,7 +79,7 @@ def test_another_key_is_noticed(page):
 
 
 def test_the_bank_is_whole():
-    assert set(BANK) == {page.removeprefix("book/") for page in gates.budgeted()}
+    assert set(BANK) == {page.removeprefix("book/") for page in gates.budgeted()} - {"recipes"}
     assert len(ALL) >= 90
     tests = {"before": [], "after": []}
     for page, found in BANK.items():

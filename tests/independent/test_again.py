@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.turns import in_turn
+
 ROOT = Path(__file__).parents[2]
 
 
+@in_turn("second hand")
 @pytest.mark.needs_models
 @pytest.mark.needs_torch
 def test_the_second_hand_finds_the_same_again(tmp_path):

@@ -17,6 +17,7 @@ from mha_book.models import smollm2
 from mha_book.models.generation import generate, sample_token
 from mha_book.models.smollm2 import decode_step, init_caches, prefill
 from mha_book.multihead.cache import init_cache
+from tests.turns import in_turn
 
 DATA = Path(__file__).parents[1] / "data"
 WRITTEN = DATA / "smollm2_generation.safetensors"
@@ -92,7 +93,7 @@ def test_greedy_text_is_that_of_transformers(written):
         np.testing.assert_array_equal(ours[number], written[f"written_{number}"])
 
 
-@pytest.mark.slow
+@in_turn("written")
 @pytest.mark.needs_models
 @pytest.mark.needs_torch
 def test_the_stored_text_is_what_transformers_writes(written):

@@ -14,6 +14,7 @@ from mha_book.models import minilm
 from mha_book.models.minilm import encode_with_intermediates, mean_pool
 from mha_book.models.tokens import token_strings, tokenize
 from tests.scripts import regenerate_model_references as script
+from tests.turns import in_turn
 
 REFERENCE = Path(__file__).parents[1] / "data" / "minilm_reference.safetensors"
 jitted = partial(jax.jit, static_argnames="implementation")
@@ -72,7 +73,7 @@ def test_tokens_are_those_of_transformers(model: minilm.MiniLM, reference: dict[
     assert len(set(lengths.tolist())) == 3, "the rows are padded by different amounts"
 
 
-@pytest.mark.slow
+@in_turn("minilm")
 @pytest.mark.needs_models
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("ignore")  # of torch and transformers

@@ -18,6 +18,7 @@ from mha_book.models.interface import next_token_losses
 from mha_book.models.tokens import tokenize
 from mha_book.pruning.removal import prune_model
 from tests.models.small import small_smollm2
+from tests.turns import in_turn
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "tests" / "data" / "smollm2_reference.safetensors"
@@ -65,7 +66,7 @@ def test_logits_and_loss_equal_those_of_transformers(model, reference):
     assert loss == pytest.approx(float(reference["token_loss"].mean()), abs=1e-4)
 
 
-@pytest.mark.slow
+@in_turn("smollm2")
 @pytest.mark.needs_models
 @pytest.mark.needs_torch
 def test_the_stored_reference_is_what_transformers_makes(reference, tmp_path):

@@ -54,7 +54,7 @@ def _factor(draw: random.Random, free: str, depth: int) -> str:
     )
 
 
-@examples(60, 3000)
+@examples(60, 1000)
 def test_what_is_read_computes_what_its_loops_do(count: int) -> None:
     draw, verdicts = random.Random(3), []
     while len(verdicts) < count:

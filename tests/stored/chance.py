@@ -1,6 +1,6 @@
 """What is computed again is drawn by the commit: who forges a row can't know which it will be.
 
-It is the slow tests that draw, of one commit in three each file; the fast ones hold every number to
+It is the slow tests that draw, of one commit in six each file; the fast ones hold every number to
 git's history (``test_history``).
 How likely a forged row is drawn within twenty commits, and how long all rows take: ``python -m
 tests.stored.chance``. What some commits draw: ``python -m tests.stored.chance HASH ...``.
@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments import cache_bits, dropout, papers, positions, scale
 from tests.stored.files import result
-from tests.turns import TURNS, commit
+from tests.turns import STORED_TURNS, commit
 
 COMMITS = 20
 
@@ -115,7 +115,7 @@ def main(commits: list[str]) -> None:
             count, some = len(rows), min(draw.count, len(rows))
             print(
                 f"{draw.file:30} {name:18} {count:4} rows, {some:3} drawn: "
-                f"{1 - (1 - some / count / TURNS) ** COMMITS:4.0%}; "
+                f"{1 - (1 - some / count / STORED_TURNS) ** COMMITS:4.0%}; "
                 f"all of them {count * draw.seconds / 60:4.1f} min"
             )
 

@@ -10,6 +10,7 @@ from tests.book.extensions import ROOT, explorer
 from tests.stored import trained_heads as again
 from tests.stored.chance import DRAWS, drawn
 from tests.stored.files import DATA, result
+from tests.turns import in_turn
 
 pytestmark = pytest.mark.optimized
 
@@ -45,7 +46,7 @@ def test_a_sentence_begins_where_there_is_something_to_see(model, key):
     assert [*look.values()] == explorer_maps.SENTENCES[key][model]
 
 
-@pytest.mark.slow
+@in_turn("maps")
 @pytest.mark.needs_models
 @pytest.mark.parametrize("model", SHAPES)
 def test_the_maps_are_those_of_the_models(model):

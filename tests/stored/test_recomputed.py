@@ -15,7 +15,7 @@ from tests.stored import sinks, trainings
 from tests.stored import trained_heads as of
 from tests.stored.chance import DRAWS
 from tests.stored.files import DATA, RERUNS, RESULTS, ROOT, forged, result, scaled
-from tests.turns import KNOWN, git, is_known, is_turn
+from tests.turns import KNOWN, STORED_TURNS, git, is_known, is_turn
 
 # Changed and excused of late, so that history does not hold them: always in their turn.
 YOUNG = {name for name, row in RERUNS.items() if not is_known(row["since"])}
@@ -29,7 +29,8 @@ def slice_of(file: str, check: Any, *marks: Any, given: Any = ()) -> Any:
     if SLOW in marks or MODELS in marks:  # it computes longer than it compiles
         marks = (*marks, pytest.mark.optimized)
     if MODELS in marks:
-        marks = (*marks, SLOW, *([] if is_turn(name) or file in YOUNG else [EXHAUSTIVE]))
+        is_due = file in YOUNG or is_turn(name, STORED_TURNS)
+        marks = (*marks, SLOW, *([] if is_due else [EXHAUSTIVE]))
     return pytest.param(file, check, given, marks=marks, id=name)
 
 
