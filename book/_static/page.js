@@ -62,6 +62,9 @@
         });
       }
     }
+    for (const math of document.querySelectorAll(".bd-article span.math:not([style])"))
+      if (math.clientWidth > 200 && math.scrollWidth > math.clientWidth + 4)  // a letter leans over its box
+        math.style.fontSize = `${Math.max(LEAST, math.clientWidth / (math.scrollWidth + 2))}em`;
   };
 
   // What a button is called has to have in it what is read on it.
