@@ -9,6 +9,7 @@
   each page in its head, and ``sitemap.xml``.
 """
 
+import functools
 import html
 import re
 from pathlib import Path
@@ -45,6 +46,7 @@ _SVG = re.compile(rb"<svg\b[^>]*>", re.S)
 _SVG_LENGTH = re.compile(rb'\b(width|height)="([\d.]+)(pt|px)?"')
 
 
+@functools.cache
 def template(name: str) -> Template:
     """Return a template of the book by the name of its file."""
     return Template((TEMPLATES / name).read_text(encoding="utf8"))

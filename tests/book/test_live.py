@@ -6,7 +6,7 @@ import pytest
 
 from mha_book.models import minilm
 from mha_book.models.tokens import token_strings, tokenize
-from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
+from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings, in_page
 from tests.book.extensions import ROOT, explorer
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_models]
@@ -24,14 +24,7 @@ HOSTILE = [
 SENTENCES = HOSTILE + [s["text"] for s in explorer.load(ROOT)["sentences"].values()]
 STATE = "document.getElementById('explorer').explorer"
 NOTE, SAY = "#explorer .hx-note", "#explorer .hx-say"
-# Tokens, weights and embedding of a sentence, as the page has them after a run.
-RUN = f"""async text => {{
-  const explorer = {STATE};
-  explorer.text.value = text;
-  await explorer.read();
-  const {{ tokens, maps, embedding }} = explorer.index.sentences.own.minilm;
-  return {{ tokens, weights: [...maps.weights], embedding: [...embedding] }};
-}}"""
+RUN = in_page("run")
 
 
 @pytest.fixture

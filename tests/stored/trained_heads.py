@@ -28,9 +28,7 @@ from experiments import (
     pruning_means,
     quantization,
 )
-from experiments import (
-    induction as on_words,
-)
+from experiments import induction as on_words
 from experiments.shared import first_layers, gates_without
 from mha_book.models import minilm, smollm2
 from mha_book.models.tokens import tokenize
@@ -187,19 +185,12 @@ def scores_without(length: int, texts: tuple[int, ...], closed: Any) -> np.ndarr
 def orders_of() -> dict[str, np.ndarray]:
     """The orders in which heads go, from heads.json; those ranked again from the file itself."""
     scores = {k: np.array(v) for k, v in result("heads.json")["importance"].items()}
-    names = ("ablation", "gate gradient", "taylor", "weight norm")
-    orders = {k: removal_order(scores[k]) for k in names}
-    for name in names[:2]:
-        by_layer = importance.normalize_layers(jnp.asarray(scores[name]))
-        orders[f"{name}, by layer"] = removal_order(np.asarray(by_layer))
+    orders = {k: removal_order(scores[k]) for k in ("ablation", "gate gradient")}
     orders["sign of the loss without it"] = removal_order(-scores["ablation"])
-    orders["groups"] = removal_order(scores["gate gradient"], pruning.GROUP)
     for seed in range(5):
-        drawn_scores = jax.random.uniform(jax.random.key(seed), SHAPE)
-        orders[f"random {seed}"] = removal_order(drawn_scores)
-        orders[f"random groups {seed}"] = removal_order(drawn_scores, pruning.GROUP)
+        orders[f"random {seed}"] = removal_order(jax.random.uniform(jax.random.key(seed), SHAPE))
     again = result("pruning.json")["smollm2"]["orders"]
-    return orders | {name: np.array(order) for name, order in again.items()}
+    return orders | {"iterative": np.array(again["iterative"])}
 
 
 @recomputed
@@ -210,14 +201,6 @@ def curves(count: int) -> Found:
     for name, number in drawn("curves", count):
         found = scores_without(33, SOME, orders_of()[name][: told[name]["heads"][number]])
         yield ("smollm2", "curves", name, "scores", number, np.s_[:, SOME]), found
-
-
-@recomputed
-def longer() -> Found:
-    """The longer passages of C25: the whole model, and its orders."""
-    for name in result("pruning.json")["smollm2"]["longer"]:
-        closed = NONE if name == "whole" else orders_of()[name][:81]
-        yield ("smollm2", "longer", name, np.s_[:, FEW]), scores_without(129, FEW, closed)
 
 
 @recomputed
@@ -394,29 +377,14 @@ def circuit_bench() -> Any:
 
 
 @recomputed
-def circuit_patched() -> Found:
-    """The corrupted prompt, compositions, and three heads patched."""
-    bench = circuit_bench()
-    for name, found in circuit.composed(bench).items():
-        yield ("composed", name), found, {"atol": 2e-3}
-    clean = bench.run(bench.ids)[1]["heads"]
-    corrupted = bench.answer(bench.run(bench.other)[0])
-    yield ("patched", "corrupted"), corrupted
-    for head in drawn("patched", 3):
-        found = bench.answer(bench.run(bench.other, [head], clean)[0]).mean() - corrupted.mean()
-        yield ("patched", "heads", head), found, {"atol": 2e-3}
-
-
-@recomputed
 def circuit_parts() -> Found:
-    """Every sender's path, patterns, the message, shares of scores; counts may move by a row."""
+    """Every sender's path, patterns, shares of scores; counts may move by a row."""
     bench = circuit_bench()
     for name, found in circuit.paths(bench).items():
         if name != "names":
             yield ("paths", name), found, {"atol": 2e-3}
     for name, found in circuit.patterns(bench).items():
         yield ("patterns", name, "score"), found["score"]
-    yield ("message", "readout"), circuit.message(bench)["readout"], {"atol": 6e-3}
     for name, found in circuit.attributed(bench).items():
         for side in ("by query", "by key"):
             yield ("attributed", name, side), found[side], {"atol": 5e-3}
@@ -498,13 +466,20 @@ def merged_minilm() -> Found:
     yield ("of minilm", "largest"), found["largest"]
 
 
+LOSSES = {
+    "heads of a token": papers.heads_of_a_token,
+    "entropy orders": papers.entropy_orders,
+    "merged": papers.merged_smollm2,
+}
+
+
 @recomputed
-def heads_of_a_token() -> Found:
-    """Losses of all passages: so many heads chosen, the same ones, as many at random."""
-    count = tuple(drawn("heads of a token", 1, papers.Sizes().heads))
-    found = papers.heads_of_a_token(papers.Bench(papers.Sizes(heads=count)))
+def losses_of_papers(part: str) -> Found:
+    """Losses of all passages: with so many heads a token, in every order, with one key head."""
+    count, share = (tuple(drawn(x, 1)) for x in ("heads of a token", "entropy"))
+    found = LOSSES[part](papers.Bench(papers.Sizes(heads=count, removed=share)))
     for name, losses in found.items():
-        yield ("heads of a token", name), losses, {"rtol": 5e-3}
+        yield (part, name), losses, {"rtol": 5e-3}
 
 
 @recomputed
@@ -517,22 +492,6 @@ def retrieving() -> Found:
         yield ("retrieving", "right", name), right, {"atol": 0.17}
     for name, losses in found["plain"].items():
         yield ("retrieving", "plain", name), losses, {"rtol": 5e-3}
-
-
-@recomputed
-def orders_with_entropy(count: int) -> Found:
-    """Losses of all passages, without one share of the heads in every order."""
-    share = tuple(drawn("entropy", count))
-    found = papers.entropy_orders(papers.Bench(papers.Sizes(removed=share)))
-    for name, losses in found.items():
-        yield ("entropy orders", name), losses, {"rtol": 5e-3}
-
-
-@recomputed
-def merged_heads() -> Found:
-    """Losses of all passages with one key head a layer."""
-    for way, losses in papers.merged_smollm2(papers.Bench(papers.Sizes())).items():
-        yield ("merged", way), losses, {"rtol": 5e-3}
 
 
 # positions.json

@@ -28,6 +28,7 @@ from experiments import (
     hidden_bugs,
     scale,
     sharing,
+    transition,
 )
 from experiments.emergence_training import measure
 from experiments.gates_training import Runs, Weights, fixed
@@ -75,6 +76,15 @@ def stored_models() -> Found:
         for name in ("roles", "losses"):
             yield ("seeds", name, np.s_[:, place]), found[name], {"atol": 2e-3}
     yield ("seeds", "runs", "base", "last roles"), found["roles"], {"atol": 2e-3}
+
+
+@recomputed
+def transition_of_two_layers() -> Found:
+    """The first start: before training, after a quarter of it, at the end."""
+    found = transition.trained(2, transition.Sizes(seeds=1, every=200))
+    for name in found.keys() - {"step"}:
+        for at in (0, 1, 4):
+            yield ("layers: 2", name, np.s_[10 * at, 0]), found[name][at, 0], FAR
 
 
 NUDGES: dict[str, int | None] = {"place": 0, "content": 1, "random": None}
@@ -146,7 +156,7 @@ def noise(draws: int) -> Found:
     several = cut(text().validation, sizes.draw_windows, sizes.context)
     run = jax.jit(lambda p, key: dropout.noise(p, several, key, models["config"], draws))
     found = run(models["none"], jax.random.key(1000))
-    drawn = ("variance", "loss_with_dropout") if draws == sizes.draws else ()
+    drawn = ("variance",) if draws == sizes.draws else ()
     for place in dropout.PLACES:
         for name in ("variance_by_formula", *drawn):
             yield ("noise", place, name, 0), found[place][name], {"rtol": 0.01}
