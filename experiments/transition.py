@@ -34,7 +34,7 @@ def sequences(key: jax.Array, batch: int) -> tuple[jax.Array, jax.Array]:
     keys, period_key = jax.random.split(key)
     period = jax.random.randint(period_key, (batch, 1), 8, 25)
     orders = jax.vmap(lambda key: jax.random.permutation(key, 64))(jax.random.split(keys, batch))
-    return jnp.take_along_axis(orders, jnp.arange(48) % period, 1), period
+    return jnp.take_along_axis(orders, jnp.arange(48)[None] % period, 1), period
 
 
 def forward(params: Any, tokens: jax.Array, config: Any, without: str = "") -> Any:
@@ -55,7 +55,7 @@ def forward(params: Any, tokens: jax.Array, config: Any, without: str = "") -> A
 
 def measure(params: Any, drawn: Any, config: Any) -> dict[str, Any]:
     tokens, period = drawn
-    copied, visible = jnp.arange(1, 48) > period, visible_pairs(causal(), len(tokens), 48)
+    copied, visible = jnp.arange(1, 48)[None] > period, visible_pairs(causal(), len(tokens), 48)
 
     def loss(logits: jax.Array, where: jax.Array) -> jax.Array:
         logits, targets = logits[:, :-1], tokens[:, 1:]
@@ -70,7 +70,7 @@ def measure(params: Any, drawn: Any, config: Any) -> dict[str, Any]:
     )  # fmt: skip
     return {
         "copied": loss(logits, copied), "first": loss(logits, ~copied),
-        "copying": (raised.argmax(-1) == jnp.arange(64)).mean(1),  # (N,), of the last layer
+        "copying": (raised.argmax(-1) == jnp.arange(64)[None]).mean(1),  # (N,), of the last layer
         **{n: jnp.stack([mean_score(w, x) for w in weights]) for n, x in patterns.items()},
         **{route: loss(forward(params, tokens, config, route)[0], copied) for route in ROUTES},
     }  # fmt: skip

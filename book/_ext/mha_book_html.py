@@ -11,6 +11,7 @@
 
 import functools
 import html
+import posixpath
 import re
 from pathlib import Path
 
@@ -179,6 +180,18 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
         context["body"] = size_images(plain(context["body"]), sources)
 
 
+def _share_lists(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    """Let pages that no list of pages has, those of source code, share one for each folder."""
+    if pagename not in app.env.found_docs:
+        known, plain, folder = app.env.temp_data, context["toctree"], posixpath.dirname(pagename)
+
+        def toctree(**given):
+            key = ("list", folder, *given.items())
+            return known.get(key) or known.setdefault(key, plain(**given))
+
+        context["toctree"] = toctree
+
+
 def _finished(app, exception) -> None:
     """Write the pages that are no part of the book's order; the root page before others do."""
     if exception is not None or app.builder.format != "html":
@@ -201,5 +214,6 @@ def _finished(app, exception) -> None:
 
 def setup(app):
     """Register the events."""
-    app.connect("html-page-context", _page, priority=900)  # after the theme's own
+    app.connect("html-page-context", _share_lists, priority=400)  # before the theme's own
+    app.connect("html-page-context", _page, priority=900)  # after it
     app.connect("build-finished", _finished, priority=100)

@@ -84,6 +84,7 @@ def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[s
     for cell in cells:
         source = "".join(cell["source"])
         if cell["cell_type"] == "code":
+            source = re.sub("#.*", "", source)  # a comment computes nothing
             code.append(source)
             sections[-1][1].append(source)
             drawn = cell.get("metadata", {}).get("mystnb", {})

@@ -48,6 +48,7 @@ from tests.stored.trained_heads import Found
 DRIFT: dict[str, Any] = {"rtol": 0, "atol": 0.02}
 FAR: dict[str, Any] = {"rtol": 0, "atol": 0.05}
 FORWARD: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}
+text = functools.cache(load_text)
 
 
 def a_place() -> Path:
@@ -110,11 +111,6 @@ def nudges(count: int) -> Found:
 
 
 # gradients-dropout.json
-
-
-@functools.cache
-def text() -> Any:
-    return load_text()
 
 
 @functools.cache
