@@ -324,7 +324,7 @@ def moved(count: int) -> Found:
             draw = told[place[1]]
             params = change(params, steps, draw["steps"], draw["seed"])
         for kind, found in quantization.excesses(sums, params, text, sequences).items():
-            yield (*place, "excess", kind, np.s_[:layers]), found
+            yield (*place, "excess", kind, np.s_[:layers]), found, {"atol": 2e-3}
 
 
 # heads-in-use.json
@@ -419,7 +419,7 @@ def indirect_objects() -> Found:
 
 # cache-bits.json, papers.json
 
-RISE = {"rtol": 0, "atol": 2e-3}
+RISE = {"rtol": 0, "atol": 5e-3}
 
 
 def rises(found: dict[str, Any], told: np.ndarray) -> Found:
@@ -445,7 +445,7 @@ def cache_in_few_bits(count: int) -> Found:
             yield ("found", scheme, name, texts), np.asarray(part), {"rtol": 3e-2, "atol": 1e-4}
     told = result("cache-bits.json")["found"]
     for scheme, rise in rises(losses, np.array(told["float32"]["loss"])[texts]):
-        yield ("found", scheme, "loss", texts), rise, RISE
+        yield ("found", scheme, "loss", texts), rise, {"rtol": 0, "atol": 0.04}  # of one text
 
 
 @recomputed
