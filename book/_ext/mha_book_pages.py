@@ -45,8 +45,7 @@ def prose(markdown: str) -> str:
     text = _GLUE.sub("¤", text)
     text = _MATH.sub("§", text)
     text = _ROLE.sub(lambda role: re.sub(r"\s*<[^>]*>$", "", role[1]), text)
-    text = _LINK.sub(lambda link: link[1], text)
-    return text
+    return _LINK.sub(lambda link: link[1], text)
 
 
 def words(markdown: str) -> int:
