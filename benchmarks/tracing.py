@@ -16,10 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mha_book import attend, init_multi_head, multi_head_attention
-from mha_book.rope import rotary_angles
-
-__all__ = ["calls_while_tracing", "main", "ratios"]
+from mha_book import attend
 
 LENGTH, HEADS, WIDTH, LAYERS = 1024, 8, 64, 12
 PACKAGE = str(Path(sys.modules[attend.__module__].__file__ or "").parents[1])
@@ -115,13 +112,8 @@ def main() -> None:
     for name, (functions, shapes) in settings().items():
         found = ratios(functions, shapes)
         print(f"{name:24s} first {found['first']:5.2f}  again {found['again']:5.2f}")
-    params = jax.eval_shape(lambda: init_multi_head(0, 576, 9, num_kv_heads=3))
-    angles = rotary_angles(jnp.arange(LENGTH), 64)
-    shapes = [params, jax.ShapeDtypeStruct((1, LENGTH, 576), "float32")]
-    count = calls_while_tracing(
-        lambda p, x: multi_head_attention(p, x, angles=angles, is_causal=True), shapes
-    )
-    print(f"{'calls, one layer':24s} {count}")
+    (function, _), shapes = settings()["attend"]
+    print(f"{'calls, attend':24s} {calls_while_tracing(function, shapes)}")
 
 
 if __name__ == "__main__":

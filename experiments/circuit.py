@@ -1,12 +1,11 @@
 """One circuit of SmolLM2 to its end: the previous-token head L16H0 and the induction head L18H6.
 
-Patterns; QK and OV circuits in tokens; activation and path patching on prompts that differ in one
-token; composition; what L16H0 writes into the keys; ablation of one head and of eight; exact QK
-attribution of three heads. What was expected stands in ``expected/head-matrices.md``.
+Patterns; QK and OV circuits in tokens; path patching on prompts that differ in one token; ablation
+of one head and of eight; exact QK attribution of three heads. What was expected stands in
+``expected/head-matrices.md``.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,7 +20,6 @@ from experiments.shared import (
     Run,
     experiment,
     first_layers,
-    gates_without,
     stored,
 )
 from mha_book.attention.reference import attention_weights
@@ -30,8 +28,6 @@ from mha_book.masks import causal
 from mha_book.models import smollm2
 from mha_book.models.interface import next_token_losses
 from mha_book.specialization import circuits, patching
-from mha_book.specialization.composition import composition
-from mha_book.specialization.contribution import logit_directions
 from mha_book.specialization.patterns import at_offset, prefix_matching, visible_pairs
 from mha_book.specialization.synthetic import copied_positions
 
@@ -65,12 +61,7 @@ class Bench(Reader):
         other = told.copy()
         other[:, sizes.again] = [d[-1] for d in drawn]
         self.ids, self.other = jnp.asarray(told), jnp.asarray(other)
-        self.answers = self.ids[:, sizes.again + 1]
         self.tokens = np.random.default_rng(42).choice(VOCABULARY, sizes.tokens, replace=False)
-
-    def answer(self, logits: jax.Array) -> jax.Array:
-        """Return the log-probability of each prompt's answer."""
-        return jax.nn.log_softmax(logits[:, -1])[jnp.arange(len(self.answers)), self.answers]
 
     def attention(self, number: int) -> Any:
         return self.params.layers[number].attention
@@ -132,11 +123,7 @@ def in_tokens(bench: Bench) -> dict[str, Any]:
     pairs = jnp.stack([jnp.zeros(len(bench.tokens), int), jnp.asarray(bench.tokens)], 1)
     streams = bench.run(pairs)[1]["residual"][:, :, 1]
     alone = [rms_norm(x, bench.gain(n), bench.config.epsilon) for n, x in enumerate(streams)]
-    theta, heads, table = (
-        bench.config.rope_theta,
-        range(bench.shape[1]),
-        bench.params.token_embedding,
-    )
+    theta, heads = bench.config.rope_theta, range(bench.shape[1])
     by_offset = {}
     for head in heads:
         x = alone[wn]
@@ -155,64 +142,19 @@ def in_tokens(bench: Bench) -> dict[str, Any]:
         return float((scores.argmax(1) == jnp.arange(len(queries))).mean())
 
     near = [(n, h) for n in range(max(wn - 2, 0), rn) for h in heads]
-    embedded = rms_norm(table, jnp.ones_like(table[0]), bench.config.epsilon)
-    readout = table * bench.params.output_norm[None]
-    order = jax.random.permutation(jax.random.key(42), len(readout))
+    readout = bench.params.token_embedding * bench.params.output_norm[None]
 
     def centered(x: jax.Array) -> jax.Array:
         return x - x.mean(0, keepdims=True)  # what all tokens share chooses none of them
 
-    def copying(head: tuple[int, int], inputs: jax.Array, readout: jax.Array) -> float:
-        inputs = inputs * bench.gain(head[0])[None]
-        return circuits.copying_score(bench.attention(head[0]), head[1], inputs, readout)
-
-    less = centered(embedded), centered(readout)
-    every = np.array([[copying((n, h), *less) for h in heads] for n in range(sizes.layers)])
-    x, own = alone[rn], sizes.reader
-    of_tokens = circuits.ov_circuit(bench.attention(rn), rh, centered(x), less[1][bench.tokens])
-    ov = {
-        "copying, centered": every[own], "rank": int((every > every[own]).sum()) + 1,
-        "shuffled, centered": copying(own, less[0], less[1][order]),
-        "own is first": (np.asarray(of_tokens).argmax(1) == np.arange(len(x))).mean(),
-    }  # fmt: skip
+    x, told = alone[rn], centered(readout)[bench.tokens]
+    of_tokens = circuits.ov_circuit(bench.attention(rn), rh, centered(x), told)
+    own_is_first = (np.asarray(of_tokens).argmax(1) == np.arange(len(x))).mean()
     return {
-        "by offset": by_offset, "ov": {name_of(own): ov},
+        "by offset": by_offset, "ov": {name_of(sizes.reader): {"own is first": own_is_first}},
         "own token through": {
             name_of(sender): own_token(sender, x, alone[sender[0]]) for sender in near
         },
-    }  # fmt: skip
-
-
-@of_counts
-def patched(bench: Bench) -> dict[str, Any]:
-    """Activation patching: clean activations put into the corrupted run."""
-    (logits, clean), sizes = bench.run(bench.ids), bench.sizes
-    length = bench.ids.shape[1]
-
-    def metric(site: str, *shape: int) -> Callable[..., jax.Array]:
-        def of(params: Any, others: jax.Array, gates: jax.Array) -> jax.Array:
-            hook = patching.mixed(site, gates.reshape(shape), others)
-            run = patching.hooked_forward(params, bench.other, hook, config=bench.config)
-            return bench.answer(run).mean()
-
-        return of
-
-    of_head, ones = metric("heads", *bench.shape, 1, 1), jnp.ones(bench.shape)
-    heads = jax.jit(lambda p, x: patching.activation_patching(lambda g: of_head(p, x, g), ones))
-    stream, whole = (
-        jax.jit(metric("residual", sizes.layers, length, 1)),
-        np.ones((sizes.layers, length)),
-    )
-    by_place: dict[str, list[float]] = {}
-    for name, place in (("first A", sizes.again), ("B", sizes.again + 1), ("last A", length - 1)):
-        for layer in range(sizes.layers):
-            gates = whole.copy()
-            gates[layer, place] = 0
-            found = stream(bench.params, clean["residual"], jnp.asarray(gates, jnp.float32))
-            by_place.setdefault(name, []).append(float(found))
-    return {
-        "clean": bench.answer(logits), "corrupted": bench.answer(bench.run(bench.other)[0]),
-        "heads": heads(bench.params, clean["heads"]), "stream": by_place,
     }  # fmt: skip
 
 
@@ -240,47 +182,17 @@ def paths(bench: Bench) -> dict[str, Any]:
         for route, projected in read(bench.params, change).items():
             weights = attention_weights(**{**own, route: projected}, is_causal=True)
             found[route].append(np.asarray(weights[:, -1, sizes.again + 1]))
-    gates = gates_without([bench.sizes.reader], bench.shape)[..., None, None]
-    keys = read(bench.params, (there - here)[writer])["key"]
-    others = clean["key"].at[number, :, head].set(keys)
-    hook = patching.mixed("key", gates, others)
-    without = patching.hooked_forward(bench.params, bench.ids, hook, config=config)
     return {
         "names": names, "whole": clean["weights"][number][:, head, -1, sizes.again + 1],
         **{route: np.mean(each, -1) for route, each in found.items()},
         "of the writer by key": found["key"][writer],
-        "its keys in the whole run": bench.answer(without),
     }  # fmt: skip
 
 
 @of_counts
-def composed(bench: Bench) -> dict[str, Any]:
-    number, head = bench.sizes.reader
-    later = bench.attention(number), bench.gain(number)
-    found = [composition(bench.attention(n), *later) for n in range(number)]
-    return {
-        way: np.stack([getattr(x, way)[:, head] for x in found])
-        for way in ("query", "key", "value")
-    }
-
-
-@of_counts
-def message(bench: Bench) -> dict[str, Any]:
-    """Which token a part of the reader's keys names."""
-    ids, period, number, told = bench.repeated(43), bench.sizes.period, bench.sizes.reader[0], []
-    kept = bench.run(ids)[1]
-    for row in range(len(ids)):
-        query, key = bench.in_parts(bench.sizes.reader, kept, row)
-        asking, answering = query.sum(0)[period + 1 :], key[:, 2 : period + 1]
-        named = jnp.einsum("th,pjh->pjt", asking, answering).argmax(-1)
-        told.append(np.asarray(named == jnp.arange(period - 1)[None]).mean(-1))
-    return {"names": circuits.part_names(number, bench.shape[1]), "readout": np.mean(told, 0)}
-
-
-@of_counts
 def ablated(bench: Bench) -> dict[str, Any]:
-    """Losses without heads, three ways, and what the eight then add to the right logits."""
-    sizes, table, texts = bench.sizes, bench.params.token_embedding, bench.texts("validation")
+    """Losses without heads, three ways."""
+    sizes, texts = bench.sizes, bench.texts("validation")
     ids, others = bench.repeated(43), bench.run(bench.repeated(44))[1]["heads"]
     copied = np.asarray(copied_positions(ids, sizes.period))[:, 1:]
     by = {"zero": None, "mean": others.mean((1, 3), keepdims=True), "resample": others}
@@ -289,21 +201,11 @@ def ablated(bench: Bench) -> dict[str, Any]:
     found: dict[str, Any] = {"top": bench.top}
     for name, heads in {"none": (), **alone, "eight": bench.top}.items():
         for kind, values in by.items():
-            logits, kept = bench.run(ids, heads, values)
+            logits = bench.run(ids, heads, values)[0]
             losses = np.asarray(next_token_losses(logits[:, :-1], ids))
             found[f"{kind} {name}"] = [
                 row[on].mean() for row, on in zip(losses, copied, strict=True)
             ]
-            if name in ("none", name_of(sizes.reader)):
-                stream = circuits.residual_parts(bench.params, kept, sizes.layers).sum(0)[:, :-1]
-                towards = logit_directions(
-                    stream, bench.params.output_norm, table[ids[:, 1:]] - table.mean(0)[None, None],
-                    bench.config.epsilon, centered=False,
-                )[:, sizes.period + 1 :]  # fmt: skip
-                found[f"direct, {kind} {name}"] = [
-                    jnp.einsum("btc,cd,btd->bt", kept["heads"][n][:, h, sizes.period + 1 : -1],
-                               bench.attention(n).w_o[h], towards).mean() for n, h in bench.top
-                ]  # fmt: skip
         if name in ("none", name_of(sizes.writer), name_of(sizes.reader), "eight"):
             losses = next_token_losses(bench.run(texts, heads, of_text)[0][:, :-1], texts)
             found[f"addresses, mean {name}"] = losses.mean(1)
@@ -340,7 +242,7 @@ def attributed(bench: Bench) -> dict[str, Any]:
 def main(run: Run, sizes: Any) -> dict[str, Any]:
     top = ((2, 6), (2, 3)) if run.quick else stored("heads.json")["induction"]["top"]
     bench, found = Bench(first_layers(smollm2.load_smollm2(), sizes.layers), sizes, top), {}
-    for part in (patterns, in_tokens, patched, paths, composed, message, ablated, attributed):
+    for part in (patterns, in_tokens, paths, ablated, attributed):
         found[part.__name__] = run.once(
             part.__name__, [sizes, top], lambda part=part: part(bench), 6
         )

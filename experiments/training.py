@@ -115,10 +115,10 @@ def train(
     return found
 
 
-def train_in_stages(step, state, stops, place, between=None, **options) -> tuple[Any, Any]:
+def train_in_stages(step, state, stops, place, **options) -> tuple[Any, Any]:
     """Train to each stop of a schedule, and evaluate before the first step and at each of them.
 
-    The checkpoints stand beside ``place``; ``between`` changes the parameters at a stop.
+    The checkpoints stand beside ``place``.
     """
     found = []
     for stop in stops:
@@ -126,8 +126,6 @@ def train_in_stages(step, state, stops, place, between=None, **options) -> tuple
         trained = train(step, state, stop, checkpoint=path, evaluate_every=stops[-1], **options)
         state = trained.state
         found.append(trained.evaluations)
-        if between is not None:
-            state = state._replace(params=between(stop, state.params))
     return state.params, {name: np.concatenate([each[name] for each in found]) for name in found[0]}
 
 

@@ -13,7 +13,6 @@ import functools
 import hashlib
 import importlib.util
 import json
-import math
 import os
 import re
 from collections import Counter
@@ -46,7 +45,6 @@ SETTINGS = {
     "TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }  # fmt: skip
-COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
 
 
 class Memory(NamedTuple):
@@ -56,18 +54,6 @@ class Memory(NamedTuple):
     outputs: int  # of the results
     temporaries: int  # of all that lies between
     aliased: int  # of outputs that lie where arguments did
-
-
-class Operations(NamedTuple):
-    """What stands in a compiled program; what is inside a fusion counts where that is said."""
-
-    fusions: int  # several operations that became one
-    loops: int  # the body of each is counted once in all of these
-    transposes: int  # outside of fusions and inside
-    # Outside of fusions, each shape with how many there are: mostly another order in memory. Those
-    # that a TPU starts early, into its fast memory, are not among them.
-    copies: dict[str, int]
-    copied_bytes: int  # what the copies write
 
 
 def missing(target: str = "v6e") -> str | None:
@@ -170,44 +156,24 @@ def kernels(compiled: Any) -> dict[str, int]:
     return dict(found)
 
 
-def loops(compiled: Any) -> int:
-    """Count the loops of a compiled program."""
-    return len(re.findall(r"\bwhile\(", compiled.as_text()))
-
-
-def collectives(compiled: Any) -> dict[str, int]:
-    """Count the collectives of a compiled program; one that is started and awaited counts once."""
-    text = compiled.as_text()
-    found = {name: len(re.findall(rf"\b{name}(?:-start)?\(", text)) for name in COLLECTIVES}
-    return {name: count for name, count in found.items() if count}
-
-
 _NAME = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
-_OPERATION = re.compile(r"= (?P<shape>\(.*?\)|\S+) (?P<name>[a-z][a-z\-]*)\(")
-_ARRAY = re.compile(r"^([a-z]+)(\d*)\w*\[([\d,]*)\]")
+_COPY = re.compile(r"= (\w+\[[\d,]*\])\S* copy\(")
 
 
-def operations(compiled: Any) -> Operations:
-    """Count what stands in a compiled program."""
-    text = compiled.as_text()
+def copies(compiled: Any) -> dict[str, int]:
+    """Count the copies of a compiled program outside of fusions, by shape.
+
+    They mostly give another order in memory. Those that a TPU starts early, into its fast memory,
+    are not among them.
+    """
+    text, found, inside = compiled.as_text(), Counter[str](), False
     fused = set(re.findall(r" fusion\(.*?calls=%?([\w.\-]+)", text))
-    counts: Counter[str] = Counter()
-    copies: Counter[str] = Counter()
-    size, inside = 0, False
     for line in text.splitlines():
         if name := _NAME.match(line):
             inside = name[1] in fused
-        found = _OPERATION.search(line)
-        if found is None:
-            continue
-        if found["name"] in ("transpose", "while") or not inside:
-            counts[found["name"]] += 1
-        array = _ARRAY.match(found["shape"])
-        if found["name"] == "copy" and not inside and array:
-            copies[array[0]] += 1
-            numbers = math.prod(int(n) for n in array[3].split(",") if n)
-            size += numbers * max(1, int(array[2] or 8) // 8)  # pred has no width: one byte
-    return Operations(counts["fusion"], counts["while"], counts["transpose"], dict(copies), size)
+        if not inside and (copy := _COPY.search(line)):
+            found[copy[1]] += 1
+    return dict(found)
 
 
 def digest(compiled: Any) -> str:

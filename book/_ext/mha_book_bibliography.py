@@ -6,10 +6,10 @@ Works that would be cited alike have letters after their years, 2024a and 2024b.
 import re
 import unicodedata
 from collections import defaultdict
-from functools import partial
+from functools import cache, partial
 from string import ascii_lowercase
 
-from pybtex.plugin import register_plugin
+from pybtex import plugin
 from pybtex.style.formatting.plain import Style
 from pybtex.style.names.lastfirst import NameStyle as FamilyFirst
 from pybtex.style.names.plain import NameStyle as GivenFirst
@@ -73,7 +73,8 @@ class BookStyle(Style):
 
 def setup(app):
     """Register the style under its name, for ``bibtex_default_style``."""
-    register_plugin("pybtex.style.formatting", NAME, BookStyle)
+    plugin.entry_points = cache(plugin.entry_points)  # pybtex asks anew for each citation
+    plugin.register_plugin("pybtex.style.formatting", NAME, BookStyle)
     app.connect("builder-inited", _tell_all_apart)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from docutils import nodes
 from docutils.statemachine import StringList
 from mha_book_equations import add_directive, proved
+from mha_book_html import template
 from mha_book_ledger import (
     CLAIMS,
     LEDGERS,
@@ -36,10 +37,6 @@ ICONS = {
     "not tested": "fa-solid fa-circle-minus",
     "open": "fa-regular fa-circle",
 }
-WORDS = {
-    "condition": "Holds if", "reason": "Why:", "measured": "Measured:", "decide": "To decide it:",
-    "moved": "A margin was moved:",
-}  # fmt: skip
 
 
 def cell_label(chapter: str, cell_id: str) -> str:
@@ -92,16 +89,12 @@ def refer(target: str, text: str = "", kind: str = "ref") -> nodes.Node:
     )  # fmt: skip
 
 
-def markdown(self, text: str, *classes: str) -> nodes.Node:
-    """Parse Markdown into a container, in a directive."""
-    box = part(classes=[*classes])
+def from_template(self, name: str, row: dict, **given) -> nodes.Node:
+    """Parse a template of Markdown, filled with a row, into a container."""
+    given |= {"row": row, "slug": slug, "filled": lambda key: filled(self, row, key)}
+    text, box = template(name).render(given), part(classes=[])
     self.state.nested_parse(StringList(text.splitlines(), "ledger"), 0, box)
     return box
-
-
-def labelled(self, word: str, text: str, name: str) -> nodes.Node:
-    """Parse Markdown with a bold word before it."""
-    return markdown(self, f"**{word}** {text}", f"claim-{name}")
 
 
 def filled(self, entry: dict, key: str) -> str:
@@ -138,62 +131,8 @@ def claim_tag(self, name: str, entry: dict) -> list[nodes.Node]:
     """Render one claim."""
     std, anchor = self.env.get_domain("std"), f"claim-{name.lower()}"
     std.note_hyperlink_target(anchor, self.env.docname, anchor, f"Claim {name}")
-    said = "line" if entry["line"] else "claim"  # what was found, in place of what is claimed
-    text = markdown(self, filled(self, entry, said), "claim-statement")
-    # Without its condition the sentence alone would say more than was found.
-    if entry["condition"] and said == "claim":
-        text += labelled(self, "If", filled(self, entry, "condition"), "condition")
-    found = f"On: {entry['scope']}. " if entry["scope"] else ""
-    where = nodes.paragraph(found, found, refer(f"ledger-{name.lower()}", "In the ledger"))
-    classes = f"claim claim-tag {slug(entry['verdict'])}"
-    return [
-        nodes.raw("", f'<details id="{anchor}" class="{classes}">', format="html"),
-        nodes.raw("", f"<summary>Evidence {name}: ", format="html"),
-        badge(entry["verdict"]),
-        nodes.raw("", "</summary>", format="html"),
-        text,
-        where,
-        nodes.raw("", "</details>", format="html"),
-    ]
-
-
-OUTCOMES = {True: "holds", False: "does not hold", None: "open"}
-
-
-def decided_by(entry: dict) -> str:
-    """Return what each part of a claim comes to: the value, its margin, and the outcome."""
-    lines = []
-    for part in entry["judged"]:
-        if part.value:
-            over = f" over {entry['over']}" if entry["over"] else ""
-            margin = part.text.partition(" ")[2].replace("<", "below").replace(">", "above")
-            name = part.text.partition(" ")[0]
-            lines.append(f"`{name}` {margin}: {part.value}{over}, {OUTCOMES[part.holds]}")
-        elif part.text.startswith("open:"):
-            lines.append(part.text)
-        else:
-            lines.append(f"by the test, a part {OUTCOMES[part.holds]}")
-    return "; ".join(lines) + "."
-
-
-def evidence(entry: dict, ledger: Ledger) -> nodes.Node:
-    """Return the line of links: the place on the page, the cell or the stored file, the test."""
-    links: list[list[nodes.Node]] = []
-    if ledger is CLAIMS:
-        links.append([refer(f"claim-{entry['id'].lower()}", "on the page")])
-    elif entry["chapter"]:
-        links.append([nodes.Text("the page "), refer(f"/book/{entry['chapter']}", kind="doc")])
-    if entry["cell"]:
-        links.append([refer(cell_label(entry["chapter"], entry["cell"]), "the cell")])
-    if entry["file"]:
-        links.append([nodes.literal(entry["file"], entry["file"])])
-    if entry["test"]:
-        links.append([nodes.literal("", "", refer(evidence_anchor(entry["test"]), entry["test"]))])
-    word = "Evidence:" if entry["test"] else "See"
-    line = nodes.paragraph("", "", nodes.strong(word, word), classes=["claim-evidence"])
-    for number, link in enumerate(links):
-        line += [nodes.Text(", " if number else " "), *link]
-    return line
+    given = {"anchor": anchor, "icon": ICONS[entry["verdict"]]}
+    return from_template(self, "claim-tag.md", entry, **given).children
 
 
 def rows_of_ledger(self):
@@ -225,24 +164,14 @@ def card(self, entry: dict, ledger: Ledger, works: dict) -> nodes.Node:
     head += nodes.inline(entry["id"], entry["id"], classes=["claim-id"])
     head += nodes.inline(f"({by})", f"({by})", classes=["claim-notes"])
     head += badge(entry["verdict"], entry["scope"])
-    box = part(head, classes=["claim", "claim-card", slug(entry["verdict"])], ids=[anchor])
-    if ledger is PAPERS:
-        work = works[entry["paper"]]
-        paper = f"[{work.title}]({work.address}) {{cite}}`{entry['paper']}`"
-        box += markdown(self, paper, "claim-paper")
-    box += markdown(self, entry["claim"], "claim-statement")
-    for key, word in WORDS.items():
-        if entry[key]:
-            box += labelled(self, word, filled(self, entry, key), key)
-    if any(part.value or part.text.startswith("open:") for part in entry["judged"]):
-        box += labelled(self, "Decided by:", decided_by(entry), "decided")
-    if entry["verdict"] == "open":
-        planned = f"Planned for the chapter {entry['chapter']}."
-        box += nodes.paragraph(planned, planned, classes=["claim-evidence"])
-    elif entry["test"] or entry["chapter"]:
-        box += evidence(entry, ledger)
-    if links := proved(Path(self.env.srcdir), "claims").get(entry["id"]):
-        box += labelled(self, "Proved:", ", ".join(links), "proved")
+    box = from_template(
+        self, "ledger-row.md", entry, work=works.get(entry.get("paper")), cell=cell_label,
+        is_claim=ledger is CLAIMS, test=evidence_anchor(entry["test"]),
+        is_decided=any(p.value or p.text.startswith("open:") for p in entry["judged"]),
+        proved=proved(Path(self.env.srcdir), "claims").get(entry["id"]),
+    )  # fmt: skip
+    box.insert(0, head)
+    box["classes"], box["ids"] = ["claim", "claim-card", slug(entry["verdict"])], [anchor]
     return box
 
 

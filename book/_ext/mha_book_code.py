@@ -233,7 +233,7 @@ def _updated(app, env) -> list[str]:
 def _resolved(app, doctree, docname) -> None:
     """Say on a page of the API which chapters use a name; find the addresses of the links."""
     if docname.startswith(f"{FOLDER}/"):
-        users = _users(app.env)
+        users = app.env.mha_book_users
         for signature in list(doctree.findall(addnodes.desc_signature)):
             names = [name for name in signature["ids"] if name in users]
             content = signature.parent.children[-1]

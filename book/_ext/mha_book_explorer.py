@@ -8,11 +8,10 @@
     :token: 15
     ```
 
-Options, all of them optional: ``head`` (``smollm2`` or ``minilm``, and layer.head), ``sentence``,
-``token`` (its number), ``measure`` (the color of the atlas), ``show`` (``weight``, ``value``,
-``without``), ``beside`` (a second head), ``see`` (the sentence of the second head), ``form``
-(``small`` for a short one) and ``play`` (any text: it goes from token to token by itself). What is
-not named is where a sentence begins, as stored in ``book/data/explorer.json``.
+Options: ``sentence``, ``head`` (``smollm2`` or ``minilm``, and layer.head), ``token`` (its number),
+``measure`` (the color of the atlas), ``form`` (``small`` for a short one), ``play`` (any text).
+What is not named is where a sentence begins, as stored in
+``book/data/explorer.json``.
 
 A page without scripts has a picture of this head and the table of its map in the same place. With
 scripts ``_static/explorer.js`` takes over when a reader comes near. What it needs of all heads goes
@@ -43,7 +42,7 @@ _TEMPLATES = Environment(
 )
 NAMES = {"smollm2": "SmolLM2", "minilm": "MiniLM"}
 UNIT = {"smollm2": 1e-3, "minilm": 1e-5}  # of the numbers in ``without``
-OPTIONS = ("head", "sentence", "token", "measure", "show", "beside", "see", "form", "play")
+OPTIONS = ("head", "sentence", "token", "measure", "form", "play")
 
 
 def load(root: Path) -> dict[str, Any]:
@@ -129,29 +128,23 @@ def still(root: Path, document: dict[str, Any], options: dict[str, str]) -> str:
 
 def complete(document: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
     """Return all options of an explorer, checked; raise ValueError for what is not there."""
-    options = {key: value for key, value in given.items() if key != "head"}
-    model, _, head = given.get("head", "smollm2").partition(" ")
-    sentence = options.setdefault("sentence", "fresh")
-    measures, sentences = document["measures"], document["sentences"]
+    model, _, head = given["head"].partition(" ")
+    measures, sentences, sentence = document["measures"], document["sentences"], given["sentence"]
     known_measures = measures.get(model, {})
     for name, value, known in (
         ("model", model, measures),
         ("sentence", sentence, sentences),
-        ("see", options.get("see", sentence), sentences),
-        ("measure", options.get("measure", next(iter(known_measures), "")), known_measures),
+        ("measure", given.get("measure", next(iter(known_measures), "")), known_measures),
     ):
         if value not in known:
             raise ValueError(f"{name}: expected one of {', '.join(known)}; got {value!r}")
-    look = document["sentences"][sentence][model]["look"]
-    options |= {"model": model, "head": head or f"{look['layer']}.{look['head']}"}
-    options.setdefault("token", str(look["query"]))
-    layers, heads = shape_of(document, model)
-    for name in ("head", "beside"):
-        if name in options:
-            layer, number = map(int, options[name].split("."))
-            if layer >= layers or number >= heads:
-                raise ValueError(f"{name}: {NAMES[model]} has no head {options[name]}")
-    return options
+    look = sentences[sentence][model]["look"]
+    head = head or f"{look['layer']}.{look['head']}"
+    if any(
+        int(n) >= most for n, most in zip(head.split("."), shape_of(document, model), strict=True)
+    ):
+        raise ValueError(f"head: {NAMES[model]} has no head {head}")
+    return {"token": str(look["query"]), **given, "model": model, "head": head}
 
 
 def place_explorer(self):
@@ -168,8 +161,7 @@ def place_explorer(self):
     name = "explorer" if number == 1 else f"explorer-{number}"
     data = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
     body = still(root, document, options)
-    text = f'<div class="hx" id="{name}"{data}>{body}</div>'
-    return [nodes.raw("", text, format="html")]
+    return [nodes.raw("", f'<div class="hx" id="{name}"{data}>{body}</div>', format="html")]
 
 
 def tour(self):

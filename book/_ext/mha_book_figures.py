@@ -10,6 +10,7 @@ then; wider ones get smaller until it is ``SMALLEST_LABEL`` high, and scroll in 
 """
 
 import base64
+import functools
 import io
 import re
 import struct
@@ -96,12 +97,13 @@ def dark_png(data: bytes) -> bytes:
     return file.getvalue()
 
 
+@functools.cache
+def _dark_color(color: str) -> str:
+    return f"#{dark_colors(np.array([[*bytes.fromhex(color[1:])]]))[0].tobytes().hex()}"
+
+
 def dark_svg(text: str) -> str:
     """Return an SVG in dark colors: what is filled and drawn, and the pictures in it."""
-
-    def color(match: re.Match[str]) -> str:
-        old = np.array([list(bytes.fromhex(match[2][1:]))])
-        return f"{match[1]}#{dark_colors(old)[0].tobytes().hex()}"
 
     def picture(match: re.Match[str]) -> str:
         data = dark_png(base64.b64decode(match[1]))
@@ -110,7 +112,7 @@ def dark_svg(text: str) -> str:
     # What names no color of its own is black: it takes what it finds around it.
     text = text.replace("<svg ", f'<svg fill="#{INK:02x}{INK:02x}{INK:02x}" ', 1)
     head, rest = text[: text.index(">")], text[text.index(">") :]
-    return head + _EMBEDDED.sub(picture, _COLOR.sub(color, rest))
+    return head + _EMBEDDED.sub(picture, _COLOR.sub(lambda m: m[1] + _dark_color(m[2]), rest))
 
 
 def facts(data: bytes) -> tuple[float, float, float] | None:

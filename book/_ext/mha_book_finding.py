@@ -108,8 +108,10 @@ def _read(app, doctree) -> None:
     }
     env.metadata[env.docname][NOTES] = {
         "figures": figures, "exercises": exercises, "equations": equations, "terms": terms,
-        "description": describe(doctree),
+        "description": describe(doctree), "search": {},
     }  # fmt: skip
+    if words := _words(app).get(env.docname):
+        env.metadata[env.docname][NOTES]["search"] = section_of(words, doctree)
 
 
 def _updated(app, env) -> list[str]:
@@ -335,17 +337,22 @@ def section_of(words: list[str], doctree: nodes.document) -> dict[str, str]:
     return found
 
 
+def _words(app) -> dict[str, list[str]]:
+    """Return page -> what ``book/search.yml`` has for it."""
+    file = Path(app.srcdir) / "book" / "search.yml"
+    lists = read(file) if file.exists() else {}
+    return {page: [w for words in own.values() for w in words] for page, own in lists.items()}
+
+
 def _add_search_words(app) -> list:
     """Enter the words of ``book/search.yml`` in the search's index, before it is written."""
-    indexer = getattr(app.builder, "indexer", None)
-    file = Path(app.srcdir) / "book" / "search.yml"
-    if indexer is not None and file.exists():
-        for page, lists in read(file).items():
+    if indexer := getattr(app.builder, "indexer", None):
+        for page, words in _words(app).items():
             if page not in app.env.found_docs:
                 raise ValueError(f"book/search.yml: expected a page of the book, got {page!r}")
-            places = section_of(
-                [w for words in lists.values() for w in words], app.env.get_doctree(page)
-            )
+            places = _notes(app.env)[page]["search"]
+            if places.keys() != {word.partition(" = ")[0] for word in words}:  # changed since
+                places = section_of(words, app.env.get_doctree(page))
             entries = {(word, anchor, "main") for word, anchor in places.items()}
             before = indexer._index_entries.get(page, [])
             indexer._index_entries[page] = sorted({*before, *entries})

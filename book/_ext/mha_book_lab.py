@@ -7,7 +7,6 @@ and style are loaded by pages with a laboratory alone.
 """
 
 import base64
-import html
 import json
 import math
 import sys
@@ -21,13 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from docutils import nodes
 from mha_book_equations import add_directive, table
+from mha_book_html import template
 
 from mha_book.attention.online_softmax import finalize, init, update
 from mha_book.attention.reference import attention_weights
 from mha_book.costs import attention_size, forward_matmul_flops, kv_cache_bytes
 from mha_book.heads import split_heads
 from mha_book.models.minilm import PACKAGE, encode_with_intermediates, load_minilm
-from mha_book.models.smollm2 import SmolLM2Config
 from mha_book.models.tokens import token_strings, tokenize
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.rope import rotary_angles, rotate
@@ -77,11 +76,6 @@ def _reshape_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-# Rotary positions: one pair of features of a query and a key.
-ROPE = {"theta": SmolLM2Config().rope_theta, "head_dim": SmolLM2Config().head_dim,
-    "query": [1.0, 0.25], "key": [0.85, 0.75]}  # fmt: skip
-
-
 def _rope_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     angles = rotary_angles(jnp.arange(64), data["head_dim"], data["theta"])
     query, key = (jnp.asarray(data[name])[None] for name in ("query", "key"))
@@ -97,13 +91,11 @@ def _rope_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-# Online softmax: one row in blocks.
-ONLINE = {"scores": [math.log(x) for x in (1, 2, 4, 1, 8, 2, 16, 1)],
-    "values": [4, 1, 2, 4, 3, 0, 1, 2], "block": 2}  # fmt: skip
-
-
 def _online_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
-    scores, values = jnp.asarray(data["scores"])[None], jnp.asarray(data["values"], float)[:, None]
+    scores, values = (
+        jnp.log(jnp.asarray(data["powers"], float))[None],
+        jnp.asarray(data["values"], float)[:, None],
+    )
     known, width, rows = init((1, 1), jnp.float32), data["block"], []
     for start in range(0, scores.shape[1], width):
         block = slice(start, start + width)
@@ -164,10 +156,10 @@ def _step_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
         shape = data["shapes"][str(k)]
         weights = 2 * shape["weights"] / chip["bytes"]
         caches = 2 * batch * length * shape["position"] / chip["bytes"]
-        pairs = batch * length * data["pair_flops"]
-        doing = (2 * batch * shape["weights"] + pairs) / chip["flops"]
-        times = (f"{1e3 * x:.1f}" for x in (weights, caches, doing))
-        rows.append((str(k), str(batch), str(length), *times))
+        doing = 2 * batch * shape["weights"], batch * length * data["pair_flops"]
+        products, pairs = (flops / chip["flops"] for flops in doing)
+        times = (weights, products, caches, max(weights, products) + max(caches, pairs))
+        rows.append((str(k), str(batch), str(length), *(f"{1e3 * x:.1f}" for x in times)))
     return rows
 
 
@@ -322,8 +314,8 @@ def _induction_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
 LABS = {
     "temperature": Lab(_written("temperature"), _temperature_table),
     "wrong-reshape": Lab(_written("wrong-reshape"), _reshape_table),
-    "rope": Lab(lambda root: ROPE, _rope_table),
-    "online-softmax": Lab(lambda root: ONLINE, _online_table),
+    "rope": Lab(_written("rope"), _rope_table),
+    "online-softmax": Lab(_written("online-softmax"), _online_table),
     "decoding-step": Lab(_step_data, _step_table, (MODELS, PUBLISHED)),
     "ring": Lab(_written("ring"), _ring_table),
     "serving": Lab(_serving_data, _serving_table, (MODELS, PUBLISHED)),
@@ -351,17 +343,10 @@ def place_lab(self):
         return []
     says = nodes.paragraph("", words["says"].format(**data))
     rows = table(tuple(words["head"]), lab.rows(data))
-    text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
     self.env.metadata[self.env.docname].setdefault("labs", []).append(name)
-    start = (
-        f'<section class="lab" id="lab-{name}" data-lab="{name}" '
-        f'aria-labelledby="lab-{name}-title">\n<p class="lab-title" id="lab-{name}-title">'
-        f'<span class="lab-kind">Try it</span> {html.escape(words["title"])}</p>\n'
-    )
-    end = (
-        '<div class="lab-live"></div>\n'
-        f'<script type="application/json" class="lab-data">{text}</script>\n</section>\n'
-    )
+    text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
+    made = template("lab.html").render(name=name, title=words["title"], data=text)
+    start, _, end = made.partition("SPLIT")
     return [
         nodes.raw("", start, format="html"),
         nodes.paragraph("", words["text"], classes=["lab-text"]),

@@ -22,13 +22,11 @@ from typing import NamedTuple
 
 from mha_book_toc import read, toc_pages
 from pybtex.database import parse_file
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 VERDICTS = (
     "confirmed", "holds if", "corrected", "refuted", "undecided", "not tested", "open",
 )  # fmt: skip
-# What a verdict was reached on; a scope is one of these, a colon and what exactly.
-SCOPES = ("algebra", "code", "published models", "trained models", "tiny models", "timings")
 OPTIONAL = (
     "scope", "condition", "reason", "measured", "decide", "chapter", "cell", "file", "test", "over",
     "moved", "line", "family",
@@ -48,10 +46,6 @@ class Ledger:
     source: str
     sections: dict[str, str]
     waiting: str
-    needs: list[str | list[str]]
-    waiting_needs: list[str]
-    waiting_lacks: list[str]
-    only: tuple[str, ...] = ()
 
     @property
     def file(self) -> str:
@@ -178,8 +172,8 @@ def _part(text: bool | str, values: dict[str, str], over: str) -> tuple[Part, fl
         margin = min((end for end in (below, above) if math.isfinite(end)),
                      key=lambda end: abs(middle - end))  # fmt: skip
         half = max(high - middle if margin > middle else middle - low, (high - low) / 4)
-        of_student = stats.t(int(over.split()[0]) - 1)
-        chance = 2 * of_student.sf(abs(middle - margin) / half * of_student.ppf(0.975))
+        freedom = int(over.split()[0]) - 1  # of Student's distribution
+        chance = 2 * stdtr(freedom, -abs(middle - margin) / half * stdtrit(freedom, 0.975))
     return Part(text, values[name], holds), chance
 
 

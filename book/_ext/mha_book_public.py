@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from docutils import nodes
-from mha_book_equations import add_directive
 from mha_book_toc import read
 
 REPOSITORY, SITE = "MHA_BOOK_REPOSITORY", "MHA_BOOK_SITE"
@@ -76,18 +74,7 @@ def configure(app, config) -> None:
     config.html_baseurl = public.site
 
 
-def files(self):
-    """``{book-files}``: where the files of the book are, or that no address is known."""
-    repository, _ = self.config.mha_book_public
-    if not repository:
-        text = "This copy has no public address yet, so use the files that this page was built "
-        return [nodes.paragraph("", text + "from.")]
-    link = nodes.reference("", repository.removeprefix("https://"), refuri=repository)
-    return [nodes.paragraph("", "", nodes.Text("The files: "), link, nodes.Text("."))]
-
-
 def setup(app):
-    """Register directive and setting: another address makes Sphinx read every page again."""
+    """Register the setting: another address makes Sphinx read every page again."""
     app.add_config_value("mha_book_public", [], "env", [list])
-    add_directive(app, "book-files", files)
     app.connect("config-inited", configure, priority=100)  # before the theme's own

@@ -7,8 +7,8 @@ import html
 import re
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
+from mha_book_html import template
 from mha_book_public import Public
 from mha_book_toc import read, toc_pages
 
@@ -34,18 +34,6 @@ def read_book(root: Path) -> Book:
     return Book(data["title"], authors, str(data["version"]), str(data.get("date-released", "")))
 
 
-def citation(book: Book, title: str, url: str) -> str:
-    """Return the citation of a page as HTML."""
-    names, quoted = ", ".join(book.authors), html.escape(title.rstrip(".?!"))
-    mark = title[-1] if title.endswith(("?", "!")) else "."
-    when = f", {book.date[:4]}" if book.date else ", not yet released"
-    link = f' <a href="{html.escape(url)}">{html.escape(url)}</a>' if url else ""
-    return (
-        f"{html.escape(names)}: “{quoted}{mark}” In <cite>{html.escape(book.title)}</cite>, "
-        f"version {book.version}{when}.{link}"
-    )
-
-
 def bibtex(book: Book, page: str, title: str, url: str) -> str:
     """Return the citation of a page as an entry of BibTeX."""
     fields = {
@@ -60,15 +48,6 @@ def bibtex(book: Book, page: str, title: str, url: str) -> str:
     return "\n".join([f"@incollection{{mha-book:{page},", *lines, "}"])
 
 
-def cite_block(book: Book, page: str, title: str, url: str) -> str:
-    """Return the lines at the end of a page; the link is the entry of BibTeX itself."""
-    entry = quote(bibtex(book, page, title, url) + "\n")
-    return (
-        f'<p class="cite">Cite this page: {citation(book, title, url)} '
-        f'<a href="data:text/x-bibtex;charset=utf-8,{entry}" download="{page}.bib">BibTeX</a></p>\n'
-    )
-
-
 def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None:
     root = Path(app.srcdir)
     if doctree is None or pagename not in toc_pages(root) or "body" not in context:
@@ -78,7 +57,10 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
     title = re.sub(r"^\d+\.\s+", "", title)
     short = pagename.removeprefix("book/").replace("/", "-")
     url = f"{site}{pagename}.html" if site else ""
-    context["body"] += cite_block(read_book(root), short, title, url)
+    book = read_book(root)
+    entry = bibtex(book, short, title, url) + "\n"
+    cite = template("cite.html").render(book=book, page=short, title=title, url=url, entry=entry)
+    context["body"] += f"{cite}\n"
 
 
 def setup(app):

@@ -7,6 +7,7 @@ Directives: ``:::{claim} C16`` in a chapter, one line for the claim; on the page
 are templates (``mha_book_status``).
 """
 
+import gc
 import hashlib
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ PARTS = (
 
 def setup(app):
     """Register the parts of the extension."""
+    gc.set_threshold(100_000, 50, 50)  # a build makes many nodes, and keeps them
     # Jupyter Book sets this value for sphinx_comments, which this book does not load.
     app.add_config_value("comments_config", {}, "env")
     for part in PARTS:
@@ -28,7 +30,7 @@ def setup(app):
     here = Path(__file__).parent
     files = [
         *here.glob("*.py"),
-        *here.parent.glob("_templates/*.html"),
+        *here.parent.glob("_templates/*.*"),
         here.parent / "ledgers.yml",
     ]
     source = b"".join(path.read_bytes() for path in sorted(files))

@@ -9,7 +9,7 @@ import csv
 import json
 import re
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from mha_book_equations import KINDS, add_directive, load_kinds, proved
 from mha_book_ledger import CLAIMS, LEDGERS, load_ledger, read_pages
 from mha_book_pages import loose_numbers, read_typed
 from mha_book_pages import words as count_words
+from mha_book_public import read_public
 from mha_book_toc import read, toc_pages
 from sphinx.util import logging
 
@@ -30,6 +31,7 @@ INDEPENDENT, RESULTS = "book/data/independent.json", "benchmarks/results"
 NOT_RECORDED = "not recorded"  # mha_book.storage.NOT_RECORDED
 
 
+@cache  # a build asks twice
 def chapters(root: Path) -> list[tuple[str, int, int, int, int]]:
     """Return (page, code cells, exercises, claims, words) of every notebook."""
     rows = []
@@ -173,10 +175,11 @@ def independent(root: Path) -> list[list[str]]:
 
 
 def words(root: Path) -> dict[str, Any]:
-    """Return what a page can name: ``read``, ``minutes``, and functions without arguments."""
+    """Return what a page can name: values, and functions without arguments."""
     every = (chapters, front, grounds, independent, provenance, equations)
     return {
         "read": lambda name: read(root / name),
+        "repository": read_public(root).repository,
         "minutes": lambda seconds: f"{seconds / 60:.0f} min",
         **{each.__name__: partial(each, root) for each in every},
     }

@@ -3,17 +3,35 @@
 The pages below another, as those of the API are, are left out.
 """
 
+import functools
 import json
+import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 
+class _Loader(yaml.CSafeLoader):
+    """Refuses a key that stands twice in a mapping, of which YAML takes the last."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value]
+        if twice := [key for n, key in enumerate(keys) if key in keys[:n]]:
+            raise ValueError(f"expected each key once, got {twice} again:{node.start_mark}")
+        return super().construct_mapping(node, deep)
+
+
+@functools.lru_cache(200)
+def _parsed(text: str) -> bytes:
+    return pickle.dumps(yaml.load(text, _Loader))
+
+
 def read(path: Path) -> Any:
     """Return what a file of JSON, a notebook among them, or of YAML holds."""
     text = path.read_text(encoding="utf8")
-    return json.loads(text) if path.suffix in (".json", ".ipynb") else yaml.safe_load(text)
+    is_json = path.suffix in (".json", ".ipynb")
+    return json.loads(text) if is_json else pickle.loads(_parsed(text))
 
 
 class Part(NamedTuple):

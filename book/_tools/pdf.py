@@ -19,6 +19,7 @@ from bs4 import BeautifulSoup, Tag
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "book" / "_ext"))
 
+from mha_book_html import template  # noqa: E402
 from mha_book_public import read_public  # noqa: E402
 from mha_book_toc import read, toc_pages  # noqa: E402
 
@@ -31,15 +32,6 @@ DROPPED = (
     ".claim-filters, .cite, .questions, .hx details"
 )
 STYLE = ROOT / "book" / "_static" / "paper.css"
-SETTLED = """async () => {
-  if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
-  await document.fonts.ready;
-  await Promise.all([...document.images].map(image => image.decode().catch(() => {})));
-  return [...document.images].filter(i => !i.naturalWidth).map(i => i.getAttribute("src"));
-}"""
-DOCUMENT = """<!doctype html><html lang="en" data-theme="light" data-mode="light"><head>
-<meta charset="utf-8"><title>{title}</title>{head}<style>{style}</style></head>
-<body><main><article class="bd-article">{chapters}</article></main></body></html>"""
 
 
 def anchor_of(name: str, fragment: str = "") -> str:
@@ -122,7 +114,7 @@ def print_pdf(html_folder: Path, document: str, out: Path) -> int:
             tab = browser.new_page(color_scheme="light")
             tab.set_default_timeout(600_000)
             tab.goto(page.resolve().as_uri(), wait_until="load")
-            if missing := tab.evaluate(SETTLED):
+            if missing := tab.evaluate("settled()"):
                 raise SystemExit(f"error: pictures that are not there: {', '.join(missing)}")
             tab.pdf(path=out, outline=True, tagged=True, prefer_css_page_size=True)
             browser.close()
@@ -144,7 +136,7 @@ def make(html: Path, out: Path, name: str = "", root: Path = ROOT) -> Path:
     title = read(root / "_config.yml")["title"]
     if name:
         title = " ".join(chapters[0].find("h1").get_text().split())
-    document = DOCUMENT.format(
+    document = template("paper.html").render(
         title=title, head=head_of(texts[chosen[0]]), style=STYLE.read_text(encoding="utf8"),
         chapters="".join(map(str, chapters)),
     )  # fmt: skip

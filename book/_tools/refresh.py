@@ -7,27 +7,22 @@ it names the repository that ``CITATION.cff`` does.
 
 Each notebook runs from top to bottom in a fresh kernel with book/ as its working directory.
 What is stored afterwards depends on the sources and their results alone: no timestamps, no
-version of the interpreter, counts from 1, ids kept, keys sorted. A PNG whose pixels did not
-change keeps its stored bytes, so that a second run changes nothing. A notebook is only
-written when all its cells ran without an error and without a word on stderr, and then in one
-step: a run that is stopped at any moment leaves each notebook as it was, or done, and no kernel.
+version of the interpreter, counts from 1, ids kept, keys sorted. A notebook is only written
+when all its cells ran without an error and without a word on stderr, and then in one step: a run
+that is stopped at any moment leaves each notebook as it was, or done, and no kernel.
 """
 
 import argparse
 import asyncio
-import base64
 import hashlib
-import io
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
-from PIL import Image
 
 BOOK = Path(__file__).resolve().parents[1]
 sys.path.append(str(BOOK / "_ext"))
@@ -49,8 +44,6 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 CELL_METADATA = ("mystnb", "tags")
-GLUED = "application/papermill.record/"
-PICTURES = [f"{of}image/{kind}" for of in ("", GLUED) for kind in ("png", "svg+xml")]
 # The kernel of Colab has imported packages before this cell runs, some of them in other versions
 # than the book pins. So the session starts anew once they are installed.
 COLAB = (BOOK / "_templates" / "colab.txt").read_text(encoding="utf8").rstrip()
@@ -96,37 +89,6 @@ def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
-def same_pixels(*pictures: str) -> bool:
-    """Whether base64 png pictures show the same."""
-    shown = [Image.open(io.BytesIO(base64.b64decode(data))) for data in pictures]
-    return len({(one.size, one.convert("RGBA").tobytes()) for one in shown}) == 1
-
-
-def pictures(notebook: nbformat.NotebookNode) -> dict[tuple[str, int, str], Any]:
-    """The bundles that hold a picture, by cell id, number of the output and kind."""
-    return {
-        (cell.id, number, kind): output.data
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for number, output in enumerate(cell.outputs)
-        for kind in PICTURES
-        if kind in output.get("data", {})
-    }
-
-
-def keep_pictures(fresh: nbformat.NotebookNode, stored: nbformat.NotebookNode) -> int:
-    """Put the stored bytes of a PNG back where its pixels are the same; count other pictures."""
-    before, changed = pictures(stored), 0
-    for key, data in pictures(fresh).items():
-        kind = key[-1]
-        old = before.get(key, {}).get(kind)
-        if kind.endswith("png") and old is not None and same_pixels(old, data[kind]):
-            data[kind] = old
-        elif old != data[kind]:
-            changed += 1
-    return changed
-
-
 def text_of(notebook: nbformat.NotebookNode) -> str:
     """The text of the file: sorted keys, one trailing newline."""
     return str(nbformat.writes(notebook)).rstrip("\n") + "\n"
@@ -163,10 +125,9 @@ def refresh(path: Path, *, run: bool) -> bool:
     if said:
         print(f"  {path.stem}: not written; a cell wrote to stderr:\n{''.join(said)}")
         return False
-    changed = keep_pictures(fresh, stored)
     after = text_of(fresh)
     cells = sum(new != old for new, old in zip(fresh.cells, stored.cells, strict=True))
-    verdict = f"{cells} cells changed, {changed} pictures among them" if cells else "normalised"
+    verdict = f"{cells} cells changed" if cells else "normalised"
     if after != before:
         write_atomic(path, after.encode())
     said = "unchanged" if after == before else verdict

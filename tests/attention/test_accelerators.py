@@ -39,7 +39,7 @@ def test_the_choice_is_splash_attention_and_holds_no_scores(target: str, directi
     )
     assert set(compiled.kernels(program)) == ({SPLASH} if forward else BACKWARD)
     assert compiled.memory(program).temporaries < SCORES / 16
-    assert compiled.loops(program) == 0
+    assert " while(" not in program.as_text()
     for line in program.as_text().splitlines():
         if "tpu_custom_call" in line:  # grouped heads read the keys where they lie
             operands = line.split("operand_layout_constraints=")[1]

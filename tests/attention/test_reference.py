@@ -55,20 +55,14 @@ def test_log_sum_exp_by_hand() -> None:
     np.testing.assert_allclose(lse, [math.log(6.0)], rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", [1e3, 1e5, 1e15])
-def test_scores_far_beyond_the_range_of_exp(size: float) -> None:
-    """Scores up to 10^30; compiled too, where a product may be joined with the subtraction."""
-    query, key = size * draw(T, H), size * draw(S, H, seed=1)
-    for softmax in (attention_weights, weights_of):
-        weights = softmax(query, key)
-        np.testing.assert_array_equal(weights.argmax(-1), (query @ key.T).argmax(-1))
-        np.testing.assert_allclose(weights.max(-1), np.ones(T), rtol=1e-6)
-        np.testing.assert_allclose(weights.sum(-1), np.ones(T), rtol=1e-6)
+@pytest.mark.parametrize("size, dtype", [(1e3, "float32"), (1e5, "float32"), (1e15, "float32"),
+                                         (1e6, "bfloat16")])  # fmt: skip
+def test_scores_far_beyond_the_range_of_exp(size: float, dtype: str) -> None:
+    """Scores up to 10^30; compiled too, where a product may be joined with the subtraction.
 
-
-def test_scores_far_beyond_the_range_of_exp_in_half_precision() -> None:
-    """Scores of 10^12: a scale that is no power of two must not be joined with the subtraction."""
-    query, key = (draw(2, 64, 18, seed=n, dtype="bfloat16") * 1e6 for n in range(2))
+    Of width 18, whose scale is no power of two.
+    """
+    query, key = (size * draw(2, 64, 18, seed=n, dtype=dtype) for n in range(2))
     expected = (np.asarray(query, np.float64) @ np.asarray(key, np.float64).mT).argmax(-1)
     for softmax in (attention_weights, weights_of):
         weights = softmax(query, key)

@@ -14,34 +14,19 @@ from tests.book.extensions import ROOT, toc
 PAGES = [f"{page}.html" for page in toc.toc_pages(ROOT)]
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-gpu",
-    "--no-first-run",
-]
+    "--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-gpu",
+    "--disable-component-update", "--no-first-run",
+]  # fmt: skip
 
-# Waits until MathJax, if the page has it, has typeset everything.
-MATH_READY = """async () => {
-  if (!document.querySelector('script[src*="mathjax"]')) return true;
-  for (let n = 0; n < 200 && !(window.MathJax && MathJax.startup && MathJax.startup.promise); n++)
-    await new Promise(r => setTimeout(r, 25));
-  await MathJax.startup.promise;
-  return true;
-}"""
+IN_PAGE = Path(__file__).with_name("in_page.js").read_text(encoding="utf8")
 
 
-# What makes a page wider than its window.
-WIDER = """() => {
-  const page = document.documentElement;
-  if (page.scrollWidth <= window.innerWidth) return [];
-  return [...document.querySelectorAll('article *')]
-    .filter(e => e.getBoundingClientRect().right > window.innerWidth + 1)
-    .slice(0, 5)
-    .map(e => `${e.tagName}.${e.className}: ${e.textContent.trim().slice(0, 40)}`)
-    .concat([`page: ${page.scrollWidth} px`]);
-}"""
+def in_page(name: str) -> str:
+    """Return a function of ``in_page.js`` as a browser evaluates it."""
+    return f"given => ({IN_PAGE}).{name}(given)"
+
+
+MATH_READY, WIDER = map(in_page, ("mathReady", "wider"))
 
 # How far what is seen moves while a page settles, summed as browsers sum it (layout shift).
 SHIFTS = """

@@ -4,10 +4,16 @@ import ast
 import re
 from pathlib import Path
 
-from tests.book.extensions import ledger as book
+from jsonschema import Draft202012Validator
 
-CLAIMS, LEDGERS, SCOPES, OPTIONAL = book.CLAIMS, book.LEDGERS, book.SCOPES, book.OPTIONAL
-Ledger, Page, scope_kind = book.Ledger, book.Page, book.scope_kind
+from tests.book.extensions import ledger as book
+from tests.book.extensions import toc
+
+CLAIMS, LEDGERS, Ledger, Page = book.CLAIMS, book.LEDGERS, book.Ledger, book.Page
+SCHEMAS = toc.read(Path(__file__).with_name("ledger.yml"))
+for _each in LEDGERS:
+    _known = {"section": {"enum": [*_each.sections]}, "verdict": {"enum": [*_each.verdicts]}}
+    SCHEMAS[_each.name]["properties"] |= _known
 
 # A number that is the outcome of something: with a decimal point or a power, in percent, or long.
 _NUMBER = re.compile(
@@ -18,41 +24,10 @@ _SKIPS = {"skip", "skipif", "xfail", "importorskip"}
 
 def entry_problems(entry: dict, ledger: Ledger = CLAIMS) -> list[str]:
     """Return what is wrong with one entry taken alone."""
-    name, found = entry.get("id", "(no id)"), []
-    others = {field for other in LEDGERS if other is not ledger for field in other.only}
-    known = {"id", ledger.source, "section", "claim", "verdict", "parts", "judged", *OPTIONAL}
-    known -= others
-    for key in sorted(key for key in set(entry) - known if entry[key]):
-        found.append(f"{name}: unknown field {key}")
-    verdict = entry.get("verdict")
-    waiting = verdict == ledger.waiting
-    for key in ("id", ledger.source, "section", "claim", "verdict"):
-        if not entry.get(key):
-            found.append(f"{name}: {key} is missing")
-    if verdict not in ledger.verdicts:
-        found.append(f"{name}: verdict {verdict!r} is none of {', '.join(ledger.verdicts)}")
-    if entry.get("section") not in ledger.sections:
-        known_sections = ", ".join(ledger.sections)
-        found.append(f"{name}: section {entry.get('section')!r} is none of {known_sections}")
-    if ledger is CLAIMS and not (
-        isinstance(entry.get("note"), list) and set(entry["note"]) <= {f"N{n}" for n in range(5)}
-    ):
-        found.append(f"{name}: note must list some of N0 to N4")
-    for keys in ledger.waiting_needs if waiting else ledger.needs:
-        if not any(entry.get(key) for key in ([keys] if isinstance(keys, str) else keys)):
-            missing = keys if isinstance(keys, str) else " or ".join(keys)
-            found.append(f"{name}: {verdict}, without {missing}")
-    if waiting:
-        for key in ledger.waiting_lacks:
-            if entry.get(key):
-                found.append(f"{name}: {verdict}, yet has {key}")
-    if entry.get("scope") and scope_kind(entry) not in SCOPES:
-        found.append(f"{name}: the scope has to begin with one of {', '.join(SCOPES)}")
-    if bool(entry.get("condition")) != (verdict == "holds if"):
-        found.append(f"{name}: a condition belongs to the verdict 'holds if' and to no other")
-    if entry.get("decide") and verdict not in ("undecided", "not tested"):
-        found.append(f"{name}: {verdict}, yet says what would decide it")
-    return found
+    row = {key: value for key, value in entry.items() if value not in ("", [])}
+    problems = Draft202012Validator(SCHEMAS[ledger.name]).iter_errors(row)
+    name = entry.get("id") or "(no id)"
+    return [f"{name}: {'/'.join(map(str, each.path))} {each.message}" for each in problems]
 
 
 def ledger_problems(

@@ -19,6 +19,7 @@ from tests.book.browsing import (
     WIDER,
     Visitor,
     axe_findings,
+    in_page,
 )
 from tests.book.extensions import ROOT, figures, finding, toc
 from tests.turns import commit, is_turn
@@ -28,76 +29,11 @@ pytestmark = pytest.mark.needs_browser
 SCREENS = 29  # of a page, at most, at 640 px of prose
 EXTRA = ["index.html", "search.html", "genindex.html"]
 SAMPLE = ["book/explorer.html", "book/gradients.html", "book/claims.html"]  # in both themes
-MATH = """() => {
-  const left = [];
-  for (const e of document.querySelectorAll('.math, .tex2jax_process'))
-    if (!e.querySelector('mjx-container')) left.push(e.textContent.trim().slice(0, 60));
-  const walker = document.createTreeWalker(
-    document.querySelector('article') || document.body, NodeFilter.SHOW_TEXT);
-  const raw = [];
-  for (let n = walker.nextNode(); n; n = walker.nextNode()) {
-    if (n.parentElement.closest('pre, code, script, style, mjx-container')) continue;
-    if (/\\$\\$|\\\\\\(|\\\\\\[|\\\\begin\\{/.test(n.data)) raw.push(n.data.trim().slice(0, 60));
-  }
-  const errors = [...document.querySelectorAll('mjx-merror, .MathJax_Error')];
-  return {left, raw, errors: errors.map(e => e.textContent.slice(0, 60))};
-}"""
+MATH, IMAGES, ICONS, STOPS, MISNAMED, ON_PAPER, FIGURES = map(
+    in_page, ("math", "images", "icons", "stops", "misnamed", "onPaper", "figures")
+)
 
-# Pictures that did not load, and those without alternative text.
-IMAGES = """async () => {
-  const all = [...document.querySelectorAll('article img')];
-  for (const i of all) { i.loading = 'eager'; await i.decode().catch(() => {}); }
-  return [...all.filter(i => !i.naturalWidth).map(i => `missing: ${i.src}`),
-          ...all.filter(i => !i.alt.trim()).map(i => `no alt text: ${i.src}`)];
-}"""
-
-# Icons that are on the page and have no glyph of their font, or no width.
-ICONS = """async () => {
-  await document.fonts.ready;
-  const shown = [...document.querySelectorAll('i[class*="fa-"], svg[class*="fa-"]')]
-    .filter(e => e.getClientRects().length && getComputedStyle(e).visibility === 'visible');
-  const good = e => {
-    const {content, font} = getComputedStyle(e, '::before');
-    return e.getBoundingClientRect().width > 4 && content.length === 3 &&
-      document.fonts.check(font, content[1]);
-  };
-  return {count: shown.length, bad: shown.filter(e => !good(e)).map(e => e.className)};
-}"""
-
-# Formulas at which the Tab key stops though they need no scrolling.
-STOPS = """() => [...document.querySelectorAll('article mjx-container[tabindex="0"]')]
-  .filter(e => e.scrollWidth <= e.clientWidth + 1).length"""
-
-# Buttons, links and folds whose label does not say what is read on them.
-MISNAMED = """() => [...document.querySelectorAll(':is(button, a, summary)[aria-label]')]
-  .filter(e => e.getClientRects().length && e.innerText.trim())
-  .filter(e => !e.getAttribute('aria-label').toLowerCase()
-    .includes(e.innerText.trim().toLowerCase().replace(/\\s+/g, ' ')))
-  .map(e => `${e.getAttribute('aria-label')}: ${e.innerText.trim()}`)"""
-
-# What of a page would be missing on paper.
-ON_PAPER = """() => ({
-  theme: document.documentElement.dataset.theme,
-  cut: [...document.querySelectorAll('article pre')]
-    .filter(e => !e.closest(PLOTTING))
-    .filter(e => e.scrollWidth > e.clientWidth + 1 || !e.getClientRects().length)
-    .map(e => e.textContent.slice(0, 60)),
-  closed: [...document.querySelectorAll('article details pre')].filter(e => !e.closest(PLOTTING))
-    .filter(e => e.getBoundingClientRect().height < 10 || !e.checkVisibility({
-      contentVisibilityAuto: true, opacityProperty: true, visibilityProperty: true}))
-    .map(e => e.textContent.slice(0, 60)),
-  plotting: [...document.querySelectorAll(PLOTTING)].some(e => e.getClientRects().length),
-})""".replace("PLOTTING", "'.page-code .cell:not(.tag_solution)'")
 PAPER = {"theme": "light", "cut": [], "closed": [], "plotting": False}
-
-# The figures of a page: which form is seen, how large, and whether the box scrolls.
-FIGURES = """() => [...document.querySelectorAll('.figure-scroll')].map(box => {
-  const seen = [...box.querySelectorAll('img')].filter(e => e.getClientRects().length);
-  const first = seen[0].getBoundingClientRect();
-  return {forms: seen.map(e => e.className), source: seen[0].getAttribute('src'),
-          width: first.width, height: first.height, drawn: +seen[0].getAttribute('width'),
-          scrolls: box.scrollWidth > box.clientWidth + 2, stop: box.tabIndex};
-})"""
 
 SEARCH_BOX = "input[type=search]:visible, button.search-button-field:visible"
 

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import matplotlib as mpl
-import nbformat
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,7 +15,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 from mha_book.plotting import PALETTE, attention_map, figure_data, use_book_style
-from tests.book.extensions import ROOT, figures, toc, tool
+from tests.book.extensions import ROOT, figures, toc
 from tests.test_plotting import contrast
 
 GROUND = "#121212"  # of the theme; the test in the browser looks at the page itself
@@ -120,19 +119,6 @@ def test_what_a_picture_says_of_itself(drawn):
     Image.new("RGB", (300, 150)).save(file, "png", dpi=(150, 150))
     assert figures.facts(file.getvalue()) == pytest.approx((192, 96, 0), abs=0.1)
     assert figures.facts(b'<svg viewBox="0 0 1 1"/>') is None
-
-
-def stored_notebook(**data: str) -> nbformat.NotebookNode:
-    data = {kind.replace("_", "/").replace("svg", "svg+xml"): text for kind, text in data.items()}
-    output = nbformat.v4.new_output("display_data", data=data)
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("", id="a", outputs=[output])])
-
-
-def test_a_refresh_tells_pictures_from_other_outputs():
-    refresh = tool("refresh")
-    old, new = stored_notebook(image_svg="<svg>1</svg>"), stored_notebook(image_svg="<svg>2</svg>")
-    assert refresh.keep_pictures(old, old) == 0
-    assert refresh.keep_pictures(new, old) == 1
 
 
 # --- pages ----------------------------------------------------------------------------------

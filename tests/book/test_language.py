@@ -1,5 +1,6 @@
 """The language of the pages: an acronym says what it stands for; spelling is `make lint`'s."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -68,12 +69,16 @@ def test_the_search_for_acronyms(text, names):
     assert unexplained(text) == names
 
 
-def british(text: str) -> list[str]:
-    """The words of a text that the dictionary of codespell has as British."""
+@functools.cache
+def dictionary() -> set[str]:
+    """The words that the dictionary of codespell has as British."""
     folder = Path(codespell_lib.__file__).parent / "data"
     lines = (folder / "dictionary_en-GB_to_en-US.txt").read_text(encoding="utf8").splitlines()
-    words = {line.partition("->")[0] for line in lines}
-    return sorted({*re.findall(r"[a-z]+", text.lower())} & words)
+    return {line.partition("->")[0] for line in lines}
+
+
+def british(text: str) -> list[str]:
+    return sorted({*re.findall(r"[a-z]+", text.lower())} & dictionary())
 
 
 def captions(path: Path) -> str:
@@ -82,14 +87,10 @@ def captions(path: Path) -> str:
     return " ".join(str(cell["metadata"].get("mystnb", "")) for cell in cells)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_a_page_has_one_spelling(page):
-    assert british(text_of(page) + " " + captions(page)) == []
-
-
-@pytest.mark.parametrize("name", ["claims", "papers"])
-def test_a_ledger_has_one_spelling(name):
-    assert british((ROOT / "book" / f"{name}.yml").read_text(encoding="utf8")) == []
+def test_pages_and_ledgers_have_one_spelling():
+    texts = {page.stem: text_of(page) + " " + captions(page) for page in PAGES}
+    texts |= {n: (ROOT / f"book/{n}.yml").read_text(encoding="utf8") for n in ("claims", "papers")}
+    assert {name: found for name, text in texts.items() if (found := british(text))} == {}
 
 
 def test_a_term_is_in_bold_or_a_heading_where_it_is_defined_and_in_the_glossary():

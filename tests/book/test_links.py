@@ -1,53 +1,38 @@
 """Every link of the built site and of the repository's own pages leads somewhere."""
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urldefrag, urlsplit
 
-LINKS = {"href", "src", "action", "data", "poster"}
+from lxml import html
+
 LOADED = {"script", "img", "iframe", "source", "video", "audio", "object", "embed", "track"}
 LOADED_RELS = {"stylesheet", "preload", "icon", "modulepreload", "prefetch", "search"}
 _URL = re.compile(r"url\(\s*['\"]?([^'\")]+)")
+_HOST = re.compile(r"(?:https?:)?//[\w-]+(?:\.[\w-]+)+[^\s\"'<]*")
 _NAMESPACES = ("http://www.w3.org/", "https://schema.org", "http://www.apache.org/licenses")
 
 
-class Page(HTMLParser):
+class Page(NamedTuple):
     """The ids of a page, where it leads, and what it loads."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.ids: set[str] = set()
-        self.links: list[str] = []
-        self.loaded: list[str] = []
-        self.in_script = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        self.in_script = tag == "script"
-        self.ids |= {values[name] for name in ("id", "name") if name in values}
-        found = [values[name] for name in LINKS & values.keys()]
-        sources = (piece.split() for piece in values.get("srcset", "").split(","))
-        found += [source[0] for source in sources if source]
-        if tag == "meta" and values.get("http-equiv") == "refresh":
-            found.append(values["content"].partition("url=")[2])
-        if tag in LOADED or (tag == "link" and LOADED_RELS & set(values.get("rel", "").split())):
-            self.loaded += found
-        self.links += found
-
-    def handle_endtag(self, tag: str) -> None:
-        self.in_script = False
-
-    def handle_data(self, data: str) -> None:
-        if self.in_script:
-            found = re.findall(r"(?:https?:)?//[\w-]+(?:\.[\w-]+)+[^\s\"'<]*", data)
-            self.loaded += [url for url in found if not url.startswith(_NAMESPACES)]
+    ids: set[str]
+    links: list[str]
+    loaded: list[str]
 
 
 def read(path: Path) -> Page:
-    page = Page()
-    page.feed(path.read_text(encoding="utf8"))
-    return page
+    page = html.parse(path, html.HTMLParser(encoding="utf8")).getroot()
+    every = [(tag, link) for tag, _, link, _ in page.iterlinks()]
+    loaded = [sizes.split()[0] for each in page.xpath("//@srcset") for sizes in each.split(",")]
+    links = [link for _, link in every] + loaded
+    for tag, link in every:
+        rels = {*tag.get("rel", "").split()} if tag.tag == "link" else set()
+        loaded += [link] * bool(tag.tag in LOADED or LOADED_RELS & rels)
+    named = _HOST.findall("\n".join(page.xpath("//script/text()")))
+    loaded += [url for url in named if not url.startswith(_NAMESPACES)]
+    return Page({*page.xpath("//@id"), *page.xpath("//@name")}, links, loaded)
 
 
 def problems(site: Path) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from mha_book.models import minilm
 from mha_book.models.tokens import token_strings, tokenize
-from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings
+from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor, axe_findings, in_page
 from tests.book.extensions import ROOT, explorer
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_models]
@@ -24,14 +24,7 @@ HOSTILE = [
 SENTENCES = HOSTILE + [s["text"] for s in explorer.load(ROOT)["sentences"].values()]
 STATE = "document.getElementById('explorer').explorer"
 NOTE, SAY = "#explorer .hx-note", "#explorer .hx-say"
-# Tokens, weights and embedding of a sentence, as the page has them after a run.
-RUN = f"""async text => {{
-  const explorer = {STATE};
-  explorer.text.value = text;
-  await explorer.read();
-  const {{ tokens, maps, embedding }} = explorer.index.sentences.own.minilm;
-  return {{ tokens, weights: [...maps.weights], embedding: [...embedding] }};
-}}"""
+RUN = in_page("run")
 
 
 @pytest.fixture
@@ -79,6 +72,7 @@ def test_the_page_computes_what_the_package_does(visit):
         tokens, weights, embedding = of_text(text)
         found = page.evaluate(RUN, text)
         assert found["tokens"] == tokens, text[:40]
+        assert text != "word " * 2_000 or found["read"] == len("word " * 62) - 1
         np.testing.assert_allclose(np.reshape(found["weights"], weights.shape), weights, atol=2e-2)
         assert np.dot(found["embedding"], embedding) > 0.99, text[:40]
     assert page.locator(f"{SAY} b, {SAY} script").count() == 0
@@ -86,8 +80,7 @@ def test_the_page_computes_what_the_package_does(visit):
 
 def test_a_reader_tries_a_sentence_and_shows_it_to_somebody(visit):
     tab, text = visit(), "The <b>cat</b> drank the milk & slept."
-    page = tab.page
-    loads = []
+    page, loads = tab.page, []
     page.on("request", lambda request: loads.append(request.url))
     page.fill("#explorer-own", text)
     assert not any("live-" in url for url in loads)
@@ -111,9 +104,9 @@ def test_a_reader_tries_a_sentence_and_shows_it_to_somebody(visit):
     tab.wrong.clear()  # axe asks for style sheets by wrong addresses
 
     other = visit(page.url, PHONE)  # nothing is loaded unasked
-    assert other.page.input_value("#explorer-own") == text
     assert "load the model" in other.page.locator(NOTE).inner_text()
+    assert not other.page.locator(SAY).is_visible()  # no other sentence in its place
     assert not other.page.evaluate(WIDER)
     other.page.locator("#explorer .hx-go").click()
     other.page.wait_for_function(f"{STATE}.state.sentence === 'own'", timeout=60_000)
-    assert other.page.evaluate(f"{STATE}.state.head") == head
+    assert other.page.evaluate(f"[{STATE}.state.head, {STATE}.state.text]") == [head, text]

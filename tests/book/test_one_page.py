@@ -8,16 +8,13 @@ import pypdf
 import pytest
 
 from tests.book import gates
-from tests.book.browsing import PHONE, Visitor
+from tests.book.browsing import PHONE, Visitor, in_page
 from tests.book.extensions import ROOT
 
 PAGE = "attention-on-one-page"
 HEADINGS = ("Formulas", "The layer in fifteen lines", "Shapes", "Masks", "Costs")
 LAPTOP = {"width": 1440, "height": 900}
-# Where the first picture, the formula and the lines end, in heights of the window.
-BOTTOMS = """() => [
-  '#lab-token', '#the-formula div.math', '#the-layer-in-fifteen-lines pre'
-].map(at => document.querySelector(at).getBoundingClientRect().bottom / innerHeight)"""
+BOTTOMS = in_page("bottoms")
 
 
 @pytest.mark.parametrize("page", [PAGE, "multi-head-layer"])

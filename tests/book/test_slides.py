@@ -5,14 +5,7 @@ import pytest
 from tests.book import browsing
 from tests.book.extensions import tool
 
-OFF = """() => {
-  const slide = document.querySelector("section.present"), edge = slide.getBoundingClientRect();
-  const seen = [...slide.querySelectorAll("li, pre, table, img, mjx-container")];
-  return seen.filter(e => !e.closest("figcaption"))
-    .map(e => [e.getBoundingClientRect(), e.textContent.slice(0, 40)])
-    .filter(([box]) => box.bottom > edge.bottom + 1 || box.right > edge.right + 1)
-    .map(([box, text]) => text);
-}"""
+OFF = browsing.in_page("off")
 
 
 @pytest.mark.slow

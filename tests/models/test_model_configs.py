@@ -16,16 +16,12 @@ BUILT = [name for name, model in MODELS.items() if model["attention_parameters"]
 BESIDE = ("norm", "LayerNorm", "sinks", "relative_attention_bias")  # no projections
 
 
-def size_of(name):
-    m = MODELS[name]
-    return attention_size(
-        m["d_model"],
-        m["num_heads"],
-        m["num_kv_heads"],
-        m["head_dim"],
-        has_input_biases=m["input_biases"],
-        has_output_bias=m["output_bias"],
-    )
+def size_of(m):
+    if m["latent"]:
+        return latent_size(m["d_model"], m["num_heads"], **m["latent"], is_absorbed=False)
+    biases = {"has_input_biases": m["input_biases"], "has_output_bias": m["output_bias"]}
+    shape = (m[name] for name in ("d_model", "num_heads", "num_kv_heads", "head_dim"))
+    return attention_size(*shape, **biases)
 
 
 def test_windows_as_published_and_as_the_library_has_them():
@@ -54,16 +50,7 @@ def test_parameters_that_transformers_builds(name):
     counted = sum(
         math.prod(shape) for key, shape in shapes.items() if not any(b in key for b in BESIDE)
     )
-    if MODELS[name]["latent"]:
-        size = latent_size(
-            MODELS[name]["d_model"],
-            MODELS[name]["num_heads"],
-            **MODELS[name]["latent"],
-            is_absorbed=False,
-        )
-    else:
-        size = size_of(name)
-    assert size.parameter_count == counted
+    assert size_of(MODELS[name]).parameter_count == counted
 
 
 @pytest.mark.slow

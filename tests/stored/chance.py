@@ -8,6 +8,7 @@ tests.stored.chance``. What some commits draw: ``python -m tests.stored.chance H
 
 import hashlib
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -39,10 +40,11 @@ def drawn(what: str, count: int, among: Iterable[Any] | None = None, at: str = "
     return [every[place] for place in sorted(chosen.tolist())]
 
 
-def points(name: str, model: str) -> list[tuple[str, int]]:
-    """Every point of the curves of a file: its curve, and the place there."""
-    curves = result(name)[model]["curves"]
-    return [(curve, n) for curve in curves for n in range(len(curves[curve]["heads"]))]
+def points(name: str, but: str = "^$") -> list[tuple[str, int]]:
+    """Every point of the curves of a file that pages show: its curve, and the place there."""
+    curves = result(name)["smollm2"]["curves"]
+    shown = [curve for curve in curves if not re.search(but, curve)]
+    return [(curve, n) for curve in shown for n in range(len(curves[curve]["heads"]))]
 
 
 def shared() -> Iterable[tuple[str, int]]:
@@ -67,18 +69,19 @@ def programs(most: int) -> list[int]:
     ]
 
 
+UNSHOWN = "layer|group|taylor|norm"  # curves of pruning.json
 DRAWS = {
     "ablation": Draw("heads.json", lambda: np.ndindex(30, 9), 60, 0.7),
-    "curves": Draw("pruning.json", lambda: points("pruning.json", "smollm2"), 99, 0.4),
+    "curves": Draw("pruning.json", lambda: points("pruning.json", UNSHOWN), 99, 0.4),
     "sentences": Draw("pruning.json", lambda: range(6), 2, 1),
     "without a head": Draw("pruning.json", lambda: np.ndindex(6, 12), 24, 0.2),
     "texts": Draw("pruning.json", lambda: range(24), 6, 1),
-    "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json", "smollm2"), 12, 1),
+    "alike": Draw("pruning-alike.json", lambda: points("pruning-alike.json"), 12, 1),
     "before training": Draw("gates.json", lambda: range(24), 6, 0.5),
     "moved": Draw("quantization.json", lambda: range(10), 3, 3),
-    "patched": Draw("circuit.json", lambda: np.ndindex(30, 9), 3, 1),
     "cache": Draw("cache-bits.json", lambda: range(cache_bits.TEXTS), 4, 8),
     "few keys": Draw("papers.json", lambda: range(6), 3, 2),
+    "heads of a token": Draw("papers.json", lambda: papers.Sizes().heads, 1, 20),
     "entropy": Draw("papers.json", lambda: papers.Sizes().removed, 1, 20),
     "positions": Draw(
         "positions.json", lambda: itertools.product(positions.SCHEMES, range(3)), 1, 400

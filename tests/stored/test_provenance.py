@@ -3,13 +3,15 @@
 import importlib.util
 import json
 import re
+from pathlib import Path
 
 import jsonschema
 import pytest
+import yaml
 
 from experiments import again
 from experiments.shared import SOURCES
-from mha_book.storage import NOT_RECORDED, PROVENANCE, file_digest, payload_digest
+from mha_book.storage import PROVENANCE, file_digest, payload_digest
 from tests.stored.files import DATA, MANIFEST, OTHERS, RESULTS, ROOT, forged, result, scaled
 
 BLOCKS = {path.name: result(path.name)["provenance"] for path in RESULTS}
@@ -20,63 +22,13 @@ def test_every_file_is_described():
     assert set(BLOCKS) == {path.name for path in [*RESULTS, *OTHERS]}
 
 
-def _text(pattern=r".+"):
-    return {"type": "string", "pattern": f"^({pattern})$"}
-
-
-def _or_unknown(kind):
-    return {"anyOf": [kind, {"const": NOT_RECORDED}]}
-
-
-def _object(required, optional=(), **options):
-    known = {"properties": {**required, **dict(optional)}, "additionalProperties": False}
-    return {"type": "object", "required": [*required], **known, **options}
-
-
-COMMIT, SHA256 = _text("[0-9a-f]{40}"), _text("[0-9a-f]{64}")
-COUNT, TEXTS = {"type": "integer", "minimum": 1}, {"type": "array", "items": _text()}
-LOAD = {"type": "array", "items": {"type": "number"}, "minItems": 3, "maxItems": 3}
-UNKNOWN = {"const": NOT_RECORDED}
-SCHEMA = _object(
-    {
-        "date": _text(r"\d{4}-\d\d-\d\d(T[\d:]{8}\+00:00)?"),
-        "command": _text(),
-        # Where the code's commit was not recorded, that which brought the file is.
-        "git": {
-            "oneOf": [
-                _object({"commit": COMMIT, "dirty": {"type": "boolean"}}),
-                _object({"commit": UNKNOWN, "dirty": UNKNOWN, "added_in": COMMIT}),
-            ]
-        },
-        "python": _text(r"3\.\d+\.\d+|none: written by hand"),
-        "packages": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
-        "system": _text(),
-        "device": _text(),
-        "cores": _or_unknown(COUNT),
-        "seeds": _text(),  # what was drawn is known of each
-        "inputs": {"type": "object", "additionalProperties": SHA256},
-        "payload_sha256": SHA256,
-    },
-    {
-        "filled_in_later": TEXTS,
-        "note": _text(),
-        "measured_again": {"type": "object"},
-        # What matters to times and memory.
-        "platform": _text("cpu|gpu|tpu"),
-        "device_count": COUNT,
-        "cpu_model": _text(),
-        "memory_gib": {"type": "number"},
-        "load_average": LOAD,
-        "load_average_after": LOAD,
-        "environment": {"type": "object", "additionalProperties": {"type": "string"}},
-    },
-)
+SCHEMA = yaml.safe_load(Path(__file__).with_name("provenance.yml").read_text(encoding="utf8"))
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_block_has_one_shape(name):
     jsonschema.validate(BLOCKS[name], SCHEMA)
-    assert list(SCHEMA["required"]) == list(PROVENANCE)
+    assert SCHEMA["required"] == [*PROVENANCE]
 
 
 # Compared once with another library, by scripts that the commit of its block has.

@@ -1,5 +1,6 @@
 // One row of scores, read in blocks: the largest score m and the sums ℓ and o that are kept.
-lab.define("online-softmax", (here, { scores, values, block }) => {
+lab.define("online-softmax", (here, { powers, values, block }) => {
+  const scores = powers.map(Math.log);
   const { make, fixed } = lab;
   const count = scores.length;
   const order = here.choice("order", "The scores come",
