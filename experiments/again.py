@@ -26,6 +26,7 @@ EXPERIMENTS = {
     "pruning_alike": 6,
     "emergence": 15, "quantization": 8, "cache_bits": 5, "scale": 15, "positions": 90,
     "explorer_maps": 3, "papers": 10, "sinks": 5, "resting": 1, "sinks_training": 2,
+    "transition": 3,
     "build_it_yourself": 4, "coverage": 2, "hidden_bugs": 15,
 }  # fmt: skip
 """In an order in which each finds what it reads, with minutes of one core: of whole runs where they

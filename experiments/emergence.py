@@ -2,8 +2,7 @@
 
 Trains one layer of four heads, from many seeds, on sequences where one symbol is found by its place
 and another by content, and follows what every head attends to. Then changes the start: other
-batches, another start with the same batches, the scores of two heads exchanged, one head nudged
-towards a role.
+batches, another start with the same batches, one head nudged towards a role.
 """
 
 from pathlib import Path
@@ -20,7 +19,7 @@ from experiments.head_rank import QUICK_RANKS, Ranks, rank_study
 from experiments.shared import SOURCES, Run, change_attention, experiment, slug
 from experiments.training import TrainResult, train
 from mha_book.models import tiny
-from mha_book.specialization.intervals import mean_interval, wilson_interval
+from mha_book.specialization.intervals import mean_interval
 from mha_book.specialization.synthetic import ProbeTask, probe_sequences
 from mha_book.storage import tree_arrays
 
@@ -52,8 +51,7 @@ def foretold(early: np.ndarray, final: np.ndarray) -> dict[str, Any]:
     """Return how far early role scores tell the final ones, ``(seeds, N, 2)`` each.
 
     For each role, and for the difference of the two (place minus content): the rank correlation
-    over heads, mean over seeds; and how often the head that is first early is first in the end,
-    by chance once in ``N``. Each with the ends of its interval of 95%.
+    over heads, mean over seeds, with the ends of its interval of 95%.
     """
 
     def both(scores: np.ndarray) -> np.ndarray:
@@ -66,11 +64,7 @@ def foretold(early: np.ndarray, final: np.ndarray) -> dict[str, Any]:
             [spearmanr(x, y, axis=None).statistic for x, y in zip(a, b, strict=True)]
         )
         middle, half = mean_interval(correlations)
-        same = a.argmax(1) == b.argmax(1)
-        found[name] = {
-            "rank correlation": (middle, middle - half, middle + half),
-            "same leader": (same.mean(), *wilson_interval(int(same.sum()), len(same))),
-        }
+        found[name] = {"rank correlation": (middle, middle - half, middle + half)}
     return found
 
 
@@ -96,14 +90,6 @@ class SeedStudy:
             evaluate_every=s.every if often else s.steps, config={"name": name, "sizes": s[:9]},
             name=name,
         )  # fmt: skip
-
-    def change_heads(self, change, params, *more) -> tiny.TinyParams:
-        """Return the models with ``change(attention, …)`` in place of the attention of each."""
-
-        def one(params: tiny.TinyParams, *more: jax.Array) -> tiny.TinyParams:
-            return change_attention(params, lambda attention, _: change(attention, *more))
-
-        return jax.vmap(one)(params, *more)
 
     def nudged(self, role: int | None, strength: float) -> tiny.TinyParams:
         """Move W_Q and W_K of the first head by a part of their norm."""
@@ -146,17 +132,6 @@ def ends(trained: TrainResult) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def swap(attention: Any, one: jax.Array, other: jax.Array, names: tuple[str, ...]) -> Any:
-    changed = {}
-    for name in names:
-        weight = getattr(attention, name)
-        axis = 0 if name == "w_o" else 1
-        order = jnp.arange(weight.shape[axis])
-        order = order.at[one].set(other).at[other].set(one)
-        changed[name] = jnp.take(weight, order, axis)
-    return attention._replace(**changed)
-
-
 def seed_study(study: SeedStudy) -> tuple[dict[str, Any], tiny.TinyParams]:
     """Run all trainings of the seed study; return what is stored, and the first models."""
     s = study.sizes
@@ -167,11 +142,6 @@ def seed_study(study: SeedStudy) -> tuple[dict[str, Any], tiny.TinyParams]:
     runs = {"base": ends(base)}
     runs["other data"] = ends(study.run("other data", study.start, study.other))
     runs["other start"] = ends(study.run("other start", study.program.fresh(study.other)))
-    # The heads that lead in the two roles exchange their scores and keep their values.
-    lead = jnp.asarray(np.stack([(final[..., 0] - final[..., 1]).argmax(1),
-                                 (final[..., 1] - final[..., 0]).argmax(1)]))  # fmt: skip
-    crossed = study.change_heads(lambda *x: swap(*x, ("w_q", "w_k")), study.start, *lead)
-    runs["scores exchanged"] = ends(study.run("scores exchanged", crossed))
     for strength in s.nudges:
         for number, role in ((0, ROLES[0]), (1, ROLES[1]), (None, "random")):
             name = f"nudge {role} {strength}"

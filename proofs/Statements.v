@@ -2,7 +2,7 @@
 
 From MHA Require Import Sums.
 
-(* decoding/gqa-latent *)
+(* further-inference/gqa-latent *)
 Definition gqa_latent_1 (n_h n_j n_a n_n : nat) (K : nat -> nat -> nat -> R)
     (Z : nat -> nat -> R) (W_UK : nat -> nat -> nat -> R) : Prop :=
   forall h j a : nat, (h < n_h)%nat -> (j < n_j)%nat -> (a < n_a)%nat ->
@@ -19,7 +19,7 @@ Definition gqa_latent_3 (n_h n_i n_j n_a n_n : nat)
   S h i j = sum n_a (fun a => Q h i a * K h j a) /\
   sum n_a (fun a => Q h i a * K h j a) = sum n_n (fun n => Q_Z h i n * Z j n).
 
-(* decoding/gqa-latent-values *)
+(* further-inference/gqa-latent-values *)
 Definition gqa_latent_values (n_h n_i n_c n_j n_n : nat)
     (O A : nat -> nat -> nat -> R) (Z : nat -> nat -> R)
     (W_UV : nat -> nat -> nat -> R) : Prop :=

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from mha_book.notation.page import notebook_text
-
 TURNS = 3
 STORED_TURNS = 6  # of stored data that git's history holds to the digit
 KNOWN = "30e5058"  # the commit at which every excuse was read, and every file without a slice
@@ -46,11 +44,11 @@ def is_known(at: str) -> bool:
 
 
 @functools.cache
-def known_texts() -> list[str]:
-    """The prose of each notebook of the book at ``KNOWN``."""
+def known_pages() -> dict[str, str]:
+    """Each notebook of the book at ``KNOWN`` as it was stored, by its name."""
+    assert len(git("log", "--format=%h", "-G^KNOWN =", "--", "tests/turns.py").split()) < 2
     names = git("ls-tree", "--name-only", KNOWN, "book/").split()
-    notebooks = (git("show", f"{KNOWN}:{name}") for name in names if name.endswith(".ipynb"))
-    return [*map(notebook_text, notebooks)]
+    return {Path(n).stem: git("show", f"{KNOWN}:{n}") for n in names if n.endswith(".ipynb")}
 
 
 def is_turn(what: str, turns: int = TURNS) -> bool:

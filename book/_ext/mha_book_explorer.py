@@ -161,8 +161,7 @@ def place_explorer(self):
     name = "explorer" if number == 1 else f"explorer-{number}"
     data = "".join(f' data-{key}="{html.escape(value)}"' for key, value in sorted(options.items()))
     body = still(root, document, options)
-    text = f'<div class="hx" id="{name}"{data}>{body}</div>'
-    return [nodes.raw("", text, format="html")]
+    return [nodes.raw("", f'<div class="hx" id="{name}"{data}>{body}</div>', format="html")]
 
 
 def tour(self):

@@ -2,7 +2,7 @@
 
 - a head that lets the page be seen at once and in its colors: the theme resolved before anything is
   drawn, no script that holds up the page, MathJax only where there is a formula, and of the icons'
-  font and style sheet only what the book uses;
+  fonts and the theme's style sheets only what the book uses;
 - a description from the page's first paragraph, for search engines and for links to the page;
 - images with their size, so that nothing moves when they arrive; all but the first come late;
 - ``index.html`` and ``404.html``; with a public address (``mha_book_public``) also the address of
@@ -11,6 +11,7 @@
 
 import functools
 import html
+import posixpath
 import re
 from pathlib import Path
 
@@ -32,8 +33,10 @@ _NO_USE = re.compile(  # what layout.html has in its own form, draws icons, or n
     re.S | re.I,
 )
 _MATH = re.compile(r'class="(?:[^"]* )?math\b|"tex": |"text": "[^"]*\$')
-_ICON = re.compile(r"\bfa-([a-z-]+)")
-_ICON_RULE = re.compile(r"((?:\.fa-[a-z0-9-]+:before,?)+)\{content:[^}]*\}")
+_WORD = re.compile(r"[A-Za-z_][\w-]*")
+_RULE = re.compile(r"/\*.*?\*/|((?:(?!/\*)[^{}@;])+)(\{[^{}]*\})", re.S)
+_COMMA = re.compile(r",(?![^()]*\))")
+_NAMED = re.compile(r":\w[\w-]*\([^)]*\)|[.#]([A-Za-z_][\w-]*)")
 _ICON_FONT = re.compile(r"src:url\(\.\./(vendor/fontawesome/webfonts/fa-(\w+)-\d+)\.woff2\)[^}]*")
 _IMAGE = re.compile(r"<img\b[^>]*>")
 _SIZED = re.compile(r' (?:width|height)="| style="[^"]*\b(?:width|height):')
@@ -56,15 +59,19 @@ def mended(head: str, can_wait: bool) -> str:
     return re.sub(r"<script (?!defer)(?=[^>]*\bsrc=)", "<script defer ", head) if can_wait else head
 
 
-def slim_icons(out: Path) -> None:
-    """Leave in the theme's style sheet and the icons' fonts what pages and scripts use."""
+def slim(out: Path) -> None:
+    """Leave in the theme's style sheets and the icons' fonts what pages and scripts can use."""
     static = out / "_static"
-    files = (*out.rglob("*.html"), *static.glob("**/*theme.js"))
-    used = {name for file in files for name in _ICON.findall(file.read_text("utf8"))}
-    sheet = static / "styles" / "pydata-sphinx-theme.css"
-    css = _ICON_RULE.sub(
-        lambda rule: rule[0] if used & {*_ICON.findall(rule[1])} else "", sheet.read_text("utf8")
-    )
+    files = (*out.rglob("*.html"), *static.glob("*.js"), *static.glob("[ls]*/*.js"))
+    known = {""}.union(*(_WORD.findall(file.read_text("utf8")) for file in files))
+
+    def rule(match: re.Match[str]) -> str:
+        kept = [s for s in _COMMA.split(match[1] or "") if known.issuperset(_NAMED.findall(s))]
+        return match[0] if not match[2] else ",".join(kept) + match[2] if kept else ""
+
+    for name in ("sphinx-design*", "basic", "styles/sphinx*", "styles/pydata*"):
+        for sheet in static.glob(f"{name}.css"):
+            sheet.write_text(css := _RULE.sub(rule, sheet.read_text("utf8")), encoding="utf8")
     subsetter = Subsetter()
     signs = {int(sign, 16) for sign in re.findall(r"\\([ef]\w{3})\b", css)}
     subsetter.populate(unicodes=signs | {*map(ord, re.findall("[\ue000-\uf8ff]", css))})
@@ -148,8 +155,7 @@ def plain(body: str) -> str:
     """Return a page without lists that have no terms and roles that ARIA has taken back."""
 
     def lines(match: re.Match[str]) -> str:
-        inner = match[1].replace("<dd>", "<div>").replace("</dd>", "</div>")
-        return f'<div class="sig-lines">{inner}</div>'
+        return f'<div class="sig-lines">{match[1].replace("dd>", "div>")}</div>'
 
     return _OLD_ROLE.sub("", _SIGNATURE_LINES.sub(lines, body))
 
@@ -170,10 +176,20 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
     context["mended"] = lambda head: mended(head, pagename != "search")
     context["metatags"] = (context.get("metatags") or "") + _head(app, pagename, context, doctree)
     if "body" in context:
-        folder = Path(app.srcdir)
-        sources = {name: folder / path for path, name in app.builder.images.items()}
-        body = plain(context["body"])
-        context["body"] = size_images(body, sources)
+        sources = {name: Path(app.srcdir, path) for path, name in app.builder.images.items()}
+        context["body"] = size_images(plain(context["body"]), sources)
+
+
+def _share_lists(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    """Let pages that no list of pages has, those of source code, share one for each folder."""
+    if pagename not in app.env.found_docs:
+        known, plain, folder = app.env.temp_data, context["toctree"], posixpath.dirname(pagename)
+
+        def toctree(**given):
+            key = ("list", folder, *given.items())
+            return known.get(key) or known.setdefault(key, plain(**given))
+
+        context["toctree"] = toctree
 
 
 def _finished(app, exception) -> None:
@@ -181,7 +197,7 @@ def _finished(app, exception) -> None:
     if exception is not None or app.builder.format != "html":
         return
     out, config = Path(app.outdir), app.config
-    slim_icons(out)
+    slim(out)
     base = config.html_baseurl.rstrip("/") + "/" if config.html_baseurl else ""
     first = f"{config.root_doc}.html"
     words = {
@@ -191,13 +207,13 @@ def _finished(app, exception) -> None:
         "pages": sorted(app.env.found_docs),
     }  # fmt: skip
     (out / "sitemap.xml").unlink(missing_ok=True)
-    made = {"index.html": "root.html", "404.html": "404.html", "sitemap.xml": "sitemap.xml"}
-    for name, source in made.items():
-        if base or name != "sitemap.xml":
-            (out / name).write_text(template(source).render(words), encoding="utf8")
+    made = {"index.html": "root.html", "404.html": "404.html"}
+    for name, source in (made | ({"sitemap.xml": "sitemap.xml"} if base else {})).items():
+        (out / name).write_text(template(source).render(words), encoding="utf8")
 
 
 def setup(app):
     """Register the events."""
-    app.connect("html-page-context", _page, priority=900)  # after the theme's own
+    app.connect("html-page-context", _share_lists, priority=400)  # before the theme's own
+    app.connect("html-page-context", _page, priority=900)  # after it
     app.connect("build-finished", _finished, priority=100)

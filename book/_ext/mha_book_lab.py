@@ -156,10 +156,10 @@ def _step_table(data: dict[str, Any]) -> list[tuple[str, ...]]:
         shape = data["shapes"][str(k)]
         weights = 2 * shape["weights"] / chip["bytes"]
         caches = 2 * batch * length * shape["position"] / chip["bytes"]
-        pairs = batch * length * data["pair_flops"]
-        doing = (2 * batch * shape["weights"] + pairs) / chip["flops"]
-        times = (f"{1e3 * x:.1f}" for x in (weights, caches, doing))
-        rows.append((str(k), str(batch), str(length), *times))
+        doing = 2 * batch * shape["weights"], batch * length * data["pair_flops"]
+        products, pairs = (flops / chip["flops"] for flops in doing)
+        times = (weights, products, caches, max(weights, products) + max(caches, pairs))
+        rows.append((str(k), str(batch), str(length), *(f"{1e3 * x:.1f}" for x in times)))
     return rows
 
 

@@ -45,8 +45,7 @@ def prose(markdown: str) -> str:
     text = _GLUE.sub("¤", text)
     text = _MATH.sub("§", text)
     text = _ROLE.sub(lambda role: re.sub(r"\s*<[^>]*>$", "", role[1]), text)
-    text = _LINK.sub(lambda link: link[1], text)
-    return text
+    return _LINK.sub(lambda link: link[1], text)
 
 
 def words(markdown: str) -> int:
@@ -85,6 +84,7 @@ def loose_numbers(cells: list[dict[str, Any]], listed: dict[Any, str]) -> list[s
     for cell in cells:
         source = "".join(cell["source"])
         if cell["cell_type"] == "code":
+            source = re.sub("#.*", "", source)  # a comment computes nothing
             code.append(source)
             sections[-1][1].append(source)
             drawn = cell.get("metadata", {}).get("mystnb", {})

@@ -34,6 +34,10 @@
   };
   const readable = token => token.replace("<|endoftext|>", "<first>").replace(/\n */g, "⏎").replace(/^ +$/, "␣").trim();
   const two = x => x.toFixed(2);
+  const named = head => `L${head.replace(".", "H")}`;
+  // Where the word at `place` of one list is in another, as near as can be; -1 where it isn't.
+  const sameWord = (from, place, tokens) => tokens.reduce((best, token, j) => (token === from[place]
+    && (best < 0 || Math.abs(j - place) < Math.abs(best - place)) ? j : best), -1);
   const signed = (x, digits = 2) => (Number(x.toFixed(digits)) ? x < 0 ? "−" : "+" : "") + Math.abs(x).toFixed(digits);
 
   // What all heads of a model do with one sentence, as numbers.
@@ -63,6 +67,11 @@
     }
   }
 
+  const words = text => new Set(text.split(" "));
+  const PRONOUNS = words("he she it they him her them his its their");
+  const LITTLE = words("the and but for with from are was were been has have had did not that this which because than "
+    + "then too very can could will would into when while");
+
   // The same of a sentence that the model has read in this page.
   class OwnMaps extends Maps {
     constructor({ tokens, weights, values }, layers, heads) {
@@ -74,14 +83,16 @@
       return this.weight(layer, head, i, j) * this.values[(layer * this.heads + head) * this.count + j];
     }
     without(layer, head) { return this.changes[layer * this.heads + head]; }
-    // Where there is something to see: a word that looks at another one, not next to it.
+    // Where there is something to see: a pronoun or a telling word that looks at another one, not next to it.
     get look() {
-      const isWord = this.tokens.map(token => /^[\p{L}\p{N}]/u.test(token));
+      const isPronoun = this.tokens.map(token => PRONOUNS.has(token));
+      const isWord = this.tokens.map((token, i) => /^[\p{L}\p{N}]{3}/u.test(token) && !LITTLE.has(token) && !isPronoun[i]);
       let best = { layer: 0, head: 0, query: 0, weight: -1 };
       for (let layer = 0; layer < this.layers; layer++) for (let head = 0; head < this.heads; head++)
         for (let query = 0; query < this.count; query++) for (let key = 0; key < this.count; key++) {
           const weight = this.weight(layer, head, query, key)
-            - (isWord[query] && isWord[key] ? 0 : 2) - (Math.abs(query - key) < 2 || this.tokens[query] === this.tokens[key] ? 1 : 0);
+            + isPronoun[query] / 2 - (isWord[query] || isPronoun[query] ? 0 : 1) - (isWord[key] ? 0 : 2)
+            - (Math.abs(query - key) < 3 || this.tokens[query] === this.tokens[key] ? 1 : 0);
           if (weight > best.weight) best = { layer, head, query, weight };
         }
       return best;
@@ -125,11 +136,14 @@
   };
   const LONGEST = 1000; // characters of an own sentence
 
-  const KEYS = ["model", "head", "sentence", "token", "measure", "show", "beside", "see"];
+  const KEYS = ["model", "head", "sentence", "token", "goal", "measure", "show", "beside", "see"];
   const NAMES = { smollm2: "SmolLM2", minilm: "MiniLM" };
   const LOOK = "look", EVERY = "this look, in every head", EFFECT = "effect";
   const TITLES = { [LOOK]: EVERY, [EFFECT]: "without it, on this sentence", "without it": "without it, on speeches" };
-  const SHOWS = { weight: "weights", value: "weight × length of the value", without: "what closing it does" };
+  const SHOWS = { weight: "weights", value: "weight × length of the value", without: "what ablating it does" };
+  // The reader's last two sentences, and what an address calls their texts.
+  const OWN = { own: "text", own2: "before" };
+  const EXAMPLE = "The bank by the river raised its interest rates.";
 
   class Explorer {
     constructor(root, index) {
@@ -178,12 +192,14 @@
     }
     asked(text) {
       const found = Object.fromEntries([...new URLSearchParams(text)]
-        .filter(([key]) => key === "text" || KEYS.includes(key)));
-      return { beside: undefined, see: undefined, ...found };
+        .filter(([key]) => [...KEYS, ...Object.values(OWN)].includes(key)));
+      return { beside: undefined, see: undefined, goal: undefined, ...found };
     }
     toAddress() {
-      const s = this.state, isOwn = [s.sentence, s.see].includes("own");
-      const kept = [...KEYS, ...(isOwn ? ["text"] : [])].map(key => [key, s[key]])
+      // Texts come first: what a message cuts off the end of a link, a period say, isn't theirs.
+      const s = this.state, used = Object.keys(OWN).filter(key => [s.sentence, s.see].includes(key));
+      const texts = used.map((key, n) => [Object.values(OWN)[n], this.index.sentences[key].text]);
+      const kept = [...texts, ...KEYS.map(key => [key, used.length === 1 && s[key] === "own2" ? "own" : s[key]])]
         .filter(([, value]) => value !== undefined && value !== "");
       const text = kept.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
       return text;
@@ -198,7 +214,8 @@
         return layer >= 0 && layer < layers && head >= 0 && head < heads;
       };
       // A sentence that is not here yet: another one until the reader has asked for the model.
-      if ([s.sentence, s.see].includes("own") && s.text !== undefined && sentences.own?.text !== s.text) {
+      if (Object.entries(OWN).some(([key, name]) => [s.sentence, s.see].includes(key)
+        && s[name] !== undefined && sentences[key]?.text !== s[name])) {
         if (!this.small) this.wanted = { ...s };
         s.sentence = "";
       }
@@ -212,9 +229,11 @@
       const count = sentences[s.sentence][s.model].tokens.length;
       if (!/^\d+$/.test(s.token ?? "") || Number(s.token) >= count) s.token = look.query;
       s.token = String(Number(s.token));
+      if (!/^\d+$/.test(s.goal ?? "") || Number(s.goal) >= count) s.goal = undefined;
     }
     set(change, write = true) {
-      this.state = { ...this.state, ...change };
+      const texts = Object.entries(OWN).map(([key, name]) => [name, this.index.sentences[key]?.text]);
+      this.state = { ...this.state, ...Object.fromEntries(texts), ...change };
       this.repair();
       if (write) history.replaceState(null, "", `#${this.root.id}:${this.toAddress()}`);
       return this.update();
@@ -239,10 +258,12 @@
           select("show", "Show", SHOWS),
           el("label", { class: "hx-two" }, el("input", { type: "checkbox", "data-key": "two",
             onchange: e => this.compare(e.target.checked) }), " two heads"),
+          el("button", { type: "button", class: "hx-copy", onclick: e => this.share(e.target) }, "Copy link"),
         ]));
       this.own = this.index.live && !this.small ? this.form() : "";
       this.measures = el("select", { "data-key": "measure",
         onchange: e => this.choose("measure", e.target.value) });
+      this.goal = el("select", { "data-key": "goal", onchange: e => this.choose("goal", e.target.value || undefined) });
       this.which = el("span", { class: "hx-which", hidden: true }, "A click in the atlas sets: ",
         ...["head A", "head B"].map((name, number) => el("label", {}, el("input", {
           type: "radio", name: `${this.root.id}-which`, checked: !number,
@@ -254,7 +275,8 @@
       this.top = el("p", { class: "hx-top" });
       this.atlas = el("div", { class: "hx-atlas" },
         ...(this.small ? [] : [el("div", { class: "hx-atlas-head" },
-          el("label", { class: "hx-select" }, "Color: ", this.measures), this.scale, this.which)]),
+          el("label", { class: "hx-select" }, "Color: ", this.measures),
+          el("label", { class: "hx-select" }, "to ", this.goal), this.scale, this.which)]),
         el("div", { class: "hx-frame" }, el("span", { class: "hx-across" }), this.grid),
         this.reading, this.top);
       this.panes = [0, 1].map(number => this.pane(number));
@@ -283,7 +305,8 @@
     form() {
       const size = Math.round(this.index.live.bytes / 1e6), id = `${this.root.id}-own`;
       this.text = el("input", { type: "text", id, autocomplete: "off", "aria-describedby": `${id}-note`,
-        value: "The bank by the river raised its interest rates." });
+        value: EXAMPLE,
+        onclick: () => { if (this.text.value === EXAMPLE) this.text.select(); } });
       this.go = el("button", { type: "submit", class: "hx-go" }, `Load MiniLM (${size} MB) and run it`);
       this.loading = el("progress", { max: this.index.live.parts, value: 0, hidden: true, "aria-label": "Loading MiniLM" });
       this.note = el("p", { class: "hx-note", id: `${id}-note`, role: "status" },
@@ -296,8 +319,7 @@
     async read() {
       if (this.busy) return;
       this.busy = true;
-      const { live: info, sentences, models: { minilm: { layers, heads } } } = this.index;
-      const letters = [...this.text.value.replace(/\p{Cs}/gu, "\uFFFD")], text = letters.slice(0, LONGEST).join("");
+      const { live: info, sentences } = this.index;
       try {
         if (!live.isReady) {
           this.loading.hidden = false;
@@ -309,41 +331,85 @@
           });
           this.loading.hidden = true;
           this.go.textContent = "Run it";
+          this.loaded(true);
         }
-        let maps = null;
-        const found = await live.run(text, ({ layer, without }) => {
-          maps.changes.set(without, layer * heads);
-          if (this.panes.some(pane => pane.maps === maps)) this.moved(layer);
-        });
-        maps = new OwnMaps(found, layers, heads);
-        const cut = letters.length > LONGEST ? `Only the first ${LONGEST} characters are read. ` : "";
-        const many = found.all > info.limit
-          ? `It is ${found.all} tokens long: the explorer shows the first ${info.limit}. ` : "";
-        const title = `own: ${text.slice(0, 24).trim() || "(empty)"}${text.length > 24 ? "…" : ""}`;
-        sentences.own = { title, text, see: "",
-          minilm: { tokens: found.tokens, look: maps.look, maps, id: live.asked, embedding: found.embedding } };
-        for (const box of [this.controls.querySelector("[data-key=sentence]"), ...this.panes.map(pane => pane.sentence)]) {
-          box.querySelector("[value=own]")?.remove();
-          box.prepend(el("option", { value: "own" }, title));
-        }
-        const asked = this.wanted?.text === text ? this.wanted : {
-          head: this.chosen && this.state.model === "minilm" ? this.state.head : "", token: "",
+        // What is in the field now: a reader may write on while the model loads.
+        const letters = [...this.text.value.replace(/\p{Cs}/gu, "\uFFFD")], text = letters.slice(0, LONGEST).join("");
+        const wanted = this.wanted?.text === text ? this.wanted : null;
+        if (wanted?.before !== undefined) await this.run(wanted.before);
+        // A reader who compares keeps head and token.
+        const s = this.state, before = sentences[s.sentence].minilm.tokens;
+        const found = await this.run(text);
+        const again = place => (this.looked && place !== undefined ? sameWord(before, Number(place), found.tokens) : "");
+        const asked = wanted ?? {
+          ...(s.model === "minilm" && (this.chosen || this.looked)
+            ? { head: s.head, token: again(s.token), goal: again(s.goal) } : { head: "", token: "", goal: undefined }),
           beside: undefined, see: undefined, sentence: "own" };
         this.wanted = null;
         await this.set({ ...asked, model: "minilm", text });
-        this.note.textContent = `${cut}${many}${found.tokens.length} tokens through six layers in `
-          + `${(found.took / 1000).toFixed(2)} s on your machine.`;
+        const notes = [];
+        if (found.all > info.limit) notes.push(`It has ${letters.length > LONGEST ? "more than " : ""}${found.all} tokens: `
+          + `MiniLM reads the first ${info.limit} here, in bold below.`);
+        else if (letters.length > LONGEST) notes.push(`Only the first ${LONGEST} characters are read.`);
+        notes.push(`${found.tokens.length} tokens through six layers in ${(found.took / 1000).toFixed(2)} s on your machine.`);
+        if (found.tokens.includes("[UNK]")) notes.push("[UNK] is what MiniLM’s vocabulary lacks.");
+        if (sentences.own2) {
+          const other = sentences.own2.minilm.embedding;
+          notes.push(`Cosine of its embedding and that of your sentence before: ${two(found.embedding.reduce((sum, x, i) => sum + x * other[i], 0))}.`);
+        }
+        this.note.textContent = notes.join(" ");
+        if (this.narrow.matches) { this.text.blur(); this.own.scrollIntoView(); }
       } catch (error) {
         this.loading.hidden = true;
         this.note.textContent = "The model could not be loaded or run here. Try again: it goes on where it stopped.";
       } finally { this.busy = false; }
     }
-    // One more layer's heads have been ablated, one by one.
-    moved(layer) {
+    // One sentence through the model; the sentence before stays in the lists.
+    async run(text) {
+      const { sentences, models: { minilm: { layers, heads } } } = this.index;
+      const isDone = changes => !changes.some(Number.isNaN);
+      const heard = maps => ({ at, without }) => {
+        maps.changes.set(without, at);
+        if (this.panes.some(pane => pane.maps === maps)) this.moved();
+        // What a new sentence has stopped goes on when that is done.
+        const other = sentences.own2?.minilm.maps;
+        if (isDone(maps.changes) && other && !isDone(other.changes)) live.run(sentences.own2.text, heard(other));
+      };
+      let maps = null;
+      const found = await live.run(text, data => heard(maps)(data));
+      maps = new OwnMaps(found, layers, heads);
+      const title = `own: ${text.slice(0, 24).trim() || "(empty)"}${text.length > 24 ? "…" : ""}`;
+      if (sentences.own && sentences.own.text !== text)
+        sentences.own2 = { ...sentences.own, title: sentences.own.title.replace("own", "before") };
+      sentences.own = { title, text, read: found.read,
+        see: "Opened at a head with a strong look from one word to another. Choose any token, any head.",
+        minilm: { tokens: found.tokens, look: maps.look, maps, id: live.asked, embedding: found.embedding } };
+      for (const box of [this.controls.querySelector("[data-key=sentence]"), ...this.panes.map(pane => pane.sentence)])
+        for (const key of ["own2", "own"]) {
+          box.querySelector(`[value=${key}]`)?.remove();
+          if (sentences[key]) box.prepend(el("option", { value: key }, sentences[key].title));
+        }
+      return found;
+    }
+    // Whether the model has been loaded in this tab: then a link may take it from the browser's store unasked.
+    loaded(isNow) {
+      try {
+        if (isNow) sessionStorage.setItem("mha-live", "yes");
+        return !!sessionStorage.getItem("mha-live");
+      } catch { return false; }
+    }
+    async share(button) {
+      if (!this.wanted) await this.set({});
+      const isCopied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+      button.textContent = isCopied ? "Copied" : "Copy it from the address bar";
+      setTimeout(() => { button.textContent = "Copy link"; }, 4000);
+    }
+    // Some more heads have been ablated, one by one.
+    moved() {
       for (const pane of this.panes.filter(pane => !pane.box.hidden))
         pane.title.querySelector(".hx-effect").textContent = this.effect(pane);
       if (this.state.measure === EFFECT) this.shade();
-      if (this.state.show === "without" && !layer) this.tell();
+      if (this.state.show === "without" && !this.panes[0].maps.changes.some?.(Number.isNaN)) this.tell();
     }
 
     pane(number) {
@@ -378,9 +444,14 @@
       // Another model or sentence opens where there is something to see.
       // A head that the reader has chosen stays, and the sentence offers its own.
       const change = { [key]: value };
-      if (key === "sentence" && value === "own") change.text = this.index.sentences.own.text;
-      // MiniLM has no loss for each token: what closing a head does is a number for each head.
+      // MiniLM has no loss for each token: what ablating a head does is a number for each head.
       if (key === "show" && value === "without" && this.state.model === "minilm") change.measure = EFFECT;
+      if (key === "sentence" && value in OWN) change.model = "minilm";
+      if (key === "model" || key === "sentence") {
+        this.wanted = null;
+        this.looked = false;
+        change.goal = undefined;
+      }
       if (key === "model") Object.assign(change, { head: "", token: "", beside: undefined });
       if (key === "sentence") {
         const stays = !this.small && (this.chosen || this.state.beside);
@@ -432,6 +503,7 @@
     }
     look(pane, token) {
       pane.hover = null;
+      this.looked = true;
       if (pane.number && this.state.see) { pane.token = token; this.draw(pane); this.tell(pane); }
       else { this.panes[1].token = null; this.set({ token: String(token) }); }
     }
@@ -486,28 +558,39 @@
     // From the state to the page.
 
     async update() {
-      const s = this.state;
+      const s = this.state, isWaiting = this.wanted && this.own, { sentences } = this.index;
+      this.root.classList.toggle("hx-waiting", !!isWaiting);
       for (const key of ["model", "sentence", "show"]) {
         const box = this.controls.querySelector(`[data-key=${key}]`);
-        if (box) box.value = s[key];
+        if (box) box.value = isWaiting && key === "sentence" ? "" : s[key];
       }
       const two = this.controls.querySelector("[data-key=two]");
       if (two) two.checked = !!s.beside;
       this.which.hidden = !s.beside;
       this.root.classList.toggle("hx-pair", !!s.beside);
       this.whole.href = `explorer.html?${this.toAddress()}#explorer`;
-      const { text, see, [s.model]: { look } } = this.index.sentences[s.sentence];
-      const own = `${look.layer}.${look.head}`;
-      this.see.replaceChildren(el("b", {}, text), ` ${see} `, ...(s.head === own ? [] : [
-        el("button", { type: "button", class: "hx-try", onclick: () => {
-          this.chosen = false;
-          this.panes[0].layer.focus();
-          this.set({ head: own, token: "" });
-        } }, `try ${own}`)]));
-      if (this.wanted && this.own && this.text.value !== this.wanted.text) {
+      const { text, see, read = text.length, [s.model]: { look } } = sentences[s.sentence];
+      const own = `${look.layer}.${look.head}`, isOwn = s.sentence in OWN;
+      const offer = (words, act) => el("button", { type: "button", class: "hx-try", onclick: () => {
+        this.panes[0].layer.focus();
+        act();
+      } }, words);
+      this.see.replaceChildren(...(isWaiting ? [el("b", {}, this.wanted.text)] : [
+        el("b", {}, text.slice(0, read)), el("span", { class: "hx-unread" }, text.slice(read)),
+        isOwn && s.head !== own ? " " : ` ${see} `,
+        ...(s.head === own ? [] : [offer(`try ${named(own)}`, () => {
+          this.chosen = this.looked = false;
+          this.set({ head: own, token: "", goal: undefined });
+        })]),
+        ...(s.sentence === "own" && sentences.own2 && !s.beside ? [offer("compare with the sentence before", () => {
+          this.chosen = true;
+          this.set({ beside: s.head, see: "own2" });
+        })] : [])]));
+      if (isWaiting && this.offered !== this.wanted) {
+        this.offered = this.wanted;
         this.text.value = this.wanted.text;
-        if (live.isReady) this.read();
-        else this.note.prepend("This link has a sentence of its own, which is in the field: load the model to see it. ");
+        if (live.isReady || this.loaded()) this.read();
+        else this.note.prepend("This link has a sentence of its own: load the model to see it. ");
       }
       const heads = [[s.head, s.sentence], [s.beside, s.see || s.sentence]];
       const wanted = heads.map(([name, sentence], number) => {
@@ -567,6 +650,14 @@
         this.shown = `${s.model} ${wide}`;
       }
       this.measures.value = s.measure;
+      const { name, maps } = this.panes[0];
+      if (maps && this.goal.dataset.name !== name) {
+        this.goal.dataset.name = name;
+        this.goal.replaceChildren(el("option", { value: "" }, "its strongest"),
+          ...maps.tokens.map((token, j) => el("option", { value: j }, `“${readable(token)}”`)));
+      }
+      this.goal.value = s.goal ?? "";
+      if (this.goal.parentNode) this.goal.parentNode.hidden = s.measure !== LOOK;
       const measure = s.measure === LOOK ? this.looks() : s.measure === EFFECT ? this.effects() : measures[s.measure];
       if (!measure) return;
       const { trained, even, untrained } = measure;
@@ -604,15 +695,16 @@
       const focus = [...this.top.children].indexOf(document.activeElement);
       this.top.replaceChildren("Highest: ", ...order.slice(0, this.small ? 4 : 8).map(([value, l, h]) =>
         el("button", { type: "button", class: "hx-chip", onclick: () => this.pick(l, h) },
-          `${l}.${h} `, el("small", {}, value < 0.01 ? value.toFixed(4) : two(value)))));
+          `${named(`${l}.${h}`)} `, el("small", {}, isEffect ? value.toFixed(3) : value < 0.01 ? value.toFixed(4) : two(value)))));
       this.top.children[focus]?.focus();
     }
-    // How much each head gives, from the token that looks, to the one that the chosen head looks at.
+    // How much each head gives, from the token that looks, to the one that is asked for or that the chosen head looks at.
     looks() {
       const pane = this.panes[this.second ? 1 : 0], { maps, at } = pane;
       if (!maps) return null;
       const i = this.tokenOf(pane), row = maps.tokens.map((_, j) => maps.weight(...at, i, j));
-      const j = row.indexOf(Math.max(...row)), seen = maps.tokens.filter((_, k) => maps.sees(i, k)).length;
+      const asked = this.state.goal === undefined ? -1 : sameWord(this.panes[0].maps.tokens, Number(this.state.goal), maps.tokens);
+      const j = asked < 0 ? row.indexOf(Math.max(...row)) : asked, seen = maps.tokens.filter((_, k) => maps.sees(i, k)).length;
       const trained = Array.from({ length: maps.layers }, (_, l) =>
         Array.from({ length: maps.heads }, (_, h) => maps.weight(l, h, i, j)));
       const name = `“${readable(maps.tokens[i])}” gives “${readable(maps.tokens[j])}”`;
@@ -621,7 +713,7 @@
         + `${maps.layers * maps.heads} give it half of their attention or more.`;
       return { trained, even: 1 / seen, name, note };
     }
-    // What closing each head does to the chosen sentence.
+    // What ablating each head does to the chosen sentence.
     effects() {
       const { maps } = this.panes[this.second ? 1 : 0];
       if (!maps) return null;
@@ -629,8 +721,8 @@
       const one = (l, h) => (maps.causal
         ? rest.reduce((sum, j) => sum + maps.without(l, h, j), 0) / rest.length : maps.without(l, h));
       const trained = Array.from({ length: maps.layers }, (_, l) => Array.from({ length: maps.heads }, (_, h) => one(l, h)));
-      return { trained, note: maps.causal ? "The rise of the loss on this sentence with this head alone closed; orange: better without."
-        : "How far the embedding of this sentence moves with this head alone closed: 1 − cosine." };
+      return { trained, note: maps.causal ? "The rise of the loss on this sentence with this head alone ablated; orange: better without."
+        : "How far the embedding of this sentence moves with this head alone ablated: 1 − cosine." };
     }
     amount(measure, value) {
       if (measure.name) return `${measure.name} ${two(value)}`;
@@ -639,7 +731,11 @@
         : Number.isNaN(value) ? "being computed" : `embedding moved by ${value.toFixed(4)} without it`;
     }
 
-    tokenOf(pane) { return pane.hover ?? pane.token ?? Math.min(Number(this.state.token), pane.maps.count - 1); }
+    tokenOf(pane) {
+      const place = Number(this.state.token), first = this.panes[0].maps;
+      const same = pane.number && first ? sameWord(first.tokens, place, pane.maps.tokens) : -1;
+      return pane.hover ?? pane.token ?? (same < 0 ? Math.min(place, pane.maps.count - 1) : same);
+    }
     numbers(pane, i) {
       const { maps, at } = pane, show = this.state.show;
       const one = j => (show === "value" ? maps.brought(...at, i, j)
@@ -674,17 +770,19 @@
       this.arcs(pane, i, numbers);
     }
 
-    // What closing the head does, on speeches and on this sentence.
-    effect(pane) {
+    // What ablating the head does, on speeches and on this sentence.
+    effect(pane, isShort = false) {
       const [layer, head] = pane.at, { maps } = pane;
       const stored = this.index.models[this.state.model].measures["without it"].trained[layer][head];
       if (!maps.causal) {
         const moved = maps.without(layer, head);
-        if (Number.isNaN(moved)) return " How far the embedding moves without it is being computed …";
-        let less = 0;
-        for (let l = 0; l < maps.layers; l++) for (let h = 0; h < maps.heads; h++) less += maps.without(l, h) < moved;
-        return ` Without it, the embedding of this sentence moves by ${moved.toFixed(4)} (1 − cosine), further than without `
-          + `${less} of the other ${maps.layers * maps.heads - 1} heads; on average over sentences of speeches by ${stored.toFixed(4)}.`;
+        const all = [...Array(maps.layers * maps.heads).keys()].map(n => maps.without(Math.floor(n / maps.heads), n % maps.heads));
+        const done = all.filter(x => !Number.isNaN(x));
+        if (Number.isNaN(moved)) return ` Each head is being ablated: ${done.length} of ${all.length} …`;
+        const rank = done.length < all.length ? "" : `, rank ${1 + all.filter(x => x > moved).length} of ${all.length}`;
+        if (isShort) return ` Ablated, it moves the sentence’s embedding by ${moved.toFixed(4)}${rank}.`;
+        return ` Without it, the embedding of this sentence moves by ${moved.toFixed(4)} (1 − cosine)${rank}; `
+          + `on average over sentences of speeches by ${stored.toFixed(4)}.`;
       }
       const changes = maps.tokens.slice(1).map((_, j) => maps.without(layer, head, j + 1));
       const mean = changes.reduce((a, b) => a + b) / changes.length;
@@ -752,12 +850,11 @@
     // In words: what a sighted reader sees.
     sentence(pane, i) {
       const { maps, at } = pane, show = this.state.show, numbers = this.numbers(pane, i);
-      const name = `Layer ${at[0]}, head ${at[1]}`;
+      const name = `${this.state.beside ? `${"AB"[pane.number]}, layer` : "Layer"} ${at[0]}, head ${at[1]}`;
       const called = j => `“${readable(maps.tokens[j])}”`;
-      if (show === "without") {
-        if (!maps.causal) return `${name}.${this.effect(pane)}`;
+      if (show === "without" && maps.causal) {
         const order = numbers.map((x, j) => [Math.abs(x), x, j]).sort((a, b) => b[0] - a[0]).slice(0, 3);
-        return `${name} closed: the loss changes most at `
+        return `${name} ablated: the loss changes most at `
           + `${order.map(([, x, j]) => `${called(j)} ${signed(x)}`).join(", ")}.`;
       }
       const order = numbers.map((x, j) => [x, j]).filter(([, j]) => maps.sees(i, j)).sort((a, b) => b[0] - a[0]);
@@ -766,9 +863,10 @@
       const rest = order.slice(most.length);
       const left = Math.max(0, most.reduce((sum, [x]) => sum - Number(two(x)), 1));
       const verb = show === "value" ? "takes from" : "looks at";
-      const tail = rest.length && show === "weight"
+      const tail = rest.length && show !== "value"
         ? `; at the other ${rest.length === 1 ? "token" : `${rest.length} tokens`} ${two(left)}` : "";
-      return `${name}: ${called(i)} ${verb} ${most.map(([x, j]) => `${called(j)} ${two(x)}`).join(", ")}${tail}.`;
+      return `${name}: ${called(i)} ${verb} ${most.map(([x, j]) => `${called(j)} ${two(x)}`).join(", ")}${tail}.`
+        + (show === "without" ? this.effect(pane, true) : "");
     }
     tell(pane) {
       const panes = this.panes.filter(one => one.maps && !one.box.hidden);

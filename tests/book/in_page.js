@@ -128,8 +128,8 @@
     const explorer = document.getElementById('explorer').explorer;
     explorer.text.value = text;
     await explorer.read();
-    const { tokens, maps, embedding } = explorer.index.sentences.own.minilm;
-    return { tokens, weights: [...maps.weights], embedding: [...embedding] };
+    const { read, minilm: { tokens, maps, embedding } } = explorer.index.sentences.own;
+    return { read, tokens, weights: [...maps.weights], embedding: [...embedding] };
   },
 
   // Where the first picture, the formula and the lines end, in heights of the window.

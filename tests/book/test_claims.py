@@ -73,15 +73,11 @@ def test_a_flipped_verdict_is_found(entry, monkeypatch):
 @pytest.mark.parametrize(
     "outcomes, condition, verdict",
     [
-        ([], "", "not tested"),
-        ([True, True], "", "confirmed"),
-        ([True, None], "x", "undecided"),
-        ([False, None], "", "undecided"),
-        ([False], "", "refuted"),
-        ([True, False], "", "corrected"),
-        ([True, False], "x", "holds if"),
+        ([], "", "not tested"), ([True, True], "", "confirmed"), ([True, None], "x", "undecided"),
+        ([False, None], "", "undecided"), ([False], "", "refuted"),
+        ([True, False], "", "corrected"), ([True, False], "x", "holds if"),
     ],
-)
+)  # fmt: skip
 def test_a_verdict_follows_from_its_parts(outcomes, condition, verdict):
     assert ledger.verdict_of(outcomes, condition) == verdict
 
@@ -89,15 +85,12 @@ def test_a_verdict_follows_from_its_parts(outcomes, condition, verdict):
 @pytest.mark.parametrize(
     "text, found",
     [
-        ("0.3 ± 0.1", (0.3, 0.2, 0.4)),
-        ("+7.53 [+7.39, -7.68]", (7.53, 7.39, -7.68)),
-        ("12% [8, 21]", (12, 8, 21)),
-        ("0.70 (from 0.56 to 0.82)", (0.7, 0.56, 0.82)),
-        ("0.1 to 0.3", (0.2, 0.1, 0.3)),
-        ("16 of 32", (16, 16, 16)),
+        ("0.3 ± 0.1", (0.3, 0.2, 0.4)), ("+7.53 [+7.39, -7.68]", (7.53, 7.39, -7.68)),
+        ("12% [8, 21]", (12, 8, 21)), ("0.70 (from 0.56 to 0.82)", (0.7, 0.56, 0.82)),
+        ("0.1 to 0.3", (0.2, 0.1, 0.3)), ("16 of 32", (16, 16, 16)),
         ("11,677", (11677, 11677, 11677)),
     ],
-)
+)  # fmt: skip
 def test_an_interval_is_read(text, found):
     assert ledger.interval_of(text) == pytest.approx(found)
 
@@ -127,7 +120,7 @@ def test_what_is_taken_over_a_sample_has_an_interval():
 def test_intervals_of_one_page_are_held_to_the_levels_of_holm():
     # Of five seeds: 1 ± 0.9 excludes 0 with p = 0.037, enough alone and not as one of two.
     assert judged("x > 0", x="1 ± 0.9") == [True]
-    assert judged("x > 0", "y > 0", x="1 ± 0.9", y="1 ± 2") == [None, None]
+    assert judged("x > 0", "y > 0", x="1 ± 0.8", y="1 ± 2") == [None, None]  # normal: True
     assert judged("x > 0", "y > 0", x="1 ± 0.9", y="1 ± 0.1") == [True, True]
 
 
@@ -169,34 +162,27 @@ def problems(entries=GOOD, pages=PAGES, tests=TESTS, ids=("C01", "C02")):
 @pytest.mark.parametrize(
     "change, problem",
     [
-        ({"claim": ""}, "'claim' is a required"),
-        ({"chapter": ""}, "'chapter' is a required"),
+        ({"claim": ""}, "'claim' is a required"), ({"chapter": ""}, "'chapter' is a required"),
         ({"verdict": "true"}, "'true' is not one of"),
-        ({"section": "misc"}, "'misc' is not one of"),
-        ({"note": ["N7"]}, "'N7' is not one of"),
-        ({"note": "N0"}, "'N0' is not of type"),
-        ({"source": "N0"}, "'source' was unexpected"),
-        ({"reason": ""}, "'reason' is a required"),
-        ({"scope": ""}, "'scope' is a required"),
+        ({"section": "misc"}, "'misc' is not one of"), ({"note": ["N7"]}, "'N7' is not one of"),
+        ({"note": "N0"}, "'N0' is not of type"), ({"source": "N0"}, "'source' was unexpected"),
+        ({"reason": ""}, "'reason' is a required"), ({"scope": ""}, "'scope' is a required"),
         ({"scope": "one cloud"}, "scope 'one cloud' does not match"),
         ({"verdict": "undecided"}, "does not allow 'it rains'"),
         ({"verdict": "not tested", "condition": "", "test": ""}, "'test' is a required"),
-        ({"cell": ""}, "'cell' is a required"),
-        ({"test": ""}, "'test' is a required"),
+        ({"cell": ""}, "'cell' is a required"), ({"test": ""}, "'test' is a required"),
         ({"condition": ""}, "'condition' is a required"),
         ({"verdict": "confirmed"}, "does not allow 'it rains'"),
         ({"verdict": "open"}, "does not allow 'tests/test_rain"),
-        ({"verdict": "open"}, "states the open claim"),
-        ({"chapter": "hail"}, "not in _toc.yml"),
+        ({"verdict": "open"}, "states the open claim"), ({"chapter": "hail"}, "not in _toc.yml"),
         ({"chapter": "claims"}, "does not state"),
         ({"chapter": "claims"}, "whose chapter is claims"),
         ({"cell": "rain-dry"}, "no code cell"),
         ({"test": "tests/test_rain.py::test_dry"}, "does not exist"),
-        ({"id": "C09"}, "C01: missing"),
-        ({"id": "C09"}, "C09: not a known id"),
+        ({"id": "C09"}, "C01: missing"), ({"id": "C09"}, "C09: not a known id"),
         ({"id": "C02"}, "C02: appears twice"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_entry_is_found(change, problem):
     entries = copy.deepcopy(GOOD)
     entries[0].update(change)
@@ -226,7 +212,7 @@ def margins(rows):
             *(str(part).partition(":")[0] for part in row["parts"]),
             row.get("over") or "",
             (row.get("family") or row.get("chapter")) if row.get("over") else "",
-            *re.findall(r"\d[\d,.]*\d|\d+%", row["claim"]),
+            *re.findall(r"\d[\d,.]*\d|\d+%", row["claim"] + row.get("scope", "")),
         ]
         for row in rows
         if "parts" in row

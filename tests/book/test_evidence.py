@@ -1,12 +1,12 @@
 """The page of evidence has every test that a claim names, and nothing leads to a place made up."""
 
-import html
 import re
 import subprocess
 
 import pytest
 
 from tests.book.extensions import ROOT, evidence, ledger
+from tests.book.test_finding import ids, plain
 
 ROWS = {each.name: ledger.load_ledger(ROOT / each.file) for each in ledger.LEDGERS}
 ENTRIES = [entry for rows in ROWS.values() for entry in rows if entry["test"]]
@@ -23,16 +23,8 @@ def pages(built_book) -> dict[str, str]:
     return {n: (built_book / "book" / f"{n}.html").read_text(encoding="utf8") for n in names}
 
 
-def ids(page: str) -> set[str]:
-    return set(re.findall(r'\bid="([^"]+)"', page))
-
-
 def evidence_lines(page: str) -> list[str]:
     return re.findall(r'<p class="claim-evidence">(.*?)</p>', page, re.DOTALL)
-
-
-def text(piece: str) -> str:
-    return html.unescape(re.sub(r"<[^>]+>", "", piece))
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -44,7 +36,7 @@ def test_every_evidence_link_of_a_ledger_leads_to_its_test(pages, name):
     assert len(lines) == len(rows)
     for line in lines:
         links = re.findall(r'href="evidence\.html#([^"]+)"', line)
-        assert links == [by_name[text(line).split(", ")[-1]]]
+        assert links == [by_name[plain(line).split(", ")[-1]]]
         assert links[0] in anchors
 
 
@@ -53,12 +45,12 @@ def test_every_test_is_shown_once_with_its_claims_and_its_source(pages):
     assert len(sections) == len(TESTS)
     for section, (test, claims) in zip(sections, TESTS.items(), strict=True):
         assert f"evidence-{section}".startswith(f'{ledger.evidence_anchor(test)}"')
-        assert text(re.search(r"<h2>(.*?)<a ", section)[1]).endswith(test.split("::", 1)[1])
+        assert plain(re.search(r"<h2>(.*?)<a ", section)[1]).endswith(test.split("::", 1)[1])
         assert re.findall(r'href="(?:claims|papers)\.html#ledger-(\w+)"', section) == [
             claim.lower() for claim in claims
         ]
-        assert test in text(section)
-        shown = text(re.search(r"<pre>(.*?)</pre>", section, re.DOTALL)[1])
+        assert test in plain(section)
+        shown = plain(re.search(r"<pre>(.*?)</pre>", section, re.DOTALL)[1])
         assert shown.strip("\n") == ledger.evidence_source(ROOT, test)
     for name, rows in ROWS.items():
         anchors = {anchor.removeprefix("ledger-") for anchor in ids(pages[name])}

@@ -65,11 +65,11 @@ def test_the_step_has_the_numbers_of_its_chapter():
     glued = ledger.glued_values(ROOT / "book/decoding.ipynb")
     rows = {row[:3]: row[3:] for row in rows_of("decoding-step")}
     for batch in ("1", "32"):
-        weights, caches, _ = rows["8", batch, "8192"]
+        weights, _, caches, _ = rows["8", batch, "8192"]
         assert weights == glued["dec-first-weights"]
         assert caches == glued[f"dec-first-cache-{batch}"]
-    weights, caches, doing = map(float, rows["8", "512", "128"])
-    assert doing > weights + caches, "many short texts wait for operations"
+    weights, products, *_ = map(float, rows["8", "512", "128"])
+    assert products > weights, "the products of many short texts wait for operations"
     assert DATA["decoding-step"]["chips"] == {
         chip.name: {"memory": chip.memory, "bytes": chip.bytes_per_s, "flops": chip.flops_per_s}
         for chip in CHIPS.values()
@@ -146,7 +146,7 @@ def shown_temperature(one, size, *wanted):
     np.testing.assert_allclose(shown, [float(x) for x in wanted], atol=2e-5)
 
 
-def shown_reshape(one, t, n, h, in_place, held):
+def shown_wrong_reshape(one, t, n, h, in_place, held):
     seen = one.put(positions=t, heads=n, width=h, way="wrong")
     assert f"{seen['in-place']:.0f} of {int(t) * int(n) * int(h)}" == in_place
 
@@ -157,19 +157,18 @@ def shown_rope(one, pair, speed, *products):
         assert seen["score"] == pytest.approx(float(product), abs=6e-4)
 
 
-def shown_online(one, block, *wanted):
+def shown_online_softmax(one, block, *wanted):
     one.put(read=int(block))
     found = one.box.evaluate(BLOCKS)[int(block) - 1]
     np.testing.assert_allclose(found, [float(x) for x in wanted], atol=6e-4)
 
 
-def shown_step(one, heads, batch, length, *wanted):
+def shown_decoding_step(one, heads, batch, length, *wanted):
     powers = {"batch": math.log2(int(batch)), "length": math.log2(int(length))}
     seen = one.put(heads=heads, bits="16", **powers)
-    reading = seen["total-weights"]
-    shown = (reading - seen["caches"], seen["caches"], seen["total-layers"])
+    shown = [seen[name] for name in ("weights", "layers", "caches", "step")]
     np.testing.assert_allclose([1e3 * x for x in shown], [float(x) for x in wanted], atol=0.06)
-    assert ("waits for memory" in one.says) == (reading >= seen["total-layers"])
+    assert ("products wait for memory" in one.says) == (seen["weights"] >= seen["layers"])
 
 
 def shown_ring(one, name, each, pairs, waiting, ratio):
@@ -224,7 +223,7 @@ def shown_sink(one, sink, best, others, *wanted):
     np.testing.assert_allclose(shown, [float(x) for x in wanted], atol=6e-4)
 
 
-def shown_points(one, query, *wanted):
+def shown_one_head_two(one, query, *wanted):
     x, y = query.split(", ")
     seen = one.put(heads="2", x0=0, y0=0, x1=x, y1=y)
     *weights, first, second = map(float, wanted)
@@ -240,20 +239,7 @@ def shown_induction(one, name, *means):
         assert math.isnan(seen) if mean == "–" else seen == pytest.approx(float(mean), abs=6e-4)
 
 
-SHOWN = {
-    "token": shown_token,
-    "temperature": shown_temperature,
-    "wrong-reshape": shown_reshape,
-    "rope": shown_rope,
-    "online-softmax": shown_online,
-    "decoding-step": shown_step,
-    "ring": shown_ring,
-    "serving": shown_serving,
-    "gqa": shown_gqa,
-    "sink": shown_sink,
-    "one-head-two": shown_points,
-    "induction": shown_induction,
-}
+SHOWN = {name: globals()[f"shown_{name.replace('-', '_')}"] for name in PLACES}
 in_browser = pytest.mark.needs_browser
 
 

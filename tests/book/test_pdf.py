@@ -25,7 +25,8 @@ parts:
       - file: book/words
 """
 LONG = "x = " + " + ".join(f"term_{n}" for n in range(60)) + "  # the end"
-PAGE = """<html><head><link rel="stylesheet" href="{up}_static/book.css"></head><body>
+PAGE = """<html><head><link rel="stylesheet" href="{up}_static/book.css">
+<link rel="stylesheet" href="{up}_static/face.css"></head><body>
 <nav id="bar"></nav><article class="bd-article"><section id="top">
 <h1>{title}<a class="headerlink" href="#top">#</a></h1>
 <p>The page of {title}. <a href="{up}book/rain.html#wet">wet</a> <a href="#top">up</a>
@@ -55,9 +56,7 @@ def project(tmp_path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = PAGE.format(title=title, body=body, up="../" * (name.count("/") + 1))
         path.write_text(text, encoding="utf8")
-    (html / "_static").mkdir()
-    (html / "_static" / "book.css").write_bytes((ROOT / "book/_static/book.css").read_bytes())
-    shutil.copytree(ROOT / "book/_static/vendor", html / "_static/vendor")
+    shutil.copytree(ROOT / "book/_static", html / "_static")
     (html / "_images").mkdir()
     (html / "_images" / "drop.svg").write_text(DROP)
     (tmp_path / "_toc.yml").write_text(TOC)

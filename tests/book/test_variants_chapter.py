@@ -26,8 +26,9 @@ LENGTH = 100_000
 
 
 def test_every_variant_of_the_page_is_run_within_the_layer():
-    shown = {label for label, _ in page_equations(ROOT)["further-inference"]}
-    assert shown == {*LINES, "variant-layer", "variant-subtraction", "gqa-fit"}
+    labels = (label for label, _ in page_equations(ROOT)["further-inference"])
+    shown = {label for label in labels if label.startswith("variant-")}
+    assert shown == {*LINES, "variant-layer", "variant-subtraction"}
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ def test_the_files_are_those_that_were_stored():
     for model, key in files():
         told = result(NAME)["sentences"][key][model]["sha256"]
         assert file_digest(FOLDER / f"{model}-{key}.js") == told, (model, key)
+    script = (FOLDER.parent / "explorer.js").read_text(encoding="utf8")  # reads what Python reads
+    assert [script.count(x) for x in ("] / 255;", ") / 1e5;", ") / 1e3 :")] == [2, 1, 1]
 
 
 @pytest.mark.parametrize("model, key", files())

@@ -19,9 +19,9 @@ import pytest
 from experiments.again import MEASURED, leaves
 from tests.stored import files
 from tests.stored.files import DATA, MANIFEST, OTHERS, RERUNS, RESULTS, TIMES, VERSIONS, result
-from tests.turns import commit, git, is_known
+from tests.turns import commit, git
 
-MACHINE = ("device", "cores", "cpu_model", "memory_gib", "load_average", "python", "packages")
+WRITTEN = ("/command", "/payload_sha256")  # of the file as it is, not of the run
 
 
 @functools.cache
@@ -52,12 +52,11 @@ def inside(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_near(told: Any, found: Any, place: str) -> bool:
-    is_number = isinstance(told, int | float) and isinstance(found, int | float)
     if any(word in place for word in MEASURED):
         return True
-    if not is_number:
+    if not (isinstance(told, float) and isinstance(found, float)):  # bytes and counts are exact
         return bool(told == found)
-    return bool(np.isclose(told, found, rtol=0.02, equal_nan=True))
+    return bool(np.isclose(told, found, rtol=1e-3, equal_nan=True))
 
 
 def changes(now: dict[str, Any], before: Iterable[dict[str, Any]]) -> list[str]:
@@ -69,9 +68,10 @@ def changes(now: dict[str, Any], before: Iterable[dict[str, Any]]) -> list[str]:
         if document.get("provenance", {}).get("date") != date:
             differ += [p for p in told if not is_near(told[p], found.get(p), p)]
         else:
-            differ += [p for p in told if p not in found or repr(told[p]) != repr(found[p])]
-            then, where = document["provenance"], now["provenance"]
-            differ += [key for key in MACHINE if then.get(key) not in (None, where.get(key))]
+            differ += [p for p in told | found if repr(told.get(p, p)) != repr(found.get(p, p))]
+            where = dict(leaves(now["provenance"]))
+            then = [(p, x) for p, x in leaves(document["provenance"]) if p not in WRITTEN]
+            differ += [p for p, x in then if x is not None and x != where.get(p, x)]
     return differ
 
 
@@ -83,10 +83,6 @@ def test_a_file_stays_as_it_is_since_a_commit_of_the_past(name):
         assert git("merge-base", since, "HEAD").startswith(since)
         assert not now.startswith(since), "changed and excused by one commit"
         assert earlier(name)
-        if not is_known(since):  # and on its line: a branch that was red is excused by no merge
-            told = git("log", "--format=%H", f"-S{since}", "--", "book/reruns.yml").split()
-            line = git("rev-list", "--first-parent", [now, *told][-1]).split()
-            assert any(one.startswith(since) for one in line)
 
 
 @pytest.mark.parametrize("name", [path.name for path in (*RESULTS, VERSIONS)])
@@ -131,13 +127,10 @@ def test_arrays_stay_those_of_their_run():
 @pytest.mark.parametrize(
     "place",
     [
-        "smollm2/whole/0/3",
-        "smollm2/together/alone/6/7",
-        "smollm2",
-        "minilm/seconds/ablation",
-        "provenance/device",
+        "smollm2/whole/0/3", "smollm2/together/alone/6/7", "smollm2", "minilm/seconds/ablation",
+        "provenance/device", "provenance/seeds",
     ],
-)
+)  # fmt: skip
 def test_a_forged_number_is_found(place, is_new_run):
     told, now = result("pruning.json"), copy.deepcopy(result("pruning.json"))
     files.scaled(now, place, 1.2) if "/" in place else now.update(by_another_name=now.pop(place))
@@ -146,6 +139,5 @@ def test_a_forged_number_is_found(place, is_new_run):
     between = copy.deepcopy(now)  # committed before, which changed the date alone
     between["provenance"]["date"] = "2029-01-01"
     for history in ([told], [between, told]):
-        assert bool(changes(now, history)) == (
-            not is_new_run or not any(x in place for x in MEASURED)
-        )
+        is_free = is_new_run and any(x in place for x in MEASURED)
+        assert bool(changes(now, history)) != is_free

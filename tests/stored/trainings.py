@@ -28,6 +28,7 @@ from experiments import (
     hidden_bugs,
     scale,
     sharing,
+    transition,
 )
 from experiments.emergence_training import measure
 from experiments.gates_training import Runs, Weights, fixed
@@ -47,6 +48,7 @@ from tests.stored.trained_heads import Found
 DRIFT: dict[str, Any] = {"rtol": 0, "atol": 0.02}
 FAR: dict[str, Any] = {"rtol": 0, "atol": 0.05}
 FORWARD: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-4}
+text = functools.cache(load_text)
 
 
 def a_place() -> Path:
@@ -77,6 +79,15 @@ def stored_models() -> Found:
     yield ("seeds", "runs", "base", "last roles"), found["roles"], {"atol": 2e-3}
 
 
+@recomputed
+def transition_of_two_layers() -> Found:
+    """The first start: before training, after a quarter of it, at the end."""
+    found = transition.trained(2, transition.Sizes(seeds=1, every=200))
+    for name in found.keys() - {"step"}:
+        for at in (0, 1, 4):
+            yield ("layers: 2", name, np.s_[10 * at, 0]), found[name][at, 0], FAR
+
+
 NUDGES: dict[str, int | None] = {"place": 0, "content": 1, "random": None}
 
 
@@ -100,11 +111,6 @@ def nudges(count: int) -> Found:
 
 
 # gradients-dropout.json
-
-
-@functools.cache
-def text() -> Any:
-    return load_text()
 
 
 @functools.cache

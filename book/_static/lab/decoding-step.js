@@ -1,4 +1,4 @@
-// The least time of one step of decoding: bytes and FLOPs over published rates.
+// The least time of one step of decoding, part by part: bytes and FLOPs over published rates.
 lab.define("decoding-step", (here, data) => {
   const { make, fixed } = lab;
   const power = x => 2 ** x;
@@ -12,20 +12,20 @@ lab.define("decoding-step", (here, data) => {
     { min: 7, max: 17, value: Math.log2(data.length), read: power, show: whole });
   const bits = here.choice("bits", "Bits per element of the cache", [[16, "16"], [8, "8"]], 16);
 
-  const line = (label, ...parts) => {
-    const row = { parts: {}, total: here.cell(`total-${parts[0][0]}`) };
-    const track = make("div", { class: "lab-track" });
-    for (const [name, kind] of parts) {
-      row.parts[name] = make("span", { class: `lab-part ${kind}` });
-      track.append(row.parts[name]);
-    }
-    here.view.append(make("div", { class: "lab-row" }, make("span", {}, label), row.total, track));
-    return row;
+  const line = (label, name, kind) => {
+    const total = here.cell(name), part = make("span", { class: `lab-part ${kind}` });
+    here.view.append(make("div", { class: "lab-row" }, make("span", {}, label), total,
+      make("div", { class: "lab-track" }, part)));
+    return part;
   };
-  const reading = line("reading: weights, then caches", ["weights", "lab-one"], ["caches", "lab-two"]);
-  const doing = line("arithmetic: weights, then caches", ["layers", "lab-one"], ["pairs", "lab-two"]);
+  const parts = {
+    weights: line("matrix products: reading weights", "weights", "lab-one"),
+    layers: line("matrix products: arithmetic", "layers", "lab-one"),
+    caches: line("attention: reading caches", "caches", "lab-two"),
+    pairs: line("attention: arithmetic", "pairs", "lab-two"),
+  };
   here.list(["step", "least time of a step"], ["rate", "tokens per second, at most"],
-    ["caches", "time for the caches"], ["memory", "weights and caches"]);
+    ["memory", "weights and caches"]);
 
   here.draw(() => {
     const device = data.chips[chip.value], shape = data.shapes[heads.value];
@@ -33,27 +33,25 @@ lab.define("decoding-step", (here, data) => {
     const cacheBytes = positions * shape.position * Number(bits.value) / 8;
     const times = {
       weights: 2 * shape.weights / device.bytes,
-      caches: cacheBytes / device.bytes,
       layers: 2 * batch.value * shape.weights / device.flops,
+      caches: cacheBytes / device.bytes,
       pairs: positions * data.pair_flops / device.flops,
     };
     const ms = x => `${fixed(1e3 * x, 1e3 * x < 1 ? 3 : 1)} ms`;
-    const readingTime = times.weights + times.caches, doingTime = times.layers + times.pairs;
-    const longest = Math.max(readingTime, doingTime);
-    for (const row of [reading, doing])
-      for (const [name, part] of Object.entries(row.parts)) part.style.width = `${100 * times[name] / longest}%`;
-    here.number("total-weights", readingTime, ms(readingTime));
-    here.number("total-layers", doingTime, ms(doingTime));
-    here.number("step", longest, ms(longest));
-    here.number("rate", batch.value / longest, whole(Math.round(batch.value / longest)));
-    here.number("caches", times.caches, ms(times.caches));
+    const products = Math.max(times.weights, times.layers), attention = Math.max(times.caches, times.pairs);
+    const step = products + attention, longest = Math.max(products, attention);
+    for (const [name, part] of Object.entries(parts)) {
+      part.style.width = `${100 * times[name] / longest}%`;
+      here.number(name, times[name], ms(times[name]));
+    }
+    here.number("step", step, ms(step));
+    here.number("rate", batch.value / step, whole(Math.round(batch.value / step)));
     const bytes = 2 * shape.weights + cacheBytes, fits = bytes <= device.memory;
     here.number("memory", bytes, `${fixed(bytes / 1e9, 1)} of ${fixed(device.memory / 1e9, 0)} GB`);
-    here.strike(!fits, "step", "rate", "caches", "total-weights", "total-layers");
-    const share = Math.round(100 * times.caches / readingTime);
-    here.say((readingTime >= doingTime
-      ? `The step waits for memory; ${share}% of the bytes are caches.`
-      : "The step waits for arithmetic: fewer bytes would not make it shorter.") +
+    here.strike(!fits, "step", "rate", ...Object.keys(parts));
+    const waits = (reading, doing) => reading >= doing ? "memory" : "arithmetic";
+    here.say(`The matrix products wait for ${waits(times.weights, times.layers)}, ` +
+      `attention for ${waits(times.caches, times.pairs)}, which takes ${Math.round(100 * attention / step)}% of the step.` +
       (fits ? "" : ` But weights and caches don't fit into one ${chip.value}, so these times are struck out.`));
   });
 });

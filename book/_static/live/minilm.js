@@ -191,19 +191,31 @@ mhaExplorerTake("../live/minilm", function () {
       });
       const [embedding] = this.pool(x, T);
       this.last = { T, inputs, embedding };
-      return { ids, all, tokens: ids.map(id => this.tokenizer.words[id]), weights, values, embedding };
+      return { ids, all, read: this.reads(text, all), tokens: ids.map(id => this.tokenizer.words[id]), weights, values, embedding };
     }
-    // 1 − cosine of the last sentence's embedding with that of the model without each head of a layer.
-    without(l) {
+    // How many characters of the text its tokens have been read from: up to the end of a word.
+    reads(text, all) {
+      if (all <= this.limit) return text.length;
+      const ends = [...text.matchAll(/\S(?=\s)/g)].map(({ index }) => index + 1);
+      let low = 0, high = ends.length;
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (this.tokenizer.encode(text.slice(0, ends[middle]), this.limit).all <= this.limit) low = middle + 1;
+        else high = middle;
+      }
+      return low ? ends[low - 1] : text.length;
+    }
+    // 1 − cosine of the last sentence's embedding with that of the model without each of `many` heads of a layer.
+    without(l, from, many) {
       const { T, inputs, embedding } = this.last, { x, found } = inputs[l], size = T * D;
-      const heads = new Float32Array(N * size), again = new Float32Array(N * size);
-      for (let h = 0; h < N; h++) {
-        heads.set(found, h * size);
-        again.set(x, h * size);
-        for (let t = 0; t < T; t++) heads.fill(0, h * size + t * D + h * H, h * size + t * D + (h + 1) * H);
+      const heads = new Float32Array(many * size), again = new Float32Array(many * size);
+      for (let n = 0, h = from; n < many; n++, h++) {
+        heads.set(found, n * size);
+        again.set(x, n * size);
+        for (let t = 0; t < T; t++) heads.fill(0, n * size + t * D + h * H, n * size + t * D + (h + 1) * H);
       }
       const layer = this.layers[l];
-      let y = this.rest(layer, add(linear(heads, N * T, layer.out), again));
+      let y = this.rest(layer, add(linear(heads, many * T, layer.out), again));
       for (const next of this.layers.slice(l + 1)) y = this.forward(next, y, T);
       return this.pool(y, T).map(e => 1 - e.reduce((sum, c, i) => sum + c * embedding[i], 0));
     }
@@ -230,12 +242,13 @@ mhaExplorerTake("../live/minilm", function () {
       } else {
         const mine = ++turn, start = performance.now(), found = model.run(text);
         scope.postMessage({ id, ...found, took: performance.now() - start });
-        const next = layer => later(() => {
-          if (mine !== turn || layer < 0) return;
-          scope.postMessage({ id, layer, without: model.without(layer) });
-          next(layer - 1);
+        // A few heads at a time, so that a new sentence waits little.
+        const many = 3, next = at => later(() => {
+          if (mine !== turn || at < 0) return;
+          scope.postMessage({ id, at, without: model.without(Math.floor(at / N), at % N, many) });
+          next(at - many);
         });
-        next(LAYERS - 1);
+        next(LAYERS * N - many);
       }
     };
   };
