@@ -139,9 +139,6 @@ answer = tokenizer.decode(tokenizer.encode('Heads attend.').ids)
 ]  # fmt: skip
 
 
-EXTRAS = ("models", "notation", "training")
-
-
 def called(python: Path, code: str, folder: Path) -> str:
     """What a call answers, or what the error says that it lacks."""
     script = (

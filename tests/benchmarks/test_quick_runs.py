@@ -16,8 +16,6 @@ COMMANDS = {
     "attention": ("--only", "jax.nn", "--memory"),
     **dict.fromkeys(("decode", "heads", "layouts", "pruned"), ()),
 }
-
-
 TURN = [name for name in COMMANDS if is_turn(name)]
 
 

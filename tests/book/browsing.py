@@ -105,10 +105,7 @@ SERIOUS = ("moderate", "serious", "critical")
 
 
 def axe_findings(tab: Visitor, theme: str, within: str = "", contrast: bool = True) -> list[str]:
-    """What axe finds on the page, or within an element of it, in a theme; a line for each rule.
-
-    Contrast is nine tenths of its time.
-    """
+    """What axe finds on the page, or in an element of it; contrast is nine tenths of its time."""
     tab.page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
     options = {"resultTypes": ["violations"], "iframes": False, **RULES[theme]}
     options["rules"] = {"color-contrast": {"enabled": contrast}}

@@ -126,8 +126,7 @@ def test_a_slice_computed_again(file, check, given):
 @pytest.mark.slow
 @pytest.mark.needs_models
 def test_a_forged_number_is_caught(tmp_path):
-    path = "importance/weight norm"
-    document = forged("heads.json", tmp_path, lambda document: scaled(document, path, 1.01))
+    document = forged("heads.json", tmp_path, lambda x: scaled(x, "importance/weight norm", 1.01))
     with pytest.raises(AssertionError):
         of.scores_of_weights(document)
 
