@@ -50,7 +50,7 @@ def look(tab: Visitor, page: str) -> dict:
         "images": tab.page.evaluate(IMAGES),
         "height": tab.page.evaluate("document.querySelector('article')?.offsetHeight"),
         "search": tab.page.locator(SEARCH_BOX).count(),
-        "badges": tab.page.locator("article .verdict").all_inner_texts(),
+        "badges": tab.page.locator("article .verdict").all_text_contents(),
     }
     seen |= {"outside": [*tab.outside], "wrong": [*tab.wrong]}
     # Last: it asks for style sheets that are not there.
