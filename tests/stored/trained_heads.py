@@ -445,7 +445,7 @@ def cache_in_few_bits(count: int) -> Found:
             yield ("found", scheme, name, texts), np.asarray(part), {"rtol": 3e-2, "atol": 1e-4}
     told = result("cache-bits.json")["found"]
     for scheme, rise in rises(losses, np.array(told["float32"]["loss"])[texts]):
-        yield ("found", scheme, "loss", texts), rise, {"rtol": 0, "atol": 0.04}  # of one text
+        yield ("found", scheme, "loss", texts), rise, {"rtol": 0, "atol": 0.1}  # of one text
 
 
 @recomputed
