@@ -20,10 +20,10 @@ import sys
 from pathlib import Path
 
 from docutils import nodes
+from mha_book_html import TEMPLATES
 from mha_book_toc import read
 
 ROOT = Path(__file__).parents[2]
-TEMPLATES = Path(__file__).parents[1] / "_templates"
 SCRIPT = "moved.js"
 STORED = ROOT / "tests" / "book" / "addresses.json"
 # Given out by the names of code and of tests, which are free to change: the page alone is lasting.

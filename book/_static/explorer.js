@@ -48,6 +48,7 @@
       this.values = bytes(packed.values);
       this.changes = new DataView(bytes(packed.without).buffer);
     }
+    get isDone() { return true; }  // stored with every head ablated
     sees(i, j) { return !this.causal || j <= i; }
     weight(layer, head, i, j) {
       if (!this.sees(i, j)) return 0;
@@ -83,6 +84,7 @@
       return this.weight(layer, head, i, j) * this.values[(layer * this.heads + head) * this.count + j];
     }
     without(layer, head) { return this.changes[layer * this.heads + head]; }
+    get isDone() { return !this.changes.some(Number.isNaN); }
     // Where there is something to see: a pronoun or a telling word that looks at another one, not next to it.
     get look() {
       const isPronoun = this.tokens.map(token => PRONOUNS.has(token));
@@ -367,13 +369,12 @@
     // One sentence through the model; the sentence before stays in the lists.
     async run(text) {
       const { sentences, models: { minilm: { layers, heads } } } = this.index;
-      const isDone = changes => !changes.some(Number.isNaN);
       const heard = maps => ({ at, without }) => {
         maps.changes.set(without, at);
         if (this.panes.some(pane => pane.maps === maps)) this.moved();
         // What a new sentence has stopped goes on when that is done.
         const other = sentences.own2?.minilm.maps;
-        if (isDone(maps.changes) && other && !isDone(other.changes)) live.run(sentences.own2.text, heard(other));
+        if (maps.isDone && other && !other.isDone) live.run(sentences.own2.text, heard(other));
       };
       let maps = null;
       const found = await live.run(text, data => heard(maps)(data));
@@ -409,7 +410,7 @@
       for (const pane of this.panes.filter(pane => !pane.box.hidden))
         pane.title.querySelector(".hx-effect").textContent = this.effect(pane);
       if (this.state.measure === EFFECT) this.shade();
-      if (this.state.show === "without" && !this.panes[0].maps.changes.some?.(Number.isNaN)) this.tell();
+      if (this.state.show === "without" && this.panes[0].maps.isDone) this.tell();
     }
 
     pane(number) {

@@ -14,20 +14,19 @@ import sys
 from pathlib import Path
 
 from bs4 import BeautifulSoup, Tag
-from jinja2 import Template
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "book" / "_ext"))
 
+from mha_book_html import template  # noqa: E402
 from mha_book_ledger import glued_values  # noqa: E402
 from mha_book_toc import read  # noqa: E402
 
 PINNED, REVEAL = ROOT / "requirements" / "slides.txt", ROOT / "_build" / "reveal"
 FILES = ("dist/reset.css", "dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js", "LICENSE")
 DROPPED = ".headerlink, .figure-whole, .only-dark, .eqno, .to-code, .copybtn, .caption-number"
-DECK = Template((ROOT / "book" / "_templates" / "deck.html").read_text(encoding="utf8"))
 MARKDOWN = MarkdownIt().use(
     dollarmath_plugin, renderer=lambda tex, options: rf"\({html.escape(tex)}\)"
 )
@@ -92,7 +91,7 @@ def deck(name: str, source: BeautifulSoup, slides: list[dict]) -> str:
         done.append(slide(text(each["title"]), listed + shown, each.get("notes", ""), kind))
     page = f'<p class="page">The chapter: <a href="../book/{name}.html">{title}</a></p>'
     done.append(slide("What to remember", tidy(remember) + page, kind="last"))
-    return DECK.render(title=title, slides="".join(done))
+    return template("deck.html").render(title=title, slides="".join(done))
 
 
 def make(folder: Path) -> list[Path]:

@@ -10,13 +10,13 @@ import pytest
 from harness.comparison import installed
 from mha_book.storage import read_result
 from tests.benchmarks.paths import BENCHMARKS, ROOT
-from tests.turns import is_turn
+from tests.turns import in_turn
 
 COMMANDS = {
     "attention": ("--only", "jax.nn", "--memory"),
     **dict.fromkeys(("decode", "heads", "layouts", "pruned"), ()),
 }
-TURN = [name for name in COMMANDS if is_turn(name)]
+TURNS = [pytest.param(name, marks=in_turn(name)) for name in COMMANDS]
 
 
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
@@ -24,8 +24,7 @@ def test_what_it_imports_is_there(path):
     importlib.import_module(path.stem)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TURN)
+@pytest.mark.parametrize("name", TURNS)
 def test_the_quick_form_measures_what_is_installed(name, tmp_path):
     options, out = COMMANDS[name], tmp_path / "quick.json"
     given = ("--rounds", "2", *options) if options is not None else ()

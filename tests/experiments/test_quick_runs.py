@@ -7,7 +7,7 @@ import pytest
 
 from experiments.again import numbers
 from mha_book.storage import read_result
-from tests.turns import is_turn
+from tests.turns import in_turn
 
 MODELS, TORCH = pytest.mark.needs_models, pytest.mark.needs_torch
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -24,8 +24,7 @@ NEEDS = {  # those that do not run on small made-up models
 
 
 def marks_of(name: str) -> list:
-    marks = [pytest.mark.slow, *([NEEDS[name]] if name in NEEDS else [])]
-    return marks if is_turn(name) else [*marks, pytest.mark.exhaustive]
+    return [in_turn(name), *([NEEDS[name]] if name in NEEDS else [])]
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
