@@ -16,7 +16,7 @@ import attention
 from harness import oracle
 from harness.comparison import Contender, compare
 from harness.fields import fields
-from harness.options import Parser
+from harness.options import Parser, wanted
 from harness.rates import attention_flops
 from harness.report import Recorder, benchmark
 from mha_book import MultiHeadParams, attend, multi_head_attention
@@ -114,6 +114,7 @@ def _add(parser: Parser) -> None:
     parser.sized("--d-model", 512, 64, help="width of the model")
     parser.dtype()
     parser.clock()
+    parser.only("settings whose label")
     text = "what attend chooses, in place of jax.nn"
     parser.add_argument("--choice", action="store_true", help=text)
 
@@ -127,4 +128,5 @@ def main(recorder: Recorder, options: Any) -> Any:
         ("layer", CHOICE if options.choice else "reference"),
     ):
         setting = Setting(part, options.length, options.d_model, implementation, options.dtype)
-        recorder.add(measure(setting, counts, options))
+        if wanted(setting.label, options.only):
+            recorder.add(measure(setting, counts, options))

@@ -52,7 +52,7 @@ TABLE = [  # the spec, what is chosen, and what was preferred and cannot serve
     (request(**ONE), "decode", ""),
     (request(query_shape=(B, N, FEW_QUERIES, H)), "decode", ""),
     (request(query_shape=(B, N, FEW_QUERIES + 1, H)), "reference", ""),
-    (request(platform="gpu", **ONE), "reference", ""),
+    (request(platform="gpu", **ONE), "decode", ""),
     (request(key_shape=(B, K, 4, H), **ONE), "reference", ""),
     # More keys than a block has.
     (request(**LONG), "blockwise", ""),
@@ -88,7 +88,7 @@ TABLE = [  # the spec, what is chosen, and what was preferred and cannot serve
     (hopper(dtype="float16", compute_capability=(8, 0)), "cudnn", ""),
     (hopper(**kinds("causal")), "cudnn", ""),
     (hopper(**kinds("window", "lengths")), "cudnn", ""),
-    (hopper(query_shape=(B, N, 1, 64)), "jax_nn", ""),
+    (hopper(query_shape=(B, N, 1, 64)), "decode", ""),
     *((hopper(**given), "jax_nn", "cudnn") for given in (
         {"compute_capability": (7, 5)}, {"compute_capability": None}, kinds("band"),
         kinds("offsets"), kinds("segments"), {"wants": FORWARD},

@@ -288,7 +288,7 @@ def select(spec: AttentionSpec) -> Selection:
     """Return the first implementation that serves, in the order of preference on the platform.
 
     The reference goes first for up to as many keys as a block has. For more of them ``blockwise``
-    does on CPUs, and for few queries there ``decode``: each is the fastest on a CPU
+    does on CPUs, and for few queries on CPUs and GPUs ``decode``: each is the fastest there
     (``benchmarks/``). On a TPU ``splash`` goes first for more keys than a block has and for more
     than a few queries, and ``blockwise`` where it cannot serve. In half precision ``jax.nn`` goes
     first on GPUs and, for fewer keys, on TPUs, since it keeps the products in half precision;
@@ -433,7 +433,7 @@ def _preferred(spec: AttentionSpec) -> list[str]:
         names.append("blockwise")  # on unknown platforms too
     if is_half and not few and spec.platform == "gpu":
         names.append("cudnn")
-    if few and spec.platform == "cpu":
+    if few and spec.platform in ("cpu", "gpu"):
         names.append("decode")
     without_cudnn = spec.has_softcap or "lse" in spec.wants or "segments" in spec.mask_kind
     if many and not few and spec.platform == "gpu" and without_cudnn:

@@ -26,9 +26,13 @@ def main(arguments: list[str] | None = None) -> int:
     names = list(IMPLEMENTATIONS)
     parser.add_argument("--implementation", choices=names, action="append", help="default: all")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="how long at most")
+    parser.add_argument("--cases-of-a-mask", type=int, default=4, help="default: 4")
+    parser.add_argument("--skip", type=int, default=0, help="how many an earlier run had")
     options = parser.parse_args(arguments)
-    chosen = [case for name in options.implementation or names for case in cases.pairwise(name)]
+    count = options.cases_of_a_mask
+    chosen = [c for name in options.implementation or names for c in cases.pairwise(name, count)]
     random.Random(2017).shuffle(chosen)
+    chosen = chosen[options.skip :]
     start, failed, worst, count = time.monotonic(), 0, 0.0, 0
     for case in chosen:
         if time.monotonic() - start > options.seconds:

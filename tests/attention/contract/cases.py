@@ -222,6 +222,11 @@ MASKS: dict[str, MaskKind] = {
         lambda s: lambda b, n, i, j: i + 1 - 2 <= j <= i + 1 + 1,
         frozenset({"band"}),
     ),
+    "window before": MaskKind(
+        lambda s: {"mask": sliding_window(4)},
+        lambda s: lambda b, n, i, j: i - 3 <= j <= i,
+        frozenset({"window"}),
+    ),
     "key lengths": MaskKind(
         lambda s: _with_lengths(_key_lengths(s)),
         lambda s: lambda b, n, i, j: bool(j < _key_lengths(s)[b]),
@@ -303,14 +308,18 @@ def request(case: Case) -> AttentionSpec:
     )
 
 
+BY_CUDNN = ("none", "causal", "window before", "key lengths", "key and query lengths")
+
+
 def is_refused(case: Case) -> bool:
     """Whether the implementation that the case names may not serve it: written down by hand."""
     if case.implementation == "jax_nn":
         no_half = case.dtype == "float16" and jax.default_backend() != "gpu"
         return case.lse or case.dtype == "float64" or no_half or case.width != "C = H"
-    if case.implementation == "cudnn":  # which takes widths that are multiples of 8, as none is
-        return True
     has_bias = MASKS[case.mask].bias is not None
+    if case.implementation == "cudnn":
+        is_wide = case.dtype in ("float32", "float64") or case.width != "C = H"
+        return jax.default_backend() != "gpu" or is_wide or case.lse or case.mask not in BY_CUDNN
     if case.implementation == "splash":
         traced = "array" in case.mask or case.mask in ("causal, offset by entry", "combination")
         return case.lse or case.dtype in ("float64", "float16") or has_bias or traced
@@ -318,7 +327,7 @@ def is_refused(case: Case) -> bool:
 
 
 @functools.cache
-def pairwise(implementation: str) -> tuple[Case, ...]:
+def pairwise(implementation: str, cases_of_a_mask: int = 4) -> tuple[Case, ...]:
     """Return a few cases of each mask, in which it meets every level of every other factor.
 
     The levels of a factor follow one another in a random order, so that over all masks those of two
@@ -328,14 +337,11 @@ def pairwise(implementation: str) -> tuple[Case, ...]:
     draw = random.Random(implementation)
     chosen = []
     for mask in MASKS:
-        levels = [list(some) * CASES_OF_A_MASK for some in FACTORS.values()][1:]
-        columns = [some[:CASES_OF_A_MASK] for some in levels]
+        levels = [list(some) * cases_of_a_mask for some in FACTORS.values()][1:]
+        columns = [some[:cases_of_a_mask] for some in levels]
         for column in columns:
             draw.shuffle(column)
         for row in zip(*columns, strict=True):
             case = Case(implementation, mask, *row)
             chosen.append(case._replace(**EAGER) if case.mode == "eager" else case)
     return tuple(chosen)
-
-
-CASES_OF_A_MASK = 4
