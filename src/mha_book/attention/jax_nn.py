@@ -4,6 +4,7 @@ cuDNN's flash attention serves half precision on NVIDIA GPUs and never holds the
 masks, windows and lengths are given to it as such. Not measured: no such device was at hand.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -56,27 +57,36 @@ def cudnn_attention(operands: Operands) -> tuple[Array, None]:
     *batch, _, length, _ = query.shape
     rows = key_ranges(mask, tuple(batch), length, operands.key.shape[-2])
     q, k, v = zero_outside(rows, operands)
+    of_queries, of_keys = (None, None) if mask is None else (mask.query_lengths, mask.key_lengths)
     is_causal = mask is not None and mask.upper is not None
     options: dict[str, Any] = {"is_causal": is_causal}
-    if mask is not None:
-        if is_causal:
-            k, v = k[..., :length, :], v[..., :length, :]
-        if mask.lower is not None:
-            options["local_window_size"] = (-mask.lower, 0)
-        for name, lengths, most in (
-            ("query_seq_lengths", mask.query_lengths, length),
-            ("key_value_seq_lengths", mask.key_lengths, k.shape[-2]),
-        ):
-            if lengths is not None:
-                flat = jnp.reshape(lengths, (-1,)).astype(jnp.int32)
-                options[name] = jnp.minimum(flat, most)
+    if is_causal:
+        k, v = k[..., :length, :], v[..., :length, :]
+    if mask is not None and mask.lower is not None:
+        options["local_window_size"] = (-mask.lower, 0)
+    most = {"query_seq_lengths": length, "key_value_seq_lengths": k.shape[-2]}
+    is_odd = any(size % 2 for size in most.values())
+    for (name, size), lengths in zip(most.items(), (of_queries, of_keys), strict=True):
+        if lengths is not None:
+            flat = jnp.reshape(lengths, (-1,)).astype(jnp.int32)
+            options[name] = jnp.minimum(flat, size)
+        elif is_odd:
+            options[name] = jnp.full((math.prod(batch),), size, jnp.int32)
+    q, k, v = (_padded_to_even(x) for x in (q, k, v))
     if not isinstance(scale, (int, float)):
         q, scale = (q.astype(jnp.float32) * scale).astype(q.dtype), 1.0
     output = dot_product_attention(q, k, v, scale=scale, implementation="cudnn", **options)
+    output = output[..., :length, :]
     if mask is not None:  # a row that sees no key is zero, whatever was made of it
         sees = (rows.start < rows.stop)[..., None, :, None]
         output = jnp.where(sees, output, jnp.zeros((), output.dtype))
     return output, None
+
+
+def _padded_to_even(x: Array) -> Array:
+    """Add one empty position to an odd number: the gradient of JAX's call refuses these."""
+    odd = x.shape[-2] % 2
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, 1), (0, 0)]) if odd else x
 
 
 def dot_product_attention(query: Array, key: Array, value: Array, **options: Any) -> Array:
