@@ -71,3 +71,9 @@ def test_nothing_of_the_size_of_the_keys_is_written() -> None:
 
     assert temporary("decode") < keys.nbytes / 4
     assert temporary("reference") >= keys.nbytes
+
+
+def test_a_program_has_it_without_a_call() -> None:
+    """Across one, XLA gives a cache that is appended to another order on a GPU, all of it twice."""
+    query, key = jnp.ones((1, 2, 1, 4)), jnp.ones((1, 2, 8, 4))
+    assert "decode_attention" not in str(jax.make_jaxpr(decode)(query, key, key))

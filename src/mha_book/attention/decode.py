@@ -8,6 +8,7 @@ hidden value has weight zero, and zero times a number is zero; only if what lies
 emptied, one head at a time.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -25,6 +26,9 @@ FEW_QUERIES = 4
 """Up to how many queries a head this is preferred on a CPU."""
 
 
+# Into a program that appends to the cache and then attends, this is traced as if written there:
+# across a call XLA gives the keys another order on a GPU, and exchanges all of them there and back.
+@functools.partial(jax.jit, inline=True)
 def decode_attention(operands: Operands) -> tuple[Array, Array]:
     """Return output and log-sum-exp without writing keys or values anew.
 

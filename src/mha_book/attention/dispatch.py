@@ -91,7 +91,7 @@ class Implementation(NamedTuple):
     dropout_multiplier: bool = False  # whether it can multiply the weights, as dropout does
     scores_in_memory: str = ALL  # how much of the scores is in a device's memory at a time
     by_platform: bool = False  # whether run is to be told the platform, as its keyword
-    is_cached: bool = True  # whether its trace is kept; a number as scale then comes as an array
+    is_cached: bool = True  # whether attend keeps its trace; a number as scale comes as an array
 
 
 class Choice(NamedTuple):
@@ -480,6 +480,6 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         scores_in_memory=SOME,
         by_platform=True,
     ),
-    "decode": Implementation(decode.decode_attention),
+    "decode": Implementation(decode.decode_attention, is_cached=False),
 }
 """The implementations by name."""
