@@ -26,13 +26,19 @@ EXPERIMENTS = {
     "pruning_alike": 6,
     "emergence": 15, "quantization": 8, "cache_bits": 5, "scale": 15, "positions": 90,
     "explorer_maps": 3, "papers": 10, "sinks": 5, "resting": 1, "sinks_training": 2,
-    "transition": 3,
+    "transition": 3, "transition.text": 9,
     "build_it_yourself": 4, "coverage": 2, "hidden_bugs": 15,
 }  # fmt: skip
 """In an order in which each finds what it reads, with minutes of one core: of whole runs where they
 were timed, else of rows (``python -m tests.stored.chance``) times their number."""
 APART: dict[str, Any] = {"rtol": 0.02, "atol": 0.02}  # of trainings of hundreds of steps
 MEASURED = ("seconds", "memory", "provenance")
+
+
+def command(name: str) -> Any:
+    """Return an experiment by its module, or its module and function."""
+    module, _, function = name.partition(".")
+    return getattr(importlib.import_module(f"experiments.{module}"), function or "main")
 
 
 def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -89,7 +95,7 @@ def main(given: list[str] | None = None) -> int:
         return 0
     for name in chosen:
         paths = ["--out", str(options.to), "--work", str(options.to / "work")]
-        importlib.import_module(f"experiments.{name}").main(paths)
+        command(name)(paths)
     differ = 0
     for path in sorted(options.to.iterdir()):
         if path.is_file() and path.name != MANIFEST:

@@ -85,10 +85,8 @@ def forward(params: Any, tokens: jax.Array, config: Any, without: str = "") -> A
 def measure(params: Any, drawn: Any, config: Any) -> dict[str, Any]:
     tokens, period, text = drawn
     length = config.max_length
-    copied, visible = (
-        jnp.arange(1, length)[None] > period,
-        visible_pairs(causal(), len(tokens), length),
-    )
+    copied = jnp.arange(1, length)[None] > period
+    visible = visible_pairs(causal(), len(tokens), length)
 
     def losses(tokens: jax.Array, without: str = "") -> jax.Array:
         logits = forward(params, tokens, config, without)[0][:, :-1]
@@ -171,8 +169,8 @@ def text(run: Run, s: Any) -> dict[str, Any]:
         step = {"step": found[0].pop("step")}
         return step | {name: np.stack([x[name] for x in found], 1) for name in found[0]}
 
-    return {f"repeated: {share}, layers: {layers}": runs(share, layers, count)
-            for name, count in s.starts.items() for share, layers in [name.split(", ")]}  # fmt: skip
+    return {f"repeated: {share}, layers: {layers}": runs(share, layers, n)
+            for name, n in s.starts.items() for share, layers in [name.split(", ")]}  # fmt: skip
 
 
 @experiment(

@@ -5,21 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from experiments.again import numbers
+from experiments.again import command, numbers
 from mha_book.storage import read_result
 from tests.turns import in_turn
 
 MODELS, TORCH = pytest.mark.needs_models, pytest.mark.needs_torch
 FOLDER = Path(__file__).parents[2] / "experiments"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.py") if "@experiment(" in p.read_text("utf8"))
+NAMES += ["transition.text"]
 NEEDS = {  # those that do not run on small made-up models
     **dict.fromkeys(
         ("build_it_yourself", "cache_bits", "catalogue", "circuit", "explorer_maps", "heads_in_use",
-         "hidden_bugs", "papers", "positions", "quantization", "resting", "sinks"), MODELS,
+         "hidden_bugs", "induction", "papers", "positions", "quantization", "resting", "sinks",
+         "transition.text"), MODELS,
     ),
     **dict.fromkeys(("conventions", "empty_rows"), TORCH),
     "pods": pytest.mark.needs_libtpu,
-    "induction": MODELS,
 }  # fmt: skip
 
 
@@ -38,10 +39,9 @@ def test_the_quick_form_stores_a_result(
 ) -> None:
     if NEEDS.get(name) is not MODELS:
         request.getfixturevalue("small_world")
-    main = importlib.import_module(f"experiments.{name}").main
-    main(["--quick", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")])
+    command(name)(["--quick", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")])
     found = [path for path in (tmp_path / "out").glob("*.json") if path.name != "manifest.json"]
     assert len(found) == 1
-    command = read_result(found[0])["provenance"]["command"]
-    assert command == f"python -m experiments.{name} --quick"
+    told = read_result(found[0])["provenance"]["command"]
+    assert told == f"python -m experiments.{name.removesuffix('.text')} --quick"
     assert len(numbers(found[0])) > 5

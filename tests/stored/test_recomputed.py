@@ -90,6 +90,7 @@ SLICES = [
              given=("join-without-transpose", "text")),
     slice_of("emergence.json", trainings.stored_models, MODELS),
     slice_of("transition.json", trainings.transition_of_two_layers, MODELS),
+    slice_of("transition-text.json", trainings.transition_on_text, MODELS),
     drawn("nudges", trainings.nudges, MODELS),
     slice_of("gradients-dropout.json", trainings.without_heads, MODELS),
     slice_of("gradients-dropout.json", trainings.noise, MODELS, given=(200,)),

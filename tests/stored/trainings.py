@@ -88,6 +88,14 @@ def transition_of_two_layers() -> Found:
             yield ("layers: 2", name, np.s_[10 * at, 0]), found[name][at, 0], FAR
 
 
+@recomputed
+def transition_on_text() -> Found:
+    """Half of the windows repeating, two layers, the first start: before training and after 200."""
+    found = transition.trained_on_text(2, transition.TextSizes(steps=200), 0.5, 0)
+    for name in found.keys() - {"step"}:
+        yield ("repeated: 0.5, layers: 2", name, np.s_[:2, 0]), found[name], FAR
+
+
 NUDGES: dict[str, int | None] = {"place": 0, "content": 1, "random": None}
 
 
