@@ -46,11 +46,11 @@ def configured(layers: int, s: Any) -> tiny.TinyConfig:
 def byte_pairs(size: int) -> dict[str, jax.Array]:
     """Return the addresses of the training and validation years, in byte pairs of the former."""
     tokenizers: Any = import_extra("tokenizers", "models")
-    level, texts = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False), {}
+    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = {split: [speech.text for speech in load_speeches(split)]
+             for split in ("train", "validation")}  # fmt: skip
     found = tokenizers.Tokenizer(tokenizers.models.BPE())
     found.pre_tokenizer = level
-    for split in ("train", "validation"):
-        texts[split] = [speech.text for speech in load_speeches(split)]
     found.train_from_iterator(texts["train"], tokenizers.trainers.BpeTrainer(
         vocab_size=size, initial_alphabet=level.alphabet(), show_progress=False))  # fmt: skip
     return {split: jnp.concatenate([jnp.array(found.encode(text).ids) for text in of])
