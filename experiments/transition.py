@@ -101,7 +101,7 @@ def measure(params: Any, drawn: Any, config: Any) -> dict[str, Any]:
     )  # fmt: skip
     found = {
         "copied": whole.mean(where=copied), "first": whole.mean(where=~copied),
-        "copying": (raised.argmax(-1) == jnp.arange(len(raised[0]))).mean(1),  # (N,), the last
+        "copying": (raised.argmax(-1) == jnp.arange(raised.shape[1])[None]).mean(1),
         **{n: jnp.stack([mean_score(w, x) for w in weights]) for n, x in patterns.items()},
         **{route: losses(tokens, route).mean(where=copied) for route in ROUTES},
     }  # fmt: skip
