@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.book.browsing import DESKTOP, PHONE, WIDER, Visitor
-from tests.book.extensions import ROOT, explorer
+from tests.book.extensions import ROOT, explorer, toc
 
-DOCUMENT = explorer.load(ROOT)
+DOCUMENT = toc.read(ROOT / explorer.DATA)
 PAGE = "book/explorer.html"
 SAY, CELL, TOKEN = "#explorer .hx-say", "#explorer .hx-cell", "#explorer .hx-pane:visible .hx-token"
 

@@ -44,8 +44,7 @@ def test_what_is_no_repository_is_refused(tmp_path, repository):
 # The pages of a book of two pages, by the theme of the book.
 
 CONF = """\
-extensions = ["myst_nb", "sphinx_book_theme", "mha_book_public", "mha_book_html",
-    "mha_book_share"]
+extensions = ["myst_nb", "sphinx_book_theme", "mha_book_public", "mha_book_html"]
 html_theme = "sphinx_book_theme"
 html_title = "Rain"
 root_doc = "book/wet"
