@@ -84,7 +84,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
             is_plain = item.get_closest_marker("optimized") is None
             jax.config.update("jax_disable_most_optimizations", is_plain)
-        elif not hasattr(item.parent, "kernel"):  # which the first cell of a notebook starts
+        elif item.parent.kernel is None:  # which the first cell of a notebook starts
             environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
             if item.path.stem in DEAR:
                 ours = {n for n, value in TESTS_ALONE.items() if os.environ.get(n) == value}

@@ -1,7 +1,7 @@
 """``jax.nn.dot_product_attention`` behind the contract of this package: by XLA and by cuDNN.
 
 cuDNN's flash attention serves half precision on NVIDIA GPUs and never holds the scores. Causal
-masks, windows and lengths are given to it as such. Not measured: no such device was at hand.
+masks, windows and lengths are given to it as such.
 """
 
 import math
