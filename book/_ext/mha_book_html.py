@@ -24,14 +24,14 @@ from sphinx.addnodes import pending_xref
 
 TEMPLATES = Path(__file__).parents[1] / "_templates"
 DESCRIPTION_LENGTH = 200  # characters
-SHEETS = "basic styles/pydata* pygments styles/sphinx* togglebutton copybutton mystnb* sphinx-d*"
+SHEETS = "basic styles/pydata* styles/sphinx* togglebutton copybutton mystnb* sphinx-d*"
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
 _UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name
 _NO_USE = re.compile(  # what layout.html has in its own form, draws icons, or nobody reads
     r"\s*<!-- So that users can add custom icons -->|<script[^>]*fontawesome\.js[^>]*></script>"
     r"|<script data-cfasync.*?</script>|<script>DOCUMENTATION_OPTIONS\.pagename[^<]*</script>"
     r'|<link rel="preload"[^>]*>|\s*<script[^<]*mathjax[^<]*</script>'
-    r"|<link[^>]*/(?:theme|pygments|sphinx|togglebutton|copybutton|mystnb)[^>/]*\.css[^>]*>",
+    r"|<link[^>]*/(?:theme|sphinx|togglebutton|copybutton|mystnb)[^>/]*\.css[^>]*>",
     re.S | re.I,
 )
 _MATH = re.compile(r'class="(?:[^"]* )?math\b|"tex": |"text": "[^"]*\$')
