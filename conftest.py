@@ -12,6 +12,8 @@ from unittest import mock
 import pytest
 from ipykernel.kernelspec import get_kernel_dict
 
+from tests.kernels import ADDRESS, command, start
+
 ROOT = Path(__file__).parent
 
 # Most of the time of the tests is XLA's: compiled programs are kept, for the other workers, the
@@ -60,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     sanitise = config.getoption("nbval_sanitize_with", None)
     if sanitise and not Path(sanitise).is_absolute():
         config.option.nbval_sanitize_with = str(ROOT / sanitise)
+    if config.getoption("nbval", None) and sys.platform == "linux" and ADDRESS not in os.environ:
+        start()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -75,7 +79,6 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     Not tests that say ``optimized``, and not the dear notebooks, which run as a reader's do. All
     kernels are forked where that is safe.
     """
-    from tests.kernels import command
     from tests.turns import DEAR
 
     with ExitStack() as stack:
