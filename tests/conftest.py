@@ -29,6 +29,7 @@ from tests.turns import DEAR, is_notebook_turn
 collect_ignore = ["wrong_calls.py", "conformance/newcomers.py"]
 ROOT = Path(__file__).parents[1]
 HTML = ROOT / "_build" / "html"
+sys.path.append(str(ROOT / "benchmarks"))  # scripts, whose modules are found beside them
 IN_CI = bool(os.environ.get("CI"))
 
 # JAX lowers each program in a context of its own, whose making takes longer than a small program.

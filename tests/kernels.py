@@ -45,17 +45,6 @@ def start() -> None:
     atexit.register(lambda: (server.communicate(), folder.cleanup()))
 
 
-@functools.cache
-def command() -> tuple[str, ...]:
-    """Return what Jupyter has a kernel by, once all is imported: a kernel has less time."""
-    address = os.environ[ADDRESS]
-    with socket.socket(socket.AF_UNIX) as waiting:
-        waiting.connect(address)
-        waiting.shutdown(socket.SHUT_WR)
-        waiting.recv(1)
-    return sys.executable, "-I", "-S", __file__, address, "{connection_file}"
-
-
 def keep_models() -> None:
     """Read the trained weights once; what loads them in a kernel makes arrays of JAX of them."""
     import jax
@@ -82,9 +71,6 @@ def serve(listening: socket.socket) -> None:
     while True:
         connection, _ = listening.accept()
         asked, files, _, _ = socket.recv_fds(connection, 2**20, 2)
-        if not asked:  # a worker that waits for the first answer
-            connection.close()
-            continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # JAX has no thread yet, but warns
             child = os.fork()
