@@ -2,7 +2,7 @@
 
 A phone shows them as wide as it is where their smallest label is ``FITTING`` high then; wider ones
 get smaller until it is ``SMALLEST_LABEL`` high, and scroll in a box of their own. All but the first
-of a page are loaded late. In the dark theme ``figures.css`` turns them, white being the ground.
+of a page are loaded late. In the dark theme ``book.css`` turns them, white being the ground.
 """
 
 import io
@@ -71,6 +71,5 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
 
 
 def setup(app):
-    """Register the event and the style."""
+    """Register the event."""
     app.connect("html-page-context", _page, priority=890)
-    app.add_css_file("figures.css")

@@ -3,7 +3,7 @@
 The page gets a title, questions, what the script computes with (JSON) and a table that the package
 computed, all from ``book/labs.yml``. The table is what stands on paper, and on a screen without
 scripts; ``_static/lab/NAME.js`` draws the rest. Scripts and style are loaded by pages with a
-laboratory alone.
+laboratory alone; much data comes after the page (lab.js).
 """
 
 import base64
@@ -21,6 +21,7 @@ from mha_book_toc import read
 
 from mha_book.models.minilm import PACKAGE, encode_with_intermediates, load_minilm
 from mha_book.models.tokens import token_strings, tokenize
+from mha_book.storage import write_atomic
 
 sys.path.append(str(Path(__file__).parents[2]))
 
@@ -86,8 +87,10 @@ def place_lab(self):
     data = lab_data(name, root)
     if name == "token" and "x" not in data:  # the model isn't here
         return []
-    self.env.metadata[self.env.docname].setdefault("labs", []).append(name)
+    here = self.env.metadata[self.env.docname].setdefault("labs", {})
     text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
+    here[name] = f"lab.give({name!r}, {text});" if len(text) > 20_000 else ""  # by a script
+    text = "" if here[name] else text
     return from_template(self, "lab.md", labs[name], name=name, data=data, json=text).children
 
 
@@ -95,6 +98,8 @@ def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None
     """Add scripts and style to a page with a laboratory."""
     if names := app.env.metadata.get(pagename, {}).get("labs"):
         app.add_css_file("lab.css")
+        for name in filter(names.get, names):
+            write_atomic(Path(app.outdir, "_static/lab", f"{name}-data.js"), names[name].encode())
         for name in ("lab", *names):
             app.add_js_file(f"lab/{name}.js", priority=100, fetchpriority="high")
 

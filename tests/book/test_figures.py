@@ -47,7 +47,7 @@ TURNED = 2 * LUMA - np.eye(3)
 
 
 def test_the_palette_stands_out_from_both_grounds():
-    css = (ROOT / "book/_static/figures.css").read_text(encoding="utf8")
+    css = (ROOT / "book/_static/book.css").read_text(encoding="utf8")
     assert "filter: invert(0.93) hue-rotate(180deg);" in css
     for color, least in [*((color, 3) for color in PALETTE), ("#000000", 12)]:
         after = np.clip(TURNED @ (0.93 - 0.86 * rgb(color)), 0, 1)
