@@ -50,9 +50,10 @@ def pytest_collection_finish() -> None:
 
 
 # Compared in no cell: what the interpreter says on stderr (the stored notebooks have none,
-# which tests/book/test_notebooks.py holds), and pixels (nbval itself leaves out image/png).
+# which tests/book/test_notebooks.py holds), and pictures (nbval itself leaves out image/png).
 SKIP_COMPARE = (
     "stderr",
+    "image/svg+xml",
     "application/papermill.record/image/png",
     "application/papermill.record/image/svg+xml",
 )
@@ -97,11 +98,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if type(item).__name__ == "IPyNbCell":
-        notebook, plain = item.parent, item.sanitize
-        if SKIP_COMPARE[0] not in notebook.skip_compare:
-            notebook.skip_compare = (*notebook.skip_compare, *SKIP_COMPARE)
-        item.sanitize = lambda x: Picture(x) if str(x).startswith("<svg") else plain(x)
+    notebook = item.parent
+    if type(item).__name__ == "IPyNbCell" and SKIP_COMPARE[0] not in notebook.skip_compare:
+        notebook.skip_compare = (*notebook.skip_compare, *SKIP_COMPARE)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
