@@ -10,7 +10,7 @@ import pytest
 TURNS = 3
 STORED_TURNS = 6  # of stored data that git's history holds to the digit
 KNOWN = "30e5058"  # the commit at which every excuse was read, and every file without a slice
-READ = "aa52bc0d"  # the commit whose texts, verdicts and outputs were read
+SEEN = "c0996705"  # the commit whose texts, verdicts and outputs were read
 
 # Notebooks over ten seconds of a processor each, which compute longer than they compile; every
 # third one is of one turn.
@@ -46,8 +46,8 @@ def is_known(at: str) -> bool:
 
 @functools.cache
 def known_pages(at: str = KNOWN) -> dict[str, str]:
-    """Each notebook of the book at ``KNOWN`` or ``READ`` as it was stored, by its name."""
-    lines = git("log", "--format=%h", "-G^(KNOWN|READ) =", "-E", "--", "tests/turns.py")
+    """Each notebook of the book at ``KNOWN`` or ``SEEN`` as it was stored, by its name."""
+    lines = git("log", "--format=%h", "-G^(KNOWN|SEEN) =", "-E", "--", "tests/turns.py")
     assert len(lines.split()) < 3, "neither moves"
     names = git("ls-tree", "--name-only", at, "book/").split()
     return {Path(n).stem: git("show", f"{at}:{n}") for n in names if n.endswith(".ipynb")}

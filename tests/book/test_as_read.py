@@ -1,4 +1,4 @@
-"""What was read stays as it was read: each text beside what it was at ``READ``.
+"""What was read stays as it was read: each text beside what it was at ``SEEN``.
 
 Whoever writes anew is free to. But where an answer, a claim, a theorem or a work, or nearly the
 same sentence, caption or output, has another number, formula, glued name or another of ``TELLING``,
@@ -20,7 +20,7 @@ from experiments.again import leaves
 from mha_book.notation.page import notebook_text
 from tests.book.extensions import ROOT, ledger
 from tests.book.test_pages import LISTED, NOW
-from tests.turns import READ, commit, git, known_pages
+from tests.turns import SEEN, commit, git, known_pages
 
 STRONG = (
     r"no|not|never|none|neither|without|cannot|\w+n't|all|every|each|only|most|few|hardly|always"
@@ -103,11 +103,11 @@ def changes(then, now):
 @pytest.fixture(scope="module")
 def texts():
     then, now = ({}, {})
-    for name in git("ls-tree", "-r", "--name-only", READ, "book", "proofs").split():
+    for name in git("ls-tree", "-r", "--name-only", SEEN, "book", "proofs").split():
         if re.fullmatch(BY_HAND, name) and (ROOT / name).exists():
-            then |= by_hand(name, git("show", f"{READ}:{name}"))
+            then |= by_hand(name, git("show", f"{SEEN}:{name}"))
             now |= by_hand(name, (ROOT / name).read_text(encoding="utf8"))
-    for known, pages in ((then, known_pages(READ)), (now, NOW)):
+    for known, pages in ((then, known_pages(SEEN)), (now, NOW)):
         for pair in pages.items():
             known |= of_notebook(*pair)
     return then, now
@@ -120,7 +120,7 @@ def test_a_text_tells_what_it_told(texts):
 
 def test_a_claim_has_the_verdict_that_it_had(tmp_path):
     if commit():
-        git("archive", READ, f"--output={tmp_path / 'read.tar'}", "_toc.yml", "book")
+        git("archive", SEEN, f"--output={tmp_path / 'read.tar'}", "_toc.yml", "book")
         shutil.unpack_archive(tmp_path / "read.tar", tmp_path, filter="data")
         for form in ledger.LEDGERS:
             both = (ledger.load_ledger(root / form.file) for root in (ROOT, tmp_path))
@@ -139,7 +139,7 @@ def test_a_cell_that_is_as_it_was_shows_what_it_showed():
             for cell in json.loads(text)["cells"]
         }
 
-    for page, text in known_pages(READ).items():
+    for page, text in known_pages(SEEN).items():
         then, now = outputs(text), outputs(NOW.get(page, text))
         other = {f"{page}/{key[0]}" for key in then.keys() & now.keys() if then[key] != now[key]}
         assert other <= {*LISTED["anew"]}
