@@ -31,16 +31,17 @@ TELLING = (
     "|short(?:er)?|small(?:er)?|(?:larg|low|high|fast|slow|long|short|small)est|better|worse|best"
     "|worst|before|after|first|last|above|below|earlier|later|same|different|one|two|three|four"
     "|five|six|seven|eight|nine|ten|twenty|hundred|thousand|zero|rises?|falls?|gains?|loses?|left"
-    "|grows?|shrinks?|keys?|quer(?:y|ies)|values?|rows?|columns?|right"
+    "|grows?|shrinks?|keys?|quer(?:y|ies)|values?|rows?|columns?|right|costs?|saves?|raises?|lowers?"
 )
-SIGN = r"\{glue:\w+\}`[^`]+`|(?<![\w.])[-+−]?\d+(?:[.,]\d+)*%?"
+SIGN = r"\{glue:\w+\}`[^`]+`|(?<![\w.])[-+−]?\w*\d+(?:[.,]\d+)*\w*%?"
 TOLD = re.compile(rf"{SIGN}|\$[^$]+\$|\b(?:{TELLING})\b", re.I)
 FIRM = re.compile(rf"(?:{SIGN}|(?:{STRONG})\b)", re.I)
 BY_HAND = (
-    r"book/(questions/.*|claims|papers|labs|teaching|explorer)\.yml|.*\.bib|proofs/.*\.(yml|v)"
+    r"book/(questions/.*|slides/.*|claims|papers|labs|teaching|explorer|symbols)\.yml|book/\w+\.md"
+    r"|.*\.bib|proofs/.*\.(yml|v)"
 )
 PARTS = {".v": r"^(Theorem \w+)(.*?)^Proof", "ib": r"^@\w+\{([\w-]+),(.*?)^\}"}
-WHOLE = re.compile(r"\.v |\.bib |/claim$")  # each of their words tells
+WHOLE = re.compile(r"\.v |\.bib |/claim$|^cell ")  # each of their words tells
 WORD, NEAR = re.compile(r"\w{4,}"), 0.75
 
 
@@ -48,15 +49,24 @@ def by_hand(name, text):
     """The texts of a file that is written by hand, by their places."""
     if kind := PARTS.get(name[-2:]):
         return {f"{name} {place}": x for place, x in re.findall(kind, text, re.M | re.S)}
+    if name.endswith("md"):
+        return sentences(name, [text])
     rows = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     rows = {row.get("id", row.get("name")): row for row in rows} if type(rows) is list else rows
+    if name.startswith(("book/slides", "book/symbols")):  # without names
+        return sentences(name, [str(x) for _, x in leaves(rows)])
     return {f"{name}{place}": str(x) for place, x in leaves(rows)}
+
+
+def sentences(name, told):
+    told = re.sub(r"\{cite[\w:]*\}`[^`]*`", "¶", "\n\n".join(told))
+    found = re.split(r"(?<=[.?!:])\s+|\n\s*\n|\n(?=[-|#])", told)
+    return {f"{name} “{each}": each for each in (" ".join(x.split()) for x in found)}
 
 
 def of_notebook(name, text):
     """Its sentences, those of its captions too, and what its cells show."""
-    found = {}
-    said = [re.sub(r"\{cite[\w:]*\}`[^`]*`", "¶", notebook_text(text))]
+    found, said = {}, [notebook_text(text)]
     for cell in json.loads(text)["cells"]:
         drawn = cell["metadata"].get("mystnb", {})
         said += [drawn.get("figure", {}).get("caption", ""), drawn.get("image", {}).get("alt", "")]
@@ -64,8 +74,7 @@ def of_notebook(name, text):
         found[f"cell {name}/{cell['id']}"] = " ".join(
             "".join(x.get("text/plain", "")) for x in data
         )
-    sentences = re.split(r"(?<=[.?!:])\s+|\n\s*\n|\n(?=[-|#])", "\n\n".join(said))
-    return found | {f"{name} “{each}": each for each in (" ".join(x.split()) for x in sentences)}
+    return found | sentences(name, said)
 
 
 def likeness(*texts):
