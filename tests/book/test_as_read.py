@@ -27,11 +27,11 @@ STRONG = (
     "|twice|half|halve[ds]?|double[ds]?|thrice|thirds?|quarters?|yes"
 )
 TELLING = (
-    f"{STRONG}|any|some|many|often|rarely|more|less|fewer|least|(?:larg|low|high|fast|slow|long)e?r?"
-    "|short(?:er)?|small(?:er)?|(?:larg|low|high|fast|slow|long|short|small)est|better|worse|best"
-    "|worst|before|after|first|last|above|below|earlier|later|same|different|one|two|three|four"
-    "|five|six|seven|eight|nine|ten|twenty|hundred|thousand|zero|rises?|falls?|gains?|loses?|left"
-    "|grows?|shrinks?|keys?|quer(?:y|ies)|values?|rows?|columns?|right|costs?|saves?|raises?|lowers?"
+    f"{STRONG}|any|some|many|often|rarely|more|less|fewer|least|better|worse|best|worst|before|after"
+    "|(?:larg|low|high|fast|slow|long|short|small)(?:e?r?|est)|first|last|above|below|earlier|later"
+    "|same|different|one|two|three|four|five|six|seven|eight|nine|ten|twenty|hundred|thousand|zero"
+    "|rises?|falls?|gains?|loses?|grows?|shrinks?|costs?|saves?|raises?|lowers?|left|right|keys?"
+    "|quer(?:y|ies)|values?|rows?|columns?|memory|bandwidth|arithmetic|inputs?|outputs?"
 )
 SIGN = r"\{glue:\w+\}`[^`]+`|(?<![\w.])[-+−]?\w*\d+(?:[.,]\d+)*\w*%?"
 TOLD = re.compile(rf"{SIGN}|\$[^$]+\$|\b(?:{TELLING})\b", re.I)
@@ -52,7 +52,8 @@ def by_hand(name, text):
     if name.endswith("md"):
         return sentences(name, [text])
     rows = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    rows = {row.get("id", row.get("name")): row for row in rows} if type(rows) is list else rows
+    if type(rows) is list:
+        rows = {row.get("id", row.get("name", n)): row for n, row in enumerate(rows)}
     if name.startswith(("book/slides", "book/symbols")):  # without names
         return sentences(name, [str(x) for _, x in leaves(rows)])
     return {f"{name}{place}": str(x) for place, x in leaves(rows)}
@@ -91,7 +92,7 @@ def changes(then, now):
         for word in {*WORD.findall(text.lower())}:
             having[word].append(place)
     for place, text in now.items():
-        if text == then.get(place) or not (place in then or TOLD.search(text)):
+        if text == then.get(place):
             continue
         among = Counter(x for w in {*WORD.findall(text.lower())} for x in having[w]).most_common(4)
         near = [place] if place in then else [x for x, _ in among]
