@@ -28,7 +28,7 @@ STRONG = (
 )
 TELLING = (
     f"{STRONG}|any|some|many|often|rarely|more|less|fewer|least|better|worse|best|worst|before|after"
-    "|(?:larg|low|high|fast|slow|long|short|small)(?:e?r?|est)|first|last|above|below|earlier|later"
+    "|(?:large|low|high|fast|slow|long|short|small)(?:e?r|e?st)?|first|last|above|below|earlier|later"
     "|same|different|one|two|three|four|five|six|seven|eight|nine|ten|twenty|hundred|thousand|zero"
     "|rises?|falls?|gains?|loses?|grows?|shrinks?|costs?|saves?|raises?|lowers?|left|right|keys?"
     "|quer(?:y|ies)|values?|rows?|columns?|memory|bandwidth|arithmetic|inputs?|outputs?"
