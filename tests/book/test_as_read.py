@@ -72,9 +72,8 @@ def of_notebook(name, text):
         drawn = cell["metadata"].get("mystnb", {})
         said += [drawn.get("figure", {}).get("caption", ""), drawn.get("image", {}).get("alt", "")]
         data = [x.get("data", {"text/plain": x.get("text", "")}) for x in cell.get("outputs", ())]
-        found[f"cell {name}/{cell['id']}"] = " ".join(
-            "".join(x.get("text/plain", "")) for x in data
-        )
+        shown = [x.get("text/plain") for x in data if "image/svg+xml" not in x]
+        found[f"cell {name}/{cell['id']}"] = str(shown)
     return found | sentences(name, said)
 
 
