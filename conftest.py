@@ -16,6 +16,8 @@ import pytest
 from ipykernel.kernelspec import get_kernel_dict
 from PIL import Image
 
+from tests import kernels
+
 ROOT = Path(__file__).parent
 
 # Most of the time of the tests is XLA's: compiled programs are kept, for the other workers, the
@@ -95,6 +97,9 @@ def pytest_configure(config: pytest.Config) -> None:
     sanitise = config.getoption("nbval_sanitize_with", None)
     if sanitise and not Path(sanitise).is_absolute():
         config.option.nbval_sanitize_with = str(ROOT / sanitise)
+    is_begun = kernels.ADDRESS in os.environ or sys.platform != "linux"  # by the first process
+    if config.getoption("nbval", None) and not is_begun:
+        kernels.start()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -110,7 +115,6 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     Not tests that say ``optimized``, and not the dear notebooks, which run as a reader's do. All
     kernels are forked where that is safe.
     """
-    from tests.kernels import command
     from tests.turns import DEAR
 
     with ExitStack() as stack:
@@ -126,7 +130,8 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
                 environment = {n: value for n, value in os.environ.items() if n not in ours}
             stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
             if sys.platform == "linux":
-                kernel = {**get_kernel_dict(), "argv": [*command()]}
+                asking = [sys.executable, "-I", "-S", kernels.__file__, os.environ[kernels.ADDRESS]]
+                kernel = {**get_kernel_dict(), "argv": [*asking, "{connection_file}"]}
                 made = mock.patch("ipykernel.kernelspec.get_kernel_dict", return_value=kernel)
                 stack.enter_context(made)
         return (yield)
