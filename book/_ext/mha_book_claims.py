@@ -200,7 +200,7 @@ def verdict_counts(entries: list[dict], ledger: Ledger = CLAIMS) -> nodes.Node:
     line = nodes.paragraph("", "", classes=["claim-counts"])
     for verdict in ledger.verdicts:
         if counts[verdict] or verdict != "open":
-            line += [badge(verdict), nodes.Text(f" {counts[verdict]} ")]
+            line += [badge(verdict), nodes.Text(f"\N{NO-BREAK SPACE}{counts[verdict]} ")]
     total = f"{len(entries)} claims in all"
     line += nodes.inline(total, total, classes=["claim-total"])
     return line

@@ -180,6 +180,5 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
 
 
 def setup(app):
-    """Register the event and the style."""
+    """Register the event."""
     app.connect("html-page-context", _page, priority=890)  # before others size all images
-    app.add_css_file("figures.css")

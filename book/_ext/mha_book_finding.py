@@ -364,7 +364,6 @@ def setup(app):
     app.add_node(page_list)
     add_directive(app, "figure-list", page_list_here)
     add_directive(app, "exercise-list", page_list_here)
-    app.add_css_file("find.css")
     app.add_js_file("find.js")
     app.connect("builder-inited", _index_prose_alone)
     app.connect("doctree-read", _read, priority=600)

@@ -24,19 +24,21 @@ from sphinx.addnodes import pending_xref
 
 TEMPLATES = Path(__file__).parents[1] / "_templates"
 DESCRIPTION_LENGTH = 200  # characters
+SHEETS = "basic styles/pydata* styles/sphinx* togglebutton copybutton mystnb* sphinx-d*"
 _SIGNS = {"sqrt": "√", "times": "×", "cdot": "·", "le": "≤", "ge": "≥", "approx": "≈", "dots": "…"}
 _UNTITLED = {"search": "Search", "genindex": "Index"}  # pages that their templates name
 _NO_USE = re.compile(  # what layout.html has in its own form, draws icons, or nobody reads
     r"\s*<!-- So that users can add custom icons -->|<script[^>]*fontawesome\.js[^>]*></script>"
     r"|<script data-cfasync.*?</script>|<script>DOCUMENTATION_OPTIONS\.pagename[^<]*</script>"
-    r'|<link rel="preload"[^>]*>|\s*<script[^<]*mathjax[^<]*</script>',
+    r'|<link rel="preload"[^>]*>|\s*<script[^<]*mathjax[^<]*</script>'
+    r"|<link[^>]*/(?:theme|sphinx|togglebutton|copybutton|mystnb)[^>/]*\.css[^>]*>",
     re.S | re.I,
 )
 _MATH = re.compile(r'class="(?:[^"]* )?math\b|"tex": |"text": "[^"]*\$')
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 _RULE = re.compile(r"/\*.*?\*/|((?:(?!/\*)[^{}@;])+)(\{[^{}]*\})", re.S)
 _COMMA = re.compile(r",(?![^()]*\))")
-_NAMED = re.compile(r":\w[\w-]*\([^)]*\)|[.#]([A-Za-z_][\w-]*)")
+_NAMED = re.compile(r":\w[\w-]*\([^)]*\)|[.#]-?([A-Za-z_][\w-]*)")
 _ICON_FONT = re.compile(r"src:url\(\.\./(vendor/fontawesome/webfonts/fa-(\w+)-\d+)\.woff2\)[^}]*")
 _IMAGE = re.compile(r"<img\b[^>]*>")
 _SIZED = re.compile(r' (?:width|height)="| style="[^"]*\b(?:width|height):')
@@ -55,12 +57,12 @@ def template(name: str) -> Template:
 
 def mended(head: str, can_wait: bool) -> str:
     """Return a part of a page's head whose scripts, if they can, wait until the page is read."""
-    head = _NO_USE.sub("", head)
+    head = _NO_USE.sub("", head).replace("/pydata-sphinx-theme.css", "/all.css")
     return re.sub(r"<script (?!defer)(?=[^>]*\bsrc=)", "<script defer ", head) if can_wait else head
 
 
 def slim(out: Path) -> None:
-    """Leave in the theme's style sheets and the icons' fonts what pages and scripts can use."""
+    """Make one style sheet of the theme's, and fonts of its icons, with what pages can use."""
     static = out / "_static"
     files = (*out.rglob("*.html"), *static.glob("*.js"), *static.glob("[ls]*/*.js"))
     known = {""}.union(*(_WORD.findall(file.read_text("utf8")) for file in files))
@@ -69,9 +71,8 @@ def slim(out: Path) -> None:
         kept = [s for s in _COMMA.split(match[1] or "") if known.issuperset(_NAMED.findall(s))]
         return match[0] if not match[2] else ",".join(kept) + match[2] if kept else ""
 
-    for name in ("sphinx-design*", "basic", "styles/sphinx*", "styles/pydata*"):
-        for sheet in static.glob(f"{name}.css"):
-            sheet.write_text(css := _RULE.sub(rule, sheet.read_text("utf8")), encoding="utf8")
+    sheets = (sheet for name in SHEETS.split() for sheet in static.glob(f"{name}.css"))
+    css = "\n".join(_RULE.sub(rule, sheet.read_text("utf8")) for sheet in sheets)
     subsetter = Subsetter()
     signs = {int(sign, 16) for sign in re.findall(r"\\([ef]\w{3})\b", css)}
     subsetter.populate(unicodes=signs | {*map(ord, re.findall("[\ue000-\uf8ff]", css))})
@@ -83,7 +84,7 @@ def slim(out: Path) -> None:
         whole.save(static / f"icons-{rule[2]}.woff")
         return f'src:url(../icons-{rule[2]}.woff) format("woff")'
 
-    sheet.write_text(_ICON_FONT.sub(font, css), encoding="utf8")
+    (static / "styles" / "all.css").write_text(_ICON_FONT.sub(font, css), encoding="utf8")
 
 
 def _shorten(text: str, length: int) -> str:

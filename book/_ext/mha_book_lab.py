@@ -3,7 +3,7 @@
 The page gets a title, questions, what the script needs to compute (JSON, from the package and the
 book's data) and a table that the package computed when the page was built. The table is what
 stands on paper, and on a screen without scripts; ``_static/lab/NAME.js`` draws the rest. Scripts
-and style are loaded by pages with a laboratory alone.
+and style are loaded by pages with a laboratory alone; much data comes after the page (lab.js).
 """
 
 import base64
@@ -31,6 +31,7 @@ from mha_book.models.tokens import token_strings, tokenize
 from mha_book.multihead.layer import multi_head_attention
 from mha_book.rope import rotary_angles, rotate
 from mha_book.sharding.placement import PLACEMENTS, balance, make_placement
+from mha_book.storage import write_atomic
 
 sys.path.append(str(Path(__file__).parents[2]))
 
@@ -343,9 +344,11 @@ def place_lab(self):
         return []
     says = nodes.paragraph("", words["says"].format(**data))
     rows = table(tuple(words["head"]), lab.rows(data))
-    self.env.metadata[self.env.docname].setdefault("labs", []).append(name)
+    labs = self.env.metadata[self.env.docname].setdefault("labs", {})
     text = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
-    made = template("lab.html").render(name=name, title=words["title"], data=text)
+    labs[name] = f"lab.give({name!r}, {text});" if len(text) > 20_000 else ""  # by a script
+    given = "" if labs[name] else text
+    made = template("lab.html").render(name=name, title=words["title"], data=given)
     start, _, end = made.partition("SPLIT")
     return [
         nodes.raw("", start, format="html"),
@@ -359,6 +362,8 @@ def _load(app, pagename: str, templatename: str, context: dict, doctree) -> None
     """Add scripts and style to a page with a laboratory."""
     if names := app.env.metadata.get(pagename, {}).get("labs"):
         app.add_css_file("lab.css")
+        for name in filter(names.get, names):
+            write_atomic(Path(app.outdir, "_static/lab", f"{name}-data.js"), names[name].encode())
         for name in ("lab", *names):
             app.add_js_file(f"lab/{name}.js", priority=100, fetchpriority="high")
 

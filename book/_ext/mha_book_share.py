@@ -12,8 +12,6 @@ from mha_book_html import template
 from mha_book_public import Public
 from mha_book_toc import read, toc_pages
 
-STYLE = "share.css"
-
 
 class Book(NamedTuple):
     """What a citation says of the book; the date of its version is empty before its release."""
@@ -64,6 +62,5 @@ def _page(app, pagename: str, templatename: str, context: dict, doctree) -> None
 
 
 def setup(app):
-    """Register style and event."""
-    app.add_css_file(STYLE)
+    """Register the event."""
     app.connect("html-page-context", _page, priority=901)  # after the description

@@ -114,7 +114,6 @@ def test_a_page_says_how_it_is_cited(built):
         assert ("url" in lines) == bool(url)
         assert not url or lines.count(url) == 3
         assert 'class="cite"' not in pages["genindex"]
-        assert "share.css" in pages["dry"]
 
 
 @pytest.mark.slow

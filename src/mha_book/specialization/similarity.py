@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from mha_book._checks import as_numbers, check, check_size, checked, widen
@@ -96,7 +96,8 @@ def cluster(distances: Any, num_clusters: int) -> np.ndarray:
     if number == 1:
         return np.zeros(1, int)
     joined = linkage(squareform(between, checks=False), "average")
-    found = cut_tree(joined, num_clusters)[:, 0]
+    joined[:, 2] = np.arange(1, number)  # the places of the joins for their heights, all different
+    found = fcluster(joined, number - num_clusters, "distance") - 1
     _, first, sizes = np.unique(found, return_index=True, return_counts=True)
     labels: np.ndarray = np.argsort(np.lexsort((first, -sizes)))[found]
     return labels
